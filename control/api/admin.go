@@ -1,0 +1,133 @@
+package api
+
+import "time"
+
+// The documents of the admin socket, in the order in which an operator meets them.
+
+// InviteRequest asks for a ticket.
+type InviteRequest struct {
+	// Name is what the joiner will be called here; empty takes its own name.
+	Name string   `json:"name,omitempty"`
+	TTL  Duration `json:"ttl,omitempty"`
+	// For binds the ticket to one public key (base64).
+	For     string   `json:"for,omitempty"`
+	Allow   []string `json:"allow"`
+	Approve bool     `json:"approve,omitempty"`
+}
+
+// InviteResponse carries the ticket: a secret.
+type InviteResponse struct {
+	Ticket     string      `json:"ticket"`
+	ID         string      `json:"id"`
+	ExpiresAt  time.Time   `json:"expiresAt"`
+	Candidates []Candidate `json:"candidates"`
+	Warnings   []string    `json:"warnings,omitempty"`
+}
+
+// JoinRequest redeems a ticket.
+type JoinRequest struct {
+	Ticket string   `json:"ticket"`
+	Name   string   `json:"name,omitempty"`
+	Wait   Duration `json:"wait,omitempty"`
+	// Allow is what the inviter may reach here.
+	Allow []string `json:"allow,omitempty"`
+	// Local maps services of the inviter to listen addresses here.
+	Local map[string]string `json:"local,omitempty"`
+}
+
+// Outcomes of a join.
+const (
+	JoinConnected = "connected"
+	// JoinPending: registered, but the inviter has yet to approve.
+	JoinPending = "pending"
+	// JoinReply: the inviter could not be reached; it must accept Reply.
+	JoinReply = "reply"
+)
+
+// JoinResponse is how a join ended.
+type JoinResponse struct {
+	Outcome string `json:"outcome"`
+	Peer    string `json:"peer"`
+	// Reply is the text for `postern accept`: a secret. Set with JoinReply.
+	Reply string `json:"reply,omitempty"`
+	// Reason says what was tried and how it failed. Set with JoinReply.
+	Reason string `json:"reason,omitempty"`
+	// Granted is what we may reach at the inviter.
+	Granted []string `json:"granted,omitempty"`
+	// Fingerprint of our key, for the inviter to compare. Set with JoinPending.
+	Fingerprint string `json:"fingerprint,omitempty"`
+}
+
+// AcceptRequest makes the inviter dial.
+type AcceptRequest struct {
+	Reply string   `json:"reply"`
+	Wait  Duration `json:"wait,omitempty"`
+}
+
+// AcceptResponse is how it ended.
+type AcceptResponse struct {
+	Peer      string `json:"peer"`
+	Connected bool   `json:"connected"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// PeerAddRequest adds or replaces a peer that is kept in the state directory.
+type PeerAddRequest struct {
+	Peer Peer `json:"peer"`
+	// PresharedKey is given here because the file need not outlive the request.
+	PresharedKey string `json:"presharedKey,omitempty"`
+}
+
+// PeerAllowRequest replaces what a peer may reach here.
+type PeerAllowRequest struct {
+	Allow []string `json:"allow"`
+}
+
+// PeerLocalRequest adds or replaces listeners; an empty address removes one.
+type PeerLocalRequest struct {
+	Local map[string]string `json:"local"`
+}
+
+// PingRequest asks for one echo.
+type PingRequest struct {
+	// Layer is overlay, auth or apiServer.
+	Layer string `json:"layer"`
+	Seq   int    `json:"seq"`
+}
+
+// PingReply is one line of `ping -o json`.
+type PingReply struct {
+	Seq        int     `json:"seq"`
+	RTTSeconds float64 `json:"rttSeconds"`
+	Path       string  `json:"path"`
+	Remote     string  `json:"remote"`
+	Layer      string  `json:"layer"`
+	Error      string  `json:"error,omitempty"`
+}
+
+// Kubeconfig is what it takes to write one for a peer's API server.
+type Kubeconfig struct {
+	Peer string `json:"peer"`
+	// Server is the local listener's URL.
+	Server     string `json:"server"`
+	CAData     string `json:"caData,omitempty"` // PEM
+	ServerName string `json:"serverName,omitempty"`
+}
+
+// Credential is the identity the peer issued to us: a secret.
+type Credential struct {
+	ClientCertificate string    `json:"clientCertificate,omitempty"` // PEM
+	ClientKey         string    `json:"clientKey,omitempty"`         // PEM
+	Token             string    `json:"token,omitempty"`
+	NotAfter          time.Time `json:"notAfter"`
+}
+
+// Problem is the answer of every failed admin request.
+type Problem struct {
+	// What failed, and why.
+	Message string `json:"message"`
+	// Hint says what to do; empty when there is nothing to add.
+	Hint string `json:"hint,omitempty"`
+	// Usage marks an error in the request (exit code 2) rather than in the world.
+	Usage bool `json:"usage,omitempty"`
+}

@@ -1,0 +1,66 @@
+// Package api holds postern's versioned documents: the Gateway configuration, the
+// Status that a running gateway reports, and the requests and answers of its admin
+// socket. They are plain data; reading, checking and defaulting the configuration is
+// package config's work.
+//
+// The JSON of Status is stable and additive: fields are added, never renamed, and a
+// reader ignores what it does not know.
+package api
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Version is the apiVersion of every document here.
+const Version = "postern.dev/v1alpha1"
+
+// Names of the services that every gateway can offer inside the tunnel.
+const (
+	ServiceAuth      = "auth"
+	ServiceAPIServer = "apiServer"
+	// ServiceGateway is the tunnel itself, a target of checks but not of grants.
+	ServiceGateway = "gateway"
+)
+
+// Overlay TCP ports of the two services (DESIGN, "Identity and overlay addresses").
+const (
+	PortAuth      uint16 = 80
+	PortAPIServer uint16 = 6443
+)
+
+// MaxNameLength bounds the names of gateways and peers, so that names derived from
+// them (Services, Secrets) still fit a DNS label of 63.
+const MaxNameLength = 40
+
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+
+// CheckName reports why s is no name for a gateway, peer or named service, or nil.
+func CheckName(s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("name is empty")
+	case len(s) > MaxNameLength:
+		return fmt.Errorf("name %.20q… is longer than %d characters", s, MaxNameLength)
+	case !dnsLabel.MatchString(s):
+		return fmt.Errorf("name %q is not a DNS label (lower-case letters, digits and inner hyphens)", s)
+	}
+	return nil
+}
+
+// Duration is a time.Duration that documents write as "1h30m".
+type Duration time.Duration
+
+// MarshalText writes the form of time.Duration.String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(t []byte) error {
+	v, err := time.ParseDuration(string(t))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as 90s or 24h", t)
+	}
+	*d = Duration(v)
+	return nil
+}

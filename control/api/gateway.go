@@ -1,0 +1,174 @@
+package api
+
+// Gateway is the configuration file (kind: Gateway).
+type Gateway struct {
+	APIVersion string      `json:"apiVersion" yaml:"apiVersion"`
+	Kind       string      `json:"kind" yaml:"kind"`
+	Metadata   Metadata    `json:"metadata" yaml:"metadata"`
+	Spec       GatewaySpec `json:"spec" yaml:"spec"`
+}
+
+// Metadata names a document's object.
+type Metadata struct {
+	Name string `json:"name" yaml:"name"`
+}
+
+// GatewaySpec is what a gateway is told to be.
+type GatewaySpec struct {
+	// StateDir holds the key, the peers that joined and the open tickets.
+	StateDir string `json:"stateDir,omitempty" yaml:"stateDir,omitempty"`
+	// PrivateKeyFile defaults to stateDir/private.key, which is made when missing.
+	PrivateKeyFile string `json:"privateKeyFile,omitempty" yaml:"privateKeyFile,omitempty"`
+	Listen         Listen `json:"listen,omitempty" yaml:"listen,omitempty"`
+	// MTU of the overlay in bytes; 0 lets the gateway choose (1420).
+	MTU       int       `json:"mtu,omitempty" yaml:"mtu,omitempty"`
+	Admin     Admin     `json:"admin,omitempty" yaml:"admin,omitempty"`
+	HTTP      HTTP      `json:"http,omitempty" yaml:"http,omitempty"`
+	Discovery Discovery `json:"discovery,omitempty" yaml:"discovery,omitempty"`
+	Services  Services  `json:"services,omitempty" yaml:"services,omitempty"`
+	Peers     []Peer    `json:"peers,omitempty" yaml:"peers,omitempty"`
+}
+
+// Listen is the underlay socket. Port 0 takes a free one.
+type Listen struct {
+	Port *uint16 `json:"port,omitempty" yaml:"port,omitempty"`
+}
+
+// Admin is the local control socket.
+type Admin struct {
+	Socket string `json:"socket,omitempty" yaml:"socket,omitempty"`
+}
+
+// HTTP serves /metrics, /livez and /readyz; an empty address switches it off.
+type HTTP struct {
+	Address string `json:"address,omitempty" yaml:"address,omitempty"`
+}
+
+// Discovery says how this gateway is found and finds its own addresses.
+type Discovery struct {
+	// Advertise are addresses announced as they are, first.
+	Advertise   []string     `json:"advertise,omitempty" yaml:"advertise,omitempty"`
+	STUNServers []string     `json:"stunServers,omitempty" yaml:"stunServers,omitempty"`
+	TURNServers []TURNServer `json:"turnServers,omitempty" yaml:"turnServers,omitempty"`
+	PortMapping PortMapping  `json:"portMapping,omitempty" yaml:"portMapping,omitempty"`
+	LAN         LAN          `json:"lan,omitempty" yaml:"lan,omitempty"`
+	DNS         DNS          `json:"dns,omitempty" yaml:"dns,omitempty"`
+}
+
+// TURNServer is a relay (RFC 8656) and this gateway's account there.
+type TURNServer struct {
+	Address      string `json:"address" yaml:"address"`
+	Username     string `json:"username,omitempty" yaml:"username,omitempty"`
+	PasswordFile string `json:"passwordFile,omitempty" yaml:"passwordFile,omitempty"`
+}
+
+// PortMapping asks the router for an inbound port. Mode is auto or off.
+type PortMapping struct {
+	Mode   string `json:"mode,omitempty" yaml:"mode,omitempty"`
+	Router string `json:"router,omitempty" yaml:"router,omitempty"`
+}
+
+// LAN is discovery by multicast DNS.
+type LAN struct {
+	Enabled bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
+}
+
+// DNS is discovery by service records.
+type DNS struct {
+	Domains []string `json:"domains,omitempty" yaml:"domains,omitempty"`
+}
+
+// Services are what this gateway offers inside the tunnel.
+type Services struct {
+	APIServer *APIServerService `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
+	Auth      *AuthService      `json:"auth,omitempty" yaml:"auth,omitempty"`
+	Named     []NamedService    `json:"named,omitempty" yaml:"named,omitempty"`
+}
+
+// APIServerService is this cluster's API server.
+type APIServerService struct {
+	// Address (host:port) is where the gateway reaches it.
+	Address string `json:"address" yaml:"address"`
+	// ServerName is the name in its certificate, told to peers.
+	ServerName string `json:"serverName,omitempty" yaml:"serverName,omitempty"`
+	// CAFile holds the PEM certificates that signed it, told to peers.
+	CAFile string `json:"caFile,omitempty" yaml:"caFile,omitempty"`
+}
+
+// AuthService issues identities for the API server to peers.
+type AuthService struct {
+	Issuer    *Issuer    `json:"issuer,omitempty" yaml:"issuer,omitempty"`
+	OutOfBand *OutOfBand `json:"outOfBand,omitempty" yaml:"outOfBand,omitempty"`
+}
+
+// Issuer names exactly one way to issue identities.
+type Issuer struct {
+	LocalCA        *LocalCA  `json:"localCA,omitempty" yaml:"localCA,omitempty"`
+	ServiceAccount *struct{} `json:"serviceAccount,omitempty" yaml:"serviceAccount,omitempty"`
+	CSR            *struct{} `json:"csr,omitempty" yaml:"csr,omitempty"`
+}
+
+// LocalCA signs client certificates with a CA kept for this purpose alone.
+type LocalCA struct {
+	CertFile string `json:"certFile" yaml:"certFile"`
+	KeyFile  string `json:"keyFile" yaml:"keyFile"`
+	// TTL of a certificate, at most 24h (the default).
+	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
+}
+
+// OutOfBand exposes the auth service outside the tunnel.
+type OutOfBand struct {
+	Listen string   `json:"listen" yaml:"listen"`
+	TLS    *TLSFile `json:"tls,omitempty" yaml:"tls,omitempty"`
+}
+
+// TLSFile is a certificate chain and its key, both PEM.
+type TLSFile struct {
+	CertFile string `json:"certFile" yaml:"certFile"`
+	KeyFile  string `json:"keyFile" yaml:"keyFile"`
+}
+
+// NamedService is any other TCP service behind this gateway.
+type NamedService struct {
+	Name string `json:"name" yaml:"name"`
+	// Port is the overlay TCP port.
+	Port uint16 `json:"port" yaml:"port"`
+	// Address (host:port) is where the gateway reaches it.
+	Address string `json:"address" yaml:"address"`
+}
+
+// Modes of a peering.
+const (
+	ModeInBand    = "InBand"
+	ModeOutOfBand = "OutOfBand"
+)
+
+// Peer is one peer in the configuration. Without a public key it sets options for the
+// peer of that name that joins by ticket.
+type Peer struct {
+	Name             string         `json:"name" yaml:"name"`
+	PublicKey        string         `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
+	PresharedKeyFile string         `json:"presharedKeyFile,omitempty" yaml:"presharedKeyFile,omitempty"`
+	Endpoints        []string       `json:"endpoints,omitempty" yaml:"endpoints,omitempty"`
+	Mode             string         `json:"mode,omitempty" yaml:"mode,omitempty"`
+	OutOfBand        *PeerOutOfBand `json:"outOfBand,omitempty" yaml:"outOfBand,omitempty"`
+	// Allow lists the services here that the peer may reach; nothing by default.
+	Allow      []string   `json:"allow,omitempty" yaml:"allow,omitempty"`
+	Local      *PeerLocal `json:"local,omitempty" yaml:"local,omitempty"`
+	Stock      bool       `json:"stock,omitempty" yaml:"stock,omitempty"`
+	AllowedIPs []string   `json:"allowedIPs,omitempty" yaml:"allowedIPs,omitempty"`
+}
+
+// PeerOutOfBand says how to reach the peer's services outside the tunnel.
+type PeerOutOfBand struct {
+	AuthURL      string `json:"authURL,omitempty" yaml:"authURL,omitempty"`
+	APIServerURL string `json:"apiServerURL,omitempty" yaml:"apiServerURL,omitempty"`
+	CAFile       string `json:"caFile,omitempty" yaml:"caFile,omitempty"`
+	TokenFile    string `json:"tokenFile,omitempty" yaml:"tokenFile,omitempty"`
+}
+
+// PeerLocal are listeners here that lead to the peer's services.
+type PeerLocal struct {
+	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
+	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`
+}

@@ -1,0 +1,194 @@
+package api
+
+import "time"
+
+// Status is a gateway's view of itself and its peers at one moment (kind: Status).
+type Status struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Gateway    GatewayStatus `json:"gateway"`
+	Peers      []PeerStatus  `json:"peers"`
+}
+
+// GatewayStatus describes the gateway that answers.
+type GatewayStatus struct {
+	Name       string      `json:"name"`
+	PublicKey  string      `json:"publicKey"`
+	Address    string      `json:"address"`
+	Version    string      `json:"version"`
+	ListenPort uint16      `json:"listenPort"`
+	StartedAt  time.Time   `json:"startedAt"`
+	NAT        NAT         `json:"nat"`
+	Candidates []Candidate `json:"candidates"`
+}
+
+// NAT behaviour in the words of RFC 4787.
+type NAT struct {
+	Mapping         string   `json:"mapping"`
+	Filtering       string   `json:"filtering"`
+	PublicAddresses []string `json:"publicAddresses"`
+}
+
+// Candidate sources.
+const (
+	SourceAdvertised = "advertised"
+	SourceService    = "service"
+	SourcePortmap    = "portmap"
+	SourceLAN        = "lan"
+	SourceDNS        = "dns"
+	SourceHost       = "host"
+	SourceSTUN       = "stun"
+	SourcePeer       = "peer"
+	SourceRelay      = "relay"
+)
+
+// Candidate is an address at which a gateway may be reached. State, RTTSeconds and
+// Reason are set only for a peer's candidates.
+type Candidate struct {
+	Address    string  `json:"address"`
+	Source     string  `json:"source"`
+	State      string  `json:"state,omitempty"`
+	RTTSeconds float64 `json:"rttSeconds,omitempty"`
+	Reason     string  `json:"reason,omitempty"`
+}
+
+// PeerState sums up a peering.
+type PeerState string
+
+// States of a peer.
+const (
+	StateConnected  PeerState = "connected"
+	StateConnecting PeerState = "connecting"
+	StatePending    PeerState = "pending"
+	StateFailed     PeerState = "failed"
+)
+
+// PeerStatus describes one peer.
+type PeerStatus struct {
+	Name                string       `json:"name"`
+	PublicKey           string       `json:"publicKey"`
+	Address             string       `json:"address"`
+	Mode                string       `json:"mode"`
+	State               PeerState    `json:"state"`
+	Reason              string       `json:"reason,omitempty"`
+	Stock               bool         `json:"stock,omitempty"`
+	Version             string       `json:"version,omitempty"`
+	Allow               []string     `json:"allow"`
+	Offers              []string     `json:"offers"`
+	Local               []Local      `json:"local"`
+	Path                Path         `json:"path"`
+	Candidates          []Candidate  `json:"candidates"`
+	NextTry             *time.Time   `json:"nextTry,omitempty"`
+	Identity            *Identity    `json:"identity,omitempty"`
+	Flows               []Flow       `json:"flows"`
+	LastHandshake       *time.Time   `json:"lastHandshake,omitempty"`
+	RxBytes             uint64       `json:"rxBytes"`
+	TxBytes             uint64       `json:"txBytes"`
+	RxBytesPerSecond    float64      `json:"rxBytesPerSecond"`
+	TxBytesPerSecond    float64      `json:"txBytesPerSecond"`
+	Reachability        Reachability `json:"reachability"`
+	ApprovalFingerprint string       `json:"approvalFingerprint,omitempty"`
+}
+
+// Local is a listener on this machine that leads to a service of the peer.
+type Local struct {
+	Service string `json:"service"`
+	Address string `json:"address"`
+	// Error says why the listener is not there.
+	Error string `json:"error,omitempty"`
+}
+
+// Kinds of path.
+const (
+	PathDirect = "direct"
+	PathRelay  = "relay"
+	PathNone   = "none"
+)
+
+// Path is the underlay route in use to a peer.
+type Path struct {
+	Kind       string      `json:"kind"`
+	Remote     string      `json:"remote,omitempty"`
+	Source     string      `json:"source,omitempty"`
+	RTTSeconds float64     `json:"rttSeconds,omitempty"`
+	Since      *time.Time  `json:"since,omitempty"`
+	Reason     string      `json:"reason,omitempty"`
+	MTU        int         `json:"mtu,omitempty"`
+	History    []PathEvent `json:"history"`
+}
+
+// PathEvent is one change of a path.
+type PathEvent struct {
+	At     time.Time `json:"at"`
+	Event  string    `json:"event"`
+	Reason string    `json:"reason"`
+}
+
+// Identity is what the peer issued to us for its API server.
+type Identity struct {
+	NotAfter time.Time `json:"notAfter"`
+}
+
+// Flow is one open connection through the tunnel.
+type Flow struct {
+	Direction string    `json:"direction"` // "inbound" or "outbound"
+	Service   string    `json:"service"`
+	Remote    string    `json:"remote"`
+	RxBytes   uint64    `json:"rxBytes"`
+	TxBytes   uint64    `json:"txBytes"`
+	StartedAt time.Time `json:"startedAt"`
+}
+
+// Reachability is what works, in both directions: Outbound is measured here, Inbound
+// is what the peer reports about reaching us.
+type Reachability struct {
+	Outbound Targets `json:"outbound"`
+	Inbound  Targets `json:"inbound"`
+}
+
+// Targets are the three endpoints that peering needs.
+type Targets struct {
+	Auth      Verdict `json:"auth"`
+	APIServer Verdict `json:"apiServer"`
+	Gateway   Verdict `json:"gateway"`
+}
+
+// Outcome is a verdict's first word.
+type Outcome string
+
+// Outcomes. Unknown means that nobody could tell; Off that the other side does not
+// offer the service to us.
+const (
+	OK      Outcome = "ok"
+	Warning Outcome = "warning"
+	Error   Outcome = "error"
+	Unknown Outcome = "unknown"
+	Off     Outcome = "off"
+)
+
+// Verdict is the result of a check.
+type Verdict struct {
+	Verdict    Outcome    `json:"verdict"`
+	Code       string     `json:"code,omitempty"`
+	Stage      string     `json:"stage,omitempty"`
+	Cause      string     `json:"cause,omitempty"`
+	Fix        string     `json:"fix,omitempty"`
+	RTTSeconds float64    `json:"rttSeconds,omitempty"`
+	CheckedAt  *time.Time `json:"checkedAt,omitempty"`
+	Via        string     `json:"via,omitempty"` // "direct" or "in-band"
+}
+
+// Lab is the outcome of `postern lab --once -o json` (kind: Lab).
+type Lab struct {
+	Kind     string    `json:"kind"`
+	Steps    []LabStep `json:"steps"`
+	Gateways []Status  `json:"gateways"`
+}
+
+// LabStep is one step of the lab.
+type LabStep struct {
+	Name    string  `json:"name"`
+	OK      bool    `json:"ok"`
+	Seconds float64 `json:"seconds"`
+	Detail  string  `json:"detail"`
+}
