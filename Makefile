@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine: `make lab` and `make test`.
+SHELL       := /bin/bash
+GO          ?= go
+BIN         := bin/postern
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS     := -s -w -X main.version=$(VERSION)
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# What the end-to-end tests talk to: programs that we did not write.
+E2E_PACKAGES := iproute2 nftables procps curl wireguard-tools wireguard-go
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+.PHONY: build
+build: ## Build bin/postern, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/postern
+
+.PHONY: lab
+lab: build ## Two gateways, two API servers and the internet between them, in one process
+	$(BIN) lab $(LAB_FLAGS)
+
+# The race detector slows bulk work about tenfold, so the packages with long runs (the
+# 1 GB transfers, the 1,000 kills during a write) shorten them under it and are tested
+# a second time without it, at full length.
+.PHONY: test
+test: ## All tests that need no root, with the race detector
+	$(GO) test -race -timeout 15m ./...
+	$(GO) test -timeout 15m ./netstack ./control/state
+
+.PHONY: e2e
+e2e: build e2e-packages kube-binaries ## Tests that need root: network namespaces, nftables, a real API server
+	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./testenv/e2e/...
+
+.PHONY: e2e-packages
+e2e-packages:
+	@missing=; for p in $(E2E_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
+	@command -v kubectl >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends kubernetes-client; }
+
+.PHONY: kube-binaries
+kube-binaries: ## Build etcd and kube-apiserver for the tests (minutes the first time, then cached)
+	$(GO) run ./testenv/kube/cmd/kube-binaries
+
+.PHONY: bench
+bench: build ## Throughput and memory against the stock WireGuard netstack, in one run
+	$(GO) run ./bench/cmd/bench
+
+.PHONY: lint
+lint: ## Format, vet, static analysis and the layering of imports
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
+	$(GO) mod tidy -diff
+	$(GO) run $(GOLANGCI) run ./...
+	$(GO) run $(GOLANGCI) run --build-tags e2e ./testenv/...
+
+.PHONY: vuln
+vuln: ## Known vulnerabilities in what is linked (needs the network for its database)
+	$(GO) run $(GOVULNCHECK) ./...
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin dist
