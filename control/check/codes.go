@@ -1,0 +1,158 @@
+package check
+
+import "time"
+
+// Code is a stable name for one way in which something fails. Codes are never reused
+// and never change their meaning; README.md has one entry for each.
+type Code string
+
+// PST01xx: gateway and path.
+const (
+	PeerSilent       Code = "PST0101"
+	HandshakeStale   Code = "PST0102"
+	PingLost         Code = "PST0103"
+	PeerMustDial     Code = "PST0104"
+	AwaitingApproval Code = "PST0105"
+)
+
+// PST02xx: auth.
+const (
+	AuthRefused       Code = "PST0201"
+	AuthTimeout       Code = "PST0202"
+	AuthHTTP          Code = "PST0203"
+	AuthDenied        Code = "PST0204"
+	AuthVersion       Code = "PST0205"
+	AuthOff           Code = "PST0206"
+	AuthNotUnderstood Code = "PST0207"
+	AuthBroken        Code = "PST0208"
+)
+
+// PST03xx: API server, and the upstreams of services in general.
+const (
+	APIServerRefused      Code = "PST0301"
+	APIServerTimeout      Code = "PST0302"
+	APIServerBroken       Code = "PST0303"
+	APIServerHTTP         Code = "PST0304"
+	APIServerUnauthorized Code = "PST0305"
+	APIServerForbidden    Code = "PST0306"
+	APIServerOff          Code = "PST0307"
+	UpstreamRefused       Code = "PST0310"
+	UpstreamTimeout       Code = "PST0311"
+	UpstreamName          Code = "PST0312"
+	UpstreamUnreachable   Code = "PST0313"
+	PeerServiceDown       Code = "PST0320"
+)
+
+// PST05xx: TLS and identity.
+const (
+	TLSUnknownCA     Code = "PST0501"
+	TLSWrongName     Code = "PST0502"
+	TLSNotValidNow   Code = "PST0503"
+	TLSFailed        Code = "PST0504"
+	IdentityMissing  Code = "PST0505"
+	IdentityExpired  Code = "PST0506"
+	IdentityRejected Code = "PST0507"
+)
+
+// PST07xx: configuration.
+const (
+	LocalListener Code = "PST0701"
+	ConfigRefused Code = "PST0702"
+	NotGranted    Code = "PST0703"
+)
+
+// PST08xx: resources.
+const (
+	PeerFlowLimit     Code = "PST0801"
+	PeerHalfOpenLimit Code = "PST0802"
+	TotalFlowLimit    Code = "PST0803"
+)
+
+// Params are the values that a cause and a fix are made of. A code uses those that its
+// entry in the table reads and ignores the rest; an absent value is left out of the
+// sentence or named as unknown. Text that came from elsewhere (errors, names in
+// certificates) is cleaned when it is rendered.
+type Params struct {
+	// Peer is the peer's name here.
+	Peer string `json:"peer,omitempty"`
+	// Service is auth, apiServer or the name of a named service.
+	Service string `json:"service,omitempty"`
+	// Address is the address that was dialled, or that was to be listened on.
+	Address string `json:"address,omitempty"`
+	// Endpoints are underlay addresses that were tried.
+	Endpoints []string `json:"endpoints,omitempty"`
+	// Upstream is where a service of this gateway leads to.
+	Upstream string `json:"upstream,omitempty"`
+	// ServerName is the name that a certificate had to carry, Names those it carries.
+	ServerName string   `json:"serverName,omitempty"`
+	Names      []string `json:"names,omitempty"`
+	// Issuer is who signed a certificate.
+	Issuer string `json:"issuer,omitempty"`
+	// Status is an HTTP status code, Path the path that was asked for.
+	Status int    `json:"status,omitempty"`
+	Path   string `json:"path,omitempty"`
+	// Age is how long a condition has lasted.
+	Age time.Duration `json:"age,omitempty"`
+	// Timeout is how long was waited.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// NotBefore and NotAfter bound a certificate's validity.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	NotAfter  time.Time `json:"notAfter,omitzero"`
+	// Version is the other side's protocol version, OwnVersion ours.
+	Version    string `json:"version,omitempty"`
+	OwnVersion string `json:"ownVersion,omitempty"`
+	// Limit is the number that was reached.
+	Limit int `json:"limit,omitempty"`
+	// File, Line and Field name a place in the configuration.
+	File  string `json:"file,omitempty"`
+	Line  int    `json:"line,omitempty"`
+	Field string `json:"field,omitempty"`
+	// Detail is the error's own text.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Entry is one row of the table of codes.
+type Entry struct {
+	Code Code
+	// Title says in a few words what the code means; README.md repeats it.
+	Title string
+	cause func(Params) string
+	fix   func(Params) string
+}
+
+// Render makes the cause and the fix of a code from its parameters. A code that this
+// version does not know (a newer peer's report) is named as such.
+func Render(c Code, p Params) (cause, fix string) {
+	p = p.clean()
+	if e, ok := lookup(c); ok {
+		return e.cause(p), e.fix(p)
+	}
+	return "code " + cleanText(string(c)) + " is not known to this version of postern", "upgrade this gateway"
+}
+
+// Codes lists the table in the order of the codes.
+func Codes() []Entry {
+	var all []Entry
+	for _, t := range tables() {
+		all = append(all, t...)
+	}
+	return all
+}
+
+// lookup finds a code's entry.
+func lookup(c Code) (Entry, bool) {
+	for _, t := range tables() {
+		for _, e := range t {
+			if e.Code == c {
+				return e, true
+			}
+		}
+	}
+	return Entry{}, false
+}
+
+// tables are the rows by range. They are values, not variables that could change.
+func tables() [][]Entry {
+	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
+		identityEntries(), configEntries(), resourceEntries()}
+}

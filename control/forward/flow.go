@@ -1,0 +1,72 @@
+package forward
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// flow is one connection through the gateway, from the moment it is asked for.
+// It may be ended from any goroutine, at any time, also while it is being opened.
+type flow struct {
+	// Immutable.
+	table     *Flows
+	direction string
+	peer      string
+	service   string
+	remote    string
+	startedAt time.Time
+	ctx       context.Context // done when the flow is to end
+	cancel    context.CancelFunc
+
+	// rx counts the bytes received from the peer, tx those sent to it.
+	rx, tx atomic.Uint64
+
+	// Under table.mu.
+	halfOpen bool
+
+	mu      sync.Mutex
+	aborted bool
+	conns   []net.Conn // what abort resets
+}
+
+// attach hands a connection to the flow, which resets it at once if the flow was ended
+// meanwhile, and later when it is. It reports whether the flow is still alive.
+func (f *flow) attach(c net.Conn) bool {
+	f.mu.Lock()
+	dead := f.aborted
+	if !dead {
+		f.conns = append(f.conns, c)
+	}
+	f.mu.Unlock()
+	if dead {
+		abort(c)
+	}
+	return !dead
+}
+
+// abort ends the flow with resets on both sides. Only the first call does anything.
+func (f *flow) abort() {
+	f.mu.Lock()
+	conns := f.conns
+	done := f.aborted
+	f.aborted, f.conns = true, nil
+	f.mu.Unlock()
+	if done {
+		return
+	}
+	f.cancel()
+	for _, c := range conns {
+		abort(c)
+	}
+}
+
+// snapshot is the flow as the status shows it.
+func (f *flow) snapshot() api.Flow {
+	return api.Flow{Direction: f.direction, Service: f.service, Remote: f.remote,
+		RxBytes: f.rx.Load(), TxBytes: f.tx.Load(), StartedAt: f.startedAt}
+}

@@ -1,0 +1,214 @@
+package forward
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// InboundOptions are what Inbound needs of the gateway.
+type InboundOptions struct {
+	// Resolve says who a source address inside the tunnel belongs to. It is asked for
+	// each connection, so that a removal counts at once.
+	Resolve func(netip.Addr) (Peer, bool)
+	// Allowed is the policy: may the peer reach the service? Auth is not asked about: it
+	// is open to every peer, and decides for itself.
+	Allowed func(p Peer, service string) bool
+	// Dial dials an upstream; nil takes DialUpstream.
+	Dial func(ctx context.Context, address string) (Conn, error)
+	// Logger gets warnings with their codes. Audit gets one record for each refusal of
+	// something that was not granted (at most one in 10 s of a kind). Nil discards.
+	Logger, Audit *slog.Logger
+}
+
+// Inbound carries connections of peers to the services of this gateway.
+type Inbound struct {
+	flows *Flows
+	opts  InboundOptions
+	logs  *sampler
+	count *counters
+
+	configure sync.Mutex // serialises SetServices
+	services  atomic.Pointer[map[uint16]Service]
+}
+
+// NewInbound makes an Inbound without services.
+func NewInbound(flows *Flows, o InboundOptions) *Inbound {
+	if o.Dial == nil {
+		o.Dial = DialUpstream
+	}
+	o.Logger, o.Audit = orDiscard(o.Logger), orDiscard(o.Audit)
+	in := &Inbound{flows: flows, opts: o, logs: newSampler(), count: newCounters()}
+	in.services.Store(&map[uint16]Service{})
+	return in
+}
+
+// SetServices replaces the services. Open connections to a service that is gone are
+// reset; those to one whose upstream changed stay where they are until they end.
+func (in *Inbound) SetServices(services []Service) error {
+	m, err := byPort(services)
+	if err != nil {
+		return err
+	}
+	in.configure.Lock()
+	defer in.configure.Unlock()
+	old := in.services.Swap(&m)
+	for _, name := range gone(*old, m) {
+		in.flows.abortMatching(func(f *flow) bool {
+			return f.direction == DirectionInbound && f.service == name
+		})
+	}
+	return nil
+}
+
+// Reauthorize resets the open connections that the policy no longer allows, and gives
+// their number. It is called after grants or peers have changed.
+func (in *Inbound) Reauthorize() int {
+	n := 0
+	for _, f := range in.flows.matching(func(f *flow) bool { return f.direction == DirectionInbound }) {
+		if !in.stillAllowed(f) {
+			f.abort()
+			n++
+		}
+	}
+	return n
+}
+
+func (in *Inbound) stillAllowed(f *flow) bool {
+	from, err := netip.ParseAddrPort(f.remote)
+	if err != nil {
+		return false
+	}
+	p, ok := in.opts.Resolve(from.Addr())
+	return ok && p.Name == f.peer && in.allowed(p, f.service)
+}
+
+// Counters are what has happened since the start.
+func (in *Inbound) Counters() Counters { return in.count.snapshot() }
+
+// Handle answers one connection and carries it until it ends. It is called on a
+// goroutine of its own.
+func (in *Inbound) Handle(c Incoming) {
+	p, s, reason := in.authorize(c)
+	if reason != "" {
+		in.refuse(c, p, s, reason, nil)
+		return
+	}
+	f, reason := in.flows.begin(DirectionInbound, p.Name, s.Name, c.Remote().String())
+	if reason != "" {
+		in.refuse(c, p, s, reason, nil)
+		return
+	}
+	defer in.flows.end(f)
+	// A removal between the look-up and the entry in the table would have missed it.
+	if !in.stillAllowed(f) {
+		in.refuse(c, p, s, NotGranted, nil)
+		return
+	}
+	if s.Handler != nil {
+		in.serve(c, f, p, s)
+		return
+	}
+	in.carry(c, f, p, s)
+}
+
+// authorize finds peer and service of a connection.
+func (in *Inbound) authorize(c Incoming) (Peer, Service, Reason) {
+	p, known := in.opts.Resolve(c.Remote().Addr())
+	if !known {
+		return p, Service{}, UnknownPeer
+	}
+	s, ok := (*in.services.Load())[c.Local().Port()]
+	if !ok {
+		return p, s, NoService
+	}
+	if !in.allowed(p, s.Name) {
+		return p, s, NotGranted
+	}
+	return p, s, ""
+}
+
+// allowed is the policy with what it cannot change.
+func (in *Inbound) allowed(p Peer, service string) bool {
+	if service == api.ServiceAuth {
+		return true
+	}
+	return !p.OneTime && in.opts.Allowed(p, service)
+}
+
+// carry dials the upstream, then completes the handshake, then copies.
+func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
+	ctx, cancel := context.WithTimeout(f.ctx, upstreamTimeout)
+	up, err := in.opts.Dial(ctx, s.Upstream)
+	cancel()
+	if err != nil {
+		reason := UpstreamDown
+		if f.ctx.Err() != nil {
+			reason = Stopping // removed, revoked or stopping: not the upstream's fault
+		}
+		in.refuse(c, p, s, reason, err)
+		return
+	}
+	if !f.attach(up) {
+		in.refuse(c, p, s, Stopping, nil)
+		return
+	}
+	down, ok := in.accept(c, f, p, s)
+	if !ok {
+		abort(up)
+		return
+	}
+	f.splice(down, up)
+}
+
+// serve completes the handshake and hands the connection to the service's handler.
+func (in *Inbound) serve(c Incoming, f *flow, p Peer, s Service) {
+	down, ok := in.accept(c, f, p, s)
+	if !ok {
+		return
+	}
+	s.Handler.ServeConn(f.ctx, &countedConn{Conn: down, f: f}, p)
+	_ = down.Close()
+}
+
+// accept completes the handshake of an admitted flow.
+func (in *Inbound) accept(c Incoming, f *flow, p Peer, s Service) (Conn, bool) {
+	ctx, cancel := context.WithTimeout(f.ctx, handshakeTimeout)
+	defer cancel()
+	down, err := c.Accept(ctx)
+	if err != nil {
+		in.count.refuse(HandshakeFailed)
+		in.opts.Logger.Debug("handshake inside the tunnel failed",
+			"peer", p.Name, "service", s.Name, "remote", c.Remote().String(), "error", err)
+		return nil, false
+	}
+	if !f.attach(down) {
+		in.count.refuse(Stopping)
+		return nil, false
+	}
+	in.flows.established(f)
+	in.count.accepted.Add(1)
+	return down, true
+}
+
+// countedConn counts the bytes of a connection that is served in this process.
+type countedConn struct {
+	Conn
+	f *flow
+}
+
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.f.rx.Add(uint64(n))
+	return n, err
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.f.tx.Add(uint64(n))
+	return n, err
+}

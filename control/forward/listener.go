@@ -1,0 +1,79 @@
+package forward
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// Listener is a Handler that hands its connections to a server of the standard library:
+// http.Server.Serve takes it. PeerOf tells such a server whose connection it has.
+type Listener struct {
+	addr  net.Addr
+	conns chan net.Conn
+
+	closing sync.Once
+	closed  chan struct{}
+}
+
+// NewListener makes a Listener that says it listens on addr.
+func NewListener(addr net.Addr) *Listener {
+	return &Listener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Accept waits for the next connection. After Close the error is net.ErrClosed.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
+	}
+}
+
+// Close ends Accept. Connections that were handed out stay.
+func (l *Listener) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr is the address given to NewListener.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// ServeConn hands the connection to Accept and returns once the server has closed it.
+func (l *Listener) ServeConn(ctx context.Context, c Conn, p Peer) {
+	h := &handedConn{Conn: c, peer: p, closed: make(chan struct{})}
+	select {
+	case l.conns <- h:
+	case <-l.closed:
+		abort(c)
+		return
+	case <-ctx.Done():
+		return
+	}
+	// When ctx ends the connection has been reset; the server sees that and closes it.
+	<-h.closed
+}
+
+// PeerOf says whose connection c is, if it came from a Listener.
+func PeerOf(c net.Conn) (Peer, bool) {
+	h, ok := c.(*handedConn)
+	if !ok {
+		return Peer{}, false
+	}
+	return h.peer, true
+}
+
+// handedConn tells when its server is done with it.
+type handedConn struct {
+	Conn
+	peer   Peer
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (h *handedConn) Close() error {
+	err := h.Conn.Close()
+	h.once.Do(func() { close(h.closed) })
+	return err
+}

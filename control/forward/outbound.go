@@ -1,0 +1,216 @@
+package forward
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+// Local is a listener on this machine that leads to a service of a peer.
+type Local struct {
+	Peer    string
+	Service string
+	// Address is host:port to listen on. Empty takes a loopback port that stays.
+	Address string
+	// Remembered is the address that an empty Address was given in an earlier run. It
+	// is taken again when it is free.
+	Remembered string
+}
+
+// LocalState is what became of a Local.
+type LocalState struct {
+	Peer    string
+	Service string
+	// Address is where the listener is, or was to be.
+	Address string
+	// Err says why it is not there; it is tried again until it is.
+	Err error
+}
+
+// OutboundOptions are what Outbound needs of the gateway.
+type OutboundOptions struct {
+	// Dial connects to a service of a peer inside the tunnel. Required.
+	Dial func(ctx context.Context, peer, service string) (Conn, error)
+	// DialTimeout bounds Dial; 0 takes 5 s.
+	DialTimeout time.Duration
+	Logger      *slog.Logger
+}
+
+// Outbound carries local connections to services of peers.
+type Outbound struct {
+	flows *Flows
+	opts  OutboundOptions
+	logs  *sampler
+	count *counters
+
+	configure sync.Mutex // serialises SetLocals and Close
+
+	mu     sync.Mutex
+	closed bool
+	locals map[localKey]*local
+}
+
+type localKey struct{ peer, service string }
+
+// NewOutbound makes an Outbound without listeners.
+func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
+	if o.DialTimeout <= 0 {
+		o.DialTimeout = upstreamTimeout
+	}
+	o.Logger = orDiscard(o.Logger)
+	return &Outbound{flows: flows, opts: o, logs: newSampler(), count: newCounters(),
+		locals: make(map[localKey]*local)}
+}
+
+// SetLocals makes the listeners be these. Those that are unchanged are not disturbed. A
+// listener that moves to another address keeps its open connections; those of one that
+// is gone are reset. One that cannot be opened is reported by Locals and tried again.
+func (o *Outbound) SetLocals(want []Local) {
+	o.configure.Lock()
+	defer o.configure.Unlock()
+
+	wanted := make(map[localKey]Local, len(want))
+	for _, w := range want {
+		wanted[localKey{w.Peer, w.Service}] = w
+	}
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return
+	}
+	var stopped []*local
+	for k, l := range o.locals {
+		if w, ok := wanted[k]; ok && l.serves(w) {
+			delete(wanted, k)
+			continue
+		}
+		stopped = append(stopped, l)
+		delete(o.locals, k)
+	}
+	o.mu.Unlock()
+
+	for _, l := range stopped { // before opening, since a new one may want the old port
+		l.close()
+	}
+	for k, w := range wanted {
+		l := openLocal(o, w)
+		o.mu.Lock()
+		o.locals[k] = l
+		o.mu.Unlock()
+	}
+	for _, l := range stopped {
+		if _, moved := wanted[l.key()]; !moved {
+			o.closeFlows(l.key())
+		}
+	}
+}
+
+// closeFlows resets what a listener that is gone had accepted.
+func (o *Outbound) closeFlows(k localKey) {
+	o.flows.abortMatching(func(f *flow) bool {
+		return f.direction == DirectionOutbound && f.peer == k.peer && f.service == k.service
+	})
+}
+
+// Locals lists the listeners, ordered by peer and service.
+func (o *Outbound) Locals() []LocalState {
+	o.mu.Lock()
+	locals := make([]*local, 0, len(o.locals))
+	for _, l := range o.locals {
+		locals = append(locals, l)
+	}
+	o.mu.Unlock()
+	out := make([]LocalState, 0, len(locals))
+	for _, l := range locals {
+		out = append(out, l.state())
+	}
+	slices.SortFunc(out, func(a, b LocalState) int {
+		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Service, b.Service))
+	})
+	return out
+}
+
+// Counters are what has happened since the start.
+func (o *Outbound) Counters() Counters { return o.count.snapshot() }
+
+// Close ends the listeners and waits for their goroutines. Open connections go on:
+// Flows.Drain ends them.
+func (o *Outbound) Close() {
+	o.configure.Lock()
+	defer o.configure.Unlock()
+	o.mu.Lock()
+	o.closed = true
+	locals := o.locals
+	o.locals = make(map[localKey]*local)
+	o.mu.Unlock()
+	for _, l := range locals {
+		l.close()
+	}
+}
+
+// admit enters an accepted connection into the table, or resets it.
+func (o *Outbound) admit(w Local, c Conn) *flow {
+	f, reason := o.flows.begin(DirectionOutbound, w.Peer, w.Service, c.RemoteAddr().String())
+	if reason != "" {
+		abort(c)
+		o.refused(w, reason, nil)
+		return nil
+	}
+	return f
+}
+
+// carry dials the peer's service and copies. It ends the flow.
+func (o *Outbound) carry(w Local, f *flow, c Conn) {
+	defer o.flows.end(f)
+	if !f.attach(c) {
+		o.refused(w, Stopping, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, o.opts.DialTimeout)
+	up, err := o.opts.Dial(ctx, w.Peer, w.Service)
+	cancel()
+	if err != nil {
+		reason := PeerDown
+		if f.ctx.Err() != nil {
+			reason = Stopping
+		}
+		abort(c)
+		o.refused(w, reason, err)
+		return
+	}
+	if !f.attach(up) {
+		o.refused(w, Stopping, nil)
+		return
+	}
+	o.flows.established(f)
+	o.count.accepted.Add(1)
+	f.splice(up, c)
+}
+
+// refused counts a connection that was reset and says why where somebody should know.
+func (o *Outbound) refused(w Local, reason Reason, err error) {
+	o.count.refuse(reason)
+	if reason == Stopping {
+		return
+	}
+	suppressed, ok := o.logs.allow(string(reason) + " " + w.Peer + " " + w.Service)
+	if !ok {
+		return
+	}
+	p := check.Params{Peer: w.Peer, Service: w.Service, Address: w.Address}
+	if reason == PeerDown {
+		p.Detail = err.Error()
+		logWarning(o.opts.Logger, "peer's service cannot be reached, local connection reset",
+			DirectionOutbound, check.PeerServiceDown, p, suppressed)
+		return
+	}
+	code, limit := limitCode(reason, o.flows.limits)
+	p.Limit = limit
+	logWarning(o.opts.Logger, "too many connections, local connection reset",
+		DirectionOutbound, code, p, suppressed)
+}

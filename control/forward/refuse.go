@@ -1,0 +1,79 @@
+package forward
+
+import (
+	"log/slog"
+	"strconv"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+// refuse resets a connection, counts it and says so where somebody should know.
+func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
+	c.Refuse()
+	in.count.refuse(reason)
+	suppressed, ok := in.logs.allow(string(reason) + " " + p.Name + " " + s.Name)
+	if !ok {
+		return
+	}
+	params := check.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}
+	if s.Name == "" {
+		params.Address = strconv.Itoa(int(c.Local().Port()))
+	}
+	switch reason {
+	case UnknownPeer, NoService, NotGranted:
+		params.Detail = denial(reason)
+		cause, fix := check.Render(check.NotGranted, params)
+		in.opts.Audit.Warn("connection denied", "code", string(check.NotGranted), "peer", p.Name,
+			"service", s.Name, "remote", c.Remote().String(), "local", c.Local().String(),
+			"reason", string(reason), "cause", cause, "fix", fix, "suppressed", suppressed)
+	case UpstreamDown:
+		params.Detail = err.Error()
+		in.warn("upstream cannot be reached, connection refused", upstreamCode(err), params, suppressed)
+	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit:
+		code, limit := limitCode(reason, in.flows.limits)
+		params.Limit = limit
+		in.warn("too many connections, connection refused", code, params, suppressed)
+	}
+}
+
+// warn writes a warning that an operator must act on.
+func (in *Inbound) warn(msg string, code check.Code, p check.Params, suppressed uint64) {
+	logWarning(in.opts.Logger, msg, DirectionInbound, code, p, suppressed)
+}
+
+// denial says in words why something was not granted.
+func denial(r Reason) string {
+	switch r {
+	case UnknownPeer:
+		return "its source address belongs to no peer"
+	case NoService:
+		return "no service listens there"
+	}
+	return "it is not granted to this peer"
+}
+
+// limitCode gives the code of a limit and its value.
+func limitCode(r Reason, l Limits) (check.Code, int) {
+	switch r {
+	case PeerFlowLimit:
+		return check.PeerFlowLimit, l.PeerFlows
+	case PeerHalfOpenLimit:
+		return check.PeerHalfOpenLimit, l.HalfOpen
+	}
+	return check.TotalFlowLimit, l.Total
+}
+
+// logWarning writes a warning with its code, cause and fix.
+func logWarning(l *slog.Logger, msg, direction string, code check.Code, p check.Params, suppressed uint64) {
+	cause, fix := check.Render(code, p)
+	l.Warn(msg, "code", string(code), "direction", direction, "peer", p.Peer, "service", p.Service,
+		"upstream", p.Upstream, "address", p.Address, "error", p.Detail, "cause", cause, "fix", fix,
+		"suppressed", suppressed)
+}
+
+func orDiscard(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}

@@ -1,0 +1,58 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+const (
+	// upstreamTimeout bounds dialling an upstream, name resolution included. The peer's
+	// kernel repeats its SYN after 1, 3 and 7 s, so it learns the outcome early.
+	upstreamTimeout = 5 * time.Second
+	// handshakeTimeout bounds completing the peer's handshake once the upstream is there.
+	handshakeTimeout = 5 * time.Second
+)
+
+// keepAlive finds peers of TCP connections that vanished: after 30 s of silence, then
+// each 15 s, four times; so at most 90 s.
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4}
+}
+
+// DialUpstream dials host:port by TCP in the network of this machine.
+func DialUpstream(ctx context.Context, address string) (Conn, error) {
+	d := net.Dialer{KeepAliveConfig: keepAlive()}
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("dial %s: got %T, which cannot be half-closed", address, c)
+	}
+	return tcp, nil
+}
+
+// upstreamCode names the way in which an upstream could not be dialled.
+func upstreamCode(err error) check.Code {
+	var dns *net.DNSError
+	var ne net.Error
+	switch {
+	case errors.As(err, &dns):
+		return check.UpstreamName
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return check.UpstreamRefused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &ne) && ne.Timeout():
+		return check.UpstreamTimeout
+	}
+	return check.UpstreamUnreachable
+}
