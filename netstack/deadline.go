@@ -1,0 +1,67 @@
+package netstack
+
+import (
+	"sync"
+	"time"
+)
+
+// deadline is a point in time that can be moved and waited for. The zero value has none.
+type deadline struct {
+	mu      sync.Mutex
+	timer   *time.Timer
+	expired chan struct{} // closed when the deadline passes; replaced when it is moved
+}
+
+// passed returns a channel that is closed once the deadline has passed.
+func (d *deadline) passed() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.channelLocked()
+}
+
+func (d *deadline) channelLocked() chan struct{} {
+	if d.expired == nil {
+		d.expired = make(chan struct{})
+	}
+	return d.expired
+}
+
+// set moves the deadline; the zero time means none. Who waits on the channel of before
+// notices a deadline that passes, also a moved one.
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.timer.Stop() {
+		<-d.channelLocked() // The timer has fired: let it close its channel before that is replaced.
+	}
+	d.timer = nil
+	expired := d.channelLocked()
+	select {
+	case <-expired:
+		expired = make(chan struct{})
+		d.expired = expired
+	default:
+	}
+	if t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		close(expired)
+		return
+	}
+	d.timer = time.AfterFunc(left, func() { close(expired) })
+}
+
+// stop releases the timer.
+func (d *deadline) stop() { d.set(time.Time{}) }
+
+// isClosed reports whether ch is closed.
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}

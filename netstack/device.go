@@ -1,0 +1,237 @@
+package netstack
+
+import (
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.zx2c4.com/wireguard/tun"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// batchSize is how many packets a call of Read or Write carries at best. WireGuard uses
+// the larger of this and its bind's. 64 beat 128 with the Linux bind (README).
+const batchSize = 64
+
+// device is the stack's network card as WireGuard sees it. One goroutine reads at a
+// time; any number write.
+type device struct {
+	link    *link
+	addrs   map[netip.Addr]struct{} // own addresses; immutable
+	report  func(src, dst netip.Addr)
+	recent  misdirectedLog
+	joiners sync.Pool // of *joiner
+	events  chan tun.Event
+	close   func() error // closes the stack
+
+	// Owned by the reading goroutine, under readMu.
+	readMu  sync.Mutex
+	pending []*stack.PacketBuffer // taken from the queue, not yet cut
+	views   [][]byte              // of the packet that cut works on
+	cut     segmenter             // the packet that is being cut: pending[0], if not done
+	cutting bool
+
+	receivedPackets, receivedBytes, joinedPackets atomic.Uint64
+	sentPackets, sentBytes                        atomic.Uint64
+}
+
+var _ tun.Device = (*device)(nil)
+
+func newDevice(l *link, addrs []netip.Addr, report func(src, dst netip.Addr)) *device {
+	d := &device{link: l, addrs: make(map[netip.Addr]struct{}, len(addrs)), report: report, events: make(chan tun.Event, 1)}
+	for _, a := range addrs {
+		d.addrs[a] = struct{}{}
+	}
+	d.joiners.New = func() any { return &joiner{emit: l.deliver} }
+	d.events <- tun.EventUp
+	return d
+}
+
+// Read fills bufs with outbound packets at offset, their lengths in sizes. It waits for
+// the first one only. Once the stack is closed and what it sent last has been read, it
+// returns os.ErrClosed.
+func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	d.readMu.Lock()
+	defer d.readMu.Unlock()
+	n, sent := 0, 0
+	for n == 0 { // Again when everything taken turned out to be uncuttable.
+		var open bool
+		d.pending, open = d.link.out.take(d.pending, len(bufs)*int(d.link.mtu))
+		if !open {
+			return 0, os.ErrClosed
+		}
+		for n < len(bufs) && d.advance() {
+			size, err := d.cut.next(bufs[n][offset:])
+			if err != nil {
+				d.link.drops.add(DropUnsegmented)
+				d.finish()
+				continue
+			}
+			sizes[n] = size
+			sent += size
+			n++
+			if d.cut.done() {
+				d.finish()
+			}
+		}
+	}
+	d.sentPackets.Add(uint64(n))
+	d.sentBytes.Add(uint64(sent))
+	return n, nil
+}
+
+// advance makes sure that a packet is being cut; false if there is none.
+func (d *device) advance() bool {
+	for !d.cutting {
+		if len(d.pending) == 0 {
+			return false
+		}
+		pkt := d.pending[0]
+		d.cutting = true
+		d.views = appendViews(d.views[:0], pkt)
+		if err := d.cut.reset(d.views, pkt.GSOOptions); err != nil {
+			d.link.drops.add(DropUnsegmented)
+			d.finish()
+		}
+	}
+	return true
+}
+
+// finish releases the packet that was being cut.
+func (d *device) finish() {
+	d.pending[0].DecRef()
+	d.pending[0] = nil
+	d.pending = d.pending[1:]
+	if len(d.pending) == 0 {
+		d.pending = nil
+	}
+	clear(d.views)
+	d.cut.views = nil
+	d.cutting = false
+}
+
+// appendViews appends the memory of pkt, headers first. It copies nothing, and takes no
+// reference.
+func appendViews(dst [][]byte, pkt *stack.PacketBuffer) [][]byte {
+	list, skip := pkt.AsViewList()
+	for v := list.Front(); v != nil; v = v.Next() {
+		b := v.AsSlice()
+		if skip >= len(b) {
+			skip -= len(b)
+			continue
+		}
+		dst = append(dst, b[skip:])
+		skip = 0
+	}
+	return dst
+}
+
+// Write takes inbound packets from WireGuard, each at offset of its buffer. It never
+// waits, and what it does not want it drops and counts: the error is always nil, because
+// one bad packet must not cost the rest of the batch.
+func (d *device) Write(bufs [][]byte, offset int) (int, error) {
+	j := d.joiners.Get().(*joiner)
+	received := 0
+	for _, b := range bufs {
+		packet := b[offset:]
+		received += len(packet)
+		if d.accepts(packet) {
+			j.add(packet)
+		}
+	}
+	j.flush()
+	d.receivedPackets.Add(uint64(len(bufs)))
+	d.receivedBytes.Add(uint64(received))
+	d.joinedPackets.Add(uint64(j.joined))
+	j.joined = 0
+	d.joiners.Put(j)
+	return len(bufs), nil
+}
+
+// accepts reports whether packet is addressed to us; if not, it is counted.
+func (d *device) accepts(packet []byte) bool {
+	var src, dst netip.Addr
+	switch {
+	case len(packet) >= ipv6HeaderLen && packet[0]>>4 == 6:
+		dst = netip.AddrFrom16([16]byte(packet[ipv6Dst : ipv6Dst+16]))
+		src = netip.AddrFrom16([16]byte(packet[ipv6Src : ipv6Src+16]))
+	case len(packet) >= ipv4HeaderLen && packet[0]>>4 == 4:
+		dst = netip.AddrFrom4([4]byte(packet[ipv4Dst : ipv4Dst+4]))
+		src = netip.AddrFrom4([4]byte(packet[ipv4Src : ipv4Src+4]))
+	default:
+		d.link.drops.add(DropMalformed)
+		return false
+	}
+	if _, own := d.addrs[dst]; own {
+		return true
+	}
+	if dst.IsMulticast() || dst == limitedBroadcast {
+		d.link.drops.add(DropMulticast)
+		return false
+	}
+	d.link.drops.add(DropMisdirected)
+	if d.report != nil && d.recent.first(src, time.Now()) {
+		d.report(src, dst)
+	}
+	return false
+}
+
+// limitedBroadcast is RFC 919 §7's.
+var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// File implements tun.Device; there is none.
+func (*device) File() *os.File { return nil }
+
+// MTU implements tun.Device.
+func (d *device) MTU() (int, error) { return int(d.link.mtu), nil }
+
+// Name implements tun.Device.
+func (*device) Name() (string, error) { return "postern", nil }
+
+// Events implements tun.Device: up once, closed with the device.
+func (d *device) Events() <-chan tun.Event { return d.events }
+
+// BatchSize implements tun.Device.
+func (*device) BatchSize() int { return batchSize }
+
+// Close closes the whole stack: without its only card it is of no use.
+func (d *device) Close() error { return d.close() }
+
+// misdirectedLog limits reports of misdirected packets to one per source and second.
+type misdirectedLog struct {
+	mu   sync.Mutex
+	seen map[netip.Addr]time.Time
+}
+
+const (
+	misdirectedEvery = time.Second
+	// misdirectedMax bounds the memory that sources can take; WireGuard has authenticated
+	// them, so they are as many as peers' AllowedIPs. Beyond it reports are skipped.
+	misdirectedMax = 1024
+)
+
+// first reports whether src was not seen in the second before now.
+func (m *misdirectedLog) first(src netip.Addr, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, ok := m.seen[src]; ok && now.Sub(at) < misdirectedEvery {
+		return false
+	}
+	if len(m.seen) >= misdirectedMax {
+		for a, at := range m.seen {
+			if now.Sub(at) >= misdirectedEvery {
+				delete(m.seen, a)
+			}
+		}
+		if len(m.seen) >= misdirectedMax {
+			return false
+		}
+	}
+	if m.seen == nil {
+		m.seen = make(map[netip.Addr]time.Time)
+	}
+	m.seen[src] = now
+	return true
+}

@@ -1,0 +1,145 @@
+package netstack
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// Incoming is a connection request: a SYN that nothing has answered yet. Exactly one of
+// Accept, Refuse and Drop decides it; later ones do nothing ([ErrDecided] from Accept).
+// While it is undecided the peer's repeated SYNs are swallowed.
+type Incoming struct {
+	stack         *Stack
+	req           *tcp.ForwarderRequest
+	remote, local netip.AddrPort
+
+	mu      sync.Mutex
+	decided bool
+}
+
+// onRequest is gVisor's callback for a SYN that no listener takes, on a goroutine of its own.
+func (s *Stack) onRequest(req *tcp.ForwarderRequest) {
+	if !s.begin() {
+		req.Complete(true)
+		return
+	}
+	defer s.calls.Done()
+	id := req.ID()
+	in := &Incoming{
+		stack:  s,
+		req:    req,
+		remote: fromFull(tcpip.FullAddress{Addr: id.RemoteAddress, Port: id.RemotePort}),
+		local:  fromFull(tcpip.FullAddress{Addr: id.LocalAddress, Port: id.LocalPort}),
+	}
+	defer in.Refuse()
+	if s.opts.OnTCP != nil {
+		s.opts.OnTCP(in)
+	}
+}
+
+// Remote is who asks.
+func (in *Incoming) Remote() netip.AddrPort { return in.remote }
+
+// Local is the address and port asked for.
+func (in *Incoming) Local() netip.AddrPort { return in.local }
+
+// decide reports whether the caller is the first to decide.
+func (in *Incoming) decide() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	first := !in.decided
+	in.decided = true
+	return first
+}
+
+// Refuse answers with a reset: the peer's dial fails with ECONNREFUSED at once.
+func (in *Incoming) Refuse() {
+	if in.decide() {
+		in.req.Complete(true)
+	}
+}
+
+// Drop answers nothing. The peer's next SYN, a second or more later, is a new request.
+func (in *Incoming) Drop() {
+	if in.decide() {
+		in.req.Complete(false)
+	}
+}
+
+// Accept completes the handshake and returns the connection. It fails if ctx ends first,
+// if the peer gives up or if the stack closes; the peer then gets a reset.
+func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
+	if !in.decide() {
+		return nil, ErrDecided
+	}
+	s := in.stack
+	if !s.begin() {
+		in.req.Complete(true)
+		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, net.ErrClosed)
+	}
+	defer s.calls.Done()
+	if err := ctx.Err(); err != nil {
+		in.req.Complete(true)
+		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, err)
+	}
+	ep, wq, err := in.handshake(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, err)
+	}
+	return s.newConn(ep, wq), nil
+}
+
+// handshake sends the SYN-ACK and waits for the outcome. gVisor's call cannot be
+// cancelled, so it runs beside; it ends at once when its waiter is notified while the
+// connection isn't established. A notification before the waiter is registered is lost,
+// so it is repeated.
+func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queue, error) {
+	var (
+		wq   waiter.Queue
+		ep   tcpip.Endpoint
+		err  tcpip.Error
+		done = make(chan struct{})
+	)
+	go func() {
+		defer close(done)
+		ep, err = in.req.CreateEndpoint(&wq)
+		in.req.Complete(err != nil)
+	}()
+	var cause error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		cause = ctx.Err()
+	case <-in.stack.done:
+		cause = net.ErrClosed
+	}
+	if cause != nil {
+		again := time.NewTicker(time.Millisecond)
+		defer again.Stop()
+		for ended := false; !ended; {
+			wq.Notify(waiter.WritableEvents)
+			select {
+			case <-done:
+				ended = true
+			case <-again.C:
+			}
+		}
+		if err == nil { // Established in the last moment.
+			ep.Abort()
+			ep.Close()
+		}
+		return nil, nil, cause
+	}
+	if err != nil {
+		return nil, nil, sysError(err)
+	}
+	return ep, &wq, nil
+}

@@ -1,0 +1,219 @@
+package netstack
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// joiner joins consecutive TCP segments of one flow within a batch, so that gVisor is
+// called once for many: generic receive offload. It follows one flow at a time: a
+// sender's 64 KB segment arrives as a run of neighbours, and interleaved runs of several
+// flows are still dozens of packets long each.
+//
+// A joined packet is copied once, into memory of about its own size. (gVisor's own
+// pkg/tcpip/stack/gro makes a packet buffer of each segment first, and its Flush passes on
+// only one of several flows that share a bucket.) A joiner belongs to one Write call.
+type joiner struct {
+	emit   func(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer)
+	joined int // segments appended to another one
+
+	run     [][]byte // the packets of the current run; the first one's header counts
+	tcp     tcpView  // of the run's first packet
+	nextSeq uint32
+	size    int  // of the joined packet
+	flags   byte // to add to the first packet's
+}
+
+// tcpView locates the headers of a TCP packet that may be joined.
+type tcpView struct {
+	v4      bool
+	l3, hdr int // as in segmenter
+	payload int
+}
+
+// parseTCP reports whether packet is a TCP segment of the simple form that is joined: no
+// IP options or extension headers, no fragment, payload, and no flags but ACK, ECE, CWR,
+// PSH and FIN.
+func parseTCP(packet []byte) (tcpView, bool) {
+	var v tcpView
+	switch {
+	case len(packet) >= ipv4HeaderLen && packet[0] == 0x45:
+		v.v4, v.l3 = true, ipv4HeaderLen
+		const moreOrOffset = 0x3fff
+		if packet[ipv4Proto] != protoTCP ||
+			binary.BigEndian.Uint16(packet[ipv4Fragment:])&moreOrOffset != 0 ||
+			int(binary.BigEndian.Uint16(packet[ipv4TotalLen:])) != len(packet) {
+			return v, false
+		}
+	case len(packet) >= ipv6HeaderLen && packet[0]>>4 == 6:
+		v.l3 = ipv6HeaderLen
+		if packet[ipv6NextHeader] != protoTCP ||
+			int(binary.BigEndian.Uint16(packet[ipv6PayloadLen:])) != len(packet)-ipv6HeaderLen {
+			return v, false
+		}
+	default:
+		return v, false
+	}
+	if len(packet) < v.l3+tcpHeaderLen {
+		return v, false
+	}
+	tcp := packet[v.l3:]
+	tcpLen := int(tcp[tcpDataOffset]>>4) * 4
+	v.hdr = v.l3 + tcpLen
+	v.payload = len(packet) - v.hdr
+	return v, tcpLen >= tcpHeaderLen && v.payload > 0 && tcp[tcpFlags]&(flagSYN|flagRST|flagURG) == 0
+}
+
+// add takes the next packet of the batch, which must stay until flush. Anything that
+// can't be joined is emitted at once, after what came before it.
+func (j *joiner) add(packet []byte) {
+	v, ok := parseTCP(packet)
+	if !ok {
+		j.flush()
+		j.emitOne(packet)
+		return
+	}
+	if len(j.run) > 0 && j.continues(packet, v) {
+		j.run = append(j.run, packet)
+		j.joined++
+		j.size += v.payload
+	} else {
+		j.flush()
+		j.run = append(j.run, packet)
+		j.tcp, j.size, j.flags = v, len(packet), 0
+	}
+	flags := packet[v.l3+tcpFlags]
+	j.nextSeq = binary.BigEndian.Uint32(packet[v.l3+tcpSeq:]) + uint32(v.payload)
+	j.flags |= flags & flagsOnLastOnly
+	if flags&flagsOnLastOnly != 0 || v.payload < j.tcp.payload {
+		j.flush() // The last one of a run.
+	}
+}
+
+// continues reports whether packet can be appended to the current run.
+func (j *joiner) continues(packet []byte, v tcpView) bool {
+	first := j.run[0]
+	if v.v4 != j.tcp.v4 || v.hdr != j.tcp.hdr || v.payload > j.tcp.payload ||
+		j.size+v.payload > gsoMaxSize || !sameIP(first, packet, v.v4) {
+		return false
+	}
+	a, b := first[v.l3:v.hdr], packet[v.l3:v.hdr]
+	return binary.BigEndian.Uint32(b[tcpSeq:]) == j.nextSeq &&
+		bytes.Equal(a[:tcpSeq], b[:tcpSeq]) && // ports
+		bytes.Equal(a[8:tcpFlags], b[8:tcpFlags]) && // acknowledgement, data offset
+		(a[tcpFlags]^b[tcpFlags])&^(flagsOnLastOnly|flagsOnFirstOnly) == 0 && b[tcpFlags]&flagCWR == 0 &&
+		bytes.Equal(a[14:16], b[14:16]) && // window
+		bytes.Equal(a[tcpHeaderLen:], b[tcpHeaderLen:]) // options
+}
+
+// sameIP compares what must be equal in the IP headers of two segments to be joined:
+// traffic class, flow label, "don't fragment", hop limit and addresses.
+func sameIP(a, b []byte, v4 bool) bool {
+	if v4 {
+		return a[ipv4TOS] == b[ipv4TOS] && a[ipv4Fragment] == b[ipv4Fragment] && a[ipv4TTL] == b[ipv4TTL] &&
+			bytes.Equal(a[ipv4Src:ipv4HeaderLen], b[ipv4Src:ipv4HeaderLen])
+	}
+	return bytes.Equal(a[:ipv6PayloadLen], b[:ipv6PayloadLen]) &&
+		bytes.Equal(a[ipv6NextHeader:ipv6HeaderLen], b[ipv6NextHeader:ipv6HeaderLen])
+}
+
+// flush emits the current run, if there is one.
+func (j *joiner) flush() {
+	switch len(j.run) {
+	case 0:
+		return
+	case 1:
+		j.emitOne(j.run[0])
+	default:
+		j.emitRun()
+	}
+	clear(j.run)
+	j.run = j.run[:0]
+}
+
+// emitRun copies the run into one packet. Checksums are left as they are: nobody looks.
+func (j *joiner) emitRun() {
+	w := newPacketWriter(j.size)
+	first := j.run[0]
+	w.write(first[:j.tcp.hdr])
+	head := w.views[0].AsSlice() // All headers are in the first view, which is larger.
+	if j.tcp.v4 {
+		binary.BigEndian.PutUint16(head[ipv4TotalLen:], uint16(j.size))
+	} else {
+		binary.BigEndian.PutUint16(head[ipv6PayloadLen:], uint16(j.size-ipv6HeaderLen))
+	}
+	head[j.tcp.l3+tcpFlags] |= j.flags
+	for _, p := range j.run {
+		w.write(p[j.tcp.hdr:])
+	}
+	j.emitBuffer(j.tcp.v4, w.buffer())
+}
+
+func (j *joiner) emitOne(packet []byte) {
+	j.emitBuffer(packet[0]>>4 == 4, buffer.MakeWithData(packet))
+}
+
+func (j *joiner) emitBuffer(v4 bool, b buffer.Buffer) {
+	proto := header.IPv6ProtocolNumber
+	if v4 {
+		proto = header.IPv4ProtocolNumber
+	}
+	j.emit(proto, stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: b}))
+}
+
+// packetWriter fills a packet's memory. gVisor's memory comes in powers of two that are
+// cleared when handed out, so a packet gets its size as a sum of such pieces: at most
+// pieceMin is wasted and cleared in vain.
+type packetWriter struct {
+	views [8]*buffer.View
+	n     int // views in use
+	size  int // still to come
+}
+
+// pieceMin is the smallest piece, in bytes: below it more views cost more than the waste.
+const pieceMin = 4096
+
+func newPacketWriter(size int) *packetWriter {
+	w := &packetWriter{size: size}
+	w.grow()
+	return w
+}
+
+// grow adds the largest piece that the rest of the packet fills.
+func (w *packetWriter) grow() {
+	piece := min(w.size, buffer.MaxChunkSize)
+	for p := buffer.MaxChunkSize; p >= pieceMin; p /= 2 {
+		if p <= piece {
+			piece = p
+			break
+		}
+	}
+	w.views[w.n] = buffer.NewView(piece)
+	w.n++
+}
+
+func (w *packetWriter) write(b []byte) {
+	for {
+		v := w.views[w.n-1]
+		n := min(len(b), v.AvailableSize())
+		_, _ = v.Write(b[:n]) // Fits, and no one shares the view: cannot fail.
+		w.size -= n
+		if b = b[n:]; len(b) == 0 {
+			return
+		}
+		w.grow()
+	}
+}
+
+func (w *packetWriter) buffer() buffer.Buffer {
+	b := buffer.MakeWithView(w.views[0])
+	for _, v := range w.views[1:w.n] {
+		_ = b.Append(v) // Fails only for a view that is in a buffer already.
+	}
+	return b
+}

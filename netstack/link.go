@@ -1,0 +1,117 @@
+package netstack
+
+import (
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// gsoMaxSize is the largest segment that gVisor hands over, in bytes: the largest IPv4
+// total length. gVisor takes room for headers off it.
+const gsoMaxSize = 65535
+
+// link is the network card as gVisor sees it: what it writes goes into the outbound
+// queue, what the device receives goes to the dispatcher.
+type link struct {
+	mtu        uint32 // immutable
+	out        *queue
+	drops      *drops
+	dispatcher atomic.Pointer[stack.NetworkDispatcher]
+}
+
+var (
+	_ stack.LinkEndpoint = (*link)(nil)
+	_ stack.GSOEndpoint  = (*link)(nil)
+)
+
+// WritePackets queues packets for the device. gVisor calls it from many goroutines, with
+// the sending endpoint locked. A packet that finds no room is dropped and counted; the
+// error makes gVisor's own counters agree, and TCP treats it as a loss.
+func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
+	n := 0
+	for _, pkt := range list.AsSlice() {
+		// Only TCP payload is ever bulky enough to fill the queue, and only its senders
+		// may wait: see queue.
+		wait := pkt.GSOOptions.Type != stack.GSONone && pkt.Data().Size() > 0
+		switch l.out.put(pkt, pkt.Size(), wait) {
+		case queued:
+			n++
+		case queueFull:
+			l.drops.add(DropQueueFull)
+			return n, &tcpip.ErrNoBufferSpace{}
+		case queueClosed:
+			l.drops.add(DropClosed)
+			return n, &tcpip.ErrClosedForSend{}
+		}
+	}
+	return n, nil
+}
+
+// deliver gives an inbound packet to gVisor and releases it.
+func (l *link) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+	if d := l.dispatcher.Load(); d != nil {
+		(*d).DeliverNetworkPacket(proto, pkt)
+	} else {
+		l.drops.add(DropClosed)
+	}
+	pkt.DecRef()
+}
+
+// Attach implements stack.LinkEndpoint; a nil dispatcher detaches.
+func (l *link) Attach(d stack.NetworkDispatcher) {
+	if d == nil {
+		l.dispatcher.Store(nil)
+		return
+	}
+	l.dispatcher.Store(&d)
+}
+
+// IsAttached implements stack.LinkEndpoint.
+func (l *link) IsAttached() bool { return l.dispatcher.Load() != nil }
+
+// MTU implements stack.LinkEndpoint.
+func (l *link) MTU() uint32 { return l.mtu }
+
+// SetMTU implements stack.LinkEndpoint; the MTU is fixed.
+func (*link) SetMTU(uint32) {}
+
+// Capabilities implements stack.LinkEndpoint. Received packets need no checksum
+// verification: see the package comment.
+func (*link) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityRXChecksumOffload
+}
+
+// SupportedGSO implements stack.GSOEndpoint: the device cuts segments.
+func (*link) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
+
+// GSOMaxSize implements stack.GSOEndpoint.
+func (*link) GSOMaxSize() uint32 { return gsoMaxSize }
+
+// MaxHeaderLength implements stack.LinkEndpoint; there is no link header.
+func (*link) MaxHeaderLength() uint16 { return 0 }
+
+// LinkAddress implements stack.LinkEndpoint; there is none.
+func (*link) LinkAddress() tcpip.LinkAddress { return "" }
+
+// SetLinkAddress implements stack.LinkEndpoint.
+func (*link) SetLinkAddress(tcpip.LinkAddress) {}
+
+// ARPHardwareType implements stack.LinkEndpoint.
+func (*link) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
+
+// AddHeader implements stack.LinkEndpoint.
+func (*link) AddHeader(*stack.PacketBuffer) {}
+
+// ParseHeader implements stack.LinkEndpoint.
+func (*link) ParseHeader(*stack.PacketBuffer) bool { return true }
+
+// Wait implements stack.LinkEndpoint; there are no goroutines.
+func (*link) Wait() {}
+
+// Close implements stack.LinkEndpoint; [Stack.Close] closes the queue.
+func (*link) Close() {}
+
+// SetOnCloseAction implements stack.LinkEndpoint.
+func (*link) SetOnCloseAction(func()) {}

@@ -1,0 +1,162 @@
+package netstack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// patience bounds waiting in tests; it only matters when something is broken.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The two ends of every test.
+var (
+	a6 = netip.MustParseAddr("fd00::a")
+	b6 = netip.MustParseAddr("fd00::b")
+	a4 = netip.MustParseAddr("10.0.0.1")
+	b4 = netip.MustParseAddr("10.0.0.2")
+)
+
+// families runs a test once for each IP version.
+func families(t *testing.T, f func(t *testing.T, a, b netip.Addr)) {
+	t.Run("v6", func(t *testing.T) { f(t, a6, b6) })
+	t.Run("v4", func(t *testing.T) { f(t, a4, b4) })
+}
+
+// impairment is what the pipe does to packets, each way.
+type impairment struct {
+	seed    uint64
+	loss    float64 // probability that a packet is dropped
+	reorder float64 // probability that a packet changes places with one up to 8 later
+}
+
+// pair is two stacks wired back to back.
+type pair struct {
+	a, b *Stack
+}
+
+// newPair makes two stacks with both families' addresses and moves batches between their
+// devices until the test ends. It fails the test if closing hangs.
+func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
+	t.Helper()
+	oa.Addresses, ob.Addresses = []netip.Addr{a6, a4}, []netip.Addr{b6, b4}
+	a, err := New(oa)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(ob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { pump(t, a.Device(), b.Device(), imp, 1) })
+	wg.Go(func() { pump(t, b.Device(), a.Device(), imp, 2) })
+	t.Cleanup(func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = a.Close()
+			_ = b.Close()
+			wg.Wait()
+		}()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Error("closing the stacks hangs")
+		}
+	})
+	return pair{a, b}
+}
+
+// pump is the wire in one direction: what WireGuard and the network would do.
+func pump(t testing.TB, from, to tun.Device, imp impairment, stream uint64) {
+	const offset = 16 // As WireGuard leaves room for its header.
+	rng := rand.New(rand.NewPCG(imp.seed, stream))
+	bufs := make([][]byte, from.BatchSize())
+	for i := range bufs {
+		bufs[i] = make([]byte, offset+2048)
+	}
+	sizes := make([]int, len(bufs))
+	out := make([][]byte, 0, len(bufs))
+	for {
+		n, err := from.Read(bufs, sizes, offset)
+		if err != nil {
+			if !errors.Is(err, os.ErrClosed) {
+				t.Errorf("Read: %v", err)
+			}
+			return
+		}
+		out = out[:0]
+		for i := range n {
+			if imp.loss == 0 || rng.Float64() >= imp.loss {
+				out = append(out, bufs[i][:offset+sizes[i]])
+			}
+		}
+		if imp.reorder > 0 {
+			for i := range out {
+				if j := i + 1 + rng.IntN(8); j < len(out) && rng.Float64() < imp.reorder {
+					out[i], out[j] = out[j], out[i]
+				}
+			}
+		}
+		if len(out) > 0 {
+			if _, err := to.Write(out, offset); err != nil {
+				t.Errorf("Write: %v", err)
+				return
+			}
+		}
+	}
+}
+
+// within gives a context that ends when the test should have.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// listen opens a listener on b and returns its address.
+func (p pair) listen(t testing.TB, at netip.Addr) (net.Listener, netip.AddrPort) {
+	t.Helper()
+	l, err := p.b.Listen(netip.AddrPortFrom(at, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// connect gives both ends of a TCP connection from a to b.
+func (p pair) connect(t testing.TB, at netip.Addr) (client, server *Conn) {
+	t.Helper()
+	l, addr := p.listen(t, at)
+	client, err := p.a.DialTCP(within(t), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = c.(*Conn)
+	t.Cleanup(func() { client.Close(); server.Close() })
+	deadline := time.Now().Add(patience)
+	_ = client.SetDeadline(deadline)
+	_ = server.SetDeadline(deadline)
+	return client, server
+}
+
+// random is an endless reproducible stream.
+func random(seed byte) io.Reader { return rand.NewChaCha8([32]byte{seed}) }

@@ -1,0 +1,286 @@
+package netstack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/tun"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+)
+
+const (
+	// DefaultMTU is what fits a 1500-byte underlay over IPv4 with WireGuard's 60 bytes
+	// (IPv4 20, UDP 8, WireGuard 32), and over IPv6 with its 80.
+	DefaultMTU = 1420
+	// MinMTU is IPv6's (RFC 8200 §5): gVisor sends no IPv6 below it.
+	MinMTU = 1280
+	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes.
+	DefaultTCPBuffer = 4 << 20
+	// minTCPBuffer is the least that a bound may be: less than a few full segments stalls.
+	minTCPBuffer = 64 << 10
+	// DefaultMaxPendingTCP is how many connection requests may wait for a decision.
+	DefaultMaxPendingTCP = 1024
+)
+
+const (
+	// tcpInitialBuffer is what a connection starts with, in bytes, before tuning moves it
+	// towards the bound. It is gVisor's own default for the receive side, so that the
+	// first round trips of a long path are not starved.
+	tcpInitialBuffer = 1 << 20
+	// timeWait is how long a closed connection's ports stay reserved. gVisor's 60 s would
+	// pile up thousands of endpoints behind a busy service; a packet does not live for
+	// seconds in a tunnel, and sequence numbers are random (RFC 6528).
+	timeWait = 15 * time.Second
+	// maxRetries is how often a segment is sent again before the connection is given up:
+	// RFC 1122 §4.2.3.5 asks for at least 100 s; with gVisor's 200 ms minimum, doubling up
+	// to 120 s, 11 retries are about 7 minutes. It decides how long an outage may last
+	// without breaking a flow.
+	maxRetries = 11
+)
+
+const nicID tcpip.NICID = 1
+
+// Options configure a [Stack].
+type Options struct {
+	// Addresses are the stack's own overlay addresses, IPv6 and IPv4; at least one.
+	Addresses []netip.Addr
+	// MTU of the overlay in bytes, inner IP header included; 0 means [DefaultMTU].
+	MTU int
+	// TCPSendBuffer and TCPReceiveBuffer bound what one connection may buffer each way,
+	// in bytes; 0 means [DefaultTCPBuffer]. Their sum over all connections bounds the
+	// memory of bulk transfers, WireGuard's buffers in flight apart.
+	TCPSendBuffer, TCPReceiveBuffer int
+	// MaxPendingTCP bounds the requests given to OnTCP that are not accepted, refused or
+	// dropped yet; further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
+	MaxPendingTCP int
+	// OnTCP gets connection requests to ports without a listener, each on a goroutine of
+	// its own, which [Stack.Close] waits for. A request that is undecided when OnTCP
+	// returns is refused. If nil, such requests are refused.
+	OnTCP func(*Incoming)
+	// OnMisdirected is told of inbound packets that are not for us (a peer trying to reach
+	// another one through us), at most once a second and source. It is called on
+	// WireGuard's receiving goroutine and must not block. It may be nil.
+	OnMisdirected func(src, dst netip.Addr)
+	// Logger is for debugging; nil discards.
+	Logger *slog.Logger
+}
+
+// withDefaults fills in what is 0 and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	if o.MTU == 0 {
+		o.MTU = DefaultMTU
+	}
+	if o.TCPSendBuffer == 0 {
+		o.TCPSendBuffer = DefaultTCPBuffer
+	}
+	if o.TCPReceiveBuffer == 0 {
+		o.TCPReceiveBuffer = DefaultTCPBuffer
+	}
+	if o.MaxPendingTCP == 0 {
+		o.MaxPendingTCP = DefaultMaxPendingTCP
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case len(o.Addresses) == 0:
+		return o, errors.New("netstack: no address given")
+	case o.MTU < MinMTU || o.MTU > gsoMaxSize:
+		return o, fmt.Errorf("netstack: MTU %d is outside %d to %d", o.MTU, MinMTU, gsoMaxSize)
+	case o.TCPSendBuffer < minTCPBuffer || o.TCPReceiveBuffer < minTCPBuffer:
+		return o, fmt.Errorf("netstack: TCP buffers of %d and %d bytes: the least is %d", o.TCPSendBuffer, o.TCPReceiveBuffer, minTCPBuffer)
+	case o.MaxPendingTCP < 0:
+		return o, fmt.Errorf("netstack: at most %d pending connections makes no sense", o.MaxPendingTCP)
+	}
+	seen := make(map[netip.Addr]bool, len(o.Addresses))
+	for _, a := range o.Addresses {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || seen[a] {
+			return o, fmt.Errorf("netstack: %q cannot be an address of the stack, or is given twice", a)
+		}
+		seen[a] = true
+	}
+	return o, nil
+}
+
+// Stack is a TCP/IP stack with one network card, the WireGuard device. All methods may be
+// called from any goroutine.
+type Stack struct {
+	log   *slog.Logger
+	gv    *stack.Stack
+	dev   *device
+	out   *queue
+	opts  Options
+	v4    bool // has an address of the family
+	v6    bool
+	drops drops
+	done  chan struct{} // closed when Close begins
+
+	closeOnce sync.Once
+	mu        sync.Mutex
+	closed    bool           // under mu
+	calls     sync.WaitGroup // OnTCP calls and handshakes; added to under mu while open
+}
+
+// New makes a stack. Nothing flows until its Device is read and written.
+func New(o Options) (*Stack, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue()}
+	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
+	s.dev = newDevice(l, o.Addresses, o.OnMisdirected)
+	s.dev.close = s.Close
+	s.gv = stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol6, icmp.NewProtocol4},
+		HandleLocal:        true,
+	})
+	if err := s.configure(l); err != nil {
+		s.gv.Destroy()
+		return nil, err
+	}
+	return s, nil
+}
+
+// configure sets options, creates the card and its addresses, and takes over SYNs.
+func (s *Stack) configure(l *link) error {
+	if err := s.configureTCP(); err != nil {
+		return err
+	}
+	if err := s.gv.CreateNIC(nicID, l); err != nil {
+		return wrap("create network card", err)
+	}
+	for _, a := range s.opts.Addresses {
+		addr := tcpip.ProtocolAddress{Protocol: protocolOf(a), AddressWithPrefix: toAddress(a).WithPrefix()}
+		if err := s.gv.AddProtocolAddress(nicID, addr, stack.AddressProperties{}); err != nil {
+			return wrap("add address "+a.String(), err)
+		}
+		if a.Is4() {
+			s.v4 = true
+		} else {
+			s.v6 = true
+		}
+	}
+	if s.v6 {
+		s.gv.AddRoute(tcpip.Route{Destination: header.IPv6EmptySubnet, NIC: nicID})
+	}
+	if s.v4 {
+		s.gv.AddRoute(tcpip.Route{Destination: header.IPv4EmptySubnet, NIC: nicID})
+	}
+	forwarder := tcp.NewForwarder(s.gv, min(tcpInitialBuffer, s.opts.TCPReceiveBuffer), s.opts.MaxPendingTCP, s.onRequest)
+	s.gv.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
+	return nil
+}
+
+// configureTCP sets what the README lists under "TCP"; the choices that need measuring
+// are measured there.
+func (s *Stack) configureTCP() error {
+	var (
+		sack     = tcpip.TCPSACKEnabled(true)
+		recovery = tcpip.TCPRecovery(0) // RACK off: it takes reordering for loss.
+		moderate = tcpip.TCPModerateReceiveBufferOption(true)
+		wait     = tcpip.TCPTimeWaitTimeoutOption(timeWait)
+		reuse    = tcpip.TCPTimeWaitReuseGlobal
+		retries  = tcpip.TCPMaxRetriesOption(maxRetries)
+		send     = tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(tcpInitialBuffer, s.opts.TCPSendBuffer), Max: s.opts.TCPSendBuffer}
+		receive  = tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(tcpInitialBuffer, s.opts.TCPReceiveBuffer), Max: s.opts.TCPReceiveBuffer}
+	)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &moderate, &wait, &reuse, &retries, &send, &receive} {
+		if err := s.gv.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			return wrap(fmt.Sprintf("set TCP option %T", o), err)
+		}
+	}
+	return nil
+}
+
+// Device is the stack's network card, for WireGuard to read and write. There is one, and
+// closing it closes the stack.
+func (s *Stack) Device() tun.Device { return s.dev }
+
+// Done is closed when the stack begins to close.
+func (s *Stack) Done() <-chan struct{} { return s.done }
+
+// Close aborts all connections (their peers get a reset if the device is still read),
+// wakes everything that waits, and returns when no goroutine of the stack is left. It is
+// safe to call more than once; later calls wait for the first.
+func (s *Stack) Close() error {
+	s.closeOnce.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		close(s.done)
+		s.out.stopWaiting() // Or aborting would wait for endpoints that wait for room.
+		s.gv.Close()
+		s.out.close()
+		close(s.dev.events)
+		s.calls.Wait()
+		s.gv.Destroy() // Again, for endpoints that OnTCP calls made meanwhile; and wait.
+	})
+	return nil
+}
+
+// begin admits a call that Close must wait for; false if the stack is closing.
+func (s *Stack) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.calls.Add(1)
+	return true
+}
+
+// isClosed reports whether Close has begun.
+func (s *Stack) isClosed() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// protocolOf is the network protocol of an address.
+func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
+	if a.Is4() {
+		return ipv4.ProtocolNumber
+	}
+	return ipv6.ProtocolNumber
+}
+
+func toAddress(a netip.Addr) tcpip.Address { return tcpip.AddrFromSlice(a.AsSlice()) }
+
+// toFull turns an address and port into gVisor's form. The unspecified address becomes
+// "any".
+func toFull(a netip.AddrPort) tcpip.FullAddress {
+	full := tcpip.FullAddress{NIC: nicID, Port: a.Port()}
+	if !a.Addr().IsUnspecified() {
+		full.Addr = toAddress(a.Addr())
+	}
+	return full
+}
+
+func fromFull(f tcpip.FullAddress) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(f.Addr.AsSlice())
+	return netip.AddrPortFrom(a, f.Port)
+}
+
+// has reports whether the stack has an address of a's family.
+func (s *Stack) has(a netip.Addr) bool {
+	if a.Is4() {
+		return s.v4
+	}
+	return a.Is6() && !a.Is4In6() && s.v6
+}

@@ -1,0 +1,89 @@
+package netstack
+
+import "sync/atomic"
+
+// Reasons for which packets are dropped; they label a metric, so they never change.
+const (
+	DropMalformed    = "malformed"      // inbound: neither IPv4 nor IPv6, or cut short
+	DropMisdirected  = "misdirected"    // inbound: the destination isn't ours; nothing is forwarded
+	DropMulticast    = "multicast"      // inbound: multicast or broadcast, which the overlay has none of
+	DropQueueFull    = "queue_full"     // outbound: WireGuard did not take packets fast enough
+	DropClosed       = "closed"         // either way: the stack is closing
+	DropUnsegmented  = "unsegmented"    // outbound: a segment that could not be cut to the MTU
+	DropPending      = "pending_limit"  // inbound: SYN beyond Options.MaxPendingTCP
+	DropAcceptQueue  = "accept_queue"   // inbound: SYN or ACK for a listener whose queue is full
+	DropInvalid      = "invalid"        // inbound: an IP, TCP or UDP header that makes no sense
+	DropUDPNoSocket  = "udp_no_socket"  // inbound: UDP to a port without a socket
+	DropUDPQueueFull = "udp_queue_full" // inbound: UDP to a socket that isn't read fast enough
+)
+
+// drops counts the packets that this package drops itself.
+type drops struct {
+	malformed, misdirected, multicast, queueFull, closed, unsegmented atomic.Uint64
+}
+
+func (d *drops) add(reason string) {
+	switch reason {
+	case DropMalformed:
+		d.malformed.Add(1)
+	case DropMisdirected:
+		d.misdirected.Add(1)
+	case DropMulticast:
+		d.multicast.Add(1)
+	case DropQueueFull:
+		d.queueFull.Add(1)
+	case DropClosed:
+		d.closed.Add(1)
+	case DropUnsegmented:
+		d.unsegmented.Add(1)
+	}
+}
+
+// Stats is a reading of the stack's counters. All count from the stack's start and never
+// go back.
+type Stats struct {
+	// ReceivedPackets and ReceivedBytes came from WireGuard, inner IP headers included.
+	ReceivedPackets, ReceivedBytes uint64
+	// SentPackets and SentBytes went to WireGuard, inner IP headers included, after cutting.
+	SentPackets, SentBytes uint64
+	// JoinedPackets is how many of ReceivedPackets were appended to the one before.
+	JoinedPackets uint64
+
+	TCPEstablished uint64 // connections open now (a gauge)
+	TCPRetransmits uint64 // segments sent again
+	TCPResetsSent  uint64
+	TCPTimeouts    uint64 // retransmission timers that expired
+
+	// Dropped counts packets by reason. Every reason is always present.
+	Dropped map[string]uint64
+}
+
+// Stats reads the counters.
+func (s *Stack) Stats() Stats {
+	g := s.gv.Stats()
+	d := &s.drops
+	return Stats{
+		ReceivedPackets: s.dev.receivedPackets.Load(),
+		ReceivedBytes:   s.dev.receivedBytes.Load(),
+		SentPackets:     s.dev.sentPackets.Load(),
+		SentBytes:       s.dev.sentBytes.Load(),
+		JoinedPackets:   s.dev.joinedPackets.Load(),
+		TCPEstablished:  g.TCP.CurrentEstablished.Value(),
+		TCPRetransmits:  g.TCP.Retransmits.Value(),
+		TCPResetsSent:   g.TCP.ResetsSent.Value(),
+		TCPTimeouts:     g.TCP.Timeouts.Value(),
+		Dropped: map[string]uint64{
+			DropMalformed:    d.malformed.Load(),
+			DropMisdirected:  d.misdirected.Load(),
+			DropMulticast:    d.multicast.Load(),
+			DropQueueFull:    d.queueFull.Load(),
+			DropClosed:       d.closed.Load(),
+			DropUnsegmented:  d.unsegmented.Load(),
+			DropPending:      g.TCP.ForwardMaxInFlightDrop.Value(),
+			DropAcceptQueue:  g.TCP.ListenOverflowSynDrop.Value() + g.TCP.ListenOverflowAckDrop.Value(),
+			DropInvalid:      g.IP.MalformedPacketsReceived.Value() + g.TCP.InvalidSegmentsReceived.Value() + g.UDP.MalformedPacketsReceived.Value(),
+			DropUDPNoSocket:  g.UDP.UnknownPortErrors.Value(),
+			DropUDPQueueFull: g.UDP.ReceiveBufferErrors.Value(),
+		},
+	}
+}
