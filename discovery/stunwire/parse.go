@@ -1,0 +1,207 @@
+package stunwire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/pion/stun/v2"
+)
+
+const (
+	messageIntegritySize = 20  // bytes of HMAC-SHA1, RFC 8489 §14.5
+	fingerprintSize      = 4   // bytes, RFC 8489 §14.7
+	maxUsername          = 508 // bytes, RFC 8489 §14.3
+	xorMappedV4          = 8   // bytes: family, port, address (RFC 8489 §14.2)
+	xorMappedV6          = 20
+)
+
+// Parse reads a binding message that fills b exactly, by the rules of the package
+// comment. It keeps nothing of b. Every error is an [ErrMalformed].
+func Parse(b []byte) (*Message, error) {
+	if err := checkHeader(b); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	d := new(stun.Message)
+	if err := stun.Decode(b, d); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	m, err := read(d)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return m, nil
+}
+
+// checkHeader checks what the codec does not: the exact length, the top bits and the
+// method. The codec checks the magic cookie too, but only after it allocated.
+func checkHeader(b []byte) error {
+	switch {
+	case len(b) < HeaderSize:
+		return fmt.Errorf("%d bytes are less than a header", len(b))
+	case len(b) > MaxSize:
+		return fmt.Errorf("%d bytes are more than %d", len(b), MaxSize)
+	case b[0]&0xc0 != 0:
+		return fmt.Errorf("top bits of %#02x are set", b[0])
+	case binary.BigEndian.Uint32(b[4:8]) != 0x2112A442:
+		return fmt.Errorf("magic cookie is %#08x", b[4:8])
+	}
+	size := int(binary.BigEndian.Uint16(b[2:4]))
+	if size%4 != 0 || HeaderSize+size != len(b) {
+		return fmt.Errorf("length %d does not fit a datagram of %d bytes", size, len(b))
+	}
+	return nil
+}
+
+// read turns a decoded message into ours.
+func read(d *stun.Message) (*Message, error) {
+	if d.Type.Method != stun.MethodBinding {
+		return nil, fmt.Errorf("method %#03x is not Binding", uint16(d.Type.Method))
+	}
+	m := &Message{TxID: d.TransactionID, decoded: d}
+	switch d.Type.Class {
+	case stun.ClassRequest:
+		m.Class = Request
+	case stun.ClassIndication:
+		m.Class = Indication
+	case stun.ClassSuccessResponse:
+		m.Class = Success
+	default: // The class has two bits.
+		m.Class = Error
+	}
+	if err := m.checkOrder(); err != nil {
+		return nil, err
+	}
+	if err := m.readAttributes(); err != nil {
+		return nil, err
+	}
+	return m, m.checkComplete()
+}
+
+// checkOrder refuses anything behind MESSAGE-INTEGRITY but FINGERPRINT, anything behind
+// FINGERPRINT, and a FINGERPRINT that is wrong.
+func (m *Message) checkOrder() error {
+	attrs := m.decoded.Attributes
+	for i, a := range attrs {
+		last := i == len(attrs)-1
+		switch a.Type {
+		case stun.AttrMessageIntegrity:
+			if len(a.Value) != messageIntegritySize {
+				return fmt.Errorf("MESSAGE-INTEGRITY of %d bytes", len(a.Value))
+			}
+			if !last && (i != len(attrs)-2 || attrs[i+1].Type != stun.AttrFingerprint) {
+				return fmt.Errorf("attribute %#04x follows MESSAGE-INTEGRITY", attrs[i+1].Type.Value())
+			}
+			m.Authenticated = true
+		case stun.AttrFingerprint:
+			if !last {
+				return fmt.Errorf("attribute %#04x follows FINGERPRINT", attrs[i+1].Type.Value())
+			}
+			if len(a.Value) != fingerprintSize {
+				return fmt.Errorf("FINGERPRINT of %d bytes", len(a.Value))
+			}
+			if err := stun.Fingerprint.Check(m.decoded); err != nil {
+				return fmt.Errorf("FINGERPRINT: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Message) readAttributes() error {
+	seen := make(map[stun.AttrType]bool, len(m.decoded.Attributes))
+	for _, a := range m.decoded.Attributes {
+		if seen[a.Type] {
+			continue
+		}
+		seen[a.Type] = true
+		switch a.Type {
+		case stun.AttrUsername:
+			if len(a.Value) > maxUsername {
+				return fmt.Errorf("USERNAME of %d bytes", len(a.Value))
+			}
+			m.Username = string(a.Value)
+		case stun.AttrXORMappedAddress:
+			mapped, err := readMapped(m.decoded, len(a.Value))
+			if err != nil {
+				return err
+			}
+			if m.Class == Success {
+				m.Mapped = mapped
+			}
+		case stun.AttrErrorCode:
+			if err := m.readError(); err != nil {
+				return err
+			}
+		case stun.AttrMessageIntegrity, stun.AttrMappedAddress, stun.AttrUnknownAttributes,
+			stun.AttrRealm, stun.AttrNonce:
+			// Understood (RFC 8489 §14) and of no use here.
+		default:
+			if a.Type.Required() {
+				m.Unknown = append(m.Unknown, a.Type.Value())
+			}
+		}
+	}
+	return nil
+}
+
+// readMapped reads XOR-MAPPED-ADDRESS. The codec reads past a value shorter than 2
+// bytes and takes an address that is cut short, so the size is settled first.
+func readMapped(d *stun.Message, size int) (netip.AddrPort, error) {
+	var x stun.XORMappedAddress
+	if size != xorMappedV4 && size != xorMappedV6 {
+		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS of %d bytes", size)
+	}
+	if err := x.GetFrom(d); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS: %w", err)
+	}
+	if 4+len(x.IP) != size {
+		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS of %d bytes for the other family", size)
+	}
+	addr, _ := netip.AddrFromSlice(x.IP) // 4 or 16 bytes.
+	mapped := netip.AddrPortFrom(addr.Unmap(), uint16(x.Port))
+	if mapped.Port() == 0 || mapped.Addr().IsUnspecified() || mapped.Addr().IsMulticast() {
+		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS %v is no address of a socket", mapped)
+	}
+	return mapped, nil
+}
+
+func (m *Message) readError() error {
+	var e stun.ErrorCodeAttribute
+	if err := e.GetFrom(m.decoded); err != nil {
+		return fmt.Errorf("ERROR-CODE: %w", err)
+	}
+	if e.Code < 300 || e.Code > 699 {
+		return fmt.Errorf("ERROR-CODE %d is outside 300 to 699", e.Code)
+	}
+	if m.Class == Error {
+		m.Code, m.Reason = int(e.Code), string(e.Reason)
+	}
+	return nil
+}
+
+// checkComplete checks that a response says what it is for.
+func (m *Message) checkComplete() error {
+	switch {
+	case m.Class == Success && !m.Mapped.IsValid():
+		return fmt.Errorf("success response without XOR-MAPPED-ADDRESS")
+	case m.Class == Success && len(m.Unknown) > 0:
+		return fmt.Errorf("success response with unknown attribute %#04x that must be understood", m.Unknown[0])
+	case m.Class == Error && m.Code == 0:
+		return fmt.Errorf("error response without ERROR-CODE")
+	}
+	return nil
+}
+
+// Verify checks MESSAGE-INTEGRITY of a parsed message with a short-term key (RFC 8489
+// §9.1, HMAC-SHA1). Its error is [ErrUnauthenticated].
+func (m *Message) Verify(key []byte) error {
+	if m.decoded == nil || !m.Authenticated {
+		return fmt.Errorf("%w: no MESSAGE-INTEGRITY", ErrUnauthenticated)
+	}
+	// Check compares in constant time; it writes to the message's own copy.
+	if err := stun.MessageIntegrity(key).Check(m.decoded); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+	}
+	return nil
+}

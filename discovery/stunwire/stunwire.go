@@ -1,0 +1,119 @@
+// Package stunwire reads and writes STUN binding messages (RFC 8489), strictly. It is
+// the only importer of github.com/pion/stun/v2, and of that only the message codec:
+// the module's client links DTLS code that this program has no use for.
+//
+// # Wire format
+//
+// A message is a header of 20 bytes and attributes (RFC 8489 §5):
+//
+//	 0                   1                   2                   3
+//	|0 0|   message type (14 bit)   |        length (16 bit)        |
+//	|                  magic cookie 0x2112A442                      |
+//	|                  transaction ID (96 bit)                      |
+//
+// The length excludes the header and is a multiple of 4. Each attribute is a type and
+// a length (16 bit each) followed by the value, padded to 4 bytes.
+//
+// # Strictness
+//
+// The codec decodes more than a socket that is open to the world should take, so
+// [Parse] adds:
+//
+//   - the message fills the datagram exactly: nothing trails;
+//   - method Binding only, the two top bits zero, length a multiple of 4;
+//   - MESSAGE-INTEGRITY is last, or followed by FINGERPRINT and nothing else, so no
+//     attribute is read that the MAC does not cover;
+//   - FINGERPRINT, if there, is last and correct;
+//   - of an attribute that repeats, the first counts (RFC 8489 §14);
+//   - a success response holds a usable XOR-MAPPED-ADDRESS and no attribute that must
+//     be understood but is not (§6.3.3), an error response holds an ERROR-CODE (§6.3.4).
+//
+// Whether a response belongs to a request of ours is the caller's to check: by
+// transaction ID and by the address that it came from. SOFTWARE is never sent, since
+// it tells a scanner what to look for.
+package stunwire
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/netip"
+
+	"github.com/pion/stun/v2"
+)
+
+// HeaderSize is the length of a message without attributes in bytes (RFC 8489 §5).
+const HeaderSize = 20
+
+// MaxSize bounds a message that [Parse] looks at, in bytes. A binding message without
+// IP fragmentation stays below the IPv6 minimum MTU (RFC 8489 §6.1).
+const MaxSize = 1280
+
+// Errors of [Parse] and [Message.Verify], to be compared with errors.Is.
+var (
+	// ErrMalformed reports bytes that are no well-formed binding message.
+	ErrMalformed = errors.New("malformed STUN message")
+	// ErrUnauthenticated reports a missing or wrong MESSAGE-INTEGRITY.
+	ErrUnauthenticated = errors.New("STUN message is not authenticated by this key")
+)
+
+// TxID names a transaction: 96 random bits (RFC 8489 §5).
+type TxID [stun.TransactionIDSize]byte
+
+// NewTxID draws a transaction ID from the system's randomness. It has to be
+// unpredictable, since it is what ties an unauthenticated answer to our request.
+func NewTxID() TxID {
+	var id TxID
+	_, _ = rand.Read(id[:]) // Never fails (crypto/rand, since Go 1.24).
+	return id
+}
+
+// Class is the message class of RFC 8489 §5.
+type Class uint8
+
+// Classes of a message.
+const (
+	Request Class = iota
+	Indication
+	Success
+	Error
+)
+
+// String names the class as RFC 8489 does.
+func (c Class) String() string {
+	switch c {
+	case Request:
+		return "request"
+	case Indication:
+		return "indication"
+	case Success:
+		return "success response"
+	case Error:
+		return "error response"
+	}
+	return "unknown class"
+}
+
+// Message is a binding message. A parsed one owns its memory and refers to nothing of
+// the datagram. It is not safe for concurrent use.
+type Message struct {
+	Class Class
+	TxID  TxID
+	// Username is the USERNAME attribute, at most 508 bytes (RFC 8489 §14.3).
+	Username string
+	// Mapped is the XOR-MAPPED-ADDRESS of a success response, never an IPv4 address
+	// in IPv6 form; invalid elsewhere.
+	Mapped netip.AddrPort
+	// Code and Reason are the ERROR-CODE of an error response: 300 to 699, and text
+	// from the network that is not yet fit to be shown.
+	Code   int
+	Reason string
+	// Unknown lists the comprehension-required attributes of a request or an error
+	// response that this package does not know. A request with any is answered with
+	// error 420 or not at all; they are written as UNKNOWN-ATTRIBUTES of an error.
+	Unknown []uint16
+	// Authenticated says whether a MESSAGE-INTEGRITY attribute is there; only
+	// [Message.Verify] says whether it is right.
+	Authenticated bool
+
+	decoded *stun.Message
+}
