@@ -1,0 +1,114 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+)
+
+// SampleInterval is the time between two looks at the process's anonymous memory: a
+// window of 3 s gives 60, each of about 30 µs.
+const SampleInterval = 50 * time.Millisecond
+
+// Measure lets the subject warm up, then meters the process for the length of the
+// window. Count tells what has arrived so far, one number a stream; it is called at
+// both ends of the window and from one goroutine only. What fails while the window
+// is open (the load died) is sent to failed.
+func Measure(spec Spec, count func() []uint64, failed <-chan error) (Result, error) {
+	if err := wait(spec.Warmup, failed, nil); err != nil {
+		return Result{}, fmt.Errorf("warming up: %w", err)
+	}
+	stop, err := startProfiles(spec)
+	if err != nil {
+		return Result{}, err
+	}
+	var peak uint64
+	before, start := count(), time.Now()
+	user0, system0 := processorTime()
+	waitErr := wait(spec.Duration, failed, func() { peak = max(peak, memory().anon) })
+	after, elapsed := count(), time.Since(start)
+	user1, system1 := processorTime()
+	if err := errors.Join(waitErr, stop()); err != nil {
+		return Result{}, err
+	}
+	r := Result{
+		Seconds:       elapsed.Seconds(),
+		StreamBytes:   make([]uint64, len(after)),
+		UserSeconds:   (user1 - user0).Seconds(),
+		SystemSeconds: (system1 - system0).Seconds(),
+	}
+	for i := range after {
+		r.StreamBytes[i] = after[i] - before[i]
+		r.Bytes += r.StreamBytes[i]
+	}
+	m := memory()
+	r.PeakRSS, r.PeakAnon = m.peak, max(peak, m.anon)
+	return r, nil
+}
+
+// wait passes d, looking at sample meanwhile, or ends early with what failed.
+func wait(d time.Duration, failed <-chan error, sample func()) error {
+	end := time.NewTimer(d)
+	defer end.Stop()
+	tick := time.NewTicker(SampleInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-end.C:
+			return nil
+		case err := <-failed:
+			return err
+		case <-tick.C:
+			if sample != nil {
+				sample()
+			}
+		}
+	}
+}
+
+// startProfiles begins what the spec asks for. The function it returns ends it and
+// writes the files.
+func startProfiles(spec Spec) (stop func() error, err error) {
+	var cpu *os.File
+	if spec.CPUProfile != "" {
+		if cpu, err = os.Create(spec.CPUProfile); err != nil {
+			return nil, fmt.Errorf("cpu profile: %w", err)
+		}
+		if err := pprof.StartCPUProfile(cpu); err != nil {
+			return nil, errors.Join(fmt.Errorf("cpu profile %s: %w", spec.CPUProfile, err), cpu.Close())
+		}
+	}
+	return func() error {
+		var errs []error
+		if cpu != nil {
+			pprof.StopCPUProfile()
+			errs = append(errs, cpu.Close())
+		}
+		if spec.HeapProfile != "" {
+			errs = append(errs, writeHeapProfile(spec.HeapProfile))
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// writeHeapProfile writes what is live and what was allocated since the start.
+func writeHeapProfile(path string) error {
+	runtime.GC() // The profile shows the heap as of the last collection.
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("heap profile: %w", err)
+	}
+	if err := pprof.Lookup("heap").WriteTo(f, 0); err != nil {
+		return errors.Join(fmt.Errorf("heap profile %s: %w", path, err), f.Close())
+	}
+	return f.Close()
+}
+
+// usage is a process's memory in bytes; zero where the system does not tell.
+type usage struct {
+	peak uint64 // Greatest resident set since the process began.
+	anon uint64 // Anonymous part of the resident set, now.
+}

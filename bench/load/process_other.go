@@ -1,0 +1,11 @@
+//go:build !linux
+
+package load
+
+import "time"
+
+// processorTime and memory answer zero, "not known": the figures that matter are
+// compared on Linux, where gateways run.
+func processorTime() (user, system time.Duration) { return 0, 0 }
+
+func memory() usage { return usage{} }

@@ -1,0 +1,31 @@
+package bench
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/postern-dev/postern/bench/load"
+)
+
+// TestOwnSubjectsCarryTraffic makes the shortest of runs of every subject in this
+// module: each must connect, say what it measured, and leave nothing behind.
+func TestOwnSubjectsCarryTraffic(t *testing.T) {
+	for name, run := range Own() {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			r, err := run(t.Context(), load.Spec{Subject: name, Streams: 2, Duration: 200 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sum uint64
+			for _, n := range r.StreamBytes {
+				sum += n
+			}
+			if sum != r.Bytes || r.Seconds < 0.2 {
+				t.Errorf("got %d bytes, %d over the streams, in %v s; want equal sums over at least 0.2 s", r.Bytes, sum, r.Seconds)
+			}
+		})
+	}
+}

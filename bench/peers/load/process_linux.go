@@ -1,0 +1,1 @@
+../../load/process_linux.go

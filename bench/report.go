@@ -1,0 +1,154 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/postern-dev/postern/bench/load"
+)
+
+// ReportKind and ReportVersion head the JSON form. A greater version is not read by
+// older programs; additions do not change it.
+const (
+	ReportKind    = "BenchReport"
+	ReportVersion = 1
+)
+
+// Report is what a run of the benchmarks measured. Its JSON form holds every run's raw
+// result, from which everything else is computed.
+type Report struct {
+	Kind     string  `json:"kind"`
+	Version  int     `json:"version"`
+	Machine  Machine `json:"machine"`
+	Rounds   int     `json:"rounds"`
+	Seconds  float64 `json:"secondsPerRun"`
+	Warmup   float64 `json:"warmupSeconds"`
+	Subjects []About `json:"subjects"`
+	// Cells are in the order of the runs.
+	Cells []Cell `json:"cells"`
+}
+
+// Machine is what the figures were measured on.
+type Machine struct {
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
+	CPU    string `json:"cpu,omitempty"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel,omitempty"`
+	Go     string `json:"go"`
+}
+
+func thisMachine() Machine {
+	return Machine{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: processorModel(),
+		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Go: runtime.Version(),
+	}
+}
+
+// About is a subject's line in the report.
+type About struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
+// Cell is a scenario borne by a subject, with a run for every round.
+type Cell struct {
+	Scenario string `json:"scenario"`
+	Subject  string `json:"subject"`
+	Runs     []Run  `json:"runs"`
+
+	scenario Scenario
+}
+
+// Run is one run: a result, or the reason that there is none.
+type Run struct {
+	Result *load.Result `json:"result,omitempty"`
+	Error  string       `json:"error,omitempty"`
+}
+
+// Values are a metric's values by round, 0 where there is none.
+func (c Cell) Values(m Metric) []float64 {
+	out := make([]float64, len(c.Runs))
+	for i, r := range c.Runs {
+		if r.Result != nil {
+			out[i] = m.Of(*r.Result)
+		}
+	}
+	return out
+}
+
+// Summary of a metric over the rounds that have a value.
+func (c Cell) Summary(m Metric) Summary {
+	var known []float64
+	for _, v := range c.Values(m) {
+		if v > 0 {
+			known = append(known, v)
+		}
+	}
+	return Summarize(known)
+}
+
+// Failures counts the rounds without a result and gives the last one's reason.
+func (c Cell) Failures() (n int, reason string) {
+	for _, r := range c.Runs {
+		if r.Result == nil {
+			n++
+			reason = r.Error
+		}
+	}
+	return n, reason
+}
+
+// Cell finds a cell; ok is false when it was not among the runs.
+func (r *Report) Cell(scenario, subject string) (c Cell, ok bool) {
+	for _, c := range r.Cells {
+		if c.Scenario == scenario && c.Subject == subject {
+			return c, true
+		}
+	}
+	return Cell{}, false
+}
+
+// Ratio of one cell's metric to another's, by round.
+func (r *Report) Ratio(m Metric, of, to CellName) Summary {
+	a, okA := r.Cell(of.Scenario, of.Subject)
+	b, okB := r.Cell(to.Scenario, to.Subject)
+	if !okA || !okB {
+		return Summary{}
+	}
+	return Summarize(Ratios(a.Values(m), b.Values(m)))
+}
+
+// CellName names a cell.
+type CellName struct{ Scenario, Subject string }
+
+// WriteJSON writes the report with the requirements' outcome.
+func (r *Report) WriteJSON(w io.Writer) error {
+	type metric struct {
+		Scenario string  `json:"scenario"`
+		Subject  string  `json:"subject"`
+		Metric   string  `json:"metric"`
+		Unit     string  `json:"unit"`
+		Summary  Summary `json:"summary"`
+	}
+	out := struct {
+		*Report
+		Metrics      []metric  `json:"metrics"`
+		Requirements []Outcome `json:"requirements"`
+	}{Report: r, Requirements: Judge(r, Requirements())}
+	for _, c := range r.Cells {
+		for _, m := range c.scenario.Metrics {
+			if s := c.Summary(m); len(s.Values) > 0 {
+				out.Metrics = append(out.Metrics, metric{c.Scenario, c.Subject, m.Name, m.Unit, s})
+			}
+		}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(out); err != nil {
+		return fmt.Errorf("bench: write JSON: %w", err)
+	}
+	return nil
+}

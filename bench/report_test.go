@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/postern-dev/postern/bench/load"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// run with the given rate over a window of 2 s and one busy core.
+func run(gbits float64, mb uint64) Run {
+	return Run{Result: &load.Result{
+		Bytes: uint64(gbits * 2e9 / 8), Seconds: 2, UserSeconds: 1.5, SystemSeconds: 0.5,
+		PeakRSS: mb * 1e6, PeakAnon: (mb - 5) * 1e6,
+	}}
+}
+
+// sample is a report with a subject that always runs, one that failed once and one
+// that cannot run.
+func sample() *Report {
+	scenarios := Scenarios()
+	cell := func(i int, subject string, runs ...Run) Cell {
+		return Cell{Scenario: scenarios[i].Name, Subject: subject, Runs: runs, scenario: scenarios[i]}
+	}
+	down := Run{Error: "build bench/peers: exit status 1: no such module"}
+	return &Report{
+		Kind: ReportKind, Version: ReportVersion,
+		Machine: Machine{OS: "linux", Arch: "amd64", CPU: "Sample CPU", Cores: 2, Kernel: "6.18", Go: "go1.26.8"},
+		Rounds:  3, Seconds: 2, Warmup: 1,
+		Subjects: []About{{Postern, "ours"}, {Stock, "theirs"}, {Loopback, "none"}},
+		Cells: []Cell{
+			cell(0, Postern, run(4, 100), run(4.4, 110), run(3.6, 105)),
+			cell(0, Stock, run(1, 200), Run{Error: "no result after 64s"}, run(0.8, 300)),
+			cell(1, Postern, run(3, 150), run(3.3, 170), run(3.1, 160)),
+			cell(1, Loopback, down, down, down),
+		},
+	}
+}
+
+func TestReportFormats(t *testing.T) {
+	for name, write := range map[string]func(*Report, io.Writer) error{
+		"report.table":     (*Report).WriteTable,
+		"report.json":      (*Report).WriteJSON,
+		"report.benchstat": (*Report).WriteBenchstat,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := write(sample(), &got); err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name)
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), got.String()); d != "" {
+				t.Errorf("differs from %s (-update rewrites it): -want +got:\n%s", golden, d)
+			}
+		})
+	}
+}
+
+func TestRatioSkipsRoundsWithoutBothSides(t *testing.T) {
+	got := sample().Ratio(Throughput, CellName{"tcp-1", Postern}, CellName{"tcp-1", Stock})
+	if d := cmp.Diff([]float64{4, 4.5}, got.Values); d != "" {
+		t.Errorf("ratios: -want +got:\n%s", d)
+	}
+	if s := sample().Ratio(Throughput, CellName{"tcp-1", Postern}, CellName{"tcp-9", Stock}); len(s.Values) != 0 {
+		t.Errorf("ratio to a cell that was not run: got %v, want none", s.Values)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	one, stock := CellName{"tcp-1", Postern}, CellName{"tcp-1", Stock}
+	for _, c := range []struct {
+		name string
+		q    Requirement
+		want Verdict
+	}{
+		{"median above the lower bound", Requirement{Metric: Throughput, Of: one, To: stock, AtLeast: 4}, Pass},
+		{"median below the lower bound", Requirement{Metric: Throughput, Of: one, To: stock, AtLeast: 4.3}, Fail},
+		{"median below the upper bound", Requirement{Metric: PeakMemory, Of: one, To: stock, AtMost: 0.8}, Pass},
+		{"median above the upper bound", Requirement{Metric: PeakMemory, Of: one, To: stock, AtMost: 0.4}, Fail},
+		{"a side that was not measured", Requirement{Metric: Throughput, Of: CellName{"tcp-4", Loopback}, To: one, AtLeast: 1}, Unknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := Judge(sample(), []Requirement{c.q})
+			if len(got) != 1 || got[0].Verdict != c.want {
+				t.Errorf("got %+v, want verdict %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestDefinitionsFitTogether keeps the tables of scenarios, subjects and requirements
+// consistent: a name that leads nowhere would be an empty row that nobody notices.
+func TestDefinitionsFitTogether(t *testing.T) {
+	cells := make(map[CellName]bool)
+	subjects := Subjects([]string{"self"}, "peers", t.TempDir())
+	for _, sc := range Scenarios() {
+		for _, name := range sc.Subjects {
+			cells[CellName{sc.Name, name}] = true
+			if _, ok := (&Runner{Subjects: subjects}).subject(name); !ok {
+				t.Errorf("scenario %s: no subject %q", sc.Name, name)
+			}
+		}
+	}
+	for _, q := range Requirements() {
+		for _, c := range []CellName{q.Of, q.To} {
+			if !cells[c] {
+				t.Errorf("requirement %q: nothing measures %v", q.Name, c)
+			}
+		}
+		if q.AtLeast == 0 && q.AtMost == 0 {
+			t.Errorf("requirement %q bounds nothing", q.Name)
+		}
+	}
+}

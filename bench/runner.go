@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/bench/load"
+)
+
+// Options say how much is measured.
+type Options struct {
+	Runs     int           // Rounds, hence runs of each cell; at least 1.
+	Duration time.Duration // Window of one run.
+	Warmup   time.Duration // Before it.
+	// ProfileDir gets a CPU and a heap profile of each run; empty for none.
+	ProfileDir string
+	// Progress is told of every run when it ends; nil for no one.
+	Progress func(Progress)
+}
+
+// Progress is one run that ended.
+type Progress struct {
+	Done, Of          int
+	Scenario, Subject string
+	Run               Run
+}
+
+// Runner makes the runs. It is used once.
+type Runner struct {
+	Scenarios []Scenario
+	Subjects  []Subject
+	Options   Options
+}
+
+// Run makes every run and returns what they measured. It fails only when there is
+// nothing to do or ctx ends: a subject that fails is part of the report.
+func (r *Runner) Run(ctx context.Context) (*Report, error) {
+	if r.Options.Runs < 1 || r.Options.Duration <= 0 || r.Options.Warmup < 0 {
+		return nil, fmt.Errorf("bench: %d runs of %s after %s: want at least one run of some length",
+			r.Options.Runs, r.Options.Duration, r.Options.Warmup)
+	}
+	report, err := r.newReport()
+	if err != nil {
+		return nil, err
+	}
+	broken, err := r.prepare(ctx, report)
+	if err != nil {
+		return nil, err
+	}
+	done, total := 0, r.Options.Runs*len(report.Cells)
+	for round := range r.Options.Runs {
+		for i := range report.Cells {
+			cell := &report.Cells[i]
+			run := r.once(ctx, round, cell, broken[cell.Subject])
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("bench: %w", context.Cause(ctx))
+			}
+			cell.Runs = append(cell.Runs, run)
+			done++
+			if r.Options.Progress != nil {
+				r.Options.Progress(Progress{done, total, cell.Scenario, cell.Subject, run})
+			}
+		}
+	}
+	return report, nil
+}
+
+// newReport lays out the cells in the order in which they will be run.
+func (r *Runner) newReport() (*Report, error) {
+	report := &Report{
+		Kind: ReportKind, Version: ReportVersion,
+		Machine: thisMachine(),
+		Rounds:  r.Options.Runs,
+		Seconds: r.Options.Duration.Seconds(),
+		Warmup:  r.Options.Warmup.Seconds(),
+	}
+	for _, sc := range r.Scenarios {
+		for _, name := range sc.Subjects {
+			if _, ok := r.subject(name); !ok {
+				return nil, fmt.Errorf("bench: scenario %s: no subject %q", sc.Name, name)
+			}
+			report.Cells = append(report.Cells, Cell{Scenario: sc.Name, Subject: name, scenario: sc})
+		}
+	}
+	if len(report.Cells) == 0 {
+		return nil, fmt.Errorf("bench: no scenario to run")
+	}
+	return report, nil
+}
+
+// prepare builds each subject that is needed, once, and tells which cannot be.
+func (r *Runner) prepare(ctx context.Context, report *Report) (broken map[string]error, err error) {
+	broken = make(map[string]error)
+	for _, s := range r.Subjects {
+		if !slices.ContainsFunc(report.Cells, func(c Cell) bool { return c.Subject == s.Name }) {
+			continue
+		}
+		report.Subjects = append(report.Subjects, About{s.Name, s.About})
+		if s.Prepare == nil {
+			continue
+		}
+		if err := s.Prepare(ctx); err != nil {
+			broken[s.Name] = err
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("bench: %w", context.Cause(ctx))
+		}
+	}
+	return broken, nil
+}
+
+// once makes one run of a cell, unless its subject is known to be broken.
+func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) Run {
+	if broken != nil {
+		return Run{Error: broken.Error()}
+	}
+	spec := load.Spec{
+		Subject:  cell.Subject,
+		Streams:  cell.scenario.Streams,
+		Warmup:   r.Options.Warmup,
+		Duration: r.Options.Duration,
+	}
+	if dir := r.Options.ProfileDir; dir != "" {
+		base := filepath.Join(dir, fmt.Sprintf("%s-%s-%d", cell.Scenario, cell.Subject, round+1))
+		spec.CPUProfile, spec.HeapProfile = base+".cpu.prof", base+".heap.prof"
+	}
+	subject, _ := r.subject(cell.Subject)
+	result, err := subject.Run(ctx, spec)
+	if err != nil {
+		return Run{Error: err.Error()}
+	}
+	return Run{Result: &result}
+}
+
+func (r *Runner) subject(name string) (Subject, bool) {
+	i := slices.IndexFunc(r.Subjects, func(s Subject) bool { return s.Name == name })
+	if i < 0 {
+		return Subject{}, false
+	}
+	return r.Subjects[i], true
+}

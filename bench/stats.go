@@ -1,0 +1,47 @@
+package bench
+
+import "slices"
+
+// Summary is what is told of a metric's values over the rounds.
+type Summary struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// Values are in the order of the rounds, those of failed runs left out.
+	Values []float64 `json:"values"`
+}
+
+// Summarize takes the median and the extremes. Of no values everything is 0.
+func Summarize(values []float64) Summary {
+	if len(values) == 0 {
+		return Summary{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return Summary{
+		Median: (sorted[(n-1)/2] + sorted[n/2]) / 2,
+		Min:    sorted[0],
+		Max:    sorted[n-1],
+		Values: slices.Clone(values),
+	}
+}
+
+// Spread is half the range over the median: 0.1 reads "± 10 %".
+func (s Summary) Spread() float64 {
+	if s.Median == 0 {
+		return 0
+	}
+	return (s.Max - s.Min) / 2 / s.Median
+}
+
+// Ratios divides round by round; rounds in which either value is missing (0) are left
+// out, because a ratio across rounds would compare two states of the machine.
+func Ratios(numerators, denominators []float64) []float64 {
+	var out []float64
+	for i := range min(len(numerators), len(denominators)) {
+		if numerators[i] > 0 && denominators[i] > 0 {
+			out = append(out, numerators[i]/denominators[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/bench/load"
+)
+
+// childArg makes the test binary a run's process, as it does in cmd/bench.
+const childArg = "-run-subject"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) != 3 || os.Args[1] != childArg {
+		os.Exit(m.Run())
+	}
+	subjects := load.Subjects{
+		"works": func(_ context.Context, spec load.Spec) (load.Result, error) {
+			return load.Result{Bytes: uint64(spec.Streams), Seconds: 1}, nil
+		},
+		"silent": func(context.Context, load.Spec) (load.Result, error) {
+			return load.Result{Seconds: 1}, nil
+		},
+		"fails": func(context.Context, load.Spec) (load.Result, error) {
+			return load.Result{}, errors.New("cannot bind")
+		},
+		"hangs": func(ctx context.Context, _ load.Spec) (load.Result, error) {
+			<-ctx.Done()
+			return load.Result{}, ctx.Err()
+		},
+	}
+	if err := subjects.Main(context.Background(), os.Args[2], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func self(t *testing.T) []string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{program, childArg}
+}
+
+func TestProcessReturnsTheChildsResult(t *testing.T) {
+	got, err := process(self(t))(t.Context(), load.Spec{Subject: "works", Streams: 4, Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Bytes != 4 {
+		t.Errorf("got %d bytes, want the 4 that the child made of the spec", got.Bytes)
+	}
+}
+
+func TestProcessTellsWhyAChildFailed(t *testing.T) {
+	for subject, want := range map[string]string{
+		"fails":   "child: fails: cannot bind",
+		"silent":  "nothing arrived",
+		"unknown": `no subject "unknown"`,
+	} {
+		t.Run(subject, func(t *testing.T) {
+			_, err := process(self(t))(t.Context(), load.Spec{Subject: subject, Duration: time.Second})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error with %q", err, want)
+			}
+		})
+	}
+}
+
+func TestProcessEndsAChildWithItsContext(t *testing.T) {
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err := process(self(t))(ctx, load.Spec{Subject: "hangs", Duration: time.Hour})
+	if !errors.Is(err, cause) {
+		t.Errorf("got %v, want %v", err, cause)
+	}
+}
+
+func TestParseResult(t *testing.T) {
+	const good = `{"bytes":1,"seconds":1,"userSeconds":0,"systemSeconds":0,"peakRSSBytes":0,"peakAnonBytes":0}` + "\n"
+	for _, c := range []struct{ name, out, want string }{
+		{"one line", good, ""},
+		{"nothing", "", "read result: EOF"},
+		{"text", "panic: x", "panic: x"},
+		{"two lines", good + good, "more than one line"},
+		{"a field of another version", `{"bytes":1,"packets":3}`, "packets"},
+		{"no payload", `{"bytes":0,"seconds":1}`, "nothing arrived"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := parseResult([]byte(c.out))
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("got %v, want none", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestQuotedKeepsTheEndOfLongOutput(t *testing.T) {
+	got := quoted([]byte("first\n" + strings.Repeat("x", 500) + "\nlast\n"))
+	if len(got) > 420 || !strings.HasSuffix(got, "x; last") || strings.Contains(got, "first") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestPeersUseTheSameLoad makes sure that the peers' module compiles these very files.
+func TestPeersUseTheSameLoad(t *testing.T) {
+	files, err := filepath.Glob("load/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in load: %v", err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join("peers", file))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("peers/%s is not %s (want a symbolic link to it): %v", file, file, err)
+		}
+	}
+}
