@@ -25,6 +25,7 @@ const (
 	AuthOff           Code = "PST0206"
 	AuthNotUnderstood Code = "PST0207"
 	AuthBroken        Code = "PST0208"
+	TicketAlarm       Code = "PST0210"
 )
 
 // PST03xx: API server, and the upstreams of services in general.

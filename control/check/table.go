@@ -86,6 +86,11 @@ func authEntries() []Entry {
 		}, func(p Params) string {
 			return fmt.Sprintf("read the log of the gateway of %s for the same moment; it may have restarted or removed this peer", p.Peer)
 		}},
+		{TicketAlarm, "a ticket was tried by a second key", func(p Params) string {
+			return detail("a ticket that one gateway has redeemed was presented again with another key", p)
+		}, func(p Params) string {
+			return fmt.Sprintf("ask the owner of %s whether it joined; if it did not, run `postern peer remove %s`: somebody else had the ticket first", or(p.Peer, "the peer"), or(p.Peer, "NAME"))
+		}},
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
 )
 
 // InboundOptions are what Inbound needs of the gateway.
@@ -20,9 +22,12 @@ type InboundOptions struct {
 	Allowed func(p Peer, service string) bool
 	// Dial dials an upstream; nil takes DialUpstream.
 	Dial func(ctx context.Context, address string) (Conn, error)
-	// Logger gets warnings with their codes. Audit gets one record for each refusal of
-	// something that was not granted (at most one in 10 s of a kind). Nil discards.
-	Logger, Audit *slog.Logger
+	// Logger gets warnings with their codes; nil discards.
+	Logger *slog.Logger
+	// Audit gets a record of each connection to an upstream, when it begins and when it
+	// ends, and of refusals of what was not granted (at most one in 10 s of a kind).
+	// Connections to auth are left to auth, which knows what they were for. Nil discards.
+	Audit *audit.Log
 }
 
 // Inbound carries connections of peers to the services of this gateway.
@@ -41,7 +46,7 @@ func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 	if o.Dial == nil {
 		o.Dial = DialUpstream
 	}
-	o.Logger, o.Audit = orDiscard(o.Logger), orDiscard(o.Audit)
+	o.Logger = orDiscard(o.Logger)
 	in := &Inbound{flows: flows, opts: o, logs: newSampler(), count: newCounters()}
 	in.services.Store(&map[uint16]Service{})
 	return in
@@ -162,7 +167,13 @@ func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
 		abort(up)
 		return
 	}
+	in.opts.Audit.Record(f.ctx, audit.Connect, audit.Peer(p.Name), slog.String(audit.KeyService, s.Name),
+		slog.String(audit.KeyAddress, f.remote))
 	f.splice(down, up)
+	in.opts.Audit.Record(context.WithoutCancel(f.ctx), audit.Disconnect, audit.Peer(p.Name),
+		slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, f.remote),
+		slog.Uint64("rxBytes", f.rx.Load()), slog.Uint64("txBytes", f.tx.Load()),
+		slog.Float64("seconds", time.Since(f.startedAt).Seconds()))
 }
 
 // serve completes the handshake and hands the connection to the service's handler.

@@ -1,9 +1,10 @@
 package forward
 
 import (
+	"context"
 	"log/slog"
-	"strconv"
 
+	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -16,29 +17,22 @@ func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err erro
 		return
 	}
 	params := check.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}
-	if s.Name == "" {
-		params.Address = strconv.Itoa(int(c.Local().Port()))
-	}
 	switch reason {
 	case UnknownPeer, NoService, NotGranted:
-		params.Detail = denial(reason)
-		cause, fix := check.Render(check.NotGranted, params)
-		in.opts.Audit.Warn("connection denied", "code", string(check.NotGranted), "peer", p.Name,
-			"service", s.Name, "remote", c.Remote().String(), "local", c.Local().String(),
-			"reason", string(reason), "cause", cause, "fix", fix, "suppressed", suppressed)
+		in.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(p.Name),
+			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, c.Remote().String()),
+			slog.String("local", c.Local().String()), slog.String(audit.KeyCode, string(check.NotGranted)),
+			audit.Reason(denial(reason)), slog.Uint64("suppressed", suppressed))
 	case UpstreamDown:
 		params.Detail = err.Error()
-		in.warn("upstream cannot be reached, connection refused", upstreamCode(err), params, suppressed)
+		logWarning(in.opts.Logger, "upstream cannot be reached, connection refused",
+			DirectionInbound, upstreamCode(err), params, suppressed)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit:
 		code, limit := limitCode(reason, in.flows.limits)
 		params.Limit = limit
-		in.warn("too many connections, connection refused", code, params, suppressed)
+		logWarning(in.opts.Logger, "too many connections, connection refused",
+			DirectionInbound, code, params, suppressed)
 	}
-}
-
-// warn writes a warning that an operator must act on.
-func (in *Inbound) warn(msg string, code check.Code, p check.Params, suppressed uint64) {
-	logWarning(in.opts.Logger, msg, DirectionInbound, code, p, suppressed)
 }
 
 // denial says in words why something was not granted.

@@ -1,0 +1,99 @@
+package check
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// maxBody bounds the answer to a check. A hello carries a few PEM certificates.
+const maxBody = 256 << 10
+
+// answer is what an HTTP server said.
+type answer struct {
+	status int
+	body   []byte
+}
+
+// get sends one HTTP/1.1 GET over a fresh connection and reads the answer. It reads no
+// further: the connection is closed by the caller. The end of ctx interrupts it.
+func get(ctx context.Context, c net.Conn, host, path string) (answer, error) {
+	defer bindDeadline(ctx, c)()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
+	if err != nil {
+		return answer{}, fmt.Errorf("request for %s: %w", path, err)
+	}
+	req.Close = true
+	req.Header.Set("User-Agent", "postern-check")
+	req.Header.Set("Accept", "application/json, */*")
+	if err := req.Write(c); err != nil {
+		return answer{}, fmt.Errorf("send request: %w", err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, 2*maxBody)), req)
+	if err != nil {
+		return answer{}, fmt.Errorf("read answer: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return answer{}, fmt.Errorf("read answer: %w", err)
+	}
+	return answer{status: resp.StatusCode, body: body}, nil
+}
+
+// bindDeadline makes the end of ctx interrupt reads and writes of c. The function it
+// gives undoes that.
+func bindDeadline(ctx context.Context, c net.Conn) func() {
+	if d, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(d) // fails on a closed connection, as the next read will
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	return func() { stop() }
+}
+
+// failure is how an exchange went wrong, as far as errors tell.
+type failure int
+
+const (
+	broken  failure = iota // reset, ended early, or no way there
+	refused                // nobody listens, or we are not let in
+	timedOut
+	garbled // what answers is not HTTP
+)
+
+// classify tells failures apart. The overlay's stack wraps the numbers of package syscall
+// as the kernel's errors do.
+func classify(err error) failure {
+	var ne net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &ne) && ne.Timeout():
+		return timedOut
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return refused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return broken
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return broken
+	}
+	return garbled
+}
+
+// byFailure picks the code for a connection that could not be made.
+func byFailure(err error, refusedCode, timeoutCode, brokenCode Code) Code {
+	switch classify(err) {
+	case refused:
+		return refusedCode
+	case timedOut:
+		return timeoutCode
+	}
+	return brokenCode
+}

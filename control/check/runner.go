@@ -1,0 +1,279 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	// defaultInterval is the time between rounds while all is well.
+	defaultInterval = 30 * time.Second
+	// defaultRetry is the time to the next round after a failure; it doubles up to the
+	// interval while the failure lasts.
+	defaultRetry = 5 * time.Second
+	// jitter spreads rounds by a fifth each way, so that gateways that were started
+	// together do not stay together.
+	jitter = 0.2
+)
+
+// Options are what a Runner needs of the gateway.
+type Options struct {
+	// Dial and Ping work inside the tunnel. Required.
+	Dial DialFunc
+	Ping PingFunc
+	// Facts gives what is known of a peer now; false when there is no such peer.
+	// Required; called at the start of each check.
+	Facts func(peer string) (Facts, bool)
+	// OnHello is told what a peer's auth service answered; may be nil. It is called on
+	// the goroutine of the peer's checks and must not block.
+	OnHello func(peer string, h Hello)
+	// Interval and Retry are as the defaults above; 0 takes those.
+	Interval, Retry time.Duration
+	// Logger gets a warning when a check begins to fail, and a note when it recovers.
+	Logger *slog.Logger
+}
+
+// Report is what one round of checks of a peer found.
+type Report struct {
+	Peer string
+	// Results are those of gateway, auth and apiServer, in this order.
+	Results []Result
+}
+
+// Targets are the verdicts of a report.
+func (r Report) Targets() api.Targets {
+	t := unknownTargets()
+	for _, res := range r.Results {
+		switch res.Target {
+		case api.ServiceAuth:
+			t.Auth = res.Verdict
+		case api.ServiceAPIServer:
+			t.APIServer = res.Verdict
+		case api.ServiceGateway:
+			t.Gateway = res.Verdict
+		}
+	}
+	return t
+}
+
+// unknownTargets are the verdicts before the first result.
+func unknownTargets() api.Targets {
+	v := api.Verdict{Verdict: api.Unknown}
+	return api.Targets{Auth: v, APIServer: v, Gateway: v}
+}
+
+// Runner checks peers on a schedule and on demand, and keeps their last reports. It is
+// safe for concurrent use.
+type Runner struct {
+	opts Options
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	peers  map[string]*watched
+}
+
+// watched is one peer and the goroutine that checks it.
+type watched struct {
+	name   string
+	cancel context.CancelFunc
+	done   chan struct{}
+	demand chan chan Report
+	wake   chan struct{} // holds at most one request for a round soon
+
+	mu   sync.Mutex
+	last Report
+}
+
+// NewRunner makes a Runner without peers.
+func NewRunner(o Options) *Runner {
+	if o.Interval <= 0 {
+		o.Interval = defaultInterval
+	}
+	if o.Retry <= 0 {
+		o.Retry = min(defaultRetry, o.Interval)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{opts: o, peers: make(map[string]*watched)}
+}
+
+// SetPeers makes these the peers that are checked. A new one is checked at once, one
+// that stays is not disturbed, one that is gone is forgotten.
+func (r *Runner) SetPeers(names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	gone := maps.Clone(r.peers)
+	for _, n := range names {
+		delete(gone, n)
+		if r.peers[n] == nil {
+			r.peers[n] = r.watch(n)
+		}
+	}
+	for n, w := range gone {
+		w.cancel()
+		delete(r.peers, n)
+	}
+}
+
+// watch starts the goroutine of a peer.
+func (r *Runner) watch(name string) *watched {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan chan Report), wake: make(chan struct{}, 1),
+		last: Report{Peer: name}}
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		defer close(w.done)
+		defer cancel()
+		r.run(ctx, w)
+	}()
+	return w
+}
+
+// Targets are the last verdicts on a peer; unknown before the first round.
+func (r *Runner) Targets(peer string) api.Targets {
+	r.mu.Lock()
+	w := r.peers[peer]
+	r.mu.Unlock()
+	if w == nil {
+		return unknownTargets()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last.Targets()
+}
+
+// Check runs a round for a peer now and gives its report.
+func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {
+	r.mu.Lock()
+	w := r.peers[peer]
+	r.mu.Unlock()
+	if w == nil {
+		return Report{}, fmt.Errorf("check %s: no such peer", cleanText(peer))
+	}
+	answer := make(chan Report, 1)
+	select {
+	case w.demand <- answer:
+	case <-w.done:
+		return Report{}, fmt.Errorf("check %s: the peer was removed", peer)
+	case <-ctx.Done():
+		return Report{}, fmt.Errorf("check %s: %w", peer, context.Cause(ctx))
+	}
+	select {
+	case rep := <-answer:
+		return rep, nil
+	case <-w.done:
+		return Report{}, fmt.Errorf("check %s: the peer was removed", peer)
+	case <-ctx.Done():
+		return Report{}, fmt.Errorf("check %s: %w", peer, context.Cause(ctx))
+	}
+}
+
+// Wake asks for a round of a peer soon, without waiting for it: after something changed
+// that the verdicts depend on, such as a first handshake or a new identity.
+func (r *Runner) Wake(peer string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.peers[peer]; w != nil {
+		select {
+		case w.wake <- struct{}{}:
+		default: // asked for already
+		}
+	}
+}
+
+// Close ends all checks and waits for them.
+func (r *Runner) Close() {
+	r.mu.Lock()
+	r.closed = true
+	for n, w := range r.peers {
+		w.cancel()
+		delete(r.peers, n)
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+// run checks a peer until ctx ends.
+func (r *Runner) run(ctx context.Context, w *watched) {
+	wait := time.NewTimer(0) // the first round at once
+	defer wait.Stop()
+	retry := r.opts.Retry
+	for {
+		var asked chan Report
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+		case <-w.wake:
+		case asked = <-w.demand:
+		}
+		rep := r.round(ctx, w.name)
+		if ctx.Err() != nil {
+			return // what was cut short is no verdict
+		}
+		r.keep(w, rep)
+		if asked != nil {
+			asked <- rep
+		}
+		next := r.opts.Interval
+		if failing(rep) {
+			next, retry = retry, min(2*retry, r.opts.Interval)
+		} else {
+			retry = r.opts.Retry
+		}
+		wait.Reset(spread(next))
+	}
+}
+
+// spread varies a duration by the jitter.
+func spread(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 - jitter + 2*jitter*rand.Float64()))
+}
+
+func failing(rep Report) bool {
+	for _, res := range rep.Results {
+		if res.Verdict.Verdict == api.Error {
+			return true
+		}
+	}
+	return false
+}
+
+// keep stores a report and logs what changed.
+func (r *Runner) keep(w *watched, rep Report) {
+	w.mu.Lock()
+	before := w.last
+	w.last = rep
+	w.mu.Unlock()
+	old := make(map[string]api.Verdict)
+	for _, res := range before.Results {
+		old[res.Target] = res.Verdict
+	}
+	for _, res := range rep.Results {
+		v, was := res.Verdict, old[res.Target]
+		if v.Verdict == was.Verdict && v.Code == was.Code {
+			continue
+		}
+		switch v.Verdict {
+		case api.Error, api.Warning:
+			r.opts.Logger.Warn("check fails", "code", v.Code, "peer", w.name, "target", res.Target,
+				"stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
+		default:
+			r.opts.Logger.Info("check changed", "peer", w.name, "target", res.Target,
+				"verdict", string(v.Verdict), "before", string(was.Verdict))
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Timeout bounds one check, all its stages together.
+const Timeout = 5 * time.Second
+
+// Names of stages, as api.Verdict has them.
+const (
+	StageHandshake = "handshake"
+	StagePing      = "ping"
+	StageTCP       = "tcp"
+	StageTLS       = "tls"
+	StageHTTP      = "http"
+	StageAuth      = "auth"
+)
+
+// ViaInBand marks verdicts that were reached through the tunnel.
+const ViaInBand = "in-band"
+
+// Facts are what is known of a peer when a check starts.
+type Facts struct {
+	// Name is the peer's name here.
+	Name string
+	// Address is its overlay address; invalid for a stock peer without one.
+	Address netip.Addr
+	// Stock marks a plain WireGuard peer: it has no services of postern.
+	Stock bool
+	// Pending marks a peer that nobody has approved yet.
+	Pending bool
+
+	// Since is when this gateway began to try to reach the peer.
+	Since time.Time
+	// LastHandshake is zero before the first.
+	LastHandshake time.Time
+	// Endpoints are the underlay addresses that are tried.
+	Endpoints []string
+
+	// Offers are the services that the peer's hello granted to this gateway; nil when
+	// no hello has been answered yet.
+	Offers []string
+	// ServerName is the name the peer announced for its API server's certificate; empty
+	// takes DefaultServerName.
+	ServerName string
+	// CA holds the PEM certificates that the peer announced for its API server; empty
+	// takes this machine's authorities.
+	CA []byte
+	// Identity is what the peer issued for its API server; nil when there is none.
+	Identity *tls.Certificate
+}
+
+// DefaultServerName is a name in the certificate of every Kubernetes API server.
+const DefaultServerName = "kubernetes.default.svc"
+
+// offers reports whether the peer grants a service; known is false before the first hello.
+func (f Facts) offers(service string) (granted, known bool) {
+	return slices.Contains(f.Offers, service), f.Offers != nil
+}
+
+// endpoint is the overlay address of a service.
+func (f Facts) endpoint(port uint16) netip.AddrPort { return netip.AddrPortFrom(f.Address, port) }
+
+// DialFunc connects to an address inside the tunnel.
+type DialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
+
+// PingFunc sends one echo request with so many bytes of payload inside the tunnel.
+type PingFunc func(ctx context.Context, to netip.Addr, payload int) (time.Duration, error)
+
+// Stage is one step of a check.
+type Stage struct {
+	Name    string
+	Outcome api.Outcome
+	Took    time.Duration
+	// Detail is the error's text, or what was seen; clean to show.
+	Detail string
+}
+
+// Result is the outcome of one check.
+type Result struct {
+	// Target is auth, apiServer or gateway.
+	Target  string
+	Verdict api.Verdict
+	Stages  []Stage
+	// Hello is the peer's answer, when the auth check got one.
+	Hello *Hello
+}
+
+// recorder collects the stages of one check.
+type recorder struct {
+	target string
+	facts  Facts
+	start  time.Time
+	at     time.Time // start of the present stage
+	stages []Stage
+}
+
+func begin(target string, f Facts) *recorder {
+	now := time.Now()
+	return &recorder{target: target, facts: f, start: now, at: now}
+}
+
+// passed ends a stage well.
+func (r *recorder) passed(stage, seen string) { r.stage(stage, api.OK, seen) }
+
+func (r *recorder) stage(name string, o api.Outcome, text string) {
+	now := time.Now()
+	r.stages = append(r.stages, Stage{Name: name, Outcome: o, Took: now.Sub(r.at), Detail: cleanText(text)})
+	r.at = now
+}
+
+// ok ends the check well. rtt is what the verdict shows: the time of one round trip.
+func (r *recorder) ok(rtt time.Duration) Result {
+	return r.result(api.Verdict{Verdict: api.OK, RTTSeconds: rtt.Seconds()})
+}
+
+// fail ends the check at a stage, with an error or a warning.
+func (r *recorder) fail(o api.Outcome, stage string, c Code, p Params) Result {
+	r.stage(stage, o, p.Detail)
+	return r.result(r.verdict(o, stage, c, p))
+}
+
+// verdict renders a code for the peer of this check.
+func (r *recorder) verdict(o api.Outcome, stage string, c Code, p Params) api.Verdict {
+	p.Peer = r.facts.Name
+	cause, fix := Render(c, p)
+	return api.Verdict{Verdict: o, Code: string(c), Stage: stage, Cause: cause, Fix: fix}
+}
+
+func (r *recorder) result(v api.Verdict) Result {
+	now := time.Now()
+	v.CheckedAt, v.Via = &now, ViaInBand
+	return Result{Target: r.target, Verdict: v, Stages: r.stages}
+}
+
+// off ends a check of what the peer does not offer.
+func (r *recorder) off(c Code) Result {
+	return r.result(r.verdict(api.Off, "", c, Params{}))
+}
