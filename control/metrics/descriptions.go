@@ -1,0 +1,60 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// descriptions are the metrics' names, help texts and labels. README.md lists them too;
+// a test keeps the two equal.
+type descriptions struct {
+	build                       *prometheus.Desc
+	received, transmitted       *prometheus.Desc
+	handshake, path, rtt, check *prometheus.Desc
+	stun, auth, alarms          *prometheus.Desc
+	netstack, underlay, reloads *prometheus.Desc
+	connections, refused, open  *prometheus.Desc
+}
+
+func describe() descriptions {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return descriptions{
+		build: d("postern_build_info",
+			"Always 1; the labels say what is running.", "version", "revision", "goversion"),
+		received: d("postern_peer_receive_bytes_total",
+			"Bytes of WireGuard messages received from the peer.", "peer"),
+		transmitted: d("postern_peer_transmit_bytes_total",
+			"Bytes of WireGuard messages sent to the peer.", "peer"),
+		handshake: d("postern_peer_last_handshake_timestamp_seconds",
+			"Time of the last WireGuard handshake since the Unix epoch; 0 before the first.", "peer"),
+		path: d("postern_peer_path_info",
+			"Always 1; kind says how the peer is reached: direct, relay or none.", "peer", "kind"),
+		rtt: d("postern_peer_rtt_seconds",
+			"Round-trip time of the path in use.", "peer"),
+		check: d("postern_check_success",
+			"1 when the last check of the target passed, 0 when it failed or waits for one that fails; "+
+				"absent for what is not offered or was never checked.", "peer", "target", "direction"),
+		stun: d("postern_stun_requests_total",
+			"Requests to STUN servers by result.", "result"),
+		auth: d("postern_auth_decisions_total",
+			"Requests to the auth service by what was decided.", "result"),
+		alarms: d("postern_ticket_alarms_total",
+			"Redemptions of a ticket with a second key."),
+		netstack: d("postern_netstack_dropped_packets_total",
+			"Packets dropped inside the tunnel by reason.", "reason"),
+		underlay: d("postern_underlay_dropped_datagrams_total",
+			"Datagrams dropped on the UDP socket by reason.", "reason"),
+		reloads: d("postern_reloads_total",
+			"Times the configuration was read again by result.", "result"),
+		connections: d("postern_forward_connections_total",
+			"Connections carried through the tunnel by direction.", "direction"),
+		refused: d("postern_forward_refused_connections_total",
+			"Connections not carried by direction and reason.", "direction", "reason"),
+		open: d("postern_forward_open_connections",
+			"Connections open or being opened by direction.", "direction"),
+	}
+}
+
+func (d descriptions) all() []*prometheus.Desc {
+	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.handshake, d.path, d.rtt, d.check,
+		d.stun, d.auth, d.alarms, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
+}

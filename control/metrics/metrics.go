@@ -1,0 +1,201 @@
+// Package metrics serves a gateway's metrics to Prometheus, and the liveness and
+// readiness that a kubelet asks for.
+//
+// A Collector makes the metrics from one snapshot a scrape: the Status that every other
+// reader sees, and the counters of the packages below. Nothing is registered globally.
+// Rules that it keeps (CONTRACT "Metrics"; Prometheus naming conventions):
+//
+//   - base units, bytes and seconds; counters end in _total;
+//   - a counter is there from the start and stays through an outage, so that rate() and
+//     absent() mean something;
+//   - labels are names from the configuration and words from fixed lists: never a key,
+//     an endpoint or anything else that a stranger could make up.
+package metrics
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Snapshot is what one scrape shows.
+type Snapshot struct {
+	Status   api.Status
+	Counters Counters
+}
+
+// Counters are the running totals that Status does not have. The keys of the maps are
+// label values; a caller lists all that can occur, also those that are still 0.
+type Counters struct {
+	// STUNRequests by result: "success", "error", "timeout".
+	STUNRequests map[string]uint64
+	// AuthDecisions by result, such as "issued" and "denied".
+	AuthDecisions map[string]uint64
+	// TicketAlarms counts redemptions of a ticket by a second key.
+	TicketAlarms uint64
+	// NetstackDropped counts packets inside the tunnel, by reason.
+	NetstackDropped map[string]uint64
+	// UnderlayDropped counts datagrams on the UDP socket, by reason.
+	UnderlayDropped map[string]uint64
+	// Reloads of the configuration, by result: ReloadSuccess, ReloadError.
+	Reloads map[string]uint64
+	// Connections carried, and those refused by reason, each by direction.
+	Connections        map[string]uint64
+	RefusedConnections map[Refusal]uint64
+	// OpenConnections by direction.
+	OpenConnections map[string]int
+}
+
+// Refusal is why a connection was not carried, and in which direction.
+type Refusal struct{ Direction, Reason string }
+
+// Results of a reload.
+const (
+	ReloadSuccess = "success"
+	ReloadError   = "error"
+)
+
+// Build is what postern_build_info says.
+type Build struct{ Version, Revision, GoVersion string }
+
+// Collector makes metrics from snapshots. It is safe for concurrent use.
+type Collector struct {
+	build    Build
+	snapshot func() Snapshot
+	desc     descriptions
+}
+
+// NewCollector makes a collector; snapshot is called once a scrape.
+func NewCollector(b Build, snapshot func() Snapshot) *Collector {
+	return &Collector{build: b, snapshot: snapshot, desc: describe()}
+}
+
+// NewRegistry makes a registry with the collector and those of the process and the Go
+// runtime.
+func NewRegistry(c *Collector) (*prometheus.Registry, error) {
+	r := prometheus.NewRegistry()
+	for _, x := range []prometheus.Collector{c, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := r.Register(x); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.desc.all() {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.snapshot()
+	e := emitter{ch}
+	e.gauge(c.desc.build, 1, c.build.Version, c.build.Revision, c.build.GoVersion)
+	for _, p := range s.Status.Peers {
+		c.collectPeer(e, p)
+	}
+	n := s.Counters
+	e.counters(c.desc.stun, n.STUNRequests)
+	e.counters(c.desc.auth, n.AuthDecisions)
+	e.counter(c.desc.alarms, n.TicketAlarms)
+	e.counters(c.desc.netstack, n.NetstackDropped)
+	e.counters(c.desc.underlay, n.UnderlayDropped)
+	reloads := map[string]uint64{ReloadSuccess: 0, ReloadError: 0}
+	maps.Copy(reloads, n.Reloads)
+	e.counters(c.desc.reloads, reloads)
+	e.counters(c.desc.connections, n.Connections)
+	for r, v := range n.RefusedConnections {
+		e.counter(c.desc.refused, v, r.Direction, r.Reason)
+	}
+	for direction, v := range n.OpenConnections {
+		e.gauge(c.desc.open, float64(v), direction)
+	}
+}
+
+// collectPeer emits what is known of one peer. A peer that is not connected keeps its
+// counters; only what has no value then (the round-trip time) is left out.
+func (c *Collector) collectPeer(e emitter, p api.PeerStatus) {
+	e.counter(c.desc.received, p.RxBytes, p.Name)
+	e.counter(c.desc.transmitted, p.TxBytes, p.Name)
+	handshake := 0.0 // never
+	if p.LastHandshake != nil {
+		handshake = float64(p.LastHandshake.UnixNano()) / 1e9
+	}
+	e.gauge(c.desc.handshake, handshake, p.Name)
+	kind := p.Path.Kind
+	if !slices.Contains([]string{api.PathDirect, api.PathRelay}, kind) {
+		kind = api.PathNone
+	}
+	e.gauge(c.desc.path, 1, p.Name, kind)
+	if p.Path.RTTSeconds > 0 {
+		e.gauge(c.desc.rtt, p.Path.RTTSeconds, p.Name)
+	}
+	c.collectChecks(e, p.Name, "outbound", p.Reachability.Outbound)
+	c.collectChecks(e, p.Name, "inbound", p.Reachability.Inbound)
+}
+
+// collectChecks emits the verdicts of one direction.
+func (c *Collector) collectChecks(e emitter, peer, direction string, t api.Targets) {
+	for target, v := range map[string]api.Verdict{
+		api.ServiceAuth: t.Auth, api.ServiceAPIServer: t.APIServer, api.ServiceGateway: t.Gateway} {
+		if value, ok := success(v); ok {
+			e.gauge(c.desc.check, value, peer, target, direction)
+		}
+	}
+}
+
+// success is 1 for what works, 0 for what fails or could not be tried because something
+// else fails. What is not offered, and what was never checked, has no value.
+func success(v api.Verdict) (float64, bool) {
+	switch v.Verdict {
+	case api.OK, api.Warning:
+		return 1, true
+	case api.Error:
+		return 0, true
+	case api.Unknown:
+		return 0, v.CheckedAt != nil
+	}
+	return 0, false
+}
+
+// emitter writes metrics of constant value.
+type emitter struct{ ch chan<- prometheus.Metric }
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e.emit(d, prometheus.GaugeValue, v, labels)
+}
+
+func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	e.emit(d, prometheus.CounterValue, float64(v), labels)
+}
+
+func (e emitter) counters(d *prometheus.Desc, values map[string]uint64) {
+	for label, v := range values {
+		e.counter(d, v, label)
+	}
+}
+
+// emit turns a mistake (a label that is not UTF-8) into a failed scrape, not a panic.
+func (e emitter) emit(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
+	m, err := prometheus.NewConstMetric(d, t, v, labels...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(d, err)
+	}
+	e.ch <- m
+}
+
+func orDiscard(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}

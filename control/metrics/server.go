@@ -1,0 +1,150 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Limits of the HTTP server. It is for scrapers and kubelets, which ask for little and
+// often: a request that takes longer than these is no such.
+const (
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute // scrapers come back each 15 to 60 s
+	maxHeader      = 8 << 10
+	maxScrapes     = 4 // at once
+)
+
+// ServerOptions are what a Server needs of the gateway.
+type ServerOptions struct {
+	// Address is host:port to listen on.
+	Address  string
+	Gatherer prometheus.Gatherer
+	// Live reports why the process should be restarted, or nil; usually a Heartbeat's
+	// Check.
+	Live func() error
+	// Ready reports why the gateway cannot take traffic yet, or nil. Peers have no part
+	// in it: a gateway whose peers are all away is ready, or it would be taken out of
+	// service for what it cannot mend.
+	Ready  func() error
+	Logger *slog.Logger
+}
+
+// Server serves /metrics, /livez and /readyz.
+type Server struct {
+	http *http.Server
+	addr string
+	done chan struct{}
+}
+
+// Serve listens and serves until Shutdown. The error of an address that cannot be
+// listened on says which and what to do. ctx bounds the start.
+func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for metrics on spec.http.address %s: %w%s", o.Address, cause(err), hint(err))
+	}
+	logger := orDiscard(o.Logger)
+	s := &Server{addr: ln.Addr().String(), done: make(chan struct{})}
+	s.http = &http.Server{
+		Handler:           Handler(o),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("metrics server ended", "address", s.addr, "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Addr is the host:port that is listened on.
+func (s *Server) Addr() string { return s.addr }
+
+// Shutdown lets requests finish until ctx ends, then cuts them off.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	<-s.done
+	return err
+}
+
+// Handler answers the three paths, to GET and HEAD only.
+func Handler(o ServerOptions) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
+		ErrorLog:            log.New(logWriter{orDiscard(o.Logger)}, "", 0),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxScrapes,
+		Timeout:             requestTimeout - time.Second,
+	}))
+	mux.Handle("GET /livez", probe(o.Live))
+	mux.Handle("GET /readyz", probe(o.Ready))
+	return mux
+}
+
+// probe answers 200 "ok", or 503 and the reason.
+func probe(check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		if check != nil {
+			if err := check(); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, err.Error()+"\n")
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+}
+
+// logWriter turns what promhttp logs into warnings.
+type logWriter struct{ l *slog.Logger }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.l.Warn("scrape is incomplete", "error", string(b))
+	return len(b), nil
+}
+
+// cause strips what net repeats (the operation and the address).
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// hint says what to do about an address that cannot be listened on.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return " (another process has the port, perhaps another gateway: choose another)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return " (no interface has this address)"
+	case errors.Is(err, syscall.EACCES):
+		return " (ports below 1024 need a privilege: choose another)"
+	}
+	return ""
+}
