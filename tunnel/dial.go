@@ -1,0 +1,136 @@
+package tunnel
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/uapi"
+)
+
+// tick is how often the counters are read.
+const tick = time.Second
+
+// dial is a handshake initiation to be sent.
+type dial struct {
+	key   peer.PublicKey
+	name  string
+	addrs []netip.AddrPort
+	// force sends it also within 5 s of the last one, by giving up the session.
+	force   bool
+	attempt int
+}
+
+// watchPeers reads the counters every second, and dials who is due, until ctx ends or
+// the device does.
+func (e *Engine) watchPeers(ctx context.Context) {
+	t := time.NewTimer(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.dev.Wait():
+			e.log.Warn("the tunnel has stopped: its network device was closed")
+			return
+		case <-t.C:
+		case <-e.kick:
+		}
+		next := tick
+		if state, err := e.state(); err != nil {
+			e.log.Warn("reading the tunnel's state failed", "err", err)
+		} else {
+			next = e.round(time.Now(), state)
+		}
+		t.Reset(next)
+	}
+}
+
+// round takes in the state, dials who is due and gives the time until the next round.
+func (e *Engine) round(now time.Time, state uapi.Device) time.Duration {
+	dials, next := e.take(now, state)
+	for _, d := range dials {
+		if err := e.dial(d); err != nil {
+			e.log.Debug("dialling failed", "peer", d.name, "attempt", d.attempt, "err", err)
+		}
+	}
+	return next
+}
+
+// take decides whom to dial now, and how long until somebody else is due.
+func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.observe(now, state)
+	next = tick
+	for key, p := range e.peers {
+		w := &p.watch
+		if w.due(now) {
+			addrs := p.addresses()
+			if len(addrs) == 0 { // Only the peer can dial.
+				w.nextTry = time.Time{}
+				continue
+			}
+			// The first dial must not undo an initiation that the device has just sent by
+			// itself, to start its keepalives: the other side takes only one in 20 ms.
+			force := w.begun && !w.session(now)
+			w.dialled(now)
+			dials = append(dials, dial{key: key, name: p.config.Name, addrs: addrs, force: force, attempt: w.attempts})
+		}
+		if !w.nextTry.IsZero() {
+			next = min(next, w.nextTry.Sub(now))
+		}
+	}
+	return dials, next
+}
+
+// observe feeds the watches. Engine.mu is held.
+func (e *Engine) observe(now time.Time, state uapi.Device) {
+	for _, s := range state.Peers {
+		if p := e.peers[s.PublicKey]; p != nil {
+			p.watch.observe(now, s)
+		}
+	}
+}
+
+// dial points the device at all of the peer's addresses and makes it send an initiation.
+//
+// Without force the session stays as it is and keeps carrying data, to the first
+// address, and nothing is sent if the device has sent an initiation in the last 5 s:
+// it repeats that by itself.
+func (e *Engine) dial(d dial) error {
+	e.setMu.Lock()
+	defer e.setMu.Unlock()
+	if !e.has(d.key) {
+		return fmt.Errorf("dial peer %q: %w", d.name, ErrUnknownPeer) // Removed meanwhile.
+	}
+	e.bind.SetCandidates(endpointID(d.key), d.addrs)
+	change := uapi.PeerConfig{PublicKey: d.key, UpdateOnly: true, Endpoint: endpointText(d.key)}
+	if err := e.configure(uapi.Config{Peers: []uapi.PeerConfig{change}}); err != nil {
+		return fmt.Errorf("dial peer %q: %w", d.name, err)
+	}
+	p := e.dev.LookupPeer(device.NoisePublicKey(d.key))
+	if p == nil {
+		return fmt.Errorf("dial peer %q: %w", d.name, ErrClosed) // Only a closed device drops peers by itself.
+	}
+	e.log.Debug("dialling", "peer", d.name, "addresses", d.addrs, "attempt", d.attempt)
+	if d.force {
+		p.ExpireCurrentKeypairs()
+	}
+	// As a retry: the device then ends its own series of repetitions after 90 s, and
+	// an unreachable peer costs no more than ours.
+	if err := p.SendHandshakeInitiation(true); err != nil {
+		return fmt.Errorf("dial peer %q: %w", d.name, err)
+	}
+	return nil
+}
+
+func (e *Engine) has(key peer.PublicKey) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.closed && e.peers[key] != nil
+}

@@ -1,0 +1,194 @@
+// Package tunnel runs WireGuard in userspace: one device, one UDP port, and a set of
+// peers that is kept as it is wished to be.
+//
+// # Rules
+//
+//   - [Engine.SetPeers] takes the whole wished set and applies the difference. It
+//     checks the set first and applies all of it or nothing. What did not change is
+//     not touched: a peer keeps its session while its endpoints, its preshared key or
+//     other peers change.
+//   - A peer with endpoints is dialled when it is added, by a handshake initiation to
+//     all of them. WireGuard's roaming then follows the address that answers.
+//   - A peer that is silent while it is sent data for 5 s, or that leaves a handshake
+//     unanswered, is dialled again: at all its endpoints and at the address that last
+//     proved itself, without end, after 1, 2, 4 … 30 s. WireGuard by itself gives up
+//     after 90 s. No address is ever forgotten.
+//
+// The package knows nothing of how addresses are found, nor of what runs inside the
+// tunnel; it is given a tun.Device and an underlay.Bind.
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/uapi"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// Options configure an Engine.
+type Options struct {
+	PrivateKey peer.PrivateKey
+	// ListenPort is the UDP port; 0 lets the system choose.
+	ListenPort uint16
+	// Device is where decrypted packets go and those to be sent come from. The Engine
+	// owns it from New on, and closes it.
+	Device tun.Device
+	// Underlay is the UDP socket. The Engine opens and closes it.
+	Underlay *underlay.Bind
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Engine is a running WireGuard device. Its methods may be called concurrently.
+type Engine struct {
+	log       *slog.Logger
+	publicKey peer.PublicKey
+	private   peer.PrivateKey
+	dev       *device.Device
+	bind      *underlay.Bind
+
+	cancel context.CancelFunc
+	kick   chan struct{} // wakes the watch before its next tick
+	done   chan struct{} // closed when the watch has ended
+
+	// setMu makes SetPeers calls take turns; it is held during changes to the device.
+	setMu sync.Mutex
+
+	mu     sync.Mutex
+	peers  map[peer.PublicKey]*peerState
+	closed bool
+}
+
+// peerState is one peer: what is wished of it, and how it fares. Guarded by Engine.mu.
+type peerState struct {
+	config peer.Config
+	watch  watch
+}
+
+// New starts a device without peers, and is up when it returns. A port that is taken
+// gives an error that wraps ErrPortInUse. The Device is closed on failure as well.
+func New(o Options) (*Engine, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.PrivateKey.IsZero() {
+		return nil, errors.Join(errors.New("start the tunnel: no private key"), o.Device.Close())
+	}
+	e := &Engine{
+		log:       o.Logger,
+		private:   o.PrivateKey,
+		publicKey: o.PrivateKey.Public(),
+		bind:      o.Underlay,
+		kick:      make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		peers:     make(map[peer.PublicKey]*peerState),
+	}
+	e.dev = device.NewDevice(o.Device, o.Underlay, deviceLogger(o.Logger))
+	if err := e.up(o.ListenPort); err != nil {
+		e.dev.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	go func() {
+		defer close(e.done)
+		e.watchPeers(ctx)
+	}()
+	return e, nil
+}
+
+func (e *Engine) up(port uint16) error {
+	err := e.configure(uapi.Config{PrivateKey: &e.private, ListenPort: &port})
+	if err == nil {
+		err = e.dev.Up()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listen on UDP port %d: %w: %w (stop the other program or choose another port)", port, ErrPortInUse, err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("listen on UDP port %d: %w (ports below 1024 need a privilege; choose a higher one)", port, err)
+	default:
+		return fmt.Errorf("listen on UDP port %d: %w", port, err)
+	}
+}
+
+// configure applies a "set" message to the device.
+func (e *Engine) configure(c uapi.Config) error {
+	text, err := c.MarshalText()
+	if err != nil {
+		return err
+	}
+	return e.dev.IpcSet(string(text))
+}
+
+// state asks the device for its "get" answer.
+func (e *Engine) state() (uapi.Device, error) {
+	text, err := e.dev.IpcGet()
+	if err != nil {
+		return uapi.Device{}, err
+	}
+	return uapi.ParseDevice(text)
+}
+
+// PublicKey is this gateway's key.
+func (e *Engine) PublicKey() peer.PublicKey { return e.publicKey }
+
+// Redial starts a fresh handshake now, at all the peer's endpoints and the address that
+// last proved itself. Data waits until it completes; a session that was alive ends.
+func (e *Engine) Redial(key peer.PublicKey) error {
+	e.mu.Lock()
+	p := e.peers[key]
+	if e.closed || p == nil {
+		closed := e.closed
+		e.mu.Unlock()
+		if closed {
+			return ErrClosed
+		}
+		return fmt.Errorf("redial %s: %w", key, ErrUnknownPeer)
+	}
+	d := dial{key: key, name: p.config.Name, addrs: p.addresses(), force: true}
+	if len(d.addrs) > 0 {
+		p.watch.dialled(time.Now())
+	}
+	e.mu.Unlock()
+	if len(d.addrs) == 0 {
+		return fmt.Errorf("redial peer %q: %w (it must dial, or needs an endpoint)", d.name, underlay.ErrNoCandidates)
+	}
+	return e.dial(d)
+}
+
+// Close takes the device down, closes the Device and the Underlay, and waits for it.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	already := e.closed
+	e.closed = true
+	e.mu.Unlock()
+	if !already {
+		e.cancel()
+	}
+	<-e.done
+	e.setMu.Lock() // A change under way ends first.
+	defer e.setMu.Unlock()
+	e.dev.Close()
+	<-e.dev.Wait()
+	return nil
+}
+
+func (e *Engine) wake() {
+	select {
+	case e.kick <- struct{}{}:
+	default: // It is about to look anyway.
+	}
+}

@@ -1,0 +1,130 @@
+package underlay
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+const (
+	// answerLifetime is how long an answer is repeated to later copies of its
+	// initiation: longer than two paths' delays differ, shorter than the 5 s after
+	// which WireGuard makes a new initiation.
+	answerLifetime = time.Second
+	// answersKept bounds what is remembered, whatever is sent to us. A flood of
+	// initiations pushes honest ones out, which then lose only this convenience.
+	answersKept = 64
+	// answerCopies bounds how often one answer is repeated.
+	answerCopies = 4
+)
+
+// answers remembers recent initiations and our responses to them, and pairs each
+// response with the copies of its initiation that came over other paths. Initiation and
+// response are matched by the initiator's 32-bit session index, which a stranger does
+// not know. It holds no clock and sends nothing.
+type answers struct {
+	mu     sync.Mutex
+	seen   [answersKept]arrival // ring
+	sent   [answersKept]answer  // ring
+	nextIn int
+	next   int
+}
+
+// arrival is one copy of an initiation.
+type arrival struct {
+	index uint32
+	from  conn.Endpoint
+	at    time.Time
+}
+
+// answer is a response that was sent.
+type answer struct {
+	index   uint32
+	to      conn.Endpoint
+	at      time.Time
+	message []byte
+	copies  []conn.Endpoint
+}
+
+// arrived notes a copy of an initiation, and gives the response it should get and the
+// address that the first copy came from; nil if none was sent yet, or it has its answer.
+func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (message []byte, first netip.AddrPort) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seen[a.nextIn] = arrival{index, from, now}
+	a.nextIn = (a.nextIn + 1) % answersKept
+	for i := range a.sent {
+		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from) {
+			return s.message, addrOf(s.to)
+		}
+	}
+	return nil, netip.AddrPort{}
+}
+
+// answered notes a response, and gives the endpoints of the copies that arrived before
+// it was sent.
+func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now time.Time) []conn.Endpoint {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &a.sent[a.next]
+	a.next = (a.next + 1) % answersKept
+	*s = answer{index: index, to: to, at: now, message: append([]byte(nil), message...)}
+	var copies []conn.Endpoint
+	for _, in := range a.seen {
+		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from) {
+			copies = append(copies, in.from)
+		}
+	}
+	return copies
+}
+
+func (s *answer) fresh(now time.Time) bool { return s.to != nil && now.Sub(s.at) < answerLifetime }
+
+// takes reports whether a copy from the endpoint is to be answered, and notes it.
+func (s *answer) takes(from conn.Endpoint) bool {
+	if samePath(s.to, from) || len(s.copies) == answerCopies {
+		return false
+	}
+	for _, c := range s.copies {
+		if samePath(c, from) {
+			return false
+		}
+	}
+	s.copies = append(s.copies, from)
+	return true
+}
+
+// samePath compares both ends: a peer with one address may reach two of ours.
+func samePath(a, b conn.Endpoint) bool { return addrOf(a) == addrOf(b) && a.SrcIP() == b.SrcIP() }
+
+// answerAgain repeats our response when this initiation is a later copy of one that
+// was answered.
+func (b *Bind) answerAgain(initiation []byte, from conn.Endpoint) {
+	index := binary.LittleEndian.Uint32(initiation[4:]) // sender_index
+	if message, first := b.answers.arrived(index, from, time.Now()); message != nil {
+		b.repeat(message, from, first)
+	}
+}
+
+// repeatAnswer remembers a response that was just sent and repeats it to the copies of
+// its initiation that had arrived already.
+func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint) {
+	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
+	for _, from := range b.answers.answered(index, response, to, time.Now()) {
+		b.repeat(response, from, addrOf(to))
+	}
+}
+
+// repeat sends a response to the source of a copy, if that is no stranger: whoever
+// replays an initiation from an address of their own gets silence.
+func (b *Bind) repeat(response []byte, from conn.Endpoint, first netip.AddrPort) {
+	if addr := addrOf(from); addr != first && !b.isCandidate(addr) {
+		return
+	}
+	if err := b.inner.Send([][]byte{response}, from); err == nil {
+		b.counters.answersRepeated.Add(1)
+	}
+}

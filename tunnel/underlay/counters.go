@@ -1,0 +1,42 @@
+package underlay
+
+import "sync/atomic"
+
+// Counters are totals since the Bind was made, over all openings.
+type Counters struct {
+	// Received and Sent count datagrams, those that were dropped included.
+	Received, Sent uint64
+	// STUN counts the messages handed to OnSTUN.
+	STUN uint64
+	// ReceiveErrors and SendErrors count calls that failed.
+	ReceiveErrors, SendErrors uint64
+	// AnswersRepeated counts handshake responses sent again to another copy of the
+	// initiation.
+	AnswersRepeated uint64
+	// Dropped counts datagrams by reason. Every reason is present, also with 0.
+	Dropped map[string]uint64
+}
+
+type counters struct {
+	received, sent, stun      atomic.Uint64
+	receiveErrors, sendErrors atomic.Uint64
+	answersRepeated           atomic.Uint64
+	dropped                   [classes]atomic.Uint64
+}
+
+// Counters gives the present totals.
+func (b *Bind) Counters() Counters {
+	c := Counters{
+		Received:        b.counters.received.Load(),
+		Sent:            b.counters.sent.Load(),
+		STUN:            b.counters.stun.Load(),
+		ReceiveErrors:   b.counters.receiveErrors.Load(),
+		SendErrors:      b.counters.sendErrors.Load(),
+		AnswersRepeated: b.counters.answersRepeated.Load(),
+		Dropped:         make(map[string]uint64, classes-1),
+	}
+	for class := STUN; class < classes; class++ {
+		c.Dropped[class.String()] = b.counters.dropped[class].Load()
+	}
+	return c
+}

@@ -1,0 +1,145 @@
+package underlay
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// leanEndpoint is a remote address in the form that the kernel takes, and the local
+// address to answer it from: the one it spoke to. All but cleared is immutable, so one
+// endpoint may be shared by every datagram of a flow.
+type leanEndpoint struct {
+	netip.AddrPort
+	name    unix.RawSockaddrInet6 // holds a RawSockaddrInet4 for IPv4
+	nameLen uint32
+	src     netip.Addr // invalid: the kernel chooses
+	cleared atomic.Bool
+}
+
+var _ addressed = (*leanEndpoint)(nil)
+
+func newLeanEndpoint(a netip.AddrPort, src netip.Addr) *leanEndpoint {
+	ep := &leanEndpoint{AddrPort: a, src: src}
+	if a.Addr().Is4() {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&ep.name))
+		sa.Family = unix.AF_INET
+		sa.Addr = a.Addr().As4()
+		putPort(&sa.Port, a.Port())
+		ep.nameLen = unix.SizeofSockaddrInet4
+		return ep
+	}
+	ep.name.Family = unix.AF_INET6
+	ep.name.Addr = a.Addr().As16()
+	ep.name.Scope_id = scopeID(a.Addr().Zone())
+	putPort(&ep.name.Port, a.Port())
+	ep.nameLen = unix.SizeofSockaddrInet6
+	return ep
+}
+
+// putPort writes the port in network byte order, as a sockaddr holds it.
+func putPort(field *uint16, port uint16) {
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(field))[:], port)
+}
+
+func getPort(field *uint16) uint16 {
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(field))[:])
+}
+
+// scopeID is the interface index of a zone, given as a number or a name.
+func scopeID(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
+	if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(id)
+	}
+	if ifi, err := net.InterfaceByName(zone); err == nil {
+		return uint32(ifi.Index)
+	}
+	return 0
+}
+
+// ClearSrc makes the kernel choose the source address from now on. A datagram that
+// arrives later gives an endpoint with its source address again.
+func (e *leanEndpoint) ClearSrc() { e.cleared.Store(true) }
+
+// SrcIP is the local address to answer from, invalid when the kernel chooses.
+func (e *leanEndpoint) SrcIP() netip.Addr {
+	if e.cleared.Load() {
+		return netip.Addr{}
+	}
+	return e.src
+}
+
+func (e *leanEndpoint) SrcToString() string {
+	if src := e.SrcIP(); src.IsValid() {
+		return src.String()
+	}
+	return ""
+}
+
+func (e *leanEndpoint) DstToString() string { return e.AddrPort.String() }
+func (e *leanEndpoint) DstIP() netip.Addr   { return e.Addr() }
+func (e *leanEndpoint) DstToBytes() []byte {
+	b, _ := e.MarshalBinary() // Never fails.
+	return b
+}
+
+// flowsKept bounds the table of shared endpoints per socket, whoever sends to us: two
+// generations of this many entries of about 200 bytes.
+const flowsKept = 512
+
+// flowKey is a remote and a local address as the kernel gives them.
+type flowKey struct {
+	remote, local [16]byte
+	scope         uint32
+	port          uint16
+}
+
+// flows shares endpoints among datagrams of one flow, so that a transfer allocates none.
+// The table has two generations: when the young one is full it becomes the old one, and
+// what is still in use moves back when it is next seen. Only one goroutine uses it.
+type flows struct {
+	lastKey    flowKey
+	last       *leanEndpoint
+	young, old map[flowKey]*leanEndpoint
+}
+
+// endpoint finds or makes the endpoint of a flow; make is called only for a new one.
+// Only data messages are worth keeping, so that floods of anything else leave the
+// table alone.
+func (f *flows) endpoint(key flowKey, keep bool, make func() *leanEndpoint) *leanEndpoint {
+	if f.last != nil && f.lastKey == key && !f.last.cleared.Load() {
+		return f.last
+	}
+	ep, young := f.young[key]
+	if ep == nil {
+		ep = f.old[key]
+	}
+	if ep == nil || ep.cleared.Load() {
+		ep, young = make(), false
+	}
+	if keep {
+		if !young {
+			f.insert(key, ep)
+		}
+		f.lastKey, f.last = key, ep
+	}
+	return ep
+}
+
+func (f *flows) insert(key flowKey, ep *leanEndpoint) {
+	if f.young == nil || len(f.young) >= flowsKept {
+		f.young, f.old = make(map[flowKey]*leanEndpoint), f.young
+	}
+	f.young[key] = ep
+}
+
+var _ conn.Endpoint = (*leanEndpoint)(nil)

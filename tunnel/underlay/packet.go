@@ -1,0 +1,114 @@
+package underlay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// PacketConn is a datagram socket; *net.UDPConn is one.
+type PacketConn interface {
+	ReadFromUDPAddrPort(b []byte) (n int, from netip.AddrPort, err error)
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
+	LocalAddr() net.Addr
+	Close() error
+}
+
+// packetBind is the kind of Bind over a PacketConn: one datagram a call.
+type packetBind struct {
+	listen func(port uint16) (PacketConn, error)
+
+	mu   sync.RWMutex
+	conn PacketConn // nil while closed
+}
+
+var _ network = (*packetBind)(nil)
+
+func (b *packetBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	c, err := b.listen(port)
+	if err != nil {
+		return nil, 0, err
+	}
+	local, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		_ = c.Close()
+		return nil, 0, fmt.Errorf("local address of the datagram socket: %w", err)
+	}
+	b.mu.Lock()
+	b.conn = c
+	b.mu.Unlock()
+	return []conn.ReceiveFunc{b.receiver(c)}, local.Port(), nil
+}
+
+func (b *packetBind) receiver(c PacketConn) conn.ReceiveFunc {
+	last := new(packetEndpoint) // endpoints are immutable, so equal ones may be shared
+	return func(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+		n, from, err := c.ReadFromUDPAddrPort(packets[0])
+		if err != nil {
+			return 0, err
+		}
+		if from = unmapped(from); last.AddrPort != from {
+			last = &packetEndpoint{from}
+		}
+		sizes[0], eps[0] = n, last
+		return 1, nil
+	}
+}
+
+func (b *packetBind) Close() error {
+	b.mu.Lock()
+	c := b.conn
+	b.conn = nil
+	b.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}
+
+func (b *packetBind) Send(bufs [][]byte, ep conn.Endpoint) error {
+	to, ok := ep.(*packetEndpoint)
+	if !ok {
+		return conn.ErrWrongEndpointType
+	}
+	b.mu.RLock()
+	c := b.conn
+	b.mu.RUnlock()
+	if c == nil {
+		return net.ErrClosed
+	}
+	var first error
+	for _, p := range bufs {
+		if _, err := c.WriteToUDPAddrPort(p, to.AddrPort); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (b *packetBind) ParseEndpoint(s string) (conn.Endpoint, error) {
+	a, err := netip.ParseAddrPort(s)
+	return b.endpoint(a), err
+}
+
+func (b *packetBind) endpoint(a netip.AddrPort) conn.Endpoint { return &packetEndpoint{a} }
+
+func (b *packetBind) SetMark(uint32) error { return nil }
+
+func (b *packetBind) BatchSize() int { return 1 }
+
+// packetEndpoint is a remote address; the socket chooses the source.
+type packetEndpoint struct{ netip.AddrPort }
+
+func (e *packetEndpoint) ClearSrc()           {}
+func (e *packetEndpoint) SrcToString() string { return "" }
+func (e *packetEndpoint) SrcIP() netip.Addr   { return netip.Addr{} }
+func (e *packetEndpoint) DstToString() string { return e.AddrPort.String() }
+func (e *packetEndpoint) DstIP() netip.Addr   { return e.AddrPort.Addr() }
+func (e *packetEndpoint) DstToBytes() []byte {
+	b, _ := e.MarshalBinary() // Never fails.
+	return b
+}

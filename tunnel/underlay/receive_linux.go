@@ -1,0 +1,177 @@
+package underlay
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// receiveBuffer holds what one recvmsg gives: a datagram, or with UDP_GRO up to 64 KiB of
+// them joined. One hot buffer that is copied from, rather than the device's buffers, so
+// that of each of those 64 KiB only the first page ever becomes resident.
+const receiveBuffer = 1 << 16
+
+// receiver reads one socket. Only one goroutine uses it.
+type receiver struct {
+	s       *socket
+	buf     []byte
+	control []byte
+	name    unix.RawSockaddrInet6
+	iov     unix.Iovec
+	msg     unix.Msghdr
+	flows   flows
+
+	// What the last recvmsg gave and no batch had room for yet.
+	rest    []byte
+	segment int // bytes
+	from    *leanEndpoint
+
+	// The batch being filled.
+	packets [][]byte
+	sizes   []int
+	eps     []conn.Endpoint
+	n       int
+	errno   unix.Errno
+
+	readBatch func(fd uintptr) bool // r.read, made once
+}
+
+func newReceiver(s *socket) *receiver {
+	r := &receiver{
+		s:       s,
+		buf:     make([]byte, receiveBuffer),
+		control: make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+unix.CmsgSpace(4)),
+	}
+	r.readBatch = r.read
+	return r
+}
+
+// receive is the conn.ReceiveFunc: it waits for one datagram and takes all that are
+// there, as long as the batch has room.
+func (r *receiver) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+	r.packets, r.sizes, r.eps, r.n, r.errno = packets, sizes, eps, 0, 0
+	defer func() { r.packets, r.sizes, r.eps = nil, nil, nil }()
+	r.deliver()
+	if len(r.rest) > 0 {
+		return r.n, nil
+	}
+	err := r.s.raw.Read(r.readBatch)
+	switch {
+	case r.n > 0:
+		return r.n, nil
+	case err != nil:
+		return 0, err
+	default:
+		return 0, os.NewSyscallError("recvmsg", r.errno)
+	}
+}
+
+// read is called by the poller; false makes it wait until the socket is readable.
+func (r *receiver) read(fd uintptr) bool {
+	for r.n < len(r.packets) {
+		n, errno := r.recvmsg(fd)
+		switch errno {
+		case 0:
+			r.accept(n)
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return r.n > 0
+		default:
+			r.errno = errno
+			return true
+		}
+	}
+	return true
+}
+
+func (r *receiver) recvmsg(fd uintptr) (int, unix.Errno) {
+	r.iov.Base = &r.buf[0]
+	r.iov.SetLen(len(r.buf))
+	r.msg = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.name)), Namelen: unix.SizeofSockaddrInet6, Iov: &r.iov, Control: &r.control[0]}
+	r.msg.SetIovlen(1)
+	r.msg.SetControllen(len(r.control))
+	n, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.msg)), unix.MSG_DONTWAIT)
+	return int(n), errno
+}
+
+// accept takes up the datagrams of one recvmsg.
+func (r *receiver) accept(n int) {
+	local, segment := parseControl(r.control[:r.msg.Controllen])
+	if n == 0 { // An empty datagram takes a slot of its own, to be counted.
+		r.sizes[r.n], r.eps[r.n] = 0, newLeanEndpoint(r.remote(), netip.Addr{})
+		r.n++
+		return
+	}
+	if segment <= 0 {
+		segment = n
+	}
+	key := flowKey{port: getPort(&r.name.Port), local: local.As16()}
+	if r.s.is6 {
+		key.remote, key.scope = r.name.Addr, r.name.Scope_id
+	} else {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&r.name))
+		copy(key.remote[:], sa.Addr[:])
+	}
+	r.from = r.flows.endpoint(key, r.buf[0] == typeData, func() *leanEndpoint {
+		return newLeanEndpoint(r.remote(), local)
+	})
+	r.rest, r.segment = r.buf[:n], segment
+	r.deliver()
+}
+
+// deliver copies datagrams into the batch while it has room.
+func (r *receiver) deliver() {
+	for r.n < len(r.packets) && len(r.rest) > 0 {
+		size := min(r.segment, len(r.rest))
+		r.sizes[r.n] = copy(r.packets[r.n], r.rest[:size])
+		r.eps[r.n] = r.from
+		r.rest = r.rest[size:]
+		r.n++
+	}
+}
+
+// remote is the source of the last recvmsg.
+func (r *receiver) remote() netip.AddrPort {
+	port := getPort(&r.name.Port)
+	if !r.s.is6 {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&r.name))
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), port)
+	}
+	addr := netip.AddrFrom16(r.name.Addr)
+	if r.name.Scope_id != 0 {
+		addr = addr.WithZone(strconv.FormatUint(uint64(r.name.Scope_id), 10))
+	}
+	return netip.AddrPortFrom(addr, port)
+}
+
+// parseControl gives the local address that was spoken to, and the size of the
+// datagrams that UDP_GRO joined, 0 if there is just one.
+func parseControl(control []byte) (local netip.Addr, segment int) {
+	for len(control) >= unix.SizeofCmsghdr {
+		hdr, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			break
+		}
+		switch {
+		case hdr.Level == unix.IPPROTO_IP && hdr.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			local = netip.AddrFrom4((*unix.Inet4Pktinfo)(unsafe.Pointer(&data[0])).Spec_dst)
+		case hdr.Level == unix.IPPROTO_IPV6 && hdr.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			info := (*unix.Inet6Pktinfo)(unsafe.Pointer(&data[0]))
+			local = netip.AddrFrom16(info.Addr)
+			if local.IsLinkLocalUnicast() {
+				local = local.WithZone(strconv.FormatUint(uint64(info.Ifindex), 10))
+			}
+		case hdr.Level == unix.SOL_UDP && hdr.Type == unix.UDP_GRO && len(data) >= 4:
+			segment = int(*(*int32)(unsafe.Pointer(&data[0])))
+		}
+		control = rest
+	}
+	if local.IsMulticast() || local.IsUnspecified() {
+		local = netip.Addr{}
+	}
+	return local, segment
+}

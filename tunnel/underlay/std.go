@@ -1,0 +1,55 @@
+package underlay
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// stdBind is wireguard-go's bind with the rough edges taken off. It keeps that bind's
+// batch size: with less than 128 on Linux it receives nothing, without an error.
+type stdBind struct{ conn.Bind }
+
+var _ network = stdBind{}
+
+func newStd() stdBind { return stdBind{conn.NewStdNetBind()} }
+
+func (b stdBind) endpoint(a netip.AddrPort) conn.Endpoint {
+	return &conn.StdNetEndpoint{AddrPort: a}
+}
+
+// Send splits what is more than the bind takes in one call.
+func (b stdBind) Send(bufs [][]byte, ep conn.Endpoint) error {
+	var first error
+	for len(bufs) > 0 {
+		n := min(len(bufs), conn.IdealBatchSize)
+		if err := b.sendBatch(bufs[:n], ep); err != nil && first == nil {
+			first = err
+		}
+		bufs = bufs[n:]
+	}
+	return first
+}
+
+// sendBatch sends again, one datagram a call, when segments are longer than the link
+// takes (EMSGSIZE): the kernel cuts up a long datagram but not a long segment. What had
+// been sent by then arrives twice and WireGuard drops it as a replay.
+func (b stdBind) sendBatch(bufs [][]byte, ep conn.Endpoint) error {
+	err := b.Bind.Send(bufs, ep)
+	var disabled conn.ErrUDPGSODisabled
+	if errors.As(err, &disabled) { // It has sent everything again itself.
+		err = disabled.RetryErr
+	}
+	if len(bufs) == 1 || !errors.Is(err, syscall.EMSGSIZE) {
+		return err
+	}
+	var first error
+	for i := range bufs {
+		if err := b.Bind.Send(bufs[i:i+1], ep); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}

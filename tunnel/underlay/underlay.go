@@ -1,0 +1,271 @@
+// Package underlay shares a gateway's one UDP socket between WireGuard and STUN.
+//
+// A [Bind] is a conn.Bind for wireguard-go. There are three kinds, which differ only
+// in how datagrams reach the network:
+//
+//   - [New] on Linux is our own lean bind: UDP_GRO and one recvmsg for up to 64
+//     datagrams, UDP_SEGMENT with an iovec per packet and one sendmsg for up to 64;
+//   - [NewStd] wraps wireguard-go's bind, and is what New gives elsewhere;
+//   - [NewPacket] runs over any datagram socket, such as an in-process network's.
+//
+// # Rules
+//
+// Every received datagram is classified by [Classify]. WireGuard's go to the device,
+// STUN's to Options.OnSTUN, everything else is dropped and counted by reason. The bind
+// itself never answers a stranger: a scanner meets WireGuard's own silence.
+//
+// Errors of single datagrams (port unreachable, message too long, a source address that
+// went away) never end a receive loop; only Close does, with net.ErrClosed.
+//
+// # Candidates
+//
+// ParseEndpoint understands ip:port, and peer:ID for the addresses given by
+// [Bind.SetCandidates]: a handshake initiation to such an endpoint goes to all of them,
+// everything else to the first. WireGuard replaces it by the concrete endpoint when the
+// first authenticated packet arrives (roaming).
+//
+// When an initiation arrives over several paths, wireguard-go answers the first copy
+// and drops the others as replays, so a path that is open in one direction only could
+// keep both sides from ever completing a handshake over the other. The answer is
+// therefore kept for a second and repeated to later copies, if they come from the same
+// address as the first or from a candidate of a peer; to nobody else.
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// defaultSocketBuffer is the size asked for either direction, in bytes: at 4 Gbit/s it
+// holds 8 ms of traffic, more than the receive goroutine is ever kept off the CPU here.
+const defaultSocketBuffer = 4 << 20
+
+// Options configure a Bind.
+type Options struct {
+	// Logger may be nil.
+	Logger *slog.Logger
+	// OnSTUN gets every STUN message from the receiving goroutine. It must neither
+	// block nor keep the packet. Without it STUN is dropped.
+	OnSTUN func(packet []byte, from netip.AddrPort)
+	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes; 0 is 4 MiB.
+	// The system may grant less (net.core.rmem_max) unless we hold NET_ADMIN.
+	ReceiveBuffer, SendBuffer int
+}
+
+// network is what the kinds of Bind implement: conn.Bind over concrete endpoints.
+// Their endpoints have the methods of [addressed].
+type network interface {
+	conn.Bind
+	endpoint(netip.AddrPort) conn.Endpoint
+}
+
+// addressed is an endpoint with one address.
+type addressed interface {
+	conn.Endpoint
+	Addr() netip.Addr
+	Port() uint16
+}
+
+// Bind is a UDP socket shared by WireGuard and STUN. All methods may be called
+// concurrently; it can be opened again after Close.
+type Bind struct {
+	log    *slog.Logger
+	onSTUN func([]byte, netip.AddrPort)
+	inner  network
+
+	port     atomic.Uint32
+	counters counters
+	answers  answers
+
+	mu         sync.Mutex
+	closed     chan struct{}      // non-nil while open
+	candidates map[string]*fanOut // by id
+}
+
+var _ conn.Bind = (*Bind)(nil)
+
+// NewStd wraps wireguard-go's own bind.
+func NewStd(o Options) *Bind { return newBind(newStd(), o) }
+
+// NewPacket runs over the datagram socket that listen opens. The socket must answer
+// net.ErrClosed once it is closed; port 0 asks for any free port.
+func NewPacket(listen func(port uint16) (PacketConn, error), o Options) *Bind {
+	return newBind(&packetBind{listen: listen}, o)
+}
+
+func newBind(inner network, o Options) *Bind {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Bind{log: o.Logger, onSTUN: o.OnSTUN, inner: inner, candidates: make(map[string]*fanOut)}
+}
+
+// Open binds the port, on IPv4 and IPv6 alike; port 0 chooses one that is free on both.
+func (b *Bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed != nil {
+		return nil, 0, conn.ErrBindAlreadyOpen
+	}
+	fns, port, err := b.inner.Open(port)
+	if err != nil {
+		return nil, 0, err
+	}
+	b.closed = make(chan struct{})
+	b.port.Store(uint32(port))
+	for i, fn := range fns {
+		fns[i] = b.filtered(fn, b.closed)
+	}
+	return fns, port, nil
+}
+
+// Close closes the sockets. It does nothing on a closed Bind.
+func (b *Bind) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed == nil {
+		return nil
+	}
+	close(b.closed)
+	b.closed = nil
+	b.port.Store(0)
+	return b.inner.Close()
+}
+
+// Port is the UDP port in use, 0 while closed.
+func (b *Bind) Port() uint16 { return uint16(b.port.Load()) }
+
+// BatchSize is the greatest number of datagrams that one receive call gives.
+func (b *Bind) BatchSize() int { return b.inner.BatchSize() }
+
+// SetMark sets SO_MARK where the system has it.
+func (b *Bind) SetMark(mark uint32) error { return b.inner.SetMark(mark) }
+
+// ParseEndpoint reads ip:port, or peer:ID with an ID known to SetCandidates.
+func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
+	if id, ok := strings.CutPrefix(s, candidatesPrefix); ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if f := b.candidates[id]; f != nil {
+			return f, nil
+		}
+		return nil, fmt.Errorf("endpoint %q: no candidates are set for it", s)
+	}
+	addr, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %q: want ip:port or %sID", s, candidatesPrefix)
+	}
+	return b.inner.endpoint(unmapped(addr)), nil
+}
+
+// Send sends datagrams, of any number, to an endpoint of this Bind.
+func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
+	var err error
+	if f, ok := ep.(*fanOut); ok {
+		err = f.send(b.inner, bufs)
+	} else {
+		err = b.inner.Send(bufs, ep)
+		if len(bufs) == 1 && isResponse(bufs[0]) {
+			b.repeatAnswer(bufs[0], ep)
+		}
+	}
+	if err != nil {
+		b.counters.sendErrors.Add(1)
+		return err
+	}
+	b.counters.sent.Add(uint64(len(bufs)))
+	return nil
+}
+
+// WriteTo sends one datagram from the shared socket.
+func (b *Bind) WriteTo(p []byte, to netip.AddrPort) error {
+	if b.Port() == 0 {
+		return net.ErrClosed
+	}
+	if err := b.Send([][]byte{p}, b.inner.endpoint(unmapped(to))); err != nil {
+		return fmt.Errorf("send to %s: %w", to, err)
+	}
+	return nil
+}
+
+// filtered makes a receive function that classifies, and survives every error but Close.
+func (b *Bind) filtered(receive conn.ReceiveFunc, closed <-chan struct{}) conn.ReceiveFunc {
+	failures := 0
+	return func(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+		for {
+			n, err := receive(packets, sizes, eps)
+			if err == nil {
+				failures = 0
+				b.filter(packets[:n], sizes[:n], eps[:n])
+				return n, nil
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return 0, net.ErrClosed
+			}
+			b.counters.receiveErrors.Add(1)
+			if failures++; failures == 1 {
+				b.log.Debug("receiving failed; trying on", "err", err)
+			}
+			if !pause(closed, failures) {
+				return 0, net.ErrClosed
+			}
+		}
+	}
+}
+
+// pause waits 1 ms longer after each failure in a row, up to 100 ms, so that a broken
+// socket costs no CPU. It reports false when the Bind was closed meanwhile.
+func pause(closed <-chan struct{}, failures int) bool {
+	t := time.NewTimer(time.Duration(min(failures, 100)) * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-closed:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// filter leaves WireGuard's datagrams in the batch and empties the slots of all others:
+// a slot with a size left in it would be taken for a datagram by the device.
+func (b *Bind) filter(packets [][]byte, sizes []int, eps []conn.Endpoint) {
+	b.counters.received.Add(uint64(len(packets)))
+	for i := range packets {
+		p := packets[i][:sizes[i]]
+		class := Classify(p)
+		switch {
+		case class == WireGuard:
+			if p[0] == typeInitiation {
+				b.answerAgain(p, eps[i])
+			}
+			continue
+		case class == STUN && b.onSTUN != nil:
+			b.counters.stun.Add(1)
+			b.onSTUN(p, addrOf(eps[i]))
+		default:
+			b.counters.dropped[class].Add(1)
+		}
+		sizes[i] = 0
+	}
+}
+
+// addrOf is the address of a concrete endpoint, invalid for any other.
+func addrOf(ep conn.Endpoint) netip.AddrPort {
+	if e, ok := ep.(addressed); ok {
+		return netip.AddrPortFrom(e.Addr().Unmap(), e.Port())
+	}
+	return netip.AddrPort{}
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}

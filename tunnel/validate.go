@@ -1,0 +1,127 @@
+package tunnel
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// validate checks a wished set of peers against itself and against our own key. Known
+// keys were checked when they came.
+func (e *Engine) validate(peers []peer.Config, known func(peer.PublicKey) bool) error {
+	if len(peers) > device.MaxPeers {
+		return fmt.Errorf("%w: %d peers, at most %d are possible", ErrPeerSet, len(peers), device.MaxPeers)
+	}
+	names := make(map[string]peer.PublicKey, len(peers))
+	keys := make(map[peer.PublicKey]string, len(peers))
+	addrs := map[netip.Addr]string{peer.OverlayAddr(e.publicKey): "this gateway"}
+	for _, c := range peers {
+		if err := e.validatePeer(c, known(c.PublicKey)); err != nil {
+			return err
+		}
+		if other, ok := names[c.Name]; ok {
+			return fmt.Errorf("%w: two peers are named %q, with the keys %s and %s; rename one", ErrPeerSet, c.Name, other, c.PublicKey)
+		}
+		names[c.Name] = c.PublicKey
+		if other, ok := keys[c.PublicKey]; ok {
+			return fmt.Errorf("%w: peers %q and %q have the same public key %s; remove one", ErrPeerSet, other, c.Name, c.PublicKey)
+		}
+		keys[c.PublicKey] = c.Name
+		if c.Stock {
+			continue
+		}
+		addr := peer.OverlayAddr(c.PublicKey)
+		if other, ok := addrs[addr]; ok {
+			return fmt.Errorf("%w: peers %q and %q have the same overlay address %s; one needs a new key", ErrPeerSet, other, c.Name, addr)
+		}
+		addrs[addr] = c.Name
+	}
+	return validateStock(peers)
+}
+
+func (e *Engine) validatePeer(c peer.Config, known bool) error {
+	switch {
+	case c.Name == "":
+		return fmt.Errorf("%w: the peer with key %s has no name", ErrPeerSet, c.PublicKey)
+	case c.PublicKey.IsZero():
+		return fmt.Errorf("%w: peer %q has no public key", ErrPeerSet, c.Name)
+	case c.PublicKey == e.publicKey:
+		return fmt.Errorf("%w: peer %q has this gateway's own public key %s; use the other side's", ErrPeerSet, c.Name, c.PublicKey)
+	case c.Keepalive < 0 || c.Keepalive > math.MaxUint16*time.Second || c.Keepalive%time.Second != 0:
+		return fmt.Errorf("%w: peer %q: keepalive %v is not a whole number of seconds from 0 to %d", ErrPeerSet, c.Name, c.Keepalive, math.MaxUint16)
+	}
+	for _, a := range c.Endpoints {
+		if !a.IsValid() || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
+			return fmt.Errorf("%w: peer %q: endpoint %q is not an address that can be dialled (want ip:port)", ErrPeerSet, c.Name, a)
+		}
+	}
+	if !known {
+		if _, err := e.private.SharedSecret(c.PublicKey); err != nil {
+			return fmt.Errorf("%w: peer %q: %w", ErrPeerSet, c.Name, err)
+		}
+	}
+	return nil
+}
+
+// claim is a prefix that a stock peer's configuration claims.
+type claim struct {
+	prefix netip.Prefix
+	name   string
+}
+
+// validateStock refuses stock peers whose addresses overlap the overlay's (such a peer
+// could speak as another) or another stock peer's (WireGuard would take them from the
+// peer that had them first).
+func validateStock(peers []peer.Config) error {
+	var claims []claim
+	for _, c := range peers {
+		if !c.Stock {
+			continue
+		}
+		for _, p := range c.AllowedIPs {
+			switch {
+			case !p.IsValid() || p.Addr().Is4In6():
+				return fmt.Errorf("%w: peer %q: allowedIPs %q is not an address prefix", ErrPeerSet, c.Name, p)
+			case p.Overlaps(peer.OverlayPrefix):
+				return fmt.Errorf("%w: peer %q: allowedIPs %s overlaps the overlay addresses %s%s; a stock peer cannot have them",
+					ErrPeerSet, c.Name, p, peer.OverlayPrefix, holder(peers, p))
+			}
+			claims = append(claims, claim{p.Masked(), c.Name})
+		}
+	}
+	// Prefixes nest or are disjoint, so in this order the widest one so far is enough
+	// to compare with.
+	slices.SortFunc(claims, func(a, b claim) int {
+		if c := a.prefix.Addr().Compare(b.prefix.Addr()); c != 0 {
+			return c
+		}
+		return a.prefix.Bits() - b.prefix.Bits()
+	})
+	for i, widest := 1, 0; i < len(claims); i++ {
+		a, b := claims[widest], claims[i]
+		if !a.prefix.Overlaps(b.prefix) {
+			widest = i
+			continue
+		}
+		if a.name != b.name {
+			return fmt.Errorf("%w: allowedIPs %s of peer %q overlaps %s of peer %q; narrow one", ErrPeerSet, b.prefix, b.name, a.prefix, a.name)
+		}
+	}
+	return nil
+}
+
+// holder names a peer whose overlay address the prefix holds, for the error message.
+func holder(peers []peer.Config, p netip.Prefix) string {
+	for _, c := range peers {
+		if !c.Stock && p.Contains(peer.OverlayAddr(c.PublicKey)) {
+			return fmt.Sprintf(", where peer %q is", c.Name)
+		}
+	}
+	return ""
+}
