@@ -11,6 +11,7 @@ import (
 // Own are the runs that a program of this module makes when [Subjects] starts it.
 func Own() load.Subjects {
 	return load.Subjects{
+		Postern:  runPostern,
 		Loopback: runLoopback,
 		Cipher:   runCipher,
 	}
