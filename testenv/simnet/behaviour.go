@@ -1,0 +1,139 @@
+package simnet
+
+import (
+	"fmt"
+	"time"
+)
+
+// Dependence is what a NAT's mapping or filtering depends on (RFC 4787 §4.1 and §5).
+type Dependence uint8
+
+// Dependences. As mapping: which datagrams of one inside endpoint leave from the same
+// outside port. As filtering: whose datagrams to that port are let in, once the inside
+// endpoint has sent something.
+const (
+	EndpointIndependent     Dependence = iota // all; anybody's
+	AddressDependent                          // those to one address; from an address it sent to
+	AddressAndPortDependent                   // those to one address and port; from such
+)
+
+// String is the term of RFC 4787.
+func (d Dependence) String() string {
+	switch d {
+	case EndpointIndependent:
+		return "endpoint-independent"
+	case AddressDependent:
+		return "address-dependent"
+	case AddressAndPortDependent:
+		return "address-and-port-dependent"
+	}
+	return "unknown"
+}
+
+// PortAllocation is how a NAT chooses outside ports (RFC 4787 §4.2).
+type PortAllocation uint8
+
+// Port allocations.
+const (
+	PreservePorts   PortAllocation = iota // the inside port where it is free, else a random one
+	RandomPorts                           // a random port for each mapping
+	SequentialPorts                       // the next port for each mapping
+)
+
+// Behaviour is how a NAT maps and filters. The zero value is a full cone NAT with
+// Linux's timeouts; the functions below give the usual kinds.
+type Behaviour struct {
+	Mapping   Dependence
+	Filtering Dependence
+	Ports     PortAllocation
+	// PortMin and PortMax bound ports that are not the inside port; 0 = 1024 and 65535.
+	PortMin, PortMax uint16
+	// Overload lets several inside endpoints leave from one outside port as long as
+	// they send to different destinations ("port overloading", RFC 4787 §4.2.1). It
+	// needs a mapping that depends on the destination. Linux's conntrack does this.
+	Overload bool
+	// AnswersStrays is a Linux router that does not drop unsolicited datagrams in its
+	// input chain: it answers port unreachable and keeps a conntrack entry for
+	// Unreplied, renewed by every further stray. While that entry lives, what an inside
+	// endpoint sends to the stray's source cannot leave from the port that the stray was
+	// sent to and gets another: the NAT is poisoned for that pair.
+	AnswersStrays bool
+	// Hairpin lets inside hosts meet by their outside addresses; each sees the other's
+	// outside address and port (RFC 4787 §6). Without it such datagrams are dropped.
+	Hairpin bool
+	// Unreplied is how long a mapping lives that nothing came back through, Timeout
+	// how long it lives after; 0 = 30 s and 120 s, as Linux has it.
+	Unreplied, Timeout time.Duration
+	// OutboundRefreshOnly says that inbound datagrams do not prolong a mapping, as
+	// RFC 4787 §4.3 allows.
+	OutboundRefreshOnly bool
+	// MaxMappings bounds the table, strays included; 0 = 65536.
+	MaxMappings int
+}
+
+// Defaults of [Behaviour]: nf_conntrack_udp_timeout and …_udp_timeout_stream.
+const (
+	defaultUnreplied   = 30 * time.Second
+	defaultTimeout     = 120 * time.Second
+	defaultMaxMappings = 65536
+	firstPort          = 1024
+)
+
+// FullCone maps and filters endpoint-independently.
+func FullCone() Behaviour { return Behaviour{} }
+
+// AddressRestricted maps endpoint-independently and filters by address.
+func AddressRestricted() Behaviour { return Behaviour{Filtering: AddressDependent} }
+
+// PortRestricted maps endpoint-independently and filters by address and port.
+func PortRestricted() Behaviour { return Behaviour{Filtering: AddressAndPortDependent} }
+
+// Symmetric takes a random port for every destination.
+func Symmetric() Behaviour {
+	return Behaviour{Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent, Ports: RandomPorts}
+}
+
+// Conntrack is nftables' `masquerade` behind an input chain that drops: each flow is
+// mapped by itself but keeps its port where it can, so that it looks port-restricted
+// until two inside hosts use one port towards one destination.
+func Conntrack() Behaviour {
+	return Behaviour{Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent, Overload: true}
+}
+
+// Poisonable is [Conntrack] behind an input chain that accepts.
+func Poisonable() Behaviour {
+	b := Conntrack()
+	b.AnswersStrays = true
+	return b
+}
+
+func (b Behaviour) withDefaults() (Behaviour, error) {
+	if b.Mapping > AddressAndPortDependent || b.Filtering > AddressAndPortDependent || b.Ports > SequentialPorts {
+		return b, fmt.Errorf("simnet: NAT behaviour %+v has a value that does not exist", b)
+	}
+	if b.Overload && b.Mapping == EndpointIndependent {
+		return b, fmt.Errorf("simnet: NAT behaviour: port overloading needs a mapping that depends on the destination")
+	}
+	if b.Unreplied < 0 || b.Timeout < 0 || b.MaxMappings < 0 {
+		return b, fmt.Errorf("simnet: NAT behaviour %+v has a negative value", b)
+	}
+	if b.PortMin == 0 {
+		b.PortMin = firstPort
+	}
+	if b.PortMax == 0 {
+		b.PortMax = 65535
+	}
+	if b.PortMin > b.PortMax {
+		return b, fmt.Errorf("simnet: NAT port range %d to %d is empty", b.PortMin, b.PortMax)
+	}
+	if b.Unreplied == 0 {
+		b.Unreplied = defaultUnreplied
+	}
+	if b.Timeout == 0 {
+		b.Timeout = defaultTimeout
+	}
+	if b.MaxMappings == 0 {
+		b.MaxMappings = defaultMaxMappings
+	}
+	return b, nil
+}

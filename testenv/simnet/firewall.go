@@ -1,0 +1,99 @@
+package simnet
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Firewall is what a link's firewall lets through, seen from the host or NAT at the
+// link's end: out is what that sends. The zero value lets everything through.
+type Firewall struct {
+	// DropOut and DropIn drop everything in that direction.
+	DropOut, DropIn bool
+	// Stateful lets in only what answers something sent out: same addresses and ports,
+	// within Timeout of the last datagram of the flow (0 = 120 s).
+	Stateful bool
+	Timeout  time.Duration
+	// AllowPorts are destination ports that are let in whatever DropIn and Stateful say.
+	AllowPorts []uint16
+	// Drop drops whatever it says true to, in either direction. It must not block, call
+	// into the package, or keep the payload.
+	Drop func(d Datagram, out bool) bool
+}
+
+// Datagram is a datagram on its way, as firewalls and taps see it.
+type Datagram struct {
+	ID       uint64 // the same all the way, also through NATs
+	Src, Dst netip.AddrPort
+	TTL      uint8
+	Payload  []byte
+}
+
+// firewall is the model of a [Firewall] in use. It holds no clock.
+type firewall struct {
+	Firewall
+	flows map[flow]time.Time // by inside and remote endpoint, until when
+	swept time.Time
+}
+
+type flow struct {
+	inside, remote netip.AddrPort
+}
+
+func newFirewall(rules Firewall) *firewall {
+	rules.AllowPorts = slices.Clone(rules.AllowPorts)
+	if rules.Timeout == 0 {
+		rules.Timeout = defaultTimeout
+	}
+	return &firewall{Firewall: rules, flows: make(map[flow]time.Time)}
+}
+
+func (f *firewall) passes(now time.Time, d Datagram, out bool) bool {
+	if f.Drop != nil && f.Drop(d, out) {
+		return false
+	}
+	if out {
+		return f.passesOut(now, d)
+	}
+	if slices.Contains(f.AllowPorts, d.Dst.Port()) {
+		return true
+	}
+	if f.DropIn {
+		return false
+	}
+	return !f.Stateful || f.answers(now, d)
+}
+
+func (f *firewall) passesOut(now time.Time, d Datagram) bool {
+	if f.DropOut {
+		return false
+	}
+	if f.Stateful {
+		f.sweep(now)
+		f.flows[flow{d.Src, d.Dst}] = now.Add(f.Timeout)
+	}
+	return true
+}
+
+// answers says whether an inbound datagram belongs to a flow, and renews the flow.
+func (f *firewall) answers(now time.Time, d Datagram) bool {
+	k := flow{d.Dst, d.Src}
+	if !f.flows[k].After(now) {
+		return false
+	}
+	f.flows[k] = now.Add(f.Timeout)
+	return true
+}
+
+func (f *firewall) sweep(now time.Time) {
+	if now.Sub(f.swept) < sweepInterval {
+		return
+	}
+	f.swept = now
+	for k, until := range f.flows {
+		if !until.After(now) {
+			delete(f.flows, k)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package simnet
+
+import (
+	"maps"
+	"time"
+)
+
+// LinkOptions describe a link at its making. Up is from the host or NAT towards the
+// network, Down the other way.
+type LinkOptions struct {
+	Up, Down Conditions
+	Firewall Firewall
+}
+
+// Both is a link with the same conditions each way.
+func Both(c Conditions) LinkOptions { return LinkOptions{Up: c, Down: c} }
+
+// Link joins a host or NAT to a network.
+type Link struct {
+	in       *Internet
+	name     string
+	up, down *direction
+	firewall *firewall
+	isDown   bool
+	taps     []*tap
+}
+
+// Direction is a direction of a link.
+type Direction bool
+
+// Directions.
+const (
+	Up   Direction = true  // from the host or NAT towards the network
+	Down Direction = false // from the network to the host or NAT
+)
+
+// String is "up" or "down".
+func (d Direction) String() string {
+	if d == Up {
+		return "up"
+	}
+	return "down"
+}
+
+// direction is one direction of a link.
+type direction struct {
+	link *Link
+	way  Direction
+	name string
+	to   node
+	shaper
+	counters
+	pending int // packets that the scheduler holds
+}
+
+type counters struct {
+	packets, bytes uint64
+	dropped        map[Reason]uint64
+}
+
+// Counters count what was sent into one direction of a link.
+type Counters struct {
+	Packets uint64
+	Bytes   uint64 // of IP packets
+	Dropped map[Reason]uint64
+}
+
+type tap struct {
+	f func(Datagram, Direction)
+}
+
+func newLink(in *Internet, name string, o LinkOptions, end, network node) (*Link, error) {
+	l := &Link{in: in, name: name, firewall: newFirewall(o.Firewall)}
+	for _, d := range []struct {
+		way Direction
+		c   Conditions
+		to  node
+		put **direction
+	}{{Up, o.Up, network, &l.up}, {Down, o.Down, end, &l.down}} {
+		c, err := d.c.withDefaults()
+		if err != nil {
+			return nil, err
+		}
+		label := name + " " + d.way.String()
+		*d.put = &direction{
+			link: l, way: d.way, name: label, to: d.to,
+			shaper:   shaper{Conditions: c, dice: newDice(in.seed, label)},
+			counters: counters{dropped: make(map[Reason]uint64)},
+		}
+	}
+	return l, nil
+}
+
+// transmit sends a packet into a direction. It is called with the Internet locked.
+func (d *direction) transmit(now time.Time, p *packet) {
+	l := d.link
+	size := p.ipSize()
+	d.packets++
+	d.bytes += uint64(size)
+	for _, t := range l.taps {
+		t.f(p.datagram(), d.way)
+	}
+	switch {
+	case l.isDown:
+		d.discard(now, p, DropLinkDown, ICMP{})
+		return
+	case !l.firewall.passes(now, p.datagram(), d.way == Up):
+		d.discard(now, p, DropFirewall, ICMP{})
+		return
+	case !l.in.hop(now, d.name, p, d.Hops):
+		d.dropped[DropTTL]++
+		return
+	}
+	arrives, reason := d.send(now, size, flowKey(p.src, p.dst))
+	if reason != "" {
+		d.discard(now, p, reason, ICMP{Kind: PacketTooBig, MTU: d.MTU})
+		return
+	}
+	if d.pending == 0 && !arrives.After(now) {
+		d.to.receive(now, p)
+		return
+	}
+	d.pending++
+	l.in.sched.push(arrives, d, p)
+}
+
+// discard drops a packet; the sender is told only if it was too large.
+func (d *direction) discard(now time.Time, p *packet, reason Reason, e ICMP) {
+	d.dropped[reason]++
+	if reason == DropTooLarge && !d.SilentMTU {
+		d.link.in.refuse(now, d.name, p, reason, e)
+		return
+	}
+	d.link.in.drop(now, d.name, p, reason)
+}
+
+func (l *Link) direction(way Direction) *direction {
+	if way == Up {
+		return l.up
+	}
+	return l.down
+}
+
+// SetConditions changes one direction. What is on its way already is not affected.
+func (l *Link) SetConditions(way Direction, c Conditions) error {
+	c, err := c.withDefaults()
+	if err != nil {
+		return err
+	}
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.direction(way).Conditions = c
+	return nil
+}
+
+// Conditions are those of one direction, defaults filled in.
+func (l *Link) Conditions(way Direction) Conditions {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	return l.direction(way).Conditions
+}
+
+// SetDown cuts the link, both ways, or mends it.
+func (l *Link) SetDown(down bool) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.isDown = down
+}
+
+// SetFirewall replaces the firewall; its flows are forgotten.
+func (l *Link) SetFirewall(f Firewall) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.firewall = newFirewall(f)
+}
+
+// Counters are those of one direction.
+func (l *Link) Counters(way Direction) Counters {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	c := l.direction(way).counters
+	return Counters{Packets: c.packets, Bytes: c.bytes, Dropped: maps.Clone(c.dropped)}
+}
+
+// Tap shows every datagram that is sent into the link to f, also those that the link
+// then drops, until the returned function is called. f must not block, call into the
+// package, or keep the payload.
+func (l *Link) Tap(f func(Datagram, Direction)) (remove func()) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	t := &tap{f}
+	l.taps = append(l.taps, t)
+	return func() {
+		l.in.mu.Lock()
+		defer l.in.mu.Unlock()
+		rest := make([]*tap, 0, len(l.taps))
+		for _, x := range l.taps {
+			if x != t {
+				rest = append(rest, x)
+			}
+		}
+		l.taps = rest
+	}
+}

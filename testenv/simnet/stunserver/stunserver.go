@@ -1,0 +1,111 @@
+// Package stunserver is a STUN server (RFC 8489, Binding without authentication) for
+// simulated hosts and tests. It tells each sender the address it was seen from, and can
+// be told to misbehave as servers in the field do: to stay silent, to answer with an
+// error, or to lie.
+package stunserver
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/postern-dev/postern/discovery/stunwire"
+)
+
+// PacketConn is the socket that the server answers on. *simnet.Conn and *net.UDPConn
+// have these methods.
+type PacketConn interface {
+	ReadFromUDPAddrPort([]byte) (int, netip.AddrPort, error)
+	WriteToUDPAddrPort([]byte, netip.AddrPort) (int, error)
+	Close() error
+}
+
+// Response makes the answer to a request from an address; nil is silence.
+type Response func(request *stunwire.Message, from netip.AddrPort) []byte
+
+// Honest answers with the address that the request came from.
+func Honest(request *stunwire.Message, from netip.AddrPort) []byte {
+	return Lying(from)(request, from)
+}
+
+// Silent answers nothing.
+func Silent(*stunwire.Message, netip.AddrPort) []byte { return nil }
+
+// Lying answers everybody with one address.
+func Lying(mapped netip.AddrPort) Response {
+	return func(request *stunwire.Message, _ netip.AddrPort) []byte {
+		return orSilence(stunwire.BindingResponse(request.TxID, mapped))
+	}
+}
+
+// Failing answers with an error, code 300 to 699.
+func Failing(code int, reason string) Response {
+	return func(request *stunwire.Message, _ netip.AddrPort) []byte {
+		return orSilence(stunwire.BindingError(request.TxID, code, reason))
+	}
+}
+
+// orSilence is the answer, or nothing when it cannot be written.
+func orSilence(b []byte, err error) []byte {
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Server answers binding requests until it is closed. It is safe for concurrent use.
+type Server struct {
+	conn     PacketConn
+	response atomic.Pointer[Response]
+	requests atomic.Uint64
+	running  sync.WaitGroup
+}
+
+// Serve starts an honest server on a socket, which it owns from now on.
+func Serve(conn PacketConn) *Server {
+	s := &Server{conn: conn}
+	s.SetResponse(Honest)
+	s.running.Go(s.serve)
+	return s
+}
+
+// SetResponse changes how requests are answered from now on.
+func (s *Server) SetResponse(r Response) { s.response.Store(&r) }
+
+// Requests counts the binding requests that arrived, answered or not.
+func (s *Server) Requests() uint64 { return s.requests.Load() }
+
+// Close closes the socket and waits for the server to end.
+func (s *Server) Close() error {
+	err := s.conn.Close()
+	s.running.Wait()
+	return err
+}
+
+// serve ends when the socket is closed. Other errors of a read concern one datagram.
+func (s *Server) serve() {
+	buf := make([]byte, stunwire.MaxSize+1)
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		s.answer(buf[:n], from)
+	}
+}
+
+func (s *Server) answer(b []byte, from netip.AddrPort) {
+	m, err := stunwire.Parse(b)
+	if err != nil || m.Class != stunwire.Request {
+		return
+	}
+	s.requests.Add(1)
+	if reply := (*s.response.Load())(m, from); reply != nil {
+		_, _ = s.conn.WriteToUDPAddrPort(reply, from) // Lost like any datagram; the client asks again.
+	}
+}

@@ -1,0 +1,264 @@
+package simnet
+
+import (
+	"net/netip"
+	"time"
+)
+
+// translator is the NAT model: addresses and `now` in, addresses or a reason out. It
+// holds no clock, starts nothing and is not safe for concurrent use.
+type translator struct {
+	Behaviour
+	dice *dice
+	// outside are the NAT's own addresses. An inside address is always given the same
+	// one of its family ("paired" pooling, RFC 4787 §4.1).
+	outside []netip.Addr
+
+	byInside  map[insideKey]*mapping
+	byOutside map[netip.AddrPort][]*mapping
+	// strays are the conntrack entries of unsolicited datagrams and when they expire.
+	strays   map[stray]time.Time
+	nextPort uint16 // of SequentialPorts
+	swept    time.Time
+}
+
+// insideKey finds the mapping of an outbound datagram. remote is as much of the
+// destination as the mapping depends on: nothing, an address with port 0, or all.
+type insideKey struct {
+	inside, remote netip.AddrPort
+}
+
+// stray is an unsolicited datagram's flow.
+type stray struct {
+	remote, outside netip.AddrPort
+}
+
+// mapping binds an inside endpoint to an outside one, for the remote of its key.
+type mapping struct {
+	insideKey
+	outside netip.AddrPort
+	expires time.Time
+	static  bool // a port forward: never expires, filters nothing
+	// sessions are the remote endpoints that the inside endpoint sent to.
+	sessions map[netip.AddrPort]*session
+}
+
+type session struct {
+	expires time.Time
+	replied bool
+}
+
+// sweepInterval bounds how long expired entries take up memory.
+const sweepInterval = 10 * time.Second
+
+func newTranslator(b Behaviour, d *dice, outside []netip.Addr) *translator {
+	t := &translator{Behaviour: b, dice: d, outside: outside, nextPort: b.PortMin}
+	t.reboot()
+	return t
+}
+
+// reboot forgets all but the port forwards.
+func (t *translator) reboot() {
+	forwards := t.forwards()
+	t.byInside = make(map[insideKey]*mapping)
+	t.byOutside = make(map[netip.AddrPort][]*mapping)
+	t.strays = make(map[stray]time.Time)
+	for _, m := range forwards {
+		t.insert(m)
+	}
+}
+
+// forwards lists the port forwards.
+func (t *translator) forwards() []*mapping {
+	var out []*mapping
+	for _, ms := range t.byOutside {
+		for _, m := range ms {
+			if m.static {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+// outbound translates the source of a datagram that leaves.
+func (t *translator) outbound(now time.Time, src, dst netip.AddrPort) (netip.AddrPort, Reason) {
+	t.sweep(now)
+	m := t.find(now, src, dst)
+	if m != nil && !m.static && t.poisoned(now, m, dst) {
+		m = nil
+	}
+	if m == nil {
+		var reason Reason
+		if m, reason = t.allocate(now, src, dst); reason != "" {
+			return netip.AddrPort{}, reason
+		}
+	}
+	t.touch(now, m, dst)
+	return m.outside, ""
+}
+
+// find gives the live mapping for an outbound datagram: the one that a poisoned NAT
+// made for this destination alone, a port forward, or the regular one.
+func (t *translator) find(now time.Time, src, dst netip.AddrPort) *mapping {
+	for _, remote := range [...]netip.AddrPort{dst, {}, t.mapKey(dst)} {
+		m := t.byInside[insideKey{src, remote}]
+		if m == nil || !m.alive(now) {
+			continue
+		}
+		if m.static || remote == dst || remote == t.mapKey(dst) {
+			return m
+		}
+	}
+	return nil
+}
+
+// mapKey is as much of a destination as the mapping depends on.
+func (t *translator) mapKey(dst netip.AddrPort) netip.AddrPort {
+	switch t.Mapping {
+	case EndpointIndependent:
+		return netip.AddrPort{}
+	case AddressDependent:
+		return netip.AddrPortFrom(dst.Addr(), 0)
+	default:
+		return dst
+	}
+}
+
+// poisoned says whether a stray's entry stands in the way of a new session of m.
+func (t *translator) poisoned(now time.Time, m *mapping, dst netip.AddrPort) bool {
+	s := m.sessions[dst]
+	return (s == nil || !s.expires.After(now)) && t.strays[stray{dst, m.outside}].After(now)
+}
+
+// touch renews the session of an outbound datagram (RFC 4787 REQ-6).
+func (t *translator) touch(now time.Time, m *mapping, dst netip.AddrPort) {
+	s := m.sessions[dst]
+	if s == nil {
+		s = new(session)
+		m.sessions[dst] = s
+	}
+	if !s.expires.After(now) {
+		s.replied = false // the old session is over; this is a new one
+	}
+	s.renew(now, t.lifetime(s))
+	m.renew(s.expires)
+}
+
+// inbound translates the destination of a datagram that arrives at one of the NAT's
+// own addresses.
+func (t *translator) inbound(now time.Time, remote, outside netip.AddrPort) (netip.AddrPort, Reason) {
+	t.sweep(now)
+	var best *mapping
+	bestRank, live := 0, false
+	for _, m := range t.byOutside[outside] {
+		if !m.alive(now) {
+			continue
+		}
+		live = true
+		if r := t.admits(now, m, remote); r > bestRank {
+			best, bestRank = m, r
+		}
+	}
+	switch {
+	case best != nil:
+		t.answered(now, best, remote)
+		return best.inside, ""
+	case t.AnswersStrays:
+		return netip.AddrPort{}, t.keepStray(now, stray{remote, outside})
+	case live:
+		return netip.AddrPort{}, DropFiltered
+	default:
+		return netip.AddrPort{}, DropNoMapping
+	}
+}
+
+// admits ranks how well a mapping fits an inbound datagram: 0 when its filter refuses,
+// more for a session with just that endpoint than for one with its address.
+func (t *translator) admits(now time.Time, m *mapping, remote netip.AddrPort) int {
+	if s := m.sessions[remote]; s != nil && s.expires.After(now) {
+		return 3
+	}
+	filtering := t.Filtering
+	if m.static {
+		filtering = EndpointIndependent
+	}
+	if filtering != AddressAndPortDependent {
+		for r, s := range m.sessions {
+			if r.Addr() == remote.Addr() && s.expires.After(now) {
+				return 2
+			}
+		}
+	}
+	if filtering == EndpointIndependent {
+		return 1
+	}
+	return 0
+}
+
+// answered notes an inbound datagram that was let in.
+func (t *translator) answered(now time.Time, m *mapping, remote netip.AddrPort) {
+	s := m.sessions[remote]
+	if s != nil && s.expires.After(now) {
+		s.replied = true
+	}
+	if t.OutboundRefreshOnly || m.static {
+		return
+	}
+	if s != nil && s.expires.After(now) {
+		s.renew(now, t.Timeout)
+	}
+	m.renew(now.Add(t.Timeout))
+}
+
+// keepStray makes or renews a stray's entry. The router's own answer does not count as
+// a reply: it is an ICMP error.
+func (t *translator) keepStray(now time.Time, s stray) Reason {
+	if _, known := t.strays[s]; !known && len(t.byInside)+len(t.strays) >= t.MaxMappings {
+		return DropTableFull
+	}
+	t.strays[s] = now.Add(t.Unreplied)
+	return DropStray
+}
+
+// forward binds an outside port to an inside endpoint, both ways, for good.
+func (t *translator) forward(outside, inside netip.AddrPort) {
+	t.unforward(outside)
+	t.insert(&mapping{
+		insideKey: insideKey{inside: inside}, outside: outside, static: true,
+		sessions: make(map[netip.AddrPort]*session),
+	})
+}
+
+// unforward ends a port forward and says whether there was one.
+func (t *translator) unforward(outside netip.AddrPort) bool {
+	for _, m := range t.byOutside[outside] {
+		if m.static {
+			t.remove(m)
+			return true
+		}
+	}
+	return false
+}
+
+func (t *translator) lifetime(s *session) time.Duration {
+	if s.replied {
+		return t.Timeout
+	}
+	return t.Unreplied
+}
+
+// renew prolongs a session; a shorter lifetime never cuts it short.
+func (s *session) renew(now time.Time, d time.Duration) {
+	if e := now.Add(d); e.After(s.expires) {
+		s.expires = e
+	}
+}
+
+func (m *mapping) renew(e time.Time) {
+	if e.After(m.expires) {
+		m.expires = e
+	}
+}
+
+func (m *mapping) alive(now time.Time) bool { return m.static || m.expires.After(now) }
