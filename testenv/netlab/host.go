@@ -1,0 +1,146 @@
+//go:build linux
+
+package netlab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Host is a machine of the lab: a network namespace. Its file system and users are the
+// test's own. Its methods are safe for concurrent use.
+type Host struct {
+	lab       *Lab
+	name      string
+	namespace string
+}
+
+// Name is the host's name within the lab.
+func (h *Host) Name() string { return h.name }
+
+// Namespace is the name of the host's network namespace, as `ip netns` knows it.
+func (h *Host) Namespace() string { return h.namespace }
+
+// Attach plugs the host into a network with an interface of that name and an address
+// of the network's prefix.
+func (h *Host) Attach(iface string, n *Network, addr netip.Addr) {
+	h.lab.t.Helper()
+	if !n.prefix.Contains(addr) {
+		h.lab.t.Fatalf("netlab: %s is outside %s of network %s", addr, n.prefix, n.host.name)
+	}
+	port := n.port()
+	l := h.lab
+	// Both ends are made in their namespaces, so their names need be unique only there.
+	l.must("ip", "link", "add", iface, "netns", h.namespace, "type", "veth", "peer", "name", port, "netns", n.host.namespace)
+	l.must("ip", "-n", n.host.namespace, "link", "set", port, "master", "br0", "up")
+	h.AddAddress(iface, netip.PrefixFrom(addr, n.prefix.Bits()))
+	l.must("ip", "-n", h.namespace, "link", "set", iface, "up")
+}
+
+// AddAddress gives an interface one more address.
+func (h *Host) AddAddress(iface string, addr netip.Prefix) {
+	h.lab.t.Helper()
+	args := []string{"ip", "-n", h.namespace, "address", "add", addr.String(), "dev", iface}
+	if addr.Addr().Is6() {
+		args = append(args, "nodad") // else the address can't be used for a second
+	}
+	h.lab.must(args...)
+}
+
+// DefaultRoute sends everything that isn't on a network of the host to a router.
+func (h *Host) DefaultRoute(via netip.Addr) {
+	h.lab.t.Helper()
+	h.lab.must("ip", "-n", h.namespace, "route", "replace", "default", "via", via.String())
+}
+
+// Sysctl sets a network sysctl of this host alone, such as "net.ipv4.ip_forward".
+func (h *Host) Sysctl(name, value string) {
+	h.lab.t.Helper()
+	h.mustRun("", "sysctl", "-qw", name+"="+value)
+}
+
+// Run runs a program on the host to its end and returns what it printed.
+func (h *Host) Run(ctx context.Context, args ...string) (string, error) {
+	out, err := Run(ctx, h.namespace, "", args...)
+	if err != nil {
+		return out, fmt.Errorf("on %s: %w", h.name, err)
+	}
+	return out, nil
+}
+
+// Start starts a program on the host and kills it when the test ends; c.Namespace is
+// ignored. When the test has failed by then, the end of its output is logged.
+func (h *Host) Start(c Command) *Process {
+	t := h.lab.t
+	t.Helper()
+	c.Namespace = h.namespace
+	p, err := Start(c)
+	if err != nil {
+		t.Fatalf("netlab: on %s: %v", h.name, err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s on %s: %v%s", strings.Join(c.Args, " "), h.name, p.cmd.ProcessState, p.tail())
+		}
+	})
+	return p
+}
+
+// ListenUDP opens a UDP socket on the host.
+func (h *Host) ListenUDP(addr netip.AddrPort) (*net.UDPConn, error) {
+	var c *net.UDPConn
+	err := Do(h.namespace, func() (err error) {
+		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("on %s: %w", h.name, err)
+	}
+	return c, nil
+}
+
+// Listen opens a TCP listener on the host.
+func (h *Host) Listen(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	var l net.Listener
+	err := Do(h.namespace, func() (err error) {
+		l, err = new(net.ListenConfig).Listen(ctx, "tcp", addr.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("on %s: %w", h.name, err)
+	}
+	return l, nil
+}
+
+// DialContext connects from the host. It has the form that net/http wants; the address
+// must be an IP address and port, since a look-up could leave the namespace.
+func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return DialContext(ctx, h.namespace, network, address)
+}
+
+// DialContext connects from inside a named network namespace to an IP address and port.
+func DialContext(ctx context.Context, namespace, network, address string) (net.Conn, error) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, fmt.Errorf("dial from namespace %s: %w", namespace, err)
+	}
+	var c net.Conn
+	err := Do(namespace, func() (err error) {
+		c, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return c, err
+}
+
+// mustRun runs a command that builds the host and ends the test when it fails.
+func (h *Host) mustRun(stdin string, args ...string) {
+	h.lab.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	if _, err := Run(ctx, h.namespace, stdin, args...); err != nil {
+		h.lab.t.Fatalf("netlab: on %s: %v", h.name, err)
+	}
+}

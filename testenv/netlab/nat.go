@@ -1,0 +1,200 @@
+//go:build linux
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// NATKind is how a router translates UDP, in the terms of RFC 4787: mapping (§4.1) says
+// whether one inside socket keeps one outside port towards everybody, filtering (§5) who
+// may send to that port.
+type NATKind int
+
+// Kinds of NAT. All are nftables rules; TCP is masqueraded by every one of them.
+const (
+	// FullCone maps endpoint-independently, keeps the port and lets anybody in. It
+	// does so for Inside alone; other hosts get PortRestricted.
+	FullCone NATKind = iota
+	// AddressRestricted maps endpoint-independently, keeps the port, and lets in any
+	// port of an address that Inside sent to in the last 30 s. It does so for Inside
+	// alone; other hosts get PortRestricted.
+	AddressRestricted
+	// PortRestricted maps endpoint-independently, keeps the port where it is free, and
+	// lets in only what was sent to. It drops the rest in silence.
+	PortRestricted
+	// PortRestrictedStray is PortRestricted without a firewall on the router itself:
+	// strays are answered with ICMP "port unreachable", and the connection tracking
+	// entry that a stray leaves makes the inside's later packet to the same remote
+	// leave from another port (a poisoned mapping).
+	PortRestrictedStray
+	// Symmetric maps address- and port-dependently: a random port for each remote.
+	Symmetric
+	// PortChanging maps endpoint-independently, but to a port of 20000–29999 instead
+	// of the inside's own, and filters as PortRestricted does.
+	PortChanging
+)
+
+var natNames = map[NATKind]string{
+	FullCone:            "full cone",
+	AddressRestricted:   "address-restricted",
+	PortRestricted:      "port-restricted",
+	PortRestrictedStray: "port-restricted, answers strays",
+	Symmetric:           "symmetric",
+	PortChanging:        "endpoint-independent, port not kept",
+}
+
+// NATKinds lists every kind.
+func NATKinds() []NATKind {
+	return []NATKind{FullCone, AddressRestricted, PortRestricted, PortRestrictedStray, Symmetric, PortChanging}
+}
+
+// String names the kind as people do.
+func (k NATKind) String() string {
+	if s, ok := natNames[k]; ok {
+		return s
+	}
+	return fmt.Sprintf("NATKind(%d)", int(k))
+}
+
+// Names of a router's interfaces, and of the table that holds its rules.
+const (
+	wanInterface = "w0"
+	lanInterface = "l0"
+	natTable     = "nat"
+)
+
+// NATOptions describe a router between an outer and an inner network.
+type NATOptions struct {
+	Kind     NATKind
+	WAN      *Network
+	WANAddr  netip.Addr // IPv4
+	LAN      *Network
+	LANAddr  netip.Addr // IPv4
+	Firewall []string   // further nftables statements for the forward chain, tried first
+	// Inside is the one UDP socket that FullCone and AddressRestricted speak of;
+	// required for them, unused by others.
+	Inside netip.AddrPort
+	// UDPTimeout and UDPStreamTimeout are the seconds after which an idle mapping is
+	// forgotten that saw no answer, or traffic both ways; 0 keeps the kernel's 30 and
+	// 120.
+	UDPTimeout, UDPStreamTimeout int
+}
+
+// NAT is a router with network address translation. It counts what crosses its outer
+// interface.
+type NAT struct {
+	*Host
+	options NATOptions
+}
+
+// NAT makes a router. Hosts of the inner network still need a default route to
+// o.LANAddr.
+func (l *Lab) NAT(name string, o NATOptions) *NAT {
+	l.t.Helper()
+	rules, err := natRules(o)
+	if err != nil {
+		l.t.Fatalf("netlab: NAT %s: %v", name, err)
+	}
+	n := &NAT{Host: l.Host(name), options: o}
+	// The counters speak of IPv4 alone; a router without IPv6 has nothing else to count.
+	n.Sysctl("net.ipv6.conf.all.disable_ipv6", "1")
+	n.Sysctl("net.ipv6.conf.default.disable_ipv6", "1")
+	n.Sysctl("net.ipv4.ip_forward", "1")
+	n.mustRun(rules, "nft", "-f", "-")
+	n.Attach(wanInterface, o.WAN, o.WANAddr)
+	n.Attach(lanInterface, o.LAN, o.LANAddr)
+	if o.UDPTimeout > 0 {
+		n.Sysctl("net.netfilter.nf_conntrack_udp_timeout", fmt.Sprint(o.UDPTimeout))
+	}
+	if o.UDPStreamTimeout > 0 {
+		n.Sysctl("net.netfilter.nf_conntrack_udp_timeout_stream", fmt.Sprint(o.UDPStreamTimeout))
+	}
+	return n
+}
+
+// natRecipe holds the statements that tell one kind from another.
+type natRecipe struct {
+	remember string // in postrouting before translation
+	snat     string // outbound translation, before the general masquerade
+	dnat     string // inbound translation
+	inbound  string // in the forward chain: new flows from outside
+	open     bool   // whether the router itself answers strays
+	flags    string // of the general masquerade
+}
+
+func recipe(o NATOptions) (natRecipe, error) {
+	inside := o.Inside
+	fromInside := fmt.Sprintf("ip saddr %s udp sport %d", inside.Addr(), inside.Port())
+	switch o.Kind {
+	case FullCone, AddressRestricted:
+		if !inside.Addr().Is4() || inside.Port() == 0 {
+			return natRecipe{}, fmt.Errorf("%s needs Inside (an IPv4 address and port), got %q", o.Kind, inside)
+		}
+		r := natRecipe{
+			snat:    fmt.Sprintf("%s snat to %s:%d", fromInside, o.WANAddr, inside.Port()),
+			dnat:    fmt.Sprintf("udp dport %d dnat to %s", inside.Port(), inside),
+			inbound: "ct status dnat accept",
+		}
+		if o.Kind == AddressRestricted {
+			r.remember = fromInside + " update @seen { ip daddr }"
+			r.dnat = fmt.Sprintf("udp dport %d ip saddr @seen dnat to %s", inside.Port(), inside)
+		}
+		return r, nil
+	case PortRestricted:
+		return natRecipe{}, nil
+	case PortRestrictedStray:
+		return natRecipe{open: true}, nil
+	case Symmetric:
+		return natRecipe{flags: "fully-random"}, nil
+	case PortChanging:
+		return natRecipe{snat: "ip protocol udp masquerade to :20000-29999"}, nil
+	default:
+		return natRecipe{}, fmt.Errorf("unknown kind %d", int(o.Kind))
+	}
+}
+
+// natRules writes the router's whole rule set.
+func natRules(o NATOptions) (string, error) {
+	r, err := recipe(o)
+	if err != nil {
+		return "", err
+	}
+	out := fmt.Sprintf("oifname %q ", wanInterface)
+	in := fmt.Sprintf("iifname %q ", wanInterface)
+	stray := "counter name strays drop"
+	if r.open {
+		stray = "counter name strays accept"
+	}
+	b := &strings.Builder{}
+	line := func(prefix, statement string) {
+		if statement != "" {
+			fmt.Fprintf(b, "    %s%s\n", prefix, statement)
+		}
+	}
+	fmt.Fprintf(b, "table ip %s {\n  counter strays {}\n%s", natTable, meterCounters())
+	fmt.Fprintf(b, "  set seen { type ipv4_addr; flags dynamic,timeout; timeout 30s; }\n")
+	fmt.Fprintf(b, "%s", meterChains())
+
+	fmt.Fprintf(b, "  chain remember {\n    type filter hook postrouting priority mangle;\n")
+	line(out, r.remember)
+	fmt.Fprintf(b, "  }\n  chain outbound {\n    type nat hook postrouting priority srcnat;\n")
+	line(out, r.snat)
+	line(out, strings.TrimSpace("masquerade "+r.flags))
+	fmt.Fprintf(b, "  }\n  chain inbound {\n    type nat hook prerouting priority dstnat;\n")
+	line(in, r.dnat)
+	fmt.Fprintf(b, "  }\n  chain forward {\n    type filter hook forward priority filter;\n")
+	for _, s := range o.Firewall {
+		line("", s)
+	}
+	line(in, "ct state established,related accept")
+	line(in, r.inbound)
+	line(in, "counter name strays drop")
+	fmt.Fprintf(b, "  }\n  chain self {\n    type filter hook input priority filter;\n")
+	line(in, "ct state established,related accept")
+	line(in, stray)
+	fmt.Fprintf(b, "  }\n}\n")
+	return b.String(), nil
+}

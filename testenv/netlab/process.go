@@ -1,0 +1,226 @@
+//go:build linux
+
+package netlab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Command is a program to start.
+type Command struct {
+	// Namespace is the network namespace to run in; "" is the test's own.
+	Namespace string
+	Args      []string
+	// Env is added to the test's own environment.
+	Env []string
+	// Dir is the working directory; "" is the test's own.
+	Dir   string
+	Stdin string
+	// Log, when set, receives a copy of both outputs.
+	Log io.Writer
+}
+
+// Process is a running program. Its methods are safe for concurrent use.
+type Process struct {
+	args           []string
+	cmd            *exec.Cmd
+	stdout, stderr *output
+	done           chan struct{} // closed when the program has ended
+	err            error         // of Wait; valid once done is closed
+}
+
+// drainTimeout bounds the wait for output after a program ended while a child of its
+// still holds the pipes.
+const drainTimeout = 5 * time.Second
+
+// Start starts a program that dies with the test process at the latest. The caller must
+// end it with [Process.Kill] or see it end with [Process.Wait].
+func Start(c Command) (*Process, error) {
+	args := enter(c.Namespace, c.Args)
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // its life is the Process's
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Dir = c.Dir
+	// A group of its own, so that Kill also reaches what the program started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if c.Stdin != "" {
+		cmd.Stdin = strings.NewReader(c.Stdin)
+	}
+	p := &Process{args: c.Args, cmd: cmd, stdout: newOutput(c.Log), stderr: newOutput(c.Log), done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
+	cmd.WaitDelay = drainTimeout
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", strings.Join(c.Args, " "), err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// PID is the program's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Stdout is what the program has printed so far.
+func (p *Process) Stdout() string { return p.stdout.String() }
+
+// Stderr is what the program has complained of so far.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// Done is closed when the program has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Signal sends a signal to the program alone.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s to %s: %w", s, p.args[0], err)
+	}
+	return nil
+}
+
+// Kill ends the program and its children at once, and waits until it is gone. It may be
+// called more than once.
+func (p *Process) Kill() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	// The group id is the process id; it fails only when the program is gone already.
+	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+	<-p.done
+}
+
+// Wait waits for the program to end and returns its exit code: -1 when a signal ended
+// it. The error is set when ctx ended first or the program couldn't be waited for.
+func (p *Process) Wait(ctx context.Context) (int, error) {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return 0, fmt.Errorf("wait for %s to end: %w%s", p.args[0], ctx.Err(), p.tail())
+	}
+	var exit *exec.ExitError
+	if p.err != nil && !errors.As(p.err, &exit) {
+		return 0, fmt.Errorf("wait for %s: %w", p.args[0], p.err)
+	}
+	return p.cmd.ProcessState.ExitCode(), nil
+}
+
+// WaitStdout waits until match accepts all that the program has printed so far, and
+// returns that. It fails when the program ends before.
+func (p *Process) WaitStdout(ctx context.Context, match func(string) bool) (string, error) {
+	return p.waitOutput(ctx, p.stdout, match)
+}
+
+// WaitStderr is WaitStdout for the other output, where gateways log.
+func (p *Process) WaitStderr(ctx context.Context, match func(string) bool) (string, error) {
+	return p.waitOutput(ctx, p.stderr, match)
+}
+
+func (p *Process) waitOutput(ctx context.Context, o *output, match func(string) bool) (string, error) {
+	for {
+		changed := o.changed()
+		ended := false
+		select {
+		case <-p.done:
+			ended = true // look once more: the last lines may have come since
+		default:
+		}
+		if s := o.String(); match(s) {
+			return s, nil
+		}
+		if ended {
+			return "", fmt.Errorf("%s ended (%v) before it printed what was waited for%s", p.args[0], p.cmd.ProcessState, p.tail())
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for output of %s: %w%s", p.args[0], ctx.Err(), p.tail())
+		}
+	}
+}
+
+// tail is the end of both outputs, for errors.
+func (p *Process) tail() string { return tail("stdout", p.Stdout()) + tail("stderr", p.Stderr()) }
+
+// tailSize bounds each output in an error, in bytes: about forty lines.
+const tailSize = 4 << 10
+
+func tail(name, s string) string {
+	s = strings.TrimRight(s, "\n")
+	if s == "" {
+		return ""
+	}
+	if len(s) > tailSize {
+		s = "…" + s[len(s)-tailSize:]
+	}
+	return "\n--- " + name + ":\n" + s
+}
+
+// Run runs a program to its end inside a namespace ("" is the test's own), feeds it
+// stdin, and returns what it printed. A failure shows the command and both outputs.
+func Run(ctx context.Context, namespace, stdin string, args ...string) (string, error) {
+	p, err := Start(Command{Namespace: namespace, Args: args, Stdin: stdin})
+	if err != nil {
+		return "", err
+	}
+	defer p.Kill()
+	code, err := p.Wait(ctx)
+	if err != nil {
+		return p.Stdout(), err
+	}
+	if code != 0 {
+		return p.Stdout(), fmt.Errorf("%s: exit code %d%s", strings.Join(args, " "), code, p.tail())
+	}
+	return p.Stdout(), nil
+}
+
+// output keeps what a program printed and tells waiters of more. One exec goroutine
+// writes, anybody reads.
+type output struct {
+	copyTo io.Writer
+
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	grown chan struct{} // closed and replaced at every write
+}
+
+func newOutput(copyTo io.Writer) *output {
+	return &output{copyTo: copyTo, grown: make(chan struct{})}
+}
+
+// Write never fails: a program must not be stopped by a test that cannot log.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf.Write(b)
+	if o.copyTo != nil {
+		_, _ = o.copyTo.Write(b)
+	}
+	close(o.grown)
+	o.grown = make(chan struct{})
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func (o *output) changed() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.grown
+}
