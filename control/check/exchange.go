@@ -33,11 +33,14 @@ func get(ctx context.Context, c net.Conn, host, path string) (answer, error) {
 	req.Close = true
 	req.Header.Set("User-Agent", "postern-check")
 	req.Header.Set("Accept", "application/json, */*")
-	if err := req.Write(c); err != nil {
-		return answer{}, fmt.Errorf("send request: %w", err)
-	}
+	// A server that does not want the request may have said why before it closed (a TLS
+	// alert over the client certificate): so the answer is read even then.
+	sendErr := req.Write(c)
 	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, 2*maxBody)), req)
-	if err != nil {
+	switch {
+	case err != nil && sendErr != nil && !remoteAlert(err):
+		return answer{}, fmt.Errorf("send request: %w", sendErr)
+	case err != nil:
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}
 	defer resp.Body.Close()

@@ -210,7 +210,8 @@ func resourceEntries() []Entry {
 		{PeerHalfOpenLimit, "a peer has too many connections being opened", func(p Params) string {
 			return fmt.Sprintf("%s has %d connections that are being opened, the most it may have; further ones are refused", p.Peer, p.Limit)
 		}, func(p Params) string {
-			return fmt.Sprintf("see whether the upstream of %s answers slowly, and what at %s opens so many at once", or(p.Service, "the service"), p.Peer)
+			return fmt.Sprintf("see whether the upstream of %s answers slowly (warnings PST0310 to PST0313 in the log), and with `postern status %s -o json` what %s has open",
+				or(p.Service, "the service"), p.Peer, p.Peer)
 		}},
 		{TotalFlowLimit, "the gateway carries as many connections as it may", func(p Params) string {
 			return fmt.Sprintf("%d connections are open through this gateway, the most it may carry; %s was refused another", p.Limit, p.Peer)

@@ -1,0 +1,239 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// fixture is a runner with one peer, cloud, that is well.
+type fixture struct {
+	*Runner
+	overlay *overlay
+	log     *syncBuffer
+
+	mu    sync.Mutex
+	facts Facts
+	known bool
+}
+
+// syncBuffer is a log that several goroutines write.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{overlay: newOverlay(t), log: &syncBuffer{}, facts: facts(), known: true}
+	a := newAuthorities(t, DefaultServerName)
+	f.facts.CA, f.facts.Identity, f.facts.Offers = a.serving.CertPEM(), a.identity, nil
+	f.overlay.pings(func() error { return nil })
+	f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth","apiServer"]}`)))
+	f.overlay.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
+	f.Runner = NewRunner(Options{Dial: f.overlay.Dial, Ping: f.overlay.Ping,
+		Facts: func(name string) (Facts, bool) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.facts, f.known && name == f.facts.Name
+		},
+		OnHello: func(_ string, h Hello) { f.set(func(x *Facts) { x.Offers = h.Offers }) },
+		Logger:  slog.New(slog.NewTextHandler(f.log, nil))})
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fixture) set(change func(*Facts)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.facts)
+}
+
+// outcomes is "gateway auth apiServer" of the last report.
+func (f *fixture) outcomes() string {
+	t := f.Targets("cloud")
+	return string(t.Gateway.Verdict) + " " + string(t.Auth.Verdict) + " " + string(t.APIServer.Verdict)
+}
+
+func (f *fixture) want(t *testing.T, when, outcomes string) {
+	t.Helper()
+	synctest.Wait()
+	if got := f.outcomes(); got != outcomes {
+		t.Errorf("%s: got %s, want %s", when, got, outcomes)
+	}
+}
+
+func TestVerdictsAreUnknownBeforeTheFirstResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.want(t, "before the peer is known", "unknown unknown unknown")
+		f.overlay.pings(nil) // hangs
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "during the first round", "unknown unknown unknown")
+		if f.Targets("cloud").Gateway.CheckedAt != nil {
+			t.Error("a verdict that does not exist has a time")
+		}
+	})
+}
+
+func TestPeersAreCheckedAtOnceAndThenOnSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at once", "ok ok ok")
+		for range 20 {
+			before := f.overlay.dialled(api.PortAuth)
+			time.Sleep(36*time.Second + time.Millisecond) // interval and its jitter
+			synctest.Wait()
+			if n := f.overlay.dialled(api.PortAuth) - before; n < 1 || n > 2 {
+				t.Fatalf("%d rounds in 36 s, want one or two", n)
+			}
+		}
+	})
+}
+
+func TestAFailureIsTriedAgainSoonerAndIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at first", "ok ok ok")
+		f.overlay.on(api.PortAuth, says(status("500 Oops")))
+		f.Wake("cloud")
+		f.want(t, "after the failure", "ok error ok")
+
+		before := f.overlay.dialled(api.PortAuth)
+		time.Sleep(6*time.Second + time.Millisecond) // 5 s and its jitter
+		synctest.Wait()
+		if n := f.overlay.dialled(api.PortAuth) - before; n != 1 {
+			t.Errorf("%d rounds in the 6 s after a failure, want 1", n)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := f.overlay.dialled(api.PortAuth) - before; n < 16 || n > 32 {
+			t.Errorf("%d rounds in 10 min of failure, want about 22", n)
+		}
+		if n := strings.Count(f.log.String(), string(AuthHTTP)); n != 1 {
+			t.Errorf("%d warnings with %s, want 1:\n%s", n, AuthHTTP, f.log)
+		}
+	})
+}
+
+func TestAFailingGatewayIsTheOnlyRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at first", "ok ok ok")
+		f.overlay.pings(nil)
+		dialled := f.overlay.dialled(api.PortAuth)
+		rep, err := f.Check(t.Context(), "cloud")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.want(t, "with the gateway down", "error unknown unknown")
+		got := rep.Targets()
+		for _, v := range []api.Verdict{got.Auth, got.APIServer} {
+			if v.Code != "" || !strings.Contains(v.Cause, string(PingLost)) || v.CheckedAt == nil {
+				t.Errorf("a dependent verdict must point at the root and have no code: %+v", v)
+			}
+		}
+		if f.overlay.dialled(api.PortAuth) != dialled {
+			t.Error("auth was dialled while the gateway is down")
+		}
+		f.overlay.pings(func() error { return nil })
+		f.Wake("cloud")
+		f.want(t, "after recovery", "ok ok ok")
+	})
+}
+
+func TestAMissingIdentityIsTheFaultOfAuthWhileThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set(func(x *Facts) { x.Identity = nil })
+		a := newAuthorities(t, DefaultServerName)
+		f.set(func(x *Facts) { x.CA = a.serving.CertPEM() })
+		f.overlay.on(api.PortAPIServer, secure(a.conf, says(status("401 Unauthorized"))))
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "with auth well", "ok ok error")
+		f.overlay.on(api.PortAuth, nil)
+		f.Wake("cloud")
+		f.want(t, "with auth down", "ok error unknown")
+		if v := f.Targets("cloud").APIServer; !strings.Contains(v.Cause, string(AuthRefused)) {
+			t.Errorf("the cause does not name the root: %s", v.Cause)
+		}
+	})
+}
+
+func TestWhatIsNotOfferedIsOffAlsoWhileTheGatewayIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth"]}`)))
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "with the gateway up", "ok ok off")
+		f.overlay.pings(nil)
+		if _, err := f.Check(t.Context(), "cloud"); err != nil {
+			t.Fatal(err)
+		}
+		f.want(t, "with the gateway down", "error unknown off")
+	})
+}
+
+func TestAPeerThatStaysIsNotCheckedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at first", "ok ok ok")
+		before := f.overlay.dialled(api.PortAuth)
+		f.SetPeers([]string{"cloud", "edge"})
+		f.want(t, "after a reload", "ok ok ok")
+		if f.overlay.dialled(api.PortAuth) != before {
+			t.Error("a reload that did not concern the peer checked it again")
+		}
+		f.SetPeers(nil)
+		f.want(t, "after its removal", "unknown unknown unknown")
+		if _, err := f.Check(t.Context(), "cloud"); err == nil {
+			t.Error("a removed peer was checked")
+		}
+	})
+}
+
+func TestRemovalAndCloseEndAHangingCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.overlay.pings(nil)
+		f.SetPeers([]string{"cloud"})
+		synctest.Wait()
+		result := make(chan error, 1)
+		go func() {
+			_, err := f.Check(context.Background(), "cloud")
+			result <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		f.SetPeers(nil)
+		if err := <-result; err == nil {
+			t.Error("a check of a removed peer gave a report")
+		}
+		f.Close()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("removal and Close waited %s for a hanging check", took)
+		}
+	})
+}

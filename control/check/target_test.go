@@ -1,0 +1,282 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestAuthVerdicts(t *testing.T) {
+	hello := `{"version":"1.7","name":"cloud","offers":["auth","apiServer"],"somethingNew":1}`
+	for _, c := range []struct {
+		name    string
+		serve   func(net.Conn)
+		facts   func(*Facts)
+		outcome api.Outcome
+		code    Code
+		stage   string
+	}{
+		{"answers, with a newer minor version", says(body(hello)), nil, api.OK, "", ""},
+		{"refuses", nil, nil, api.Error, AuthRefused, StageTCP},
+		{"accepts and says nothing", silent, nil, api.Error, AuthTimeout, StageHTTP},
+		{"closes without an answer", says(""), nil, api.Error, AuthBroken, StageHTTP},
+		{"is cut off within the body", says("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), nil, api.Error, AuthBroken, StageHTTP},
+		{"fails", says(status("500 Internal Server Error")), nil, api.Error, AuthHTTP, StageHTTP},
+		{"denies", says(status("403 Forbidden")), nil, api.Error, AuthDenied, StageAuth},
+		{"speaks another major version", says(body(`{"version":"2.0"}`)), nil, api.Error, AuthVersion, StageAuth},
+		{"offers nothing", says(body(`{"version":"1.0","offers":[]}`)), nil, api.Off, AuthOff, ""},
+		{"is not HTTP", says("SSH-2.0-OpenSSH_9.9\r\n"), nil, api.Error, AuthNotUnderstood, StageHTTP},
+		{"is another web server", says(status("404 Not Found")), nil, api.Error, AuthNotUnderstood, StageHTTP},
+		{"is not JSON", says(body("<html>")), nil, api.Error, AuthNotUnderstood, StageHTTP},
+		{"has no version", says(body(`{"offers":["auth"]}`)), nil, api.Error, AuthNotUnderstood, StageHTTP},
+		{"is a plain WireGuard peer", nil, func(f *Facts) { f.Stock = true }, api.Off, AuthOff, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, f := newOverlay(t), facts()
+				o.on(api.PortAuth, c.serve)
+				if c.facts != nil {
+					c.facts(&f)
+				}
+				start := time.Now()
+				r := Auth(t.Context(), o.Dial, f)
+				checkVerdict(t, r, c.outcome, c.code, c.stage)
+				if took := time.Since(start); took > Timeout {
+					t.Errorf("took %s, at most %s is allowed", took, Timeout)
+				}
+				if c.code == AuthVersion && !strings.Contains(r.Verdict.Cause, "2.0") {
+					t.Errorf("the cause does not name the version: %s", r.Verdict.Cause)
+				}
+			})
+		})
+	}
+}
+
+func TestAuthGivesTheHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOverlay(t)
+		o.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth"],"apiServer":{"serverName":"api","caData":"PEM"}}`)))
+		r := Auth(t.Context(), o.Dial, facts())
+		if r.Hello == nil || r.Hello.Name != "cloud" || r.Hello.APIServer.ServerName != "api" || r.Hello.APIServer.CAData != "PEM" {
+			t.Errorf("got %+v", r.Hello)
+		}
+		var stages []string
+		for _, s := range r.Stages {
+			stages = append(stages, s.Name+" "+string(s.Outcome))
+		}
+		if got, want := strings.Join(stages, ", "), "tcp ok, http ok, auth ok"; got != want {
+			t.Errorf("stages: got %s, want %s", got, want)
+		}
+	})
+}
+
+func TestAPIServerVerdicts(t *testing.T) {
+	live := says(body("ok"))
+	demanding := func(a authorities) *tls.Config {
+		c := a.conf.Clone()
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+		return c
+	}
+	type setup struct {
+		serve func(net.Conn)
+		facts Facts
+	}
+	for _, c := range []struct {
+		name    string
+		make    func(a authorities, f Facts) setup
+		outcome api.Outcome
+		code    Code
+		stage   string
+		cause   string // what the cause must name
+	}{
+		{"lives", func(a authorities, f Facts) setup {
+			return setup{secure(demanding(a), live), f}
+		}, api.OK, "", "", ""},
+		{"lives and asks for no identity", func(a authorities, f Facts) setup {
+			f.Identity = nil
+			return setup{secure(a.conf, live), f}
+		}, api.OK, "", "", ""},
+		{"is not offered", func(a authorities, f Facts) setup {
+			f.Offers = []string{api.ServiceAuth}
+			return setup{secure(a.conf, live), f}
+		}, api.Off, APIServerOff, "", "cloud"},
+		{"refuses", func(_ authorities, f Facts) setup {
+			return setup{nil, f}
+		}, api.Error, APIServerRefused, StageTCP, "[fd12::1]:6443"},
+		{"accepts and says nothing", func(_ authorities, f Facts) setup {
+			return setup{silent, f}
+		}, api.Error, APIServerTimeout, StageTLS, "5s"},
+		{"closes at once", func(_ authorities, f Facts) setup {
+			return setup{func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)) }, f}
+		}, api.Error, APIServerBroken, StageTLS, "EOF"},
+		{"speaks plain HTTP", func(_ authorities, f Facts) setup {
+			return setup{func(c net.Conn) {
+				buf := make([]byte, 4096)
+				_, _ = c.Read(buf)
+				_, _ = io.WriteString(c, status("400 Bad Request"))
+			}, f}
+		}, api.Error, TLSFailed, StageTLS, "TLS"},
+		{"shows a certificate of another authority", func(a authorities, f Facts) setup {
+			f.CA = a.clients.CertPEM()
+			return setup{secure(a.conf, live), f}
+		}, api.Error, TLSUnknownCA, StageTLS, "cluster-ca"},
+		{"announced an authority that is none", func(a authorities, f Facts) setup {
+			f.CA = []byte("not PEM")
+			return setup{secure(a.conf, live), f}
+		}, api.Error, TLSUnknownCA, StageTLS, "no PEM"},
+		{"shows a certificate for another name", func(a authorities, f Facts) setup {
+			f.ServerName = "api.example.net"
+			return setup{secure(a.conf, live), f}
+		}, api.Error, TLSWrongName, StageTLS, "valid for kubernetes.default.svc, 10.0.0.5, not for api.example.net"},
+		{"demands an identity that we have not", func(a authorities, f Facts) setup {
+			f.Identity = nil
+			return setup{secure(demanding(a), live), f}
+		}, api.Error, IdentityMissing, StageAuth, "cloud"},
+		{"ends TLS over the identity", func(a authorities, f Facts) setup {
+			c := demanding(a)
+			c.ClientCAs = a.serving.Pool()
+			return setup{secure(c, live), f}
+		}, api.Error, IdentityRejected, StageAuth, "certificate"},
+		{"says 401 to an anonymous request", func(a authorities, f Facts) setup {
+			f.Identity = nil
+			return setup{secure(a.conf, says(status("401 Unauthorized"))), f}
+		}, api.Error, IdentityMissing, StageAuth, "401"},
+		{"says 401 to the identity", func(a authorities, f Facts) setup {
+			return setup{secure(a.conf, says(status("401 Unauthorized"))), f}
+		}, api.Error, APIServerUnauthorized, StageAuth, "401"},
+		{"says 401 to an identity that has expired", func(a authorities, f Facts) setup {
+			old := *a.identity
+			leaf := *old.Leaf
+			leaf.NotAfter = time.Now().Add(-time.Hour)
+			old.Leaf = &leaf
+			f.Identity = &old
+			return setup{secure(a.conf, says(status("401 Unauthorized"))), f}
+		}, api.Error, IdentityExpired, StageAuth, "valid until"},
+		{"says 403", func(a authorities, f Facts) setup {
+			return setup{secure(a.conf, says(status("403 Forbidden"))), f}
+		}, api.Warning, APIServerForbidden, StageAuth, "403"},
+		{"is ill", func(a authorities, f Facts) setup {
+			return setup{secure(a.conf, says(status("500 Internal Server Error"))), f}
+		}, api.Error, APIServerHTTP, StageHTTP, "500"},
+		{"hangs after TLS", func(a authorities, f Facts) setup {
+			return setup{secure(a.conf, silent), f}
+		}, api.Error, APIServerTimeout, StageHTTP, "5s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAuthorities(t, DefaultServerName, "10.0.0.5")
+				f := facts()
+				f.CA, f.Identity = a.serving.CertPEM(), a.identity
+				s := c.make(a, f)
+				o := newOverlay(t)
+				o.on(api.PortAPIServer, s.serve)
+				r := APIServer(t.Context(), o.Dial, s.facts)
+				checkVerdict(t, r, c.outcome, c.code, c.stage)
+				if !strings.Contains(r.Verdict.Cause, c.cause) {
+					t.Errorf("the cause does not name %q: %s", c.cause, r.Verdict.Cause)
+				}
+			})
+		})
+	}
+}
+
+func TestExpiredServerCertificateNamesItsDates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAuthorities(t, DefaultServerName)
+		time.Sleep(48 * time.Hour) // virtual: the certificate is valid for a day
+		f, o := facts(), newOverlay(t)
+		f.CA = a.serving.CertPEM()
+		o.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
+		r := APIServer(t.Context(), o.Dial, f)
+		checkVerdict(t, r, api.Error, TLSNotValidNow, StageTLS)
+		leaf, err := x509.ParseCertificate(a.conf.Certificates[0].Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := day(leaf.NotAfter); !strings.Contains(r.Verdict.Cause, want) {
+			t.Errorf("the cause does not name %s: %s", want, r.Verdict.Cause)
+		}
+	})
+}
+
+func TestGatewayVerdicts(t *testing.T) {
+	answered := func() error { return nil }
+	for _, c := range []struct {
+		name    string
+		ping    func() error
+		facts   func(*Facts)
+		outcome api.Outcome
+		code    Code
+		stage   string
+	}{
+		{"answers", answered, nil, api.OK, "", ""},
+		{"answers before the handshake is noticed", answered, func(f *Facts) { f.LastHandshake = time.Time{} }, api.OK, "", ""},
+		{"never answered", nil, func(f *Facts) { f.LastHandshake = time.Time{} }, api.Error, PeerSilent, StageHandshake},
+		{"has no endpoint", nil, func(f *Facts) { f.LastHandshake, f.Endpoints = time.Time{}, nil }, api.Error, PeerMustDial, StageHandshake},
+		{"went away", nil, func(f *Facts) { f.LastHandshake = time.Now().Add(-10 * time.Minute) }, api.Error, HandshakeStale, StageHandshake},
+		{"shakes hands but loses packets", nil, nil, api.Error, PingLost, StagePing},
+		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, PingLost, StagePing},
+		{"waits for approval", nil, func(f *Facts) { f.Pending = true }, api.Warning, AwaitingApproval, StageHandshake},
+		{"is a plain peer that shook hands", nil, func(f *Facts) { f.Stock, f.Address = true, netip.Addr{} }, api.OK, "", ""},
+		{"is a plain peer that is silent", nil, func(f *Facts) {
+			f.Stock, f.Address, f.LastHandshake = true, netip.Addr{}, time.Now().Add(-time.Hour)
+		}, api.Unknown, HandshakeStale, StageHandshake},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, f := newOverlay(t), facts()
+				o.pings(c.ping)
+				if c.facts != nil {
+					c.facts(&f)
+				}
+				start := time.Now()
+				checkVerdict(t, Gateway(t.Context(), o.Ping, f), c.outcome, c.code, c.stage)
+				if took := time.Since(start); took > Timeout {
+					t.Errorf("took %s, at most %s is allowed", took, Timeout)
+				}
+			})
+		})
+	}
+}
+
+func TestOneLostPingIsNoFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOverlay(t)
+		n := 0
+		ping := func(ctx context.Context, _ netip.Addr, _ int) (time.Duration, error) {
+			if n++; n == 1 {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return 7 * time.Millisecond, nil
+		}
+		r := Gateway(t.Context(), ping, facts())
+		checkVerdict(t, r, api.OK, "", "")
+		if r.Verdict.RTTSeconds != 0.007 {
+			t.Errorf("RTT %v s, want that of the ping that was answered", r.Verdict.RTTSeconds)
+		}
+		o.wg.Wait()
+	})
+}
+
+func FuzzParseHello(f *testing.F) {
+	f.Add([]byte(`{"version":"1.0","offers":["auth"],"apiServer":{"serverName":"a","caData":"b"}}`))
+	f.Add([]byte(`{"version":"2"}`))
+	f.Add([]byte(`{"version":"1.x.\u202e"}`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHello(b)
+		if err == nil && !strings.HasPrefix(strings.TrimLeft(h.Version, "0"), "1") {
+			t.Errorf("version %q was accepted", h.Version)
+		}
+	})
+}
