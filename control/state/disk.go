@@ -1,0 +1,109 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// tempPrefix begins the names of files in the making.
+const tempPrefix = ".tmp-"
+
+// disk is the file system as far as writing needs it; tests let its parts fail.
+type disk struct {
+	write   func(f *os.File, b []byte) error
+	sync    func(f *os.File) error
+	rename  func(from, to string) error
+	link    func(from, to string) error
+	syncDir func(dir string) error
+}
+
+func osDisk() disk {
+	return disk{
+		write:   func(f *os.File, b []byte) error { _, err := f.Write(b); return err },
+		sync:    (*os.File).Sync,
+		rename:  os.Rename,
+		link:    os.Link,
+		syncDir: syncDir,
+	}
+}
+
+// temporary writes b to a synced temporary file in dir and gives its name.
+func (d disk) temporary(dir string, b []byte) (name string, err error) {
+	f, err := os.CreateTemp(dir, tempPrefix+"*") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if err := d.write(f, b); err != nil {
+		return "", err
+	}
+	if err := d.sync(f); err != nil {
+		return "", err
+	}
+	return f.Name(), f.Close()
+}
+
+// replace puts b in the place of dir/name, atomically. When it fails with an
+// [ErrNotDurable] the new file is in place; otherwise the old one is.
+func (d disk) replace(dir, name string, b []byte) error {
+	temp, err := d.temporary(dir, b)
+	if err != nil {
+		return err
+	}
+	if err := d.rename(temp, filepath.Join(dir, name)); err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	if err := d.syncDir(dir); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotDurable, err)
+	}
+	return nil
+}
+
+// keep gives dir/name a second name, replacing what had it. Both are whole at any
+// moment. A missing file is no error: there is nothing to keep.
+func (d disk) keep(dir, name, as string) error {
+	from, to := filepath.Join(dir, name), filepath.Join(dir, as)
+	temp := filepath.Join(dir, tempPrefix+as)
+	_ = os.Remove(temp)
+	err := d.link(from, temp)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil: // Some file systems have no hard links.
+		b, readErr := os.ReadFile(from)
+		if readErr != nil {
+			return readErr
+		}
+		if temp, err = d.temporary(dir, b); err != nil {
+			return err
+		}
+	}
+	if err := d.rename(temp, to); err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	return nil
+}
+
+// remedy adds what to do to the errors of a disk that will not be written to.
+func remedy(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w (free some space; nothing was changed)", err)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w (mount it writable or choose another spec.stateDir; nothing was changed)", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w (the directory must belong to the user that the gateway runs as; nothing was changed)", err)
+	}
+	return err
+}

@@ -1,0 +1,306 @@
+package state
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	minorVersion = 0
+	// maxFile bounds what is read: some 20,000 peers.
+	maxFile = 64 << 20
+	// maxHeader bounds the first line.
+	maxHeader = 1 << 10
+)
+
+// header is the first line of a file.
+type header struct {
+	Format     string `json:"format"`
+	Version    string `json:"version"`
+	Generation uint64 `json:"generation"`
+	Checksum   string `json:"checksum"`
+}
+
+// format says how a T is written and what it is worth.
+type format[T any] struct {
+	// name in the header, behind "postern/".
+	name  string
+	major int
+	// migrate turns the body of one major version into the next one's, by the
+	// older version.
+	migrate map[int]func(json.RawMessage) (json.RawMessage, error)
+	encode  func(T) (any, error)
+	decode  func(json.RawMessage) (T, error)
+	clone   func(T) T
+	// narrows reports whether going back from the new to the old would give a right
+	// back that was taken. nil: never.
+	narrows func(old, new T) bool
+	// loss says what is lost when the file is; empty: too much to start without it.
+	loss string
+	// previousIsUnsafe: an earlier generation must not come back.
+	previousIsUnsafe bool
+}
+
+// place is where a document lives.
+type place struct {
+	dir, base string
+	disk      disk
+	logger    *slog.Logger
+}
+
+func (p place) path(suffix string) string { return filepath.Join(p.dir, p.base+suffix) }
+
+const previous = ".previous"
+
+// content is what a document's readers see. It is never changed.
+type content[T any] struct {
+	value      T
+	body       []byte
+	generation uint64
+}
+
+// document is one file and its content in memory, which are the same.
+type document[T any] struct {
+	place
+	format[T]
+	turn    chan struct{} // one slot: whoever writes holds it
+	current atomic.Pointer[content[T]]
+	closed  bool // owned by the holder of turn
+}
+
+func openDocument[T any](p place, f format[T]) (*document[T], error) {
+	d := &document[T]{place: p, format: f, turn: make(chan struct{}, 1)}
+	c, err := d.recover()
+	if err != nil {
+		return nil, err
+	}
+	d.current.Store(c)
+	return d, nil
+}
+
+func (d *document[T]) load() T { return d.current.Load().value }
+
+func (d *document[T]) close() {
+	d.turn <- struct{}{}
+	d.closed = true
+	<-d.turn
+}
+
+// update is the only way to change a document: copy, change, write, show.
+func (d *document[T]) update(f func(*T) error) error {
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	if d.closed {
+		return ErrClosed
+	}
+	old := d.current.Load()
+	next := d.clone(old.value)
+	if err := f(&next); err != nil {
+		return err
+	}
+	body, err := d.marshal(next)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", d.path(""), err)
+	}
+	if bytes.Equal(body, old.body) {
+		return nil
+	}
+	c := &content[T]{value: d.clone(next), body: body, generation: old.generation + 1}
+	if err := d.write(c); err != nil {
+		return err
+	}
+	if d.narrows != nil && d.narrows(old.value, next) {
+		c = &content[T]{value: c.value, body: body, generation: c.generation + 1}
+		if err := d.write(c); err != nil {
+			d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
+				slog.String("file", d.path("")), slog.Any("error", err))
+		}
+	}
+	return nil
+}
+
+// write stores c and shows it. The file in place becomes the previous generation.
+func (d *document[T]) write(c *content[T]) error {
+	b, err := d.file(c)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", d.path(""), err)
+	}
+	if err := d.disk.keep(d.dir, d.base, d.base+previous); err != nil {
+		return fmt.Errorf("store %s: %w", d.path(""), remedy(err))
+	}
+	err = d.disk.replace(d.dir, d.base, b)
+	if err == nil || errors.Is(err, ErrNotDurable) {
+		d.current.Store(c) // memory says what the file says, durable or not
+	}
+	if err != nil {
+		return fmt.Errorf("store %s: %w", d.path(""), remedy(err))
+	}
+	return nil
+}
+
+func (d *document[T]) marshal(v T) ([]byte, error) {
+	enc, err := d.encode(v)
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.MarshalIndent(enc, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	return append(b, '\n'), nil
+}
+
+func (d *document[T]) file(c *content[T]) ([]byte, error) {
+	h, err := json.Marshal(header{
+		Format: "postern/" + d.format.name, Version: fmt.Sprintf("%d.%d", d.major, minorVersion),
+		Generation: c.generation, Checksum: checksum(c.body),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(append(h, '\n'), c.body...), nil
+}
+
+func checksum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// read reads the file with the suffix. Damage is an ErrDamaged.
+func (d *document[T]) read(suffix string) (*content[T], error) {
+	info, err := os.Stat(d.path(suffix))
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%w: %d bytes are too many", ErrDamaged, info.Size())
+	}
+	b, err := os.ReadFile(d.path(suffix))
+	if err != nil {
+		return nil, err
+	}
+	return d.parse(b)
+}
+
+// parse reads a file's bytes.
+func (d *document[T]) parse(b []byte) (*content[T], error) {
+	line, body, ok := bytes.Cut(b, []byte("\n"))
+	if !ok || len(line) > maxHeader {
+		return nil, fmt.Errorf("%w: it has no header", ErrDamaged)
+	}
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("%w: its header is not readable", ErrDamaged)
+	}
+	if want := "postern/" + d.format.name; h.Format != want {
+		return nil, fmt.Errorf("%w: it is of format %.40q, not %q", ErrDamaged, h.Format, want)
+	}
+	if h.Checksum != checksum(body) {
+		return nil, fmt.Errorf("%w: the checksum does not fit (cut short, or changed by hand?)", ErrDamaged)
+	}
+	major, err := majorOf(h.Version)
+	if err != nil {
+		return nil, err
+	}
+	if major > d.major {
+		return nil, fmt.Errorf("%w (format version %s; this one reads %d): upgrade postern, or give it another spec.stateDir", ErrNewerVersion, h.Version, d.major)
+	}
+	raw := json.RawMessage(body)
+	for ; major < d.major; major++ {
+		step := d.migrate[major]
+		if step == nil {
+			return nil, fmt.Errorf("%w: there was no format version %d", ErrDamaged, major)
+		}
+		if raw, err = step(raw); err != nil {
+			return nil, fmt.Errorf("%w: format version %d: %w", ErrDamaged, major, err)
+		}
+	}
+	v, err := d.decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return &content[T]{value: v, body: body, generation: h.Generation}, nil
+}
+
+func majorOf(version string) (int, error) {
+	s, minor, ok := strings.Cut(version, ".")
+	major, err := strconv.ParseUint(s, 10, 16)
+	if _, minorErr := strconv.ParseUint(minor, 10, 16); !ok || err != nil || minorErr != nil {
+		return 0, fmt.Errorf("%w: it has no format version", ErrDamaged)
+	}
+	return int(major), nil
+}
+
+// recover reads the document, or what can take its place; see the package comment.
+func (d *document[T]) recover() (*content[T], error) {
+	c, err := d.read("")
+	if err == nil {
+		return c, nil
+	}
+	missing := errors.Is(err, fs.ErrNotExist)
+	if !missing && !errors.Is(err, ErrDamaged) {
+		return nil, fmt.Errorf("read %s: %w", d.path(""), err)
+	}
+	old, oldErr := d.read(previous)
+	if missing && errors.Is(oldErr, fs.ErrNotExist) {
+		return d.empty(0)
+	}
+	usable := oldErr == nil && !d.previousIsUnsafe
+	if !usable && d.loss == "" {
+		return nil, fmt.Errorf("%s: %w, and no intact earlier generation is beside it (%s: %w); nothing was changed: restore the file from a backup, or move it and %s away to start without what was in it",
+			d.path(""), err, d.path(previous), oldErr, d.base+previous)
+	}
+	kept := ""
+	if !missing {
+		kept = d.base + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
+		if err := d.disk.keep(d.dir, d.base, kept); err != nil {
+			return nil, fmt.Errorf("keep the damaged %s: %w", d.path(""), remedy(err))
+		}
+	}
+	if !usable {
+		if c, err = d.empty(1); err != nil {
+			return nil, err
+		}
+		d.logger.Warn("a state file was damaged and starts empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
+	} else {
+		c = &content[T]{value: old.value, body: old.body, generation: old.generation + 1}
+		d.logger.Warn("a state file was damaged; the generation before takes its place", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
+	}
+	b, err := d.file(c)
+	if err != nil {
+		return nil, fmt.Errorf("restore %s: %w", d.path(""), err)
+	}
+	if err := d.disk.replace(d.dir, d.base, b); err != nil {
+		return nil, fmt.Errorf("restore %s: %w", d.path(""), remedy(err))
+	}
+	return c, nil
+}
+
+func (d *document[T]) empty(generation uint64) (*content[T], error) {
+	var zero T
+	body, err := d.marshal(zero)
+	if err != nil {
+		return nil, fmt.Errorf("make %s: %w", d.path(""), err)
+	}
+	return &content[T]{value: zero, body: body, generation: generation}, nil
+}
+
+// damage are the attributes of a warning that a file was damaged.
+func (d *document[T]) damage(cause error, kept string) []any {
+	return []any{
+		slog.String("code", CodeDamaged), slog.String("file", d.path("")),
+		slog.Any("error", cause), slog.String("keptAs", kept),
+	}
+}

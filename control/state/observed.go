@@ -1,0 +1,204 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Observation is what was learned of a peer and can be learned again.
+type Observation struct {
+	// Endpoints last sent authenticated packets, newest first.
+	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
+	// At is when the newest one did.
+	At time.Time `json:"at,omitzero"`
+	// Offers is what the peer said we may reach there.
+	Offers []string `json:"offers,omitempty"`
+	// ServerName and CAData (PEM) describe its API server.
+	ServerName string `json:"serverName,omitempty"`
+	CAData     string `json:"caData,omitempty"`
+	// Issued are the identities that we issued to it and that have not expired.
+	Issued []Issued `json:"issued,omitempty"`
+}
+
+// Issued is a certificate that this gateway issued.
+type Issued struct {
+	Serial   string    `json:"serial"`
+	NotAfter time.Time `json:"notAfter"`
+}
+
+func (o Observation) clone() Observation {
+	o.Endpoints = slices.Clone(o.Endpoints)
+	o.Offers = slices.Clone(o.Offers)
+	o.Issued = slices.Clone(o.Issued)
+	return o
+}
+
+// maxEndpoints bounds the endpoints remembered of a peer.
+const maxEndpoints = 4
+
+// Observed is what was learned of the peer with this key.
+func (s *Store) Observed(k peer.PublicKey) Observation {
+	return s.observed.load().Peers[k.String()].clone()
+}
+
+// Observe changes what was learned of the peer with this key.
+func (s *Store) Observe(k peer.PublicKey, f func(*Observation)) error {
+	return s.observed.update(func(o *observed) error {
+		v := o.Peers[k.String()]
+		f(&v)
+		o.Peers[k.String()] = v
+		return nil
+	})
+}
+
+// Proven notes that the peer sent an authenticated packet from the endpoint. It writes
+// only when the endpoint is another than the newest known.
+func (s *Store) Proven(k peer.PublicKey, endpoint netip.AddrPort, now time.Time) error {
+	if known := s.observed.load().Peers[k.String()].Endpoints; len(known) > 0 && known[0] == endpoint {
+		return nil
+	}
+	return s.Observe(k, func(o *Observation) {
+		o.Endpoints = slices.DeleteFunc(o.Endpoints, func(e netip.AddrPort) bool { return e == endpoint })
+		o.Endpoints = slices.Insert(o.Endpoints, 0, endpoint)
+		o.Endpoints = o.Endpoints[:min(len(o.Endpoints), maxEndpoints)]
+		o.At = now.Round(0).UTC()
+	})
+}
+
+// RecordIssued notes an identity issued to the peer with this key, and forgets those
+// that expired before the new one was made.
+func (s *Store) RecordIssued(k peer.PublicKey, serial string, now, notAfter time.Time) error {
+	return s.Observe(k, func(o *Observation) {
+		o.Issued = slices.DeleteFunc(o.Issued, func(i Issued) bool { return i.NotAfter.Before(now) })
+		o.Issued = append(o.Issued, Issued{Serial: serial, NotAfter: notAfter.Round(0).UTC()})
+	})
+}
+
+// LastIssued counts the identities of the peer with this key that are valid at the
+// given time, and says until when the last of them is.
+func (s *Store) LastIssued(k peer.PublicKey, now time.Time) (count int, notAfter time.Time) {
+	for _, i := range s.observed.load().Peers[k.String()].Issued {
+		if !now.Before(i.NotAfter) {
+			continue
+		}
+		count++
+		if i.NotAfter.After(notAfter) {
+			notAfter = i.NotAfter
+		}
+	}
+	return count, notAfter
+}
+
+// ListenerPort is the port that the local listener for a service of the named peer
+// had, or 0.
+func (s *Store) ListenerPort(name, service string) uint16 {
+	return s.observed.load().Ports[name][service]
+}
+
+// SetListenerPort remembers it, so that kubeconfigs stay valid across restarts.
+func (s *Store) SetListenerPort(name, service string, port uint16) error {
+	return s.observed.update(func(o *observed) error {
+		if o.Ports[name] == nil {
+			o.Ports[name] = make(map[string]uint16)
+		}
+		o.Ports[name][service] = port
+		return nil
+	})
+}
+
+// Identity is the certificate and key (PEM) that the peer with this key issued to us.
+func (s *Store) Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool) {
+	v, ok := s.identities.load().Identities[k.String()]
+	return []byte(v.Certificate), []byte(v.Key), ok
+}
+
+// SetIdentity stores it.
+func (s *Store) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error {
+	return s.identities.update(func(i *identities) error {
+		i.Identities[k.String()] = identity{Certificate: string(certPEM), Key: string(keyPEM)}
+		return nil
+	})
+}
+
+// Forget drops what was learned of a removed peer: endpoints, ports, identities. What
+// was issued to it stays until it expires, so that an operator can be told.
+func (s *Store) Forget(name string, k peer.PublicKey) error {
+	err := s.identities.update(func(i *identities) error {
+		delete(i.Identities, k.String())
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget peer %s: %w", name, err)
+	}
+	err = s.observed.update(func(o *observed) error {
+		delete(o.Ports, name)
+		if issued := o.Peers[k.String()].Issued; len(issued) > 0 {
+			o.Peers[k.String()] = Observation{Issued: issued}
+		} else {
+			delete(o.Peers, k.String())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget peer %s: %w", name, err)
+	}
+	return nil
+}
+
+// observed is by public key; ports are by peer name and service.
+type observed struct {
+	Peers map[string]Observation       `json:"peers"`
+	Ports map[string]map[string]uint16 `json:"ports"`
+}
+
+func (o observed) clone() observed {
+	c := observed{Peers: make(map[string]Observation, len(o.Peers)), Ports: make(map[string]map[string]uint16, len(o.Ports))}
+	for k, v := range o.Peers {
+		c.Peers[k] = v.clone()
+	}
+	for k, v := range o.Ports {
+		c.Ports[k] = maps.Clone(v)
+	}
+	return c
+}
+
+type identity struct {
+	Certificate string `json:"certificate"`
+	Key         string `json:"key"`
+}
+
+type identities struct {
+	Identities map[string]identity `json:"identities"`
+}
+
+func (i identities) clone() identities {
+	c := identities{Identities: make(map[string]identity, len(i.Identities))}
+	maps.Copy(c.Identities, i.Identities)
+	return c
+}
+
+var observedFormat = format[observed]{
+	name: "observed", major: 1,
+	encode: func(o observed) (any, error) { return o.clone(), nil },
+	decode: decodeJSON[observed], clone: observed.clone,
+	loss: "last endpoints and listener ports; peers that dial us or have endpoints come back by themselves",
+}
+
+var identitiesFormat = format[identities]{
+	name: "identities", major: 1,
+	encode: func(i identities) (any, error) { return i.clone(), nil },
+	decode: decodeJSON[identities], clone: identities.clone,
+	loss: "identities issued to us; new ones are asked for",
+}
+
+func decodeJSON[T any](raw json.RawMessage) (T, error) {
+	var v T
+	err := json.Unmarshal(raw, &v)
+	return v, err
+}

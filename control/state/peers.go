@@ -1,0 +1,242 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Origin says how a peer came here.
+type Origin string
+
+// Origins of peers.
+const (
+	OriginInvited Origin = "invited" // it redeemed a ticket of ours, or we accepted its reply
+	OriginJoined  Origin = "joined"  // we redeemed a ticket of its
+	OriginAdded   Origin = "added"   // `postern peer add`
+)
+
+// Peer is a peer that is not in the configuration file.
+type Peer struct {
+	// Name is a DNS label, unique here.
+	Name         string
+	PublicKey    peer.PublicKey
+	PresharedKey peer.PresharedKey
+	Mode         string
+	// Endpoints were configured (host:port), Candidates announced by the peer.
+	Endpoints  []string
+	Candidates []ticket.Candidate
+	// Allow is what the peer may reach here, Offers what it said we may reach there.
+	Allow, Offers []string
+	// Local maps services of the peer to listen addresses here.
+	Local map[string]string
+	Stock bool
+	// AllowedIPs are the addresses of a stock peer.
+	AllowedIPs []netip.Prefix
+	// Pending: an operator has yet to confirm the key; the peer counts for nothing.
+	Pending bool
+	Origin  Origin
+	// Ticket is the id of the ticket by which it came, if it did.
+	Ticket   string
+	JoinedAt time.Time
+}
+
+func (p Peer) clone() Peer {
+	p.Endpoints = slices.Clone(p.Endpoints)
+	p.Candidates = slices.Clone(p.Candidates)
+	p.Allow = slices.Clone(p.Allow)
+	p.Offers = slices.Clone(p.Offers)
+	p.Local = maps.Clone(p.Local)
+	p.AllowedIPs = slices.Clone(p.AllowedIPs)
+	return p
+}
+
+// Peers is a set of peers, sorted by name. Names and keys are unique in it.
+type Peers struct{ list []Peer }
+
+// All lists the peers by name.
+func (p Peers) All() []Peer { return p.list }
+
+// Len counts the peers.
+func (p Peers) Len() int { return len(p.list) }
+
+// Get finds a peer by name.
+func (p Peers) Get(name string) (Peer, bool) {
+	i, ok := p.index(name)
+	if !ok {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// ByKey finds a peer by public key.
+func (p Peers) ByKey(k peer.PublicKey) (Peer, bool) {
+	i := slices.IndexFunc(p.list, func(x Peer) bool { return x.PublicKey == k })
+	if i < 0 {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// Put adds a peer or replaces the one of the same name. A name that belongs to
+// another key, or a key that belongs to another name, is an [ErrDuplicate]: remove that
+// peer first.
+func (p *Peers) Put(v Peer) error {
+	if err := api.CheckName(v.Name); err != nil {
+		return err
+	}
+	if v.PublicKey.IsZero() {
+		return fmt.Errorf("peer %s: %w", v.Name, peer.ErrKey)
+	}
+	if old, ok := p.ByKey(v.PublicKey); ok && old.Name != v.Name {
+		return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, v.PublicKey, old.Name)
+	}
+	i, ok := p.index(v.Name)
+	if !ok {
+		p.list = slices.Insert(p.list, i, v.clone())
+		return nil
+	}
+	if p.list[i].PublicKey != v.PublicKey {
+		return fmt.Errorf("%w: peer %s already has another key (%s); remove it first: postern peer remove %s", ErrDuplicate, v.Name, p.list[i].PublicKey, v.Name)
+	}
+	p.list[i] = v.clone()
+	return nil
+}
+
+// Remove drops a peer and reports whether there was one.
+func (p *Peers) Remove(name string) bool {
+	i, ok := p.index(name)
+	if ok {
+		p.list = slices.Delete(p.list, i, i+1)
+	}
+	return ok
+}
+
+func (p Peers) index(name string) (int, bool) {
+	return slices.BinarySearchFunc(p.list, name, func(x Peer, n string) int { return strings.Compare(x.Name, n) })
+}
+
+func (p Peers) clone() Peers {
+	c := Peers{list: make([]Peer, len(p.list))}
+	for i, x := range p.list {
+		c.list[i] = x.clone()
+	}
+	return c
+}
+
+// narrows reports whether next takes something away that old gave.
+func narrows(old, next Peers) bool {
+	for _, was := range old.list {
+		now, ok := next.ByKey(was.PublicKey)
+		if !ok || now.Pending && !was.Pending || !now.PresharedKey.Equal(was.PresharedKey) {
+			return true
+		}
+		for _, s := range was.Allow {
+			if !slices.Contains(now.Allow, s) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// peerJSON is a peer as it is written. Secrets are in the clear there.
+type peerJSON struct {
+	Name         string            `json:"name"`
+	PublicKey    peer.PublicKey    `json:"publicKey"`
+	PresharedKey string            `json:"presharedKey,omitempty"`
+	Mode         string            `json:"mode,omitempty"`
+	Endpoints    []string          `json:"endpoints,omitempty"`
+	Candidates   []candidateJSON   `json:"candidates,omitempty"`
+	Allow        []string          `json:"allow,omitempty"`
+	Offers       []string          `json:"offers,omitempty"`
+	Local        map[string]string `json:"local,omitempty"`
+	Stock        bool              `json:"stock,omitempty"`
+	AllowedIPs   []netip.Prefix    `json:"allowedIPs,omitempty"`
+	Pending      bool              `json:"pending,omitempty"`
+	Origin       Origin            `json:"origin,omitempty"`
+	Ticket       string            `json:"ticket,omitempty"`
+	JoinedAt     time.Time         `json:"joinedAt,omitzero"`
+}
+
+type candidateJSON struct {
+	Address netip.AddrPort `json:"address"`
+	Source  string         `json:"source,omitempty"`
+}
+
+type peersJSON struct {
+	Peers []peerJSON `json:"peers"`
+}
+
+var peersFormat = format[Peers]{
+	name: "peers", major: 1,
+	encode: encodePeers, decode: decodePeers, clone: Peers.clone, narrows: narrows,
+}
+
+func encodePeers(p Peers) (any, error) {
+	out := peersJSON{Peers: []peerJSON{}}
+	for _, x := range p.list {
+		j := peerJSON{
+			Name: x.Name, PublicKey: x.PublicKey, PresharedKey: presharedText(x.PresharedKey), Mode: x.Mode,
+			Endpoints: x.Endpoints, Allow: x.Allow, Offers: x.Offers, Local: x.Local, Stock: x.Stock,
+			AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(),
+		}
+		for _, c := range x.Candidates {
+			j.Candidates = append(j.Candidates, candidateJSON{Address: c.Addr, Source: c.Source})
+		}
+		out.Peers = append(out.Peers, j)
+	}
+	return out, nil
+}
+
+func decodePeers(raw json.RawMessage) (Peers, error) {
+	var in peersJSON
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return Peers{}, err
+	}
+	var p Peers
+	for _, j := range in.Peers {
+		psk, err := parsePreshared(j.PresharedKey)
+		if err != nil {
+			return Peers{}, fmt.Errorf("peer %q: preshared key: %w", j.Name, err)
+		}
+		x := Peer{
+			Name: j.Name, PublicKey: j.PublicKey, PresharedKey: psk, Mode: j.Mode,
+			Endpoints: j.Endpoints, Allow: j.Allow, Offers: j.Offers, Local: j.Local, Stock: j.Stock,
+			AllowedIPs: j.AllowedIPs, Pending: j.Pending, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt,
+		}
+		for _, c := range j.Candidates {
+			x.Candidates = append(x.Candidates, ticket.Candidate{Addr: c.Address, Source: c.Source})
+		}
+		if _, ok := p.Get(x.Name); ok {
+			return Peers{}, fmt.Errorf("%w: name %q", ErrDuplicate, x.Name)
+		}
+		if err := p.Put(x); err != nil {
+			return Peers{}, err
+		}
+	}
+	return p, nil
+}
+
+// presharedText is empty for "none".
+func presharedText(k peer.PresharedKey) string {
+	if k.IsZero() {
+		return ""
+	}
+	return k.Base64()
+}
+
+func parsePreshared(s string) (peer.PresharedKey, error) {
+	if s == "" {
+		return peer.PresharedKey{}, nil
+	}
+	return peer.ParsePresharedKey(s)
+}

@@ -1,0 +1,166 @@
+// Package state is a gateway's memory: its private key, the peers that joined it, the
+// tickets it has made, and what it learned of its peers. It keeps them in one
+// directory of small JSON files that survive a crash at any moment.
+//
+// # Files
+//
+//	private.key       the gateway's key, base64 with a line end, as wg genkey prints
+//	peers.json        peers that joined or were added by command; never lost silently
+//	tickets.json      the book of tickets
+//	identities.json   identities that peers issued to us
+//	observed.json     what can be learned again: endpoints, ports of local listeners
+//	NAME.previous     the generation before, for when the file is damaged
+//	NAME.damaged-TIME a damaged file, kept for inspection
+//	lock              held (flock) by the gateway that uses the directory; its pid
+//
+// Everything is readable by the owner only. A file is two JSON documents: a header
+// on the first line and the body behind it.
+//
+//	{"format":"postern/peers","version":"1.0","generation":7,"checksum":"sha256:…"}
+//
+// The checksum is over all bytes behind the first line end. A reader accepts an
+// unknown newer minor version, refuses an unknown major one, and migrates older ones.
+//
+// # Writing
+//
+// A change is written to a temporary file in the same directory, synced, and renamed
+// over the old one; then the directory is synced. Only then is it visible to readers,
+// so what memory says is on disk. When anything fails the old file and the old
+// memory stay.
+//
+// # Damage
+//
+// A file whose header or checksum does not fit is kept beside as NAME.damaged-TIME and
+// the previous generation takes its place, with a warning. If that is damaged too, a
+// gateway does not start without the peers it had: Open fails and touches nothing.
+// The last generation of peers.json in which a peer was removed or lost a right is
+// written twice, so that going back one generation never gives it back. Tickets are
+// not taken from a previous generation, which may not know that a ticket was used:
+// open tickets are then void. What can be learned again starts empty.
+package state
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// CodeDamaged is the code of the warning that a file was damaged.
+const CodeDamaged = "PST0710"
+
+var (
+	// ErrInUse: another gateway uses the directory.
+	ErrInUse = errors.New("the state directory is in use")
+	// ErrDamaged: a file is damaged and nothing intact can take its place.
+	ErrDamaged = errors.New("damaged")
+	// ErrNewerVersion: a later postern wrote the file.
+	ErrNewerVersion = errors.New("written by a newer postern")
+	// ErrNotDurable: the change was made, but may not survive a power cut.
+	ErrNotDurable = errors.New("the change is in the file but may not survive a power cut")
+	// ErrDuplicate: two peers with one name or one key.
+	ErrDuplicate = errors.New("duplicate peer")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("the state directory was closed")
+)
+
+// Store is an open state directory. It is safe for concurrent use: readers see a
+// snapshot and never wait for the disk, writers wait for each other.
+type Store struct {
+	dir    string
+	lock   *os.File
+	logger *slog.Logger
+
+	peers      *document[Peers]
+	tickets    *document[book]
+	identities *document[identities]
+	observed   *document[observed]
+}
+
+// Open makes the directory if it is missing, locks it and reads what is there. A
+// directory that another process has open is an [ErrInUse]. logger may be nil.
+func Open(dir string, logger *slog.Logger) (*Store, error) {
+	return open(dir, logger, osDisk())
+}
+
+func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	if dir == "" {
+		return nil, errors.New("open state directory: no directory given (spec.stateDir)")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
+	removeTemporary(dir)
+	at := func(name string) place { return place{dir: dir, base: name, disk: d, logger: logger} }
+	s = &Store{dir: dir, lock: lock, logger: logger}
+	if s.peers, err = openDocument(at("peers.json"), peersFormat); err != nil {
+		return nil, err
+	}
+	if s.tickets, err = openDocument(at("tickets.json"), ticketsFormat); err != nil {
+		return nil, err
+	}
+	if s.identities, err = openDocument(at("identities.json"), identitiesFormat); err != nil {
+		return nil, err
+	}
+	if s.observed, err = openDocument(at("observed.json"), observedFormat); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close lets another process open the directory. Changes after it fail.
+func (s *Store) Close() error {
+	s.peers.close()
+	s.tickets.close()
+	s.identities.close()
+	s.observed.close()
+	return s.lock.Close()
+}
+
+// Dir is the directory.
+func (s *Store) Dir() string { return s.dir }
+
+// PrivateKey reads the gateway's key from the directory and makes one if there is
+// none.
+func (s *Store) PrivateKey() (peer.PrivateKey, error) {
+	return EnsurePrivateKey(filepath.Join(s.dir, "private.key"))
+}
+
+// Peers is the present set of peers. It is a snapshot: changing it changes nothing.
+func (s *Store) Peers() Peers { return s.peers.load().clone() }
+
+// Update changes the set of peers. f gets a copy; if it returns an error nothing
+// changes and that error is returned. The change is on disk when Update returns nil.
+// f must not call Update.
+func (s *Store) Update(f func(*Peers) error) error {
+	return s.peers.update(f)
+}
+
+// removeTemporary removes what a crash left behind. The caller holds the lock.
+func removeTemporary(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // Open fails with a better message when it reads the files.
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Tickets is the book as it was last stored. The store is a [ticket.Storage].
+func (s *Store) Tickets() ticket.Records { return s.tickets.load().Records }
+
+// SaveTickets stores the book.
+func (s *Store) SaveTickets(r ticket.Records) error {
+	return s.tickets.update(func(b *book) error {
+		b.Records = r
+		return nil
+	})
+}
+
+// book wraps the records for the document.
+type book struct{ ticket.Records }
+
+func (b book) clone() book {
+	b.List = slices.Clone(b.List)
+	return b
+}
+
+type bookJSON struct {
+	Seen    time.Time    `json:"seen,omitzero"`
+	Tickets []recordJSON `json:"tickets"`
+}
+
+// recordJSON is a ticket as it is written. Secrets are in the clear there.
+type recordJSON struct {
+	ID        ticket.ID       `json:"id"`
+	OneTime   peer.PublicKey  `json:"oneTimeKey"`
+	Tunnel    string          `json:"tunnelPresharedKey,omitempty"`
+	Reply     string          `json:"replyMAC"`
+	Peer      string          `json:"peerKey"`
+	Name      string          `json:"name,omitempty"`
+	For       *peer.PublicKey `json:"for,omitempty"`
+	Allow     []string        `json:"allow,omitempty"`
+	Approve   bool            `json:"approve,omitempty"`
+	CreatedAt time.Time       `json:"createdAt"`
+	ExpiresAt time.Time       `json:"expiresAt"`
+	State     ticket.State    `json:"state"`
+	Failures  int             `json:"failures,omitempty"`
+	EndedAt   time.Time       `json:"endedAt,omitzero"`
+	By        *redeemerJSON   `json:"by,omitempty"`
+}
+
+type redeemerJSON struct {
+	PublicKey    peer.PublicKey `json:"publicKey"`
+	Name         string         `json:"name"`
+	PresharedKey string         `json:"presharedKey,omitempty"`
+	Allow        []string       `json:"allow,omitempty"`
+	Approved     bool           `json:"approved"`
+	At           time.Time      `json:"at"`
+}
+
+var ticketsFormat = format[book]{
+	name: "tickets", major: 1,
+	encode: encodeBook, decode: decodeBook, clone: book.clone,
+	loss:             "open tickets are void; make new ones with postern invite",
+	previousIsUnsafe: true,
+}
+
+func encodeBook(b book) (any, error) {
+	out := bookJSON{Seen: b.Seen.Round(0).UTC(), Tickets: []recordJSON{}}
+	for _, r := range b.List {
+		j := recordJSON{
+			ID: r.ID, OneTime: r.OneTime, Tunnel: presharedText(r.Tunnel), Reply: r.Reply.Base64(), Peer: r.Peer.Base64(),
+			Name: r.Name, Allow: r.Allow, Approve: r.Approve,
+			CreatedAt: r.CreatedAt.Round(0).UTC(), ExpiresAt: r.ExpiresAt.Round(0).UTC(), State: r.State, Failures: r.Failures, EndedAt: r.EndedAt.Round(0).UTC(),
+		}
+		if !r.For.IsZero() {
+			j.For = &r.For
+		}
+		if by := r.By; !by.PublicKey.IsZero() {
+			j.By = &redeemerJSON{
+				PublicKey: by.PublicKey, Name: by.Name, PresharedKey: presharedText(by.PresharedKey),
+				Allow: by.Allow, Approved: by.Approved, At: by.At.Round(0).UTC(),
+			}
+		}
+		out.Tickets = append(out.Tickets, j)
+	}
+	return out, nil
+}
+
+func decodeBook(raw json.RawMessage) (book, error) {
+	var in bookJSON
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return book{}, err
+	}
+	b := book{ticket.Records{Seen: in.Seen}}
+	for _, j := range in.Tickets {
+		r, err := j.record()
+		if err != nil {
+			return book{}, fmt.Errorf("ticket %s: %w", j.ID, err)
+		}
+		b.List = append(b.List, r)
+	}
+	return b, nil
+}
+
+func (j recordJSON) record() (ticket.Record, error) {
+	r := ticket.Record{
+		ID: j.ID, OneTime: j.OneTime, Name: j.Name, Allow: j.Allow, Approve: j.Approve,
+		CreatedAt: j.CreatedAt, ExpiresAt: j.ExpiresAt, State: j.State, Failures: j.Failures, EndedAt: j.EndedAt,
+	}
+	var err error
+	if r.Tunnel, err = parsePreshared(j.Tunnel); err != nil {
+		return r, err
+	}
+	if r.Reply, err = ticket.ParseKey(j.Reply); err != nil {
+		return r, err
+	}
+	if r.Peer, err = ticket.ParseKey(j.Peer); err != nil {
+		return r, err
+	}
+	if j.For != nil {
+		r.For = *j.For
+	}
+	if j.By != nil {
+		r.By = ticket.Redeemer{PublicKey: j.By.PublicKey, Name: j.By.Name, Allow: j.By.Allow, Approved: j.By.Approved, At: j.By.At}
+		r.By.PresharedKey, err = parsePreshared(j.By.PresharedKey)
+	}
+	return r, err
+}

@@ -1,0 +1,251 @@
+package ticket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// MaxOpen bounds the tickets that can still be redeemed: each is a peer of the
+	// tunnel.
+	MaxOpen = 256
+	// MaxFailures failed redemptions burn a ticket.
+	MaxFailures = 5
+	// DefaultTTL is a ticket's life unless told otherwise.
+	DefaultTTL = time.Hour
+	// MaxTTL bounds it: a ticket is a secret that lies about in chats.
+	MaxTTL = 30 * 24 * time.Hour
+
+	// ended tickets are remembered so long, and so many, that a late joiner is told
+	// what became of its ticket.
+	keepEnded    = 7 * 24 * time.Hour
+	maxRemembers = 1024
+)
+
+// Storage keeps the book. SaveTickets returns only when the records will survive a
+// crash; on an error the old ones are still in force.
+type Storage interface {
+	Tickets() Records
+	SaveTickets(Records) error
+}
+
+// Names knows the peers that do not come from open tickets. Reserve reports why a peer
+// with this key cannot have this name; a [*NameTakenError] when another key has it. It
+// is called while the book is at work and must not call the book.
+type Names interface {
+	Reserve(name string, key peer.PublicKey) error
+}
+
+// Alarm tells that a second key tried a ticket: either the ticket or its first use was
+// stolen.
+type Alarm struct {
+	Ticket ID
+	// Peer and PublicKey are who redeemed the ticket first.
+	Peer      string
+	PublicKey peer.PublicKey
+	// Second is the key that came too late.
+	Second peer.PublicKey
+}
+
+// Options of a book.
+type Options struct {
+	// Self is this gateway's public key, Name its name; they go into every ticket.
+	Self    peer.PublicKey
+	Name    string
+	Storage Storage
+	Names   Names
+	// Audit may be nil.
+	Audit *audit.Log
+	// OnAlarm may be nil. It is called after the refusal was stored.
+	OnAlarm func(Alarm)
+}
+
+// Book holds the tickets that this gateway has made. It keeps no clock and starts no
+// goroutine: time is an argument of every call that depends on it, and Expire is to
+// be called at NextDeadline and at least once a minute.
+//
+// It is safe for concurrent use. Every change is stored before it counts; when that
+// fails the call returns an error that is an [ErrStorage] and nothing has changed.
+type Book struct {
+	o Options
+
+	turn    chan struct{} // one slot: whoever changes the book holds it
+	records atomic.Pointer[Records]
+	alarms  atomic.Uint64
+
+	// Owned by the holder of turn.
+	seen    time.Time        // latest time seen, monotonic reading included
+	dropped []peer.PublicKey // one-time peers that ended since the last Expire
+}
+
+// OpenBook reads the book and puts an end to what expired meanwhile.
+func OpenBook(now time.Time, o Options) (*Book, error) {
+	if o.Storage == nil || o.Names == nil || o.Self.IsZero() {
+		return nil, errors.New("open the ticket book: storage, names and the gateway's key are needed")
+	}
+	if err := api.CheckName(o.Name); err != nil {
+		return nil, fmt.Errorf("open the ticket book: the gateway's %w", err)
+	}
+	b := &Book{o: o, turn: make(chan struct{}, 1)}
+	records := o.Storage.Tickets()
+	b.records.Store(&records)
+	b.seen = records.Seen
+	if b.seen.IsZero() {
+		b.seen = now
+	}
+	if err := b.change(now, func(*edit) error { return nil }); err != nil {
+		return nil, fmt.Errorf("open the ticket book: %w", err)
+	}
+	return b, nil
+}
+
+// Invitation says what a ticket is to grant.
+type Invitation struct {
+	// Name is what the joiner will be called here; empty takes its own name.
+	Name string
+	// TTL is the ticket's life; 0 is DefaultTTL.
+	TTL time.Duration
+	// For is the only key that may redeem it, unless zero.
+	For peer.PublicKey
+	// Allow lists the services here that the joiner may reach.
+	Allow []string
+	// Approve leaves the peer pending until Approve.
+	Approve bool
+	// Candidates of this gateway, best first. More than MaxCandidates are cut off.
+	Candidates []Candidate
+}
+
+func (v Invitation) check() error {
+	if v.Name != "" {
+		if err := api.CheckName(v.Name); err != nil {
+			return fmt.Errorf("%w: %w", ErrName, err)
+		}
+	}
+	if v.TTL < 0 || v.TTL > MaxTTL {
+		return fmt.Errorf("%w: a life of %s; it must be between 1s and %s", ErrRequest, v.TTL, MaxTTL)
+	}
+	if err := checkServices(v.Allow); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	return nil
+}
+
+// Info describes a ticket without its secrets.
+type Info struct {
+	ID ID
+	// OneTime is the public key through whose tunnel the ticket is redeemed.
+	OneTime   peer.PublicKey
+	Name      string
+	Allow     []string
+	Approve   bool
+	ExpiresAt time.Time
+	State     State
+}
+
+func (r Record) info() Info {
+	return Info{ID: r.ID, OneTime: r.OneTime, Name: r.Name, Allow: r.Allow, Approve: r.Approve, ExpiresAt: r.ExpiresAt, State: r.State}
+}
+
+// Invite makes a ticket. The one-time peer must be in the tunnel before the ticket is
+// handed out: see OneTimePeers.
+func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
+	if err := v.check(); err != nil {
+		return Ticket{}, Info{}, err
+	}
+	if v.TTL == 0 {
+		v.TTL = DefaultTTL
+	}
+	seed, err := NewSeed()
+	if err != nil {
+		return Ticket{}, Info{}, err
+	}
+	t := Ticket{
+		Seed: seed, Inviter: b.o.Self, Name: b.o.Name, Allow: v.Allow, Approve: v.Approve,
+		// The text has whole seconds; rounding up keeps a short life from being none.
+		Expires:    now.Add(v.TTL + time.Second - 1).Truncate(time.Second),
+		Candidates: v.Candidates[:min(len(v.Candidates), MaxCandidates)],
+	}
+	k, err := t.Keys()
+	if err != nil {
+		return Ticket{}, Info{}, err
+	}
+	if _, err := t.Encode(); err != nil {
+		return Ticket{}, Info{}, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	record := Record{
+		ID: k.ID, OneTime: k.OneTime.Public(), Tunnel: k.Tunnel, Reply: k.Reply, Peer: k.Peer,
+		Name: v.Name, For: v.For, Allow: v.Allow, Approve: v.Approve,
+		CreatedAt: now.Round(0), ExpiresAt: t.Expires.Round(0), State: Open,
+	}
+	err = b.change(now, func(e *edit) error {
+		open := 0
+		for _, r := range e.List {
+			if r.live() {
+				open++
+			}
+		}
+		if open >= MaxOpen {
+			return ErrTooMany
+		}
+		e.List = append(e.List, record)
+		e.dirty = true
+		return nil
+	})
+	if err != nil {
+		return Ticket{}, Info{}, err
+	}
+	b.o.Audit.Record(context.Background(), audit.Invite, audit.Ticket(k.ID.String()), audit.Peer(v.Name),
+		audit.Services(v.Allow), audit.ExpiresAt(record.ExpiresAt))
+	return t, record.info(), nil
+}
+
+// OneTime is a peer that the tunnel must have so long as its ticket can be redeemed.
+// It may reach nothing but auth.
+type OneTime struct {
+	Ticket       ID
+	PublicKey    peer.PublicKey
+	PresharedKey peer.PresharedKey
+	ExpiresAt    time.Time
+}
+
+// OneTimePeers lists the one-time peers that the tunnel must have now, in the order
+// in which their tickets were made.
+func (b *Book) OneTimePeers(now time.Time) []OneTime {
+	var list []OneTime
+	for _, r := range b.records.Load().List {
+		if r.live() && now.Before(r.ExpiresAt) {
+			list = append(list, OneTime{Ticket: r.ID, PublicKey: r.OneTime, PresharedKey: r.Tunnel, ExpiresAt: r.ExpiresAt})
+		}
+	}
+	return list
+}
+
+// Lookup finds a ticket that can still be redeemed by its one-time key.
+func (b *Book) Lookup(oneTime peer.PublicKey) (Info, bool) {
+	r := b.records.Load().find(byOneTime(oneTime))
+	if r == nil || !r.live() {
+		return Info{}, false
+	}
+	return r.info(), true
+}
+
+// LookupAddr finds a ticket that can still be redeemed by its one-time peer's overlay
+// address.
+func (b *Book) LookupAddr(addr netip.Addr) (Info, bool) {
+	r := b.records.Load().find(func(r Record) bool { return r.live() && peer.OverlayAddr(r.OneTime) == addr })
+	if r == nil {
+		return Info{}, false
+	}
+	return r.info(), true
+}
+
+// Alarms counts the redemptions by a second key since the book was opened.
+func (b *Book) Alarms() uint64 { return b.alarms.Load() }

@@ -1,0 +1,182 @@
+package ticket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// clockStep is how far the clock may go back before it counts as set back:
+	// slewing by NTP stays far below.
+	clockStep = time.Second
+	// saveSeen is how old the stored time may be while tickets are open. It bounds
+	// how much life a crash together with a clock that is set back can give.
+	saveSeen = 30 * time.Second
+)
+
+// edit is a change of the book in the making.
+type edit struct {
+	Records
+	now     time.Time // wall clock
+	dirty   bool      // there is something to store
+	dropped []peer.PublicKey
+	expired []Record
+}
+
+// end moves a live record to an end state.
+func (e *edit) end(r *Record, s State) {
+	if r.live() {
+		e.dropped = append(e.dropped, r.OneTime)
+	}
+	r.State, r.EndedAt, r.Tunnel = s, e.now, peer.PresharedKey{}
+	e.dirty = true
+}
+
+// change runs f on a copy of the book and stores the copy if it is dirty, also when f
+// returns an error: a failed redemption counts.
+func (b *Book) change(now time.Time, f func(*edit) error) error {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	old := b.records.Load()
+	e := &edit{Records: old.clone(), now: now.Round(0)}
+	e.advance(b.seen, now)
+	err := f(e)
+	e.forget()
+	if e.now.Sub(old.Seen) >= saveSeen && slices.ContainsFunc(e.List, Record.live) {
+		e.dirty = true
+	}
+	if e.dirty {
+		e.Seen = e.now
+		if saveErr := b.o.Storage.SaveTickets(e.Records); saveErr != nil {
+			return errors.Join(err, fmt.Errorf("%w: %w", ErrStorage, saveErr))
+		}
+		b.records.Store(&e.Records)
+	}
+	b.seen = now
+	b.dropped = append(b.dropped, e.dropped...)
+	for _, r := range e.expired {
+		b.o.Audit.Record(context.Background(), audit.Expire, audit.Ticket(r.ID.String()), audit.ExpiresAt(r.ExpiresAt))
+	}
+	return err
+}
+
+// advance takes the deadlines to the present. A clock that was set back would give
+// tickets more life, or life again: the deadlines go back by as much. Within one run
+// of the process the monotonic clock tells how much that is; across a restart it is at
+// least how far the clock is behind the time last seen.
+func (e *edit) advance(seen, now time.Time) {
+	passed := max(now.Sub(seen), 0) // monotonic if both readings have it
+	if back := passed - now.Round(0).Sub(seen.Round(0)); back >= clockStep {
+		for i := range e.List {
+			if e.List[i].live() {
+				e.List[i].ExpiresAt = e.List[i].ExpiresAt.Add(-back)
+				e.dirty = true
+			}
+			if ended := e.List[i].EndedAt; !ended.IsZero() {
+				e.List[i].EndedAt = ended.Add(-back)
+			}
+		}
+	}
+	for i := range e.List {
+		r := &e.List[i]
+		if !r.live() || e.now.Before(r.ExpiresAt) {
+			continue
+		}
+		if r.State == Redeemed {
+			e.end(r, Finished)
+			continue
+		}
+		e.end(r, Expired)
+		e.expired = append(e.expired, *r)
+	}
+}
+
+// forget drops what ended long ago, and the oldest of too many.
+func (e *edit) forget() {
+	n := len(e.List)
+	e.List = slices.DeleteFunc(e.List, func(r Record) bool {
+		return !r.live() && e.now.Sub(r.EndedAt) > keepEnded
+	})
+	ended := 0
+	for i := len(e.List) - 1; i >= 0; i-- {
+		if e.List[i].live() {
+			continue
+		}
+		if ended++; ended > maxRemembers {
+			e.List = slices.Delete(e.List, i, i+1)
+		}
+	}
+	if len(e.List) != n {
+		e.dirty = true
+	}
+}
+
+// Expire puts an end to the tickets whose time is up and gives the one-time keys of
+// all tickets that ended since it was last called: the tunnel must drop them.
+// Keys are given also along with an error; a key that could not be ended for want of
+// storage is given again by a later call.
+func (b *Book) Expire(now time.Time) ([]peer.PublicKey, error) {
+	err := b.change(now, func(*edit) error { return nil })
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	drop := b.dropped
+	b.dropped = nil
+	return drop, err
+}
+
+// NextDeadline is when the next ticket expires; false when none is open.
+func (b *Book) NextDeadline() (time.Time, bool) {
+	var next time.Time
+	for _, r := range b.records.Load().List {
+		if r.live() && (next.IsZero() || r.ExpiresAt.Before(next)) {
+			next = r.ExpiresAt
+		}
+	}
+	return next, !next.IsZero()
+}
+
+// Finish ends the ticket by which the peer with this key came, if any: its own first
+// handshake has arrived, and it needs the one-time tunnel no more. The tunnel must
+// drop the one-time keys that it returns.
+func (b *Book) Finish(now time.Time, joiner peer.PublicKey) ([]peer.PublicKey, error) {
+	return b.endFor(now, joiner, Finished)
+}
+
+// Forget ends what the peer with this key came by, because the peer is removed: its
+// ticket or reply cannot bring it back. The tunnel must drop the one-time keys that it
+// returns.
+func (b *Book) Forget(now time.Time, joiner peer.PublicKey) ([]peer.PublicKey, error) {
+	return b.endFor(now, joiner, Closed)
+}
+
+func (b *Book) endFor(now time.Time, joiner peer.PublicKey, s State) ([]peer.PublicKey, error) {
+	// Handshakes are frequent and tickets rare: look before taking the turn.
+	ends := func(r Record) bool {
+		return r.By.PublicKey == joiner && (r.State == Redeemed || s == Closed && r.State == Finished)
+	}
+	if joiner.IsZero() || !slices.ContainsFunc(b.records.Load().List, ends) {
+		return nil, nil
+	}
+	var drop []peer.PublicKey
+	err := b.change(now, func(e *edit) error {
+		for i := range e.List {
+			if r := &e.List[i]; ends(*r) {
+				if r.live() {
+					drop = append(drop, r.OneTime)
+				}
+				e.end(r, s)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return drop, nil
+}

@@ -1,0 +1,81 @@
+package ticket
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What can be wrong with a text. Each has its own message because each has its own
+// remedy; the errors returned wrap one of these with the particulars.
+var (
+	// ErrNotTicket: the text does not begin as tickets and replies do.
+	ErrNotTicket = errors.New("not a postern ticket (a ticket begins with postern1)")
+	// ErrTruncated: the end is missing.
+	ErrTruncated = errors.New("the ticket is cut off at the end; copy the whole line")
+	// ErrDamaged: characters were changed, lost or added.
+	ErrDamaged = errors.New("the ticket is damaged; copy it again, character by character")
+	// ErrNewerVersion: a later postern made it.
+	ErrNewerVersion = errors.New("the ticket was made by a newer postern; upgrade this one")
+	// ErrIsReply: a reply was given where a ticket is wanted.
+	ErrIsReply = errors.New("this is a reply, not a ticket; at the gateway that made the ticket run `postern accept` with it")
+	// ErrIsTicket: a ticket was given where a reply is wanted.
+	ErrIsTicket = errors.New("this is a ticket, not a reply; at the other gateway run `postern join` with it")
+)
+
+// Why a redemption is refused.
+var (
+	// ErrUnknown: no ticket here has that key or id.
+	ErrUnknown = errors.New("no such ticket here: it was made by another gateway, or ended long ago")
+	// ErrExpired: its time ran out; errors.As finds an [*ExpiredError].
+	ErrExpired = errors.New("the ticket has expired")
+	// ErrAlreadyUsed: another key redeemed it first.
+	ErrAlreadyUsed = errors.New("the ticket was already used by another gateway")
+	// ErrClosed: the peer that joined with it was removed.
+	ErrClosed = errors.New("the peer that joined with this ticket was removed; make a new ticket with `postern invite`")
+	// ErrBurned: too many redemptions failed.
+	ErrBurned = errors.New("the ticket was given up after too many failed redemptions; make a new one with `postern invite`")
+	// ErrWrongKey: the ticket is bound to another public key.
+	ErrWrongKey = errors.New("the ticket is bound to another public key (`invite --for`)")
+	// ErrNotGranted: the joiner asked for more than the ticket grants.
+	ErrNotGranted = errors.New("asks for a service that the ticket does not grant")
+	// ErrName: the joiner's name is no name or belongs to another peer.
+	ErrName = errors.New("the name cannot be used")
+	// ErrRequest: the request makes no sense.
+	ErrRequest = errors.New("malformed request")
+	// ErrForged: a reply's signature does not match.
+	ErrForged = errors.New("the reply was not made with the ticket that it names; it is forged or damaged")
+	// ErrTooMany: the book is full.
+	ErrTooMany = fmt.Errorf("%d tickets are open, which is the limit; wait until some expire", MaxOpen)
+	// ErrStorage: the change could not be stored and was not made.
+	ErrStorage = errors.New("the ticket book could not be stored")
+)
+
+// ExpiredError says when a ticket expired. errors.Is(err, ErrExpired) holds.
+type ExpiredError struct{ At time.Time }
+
+// Error is the message for people.
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("the ticket expired at %s; make a new one with `postern invite`", e.At.UTC().Format(time.RFC3339))
+}
+
+// Is makes the error an ErrExpired.
+func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
+
+// NameTakenError says that another key holds the name. errors.Is(err, ErrName) holds.
+type NameTakenError struct {
+	Name string
+	// Fixed: the inviter chose the name, so the joiner cannot.
+	Fixed bool
+}
+
+// Error is the message for people.
+func (e *NameTakenError) Error() string {
+	if e.Fixed {
+		return fmt.Sprintf("the inviter named the joiner %q, but another peer there has that name; it must be removed (`postern peer remove %s`) or the invitation made with another --name", e.Name, e.Name)
+	}
+	return fmt.Sprintf("the name %q belongs to another peer; join with another: `postern join --name NAME …`", e.Name)
+}
+
+// Is makes the error an ErrName.
+func (e *NameTakenError) Is(target error) bool { return target == ErrName }

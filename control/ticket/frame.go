@@ -1,0 +1,131 @@
+package ticket
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+const (
+	major = 1
+	minor = 0
+
+	kindTicket = 1
+	kindReply  = 2
+
+	headerSize   = 4
+	checksumSize = 4
+	// maxText bounds what is looked at: the largest text that Encode can make has
+	// some 4,000 characters, and pasted white space is on top.
+	maxText = 16 << 10
+)
+
+var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// seal puts header, checksum and base32 around a body.
+func seal(kind byte, body []byte) (string, error) {
+	b, err := header(kind, len(body))
+	if err != nil {
+		return "", err
+	}
+	b = append(b, body...)
+	return armour(b), nil
+}
+
+// header begins a frame whose body has n bytes.
+func header(kind byte, n int) ([]byte, error) {
+	total := headerSize + n + checksumSize
+	if total > 0xffff {
+		return nil, fmt.Errorf("a ticket of %d bytes is too long", total)
+	}
+	b := make([]byte, 0, total)
+	b = append(b, major<<4|minor, kind)
+	return binary.BigEndian.AppendUint16(b, uint16(total)), nil
+}
+
+func armour(b []byte) string {
+	sum := sha256.Sum256(b)
+	return Prefix + encoding.EncodeToString(append(b, sum[:checksumSize]...))
+}
+
+// frame is an opened text. covered is header and body, what the reply's mac is over.
+type frame struct {
+	minor   byte
+	kind    byte
+	covered []byte
+}
+
+func (f frame) body() []byte { return f.covered[headerSize:] }
+
+// open undoes seal. Whether a text is whole is looked at before its version, since
+// neither the header nor the checksum depends on that.
+func open(text string) (frame, error) {
+	if len(text) > maxText {
+		return frame{}, fmt.Errorf("%w: %d characters are too many", ErrNotTicket, len(text))
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text)
+	digits, err := trimPrefix(strings.ToLower(text))
+	if err != nil {
+		return frame{}, err
+	}
+	if i := strings.IndexFunc(digits, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz234567", r) }); i >= 0 {
+		return frame{}, fmt.Errorf("%w (character %d cannot occur)", ErrDamaged, len(Prefix)+i+1)
+	}
+	// Base32 of whole bytes has 0, 2, 4, 5 or 7 characters over; the rest of a
+	// cut one is enough to read the length.
+	whole := digits[:len(digits)-dangling(len(digits))]
+	b, err := encoding.DecodeString(whole)
+	if err != nil {
+		return frame{}, fmt.Errorf("%w (%w)", ErrDamaged, err)
+	}
+	if len(b) < headerSize+checksumSize {
+		return frame{}, ErrTruncated
+	}
+	switch total := int(binary.BigEndian.Uint16(b[2:])); {
+	case len(b) < total:
+		return frame{}, ErrTruncated
+	case len(b) > total || len(whole) != len(digits) || encoding.EncodeToString(b) != digits:
+		return frame{}, ErrDamaged
+	}
+	covered, sum := b[:len(b)-checksumSize], b[len(b)-checksumSize:]
+	if want := sha256.Sum256(covered); !bytes.Equal(sum, want[:checksumSize]) {
+		return frame{}, ErrDamaged
+	}
+	if got := covered[0] >> 4; got != major {
+		return frame{}, fmt.Errorf("%w (its format is version %d, this one reads %d)", ErrNewerVersion, got, major)
+	}
+	return frame{minor: covered[0] & 15, kind: covered[1], covered: covered}, nil
+}
+
+// trimPrefix removes Prefix and tells what else a text may be.
+func trimPrefix(text string) (string, error) {
+	if digits, ok := strings.CutPrefix(text, Prefix); ok {
+		return digits, nil
+	}
+	const name = "postern"
+	switch {
+	case text != "" && strings.HasPrefix(Prefix, text):
+		return "", ErrTruncated
+	case len(text) > len(name) && strings.HasPrefix(text, name) && text[len(name)] >= '2' && text[len(name)] <= '9':
+		return "", fmt.Errorf("%w (it begins with %q)", ErrNewerVersion, text[:len(Prefix)])
+	}
+	return "", ErrNotTicket
+}
+
+// dangling is how many characters at the end of n base32 digits encode no whole byte.
+func dangling(n int) int {
+	switch n % 8 {
+	case 1, 3, 6:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,103 @@
+package ticket
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// State is where a ticket stands:
+//
+//	         redemption               first handshake, or deadline
+//	Open ──────────────────▶ Redeemed ─────────────────────────────▶ Finished
+//	  │ deadline ▶ Expired       │ peer removed                          │
+//	  │ 5 failures ▶ Burned      └──────────▶ Closed ◀───────────────────┘
+//
+// Only an open or redeemed ticket has a one-time peer.
+type State string
+
+// States of a ticket.
+const (
+	Open     State = "open"
+	Redeemed State = "redeemed"
+	Finished State = "finished"
+	Expired  State = "expired"
+	Burned   State = "burned"
+	Closed   State = "closed"
+)
+
+// Record is what the inviter keeps of a ticket: the keys derived from its seed as far
+// as it needs them, never the seed.
+type Record struct {
+	ID ID
+	// OneTime is the public key of the tunnel through which the joiner redeems, Tunnel
+	// that tunnel's preshared key. Tunnel is erased when the ticket has ended.
+	OneTime peer.PublicKey
+	Tunnel  peer.PresharedKey
+	// Reply authenticates replies. It is kept so long as the record is, to tell a
+	// late reply from a forged one.
+	Reply Key
+	// Peer gives the lasting preshared key of a peer that came by a reply.
+	Peer Key
+
+	// Name is what the joiner will be called here; empty takes its own name.
+	Name string
+	// For is the only key that may redeem, unless zero.
+	For     peer.PublicKey
+	Allow   []string
+	Approve bool
+
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	State     State
+	Failures  int
+	// EndedAt is when the ticket left Open and Redeemed.
+	EndedAt time.Time
+
+	// By is who redeemed it, from then on.
+	By Redeemer
+}
+
+// Redeemer is the peer that came of a ticket.
+type Redeemer struct {
+	PublicKey    peer.PublicKey
+	Name         string
+	PresharedKey peer.PresharedKey
+	Allow        []string
+	Approved     bool
+	At           time.Time
+}
+
+// live reports whether the ticket has a one-time peer.
+func (r Record) live() bool { return r.State == Open || r.State == Redeemed }
+
+// Records is the book as it is stored. A Records that was handed over is not changed.
+type Records struct {
+	// Seen is the latest time that the book has seen: a clock that is set back
+	// behind it takes the deadlines along.
+	Seen time.Time
+	List []Record
+}
+
+// clone copies the list; what records point to is never changed in place.
+func (r Records) clone() Records {
+	r.List = slices.Clone(r.List)
+	return r
+}
+
+// find gives the record that pick accepts, or nil.
+func (r Records) find(pick func(Record) bool) *Record {
+	for i := range r.List {
+		if pick(r.List[i]) {
+			return &r.List[i]
+		}
+	}
+	return nil
+}
+
+func byOneTime(k peer.PublicKey) func(Record) bool {
+	return func(r Record) bool { return r.OneTime == k }
+}
+
+func byID(id ID) func(Record) bool { return func(r Record) bool { return r.ID == id } }

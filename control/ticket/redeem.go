@@ -1,0 +1,244 @@
+package ticket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Grant is what a redeemed ticket gives: the peer that the inviter is to have. The same
+// joiner may be granted the same again, so what is made of it must be idempotent.
+type Grant struct {
+	Ticket ID
+	// Name is what the joiner is called here.
+	Name         string
+	PublicKey    peer.PublicKey
+	PresharedKey peer.PresharedKey
+	// Allow is what the joiner may reach here, Offers what we may reach there.
+	Allow, Offers []string
+	Candidates    []Candidate
+	// Pending: an operator has yet to confirm the joiner's key.
+	Pending bool
+}
+
+// Redeem answers a joiner that came through the one-time tunnel. Redemption is
+// compare-and-set on the joiner's key: the first wins, the same key gets the same
+// answer again, and another is an [ErrAlreadyUsed] and an alarm. Refusals are among
+// the errors of this package; MaxFailures of them burn an open ticket.
+func (b *Book) Redeem(now time.Time, oneTime peer.PublicKey, q Request) (Grant, error) {
+	psk, err := peer.NewPresharedKey()
+	if err != nil {
+		return Grant{}, err
+	}
+	return b.settle(now, audit.Redeem, byOneTime(oneTime), q, func(r *Record) (peer.PresharedKey, error) {
+		if r.State == Open {
+			return psk, nil
+		}
+		return r.By.PresharedKey, nil
+	})
+}
+
+// Accept takes a joiner's reply to an open ticket of this book, as Redeem takes a
+// request. The lasting preshared key follows from the ticket, since the joiner gets no
+// answer; it replaces one that Redeem gave the same joiner, which then never arrived.
+func (b *Book) Accept(now time.Time, reply Reply) (Grant, error) {
+	r := b.records.Load().find(byID(reply.Ticket))
+	if r != nil && !reply.authentic(r.Reply) {
+		// It proves no knowledge of the ticket, so it does not count as a failed
+		// redemption: a stranger could burn tickets.
+		b.refuse(reply.Ticket, reply.PublicKey, reply.Name, ErrForged)
+		return Grant{}, ErrForged
+	}
+	return b.settle(now, audit.Accept, byID(reply.Ticket), reply.Request, func(r *Record) (peer.PresharedKey, error) {
+		if r.State == Finished {
+			return r.By.PresharedKey, nil // in use: the two have met
+		}
+		return r.Peer.PeerKey(b.o.Self, reply.PublicKey)
+	})
+}
+
+// settle decides on a request, stores the decision and records it.
+func (b *Book) settle(now time.Time, event audit.Event, pick func(Record) bool, q Request, psk func(*Record) (peer.PresharedKey, error)) (Grant, error) {
+	var (
+		grant  Grant
+		seen   Record // as the decision left it
+		again  bool
+		burned bool
+	)
+	err := b.change(now, func(e *edit) error {
+		r := e.find(pick)
+		if r == nil {
+			return ErrUnknown
+		}
+		defer func() { seen = *r }()
+		again = r.State != Open
+		err := b.decide(e, r, q, psk)
+		if err == nil {
+			grant = r.grant(q)
+			return nil
+		}
+		if r.State == Open && !errors.Is(err, errInternal) {
+			e.dirty = true
+			if r.Failures++; r.Failures >= MaxFailures {
+				e.end(r, Burned)
+				burned = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		b.refuse(seen.ID, q.PublicKey, q.Name, err)
+		if burned && !errors.Is(err, ErrStorage) {
+			b.o.Audit.Record(context.Background(), audit.Burn, audit.Ticket(seen.ID.String()), audit.Reason(ErrBurned.Error()))
+		}
+		if errors.Is(err, ErrAlreadyUsed) {
+			b.alarm(seen, q.PublicKey)
+		}
+		return Grant{}, err
+	}
+	if !again {
+		b.o.Audit.Record(context.Background(), event, audit.Ticket(seen.ID.String()), audit.Peer(grant.Name),
+			audit.PublicKey(grant.PublicKey), audit.Services(grant.Allow))
+	}
+	return grant, nil
+}
+
+// errInternal marks failures that are not the joiner's.
+var errInternal = errors.New("internal error")
+
+// decide is the compare-and-set: it leaves r redeemed by q's key or gives the reason
+// why not.
+func (b *Book) decide(e *edit, r *Record, q Request, psk func(*Record) (peer.PresharedKey, error)) error {
+	switch r.State {
+	case Expired:
+		return &ExpiredError{At: r.ExpiresAt}
+	case Burned:
+		return ErrBurned
+	case Open:
+		if err := b.mayRedeem(e, r, q); err != nil {
+			return err
+		}
+	default:
+		if r.By.PublicKey != q.PublicKey {
+			return ErrAlreadyUsed
+		}
+		if r.State == Closed {
+			return ErrClosed
+		}
+		if err := q.check(); err != nil {
+			return err
+		}
+	}
+	key, err := psk(r)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errInternal, err)
+	}
+	if r.State != Open {
+		if !r.By.PresharedKey.Equal(key) {
+			r.By.PresharedKey = key
+			e.dirty = true
+		}
+		return nil
+	}
+	allow := r.Allow
+	if len(q.Wants) > 0 {
+		allow = slices.Clone(q.Wants)
+	}
+	name := r.Name
+	if name == "" {
+		name = q.Name
+	}
+	r.State = Redeemed
+	r.By = Redeemer{PublicKey: q.PublicKey, Name: name, PresharedKey: key, Allow: allow, Approved: !r.Approve, At: e.now}
+	e.dirty = true
+	return nil
+}
+
+// mayRedeem reports why an open ticket is not for this request.
+func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	if q.PublicKey == b.o.Self || q.PublicKey == r.OneTime {
+		return fmt.Errorf("%w: a gateway joins with a key of its own", ErrRequest)
+	}
+	if !r.For.IsZero() && r.For != q.PublicKey {
+		return ErrWrongKey
+	}
+	for _, want := range q.Wants {
+		if !slices.Contains(r.Allow, want) {
+			return fmt.Errorf("%w: %q", ErrNotGranted, want)
+		}
+	}
+	name := r.Name
+	if name == "" {
+		name = q.Name
+	}
+	taken := e.find(func(o Record) bool {
+		return o.State == Redeemed && o.By.Name == name && o.By.PublicKey != q.PublicKey
+	})
+	if taken != nil {
+		return &NameTakenError{Name: name, Fixed: r.Name != ""}
+	}
+	if err := b.o.Names.Reserve(name, q.PublicKey); err != nil {
+		var conflict *NameTakenError
+		if errors.As(err, &conflict) {
+			return &NameTakenError{Name: name, Fixed: r.Name != ""}
+		}
+		return fmt.Errorf("%w: %w", ErrName, err)
+	}
+	return nil
+}
+
+// grant is the answer to whoever redeemed the ticket.
+func (r *Record) grant(q Request) Grant {
+	return Grant{
+		Ticket: r.ID, Name: r.By.Name, PublicKey: r.By.PublicKey, PresharedKey: r.By.PresharedKey,
+		Allow: r.By.Allow, Offers: q.Grants, Candidates: q.Candidates, Pending: !r.By.Approved,
+	}
+}
+
+// Approve notes that an operator confirmed the key of a peer that a ticket left
+// pending. It reports whether there was one.
+func (b *Book) Approve(now time.Time, joiner peer.PublicKey) (bool, error) {
+	var approved *Record
+	err := b.change(now, func(e *edit) error {
+		for i := range e.List {
+			r := &e.List[i]
+			if (r.State == Redeemed || r.State == Finished) && r.By.PublicKey == joiner && !r.By.Approved {
+				r.By.Approved = true
+				e.dirty = true
+				approved = r
+			}
+		}
+		return nil
+	})
+	if err != nil || approved == nil {
+		return false, err
+	}
+	b.o.Audit.Record(context.Background(), audit.Approve, audit.Ticket(approved.ID.String()), audit.Peer(approved.By.Name), audit.PublicKey(joiner))
+	return true, nil
+}
+
+func (b *Book) refuse(id ID, key peer.PublicKey, name string, err error) {
+	b.o.Audit.Record(context.Background(), audit.Refuse, audit.Ticket(id.String()), audit.PublicKey(key), audit.Peer(printable(name)), audit.Reason(err.Error()))
+}
+
+// printable keeps what a stranger calls itself from being long in our log; slog
+// escapes the rest.
+func printable(name string) string { return name[:min(len(name), 64)] }
+
+func (b *Book) alarm(r Record, second peer.PublicKey) {
+	b.alarms.Add(1)
+	b.o.Audit.Record(context.Background(), audit.Alarm, audit.Ticket(r.ID.String()), audit.Code(audit.CodeTicketAlarm),
+		audit.Peer(r.By.Name), audit.PublicKey(second),
+		audit.Reason("a second key tried a ticket that was already used; if the peer is not who you invited, run `postern peer remove "+r.By.Name+"`"))
+	if b.o.OnAlarm != nil {
+		b.o.OnAlarm(Alarm{Ticket: r.ID, Peer: r.By.Name, PublicKey: r.By.PublicKey, Second: second})
+	}
+}
