@@ -1,0 +1,118 @@
+package underlay
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+func at(addr string) conn.Endpoint { return &packetEndpoint{netip.MustParseAddrPort(addr)} }
+
+func TestAnswersArePairedWithTheirInitiation(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	a, b, c := at("192.0.2.1:1"), at("192.0.2.2:2"), at("192.0.2.3:3")
+	var book answers
+	if m, _ := book.arrived(1, a, t0); m != nil {
+		t.Error("an initiation that was not answered has an answer")
+	}
+	if copies := book.answered(1, []byte("r"), a, t0); len(copies) != 0 {
+		t.Errorf("the first copy's path gets the answer twice: %v", copies)
+	}
+	if m, first := book.arrived(1, b, t0.Add(300*time.Millisecond)); string(m) != "r" || first != addrOf(a) {
+		t.Errorf("later copy: got %q of %v, want the answer to %v", m, first, addrOf(a))
+	}
+	for name, m := range map[string][]byte{
+		"the same copy again":  first(book.arrived(1, b, t0.Add(400*time.Millisecond))),
+		"another initiation":   first(book.arrived(2, c, t0)),
+		"a copy after its day": first(book.arrived(1, c, t0.Add(answerLifetime))),
+	} {
+		if m != nil {
+			t.Errorf("%s: got an answer, want none", name)
+		}
+	}
+}
+
+func first(m []byte, _ netip.AddrPort) []byte { return m }
+
+func TestAnswersReachCopiesThatCameEarlier(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	a, b, old := at("192.0.2.1:1"), at("192.0.2.2:2"), at("192.0.2.3:3")
+	var book answers
+	book.arrived(1, old, t0.Add(-answerLifetime))
+	book.arrived(1, a, t0)
+	book.arrived(1, b, t0)
+	book.arrived(1, b, t0) // The network may repeat datagrams.
+	copies := book.answered(1, []byte("r"), a, t0)
+	if len(copies) != 1 || copies[0] != b {
+		t.Errorf("got %v, want only %v", copies, b)
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	var book answers
+	book.answered(1, []byte("r"), at("192.0.2.1:1"), t0)
+	repeated := 0
+	for i := range 100 {
+		from := &packetEndpoint{netip.AddrPortFrom(loopback4, uint16(i+1))}
+		if m, _ := book.arrived(1, from, t0); m != nil {
+			repeated++
+		}
+	}
+	if repeated != answerCopies {
+		t.Errorf("one answer was repeated %d times, want %d", repeated, answerCopies)
+	}
+}
+
+func TestAnswerIsRepeatedToCandidatesAndNotToStrangers(t *testing.T) {
+	forEachKind(t, func(t *testing.T, make func(Options) *Bind) {
+		b := start(t, make(Options{}))
+		first, other, stranger := plain(t, loopback4), plain(t, loopback4), plain(t, loopback4)
+		b.SetCandidates("x", []netip.AddrPort{localAddr(first), localAddr(other)})
+		write(t, first, initiation(5), b.addr())
+		if err := b.Send([][]byte{response(5)}, b.next(t).ep); err != nil {
+			t.Fatal(err)
+		}
+		write(t, stranger, initiation(5), b.addr())
+		b.next(t)
+		write(t, other, initiation(5), b.addr())
+		b.next(t)
+		if got, _ := read(t, first); !bytes.Equal(got, response(5)) {
+			t.Errorf("first copy: got %x, want the response", got)
+		}
+		if got, _ := read(t, other); !bytes.Equal(got, response(5)) {
+			t.Errorf("copy from a candidate: got %x, want the response", got)
+		}
+		expectSilence(t, stranger)
+		if got := b.Counters().AnswersRepeated; got != 1 {
+			t.Errorf("answers repeated: got %d, want 1", got)
+		}
+	})
+}
+
+func TestAnswerIsRepeatedFromOurOtherAddress(t *testing.T) {
+	for _, k := range kinds {
+		if !k.sticky {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			b, c := start(t, k.make(Options{})), plain(t, loopback4)
+			second := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), b.port)
+			write(t, c, initiation(5), b.addr())
+			ep := b.next(t).ep
+			write(t, c, initiation(5), second) // Before the answer is ready.
+			b.next(t)
+			if err := b.Send([][]byte{response(5)}, ep); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []netip.AddrPort{b.addr(), second} {
+				if got, from := read(t, c); !bytes.Equal(got, response(5)) || from != want {
+					t.Errorf("got %x from %v, want the response from %v", got, from, want)
+				}
+			}
+		})
+	}
+}

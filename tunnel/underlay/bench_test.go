@@ -1,0 +1,93 @@
+package underlay
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// BenchmarkLoopback moves full-sized datagrams from one Bind to another, as fast as the
+// receiver takes them: the sender keeps at most a window in flight, so nothing is lost.
+func BenchmarkLoopback(b *testing.B) {
+	for _, k := range kinds {
+		b.Run(k.name, func(b *testing.B) { benchmark(b, k.make) })
+	}
+}
+
+func benchmark(b *testing.B, make func(Options) *Bind) {
+	const size, batch, window = 1452, 44, 8 // 44 × 1452 bytes are what one UDP_SEGMENT call takes
+	from, to := make(Options{}), make(Options{})
+	fromFns, _, err := from.Open(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	toFns, port, err := to.Open(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ep, err := from.ParseEndpoint(netip.AddrPortFrom(loopback4, port).String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	credits := newCredits(window)
+	var wg sync.WaitGroup
+	for _, fn := range fromFns {
+		wg.Go(func() { drain(from, fn, func(int) {}) })
+	}
+	received := 0
+	wg.Go(func() {
+		drain(to, toFns[0], func(n int) {
+			for received += n; received >= batch; received -= batch {
+				credits <- struct{}{}
+			}
+		})
+	})
+	for _, fn := range toFns[1:] {
+		wg.Go(func() { drain(to, fn, func(int) {}) })
+	}
+	bufs := [][]byte{}
+	for i := range batch {
+		room := append([]byte(nil), data(uint64(i), 1<<16)...) // As the device's buffers have.
+		bufs = append(bufs, room[:size])
+	}
+	b.SetBytes(size * batch)
+	b.ReportAllocs()
+	for b.Loop() {
+		select {
+		case <-credits:
+		case <-time.After(patience):
+			b.Fatal("datagrams were lost")
+		}
+		if err := from.Send(bufs, ep); err != nil {
+			b.Fatal(err)
+		}
+	}
+	_, _ = from.Close(), to.Close()
+	wg.Wait()
+}
+
+func newCredits(n int) chan struct{} {
+	c := make(chan struct{}, 1024)
+	for range n {
+		c <- struct{}{}
+	}
+	return c
+}
+
+func drain(on *Bind, fn conn.ReceiveFunc, got func(int)) {
+	n := on.BatchSize()
+	bufs, sizes, eps := make([][]byte, n), make([]int, n), make([]conn.Endpoint, n)
+	for i := range bufs {
+		bufs[i] = make([]byte, 1<<16)
+	}
+	for {
+		n, err := fn(bufs, sizes, eps)
+		if err != nil {
+			return
+		}
+		got(n)
+	}
+}
