@@ -5,8 +5,6 @@
 package stunserver
 
 import (
-	"errors"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -84,16 +82,13 @@ func (s *Server) Close() error {
 	return err
 }
 
-// serve ends when the socket is closed. Other errors of a read concern one datagram.
+// serve ends when the socket can no longer be read, which is when it is closed.
 func (s *Server) serve() {
 	buf := make([]byte, stunwire.MaxSize+1)
 	for {
 		n, from, err := s.conn.ReadFromUDPAddrPort(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			continue
+			return
 		}
 		s.answer(buf[:n], from)
 	}

@@ -1,0 +1,257 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/stunwire"
+)
+
+// ErrRunning is returned by a second [Agent.Run].
+var ErrRunning = errors.New("discovery: the agent runs already")
+
+// resolveTimeout bounds one resolution of a name.
+const resolveTimeout = 5 * time.Second
+
+// Options of an [Agent]. Send and Port are required.
+type Options struct {
+	// Send sends a datagram from the gateway's own socket. It must not block for long.
+	Send func(packet []byte, to netip.AddrPort) error
+	// Port is the gateway's listen port.
+	Port func() uint16
+	// HostAddrs lists the host's addresses that may be candidates; nil = [InterfaceAddrs].
+	HostAddrs func() ([]netip.Addr, error)
+	// Advertise are addresses that are announced as they are: "IP:port" or "host:port".
+	Advertise []string
+	// STUNServers are asked for our public address: "IP:port" or "host:port".
+	STUNServers []string
+	// Resolve resolves a name; nil = the system's resolver.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Logger is told of changes; nil = nobody is.
+	Logger *slog.Logger
+}
+
+// Agent gathers candidates while [Agent.Run] runs. Its methods are safe for concurrent
+// use and do not block, [Agent.WaitGathered] and Run apart.
+type Agent struct {
+	send      func([]byte, netip.AddrPort) error
+	port      func() uint16
+	hostAddrs func() ([]netip.Addr, error)
+	resolve   func(context.Context, string) ([]netip.Addr, error)
+	log       *slog.Logger
+
+	wake chan struct{} // something happened that poll should see
+
+	mu       sync.Mutex // guards what follows; not held while sending or resolving
+	g        *gatherer
+	running  bool
+	gathered chan struct{} // closed once nothing is pending
+	complete bool
+}
+
+// New makes an agent that does nothing yet. It fails on an address that cannot be read.
+func New(o Options) (*Agent, error) {
+	if o.Send == nil || o.Port == nil {
+		return nil, errors.New("discovery: Send and Port are required")
+	}
+	g := &gatherer{
+		newTx:  stunwire.NewTxID,
+		jitter: func() time.Duration { return rand.N(refreshJitter) },
+	}
+	for _, text := range o.Advertise {
+		n, err := parseName(text)
+		if err != nil {
+			return nil, fmt.Errorf("advertised address: %w", err)
+		}
+		g.advertised = append(g.advertised, n)
+	}
+	seen := make(map[string]bool)
+	for _, text := range o.STUNServers {
+		n, err := parseName(text)
+		if err != nil {
+			return nil, fmt.Errorf("STUN server: %w", err)
+		}
+		if !seen[text] {
+			g.servers = append(g.servers, &server{name: n})
+		}
+		seen[text] = true
+	}
+	a := &Agent{
+		send: o.Send, port: o.Port, hostAddrs: o.HostAddrs, resolve: o.Resolve, log: o.Logger,
+		wake: make(chan struct{}, 1), g: g, gathered: make(chan struct{}),
+	}
+	if a.hostAddrs == nil {
+		a.hostAddrs = InterfaceAddrs
+	}
+	if a.resolve == nil {
+		a.resolve = resolveBySystem
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	return a, nil
+}
+
+func resolveBySystem(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// Run gathers and refreshes candidates until ctx ends, whose cause it returns. It owns
+// its goroutines and waits for them. An agent runs once.
+func (a *Agent) Run(ctx context.Context) error {
+	a.mu.Lock()
+	again := a.running
+	a.running = true
+	now := time.Now()
+	for _, s := range a.g.servers {
+		s.retarget(now)
+	}
+	a.mu.Unlock()
+	if again {
+		return ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var resolving sync.WaitGroup
+	defer resolving.Wait()
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		case <-a.wake:
+		}
+		timer.Reset(time.Until(a.step(ctx, &resolving)))
+	}
+}
+
+// step does what is due and says when to do so again.
+func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
+	port := a.port()
+	a.mu.Lock()
+	now := time.Now()
+	a.g.setPort(now, port)
+	do, next := a.g.poll(now)
+	a.mu.Unlock()
+
+	for _, host := range do.resolve {
+		resolving.Go(func() { a.resolveName(ctx, host) })
+	}
+	for _, d := range do.send {
+		if err := a.send(d.packet, d.to); err != nil {
+			a.update(func(now time.Time) { a.g.sendFailed(now, d, err) })
+		}
+	}
+	if do.readHosts {
+		addrs, err := a.hostAddrs()
+		a.update(func(now time.Time) { a.g.setHosts(now, addrs, err) })
+	}
+	a.report(a.settle())
+	return next
+}
+
+func (a *Agent) resolveName(ctx context.Context, host string) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addrs, err := a.resolve(ctx, host)
+	a.update(func(now time.Time) { a.g.resolved(now, host, addrs, err) })
+}
+
+// update changes the state and has Run look at it.
+func (a *Agent) update(change func(now time.Time)) {
+	a.mu.Lock()
+	change(time.Now())
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// HandleSTUN takes a STUN message that arrived at the gateway's socket. What is no
+// answer to a request of ours is ignored. It keeps nothing of packet.
+func (a *Agent) HandleSTUN(packet []byte, from netip.AddrPort) {
+	a.mu.Lock()
+	ours := a.g.handle(time.Now(), packet, from)
+	a.mu.Unlock()
+	if !ours {
+		return
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// settle takes the events that wait to be logged, and lets waiters go when nothing is
+// pending.
+func (a *Agent) settle() []event {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	events := a.g.events
+	a.g.events = nil
+	if !a.complete && len(a.g.pending()) == 0 {
+		a.complete = true
+		close(a.gathered)
+	}
+	return events
+}
+
+func (a *Agent) report(events []event) {
+	for _, e := range events {
+		switch e.kind {
+		case serverFailed:
+			a.log.Warn("STUN server does not help", "server", e.what, "error", e.detail)
+		case serverAnswers:
+			a.log.Info("STUN server answers again", "server", e.what)
+		case mappingChanged:
+			a.log.Info("public address changed", "server", e.what, "address", e.detail)
+		case nameFailed:
+			a.log.Warn("name cannot be resolved", "name", e.what, "error", e.detail)
+		case hostsFailed:
+			a.log.Warn("interface addresses cannot be listed", "error", e.detail)
+		}
+	}
+}
+
+// WaitGathered waits until every configured name was resolved and every STUN server
+// answered, or failed at it. When ctx ends first, the error says what was outstanding;
+// the candidates found so far are there all the same.
+func (a *Agent) WaitGathered(ctx context.Context) error {
+	select {
+	case <-a.gathered:
+		return nil
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	pending := a.g.pending()
+	a.mu.Unlock()
+	return fmt.Errorf("gather candidates: waiting for %s: %w", strings.Join(pending, ", "), context.Cause(ctx))
+}
+
+// Candidates are the addresses at which the gateway may be reached, best source first.
+func (a *Agent) Candidates() []Candidate {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.g.candidates()
+}
+
+// NAT is what is known of the NAT in front of the gateway.
+func (a *Agent) NAT() NAT { return a.Snapshot().NAT }
+
+// Snapshot is all that the agent knows, with the reason of every failure.
+func (a *Agent) Snapshot() Snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.g.snapshot()
+}

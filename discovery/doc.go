@@ -1,0 +1,38 @@
+// Package discovery finds out where a gateway may be reached: its [Agent] gathers
+// candidates and tells how the NAT in front of the gateway maps.
+//
+// # Candidates
+//
+// A candidate is an underlay address and the source it was learnt from. They are
+// listed best source first, an address only once:
+//
+//   - advertised: what the operator configured, as is. Names are resolved, and again
+//     every minute.
+//   - host: the addresses of this machine's interfaces with the gateway's port, without
+//     loopback, link-local, multicast and overlay addresses and without those of
+//     interfaces that a container network or tunnel made ([InterfaceAddrs]).
+//   - stun: server-reflexive addresses, as STUN servers see the gateway's own socket.
+//
+// # STUN
+//
+// Requests leave from the gateway's socket ([Options].Send), since another socket has
+// another mapping. A request is sent at 0, 300, 900 and 2100 ms and given up at 3 s:
+// the doubling of RFC 8489 §6.2.1 in the time that an operator waits for a ticket.
+// An answer counts only from the address that was asked, for the transaction that is
+// outstanding. A server that answered is asked again after 20 to 25 s, which also keeps
+// the mapping of a NAT that forgets after 30 s (Linux, for unreplied UDP).
+//
+// # NAT
+//
+// The mapping is told apart in the words of RFC 4787 §4.1, from the answers of servers
+// at different addresses: none when a server sees the host's own address and port,
+// endpoint-independent when two servers see the same, endpoint-dependent when they see
+// different ones (plain STUN servers cannot tell address-dependent from
+// address-and-port-dependent), and unknown with fewer than two answers. Filtering
+// cannot be seen by asking: it stays unknown.
+//
+// # Structure
+//
+// The gatherer is a state machine without clock, socket or goroutine: events and the
+// time go in, actions and the next deadline come out. The Agent drives it.
+package discovery

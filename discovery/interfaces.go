@@ -1,0 +1,103 @@
+package discovery
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Interface is a network interface of the host and its addresses.
+type Interface struct {
+	Name  string
+	Addrs []netip.Addr
+	Up    bool
+}
+
+// madeByOthers are the names and, with a final star, the prefixes of names that
+// container networks, virtual machines and tunnels give to their interfaces. What
+// listens on their addresses cannot be reached from other machines, or only through
+// the very tunnel in question.
+func madeByOthers() []string {
+	return []string{
+		"lo",
+		"cni*", "flannel*", "cali*", "vxlan.calico", "tunl*", "cilium*", "lxc*", "weave", "weave-*",
+		"vethwe*", "veth*", "antrea-*", "ovn-*", "ovs-*", "genev_sys*", "kube-*", "nodelocaldns",
+		"docker*", "podman*", "nerdctl*", "virbr*", "liqo*",
+		"tun*", "tap*", "wg*", "utun*", "tailscale*", "zt*", "nebula*",
+	}
+}
+
+// dockerBridge is the name of a bridge that Docker made for a network of its own:
+// br- and 12 hexadecimal digits. Others, such as a router's br-lan, are real.
+func dockerBridge(name string) bool {
+	id, found := strings.CutPrefix(name, "br-")
+	return found && len(id) == 12 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// ignoredInterface says whether an interface's addresses are never candidates.
+func ignoredInterface(name string) bool {
+	return dockerBridge(name) || slices.ContainsFunc(madeByOthers(), func(pattern string) bool {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		return name == prefix || open && strings.HasPrefix(name, prefix)
+	})
+}
+
+// InterfaceAddrs lists the addresses of this machine that may be candidates.
+func InterfaceAddrs() ([]netip.Addr, error) {
+	ifs, err := Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	return HostAddrs(ifs), nil
+}
+
+// HostAddrs picks the addresses that may be candidates: of interfaces that are up and
+// not made by a container network or tunnel, those that are neither loopback nor
+// link-local, multicast or overlay.
+func HostAddrs(ifs []Interface) []netip.Addr {
+	var out []netip.Addr
+	for _, i := range ifs {
+		if !i.Up || ignoredInterface(i.Name) {
+			continue
+		}
+		for _, a := range i.Addrs {
+			a = a.Unmap().WithZone("")
+			if unusable(a) == "" && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// Interfaces lists this machine's interfaces.
+func Interfaces() ([]Interface, error) {
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	out := make([]Interface, 0, len(ifs))
+	for _, i := range ifs {
+		addrs, err := i.Addrs()
+		if err != nil { // It went away in between.
+			continue
+		}
+		out = append(out, Interface{
+			Name: i.Name, Addrs: prefixAddrs(addrs),
+			Up: i.Flags&net.FlagUp != 0,
+		})
+	}
+	return out, nil
+}
+
+func prefixAddrs(addrs []net.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}

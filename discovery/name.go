@@ -1,0 +1,98 @@
+package discovery
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// resolveAfter is how often names are resolved again. The system's resolver does
+	// not tell how long an answer holds.
+	resolveAfter = time.Minute
+	// resolveRetry doubles with each failure up to resolveAfter.
+	resolveRetry = 5 * time.Second
+)
+
+// name is an address as it was configured: "IP:port" or "host:port".
+type name struct {
+	text string
+	host string // empty when the text holds an IP address
+	port uint16
+
+	addrs     []netip.Addr // of a literal from the start; in order
+	resolving bool
+	settled   bool
+	failures  int // in a row
+	err       string
+	due       time.Time // of the next resolution
+}
+
+// parseName reads "IP:port", "[IPv6]:port" or "host:port".
+func parseName(text string) (*name, error) {
+	host, portText, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		return nil, fmt.Errorf("%q is not of the form address:port", text)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil || port == 0 {
+		return nil, fmt.Errorf("%q: the port must be a number from 1 to 65535", text)
+	}
+	n := &name{text: text, port: uint16(port)}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		n.host = host
+		return n, nil
+	}
+	if addr = addr.Unmap(); addr.IsUnspecified() || addr.IsMulticast() || addr.Zone() != "" {
+		return nil, fmt.Errorf("%q: %v is not an address that can be reached", text, addr)
+	}
+	n.addrs, n.settled = []netip.Addr{addr}, true
+	return n, nil
+}
+
+// step says whether the name is to be resolved now.
+func (n *name) step(now time.Time) bool {
+	if n.host == "" || n.resolving || now.Before(n.due) {
+		return false
+	}
+	n.resolving = true
+	return true
+}
+
+// resolved takes the outcome. After a failure the addresses known before stay.
+func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
+	n.resolving, n.settled = false, true
+	var fit []netip.Addr
+	for _, a := range addrs {
+		a = a.Unmap()
+		if a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() {
+			fit = append(fit, a)
+		}
+	}
+	switch {
+	case err != nil:
+		n.err = fmt.Sprintf("resolve %s: %v", n.host, err)
+	case len(fit) == 0:
+		n.err = fmt.Sprintf("resolve %s: the name has no usable address", n.host)
+	default:
+		slices.SortFunc(fit, netip.Addr.Compare)
+		n.addrs, n.err, n.failures = slices.Compact(fit), "", 0
+		n.due = now.Add(resolveAfter)
+		return
+	}
+	n.due = now.Add(min(resolveRetry<<min(n.failures, 10), resolveAfter))
+	n.failures++
+}
+
+// addrPorts are the name's addresses with its port.
+func (n *name) addrPorts() []netip.AddrPort {
+	out := make([]netip.AddrPort, len(n.addrs))
+	for i, a := range n.addrs {
+		out[i] = netip.AddrPortFrom(a, n.port)
+	}
+	return out
+}

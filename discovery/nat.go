@@ -1,0 +1,73 @@
+package discovery
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Mapping and filtering behaviour, RFC 4787's terms.
+const (
+	MappingNone                = "none" // no NAT: the host's own address is seen
+	MappingEndpointIndependent = "endpoint-independent"
+	MappingEndpointDependent   = "endpoint-dependent"
+	BehaviourUnknown           = "unknown"
+)
+
+// NAT is what is known of the NAT in front of the gateway.
+type NAT struct {
+	// Mapping is one of the constants above.
+	Mapping string
+	// Filtering is unknown: a gateway that asks plain STUN servers cannot see it.
+	Filtering string
+	// PublicAddresses are the addresses that STUN servers saw, in order.
+	PublicAddresses []netip.Addr
+}
+
+// observation is one STUN server's answer.
+type observation struct {
+	server, mapped netip.AddrPort
+}
+
+// classify tells the mapping from what servers saw. IPv4 decides when there is any
+// IPv4 answer, since that is the family that is translated.
+func classify(seen []observation, own func(netip.AddrPort) bool) NAT {
+	nat := NAT{Mapping: BehaviourUnknown, Filtering: BehaviourUnknown}
+	for _, o := range seen {
+		if !slices.Contains(nat.PublicAddresses, o.mapped.Addr()) {
+			nat.PublicAddresses = append(nat.PublicAddresses, o.mapped.Addr())
+		}
+	}
+	slices.SortFunc(nat.PublicAddresses, netip.Addr.Compare)
+	for _, v4 := range []bool{true, false} {
+		var family []observation
+		for _, o := range seen {
+			if o.mapped.Addr().Is4() == v4 {
+				family = append(family, o)
+			}
+		}
+		if len(family) > 0 {
+			nat.Mapping = mapping(family, own)
+			return nat
+		}
+	}
+	return nat
+}
+
+// mapping compares the answers of one family.
+func mapping(seen []observation, own func(netip.AddrPort) bool) string {
+	same, servers := true, make(map[netip.Addr]bool)
+	for _, o := range seen {
+		same = same && o.mapped == seen[0].mapped
+		servers[o.server.Addr()] = true
+	}
+	switch {
+	case !same:
+		return MappingEndpointDependent
+	case own(seen[0].mapped):
+		return MappingNone
+	case len(servers) > 1:
+		return MappingEndpointIndependent
+	}
+	// Servers at one address cannot tell address-dependent from endpoint-independent.
+	return BehaviourUnknown
+}
