@@ -1,0 +1,202 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+)
+
+// maxAnswer bounds what a client reads in bytes: the status of a thousand peers with
+// all their flows.
+const maxAnswer = 64 << 20
+
+// Client asks a running gateway. It holds no connection between requests and may be
+// used concurrently. Failures of the gateway are [*Error]; when nobody answers, the
+// error is [ErrNoGateway].
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+var _ Backend = (*Client)(nil)
+
+// NewClient asks the gateway at the socket. Nothing is dialled yet.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: &http.Client{
+		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true},
+	}}
+}
+
+// Socket is the path that is asked.
+func (c *Client) Socket() string { return c.socket }
+
+// do sends one request. A nil body or answer means that there is none.
+func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
+	var payload io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		payload = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://postern"+path, payload)
+	if err != nil {
+		return fmt.Errorf("make the request: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.dialError(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the gateway's answer: %w", err)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("the gateway's answer is larger than %d bytes", maxAnswer)
+	case resp.StatusCode >= http.StatusBadRequest:
+		return problem(resp, data)
+	case answer == nil:
+		return nil
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("the gateway's answer to %s is not understood: %w", path, err)
+	}
+	return nil
+}
+
+// dialError tells an absent gateway from a request that ended otherwise.
+func (c *Client) dialError(err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err // The URL's host is made up and would only confuse.
+		}
+		return fmt.Errorf("ask the gateway on %s: %w", c.socket, err)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w on %s: there is no such socket", ErrNoGateway, c.socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w on %s: it has stopped without removing its socket", ErrNoGateway, c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w on %s to this user: %w", ErrNoGateway, c.socket, fs.ErrPermission)
+	}
+	return fmt.Errorf("%w on %s: %w", ErrNoGateway, c.socket, op.Err)
+}
+
+func problem(resp *http.Response, data []byte) error {
+	e := &Error{Status: resp.StatusCode}
+	if err := json.Unmarshal(data, &e.Problem); err != nil || e.Message == "" {
+		e.Problem = api.Problem{Message: "the gateway answered " + resp.Status + " without saying why"}
+	}
+	return e
+}
+
+func peerPath(name, action string) string {
+	p := "/v1/peers/" + url.PathEscape(name)
+	if action != "" {
+		p += "/" + action
+	}
+	return p
+}
+
+// ask is do with an answer.
+func ask[A any](ctx context.Context, c *Client, method, path string, body any) (A, error) {
+	var answer A
+	err := c.do(ctx, method, path, body, &answer)
+	return answer, err
+}
+
+// Status asks for the gateway's status.
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return ask[api.Status](ctx, c, http.MethodGet, "/v1/status", nil)
+}
+
+// Config asks for the effective configuration.
+func (c *Client) Config(ctx context.Context) ([]config.Value, error) {
+	return ask[[]config.Value](ctx, c, http.MethodGet, "/v1/config", nil)
+}
+
+// Invite asks for a ticket.
+func (c *Client) Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	return ask[api.InviteResponse](ctx, c, http.MethodPost, "/v1/invite", r)
+}
+
+// Join redeems a ticket.
+func (c *Client) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+	return ask[api.JoinResponse](ctx, c, http.MethodPost, "/v1/join", r)
+}
+
+// Accept makes the gateway dial the sender of a reply.
+func (c *Client) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	return ask[api.AcceptResponse](ctx, c, http.MethodPost, "/v1/accept", r)
+}
+
+// PeerAdd adds or replaces a peer.
+func (c *Client) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/peers", r, nil)
+}
+
+// PeerAllow replaces what a peer may reach.
+func (c *Client) PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error {
+	return c.do(ctx, http.MethodPut, peerPath(name, "allow"), r, nil)
+}
+
+// PeerLocal adds, replaces or removes listeners.
+func (c *Client) PeerLocal(ctx context.Context, name string, r api.PeerLocalRequest) error {
+	return c.do(ctx, http.MethodPatch, peerPath(name, "local"), r, nil)
+}
+
+// PeerApprove admits a pending peer.
+func (c *Client) PeerApprove(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), nil, nil)
+}
+
+// PeerRemove forgets a peer.
+func (c *Client) PeerRemove(ctx context.Context, name string, force bool) error {
+	path := peerPath(name, "")
+	if force {
+		path += "?force=true"
+	}
+	return c.do(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// Ping sends one echo.
+func (c *Client) Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error) {
+	return ask[api.PingReply](ctx, c, http.MethodPost, peerPath(name, "ping"), r)
+}
+
+// Kubeconfig asks for what a kubeconfig needs.
+func (c *Client) Kubeconfig(ctx context.Context, name string) (api.Kubeconfig, error) {
+	return ask[api.Kubeconfig](ctx, c, http.MethodGet, peerPath(name, "kubeconfig"), nil)
+}
+
+// Credential asks for the identity that the peer issued.
+func (c *Client) Credential(ctx context.Context, name string) (api.Credential, error) {
+	return ask[api.Credential](ctx, c, http.MethodGet, peerPath(name, "credential"), nil)
+}
+
+// Reload makes the gateway read its configuration again.
+func (c *Client) Reload(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/v1/reload", nil, nil)
+}

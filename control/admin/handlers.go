@@ -1,0 +1,161 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// routes is the table of endpoints: method and path, the right it takes, the call.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	b := s.backend
+	mux.Handle("GET /v1/status", answer(s, mayRead, func(r *request) (any, error) { return b.Status(r.Context()) }))
+	mux.Handle("GET /v1/config", answer(s, mayRead, func(r *request) (any, error) { return b.Config(r.Context()) }))
+	mux.Handle("POST /v1/invite", answer(s, mayChange, withBody(b.Invite)))
+	mux.Handle("POST /v1/join", answer(s, mayChange, withBody(b.Join)))
+	mux.Handle("POST /v1/accept", answer(s, mayChange, withBody(b.Accept)))
+	mux.Handle("POST /v1/reload", answer(s, mayChange, func(r *request) (any, error) { return nil, b.Reload(r.Context()) }))
+	mux.Handle("POST /v1/peers", answer(s, mayChange, withBody(func(ctx context.Context, q api.PeerAddRequest) (any, error) {
+		return nil, b.PeerAdd(ctx, q)
+	})))
+	mux.Handle("PUT /v1/peers/{name}/allow", answer(s, mayChange, withNameAndBody(func(ctx context.Context, name string, q api.PeerAllowRequest) (any, error) {
+		return nil, b.PeerAllow(ctx, name, q)
+	})))
+	mux.Handle("PATCH /v1/peers/{name}/local", answer(s, mayChange, withNameAndBody(func(ctx context.Context, name string, q api.PeerLocalRequest) (any, error) {
+		return nil, b.PeerLocal(ctx, name, q)
+	})))
+	mux.Handle("POST /v1/peers/{name}/approve", answer(s, mayChange, withName(func(ctx context.Context, name string) (any, error) {
+		return nil, b.PeerApprove(ctx, name)
+	})))
+	mux.Handle("DELETE /v1/peers/{name}", answer(s, mayChange, func(r *request) (any, error) {
+		return nil, b.PeerRemove(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") == "true")
+	}))
+	mux.Handle("POST /v1/peers/{name}/ping", answer(s, mayChange, withNameAndBody(b.Ping)))
+	mux.Handle("GET /v1/peers/{name}/kubeconfig", answer(s, mayChange, withName(b.Kubeconfig)))
+	mux.Handle("GET /v1/peers/{name}/credential", answer(s, mayChange, withName(b.Credential)))
+	mux.Handle("/", answer(s, mayRead, func(r *request) (any, error) {
+		return nil, NotFound(fmt.Sprintf("the gateway knows no %s %s", r.Method, r.URL.Path), "is the command newer than the gateway? compare postern version and postern status")
+	}))
+	return mux
+}
+
+// answer checks the right, calls and writes the outcome.
+func answer(s *Server, need right, call func(*request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, problem := s.authorize(r.Context(), need)
+		if problem != nil {
+			s.fail(w, problem)
+			return
+		}
+		s.log.Debug("admin request", "method", r.Method, "path", r.URL.Path, "uid", who.uid, "pid", who.pid)
+		body, err := readBody(w, r)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		result, err := call(&request{r, body})
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		if result == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		s.write(w, http.StatusOK, result)
+	})
+}
+
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = Failed(err.Error(), "")
+	}
+	status := e.Status
+	if status < http.StatusBadRequest {
+		status = http.StatusInternalServerError
+	}
+	s.write(w, status, e.Problem)
+}
+
+func (s *Server) write(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.log.Error("an admin answer cannot be encoded", "err", err)
+		status, data = http.StatusInternalServerError, []byte(`{"message":"the answer cannot be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store") // Some answers are secrets.
+	w.WriteHeader(status)
+	if _, err := w.Write(append(data, '\n')); err != nil {
+		s.log.Debug("an admin answer was not taken", "err", err)
+	}
+}
+
+// readBody takes the whole body before anything else happens: only then does the
+// server watch the connection, and end the request's context when the command goes.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	if err := rc.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
+		return nil, fmt.Errorf("bound the request's arrival: %w", err)
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		e := Usage(fmt.Sprintf("the request is larger than %d bytes", maxRequest), "")
+		e.Status = http.StatusRequestEntityTooLarge
+		return nil, e
+	case err != nil:
+		return nil, Usage(fmt.Sprintf("the request did not arrive: %v", err), "")
+	}
+	if err := rc.SetReadDeadline(time.Time{}); err != nil {
+		return nil, fmt.Errorf("bound the request's arrival: %w", err)
+	}
+	return data, nil
+}
+
+// parse decodes the one JSON value of a request.
+func parse(r *request, into any) error {
+	if err := json.Unmarshal(r.body, into); err != nil {
+		return Usage(fmt.Sprintf("the request is not the JSON that %s takes: %v", r.URL.Path, err), "")
+	}
+	return nil
+}
+
+// request is a request whose body has arrived.
+type request struct {
+	*http.Request
+	body []byte
+}
+
+func withBody[Q, A any](call func(context.Context, Q) (A, error)) func(*request) (any, error) {
+	return func(r *request) (any, error) {
+		var q Q
+		if err := parse(r, &q); err != nil {
+			return nil, err
+		}
+		return call(r.Context(), q)
+	}
+}
+
+func withName[A any](call func(context.Context, string) (A, error)) func(*request) (any, error) {
+	return func(r *request) (any, error) { return call(r.Context(), r.PathValue("name")) }
+}
+
+func withNameAndBody[Q, A any](call func(context.Context, string, Q) (A, error)) func(*request) (any, error) {
+	return func(r *request) (any, error) {
+		var q Q
+		if err := parse(r, &q); err != nil {
+			return nil, err
+		}
+		return call(r.Context(), r.PathValue("name"), q)
+	}
+}

@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// identity is who is at the other end of a connection.
+type identity struct {
+	uid, gid int
+	groups   []int // supplementary
+	pid      int   // 0 when the system does not tell
+}
+
+// errNoCredentials reports a system that cannot tell who connects.
+var errNoCredentials = errors.New("this system does not tell who connects")
+
+func ownIdentity() identity {
+	return identity{uid: os.Geteuid(), gid: os.Getegid(), pid: os.Getpid()}
+}
+
+// right is what an endpoint demands.
+type right int
+
+const (
+	// mayRead: the owner and the gateway's group.
+	mayRead right = iota
+	// mayChange: the owner alone.
+	mayChange
+)
+
+// allows reports whether who has the right towards a gateway that runs as owner.
+func (owner identity) allows(who identity, r right) bool {
+	if who.uid == owner.uid || who.uid == 0 {
+		return true
+	}
+	return r == mayRead && (who.gid == owner.gid || slices.Contains(who.groups, owner.gid))
+}
+
+type callerKey struct{}
+
+// caller is what identify found out about a connection.
+type caller struct {
+	identity identity
+	err      error
+}
+
+// identify asks the kernel once a connection.
+func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
+	who, err := s.credentials(c)
+	if errors.Is(err, errNoCredentials) {
+		who, err = s.owner, nil // The file's mode is the only guard there is.
+	}
+	return context.WithValue(ctx, callerKey{}, caller{who, err})
+}
+
+// authorize gives the caller, or the problem that it lacks the right.
+func (s *Server) authorize(ctx context.Context, r right) (identity, *Error) {
+	who, ok := ctx.Value(callerKey{}).(caller)
+	if !ok || who.err != nil {
+		s.log.Warn("refused an admin request: who asks is not known", "err", who.err)
+		return identity{}, forbidden("the gateway cannot tell who asks", "")
+	}
+	if s.owner.allows(who.identity, r) {
+		return who.identity, nil
+	}
+	s.log.Warn("refused an admin request", "uid", who.identity.uid, "gid", who.identity.gid, "pid", who.identity.pid)
+	hint := fmt.Sprintf("run it as the gateway's user, uid %d, or as root", s.owner.uid)
+	if r == mayRead {
+		return identity{}, forbidden(fmt.Sprintf("user %d may not read this gateway's status", who.identity.uid), fmt.Sprintf("%s, or in its group %d", hint, s.owner.gid))
+	}
+	return identity{}, forbidden(fmt.Sprintf("user %d may not change this gateway", who.identity.uid), hint)
+}
+
+func forbidden(message, hint string) *Error {
+	return &Error{Problem: api.Problem{Message: message, Hint: hint}, Status: http.StatusForbidden}
+}

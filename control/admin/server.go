@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// maxRequest bounds a request's body in bytes; a peer with a hundred listeners
+	// takes a tenth of it.
+	maxRequest = 64 << 10
+	// readTimeout bounds the arrival of a request's head, and then of its body. It is not
+	// http.Server's ReadTimeout, which goes on while the request is being answered and
+	// would end a join that waits longer. Answers have no bound of their own: they end
+	// with the connection.
+	readTimeout = 10 * time.Second
+	idleTimeout = 60 * time.Second
+)
+
+// ServerOptions are what a server needs.
+type ServerOptions struct {
+	// Socket is the path to listen at.
+	Socket  string
+	Backend Backend
+	Logger  *slog.Logger // nil discards
+}
+
+// Server offers a Backend on a Unix socket.
+type Server struct {
+	backend Backend
+	log     *slog.Logger
+	socket  string
+	file    os.FileInfo // the socket's own, so that only it is removed
+	http    *http.Server
+	done    chan struct{} // closed when the accepting goroutine is gone
+	cancel  context.CancelFunc
+	once    sync.Once
+
+	owner       identity
+	credentials func(net.Conn) (identity, error)
+}
+
+// Listen takes the socket and serves it until Close or Shutdown. A socket left by a
+// process that died is replaced; a living one is ErrAlreadyRunning.
+func Listen(o ServerOptions) (*Server, error) {
+	return listen(o, peerCredentials)
+}
+
+func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	l, info, err := listenSocket(o.Socket)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		backend: o.Backend, log: o.Logger, socket: o.Socket, file: info,
+		done: make(chan struct{}), cancel: cancel,
+		owner: ownIdentity(), credentials: credentials,
+	}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       s.identify,
+	}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the admin socket is no longer served", "socket", s.socket, "err", err)
+		}
+	}()
+	return s, nil
+}
+
+// Socket is the path that is served.
+func (s *Server) Socket() string { return s.socket }
+
+// Shutdown takes no more requests and waits for those under way until ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	return errors.Join(err, s.Close())
+}
+
+// Close ends requests under way by their contexts, closes every connection and removes
+// the socket.
+func (s *Server) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.cancel()
+		err = s.http.Close()
+		<-s.done
+		removeOwn(s.socket, s.file)
+	})
+	return err
+}

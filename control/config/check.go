@@ -1,0 +1,263 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Bounds of the overlay's MTU in bytes: IPv6 needs 1280 (RFC 8200 §5), and jumbo
+// frames carry no more than 9000.
+const (
+	minMTU = 1280
+	maxMTU = 9000
+)
+
+// MaxSocketPath is the longest path of a Unix socket in bytes: sun_path holds 108 with
+// the closing zero (unix(7)).
+const MaxSocketPath = 107
+
+// checker goes through a decoded document, collects what is wrong and builds the
+// resolved form.
+type checker struct {
+	file, dir string
+	doc       *api.Gateway
+	origins   map[string]Origin
+	files     fileReader
+	problems  Problems
+	warnings  Problems
+	named     map[string]bool // the named services of this gateway
+}
+
+func (c *checker) fail(path, format string, args ...any) {
+	c.problems = append(c.problems, Problem{origin(c.origins, path), path, oneLine(fmt.Sprintf(format, args...))})
+}
+
+func (c *checker) warn(path, format string, args ...any) {
+	c.warnings = append(c.warnings, Problem{origin(c.origins, path), path, oneLine(fmt.Sprintf(format, args...))})
+}
+
+// resolve checks everything in the order of the file.
+func (c *checker) resolve() *Resolved {
+	c.fillDefaults()
+	spec := &c.doc.Spec
+	c.header()
+	r := &Resolved{
+		File: c.file, Document: *c.doc, Name: c.doc.Metadata.Name, origins: c.origins,
+		MTU: spec.MTU, HTTPAddress: spec.HTTP.Address, ListenPort: *spec.Listen.Port,
+		StateDir:    c.path("spec.stateDir", spec.StateDir),
+		AdminSocket: c.path("spec.admin.socket", spec.Admin.Socket),
+	}
+	c.privateKey(r)
+	if spec.MTU != 0 && (spec.MTU < minMTU || spec.MTU > maxMTU) {
+		c.fail("spec.mtu", "%d is outside %d to %d (0 lets the gateway choose)", spec.MTU, minMTU, maxMTU)
+	}
+	if len(r.AdminSocket) > MaxSocketPath {
+		c.fail("spec.admin.socket", "%q is %d bytes long, and a socket's path holds %d (choose a shorter one)", r.AdminSocket, len(r.AdminSocket), MaxSocketPath)
+	}
+	if spec.HTTP.Address != "" {
+		c.listenAddress("spec.http.address", spec.HTTP.Address)
+	}
+	r.Discovery = c.discovery(&spec.Discovery)
+	r.Services = c.services(&spec.Services)
+	r.Peers = c.peers(spec.Peers, r.PrivateKey)
+	return r
+}
+
+// fillDefaults sets what nobody set.
+func (c *checker) fillDefaults() {
+	spec := &c.doc.Spec
+	if spec.StateDir == "" {
+		spec.StateDir = DefaultStateDir
+	}
+	if spec.Listen.Port == nil {
+		port := uint16(DefaultListenPort)
+		spec.Listen.Port = &port
+	}
+	if spec.Admin.Socket == "" {
+		spec.Admin.Socket = DefaultSocket
+	}
+	if spec.Discovery.PortMapping.Mode == "" {
+		spec.Discovery.PortMapping.Mode = "auto"
+	}
+	if a := spec.Services.Auth; a != nil && a.Issuer != nil && a.Issuer.LocalCA != nil && a.Issuer.LocalCA.TTL == 0 &&
+		!c.given("spec.services.auth.issuer.localCA.ttl") {
+		a.Issuer.LocalCA.TTL = api.Duration(DefaultIdentityTTL)
+	}
+	for i := range spec.Peers {
+		if spec.Peers[i].Mode == "" {
+			spec.Peers[i].Mode = api.ModeInBand
+		}
+	}
+}
+
+// given reports whether the very field was set by someone.
+func (c *checker) given(path string) bool {
+	_, ok := c.origins[path]
+	return ok
+}
+
+func (c *checker) header() {
+	switch c.doc.APIVersion {
+	case api.Version:
+	case "":
+		c.fail("apiVersion", "missing (add apiVersion: %s)", api.Version)
+	default:
+		c.fail("apiVersion", "%q is not known to this version (want %s)", c.doc.APIVersion, api.Version)
+	}
+	switch c.doc.Kind {
+	case "Gateway":
+	case "":
+		c.fail("kind", "missing (add kind: Gateway)")
+	default:
+		c.fail("kind", "%q is no configuration of a gateway (want Gateway)", c.doc.Kind)
+	}
+	if c.doc.Metadata.Name == "" {
+		c.fail("metadata.name", "missing (name this cluster, as its peers will call it)")
+	} else if err := api.CheckName(c.doc.Metadata.Name); err != nil {
+		c.fail("metadata.name", "%v", err)
+	}
+}
+
+// path makes a path of the file relative to the file.
+func (c *checker) path(field, p string) string {
+	if p == "" || filepath.IsAbs(p) || origin(c.origins, field).Source != FromFile {
+		return p
+	}
+	return filepath.Join(c.dir, p)
+}
+
+func (c *checker) discovery(d *api.Discovery) Discovery {
+	const at = "spec.discovery"
+	for i, a := range d.Advertise {
+		c.dialAddress(fmt.Sprintf("%s.advertise[%d]", at, i), a)
+	}
+	for i, a := range d.STUNServers {
+		c.dialAddress(fmt.Sprintf("%s.stunServers[%d]", at, i), a)
+	}
+	for i, t := range d.TURNServers {
+		c.dialAddress(fmt.Sprintf("%s.turnServers[%d].address", at, i), t.Address)
+		if t.PasswordFile != "" {
+			c.secret(fmt.Sprintf("%s.turnServers[%d].passwordFile", at, i), t.PasswordFile)
+		}
+	}
+	if len(d.TURNServers) > 0 {
+		c.warn(at+".turnServers", "relays are not used by this version; peers are reached directly or not at all")
+	}
+	switch m := d.PortMapping.Mode; {
+	case m != "auto" && m != "off":
+		c.fail(at+".portMapping.mode", "%q is no mode (want auto or off)", m)
+	case m == "auto" && c.given(at+".portMapping.mode"):
+		c.warn(at+".portMapping.mode", "ports are not mapped at the router by this version; forward the UDP port there and name it in %s.advertise", at)
+	}
+	if d.PortMapping.Router != "" {
+		if _, err := netip.ParseAddr(d.PortMapping.Router); err != nil {
+			c.fail(at+".portMapping.router", "%q is not an IP address", d.PortMapping.Router)
+		}
+	}
+	if d.LAN.Enabled {
+		c.warn(at+".lan.enabled", "peers on the LAN are not found by this version; give them endpoints")
+	}
+	if len(d.DNS.Domains) > 0 {
+		c.warn(at+".dns.domains", "peers are not found by DNS in this version; give them endpoints")
+	}
+	return Discovery{Advertise: d.Advertise, STUNServers: d.STUNServers}
+}
+
+// dialAddress wants host:port with both set.
+func (c *checker) dialAddress(path, s string) {
+	if s == "" {
+		c.fail(path, "missing (want host:port)")
+		return
+	}
+	if err := CheckDialAddress(s); err != nil {
+		c.fail(path, "%v", err)
+	}
+}
+
+// listenAddress wants host:port, where the host may be empty and the port 0.
+func (c *checker) listenAddress(path, s string) {
+	if _, _, err := splitHostPort(s); err != nil {
+		c.fail(path, "%v", err)
+	}
+}
+
+// CheckDialAddress reports why nothing can be dialled at s, or nil: it wants host:port
+// with a host name or IP address and a port from 1.
+func CheckDialAddress(s string) error {
+	host, port, err := splitHostPort(s)
+	if err != nil {
+		return err
+	}
+	if host == "" {
+		return fmt.Errorf("%q has no host (want host:port)", s)
+	}
+	if port == 0 {
+		return fmt.Errorf("%q has port 0 (want 1 to 65535)", s)
+	}
+	if a, err := netip.ParseAddr(host); err == nil && (a.IsUnspecified() || a.IsMulticast()) {
+		return fmt.Errorf("%q is no address to be reached at", s)
+	}
+	return nil
+}
+
+// splitHostPort takes host:port apart and checks both.
+func splitHostPort(s string) (string, uint16, error) {
+	host, portText, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not host:port (IPv6 addresses go in brackets: \"[2001:db8::1]:443\")", s)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q has no port from 0 to 65535", s)
+	}
+	if host == "" {
+		return "", uint16(port), nil
+	}
+	if _, err := netip.ParseAddr(host); err != nil && !isHostName(host) {
+		return "", 0, fmt.Errorf("%q has neither an IP address nor a host name before the port", s)
+	}
+	return host, uint16(port), nil
+}
+
+// isHostName follows RFC 1123 §2.1 and admits the underscore that some names bear. A
+// name of digits and dots alone is a mistyped address.
+func isHostName(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	if len(s) == 0 || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if len(label) == 0 || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, r := range label {
+			if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ParseListen reads the address of a local listener, IP:port; port 0 takes a free one.
+func ParseListen(s string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is not IP:port to listen on (such as 127.0.0.1:7443)", s)
+	}
+	return a, nil
+}
+
+// sortedSet sorts and drops repetitions; it never changes its argument.
+func sortedSet(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return slices.Compact(out)
+}

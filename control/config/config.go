@@ -1,0 +1,197 @@
+// Package config reads a gateway's configuration: the YAML file (kind: Gateway, the
+// types of control/api), the POSTERN_* environment and the command's flags.
+//
+// # Rules
+//
+// Precedence is flag, environment, file, default; every value remembers where it came
+// from. Reading is strict. An unknown field, a field given twice, a value of another
+// type, an alias and a second document are errors, and so is everything that could not
+// work later: a key that is none, a name that two peers bear, a file that cannot be
+// read, a secret that everybody may read. A field whose feature this version lacks is
+// an error where the gateway would not do what the file says, and a warning where it
+// merely does less.
+//
+// Every problem is one line that names the file, the line in it, the field, what is
+// wrong and what to do:
+//
+//	edge.yaml:14: spec.peers[0].publicKey: not a WireGuard key (want …)
+//
+// Relative paths in the file start at the file's directory, those of flags and
+// environment at the working directory.
+//
+// [Load] either returns a configuration that holds no mistake it could have found or
+// all the mistakes; [Diff] compares two for a reload.
+package config
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Defaults of the specification.
+const (
+	DefaultStateDir   = "/var/lib/postern"
+	DefaultListenPort = 51820
+	DefaultSocket     = "/run/postern/postern.sock"
+	// DefaultIdentityTTL is also the longest allowed.
+	DefaultIdentityTTL = 24 * time.Hour
+)
+
+// privateKeyName is the key's file in the state directory, unless one is configured.
+const privateKeyName = "private.key"
+
+// maxFileSize bounds every file that is read, in bytes: a thousand peers take a tenth.
+const maxFileSize = 1 << 20
+
+// Resolved is a checked configuration with every default filled in. It is not changed
+// after Load and may be shared.
+type Resolved struct {
+	// File is the path that was read.
+	File string
+	// Document is the effective document, as `config view` shows it.
+	Document api.Gateway
+
+	Name     string
+	StateDir string
+	// PrivateKeyFile is where the gateway's key is or, when it is the default one in
+	// StateDir, will be made.
+	PrivateKeyFile string
+	// PrivateKey is the configured key; zero when PrivateKeyFile is the default one,
+	// which package state reads or makes.
+	PrivateKey peer.PrivateKey
+	// ListenPort is the UDP port; 0 takes a free one.
+	ListenPort uint16
+	// MTU of the overlay in bytes; 0 lets the gateway choose.
+	MTU         int
+	AdminSocket string
+	// HTTPAddress serves metrics and probes; empty switches it off.
+	HTTPAddress string
+	Discovery   Discovery
+	Services    Services
+	Peers       []Peer
+
+	// Warnings are problems that do not keep the gateway from running.
+	Warnings Problems
+
+	origins map[string]Origin
+}
+
+// Discovery is how this gateway is found. Addresses are host:port.
+type Discovery struct {
+	Advertise   []string
+	STUNServers []string
+}
+
+// Services are what this gateway offers.
+type Services struct {
+	// APIServer is nil when there is none.
+	APIServer *APIServer
+	// LocalCA is nil when no identities are issued.
+	LocalCA *LocalCA
+	Named   []NamedService
+}
+
+// APIServer is where the gateway reaches its cluster's API server.
+type APIServer struct {
+	Address    string // host:port
+	ServerName string
+	// CAData is the PEM of the certificates that signed its own; nil when not given.
+	CAData []byte
+}
+
+// LocalCA names the files of the issuing CA. Load has read both and found that they
+// belong together.
+type LocalCA struct {
+	CertFile, KeyFile string
+	TTL               time.Duration
+}
+
+// NamedService is any other TCP service that is offered.
+type NamedService struct {
+	Name    string
+	Port    uint16 // overlay TCP port
+	Address string // host:port
+}
+
+// Peer is a peer of the file. Without a PublicKey it holds options for the peer of
+// that name that joins by ticket.
+type Peer struct {
+	Name         string
+	PublicKey    peer.PublicKey
+	PresharedKey peer.PresharedKey
+	Endpoints    []netip.AddrPort
+	// Allow are the services that it may reach here, sorted, each once.
+	Allow []string
+	// Local are the listeners here, by the service of the peer that they lead to.
+	Local map[string]netip.AddrPort
+	Stock bool
+	// AllowedIPs of a stock peer, masked.
+	AllowedIPs []netip.Prefix
+}
+
+// Tunnel is the peer in the tunnel's terms. It is meaningless without a PublicKey.
+func (p Peer) Tunnel() peer.Config {
+	return peer.Config{
+		Name: p.Name, PublicKey: p.PublicKey, PresharedKey: p.PresharedKey,
+		Endpoints: p.Endpoints, Stock: p.Stock, AllowedIPs: p.AllowedIPs,
+	}
+}
+
+// Overrides are what stands above the file.
+type Overrides struct {
+	// Flags are the values of the flags that were given, by name without hyphens.
+	Flags map[string]string
+	// LookupEnv reads the environment, as os.LookupEnv does; nil reads none.
+	LookupEnv func(string) (string, bool)
+}
+
+// Load reads the file, applies the overrides and checks everything. A file that is
+// wrong gives an error of type [Problems]; one that cannot be read another.
+func Load(path string, o Overrides) (*Resolved, error) {
+	data, err := readBounded(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return load(path, data, o, osFiles{})
+}
+
+func load(path string, data []byte, o Overrides, files fileReader) (*Resolved, error) {
+	doc, origins, problems := decode(path, data)
+	if len(problems) > 0 {
+		return nil, problems.sorted()
+	}
+	problems = applyOverrides(doc, origins, o)
+	c := &checker{
+		file: path, dir: filepath.Dir(path), doc: doc, origins: origins, files: files, problems: problems,
+	}
+	r := c.resolve()
+	if len(c.problems) > 0 {
+		return nil, c.problems.sorted()
+	}
+	r.Warnings = c.warnings.sorted()
+	return r, nil
+}
+
+// readBounded reads a regular file or a pipe of at most maxFileSize bytes.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFileSize {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFileSize)
+	}
+	return data, nil
+}

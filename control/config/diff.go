@@ -1,0 +1,132 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Change is one field that differs between two configurations.
+type Change struct {
+	Path     string
+	Old, New string
+	// Restart marks a field that a running gateway cannot change.
+	Restart bool
+}
+
+// Changes are the differences between two configurations, sorted by path. Peers are
+// compared as a whole, by name.
+type Changes struct {
+	Fields []Change
+	// Added, Removed and Changed are names of peers; a new preshared key counts as a
+	// change though its path be the same.
+	Added, Removed, Changed []string
+}
+
+// IsEmpty reports whether a reload has nothing to do.
+func (c Changes) IsEmpty() bool {
+	return len(c.Fields) == 0 && len(c.Added)+len(c.Removed)+len(c.Changed) == 0
+}
+
+// RestartError is nil when a running gateway can apply the changes. Otherwise a reload
+// is refused whole, since half a configuration is nobody's.
+func (c Changes) RestartError() error {
+	var fields []string
+	for _, f := range c.Fields {
+		if f.Restart {
+			fields = append(fields, fmt.Sprintf("%s (%s → %s)", f.Path, f.Old, f.New))
+		}
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	return fmt.Errorf("a running gateway cannot change %s (restart it to apply)", strings.Join(fields, ", "))
+}
+
+// needsRestart are the fields that are part of what a running gateway is: who it is,
+// where its state is, and the sockets that its peers and commands know.
+func needsRestart(path string) bool {
+	switch path {
+	case "metadata.name", "spec.stateDir", "spec.privateKeyFile", "spec.listen.port", "spec.mtu", "spec.admin.socket":
+		return true
+	}
+	return false
+}
+
+// Diff compares two configurations by meaning: order and spelling do not count.
+func Diff(old, new *Resolved) Changes {
+	var c Changes
+	before, after := fields(old), fields(new)
+	for _, path := range sortedKeys(union(before, after)) {
+		if before[path] != after[path] {
+			c.Fields = append(c.Fields, Change{path, before[path], after[path], needsRestart(path)})
+		}
+	}
+	if !old.PrivateKey.Equal(new.PrivateKey) && old.PrivateKeyFile == new.PrivateKeyFile {
+		c.Fields = append(c.Fields, Change{"spec.privateKeyFile", "another key", "the key now in " + new.PrivateKeyFile, true})
+	}
+	was := map[string]Peer{}
+	for _, p := range old.Peers {
+		was[p.Name] = p
+	}
+	for _, p := range new.Peers {
+		q, known := was[p.Name]
+		delete(was, p.Name)
+		switch {
+		case !known:
+			c.Added = append(c.Added, p.Name)
+		case !p.equal(q):
+			c.Changed = append(c.Changed, p.Name)
+		}
+	}
+	c.Removed = sortedKeys(was)
+	slices.Sort(c.Added)
+	slices.Sort(c.Changed)
+	return c
+}
+
+// fields are the effective values outside of peers, the default private key's path
+// included. The content of CA files counts, for peers are told of it.
+func fields(r *Resolved) map[string]string {
+	out := map[string]string{}
+	for _, v := range r.Values() {
+		if !strings.HasPrefix(v.Path, "spec.peers") {
+			out[v.Path] = v.Value
+		}
+	}
+	out["spec.stateDir"], out["spec.admin.socket"] = r.StateDir, r.AdminSocket
+	out["spec.privateKeyFile"] = r.PrivateKeyFile
+	if a := r.Services.APIServer; a != nil && a.CAData != nil {
+		out["spec.services.apiServer.caFile"] += " " + fingerprint(a.CAData)
+	}
+	return out
+}
+
+func union(a, b map[string]string) map[string]bool {
+	all := map[string]bool{}
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return all
+}
+
+func (p Peer) equal(q Peer) bool {
+	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock {
+		return false
+	}
+	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) {
+		return false
+	}
+	if len(p.Local) != len(q.Local) {
+		return false
+	}
+	for service, addr := range p.Local {
+		if q.Local[service] != addr {
+			return false
+		}
+	}
+	return true
+}

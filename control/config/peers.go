@@ -1,0 +1,265 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// peers checks each entry by itself and then against those before it.
+func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
+	names, keys := map[string]string{}, map[peer.PublicKey]string{}
+	listeners := map[netip.AddrPort]string{}
+	var out []Peer
+	for i := range entries {
+		at := fmt.Sprintf("spec.peers[%d]", i)
+		p := c.peer(at, &entries[i])
+		if first, twice := names[p.Name]; twice {
+			c.fail(at+".name", "%q is already the name of %s in line %d (rename one)", p.Name, first, origin(c.origins, first).Line)
+		} else if p.Name != "" {
+			names[p.Name] = at
+		}
+		if first, twice := keys[p.PublicKey]; twice {
+			c.fail(at+".publicKey", "the same key as %s in line %d (every peer has its own)", first, origin(c.origins, first+".publicKey").Line)
+		} else if !p.PublicKey.IsZero() {
+			keys[p.PublicKey] = at
+			if !own.IsZero() && own.Public() == p.PublicKey {
+				c.fail(at+".publicKey", "this gateway's own key (give the peer's, as `postern status` shows it there)")
+			}
+		}
+		c.distinctListeners(at, p, listeners)
+		c.distinctAllowedIPs(at, p, out)
+		out = append(out, p)
+	}
+	return out
+}
+
+func (c *checker) distinctListeners(at string, p Peer, taken map[netip.AddrPort]string) {
+	for _, service := range sortedKeys(p.Local) {
+		addr, field := p.Local[service], localField(at, service)
+		if addr.Port() == 0 {
+			continue
+		}
+		if first, twice := taken[addr]; twice {
+			c.fail(field, "%s is already the listener of %s (choose another port)", addr, first)
+			continue
+		}
+		taken[addr] = field
+	}
+}
+
+func (c *checker) distinctAllowedIPs(at string, p Peer, before []Peer) {
+	for i, prefix := range p.AllowedIPs {
+		for j, other := range before {
+			if slices.ContainsFunc(other.AllowedIPs, prefix.Overlaps) {
+				c.fail(fmt.Sprintf("%s.allowedIPs[%d]", at, i), "%s overlaps an address of spec.peers[%d] (an address leads to one peer)", prefix, j)
+			}
+		}
+	}
+}
+
+// peer checks one entry.
+func (c *checker) peer(at string, e *api.Peer) Peer {
+	p := Peer{Name: e.Name, Stock: e.Stock}
+	switch err := api.CheckName(e.Name); {
+	case e.Name == "":
+		c.fail(at+".name", "missing (name the peer, as commands will call it)")
+	case err != nil:
+		c.fail(at+".name", "%v", err)
+	}
+	c.mode(at, e)
+	c.keys(at, e, &p)
+	for i, s := range e.Endpoints {
+		a, err := ParseEndpoint(s)
+		if err != nil {
+			c.fail(fmt.Sprintf("%s.endpoints[%d]", at, i), "%v", err)
+			continue
+		}
+		p.Endpoints = append(p.Endpoints, a)
+	}
+	p.Allow = c.allow(at, e.Allow)
+	p.Local = c.local(at, e)
+	p.AllowedIPs = c.allowedIPs(at, e)
+	return p
+}
+
+func (c *checker) mode(at string, e *api.Peer) {
+	switch e.Mode {
+	case api.ModeInBand:
+		if e.OutOfBand != nil {
+			c.fail(at+".outOfBand", "only with mode: OutOfBand, which is not available in this version (remove it)")
+		}
+	case api.ModeOutOfBand:
+		c.fail(at+".mode", "OutOfBand is not available in this version (use InBand: only the gateways need to reach each other)")
+	default:
+		c.fail(at+".mode", "%q is no mode (want InBand)", e.Mode)
+	}
+}
+
+func (c *checker) keys(at string, e *api.Peer, p *Peer) {
+	if e.PublicKey == "" {
+		switch {
+		case e.Stock:
+			c.fail(at+".publicKey", "missing (a stock peer cannot join by ticket)")
+		case e.PresharedKeyFile != "":
+			c.fail(at+".presharedKeyFile", "needs a publicKey (peers that join by ticket agree on a preshared key themselves)")
+		}
+		return
+	}
+	key, err := peer.ParsePublicKey(e.PublicKey)
+	if err != nil {
+		c.fail(at+".publicKey", "%v", err)
+	}
+	p.PublicKey = key
+	if e.PresharedKeyFile != "" {
+		p.PresharedKey = c.presharedKey(at+".presharedKeyFile", e.PresharedKeyFile)
+	}
+}
+
+// allow checks that every grant is for a service there is.
+func (c *checker) allow(at string, services []string) []string {
+	for i, s := range services {
+		field := fmt.Sprintf("%s.allow[%d]", at, i)
+		switch {
+		case s == api.ServiceAPIServer && c.doc.Spec.Services.APIServer == nil:
+			c.warn(field, "grants apiServer, which spec.services.apiServer does not offer yet")
+		case s != api.ServiceAuth && s != api.ServiceAPIServer && !c.named[s]:
+			c.fail(field, "%q is no service of this gateway (there are: %s)", s, strings.Join(c.grantable(), ", "))
+		}
+	}
+	return sortedSet(services)
+}
+
+func (c *checker) grantable() []string {
+	return append([]string{api.ServiceAuth, api.ServiceAPIServer}, sortedKeys(c.named)...)
+}
+
+// localField is where a listener's address stands.
+func localField(at, service string) string {
+	if service == api.ServiceAPIServer {
+		return at + ".local.apiServer"
+	}
+	return join(at+".local.named", service)
+}
+
+func (c *checker) local(at string, e *api.Peer) map[string]netip.AddrPort {
+	if e.Local == nil {
+		return nil
+	}
+	if e.Stock {
+		c.fail(at+".local", "a stock WireGuard peer offers no services to listen for (remove local)")
+		return nil
+	}
+	out := map[string]netip.AddrPort{}
+	add := func(service, address string) {
+		a, err := ParseListen(address)
+		if err != nil {
+			c.fail(localField(at, service), "%v", err)
+			return
+		}
+		out[service] = a
+	}
+	if e.Local.APIServer != "" {
+		add(api.ServiceAPIServer, e.Local.APIServer)
+	}
+	for _, service := range sortedKeys(e.Local.Named) {
+		if err := api.CheckName(service); err != nil || reservedService(service) {
+			c.fail(localField(at, service), "%q is no name of a named service", service)
+			continue
+		}
+		add(service, e.Local.Named[service])
+	}
+	return out
+}
+
+func (c *checker) allowedIPs(at string, e *api.Peer) []netip.Prefix {
+	switch {
+	case !e.Stock && len(e.AllowedIPs) > 0:
+		c.fail(at+".allowedIPs", "only for stock peers; others have their overlay address and no other (remove it, or add stock: true)")
+		return nil
+	case e.Stock && len(e.AllowedIPs) == 0:
+		c.fail(at+".allowedIPs", "missing (a stock peer needs the addresses it may send from)")
+	}
+	var out []netip.Prefix
+	for i, s := range e.AllowedIPs {
+		p, err := ParseAllowedIP(s)
+		if err != nil {
+			c.fail(fmt.Sprintf("%s.allowedIPs[%d]", at, i), "%v", err)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// ParseEndpoint reads an underlay address to dial: IP:port.
+func ParseEndpoint(s string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(s)
+	switch {
+	case err != nil && CheckDialAddress(s) == nil:
+		return netip.AddrPort{}, fmt.Errorf("%q is a host name, and names are not resolved in this version (want IP:port)", s)
+	case err != nil:
+		return netip.AddrPort{}, fmt.Errorf("%q is not IP:port (IPv6 addresses go in brackets)", s)
+	case a.Port() == 0:
+		return netip.AddrPort{}, fmt.Errorf("%q has port 0 (want 1 to 65535)", s)
+	case a.Addr().IsUnspecified() || a.Addr().IsMulticast():
+		return netip.AddrPort{}, fmt.Errorf("%q is no address to be reached at", s)
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+}
+
+// ParseAllowedIP reads an address or prefix of a stock peer. It may not touch the
+// overlay, where the address is the key.
+func ParseAllowedIP(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		a, errAddr := netip.ParseAddr(s)
+		if errAddr != nil || a.Zone() != "" {
+			return netip.Prefix{}, fmt.Errorf("%q is neither an IP address nor a prefix such as 10.9.0.2/32", s)
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	if p.Masked() != p {
+		return netip.Prefix{}, fmt.Errorf("%q has bits set behind its length (want %s)", s, p.Masked())
+	}
+	if p.Overlaps(peer.OverlayPrefix) {
+		return netip.Prefix{}, fmt.Errorf("%q overlaps the overlay %s, whose addresses belong to keys (choose other addresses)", s, peer.OverlayPrefix)
+	}
+	return p, nil
+}
+
+// ResolvePeer checks one peer that does not come from the file (`peer add`). The
+// services are the named ones this gateway offers. Paths in the problems begin with
+// the field.
+func ResolvePeer(e api.Peer, named []NamedService) (Peer, error) {
+	if e.PresharedKeyFile != "" {
+		return Peer{}, errors.New("presharedKeyFile: the gateway does not read files for others (send the key itself)")
+	}
+	if e.Mode == "" {
+		e.Mode = api.ModeInBand
+	}
+	c := &checker{doc: new(api.Gateway), origins: map[string]Origin{}, files: osFiles{}, named: map[string]bool{}}
+	for _, s := range named {
+		c.named[s.Name] = true
+	}
+	p := c.peer("peer", &e)
+	if len(c.problems) > 0 {
+		first := c.problems[0]
+		return Peer{}, fmt.Errorf("%s: %s", strings.TrimPrefix(first.Path, "peer."), first.Message)
+	}
+	return p, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Source is where a value came from.
+type Source string
+
+// Sources, highest precedence first.
+const (
+	FromFlag    Source = "flag"
+	FromEnv     Source = "env"
+	FromFile    Source = "file"
+	FromDefault Source = "default"
+)
+
+// Origin says where a value was set.
+type Origin struct {
+	Source Source
+	// Name of the flag, variable or file; empty for a default.
+	Name string
+	// Line in the file, from 1.
+	Line int
+}
+
+// String is the form for people: "--mtu", "POSTERN_MTU", "edge.yaml:14" or "default".
+func (o Origin) String() string {
+	switch o.Source {
+	case FromFlag:
+		return "--" + o.Name
+	case FromEnv:
+		return o.Name
+	case FromFile:
+		return fmt.Sprintf("%s:%d", o.Name, o.Line)
+	}
+	return string(FromDefault)
+}
+
+// Problem is one thing that is wrong with a configuration. Its text is one line.
+type Problem struct {
+	Origin Origin
+	// Path of the field, such as spec.peers[0].publicKey; empty for the document.
+	Path    string
+	Message string
+}
+
+// Error names place, field, what is wrong and what to do.
+func (p Problem) Error() string {
+	s := p.Origin.String() + ": "
+	if p.Path != "" && p.Origin.Source == FromFile {
+		s += p.Path + ": "
+	}
+	return s + p.Message
+}
+
+// Problems is everything that is wrong with a configuration, first line first. It is
+// an error when it is not empty.
+type Problems []Problem
+
+// Error joins the problems by line ends.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted orders by line; flags and variables, which have none, come first.
+func (ps Problems) sorted() Problems {
+	sort.SliceStable(ps, func(i, j int) bool { return ps[i].Origin.Line < ps[j].Origin.Line })
+	return ps
+}
+
+// origin finds where a field was set or, when it was not, where the nearest field
+// around it begins.
+func origin(origins map[string]Origin, path string) Origin {
+	for {
+		if o, ok := origins[path]; ok || path == "" {
+			return o
+		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+}

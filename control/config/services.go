@@ -1,0 +1,129 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// minIdentityTTL leaves room for renewal, which starts well before the end.
+const minIdentityTTL = time.Minute
+
+func (c *checker) services(s *api.Services) Services {
+	const at = "spec.services"
+	var out Services
+	if s.APIServer != nil {
+		out.APIServer = c.apiServer(at+".apiServer", s.APIServer)
+	}
+	if s.Auth != nil {
+		out.LocalCA = c.auth(at+".auth", s.Auth)
+	}
+	out.Named = c.namedServices(at+".named", s.Named)
+	return out
+}
+
+func (c *checker) apiServer(at string, s *api.APIServerService) *APIServer {
+	c.dialAddress(at+".address", s.Address)
+	out := &APIServer{Address: s.Address, ServerName: s.ServerName}
+	if s.ServerName != "" && !isServerName(s.ServerName) {
+		c.fail(at+".serverName", "%q is neither a host name nor an IP address", s.ServerName)
+	}
+	if s.CAFile != "" {
+		out.CAData = c.certificates(at+".caFile", s.CAFile)
+	}
+	return out
+}
+
+// isServerName tells what a certificate's name may be: a host name or an IP address.
+func isServerName(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil || isHostName(s)
+}
+
+func (c *checker) auth(at string, s *api.AuthService) *LocalCA {
+	if s.OutOfBand != nil {
+		c.fail(at+".outOfBand", "auth outside the tunnel is not available in this version (remove it; peers use auth in-band)")
+	}
+	if s.Issuer == nil {
+		return nil
+	}
+	at += ".issuer"
+	var chosen []string
+	if s.Issuer.LocalCA != nil {
+		chosen = append(chosen, "localCA")
+	}
+	if s.Issuer.ServiceAccount != nil {
+		chosen = append(chosen, "serviceAccount")
+	}
+	if s.Issuer.CSR != nil {
+		chosen = append(chosen, "csr")
+	}
+	switch {
+	case len(chosen) == 0:
+		c.fail(at, "names no issuer (want localCA, or leave issuer out to issue no identities)")
+		return nil
+	case len(chosen) > 1:
+		c.fail(at, "names several issuers: %s (keep one)", strings.Join(chosen, ", "))
+		return nil
+	case s.Issuer.LocalCA == nil:
+		c.fail(at+"."+chosen[0], "issuing by %s is not available in this version (use localCA)", chosen[0])
+		return nil
+	}
+	return c.localCA(at+".localCA", s.Issuer.LocalCA)
+}
+
+func (c *checker) localCA(at string, s *api.LocalCA) *LocalCA {
+	c.certificateAuthority(at, s.CertFile, s.KeyFile)
+	switch ttl := time.Duration(s.TTL); {
+	case ttl > DefaultIdentityTTL:
+		c.fail(at+".ttl", "%s is longer than %s (identities are renewed, so keep them short)", ttl, DefaultIdentityTTL)
+	case ttl < minIdentityTTL:
+		c.fail(at+".ttl", "%s is shorter than %s", ttl, minIdentityTTL)
+	}
+	return &LocalCA{
+		CertFile: c.path(at+".certFile", s.CertFile),
+		KeyFile:  c.path(at+".keyFile", s.KeyFile),
+		TTL:      time.Duration(s.TTL),
+	}
+}
+
+func (c *checker) namedServices(at string, services []api.NamedService) []NamedService {
+	c.named = map[string]bool{}
+	ports := map[uint16]string{api.PortAuth: api.ServiceAuth, api.PortAPIServer: api.ServiceAPIServer}
+	var out []NamedService
+	for i, s := range services {
+		at := fmt.Sprintf("%s[%d]", at, i)
+		switch err := api.CheckName(s.Name); {
+		case err != nil:
+			c.fail(at+".name", "%v", err)
+		case reservedService(s.Name):
+			c.fail(at+".name", "%q is a service of every gateway (choose another name)", s.Name)
+		case c.named[s.Name]:
+			c.fail(at+".name", "%q is the name of two services (rename one)", s.Name)
+		default:
+			c.named[s.Name] = true
+		}
+		switch by, taken := ports[s.Port]; {
+		case s.Port == 0 && !c.given(at+".port"):
+			c.fail(at+".port", "missing (want the TCP port inside the tunnel, 1 to 65535)")
+		case s.Port == 0:
+			c.fail(at+".port", "0 is no port to offer a service at (want 1 to 65535)")
+		case taken:
+			c.fail(at+".port", "%d is the port of %s inside the tunnel (choose another)", s.Port, by)
+		default:
+			ports[s.Port] = s.Name
+		}
+		c.dialAddress(at+".address", s.Address)
+		out = append(out, NamedService(s))
+	}
+	return out
+}
+
+// reservedService tells the names that no named service may bear.
+func reservedService(name string) bool {
+	return name == api.ServiceAuth || name == api.ServiceAPIServer || name == api.ServiceGateway ||
+		name == strings.ToLower(api.ServiceAPIServer)
+}
