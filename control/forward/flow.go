@@ -65,6 +65,19 @@ func (f *flow) abort() {
 	}
 }
 
+// finish closes a connection at the end of the flow: with a reset if the flow was
+// aborted, since abort may not have come to this connection yet.
+func (f *flow) finish(c net.Conn) {
+	f.mu.Lock()
+	aborted := f.aborted
+	f.mu.Unlock()
+	if aborted {
+		abort(c)
+		return
+	}
+	_ = c.Close()
+}
+
 // snapshot is the flow as the status shows it.
 func (f *flow) snapshot() api.Flow {
 	return api.Flow{Direction: f.direction, Service: f.service, Remote: f.remote,

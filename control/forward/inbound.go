@@ -183,7 +183,7 @@ func (in *Inbound) serve(c Incoming, f *flow, p Peer, s Service) {
 		return
 	}
 	s.Handler.ServeConn(f.ctx, &countedConn{Conn: down, f: f}, p)
-	_ = down.Close()
+	f.finish(down)
 }
 
 // accept completes the handshake of an admitted flow.
@@ -223,3 +223,6 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	c.f.tx.Add(uint64(n))
 	return n, err
 }
+
+// Abort resets the connection.
+func (c *countedConn) Abort() { abort(c.Conn) }

@@ -14,7 +14,7 @@ import (
 
 const (
 	// reopenEvery is how often a listener that could not be opened is tried again.
-	reopenEvery = 5 * time.Second
+	reopenEvery = 2 * time.Second
 	// acceptPause is the rest after a failed accept, which is for want of descriptors
 	// (EMFILE) or memory: trying at once would burn the processor that could free them.
 	acceptPause = 100 * time.Millisecond

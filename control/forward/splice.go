@@ -36,8 +36,8 @@ func (f *flow) splice(peerSide, localSide Conn) {
 	}()
 	f.oneWay(localSide, peerSide, &f.rx, received, sent)
 	<-finished
-	_ = peerSide.Close()
-	_ = localSide.Close()
+	f.finish(peerSide)
+	f.finish(localSide)
 }
 
 // oneWay copies from src to dst, ends dst's stream when src's ends, closes own, and

@@ -1,0 +1,256 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func isReset(err error) bool { return errors.Is(err, syscall.ECONNRESET) }
+
+func TestUpstreamDownIsRefusedAtOnceWithACause(t *testing.T) {
+	address := closedPort(t)
+	g := newGateway(t, Limits{}, nil)
+	g.offer(address)
+	if !g.dial(cloudAddr, api.PortAPIServer).wasRefused() {
+		t.Fatal("the handshake was completed although the upstream is down")
+	}
+	g.wg.Wait()
+	for _, want := range []string{"level=WARN", "code=PST0310", "peer=cloud", "upstream=" + address,
+		"connection refused", "spec.services.apiServer.address"} {
+		if !strings.Contains(g.log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, g.log)
+		}
+	}
+	if n := g.in.Counters().Refused[UpstreamDown]; n != 1 {
+		t.Errorf("counted %d, want 1", n)
+	}
+}
+
+func TestUpstreamFailuresHaveTheirCodesAndNeverHang(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		dial func(context.Context, string) (Conn, error)
+		code string
+	}{
+		{"it does not answer", func(ctx context.Context, _ string) (Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, "PST0311"},
+		{"its name does not resolve", func(context.Context, string) (Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "api.invalid", IsNotFound: true}}
+		}, "PST0312"},
+		{"there is no route", func(context.Context, string) (Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ENETUNREACH}
+		}, "PST0313"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t, Limits{}, c.dial)
+				g.offer("api.invalid:6443")
+				start := time.Now()
+				if !g.dial(cloudAddr, api.PortAPIServer).wasRefused() {
+					t.Error("the handshake was completed")
+				}
+				if took := time.Since(start); took > upstreamTimeout {
+					t.Errorf("refused after %s, at most %s is allowed", took, upstreamTimeout)
+				}
+				g.wg.Wait()
+				if !strings.Contains(g.log.String(), "code="+c.code) {
+					t.Errorf("the log lacks %s:\n%s", c.code, g.log)
+				}
+			})
+		})
+	}
+}
+
+func TestDefaultDeny(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		from   netip.Addr
+		port   uint16
+		reason Reason // empty: accepted
+	}{
+		{"a granted service", cloudAddr, 6443, ""},
+		{"a granted named service", cloudAddr, 5000, ""},
+		{"auth, which is open to every peer", otherAddr, 80, ""},
+		{"auth, with a one-time key", ticketAddr, 80, ""},
+		{"a service that is not granted", otherAddr, 5000, NotGranted},
+		{"the API server with a one-time key, whatever the policy says", ticketAddr, 6443, NotGranted},
+		{"a port without a service", cloudAddr, 22, NoService},
+		{"a source that is no peer", netip.MustParseAddr("fd00::bad"), 80, UnknownPeer},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			address, _ := upstream(t)
+			g := newGateway(t, Limits{}, nil)
+			g.offer(address, Service{Name: api.ServiceAuth, Port: api.PortAuth, Upstream: address})
+			s := g.dial(c.from, c.port)
+			if refused := s.wasRefused(); refused != (c.reason != "") {
+				t.Fatalf("refused: %v, want reason %q", refused, c.reason)
+			}
+			if c.reason == "" {
+				return
+			}
+			g.wg.Wait()
+			if n := g.in.Counters().Refused[c.reason]; n != 1 {
+				t.Errorf("counted %d for %s, want 1", n, c.reason)
+			}
+			if !strings.Contains(g.log.String(), "event=refuse") || !strings.Contains(g.log.String(), "code=PST0703") {
+				t.Errorf("no audit record:\n%s", g.log)
+			}
+		})
+	}
+}
+
+func TestRefusalsAreLoggedOnceInAWhile(t *testing.T) {
+	g := newGateway(t, Limits{}, nil)
+	for range 100 {
+		g.dial(cloudAddr, 22)
+	}
+	g.wg.Wait()
+	if n := strings.Count(g.log.String(), "msg=audit"); n != 1 {
+		t.Errorf("%d records of 100 refusals within 10 s, want 1", n)
+	}
+	if n := g.in.Counters().Refused[NoService]; n != 100 {
+		t.Errorf("counted %d, want 100", n)
+	}
+}
+
+func TestSamplerTellsHowManyItLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler()
+		for i := range 5 {
+			if _, ok := s.allow("a"); ok != (i == 0) {
+				t.Errorf("record %d: let through %v", i, ok)
+			}
+		}
+		if _, ok := s.allow("b"); !ok {
+			t.Error("another kind was held back")
+		}
+		time.Sleep(logEvery) // virtual
+		if n, ok := s.allow("a"); !ok || n != 4 {
+			t.Errorf("after %s: %d left out, let through %v; want 4, true", logEvery, n, ok)
+		}
+		for i := range 2 * logKinds {
+			s.allow(fmt.Sprint(i))
+		}
+		if len(s.seen) > logKinds {
+			t.Errorf("remembers %d kinds, at most %d are allowed", len(s.seen), logKinds)
+		}
+	})
+}
+
+func TestOneTimeKeyIsServedByAuthInProcess(t *testing.T) {
+	l := NewListener(&net.TCPAddr{IP: ownAddr.AsSlice(), Port: 80})
+	type peerKey struct{}
+	server := &http.Server{
+		ReadHeaderTimeout: patience,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			p, _ := PeerOf(c)
+			return context.WithValue(ctx, peerKey{}, p)
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p := r.Context().Value(peerKey{}).(Peer)
+			fmt.Fprintf(w, "%s %v", p.Name, p.OneTime)
+		}),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+
+	g := newGateway(t, Limits{}, nil)
+	if err := g.in.SetServices([]Service{{Name: api.ServiceAuth, Port: 80, Handler: l}}); err != nil {
+		t.Fatal(err)
+	}
+	for from, want := range map[netip.Addr]string{ticketAddr: "ticket-1 true", cloudAddr: "cloud false"} {
+		c := g.dial(from, 80).conn()
+		send(t, c, "GET / HTTP/1.0\r\n\r\n")
+		answer, err := io.ReadAll(c)
+		if err != nil || !strings.HasSuffix(string(answer), "\r\n\r\n"+want) {
+			t.Errorf("got %q, %v; want %q", answer, err, want)
+		}
+	}
+	g.wg.Wait() // Handle returns once the server has closed the connection
+
+	idle := g.dial(cloudAddr, 80).conn()
+	eventually(t, "the flow", func() bool { return len(g.flows.List("cloud")) == 1 })
+	g.flows.ClosePeer("cloud")
+	wantReset(t, idle)
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	g.wg.Wait()
+	if late := g.dial(cloudAddr, 80).conn(); late != nil {
+		wantReset(t, late) // nobody serves any more: it does not hang
+	}
+}
+
+func TestServicesAreReplacedByDifference(t *testing.T) {
+	first, conns1 := upstream(t)
+	second, conns2 := upstream(t)
+	g := newGateway(t, Limits{}, nil)
+	g.offer(first)
+	a, r := g.dial(cloudAddr, 6443).conn(), g.dial(cloudAddr, 5000).conn()
+	up := take(t, conns1)
+	take(t, conns1)
+
+	// The API server moves, registry is withdrawn.
+	if err := g.in.SetServices([]Service{{Name: api.ServiceAPIServer, Port: 6443, Upstream: second}}); err != nil {
+		t.Fatal(err)
+	}
+	wantReset(t, r)
+	send(t, a, "still open")
+	_ = a.CloseWrite()
+	g.dial(cloudAddr, 6443).conn()
+	take(t, conns2)
+	_ = up
+	if !g.dial(cloudAddr, 5000).wasRefused() {
+		t.Error("a withdrawn service was reached")
+	}
+
+	for name, bad := range map[string][]Service{
+		"two on one port":      {{Name: "a", Port: 1, Upstream: "x:1"}, {Name: "b", Port: 1, Upstream: "x:2"}},
+		"one name twice":       {{Name: "a", Port: 1, Upstream: "x:1"}, {Name: "a", Port: 2, Upstream: "x:2"}},
+		"neither way to serve": {{Name: "a", Port: 1}},
+		"no port":              {{Name: "a", Upstream: "x:1"}},
+	} {
+		if err := g.in.SetServices(bad); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	g.dial(cloudAddr, 6443).conn() // the old ones are still in force
+	take(t, conns2)
+}
+
+func TestUpstreamIsResolvedForEachConnection(t *testing.T) {
+	var dials atomic.Int32
+	g := newGateway(t, Limits{}, func(_ context.Context, address string) (Conn, error) {
+		if address != "api.example.net:6443" {
+			t.Errorf("dialled %s", address)
+		}
+		dials.Add(1)
+		return nil, syscall.ECONNREFUSED
+	})
+	g.offer("api.example.net:6443")
+	for range 3 {
+		g.dial(cloudAddr, 6443)
+	}
+	g.wg.Wait()
+	if n := dials.Load(); n != 3 {
+		t.Errorf("dialled %d times, want 3 with the name as configured", n)
+	}
+}

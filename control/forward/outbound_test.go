@@ -1,0 +1,261 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// exit is an Outbound whose peers' services are loopback upstreams.
+type exit struct {
+	*Outbound
+	t     *testing.T
+	flows *Flows
+	log   *logBuffer
+
+	mu sync.Mutex
+	up map[string]string // address by "peer/service"
+}
+
+func newExit(t *testing.T, l Limits) *exit {
+	e := &exit{t: t, flows: NewFlows(l), log: &logBuffer{}, up: make(map[string]string)}
+	e.Outbound = NewOutbound(e.flows, OutboundOptions{
+		Dial: func(ctx context.Context, peer, service string) (Conn, error) {
+			e.mu.Lock()
+			address := e.up[peer+"/"+service]
+			e.mu.Unlock()
+			if address == "" {
+				return nil, errors.New("no route to peer")
+			}
+			return DialUpstream(ctx, address)
+		},
+		Logger: slog.New(slog.NewTextHandler(e.log, nil)),
+	})
+	t.Cleanup(func() {
+		e.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = e.flows.Drain(ctx)
+		if n := e.flows.Count(); n[DirectionOutbound] != 0 {
+			t.Errorf("%d flows left", n[DirectionOutbound])
+		}
+	})
+	return e
+}
+
+// leads makes a peer's service lead to an upstream.
+func (e *exit) leads(peer, service, address string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.up[peer+"/"+service] = address
+}
+
+// address is where a listener is.
+func (e *exit) address(peer, service string) string {
+	e.t.Helper()
+	for _, l := range e.Locals() {
+		if l.Peer == peer && l.Service == service {
+			if l.Err != nil {
+				e.t.Fatal(l.Err)
+			}
+			return l.Address
+		}
+	}
+	e.t.Fatalf("no listener for %s of %s", service, peer)
+	return ""
+}
+
+// connect dials a local listener.
+func connect(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	var d net.Dialer
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// wantTurnedAway dials a listener and checks that it is reset. The reset may come before
+// connect has returned.
+func wantTurnedAway(t *testing.T, address string) {
+	t.Helper()
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", address)
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, err = c.Read(make([]byte, 1))
+	}
+	if !isReset(err) {
+		t.Fatalf("got %v, want a reset", err)
+	}
+}
+
+func TestLocalListenerLeadsToThePeersService(t *testing.T) {
+	address, conns := upstream(t)
+	e := newExit(t, Limits{})
+	e.leads("cloud", "apiServer", address)
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})
+	c := connect(t, e.address("cloud", "apiServer"))
+	up := take(t, conns)
+	send(t, c, "request")
+	wantRead(t, up, "request")
+	send(t, up, "answer!")
+	wantRead(t, c, "answer!")
+	eventually(t, "counting", func() bool {
+		l := e.flows.List("cloud")
+		return len(l) == 1 && l[0].TxBytes == 7 && l[0].RxBytes == 7
+	})
+	if f := e.flows.List("cloud")[0]; f.Direction != "outbound" || f.Remote != c.LocalAddr().String() {
+		t.Errorf("got %+v", f)
+	}
+	e.flows.ClosePeer("cloud")
+	wantReset(t, c)
+	wantReset(t, up)
+}
+
+func TestDialFailureResetsTheLocalClientWithACause(t *testing.T) {
+	e := newExit(t, Limits{})
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})
+	for range 20 {
+		wantTurnedAway(t, e.address("cloud", "apiServer"))
+	}
+	eventually(t, "the count", func() bool { return e.Counters().Refused[PeerDown] == 20 })
+	if n := strings.Count(e.log.String(), "code=PST0320"); n != 1 || !strings.Contains(e.log.String(), "no route to peer") {
+		t.Errorf("%d warnings of 20 failures within 10 s, want 1:\n%s", n, e.log)
+	}
+}
+
+func TestLocalClientsAreLimitedPerPeer(t *testing.T) {
+	address, conns := upstream(t)
+	e := newExit(t, Limits{PeerFlows: 2})
+	e.leads("cloud", "apiServer", address)
+	e.leads("other", "apiServer", address)
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}, {Peer: "other", Service: "apiServer"}})
+	for range 2 {
+		connect(t, e.address("cloud", "apiServer"))
+		take(t, conns)
+	}
+	wantTurnedAway(t, e.address("cloud", "apiServer"))
+	connect(t, e.address("other", "apiServer"))
+	take(t, conns)
+	eventually(t, "the count", func() bool { return e.Counters().Refused[PeerFlowLimit] == 1 })
+}
+
+func TestPortInUseIsReportedAndTriedAgain(t *testing.T) {
+	taken, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, conns := upstream(t)
+	e := newExit(t, Limits{})
+	e.leads("cloud", "apiServer", address)
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Address: taken.Addr().String()},
+		{Peer: "cloud", Service: "registry"}})
+	l := e.Locals()
+	if l[0].Err == nil || !strings.Contains(l[0].Err.Error(), "address already in use") || l[0].Address != taken.Addr().String() {
+		t.Errorf("got %+v, want the error and the address", l[0])
+	}
+	if l[1].Err != nil {
+		t.Errorf("another listener suffers: %v", l[1].Err)
+	}
+	if !strings.Contains(e.log.String(), "code=PST0701") {
+		t.Errorf("no warning:\n%s", e.log)
+	}
+	taken.Close()
+	eventually(t, "opening", func() bool { return e.Locals()[0].Err == nil })
+	connect(t, e.address("cloud", "apiServer"))
+	take(t, conns)
+	if n := strings.Count(e.log.String(), "PST0701"); n != 1 {
+		t.Errorf("warned %d times, want once", n)
+	}
+}
+
+func TestListenersAreReplacedByDifference(t *testing.T) {
+	address, conns := upstream(t)
+	e := newExit(t, Limits{})
+	for _, s := range []string{"apiServer", "registry", "metrics"} {
+		e.leads("cloud", s, address)
+	}
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}, {Peer: "cloud", Service: "registry"}, {Peer: "cloud", Service: "metrics"}})
+	at := map[string]string{}
+	client := map[string]*net.TCPConn{}
+	up := map[string]*net.TCPConn{}
+	for _, s := range []string{"apiServer", "registry", "metrics"} {
+		at[s] = e.address("cloud", s)
+		client[s] = connect(t, at[s])
+		up[s] = take(t, conns)
+	}
+	moved := closedPort(t)
+	// The API server stays, the registry moves, metrics goes.
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}, {Peer: "cloud", Service: "registry", Address: moved}})
+
+	if now := e.address("cloud", "apiServer"); now != at["apiServer"] {
+		t.Errorf("the port did not stay: %s, now %s", at["apiServer"], now)
+	}
+	if now := e.address("cloud", "registry"); now != moved {
+		t.Errorf("got %s, want %s", now, moved)
+	}
+	for _, s := range []string{"apiServer", "registry"} {
+		send(t, client[s], "still open")
+		wantRead(t, up[s], "still open")
+	}
+	wantReset(t, client["metrics"])
+	wantReset(t, up["metrics"])
+	var d net.Dialer
+	if c, err := d.DialContext(t.Context(), "tcp", at["metrics"]); err == nil {
+		c.Close()
+		t.Error("a listener that is gone still accepts")
+	}
+	// To ask for the address that it has is no change.
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Address: at["apiServer"]}})
+	send(t, client["apiServer"], "even now")
+	wantRead(t, up["apiServer"], "even now")
+}
+
+func TestAFreePortIsTakenAgainInTheNextRun(t *testing.T) {
+	e := newExit(t, Limits{})
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})
+	first := e.address("cloud", "apiServer")
+	e.Close()
+
+	for _, c := range []struct {
+		name, remembered string
+		same             bool
+	}{
+		{"the remembered port", first, true},
+		{"not one beyond loopback", strings.Replace(first, "127.0.0.1", "0.0.0.0", 1), false},
+		{"not nonsense", "x", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			next := newExit(t, Limits{})
+			next.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Remembered: c.remembered}})
+			got := next.address("cloud", "apiServer")
+			if c.same && got != first {
+				t.Errorf("got %s, want %s", got, first)
+			}
+			if !strings.HasPrefix(got, "127.0.0.1:") {
+				t.Errorf("listens on %s", got)
+			}
+		})
+	}
+}
+
+func TestClosedOutboundOpensNothing(t *testing.T) {
+	e := newExit(t, Limits{})
+	e.Close()
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})
+	if l := e.Locals(); len(l) != 0 {
+		t.Errorf("got %v", l)
+	}
+}
