@@ -1,0 +1,149 @@
+//go:build linux
+
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Version of Kubernetes that the bundle is built from; bundle/go.mod pins it.
+const Version = "v1.36.3"
+
+// assetsVariable names a folder that holds the programs already, as controller-runtime's
+// envtest does.
+const assetsVariable = "KUBEBUILDER_ASSETS"
+
+// bundleName is the built program; its links carry the components' names.
+const bundleName = "bundle"
+
+// components are the programs that Start needs.
+var components = []string{"etcd", "kube-apiserver"}
+
+// Binaries returns the folder that holds etcd and kube-apiserver. It is the one that
+// KUBEBUILDER_ASSETS names, if any, else a folder under the user's cache, built there
+// when missing: minutes the first time (progress goes to log), nothing after that. The
+// name of the folder tells the version and a hash of the bundle's sources. Processes
+// that ask at the same time build once.
+func Binaries(ctx context.Context, log io.Writer) (string, error) {
+	if dir := os.Getenv(assetsVariable); dir != "" {
+		for _, name := range components {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				return "", fmt.Errorf("%s names %s, which holds no %s: %w", assetsVariable, dir, name, err)
+			}
+		}
+		return dir, nil
+	}
+	source, err := bundleSource(ctx)
+	if err != nil {
+		return "", err
+	}
+	sum, err := sourceHash(source)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a folder to keep the Kubernetes programs in: %w", err)
+	}
+	dir := filepath.Join(cache, "postern", "kube-"+Version+"-"+sum)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the folder for the Kubernetes programs: %w", err)
+	}
+	unlock, err := lockFolder(dir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if built(dir) {
+		return dir, nil
+	}
+	return dir, build(ctx, source, dir, log)
+}
+
+// bundleSource finds the bundle's module in the source tree that the caller runs in.
+func bundleSource(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/postern-dev/postern")
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("find postern's source tree (run from inside it, or set %s): %w", assetsVariable, withStderr(err))
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "testenv", "kube", "bundle"), nil
+}
+
+// sourceHash tells one version of the bundle's sources from another.
+func sourceHash(source string) (string, error) {
+	h := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
+		b, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			return "", fmt.Errorf("read the bundle's sources: %w", err)
+		}
+		fmt.Fprintf(h, "%s %d\n%s", name, len(b), b)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+// lockFolder holds others off until unlock is called or the process ends.
+func lockFolder(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the Kubernetes programs: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock the Kubernetes programs: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func built(dir string) bool {
+	for _, name := range components {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// build makes the bundle in dir. A build that is cut short leaves no program behind.
+func build(ctx context.Context, source, dir string, log io.Writer) error {
+	fmt.Fprintf(log, "building etcd and kube-apiserver %s (minutes, once) in %s\n", Version, dir)
+	partial := filepath.Join(dir, bundleName+".partial")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-trimpath", "-ldflags", "-s -w", "-o", partial, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", source, err, out.Bytes())
+	}
+	if err := os.Rename(partial, filepath.Join(dir, bundleName)); err != nil {
+		return fmt.Errorf("keep the built programs: %w", err)
+	}
+	for _, name := range components {
+		if err := os.Symlink(bundleName, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("keep the built programs: %w", err)
+		}
+	}
+	return nil
+}
+
+// withStderr adds what a failed program complained of.
+func withStderr(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return err
+}

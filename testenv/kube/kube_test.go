@@ -1,0 +1,127 @@
+//go:build linux && e2e
+
+package kube
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/netlab"
+	"github.com/postern-dev/postern/testenv/pki"
+)
+
+func deadline(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestClusterServesAndLeavesNothing is what every other user of this package relies on:
+// kubectl works, client certificates of another authority are believed when asked, and
+// Close ends the processes.
+func TestClusterServesAndLeavesNothing(t *testing.T) {
+	lab := netlab.New(t)
+	n := lab.Network("lan", netip.MustParsePrefix("192.0.2.0/24"))
+	node, other := lab.Host("node"), lab.Host("other")
+	node.Attach("eth0", n, netip.MustParseAddr("192.0.2.1"))
+	other.Attach("eth0", n, netip.MustParseAddr("192.0.2.2"))
+	peers, err := pki.NewCA("peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	start := time.Now()
+	c, err := Start(deadline(t, 5*time.Minute), Options{
+		Dir: t.TempDir(), Namespace: node.Namespace(), Address: netip.MustParseAddr("192.0.2.1"), ClientCAs: peers.CertPEM(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Logf("ready after %v", time.Since(start).Round(time.Millisecond))
+
+	ctx := deadline(t, 2*time.Minute)
+	if out, err := c.Kubectl(ctx, "", "get", "--raw", "/readyz"); err != nil || out != "ok" {
+		t.Errorf("/readyz: got %q, %v", out, err)
+	}
+	binding := `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: guest}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
+`
+	if _, err := c.Kubectl(ctx, binding, "apply", "-f", "-"); err != nil {
+		t.Error(err)
+	}
+	for user, want := range map[string]string{"guest": "namespace/default", "stranger": "Forbidden"} {
+		pair, err := peers.Client(pkix.Name{CommonName: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, key, err := pair.Write(t.TempDir(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := other.Run(ctx, "kubectl", "--kubeconfig", os.DevNull, "--server", c.URL(), "--certificate-authority", c.CAFile(),
+			"--client-certificate", cert, "--client-key", key, "get", "namespaces", "-o", "name")
+		if err != nil {
+			out += err.Error()
+		}
+		if !strings.Contains(out, want) {
+			t.Errorf("%s lists namespaces: got %q, want %q in it", user, out, want)
+		}
+	}
+
+	pids := []int{c.etcd.PID(), c.api.PID()}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("process %d after Close: %v, want none", pid, err)
+		}
+	}
+}
+
+func TestFailedStartShowsTheLog(t *testing.T) {
+	assets := t.TempDir()
+	for name, script := range map[string]string{
+		"etcd":           "#!/bin/sh\nexec sleep 600\n",
+		"kube-apiserver": "#!/bin/sh\necho the reason >&2\nexit 1\n",
+	} {
+		if err := os.WriteFile(filepath.Join(assets, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := Start(deadline(t, time.Minute), Options{Dir: t.TempDir(), Assets: assets})
+	if err == nil || !strings.Contains(err.Error(), "kube-apiserver ended") || !strings.Contains(err.Error(), "the reason") {
+		t.Errorf("got %v, want an error that names kube-apiserver and shows its log", err)
+	}
+}
+
+func TestAssetsOfKubebuilderAreHonoured(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(assetsVariable, dir)
+	if _, err := Binaries(t.Context(), os.Stderr); err == nil || !strings.Contains(err.Error(), "no etcd") {
+		t.Errorf("an empty folder: got %v, want an error that names etcd", err)
+	}
+	for _, name := range components {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := Binaries(t.Context(), os.Stderr); err != nil || got != dir {
+		t.Errorf("got %q, %v; want %q", got, err, dir)
+	}
+}
