@@ -1,0 +1,211 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// requestTimeout bounds a request whose context has no deadline. It is above the
+// server's own, so that its answer gets through.
+const requestTimeout = 30 * time.Second
+
+// Client asks one gateway. It keeps no connection open, and is safe for concurrent
+// use. Its errors are told apart by errors.Is with this package's sentinels.
+type Client struct {
+	http *http.Client
+	addr netip.AddrPort
+}
+
+// NewClient makes a client for the gateway with an overlay address. dial reaches into
+// the tunnel: netstack's DialContext.
+func NewClient(overlay netip.Addr, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
+	return &Client{
+		addr: netip.AddrPortFrom(overlay, api.PortAuth),
+		http: &http.Client{
+			Transport: &http.Transport{
+				DialContext:            dial,
+				DisableKeepAlives:      true,
+				DisableCompression:     true,
+				MaxResponseHeaderBytes: maxHeaderBytes,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Hello asks who the gateway is and what it grants us. It reports an
+// [ErrIncompatible] when the two cannot talk.
+func (c *Client) Hello(ctx context.Context) (Hello, error) {
+	var h Hello
+	if err := c.do(ctx, http.MethodGet, pathHello, nil, &h); err != nil {
+		return Hello{}, err
+	}
+	if err := checkAnswerVersion(h.Version); err != nil {
+		return Hello{}, err
+	}
+	if err := api.CheckName(h.Name); err != nil {
+		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, err)
+	}
+	h.Software = clean(h.Software, 80)
+	for _, list := range [][]string{h.Capabilities, h.Offers} {
+		for i := range list {
+			list[i] = clean(list[i], api.MaxNameLength)
+		}
+	}
+	if h.APIServer != nil {
+		h.APIServer.ServerName = clean(h.APIServer.ServerName, 253)
+	}
+	return h, nil
+}
+
+// Redemption is what a ticket gave.
+type Redemption struct {
+	// Name is what the inviter calls itself, As what it calls us.
+	Name, As     string
+	Granted      []string
+	PresharedKey peer.PresharedKey
+	// Pending: the inviter's operator has yet to approve our key.
+	Pending bool
+	// APIServer may be nil.
+	APIServer *APIServer
+}
+
+// Redeem redeems the ticket through whose one-time tunnel dial reaches. The same
+// request may be repeated until its answer arrives.
+func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, error) {
+	body := redeemRequest{Version: ProtocolVersion, PublicKey: q.PublicKey.String(), Name: q.Name, Wants: q.Wants, Grants: q.Grants}
+	for _, x := range q.Candidates {
+		body.Candidates = append(body.Candidates, wireCandidate{Address: x.Addr.String(), Source: x.Source})
+	}
+	var out redeemResponse
+	if err := c.do(ctx, http.MethodPost, pathRedeem, body, &out); err != nil {
+		return Redemption{}, err
+	}
+	if err := checkAnswerVersion(out.Version); err != nil {
+		return Redemption{}, err
+	}
+	psk, err := peer.ParsePresharedKey(out.PresharedKey)
+	if err != nil || psk.IsZero() {
+		return Redemption{}, fmt.Errorf("%w: no preshared key in it", ErrAnswer)
+	}
+	for _, name := range []string{out.Name, out.Peer} {
+		if err := api.CheckName(name); err != nil {
+			return Redemption{}, fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+	}
+	for i := range out.Granted {
+		out.Granted[i] = clean(out.Granted[i], api.MaxNameLength)
+	}
+	return Redemption{
+		Name: out.Name, As: out.Peer, Granted: out.Granted, PresharedKey: psk,
+		Pending: out.Pending, APIServer: out.APIServer,
+	}, nil
+}
+
+// Identity has a certificate signing request (PEM) signed, for the gateway's API
+// server. The answer is PEM and may be anything: [Keeper] checks it.
+func (c *Client) Identity(ctx context.Context, csrPEM []byte) (certPEM []byte, err error) {
+	var out identityResponse
+	if err := c.do(ctx, http.MethodPost, pathIdentity, identityRequest{Version: ProtocolVersion, CSR: string(csrPEM)}, &out); err != nil {
+		return nil, err
+	}
+	if err := checkAnswerVersion(out.Version); err != nil {
+		return nil, err
+	}
+	return []byte(out.Certificate), nil
+}
+
+func checkAnswerVersion(v string) error {
+	if err := checkVersion(v, "the peer's gateway"); err != nil {
+		if errors.Is(err, ErrIncompatible) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+	}
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.addr.String()+path, body)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set(VersionHeader, ProtocolVersion)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return c.unreachable(err)
+	}
+	if len(answer) > maxAnswer {
+		return fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, maxAnswer)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return failure(resp, answer)
+	}
+	if v := resp.Header.Get(VersionHeader); v == "" {
+		return fmt.Errorf("%w: no header %s: this is no postern gateway", ErrAnswer, VersionHeader)
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return nil
+}
+
+// unreachable is a request that got no whole answer. The cause goes without net/http's
+// method and URL, which say nothing new.
+func (c *Client) unreachable(err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	return &UnreachableError{Address: c.addr.String(), Err: err}
+}
+
+// failure reads an error. Its text is a stranger's.
+func failure(resp *http.Response, body []byte) error {
+	e := &Error{Status: resp.StatusCode}
+	var b errorBody
+	if json.Unmarshal(body, &b) == nil && b.Code != "" {
+		e.Code, e.Message = clean(b.Code, 40), clean(b.Message, maxMessage)
+	} else if resp.Header.Get(VersionHeader) == "" {
+		return fmt.Errorf("%w: HTTP status %d without header %s: this is no postern gateway", ErrAnswer, resp.StatusCode, VersionHeader)
+	}
+	if s, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
+		e.RetryAfter = min(time.Duration(s)*time.Second, maxRetryAfter)
+	}
+	return e
+}

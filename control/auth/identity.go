@@ -1,0 +1,87 @@
+package auth
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Identity is a client certificate and its key. It redacts itself.
+type Identity struct {
+	// CertificatePEM is what the peer issued, KeyPEM (PKCS #8) is ours: a secret.
+	CertificatePEM, KeyPEM []byte
+	// User is the name at the peer's API server.
+	User                string
+	NotBefore, NotAfter time.Time
+	// TLS is the same for a tls.Config.
+	TLS tls.Certificate
+}
+
+// String says whose it is and until when.
+func (i Identity) String() string {
+	return fmt.Sprintf("(identity %s until %s, key hidden)", i.User, i.NotAfter.UTC().Format(time.RFC3339))
+}
+
+// Format makes every fmt verb print what String gives.
+func (i Identity) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(i.String())) }
+
+// LogValue makes slog print what String gives.
+func (i Identity) LogValue() slog.Value { return slog.StringValue(i.String()) }
+
+// MarshalText makes JSON and YAML encode what String gives.
+func (i Identity) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
+// newIdentity checks that a certificate is one for the key: the issuer is another
+// gateway, which may be broken or worse.
+func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return Identity{}, fmt.Errorf("%w: the certificate: %w", ErrAnswer, err)
+	}
+	leaf := pair.Leaf
+	if leaf == nil {
+		return Identity{}, fmt.Errorf("%w: no certificate", ErrAnswer)
+	}
+	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return Identity{}, fmt.Errorf("%w: the certificate is not for clients", ErrAnswer)
+	}
+	if !leaf.NotBefore.Before(leaf.NotAfter) {
+		return Identity{}, fmt.Errorf("%w: the certificate is never valid", ErrAnswer)
+	}
+	return Identity{
+		CertificatePEM: certPEM, KeyPEM: keyPEM, User: clean(leaf.Subject.CommonName, 80),
+		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, TLS: pair,
+	}, nil
+}
+
+// keyAndCSR makes a key and a signing request for it. The subject is empty: the issuer
+// decides who we are.
+func keyAndCSR() (keyPEM, csrPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	return encodeRequest(key)
+}
+
+func encodeRequest(key crypto.Signer) (keyPEM, csrPEM []byte, err error) {
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, errors.New("the new key cannot be encoded")
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a certificate signing request: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}), nil
+}

@@ -1,0 +1,123 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+var (
+	// ErrCSR: the signing request is malformed or its key is not acceptable.
+	ErrCSR = errors.New("the certificate signing request cannot be used")
+	// ErrCSRSubject: the signing request asks for another's name, or for a group.
+	ErrCSRSubject = errors.New("the certificate signing request asks for a subject that is not the peer's own")
+	// ErrIssuer: the issuer cannot work; the request is fine.
+	ErrIssuer = errors.New("the issuer cannot issue")
+)
+
+// Subject is the peer an identity is for, by the name we know it by.
+type Subject struct {
+	Name      string
+	PublicKey peer.PublicKey
+}
+
+// User is the subject's user name at the API server.
+func (s Subject) User() string { return UserPrefix + s.Name }
+
+// UserPrefix begins the user name of every peer.
+const UserPrefix = "postern:peer:"
+
+// Issuance is an identity that was issued.
+type Issuance struct {
+	CertificatePEM []byte
+	// Serial is in hexadecimal.
+	Serial   string
+	NotAfter time.Time
+	// Again: it was issued before, for the same request.
+	Again bool
+}
+
+// Issuer makes identities for the API server. The issuing side alone decides who the
+// peer is. The same request of the same peer gets the same identity for a while.
+// Errors are an [ErrCSR], an [ErrCSRSubject] or an [ErrIssuer].
+type Issuer interface {
+	Issue(ctx context.Context, s Subject, csrPEM []byte) (Issuance, error)
+	// Revoke forgets the peer and tells what it can still use: how many identities,
+	// and until when.
+	Revoke(s Subject) (outstanding int, notAfter time.Time)
+}
+
+const (
+	minRSABits = 2048
+	maxRSABits = 8192 // verifying takes time that grows with the square
+)
+
+// parseCSR reads a signing request and checks everything but whose it is.
+func parseCSR(b []byte) (*x509.CertificateRequest, error) {
+	block, rest := pem.Decode(b)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" && block.Type != "NEW CERTIFICATE REQUEST" {
+		return nil, fmt.Errorf("%w: not PEM of type CERTIFICATE REQUEST", ErrCSR)
+	}
+	if next, _ := pem.Decode(rest); next != nil {
+		return nil, fmt.Errorf("%w: more than one PEM block", ErrCSR)
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCSR, err)
+	}
+	if err := checkKey(csr.PublicKey); err != nil {
+		return nil, err
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("%w: it is not signed by its own key: %w", ErrCSR, err)
+	}
+	return csr, nil
+}
+
+func checkKey(key any) error {
+	switch k := key.(type) {
+	case *ecdsa.PublicKey:
+		if k.Curve == elliptic.P256() || k.Curve == elliptic.P384() {
+			return nil
+		}
+		return fmt.Errorf("%w: curve %s (want P-256 or P-384)", ErrCSR, k.Curve.Params().Name)
+	case ed25519.PublicKey:
+		return nil
+	case *rsa.PublicKey:
+		if n := k.N.BitLen(); n < minRSABits || n > maxRSABits {
+			return fmt.Errorf("%w: an RSA key of %d bits (want %d to %d)", ErrCSR, n, minRSABits, maxRSABits)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: a key of type %T (want ECDSA, Ed25519 or RSA)", ErrCSR, key)
+}
+
+var (
+	oidCommonName   = asn1.ObjectIdentifier{2, 5, 4, 3}
+	oidOrganization = asn1.ObjectIdentifier{2, 5, 4, 10}
+)
+
+// checkSubject refuses a request for a group or for another's name. What it asks for
+// has no influence on the certificate, but whoever asks should not go unnoticed.
+func checkSubject(csr *x509.CertificateRequest, s Subject) error {
+	for _, attr := range csr.Subject.Names {
+		text, isText := attr.Value.(string)
+		switch {
+		case attr.Type.Equal(oidOrganization):
+			return fmt.Errorf("%w: the group %.60q", ErrCSRSubject, clean(text, 60))
+		case attr.Type.Equal(oidCommonName) && (!isText || text != "" && text != s.User()):
+			return fmt.Errorf("%w: the user %.60q, not %q", ErrCSRSubject, clean(text, 60), s.User())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// A failed request is repeated after 1 s, then ever later, up to 2 min: a peer's
+	// restart or a lost path should not be noticed, a dead peer should cost little.
+	firstRetry = time.Second
+	maxRetry   = 2 * time.Minute
+	// A denial is an operator's decision, which seldom changes within seconds.
+	deniedRetry = 30 * time.Second
+	// checkClock is how often the keeper compares the wall clock with the deadline: a
+	// timer runs on the monotonic clock, which stands still while a machine sleeps
+	// and does not follow a clock that is set.
+	checkClock = time.Minute
+)
+
+// IdentityStore keeps identities across restarts. state.Store is one.
+type IdentityStore interface {
+	Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool)
+	SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error
+}
+
+// KeeperOptions say whose identity is kept.
+type KeeperOptions struct {
+	// Peer is who issues, Name what it is called here.
+	Peer peer.PublicKey
+	Name string
+	// Request has a signing request signed: Client.Identity.
+	Request func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
+	Store   IdentityStore
+	// OnChange is told of every new identity; it may be nil.
+	OnChange func(Identity)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Keeper holds the identity that one peer issues to us and renews it after two thirds
+// of its life, with jitter so that many peers do not come at once. It keeps what the
+// store has, so that a restart asks for nothing. A key is used for one certificate.
+type Keeper struct {
+	o    KeeperOptions
+	wake chan struct{}
+
+	mu      sync.Mutex
+	current *Identity
+	err     error
+	next    time.Time
+	forced  bool // a new one is wanted whatever the present one says
+
+	// Owned by Run, and by NewKeeper before.
+	due        time.Time // when to renew, by the wall clock
+	obtained   time.Time // when the present one came, monotonic; zero if from the store
+	keyPEM     []byte    // of the request that is under way
+	csrPEM     []byte
+	retry      *backoff.ExponentialBackOff
+	retryAfter time.Time
+}
+
+// NewKeeper makes a keeper with what the store has. Run makes it work.
+func NewKeeper(o KeeperOptions) (*Keeper, error) {
+	if o.Request == nil || o.Store == nil {
+		return nil, errors.New("identity keeper: request and store are needed")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = firstRetry, maxRetry
+	k := &Keeper{o: o, wake: make(chan struct{}, 1), retry: retry}
+	certPEM, keyPEM, ok := o.Store.Identity(o.Peer)
+	if !ok {
+		return k, nil
+	}
+	id, err := newIdentity(certPEM, keyPEM)
+	if err != nil {
+		o.Logger.Warn("the stored identity cannot be used; asking for a new one", slog.String("peer", o.Name), slog.Any("error", err))
+		return k, nil
+	}
+	k.current = &id
+	k.due = renewAt(id)
+	return k, nil
+}
+
+// Current is the identity in use, which may have expired; false while there is none.
+func (k *Keeper) Current() (Identity, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil {
+		return Identity{}, false
+	}
+	return *k.current, true
+}
+
+// NotAfter is the end of the present identity's validity; zero while there is none.
+func (k *Keeper) NotAfter() time.Time {
+	id, _ := k.Current()
+	return id.NotAfter
+}
+
+// LastError is why the last request failed and when the next is made; nil after a
+// success.
+func (k *Keeper) LastError() (next time.Time, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.next, k.err
+}
+
+// Wake makes a request that waits for its next try be made now, because the peer
+// became reachable. It does nothing when nothing is due.
+func (k *Keeper) Wake() { k.signal(false) }
+
+// Renew asks for a new identity now, because the present one was rejected.
+func (k *Keeper) Renew() { k.signal(true) }
+
+func (k *Keeper) signal(force bool) {
+	if force {
+		k.mu.Lock()
+		k.forced = true
+		k.mu.Unlock()
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the identity until ctx ends; it returns nil then. It is to be called once.
+func (k *Keeper) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		woken := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-k.wake:
+			woken = true
+		}
+		now := time.Now()
+		if k.isDue(now) && (woken || !now.Before(k.retryAfter)) {
+			k.renew(ctx)
+		}
+		timer.Reset(k.pause(time.Now()))
+	}
+}
+
+// isDue reports whether a new identity is wanted: by the wall clock, or, should that be
+// behind, by how long we have had the present one.
+func (k *Keeper) isDue(now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil || k.forced {
+		return true
+	}
+	life := k.current.NotAfter.Sub(k.current.NotBefore)
+	if k.obtained.IsZero() {
+		return !now.Round(0).Before(k.due)
+	}
+	held := now.Sub(k.obtained)
+	if held < life/4 { // it is new, whatever our clock says of it
+		return false
+	}
+	return !now.Round(0).Before(k.due) || held >= life*2/3
+}
+
+// pause is how long nothing is to be done, at most checkClock.
+func (k *Keeper) pause(now time.Time) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil || k.forced || k.err != nil {
+		return clamp(k.retryAfter.Sub(now))
+	}
+	wait := k.due.Sub(now.Round(0))
+	if !k.obtained.IsZero() {
+		life := k.current.NotAfter.Sub(k.current.NotBefore)
+		held := now.Sub(k.obtained)
+		wait = max(min(wait, life*2/3-held), life/4-held)
+	}
+	return clamp(wait)
+}
+
+func clamp(d time.Duration) time.Duration { return min(max(d, 10*time.Millisecond), checkClock) }
+
+// renew makes one request. Until it succeeds the same key and signing request are used,
+// so that an answer that was lost is given again instead of another identity.
+func (k *Keeper) renew(ctx context.Context) {
+	id, err := k.obtain(ctx)
+	if ctx.Err() != nil && err != nil {
+		return
+	}
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	k.keyPEM, k.csrPEM = nil, nil
+	k.retry.Reset()
+	k.mu.Lock()
+	first := k.current == nil
+	k.current, k.err, k.next, k.forced = &id, nil, time.Time{}, false
+	k.mu.Unlock()
+	k.due, k.obtained, k.retryAfter = renewAt(id), time.Now(), time.Time{}
+	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.KeyPEM); err != nil {
+		k.o.Logger.Warn("the identity could not be stored and is lost on a restart", slog.String("peer", k.o.Name), slog.Any("error", err))
+	}
+	k.o.Logger.Info("identity obtained", slog.String("peer", k.o.Name), slog.Bool("first", first), slog.String("user", id.User), slog.Time("notAfter", id.NotAfter))
+	if k.o.OnChange != nil {
+		k.o.OnChange(id)
+	}
+}
+
+func (k *Keeper) obtain(ctx context.Context) (Identity, error) {
+	if k.csrPEM == nil {
+		keyPEM, csrPEM, err := keyAndCSR()
+		if err != nil {
+			return Identity{}, err
+		}
+		k.keyPEM, k.csrPEM = keyPEM, csrPEM
+	}
+	certPEM, err := k.o.Request(ctx, k.csrPEM)
+	if err != nil {
+		return Identity{}, fmt.Errorf("ask %s for an identity: %w", k.o.Name, err)
+	}
+	id, err := newIdentity(certPEM, k.keyPEM)
+	if err != nil {
+		k.keyPEM, k.csrPEM = nil, nil // the same request might get the same answer
+		return Identity{}, fmt.Errorf("ask %s for an identity: %w", k.o.Name, err)
+	}
+	return id, nil
+}
+
+// failed notes an error and when to try again.
+func (k *Keeper) failed(err error) {
+	wait := k.retry.NextBackOff()
+	if errors.Is(err, ErrDenied) || errors.Is(err, ErrNoIssuer) || errors.Is(err, ErrIncompatible) {
+		wait = max(wait, deniedRetry)
+	}
+	var answer *Error
+	if errors.As(err, &answer) {
+		wait = max(wait, answer.RetryAfter)
+	}
+	k.retryAfter = time.Now().Add(wait)
+	k.mu.Lock()
+	news := k.err == nil || k.err.Error() != err.Error()
+	k.err, k.next = err, k.retryAfter.Round(0)
+	k.mu.Unlock()
+	level := slog.LevelDebug
+	if news {
+		level = slog.LevelWarn
+	}
+	k.o.Logger.Log(context.Background(), level, "no identity", slog.String("peer", k.o.Name), slog.Any("error", err), slog.Duration("retryIn", wait))
+}
+
+// renewAt is after two thirds of an identity's life, and up to a twentieth earlier.
+func renewAt(id Identity) time.Time {
+	life := id.NotAfter.Sub(id.NotBefore)
+	jitter := time.Duration(rand.Int64N(int64(life/20) + 1))
+	return id.NotBefore.Add(life*2/3 - jitter)
+}

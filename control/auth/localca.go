@@ -1,0 +1,246 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// MaxTTL bounds an identity's life: certificates are revoked by their expiry.
+	MaxTTL = 24 * time.Hour
+	// MinTTL leaves a peer time to renew.
+	MinTTL = 30 * time.Second
+	// backdate allows for the API server's clock being behind ours.
+	backdate = 5 * time.Minute
+	// repeatFor is how long the same request gets the same certificate: longer than a
+	// client retries an answer that was lost.
+	repeatFor = 5 * time.Minute
+)
+
+// Ledger remembers across restarts what was issued. [state.Store] is one.
+//
+// [state.Store]: https://pkg.go.dev/github.com/postern-dev/postern/control/state#Store
+type Ledger interface {
+	RecordIssued(k peer.PublicKey, serial string, now, notAfter time.Time) error
+	LastIssued(k peer.PublicKey, now time.Time) (count int, notAfter time.Time)
+}
+
+// LocalCAOptions say which CA issues, and how.
+type LocalCAOptions struct {
+	// CertFile and KeyFile are PEM; the CA must serve this purpose alone.
+	CertFile, KeyFile string
+	// TTL of an identity; 0 is MaxTTL.
+	TTL time.Duration
+	// ClusterCA holds the PEM certificates that signed the API server's own, if known:
+	// that CA is refused here.
+	ClusterCA []byte
+	// Ledger and Logger may be nil.
+	Ledger Ledger
+	Logger *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// LocalCA issues client certificates with a CA that is kept for this purpose. The
+// API server must trust it for clients (--client-ca-file). It is safe for concurrent
+// use.
+type LocalCA struct {
+	o    LocalCAOptions
+	cert *x509.Certificate
+	key  crypto.Signer
+
+	mu     sync.Mutex
+	recent map[requestID]*recentIssue
+	issued map[peer.PublicKey][]time.Time // ends of what the ledger could not take
+}
+
+// requestID is a peer with the name it has, and a key that it asks a certificate for.
+type requestID struct {
+	peer peer.PublicKey
+	name string
+	spki [sha256.Size]byte
+}
+
+// recentIssue is filled in by whoever made it, so that of requests at the same time one
+// signs and the others wait.
+type recentIssue struct {
+	once sync.Once
+	at   time.Time
+	out  Issuance
+	err  error
+}
+
+// Issue is [Issuer]'s.
+func (ca *LocalCA) Issue(_ context.Context, s Subject, csrPEM []byte) (Issuance, error) {
+	csr, err := parseCSR(csrPEM)
+	if err != nil {
+		return Issuance{}, err
+	}
+	if err := checkSubject(csr, s); err != nil {
+		return Issuance{}, err
+	}
+	id := requestID{peer: s.PublicKey, name: s.Name, spki: sha256.Sum256(csr.RawSubjectPublicKeyInfo)}
+	now := ca.o.Now()
+	r := ca.remember(id, now)
+	again := true
+	r.once.Do(func() {
+		again = false
+		r.out, r.err = ca.sign(s, csr.PublicKey, now)
+	})
+	if r.err != nil {
+		ca.mu.Lock()
+		if ca.recent[id] == r {
+			delete(ca.recent, id)
+		}
+		ca.mu.Unlock()
+		return Issuance{}, r.err
+	}
+	out := r.out
+	out.Again = again
+	return out, nil
+}
+
+// remember finds or makes the entry of a request, and drops those that are over.
+func (ca *LocalCA) remember(id requestID, now time.Time) *recentIssue {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	for k, r := range ca.recent {
+		if age := now.Sub(r.at); age > ca.repeat() || age < 0 {
+			delete(ca.recent, k)
+		}
+	}
+	r := ca.recent[id]
+	if r == nil {
+		r = &recentIssue{at: now}
+		ca.recent[id] = r
+	}
+	return r
+}
+
+// repeat is repeatFor, less where a certificate does not live long.
+func (ca *LocalCA) repeat() time.Duration { return min(repeatFor, ca.o.TTL/4) }
+
+// sign makes a certificate. Nothing of the request but its key gets in.
+func (ca *LocalCA) sign(s Subject, key crypto.PublicKey, now time.Time) (Issuance, error) {
+	if !now.Before(ca.cert.NotAfter) {
+		return Issuance{}, fmt.Errorf("%w: the CA in %s expired at %s (make a new one)", ErrIssuer, ca.o.CertFile, ca.cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return Issuance{}, fmt.Errorf("%w: %w", ErrIssuer, err)
+	}
+	notBefore := later(now.Add(-backdate), ca.cert.NotBefore).Truncate(time.Second)
+	notAfter := earlier(now.Add(ca.o.TTL), notBefore.Add(MaxTTL), ca.cert.NotAfter).Truncate(time.Second)
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: s.User()},
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true, // and not a CA
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key, ca.key)
+	if err != nil {
+		return Issuance{}, fmt.Errorf("%w: %w", ErrIssuer, err)
+	}
+	out := Issuance{
+		CertificatePEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Serial:         serial.Text(16),
+		NotAfter:       notAfter,
+	}
+	ca.record(s, out, now)
+	return out, nil
+}
+
+// record notes what was issued. A disk that is full must not cut peers off from the
+// API server: then it is noted in memory.
+func (ca *LocalCA) record(s Subject, out Issuance, now time.Time) {
+	if ca.o.Ledger != nil {
+		err := ca.o.Ledger.RecordIssued(s.PublicKey, out.Serial, now, out.NotAfter)
+		if err == nil {
+			return
+		}
+		ca.o.Logger.Warn("an issued identity could not be noted on disk", slog.String("peer", s.Name), slog.Any("error", err))
+	}
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	ca.issued[s.PublicKey] = append(valid(ca.issued[s.PublicKey], now), out.NotAfter)
+}
+
+// Revoke is [Issuer]'s. Certificates cannot be called back: they end by their expiry.
+func (ca *LocalCA) Revoke(s Subject) (outstanding int, notAfter time.Time) {
+	now := ca.o.Now()
+	if ca.o.Ledger != nil {
+		outstanding, notAfter = ca.o.Ledger.LastIssued(s.PublicKey, now)
+	}
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	for _, end := range valid(ca.issued[s.PublicKey], now) {
+		outstanding++
+		notAfter = later(notAfter, end)
+	}
+	for id := range ca.recent {
+		if id.peer == s.PublicKey {
+			delete(ca.recent, id)
+		}
+	}
+	return outstanding, notAfter
+}
+
+// valid are the ends that are still to come.
+func valid(ends []time.Time, now time.Time) []time.Time {
+	var out []time.Time
+	for _, end := range ends {
+		if now.Before(end) {
+			out = append(out, end)
+		}
+	}
+	return out
+}
+
+// newSerial is 127 random bits, more than the 64 that the CA/Browser Forum asks for
+// (Baseline Requirements 7.1) and fewer than RFC 5280's 20 octets.
+func newSerial() (*big.Int, error) {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	return n.Add(n, big.NewInt(1)), nil // RFC 5280 §4.1.2.2: positive
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a time.Time, more ...time.Time) time.Time {
+	for _, b := range more {
+		if b.Before(a) {
+			a = b
+		}
+	}
+	return a
+}
+
+// sameKey compares public keys by their encoding.
+func sameKey(a, b any) bool {
+	x, errX := x509.MarshalPKIXPublicKey(a)
+	y, errY := x509.MarshalPKIXPublicKey(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}

@@ -1,0 +1,152 @@
+// Package auth is what gateways say to each other inside the tunnel: who they are, what
+// they grant, how a ticket is redeemed, and the identity for the API server. It has
+// the server, the client, the issuer of identities with a CA kept for that purpose,
+// and the keeper that holds and renews the identity a peer issued to us.
+//
+// # In-band HTTP
+//
+// Plain HTTP/1.1 on TCP port 80 of a gateway's overlay address. The tunnel encrypts and
+// authenticates: the source address of a connection is bound to a WireGuard key, so it
+// says who calls. Bodies are JSON, at most 64 KB, each with the version of the
+// protocol ("1.0"), which requests and answers also carry in the header
+// Postern-Version. An unknown newer minor version is accepted, fields that a reader
+// does not know are passed over, an unknown major version is refused with a message.
+//
+//	GET  /v1/hello     version, name, capabilities, services granted to the caller
+//	POST /v1/redeem    only from a one-time key's address: ticket → peer
+//	POST /v1/identity  certificate signing request → certificate
+//
+// Whoever is no peer gets 403, whatever it asks. Errors have one form,
+// {"version":…,"code":…,"message":…}; codes are stable, see README.
+package auth
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/ticket"
+)
+
+const (
+	// ProtocolVersion is what this package speaks.
+	ProtocolVersion = "1.0"
+	protocolMajor   = 1
+
+	// VersionHeader carries the version of whoever speaks.
+	VersionHeader = "Postern-Version"
+
+	// MaxBody bounds the body of a request, in bytes.
+	MaxBody = 64 << 10
+	// maxAnswer bounds what a client reads: a hello carries the API server's CA
+	// bundle.
+	maxAnswer = 1 << 20
+
+	pathHello    = "/v1/hello"
+	pathRedeem   = "/v1/redeem"
+	pathIdentity = "/v1/identity"
+)
+
+// Capabilities that a gateway can announce.
+const (
+	CapabilityRedeem   = "redeem"   // it answers tickets
+	CapabilityIdentity = "identity" // it has an issuer
+)
+
+// Hello is what a gateway tells a peer first.
+type Hello struct {
+	Version string `json:"version"`
+	// Software is the build, for people.
+	Software string `json:"software,omitempty"`
+	// Name is what the gateway calls itself.
+	Name         string   `json:"name"`
+	Capabilities []string `json:"capabilities"`
+	// Offers are the services that the caller may reach there.
+	Offers []string `json:"offers"`
+	// Pending: the caller's key has yet to be approved there.
+	Pending bool `json:"pending,omitempty"`
+	// APIServer is told to those who may reach it.
+	APIServer *APIServer `json:"apiServer,omitempty"`
+}
+
+// APIServer is what it takes to talk to an API server through the tunnel.
+type APIServer struct {
+	// ServerName is the name in its certificate.
+	ServerName string `json:"serverName,omitempty"`
+	// CAData are the PEM certificates that signed it.
+	CAData string `json:"caData,omitempty"`
+}
+
+type redeemRequest struct {
+	Version    string          `json:"version"`
+	PublicKey  string          `json:"publicKey"`
+	Name       string          `json:"name"`
+	Candidates []wireCandidate `json:"candidates,omitempty"`
+	Wants      []string        `json:"wants,omitempty"`
+	Grants     []string        `json:"grants,omitempty"`
+}
+
+type wireCandidate struct {
+	Address string `json:"address"`
+	Source  string `json:"source,omitempty"`
+}
+
+type redeemResponse struct {
+	Version string `json:"version"`
+	// Name is the inviter's, Peer what it calls the joiner.
+	Name         string     `json:"name"`
+	Peer         string     `json:"peer"`
+	Granted      []string   `json:"granted"`
+	PresharedKey string     `json:"presharedKey"` // base64
+	Pending      bool       `json:"pending,omitempty"`
+	APIServer    *APIServer `json:"apiServer,omitempty"`
+}
+
+type identityRequest struct {
+	Version string `json:"version"`
+	// CSR is PKCS #10 in PEM.
+	CSR string `json:"csr"`
+}
+
+type identityResponse struct {
+	Version string `json:"version"`
+	// Certificate is PEM.
+	Certificate string    `json:"certificate"`
+	NotAfter    time.Time `json:"notAfter"`
+}
+
+// checkVersion refuses what cannot be understood. who is the side that sent it.
+func checkVersion(version, who string) error {
+	major, _, ok := strings.Cut(version, ".")
+	n, err := strconv.ParseUint(major, 10, 16)
+	if !ok || err != nil {
+		return newError(codeBadRequest, fmt.Sprintf("%s gives no protocol version (%.20q)", who, version))
+	}
+	if n != protocolMajor {
+		return newError(codeIncompatible, fmt.Sprintf("%s speaks version %s of the protocol, this gateway %s; upgrade the older one", who, clean(version, 20), ProtocolVersion))
+	}
+	return nil
+}
+
+// request turns the wire form into the book's. Candidates that are no addresses are
+// refused by the book.
+func (q redeemRequest) request() (ticket.Request, error) {
+	out := ticket.Request{Name: q.Name, Wants: q.Wants, Grants: q.Grants}
+	if err := out.PublicKey.UnmarshalText([]byte(q.PublicKey)); err != nil {
+		return ticket.Request{}, newError(codeBadRequest, "publicKey: "+err.Error())
+	}
+	if len(q.Candidates) > ticket.MaxCandidates {
+		return ticket.Request{}, newError(codeBadRequest, fmt.Sprintf("%d candidates, at most %d", len(q.Candidates), ticket.MaxCandidates))
+	}
+	for _, c := range q.Candidates {
+		addr, err := netip.ParseAddrPort(c.Address)
+		if err != nil {
+			return ticket.Request{}, newError(codeBadRequest, fmt.Sprintf("candidate %.60q is no address and port", c.Address))
+		}
+		addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+		out.Candidates = append(out.Candidates, ticket.Candidate{Addr: addr, Source: clean(c.Source, 20)})
+	}
+	return out, nil
+}
