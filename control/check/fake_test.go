@@ -154,7 +154,7 @@ func body(b string) string { return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\
 func secure(conf *tls.Config, inner func(net.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		t := tls.Server(c, conf)
-		if t.Handshake() != nil {
+		if t.HandshakeContext(context.Background()) != nil {
 			_, _ = io.Copy(io.Discard, c) // until the client has read the alert
 			return
 		}

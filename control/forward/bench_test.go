@@ -55,13 +55,9 @@ func BenchmarkCopyBuffer(b *testing.B) {
 func BenchmarkThroughTheTunnel(b *testing.B) {
 	address, conns := upstream(b)
 	s := newSite(b, address)
-	c, err := net.Dial("tcp", s.local)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
+	c := connect(b, s.local)
 	server := take(b, conns)
-	move(b, c.(*net.TCPConn), server, 64<<20)
+	move(b, c, server, 64<<20)
 }
 
 // BenchmarkShortFlow opens, uses and ends a connection an iteration, through both stacks.
@@ -77,12 +73,9 @@ func BenchmarkShortFlow(b *testing.B) {
 		}
 	}()
 	for b.Loop() {
-		c, err := net.Dial("tcp", s.local)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_, _ = c.Write([]byte("ping"))
-		_ = c.(*net.TCPConn).CloseWrite()
+		c := connect(b, s.local)
+		send(b, c, "ping")
+		_ = c.CloseWrite()
 		if got, err := io.ReadAll(c); err != nil || string(got) != "ping" {
 			b.Fatalf("got %q, %v", got, err)
 		}

@@ -153,7 +153,6 @@ type syn struct {
 
 	accepted chan *net.TCPConn // the peer's end
 	refused  chan struct{}
-	once     sync.Once
 }
 
 func (s *syn) Remote() netip.AddrPort { return s.remote }

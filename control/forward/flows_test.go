@@ -35,7 +35,7 @@ func TestAPeerAtItsFlowLimitDoesNotStarveAnother(t *testing.T) {
 	eventually(t, "the warning", func() bool { return strings.Contains(g.log.String(), "code=PST0801") })
 
 	abort(open[0])
-	eventually(t, "the end of a connection", func() bool { return len(g.flows.List("cloud")) == 2 })
+	eventually(t, "the end of a connection", func() bool { return g.flows.Count()[DirectionInbound] == 3 })
 	if g.dial(cloudAddr, 6443).wasRefused() {
 		t.Error("a connection was refused although there is room again")
 	}

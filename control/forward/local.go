@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -75,9 +76,9 @@ func (l *local) open() {
 	l.ln, l.err = ln, err
 	l.mu.Unlock()
 	if err != nil && first {
-		logWarning(l.out.opts.Logger, "local listener cannot be opened", DirectionOutbound,
-			check.LocalListener, check.Params{Peer: l.want.Peer, Service: l.want.Service,
-				Address: l.want.Address, Detail: err.Error()}, 0)
+		p := check.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: err.Error()}
+		l.out.opts.Logger.LogAttrs(l.ctx, slog.LevelWarn, "local listener cannot be opened",
+			warning(DirectionOutbound, check.LocalListener, p, 0)...)
 	}
 }
 

@@ -205,12 +205,12 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 	p := check.Params{Peer: w.Peer, Service: w.Service, Address: w.Address}
 	if reason == PeerDown {
 		p.Detail = err.Error()
-		logWarning(o.opts.Logger, "peer's service cannot be reached, local connection reset",
-			DirectionOutbound, check.PeerServiceDown, p, suppressed)
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local connection reset",
+			warning(DirectionOutbound, check.PeerServiceDown, p, suppressed)...)
 		return
 	}
 	code, limit := limitCode(reason, o.flows.limits)
 	p.Limit = limit
-	logWarning(o.opts.Logger, "too many connections, local connection reset",
-		DirectionOutbound, code, p, suppressed)
+	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, local connection reset",
+		warning(DirectionOutbound, code, p, suppressed)...)
 }

@@ -71,7 +71,7 @@ func (e *exit) address(peer, service string) string {
 }
 
 // connect dials a local listener.
-func connect(t *testing.T, address string) *net.TCPConn {
+func connect(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	var d net.Dialer
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -25,13 +25,13 @@ func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err erro
 			audit.Reason(denial(reason)), slog.Uint64("suppressed", suppressed))
 	case UpstreamDown:
 		params.Detail = err.Error()
-		logWarning(in.opts.Logger, "upstream cannot be reached, connection refused",
-			DirectionInbound, upstreamCode(err), params, suppressed)
+		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
+			warning(DirectionInbound, upstreamCode(err), params, suppressed)...)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit:
 		code, limit := limitCode(reason, in.flows.limits)
 		params.Limit = limit
-		logWarning(in.opts.Logger, "too many connections, connection refused",
-			DirectionInbound, code, params, suppressed)
+		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, connection refused",
+			warning(DirectionInbound, code, params, suppressed)...)
 	}
 }
 
@@ -57,12 +57,22 @@ func limitCode(r Reason, l Limits) (check.Code, int) {
 	return check.TotalFlowLimit, l.Total
 }
 
-// logWarning writes a warning with its code, cause and fix.
-func logWarning(l *slog.Logger, msg, direction string, code check.Code, p check.Params, suppressed uint64) {
+// warning is what every warning carries: its code, what it is about, cause and fix.
+func warning(direction string, code check.Code, p check.Params, suppressed uint64) []slog.Attr {
 	cause, fix := check.Render(code, p)
-	l.Warn(msg, "code", string(code), "direction", direction, "peer", p.Peer, "service", p.Service,
-		"upstream", p.Upstream, "address", p.Address, "error", p.Detail, "cause", cause, "fix", fix,
-		"suppressed", suppressed)
+	attrs := []slog.Attr{slog.String("code", string(code)), slog.String("direction", direction),
+		slog.String("peer", p.Peer), slog.String("service", p.Service)}
+	for _, a := range []slog.Attr{slog.String("upstream", p.Upstream), slog.String("address", p.Address),
+		slog.String("error", p.Detail)} {
+		if a.Value.String() != "" {
+			attrs = append(attrs, a)
+		}
+	}
+	attrs = append(attrs, slog.String("cause", cause), slog.String("fix", fix))
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Uint64("suppressed", suppressed))
+	}
+	return attrs
 }
 
 func orDiscard(l *slog.Logger) *slog.Logger {

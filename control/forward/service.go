@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/postern-dev/postern/control/api"
 )
 
 // Service is what peers may reach at this gateway. Exactly one of Upstream and Handler
@@ -39,9 +37,6 @@ func (s Service) check() error {
 	}
 	return nil
 }
-
-// forOneTime reports whether a one-time key may reach the service.
-func (s Service) forOneTime() bool { return s.Name == api.ServiceAuth }
 
 // byPort indexes services and refuses two on one port or of one name.
 func byPort(services []Service) (map[uint16]Service, error) {
