@@ -89,7 +89,17 @@ func (in *Inbound) stillAllowed(f *flow) bool {
 		return false
 	}
 	p, ok := in.opts.Resolve(from.Addr())
-	return ok && p.Name == f.peer && in.allowed(p, f.service)
+	return ok && p.Name == f.peer && in.offered(f.service) && in.allowed(p, f.service)
+}
+
+// offered reports whether there is a service of that name.
+func (in *Inbound) offered(name string) bool {
+	for _, s := range *in.services.Load() {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // Counters are what has happened since the start.
@@ -109,7 +119,8 @@ func (in *Inbound) Handle(c Incoming) {
 		return
 	}
 	defer in.flows.end(f)
-	// A removal between the look-up and the entry in the table would have missed it.
+	// A removal or withdrawal between the look-up and the entry in the table would have
+	// missed it.
 	if !in.stillAllowed(f) {
 		in.refuse(c, p, s, NotGranted, nil)
 		return

@@ -10,8 +10,8 @@ import (
 
 // refuse resets a connection, counts it and says so where somebody should know.
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
-	c.Refuse()
 	in.count.refuse(reason)
+	c.Refuse()
 	suppressed, ok := in.logs.allow(string(reason) + " " + p.Name + " " + s.Name)
 	if !ok {
 		return
