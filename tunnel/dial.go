@@ -105,8 +105,8 @@ func (e *Engine) observe(now time.Time, state uapi.Device) {
 func (e *Engine) dial(d dial) error {
 	e.setMu.Lock()
 	defer e.setMu.Unlock()
-	if !e.has(d.key) {
-		return fmt.Errorf("dial peer %q: %w", d.name, ErrUnknownPeer) // Removed meanwhile.
+	if err := e.still(d.key); err != nil {
+		return fmt.Errorf("dial peer %q: %w", d.name, err)
 	}
 	e.bind.SetCandidates(endpointID(d.key), d.addrs)
 	change := uapi.PeerConfig{PublicKey: d.key, UpdateOnly: true, Endpoint: endpointText(d.key)}
@@ -129,8 +129,19 @@ func (e *Engine) dial(d dial) error {
 	return nil
 }
 
-func (e *Engine) has(key peer.PublicKey) bool {
+// still fails when the peer was removed meanwhile, or the Engine closed.
+func (e *Engine) still(key peer.PublicKey) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.closed && e.peers[key] != nil
+	return e.stillLocked(key)
+}
+
+func (e *Engine) stillLocked(key peer.PublicKey) error {
+	switch {
+	case e.closed:
+		return ErrClosed
+	case e.peers[key] == nil:
+		return ErrUnknownPeer
+	}
+	return nil
 }

@@ -55,6 +55,7 @@ type Engine struct {
 	publicKey peer.PublicKey
 	private   peer.PrivateKey
 	dev       *device.Device
+	devLog    *deviceLog
 	bind      *underlay.Bind
 
 	cancel context.CancelFunc
@@ -88,14 +89,16 @@ func New(o Options) (*Engine, error) {
 		log:       o.Logger,
 		private:   o.PrivateKey,
 		publicKey: o.PrivateKey.Public(),
+		devLog:    newDeviceLog(o.Logger),
 		bind:      o.Underlay,
 		kick:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		peers:     make(map[peer.PublicKey]*peerState),
 	}
-	e.dev = device.NewDevice(o.Device, o.Underlay, deviceLogger(o.Logger))
+	e.dev = device.NewDevice(o.Device, o.Underlay, e.devLog.logger())
 	if err := e.up(o.ListenPort); err != nil {
 		e.dev.Close()
+		e.devLog.close()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -149,14 +152,10 @@ func (e *Engine) PublicKey() peer.PublicKey { return e.publicKey }
 // last proved itself. Data waits until it completes; a session that was alive ends.
 func (e *Engine) Redial(key peer.PublicKey) error {
 	e.mu.Lock()
-	p := e.peers[key]
-	if e.closed || p == nil {
-		closed := e.closed
+	p, err := e.peers[key], e.stillLocked(key)
+	if err != nil {
 		e.mu.Unlock()
-		if closed {
-			return ErrClosed
-		}
-		return fmt.Errorf("redial %s: %w", key, ErrUnknownPeer)
+		return fmt.Errorf("redial %s: %w", key, err)
 	}
 	d := dial{key: key, name: p.config.Name, addrs: p.addresses(), force: true}
 	if len(d.addrs) > 0 {
@@ -183,6 +182,7 @@ func (e *Engine) Close() error {
 	defer e.setMu.Unlock()
 	e.dev.Close()
 	<-e.dev.Wait()
+	e.devLog.close()
 	return nil
 }
 

@@ -14,35 +14,69 @@ import (
 // them repeat with every packet to a peer that cannot be reached.
 const errorInterval = 10 * time.Second
 
-// deviceLogger maps wireguard-go's two printf functions to slog: its chatter to debug,
-// its errors to warnings, each kind at most every 10 s.
-func deviceLogger(log *slog.Logger) *device.Logger {
-	l := limiter{log: log, kinds: make(map[string]*kind)}
-	return &device.Logger{
-		Verbosef: func(format string, args ...any) {
-			if log.Enabled(context.Background(), slog.LevelDebug) {
-				log.Debug("wireguard", "detail", fmt.Sprintf(format, args...))
-			}
-		},
-		Errorf: func(format string, args ...any) { l.warn(time.Now(), format, args...) },
-	}
-}
-
-// limiter limits warnings by their format, of which the device has a few dozen.
-type limiter struct {
+// deviceLog maps wireguard-go's two printf functions to slog: its chatter to debug, its
+// errors to warnings, each kind at most every 10 s. The device does not wait for its
+// workers when it is closed, and they log their end; after close they are not heard.
+type deviceLog struct {
 	log *slog.Logger
 
-	mu    sync.Mutex
-	kinds map[string]*kind
+	mu     sync.RWMutex
+	closed bool
+
+	kindsMu sync.Mutex
+	kinds   map[string]*kind // by format, of which the device has a few dozen
 }
 
+// kind is one kind of error.
 type kind struct {
 	next       time.Time
 	suppressed int
 }
 
-func (l *limiter) warn(now time.Time, format string, args ...any) {
+func newDeviceLog(log *slog.Logger) *deviceLog {
+	return &deviceLog{log: log, kinds: make(map[string]*kind)}
+}
+
+// logger is what the device takes.
+func (l *deviceLog) logger() *device.Logger {
+	return &device.Logger{
+		Verbosef: l.debug,
+		Errorf:   func(format string, args ...any) { l.warn(time.Now(), format, args...) },
+	}
+}
+
+// close returns when the last record has been written.
+func (l *deviceLog) close() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+func (l *deviceLog) debug(format string, args ...any) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed || !l.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	l.log.Debug("wireguard", "detail", fmt.Sprintf(format, args...))
+}
+
+func (l *deviceLog) warn(now time.Time, format string, args ...any) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return
+	}
+	if suppressed, ok := l.admit(now, format); ok {
+		l.log.Warn("wireguard reports an error", "detail", fmt.Sprintf(format, args...), "suppressed", suppressed)
+	}
+}
+
+// admit reports whether an error of the kind is to be logged now, and how many were not
+// since the last.
+func (l *deviceLog) admit(now time.Time, format string) (suppressed int, ok bool) {
+	l.kindsMu.Lock()
+	defer l.kindsMu.Unlock()
 	k := l.kinds[format]
 	if k == nil {
 		k = new(kind)
@@ -50,11 +84,9 @@ func (l *limiter) warn(now time.Time, format string, args ...any) {
 	}
 	if now.Before(k.next) {
 		k.suppressed++
-		l.mu.Unlock()
-		return
+		return 0, false
 	}
-	suppressed := k.suppressed
+	suppressed = k.suppressed
 	k.next, k.suppressed = now.Add(errorInterval), 0
-	l.mu.Unlock()
-	l.log.Warn("wireguard reports an error", "detail", fmt.Sprintf(format, args...), "suppressed", suppressed)
+	return suppressed, true
 }

@@ -85,7 +85,7 @@ func (e *leanEndpoint) SrcToString() string {
 	return ""
 }
 
-func (e *leanEndpoint) DstToString() string { return e.AddrPort.String() }
+func (e *leanEndpoint) DstToString() string { return e.String() }
 func (e *leanEndpoint) DstIP() netip.Addr   { return e.Addr() }
 func (e *leanEndpoint) DstToBytes() []byte {
 	b, _ := e.MarshalBinary() // Never fails.

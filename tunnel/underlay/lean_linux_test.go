@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,7 +20,7 @@ func leanOf(b *Bind) *leanBind { return b.inner.(*leanBind) }
 func refusing(b *Bind, refuse func(datagrams int, source bool) unix.Errno) {
 	lean := leanOf(b)
 	lean.sendmsg = func(fd uintptr, m *unix.Msghdr) unix.Errno {
-		source := uint64(m.Controllen) >= uint64(unix.CmsgSpace(unix.SizeofInet4Pktinfo))
+		source := int(m.Controllen) >= unix.CmsgSpace(unix.SizeofInet4Pktinfo)
 		if errno := refuse(int(m.Iovlen), source); errno != 0 {
 			return errno
 		}
@@ -267,7 +268,7 @@ func TestKernelWithoutIPv6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Send([][]byte{data(1, 32)}, ep); err != unix.EAFNOSUPPORT {
+	if err := b.Send([][]byte{data(1, 32)}, ep); !errors.Is(err, unix.EAFNOSUPPORT) {
 		t.Errorf("send to IPv6: got %v, want %v", err, unix.EAFNOSUPPORT)
 	}
 }

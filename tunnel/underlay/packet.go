@@ -106,8 +106,8 @@ type packetEndpoint struct{ netip.AddrPort }
 func (e *packetEndpoint) ClearSrc()           {}
 func (e *packetEndpoint) SrcToString() string { return "" }
 func (e *packetEndpoint) SrcIP() netip.Addr   { return netip.Addr{} }
-func (e *packetEndpoint) DstToString() string { return e.AddrPort.String() }
-func (e *packetEndpoint) DstIP() netip.Addr   { return e.AddrPort.Addr() }
+func (e *packetEndpoint) DstToString() string { return e.String() }
+func (e *packetEndpoint) DstIP() netip.Addr   { return e.Addr() }
 func (e *packetEndpoint) DstToBytes() []byte {
 	b, _ := e.MarshalBinary() // Never fails.
 	return b

@@ -1,0 +1,120 @@
+package tunnel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/uapi"
+)
+
+var t0 = time.Unix(1_000_000, 0)
+
+// step is one reading of the counters: what grew by how many bytes since the last, and
+// whether a handshake completed.
+type step struct {
+	rx, tx uint64
+	shook  bool
+}
+
+// run feeds a reading per second to a watch that had a handshake at t0, and gives the
+// second in which it first was due, -1 if never.
+func run(w *watch, steps []step) (due int) {
+	due = -1
+	s := uapi.Peer{LastHandshake: t0, RxBytes: 92, TxBytes: 148 + 32, Endpoint: "192.0.2.1:1"}
+	w.observe(t0, s)
+	for i, st := range steps {
+		now := t0.Add(time.Duration(i+1) * time.Second)
+		s.RxBytes += st.rx
+		s.TxBytes += st.tx
+		if st.shook {
+			s.LastHandshake = now
+		}
+		w.observe(now, s)
+		if w.due(now) && due < 0 {
+			due = i + 1
+		}
+	}
+	return due
+}
+
+func repeat(n int, steps ...step) []step {
+	var all []step
+	for range n {
+		all = append(all, steps...)
+	}
+	return all
+}
+
+func TestWatchDialsAfterSilence(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps []step
+		want  int
+	}{
+		"idle":                              {repeat(100, step{}), -1},
+		"keepalives only":                   {repeat(100, step{tx: 32}), -1},
+		"two keepalives in one second":      {repeat(100, step{tx: 64}), -1},
+		"receiving only":                    {repeat(100, step{rx: 1000}), -1},
+		"data both ways":                    {repeat(100, step{rx: 100, tx: 1000}), -1},
+		"data unanswered":                   {repeat(20, step{tx: 1000}), 6},
+		"one packet unanswered":             {append([]step{{tx: 96}}, repeat(20, step{})...), 6},
+		"answers every four seconds":        {repeat(20, step{tx: 96}, step{tx: 96}, step{tx: 96}, step{tx: 96, rx: 96}), -1},
+		"initiation unanswered":             {append([]step{{tx: 148}}, repeat(20, step{})...), 6},
+		"only initiations come back":        {repeat(20, step{rx: 148, tx: 92}), 6},
+		"a handshake completes in time":     {[]step{{tx: 1000}, {tx: 148}, {rx: 92, tx: 32, shook: true}, {}, {}, {}, {}}, -1},
+		"keepalives come back":              {repeat(20, step{tx: 1000, rx: 32}), -1},
+		"silence after an answer":           {append([]step{{tx: 100}, {rx: 32}, {tx: 100}}, repeat(9, step{})...), 8},
+		"answers without a living session":  {append(repeat(180, step{}), repeat(10, step{tx: 148, rx: 300})...), 186},
+		"counters start over with the peer": {[]step{{tx: 1000, rx: 10}, {}, {}, {}, {}, {}, {}, {}}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := run(new(watch), test.steps); got != test.want {
+				t.Errorf("dialled in second %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWatchCountersMayStartOver(t *testing.T) {
+	var w watch
+	w.observe(t0, uapi.Peer{RxBytes: 1000, TxBytes: 1000, LastHandshake: t0})
+	w.observe(t0.Add(time.Second), uapi.Peer{})
+	if !w.heardAt.Equal(t0) || !w.nextTry.IsZero() {
+		t.Errorf("counters that fell were taken for traffic: %+v", w)
+	}
+}
+
+func TestWatchBacksOff(t *testing.T) {
+	var w watch
+	now := t0
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
+		w.dialled(now)
+		want *= time.Second
+		if got := w.nextTry.Sub(now); got < want || got > want*3/2 {
+			t.Errorf("pause after dial %d: got %v, want %v to %v", i+1, got, want, want*3/2)
+		}
+		if w.due(w.nextTry.Add(-1)) || !w.due(w.nextTry) {
+			t.Error("not due at exactly the time that is shown")
+		}
+		now = w.nextTry
+	}
+	if w.attempts != 8 {
+		t.Errorf("attempts: got %d, want 8", w.attempts)
+	}
+	w.observe(now, uapi.Peer{LastHandshake: now, RxBytes: 92})
+	if w.attempts != 0 || !w.nextTry.IsZero() {
+		t.Errorf("after a handshake: got %d attempts, next %v, want none", w.attempts, w.nextTry)
+	}
+}
+
+func TestWatchRemembersTheProvenAddress(t *testing.T) {
+	var w watch
+	w.observe(t0, uapi.Peer{Endpoint: "peer:abc="})
+	if w.proven.IsValid() {
+		t.Errorf("the stand-in for candidates was taken for an address: %v", w.proven)
+	}
+	w.observe(t0, uapi.Peer{Endpoint: "[2001:db8::1]:7"})
+	w.observe(t0, uapi.Peer{Endpoint: "peer:abc="})
+	if got := w.proven.String(); got != "[2001:db8::1]:7" {
+		t.Errorf("proven: got %v, want [2001:db8::1]:7", got)
+	}
+}
