@@ -71,8 +71,8 @@ func (b *Book) change(now time.Time, f func(*edit) error) error {
 // of the process the monotonic clock tells how much that is; across a restart it is at
 // least how far the clock is behind the time last seen.
 func (e *edit) advance(seen, now time.Time) {
-	passed := max(now.Sub(seen), 0) // monotonic if both readings have it
-	if back := passed - now.Round(0).Sub(seen.Round(0)); back >= clockStep {
+	// Sub is monotonic if both readings are.
+	if back := setBack(now.Sub(seen), now.Round(0).Sub(seen.Round(0))); back > 0 {
 		for i := range e.List {
 			if e.List[i].live() {
 				e.List[i].ExpiresAt = e.List[i].ExpiresAt.Add(-back)
@@ -95,6 +95,17 @@ func (e *edit) advance(seen, now time.Time) {
 		e.end(r, Expired)
 		e.expired = append(e.expired, *r)
 	}
+}
+
+// setBack is by how much the clock was set back, at least, when so much time has passed
+// by the monotonic clock and by the wall clock. Where there is no monotonic clock the
+// two are the same.
+func setBack(monotonic, wall time.Duration) time.Duration {
+	back := max(monotonic, 0) - wall
+	if back < clockStep {
+		return 0
+	}
+	return back
 }
 
 // forget drops what ended long ago, and the oldest of too many.
