@@ -42,15 +42,14 @@ func parseName(text string) (*name, error) {
 		return nil, fmt.Errorf("%q: the port must be a number from 1 to 65535", text)
 	}
 	n := &name{text: text, port: uint16(port)}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		n.host = host
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if addr = addr.Unmap(); addr.IsUnspecified() || addr.IsMulticast() || addr.Zone() != "" {
+			return nil, fmt.Errorf("%q: %v is not an address that can be reached", text, addr)
+		}
+		n.addrs, n.settled = []netip.Addr{addr}, true
 		return n, nil
 	}
-	if addr = addr.Unmap(); addr.IsUnspecified() || addr.IsMulticast() || addr.Zone() != "" {
-		return nil, fmt.Errorf("%q: %v is not an address that can be reached", text, addr)
-	}
-	n.addrs, n.settled = []netip.Addr{addr}, true
+	n.host = host
 	return n, nil
 }
 

@@ -1,0 +1,47 @@
+package simnet
+
+import (
+	"testing"
+	"time"
+)
+
+func TestFirewall(t *testing.T) {
+	type step struct {
+		at   time.Duration
+		out  bool
+		pass bool
+	}
+	const s = time.Second
+	d := Datagram{Src: inside1, Dst: remote1}
+	back := Datagram{Src: remote1, Dst: inside1}
+	for _, c := range []struct {
+		name  string
+		rules Firewall
+		steps []step
+	}{
+		{"none", Firewall{}, []step{{0, false, true}, {0, true, true}}},
+		{"drop in", Firewall{DropIn: true}, []step{{0, true, true}, {0, false, false}}},
+		{"drop out", Firewall{DropOut: true}, []step{{0, true, false}, {0, false, true}}},
+		{"stateful", Firewall{Stateful: true}, []step{{0, false, false}, {0, true, true}, {119 * s, false, true}, {238 * s, false, true}, {358 * s, false, false}}},
+		{"stateful, own timeout", Firewall{Stateful: true, Timeout: s}, []step{{0, true, true}, {s, false, false}}},
+		{"open port", Firewall{Stateful: true, DropIn: true, AllowPorts: []uint16{51820}}, []step{{0, false, true}}},
+		{"other port open", Firewall{DropIn: true, AllowPorts: []uint16{51821}}, []step{{0, false, false}}},
+		{"rule", Firewall{Drop: func(_ Datagram, out bool) bool { return out }}, []step{{0, true, false}, {0, false, true}}},
+	} {
+		f := newFirewall(c.rules)
+		for i, st := range c.steps {
+			x := back
+			if st.out {
+				x = d
+			}
+			if got := f.passes(epoch.Add(st.at), x, st.out); got != st.pass {
+				t.Errorf("%s, step %d: passes %v, want %v", c.name, i, got, st.pass)
+			}
+		}
+	}
+	f := newFirewall(Firewall{Stateful: true})
+	f.passes(epoch, d, true)
+	if f.passes(epoch, Datagram{Src: otherPort, Dst: inside1}, false) {
+		t.Error("a stateful firewall lets another port of the same address in")
+	}
+}
