@@ -131,6 +131,9 @@ func TestDialFailureResetsTheLocalClientWithACause(t *testing.T) {
 		wantTurnedAway(t, e.address("cloud", "apiServer"))
 	}
 	eventually(t, "the count", func() bool { return e.Counters().Refused[PeerDown] == 20 })
+	eventually(t, "the warning", func() bool { return strings.Contains(e.log.String(), "code=PST0320") })
+	e.Close()
+	_ = e.flows.Drain(t.Context()) // until whoever might log has ended
 	if n := strings.Count(e.log.String(), "code=PST0320"); n != 1 || !strings.Contains(e.log.String(), "no route to peer") {
 		t.Errorf("%d warnings of 20 failures within 10 s, want 1:\n%s", n, e.log)
 	}
@@ -196,6 +199,7 @@ func TestListenersAreReplacedByDifference(t *testing.T) {
 		client[s] = connect(t, at[s])
 		up[s] = take(t, conns)
 	}
+	eventually(t, "three open flows", func() bool { return len(e.flows.List("cloud")) == 3 })
 	moved := closedPort(t)
 	// The API server stays, the registry moves, metrics goes.
 	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}, {Peer: "cloud", Service: "registry", Address: moved}})
