@@ -280,16 +280,16 @@ func TestOutageOfAnyLengthEnds(t *testing.T) {
 		connect(cloud, edge)
 		n.block(func(netip.AddrPort, netip.AddrPort) bool { return true })
 		edge.send(cloud, "lost")
-		time.Sleep(3 * time.Hour)
+		time.Sleep(time.Hour)
 		s := edge.stats(cloud)
-		if s.Attempts < 200 || time.Until(s.NextTry) > 45*time.Second || time.Until(s.NextTry) < 0 {
-			t.Errorf("after 3 h: %d attempts, the next in %v; want one about every 37 s", s.Attempts, time.Until(s.NextTry))
+		if s.Attempts < 70 || time.Until(s.NextTry) > 45*time.Second || time.Until(s.NextTry) < 0 {
+			t.Errorf("after an hour: %d attempts, the next in %v; want one about every 37 s", s.Attempts, time.Until(s.NextTry))
 		}
 		if s.Endpoint != cloud.addr || !s.Proven {
 			t.Errorf("the endpoint was forgotten: %v", s.Endpoint)
 		}
-		if rate := n.initiationsTo(edge.addr, cloud.addr); rate > 500 {
-			t.Errorf("%d initiations in 3 h", rate)
+		if rate := n.initiationsTo(edge.addr, cloud.addr); rate > 250 {
+			t.Errorf("%d initiations in an hour", rate)
 		}
 		n.block(nil)
 		waitFor(t, "a new session", func() bool { return time.Since(edge.stats(cloud).LastHandshake) < time.Minute })
