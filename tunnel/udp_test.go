@@ -2,15 +2,12 @@ package tunnel
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -344,35 +341,6 @@ func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func TestDeviceErrorsAreWarningsAtALimitedRate(t *testing.T) {
-	var warnings, suppressed atomic.Int64
-	l := newDeviceLog(slog.New(counting{&warnings, &suppressed}))
-	for i := range 1000 {
-		l.warn(t0.Add(time.Duration(i)*30*time.Millisecond), "%d failed", i) // 30 s
-	}
-	l.warn(t0, "another kind")
-	if warnings.Load() != 3+1 || suppressed.Load() != 2*333 {
-		t.Errorf("got %d warnings that tell of %d others, want 4 and 666", warnings.Load(), suppressed.Load())
-	}
-}
-
-// counting is a slog.Handler that counts records and adds up what they suppressed.
-type counting struct{ warnings, suppressed *atomic.Int64 }
-
-func (c counting) Enabled(context.Context, slog.Level) bool { return true }
-func (c counting) WithAttrs([]slog.Attr) slog.Handler       { return c }
-func (c counting) WithGroup(string) slog.Handler            { return c }
-func (c counting) Handle(_ context.Context, r slog.Record) error {
-	c.warnings.Add(1)
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "suppressed" {
-			c.suppressed.Add(a.Value.Int64())
-		}
-		return true
-	})
-	return nil
 }
 
 // BenchmarkSnapshot reads a thousand peers.
