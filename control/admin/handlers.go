@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
 )
 
 // routes is the table of endpoints: method and path, the right it takes, the call.
@@ -74,8 +76,15 @@ func answer(s *Server, need right, call func(*request) (any, error)) http.Handle
 }
 
 func (s *Server) fail(w http.ResponseWriter, err error) {
-	var e *Error
-	if !errors.As(err, &e) {
+	var (
+		e        *Error
+		problems config.Problems
+	)
+	switch {
+	case errors.As(err, &e):
+	case errors.As(err, &problems):
+		e = Usage(strings.ReplaceAll(problems.Error(), "\n", "; "), "the old configuration stays in force")
+	default:
 		e = Failed(err.Error(), "")
 	}
 	status := e.Status
@@ -88,14 +97,14 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		s.log.Error("an admin answer cannot be encoded", "err", err)
+		s.log.Error("an admin answer cannot be encoded", "error", err)
 		status, data = http.StatusInternalServerError, []byte(`{"message":"the answer cannot be encoded"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store") // Some answers are secrets.
 	w.WriteHeader(status)
 	if _, err := w.Write(append(data, '\n')); err != nil {
-		s.log.Debug("an admin answer was not taken", "err", err)
+		s.log.Debug("an admin answer was not taken", "error", err)
 	}
 }
 

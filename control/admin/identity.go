@@ -65,7 +65,7 @@ func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
 func (s *Server) authorize(ctx context.Context, r right) (identity, *Error) {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if !ok || who.err != nil {
-		s.log.Warn("refused an admin request: who asks is not known", "err", who.err)
+		s.log.Warn("refused an admin request: who asks is not known", "error", who.err)
 		return identity{}, forbidden("the gateway cannot tell who asks", "")
 	}
 	if s.owner.allows(who.identity, r) {

@@ -85,3 +85,9 @@ func origin(origins map[string]Origin, path string) Origin {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
 }
+
+// ProblemAt reports a mistake that only running could show, such as a port in use, as
+// Load would have.
+func (r *Resolved) ProblemAt(path, message string) Problem {
+	return Problem{Origin: origin(r.origins, path), Path: path, Message: oneLine(message)}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/tui"
+)
+
+// app is what every command needs of the world.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+
+	// socket is the value of --socket.
+	socket string
+	// parsed: the command line made sense. An error before that is one of usage.
+	parsed bool
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *app {
+	return &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv}
+}
+
+// execute runs one command line and gives the exit code.
+func execute(ctx context.Context, a *app, args []string) int {
+	root := a.rootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !a.parsed {
+		err = usageError(err, root, args)
+	}
+	if cause := context.Cause(ctx); errors.As(cause, new(interrupted)) {
+		err = cause
+	}
+	code, lines := explain(err, a.socketPath())
+	for _, line := range lines {
+		fmt.Fprintf(a.stderr, "postern: %s\n", tui.Printable(line))
+	}
+	return code
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "postern",
+		Short: "Peer Kubernetes clusters across NATs and firewalls through one UDP port",
+		Long: "postern lets two Kubernetes clusters reach each other's auth service and API server " +
+			"through a WireGuard tunnel that ends in userspace, on one UDP port. Only one of the two " +
+			"gateways must be reachable. `postern lab` shows it on this machine.",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRun:  func(*cobra.Command, []string) { a.parsed = true },
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "admin socket's `path` (default $POSTERN_SOCKET, then "+config.DefaultSocket+")")
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run:"},
+		&cobra.Group{ID: groupPeer, Title: "Peer:"},
+		&cobra.Group{ID: groupLook, Title: "Observe:"},
+		&cobra.Group{ID: groupTool, Title: "Tools:"},
+	)
+	for _, c := range a.commands() {
+		root.AddCommand(c)
+	}
+	root.SetHelpCommandGroupID(groupTool)
+	return root
+}
+
+// The groups that help lists commands in.
+const (
+	groupRun  = "run"
+	groupPeer = "peer"
+	groupLook = "look"
+	groupTool = "tool"
+)
+
+// commands lists every command, group by group.
+func (a *app) commands() []*cobra.Command {
+	in := func(group string, commands ...*cobra.Command) []*cobra.Command {
+		for _, c := range commands {
+			c.GroupID = group
+		}
+		return commands
+	}
+	all := in(groupRun, a.gatewayCommand(), a.configCommand(), a.keyCommand())
+	all = append(all, in(groupPeer, a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
+		a.kubeconfigCommand(), a.credentialCommand())...)
+	all = append(all, in(groupLook, a.statusCommand(), a.pingCommand())...)
+	return append(all, in(groupTool, a.versionCommand(), a.completionCommand(), a.manCommand())...)
+}
+
+// socketPath is where the running gateway is asked.
+func (a *app) socketPath() string {
+	if a.socket != "" {
+		return a.socket
+	}
+	if s := a.getenv("POSTERN_SOCKET"); s != "" {
+		return s
+	}
+	return config.DefaultSocket
+}
+
+func (a *app) client() *admin.Client { return admin.NewClient(a.socketPath()) }
+
+// terminal gives the file behind a stream when that is a terminal.
+func terminal(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
+// maxSecret bounds what is read from stdin in bytes. Tickets have a few hundred.
+const maxSecret = 64 << 10
+
+// secretArgument is the argument itself or, for "-", the last word on stdin: a whole
+// line such as "postern accept postern1…" may be piped in.
+func (a *app) secretArgument(arg, what string) (string, error) {
+	if arg != "-" {
+		return strings.TrimSpace(arg), nil
+	}
+	data, err := io.ReadAll(io.LimitReader(a.stdin, maxSecret+1))
+	if err != nil {
+		return "", fmt.Errorf("read the %s from stdin: %w", what, err)
+	}
+	if len(data) > maxSecret {
+		return "", usagef("", "the %s on stdin is larger than %d bytes", what, maxSecret)
+	}
+	words := strings.Fields(string(data))
+	if len(words) == 0 {
+		return "", usagef("pipe it in, or give it as the argument", "no %s on stdin", what)
+	}
+	return words[len(words)-1], nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/tui"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	return group("config", "Check and show the configuration", a.configView(), a.configValidate())
+}
+
+func (a *app) configView() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "view [FILE]",
+		Short: "Show every value and where it came from",
+		Long: "Show the configuration that the running gateway uses, or the one that it would use with FILE " +
+			"and this environment.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			values, err := a.configValues(c, args)
+			if err != nil {
+				return err
+			}
+			if format != formatTable {
+				return a.print(format, values)
+			}
+			w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "FIELD\tVALUE\tORIGIN")
+			for _, v := range values {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", tui.Printable(v.Path), tui.Printable(v.Value), tui.Printable(v.Origin))
+			}
+			return w.Flush()
+		},
+	}
+	outputFlag(c, &format, formatTable, "table, json or yaml")
+	return c
+}
+
+func (a *app) configValues(c *cobra.Command, args []string) ([]config.Value, error) {
+	if len(args) == 0 {
+		return a.client().Config(c.Context())
+	}
+	r, err := loadConfig(args[0], config.Overrides{LookupEnv: os.LookupEnv})
+	if err != nil {
+		return nil, err
+	}
+	return r.Values(), nil
+}
+
+func (a *app) configValidate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a configuration file and everything it names",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			r, err := loadConfig(args[0], config.Overrides{})
+			if err != nil {
+				return err
+			}
+			for _, w := range r.Warnings {
+				fmt.Fprintf(a.stderr, "warning: %s\n", tui.Printable(w.Error()))
+			}
+			fmt.Fprintf(a.stdout, "%s: ok\n", args[0])
+			return nil
+		},
+	}
+}
+
+// loadConfig reads a configuration. A file that cannot be read is a mistake of usage.
+func loadConfig(path string, o config.Overrides) (*config.Resolved, error) {
+	r, err := config.Load(path, o)
+	if err == nil || errorsAsProblems(err) {
+		return r, err
+	}
+	return nil, usagef("", "%w", err)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/config"
+)
+
+// Exit codes: the public interface of every script.
+const (
+	exitOK = 0
+	// exitFailed: a check failed, or the asked-for state was not reached.
+	exitFailed = 1
+	// exitUsage: the command line or the configuration is wrong.
+	exitUsage       = 2
+	exitNoGateway   = 3
+	exitInterrupted = 130
+)
+
+// commandError is an error with its exit code and what to do about it.
+type commandError struct {
+	code int
+	err  error
+	hint string
+}
+
+func (e *commandError) Error() string { return e.err.Error() }
+func (e *commandError) Unwrap() error { return e.err }
+
+// usagef is a mistake of the command line. The hint may be empty.
+func usagef(hint, format string, args ...any) error {
+	return &commandError{exitUsage, fmt.Errorf(format, args...), hint}
+}
+
+// failedf says that the asked-for state was not reached. The hint may be empty.
+func failedf(hint, format string, args ...any) error {
+	return &commandError{exitFailed, fmt.Errorf(format, args...), hint}
+}
+
+// usageError is what the command line's parser objects to, with the command to ask for
+// help.
+func usageError(err error, root *cobra.Command, args []string) error {
+	if errors.As(err, new(*commandError)) {
+		return err
+	}
+	help := "postern --help"
+	if c, _, findErr := root.Find(args); findErr == nil {
+		help = c.CommandPath() + " --help"
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n") // Cobra adds suggestions on lines of their own.
+	return &commandError{exitUsage, errors.New(first), "see " + help}
+}
+
+// explain gives the exit code of an error and the lines to print.
+func explain(err error, socket string) (int, []string) {
+	var (
+		own      *commandError
+		problems config.Problems
+		problem  config.Problem
+		remote   *admin.Error
+	)
+	switch {
+	case errors.As(err, &own):
+		return own.code, []string{hinted(err.Error(), own.hint)}
+	case errors.As(err, &problems):
+		return exitUsage, strings.Split(problems.Error(), "\n")
+	case errors.As(err, &problem):
+		return exitUsage, []string{problem.Error()}
+	case errors.As(err, &remote):
+		code := exitFailed
+		if remote.Usage {
+			code = exitUsage
+		}
+		return code, []string{hinted(remote.Message, remote.Hint)}
+	case errors.Is(err, admin.ErrNoGateway):
+		return exitNoGateway, []string{hinted(err.Error(), noGatewayHint(err, socket))}
+	case errors.As(err, new(interrupted)), errors.Is(err, context.Canceled):
+		return exitInterrupted, []string{"interrupted"}
+	}
+	return exitFailed, []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
+}
+
+func hinted(message, hint string) string {
+	message = strings.ReplaceAll(message, "\n", "; ")
+	if hint == "" {
+		return message
+	}
+	return message + " (" + hint + ")"
+}
+
+func noGatewayHint(err error, socket string) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "run it as the gateway's user or as root; its group may read the status"
+	}
+	if socket == config.DefaultSocket {
+		return "start one with postern gateway --config FILE, or name its socket with --socket PATH"
+	}
+	return "start one with postern gateway --config FILE, or correct --socket or POSTERN_SOCKET"
+}
+
+// group makes a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		names := make([]string, 0, len(commands))
+		for _, sub := range commands {
+			names = append(names, sub.Name())
+		}
+		return usagef("see "+c.CommandPath()+" --help", "%s needs one of: %s", use, strings.Join(names, ", "))
+	}
+	c.AddCommand(commands...)
+	return c
+}
+
+func errorsAsProblems(err error) bool { return errors.As(err, new(config.Problems)) }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+)
+
+// execAPIVersion is that of kubectl's credential plugins (client-go v1.22 and later).
+const execAPIVersion = "client.authentication.k8s.io/v1"
+
+// kubeconfigPrefix begins every name in a kubeconfig of ours, which is how one is told
+// from the user's own.
+const kubeconfigPrefix = "postern-"
+
+// The parts of a kubeconfig (apiVersion v1, kind Config) that are written here.
+type (
+	kubeconfig struct {
+		APIVersion     string         `yaml:"apiVersion"`
+		Kind           string         `yaml:"kind"`
+		CurrentContext string         `yaml:"current-context"`
+		Clusters       []namedCluster `yaml:"clusters"`
+		Contexts       []namedContext `yaml:"contexts"`
+		Users          []namedUser    `yaml:"users"`
+	}
+	namedCluster struct {
+		Name    string  `yaml:"name"`
+		Cluster cluster `yaml:"cluster"`
+	}
+	cluster struct {
+		Server        string `yaml:"server"`
+		CAData        string `yaml:"certificate-authority-data,omitempty"`
+		TLSServerName string `yaml:"tls-server-name,omitempty"`
+	}
+	namedContext struct {
+		Name    string      `yaml:"name"`
+		Context kubeContext `yaml:"context"`
+	}
+	kubeContext struct {
+		Cluster string `yaml:"cluster"`
+		User    string `yaml:"user"`
+	}
+	namedUser struct {
+		Name string `yaml:"name"`
+		User user   `yaml:"user"`
+	}
+	user struct {
+		Exec execPlugin `yaml:"exec"`
+	}
+	execPlugin struct {
+		APIVersion         string   `yaml:"apiVersion"`
+		Command            string   `yaml:"command"`
+		Args               []string `yaml:"args"`
+		InteractiveMode    string   `yaml:"interactiveMode"`
+		ProvideClusterInfo bool     `yaml:"provideClusterInfo"`
+		InstallHint        string   `yaml:"installHint"`
+	}
+)
+
+func (a *app) kubeconfigCommand() *cobra.Command {
+	var (
+		file  string
+		force bool
+	)
+	c := &cobra.Command{
+		Use:   "kubeconfig PEER",
+		Short: "Print a kubeconfig for the peer's API server",
+		Long: "Print a kubeconfig that leads to the peer's API server through the local listener. It holds no " +
+			"secret and does not expire: kubectl asks `postern credential PEER` for the identity of the moment.",
+		Example:           "  postern kubeconfig cloud -f cloud.kubeconfig && kubectl --kubeconfig cloud.kubeconfig get ns",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			if file != "" && file != "-" && !force {
+				if err := mayReplace(file); err != nil {
+					return err
+				}
+			}
+			k, err := a.client().Kubeconfig(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			data, err := a.renderKubeconfig(args[0], k)
+			if err != nil {
+				return err
+			}
+			if file == "" || file == "-" {
+				_, err = a.stdout.Write(data)
+				return err
+			}
+			return writeAtomically(file, data)
+		},
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "write to `FILE` (mode 0600) instead of stdout")
+	c.Flags().BoolVar(&force, "force", false, "overwrite FILE whatever it is")
+	return c
+}
+
+func (a *app) renderKubeconfig(name string, k api.Kubeconfig) ([]byte, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find the path of this program: %w", err)
+	}
+	args := []string{"credential", name}
+	if socket := a.socketPath(); socket != config.DefaultSocket {
+		if socket, err = filepath.Abs(socket); err != nil {
+			return nil, fmt.Errorf("find the path of the socket: %w", err)
+		}
+		args = append(args, "--socket", socket)
+	}
+	id := kubeconfigPrefix + name
+	doc := kubeconfig{
+		APIVersion: "v1", Kind: "Config", CurrentContext: id,
+		Clusters: []namedCluster{{id, cluster{Server: k.Server, TLSServerName: k.ServerName}}},
+		Contexts: []namedContext{{id, kubeContext{id, id}}},
+		Users: []namedUser{{id, user{execPlugin{
+			APIVersion: execAPIVersion, Command: binary, Args: args, InteractiveMode: "Never",
+			InstallHint: "postern must be at " + binary + "; write this file anew with postern kubeconfig " + name,
+		}}}},
+	}
+	if k.CAData != "" {
+		doc.Clusters[0].Cluster.CAData = base64.StdEncoding.EncodeToString([]byte(k.CAData))
+	}
+	data, err := yaml.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return data, nil
+}
+
+// mayReplace refuses to overwrite a file that is not a kubeconfig of ours.
+func mayReplace(path string) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return usagef("", "write the kubeconfig: %w", err)
+	}
+	var doc kubeconfig
+	foreign := func(u namedUser) bool { return !strings.HasPrefix(u.Name, kubeconfigPrefix) }
+	if yaml.Unmarshal(data, &doc) != nil || doc.Kind != "Config" || len(doc.Users) == 0 || slices.ContainsFunc(doc.Users, foreign) {
+		return usagef("choose another file, or overwrite it with --force", "write the kubeconfig: %s exists and was not written by postern", path)
+	}
+	return nil
+}
+
+// writeAtomically replaces a file whole or not at all.
+func writeAtomically(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // Mode 0600.
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// execCredential is what kubectl expects of a credential plugin.
+type execCredential struct {
+	APIVersion string               `json:"apiVersion"`
+	Kind       string               `json:"kind"`
+	Status     execCredentialStatus `json:"status"`
+}
+
+type execCredentialStatus struct {
+	ExpirationTimestamp   *time.Time `json:"expirationTimestamp,omitempty"`
+	Token                 string     `json:"token,omitempty"`
+	ClientCertificateData string     `json:"clientCertificateData,omitempty"`
+	ClientKeyData         string     `json:"clientKeyData,omitempty"`
+}
+
+func (a *app) credentialCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "credential PEER",
+		Short:             "Print the identity for the peer's API server (a secret) to kubectl",
+		Long:              "The credential plugin that a kubeconfig of postern names (ExecCredential, " + execAPIVersion + ").",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			got, err := a.client().Credential(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			out := execCredential{APIVersion: execAPIVersion, Kind: "ExecCredential", Status: execCredentialStatus{
+				Token: got.Token, ClientCertificateData: got.ClientCertificate, ClientKeyData: got.ClientKey,
+			}}
+			if !got.NotAfter.IsZero() {
+				at := got.NotAfter.UTC().Truncate(time.Second)
+				out.Status.ExpirationTimestamp = &at
+			}
+			return json.NewEncoder(a.stdout).Encode(out)
+		},
+	}
+}

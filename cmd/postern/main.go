@@ -1,0 +1,56 @@
+// Command postern is a WireGuard gateway in userspace that lets two Kubernetes clusters
+// reach each other's auth service and API server through one UDP port, and the commands
+// to run, enrol and observe it.
+//
+// The package holds the command line and nothing else: flags, what is printed where, and
+// exit codes. Each file is one group of commands. What they do is done by the gateway
+// (control/gateway), asked over its admin socket (control/admin).
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the linker (-X main.version=…).
+var version = "devel"
+
+func main() { os.Exit(run()) }
+
+// run is main with the exit code as its result.
+func run() int {
+	ctx, stop := signalContext()
+	defer stop()
+	return execute(ctx, newApp(os.Stdin, os.Stdout, os.Stderr, os.Getenv), os.Args[1:])
+}
+
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return fmt.Sprintf("interrupted by %s", i.signal) }
+
+// signalContext ends at the first SIGINT or SIGTERM. The second one ends the process at
+// once, as if nobody listened.
+func signalContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			cancel(interrupted{s})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+		<-done
+	}
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/tui"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func (a *app) peerCommand() *cobra.Command {
+	return group("peer", "List and change peers", a.peerList(), a.peerShow(), a.peerAdd(), a.peerAllow(), a.peerLocal(), a.peerApprove(), a.peerRemove())
+}
+
+func (a *app) peerList() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the peers and what each may reach here",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			s, err := a.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			sortPeers(&s)
+			if format != formatTable {
+				return a.print(format, s.Peers)
+			}
+			w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "PEER\tSTATE\tPUBLIC KEY\tALLOWED HERE\tOFFERS")
+			for _, p := range s.Peers {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", tui.Printable(p.Name), p.State, p.PublicKey, orNothing(p.Allow), orNothing(p.Offers))
+			}
+			return w.Flush()
+		},
+	}
+	outputFlag(c, &format, formatTable, "table, json or yaml")
+	return c
+}
+
+func (a *app) peerShow() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:               "show NAME",
+		Short:             "Show everything known of one peer",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			s, err := a.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			p, err := findPeer(s, args[0])
+			if err != nil {
+				return err
+			}
+			if format != formatTable {
+				return a.print(format, p)
+			}
+			_, err = fmt.Fprint(a.stdout, tui.Peer(p, a.width(), a.tableOptions(false)))
+			return err
+		},
+	}
+	outputFlag(c, &format, formatTable, "table, json or yaml")
+	return c
+}
+
+func findPeer(s api.Status, name string) (api.PeerStatus, error) {
+	names := make([]string, 0, len(s.Peers))
+	for _, p := range s.Peers {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	hint := "there are: " + strings.Join(names, ", ")
+	if len(names) == 0 {
+		hint = "there is none yet"
+	}
+	return api.PeerStatus{}, usagef(hint, "no peer is called %q", name)
+}
+
+// peerAddFlags are the fields of a peer that `peer add` can set.
+type peerAddFlags struct {
+	publicKey, presharedKeyFile         string
+	endpoints, allow, local, allowedIPs []string
+	stock                               bool
+}
+
+func (a *app) peerAdd() *cobra.Command {
+	var q peerAddFlags
+	c := &cobra.Command{
+		Use:   "add NAME --public-key KEY",
+		Short: "Add a peer whose key is known, or replace it",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := a.peerAddRequest(args[0], q)
+			if err != nil {
+				return err
+			}
+			if err := a.client().PeerAdd(c.Context(), r); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "added %s\n", args[0])
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&q.publicKey, "public-key", "", "the peer's public `key`")
+	f.StringVar(&q.presharedKeyFile, "preshared-key-file", "", "`file` with a preshared key; - reads stdin")
+	f.StringSliceVar(&q.endpoints, "endpoint", nil, "`IP:PORT` to dial; without any, the peer must dial")
+	f.StringSliceVar(&q.allow, "allow", nil, "`services` here that it may reach (default none)")
+	f.StringSliceVar(&q.local, "local", nil, "listen here for a service of the peer, as `SERVICE=IP:PORT`")
+	f.BoolVar(&q.stock, "stock", false, "a plain WireGuard peer")
+	f.StringSliceVar(&q.allowedIPs, "allowed-ips", nil, "`prefixes` of a stock peer")
+	_ = c.MarkFlagRequired("public-key")
+	return c
+}
+
+func (a *app) peerAddRequest(name string, q peerAddFlags) (api.PeerAddRequest, error) {
+	r := api.PeerAddRequest{Peer: api.Peer{
+		Name: name, PublicKey: q.publicKey, Endpoints: q.endpoints, Allow: q.allow, Stock: q.stock, AllowedIPs: q.allowedIPs,
+	}}
+	if err := api.CheckName(name); err != nil {
+		return r, usagef("", "peer add: %w", err)
+	}
+	if _, err := peer.ParsePublicKey(q.publicKey); err != nil {
+		return r, usagef("", "--public-key: %w", err)
+	}
+	for _, e := range q.endpoints {
+		if _, err := config.ParseEndpoint(e); err != nil {
+			return r, usagef("", "--endpoint: %w", err)
+		}
+	}
+	local, err := parseLocal(q.local, false)
+	if err != nil {
+		return r, err
+	}
+	if len(local) > 0 {
+		r.Peer.Local = &api.PeerLocal{APIServer: local[api.ServiceAPIServer]}
+		delete(local, api.ServiceAPIServer)
+		if len(local) > 0 {
+			r.Peer.Local.Named = local
+		}
+	}
+	if q.presharedKeyFile == "" {
+		return r, nil
+	}
+	if r.PresharedKey, err = a.readSecretFile(q.presharedKeyFile, "preshared key"); err != nil {
+		return r, err
+	}
+	if _, err := peer.ParsePresharedKey(r.PresharedKey); err != nil {
+		return r, usagef("make one for both sides: postern key gen", "--preshared-key-file: %s holds no preshared key", q.presharedKeyFile)
+	}
+	return r, nil
+}
+
+func (a *app) peerAllow() *cobra.Command {
+	return &cobra.Command{
+		Use:               "allow NAME SERVICES",
+		Short:             `Set what a peer may reach here ("" for nothing)`,
+		Example:           "  postern peer allow cloud auth,apiServer",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			allow := []string{}
+			for s := range strings.SplitSeq(args[1], ",") {
+				if s = strings.TrimSpace(s); s != "" {
+					allow = append(allow, s)
+				}
+			}
+			if err := a.client().PeerAllow(c.Context(), args[0], api.PeerAllowRequest{Allow: allow}); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "%s may reach here: %s\n", args[0], orNothing(allow))
+			return nil
+		},
+	}
+}
+
+func (a *app) peerLocal() *cobra.Command {
+	return &cobra.Command{
+		Use:               "local NAME SERVICE=ADDR…",
+		Short:             "Listen here for services of a peer (SERVICE= removes a listener)",
+		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 registry=",
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			local, err := parseLocal(args[1:], true)
+			if err != nil {
+				return err
+			}
+			if err := a.client().PeerLocal(c.Context(), args[0], api.PeerLocalRequest{Local: local}); err != nil {
+				return err
+			}
+			for _, item := range args[1:] {
+				service, address, _ := strings.Cut(item, "=")
+				if address == "" {
+					fmt.Fprintf(a.stdout, "no listener for %s of %s\n", service, args[0])
+					continue
+				}
+				fmt.Fprintf(a.stdout, "%s leads to %s of %s\n", address, service, args[0])
+			}
+			return nil
+		},
+	}
+}
+
+// parseLocal reads SERVICE=IP:PORT items.
+func parseLocal(items []string, mayRemove bool) (map[string]string, error) {
+	if len(items) == 0 {
+		return nil, nil
+	}
+	out := map[string]string{}
+	for _, item := range items {
+		service, address, ok := strings.Cut(item, "=")
+		if !ok || service == "" {
+			return nil, usagef("such as apiServer=127.0.0.1:7443", "%q is not SERVICE=IP:PORT", item)
+		}
+		if _, twice := out[service]; twice {
+			return nil, usagef("", "a listener for %s is given twice", service)
+		}
+		if address == "" && mayRemove {
+			out[service] = ""
+			continue
+		}
+		if _, err := config.ParseListen(address); err != nil {
+			return nil, usagef("", "listener for %s: %w", service, err)
+		}
+		out[service] = address
+	}
+	return out, nil
+}
+
+func (a *app) peerApprove() *cobra.Command {
+	return &cobra.Command{
+		Use:               "approve NAME",
+		Short:             "Admit a peer that joined with a ticket made by invite --approve",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.client().PeerApprove(c.Context(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "approved %s\n", args[0])
+			return nil
+		},
+	}
+}
+
+func (a *app) peerRemove() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use:               "remove NAME",
+		Short:             "Forget a peer, and end its connections",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.client().PeerRemove(c.Context(), args[0], force); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "removed %s\n", args[0])
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "also when connections are open")
+	return c
+}
+
+// completionTimeout bounds the look at the gateway while a shell waits for completions.
+const completionTimeout = time.Second
+
+// completePeer completes the first argument by the names of peers.
+func (a *app) completePeer(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := contextWithTimeout(c, completionTimeout)
+	defer cancel()
+	s, err := a.client().Status(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := make([]string, 0, len(s.Peers))
+	for _, p := range s.Peers {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

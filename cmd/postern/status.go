@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var (
+		format string
+		watch  bool
+	)
+	c := &cobra.Command{
+		Use:   "status [PEER]",
+		Short: "Show what works, what does not, why, and what mends it",
+		Long: "Show the gateway and its peers. An arrow to the right is what this gateway finds at the peer, " +
+			"one to the left what the peer reports of this gateway. The table goes to whatever stdout is; " +
+			"with --watch and a terminal it stays on the screen.",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := oneOf("-o", format, formatTable, formatWide, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			name := ""
+			if len(args) == 1 {
+				name = args[0]
+			}
+			if watch {
+				return a.watchStatus(c.Context(), name, format)
+			}
+			s, err := a.status(c.Context(), name)
+			if err != nil {
+				return err
+			}
+			return a.printStatus(s, name, format)
+		},
+	}
+	outputFlag(c, &format, formatTable, "table, wide, json or yaml")
+	c.Flags().BoolVar(&watch, "watch", false, "keep showing it; with -o json a document a second")
+	return c
+}
+
+// status asks the gateway; a name leaves only that peer.
+func (a *app) status(ctx context.Context, name string) (api.Status, error) {
+	s, err := a.client().Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	sortPeers(&s)
+	if name == "" {
+		return s, nil
+	}
+	p, err := findPeer(s, name)
+	s.Peers = []api.PeerStatus{p}
+	return s, err
+}
+
+func sortPeers(s *api.Status) {
+	slices.SortStableFunc(s.Peers, func(x, y api.PeerStatus) int { return strings.Compare(x.Name, y.Name) })
+}
+
+func (a *app) printStatus(s api.Status, name, format string) error {
+	if format == formatJSON || format == formatYAML {
+		return a.print(format, s)
+	}
+	text := tui.Table(s, a.width(), a.tableOptions(format == formatWide))
+	if name != "" {
+		text = tui.Peer(s.Peers[0], a.width(), a.tableOptions(format == formatWide))
+	}
+	_, err := fmt.Fprint(a.stdout, text)
+	return err
+}
+
+// watchStatus shows the status until someone quits. Without a terminal a table is
+// printed once, while JSON goes on, a line a second, for whoever reads the pipe.
+func (a *app) watchStatus(ctx context.Context, name, format string) error {
+	switch format {
+	case formatJSON:
+		return a.streamStatus(ctx, name)
+	case formatYAML:
+		return usagef("use -o json", "--watch writes tables and JSON, not YAML")
+	}
+	in, inOK := terminal(a.stdin)
+	out, outOK := terminal(a.stdout)
+	s, err := a.status(ctx, name) // Fail before the screen is taken.
+	if err != nil {
+		return err
+	}
+	if !inOK || !outOK {
+		return a.printStatus(s, name, format)
+	}
+	fetch := func(ctx context.Context) ([]api.Status, error) {
+		s, err := a.status(ctx, name)
+		return []api.Status{s}, err
+	}
+	return tui.Watch(ctx, in, out, fetch, tui.WatchOptions{Color: a.color(), Wide: format == formatWide})
+}
+
+func (a *app) streamStatus(ctx context.Context, name string) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		s, err := a.status(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err := a.printLine(s); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// width is the terminal's, or 0 where stdout is none.
+func (a *app) width() int {
+	out, ok := terminal(a.stdout)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(out.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+func (a *app) color() bool {
+	_, ok := terminal(a.stdout)
+	return ok && tui.ColorWanted(a.getenv)
+}
+
+func (a *app) tableOptions(wide bool) tui.Options {
+	return tui.Options{Color: a.color(), Wide: wide, Now: time.Now()}
+}

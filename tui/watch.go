@@ -1,0 +1,181 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/muesli/cancelreader"
+	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// ErrNoTerminal reports that a screen was asked for where there is none.
+var ErrNoTerminal = errors.New("input and output are not both a terminal")
+
+// interval between two looks at the gateways.
+const interval = time.Second
+
+// Fetch gives the status of one gateway, or of several to be shown below each other.
+// It is not called again before it returns.
+type Fetch func(ctx context.Context) ([]api.Status, error)
+
+// WatchOptions say how the screen is drawn.
+type WatchOptions struct {
+	Color, Wide bool
+}
+
+// update is what a Fetch gave.
+type update struct {
+	statuses []api.Status
+	err      error
+}
+
+// Watch takes over the terminal and shows what fetch gives, once a second, until q or
+// ctrl+c is pressed (nil) or ctx ends (its error). The terminal is then as it was. A
+// gateway that no longer answers keeps its last table, with a line that says so.
+func Watch(ctx context.Context, in, out *os.File, fetch Fetch, o WatchOptions) error {
+	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return ErrNoTerminal
+	}
+	old, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return fmt.Errorf("take over the terminal: %w", err)
+	}
+	defer func() { _ = term.Restore(int(in.Fd()), old) }()
+	fmt.Fprint(out, ansi.SetModeAltScreenSaveCursor+ansi.HideCursor)
+	defer fmt.Fprint(out, ansi.ShowCursor+ansi.ResetModeAltScreenSaveCursor)
+
+	keys, err := cancelreader.NewReader(in)
+	if err != nil {
+		return fmt.Errorf("read the keyboard: %w", err)
+	}
+	defer keys.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer keys.Cancel()
+	defer cancel()
+
+	quit := make(chan struct{})
+	group.Go(func() { defer close(quit); awaitQuit(keys) })
+	updates := make(chan update)
+	group.Go(func() { poll(ctx, fetch, updates) })
+	return show(ctx, out, quit, updates, o)
+}
+
+// show draws until someone quits. It also draws when nothing new arrived, since the
+// terminal may have another size by then.
+func show(ctx context.Context, out *os.File, quit <-chan struct{}, updates <-chan update, o WatchOptions) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var last update
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-quit:
+			return nil
+		case u := <-updates:
+			if u.err != nil {
+				u.statuses = last.statuses
+			}
+			last = u
+		case <-tick.C:
+		}
+		width, height, err := term.GetSize(int(out.Fd()))
+		if err != nil {
+			return fmt.Errorf("ask for the terminal's size: %w", err)
+		}
+		if _, err := io.WriteString(out, screen(frame(last, width, height, o, time.Now()))); err != nil {
+			return fmt.Errorf("draw: %w", err)
+		}
+	}
+}
+
+// poll fetches once an interval.
+func poll(ctx context.Context, fetch Fetch, updates chan<- update) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		s, err := fetch(ctx)
+		select {
+		case updates <- update{s, err}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitQuit reads keys until q, ctrl+c or the end of input. Raw mode hands over ctrl+c
+// as a byte.
+func awaitQuit(keys io.Reader) {
+	const ctrlC = 3
+	buf := make([]byte, 64)
+	for {
+		n, err := keys.Read(buf)
+		for _, key := range buf[:n] {
+			if key == 'q' || key == ctrlC {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// frame is the screen's content: never wider or higher than the terminal, and the last
+// line says how to leave.
+func frame(u update, width, height int, o WatchOptions, now time.Time) []string {
+	p := paint(o.Color)
+	var lines []string
+	if u.err != nil {
+		lines = append(lines, wrap("✗ no answer: "+Printable(u.err.Error()), width, "  ")...)
+		lines[0] = p.text(bad, lines[0])
+		lines = append(lines, "")
+	}
+	for i, s := range u.statuses {
+		if i > 0 {
+			lines = append(lines, "")
+		}
+		table := strings.TrimSuffix(Table(s, width, Options{Color: o.Color, Wide: o.Wide, Now: now}), "\n")
+		lines = append(lines, strings.Split(table, "\n")...)
+	}
+	footer := "q quit"
+	if room := max(0, height-2); len(lines) > room {
+		footer = fmt.Sprintf("q quit · %d more lines do not fit", len(lines)-room)
+		lines = lines[:room]
+	}
+	for len(lines) < height-1 {
+		lines = append(lines, "")
+	}
+	return append(lines, fit(p.text(quiet, footer), width))
+}
+
+// screen is a frame as what is sent to the terminal: every line is overwritten and its
+// rest erased, so that nothing flickers.
+func screen(lines []string) string {
+	var b strings.Builder
+	b.WriteString(ansi.CursorHomePosition)
+	for i, line := range lines {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(line + ansi.EraseLineRight)
+	}
+	b.WriteString(ansi.EraseScreenBelow)
+	return b.String()
+}
