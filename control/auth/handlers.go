@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -26,8 +27,23 @@ func (s *Server) hello(c Caller) Hello {
 	if c.Kind == KindPeer && !c.Pending {
 		h.Offers = append(h.Offers, s.offers(c)...)
 		h.APIServer = s.apiServer(c)
+		h.Ports = s.ports(h.Offers)
 	}
 	return h
+}
+
+// ports are the overlay ports of those services offered whose port is not fixed.
+func (s *Server) ports(offers []string) map[string]uint16 {
+	if s.o.Ports == nil {
+		return nil
+	}
+	out := map[string]uint16{}
+	for service, port := range s.o.Ports() {
+		if slices.Contains(offers, service) {
+			out[service] = port
+		}
+	}
+	return out
 }
 
 func (s *Server) offers(c Caller) []string {

@@ -65,6 +65,9 @@ type Hello struct {
 	Capabilities []string `json:"capabilities"`
 	// Offers are the services that the caller may reach there.
 	Offers []string `json:"offers"`
+	// Ports are the overlay TCP ports of the named services among Offers; auth and
+	// apiServer have fixed ones.
+	Ports map[string]uint16 `json:"ports,omitempty"`
 	// Pending: the caller's key has yet to be approved there.
 	Pending bool `json:"pending,omitempty"`
 	// APIServer is told to those who may reach it.

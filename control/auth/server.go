@@ -82,6 +82,9 @@ type ServerOptions struct {
 	APIServer func() *APIServer
 	// Offers filters a caller's grants to those services that exist here; nil: all.
 	Offers func(Caller) []string
+	// Ports gives the overlay TCP ports of the named services; nil: there are none. A
+	// caller is told of those that it is offered.
+	Ports func() map[string]uint16
 	// Audit and Logger may be nil.
 	Audit  *audit.Log
 	Logger *slog.Logger
@@ -157,10 +160,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	err := srv.Serve(newBoundedListener(ln))
 	close(served)
 	<-stopped
-	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // ServeHTTP answers one request.

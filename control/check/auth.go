@@ -24,11 +24,13 @@ const helloPath = "/v1/hello"
 
 // Hello is what a check needs of the answer to GET /v1/hello.
 type Hello struct {
-	Version   string         `json:"version"`
-	Software  string         `json:"software"`
-	Name      string         `json:"name"`
-	Offers    []string       `json:"offers"`
-	APIServer HelloAPIServer `json:"apiServer"`
+	Version  string   `json:"version"`
+	Software string   `json:"software"`
+	Name     string   `json:"name"`
+	Offers   []string `json:"offers"`
+	// Ports are the overlay TCP ports of the named services among Offers.
+	Ports     map[string]uint16 `json:"ports"`
+	APIServer HelloAPIServer    `json:"apiServer"`
 }
 
 // HelloAPIServer is what the peer says of its API server's certificate.

@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// authService is the in-band auth server with what it needs of the gateway. It is the
+// server's Directory and Redeemer.
+type authService struct {
+	g        *Gateway
+	listener *forward.Listener
+	server   *auth.Server
+	issuer   atomic.Pointer[auth.Issuer]
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+func openAuth(g *Gateway) (*authService, error) {
+	at := netip.AddrPortFrom(peer.OverlayAddr(g.key.Public()), api.PortAuth)
+	s := &authService{g: g, listener: forward.NewListener(net.TCPAddrFromAddrPort(at)), done: make(chan struct{})}
+	issuer, err := openIssuer(g, g.cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.setIssuer(issuer)
+	s.server, err = auth.NewServer(auth.ServerOptions{
+		Name: g.cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
+		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
+		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, Audit: g.audit, Logger: g.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the auth service: %w", err)
+	}
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	go func() {
+		defer close(s.done)
+		if err := s.server.Serve(ctx, s.listener); err != nil {
+			g.log.Error("the auth service ended", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// openIssuer makes the issuer that the configuration names; nil when it names none.
+func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
+	ca := cfg.Services.LocalCA
+	if ca == nil {
+		return nil, nil
+	}
+	var cluster []byte
+	if a := cfg.Services.APIServer; a != nil {
+		cluster = a.CAData
+	}
+	issuer, err := auth.LoadLocalCA(auth.LocalCAOptions{
+		CertFile: ca.CertFile, KeyFile: ca.KeyFile, TTL: ca.TTL, ClusterCA: cluster, Ledger: g.store, Logger: g.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: spec.services.auth.issuer.localCA: %w", cfg.File, err)
+	}
+	return issuer, nil
+}
+
+func (s *authService) setIssuer(i auth.Issuer) { s.issuer.Store(&i) }
+
+func (s *authService) close() error {
+	s.cancel()
+	<-s.done
+	return nil
+}
+
+// decisions counts answers by result.
+func (s *authService) decisions() map[string]uint64 { return s.server.Decisions() }
+
+// revoke ends issuing to a removed peer, and says until when it can use what it has.
+func (s *authService) revoke(m *member) {
+	issuer := *s.issuer.Load()
+	if issuer == nil {
+		return
+	}
+	n, notAfter := issuer.Revoke(auth.Subject{Name: m.name, PublicKey: m.key})
+	if n > 0 {
+		s.g.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
+			"peer", m.name, "certificates", n, "notAfter", notAfter)
+	}
+}
+
+// Caller says whom an overlay address belongs to.
+func (s *authService) Caller(a netip.Addr) (auth.Caller, bool) {
+	r := s.g.roster.Load()
+	if m := r.byAddr[a]; m != nil {
+		return auth.Caller{Name: m.name, PublicKey: m.key, Kind: auth.KindPeer, Grants: m.allow, Pending: m.pending}, true
+	}
+	if o, ok := r.oneTime[a]; ok {
+		return auth.Caller{PublicKey: o.PublicKey, Kind: auth.KindOneTime}, true
+	}
+	return auth.Caller{}, false
+}
+
+// apiServer is what those who may reach the API server are told of it.
+func (s *authService) apiServer() *auth.APIServer {
+	a := s.g.running.Load().cfg.Services.APIServer
+	if a == nil {
+		return nil
+	}
+	return &auth.APIServer{ServerName: a.ServerName, CAData: string(a.CAData)}
+}
+
+// offers are a caller's grants as far as the services exist here.
+func (s *authService) offers(c auth.Caller) []string {
+	cfg := s.g.running.Load().cfg
+	out := []string{}
+	for _, service := range c.Grants {
+		exists := service == api.ServiceAuth ||
+			service == api.ServiceAPIServer && cfg.Services.APIServer != nil ||
+			slices.ContainsFunc(cfg.Services.Named, func(n config.NamedService) bool { return n.Name == service })
+		if exists {
+			out = append(out, service)
+		}
+	}
+	return out
+}
+
+// ports are the overlay ports of the named services.
+func (s *authService) ports() map[string]uint16 {
+	out := map[string]uint16{}
+	for _, n := range s.g.running.Load().cfg.Services.Named {
+		out[n.Name] = n.Port
+	}
+	return out
+}
+
+// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel.
+func (s *authService) Redeem(_ context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
+	grant, err := s.g.book.Redeem(time.Now(), oneTime, q)
+	if err != nil {
+		s.g.dropEnded(err)
+		return ticket.Grant{}, err
+	}
+	return grant, s.g.enrol(grant)
+}
+
+// dropEnded takes the one-time tunnel of a ticket down that a failed redemption burned.
+func (g *Gateway) dropEnded(err error) {
+	if !errors.Is(err, ticket.ErrBurned) && len(g.book.OneTimePeers(time.Now())) == len(g.roster.Load().oneTime) {
+		return
+	}
+	if err := g.change(func() error { return nil }); err != nil {
+		g.log.Warn("a burned ticket's one-time tunnel cannot be ended", "error", err)
+	}
+}
+
+// enrol stores the peer that a ticket granted and puts it into the tunnel. It may be
+// repeated.
+func (g *Gateway) enrol(grant ticket.Grant) error {
+	return g.update(func(all *state.Peers) error {
+		p, known := all.Get(grant.Name)
+		if !known {
+			p = state.Peer{Name: grant.Name, PublicKey: grant.PublicKey, Mode: api.ModeInBand,
+				Origin: state.OriginInvited, Ticket: grant.Ticket.String(), JoinedAt: time.Now()}
+		}
+		p.PresharedKey, p.Allow, p.Offers, p.Pending = grant.PresharedKey, sortedSet(grant.Allow), grant.Offers, grant.Pending
+		p.Candidates = g.announced(grant.Candidates)
+		return all.Put(p)
+	}, func() {
+		g.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
+			"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
+	})
+}
+
+// problem turns an error of a ticket or an inviter into what a command shows. Those about
+// the text itself are mistakes of usage.
+func problem(what string, err error) error {
+	for _, usage := range []error{ticket.ErrNotTicket, ticket.ErrTruncated, ticket.ErrDamaged, ticket.ErrIsReply, ticket.ErrIsTicket} {
+		if errors.Is(err, usage) {
+			return admin.Usage(what+": "+err.Error(), "")
+		}
+	}
+	for _, refused := range []error{ticket.ErrName, ticket.ErrTooMany} {
+		if errors.Is(err, refused) {
+			return admin.Conflict(what+": "+err.Error(), "")
+		}
+	}
+	return admin.Failed(what+": "+err.Error(), "")
+}

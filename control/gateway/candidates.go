@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// gatherWait is how long an invitation or a reply waits for candidates (CONTRACT).
+const gatherWait = 3 * time.Second
+
+// openAgent makes the agent that the configuration asks for; gather runs it.
+func (g *Gateway) openAgent(cfg *config.Resolved) error {
+	a, err := discovery.New(discovery.Options{
+		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.bind.WriteTo(packet, to) },
+		Port:        func() uint16 { return g.plane.bind.Port() },
+		HostAddrs:   g.opts.HostAddrs,
+		Advertise:   cfg.Discovery.Advertise,
+		STUNServers: cfg.Discovery.STUNServers,
+		Resolve:     g.opts.Resolve,
+		Logger:      g.log,
+	})
+	if err != nil {
+		return err
+	}
+	g.agent.Store(a)
+	return nil
+}
+
+// replaceAgent makes another agent and has gather run that instead.
+func (g *Gateway) replaceAgent(cfg *config.Resolved) error {
+	if err := g.openAgent(cfg); err != nil {
+		return err
+	}
+	select {
+	case g.regather <- struct{}{}:
+	default: // gather has yet to take up the last one, and takes this
+	}
+	return nil
+}
+
+// gather runs the present agent until the gateway ends.
+func (g *Gateway) gather() {
+	for g.ctx.Err() == nil {
+		ctx, cancel := context.WithCancel(g.ctx)
+		done := make(chan struct{})
+		agent := g.agent.Load()
+		go func() {
+			defer close(done)
+			if err := agent.Run(ctx); !errors.Is(err, context.Canceled) {
+				g.log.Warn("candidates cannot be gathered", "error", err)
+			}
+		}()
+		select {
+		case <-g.regather:
+		case <-g.ctx.Done():
+		}
+		cancel()
+		<-done
+	}
+}
+
+// ownCandidates waits a little for what has yet to be found and gives what there is. The
+// warnings say what was configured and is missing.
+func (g *Gateway) ownCandidates(ctx context.Context) (list []ticket.Candidate, warnings []string) {
+	ctx, cancel := context.WithTimeout(ctx, gatherWait)
+	defer cancel()
+	a := g.agent.Load()
+	if err := a.WaitGathered(ctx); err != nil {
+		warnings = append(warnings, err.Error())
+	}
+	for _, p := range a.Snapshot().Problems {
+		warnings = append(warnings, p.Source+" "+p.What+": "+p.Err)
+	}
+	for _, c := range a.Candidates() {
+		list = append(list, ticket.Candidate{Addr: c.Addr, Source: c.Source})
+	}
+	return list[:min(len(list), ticket.MaxCandidates)], warnings
+}
+
+// announced are the candidates that a peer told of itself and that may be dialled. A
+// peer must not make us send to what is ours or what only means something here:
+// loopback, link-local (cloud metadata services among them), multicast, the overlay and
+// this host's own addresses.
+func (g *Gateway) announced(list []ticket.Candidate) []ticket.Candidate {
+	own, err := g.opts.HostAddrs()
+	if err != nil {
+		g.log.Debug("own addresses are not known", "error", err)
+	}
+	var out []ticket.Candidate
+	for _, c := range list {
+		a := c.Addr.Addr().Unmap()
+		if a.IsLoopback() || unreachableElsewhere(a) || slices.Contains(own, a) {
+			g.log.Debug("announced candidate is not dialled", "address", c.Addr.String())
+			continue
+		}
+		out = append(out, ticket.Candidate{Addr: netip.AddrPortFrom(a, c.Addr.Port()), Source: c.Source})
+	}
+	return out
+}
+
+// invited are the candidates of a ticket. Its maker is trusted with what a stranger is
+// not (two gateways on one host, for a try), but for what can be nobody's.
+func invited(list []ticket.Candidate) []ticket.Candidate {
+	return slices.DeleteFunc(slices.Clone(list), func(c ticket.Candidate) bool {
+		return unreachableElsewhere(c.Addr.Addr().Unmap())
+	})
+}
+
+func unreachableElsewhere(a netip.Addr) bool {
+	return !a.IsValid() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.IsMulticast() ||
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || peer.OverlayPrefix.Contains(a)
+}
+
+func apiCandidates(list []ticket.Candidate) []api.Candidate {
+	out := make([]api.Candidate, 0, len(list))
+	for _, c := range list {
+		out = append(out, api.Candidate{Address: c.Addr.String(), Source: c.Source})
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// hellos are the last answers of peers to a hello, by key.
+type hellos struct{ m sync.Map }
+
+func (h *hellos) get(k peer.PublicKey) (check.Hello, bool) {
+	v, ok := h.m.Load(k)
+	if !ok {
+		return check.Hello{}, false
+	}
+	return v.(check.Hello), true
+}
+
+func (h *hellos) set(k peer.PublicKey, v check.Hello) { h.m.Store(k, v) }
+func (h *hellos) drop(k peer.PublicKey)               { h.m.Delete(k) }
+
+// heardHello keeps what a peer says of itself. What it offers is shown and remembered;
+// its addresses and names are never dialled because of it.
+func (g *Gateway) heardHello(name string, h check.Hello) {
+	m := g.roster.Load().byName[name]
+	if m == nil {
+		return
+	}
+	g.hellos.set(m.key, h)
+	if err := g.store.Observe(m.key, func(o *state.Observation) {
+		o.Offers, o.ServerName, o.CAData = h.Offers, h.APIServer.ServerName, h.APIServer.CAData
+	}); err != nil {
+		g.log.Warn("what a peer offers cannot be remembered", "peer", name, "error", err)
+	}
+	g.keepers.offered(m)
+}
+
+// dialOverlay connects to an address inside the tunnel.
+func (g *Gateway) dialOverlay(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	c, err := g.plane.stack.DialTCP(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// dialService connects to a service of a peer inside the tunnel.
+func (g *Gateway) dialService(ctx context.Context, name, service string) (forward.Conn, error) {
+	m := g.roster.Load().byName[name]
+	switch {
+	case m == nil:
+		return nil, fmt.Errorf("there is no peer %s", name)
+	case m.pending:
+		return nil, fmt.Errorf("peer %s waits for approval (postern peer approve %s)", name, name)
+	case m.stock:
+		return nil, fmt.Errorf("peer %s is a plain WireGuard peer: it offers no services", name)
+	}
+	port, err := g.servicePort(ctx, m, service)
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.plane.stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// servicePort is the overlay port of a peer's service. That of a named one is in the
+// peer's hello, which is asked for when there has been none.
+func (g *Gateway) servicePort(ctx context.Context, m *member, service string) (uint16, error) {
+	switch service {
+	case api.ServiceAuth:
+		return api.PortAuth, nil
+	case api.ServiceAPIServer:
+		return api.PortAPIServer, nil
+	}
+	h, known := g.hellos.get(m.key)
+	if _, ok := h.Ports[service]; !ok {
+		if _, err := g.checks.Check(ctx, m.name); err != nil {
+			return 0, err
+		}
+		h, known = g.hellos.get(m.key)
+	}
+	if port := h.Ports[service]; port != 0 {
+		return port, nil
+	}
+	if !known {
+		return 0, fmt.Errorf("peer %s has not answered yet, so the port of its service %s is not known", m.name, service)
+	}
+	return 0, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.name, service, service)
+}

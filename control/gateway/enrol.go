@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// echoWait is how long one echo is waited for while a tunnel comes up: the first may be
+// lost to a handshake under way.
+const echoWait = time.Second
+
+// Invite makes a ticket.
+func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	if err := g.checkServices("invite --allow", r.Allow); err != nil {
+		return api.InviteResponse{}, err
+	}
+	v := ticket.Invitation{Name: r.Name, TTL: time.Duration(r.TTL), Allow: sortedSet(r.Allow), Approve: r.Approve}
+	if r.For != "" {
+		k, err := peer.ParsePublicKey(r.For)
+		if err != nil {
+			return api.InviteResponse{}, admin.Usage("invite --for: "+err.Error(), "the joiner's `postern key pub` or `postern status` shows it")
+		}
+		v.For = k
+	}
+	var warnings []string
+	v.Candidates, warnings = g.ownCandidates(ctx)
+	if len(v.Candidates) == 0 {
+		warnings = append(warnings, "this gateway knows no address of its own, so the joiner cannot dial it: set spec.discovery.advertise, or run `postern accept` with the reply that join prints")
+	}
+	var t ticket.Ticket
+	var info ticket.Info
+	// The one-time peer is in the tunnel before the ticket is out.
+	if err := g.change(func() error {
+		var err error
+		t, info, err = g.book.Invite(time.Now(), v)
+		return err
+	}); err != nil {
+		return api.InviteResponse{}, problem("invite", err)
+	}
+	text, err := t.Encode()
+	if err != nil {
+		return api.InviteResponse{}, problem("invite", err)
+	}
+	return api.InviteResponse{
+		Ticket: text, ID: info.ID.String(), ExpiresAt: info.ExpiresAt.UTC(),
+		Candidates: apiCandidates(v.Candidates), Warnings: warnings,
+	}, nil
+}
+
+// Accept makes this gateway dial a joiner that could not reach it.
+func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	reply, err := ticket.DecodeReply(r.Reply)
+	if err != nil {
+		return api.AcceptResponse{}, problem("accept", err)
+	}
+	grant, err := g.book.Accept(time.Now(), reply)
+	if err != nil {
+		g.dropEnded(err)
+		return api.AcceptResponse{}, problem("accept", err)
+	}
+	if err := g.enrol(grant); err != nil {
+		return api.AcceptResponse{}, err
+	}
+	out := api.AcceptResponse{Peer: grant.Name}
+	if grant.Pending {
+		out.Reason = fmt.Sprintf("waits for approval: postern peer approve %s", grant.Name)
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	defer cancel()
+	if err := echoUntil(ctx, g.plane.stack, grant.PublicKey); err != nil {
+		out.Reason = fmt.Sprintf("%s does not answer at %s yet (%v); the gateway keeps trying",
+			grant.Name, candidateText(grant.Candidates), err)
+		return out, nil
+	}
+	out.Connected = true
+	return out, nil
+}
+
+// echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both
+// directions, or ctx ends.
+func echoUntil(ctx context.Context, stack *netstack.Stack, k peer.PublicKey) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, echoWait)
+		_, err := stack.Ping(once, peer.OverlayAddr(k), pingPayload)
+		<-untilNext(once, err)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("no echo in the time given: %w", errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+// untilNext lets a failed echo's time run out, so that one that fails at once is not
+// repeated at once.
+func untilNext(once context.Context, err error) <-chan struct{} {
+	if err == nil {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return once.Done()
+}
+
+func candidateText(list []ticket.Candidate) string {
+	if len(list) == 0 {
+		return "any address, for it announced none"
+	}
+	text := ""
+	for i, c := range list {
+		if i > 0 {
+			text += ", "
+		}
+		text += c.Addr.String()
+	}
+	return text
+}
+
+func waitOr(d api.Duration, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return time.Duration(d)
+}

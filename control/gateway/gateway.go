@@ -1,0 +1,281 @@
+// Package gateway is the composition: one running gateway, made of the tunnel, the
+// network stack, discovery, the state directory, the in-band services, the checks and
+// the admin backend. The binary, the lab and the tests all run this.
+//
+//	config ─┐
+//	state  ─┼─▶ roster ─▶ apply ─▶ tunnel · inbound · outbound · checks · identities
+//	tickets ┘     (who)   (difference)
+//
+// Whatever changes (a reload, a redeemed ticket, a command), the same thing happens: a
+// new roster is made of the three sources, and apply brings every part to it by
+// difference, so that nothing is disturbed that did not change. Apply calls are
+// serialised; readers see the last roster that was applied, whole.
+//
+// Time-driven work is in one loop that turns once a second (loop.go): throughput,
+// endpoints worth remembering, first handshakes, expiring tickets.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/metrics"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// Options of a gateway. Config is required; the rest has defaults.
+type Options struct {
+	Config *config.Resolved
+	// Version is shown in status and told to peers.
+	Version string
+	// NewUnderlay opens the UDP socket; nil is underlay.New. The lab gives sockets of
+	// its in-process internet.
+	NewUnderlay func(underlay.Options) *underlay.Bind
+	// HostAddrs lists this machine's addresses; nil is discovery.InterfaceAddrs.
+	HostAddrs func() ([]netip.Addr, error)
+	// Resolve looks up a host name of the discovery settings; nil asks the system.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// ReadConfig reads the configuration again, for a reload; nil has none to read.
+	ReadConfig func() (*config.Resolved, error)
+	// CheckInterval and CheckRetry pace the checks; 0 takes package check's defaults.
+	CheckInterval, CheckRetry time.Duration
+	// Logger gets everything, audit records included; nil discards.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.NewUnderlay == nil {
+		o.NewUnderlay = underlay.New
+	}
+	if o.HostAddrs == nil {
+		o.HostAddrs = discovery.InterfaceAddrs
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Gateway is a running gateway. It is an admin.Backend. All methods are safe for
+// concurrent use.
+type Gateway struct {
+	// Immutable after Start.
+	opts      Options
+	log       *slog.Logger
+	audit     *audit.Log
+	key       peer.PrivateKey
+	store     *state.Store
+	plane     *plane
+	book      *ticket.Book
+	flows     *forward.Flows
+	inbound   *forward.Inbound
+	outbound  *forward.Outbound
+	checks    *check.Runner
+	auth      *authService
+	keepers   *identityKeepers
+	rates     *rates
+	journal   *journal
+	beat      *metrics.Heartbeat
+	startedAt time.Time
+
+	// The life of the gateway's own goroutines.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	// looked is when the loop last had the ticket book look at the clock; the loop's own.
+	looked time.Time
+	// renewed is when a rejected identity was last replaced; the loop's own.
+	renewed map[peer.PublicKey]time.Time
+	// regather holds at most one wish that gathering begin anew, with another agent.
+	regather chan struct{}
+
+	// Snapshots.
+	agent  atomic.Pointer[discovery.Agent]
+	roster atomic.Pointer[roster]
+	tunnel atomic.Pointer[tunnel.Snapshot]
+	hellos hellos
+
+	// changing holds whoever changes what the gateway is to do.
+	changing sync.Mutex
+	cfg      *config.Resolved        // under changing
+	since    map[string]time.Time    // under changing; when a peer was first applied
+	metrics  *metrics.Server         // under changing
+	reloads  map[string]uint64       // under changing, by result
+	running  atomic.Pointer[running] // what status shows of the above
+}
+
+// running is a snapshot of what is under changing.
+type running struct {
+	cfg     *config.Resolved
+	since   map[string]time.Time
+	reloads map[string]uint64
+}
+
+// Start brings a gateway up: the state directory is locked, the port is open, peers with
+// known addresses are being dialled. ctx bounds the start only. The errors say what could
+// not be opened and what to do.
+func Start(ctx context.Context, o Options) (*Gateway, error) {
+	o = o.withDefaults()
+	g := &Gateway{
+		opts: o, log: o.Logger, audit: audit.New(o.Logger), cfg: o.Config, startedAt: time.Now(),
+		rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
+		renewed: map[peer.PublicKey]time.Time{}, since: map[string]time.Time{}, reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.regather = make(chan struct{}, 1)
+	if err := g.open(ctx); err != nil {
+		return nil, errors.Join(err, g.close(expired()))
+	}
+	g.wg.Add(2)
+	go func() { defer g.wg.Done(); g.loop() }()
+	go func() { defer g.wg.Done(); g.gather() }()
+	g.log.Info("gateway is up", "name", g.cfg.Name, "publicKey", g.key.Public().String(),
+		"address", peer.OverlayAddr(g.key.Public()).String(), "port", g.plane.bind.Port(), "version", o.Version)
+	return g, nil
+}
+
+// open makes the parts from the ground up.
+func (g *Gateway) open(ctx context.Context) error {
+	var err error
+	if g.store, err = state.Open(g.cfg.StateDir, g.log); err != nil {
+		return err
+	}
+	if g.key = g.cfg.PrivateKey; g.key.IsZero() {
+		if g.key, err = g.store.PrivateKey(); err != nil {
+			return err
+		}
+	}
+	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
+		Self: g.key.Public(), Name: g.cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
+	}); err != nil {
+		return err
+	}
+	g.flows = forward.NewFlows(forward.Limits{})
+	g.inbound = forward.NewInbound(g.flows, forward.InboundOptions{
+		Resolve: func(a netip.Addr) (forward.Peer, bool) { return g.roster.Load().resolve(a) },
+		Allowed: func(p forward.Peer, service string) bool { return g.roster.Load().allowed(p, service) },
+		Logger:  g.log, Audit: g.audit,
+	})
+	g.outbound = forward.NewOutbound(g.flows, forward.OutboundOptions{Dial: g.dialService, Logger: g.log})
+	g.roster.Store(&roster{})
+	if err := g.openAgent(g.cfg); err != nil {
+		return err
+	}
+	if err := g.openPlane(); err != nil {
+		return err
+	}
+	if g.auth, err = openAuth(g); err != nil {
+		return err
+	}
+	g.keepers = newIdentityKeepers(g)
+	g.checks = check.NewRunner(check.Options{
+		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, OnHello: g.heardHello,
+		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
+	})
+	if err := g.serveMetrics(ctx, g.cfg); err != nil {
+		return err
+	}
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	return g.apply(g.cfg)
+}
+
+func (g *Gateway) openPlane() error {
+	var err error
+	g.plane, err = openPlane(planeOptions{
+		key: g.key, port: g.cfg.ListenPort, mtu: g.cfg.MTU, newUnderlay: g.opts.NewUnderlay,
+		onSTUN:    func(packet []byte, from netip.AddrPort) { g.agent.Load().HandleSTUN(packet, from) },
+		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
+		onTransit: g.refuseTransit,
+		logger:    g.log,
+	})
+	if errors.Is(err, tunnel.ErrPortInUse) {
+		return fmt.Errorf("%s: spec.listen.port: %w (another gateway or WireGuard has UDP port %d: stop it, or choose another port; 0 takes a free one)",
+			g.cfg.File, err, g.cfg.ListenPort)
+	}
+	return err
+}
+
+// refuseTransit is told of packets by which one peer tries to reach another through us.
+func (g *Gateway) refuseTransit(src, dst netip.Addr) {
+	p, _ := g.roster.Load().resolve(src)
+	g.audit.Record(g.ctx, audit.Refuse, audit.Peer(p.Name), audit.Reason("sent a packet for "+dst.String()+
+		", which is not this gateway: nothing is carried from one peer to another"))
+}
+
+// Close drains and ends the gateway: no new connections, open ones may finish until ctx
+// ends and are reset then. Everything is closed on return.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.log.Info("gateway stops", "openConnections", total(g.flows.Count()))
+	err := g.close(ctx)
+	g.log.Info("gateway has stopped")
+	return err
+}
+
+// close takes down what open made, in the opposite order, as far as it got.
+func (g *Gateway) close(ctx context.Context) error {
+	var errs []error
+	if g.outbound != nil {
+		g.outbound.Close()
+	}
+	if g.flows != nil {
+		if err := g.flows.Drain(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, err)
+		}
+	}
+	g.cancel()
+	if g.checks != nil {
+		g.checks.Close()
+	}
+	if g.keepers != nil {
+		g.keepers.close()
+	}
+	if g.auth != nil {
+		errs = append(errs, g.auth.close())
+	}
+	g.wg.Wait()
+	if g.metrics != nil {
+		if err := g.metrics.Shutdown(ctx); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			g.log.Debug("metrics server was cut off", "error", err)
+		}
+	}
+	if g.plane != nil {
+		errs = append(errs, g.plane.Close())
+	}
+	if g.store != nil {
+		errs = append(errs, g.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// expired is a context that has ended: for closing without waiting.
+func expired() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func total(counts map[string]int) int {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// identityKeepers hold the identities that peers issue to us: a keeper for each peer
+// that offers both auth and its API server.
+type identityKeepers struct {
+	g  *Gateway
+	wg sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	keepers map[string]*runningKeeper // by peer name
+}
+
+type runningKeeper struct {
+	key    peer.PublicKey
+	keeper *auth.Keeper
+	cancel context.CancelFunc
+}
+
+func newIdentityKeepers(g *Gateway) *identityKeepers {
+	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}}
+}
+
+// setPeers ends the keepers of peers that are gone, and starts those of peers that
+// offered us what an identity is for.
+func (i *identityKeepers) setPeers(r *roster) {
+	i.mu.Lock()
+	for name, k := range i.keepers {
+		if m := r.byName[name]; m == nil || m.key != k.key || m.pending {
+			k.cancel()
+			delete(i.keepers, name)
+		}
+	}
+	i.mu.Unlock()
+	for _, m := range r.members {
+		i.offered(m)
+	}
+}
+
+// offered starts the keeper of a peer once it is known to offer an identity, and wakes
+// one that waits.
+func (i *identityKeepers) offered(m *member) {
+	offers := i.g.offers(m)
+	if m.stock || m.pending || !slices.Contains(offers, api.ServiceAuth) || !slices.Contains(offers, api.ServiceAPIServer) {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if k := i.keepers[m.name]; k != nil {
+		k.keeper.Wake()
+		return
+	}
+	if i.closed {
+		return
+	}
+	client := auth.NewClient(m.address(), i.g.plane.stack.DialContext)
+	keeper, err := auth.NewKeeper(auth.KeeperOptions{
+		Peer: m.key, Name: m.name, Request: client.Identity, Store: i.g.store, Logger: i.g.log,
+		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name) },
+	})
+	if err != nil {
+		i.g.log.Error("the identity for a peer cannot be kept", "peer", m.name, "error", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	i.keepers[m.name] = &runningKeeper{key: m.key, keeper: keeper, cancel: cancel}
+	i.wg.Add(1)
+	go func() {
+		defer i.wg.Done()
+		defer cancel()
+		if err := keeper.Run(ctx); err != nil {
+			i.g.log.Error("the identity for a peer is no longer kept", "peer", m.name, "error", err)
+		}
+	}()
+}
+
+func (i *identityKeepers) close() {
+	i.mu.Lock()
+	i.closed = true
+	for _, k := range i.keepers {
+		k.cancel()
+	}
+	i.mu.Unlock()
+	i.wg.Wait()
+}
+
+func (i *identityKeepers) keeper(name string) *auth.Keeper {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if k := i.keepers[name]; k != nil {
+		return k.keeper
+	}
+	return nil
+}
+
+// renew asks for another identity, because the present one was rejected.
+func (i *identityKeepers) renew(name string) {
+	if k := i.keeper(name); k != nil {
+		k.Renew()
+	}
+}
+
+// certificate is the identity in use, nil when there is none.
+func (i *identityKeepers) certificate(name string) *tls.Certificate {
+	k := i.keeper(name)
+	if k == nil {
+		return nil
+	}
+	id, ok := k.Current()
+	if !ok {
+		return nil
+	}
+	return &id.TLS
+}
+
+func (i *identityKeepers) notAfter(name string) (time.Time, bool) {
+	k := i.keeper(name)
+	if k == nil {
+		return time.Time{}, false
+	}
+	t := k.NotAfter()
+	return t, !t.IsZero()
+}
+
+// Kubeconfig says what it takes to write one for the peer's API server.
+func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
+	m, err := g.member(name)
+	if err != nil {
+		return api.Kubeconfig{}, err
+	}
+	k := api.Kubeconfig{Peer: name}
+	for _, l := range g.outbound.Locals() {
+		if l.Peer != name || l.Service != api.ServiceAPIServer {
+			continue
+		}
+		if l.Err != nil {
+			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("the local listener for %s's API server is not there: %v", name, l.Err),
+				fmt.Sprintf("free the address, or choose another: postern peer local %s apiServer=127.0.0.1:PORT", name))
+		}
+		k.Server = "https://" + l.Address
+	}
+	if k.Server == "" {
+		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, g.running.Load().cfg.File))
+	}
+	h, ok := g.hellos.get(m.key)
+	if ok {
+		k.ServerName, k.CAData = h.APIServer.ServerName, h.APIServer.CAData
+	} else {
+		o := g.store.Observed(m.key)
+		k.ServerName, k.CAData = o.ServerName, o.CAData
+		if o.Offers == nil {
+			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),
+				"see `postern status "+name+"`")
+		}
+	}
+	if k.ServerName == "" {
+		k.ServerName = check.DefaultServerName
+	}
+	return k, nil
+}
+
+func listenerHint(m *member, file string) string {
+	if m.fromFile {
+		return fmt.Sprintf("set local.apiServer of peer %s in %s and send the gateway SIGHUP", m.name, file)
+	}
+	return fmt.Sprintf("postern peer local %s apiServer=127.0.0.1:7443", m.name)
+}
+
+// Credential is the identity that the peer issued to us.
+func (g *Gateway) Credential(_ context.Context, name string) (api.Credential, error) {
+	if _, err := g.member(name); err != nil {
+		return api.Credential{}, err
+	}
+	k := g.keepers.keeper(name)
+	if k == nil {
+		return api.Credential{}, admin.Conflict(fmt.Sprintf("peer %s offers us no identity", name),
+			fmt.Sprintf("there, run `postern peer allow NAME auth,apiServer`; see `postern status %s`", name))
+	}
+	id, ok := k.Current()
+	if !ok || !time.Now().Before(id.NotAfter) {
+		next, err := k.LastError()
+		if err == nil {
+			return api.Credential{}, admin.Conflict(fmt.Sprintf("the identity from %s is on its way", name), "try again in a moment")
+		}
+		return api.Credential{}, admin.Failed(fmt.Sprintf("there is no valid identity from %s: %v", name, err),
+			"next try at "+next.Format(time.TimeOnly))
+	}
+	return api.Credential{ClientCertificate: string(id.CertificatePEM), ClientKey: string(id.KeyPEM), NotAfter: id.NotAfter}, nil
+}

@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// defaultWait is how long a join or accept waits unless told (CONTRACT).
+	defaultWait = 30 * time.Second
+	// redeemPause is the rest between tries to redeem.
+	redeemPause = 500 * time.Millisecond
+)
+
+// errNoAnswer marks a redemption that reached nobody, which calls for a reply.
+var errNoAnswer = errors.New("the inviter does not answer")
+
+// Join redeems a ticket: over the one-time tunnel if the inviter can be reached, or else
+// by a reply that its operator accepts.
+func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+	t, err := ticket.Decode(r.Ticket)
+	if err != nil {
+		return api.JoinResponse{}, problem("join", err)
+	}
+	p, err := g.planJoin(t, r)
+	if err != nil {
+		return api.JoinResponse{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	defer cancel()
+	request := ticket.Request{PublicKey: g.key.Public(), Name: g.running.Load().cfg.Name, Grants: p.Allow}
+	request.Candidates, _ = g.ownCandidates(ctx)
+	answer, err := g.redeem(ctx, t, request)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return g.reply(t, p, request, err)
+	case err != nil:
+		return api.JoinResponse{}, problem("join "+p.Name, err)
+	}
+	p.PresharedKey, p.Offers = answer.PresharedKey, answer.Granted
+	if err := g.putJoined(p); err != nil {
+		return api.JoinResponse{}, err
+	}
+	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted}
+	if answer.Pending {
+		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(g.key.Public())
+		return out, nil
+	}
+	if err := echoUntil(ctx, g.plane.stack, p.PublicKey); err != nil {
+		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s took the ticket, but the tunnel with our own key does not come up: %v", p.Name, err),
+			"the gateway keeps trying; see `postern status "+p.Name+"`")
+	}
+	return out, nil
+}
+
+// planJoin decides what the inviter will be here, and refuses what cannot be, before
+// anything is sent.
+func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, error) {
+	if err := t.Check(time.Now()); err != nil {
+		return state.Peer{}, problem("join", err)
+	}
+	if t.Inviter == g.key.Public() {
+		return state.Peer{}, admin.Usage("join: this gateway made the ticket itself", "run join at the other gateway")
+	}
+	if err := g.checkServices("join --allow", r.Allow); err != nil {
+		return state.Peer{}, err
+	}
+	if err := checkLocal(r.Local); err != nil {
+		return state.Peer{}, err
+	}
+	p := state.Peer{
+		Name: t.Name, PublicKey: t.Inviter, Mode: api.ModeInBand, Candidates: invited(t.Candidates),
+		Allow: sortedSet(r.Allow), Local: r.Local, Origin: state.OriginJoined, JoinedAt: time.Now(),
+	}
+	if r.Name != "" {
+		p.Name = r.Name
+	}
+	if err := api.CheckName(p.Name); err != nil {
+		return state.Peer{}, admin.Usage("join: "+err.Error(), "choose what to call the inviter here: postern join --name NAME")
+	}
+	roster := g.roster.Load()
+	if m := roster.byName[p.Name]; m != nil && m.key != p.PublicKey {
+		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: there is a peer %s with another key already", p.Name),
+			"choose another name for the inviter here: postern join --name NAME")
+	}
+	if m := roster.byKey[p.PublicKey]; m != nil && m.name != p.Name {
+		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: the inviter is already the peer %s here", m.name),
+			"remove it first, or join with --name "+m.name)
+	}
+	return p, nil
+}
+
+// redeem brings the one-time tunnel up and redeems through it. An error that is no
+// errNoAnswer is the inviter's refusal.
+func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
+	keys, err := t.Keys()
+	if err != nil {
+		return auth.Redemption{}, err
+	}
+	inviter := peer.Config{Name: "inviter", PublicKey: t.Inviter, PresharedKey: keys.Tunnel}
+	for _, c := range invited(t.Candidates) {
+		inviter.Endpoints = append(inviter.Endpoints, c.Addr)
+	}
+	if len(inviter.Endpoints) == 0 {
+		return auth.Redemption{}, fmt.Errorf("%w: the ticket names no address of it", errNoAnswer)
+	}
+	p, err := openPlane(planeOptions{key: keys.OneTime, newUnderlay: g.opts.NewUnderlay, mtu: g.running.Load().cfg.MTU, logger: g.log})
+	if err != nil {
+		return auth.Redemption{}, err
+	}
+	defer func() {
+		if err := p.Close(); err != nil {
+			g.log.Debug("closing the one-time tunnel", "error", err)
+		}
+	}()
+	if err := p.engine.SetPeers([]peer.Config{inviter}); err != nil {
+		return auth.Redemption{}, err
+	}
+	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.stack.DialContext)
+	for {
+		answer, err := client.Redeem(ctx, q)
+		switch {
+		case err == nil:
+			return answer, nil
+		case !errors.Is(err, auth.ErrUnreachable) && !errors.Is(err, auth.ErrRateLimited):
+			return auth.Redemption{}, err
+		}
+		select {
+		case <-time.After(redeemPause):
+		case <-ctx.Done():
+			return auth.Redemption{}, fmt.Errorf("%w at %s: %w", errNoAnswer, candidateText(t.Candidates), err)
+		}
+	}
+}
+
+// reply prepares for the inviter's call: its peer is put into the tunnel with the key
+// that both sides derive from the ticket, and the reply names what it needs to dial us.
+func (g *Gateway) reply(t ticket.Ticket, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
+	keys, err := t.Keys()
+	if err != nil {
+		return api.JoinResponse{}, problem("join", err)
+	}
+	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, g.key.Public()); err != nil {
+		return api.JoinResponse{}, problem("join", err)
+	}
+	text, err := ticket.EncodeReply(keys, q)
+	if err != nil {
+		return api.JoinResponse{}, problem("join", err)
+	}
+	if err := g.putJoined(p); err != nil {
+		return api.JoinResponse{}, err
+	}
+	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow}, nil
+}
+
+// putJoined stores the inviter as a peer and puts it into the tunnel.
+func (g *Gateway) putJoined(p state.Peer) error {
+	if m := g.roster.Load().byName[p.Name]; m != nil && m.fromFile {
+		return admin.Conflict(fmt.Sprintf("join: peer %s is in the configuration file, with the inviter's key already", p.Name),
+			"nothing needs to be joined; see `postern status "+p.Name+"`")
+	}
+	return g.update(func(all *state.Peers) error { return all.Put(p) }, func() {
+		g.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
+	})
+}

@@ -1,0 +1,41 @@
+package gateway
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// journalLength is how many changes of a path are kept for each peer: enough for the
+// story of a bad night, little enough to read.
+const journalLength = 20
+
+// journal keeps the recent changes of each peer's path, oldest first.
+type journal struct {
+	mu     sync.Mutex
+	events map[peer.PublicKey][]api.PathEvent
+}
+
+func newJournal() *journal { return &journal{events: map[peer.PublicKey][]api.PathEvent{}} }
+
+func (j *journal) add(k peer.PublicKey, at time.Time, event, reason string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := append(j.events[k], api.PathEvent{At: at.UTC(), Event: event, Reason: reason})
+	j.events[k] = list[max(0, len(list)-journalLength):]
+}
+
+func (j *journal) of(k peer.PublicKey) []api.PathEvent {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]api.PathEvent{}, slices.Clone(j.events[k])...)
+}
+
+func (j *journal) drop(k peer.PublicKey) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.events, k)
+}

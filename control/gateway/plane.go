@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// plane is one WireGuard key's data plane: the network stack, the device over it and
+// the socket below. A gateway has one; a join makes a second, short-lived one, since a
+// WireGuard device has exactly one static key.
+type plane struct {
+	stack  *netstack.Stack
+	bind   *underlay.Bind
+	engine *tunnel.Engine
+}
+
+type planeOptions struct {
+	key         peer.PrivateKey
+	port        uint16
+	mtu         int
+	newUnderlay func(underlay.Options) *underlay.Bind
+	onSTUN      func(packet []byte, from netip.AddrPort)
+	onTCP       func(*netstack.Incoming)
+	onTransit   func(src, dst netip.Addr)
+	logger      *slog.Logger
+}
+
+// openPlane brings the plane up without peers. On an error nothing is left open.
+func openPlane(o planeOptions) (*plane, error) {
+	stack, err := netstack.New(netstack.Options{
+		Addresses:     []netip.Addr{peer.OverlayAddr(o.key.Public())},
+		MTU:           o.mtu,
+		OnTCP:         o.onTCP,
+		OnMisdirected: o.onTransit,
+		Logger:        o.logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the network stack: %w", err)
+	}
+	bind := o.newUnderlay(underlay.Options{Logger: o.logger, OnSTUN: o.onSTUN})
+	engine, err := tunnel.New(tunnel.Options{
+		PrivateKey: o.key,
+		ListenPort: o.port,
+		Device:     stack.Device(),
+		Underlay:   bind,
+		Logger:     o.logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, stack.Close())
+	}
+	return &plane{stack: stack, bind: bind, engine: engine}, nil
+}
+
+// Close ends the device first, so that nothing is written to a closed stack.
+func (p *plane) Close() error {
+	return errors.Join(p.engine.Close(), p.stack.Close())
+}

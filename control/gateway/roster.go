@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// errConflict marks a peer of the file and one of the state directory that cannot both be.
+var errConflict = errors.New("the configuration and the state directory contradict each other")
+
+// keepalive is the interval of WireGuard's persistent keepalive towards peers that we
+// dial: below the 30 s after which Linux forgets an unreplied UDP mapping.
+const keepalive = 20 * time.Second
+
+// noListener is kept in place of an address when an operator wants none.
+const noListener = "none"
+
+// member is a peer with everything that the gateway must know of it, wherever it came
+// from. It is not changed once it is in a roster.
+type member struct {
+	name       string
+	key        peer.PublicKey
+	psk        peer.PresharedKey
+	mode       string
+	candidates []ticket.Candidate
+	allow      []string
+	// local maps services of the peer to listen addresses; "" is a loopback port.
+	local      map[string]string
+	stock      bool
+	allowedIPs []netip.Prefix
+	pending    bool
+	fromFile   bool
+	origin     state.Origin
+}
+
+// address is the overlay address; invalid for a stock peer.
+func (m *member) address() netip.Addr {
+	if m.stock {
+		return netip.Addr{}
+	}
+	return peer.OverlayAddr(m.key)
+}
+
+func (m *member) allows(service string) bool { return slices.Contains(m.allow, service) }
+
+// endpoints are the addresses of the candidates, those proven in an earlier run first.
+func (m *member) endpoints(proven []netip.AddrPort) []netip.AddrPort {
+	var out []netip.AddrPort
+	add := func(a netip.AddrPort) {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	for _, a := range proven {
+		add(a)
+	}
+	for _, c := range m.candidates {
+		add(c.Addr)
+	}
+	return out
+}
+
+// tunnel is the member in the tunnel's terms.
+func (m *member) tunnel(proven []netip.AddrPort) peer.Config {
+	c := peer.Config{
+		Name: m.name, PublicKey: m.key, PresharedKey: m.psk,
+		Endpoints: m.endpoints(proven), Stock: m.stock, AllowedIPs: m.allowedIPs,
+	}
+	if len(c.Endpoints) > 0 {
+		c.Keepalive = keepalive
+	}
+	return c
+}
+
+// roster is who may use the tunnel at one moment. It is immutable.
+type roster struct {
+	members []*member // sorted by name
+	byName  map[string]*member
+	byKey   map[peer.PublicKey]*member
+	byAddr  map[netip.Addr]*member // overlay addresses
+	oneTime map[netip.Addr]ticket.OneTime
+}
+
+// makeRoster brings together the peers of the file, those that joined and the keys of
+// the open tickets.
+func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*roster, error) {
+	r := &roster{
+		byName: map[string]*member{}, byKey: map[peer.PublicKey]*member{},
+		byAddr: map[netip.Addr]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
+	}
+	options := map[string]config.Peer{}
+	for _, p := range file {
+		if p.PublicKey.IsZero() {
+			options[p.Name] = p
+			continue
+		}
+		if old, ok := joined.Get(p.Name); ok && old.PublicKey != p.PublicKey {
+			return nil, fmt.Errorf("%w: peer %s has the key %s in the file but joined with %s (rename it in the file, or remove it here first: postern peer remove %s)",
+				errConflict, p.Name, p.PublicKey, old.PublicKey, p.Name)
+		}
+		r.add(fileMember(p))
+	}
+	for _, p := range joined.All() {
+		if r.byName[p.Name] != nil {
+			continue // the file says more of it
+		}
+		if other := r.byKey[p.PublicKey]; other != nil {
+			return nil, fmt.Errorf("%w: %s in the file and %s, which joined, have one key %s (remove one of them)",
+				errConflict, other.name, p.Name, p.PublicKey)
+		}
+		m := joinedMember(p)
+		if o, ok := options[p.Name]; ok {
+			m.override(o)
+		}
+		r.add(m)
+	}
+	for _, o := range oneTime {
+		r.oneTime[peer.OverlayAddr(o.PublicKey)] = o
+	}
+	slices.SortFunc(r.members, func(a, b *member) int { return cmp.Compare(a.name, b.name) })
+	return r, nil
+}
+
+func (r *roster) add(m *member) {
+	r.members = append(r.members, m)
+	r.byName[m.name], r.byKey[m.key] = m, m
+	if a := m.address(); a.IsValid() {
+		r.byAddr[a] = m
+	}
+}
+
+func fileMember(p config.Peer) *member {
+	m := &member{
+		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: api.ModeInBand, allow: p.Allow,
+		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{},
+	}
+	for service, a := range p.Local {
+		m.local[service] = a.String()
+	}
+	for _, e := range p.Endpoints {
+		m.candidates = append(m.candidates, ticket.Candidate{Addr: e, Source: api.SourceAdvertised})
+	}
+	return m
+}
+
+// joinedMember has a local listener for the peer's API server even if nobody asked for
+// one, since that is what most peers are joined for.
+func joinedMember(p state.Peer) *member {
+	m := &member{
+		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
+		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,
+		candidates: p.Candidates, local: maps.Clone(p.Local),
+	}
+	if m.local == nil {
+		m.local = map[string]string{}
+	}
+	for _, e := range p.Endpoints {
+		if a, err := netip.ParseAddrPort(e); err == nil {
+			m.candidates = append(m.candidates, ticket.Candidate{Addr: a, Source: api.SourceAdvertised})
+		}
+	}
+	if address, told := m.local[api.ServiceAPIServer]; address == noListener {
+		delete(m.local, api.ServiceAPIServer)
+	} else if !told && !m.stock {
+		m.local[api.ServiceAPIServer] = ""
+	}
+	return m
+}
+
+// override applies what the file says of a peer that joins by ticket.
+func (m *member) override(o config.Peer) {
+	if len(o.Allow) > 0 {
+		m.allow = o.Allow
+	}
+	for service, a := range o.Local {
+		m.local[service] = a.String()
+	}
+	for _, e := range o.Endpoints {
+		m.candidates = slices.Insert(m.candidates, 0, ticket.Candidate{Addr: e, Source: api.SourceAdvertised})
+	}
+}
+
+// peers are the roster in the tunnel's terms. A peer that waits for approval is none.
+func (r *roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Config {
+	out := make([]peer.Config, 0, len(r.members)+len(r.oneTime))
+	for _, m := range r.members {
+		if !m.pending {
+			out = append(out, m.tunnel(proven(m.key)))
+		}
+	}
+	for _, o := range r.oneTime {
+		out = append(out, peer.Config{Name: oneTimeName(o), PublicKey: o.PublicKey, PresharedKey: o.PresharedKey})
+	}
+	slices.SortFunc(out, func(a, b peer.Config) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// oneTimeName cannot be a peer's: it is no DNS label.
+func oneTimeName(o ticket.OneTime) string { return "ticket:" + o.Ticket.String() }
+
+// resolve says whose an inner address is.
+func (r *roster) resolve(a netip.Addr) (forward.Peer, bool) {
+	if m := r.find(a); m != nil {
+		return forward.Peer{Name: m.name}, true
+	}
+	if o, ok := r.oneTime[a]; ok {
+		return forward.Peer{Name: oneTimeName(o), OneTime: true}, true
+	}
+	return forward.Peer{}, false
+}
+
+// find is the member that may send from the address; nil when there is none.
+func (r *roster) find(a netip.Addr) *member {
+	if m := r.byAddr[a]; m != nil {
+		if m.pending {
+			return nil
+		}
+		return m
+	}
+	for _, m := range r.members {
+		if m.stock && slices.ContainsFunc(m.allowedIPs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return m
+		}
+	}
+	return nil
+}
+
+// allowed is the policy of services other than auth.
+func (r *roster) allowed(p forward.Peer, service string) bool {
+	m := r.byName[p.Name]
+	return !p.OneTime && m != nil && !m.pending && m.allows(service)
+}
+
+// names of the members that are in the tunnel.
+func (r *roster) names() []string {
+	var out []string
+	for _, m := range r.members {
+		if !m.pending {
+			out = append(out, m.name)
+		}
+	}
+	return out
+}

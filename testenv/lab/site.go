@@ -1,0 +1,148 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/pki"
+	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// Site is one cluster: its API endpoint, its gateway and its admin socket.
+type Site struct {
+	Name string
+	Host *simnet.Host
+	API  *apiserver.Server
+	// Gateway runs between Start and Stop.
+	Gateway *gateway.Gateway
+	// File is the gateway's configuration; Reload reads it again.
+	File string
+	// Socket is where `postern --socket` reaches the gateway.
+	Socket string
+
+	opts  Options
+	admin *admin.Server
+}
+
+// newSite brings one site up: authorities, API endpoint, configuration file, gateway.
+func (l *Lab) newSite(ctx context.Context, host *simnet.Host, namespaces ...string) (*Site, error) {
+	s := &Site{Name: host.Name(), Host: host, opts: l.opts}
+	dir := filepath.Join(l.dir, s.Name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	issuer, err := s.startAPI(ctx, dir, namespaces)
+	if err != nil {
+		return nil, err
+	}
+	s.File, s.Socket = filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "admin.sock")
+	if err := os.WriteFile(s.File, []byte(s.document(dir, issuer)), 0o600); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+// Start starts the gateway with what its state directory holds.
+func (s *Site) Start(ctx context.Context) error {
+	read := func() (*config.Resolved, error) { return config.Load(s.File, config.Overrides{}) }
+	cfg, err := read()
+	if err != nil {
+		return err
+	}
+	s.Gateway, err = gateway.Start(ctx, gateway.Options{
+		Config: cfg, Version: s.opts.Version, ReadConfig: read,
+		NewUnderlay: func(u underlay.Options) *underlay.Bind {
+			return underlay.NewPacket(func(port uint16) (underlay.PacketConn, error) { return s.Host.ListenUDP(port) }, u)
+		},
+		HostAddrs: func() ([]netip.Addr, error) { return s.Host.Addrs(), nil },
+		Logger:    s.opts.Logger.With("gateway", s.Name),
+	})
+	if err != nil {
+		return err
+	}
+	s.admin, err = admin.Listen(admin.ServerOptions{Socket: s.Socket, Backend: s.Gateway, Logger: s.opts.Logger})
+	return err
+}
+
+// Stop stops the gateway; connections that are open when ctx ends are reset.
+func (s *Site) Stop(ctx context.Context) error {
+	var errs []error
+	if s.admin != nil {
+		errs = append(errs, s.admin.Close())
+		s.admin = nil
+	}
+	if s.Gateway != nil {
+		errs = append(errs, s.Gateway.Close(ctx))
+		s.Gateway = nil
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Site) close(ctx context.Context) error {
+	err := s.Stop(ctx)
+	if s.API != nil {
+		err = errors.Join(err, s.API.Close())
+	}
+	return err
+}
+
+// issuerFiles are the authority that issues identities to peers, and the one that signed
+// the API server's certificate.
+type issuerFiles struct{ cert, key, clusterCA string }
+
+// startAPI makes the cluster's two authorities, one for its API server's own certificate
+// and one for the identities of peers, and the API endpoint that trusts the latter.
+func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (issuerFiles, error) {
+	serving, err := pki.NewCA(s.Name + " cluster CA")
+	if err != nil {
+		return issuerFiles{}, err
+	}
+	peers, err := pki.NewCA(s.Name + " peer identities CA")
+	if err != nil {
+		return issuerFiles{}, err
+	}
+	pair, err := peers.Pair()
+	if err != nil {
+		return issuerFiles{}, err
+	}
+	var f issuerFiles
+	if f.cert, f.key, err = pair.Write(dir, "issuer"); err != nil {
+		return issuerFiles{}, err
+	}
+	f.clusterCA = filepath.Join(dir, "cluster-ca.crt")
+	if err := os.WriteFile(f.clusterCA, serving.CertPEM(), 0o644); err != nil {
+		return issuerFiles{}, err
+	}
+	s.API, err = apiserver.Start(ctx, serving, peers.Pool(), namespaces...)
+	return f, err
+}
+
+// document is the gateway's configuration file.
+func (s *Site) document(dir string, f issuerFiles) string {
+	return fmt.Sprintf(`apiVersion: postern.dev/v1alpha1
+kind: Gateway
+metadata: {name: %s}
+spec:
+  stateDir: %q
+  admin: {socket: %q}
+  discovery:
+    stunServers: ["%s:%d", "%s:%d"]
+  services:
+    apiServer: {address: %q, serverName: %s, caFile: %q}
+    auth:
+      issuer: {localCA: {certFile: %q, keyFile: %q, ttl: 1h}}
+`, s.Name, filepath.Join(dir, "state"), s.Socket, stunAddrs[0], stunPort, stunAddrs[1], stunPort,
+		s.API.Addr(), apiserver.ServerName, f.clusterCA, f.cert, f.key)
+}
