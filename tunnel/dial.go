@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -78,7 +79,7 @@ func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time
 			// The first dial must not undo an initiation that the device has just sent by
 			// itself, to start its keepalives: the other side takes only one in 20 ms.
 			force := w.begun && !w.session(now)
-			w.dialled(now)
+			w.dialled(now, e.yields(key))
 			dials = append(dials, dial{key: key, name: p.config.Name, addrs: addrs, force: force, attempt: w.attempts})
 		}
 		if !w.nextTry.IsZero() {
@@ -87,6 +88,10 @@ func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time
 	}
 	return dials, next
 }
+
+// yields tells which of the two sides gives way to the other: the one with the greater
+// key.
+func (e *Engine) yields(to peer.PublicKey) bool { return bytes.Compare(e.publicKey[:], to[:]) > 0 }
 
 // observe feeds the watches. Engine.mu is held.
 func (e *Engine) observe(now time.Time, state uapi.Device) {

@@ -159,7 +159,7 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 	}
 	d := dial{key: key, name: p.config.Name, addrs: p.addresses(), force: true}
 	if len(d.addrs) > 0 {
-		p.watch.dialled(time.Now())
+		p.watch.dialled(time.Now(), e.yields(key))
 	}
 	e.mu.Unlock()
 	if len(d.addrs) == 0 {

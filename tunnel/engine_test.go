@@ -52,7 +52,7 @@ func TestBothSidesDiallingAtOnceConnect(t *testing.T) {
 		cloud.set(edge.as("edge", edge.addr))
 		edge.set(cloud.as("cloud", cloud.addr))
 		connect(cloud, edge)
-		if took := time.Since(begin); took > 4*time.Second {
+		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("crossing initiations kept them apart for %v", took)
 		}
 	})
@@ -282,8 +282,8 @@ func TestOutageOfAnyLengthEnds(t *testing.T) {
 		edge.send(cloud, "lost")
 		time.Sleep(time.Hour)
 		s := edge.stats(cloud)
-		if s.Attempts < 70 || time.Until(s.NextTry) > 45*time.Second || time.Until(s.NextTry) < 0 {
-			t.Errorf("after an hour: %d attempts, the next in %v; want one about every 37 s", s.Attempts, time.Until(s.NextTry))
+		if s.Attempts < 65 || time.Until(s.NextTry) > 53*time.Second || time.Until(s.NextTry) < 0 {
+			t.Errorf("after an hour: %d attempts, the next in %v; want one about every 34 or 49 s", s.Attempts, time.Until(s.NextTry))
 		}
 		if s.Endpoint != cloud.addr || !s.Proven {
 			t.Errorf("the endpoint was forgotten: %v", s.Endpoint)

@@ -101,15 +101,19 @@ func (w *watch) due(now time.Time) bool { return !w.nextTry.IsZero() && !now.Bef
 // restart asks for a dial at the time, and for quick retries after it.
 func (w *watch) restart(t time.Time) { w.attempts, w.nextTry = 0, t }
 
-// dialled notes a dial and sets when to try again: after 1, 2, 4 … 30 s and up to half
-// of that more. The chance matters: initiations of both sides that cross on the way
-// undo each other, and must not do so again.
-func (w *watch) dialled(now time.Time) {
+// dialled notes a dial and sets when to try again: after 1, 2, 4 … 30 s and up to a
+// quarter of that more. Initiations of both sides that cross on the way undo each
+// other; so that they do not do it again, one of the two sides, which has yield set,
+// waits half as long again.
+func (w *watch) dialled(now time.Time, yield bool) {
 	pause := lastRetry
 	if w.attempts < 5 {
 		pause = min(firstRetry<<w.attempts, lastRetry)
 	}
 	w.begun = true
 	w.attempts++
-	w.nextTry = now.Add(pause + rand.N(pause/2))
+	w.nextTry = now.Add(pause + rand.N(pause/4))
+	if yield {
+		w.nextTry = w.nextTry.Add(pause / 2)
+	}
 }

@@ -84,25 +84,34 @@ func TestWatchCountersMayStartOver(t *testing.T) {
 }
 
 func TestWatchBacksOff(t *testing.T) {
-	var w watch
-	now := t0
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		w.dialled(now)
-		want *= time.Second
-		if got := w.nextTry.Sub(now); got < want || got > want*3/2 {
-			t.Errorf("pause after dial %d: got %v, want %v to %v", i+1, got, want, want*3/2)
-		}
-		if w.due(w.nextTry.Add(-1)) || !w.due(w.nextTry) {
-			t.Error("not due at exactly the time that is shown")
-		}
-		now = w.nextTry
-	}
-	if w.attempts != 8 {
-		t.Errorf("attempts: got %d, want 8", w.attempts)
-	}
-	w.observe(now, uapi.Peer{LastHandshake: now, RxBytes: 92})
-	if w.attempts != 0 || !w.nextTry.IsZero() {
-		t.Errorf("after a handshake: got %d attempts, next %v, want none", w.attempts, w.nextTry)
+	for name, test := range map[string]struct {
+		yield       bool
+		least, most float64 // of the pauses 1, 2, 4 … 30 s
+	}{
+		"first":  {false, 1, 1.25},
+		"yields": {true, 1.5, 1.75},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watch
+			now := t0
+			for i, pause := range []float64{1, 2, 4, 8, 16, 30, 30, 30} {
+				w.dialled(now, test.yield)
+				if got := w.nextTry.Sub(now).Seconds(); got < pause*test.least || got > pause*test.most {
+					t.Errorf("pause after dial %d: got %v s, want %v to %v s", i+1, got, pause*test.least, pause*test.most)
+				}
+				if w.due(w.nextTry.Add(-1)) || !w.due(w.nextTry) {
+					t.Error("not due at exactly the time that is shown")
+				}
+				now = w.nextTry
+			}
+			if w.attempts != 8 {
+				t.Errorf("attempts: got %d, want 8", w.attempts)
+			}
+			w.observe(now, uapi.Peer{LastHandshake: now, RxBytes: 92})
+			if w.attempts != 0 || !w.nextTry.IsZero() {
+				t.Errorf("after a handshake: got %d attempts, next %v, want none", w.attempts, w.nextTry)
+			}
+		})
 	}
 }
 
