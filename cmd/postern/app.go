@@ -63,6 +63,7 @@ func (a *app) rootCommand() *cobra.Command {
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              cobra.NoArgs,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		PersistentPreRun:  func(*cobra.Command, []string) { a.parsed = true },
 	}
@@ -99,7 +100,7 @@ func (a *app) commands() []*cobra.Command {
 		}
 		return commands
 	}
-	all := in(groupRun, a.gatewayCommand(), a.configCommand(), a.keyCommand())
+	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand())
 	all = append(all, in(groupPeer, a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
 		a.kubeconfigCommand(), a.credentialCommand())...)
 	all = append(all, in(groupLook, a.statusCommand(), a.pingCommand())...)

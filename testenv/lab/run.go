@@ -13,6 +13,9 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
+// DefaultScenario is what Run plays.
+const DefaultScenario = "one-nat"
+
 // stepLimit bounds each step; all together take under five seconds.
 const stepLimit = 20 * time.Second
 
