@@ -164,7 +164,7 @@ func (d *document[T]) marshal(v T) ([]byte, error) {
 
 func (d *document[T]) file(c *content[T]) ([]byte, error) {
 	h, err := json.Marshal(header{
-		Format: "postern/" + d.format.name, Version: fmt.Sprintf("%d.%d", d.major, minorVersion),
+		Format: "postern/" + d.name, Version: fmt.Sprintf("%d.%d", d.major, minorVersion),
 		Generation: c.generation, Checksum: checksum(c.body),
 	})
 	if err != nil {
@@ -204,7 +204,7 @@ func (d *document[T]) parse(b []byte) (*content[T], error) {
 	if err := json.Unmarshal(line, &h); err != nil {
 		return nil, fmt.Errorf("%w: its header is not readable", ErrDamaged)
 	}
-	if want := "postern/" + d.format.name; h.Format != want {
+	if want := "postern/" + d.name; h.Format != want {
 		return nil, fmt.Errorf("%w: it is of format %.40q, not %q", ErrDamaged, h.Format, want)
 	}
 	if h.Checksum != checksum(body) {

@@ -16,3 +16,5 @@ func tryLock(f *os.File) error {
 	}
 	return err
 }
+
+func unlock(f *os.File) error { return f.Close() }

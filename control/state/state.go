@@ -103,7 +103,7 @@ func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = lock.Close()
+			_ = unlock(lock)
 		}
 	}()
 	removeTemporary(dir)
@@ -130,7 +130,7 @@ func (s *Store) Close() error {
 	s.tickets.close()
 	s.identities.close()
 	s.observed.close()
-	return s.lock.Close()
+	return unlock(s.lock)
 }
 
 // Dir is the directory.

@@ -1,0 +1,101 @@
+package state
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestPrivateKeyIsMadeOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "private.key")
+	keys := make([]peer.PrivateKey, 16)
+	var wg sync.WaitGroup
+	for i := range keys {
+		wg.Go(func() {
+			var err error
+			if keys[i], err = EnsurePrivateKey(file); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, k := range keys {
+		if !k.Equal(keys[0]) || k.IsZero() {
+			t.Error("two callers got different keys")
+		}
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := keys[0].Base64() + "\n"; string(b) != want {
+		t.Errorf("the file has %d bytes, want the key as wg genkey prints it", len(b))
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o600 {
+		t.Errorf("mode %04o, want 0600", mode)
+	}
+	entries, err := os.ReadDir(filepath.Dir(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 {
+		t.Errorf("%d files were left behind", len(entries)-1)
+	}
+}
+
+func TestPrivateKeyRefusals(t *testing.T) {
+	k, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, content string
+		mode          fs.FileMode
+		want          []string
+	}{
+		{"world-readable", k.Base64(), 0o644, []string{"0644", "chmod 600 "}},
+		{"group-readable", k.Base64(), 0o640, []string{"0640", "chmod 600 "}},
+		{"world-writable", k.Base64(), 0o602, []string{"0602", "chmod 600 "}},
+		{"empty", "", 0o600, []string{"not a WireGuard key"}},
+		{"public text", "hello", 0o600, []string{"not a WireGuard key"}},
+		{"too long", strings.Repeat("A", 2000), 0o600, []string{"not a WireGuard key"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "k")
+			if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, c.mode); err != nil { // the umask leaves this alone
+				t.Fatal(err)
+			}
+			_, err := EnsurePrivateKey(file)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range append(c.want, file) {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q lacks %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), k.Base64()) {
+				t.Error("the error tells the key")
+			}
+		})
+	}
+}
+
+func TestPrivateKeyInADirectoryThatIsMissing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "missing", "private.key")
+	if _, err := EnsurePrivateKey(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("got %v, want an error that names %s", err, file)
+	}
+}
