@@ -19,9 +19,6 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// killRounds is how often the writer is killed.
-const killRounds = 1000
-
 // writerDir in the environment makes this test binary the writer that is killed.
 const writerDir = "POSTERN_STATE_TEST_WRITER"
 
