@@ -61,7 +61,17 @@ func (l *deviceLog) debug(format string, args ...any) {
 	l.log.Debug("wireguard", "detail", fmt.Sprintf(format, args...))
 }
 
+// noEndpoint is how wireguard-go words that it has no address to send to. For a peer that
+// is to dial us this is no fault, and what sends to it (a check, a flow) reports it.
+const noEndpoint = "no known endpoint for peer"
+
 func (l *deviceLog) warn(now time.Time, format string, args ...any) {
+	for _, a := range args {
+		if err, ok := a.(error); ok && err.Error() == noEndpoint {
+			l.debug(format, args...)
+			return
+		}
+	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {

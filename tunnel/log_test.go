@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -35,4 +36,17 @@ func (c counting) Handle(_ context.Context, r slog.Record) error {
 		return true
 	})
 	return nil
+}
+
+func TestAPeerThatMustDialIsNoWarning(t *testing.T) {
+	var warnings, suppressed atomic.Int64
+	l := newDeviceLog(slog.New(counting{&warnings, &suppressed}))
+	l.warn(time.Now(), "%v - Failed to send handshake initiation: %v", "peer", errors.New("no known endpoint for peer"))
+	if warnings.Load() != 0 {
+		t.Error("a peer without an endpoint was warned of")
+	}
+	l.warn(time.Now(), "%v - Failed to send handshake initiation: %v", "peer", errors.New("network is unreachable"))
+	if warnings.Load() != 1 {
+		t.Error("a failure to send was not warned of")
+	}
 }
