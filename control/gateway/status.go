@@ -31,10 +31,8 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	s := api.Status{
 		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(run), Peers: []api.PeerStatus{},
 	}
-	var snapshot tunnel.Snapshot
-	if t := g.tunnel.Load(); t != nil {
-		snapshot = *t
-	}
+	// Fresh, not the loop's: who has just joined wants to see it.
+	snapshot := g.plane.engine.Snapshot()
 	locals := map[string][]api.Local{}
 	for _, l := range g.outbound.Locals() {
 		locals[l.Peer] = append(locals[l.Peer], apiLocal(l))
