@@ -75,7 +75,7 @@ func (j *joiner) add(packet []byte) {
 	v, ok := parseTCP(packet)
 	if !ok {
 		j.flush()
-		j.emitOne(packet)
+		j.emitOne(packet, 0)
 		return
 	}
 	if len(j.run) > 0 && j.continues(packet, v) {
@@ -128,7 +128,7 @@ func (j *joiner) flush() {
 	case 0:
 		return
 	case 1:
-		j.emitOne(j.run[0])
+		j.emitOne(j.run[0], j.tcp.hdr)
 	default:
 		j.emitRun()
 	}
@@ -138,24 +138,32 @@ func (j *joiner) flush() {
 
 // emitRun copies the run into one packet. Checksums are left as they are: nobody looks.
 func (j *joiner) emitRun() {
-	w := newPacketWriter(j.size)
-	first := j.run[0]
-	w.write(first[:j.tcp.hdr])
-	head := w.views[0].AsSlice() // All headers are in the first view, which is larger.
+	var head [maxHeaderLen]byte
+	copy(head[:], j.run[0][:j.tcp.hdr])
 	if j.tcp.v4 {
 		binary.BigEndian.PutUint16(head[ipv4TotalLen:], uint16(j.size))
 	} else {
 		binary.BigEndian.PutUint16(head[ipv6PayloadLen:], uint16(j.size-ipv6HeaderLen))
 	}
 	head[j.tcp.l3+tcpFlags] |= j.flags
+	w := newPacketWriter(head[:j.tcp.hdr], j.size-j.tcp.hdr)
 	for _, p := range j.run {
 		w.write(p[j.tcp.hdr:])
 	}
-	j.emitBuffer(j.tcp.v4, w.buffer())
+	j.emitBuffer(j.tcp.v4, w.buf)
 }
 
-func (j *joiner) emitOne(packet []byte) {
-	j.emitBuffer(packet[0]>>4 == 4, buffer.MakeWithData(packet))
+// emitOne emits a packet by itself; head is the length of its headers if it is TCP with
+// payload, else 0.
+func (j *joiner) emitOne(packet []byte, head int) {
+	v4 := packet[0]>>4 == 4
+	if head == 0 {
+		j.emitBuffer(v4, buffer.MakeWithData(packet))
+		return
+	}
+	w := newPacketWriter(packet[:head], len(packet)-head)
+	w.write(packet[head:])
+	j.emitBuffer(v4, w.buf)
 }
 
 func (j *joiner) emitBuffer(v4 bool, b buffer.Buffer) {
@@ -167,53 +175,64 @@ func (j *joiner) emitBuffer(v4 bool, b buffer.Buffer) {
 }
 
 // packetWriter fills a packet's memory. gVisor's memory comes in powers of two that are
-// cleared when handed out, so a packet gets its size as a sum of such pieces: at most
-// pieceMin is wasted and cleared in vain.
+// cleared when handed out, so a payload gets its size as a sum of such pieces: at most
+// pieceMin is wasted and cleared in vain. The headers get a piece of their own, because
+// gVisor copies a whole piece each time that it looks at the headers of a packet that
+// shares its memory with another one (copy on write, buffer.PullUp), as it does at least
+// once for each segment: that was an eighth of all time with the headers in the first
+// 32 KB.
 type packetWriter struct {
-	views [8]*buffer.View
-	n     int // views in use
-	size  int // still to come
+	buf  buffer.Buffer
+	view *buffer.View // not yet in buf, if not nil
+	size int          // of the payload that is still to come
 }
 
-// pieceMin is the smallest piece, in bytes: below it more views cost more than the waste.
+// pieceMin is the smallest piece, in bytes: below it more pieces cost more than the waste.
 const pieceMin = 4096
 
-func newPacketWriter(size int) *packetWriter {
-	w := &packetWriter{size: size}
-	w.grow()
-	return w
+func newPacketWriter(head []byte, payload int) packetWriter {
+	return packetWriter{buf: buffer.MakeWithView(sealed(head)), size: payload}
 }
 
-// grow adds the largest piece that the rest of the packet fills.
-func (w *packetWriter) grow() {
-	piece := min(w.size, buffer.MaxChunkSize)
-	for p := buffer.MaxChunkSize; p >= pieceMin; p /= 2 {
-		if p <= piece {
-			piece = p
-			break
-		}
+// sealed makes a view of b that gVisor's Append doesn't fill up with what comes next.
+func sealed(b []byte) *buffer.View {
+	v := buffer.NewViewSize(roundUp(len(b)))
+	_, _ = v.WriteAt(b, v.Size()-len(b)) // Fits, and no one shares the view: cannot fail.
+	v.TrimFront(v.Size() - len(b))
+	return v
+}
+
+// roundUp gives the size of gVisor's piece for n bytes of headers.
+func roundUp(n int) int {
+	if n <= 64 {
+		return 64
 	}
-	w.views[w.n] = buffer.NewView(piece)
-	w.n++
+	return 128
 }
 
+// write appends to the payload. All of it must be written before buf is used.
 func (w *packetWriter) write(b []byte) {
-	for {
-		v := w.views[w.n-1]
-		n := min(len(b), v.AvailableSize())
-		_, _ = v.Write(b[:n]) // Fits, and no one shares the view: cannot fail.
-		w.size -= n
-		if b = b[n:]; len(b) == 0 {
-			return
+	for len(b) > 0 {
+		if w.view == nil {
+			w.view = buffer.NewView(pieceSizeFor(w.size))
 		}
-		w.grow()
+		n := min(len(b), w.view.AvailableSize())
+		_, _ = w.view.Write(b[:n]) // As above.
+		b = b[n:]
+		w.size -= n
+		if w.size == 0 || w.view.Full() {
+			_ = w.buf.Append(w.view) // The view before is full, so this one is taken as it is.
+			w.view = nil
+		}
 	}
 }
 
-func (w *packetWriter) buffer() buffer.Buffer {
-	b := buffer.MakeWithView(w.views[0])
-	for _, v := range w.views[1:w.n] {
-		_ = b.Append(v) // Fails only for a view that is in a buffer already.
+// pieceSizeFor is the largest power of two that left bytes fill, or left if that is small.
+func pieceSizeFor(left int) int {
+	for p := buffer.MaxChunkSize; p >= pieceMin; p /= 2 {
+		if p <= left {
+			return p
+		}
 	}
-	return b
+	return left
 }

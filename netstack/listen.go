@@ -33,7 +33,8 @@ func (s *Stack) checkLocal(op string, at netip.AddrPort) error {
 
 // Listen accepts TCP connections on a port of an own address, or of all own addresses of
 // the family if the address is unspecified. Port 0 picks one. Such connections do not
-// reach OnTCP.
+// reach OnTCP. The port is taken as long as the listener or a connection that it accepted
+// is open: gVisor's way of reusing it would let two listeners share it.
 func (s *Stack) Listen(at netip.AddrPort) (net.Listener, error) {
 	if err := s.checkLocal("listen", at); err != nil {
 		return nil, err

@@ -189,7 +189,7 @@ func (s *Stack) configure(l *link) error {
 func (s *Stack) configureTCP() error {
 	var (
 		sack     = tcpip.TCPSACKEnabled(true)
-		recovery = tcpip.TCPRecovery(0) // RACK off: it takes reordering for loss.
+		recovery = tcpip.TCPRACKLossDetection // With tail loss probes; README, measurements.
 		moderate = tcpip.TCPModerateReceiveBufferOption(true)
 		wait     = tcpip.TCPTimeWaitTimeoutOption(timeWait)
 		reuse    = tcpip.TCPTimeWaitReuseGlobal

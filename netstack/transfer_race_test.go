@@ -1,0 +1,6 @@
+//go:build race
+
+package netstack
+
+// transferSize under the race detector, which makes everything about ten times slower.
+const transferSize = 48 << 20
