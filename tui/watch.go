@@ -30,6 +30,8 @@ type Fetch func(ctx context.Context) ([]api.Status, error)
 // WatchOptions say how the screen is drawn.
 type WatchOptions struct {
 	Color, Wide bool
+	// Below are lines to show below the tables.
+	Below []string
 }
 
 // update is what a Fetch gave.
@@ -153,6 +155,12 @@ func frame(u update, width, height int, o WatchOptions, now time.Time) []string 
 		}
 		table := strings.TrimSuffix(Table(s, width, Options{Color: o.Color, Wide: o.Wide, Now: now}), "\n")
 		lines = append(lines, strings.Split(table, "\n")...)
+	}
+	if len(o.Below) > 0 {
+		lines = append(lines, "")
+		for _, line := range o.Below {
+			lines = append(lines, p.text(quiet, fit(line, width)))
+		}
 	}
 	footer := "q quit"
 	if room := max(0, height-2); len(lines) > room {

@@ -112,7 +112,9 @@ func (a *app) labScreen(ctx context.Context, l *lab.Lab, once bool) error {
 	if once || !inOK || !outOK {
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "\nthe gateways run on; from another terminal:\n  postern --socket %s status\n  postern --socket %s ping cloud\n\npress any key for the live table, q to end\n",
-		l.Cloud.Socket, l.Edge.Socket)
-	return tui.Watch(ctx, in, out, l.Statuses, tui.WatchOptions{Color: a.color()})
+	return tui.Watch(ctx, in, out, l.Statuses, tui.WatchOptions{Color: a.color(), Below: []string{
+		"the gateways run on until you quit; from another terminal:",
+		"  postern --socket " + l.Cloud.Socket + " status edge",
+		"  postern --socket " + l.Edge.Socket + " ping cloud",
+	}})
 }
