@@ -84,6 +84,8 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	case errors.As(err, &e):
 	case errors.As(err, &problems):
 		e = Usage(strings.ReplaceAll(problems.Error(), "\n", "; "), "the old configuration stays in force")
+	case errors.Is(err, context.Canceled): // If the caller had gone, nobody would read this.
+		e = Failed("the gateway is stopping", "")
 	default:
 		e = Failed(err.Error(), "")
 	}

@@ -38,7 +38,8 @@ type Server struct {
 	socket  string
 	file    os.FileInfo // the socket's own, so that only it is removed
 	http    *http.Server
-	done    chan struct{} // closed when the accepting goroutine is gone
+	done    chan struct{}  // closed when the accepting goroutine is gone
+	conns   sync.WaitGroup // one for every connection's goroutine
 	cancel  context.CancelFunc
 	once    sync.Once
 
@@ -74,6 +75,7 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       s.identify,
+		ConnState:         s.count,
 	}
 	go func() {
 		defer close(s.done)
@@ -82,6 +84,16 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 		}
 	}()
 	return s, nil
+}
+
+// count keeps track of the connections, whose goroutines http.Server does not wait for.
+func (s *Server) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.conns.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.conns.Done()
+	}
 }
 
 // Socket is the path that is served.
@@ -93,14 +105,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.Close())
 }
 
-// Close ends requests under way by their contexts, closes every connection and removes
-// the socket.
+// Close ends requests under way by their contexts, waits until the backend has
+// returned from them, and removes the socket.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.cancel()
 		err = s.http.Close()
 		<-s.done
+		s.conns.Wait()
 		removeOwn(s.socket, s.file)
 	})
 	return err

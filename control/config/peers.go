@@ -169,7 +169,7 @@ func (c *checker) local(at string, e *api.Peer) map[string]netip.AddrPort {
 	}
 	for _, service := range sortedKeys(e.Local.Named) {
 		if err := api.CheckName(service); err != nil || reservedService(service) {
-			c.fail(localField(at, service), "%q is no name of a named service", service)
+			c.fail(join(at+".local.named", service), "%q is no name of a named service", service)
 			continue
 		}
 		add(service, e.Local.Named[service])

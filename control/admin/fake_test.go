@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+)
+
+// fake records what it was asked and answers what it was told to.
+type fake struct {
+	mu    sync.Mutex
+	calls []string
+	err   error
+	// joining is called by Join, which then waits for its context.
+	joining func()
+}
+
+func (f *fake) called(format string, args ...any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, fmt.Sprintf(format, args...))
+	return f.err
+}
+
+func (f *fake) last() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.calls) == 0 {
+		return ""
+	}
+	return f.calls[len(f.calls)-1]
+}
+
+func (f *fake) Status(context.Context) (api.Status, error) {
+	return api.Status{Kind: "Status", Gateway: api.GatewayStatus{Name: "edge"}}, f.called("status")
+}
+func (f *fake) Config(context.Context) ([]config.Value, error) {
+	return []config.Value{{Path: "spec.mtu", Value: "0", Origin: "default"}}, f.called("config")
+}
+func (f *fake) Invite(_ context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	return api.InviteResponse{Ticket: "postern1ticket"}, f.called("invite %+v", r)
+}
+func (f *fake) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+	if f.joining != nil {
+		f.joining()
+		<-ctx.Done()
+		return api.JoinResponse{}, errors.Join(f.called("join ended: %v", ctx.Err()), ctx.Err())
+	}
+	return api.JoinResponse{Outcome: api.JoinConnected, Peer: "cloud"}, f.called("join %+v", r)
+}
+func (f *fake) Accept(_ context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	return api.AcceptResponse{Peer: "edge", Connected: true}, f.called("accept %+v", r)
+}
+func (f *fake) PeerAdd(_ context.Context, r api.PeerAddRequest) error {
+	return f.called("add %s %s", r.Peer.Name, r.PresharedKey)
+}
+func (f *fake) PeerAllow(_ context.Context, name string, r api.PeerAllowRequest) error {
+	return f.called("allow %s %v", name, r.Allow)
+}
+func (f *fake) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
+	return f.called("local %s %v", name, r.Local)
+}
+func (f *fake) PeerApprove(_ context.Context, name string) error { return f.called("approve %s", name) }
+func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
+	return f.called("remove %s %v", name, force)
+}
+func (f *fake) Ping(_ context.Context, name string, r api.PingRequest) (api.PingReply, error) {
+	return api.PingReply{Seq: r.Seq, RTTSeconds: 0.25}, f.called("ping %s %+v", name, r)
+}
+func (f *fake) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
+	return api.Kubeconfig{Peer: name, Server: "https://127.0.0.1:7443"}, f.called("kubeconfig %s", name)
+}
+func (f *fake) Credential(_ context.Context, name string) (api.Credential, error) {
+	return api.Credential{ClientKey: "secret"}, f.called("credential %s", name)
+}
+func (f *fake) Reload(context.Context) error { return f.called("reload") }
