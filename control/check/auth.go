@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,15 +132,34 @@ func parseHello(body []byte) (Hello, error) {
 	if n != ProtocolMajor {
 		return Hello{Version: h.Version}, fmt.Errorf("version %s: %w", cleanText(h.Version), errMajor)
 	}
-	return h, nil
+	return h.clean(), nil
+}
+
+// maxOffers bounds the services that a peer can offer; what is beyond is not seen.
+const maxOffers = 256
+
+// clean makes a peer's text safe to show and keep: what cannot be the name of a service
+// is dropped.
+func (h Hello) clean() Hello {
+	h.Version, h.Software, h.Name = cleanText(h.Version), cleanText(h.Software), cleanText(h.Name)
+	h.APIServer.ServerName = cleanText(h.APIServer.ServerName)
+	offers := make([]string, 0, min(len(h.Offers), maxOffers))
+	ports := make(map[string]uint16)
+	for _, s := range h.Offers {
+		known := s == api.ServiceAuth || s == api.ServiceAPIServer || api.CheckName(s) == nil
+		if !known || slices.Contains(offers, s) || len(offers) == maxOffers {
+			continue
+		}
+		offers = append(offers, s)
+		if port := h.Ports[s]; port != 0 {
+			ports[s] = port
+		}
+	}
+	h.Offers, h.Ports = offers, ports
+	return h
 }
 
 // grants reports whether the hello offers a service.
 func (h Hello) grants(service string) bool {
-	for _, s := range h.Offers {
-		if s == service {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(h.Offers, service)
 }

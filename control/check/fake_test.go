@@ -28,6 +28,7 @@ type overlay struct {
 	ports map[uint16]func(net.Conn)
 	ping  func() error
 	dials map[uint16]int
+	echos int
 }
 
 var peerAddr = netip.MustParseAddr("fd12::1")
@@ -58,6 +59,13 @@ func (o *overlay) dialled(port uint16) int {
 	return o.dials[port]
 }
 
+// pinged counts the pings so far.
+func (o *overlay) pinged() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.echos
+}
+
 func (o *overlay) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	o.mu.Lock()
 	serve := o.ports[to.Port()]
@@ -80,6 +88,7 @@ func (o *overlay) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 func (o *overlay) Ping(ctx context.Context, to netip.Addr, _ int) (time.Duration, error) {
 	o.mu.Lock()
 	ping := o.ping
+	o.echos++
 	o.mu.Unlock()
 	if ping == nil {
 		<-ctx.Done()

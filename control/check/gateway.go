@@ -33,8 +33,11 @@ func Gateway(ctx context.Context, ping PingFunc, f Facts) Result {
 	if !f.Address.IsValid() {
 		return r.handshakeOnly()
 	}
-	rtt, err := repeatedPing(ctx, ping, f)
+	rtt, clean, err := repeatedPing(ctx, ping, f)
 	if err == nil {
+		if !clean {
+			rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
+		}
 		r.passed(StageHandshake, "")
 		r.passed(StagePing, rtt.String())
 		return r.ok(rtt)
@@ -47,21 +50,44 @@ func Gateway(ctx context.Context, ping PingFunc, f Facts) Result {
 		Age: time.Since(f.LastHandshake), Timeout: Timeout, Detail: err.Error()})
 }
 
-// repeatedPing pings until one is answered or ctx ends.
-func repeatedPing(ctx context.Context, ping PingFunc, f Facts) (time.Duration, error) {
+// repeatedPing pings until one is answered or ctx ends. clean reports whether the echo
+// took the way there and back and nothing else: one that found no session waited for a
+// handshake first, and so did one that was answered after others were not.
+func repeatedPing(ctx context.Context, ping PingFunc, f Facts) (rtt time.Duration, clean bool, err error) {
+	clean = f.hasSession()
 	for {
-		wait, cancel := context.WithTimeout(ctx, pingWait)
-		rtt, err := ping(wait, f.Address, pingPayload)
-		cancel()
-		if err == nil {
-			return rtt, nil
+		if rtt, err = pingOnce(ctx, ping, f); err == nil {
+			return rtt, clean, nil
 		}
+		clean = false
 		select {
 		case <-ctx.Done():
-			return 0, err
+			return 0, false, err
 		case <-time.After(retryPing):
 		}
 	}
+}
+
+func pingOnce(ctx context.Context, ping PingFunc, f Facts) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingWait)
+	defer cancel()
+	return ping(ctx, f.Address, pingPayload)
+}
+
+// pingAgain measures the round trip once there is a session; if that echo is lost the
+// first one's time must do.
+func pingAgain(ctx context.Context, ping PingFunc, f Facts, first time.Duration) time.Duration {
+	rtt, err := pingOnce(ctx, ping, f)
+	if err != nil {
+		return first
+	}
+	return rtt
+}
+
+// hasSession reports whether a packet can be sent at once, without a handshake: the
+// last one's session lives for as long as a check may take.
+func (f Facts) hasSession() bool {
+	return !f.LastHandshake.IsZero() && time.Since(f.LastHandshake) < sessionLife-Timeout
 }
 
 // handshakeFault names what is wrong with the handshake, if anything is.

@@ -100,13 +100,83 @@ func TestPeersAreCheckedAtOnceAndThenOnSchedule(t *testing.T) {
 		f.SetPeers([]string{"cloud"})
 		f.want(t, "at once", "ok ok ok")
 		for range 20 {
-			before := f.overlay.dialled(api.PortAuth)
+			f.set(func(x *Facts) { x.LastHandshake = time.Now() }) // one ping is enough
+			before := f.overlay.pinged()
 			time.Sleep(36*time.Second + time.Millisecond) // interval and its jitter
 			synctest.Wait()
-			if n := f.overlay.dialled(api.PortAuth) - before; n < 1 || n > 2 {
+			if n := f.overlay.pinged() - before; n < 1 || n > 2 {
 				t.Fatalf("%d rounds in 36 s, want one or two", n)
 			}
 		}
+	})
+}
+
+func TestServicesAreAskedSeldomWhileAllIsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at once", "ok ok ok")
+		first := *f.Targets("cloud").Auth.CheckedAt
+		time.Sleep(4*time.Minute - time.Second) // five minutes less their jitter
+		f.want(t, "before the next full round", "ok ok ok")
+		got := f.Targets("cloud")
+		if n := f.overlay.dialled(api.PortAuth); n != 1 {
+			t.Errorf("auth was asked %d times in 4 min, want once", n)
+		}
+		if !got.Auth.CheckedAt.Equal(first) {
+			t.Error("a verdict that was kept claims to be new")
+		}
+		if age := time.Since(*got.Gateway.CheckedAt); age > 36*time.Second {
+			t.Errorf("the gateway was last checked %s ago", age)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := f.overlay.dialled(api.PortAPIServer); n < 10 || n > 17 {
+			t.Errorf("the API server was asked %d times in 64 min, want about 13", n)
+		}
+	})
+}
+
+func TestServicesAreAskedAtOnceWhenSomethingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at first", "ok ok ok")
+		asked := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if n := f.overlay.dialled(api.PortAPIServer); n != want {
+				t.Errorf("%s: the API server was asked %d times, want %d", when, n, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		asked("while all is well", 1)
+		f.Wake("cloud")
+		asked("after a wake", 2)
+		if _, err := f.Check(t.Context(), "cloud"); err != nil {
+			t.Fatal(err)
+		}
+		asked("on demand", 3)
+		f.overlay.pings(func() error { return errLost })
+		time.Sleep(time.Minute)
+		f.want(t, "with the gateway down", "error unknown unknown")
+		asked("with the gateway down", 3)
+		f.overlay.pings(func() error { return nil })
+		time.Sleep(36*time.Second + time.Millisecond)
+		f.want(t, "after recovery", "ok ok ok")
+		asked("after recovery", 4)
+	})
+}
+
+func TestWhatIsNotOfferedIsAskedAboutEachRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth"]}`)))
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "without the grant", "ok ok off")
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth","apiServer"]}`)))
+		time.Sleep(36*time.Second + time.Millisecond)
+		f.want(t, "one interval after the grant", "ok ok ok")
 	})
 }
 

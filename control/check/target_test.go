@@ -280,3 +280,88 @@ func FuzzParseHello(f *testing.F) {
 		}
 	})
 }
+
+func TestTheRoundTripIsThatOfAnEchoWithoutAHandshake(t *testing.T) {
+	const handshake, way = 207 * time.Millisecond, 20 * time.Millisecond
+	for _, c := range []struct {
+		name  string
+		echos []time.Duration // 0 is lost
+		last  time.Duration   // age of the last handshake; 0 is none
+		want  time.Duration
+		pings int
+	}{
+		{"with a session", []time.Duration{way}, time.Minute, way, 1},
+		{"before the first handshake", []time.Duration{handshake, way}, 0, way, 2},
+		{"with a session that is over", []time.Duration{handshake, way}, 4 * time.Minute, way, 2},
+		{"with a session that ends during the check", []time.Duration{handshake, way}, sessionLife - time.Second, way, 2},
+		{"with a session that the peer has forgotten", []time.Duration{0, handshake, way}, time.Minute, way, 3},
+		{"when the second echo is lost", []time.Duration{handshake, 0}, 0, handshake, 2},
+		{"when the second echo is late", []time.Duration{handshake, 3 * handshake}, 0, handshake, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 0
+				ping := func(ctx context.Context, _ netip.Addr, _ int) (time.Duration, error) {
+					rtt := c.echos[min(n, len(c.echos)-1)]
+					n++
+					if rtt == 0 {
+						<-ctx.Done()
+						return 0, ctx.Err()
+					}
+					return rtt, nil
+				}
+				f := facts()
+				f.LastHandshake = time.Time{}
+				if c.last > 0 {
+					f.LastHandshake = time.Now().Add(-c.last)
+				}
+				r := Gateway(t.Context(), ping, f)
+				checkVerdict(t, r, api.OK, "", "")
+				if got := time.Duration(r.Verdict.RTTSeconds * float64(time.Second)).Round(time.Millisecond); got != c.want || n != c.pings {
+					t.Errorf("got %s with %d pings, want %s with %d", got, n, c.want, c.pings)
+				}
+			})
+		})
+	}
+}
+
+func TestAHelloIsSafeToShow(t *testing.T) {
+	h, err := parseHello([]byte(`{"version":"1.0","software":"po\u001b[2Jstern\u202e","name":"a\nb",
+		"offers":["auth","auth","Bad Name","\u001b]0;x","registry","apiServer"],
+		"ports":{"registry":5000,"Bad Name":1,"other":7},"apiServer":{"serverName":"k8s\u0007"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Software != "po[2Jstern" || h.Name != "a b" || h.APIServer.ServerName != "k8s" {
+		t.Errorf("foreign text is shown as it came: %+v", h)
+	}
+	if got := strings.Join(h.Offers, " "); got != "auth registry apiServer" {
+		t.Errorf("offers are %q, want those that can be services, each once", got)
+	}
+	if len(h.Ports) != 1 || h.Ports["registry"] != 5000 {
+		t.Errorf("ports are %v, want that of the one named service offered", h.Ports)
+	}
+	if h, err = parseHello([]byte(`{"version":"1.0"}`)); err != nil || h.Offers == nil {
+		t.Errorf("no offers must be none, not unknown: %+v, %v", h, err)
+	}
+}
+
+func FuzzHello(f *testing.F) {
+	f.Add([]byte(`{"version":"1.0","name":"cloud","offers":["auth","apiServer","registry"],"ports":{"registry":5000}}`))
+	f.Add([]byte(`{"version":"2.0"}`))
+	f.Add([]byte(`{"version":"1.0","offers":null,"software":"\u001b[2J"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h, err := parseHello(body)
+		if err != nil {
+			return
+		}
+		if len(h.Offers) > maxOffers {
+			t.Errorf("%d offers", len(h.Offers))
+		}
+		for _, s := range append([]string{h.Version, h.Software, h.Name, h.APIServer.ServerName}, h.Offers...) {
+			if s != cleanText(s) {
+				t.Errorf("%q is not safe to show", s)
+			}
+		}
+	})
+}
