@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -26,25 +25,14 @@ const requestTimeout = 30 * time.Second
 // Client asks one gateway. It keeps no connection open, and is safe for concurrent
 // use. Its errors are told apart by errors.Is with this package's sentinels.
 type Client struct {
-	http *http.Client
 	addr netip.AddrPort
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewClient makes a client for the gateway with an overlay address. dial reaches into
 // the tunnel: netstack's DialContext.
 func NewClient(overlay netip.Addr, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
-	return &Client{
-		addr: netip.AddrPortFrom(overlay, api.PortAuth),
-		http: &http.Client{
-			Transport: &http.Transport{
-				DialContext:            dial,
-				DisableKeepAlives:      true,
-				DisableCompression:     true,
-				MaxResponseHeaderBytes: maxHeaderBytes,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
+	return &Client{addr: netip.AddrPortFrom(overlay, api.PortAuth), dial: dial}
 }
 
 // Hello asks who the gateway is and what it grants us. It reports an
@@ -161,7 +149,20 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	// An http.Transport goes on dialling after the request has given up, so it gets a
+	// connection that is there.
+	conn, err := c.dial(ctx, "tcp", c.addr.String())
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer func() { _ = conn.Close() }()
+	transport := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+	}
+	resp, err := transport.RoundTrip(req) // which follows no redirect
 	if err != nil {
 		return c.unreachable(err)
 	}
@@ -185,13 +186,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-// unreachable is a request that got no whole answer. The cause goes without net/http's
-// method and URL, which say nothing new.
 func (c *Client) unreachable(err error) error {
-	var outer *url.Error
-	if errors.As(err, &outer) {
-		err = outer.Err
-	}
 	return &UnreachableError{Address: c.addr.String(), Err: err}
 }
 

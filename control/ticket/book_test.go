@@ -1,10 +1,7 @@
 package ticket
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,164 +15,6 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
-
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// memory is a Storage that can be out of order.
-type memory struct {
-	mu      sync.Mutex
-	records Records
-	saves   int
-	err     error
-}
-
-func (m *memory) Tickets() Records {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.records.clone()
-}
-
-func (m *memory) SaveTickets(r Records) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil {
-		return m.err
-	}
-	m.saves++
-	m.records = r.clone()
-	return nil
-}
-
-// names are the peers that a gateway has besides the book's.
-type names map[string]peer.PublicKey
-
-func (n names) Reserve(name string, key peer.PublicKey) error {
-	if holder, ok := n[name]; ok && holder != key {
-		return &NameTakenError{Name: name}
-	}
-	return nil
-}
-
-// desk is a book with all that it needs.
-type desk struct {
-	*Book
-	t      *testing.T
-	store  *memory
-	names  names
-	log    *lockedBuffer
-	alarms *[]Alarm
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// events lists the audit records' events.
-func (l *lockedBuffer) events() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []string
-	for _, line := range bytes.Split(bytes.TrimSpace(l.b.Bytes()), []byte("\n")) {
-		var record struct{ Event string }
-		if json.Unmarshal(line, &record) == nil && record.Event != "" {
-			out = append(out, record.Event)
-		}
-	}
-	return out
-}
-
-func count(list []string, what audit.Event) int {
-	n := 0
-	for _, s := range list {
-		if s == string(what) {
-			n++
-		}
-	}
-	return n
-}
-
-var self = peer.PublicKey{0xee}
-
-func newDesk(t *testing.T, now time.Time) *desk {
-	t.Helper()
-	d := &desk{t: t, store: &memory{}, names: names{}, log: &lockedBuffer{}, alarms: new([]Alarm)}
-	d.reopen(now)
-	return d
-}
-
-// reopen is a restart of the gateway.
-func (d *desk) reopen(now time.Time) {
-	d.t.Helper()
-	var mu sync.Mutex
-	b, err := OpenBook(now, Options{
-		Self: self, Name: "cloud", Storage: d.store, Names: d.names,
-		Audit: audit.New(slog.New(slog.NewJSONHandler(d.log, nil))),
-		OnAlarm: func(a Alarm) {
-			mu.Lock()
-			defer mu.Unlock()
-			*d.alarms = append(*d.alarms, a)
-		},
-	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.Book = b
-}
-
-// invite makes a ticket and gives its keys.
-func (d *desk) invite(now time.Time, v Invitation) (Ticket, Keys) {
-	d.t.Helper()
-	k, _, err := d.Invite(now, v)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	keys, err := k.Keys()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return k, keys
-}
-
-func ask(key byte, name string) Request {
-	return Request{PublicKey: peer.PublicKey{key}, Name: name}
-}
-
-func standard() Invitation {
-	return Invitation{Allow: []string{api.ServiceAuth, api.ServiceAPIServer}}
-}
-
-func (d *desk) redeem(now time.Time, k Keys, q Request) (Grant, error) {
-	return d.Redeem(now, k.OneTime.Public(), q)
-}
-
-func (d *desk) mustRedeem(now time.Time, k Keys, q Request) Grant {
-	d.t.Helper()
-	g, err := d.redeem(now, k, q)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return g
-}
-
-func (d *desk) reply(k Keys, q Request) Reply {
-	d.t.Helper()
-	text, err := EncodeReply(k, q)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	r, err := DecodeReply(text)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return r
-}
 
 func TestRedeemGrantsWhatTheTicketSays(t *testing.T) {
 	d := newDesk(t, noon)
@@ -406,7 +245,7 @@ func TestApproval(t *testing.T) {
 func TestFinishRemovesTheOneTimePeer(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())
-	d.mustRedeem(noon, keys, ask(1, "edge"))
+	redeemed := d.mustRedeem(noon, keys, ask(1, "edge"))
 	saves := d.store.saves
 	if drop, err := d.Finish(noon, peer.PublicKey{7}); drop != nil || err != nil || d.store.saves != saves {
 		t.Errorf("a stranger's handshake: got %v, %v, %d writes", drop, err, d.store.saves-saves)
@@ -422,6 +261,9 @@ func TestFinishRemovesTheOneTimePeer(t *testing.T) {
 	g, err := d.Accept(noon, d.reply(keys, ask(1, "edge")))
 	if err != nil || g.Name != "edge" {
 		t.Errorf("the same joiner's reply: got %v, %v", g, err)
+	}
+	if !g.PresharedKey.Equal(redeemed.PresharedKey) {
+		t.Error("the reply changes the preshared key of a session that is up")
 	}
 	if _, err := d.Accept(noon, d.reply(keys, ask(2, "thief"))); !errors.Is(err, ErrAlreadyUsed) {
 		t.Errorf("another's reply: got %v, want %v", err, ErrAlreadyUsed)
@@ -448,67 +290,6 @@ func TestARemovedPeerDoesNotComeBackByItsTicket(t *testing.T) {
 		if _, err := d.Accept(noon, d.reply(keys, ask(1, "edge"))); !errors.Is(err, ErrClosed) {
 			t.Errorf("finished %v: a reply: got %v, want %v", finish, err, ErrClosed)
 		}
-	}
-}
-
-func TestAccept(t *testing.T) {
-	d := newDesk(t, noon)
-	_, keys := d.invite(noon, standard())
-	want, err := keys.Peer.PeerKey(self, peer.PublicKey{1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := d.Accept(noon, d.reply(keys, ask(1, "edge")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !g.PresharedKey.Equal(want) {
-		t.Error("the preshared key is not the one that the joiner derives")
-	}
-	if again := d.mustRedeem(noon, keys, ask(1, "edge")); !again.PresharedKey.Equal(want) {
-		t.Error("redeeming after all gives another preshared key than the reply")
-	}
-	if got := d.log.events(); !slices.Equal(got, []string{"invite", "accept"}) {
-		t.Errorf("audit: got %v", got)
-	}
-}
-
-func TestAReplyReplacesAnAnswerThatWasLost(t *testing.T) {
-	d := newDesk(t, noon)
-	_, keys := d.invite(noon, standard())
-	d.mustRedeem(noon, keys, ask(1, "edge")) // the joiner never sees this
-	want, err := keys.Peer.PeerKey(self, peer.PublicKey{1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		g, err := d.Accept(noon, d.reply(keys, ask(1, "edge")))
-		if err != nil || !g.PresharedKey.Equal(want) {
-			t.Errorf("got %v, %v; want the key that follows from the ticket", g, err)
-		}
-	}
-}
-
-func TestAForgedReplyIsRefused(t *testing.T) {
-	d := newDesk(t, noon)
-	_, keys := d.invite(noon, standard())
-	forged := keys
-	forged.Reply = Key{b: [32]byte{1}}
-	for range MaxFailures + 1 { // knowing an id must not be enough to burn a ticket
-		if _, err := d.Accept(noon, d.reply(forged, ask(2, "thief"))); !errors.Is(err, ErrForged) {
-			t.Fatalf("got %v, want %v", err, ErrForged)
-		}
-	}
-	foreign := keys
-	foreign.ID = ID{1}
-	if _, err := d.Accept(noon, d.reply(foreign, ask(2, "thief"))); !errors.Is(err, ErrUnknown) {
-		t.Errorf("another gateway's ticket: got %v, want %v", err, ErrUnknown)
-	}
-	if n := count(d.log.events(), audit.Refuse); n != MaxFailures+2 {
-		t.Errorf("%d refusals were recorded, want %d", n, MaxFailures+2)
-	}
-	if _, err := d.Accept(noon, d.reply(keys, ask(1, "edge"))); err != nil {
-		t.Errorf("the real reply: %v", err)
 	}
 }
 
