@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/control/audit"
@@ -86,19 +87,22 @@ func TestAPeerRemovedMeanwhileGetsNothing(t *testing.T) {
 }
 
 func TestIdentitiesAreRateLimited(t *testing.T) {
-	ca := loadCA(t, nil)
-	s := serve(t, func(o *ServerOptions) { o.Issuer = func() Issuer { return ca } })
-	k := newKey(t)
-	for i := range identityBurst {
-		if _, err := s.client(edgeKey).Identity(t.Context(), csr(t, k, &x509.CertificateRequest{})); err != nil {
-			t.Fatalf("request %d: %v", i+1, err)
+	synctest.Test(t, func(t *testing.T) {
+		ca := loadCA(t, nil)
+		s := serve(t, func(o *ServerOptions) { o.Issuer = func() Issuer { return ca } })
+		k := newKey(t)
+		for i := range identityBurst {
+			if _, err := s.client(edgeKey).Identity(t.Context(), csr(t, k, &x509.CertificateRequest{})); err != nil {
+				t.Fatalf("request %d: %v", i+1, err)
+			}
 		}
-	}
-	_, err := s.client(edgeKey).Identity(t.Context(), csr(t, k, &x509.CertificateRequest{}))
-	var answer *Error
-	if !errors.Is(err, ErrRateLimited) || !errors.As(err, &answer) || answer.RetryAfter <= 0 || answer.RetryAfter > 10*time.Second {
-		t.Errorf("got %#v, want %v with a time", err, ErrRateLimited)
-	}
+		_, err := s.client(edgeKey).Identity(t.Context(), csr(t, k, &x509.CertificateRequest{}))
+		var answer *Error
+		if !errors.Is(err, ErrRateLimited) || !errors.As(err, &answer) || answer.RetryAfter <= 0 || answer.RetryAfter > 10*time.Second {
+			t.Errorf("got %#v, want %v with a time", err, ErrRateLimited)
+		}
+		s.stop()
+	})
 }
 
 func TestIdentityPrintsWithoutItsKey(t *testing.T) {

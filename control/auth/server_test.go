@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -183,45 +184,48 @@ func (b *bookStore) SaveTickets(r ticket.Records) error {
 func (*bookStore) Reserve(string, peer.PublicKey) error { return nil }
 
 func TestAThiefRacesTheOwnerInBand(t *testing.T) {
-	const n = 100
-	store := &bookStore{}
-	s := serve(t, nil)
-	book, err := ticket.OpenBook(time.Now(), ticket.Options{Self: peer.PublicKey{0xee}, Name: "cloud", Storage: store, Names: store, Audit: s.srv.o.Audit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.srv.o.Redeemer = redeemer(func(k peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
-		return book.Redeem(time.Now(), k, q)
-	})
-	_, info, err := book.Invite(time.Now(), ticket.Invitation{Allow: []string{"auth"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.dir.set(Caller{PublicKey: info.OneTime, Kind: KindOneTime})
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			_, errs[i] = s.client(info.OneTime).Redeem(ctx, ticket.Request{PublicKey: peer.PublicKey{byte(i + 1)}, Name: "racer"})
-		})
-	}
-	wg.Wait()
-	winners := 0
-	for i, err := range errs {
-		if err == nil {
-			winners++
-		} else if !errors.Is(err, ErrAlreadyUsed) {
-			t.Errorf("racer %d: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		store := &bookStore{}
+		s := serve(t, nil)
+		book, err := ticket.OpenBook(time.Now(), ticket.Options{Self: peer.PublicKey{0xee}, Name: "cloud", Storage: store, Names: store, Audit: s.srv.o.Audit})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if winners != 1 || book.Alarms() != n-1 {
-		t.Errorf("%d winners and %d alarms, want 1 and %d", winners, book.Alarms(), n-1)
-	}
-	if got := len(s.log.events(audit.Alarm)); got != n-1 {
-		t.Errorf("%d alarms were recorded, want %d", got, n-1)
-	}
+		s.srv.o.Redeemer = redeemer(func(k peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
+			return book.Redeem(time.Now(), k, q)
+		})
+		_, info, err := book.Invite(time.Now(), ticket.Invitation{Allow: []string{"auth"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.dir.set(Caller{PublicKey: info.OneTime, Kind: KindOneTime})
+		errs := make([]error, n)
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				_, errs[i] = s.client(info.OneTime).Redeem(ctx, ticket.Request{PublicKey: peer.PublicKey{byte(i + 1)}, Name: "racer"})
+			})
+		}
+		wg.Wait()
+		winners := 0
+		for i, err := range errs {
+			if err == nil {
+				winners++
+			} else if !errors.Is(err, ErrAlreadyUsed) {
+				t.Errorf("racer %d: %v", i, err)
+			}
+		}
+		if winners != 1 || book.Alarms() != n-1 {
+			t.Errorf("%d winners and %d alarms, want 1 and %d", winners, book.Alarms(), n-1)
+		}
+		if got := len(s.log.events(audit.Alarm)); got != n-1 {
+			t.Errorf("%d alarms were recorded, want %d", got, n-1)
+		}
+		s.stop()
+	})
 }
 
 // raw sends bytes and gives the answer's status, headers and body.
