@@ -28,7 +28,10 @@ type column struct {
 
 // maxName keeps one long name from pushing everything else off the screen. Names of
 // peers have at most api.MaxNameLength characters.
-const maxName = 24
+const (
+	maxName = 24
+	minName = 12 // What "◌ connecting" takes, and enough to tell most names apart.
+)
 
 // columns lists them from left to right. An arrow to the right is what this gateway
 // finds at the peer, one to the left what the peer reports of this gateway.

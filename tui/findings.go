@@ -18,9 +18,9 @@ type finding struct {
 
 // lines draws it: the cause with its subject, and the fix below.
 func (f finding) lines(width int, p paint) []string {
-	out := wrap(f.glyph+" "+f.subject+": "+f.cause, width, "  ")
+	out := wrap(f.glyph+" ", f.subject+": "+f.cause, width, "  ")
 	if f.fix != "" {
-		out = append(out, wrap("  fix: "+f.fix, width, "       ")...)
+		out = append(out, wrap("  fix: ", f.fix, width, "       ")...)
 	}
 	if rest, ok := strings.CutPrefix(out[0], f.glyph); ok {
 		out[0] = p.text(f.style, f.glyph) + rest

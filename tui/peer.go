@@ -21,7 +21,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 		}
 		const indent = 14
 		label := name + strings.Repeat(" ", max(1, indent-ansi.StringWidth(name)))
-		for _, l := range wrap(label+value, width, strings.Repeat(" ", indent)) {
+		for _, l := range wrap(label, value, width, strings.Repeat(" ", indent)) {
 			lines = append(lines, fit(strings.Replace(l, name, p.text(quiet, name), 1), width))
 		}
 	}
@@ -48,7 +48,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 		}
 		lines = append(lines, "", p.text(quiet, title))
 		for _, row := range rows {
-			lines = append(lines, wrap("  "+row, width, "    ")...)
+			lines = append(lines, wrap("  ", row, width, "    ")...)
 		}
 	}
 	section("listeners here", listenerRows(&s))

@@ -33,7 +33,7 @@ func Table(s api.Status, width int, o Options) string {
 	slices.SortStableFunc(peers, func(a, b api.PeerStatus) int { return strings.Compare(a.Name, b.Name) })
 	lines = append(lines, "")
 	if len(peers) == 0 {
-		lines = append(lines, wrap("no peers yet: postern invite makes a ticket, postern join redeems one", width, "")...)
+		lines = append(lines, wrap("", "no peers yet: postern invite makes a ticket, postern join redeems one", width, "")...)
 	} else {
 		lines = append(lines, grid(peers, width, o)...)
 	}
@@ -121,6 +121,9 @@ func grid(peers []api.PeerStatus, width int, o Options) []string {
 		widths[i] = ansi.StringWidth(c.title)
 		for j := range peers {
 			content := c.cell(&peers[j], o.Now)
+			if c.rank == 0 && width > 0 {
+				content.text = ansi.Truncate(content.text, max(minName, width/3), "…")
+			}
 			cells[i] = append(cells[i], content)
 			widths[i] = max(widths[i], ansi.StringWidth(content.text))
 		}
@@ -182,18 +185,30 @@ func total(keep, widths []int) int {
 	return sum
 }
 
-// wrap breaks a text at spaces; lines after the first begin with the indent.
-func wrap(s string, width int, indent string) []string {
+// wrap puts the words of a text behind the prefix and begins a new line, with the
+// indent, where the next word does not fit. Words stay whole, hyphens or not, for they
+// may be meant to be copied; only one that is wider than a line is cut.
+func wrap(prefix, text string, width int, indent string) []string {
 	if width <= 0 {
-		return []string{s}
+		return []string{prefix + text}
 	}
-	room := max(1, width-ansi.StringWidth(indent))
-	lines := strings.Split(ansi.Wrap(s, room, ""), "\n")
-	for i := range lines[1:] {
-		lines[i+1] = indent + strings.TrimLeft(lines[i+1], " ")
+	lines := []string{prefix}
+	empty := true // The last line has no word yet.
+	for word := range strings.FieldsSeq(text) {
+		last := &lines[len(lines)-1]
+		if !empty && ansi.StringWidth(*last)+1+ansi.StringWidth(word) > width {
+			lines, empty = append(lines, indent), true
+			last = &lines[len(lines)-1]
+		}
+		if !empty {
+			*last += " "
+		}
+		*last += word
+		empty = false
 	}
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
+	var out []string
+	for _, line := range lines {
+		out = append(out, strings.Split(ansi.Hardwrap(line, width, true), "\n")...)
 	}
-	return lines
+	return out
 }

@@ -41,11 +41,16 @@ type update struct {
 }
 
 // Watch takes over the terminal and shows what fetch gives, once a second, until q or
-// ctrl+c is pressed (nil) or ctx ends (its error). The terminal is then as it was. A
-// gateway that no longer answers keeps its last table, with a line that says so.
+// ctrl+c is pressed (nil) or ctx ends (its error). The terminal is then as it was. The
+// first failure to fetch is returned before the screen is taken; later a gateway that
+// does not answer keeps its last table, with a line that says so.
 func Watch(ctx context.Context, in, out *os.File, fetch Fetch, o WatchOptions) error {
 	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return ErrNoTerminal
+	}
+	first, err := fetch(ctx)
+	if err != nil {
+		return err
 	}
 	old, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -60,6 +65,9 @@ func Watch(ctx context.Context, in, out *os.File, fetch Fetch, o WatchOptions) e
 		return fmt.Errorf("read the keyboard: %w", err)
 	}
 	defer keys.Close()
+	if err := draw(out, update{statuses: first}, o); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -70,15 +78,14 @@ func Watch(ctx context.Context, in, out *os.File, fetch Fetch, o WatchOptions) e
 	group.Go(func() { defer close(quit); awaitQuit(keys) })
 	updates := make(chan update)
 	group.Go(func() { poll(ctx, fetch, updates) })
-	return show(ctx, out, quit, updates, o)
+	return show(ctx, out, quit, updates, update{statuses: first}, o)
 }
 
 // show draws until someone quits. It also draws when nothing new arrived, since the
 // terminal may have another size by then.
-func show(ctx context.Context, out *os.File, quit <-chan struct{}, updates <-chan update, o WatchOptions) error {
+func show(ctx context.Context, out *os.File, quit <-chan struct{}, updates <-chan update, last update, o WatchOptions) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var last update
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,14 +99,28 @@ func show(ctx context.Context, out *os.File, quit <-chan struct{}, updates <-cha
 			last = u
 		case <-tick.C:
 		}
-		width, height, err := term.GetSize(int(out.Fd()))
-		if err != nil {
-			return fmt.Errorf("ask for the terminal's size: %w", err)
-		}
-		if _, err := io.WriteString(out, screen(frame(last, width, height, o, time.Now()))); err != nil {
-			return fmt.Errorf("draw: %w", err)
+		if err := draw(out, last, o); err != nil {
+			return err
 		}
 	}
+}
+
+func draw(out *os.File, u update, o WatchOptions) error {
+	width, height := Size(out)
+	if _, err := io.WriteString(out, screen(frame(u, width, height, o, time.Now()))); err != nil {
+		return fmt.Errorf("draw: %w", err)
+	}
+	return nil
+}
+
+// Size is a terminal's width and height in cells: the classic 80 × 24 where it does not
+// say, as serial consoles do not.
+func Size(terminal *os.File) (width, height int) {
+	width, height, err := term.GetSize(int(terminal.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		return 80, 24
+	}
+	return width, height
 }
 
 // poll fetches once an interval.
@@ -107,14 +128,14 @@ func poll(ctx context.Context, fetch Fetch, updates chan<- update) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		s, err := fetch(ctx)
 		select {
-		case updates <- update{s, err}:
+		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		s, err := fetch(ctx)
 		select {
-		case <-tick.C:
+		case updates <- update{s, err}:
 		case <-ctx.Done():
 			return
 		}
@@ -145,7 +166,7 @@ func frame(u update, width, height int, o WatchOptions, now time.Time) []string 
 	p := paint(o.Color)
 	var lines []string
 	if u.err != nil {
-		lines = append(lines, wrap("✗ no answer: "+Printable(u.err.Error()), width, "  ")...)
+		lines = append(lines, wrap("✗ no answer: ", Printable(u.err.Error()), width, "  ")...)
 		lines[0] = p.text(bad, lines[0])
 		lines = append(lines, "")
 	}

@@ -6,6 +6,7 @@ import (
 	mcobra "github.com/muesli/mango-cobra"
 	"github.com/muesli/roff"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func (a *app) completionCommand() *cobra.Command {
@@ -38,6 +39,7 @@ func (a *app) manCommand() *cobra.Command {
 		Example: "  postern man | man -l -",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			withoutQuotes(c.Root())
 			page, err := mcobra.NewManPage(1, c.Root())
 			if err != nil {
 				return fmt.Errorf("write the manual page: %w", err)
@@ -47,5 +49,16 @@ func (a *app) manCommand() *cobra.Command {
 			_, err = fmt.Fprintln(a.stdout, page.Build(roff.NewDocument()))
 			return err
 		},
+	}
+}
+
+// withoutQuotes takes the backquotes off the flags' usage, which mark the name of the
+// value in help and would be printed as they are in the manual.
+func withoutQuotes(c *cobra.Command) {
+	unquote := func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) }
+	c.Flags().VisitAll(unquote)
+	c.PersistentFlags().VisitAll(unquote)
+	for _, sub := range c.Commands() {
+		withoutQuotes(sub)
 	}
 }

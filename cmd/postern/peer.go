@@ -128,7 +128,6 @@ func (a *app) peerAdd() *cobra.Command {
 	f.StringSliceVar(&q.local, "local", nil, "listen here for a service of the peer, as `SERVICE=IP:PORT`")
 	f.BoolVar(&q.stock, "stock", false, "a plain WireGuard peer")
 	f.StringSliceVar(&q.allowedIPs, "allowed-ips", nil, "`prefixes` of a stock peer")
-	_ = c.MarkFlagRequired("public-key")
 	return c
 }
 
@@ -138,6 +137,9 @@ func (a *app) peerAddRequest(name string, q peerAddFlags) (api.PeerAddRequest, e
 	}}
 	if err := api.CheckName(name); err != nil {
 		return r, usagef("", "peer add: %w", err)
+	}
+	if q.publicKey == "" {
+		return r, usagef("postern status -o wide shows it at the other gateway", "peer add: --public-key is missing")
 	}
 	if _, err := peer.ParsePublicKey(q.publicKey); err != nil {
 		return r, usagef("", "--public-key: %w", err)

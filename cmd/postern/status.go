@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui"
@@ -92,11 +91,11 @@ func (a *app) watchStatus(ctx context.Context, name, format string) error {
 	}
 	in, inOK := terminal(a.stdin)
 	out, outOK := terminal(a.stdout)
-	s, err := a.status(ctx, name) // Fail before the screen is taken.
-	if err != nil {
-		return err
-	}
 	if !inOK || !outOK {
+		s, err := a.status(ctx, name)
+		if err != nil {
+			return err
+		}
 		return a.printStatus(s, name, format)
 	}
 	fetch := func(ctx context.Context) ([]api.Status, error) {
@@ -131,10 +130,7 @@ func (a *app) width() int {
 	if !ok {
 		return 0
 	}
-	width, _, err := term.GetSize(int(out.Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _ := tui.Size(out)
 	return width
 }
 

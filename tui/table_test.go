@@ -1,0 +1,181 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+var writeGolden = flag.Bool("update", false, "write the golden files")
+
+// golden compares with a file in testdata; escape sequences are written as \e there,
+// so that a difference can be read.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	got = strings.ReplaceAll(got, "\x1b", `\e`)
+	file := filepath.Join("testdata", name+".golden")
+	if *writeGolden {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (write it with go test ./tui -update)", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs.\ngot:\n%s\nwant:\n%s", name, got, want)
+	}
+}
+
+// The sizes that operators meet: half a screen beside an editor, the classic terminal,
+// a wide one.
+func sizes() [][2]int { return [][2]int{{40, 15}, {80, 24}, {120, 40}} }
+
+func TestScreens(t *testing.T) {
+	for _, s := range sizes() {
+		for _, color := range []bool{false, true} {
+			name := fmt.Sprintf("watch-%dx%d", s[0], s[1])
+			if color {
+				name += "-color"
+			}
+			t.Run(name, func(t *testing.T) {
+				lines := frame(answered(busy(), nil), s[0], s[1], WatchOptions{Color: color}, now)
+				if len(lines) != s[1] {
+					t.Errorf("%d lines on a screen of %d", len(lines), s[1])
+				}
+				fits(t, strings.Join(lines, "\n"), s[0])
+				golden(t, name, strings.Join(lines, "\n")+"\n")
+			})
+		}
+	}
+}
+
+func answered(s api.Status, err error) update { return update{[]api.Status{s}, err} }
+
+func TestTables(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text  string
+		width int
+	}{
+		"table-80":   {Table(busy(), 80, Options{Now: now}), 80},
+		"table-pipe": {Table(busy(), 0, Options{Now: now}), 0},
+		"wide-pipe":  {Table(busy(), 0, Options{Now: now, Wide: true}), 0},
+		"empty-40":   {Table(api.Status{Gateway: api.GatewayStatus{Name: "edge"}}, 40, Options{Now: now}), 40},
+		"peer-80":    {Peer(busy().Peers[1], 80, Options{Now: now}), 80},
+		"peer-color": {Peer(busy().Peers[0], 60, Options{Now: now, Color: true}), 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fits(t, tc.text, tc.width)
+			golden(t, name, tc.text)
+		})
+	}
+}
+
+// fits checks that no line is wider than the terminal, and that nothing but colours
+// controls it.
+func fits(t *testing.T, text string, width int) {
+	t.Helper()
+	for i, line := range strings.Split(text, "\n") {
+		if w := ansi.StringWidth(line); width > 0 && w > width {
+			t.Errorf("line %d is %d wide on a screen of %d: %q", i+1, w, width, line)
+		}
+		for _, r := range ansi.Strip(line) {
+			if unicode.IsControl(r) || isHidden(r) {
+				t.Errorf("line %d holds %U: %q", i+1, r, line)
+			}
+		}
+	}
+}
+
+func TestNoWidthBreaksTheScreen(t *testing.T) {
+	for width := 1; width <= 220; width++ {
+		fits(t, Table(busy(), width, Options{Now: now, Wide: true}), width)
+		for i := range busy().Peers {
+			fits(t, Peer(busy().Peers[i], width, Options{Now: now, Color: true}), width)
+		}
+		if lines := frame(answered(busy(), errors.New("gone")), width, 5, WatchOptions{Color: true}, now); len(lines) != 5 {
+			t.Fatalf("width %d: %d lines on a screen of 5", width, len(lines))
+		}
+	}
+}
+
+func TestColourNeverSaysWhatWordsDoNot(t *testing.T) {
+	for _, s := range sizes() {
+		plain := Table(busy(), s[0], Options{Now: now})
+		coloured := Table(busy(), s[0], Options{Now: now, Color: true})
+		if ansi.Strip(coloured) != plain {
+			t.Errorf("width %d: text differs with colour:\n%s\n%s", s[0], ansi.Strip(coloured), plain)
+		}
+		if coloured == plain {
+			t.Errorf("width %d: no colour at all", s[0])
+		}
+		for _, seq := range strings.Split(coloured, "\x1b[")[1:] {
+			switch code, _, _ := strings.Cut(seq, "m"); code {
+			case "", "0", "1", "2", "31", "32", "33":
+			default:
+				t.Errorf("width %d: the sequence %q is not of the terminal's own first colours", s[0], code)
+			}
+		}
+	}
+}
+
+func TestLostGatewayKeepsItsLastTable(t *testing.T) {
+	lines := frame(answered(busy(), errors.New("no gateway answers on /run/postern/postern.sock")), 80, 24, WatchOptions{}, now)
+	text := strings.Join(lines, "\n")
+	if !strings.HasPrefix(text, "✗ no answer: no gateway answers on /run/postern/postern.sock\n\ngateway edge") {
+		t.Errorf("got:\n%s", text)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"cloud → edge ü": "cloud → edge ü",
+		"\x1b[2J":        "\uFFFD[2J",
+		"a\nb\tc\r":      "a\uFFFDb\uFFFDc\uFFFD",
+		"a\u202eb\u2066": "a\uFFFDb\uFFFD",
+		"\u200b\u2028":   "\uFFFD\uFFFD",
+		"\x9b31m":        "\uFFFD31m",
+		"\u009b31m":      "\uFFFD31m",
+		"\U000E0041":     "\uFFFD",
+	} {
+		if got := Printable(in); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for _, tc := range []struct{ got, want string }{
+		{age(-time.Second), "0s"}, {age(59 * time.Second), "59s"}, {age(119 * time.Second), "1m"}, {age(47 * time.Hour), "47h"}, {age(49 * time.Hour), "2d"},
+		{rtt(0), ""}, {rtt(0.00031), "0.3 ms"}, {rtt(0.0121), "12 ms"}, {rtt(1.25), "1.2 s"},
+		{size(0), "0 B"}, {size(999), "999 B"}, {size(999.6), "1.0 kB"}, {size(1240), "1.2 kB"}, {size(123_456), "123 kB"}, {size(5e15), "5.0 PB"}, {size(5e19), "50000 PB"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("got %q, want %q", tc.got, tc.want)
+		}
+	}
+}
+
+func TestScreenNeedsATerminal(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if err := Watch(context.Background(), r, w, nil, WatchOptions{}); !errors.Is(err, ErrNoTerminal) {
+		t.Errorf("got %v, want ErrNoTerminal", err)
+	}
+}
