@@ -153,6 +153,7 @@ var refusals = []struct {
 }{
 	{ticket.ErrStorage, codeInternal},
 	{ticket.ErrAlreadyUsed, codeAlreadyUsed},
+	{ticket.ErrJoined, codeAlreadyUsed},
 	{ticket.ErrExpired, codeExpired},
 	{ticket.ErrBurned, codeBurned},
 	{ticket.ErrClosed, codeClosed},

@@ -195,6 +195,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 		if open >= MaxOpen {
 			return ErrTooMany
 		}
+		e.makeRoom()
 		e.List = append(e.List, record)
 		e.dirty = true
 		return nil
@@ -207,7 +208,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 	return t, record.info(), nil
 }
 
-// OneTime is a peer that the tunnel must have so long as its ticket can be redeemed.
+// OneTime is a peer that the tunnel must have so long as its ticket is answered.
 // It may reach nothing but auth.
 type OneTime struct {
 	Ticket       ID
@@ -221,26 +222,25 @@ type OneTime struct {
 func (b *Book) OneTimePeers(now time.Time) []OneTime {
 	var list []OneTime
 	for _, r := range b.records.Load().List {
-		if r.live() && now.Before(r.ExpiresAt) {
+		if r.answers() && now.Before(r.ExpiresAt) {
 			list = append(list, OneTime{Ticket: r.ID, PublicKey: r.OneTime, PresharedKey: r.Tunnel, ExpiresAt: r.ExpiresAt})
 		}
 	}
 	return list
 }
 
-// Lookup finds a ticket that can still be redeemed by its one-time key.
+// Lookup finds a ticket that has a one-time peer by that peer's key.
 func (b *Book) Lookup(oneTime peer.PublicKey) (Info, bool) {
 	r := b.records.Load().find(byOneTime(oneTime))
-	if r == nil || !r.live() {
+	if r == nil || !r.answers() {
 		return Info{}, false
 	}
 	return r.info(), true
 }
 
-// LookupAddr finds a ticket that can still be redeemed by its one-time peer's overlay
-// address.
+// LookupAddr finds a ticket that has a one-time peer by that peer's overlay address.
 func (b *Book) LookupAddr(addr netip.Addr) (Info, bool) {
-	r := b.records.Load().find(func(r Record) bool { return r.live() && peer.OverlayAddr(r.OneTime) == addr })
+	r := b.records.Load().find(func(r Record) bool { return r.answers() && peer.OverlayAddr(r.OneTime) == addr })
 	if r == nil {
 		return Info{}, false
 	}

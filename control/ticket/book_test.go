@@ -242,20 +242,34 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-func TestFinishRemovesTheOneTimePeer(t *testing.T) {
+func TestAFinishedTicketAnswersUntilItsDeadline(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())
 	redeemed := d.mustRedeem(noon, keys, ask(1, "edge"))
 	saves := d.store.saves
-	if drop, err := d.Finish(noon, peer.PublicKey{7}); drop != nil || err != nil || d.store.saves != saves {
-		t.Errorf("a stranger's handshake: got %v, %v, %d writes", drop, err, d.store.saves-saves)
+	if err := d.Finish(noon, peer.PublicKey{7}); err != nil || d.store.saves != saves {
+		t.Errorf("a stranger's handshake: got %v, %d writes", err, d.store.saves-saves)
 	}
-	drop, err := d.Finish(noon, peer.PublicKey{1})
-	if err != nil || !slices.Equal(drop, []peer.PublicKey{keys.OneTime.Public()}) {
-		t.Errorf("Finish: got %v, %v; want the one-time key", drop, err)
+	if err := d.Finish(noon, peer.PublicKey{1}); err != nil {
+		t.Errorf("Finish: %v", err)
 	}
-	if _, ok := d.Lookup(keys.OneTime.Public()); ok || len(d.OneTimePeers(noon)) != 0 {
-		t.Error("the one-time peer is still there")
+	d.reopen(noon)
+	if _, ok := d.Lookup(keys.OneTime.Public()); !ok || len(d.OneTimePeers(noon)) != 1 {
+		t.Error("the one-time peer is gone, so a thief meets silence and nobody hears of it")
+	}
+	if _, err := d.redeem(noon, keys, ask(2, "thief")); !errors.Is(err, ErrAlreadyUsed) || d.Alarms() != 1 {
+		t.Errorf("another key: got %v and %d alarms, want %v and 1", err, d.Alarms(), ErrAlreadyUsed)
+	}
+	// A preshared key in use is told to nobody, even under the right name.
+	if g, err := d.redeem(noon, keys, ask(1, "edge")); !errors.Is(err, ErrJoined) || !g.PresharedKey.IsZero() || d.Alarms() != 1 {
+		t.Errorf("the same key: got %v and %d alarms, want %v and still 1", err, d.Alarms(), ErrJoined)
+	}
+	if at, ok := d.NextDeadline(); !ok || !at.Equal(noon.Add(DefaultTTL)) {
+		t.Errorf("next deadline: got %v, %v", at, ok)
+	}
+	drop, err := d.Expire(noon.Add(DefaultTTL))
+	if err != nil || !slices.Equal(drop, []peer.PublicKey{keys.OneTime.Public()}) || len(d.OneTimePeers(noon)) != 0 {
+		t.Errorf("at the deadline: got %v, %v and %d one-time peers", drop, err, len(d.OneTimePeers(noon)))
 	}
 	// An operator may repeat accept, or a second reply arrive.
 	g, err := d.Accept(noon, d.reply(keys, ask(1, "edge")))
@@ -276,7 +290,7 @@ func TestARemovedPeerDoesNotComeBackByItsTicket(t *testing.T) {
 		_, keys := d.invite(noon, standard())
 		d.mustRedeem(noon, keys, ask(1, "edge"))
 		if finish {
-			if _, err := d.Finish(noon, peer.PublicKey{1}); err != nil {
+			if err := d.Finish(noon, peer.PublicKey{1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -303,11 +317,14 @@ func TestAtMost256AreOpen(t *testing.T) {
 		t.Errorf("ticket %d: got %v, want %v", MaxOpen+1, err, ErrTooMany)
 	}
 	d.mustRedeem(noon, last, ask(1, "edge"))
-	if _, err := d.Finish(noon, peer.PublicKey{1}); err != nil {
+	if err := d.Finish(noon, peer.PublicKey{1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := d.Invite(noon, standard()); err != nil {
 		t.Errorf("after one was finished: %v", err)
+	}
+	if n := len(d.OneTimePeers(noon)); n != MaxOpen {
+		t.Errorf("%d one-time peers, want %d: the finished one must give way", n, MaxOpen)
 	}
 	if _, _, err := d.Invite(noon.Add(2*time.Hour), standard()); err != nil {
 		t.Errorf("after all have expired: %v", err)

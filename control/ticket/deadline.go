@@ -29,13 +29,43 @@ type edit struct {
 	expired []Record
 }
 
-// end moves a live record to an end state.
+// end moves a record to an end state, without a one-time peer.
 func (e *edit) end(r *Record, s State) {
-	if r.live() {
-		e.dropped = append(e.dropped, r.OneTime)
-	}
-	r.State, r.EndedAt, r.Tunnel = s, e.now, peer.PresharedKey{}
+	e.silence(r)
+	r.State, r.EndedAt = s, e.now
 	e.dirty = true
+}
+
+// finish moves a redeemed record to its good end; the one-time peer goes on answering.
+func (e *edit) finish(r *Record) {
+	r.State, r.EndedAt = Finished, e.now
+	e.dirty = true
+}
+
+// silence takes a record's one-time peer away, if it has one.
+func (e *edit) silence(r *Record) {
+	if r.answers() {
+		e.dropped = append(e.dropped, r.OneTime)
+		e.dirty = true
+	}
+	r.Tunnel = peer.PresharedKey{}
+}
+
+// makeRoom silences the oldest finished tickets while all one-time peers together are
+// as many as there may be open tickets.
+func (e *edit) makeRoom() {
+	answering := 0
+	for _, r := range e.List {
+		if r.answers() {
+			answering++
+		}
+	}
+	for i := 0; i < len(e.List) && answering >= MaxOpen; i++ {
+		if r := &e.List[i]; r.answers() && !r.live() {
+			e.silence(r)
+			answering--
+		}
+	}
 }
 
 // change runs f on a copy of the book and stores the copy if it is dirty, also when f
@@ -74,7 +104,7 @@ func (e *edit) advance(seen, now time.Time) {
 	// Sub is monotonic if both readings are.
 	if back := setBack(now.Sub(seen), now.Round(0).Sub(seen.Round(0))); back > 0 {
 		for i := range e.List {
-			if e.List[i].live() {
+			if e.List[i].answers() {
 				e.List[i].ExpiresAt = e.List[i].ExpiresAt.Add(-back)
 				e.dirty = true
 			}
@@ -85,15 +115,18 @@ func (e *edit) advance(seen, now time.Time) {
 	}
 	for i := range e.List {
 		r := &e.List[i]
-		if !r.live() || e.now.Before(r.ExpiresAt) {
+		if !r.answers() || e.now.Before(r.ExpiresAt) {
 			continue
 		}
-		if r.State == Redeemed {
+		switch r.State {
+		case Finished:
+			e.silence(r)
+		case Redeemed:
 			e.end(r, Finished)
-			continue
+		default:
+			e.end(r, Expired)
+			e.expired = append(e.expired, *r)
 		}
-		e.end(r, Expired)
-		e.expired = append(e.expired, *r)
 	}
 }
 
@@ -112,11 +145,11 @@ func setBack(monotonic, wall time.Duration) time.Duration {
 func (e *edit) forget() {
 	n := len(e.List)
 	e.List = slices.DeleteFunc(e.List, func(r Record) bool {
-		return !r.live() && e.now.Sub(r.EndedAt) > keepEnded
+		return !r.answers() && e.now.Sub(r.EndedAt) > keepEnded
 	})
 	ended := 0
 	for i := len(e.List) - 1; i >= 0; i-- {
-		if e.List[i].live() {
+		if e.List[i].answers() {
 			continue
 		}
 		if ended++; ended > maxRemembers {
@@ -141,22 +174,23 @@ func (b *Book) Expire(now time.Time) ([]peer.PublicKey, error) {
 	return drop, err
 }
 
-// NextDeadline is when the next ticket expires; false when none is open.
+// NextDeadline is when the next ticket expires; false when none has a one-time peer.
 func (b *Book) NextDeadline() (time.Time, bool) {
 	var next time.Time
 	for _, r := range b.records.Load().List {
-		if r.live() && (next.IsZero() || r.ExpiresAt.Before(next)) {
+		if r.answers() && (next.IsZero() || r.ExpiresAt.Before(next)) {
 			next = r.ExpiresAt
 		}
 	}
 	return next, !next.IsZero()
 }
 
-// Finish ends the ticket by which the peer with this key came, if any: its own first
-// handshake has arrived, and it needs the one-time tunnel no more. The tunnel must
-// drop the one-time keys that it returns.
-func (b *Book) Finish(now time.Time, joiner peer.PublicKey) ([]peer.PublicKey, error) {
-	return b.endFor(now, joiner, Finished)
+// Finish notes that the peer with this key came by its ticket, if it did by one: its
+// own first handshake has arrived. Until the deadline the ticket's one-time peer stays,
+// to tell a second key that it came too late.
+func (b *Book) Finish(now time.Time, joiner peer.PublicKey) error {
+	_, err := b.endFor(now, joiner, Finished)
+	return err
 }
 
 // Forget ends what the peer with this key came by, because the peer is removed: its
@@ -178,7 +212,11 @@ func (b *Book) endFor(now time.Time, joiner peer.PublicKey, s State) ([]peer.Pub
 	err := b.change(now, func(e *edit) error {
 		for i := range e.List {
 			if r := &e.List[i]; ends(*r) {
-				if r.live() {
+				if s == Finished {
+					e.finish(r)
+					continue
+				}
+				if r.answers() {
 					drop = append(drop, r.OneTime)
 				}
 				e.end(r, s)

@@ -214,6 +214,8 @@ func TestBookAgainstOracle(t *testing.T) {
 					want, ended = ErrExpired, "expired"
 				case winner != 0 && key != winner:
 					want = ErrAlreadyUsed
+				case winner != 0 && !now.Before(deadline):
+					want = ErrJoined
 				case winner == 0 && bad:
 					want = ErrNotGranted
 					if failures++; failures == MaxFailures {

@@ -31,6 +31,8 @@ var (
 	ErrExpired = errors.New("the ticket has expired")
 	// ErrAlreadyUsed: another key redeemed it first.
 	ErrAlreadyUsed = errors.New("the ticket was already used by another gateway")
+	// ErrJoined: the same key redeemed it and has come; there is nothing left to do.
+	ErrJoined = errors.New("the ticket was already used, with this very key: the peering is there, see `postern status`")
 	// ErrClosed: the peer that joined with it was removed.
 	ErrClosed = errors.New("the peer that joined with this ticket was removed; make a new ticket with `postern invite`")
 	// ErrBurned: too many redemptions failed.

@@ -14,7 +14,9 @@ import (
 //	  │ deadline ▶ Expired       │ peer removed                          │
 //	  │ 5 failures ▶ Burned      └──────────▶ Closed ◀───────────────────┘
 //
-// Only an open or redeemed ticket has a one-time peer.
+// An open or redeemed ticket has a one-time peer. A finished one keeps its own until
+// the deadline, only to answer: whoever comes with the ticket then is told that it was
+// used, and the inviter hears the alarm, where silence would hide a theft.
 type State string
 
 // States of a ticket.
@@ -32,7 +34,7 @@ const (
 type Record struct {
 	ID ID
 	// OneTime is the public key of the tunnel through which the joiner redeems, Tunnel
-	// that tunnel's preshared key. Tunnel is erased when the ticket has ended.
+	// that tunnel's preshared key. Tunnel is erased when the one-time peer is.
 	OneTime peer.PublicKey
 	Tunnel  peer.PresharedKey
 	// Reply authenticates replies. It is kept so long as the record is, to tell a
@@ -69,8 +71,11 @@ type Redeemer struct {
 	At           time.Time
 }
 
-// live reports whether the ticket has a one-time peer.
+// live reports whether the ticket can still make somebody a peer.
 func (r Record) live() bool { return r.State == Open || r.State == Redeemed }
+
+// answers reports whether the ticket has a one-time peer.
+func (r Record) answers() bool { return r.live() || r.State == Finished && !r.Tunnel.IsZero() }
 
 // Records is the book as it is stored. A Records that was handed over is not changed.
 type Records struct {

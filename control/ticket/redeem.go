@@ -28,7 +28,8 @@ type Grant struct {
 
 // Redeem answers a joiner that came through the one-time tunnel. Redemption is
 // compare-and-set on the joiner's key: the first wins, the same key gets the same
-// answer again, and another is an [ErrAlreadyUsed] and an alarm. Refusals are among
+// answer again until its first handshake, and another is an [ErrAlreadyUsed] and an
+// alarm. Refusals are among
 // the errors of this package; MaxFailures of them burn an open ticket.
 func (b *Book) Redeem(now time.Time, oneTime peer.PublicKey, q Request) (Grant, error) {
 	psk, err := peer.NewPresharedKey()
@@ -36,8 +37,13 @@ func (b *Book) Redeem(now time.Time, oneTime peer.PublicKey, q Request) (Grant, 
 		return Grant{}, err
 	}
 	return b.settle(now, audit.Redeem, byOneTime(oneTime), q, func(r *Record) (peer.PresharedKey, error) {
-		if r.State == Open {
+		switch r.State {
+		case Open:
 			return psk, nil
+		case Finished:
+			// The joiner has its answer, or it could not have shaken hands. Who asks again
+			// may be a thief that calls itself by its key.
+			return peer.PresharedKey{}, ErrJoined
 		}
 		return r.By.PresharedKey, nil
 	})
@@ -135,6 +141,9 @@ func (b *Book) decide(e *edit, r *Record, q Request, psk func(*Record) (peer.Pre
 		}
 	}
 	key, err := psk(r)
+	if errors.Is(err, ErrJoined) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errInternal, err)
 	}
