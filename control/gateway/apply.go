@@ -3,15 +3,11 @@ package gateway
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -20,123 +16,114 @@ import (
 func (g *Gateway) change(do func() error) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
+	if g.changed.closed {
+		return errStopping
+	}
 	if err := do(); err != nil {
 		return err
 	}
-	return g.apply(g.cfg)
+	return g.apply(g.changed.cfg)
 }
 
 // apply brings every part to what configuration, state directory and tickets say now. An
 // error means that they contradict each other and that nothing was changed. It is called
 // with changing held.
+//
+// The order matters. The tunnel comes first, since it alone can refuse; then policy and
+// services, which new connections ask; then what is open and no longer allowed is ended;
+// and only when a removed peer can have nothing left under way is it forgotten.
 func (g *Gateway) apply(cfg *config.Resolved) error {
 	next, err := makeRoster(cfg.Peers, g.store.Peers(), g.book.OneTimePeers(time.Now()))
 	if err != nil {
 		return err
 	}
-	services := g.services(cfg)
+	old := g.roster.Load()
 	if err := g.plane.engine.SetPeers(next.peers(g.provenEndpoints)); err != nil {
 		return fmt.Errorf("apply the peers: %w", err)
 	}
-	old := g.roster.Swap(next)
-	g.cfg = cfg
-	g.track(next)
-	if err := g.inbound.SetServices(services); err != nil {
+	if err := g.inbound.SetServices(g.services(cfg)); err != nil {
+		if undo := g.plane.engine.SetPeers(old.peers(g.provenEndpoints)); undo != nil {
+			g.log.Error("the peers cannot be put back", "error", undo)
+		}
 		return fmt.Errorf("apply the services: %w", err)
 	}
-	for _, m := range old.members {
-		if now := next.byName[m.name]; now == nil || now.key != m.key {
-			g.forget(m)
-		}
+	g.roster.Store(next)
+	g.changed.cfg = cfg
+	g.track(next)
+
+	gone := old.without(next)
+	for _, m := range gone {
+		n := g.flows.ClosePeer(m.name)
+		g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
 	}
 	if n := g.inbound.Reauthorize(); n > 0 {
 		g.log.Info("connections that are no longer allowed were reset", "connections", n)
 	}
 	g.outbound.SetLocals(g.locals(next))
 	g.rememberPorts()
-	g.checks.SetPeers(next.names())
+	g.checkPeers(next, gone)
 	g.keepers.setPeers(next)
+	for _, m := range gone {
+		g.forget(m, next)
+	}
 	return nil
 }
 
-// forget ends what a removed peer had open. Its key may come back by another name.
-func (g *Gateway) forget(m *member) {
-	n := g.flows.ClosePeer(m.name)
+// checkPeers has the peers checked. The verdicts on a peer that is gone are not those on
+// another of its name.
+func (g *Gateway) checkPeers(next *roster, gone []*member) {
+	if len(gone) > 0 {
+		g.checks.SetPeers(slices.DeleteFunc(next.names(), func(name string) bool {
+			return slices.ContainsFunc(gone, func(m *member) bool { return m.name == name })
+		}))
+	}
+	g.checks.SetPeers(next.names())
+}
+
+// forget drops what was learned of a removed peer, and ends issuing to it. Its key may
+// come back by another name, and then what was learned by key stays.
+func (g *Gateway) forget(m *member, next *roster) {
+	g.auth.revoke(m)
 	g.hellos.drop(m.key)
+	if next.byKey[m.key] != nil {
+		return
+	}
 	g.journal.drop(m.key)
-	g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
+	if err := g.store.Forget(m.name, m.key); err != nil {
+		g.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.name, "error", err)
+	}
+}
+
+// learn runs f unless the peer with the key was removed meanwhile: what is remembered of
+// a peer after it was forgotten would stay for ever.
+func (g *Gateway) learn(k peer.PublicKey, f func(*member)) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if m := g.roster.Load().byKey[k]; m != nil && !g.changed.closed {
+		f(m)
+	}
 }
 
 // track notes since when each peer is tried, and publishes what status shows.
 func (g *Gateway) track(r *roster) {
-	since := map[string]time.Time{}
+	since := map[peer.PublicKey]time.Time{}
 	for _, m := range r.members {
-		if at, ok := g.since[m.name]; ok {
-			since[m.name] = at
+		if at, ok := g.changed.since[m.key]; ok && !m.pending {
+			since[m.key] = at
 		} else {
-			since[m.name] = time.Now()
+			since[m.key] = time.Now()
 		}
 	}
-	g.since = since
+	g.changed.since = since
 	g.publish()
 }
 
 func (g *Gateway) publish() {
-	g.running.Store(&running{cfg: g.cfg, since: g.since, reloads: maps.Clone(g.reloads)})
+	c := &g.changed
+	g.running.Store(&running{cfg: c.cfg, since: c.since, reloads: maps.Clone(c.reloads)})
 }
 
 // provenEndpoints are where the peer was heard from in this run or the last.
 func (g *Gateway) provenEndpoints(k peer.PublicKey) []netip.AddrPort {
 	return g.store.Observed(k).Endpoints
-}
-
-// services are what the configuration offers. Auth is always there: it is where peers
-// exchange versions and redeem tickets, and it decides by itself what it grants.
-func (g *Gateway) services(cfg *config.Resolved) []forward.Service {
-	list := []forward.Service{{Name: api.ServiceAuth, Port: api.PortAuth, Handler: g.auth.listener}}
-	if a := cfg.Services.APIServer; a != nil {
-		list = append(list, forward.Service{Name: api.ServiceAPIServer, Port: api.PortAPIServer, Upstream: a.Address})
-	}
-	for _, n := range cfg.Services.Named {
-		list = append(list, forward.Service{Name: n.Name, Port: n.Port, Upstream: n.Address})
-	}
-	return list
-}
-
-// locals are the listeners here that lead to services of peers. A port that was found
-// for one stays its own.
-func (g *Gateway) locals(r *roster) []forward.Local {
-	var out []forward.Local
-	for _, m := range r.members {
-		for _, service := range slices.Sorted(maps.Keys(m.local)) {
-			l := forward.Local{Peer: m.name, Service: service, Address: m.local[service]}
-			if port := g.store.ListenerPort(m.name, service); port != 0 && l.Address == "" {
-				l.Remembered = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
-			}
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
-// rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid.
-func (g *Gateway) rememberPorts() {
-	for _, l := range g.outbound.Locals() {
-		m := g.roster.Load().byName[l.Peer]
-		if l.Err != nil || m == nil || m.local[l.Service] != "" {
-			continue
-		}
-		_, text, err := net.SplitHostPort(l.Address)
-		if err != nil {
-			continue
-		}
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil || g.store.ListenerPort(l.Peer, l.Service) == uint16(port) {
-			continue
-		}
-		if err := g.store.SetListenerPort(l.Peer, l.Service, uint16(port)); err != nil {
-			g.log.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
-				"peer", l.Peer, "service", l.Service, "port", port, "error", err)
-		}
-	}
 }

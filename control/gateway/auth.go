@@ -2,20 +2,19 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
-	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -31,16 +30,16 @@ type authService struct {
 	done     chan struct{}
 }
 
-func openAuth(g *Gateway) (*authService, error) {
+func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 	at := netip.AddrPortFrom(peer.OverlayAddr(g.key.Public()), api.PortAuth)
 	s := &authService{g: g, listener: forward.NewListener(net.TCPAddrFromAddrPort(at)), done: make(chan struct{})}
-	issuer, err := openIssuer(g, g.cfg)
+	issuer, err := openIssuer(g, cfg)
 	if err != nil {
 		return nil, err
 	}
 	s.setIssuer(issuer)
 	s.server, err = auth.NewServer(auth.ServerOptions{
-		Name: g.cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
+		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
 		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, Audit: g.audit, Logger: g.log,
 	})
@@ -72,33 +71,36 @@ func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
 		CertFile: ca.CertFile, KeyFile: ca.KeyFile, TTL: ca.TTL, ClusterCA: cluster, Ledger: g.store, Logger: g.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: spec.services.auth.issuer.localCA: %w", cfg.File, err)
+		return nil, misconfigured(cfg, "spec.services.auth.issuer.localCA", err)
 	}
 	return issuer, nil
 }
 
 func (s *authService) setIssuer(i auth.Issuer) { s.issuer.Store(&i) }
 
-func (s *authService) close() error {
+func (s *authService) close() {
 	s.cancel()
 	<-s.done
-	return nil
 }
 
 // decisions counts answers by result.
 func (s *authService) decisions() map[string]uint64 { return s.server.Decisions() }
 
-// revoke ends issuing to a removed peer, and says until when it can use what it has.
+// revoke notes that a removed peer gets no more identities, and says until when it can
+// use those that it has.
 func (s *authService) revoke(m *member) {
 	issuer := *s.issuer.Load()
-	if issuer == nil {
+	if issuer == nil || m.stock {
 		return
 	}
 	n, notAfter := issuer.Revoke(auth.Subject{Name: m.name, PublicKey: m.key})
-	if n > 0 {
-		s.g.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
-			"peer", m.name, "certificates", n, "notAfter", notAfter)
+	if n == 0 {
+		return
 	}
+	s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.name), audit.PublicKey(m.key),
+		slog.Int(audit.KeyCount, n), audit.NotAfter(notAfter))
+	s.g.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
+		"peer", m.name, "certificates", n, "notAfter", notAfter)
 }
 
 // Caller says whom an overlay address belongs to.
@@ -146,56 +148,8 @@ func (s *authService) ports() map[string]uint16 {
 	return out
 }
 
-// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel.
+// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel. The
+// decision and its outcome are one: a peer cannot be removed in between and come back.
 func (s *authService) Redeem(_ context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
-	grant, err := s.g.book.Redeem(time.Now(), oneTime, q)
-	if err != nil {
-		s.g.dropEnded(err)
-		return ticket.Grant{}, err
-	}
-	return grant, s.g.enrol(grant)
-}
-
-// dropEnded takes the one-time tunnel of a ticket down that a failed redemption burned.
-func (g *Gateway) dropEnded(err error) {
-	if !errors.Is(err, ticket.ErrBurned) && len(g.book.OneTimePeers(time.Now())) == len(g.roster.Load().oneTime) {
-		return
-	}
-	if err := g.change(func() error { return nil }); err != nil {
-		g.log.Warn("a burned ticket's one-time tunnel cannot be ended", "error", err)
-	}
-}
-
-// enrol stores the peer that a ticket granted and puts it into the tunnel. It may be
-// repeated.
-func (g *Gateway) enrol(grant ticket.Grant) error {
-	return g.update(func(all *state.Peers) error {
-		p, known := all.Get(grant.Name)
-		if !known {
-			p = state.Peer{Name: grant.Name, PublicKey: grant.PublicKey, Mode: api.ModeInBand,
-				Origin: state.OriginInvited, Ticket: grant.Ticket.String(), JoinedAt: time.Now()}
-		}
-		p.PresharedKey, p.Allow, p.Offers, p.Pending = grant.PresharedKey, sortedSet(grant.Allow), grant.Offers, grant.Pending
-		p.Candidates = g.announced(grant.Candidates)
-		return all.Put(p)
-	}, func() {
-		g.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
-			"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
-	})
-}
-
-// problem turns an error of a ticket or an inviter into what a command shows. Those about
-// the text itself are mistakes of usage.
-func problem(what string, err error) error {
-	for _, usage := range []error{ticket.ErrNotTicket, ticket.ErrTruncated, ticket.ErrDamaged, ticket.ErrIsReply, ticket.ErrIsTicket} {
-		if errors.Is(err, usage) {
-			return admin.Usage(what+": "+err.Error(), "")
-		}
-	}
-	for _, refused := range []error{ticket.ErrName, ticket.ErrTooMany} {
-		if errors.Is(err, refused) {
-			return admin.Conflict(what+": "+err.Error(), "")
-		}
-	}
-	return admin.Failed(what+": "+err.Error(), "")
+	return s.g.enrol(func(now time.Time) (ticket.Grant, error) { return s.g.book.Redeem(now, oneTime, q) })
 }

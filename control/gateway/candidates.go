@@ -17,8 +17,8 @@ import (
 // gatherWait is how long an invitation or a reply waits for candidates (CONTRACT).
 const gatherWait = 3 * time.Second
 
-// openAgent makes the agent that the configuration asks for; gather runs it.
-func (g *Gateway) openAgent(cfg *config.Resolved) error {
+// newAgent makes the agent that the configuration asks for; gather runs it.
+func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 	a, err := discovery.New(discovery.Options{
 		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.bind.WriteTo(packet, to) },
 		Port:        func() uint16 { return g.plane.bind.Port() },
@@ -29,22 +29,18 @@ func (g *Gateway) openAgent(cfg *config.Resolved) error {
 		Logger:      g.log,
 	})
 	if err != nil {
-		return err
+		return nil, misconfigured(cfg, "spec.discovery", err)
 	}
-	g.agent.Store(a)
-	return nil
+	return a, nil
 }
 
-// replaceAgent makes another agent and has gather run that instead.
-func (g *Gateway) replaceAgent(cfg *config.Resolved) error {
-	if err := g.openAgent(cfg); err != nil {
-		return err
-	}
+// replaceAgent has gather run another agent.
+func (g *Gateway) replaceAgent(a *discovery.Agent) {
+	g.agent.Store(a)
 	select {
 	case g.regather <- struct{}{}:
 	default: // gather has yet to take up the last one, and takes this
 	}
-	return nil
 }
 
 // gather runs the present agent until the gateway ends.

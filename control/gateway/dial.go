@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -14,18 +15,27 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
+// askAgain is how old a peer's hello may be before a service that is not in it is asked
+// for: an application that tries again and again must not make us ask each time.
+const askAgain = 5 * time.Second
+
 // hellos are the last answers of peers to a hello, by key.
 type hellos struct{ m sync.Map }
 
-func (h *hellos) get(k peer.PublicKey) (check.Hello, bool) {
-	v, ok := h.m.Load(k)
-	if !ok {
-		return check.Hello{}, false
-	}
-	return v.(check.Hello), true
+type heard struct {
+	check.Hello
+	at time.Time
 }
 
-func (h *hellos) set(k peer.PublicKey, v check.Hello) { h.m.Store(k, v) }
+func (h *hellos) get(k peer.PublicKey) (heard, bool) {
+	v, ok := h.m.Load(k)
+	if !ok {
+		return heard{}, false
+	}
+	return v.(heard), true
+}
+
+func (h *hellos) set(k peer.PublicKey, v check.Hello) { h.m.Store(k, heard{v, time.Now()}) }
 func (h *hellos) drop(k peer.PublicKey)               { h.m.Delete(k) }
 
 // heardHello keeps what a peer says of itself. What it offers is shown and remembered;
@@ -35,13 +45,16 @@ func (g *Gateway) heardHello(name string, h check.Hello) {
 	if m == nil {
 		return
 	}
-	g.hellos.set(m.key, h)
-	if err := g.store.Observe(m.key, func(o *state.Observation) {
-		o.Offers, o.ServerName, o.CAData = h.Offers, h.APIServer.ServerName, h.APIServer.CAData
-	}); err != nil {
-		g.log.Warn("what a peer offers cannot be remembered", "peer", name, "error", err)
-	}
-	g.keepers.offered(m)
+	g.learn(m.key, func(m *member) {
+		g.hellos.set(m.key, h)
+		if err := g.store.Observe(m.key, func(o *state.Observation) {
+			o.Offers, o.ServerName, o.CAData = h.Offers, h.APIServer.ServerName, h.APIServer.CAData
+		}); err != nil {
+			g.log.Warn("what a peer offers cannot be remembered", "peer", name, "error", err)
+		}
+		g.keepers.setPeer(m)
+		g.keepers.wake(name)
+	})
 }
 
 // dialOverlay connects to an address inside the tunnel.
@@ -85,7 +98,7 @@ func (g *Gateway) servicePort(ctx context.Context, m *member, service string) (u
 		return api.PortAPIServer, nil
 	}
 	h, known := g.hellos.get(m.key)
-	if _, ok := h.Ports[service]; !ok {
+	if h.Ports[service] == 0 && time.Since(h.at) > askAgain {
 		if _, err := g.checks.Check(ctx, m.name); err != nil {
 			return 0, err
 		}

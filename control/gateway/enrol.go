@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -22,6 +23,14 @@ func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteRe
 	if err := g.checkServices("invite --allow", r.Allow); err != nil {
 		return api.InviteResponse{}, err
 	}
+	if r.Name != "" {
+		if err := api.CheckName(r.Name); err != nil {
+			return api.InviteResponse{}, admin.Usage("invite --name: "+err.Error(), "choose what to call the joiner here")
+		}
+		if m := g.roster.Load().byName[r.Name]; m != nil && (m.fromFile || r.For != "" && r.For != m.key.String()) {
+			return api.InviteResponse{}, admin.Conflict(fmt.Sprintf("invite --name: there is a peer %s already", r.Name), "choose another name, or remove that peer first")
+		}
+	}
 	v := ticket.Invitation{Name: r.Name, TTL: time.Duration(r.TTL), Allow: sortedSet(r.Allow), Approve: r.Approve}
 	if r.For != "" {
 		k, err := peer.ParsePublicKey(r.For)
@@ -31,6 +40,8 @@ func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteRe
 		v.For = k
 	}
 	var warnings []string
+	ctx, cancel := g.whileRunning(ctx)
+	defer cancel()
 	v.Candidates, warnings = g.ownCandidates(ctx)
 	if len(v.Candidates) == 0 {
 		warnings = append(warnings, "this gateway knows no address of its own, so the joiner cannot dial it: set spec.discovery.advertise, or run `postern accept` with the reply that join prints")
@@ -61,19 +72,17 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 	if err != nil {
 		return api.AcceptResponse{}, problem("accept", err)
 	}
-	grant, err := g.book.Accept(time.Now(), reply)
+	grant, err := g.enrol(func(now time.Time) (ticket.Grant, error) { return g.book.Accept(now, reply) })
 	if err != nil {
-		g.dropEnded(err)
 		return api.AcceptResponse{}, problem("accept", err)
-	}
-	if err := g.enrol(grant); err != nil {
-		return api.AcceptResponse{}, err
 	}
 	out := api.AcceptResponse{Peer: grant.Name}
 	if grant.Pending {
 		out.Reason = fmt.Sprintf("waits for approval: postern peer approve %s", grant.Name)
 		return out, nil
 	}
+	ctx, stop := g.whileRunning(ctx)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
 	defer cancel()
 	if err := echoUntil(ctx, g.plane.stack, grant.PublicKey); err != nil {
@@ -83,6 +92,47 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 	}
 	out.Connected = true
 	return out, nil
+}
+
+// enrol has the ticket book decide, stores the peer that it grants and puts it into the
+// tunnel. It may be repeated.
+func (g *Gateway) enrol(decide func(now time.Time) (ticket.Grant, error)) (ticket.Grant, error) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if g.changed.closed {
+		return ticket.Grant{}, errStopping
+	}
+	grant, err := decide(time.Now())
+	if err != nil {
+		return ticket.Grant{}, err
+	}
+	return grant, g.updateLocked(peerChange{
+		peers: func(all *state.Peers) error { return g.putGranted(all, grant) },
+		applied: func() {
+			g.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
+				"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
+		},
+	})
+}
+
+// putGranted makes the peer that a ticket granted, or brings the one that is there up to
+// date. What an operator has allowed since the ticket was redeemed stays.
+func (g *Gateway) putGranted(all *state.Peers, grant ticket.Grant) error {
+	id := grant.Ticket.String()
+	p, known := all.Get(grant.Name)
+	switch {
+	case known && p.PublicKey != grant.PublicKey:
+		return &ticket.NameTakenError{Name: grant.Name}
+	case !known:
+		p = state.Peer{Name: grant.Name, PublicKey: grant.PublicKey, Mode: api.ModeInBand,
+			Origin: state.OriginInvited, JoinedAt: time.Now()}
+	}
+	if p.Ticket != id {
+		p.Ticket, p.Allow = id, sortedSet(grant.Allow)
+	}
+	p.PresharedKey, p.Offers, p.Pending = grant.PresharedKey, grant.Offers, grant.Pending
+	p.Candidates = g.announced(grant.Candidates)
+	return all.Put(p)
 }
 
 // echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both

@@ -18,9 +18,7 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -96,74 +94,91 @@ type Gateway struct {
 	startedAt time.Time
 
 	// The life of the gateway's own goroutines.
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	// looked is when the loop last had the ticket book look at the clock; the loop's own.
-	looked time.Time
-	// renewed is when a rejected identity was last replaced; the loop's own.
-	renewed map[peer.PublicKey]time.Time
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	closing sync.Once
 	// regather holds at most one wish that gathering begin anew, with another agent.
 	regather chan struct{}
 
-	// Snapshots.
-	agent  atomic.Pointer[discovery.Agent]
-	roster atomic.Pointer[roster]
-	tunnel atomic.Pointer[tunnel.Snapshot]
-	hellos hellos
+	// Snapshots for readers. Whoever replaces roster or running holds changing.
+	agent   atomic.Pointer[discovery.Agent]
+	roster  atomic.Pointer[roster]
+	running atomic.Pointer[running]
+	tunnel  atomic.Pointer[tunnel.Snapshot]
+	hellos  hellos
 
-	// changing holds whoever changes what the gateway is to do.
+	// reloading is held from the reading of a configuration to its application, so that
+	// of two the one that was read last is in force. It is taken before changing.
+	reloading sync.Mutex
+	// changing is held by whoever changes what the gateway is to do, or what is
+	// remembered of a peer. It is not held while anything is waited for that needs it.
 	changing sync.Mutex
-	cfg      *config.Resolved        // under changing
-	since    map[string]time.Time    // under changing; when a peer was first applied
-	metrics  *metrics.Server         // under changing
-	reloads  map[string]uint64       // under changing, by result
-	running  atomic.Pointer[running] // what status shows of the above
+	changed  changed
 }
 
-// running is a snapshot of what is under changing.
+// changed is what changing guards.
+type changed struct {
+	// closed: nothing may be changed any more.
+	closed  bool
+	cfg     *config.Resolved
+	since   map[peer.PublicKey]time.Time // when a peer was first applied
+	metrics *metrics.Server              // nil when there is none
+	reloads map[string]uint64            // by result
+	// unstored are the ports that could not be remembered, and were complained of.
+	unstored map[listener]uint16
+}
+
+// running is a snapshot of changed for readers.
 type running struct {
 	cfg     *config.Resolved
-	since   map[string]time.Time
+	since   map[peer.PublicKey]time.Time
 	reloads map[string]uint64
 }
 
 // Start brings a gateway up: the state directory is locked, the port is open, peers with
 // known addresses are being dialled. ctx bounds the start only. The errors say what could
-// not be opened and what to do.
+// not be opened and what to do; one that the configuration is to blame for is a
+// config.Problem. On an error nothing is left open.
 func Start(ctx context.Context, o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	g := &Gateway{
-		opts: o, log: o.Logger, audit: audit.New(o.Logger), cfg: o.Config, startedAt: time.Now(),
+		opts: o, log: o.Logger, audit: audit.New(o.Logger), startedAt: time.Now(),
 		rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
-		renewed: map[peer.PublicKey]time.Time{}, since: map[string]time.Time{}, reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
+		regather: make(chan struct{}, 1),
+		changed: changed{
+			cfg: o.Config, unstored: map[listener]uint16{},
+			reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
+		},
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.regather = make(chan struct{}, 1)
+	g.roster.Store(&roster{})
+	g.publish()
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.close(expired()))
 	}
 	g.wg.Add(2)
-	go func() { defer g.wg.Done(); g.loop() }()
+	go func() { defer g.wg.Done(); newClockwork(g).run(g.ctx) }()
 	go func() { defer g.wg.Done(); g.gather() }()
-	g.log.Info("gateway is up", "name", g.cfg.Name, "publicKey", g.key.Public().String(),
+	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
 		"address", peer.OverlayAddr(g.key.Public()).String(), "port", g.plane.bind.Port(), "version", o.Version)
 	return g, nil
 }
 
 // open makes the parts from the ground up.
 func (g *Gateway) open(ctx context.Context) error {
+	cfg := g.opts.Config
 	var err error
-	if g.store, err = state.Open(g.cfg.StateDir, g.log); err != nil {
+	if g.store, err = state.Open(cfg.StateDir, g.log); err != nil {
 		return err
 	}
-	if g.key = g.cfg.PrivateKey; g.key.IsZero() {
+	if g.key = cfg.PrivateKey; g.key.IsZero() {
 		if g.key, err = g.store.PrivateKey(); err != nil {
 			return err
 		}
 	}
 	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
-		Self: g.key.Public(), Name: g.cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
+		Self: g.key.Public(), Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
 	}); err != nil {
 		return err
 	}
@@ -174,14 +189,15 @@ func (g *Gateway) open(ctx context.Context) error {
 		Logger:  g.log, Audit: g.audit,
 	})
 	g.outbound = forward.NewOutbound(g.flows, forward.OutboundOptions{Dial: g.dialService, Logger: g.log})
-	g.roster.Store(&roster{})
-	if err := g.openAgent(g.cfg); err != nil {
+	agent, err := g.newAgent(cfg)
+	if err != nil {
 		return err
 	}
-	if err := g.openPlane(); err != nil {
+	g.agent.Store(agent)
+	if err := g.openPlane(cfg); err != nil {
 		return err
 	}
-	if g.auth, err = openAuth(g); err != nil {
+	if g.auth, err = openAuth(g, cfg); err != nil {
 		return err
 	}
 	g.keepers = newIdentityKeepers(g)
@@ -189,26 +205,25 @@ func (g *Gateway) open(ctx context.Context) error {
 		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, OnHello: g.heardHello,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
-	if err := g.serveMetrics(ctx, g.cfg); err != nil {
-		return err
-	}
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	return g.apply(g.cfg)
+	if g.changed.metrics, err = g.serveMetrics(ctx, cfg); err != nil {
+		return err
+	}
+	return g.apply(cfg)
 }
 
-func (g *Gateway) openPlane() error {
+func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
 	g.plane, err = openPlane(planeOptions{
-		key: g.key, port: g.cfg.ListenPort, mtu: g.cfg.MTU, newUnderlay: g.opts.NewUnderlay,
+		key: g.key, port: cfg.ListenPort, mtu: cfg.MTU, newUnderlay: g.opts.NewUnderlay,
 		onSTUN:    func(packet []byte, from netip.AddrPort) { g.agent.Load().HandleSTUN(packet, from) },
 		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
 		onTransit: g.refuseTransit,
 		logger:    g.log,
 	})
 	if errors.Is(err, tunnel.ErrPortInUse) {
-		return fmt.Errorf("%s: spec.listen.port: %w (another gateway or WireGuard has UDP port %d: stop it, or choose another port; 0 takes a free one)",
-			g.cfg.File, err, g.cfg.ListenPort)
+		return misconfigured(cfg, "spec.listen.port", err)
 	}
 	return err
 }
@@ -221,23 +236,33 @@ func (g *Gateway) refuseTransit(src, dst netip.Addr) {
 }
 
 // Close drains and ends the gateway: no new connections, open ones may finish until ctx
-// ends and are reset then. Everything is closed on return.
+// ends and are reset then. Everything is closed on return. Only the first call does
+// anything, and the others wait for it.
 func (g *Gateway) Close(ctx context.Context) error {
-	g.log.Info("gateway stops", "openConnections", total(g.flows.Count()))
-	err := g.close(ctx)
-	g.log.Info("gateway has stopped")
+	var err error
+	g.closing.Do(func() {
+		g.log.Info("gateway stops", "openConnections", total(g.flows.Count()))
+		err = g.close(ctx)
+		g.log.Info("gateway has stopped")
+	})
 	return err
 }
 
 // close takes down what open made, in the opposite order, as far as it got.
 func (g *Gateway) close(ctx context.Context) error {
+	g.changing.Lock()
+	g.changed.closed = true
+	server := g.changed.metrics
+	g.changed.metrics = nil
+	g.changing.Unlock()
+
 	var errs []error
 	if g.outbound != nil {
 		g.outbound.Close()
 	}
 	if g.flows != nil {
-		if err := g.flows.Drain(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			errs = append(errs, err)
+		if err := g.flows.Drain(ctx); err != nil {
+			g.log.Info("connections were reset that did not end in time", "reason", err)
 		}
 	}
 	g.cancel()
@@ -248,13 +273,11 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.keepers.close()
 	}
 	if g.auth != nil {
-		errs = append(errs, g.auth.close())
+		g.auth.close()
 	}
 	g.wg.Wait()
-	if g.metrics != nil {
-		if err := g.metrics.Shutdown(ctx); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			g.log.Debug("metrics server was cut off", "error", err)
-		}
+	if server != nil {
+		g.shutMetrics(server)
 	}
 	if g.plane != nil {
 		errs = append(errs, g.plane.Close())
@@ -263,6 +286,13 @@ func (g *Gateway) close(ctx context.Context) error {
 		errs = append(errs, g.store.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// whileRunning is ctx that ends with the gateway as well: a command must not outlive it.
+func (g *Gateway) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.ctx, func() { cancel(errStopping) })
+	return ctx, func() { stop(); cancel(context.Canceled) }
 }
 
 // expired is a context that has ended: for closing without waiting.

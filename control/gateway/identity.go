@@ -18,8 +18,7 @@ import (
 // identityKeepers hold the identities that peers issue to us: a keeper for each peer
 // that offers both auth and its API server.
 type identityKeepers struct {
-	g  *Gateway
-	wg sync.WaitGroup
+	g *Gateway
 
 	mu      sync.Mutex
 	closed  bool
@@ -30,42 +29,73 @@ type runningKeeper struct {
 	key    peer.PublicKey
 	keeper *auth.Keeper
 	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// stop ends the keeper and waits for it: it stores nothing afterwards.
+func (k *runningKeeper) stop() {
+	k.cancel()
+	<-k.done
 }
 
 func newIdentityKeepers(g *Gateway) *identityKeepers {
 	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}}
 }
 
-// setPeers ends the keepers of peers that are gone, and starts those of peers that
-// offered us what an identity is for.
+// setPeers ends the keepers of peers that are gone and of those that offer us no
+// identity any more, and starts those of peers that do.
 func (i *identityKeepers) setPeers(r *roster) {
 	i.mu.Lock()
+	var gone []string
 	for name, k := range i.keepers {
-		if m := r.byName[name]; m == nil || m.key != k.key || m.pending {
-			k.cancel()
-			delete(i.keepers, name)
+		if m := r.byName[name]; m == nil || m.key != k.key {
+			gone = append(gone, name)
 		}
 	}
 	i.mu.Unlock()
+	for _, name := range gone {
+		i.end(name)
+	}
 	for _, m := range r.members {
-		i.offered(m)
+		i.setPeer(m)
 	}
 }
 
-// offered starts the keeper of a peer once it is known to offer an identity, and wakes
-// one that waits.
-func (i *identityKeepers) offered(m *member) {
-	offers := i.g.offers(m)
-	if m.stock || m.pending || !slices.Contains(offers, api.ServiceAuth) || !slices.Contains(offers, api.ServiceAPIServer) {
-		return
+// setPeer starts or ends one peer's keeper.
+func (i *identityKeepers) setPeer(m *member) {
+	if i.g.offersIdentity(m) {
+		i.start(m)
+	} else {
+		i.end(m.name)
 	}
+}
+
+// end ends the keeper of a peer, if there is one, and waits for it.
+func (i *identityKeepers) end(name string) {
+	i.mu.Lock()
+	k := i.keepers[name]
+	delete(i.keepers, name)
+	i.mu.Unlock()
+	if k != nil {
+		k.stop()
+	}
+}
+
+// offersIdentity reports whether the peer grants us what an identity is for, and asking
+// for it.
+func (g *Gateway) offersIdentity(m *member) bool {
+	if m.stock || m.pending {
+		return false
+	}
+	offers := g.offers(m)
+	return slices.Contains(offers, api.ServiceAuth) && slices.Contains(offers, api.ServiceAPIServer)
+}
+
+// start makes a peer's keeper unless there is one.
+func (i *identityKeepers) start(m *member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if k := i.keepers[m.name]; k != nil {
-		k.keeper.Wake()
-		return
-	}
-	if i.closed {
+	if i.closed || i.keepers[m.name] != nil {
 		return
 	}
 	client := auth.NewClient(m.address(), i.g.plane.stack.DialContext)
@@ -78,11 +108,10 @@ func (i *identityKeepers) offered(m *member) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	i.keepers[m.name] = &runningKeeper{key: m.key, keeper: keeper, cancel: cancel}
-	i.wg.Add(1)
+	k := &runningKeeper{key: m.key, keeper: keeper, cancel: cancel, done: make(chan struct{})}
+	i.keepers[m.name] = k
 	go func() {
-		defer i.wg.Done()
-		defer cancel()
+		defer close(k.done)
 		if err := keeper.Run(ctx); err != nil {
 			i.g.log.Error("the identity for a peer is no longer kept", "peer", m.name, "error", err)
 		}
@@ -92,11 +121,19 @@ func (i *identityKeepers) offered(m *member) {
 func (i *identityKeepers) close() {
 	i.mu.Lock()
 	i.closed = true
-	for _, k := range i.keepers {
-		k.cancel()
-	}
+	keepers := i.keepers
+	i.keepers = nil
 	i.mu.Unlock()
-	i.wg.Wait()
+	for _, k := range keepers {
+		k.stop()
+	}
+}
+
+// wake makes a request that waits for its next try be made now.
+func (i *identityKeepers) wake(name string) {
+	if k := i.keeper(name); k != nil {
+		k.Wake()
+	}
 }
 
 func (i *identityKeepers) keeper(name string) *auth.Keeper {

@@ -21,9 +21,6 @@ const (
 	redeemPause = 500 * time.Millisecond
 )
 
-// errNoAnswer marks a redemption that reached nobody, which calls for a reply.
-var errNoAnswer = errors.New("the inviter does not answer")
-
 // Join redeems a ticket: over the one-time tunnel if the inviter can be reached, or else
 // by a reply that its operator accepts.
 func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
@@ -35,12 +32,16 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	if err != nil {
 		return api.JoinResponse{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	caller, stop := g.whileRunning(ctx)
+	defer stop()
+	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
 	defer cancel()
 	request := ticket.Request{PublicKey: g.key.Public(), Name: g.running.Load().cfg.Name, Grants: p.Allow}
 	request.Candidates, _ = g.ownCandidates(ctx)
 	answer, err := g.redeem(ctx, t, request)
 	switch {
+	case err != nil && caller.Err() != nil:
+		return api.JoinResponse{}, fmt.Errorf("join %s: %w", p.Name, context.Cause(caller)) // nobody is there to read a reply
 	case errors.Is(err, errNoAnswer):
 		return g.reply(t, p, request, err)
 	case err != nil:
@@ -87,16 +88,28 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 	if err := api.CheckName(p.Name); err != nil {
 		return state.Peer{}, admin.Usage("join: "+err.Error(), "choose what to call the inviter here: postern join --name NAME")
 	}
+	return p, g.mayJoin(p)
+}
+
+// mayJoin reports why the inviter cannot be this peer here.
+func (g *Gateway) mayJoin(p state.Peer) error {
 	roster := g.roster.Load()
 	if m := roster.byName[p.Name]; m != nil && m.key != p.PublicKey {
-		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: there is a peer %s with another key already", p.Name),
+		return admin.Conflict(fmt.Sprintf("join: there is a peer %s with another key already", p.Name),
 			"choose another name for the inviter here: postern join --name NAME")
 	}
-	if m := roster.byKey[p.PublicKey]; m != nil && m.name != p.Name {
-		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: the inviter is already the peer %s here", m.name),
+	m := roster.byKey[p.PublicKey]
+	switch {
+	case m == nil:
+		return nil
+	case m.name != p.Name:
+		return admin.Conflict(fmt.Sprintf("join: the inviter is already the peer %s here", m.name),
 			"remove it first, or join with --name "+m.name)
+	case m.fromFile:
+		return admin.Conflict(fmt.Sprintf("join: peer %s is in %s, with the inviter's key already", p.Name, g.running.Load().cfg.File),
+			"nothing needs to be joined; see `postern status "+p.Name+"`")
 	}
-	return p, nil
+	return nil
 }
 
 // redeem brings the one-time tunnel up and redeems through it. An error that is no
@@ -145,6 +158,12 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 // reply prepares for the inviter's call: its peer is put into the tunnel with the key
 // that both sides derive from the ticket, and the reply names what it needs to dial us.
 func (g *Gateway) reply(t ticket.Ticket, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
+	// The other side of a peering that works knows nothing of a new key. Most likely
+	// this ticket is the one that made it.
+	if t := g.plane.engine.Snapshot().Peers[p.PublicKey]; g.roster.Load().byKey[p.PublicKey] != nil && connected(t, time.Now()) {
+		return api.JoinResponse{}, admin.Conflict(fmt.Sprintf("join: %s is connected already, and the ticket is not answered (%v)", p.Name, why),
+			"if it has served already, nothing needs to be done; else ask for a new one")
+	}
 	keys, err := t.Keys()
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
@@ -164,11 +183,18 @@ func (g *Gateway) reply(t ticket.Ticket, p state.Peer, q ticket.Request, why err
 
 // putJoined stores the inviter as a peer and puts it into the tunnel.
 func (g *Gateway) putJoined(p state.Peer) error {
-	if m := g.roster.Load().byName[p.Name]; m != nil && m.fromFile {
-		return admin.Conflict(fmt.Sprintf("join: peer %s is in the configuration file, with the inviter's key already", p.Name),
-			"nothing needs to be joined; see `postern status "+p.Name+"`")
-	}
-	return g.update(func(all *state.Peers) error { return all.Put(p) }, func() {
-		g.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
+	return g.update(peerChange{
+		peers: func(all *state.Peers) error {
+			if err := g.mayJoin(p); err != nil { // things may have changed since it was planned
+				return err
+			}
+			if err := all.Put(p); err != nil {
+				return admin.Conflict("join: "+err.Error(), "")
+			}
+			return nil
+		},
+		applied: func() {
+			g.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
+		},
 	})
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -11,95 +12,142 @@ import (
 )
 
 const (
-	// tick is how often the loop turns: what a screen shows is at most so old.
+	// tick is how often the clockwork turns: what a screen shows is at most so old.
 	tick = time.Second
-	// heartbeatLimit is how long the loop may stand still before /livez fails. Disks
+	// heartbeatLimit is how long the clockwork may stand still before /livez fails. Disks
 	// stall for seconds; ten times the tick several times over is no stall.
 	heartbeatLimit = 60 * time.Second
 	// renewEvery is how often an identity that the API server refuses is replaced. If it
 	// is the API server that does not know the authority, a new one will not help.
 	renewEvery = 5 * time.Minute
+	// bookEvery is how often the ticket book looks at the clock while tickets are open,
+	// so that a clock that is set back gives them no longer life, and how often it is
+	// asked again when it could not be stored.
+	bookEvery = time.Minute
+	// lastAnswer is how long a ticket's tunnel outlives the ticket: the one who burned it
+	// is still to be told so.
+	lastAnswer = 2 * time.Second
 )
 
-// loop does what depends on time alone.
-func (g *Gateway) loop() {
+// clockwork does what depends on time alone, once a tick. Its fields are its goroutine's.
+type clockwork struct {
+	g *Gateway
+	// states and stats are those of the last turn.
+	states map[peer.PublicKey]api.PeerState
+	stats  map[peer.PublicKey]tunnel.PeerStats
+	// renewed is when a rejected identity was last replaced.
+	renewed map[peer.PublicKey]time.Time
+	// looked is when the ticket book was last asked to look at the clock, and failed
+	// whether it could not store what it saw.
+	looked time.Time
+	failed bool
+	// outdated is since when the tunnel has other one-time peers than the book; zero
+	// when it has the same.
+	outdated time.Time
+}
+
+func newClockwork(g *Gateway) *clockwork {
+	return &clockwork{g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
+		renewed: map[peer.PublicKey]time.Time{}}
+}
+
+func (c *clockwork) run(ctx context.Context) {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
-		g.turn(time.Now())
+		c.turn(time.Now())
 		select {
 		case <-t.C:
-		case <-g.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (g *Gateway) turn(now time.Time) {
+func (c *clockwork) turn(now time.Time) {
+	g := c.g
 	g.beat.Beat()
 	s := g.plane.engine.Snapshot()
-	old := g.tunnel.Swap(&s)
+	g.tunnel.Store(&s)
 	counters := make(map[peer.PublicKey]peer.Stats, len(s.Peers))
 	for k, p := range s.Peers {
 		counters[k] = p.Stats
 	}
 	g.rates.observe(now, counters)
 	r := g.roster.Load()
-	for k, p := range s.Peers {
-		m := r.byKey[k]
-		if m == nil {
-			continue
+	for k := range c.stats {
+		if r.byKey[k] == nil {
+			delete(c.stats, k)
+			delete(c.states, k)
+			delete(c.renewed, k)
 		}
-		var before tunnel.PeerStats
-		if old != nil {
-			before = old.Peers[k]
-		}
-		g.observe(now, m, before, p)
 	}
 	for _, m := range r.members {
-		g.replaceRejected(now, m)
+		if p, ok := s.Peers[m.key]; ok {
+			c.observe(now, m, p)
+		}
+		c.replaceRejected(now, m)
 	}
-	g.expireTickets(now)
-	g.rememberPorts()
+	c.expireTickets(now)
+	c.dropOneTime(now)
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if !g.changed.closed {
+		g.rememberPorts()
+	}
 }
 
 // replaceRejected asks for another identity when the peer's API server refuses the one
 // we have: its authority may have been replaced.
-func (g *Gateway) replaceRejected(now time.Time, m *member) {
-	code := check.Code(g.checks.Targets(m.name).APIServer.Code)
+func (c *clockwork) replaceRejected(now time.Time, m *member) {
+	code := check.Code(c.g.checks.Targets(m.name).APIServer.Code)
 	rejected := code == check.IdentityRejected || code == check.APIServerUnauthorized
-	if !rejected || now.Sub(g.renewed[m.key]) < renewEvery {
+	if !rejected || now.Sub(c.renewed[m.key]) < renewEvery {
 		return
 	}
-	g.renewed[m.key] = now
-	g.keepers.renew(m.name)
+	c.renewed[m.key] = now
+	c.g.keepers.renew(m.name)
 }
 
 // observe notices what changed about one peer since the last turn.
-func (g *Gateway) observe(now time.Time, m *member, before, after tunnel.PeerStats) {
+func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
+	g, before := c.g, c.stats[m.key]
+	c.stats[m.key] = after
 	if after.LastHandshake.After(before.LastHandshake) {
 		if before.LastHandshake.IsZero() {
 			g.log.Info("first handshake with peer", "peer", m.name, "endpoint", after.Endpoint.String())
 			g.checks.Wake(m.name)
 		}
-		g.finishTickets(now, m.key)
-	}
-	was, _ := peerState(m, before, now)
-	is, reason := peerState(m, after, now)
-	if after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
-		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
-		if err := g.store.Proven(m.key, after.Endpoint, now); err != nil {
-			g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
-				"peer", m.name, "error", err)
+		if err := g.book.Finish(now, m.key); err != nil {
+			g.log.Warn("a ticket that has served cannot be ended", "peer", m.name, "error", err)
 		}
 	}
-	if is != was && was == api.StateConnected {
-		g.journal.add(m.key, now, "lost", reason)
-		g.log.Warn("peer is silent", "peer", m.name, "reason", reason, "endpoint", after.Endpoint.String())
-		g.checks.Wake(m.name)
+	if after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
+		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
+		g.learn(m.key, func(*member) {
+			if err := g.store.Proven(m.key, after.Endpoint, now); err != nil {
+				g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+					"peer", m.name, "error", err)
+			}
+		})
 	}
-	if is != was && is == api.StateConnected {
-		g.log.Info("peer is connected", "peer", m.name, "endpoint", after.Endpoint.String())
+	c.follow(now, m, after)
+}
+
+// follow notices that a peer came or went. Going is a matter of time alone: nothing
+// about a peer changes when it has been silent for too long.
+func (c *clockwork) follow(now time.Time, m *member, p tunnel.PeerStats) {
+	g, was := c.g, c.states[m.key]
+	is, reason := peerState(m, p, now)
+	c.states[m.key] = is
+	switch {
+	case is == was:
+	case is == api.StateConnected:
+		g.log.Info("peer is connected", "peer", m.name, "endpoint", p.Endpoint.String())
+		g.checks.Wake(m.name)
+	case was == api.StateConnected:
+		g.journal.add(m.key, now, "lost", reason)
+		g.log.Warn("peer is silent", "peer", m.name, "reason", reason, "endpoint", p.Endpoint.String())
 		g.checks.Wake(m.name)
 	}
 }
@@ -124,32 +172,36 @@ func sourceOf(m *member, a netip.AddrPort) string {
 	return api.SourcePeer
 }
 
-// expireTickets ends the tickets whose time is up. While there are any the book looks at
-// the clock once a minute, so that one that is set back gives them no longer life.
-func (g *Gateway) expireTickets(now time.Time) {
-	next, any := g.book.NextDeadline()
-	if !any || now.Before(next) && now.Sub(g.looked) < time.Minute {
+// expireTickets ends the tickets whose time is up.
+func (c *clockwork) expireTickets(now time.Time) {
+	next, open := c.g.book.NextDeadline()
+	recently := now.Sub(c.looked) < bookEvery
+	if !open || recently && (c.failed || now.Before(next)) {
 		return
 	}
-	g.looked = now
-	if err := g.change(func() error {
-		_, err := g.book.Expire(now)
-		return err
-	}); err != nil {
-		g.log.Warn("expired tickets cannot be ended", "error", err)
+	c.looked = now
+	_, err := c.g.book.Expire(now)
+	if err != nil {
+		c.g.log.Warn("the ticket book cannot be stored; expired tickets are refused all the same", "error", err)
 	}
+	c.failed = err != nil
 }
 
-// finishTickets ends the one-time tunnels of a peer that is there with its own key.
-func (g *Gateway) finishTickets(now time.Time, k peer.PublicKey) {
-	ended, err := g.book.Finish(now, k)
-	if err != nil {
-		g.log.Warn("a ticket's one-time tunnel cannot be ended", "error", err)
+// dropOneTime takes the tunnels of tickets down that have ended, whatever ended them. It
+// leaves the one who did a moment to be told.
+func (c *clockwork) dropOneTime(now time.Time) {
+	g := c.g
+	if !g.roster.Load().hasOther(g.book.OneTimePeers(now)) {
+		c.outdated = time.Time{}
+		return
 	}
-	if len(ended) == 0 {
+	if c.outdated.IsZero() {
+		c.outdated = now
+	}
+	if now.Sub(c.outdated) < lastAnswer {
 		return
 	}
 	if err := g.change(func() error { return nil }); err != nil {
-		g.log.Warn("a ticket's one-time tunnel cannot be ended", "error", err)
+		g.log.Warn("the tunnel of an ended ticket cannot be taken down", "error", err)
 	}
 }

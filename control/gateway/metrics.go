@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,30 +14,88 @@ import (
 	"github.com/postern-dev/postern/control/metrics"
 )
 
-// serveMetrics listens where the configuration says, if it does.
-func (g *Gateway) serveMetrics(ctx context.Context, cfg *config.Resolved) error {
+// metricsGrace is how long scrapes may go on when their listener is to close.
+const metricsGrace = 2 * time.Second
+
+// serveMetrics listens where the configuration says; it gives nil where it does not.
+func (g *Gateway) serveMetrics(ctx context.Context, cfg *config.Resolved) (*metrics.Server, error) {
 	if cfg.HTTPAddress == "" {
-		return nil
+		return nil, nil
 	}
 	registry, err := g.Metrics()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g.metrics, err = metrics.Serve(ctx, metrics.ServerOptions{
+	server, err := metrics.Serve(ctx, metrics.ServerOptions{
 		Address: cfg.HTTPAddress, Gatherer: registry, Live: g.beat.Check, Ready: g.ready, Logger: g.log,
 	})
-	return err
+	if err != nil {
+		return nil, misconfigured(cfg, "spec.http.address", err)
+	}
+	return server, nil
 }
 
-// moveMetrics serves on another address. The old one is closed first: the new one may
-// differ in nothing but the interface.
-func (g *Gateway) moveMetrics(ctx context.Context, cfg *config.Resolved) error {
-	var err error
-	if g.metrics != nil {
-		err = g.metrics.Shutdown(ctx)
-		g.metrics = nil
+func (g *Gateway) shutMetrics(s *metrics.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), metricsGrace)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		g.log.Debug("scrapes were cut off", "error", err)
 	}
-	return errors.Join(err, g.serveMetrics(ctx, cfg))
+}
+
+// metricsMove is a change of the metrics' address under way: both listeners are open,
+// or, where they would be in each other's way, the old one is closed already.
+type metricsMove struct {
+	g        *Gateway
+	old, now *metrics.Server // may be nil, and are one when nothing moves
+}
+
+// moveMetrics opens the listener that the configuration wants. It is called with changing
+// held.
+func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metricsMove, error) {
+	old := g.changed.metrics
+	if g.changed.cfg.HTTPAddress == next.HTTPAddress {
+		return metricsMove{g, old, old}, nil
+	}
+	now, err := g.serveMetrics(ctx, next)
+	if err == nil {
+		return metricsMove{g, old, now}, nil
+	}
+	if old == nil || !errors.Is(err, syscall.EADDRINUSE) {
+		return metricsMove{}, err
+	}
+	// It may be our own: the new address may differ in nothing but the interface.
+	g.shutMetrics(old)
+	g.changed.metrics = nil
+	if now, err = g.serveMetrics(ctx, next); err != nil {
+		metricsMove{g: g}.undo(ctx)
+		return metricsMove{}, err
+	}
+	return metricsMove{g, nil, now}, nil
+}
+
+// commit closes the old listener.
+func (m metricsMove) commit() {
+	m.g.changed.metrics = m.now
+	if m.old != nil && m.old != m.now {
+		m.g.shutMetrics(m.old)
+	}
+}
+
+// undo closes the new listener, and opens the old one if that was closed for it.
+func (m metricsMove) undo(ctx context.Context) {
+	if m.now != nil && m.now != m.old {
+		m.g.shutMetrics(m.now)
+	}
+	if m.g.changed.metrics != nil {
+		return
+	}
+	server, err := m.g.serveMetrics(ctx, m.g.changed.cfg)
+	if err != nil {
+		m.g.log.Error("metrics are not served any more", "error", err)
+		return
+	}
+	m.g.changed.metrics = server
 }
 
 // ready holds once the gateway listens; peers have no part in it.

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,91 +13,58 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
-	"github.com/postern-dev/postern/control/ticket"
-	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// names tells the ticket book which names are taken.
-type names struct{ g *Gateway }
-
-// Reserve refuses a name that another key has, and a key that has another name.
-func (n names) Reserve(name string, key peer.PublicKey) error {
-	r := n.g.roster.Load()
-	if m := r.byName[name]; m != nil && m.key != key {
-		return &ticket.NameTakenError{Name: name}
-	}
-	if m := r.byKey[key]; m != nil && m.name != name {
-		return fmt.Errorf("its key is already that of peer %s", m.name)
-	}
-	return nil
-}
-
 // PeerAdd adds a peer with a known key, or replaces the one of that name and key.
 func (g *Gateway) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
-	p, err := addedPeer(r, time.Now())
+	cfg := g.running.Load().cfg
+	p, err := addedPeer(r, cfg, time.Now())
 	if err != nil {
-		return err
-	}
-	if err := g.checkServices("allow", p.Allow); err != nil {
 		return err
 	}
 	if m := g.roster.Load().byName[p.Name]; m != nil && m.fromFile {
 		return g.inFile(m)
 	}
-	return g.update(func(all *state.Peers) error {
-		if err := all.Put(p); err != nil {
-			return admin.Conflict(err.Error(), "")
-		}
-		return nil
-	}, func() {
-		g.audit.Record(ctx, audit.Grant, audit.Peer(p.Name), audit.PublicKey(p.PublicKey), audit.Services(p.Allow))
+	return g.update(peerChange{
+		peers: func(all *state.Peers) error {
+			if err := all.Put(p); err != nil {
+				return admin.Conflict("add peer: "+err.Error(), "")
+			}
+			return nil
+		},
+		applied: func() {
+			g.audit.Record(ctx, audit.Grant, audit.Peer(p.Name), audit.PublicKey(p.PublicKey), audit.Services(p.Allow))
+		},
 	})
 }
 
-// addedPeer reads a request to add a peer.
-func addedPeer(r api.PeerAddRequest, now time.Time) (state.Peer, error) {
-	q := r.Peer
-	if err := api.CheckName(q.Name); err != nil {
-		return state.Peer{}, admin.Usage("add peer: "+err.Error(), "")
+// addedPeer reads a request to add a peer, by the rules of the configuration file.
+func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state.Peer, error) {
+	what := "add peer " + fmt.Sprintf("%.*q", api.MaxNameLength, r.Peer.Name)
+	if r.Peer.PublicKey == "" {
+		return state.Peer{}, admin.Usage(what+": no public key", "the peer's operator sees it in `postern status` or `postern key pub`")
 	}
-	key, err := peer.ParsePublicKey(q.PublicKey)
+	q, err := config.ResolvePeer(r.Peer, cfg.Services.Named)
 	if err != nil {
-		return state.Peer{}, admin.Usage(fmt.Sprintf("add peer %s: public key: %v", q.Name, err), "the peer's operator sees it in `postern status` or `postern key pub`")
+		return state.Peer{}, admin.Usage(what+": "+err.Error(), "")
 	}
 	p := state.Peer{
-		Name: q.Name, PublicKey: key, Mode: api.ModeInBand, Endpoints: q.Endpoints, Allow: sortedSet(q.Allow),
-		Stock: q.Stock, Origin: state.OriginAdded, JoinedAt: now, Local: map[string]string{},
-	}
-	if q.Mode != "" && q.Mode != api.ModeInBand {
-		return state.Peer{}, admin.Usage(fmt.Sprintf("add peer %s: mode %q is not available", q.Name, q.Mode), "leave it out or use InBand")
+		Name: q.Name, PublicKey: q.PublicKey, Mode: api.ModeInBand, Allow: q.Allow, Stock: q.Stock,
+		AllowedIPs: q.AllowedIPs, Origin: state.OriginAdded, JoinedAt: now, Local: map[string]string{},
 	}
 	if r.PresharedKey != "" {
 		if p.PresharedKey, err = peer.ParsePresharedKey(r.PresharedKey); err != nil {
-			return state.Peer{}, admin.Usage(fmt.Sprintf("add peer %s: preshared key: %v", q.Name, err), "make one with `wg genpsk`")
+			return state.Peer{}, admin.Usage(fmt.Sprintf("%s: preshared key: %v", what, err), "make one with `wg genpsk`")
 		}
 	}
 	for _, e := range q.Endpoints {
-		if _, err := netip.ParseAddrPort(e); err != nil {
-			return state.Peer{}, admin.Usage(fmt.Sprintf("add peer %s: endpoint %q is not ip:port", q.Name, e), "such as 198.51.100.7:51820")
-		}
+		p.Endpoints = append(p.Endpoints, e.String())
 	}
-	for _, a := range q.AllowedIPs {
-		prefix, err := netip.ParsePrefix(a)
-		if err != nil || !q.Stock {
-			return state.Peer{}, admin.Usage(fmt.Sprintf("add peer %s: allowed IP %q", q.Name, a), "only stock peers have them, as prefixes such as 192.0.2.7/32")
-		}
-		p.AllowedIPs = append(p.AllowedIPs, prefix.Masked())
+	for service, address := range q.Local {
+		p.Local[service] = address.String()
 	}
-	if q.Local != nil {
-		for service, address := range q.Local.Named {
-			p.Local[service] = address
-		}
-		if q.Local.APIServer != "" {
-			p.Local[api.ServiceAPIServer] = q.Local.APIServer
-		}
-	}
-	return p, checkLocal(p.Local)
+	return p, nil
 }
 
 // PeerAllow sets what a peer may reach here. Open connections to what it may no longer
@@ -107,8 +73,9 @@ func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowReq
 	if err := g.checkServices("allow", r.Allow); err != nil {
 		return err
 	}
-	return g.edit(name, func(p *state.Peer) { p.Allow = sortedSet(r.Allow) }, func() {
-		g.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.Services(sortedSet(r.Allow)))
+	allow := sortedSet(r.Allow)
+	return g.edit(name, func(p *state.Peer) { p.Allow = allow }, func(m *member) {
+		g.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.key), audit.Services(allow))
 	})
 }
 
@@ -117,6 +84,9 @@ func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowReq
 func (g *Gateway) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
 	if err := checkLocal(r.Local); err != nil {
 		return err
+	}
+	if m, err := g.member(name); err == nil && m.stock {
+		return admin.Conflict(fmt.Sprintf("peer %s is a plain WireGuard peer, which offers no services to listen for", name), "")
 	}
 	return g.edit(name, func(p *state.Peer) {
 		if p.Local == nil {
@@ -144,15 +114,20 @@ func (g *Gateway) PeerApprove(_ context.Context, name string) error {
 	if !m.pending {
 		return admin.Conflict(fmt.Sprintf("peer %s does not wait for approval", name), "")
 	}
-	return g.edit(name, func(p *state.Peer) { p.Pending = false }, func() {
-		if _, err := g.book.Approve(time.Now(), m.key); err != nil {
-			g.log.Warn("the approval cannot be noted in the ticket book", "peer", name, "error", err)
-		}
+	return g.update(peerChange{
+		// The book goes first: were it last and failed, the peer would be pending again
+		// as soon as it repeated its request.
+		tickets: func() error {
+			_, err := g.book.Approve(time.Now(), m.key)
+			return err
+		},
+		peers: editPeer(m, func(p *state.Peer) { p.Pending = false }),
 	})
 }
 
 // PeerRemove forgets a peer: its flows are reset, its tunnel ends, it gets no further
-// identity. With force a name that nobody has is no error.
+// identity. A peer that has connections open is refused unless force is set. With force a
+// name that nobody has is no error.
 func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := g.member(name)
 	if err != nil {
@@ -164,24 +139,28 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 	if m.fromFile {
 		return g.inFile(m)
 	}
-	err = g.update(func(all *state.Peers) error {
-		all.Remove(name)
-		return nil
-	}, func() {
-		if _, err := g.book.Forget(time.Now(), m.key); err != nil {
-			g.log.Warn("the peer's ticket cannot be closed", "peer", name, "error", err)
-		}
-		if err := g.store.Forget(name, m.key); err != nil {
-			g.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", name, "error", err)
-		}
-		g.auth.revoke(m)
-		g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key))
+	if n := len(g.flows.List(name)); n > 0 && !force {
+		return admin.Conflict(fmt.Sprintf("peer %s has %d connections open, which would be reset", name, n),
+			"postern peer remove "+name+" --force")
+	}
+	return g.update(peerChange{
+		// The book goes first: a peer whose ticket still counted could come back by it.
+		tickets: func() error {
+			_, err := g.book.Forget(time.Now(), m.key)
+			return err
+		},
+		peers: func(all *state.Peers) error {
+			if p, ok := all.Get(name); ok && p.PublicKey == m.key {
+				all.Remove(name)
+			}
+			return nil
+		},
+		applied: func() { g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key)) },
 	})
-	return err
 }
 
-// edit changes a peer of the state directory.
-func (g *Gateway) edit(name string, f func(*state.Peer), then func()) error {
+// edit changes a peer of the state directory. then may be nil.
+func (g *Gateway) edit(name string, f func(*state.Peer), then func(*member)) error {
 	m, err := g.member(name)
 	if err != nil {
 		return err
@@ -189,39 +168,24 @@ func (g *Gateway) edit(name string, f func(*state.Peer), then func()) error {
 	if m.fromFile {
 		return g.inFile(m)
 	}
-	return g.update(func(all *state.Peers) error {
-		p, ok := all.Get(name)
-		if !ok {
-			return admin.Conflict(fmt.Sprintf("peer %s was removed meanwhile", name), "")
+	return g.update(peerChange{peers: editPeer(m, f), applied: func() {
+		if then != nil {
+			then(m)
+		}
+	}})
+}
+
+// editPeer is f for the peer that the operator saw, and for no other that has come to
+// its name meanwhile.
+func editPeer(m *member, f func(*state.Peer)) func(*state.Peers) error {
+	return func(all *state.Peers) error {
+		p, ok := all.Get(m.name)
+		if !ok || p.PublicKey != m.key {
+			return admin.Conflict(fmt.Sprintf("peer %s was removed meanwhile", m.name), "")
 		}
 		f(&p)
 		return all.Put(p)
-	}, then)
-}
-
-// update stores a change of the peers and applies it. If it cannot be applied it is
-// taken back. then runs before it is applied, once it is stored.
-func (g *Gateway) update(f func(*state.Peers) error, then func()) error {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	before := g.store.Peers()
-	if err := g.store.Update(f); err != nil && !errors.Is(err, state.ErrNotDurable) {
-		return err
 	}
-	if then != nil {
-		then()
-	}
-	err := g.apply(g.cfg)
-	if err == nil {
-		return nil
-	}
-	if undo := g.store.Update(func(all *state.Peers) error { *all = before; return nil }); undo != nil {
-		err = errors.Join(err, undo)
-	}
-	if errors.Is(err, tunnel.ErrPeerSet) || errors.Is(err, errConflict) {
-		return admin.Conflict(err.Error(), "nothing was changed")
-	}
-	return err
 }
 
 // inFile refuses to change what the configuration file says.

@@ -89,7 +89,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	t := g.plane.engine.Snapshot().Peers[m.key]
 	f := check.Facts{
 		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
-		Since: g.running.Load().since[m.name], LastHandshake: t.LastHandshake,
+		Since: g.running.Load().since[m.key], LastHandshake: t.LastHandshake,
 		Identity: g.keepers.certificate(m.name),
 	}
 	for _, e := range m.endpoints(g.provenEndpoints(m.key)) {

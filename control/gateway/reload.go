@@ -2,8 +2,8 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/audit"
@@ -15,22 +15,48 @@ import (
 // SetConfig replaces the configuration of the running gateway. What did not change is
 // not disturbed. On an error the old one is in force as before.
 func (g *Gateway) SetConfig(ctx context.Context, next *config.Resolved) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	return g.reload(ctx, func() (*config.Resolved, error) { return next, nil })
+}
+
+// Reload reads the configuration again and applies it. On an error the old one is in
+// force as before.
+func (g *Gateway) Reload(ctx context.Context) error {
+	if g.opts.ReadConfig == nil {
+		return admin.Conflict("this gateway was not started from a configuration file", "")
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	return g.reload(ctx, g.opts.ReadConfig)
+}
+
+// reload applies what read gives, counts and logs what came of it.
+func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, error)) error {
+	next, err := read()
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	err := g.setConfig(ctx, next)
+	if g.changed.closed {
+		return errStopping
+	}
+	if err == nil {
+		err = g.setConfig(ctx, next)
+	}
 	result := metrics.ReloadSuccess
 	if err != nil {
 		result = metrics.ReloadError
 		g.log.Error("the configuration was not applied; the old one stays in force",
-			"code", string(check.ConfigRefused), "file", next.File, "error", err)
+			"code", string(check.ConfigRefused), "error", err)
 	}
-	g.reloads[result]++
+	g.changed.reloads[result]++
 	g.publish()
 	return err
 }
 
+// setConfig prepares everything that can fail, then applies the peers, which can be
+// refused too, and then lets the rest take effect. It is called with changing held.
 func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
-	old := g.cfg
+	old := g.changed.cfg
 	changes := config.Diff(old, next)
 	if err := changes.RestartError(); err != nil {
 		return err
@@ -39,21 +65,36 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 	if err != nil {
 		return err
 	}
-	if err := g.apply(next); err != nil {
+	agent := g.agent.Load()
+	if !sameDiscovery(old.Discovery, next.Discovery) {
+		if agent, err = g.newAgent(next); err != nil {
+			return err
+		}
+	}
+	moved, err := g.moveMetrics(ctx, next)
+	if err != nil {
 		return err
 	}
-	g.auth.setIssuer(issuer)
-	var errs []error
-	if old.HTTPAddress != next.HTTPAddress {
-		errs = append(errs, g.moveMetrics(ctx, next))
+	if err := g.apply(next); err != nil {
+		moved.undo(ctx)
+		return err
 	}
-	if fmt.Sprint(old.Discovery) != fmt.Sprint(next.Discovery) {
-		errs = append(errs, g.replaceAgent(next))
+	moved.commit()
+	g.auth.setIssuer(issuer)
+	if agent != g.agent.Load() {
+		g.replaceAgent(agent)
+	}
+	for _, w := range next.Warnings {
+		g.log.Warn("configuration", "code", string(check.ConfigRefused), "problem", w.Error())
 	}
 	g.audit.Record(ctx, audit.Reload, audit.Reason(summary(changes)))
 	g.log.Info("configuration applied", "file", next.File, "added", len(changes.Added),
 		"removed", len(changes.Removed), "changed", len(changes.Changed), "fields", len(changes.Fields))
-	return errors.Join(errs...)
+	return nil
+}
+
+func sameDiscovery(a, b config.Discovery) bool {
+	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers)
 }
 
 // summary says what a reload changed.
@@ -66,30 +107,4 @@ func summary(c config.Changes) string {
 		fields = append(fields, f.Path)
 	}
 	return fmt.Sprintf("peers added %v, removed %v, changed %v; fields %v", c.Added, c.Removed, c.Changed, fields)
-}
-
-// Reload reads the configuration again and applies it. On an error the old one is in
-// force as before.
-func (g *Gateway) Reload(ctx context.Context) error {
-	if g.opts.ReadConfig == nil {
-		return admin.Conflict("this gateway was not started from a configuration file", "")
-	}
-	next, err := g.opts.ReadConfig()
-	if err != nil {
-		g.countReload(metrics.ReloadError)
-		g.log.Error("the configuration was not applied; the old one stays in force",
-			"code", string(check.ConfigRefused), "error", err)
-		return err
-	}
-	for _, w := range next.Warnings {
-		g.log.Warn("configuration", "code", string(check.ConfigRefused), "problem", w.Error())
-	}
-	return g.SetConfig(ctx, next)
-}
-
-func (g *Gateway) countReload(result string) {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	g.reloads[result]++
-	g.publish()
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -16,9 +15,6 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
-
-// errConflict marks a peer of the file and one of the state directory that cannot both be.
-var errConflict = errors.New("the configuration and the state directory contradict each other")
 
 // keepalive is the interval of WireGuard's persistent keepalive towards peers that we
 // dial: below the 30 s after which Linux forgets an unreplied UDP mapping.
@@ -113,8 +109,9 @@ func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime
 		r.add(fileMember(p))
 	}
 	for _, p := range joined.All() {
-		if r.byName[p.Name] != nil {
-			continue // the file says more of it
+		if m := r.byName[p.Name]; m != nil {
+			m.supplement(p)
+			continue
 		}
 		if other := r.byKey[p.PublicKey]; other != nil {
 			return nil, fmt.Errorf("%w: %s in the file and %s, which joined, have one key %s (remove one of them)",
@@ -155,6 +152,15 @@ func fileMember(p config.Peer) *member {
 	return m
 }
 
+// supplement adds what only the state directory knows of a peer that the file names by
+// the same key: what was agreed when it joined, without which the two could not meet.
+func (m *member) supplement(p state.Peer) {
+	if m.psk.IsZero() {
+		m.psk = p.PresharedKey
+	}
+	m.candidates = append(m.candidates, p.Candidates...)
+}
+
 // joinedMember has a local listener for the peer's API server even if nobody asked for
 // one, since that is what most peers are joined for.
 func joinedMember(p state.Peer) *member {
@@ -187,9 +193,11 @@ func (m *member) override(o config.Peer) {
 	for service, a := range o.Local {
 		m.local[service] = a.String()
 	}
+	first := make([]ticket.Candidate, 0, len(o.Endpoints)+len(m.candidates))
 	for _, e := range o.Endpoints {
-		m.candidates = slices.Insert(m.candidates, 0, ticket.Candidate{Addr: e, Source: api.SourceAdvertised})
+		first = append(first, ticket.Candidate{Addr: e, Source: api.SourceAdvertised})
 	}
+	m.candidates = append(first, m.candidates...)
 }
 
 // peers are the roster in the tunnel's terms. A peer that waits for approval is none.
@@ -241,6 +249,27 @@ func (r *roster) find(a netip.Addr) *member {
 func (r *roster) allowed(p forward.Peer, service string) bool {
 	m := r.byName[p.Name]
 	return !p.OneTime && m != nil && !m.pending && m.allows(service)
+}
+
+// without are the members that next does not have, by name and key.
+func (r *roster) without(next *roster) []*member {
+	var out []*member
+	for _, m := range r.members {
+		if now := next.byName[m.name]; now == nil || now.key != m.key {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// hasOther reports whether the one-time peers are others than these.
+func (r *roster) hasOther(list []ticket.OneTime) bool {
+	for _, o := range list {
+		if _, ok := r.oneTime[peer.OverlayAddr(o.PublicKey)]; !ok {
+			return true
+		}
+	}
+	return len(list) != len(r.oneTime)
 }
 
 // names of the members that are in the tunnel.

@@ -20,7 +20,7 @@ const (
 	// when nothing that was sent since is unanswered (CONTRACT "Status").
 	answered     = 45 * time.Second
 	answeredIdle = 180 * time.Second
-	// givingUp is when a peer that never answered counts as failed. The trying goes on.
+	// givingUp is when a peer that does not answer counts as failed. The trying goes on.
 	givingUp = 60 * time.Second
 )
 
@@ -70,7 +70,7 @@ func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
 
 func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now time.Time) api.PeerStatus {
 	state, reason := peerState(m, t, now)
-	if state == api.StateConnecting && now.Sub(run.since[m.name]) > givingUp && len(m.candidates) > 0 {
+	if state == api.StateConnecting && len(m.candidates) > 0 && now.Sub(lastSign(run.since[m.key], t.LastRx)) > givingUp {
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.key)
@@ -104,18 +104,30 @@ func peerState(m *member, t tunnel.PeerStats, now time.Time) (api.PeerState, str
 		return api.StatePending, fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then run `postern peer approve %s`",
 			peer.Fingerprint(m.key), m.name)
 	}
-	silent := now.Sub(t.LastRx)
 	switch {
-	case !t.LastRx.IsZero() && silent <= answered:
-		return api.StateConnected, ""
-	case !t.LastRx.IsZero() && silent <= answeredIdle && t.Attempts == 0:
+	case connected(t, now):
 		return api.StateConnected, ""
 	case !t.LastRx.IsZero():
-		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since", silent.Round(time.Second), t.Attempts)
+		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since",
+			now.Sub(t.LastRx).Round(time.Second), t.Attempts)
 	case len(m.candidates) == 0 && !t.Endpoint.IsValid():
 		return api.StateConnecting, "has no endpoint here, so it must dial us; nothing came yet"
 	}
 	return api.StateConnecting, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts)
+}
+
+// connected reports whether the peer was heard from recently enough.
+func connected(t tunnel.PeerStats, now time.Time) bool {
+	silent := now.Sub(t.LastRx)
+	return !t.LastRx.IsZero() && (silent <= answered || silent <= answeredIdle && t.Attempts == 0)
+}
+
+// lastSign is when a peer was last heard from, or has been tried since.
+func lastSign(since, heard time.Time) time.Time {
+	if heard.After(since) {
+		return heard
+	}
+	return since
 }
 
 // path is the route in use.

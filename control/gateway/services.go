@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+)
+
+// services are what the configuration offers. Auth is always there: it is where peers
+// exchange versions and redeem tickets, and it decides by itself what it grants.
+func (g *Gateway) services(cfg *config.Resolved) []forward.Service {
+	list := []forward.Service{{Name: api.ServiceAuth, Port: api.PortAuth, Handler: g.auth.listener}}
+	if a := cfg.Services.APIServer; a != nil {
+		list = append(list, forward.Service{Name: api.ServiceAPIServer, Port: api.PortAPIServer, Upstream: a.Address})
+	}
+	for _, n := range cfg.Services.Named {
+		list = append(list, forward.Service{Name: n.Name, Port: n.Port, Upstream: n.Address})
+	}
+	return list
+}
+
+// listener is a listener here by what it leads to.
+type listener struct{ peer, service string }
+
+// locals are the listeners here that lead to services of peers. A port that was found
+// for one stays its own.
+func (g *Gateway) locals(r *roster) []forward.Local {
+	var out []forward.Local
+	for _, m := range r.members {
+		for _, service := range slices.Sorted(maps.Keys(m.local)) {
+			l := forward.Local{Peer: m.name, Service: service, Address: m.local[service]}
+			if port := g.store.ListenerPort(m.name, service); port != 0 && l.Address == "" {
+				l.Remembered = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
+			}
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
+// is called with changing held. A port that cannot be stored is tried again and again,
+// but complained of once.
+func (g *Gateway) rememberPorts() {
+	r := g.roster.Load()
+	for _, l := range g.outbound.Locals() {
+		m := r.byName[l.Peer]
+		if l.Err != nil || m == nil || m.local[l.Service] != "" {
+			continue
+		}
+		a, err := netip.ParseAddrPort(l.Address)
+		if err != nil || g.store.ListenerPort(l.Peer, l.Service) == a.Port() {
+			continue
+		}
+		key := listener{l.Peer, l.Service}
+		err = g.store.SetListenerPort(l.Peer, l.Service, a.Port())
+		if err == nil {
+			delete(g.changed.unstored, key)
+		} else if g.changed.unstored[key] != a.Port() {
+			g.changed.unstored[key] = a.Port()
+			g.log.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
+				"peer", l.Peer, "service", l.Service, "port", a.Port(), "error", err)
+		}
+	}
+}

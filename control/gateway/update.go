@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// peerChange is a change of the peers in the state directory, in the order in which it
+// is made. If a step fails those after it are not made.
+type peerChange struct {
+	// tickets changes the ticket book; nil if that has no part in it. It is not taken
+	// back when a later step fails, so it is something that may stand by itself.
+	tickets func() error
+	peers   func(*state.Peers) error
+	// applied runs when the change is in force; it may be nil.
+	applied func()
+}
+
+// update stores a change of the peers and applies it. If it cannot be applied it is
+// taken back.
+func (g *Gateway) update(c peerChange) error {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	return g.updateLocked(c)
+}
+
+// updateLocked is update with changing held.
+func (g *Gateway) updateLocked(c peerChange) error {
+	if g.changed.closed {
+		return errStopping
+	}
+	if c.tickets != nil {
+		if err := c.tickets(); err != nil {
+			return err
+		}
+	}
+	before := g.store.Peers()
+	if err := g.storePeers(c.peers); err != nil {
+		return err
+	}
+	if err := g.apply(g.changed.cfg); err != nil {
+		undo := g.storePeers(func(all *state.Peers) error { *all = before; return nil })
+		if undo != nil {
+			g.log.Error("a change of the peers that could not be applied cannot be taken back in the state directory; it is tried again at the next start",
+				"error", undo)
+		}
+		if contradicts(err) {
+			return admin.Conflict(err.Error(), "nothing was changed")
+		}
+		return err
+	}
+	if c.applied != nil {
+		c.applied()
+	}
+	return nil
+}
+
+// storePeers changes the peers on disk. A change that may not survive a power cut has
+// been made all the same: what is in force now is what the file says.
+func (g *Gateway) storePeers(f func(*state.Peers) error) error {
+	err := g.store.Update(f)
+	if errors.Is(err, state.ErrNotDurable) {
+		g.log.Warn("a change of the peers may not survive a power cut", "error", err)
+		return nil
+	}
+	return err
+}
+
+// names tells the ticket book which names are taken.
+type names struct{ g *Gateway }
+
+// Reserve refuses a name that another key has, and a key that has another name or that
+// the configuration file names: there is nothing to join for such a peer.
+func (n names) Reserve(name string, key peer.PublicKey) error {
+	r := n.g.roster.Load()
+	if m := r.byName[name]; m != nil && m.key != key {
+		return &ticket.NameTakenError{Name: name}
+	}
+	m := r.byKey[key]
+	switch {
+	case m == nil:
+		return nil
+	case m.name != name:
+		return fmt.Errorf("its key is already that of peer %s", m.name)
+	case m.fromFile:
+		return fmt.Errorf("peer %s is in the inviter's configuration file, with this key already: it needs no ticket", m.name)
+	}
+	return nil
+}
