@@ -169,8 +169,8 @@ func endpointText(k peer.PublicKey) string { return "peer:" + endpointID(k) }
 // whatever is not an initiation goes to that one.
 func (p *peerState) addresses() []netip.AddrPort {
 	addrs := make([]netip.AddrPort, 0, len(p.config.Endpoints)+1)
-	if p.watch.proven.IsValid() {
-		addrs = append(addrs, p.watch.proven)
+	if p.watch.source.IsValid() {
+		addrs = append(addrs, p.watch.source)
 	}
 	return append(addrs, p.config.Endpoints...)
 }

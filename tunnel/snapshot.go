@@ -18,10 +18,12 @@ type Snapshot struct {
 type PeerStats struct {
 	peer.Stats
 	Name string
-	// Proven is whether an authenticated packet came from Endpoint. Then it is worth
-	// keeping for the next start, where it belongs among the peer's endpoints.
+	// Proven is whether there was a session with Endpoint. Then it is worth keeping for
+	// the next start, where it belongs among the peer's endpoints.
 	Proven bool
-	// LastRx is when the peer was last heard, accurate to a second.
+	// LastRx is when the peer last completed a handshake or sent within a session,
+	// accurate to a second. Its initiations alone do not count: they say nothing of the
+	// preshared key, nor whether our answers arrive.
 	LastRx time.Time
 	// Attempts counts handshakes begun since then without an answer.
 	Attempts int

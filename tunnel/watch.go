@@ -35,9 +35,13 @@ const (
 type watch struct {
 	rx, tx        uint64 // bytes, as last read
 	lastHandshake time.Time
-	// proven is the address that an authenticated packet last came from.
+	// source is the address that an authenticated packet last came from, an initiation
+	// included: it is worth dialling.
+	source netip.AddrPort
+	// proven is source once a session has been there: initiations are authenticated
+	// without the preshared key, and do not show that ours get through.
 	proven netip.AddrPort
-	// heardAt is when rx last grew.
+	// heardAt is when the peer last answered or sent within a session.
 	heardAt time.Time
 	// unansweredSince is when something that wants an answer was first sent after the
 	// last one.
@@ -53,17 +57,15 @@ type watch struct {
 // observe takes in what the device says of the peer.
 func (w *watch) observe(now time.Time, s uapi.Peer) {
 	rx, tx := growth(w.rx, s.RxBytes), growth(w.tx, s.TxBytes)
-	shook := !s.LastHandshake.Equal(w.lastHandshake)
+	shook := s.LastHandshake.After(w.lastHandshake)
 	w.rx, w.tx, w.lastHandshake = s.RxBytes, s.TxBytes, s.LastHandshake
 	// The underlay's stand-in for the candidates is no address; whatever else is there
 	// was put by an authenticated packet.
 	if addr, err := netip.ParseAddrPort(s.Endpoint); err == nil {
-		w.proven = addr
-	}
-	if rx > 0 {
-		w.heardAt = now
+		w.source = addr
 	}
 	if shook || w.session(now) && rx%initiationSize != 0 {
+		w.heardAt, w.proven = now, w.source
 		w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
 		return
 	}

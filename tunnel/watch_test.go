@@ -121,9 +121,17 @@ func TestWatchRemembersTheProvenAddress(t *testing.T) {
 	if w.proven.IsValid() {
 		t.Errorf("the stand-in for candidates was taken for an address: %v", w.proven)
 	}
-	w.observe(t0, uapi.Peer{Endpoint: "[2001:db8::1]:7"})
+	w.observe(t0, uapi.Peer{Endpoint: "[2001:db8::1]:7", RxBytes: initiationSize})
+	if got := w.source.String(); got != "[2001:db8::1]:7" {
+		t.Errorf("source of an initiation: got %v, want [2001:db8::1]:7", got)
+	}
+	// Its preshared key may be another: an initiation does not show that.
+	if w.proven.IsValid() || !w.heardAt.IsZero() {
+		t.Errorf("an initiation alone proved %v and was heard at %v, want neither", w.proven, w.heardAt)
+	}
+	w.observe(t0, uapi.Peer{Endpoint: "[2001:db8::1]:7", RxBytes: initiationSize + keepaliveSize, LastHandshake: t0})
 	w.observe(t0, uapi.Peer{Endpoint: "peer:abc="})
-	if got := w.proven.String(); got != "[2001:db8::1]:7" {
-		t.Errorf("proven: got %v, want [2001:db8::1]:7", got)
+	if got := w.proven.String(); got != "[2001:db8::1]:7" || !w.heardAt.Equal(t0) {
+		t.Errorf("after the handshake: got %v heard at %v, want [2001:db8::1]:7 at %v", got, w.heardAt, t0)
 	}
 }
