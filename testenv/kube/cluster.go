@@ -229,6 +229,7 @@ func (c *Cluster) AdminClient() *http.Client {
 			RootCAs: c.ca.Pool(), ServerName: ServerName,
 			Certificates: []tls.Certificate{c.admin}, MinVersion: tls.VersionTLS12,
 		},
+		ForceAttemptHTTP2: true, // a DialContext of one's own switches it off
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return netlab.DialContext(ctx, c.options.Namespace, network, address)
 		},

@@ -1,0 +1,424 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/netlab"
+	"github.com/postern-dev/postern/testenv/pki"
+)
+
+// Size of the list that must pass through the tunnel: 2,000 ConfigMaps of 50 KB.
+const (
+	bulkNamespace = "bulk"
+	bulkCount     = 2000
+	bulkSize      = 50_000
+
+	watchNamespace = "watched"
+	watchFor       = 60 * time.Second
+	watchEvery     = 5 * time.Second
+)
+
+// TestKubectlWorksThroughTheTunnel is the first acceptance of a peering, with the
+// gateway that invites on either side of the NAT.
+func TestKubectlWorksThroughTheTunnel(t *testing.T) {
+	t.Run("inviter is public", func(t *testing.T) {
+		k := newKubeWorld(t)
+		ticket := k.cloud.invite()
+		k.edge.must("join", ticket)
+		k.check(t)
+	})
+	t.Run("inviter is behind the NAT", func(t *testing.T) {
+		k := newKubeWorld(t)
+		ticket := k.edge.invite()
+		// Nobody can reach edge, so the join ends with a line to be run there.
+		r := k.cloud.postern(within(t, patience), "join", ticket, "--wait", "5s", "--allow", "auth,apiServer")
+		if r.code != 1 {
+			t.Errorf("join: exit code %d, want 1\n--- stderr:\n%s", r.code, r.stderr)
+		}
+		fields := strings.Fields(r.stdout)
+		if len(fields) != 3 || fields[0] != "postern" || fields[1] != "accept" || strings.Count(r.stdout, "\n") != 1 {
+			t.Fatalf("join printed %q, want one line: postern accept REPLY", r.stdout)
+		}
+		k.edge.must("accept", fields[2])
+		k.check(t)
+	})
+}
+
+// kubeWorld is a world with a real API server behind cloud.
+type kubeWorld struct {
+	*world
+	cloud, edge *gateway
+	cluster     *kube.Cluster
+	admin       *http.Client
+	// sums are the hashes of the ConfigMaps' contents by name.
+	sums map[string]string
+}
+
+func newKubeWorld(t *testing.T) *kubeWorld {
+	t.Helper()
+	w := newWorld(t)
+	ca, err := pki.NewCA("cloud peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := kube.Start(within(t, 10*time.Minute), kube.Options{
+		Dir: tempDir(t), Namespace: w.kube.Namespace(), Address: netip.MustParseAddr(kubeAddr), ClientCAs: ca.CertPEM(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kubeWorld{world: w, cluster: cluster, admin: cluster.AdminClient(), sums: map[string]string{}}
+	t.Cleanup(func() {
+		k.admin.CloseIdleConnections()
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	k.cloud = newGateway(t, w.cloud, "cloud", func(s *api.GatewaySpec) {
+		pair, err := ca.Pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, key, err := pair.Write(tempDir(t), "peers-ca")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Services.APIServer = &api.APIServerService{Address: cluster.Server().String(), ServerName: kube.ServerName, CAFile: cluster.CAFile()}
+		s.Services.Auth = &api.AuthService{Issuer: &api.Issuer{LocalCA: &api.LocalCA{CertFile: cert, KeyFile: key}}}
+	}).start()
+	k.edge = newGateway(t, w.edge, "edge").start()
+	k.prepare(t)
+	return k
+}
+
+// prepare binds the user that edge will be, and fills the cluster.
+func (k *kubeWorld) prepare(t *testing.T) {
+	t.Helper()
+	ctx := within(t, 5*time.Minute)
+	manifest := fmt.Sprintf(`apiVersion: v1
+kind: Namespace
+metadata: {name: %s}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: %s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules:
+- {apiGroups: [""], resources: [namespaces, configmaps], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: edge-reads}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "postern:peer:edge"}]
+`, bulkNamespace, watchNamespace)
+	if _, err := k.cluster.Kubectl(ctx, manifest, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	names := make(chan string)
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for name := range names {
+				sum, err := k.createConfigMap(ctx, bulkNamespace, name, bulkSize)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				mu.Lock()
+				k.sums[name] = sum
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range bulkCount {
+		names <- fmt.Sprintf("bulk-%04d", i)
+	}
+	close(names)
+	workers.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Logf("made %d ConfigMaps of %d bytes in %v", bulkCount, bulkSize, time.Since(start).Round(time.Second))
+}
+
+// createConfigMap makes a ConfigMap as the administrator; its content follows from its
+// name. It returns the content's hash.
+func (k *kubeWorld) createConfigMap(ctx context.Context, namespace, name string, size int) (string, error) {
+	var content strings.Builder
+	for block := sha256.Sum256([]byte(name)); content.Len() < size; block = sha256.Sum256(block[:]) {
+		content.WriteString(base64.StdEncoding.EncodeToString(block[:]))
+	}
+	text := content.String()[:size]
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": name}, "data": map[string]string{"content": text},
+	})
+	if err != nil {
+		return "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		k.cluster.URL()+"/api/v1/namespaces/"+namespace+"/configmaps", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := k.admin.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("make ConfigMap %s: %w", name, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // for the message alone
+		return "", fmt.Errorf("make ConfigMap %s: %s: %s", name, resp.Status, b)
+	}
+	return contentHash(text), nil
+}
+
+func contentHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// check does all that a user of edge does with cloud's API server, once they are peers.
+func (k *kubeWorld) check(t *testing.T) {
+	t.Helper()
+	start := time.Now()
+	k.edge.waitConnected("cloud")
+	p := k.edge.waitPeer("cloud", "with an identity", func(p api.PeerStatus) bool { return p.Identity != nil })
+	if p.Path.Kind != api.PathDirect {
+		t.Errorf("the path is %+v, want a direct one", p.Path)
+	}
+	t.Logf("connected, with an identity until %s, after %v", p.Identity.NotAfter.Format(time.RFC3339), time.Since(start).Round(time.Millisecond))
+	k.waitReachable(t)
+
+	kubeconfig := filepath.Join(tempDir(t), "cloud.kubeconfig")
+	k.edge.must("kubeconfig", "cloud", "-f", kubeconfig)
+	k.checkNamespaces(t, kubeconfig)
+	k.checkForbidden(t, kubeconfig)
+	watched := k.watch(t, kubeconfig)
+	k.checkBulk(t, kubeconfig)
+	<-watched
+	k.checkOnlyUDPCrossed(t)
+	k.checkNothingListens(t)
+}
+
+// waitReachable waits for the verdicts that status shows about cloud.
+func (k *kubeWorld) waitReachable(t *testing.T) {
+	t.Helper()
+	k.edge.waitPeer("cloud", "reachable", func(p api.PeerStatus) bool {
+		out := p.Reachability.Outbound
+		return out.Auth.Verdict == api.OK && out.APIServer.Verdict == api.OK && out.Gateway.Verdict == api.OK
+	})
+}
+
+// kubectl is a command line that runs kubectl with a kubeconfig of postern's, as a user
+// of edge does.
+func (k *kubeWorld) kubectl(kubeconfig string, args ...string) netlab.Command {
+	return netlab.Command{
+		Namespace: k.world.edge.Namespace(),
+		Args:      append([]string{"kubectl", "--kubeconfig", kubeconfig}, args...),
+		// The exec plugin is found as users have it: in the PATH.
+		Env: []string{"PATH=" + filepath.Dir(k.edge.bin) + ":" + os.Getenv("PATH"), "HOME=" + filepath.Dir(kubeconfig), "KUBECONFIG="},
+	}
+}
+
+// run runs kubectl to its end and returns what it printed.
+func (k *kubeWorld) run(ctx context.Context, t *testing.T, c netlab.Command) (string, error) {
+	t.Helper()
+	p, err := netlab.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	code, err := p.Wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	if code != 0 {
+		return "", fmt.Errorf("%s: exit code %d: %s", strings.Join(c.Args, " "), code, p.Stderr())
+	}
+	return p.Stdout(), nil
+}
+
+func (k *kubeWorld) checkNamespaces(t *testing.T, kubeconfig string) {
+	t.Helper()
+	out, err := k.run(within(t, patience), t, k.kubectl(kubeconfig, "get", "ns"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"default", "kube-system", bulkNamespace, watchNamespace} {
+		if !strings.Contains(out, want) {
+			t.Errorf("kubectl get ns shows no %s:\n%s", want, out)
+		}
+	}
+}
+
+// checkForbidden shows that the identity is edge's own and nobody mightier's.
+func (k *kubeWorld) checkForbidden(t *testing.T, kubeconfig string) {
+	t.Helper()
+	out, err := k.run(within(t, patience), t, k.kubectl(kubeconfig, "get", "secrets", "-A"))
+	if err == nil || !containsAll(err.Error(), "Forbidden", `"postern:peer:edge"`) {
+		t.Errorf("reading Secrets: got %q, %v; want Forbidden for user postern:peer:edge", out, err)
+	}
+}
+
+// watch starts a watch through the tunnel that runs for a minute while ConfigMaps
+// appear; each must be reported. The channel is closed when it is over.
+func (k *kubeWorld) watch(t *testing.T, kubeconfig string) <-chan struct{} {
+	t.Helper()
+	c := k.kubectl(kubeconfig, "get", "configmaps", "-n", watchNamespace, "--watch", "-o", "name")
+	p := k.edge.host.Start(netlab.Command{Args: c.Args, Env: c.Env})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		start := time.Now()
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		var slowest time.Duration
+		events := 0
+		for time.Since(start) < watchFor {
+			name := fmt.Sprintf("event-%03d", events)
+			made := time.Now()
+			if _, err := k.createConfigMap(within(t, patience), watchNamespace, name, 100); err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := p.WaitStdout(within(t, patience), func(s string) bool { return strings.Contains(s, "configmap/"+name+"\n") }); err != nil {
+				t.Errorf("the watch did not report %s, %v after it began: %v", name, time.Since(start), err)
+				return
+			}
+			slowest = max(slowest, time.Since(made))
+			events++
+			<-tick.C
+		}
+		t.Logf("watch: %d events in %v, the slowest after %v", events, time.Since(start).Round(time.Second), slowest.Round(time.Millisecond))
+	}()
+	return done
+}
+
+// checkBulk lists 100 MB in one answer, and again as kubectl does, in pages.
+func (k *kubeWorld) checkBulk(t *testing.T, kubeconfig string) {
+	t.Helper()
+	file := filepath.Join(tempDir(t), "list.json")
+	c := k.kubectl(kubeconfig, "get", "--raw", "/api/v1/namespaces/"+bulkNamespace+"/configmaps")
+	// 100 MB are better kept in a file than in a string.
+	c.Args = append([]string{"sh", "-c", `exec "$@" >` + file, "sh"}, c.Args...)
+	start := time.Now()
+	if _, err := k.run(within(t, 3*time.Minute), t, c); err != nil {
+		t.Errorf("list of %d ConfigMaps: %v", bulkCount, err)
+		return
+	}
+	took := time.Since(start)
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Data     struct{ Content string }
+		}
+	}
+	if err := json.NewDecoder(f).Decode(&list); err != nil {
+		t.Fatalf("the list: %v", err)
+	}
+	intact := 0
+	for _, item := range list.Items {
+		if k.sums[item.Metadata.Name] == contentHash(item.Data.Content) {
+			intact++
+		}
+	}
+	if len(list.Items) != bulkCount || intact != bulkCount {
+		t.Errorf("the list has %d ConfigMaps, %d of them intact; want %d", len(list.Items), intact, bulkCount)
+	}
+	t.Logf("list: %d MB in %v", info.Size()>>20, took.Round(time.Millisecond))
+
+	out, err := k.run(within(t, 3*time.Minute), t, k.kubectl(kubeconfig, "get", "configmaps", "-n", bulkNamespace, "-o", "name"))
+	if err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(out, "configmap/bulk-"); got != bulkCount {
+		t.Errorf("kubectl get configmaps prints %d names, want %d", got, bulkCount)
+	}
+}
+
+// checkOnlyUDPCrossed reads the NAT's counters after all is done.
+func (k *kubeWorld) checkOnlyUDPCrossed(t *testing.T) {
+	t.Helper()
+	traffic, err := k.nat.Traffic(within(t, patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("across the NAT: %+v", traffic)
+	if traffic.TCPIn.Packets+traffic.TCPOut.Packets != 0 {
+		t.Errorf("TCP crossed the NAT: %+v", traffic)
+	}
+	// Enrolment's own port is closed while the inviter may still send to it, and edge's
+	// kernel says so by ICMP; there is no other reason for anything but UDP.
+	const enrolmentErrors = 5
+	if traffic.OtherIn.Packets != 0 || traffic.OtherOut.Packets > enrolmentErrors {
+		t.Errorf("more than UDP crossed the NAT: %+v", traffic)
+	}
+	// The content is base64, which kubectl and the server compress to three quarters.
+	if least := uint64(2 * bulkCount * bulkSize * 3 / 4); traffic.UDPIn.Bytes < least {
+		t.Errorf("%d bytes of UDP crossed the NAT, less than the lists' %d: what carried them?", traffic.UDPIn.Bytes, least)
+	}
+}
+
+// checkNothingListens looks for sockets of cloud that the underlay could reach.
+func (k *kubeWorld) checkNothingListens(t *testing.T) {
+	t.Helper()
+	pid := k.cloud.proc.PID()
+	local := 0
+	for _, table := range []string{"tcp", "tcp6"} {
+		for _, a := range sockets(t, pid, table, "0A") {
+			if !a.Addr().IsLoopback() {
+				t.Errorf("cloud listens on TCP %s", a)
+			} else {
+				local++
+			}
+		}
+	}
+	if local == 0 {
+		t.Error("cloud listens on no TCP port at all, not even for metrics: the search found nothing")
+	}
+	ports := map[uint16]bool{}
+	for _, table := range []string{"udp", "udp6"} {
+		for _, a := range sockets(t, pid, table, "07") {
+			ports[a.Port()] = true
+		}
+	}
+	if len(ports) != 1 || !ports[gatewayPort] {
+		t.Errorf("cloud has UDP ports %v open, want %d alone", ports, gatewayPort)
+	}
+}

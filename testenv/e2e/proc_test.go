@@ -1,0 +1,109 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// procFile is a file about a process.
+func procFile(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
+
+// rssAnon is the anonymous resident memory of a process in bytes: what it has
+// allocated, without the program file.
+func rssAnon(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(procFile(pid, "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := parseRssAnon(b)
+	if n == 0 {
+		t.Fatalf("no RssAnon in the status of process %d:\n%s", pid, b)
+	}
+	return n
+}
+
+// parseRssAnon finds the field in proc_pid_status(5), in bytes; 0 when it isn't there.
+func parseRssAnon(status []byte) int {
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kB, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+			if err != nil {
+				return 0
+			}
+			return kB << 10
+		}
+	}
+	return 0
+}
+
+// clockTick is the unit of CPU times in /proc: USER_HZ is 100 on every Linux port that
+// Go runs on.
+const clockTick = time.Second / 100
+
+// cpuTime is what a process has used of all CPUs, in user and kernel mode.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(procFile(pid, "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The program's name, in parentheses, is field 2; utime and stime are 14 and 15.
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	return time.Duration(atoi(t, fields[14-3])+atoi(t, fields[15-3])) * clockTick
+}
+
+// sockets are the local addresses of a process's network namespace in one of the tables
+// of /proc/PID/net (tcp, tcp6, udp, udp6), of sockets in the given state: 0A is TCP
+// LISTEN, 07 an unconnected UDP socket.
+func sockets(t *testing.T, pid int, table, state string) []netip.AddrPort {
+	t.Helper()
+	f, err := os.Open(procFile(pid, "net/"+table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var found []netip.AddrPort
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || fields[0] == "sl" || fields[3] != state {
+			continue
+		}
+		found = append(found, parseSocket(t, fields[1]))
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// parseSocket reads the kernel's form of an address: 32-bit words in the machine's
+// (little-endian) order, in hexadecimal, and the port.
+func parseSocket(t *testing.T, s string) netip.AddrPort {
+	t.Helper()
+	addrText, portText, _ := strings.Cut(s, ":")
+	b, err := hex.DecodeString(addrText)
+	if err != nil || len(b)%4 != 0 {
+		t.Fatalf("socket address %q: %v", s, err)
+	}
+	for word := range slices.Chunk(b, 4) {
+		slices.Reverse(word)
+	}
+	addr, ok := netip.AddrFromSlice(b)
+	port, err := strconv.ParseUint(portText, 16, 16)
+	if !ok || err != nil {
+		t.Fatalf("socket address %q: %v", s, err)
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(port))
+}

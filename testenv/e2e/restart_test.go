@@ -1,0 +1,72 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// resumeWithin is how long after a gateway's start both directions must carry requests
+// again.
+const resumeWithin = 5 * time.Second
+
+// TestSessionsResumeAfterARestart restarts each gateway, politely and not, at rest and
+// under load; the other one is never touched.
+func TestSessionsResumeAfterARestart(t *testing.T) {
+	for _, who := range []string{"edge, which dials", "cloud, which waits"} {
+		t.Run(who, func(t *testing.T) {
+			p := newPeers(t, newWorld(t))
+			restarted, other := p.edge, p.cloud
+			if strings.HasPrefix(who, "cloud") {
+				restarted, other = p.cloud, p.edge
+			}
+			untouched := other.proc.PID()
+			for _, c := range []struct {
+				name string
+				sig  syscall.Signal
+				busy bool
+			}{
+				{"SIGTERM, idle", syscall.SIGTERM, false},
+				{"SIGTERM, busy", syscall.SIGTERM, true},
+				{"SIGKILL, idle", syscall.SIGKILL, false},
+				{"SIGKILL, busy", syscall.SIGKILL, true},
+			} {
+				p.restart(t, restarted, c.name, c.sig, c.busy)
+			}
+			select {
+			case <-other.proc.Done():
+				t.Errorf("gateway %s (process %d) ended", other.name, untouched)
+			default:
+			}
+		})
+	}
+}
+
+// restart restarts a gateway and measures how long both directions take to resume.
+func (p *pair) restart(t *testing.T, g *gateway, name string, sig syscall.Signal, busy bool) {
+	t.Helper()
+	var load *download
+	if busy {
+		load = startDownload(t, p.world.edge, blobLocal, 0)
+	}
+	g.stop(sig)
+	if load != nil {
+		// Whose gateway is gone can't tell its user; the other's user hears of it
+		// later. Either way this transfer is over.
+		load.stop()
+	}
+	start := time.Now()
+	g.launch()
+	p.checkBlob(p.edge, "cloud")
+	toCloud := time.Since(start)
+	p.checkBlob(p.cloud, "edge")
+	toEdge := time.Since(start)
+	t.Logf("%s: edge reaches cloud after %v, cloud reaches edge after %v", name, toCloud.Round(time.Millisecond), toEdge.Round(time.Millisecond))
+	if toEdge > resumeWithin {
+		t.Errorf("%s: both directions work again after %v, want at most %v", name, toEdge, resumeWithin)
+	}
+	g.waitReady()
+}

@@ -1,0 +1,377 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+const (
+	// scanTotal datagrams in five kinds, sent at scanRate a second.
+	scanTotal = 100_000
+	scanRate  = 20_000
+	scanBurst = 200 // sent at once
+
+	// Message types and sizes of the WireGuard protocol (whitepaper §5.4).
+	typeInitiation, initiationSize = 1, 148
+	typeResponse, responseSize     = 2, 92
+	typeCookieReply, cookieSize    = 3, 64
+	typeTransport                  = 4
+	transportMin                   = 32
+
+	// memoryGrowth bounds what a scan may add to the gateway's anonymous memory, in
+	// bytes, above the peak that the same transfer reaches alone. A flood of handshakes
+	// leaves garbage until the next collection, which comes when the heap of about
+	// 40 MB has doubled; a leak of 1 KB a datagram would be 100 MB.
+	memoryGrowth = 64 << 20
+	// goroutineGrowth bounds what is left of goroutines afterwards.
+	goroutineGrowth = 10
+)
+
+// TestScannerGetsSilence sends every kind of datagram that a scanner might try, while a
+// transfer runs.
+func TestScannerGetsSilence(t *testing.T) {
+	w := newWorld(t)
+	capture := startCapture(t, w.cloud, initiationSize)
+	p := newPeers(t, w)
+	handshakes := capture.stop()
+	if len(handshakes) == 0 {
+		t.Fatal("no handshake was seen on the way to cloud: the search found nothing")
+	}
+
+	d := startDownload(t, w.edge, blobLocal, 4<<20)
+	pid := p.cloud.proc.PID()
+	peakBefore := peakMemory(t, pid, 5*time.Second)
+	goroutines := p.goroutines()
+
+	s := newScanner(t, w)
+	random := rand.New(rand.NewPCG(1, 2))
+	kinds := []struct {
+		name    string
+		next    func() []byte
+		cookies bool // whether cookie replies are within the rules
+	}{
+		{"random bytes", func() []byte { return randomBytes(random, 1+random.IntN(1400)) }, false},
+		{"truncated WireGuard", func() []byte { return truncated(random) }, false},
+		{"WireGuard with a wrong mac", func() []byte { return forged(random) }, false},
+		{"replayed handshakes", func() []byte { return handshakes[random.IntN(len(handshakes))] }, true},
+		{"STUN", func() []byte { return stun(random) }, false},
+	}
+	stopWatching := watchPeak(t, pid)
+	for _, kind := range kinds {
+		before := d.bytes.Load()
+		start := time.Now()
+		s.send(t, scanTotal/len(kinds), kind.next)
+		if got := d.bytes.Load() - before; got == 0 {
+			t.Errorf("%s: the transfer stood still for %v", kind.name, time.Since(start))
+		}
+		cookies, others := s.replies(t)
+		switch {
+		case len(others) > 0:
+			t.Errorf("%s: %d replies, the first of them %x", kind.name, len(others), others[0])
+		case cookies > 0 && !kind.cookies:
+			t.Errorf("%s: %d cookie replies to messages without a valid mac", kind.name, cookies)
+		}
+		t.Logf("%s: %d cookie replies; the transfer moved %d KB in %v; RssAnon %.1f MB", kind.name, cookies, (d.bytes.Load()-before)>>10, time.Since(start).Round(time.Millisecond), mb(rssAnon(t, pid)))
+	}
+	peakAfter := stopWatching()
+	s.checkArrival(t)
+
+	t.Logf("peak RssAnon: %.1f MB with the transfer alone, %.1f MB while scanned", mb(peakBefore), mb(peakAfter))
+	if peakAfter > peakBefore+memoryGrowth {
+		t.Errorf("the scan raised RssAnon from %.1f to %.1f MB, more than by %.0f", mb(peakBefore), mb(peakAfter), mb(memoryGrowth))
+	}
+	eventually(within(t, patience), t, "no goroutine is left of the scan", func() (bool, string) {
+		now := p.goroutines()
+		return now <= goroutines+goroutineGrowth, fmt.Sprintf("%d goroutines, %d before", now, goroutines)
+	})
+	before := d.bytes.Load()
+	eventually(within(t, patience), t, "the transfer goes on", func() (bool, string) {
+		return d.bytes.Load() > before, "no byte since the scan"
+	})
+	if dropped, found := p.cloud.metric("postern_underlay_dropped_datagrams_total"); !found || int(dropped) < scanTotal/len(kinds) {
+		t.Errorf("postern_underlay_dropped_datagrams_total is %v, want at least the %d of one kind", dropped, scanTotal/len(kinds))
+	}
+}
+
+func mb(n int) float64 { return float64(n) / (1 << 20) }
+
+// goroutines of cloud, by its own metrics.
+func (p *pair) goroutines() int {
+	p.t.Helper()
+	n, found := p.cloud.metric("go_goroutines")
+	if !found {
+		p.t.Fatal("cloud exports no go_goroutines")
+	}
+	return int(n)
+}
+
+func randomBytes(r *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// truncated begins like a WireGuard message and has a length that none of them has.
+func truncated(r *rand.Rand) []byte {
+	sizes := map[byte]int{typeInitiation: initiationSize, typeResponse: responseSize, typeCookieReply: cookieSize, typeTransport: transportMin}
+	kind := byte(1 + r.IntN(4))
+	b := randomBytes(r, 4+r.IntN(sizes[kind]-4))
+	copy(b, []byte{kind, 0, 0, 0})
+	return b
+}
+
+// forged has the form of a WireGuard message and nothing else.
+func forged(r *rand.Rand) []byte {
+	sizes := map[byte]int{typeInitiation: initiationSize, typeResponse: responseSize, typeCookieReply: cookieSize, typeTransport: transportMin + 16*r.IntN(80)}
+	kind := byte(1 + r.IntN(4))
+	b := randomBytes(r, sizes[kind])
+	copy(b, []byte{kind, 0, 0, 0})
+	return b
+}
+
+// stun is a binding request, indication or success with no attribute or a random one
+// (RFC 8489 §5).
+func stun(r *rand.Rand) []byte {
+	types := []uint16{0x0001, 0x0011, 0x0101}
+	var body []byte
+	if r.IntN(2) == 0 {
+		value := randomBytes(r, 4*(1+r.IntN(8)))
+		body = binary.BigEndian.AppendUint16(body, uint16(r.Uint32()))
+		body = binary.BigEndian.AppendUint16(body, uint16(len(value)))
+		body = append(body, value...)
+	}
+	b := binary.BigEndian.AppendUint16(nil, types[r.IntN(len(types))])
+	b = binary.BigEndian.AppendUint16(b, uint16(len(body)))
+	b = binary.BigEndian.AppendUint32(b, 0x2112A442)
+	b = append(b, randomBytes(r, 12)...)
+	return append(b, body...)
+}
+
+// scanner sends to cloud's port and keeps what comes back.
+type scanner struct {
+	conn  *net.UDPConn
+	meter *netlab.Meter
+	ended chan struct{}
+
+	mu      sync.Mutex
+	cookies int
+	others  [][]byte
+	total   int
+}
+
+func newScanner(t *testing.T, w *world) *scanner {
+	t.Helper()
+	conn, err := w.scanner.ListenUDP(netip.MustParseAddrPort(scannerAddr + ":40000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Replies are counted, so none may be lost to a small buffer.
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sockErr error
+	if err := raw.Control(func(fd uintptr) {
+		sockErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+	}); err != nil || sockErr != nil {
+		t.Fatal(err, sockErr)
+	}
+	s := &scanner{conn: conn, meter: w.cloud.MeterUDP(gatewayPort, scannerAddr), ended: make(chan struct{})}
+	go s.receive()
+	t.Cleanup(func() { conn.Close(); <-s.ended })
+	return s
+}
+
+func (s *scanner) receive() {
+	defer close(s.ended)
+	b := make([]byte, 2048)
+	for {
+		n, err := s.conn.Read(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // ICMP's report of an earlier datagram
+		}
+		s.mu.Lock()
+		s.total++
+		if n == cookieSize && bytes.Equal(b[:4], []byte{typeCookieReply, 0, 0, 0}) {
+			s.cookies++
+		} else {
+			s.others = append(s.others, bytes.Clone(b[:n]))
+		}
+		s.mu.Unlock()
+	}
+}
+
+// send sends n datagrams at scanRate.
+func (s *scanner) send(t *testing.T, n int, next func() []byte) {
+	t.Helper()
+	to := netip.AddrPortFrom(netip.MustParseAddr(cloudAddr), gatewayPort)
+	tick := time.NewTicker(scanBurst * time.Second / scanRate)
+	defer tick.Stop()
+	for sent := 0; sent < n; {
+		for range scanBurst {
+			if _, err := s.conn.WriteToUDPAddrPort(next(), to); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Fatal(err)
+			}
+			sent++
+		}
+		<-tick.C
+	}
+}
+
+// replies waits until cloud has sent its last reply and all have arrived, and returns
+// what has come since it was last asked.
+func (s *scanner) replies(t *testing.T) (cookies int, others [][]byte) {
+	t.Helper()
+	const quiet = 5 // polls without a further reply
+	var last uint64
+	same := 0
+	eventually(within(t, patience), t, "cloud has answered all it will", func() (bool, string) {
+		_, out, err := s.meter.Read(within(t, patience))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.Packets != last {
+			last, same = out.Packets, 0
+		}
+		same++
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return same > quiet && last == uint64(s.total), fmt.Sprintf("%d sent by cloud, %d received", last, s.total)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cookies, others = s.cookies, s.others
+	s.cookies, s.others = 0, nil
+	return cookies, others
+}
+
+// checkArrival reads cloud's own counters: a scan that got lost on the way proves
+// nothing.
+func (s *scanner) checkArrival(t *testing.T) {
+	t.Helper()
+	in, out, err := s.meter.Read(within(t, patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d datagrams reached cloud, %d went back", in.Packets, out.Packets)
+	if in.Packets < scanTotal*9/10 {
+		t.Errorf("%d datagrams reached cloud, want nearly all of %d", in.Packets, scanTotal)
+	}
+}
+
+// peakMemory is the highest RssAnon seen during a time.
+func peakMemory(t *testing.T, pid int, during time.Duration) int {
+	t.Helper()
+	stop := watchPeak(t, pid)
+	<-time.After(during)
+	return stop()
+}
+
+// watchPeak looks at RssAnon until it is stopped and returns the highest seen.
+func watchPeak(t *testing.T, pid int) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	peak := make(chan int)
+	go func() {
+		defer close(peak)
+		tick := time.NewTicker(poll)
+		defer tick.Stop()
+		highest := 0
+		for {
+			if b, err := os.ReadFile(procFile(pid, "status")); err == nil {
+				highest = max(highest, parseRssAnon(b))
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				peak <- highest
+				return
+			}
+		}
+	}()
+	return func() int { cancel(); return <-peak }
+}
+
+// capture keeps the UDP payloads of one size that arrive at a host.
+type capture struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	found  [][]byte // valid once done is closed
+}
+
+// startCapture listens below IP (packet(7)), so that it sees what others receive.
+func startCapture(t *testing.T, host *netlab.Host, size int) *capture {
+	t.Helper()
+	fd := -1
+	err := netlab.Do(host.Namespace(), func() (err error) {
+		const allIPv4 = unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8 // in network order
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, allIPv4)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The socket can't be woken by closing it, so it looks up now and then.
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &capture{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		defer unix.Close(fd)
+		b := make([]byte, 2048)
+		for ctx.Err() == nil {
+			n, _, err := unix.Recvfrom(fd, b, 0)
+			if err != nil {
+				continue // the time-out
+			}
+			if payload, ok := udpPayload(b[:n]); ok && len(payload) == size {
+				c.found = append(c.found, bytes.Clone(payload))
+			}
+		}
+	}()
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+func (c *capture) stop() [][]byte {
+	c.cancel()
+	<-c.done
+	return c.found
+}
+
+// udpPayload finds the payload of an IPv4 packet to the gateway's port.
+func udpPayload(b []byte) ([]byte, bool) {
+	const minIP, udpHeader = 20, 8
+	if len(b) < minIP || b[9] != unix.IPPROTO_UDP {
+		return nil, false
+	}
+	header := int(b[0]&15) * 4
+	if len(b) < header+udpHeader || binary.BigEndian.Uint16(b[header+2:]) != gatewayPort {
+		return nil, false
+	}
+	return b[header+udpHeader:], true
+}
