@@ -31,13 +31,17 @@ type Ends struct {
 func Streams(ctx context.Context, spec Spec, ends Ends) (r Result, err error) {
 	s := &streams{failed: make(chan error, 2*spec.Streams)}
 	defer func() {
-		err = errors.Join(err, s.close(), ends.Listener.Close())
+		s.close()
+		_ = ends.Listener.Close() // Again, when connecting failed.
 		if ends.Close != nil {
 			err = errors.Join(err, ends.Close())
 		}
 	}()
 	if spec.Streams < 1 {
 		return Result{}, fmt.Errorf("%d streams asked for; at least 1 is needed", spec.Streams)
+	}
+	if err := wake(ctx, ends); err != nil {
+		return Result{}, err
 	}
 	for i := range spec.Streams {
 		if err := s.add(ctx, ends); err != nil {
@@ -58,6 +62,33 @@ type streams struct {
 
 // add connects one stream and sets it going.
 func (s *streams) add(ctx context.Context, ends Ends) error {
+	out, in, err := connect(ctx, ends)
+	if err != nil {
+		return err
+	}
+	s.conns = append(s.conns, out, in)
+	n := new(atomic.Uint64)
+	s.received = append(s.received, n)
+	s.workers.Go(func() { s.send(out) })
+	s.workers.Go(func() { s.receive(in, n) })
+	return nil
+}
+
+// wake connects once and hangs up, so that the streams find a tunnel that is up: a
+// handshake would count into the first one's round-trip time, by which TCP sets itself up.
+func wake(ctx context.Context, ends Ends) error {
+	out, in, err := connect(ctx, ends)
+	if err != nil {
+		return fmt.Errorf("first connection: %w", err)
+	}
+	out.Close()
+	in.Close()
+	return nil
+}
+
+// connect makes a connection and returns its two ends. When it fails the listener is
+// closed, since nothing else ends the goroutine that accepts.
+func connect(ctx context.Context, ends Ends) (out, in net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	type accepted struct {
@@ -69,35 +100,30 @@ func (s *streams) add(ctx context.Context, ends Ends) error {
 		c, err := ends.Listener.Accept()
 		got <- accepted{c, err}
 	}()
-	out, err := ends.Dial(ctx)
-	if err != nil {
-		// The listener ends the accepting goroutine when it is closed; wait for it.
-		err = errors.Join(fmt.Errorf("dial: %w", err), ends.Listener.Close())
+	giveUp := func(err error) (net.Conn, net.Conn, error) {
+		err = errors.Join(err, ends.Listener.Close())
 		if a := <-got; a.conn != nil {
 			a.conn.Close()
 		}
-		return err
-	}
-	s.conns = append(s.conns, out)
-	var in accepted
-	select {
-	case in = <-got:
-	case <-ctx.Done():
-		err := errors.Join(fmt.Errorf("accept: %w", ctx.Err()), ends.Listener.Close())
-		if in = <-got; in.conn != nil {
-			in.conn.Close()
+		if out != nil {
+			out.Close()
 		}
-		return err
+		return nil, nil, err
 	}
-	if in.err != nil {
-		return fmt.Errorf("accept: %w", in.err)
+	if out, err = ends.Dial(ctx); err != nil {
+		out = nil // It may hold a nil pointer of the subject's type.
+		return giveUp(fmt.Errorf("dial: %w", err))
 	}
-	s.conns = append(s.conns, in.conn)
-	n := new(atomic.Uint64)
-	s.received = append(s.received, n)
-	s.workers.Go(func() { s.send(out) })
-	s.workers.Go(func() { s.receive(in.conn, n) })
-	return nil
+	select {
+	case a := <-got:
+		if a.err != nil {
+			out.Close()
+			return nil, nil, fmt.Errorf("accept: %w", a.err)
+		}
+		return out, a.conn, nil
+	case <-ctx.Done():
+		return giveUp(fmt.Errorf("accept: %w", ctx.Err()))
+	}
 }
 
 func (s *streams) send(c io.Writer) {
@@ -139,12 +165,11 @@ func (s *streams) count() []uint64 {
 
 // close ends every connection and waits for its goroutines. Errors of closing say
 // nothing about the measurement.
-func (s *streams) close() error {
+func (s *streams) close() {
 	s.closing.Store(true)
 	for _, c := range s.conns {
 		_ = c.SetDeadline(time.Unix(1, 0)) // Ends what blocks, also where Close waits for a last packet.
 		_ = c.Close()
 	}
 	s.workers.Wait()
-	return nil
 }
