@@ -130,8 +130,9 @@ func loadCAKey(file string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("localCA: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("localCA: the key %s has mode %04o, so others may read it (run `chmod 600 %s`)", file, mode, file)
+	// The group may read it: Kubernetes mounts Secrets so. Package config has the same rule.
+	if mode := info.Mode().Perm(); mode&0o007 != 0 && runtime.GOOS != "windows" {
+		return nil, fmt.Errorf("localCA: the key %s has mode %04o, so everybody may read it (run `chmod 600 %s`)", file, mode, file)
 	}
 	b, err := readPEM(file)
 	if err != nil {

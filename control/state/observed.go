@@ -39,8 +39,13 @@ func (o Observation) clone() Observation {
 	return o
 }
 
-// maxEndpoints bounds the endpoints remembered of a peer.
-const maxEndpoints = 4
+const (
+	// maxEndpoints bounds the endpoints remembered of a peer.
+	maxEndpoints = 4
+	// maxIssued bounds the identities remembered of a peer, the newest: a peer that asks
+	// as often as it may must not make the file grow.
+	maxIssued = 64
+)
 
 // Observed is what was learned of the peer with this key.
 func (s *Store) Observed(k peer.PublicKey) Observation {
@@ -77,6 +82,7 @@ func (s *Store) RecordIssued(k peer.PublicKey, serial string, now, notAfter time
 	return s.Observe(k, func(o *Observation) {
 		o.Issued = slices.DeleteFunc(o.Issued, func(i Issued) bool { return i.NotAfter.Before(now) })
 		o.Issued = append(o.Issued, Issued{Serial: serial, NotAfter: notAfter.Round(0).UTC()})
+		o.Issued = o.Issued[max(0, len(o.Issued)-maxIssued):]
 	})
 }
 
