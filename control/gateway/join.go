@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/postern-dev/postern/control/admin"
@@ -17,7 +18,10 @@ import (
 const (
 	// defaultWait is how long a join or accept waits unless told (CONTRACT).
 	defaultWait = 30 * time.Second
-	// redeemPause is the rest between tries to redeem.
+	// redeemTry bounds one try to redeem, and redeemPause the rest before the next, half
+	// of it left to chance: others may try the same ticket at the same time, and WireGuard
+	// answers to where the one-time key was heard last.
+	redeemTry   = 8 * time.Second
 	redeemPause = 500 * time.Millisecond
 )
 
@@ -140,7 +144,7 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 	}
 	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.stack.DialContext)
 	for {
-		answer, err := client.Redeem(ctx, q)
+		answer, err := redeemOnce(ctx, client, q)
 		switch {
 		case err == nil:
 			return answer, nil
@@ -148,11 +152,17 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 			return auth.Redemption{}, err
 		}
 		select {
-		case <-time.After(redeemPause):
+		case <-time.After(redeemPause/2 + rand.N(redeemPause/2)):
 		case <-ctx.Done():
 			return auth.Redemption{}, fmt.Errorf("%w at %s: %w", errNoAnswer, candidateText(t.Candidates), err)
 		}
 	}
+}
+
+func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (auth.Redemption, error) {
+	ctx, cancel := context.WithTimeout(ctx, redeemTry)
+	defer cancel()
+	return client.Redeem(ctx, q)
 }
 
 // reply prepares for the inviter's call: its peer is put into the tunnel with the key
