@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -111,6 +110,6 @@ func (a *app) gateway(ctx context.Context, load func() (*config.Resolved, error)
 
 func logWarnings(log *slog.Logger, cfg *config.Resolved) {
 	for _, w := range cfg.Warnings {
-		log.Warn("configuration", "problem", fmt.Sprint(w))
+		log.Warn("configuration", "problem", w.Error())
 	}
 }
