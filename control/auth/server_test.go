@@ -181,7 +181,7 @@ func (b *bookStore) SaveTickets(r ticket.Records) error {
 	return nil
 }
 
-func (*bookStore) Reserve(string, peer.PublicKey) error { return nil }
+func (*bookStore) Reserve(string, peer.PublicKey, bool) error { return nil }
 
 func TestAThiefRacesTheOwnerInBand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -92,6 +93,10 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 	if err := api.CheckName(p.Name); err != nil {
 		return state.Peer{}, admin.Usage("join: "+err.Error(), "choose what to call the inviter here: postern join --name NAME")
 	}
+	if cfg := g.running.Load().cfg; r.Name == "" && keepsOptions(cfg, p.Name) {
+		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: the inviter calls itself %s, and %s has options for a peer of that name", p.Name, cfg.File),
+			"if they are meant for it: postern join --name "+p.Name+"; else choose another name")
+	}
 	return p, g.mayJoin(p)
 }
 
@@ -168,11 +173,11 @@ func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (aut
 // reply prepares for the inviter's call: its peer is put into the tunnel with the key
 // that both sides derive from the ticket, and the reply names what it needs to dial us.
 func (g *Gateway) reply(t ticket.Ticket, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
-	// The other side of a peering that works knows nothing of a new key. Most likely
-	// this ticket is the one that made it.
-	if t := g.plane.engine.Snapshot().Peers[p.PublicKey]; g.roster.Load().byKey[p.PublicKey] != nil && connected(t, time.Now()) {
-		return api.JoinResponse{}, admin.Conflict(fmt.Sprintf("join: %s is connected already, and the ticket is not answered (%v)", p.Name, why),
-			"if it has served already, nothing needs to be done; else ask for a new one")
+	// The other side of a peering that has worked knows nothing of a new preshared key, and
+	// may only be away for a moment. Most likely this ticket is the one that made it.
+	if g.roster.Load().byKey[p.PublicKey] != nil && len(g.provenEndpoints(p.PublicKey)) > 0 {
+		return api.JoinResponse{}, admin.Conflict(fmt.Sprintf("join: %s is a peer already, and the ticket is not answered (%v)", p.Name, why),
+			"if it has served already, nothing needs to be done; to begin anew: postern peer remove "+p.Name)
 	}
 	keys, err := t.Keys()
 	if err != nil {
@@ -198,6 +203,12 @@ func (g *Gateway) putJoined(p state.Peer) error {
 			if err := g.mayJoin(p); err != nil { // things may have changed since it was planned
 				return err
 			}
+			if old, ok := all.Get(p.Name); ok { // a repeated join takes nothing away
+				p.Local = merged(old.Local, p.Local)
+				if len(p.Allow) == 0 {
+					p.Allow = old.Allow
+				}
+			}
 			if err := all.Put(p); err != nil {
 				return admin.Conflict("join: "+err.Error(), "")
 			}
@@ -207,4 +218,12 @@ func (g *Gateway) putJoined(p state.Peer) error {
 			g.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
 		},
 	})
+}
+
+// merged are the listeners of both, those of the second where they differ.
+func merged(old, next map[string]string) map[string]string {
+	out := make(map[string]string, len(old)+len(next))
+	maps.Copy(out, old)
+	maps.Copy(out, next)
+	return out
 }

@@ -73,6 +73,9 @@ func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowReq
 	if err := g.checkServices("allow", r.Allow); err != nil {
 		return err
 	}
+	if m, err := g.member(name); err == nil && m.fileAllows {
+		return g.inFile(m)
+	}
 	allow := sortedSet(r.Allow)
 	return g.edit(name, func(p *state.Peer) { p.Allow = allow }, func(m *member) {
 		g.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.key), audit.Services(allow))
@@ -218,6 +221,10 @@ func offered(cfg *config.Resolved) []string {
 // checkLocal refuses addresses that cannot be listened on.
 func checkLocal(local map[string]string) error {
 	for service, address := range local {
+		// A listener for auth would let every local user have an identity issued to it.
+		if service == api.ServiceAuth || service == api.ServiceGateway {
+			return admin.Usage(fmt.Sprintf("local: %s is not for local listeners", service), "use apiServer or the name of one of the peer's services")
+		}
 		if service != api.ServiceAPIServer {
 			if err := api.CheckName(service); err != nil {
 				return admin.Usage("local: service: "+err.Error(), "use apiServer or the name of one of the peer's services")

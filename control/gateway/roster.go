@@ -38,6 +38,8 @@ type member struct {
 	allowedIPs []netip.Prefix
 	pending    bool
 	fromFile   bool
+	// fileAllows: what it is allowed is what the file says, though it joined by ticket.
+	fileAllows bool
 	origin     state.Origin
 }
 
@@ -185,10 +187,16 @@ func joinedMember(p state.Peer) *member {
 	return m
 }
 
+// keepsOptions reports whether the file has options for a peer of this name that joins
+// by ticket. Only an operator gives them to somebody: see names.Reserve and planJoin.
+func keepsOptions(cfg *config.Resolved, name string) bool {
+	return slices.ContainsFunc(cfg.Peers, func(p config.Peer) bool { return p.Name == name && p.PublicKey.IsZero() })
+}
+
 // override applies what the file says of a peer that joins by ticket.
 func (m *member) override(o config.Peer) {
 	if len(o.Allow) > 0 {
-		m.allow = o.Allow
+		m.allow, m.fileAllows = o.Allow, true
 	}
 	for service, a := range o.Local {
 		m.local[service] = a.String()

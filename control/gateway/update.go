@@ -76,7 +76,10 @@ type names struct{ g *Gateway }
 
 // Reserve refuses a name that another key has, and a key that has another name or that
 // the configuration file names: there is nothing to join for such a peer.
-func (n names) Reserve(name string, key peer.PublicKey) error {
+func (n names) Reserve(name string, key peer.PublicKey, chosen bool) error {
+	if cfg := n.g.running.Load().cfg; !chosen && keepsOptions(cfg, name) {
+		return fmt.Errorf("%s has options for a peer %s here, which only its operator gives to somebody: it must invite with `--name %s`, or you join with another --name", "the configuration", name, name)
+	}
 	r := n.g.roster.Load()
 	if m := r.byName[name]; m != nil && m.key != key {
 		return &ticket.NameTakenError{Name: name}

@@ -38,10 +38,12 @@ type Storage interface {
 }
 
 // Names knows the peers that do not come from open tickets. Reserve reports why a peer
-// with this key cannot have this name; a [*NameTakenError] when another key has it. It
-// is called while the book is at work and must not call the book.
+// with this key cannot have this name; a [*NameTakenError] when another key has it.
+// chosen says that the inviter chose the name: what is kept for a name must not go to
+// whoever calls itself by it. Reserve is called while the book is at work and must not
+// call the book.
 type Names interface {
-	Reserve(name string, key peer.PublicKey) error
+	Reserve(name string, key peer.PublicKey, chosen bool) error
 }
 
 // Alarm tells that a second key tried a ticket: either the ticket or its first use was

@@ -43,7 +43,7 @@ func (m *memory) SaveTickets(r Records) error {
 // names are the peers that a gateway has besides the book's.
 type names map[string]peer.PublicKey
 
-func (n names) Reserve(name string, key peer.PublicKey) error {
+func (n names) Reserve(name string, key peer.PublicKey, _ bool) error {
 	if holder, ok := n[name]; ok && holder != key {
 		return &NameTakenError{Name: name}
 	}

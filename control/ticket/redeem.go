@@ -194,7 +194,7 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 	if taken != nil {
 		return &NameTakenError{Name: name, Fixed: r.Name != ""}
 	}
-	if err := b.o.Names.Reserve(name, q.PublicKey); err != nil {
+	if err := b.o.Names.Reserve(name, q.PublicKey, r.Name != ""); err != nil {
 		var conflict *NameTakenError
 		if errors.As(err, &conflict) {
 			return &NameTakenError{Name: name, Fixed: r.Name != ""}
