@@ -60,16 +60,11 @@ func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue) *Conn {
 // pieceSize is the largest number of whole segments' bytes that gVisor sends at once. A
 // write of just 64 KB would leave as one large segment and one of a few bytes.
 func pieceSize(mtu int, v4 bool) int {
-	const (
-		// gVisor's limit is GSOMaxSize - header.TCPTotalHeaderMaximumSize (160) - 1.
-		limit           = gsoMaxSize - 160 - 1
-		timestampOption = 12 // RFC 7323 §3.2, padded
-	)
 	mss := mtu - ipv6HeaderLen - tcpHeaderLen - timestampOption
 	if v4 {
 		mss += ipv6HeaderLen - ipv4HeaderLen
 	}
-	return max(limit/mss, 1) * mss
+	return max(min(trainPayload(mtu), gsoMaxSize-gsoReserve)/mss, 1) * mss
 }
 
 // fatal remembers the first error that ends the connection, and gives it back in place of

@@ -57,10 +57,12 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	defer d.readMu.Unlock()
 	n, sent := 0, 0
 	for n == 0 { // Again when everything taken turned out to be uncuttable.
-		var open bool
-		d.pending, open = d.link.out.take(d.pending, len(bufs)*int(d.link.mtu))
-		if !open {
-			return 0, os.ErrClosed
+		if len(d.pending) < 2 { // Else what is pending would grow beyond the queue's bound.
+			var open bool
+			d.pending, open = d.link.out.take(d.pending, len(bufs)*int(d.link.mtu))
+			if !open {
+				return 0, os.ErrClosed
+			}
 		}
 		for n < len(bufs) && d.advance() {
 			size, err := d.cut.next(bufs[n][offset:])
@@ -74,12 +76,34 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 			n++
 			if d.cut.done() {
 				d.finish()
+				if d.nextWaits(len(bufs)-n, len(bufs)) {
+					break
+				}
 			}
 		}
 	}
 	d.sentPackets.Add(uint64(n))
 	d.sentBytes.Add(uint64(sent))
 	return n, nil
+}
+
+// nextWaits reports whether the next packet is to begin a batch, because it fits a whole
+// one but not what is free of this: its halves would cost a system call each.
+func (d *device) nextWaits(free, batch int) bool {
+	if len(d.pending) == 0 {
+		return false
+	}
+	n := packetsOf(d.pending[0])
+	return free < n && n <= batch
+}
+
+// packetsOf is the number of packets that pkt is cut into.
+func packetsOf(pkt *stack.PacketBuffer) int {
+	mss := int(pkt.GSOOptions.MSS)
+	if pkt.GSOOptions.Type == stack.GSONone || mss == 0 {
+		return 1
+	}
+	return max(1, (pkt.Data().Size()+mss-1)/mss)
 }
 
 // advance makes sure that a packet is being cut; false if there is none.
