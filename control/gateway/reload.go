@@ -85,7 +85,7 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 		g.replaceAgent(agent)
 	}
 	for _, w := range next.Warnings {
-		g.log.Warn("configuration", "code", string(check.ConfigRefused), "problem", w.Error())
+		g.log.Warn("configuration", "problem", w.Error())
 	}
 	g.audit.Record(ctx, audit.Reload, audit.Reason(summary(changes)))
 	g.log.Info("configuration applied", "file", next.File, "added", len(changes.Added),
