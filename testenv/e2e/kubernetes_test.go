@@ -241,7 +241,7 @@ func (k *kubeWorld) waitReachable(t *testing.T) {
 func (k *kubeWorld) kubectl(kubeconfig string, args ...string) netlab.Command {
 	return netlab.Command{
 		Namespace: k.world.edge.Namespace(),
-		Args:      append([]string{"kubectl", "--kubeconfig", kubeconfig}, args...),
+		Args:      append([]string{k.cluster.KubectlPath(), "--kubeconfig", kubeconfig}, args...),
 		// The exec plugin is found as users have it: in the PATH.
 		Env: []string{"PATH=" + filepath.Dir(k.edge.bin) + ":" + os.Getenv("PATH"), "HOME=" + filepath.Dir(kubeconfig), "KUBECONFIG="},
 	}

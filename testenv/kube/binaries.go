@@ -28,10 +28,10 @@ const assetsVariable = "KUBEBUILDER_ASSETS"
 // bundleName is the built program; its links carry the components' names.
 const bundleName = "bundle"
 
-// components are the programs that Start needs.
-var components = []string{"etcd", "kube-apiserver"}
+// components are the programs that Start and Kubectl need.
+var components = []string{"etcd", "kube-apiserver", "kubectl"}
 
-// Binaries returns the folder that holds etcd and kube-apiserver. It is the one that
+// Binaries returns the folder that holds etcd, kube-apiserver and kubectl. It is the one that
 // KUBEBUILDER_ASSETS names, if any, else a folder under the user's cache, built there
 // when missing: minutes the first time (progress goes to log), nothing after that. The
 // name of the folder tells the version and a hash of the bundle's sources. Processes
@@ -119,7 +119,7 @@ func built(dir string) bool {
 
 // build makes the bundle in dir. A build that is cut short leaves no program behind.
 func build(ctx context.Context, source, dir string, log io.Writer) error {
-	fmt.Fprintf(log, "building etcd and kube-apiserver %s (minutes, once) in %s\n", Version, dir)
+	fmt.Fprintf(log, "building etcd, kube-apiserver and kubectl %s (minutes, once) in %s\n", Version, dir)
 	partial := filepath.Join(dir, bundleName+".partial")
 	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-trimpath", "-ldflags", "-s -w", "-o", partial, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")

@@ -39,7 +39,7 @@ const (
 type Options struct {
 	// Dir receives data, certificates, kubeconfig and logs. Required; it must exist.
 	Dir string
-	// Assets is the folder with etcd and kube-apiserver; "" asks Binaries.
+	// Assets is the folder with etcd, kube-apiserver and kubectl; "" asks Binaries.
 	Assets string
 	// Namespace is the network namespace to run in, as `ip netns` names it; "" is the
 	// caller's own. A namespace holds at most one cluster.
@@ -236,10 +236,14 @@ func (c *Cluster) AdminClient() *http.Client {
 	}}
 }
 
+// KubectlPath is kubectl of the API server's own version. Distributions may have one
+// that is too old for exec credential plugins of version v1 (kubectl 1.22).
+func (c *Cluster) KubectlPath() string { return filepath.Join(c.options.Assets, "kubectl") }
+
 // Kubectl runs kubectl as the administrator, inside the cluster's namespace, with stdin,
 // and returns what it printed.
 func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	return netlab.Run(ctx, c.options.Namespace, stdin, append([]string{"kubectl", "--kubeconfig", c.kubeconfig}, args...)...)
+	return netlab.Run(ctx, c.options.Namespace, stdin, append([]string{c.KubectlPath(), "--kubeconfig", c.kubeconfig}, args...)...)
 }
 
 // Close ends both processes and closes their logs. It may be called more than once.

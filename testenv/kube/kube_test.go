@@ -70,7 +70,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := other.Run(ctx, "kubectl", "--kubeconfig", os.DevNull, "--server", c.URL(), "--certificate-authority", c.CAFile(),
+		out, err := other.Run(ctx, c.KubectlPath(), "--kubeconfig", os.DevNull, "--server", c.URL(), "--certificate-authority", c.CAFile(),
 			"--client-certificate", cert, "--client-key", key, "get", "namespaces", "-o", "name")
 		if err != nil {
 			out += err.Error()

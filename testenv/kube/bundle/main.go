@@ -1,6 +1,6 @@
-// Command bundle is the control plane of a test cluster in one static binary: etcd and
-// kube-apiserver, chosen by the name it is called by (a link named "etcd" or
-// "kube-apiserver") or, called by any other name, by its first argument.
+// Command bundle is the control plane of a test cluster and its client in one static
+// binary: etcd, kube-apiserver and kubectl, chosen by the name it is called by (a link
+// named "etcd", say) or, called by any other name, by its first argument.
 //
 // It is a module of its own because k8s.io/kubernetes asks for replacements of all its
 // staging modules, which must not leak into the product's go.mod. Other components join
@@ -18,6 +18,8 @@ import (
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics, as the real server has
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
@@ -30,6 +32,10 @@ var components = map[string]func(args []string) int{
 	},
 	"kube-apiserver": func([]string) int {
 		return cli.Run(apiserver.NewAPIServerCommand())
+	},
+	"kubectl": func([]string) int {
+		kubectlutil.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand())) // exits on failure
+		return 0
 	},
 }
 
