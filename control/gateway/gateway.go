@@ -105,7 +105,6 @@ type Gateway struct {
 	agent   atomic.Pointer[discovery.Agent]
 	roster  atomic.Pointer[roster]
 	running atomic.Pointer[running]
-	tunnel  atomic.Pointer[tunnel.Snapshot]
 	hellos  hellos
 
 	// reloading is held from the reading of a configuration to its application, so that

@@ -68,7 +68,6 @@ func (c *clockwork) turn(now time.Time) {
 	g := c.g
 	g.beat.Beat()
 	s := g.plane.engine.Snapshot()
-	g.tunnel.Store(&s)
 	counters := make(map[peer.PublicKey]peer.Stats, len(s.Peers))
 	for k, p := range s.Peers {
 		counters[k] = p.Stats

@@ -78,7 +78,7 @@ type names struct{ g *Gateway }
 // the configuration file names: there is nothing to join for such a peer.
 func (n names) Reserve(name string, key peer.PublicKey, chosen bool) error {
 	if cfg := n.g.running.Load().cfg; !chosen && keepsOptions(cfg, name) {
-		return fmt.Errorf("%s has options for a peer %s here, which only its operator gives to somebody: it must invite with `--name %s`, or you join with another --name", "the configuration", name, name)
+		return fmt.Errorf("the inviter's configuration has options for a peer %s, which only its operator gives to somebody: invite with `--name %s`, or with another name", name, name)
 	}
 	r := n.g.roster.Load()
 	if m := r.byName[name]; m != nil && m.key != key {

@@ -76,7 +76,7 @@ func (e *NameTakenError) Error() string {
 	if e.Fixed {
 		return fmt.Sprintf("the inviter named the joiner %q, but another peer there has that name; it must be removed (`postern peer remove %s`) or the invitation made with another --name", e.Name, e.Name)
 	}
-	return fmt.Sprintf("the name %q belongs to another peer; join with another: `postern join --name NAME …`", e.Name)
+	return fmt.Sprintf("the name %q belongs to another peer there; the inviter can choose another for you: `postern invite --name NAME`", e.Name)
 }
 
 // Is makes the error an ErrName.

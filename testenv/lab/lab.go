@@ -21,6 +21,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 )
@@ -48,8 +49,11 @@ type Options struct {
 	// Dir holds configurations and state; empty makes a temporary one, removed by Close.
 	Dir     string
 	Version string
-	// Logger gets what both gateways log; nil discards.
+	// Logger gets what all gateways log; nil discards.
 	Logger *slog.Logger
+	// Adjust changes the options of each gateway before it starts, by the site's name;
+	// nil leaves them as they are.
+	Adjust func(site string, o *gateway.Options)
 }
 
 // Lab is a running demonstration.

@@ -7,8 +7,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/apiserver"
@@ -29,8 +33,9 @@ type Site struct {
 	// Socket is where `postern --socket` reaches the gateway.
 	Socket string
 
-	opts  Options
-	admin *admin.Server
+	opts     Options
+	document api.Gateway
+	admin    *admin.Server
 }
 
 // newSite brings one site up: authorities, API endpoint, configuration file, gateway.
@@ -45,13 +50,28 @@ func (l *Lab) newSite(ctx context.Context, host *simnet.Host, namespaces ...stri
 		return nil, err
 	}
 	s.File, s.Socket = filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "admin.sock")
-	if err := os.WriteFile(s.File, []byte(s.document(dir, issuer)), 0o600); err != nil {
+	s.document = s.describe(dir, issuer)
+	if err := s.write(); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	return s, nil
+}
+
+// Edit changes the configuration file; a running gateway hears of it by Reload.
+func (s *Site) Edit(change func(*api.GatewaySpec)) error {
+	change(&s.document.Spec)
+	return s.write()
+}
+
+func (s *Site) write() error {
+	text, err := yaml.Marshal(s.document)
+	if err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", s.Name, err)
+	}
+	return os.WriteFile(s.File, text, 0o600)
 }
 
 // Start starts the gateway with what its state directory holds.
@@ -61,19 +81,27 @@ func (s *Site) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Gateway, err = gateway.Start(ctx, gateway.Options{
+	o := gateway.Options{
 		Config: cfg, Version: s.opts.Version, ReadConfig: read,
 		NewUnderlay: func(u underlay.Options) *underlay.Bind {
 			return underlay.NewPacket(func(port uint16) (underlay.PacketConn, error) { return s.Host.ListenUDP(port) }, u)
 		},
 		HostAddrs: func() ([]netip.Addr, error) { return s.Host.Addrs(), nil },
 		Logger:    s.opts.Logger.With("gateway", s.Name),
-	})
+	}
+	if s.opts.Adjust != nil {
+		s.opts.Adjust(s.Name, &o)
+	}
+	g, err := gateway.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	s.admin, err = admin.Listen(admin.ServerOptions{Socket: s.Socket, Backend: s.Gateway, Logger: s.opts.Logger})
-	return err
+	s.admin, err = admin.Listen(admin.ServerOptions{Socket: s.Socket, Backend: g, Logger: s.opts.Logger})
+	if err != nil {
+		return errors.Join(err, g.Close(ctx))
+	}
+	s.Gateway = g
+	return nil
 }
 
 // Stop stops the gateway; connections that are open when ctx ends are reset.
@@ -129,20 +157,17 @@ func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (i
 	return f, err
 }
 
-// document is the gateway's configuration file.
-func (s *Site) document(dir string, f issuerFiles) string {
-	return fmt.Sprintf(`apiVersion: postern.dev/v1alpha1
-kind: Gateway
-metadata: {name: %s}
-spec:
-  stateDir: %q
-  admin: {socket: %q}
-  discovery:
-    stunServers: ["%s:%d", "%s:%d"]
-  services:
-    apiServer: {address: %q, serverName: %s, caFile: %q}
-    auth:
-      issuer: {localCA: {certFile: %q, keyFile: %q, ttl: 1h}}
-`, s.Name, filepath.Join(dir, "state"), s.Socket, stunAddrs[0], stunPort, stunAddrs[1], stunPort,
-		s.API.Addr(), apiserver.ServerName, f.clusterCA, f.cert, f.key)
+// describe is the gateway's configuration.
+func (s *Site) describe(dir string, f issuerFiles) api.Gateway {
+	doc := api.Gateway{APIVersion: api.Version, Kind: "Gateway", Metadata: api.Metadata{Name: s.Name}}
+	doc.Spec.StateDir = filepath.Join(dir, "state")
+	doc.Spec.Admin.Socket = s.Socket
+	for _, a := range stunAddrs {
+		doc.Spec.Discovery.STUNServers = append(doc.Spec.Discovery.STUNServers, netip.AddrPortFrom(a, stunPort).String())
+	}
+	doc.Spec.Services.APIServer = &api.APIServerService{Address: s.API.Addr(), ServerName: apiserver.ServerName, CAFile: f.clusterCA}
+	doc.Spec.Services.Auth = &api.AuthService{Issuer: &api.Issuer{
+		LocalCA: &api.LocalCA{CertFile: f.cert, KeyFile: f.key, TTL: api.Duration(time.Hour)},
+	}}
+	return doc
 }

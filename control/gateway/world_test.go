@@ -1,0 +1,454 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/simnet"
+)
+
+const (
+	// patience bounds what must happen; only a failing test waits so long.
+	patience = 60 * time.Second
+	// resumption is how soon peers must be connected again after a fault: twice the 5 s
+	// that are promised, since the machine may be busy.
+	resumption = 10 * time.Second
+	// look is how often a condition is looked at.
+	look = 20 * time.Millisecond
+)
+
+// both are the services that a peering is for.
+var both = []string{api.ServiceAPIServer, api.ServiceAuth}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a lab with its log: cloud is public, edge behind a port-restricted NAT.
+type world struct {
+	*lab.Lab
+	t   *testing.T
+	ctx context.Context
+	log *record
+}
+
+// newWorld builds a lab that is closed, without a leak or an error, when the test ends.
+// Tests that have one run in parallel: most of the time they wait.
+func newWorld(t *testing.T, adjust ...func(site string, o *gateway.Options)) *world {
+	t.Helper()
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	w := &world{t: t, ctx: ctx, log: &record{}}
+	l, err := lab.Build(ctx, lab.Options{
+		Dir: t.TempDir(), Version: "test", Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Adjust: func(site string, o *gateway.Options) {
+			for _, a := range adjust {
+				a(site, o)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Lab = l
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last of the log:\n%s", w.log.tail(12<<10))
+		}
+		cancel()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// addSite starts a third cluster on a public host.
+func (w *world) addSite(name, addr string) *lab.Site {
+	w.t.Helper()
+	s, err := w.AddSite(w.ctx, simnet.HostOptions{Name: name, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+		Link: simnet.Both(simnet.Conditions{Delay: time.Millisecond})})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// peer has edge join cloud, each granting the other both services, and waits until both
+// are connected.
+func (w *world) peer() {
+	w.t.Helper()
+	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: both}), api.JoinRequest{Allow: both})
+	w.connected(w.Cloud, w.Edge)
+}
+
+func (w *world) invite(s *lab.Site, r api.InviteRequest) string {
+	w.t.Helper()
+	out, err := s.Gateway.Invite(w.ctx, r)
+	if err != nil {
+		w.t.Fatalf("invite at %s: %v", s.Name, err)
+	}
+	return out.Ticket
+}
+
+func (w *world) join(s *lab.Site, ticket string, r api.JoinRequest) api.JoinResponse {
+	w.t.Helper()
+	r.Ticket = ticket
+	out, err := s.Gateway.Join(w.ctx, r)
+	if err != nil {
+		w.t.Fatalf("join at %s: %v", s.Name, err)
+	}
+	return out
+}
+
+// connected waits until two sites show each other as connected.
+func (w *world) connected(a, b *lab.Site) {
+	w.t.Helper()
+	w.await(fmt.Sprintf("%s and %s are connected", a.Name, b.Name), func() string {
+		for _, pair := range [][2]*lab.Site{{a, b}, {b, a}} {
+			if p, ok := w.status(pair[0], pair[1].Name); !ok || p.State != api.StateConnected {
+				return fmt.Sprintf("%s shows %s as %q (%s)", pair[0].Name, pair[1].Name, p.State, p.Reason)
+			}
+		}
+		return ""
+	})
+}
+
+// reach waits until each of two sites has answered an echo of the other, and fails when
+// that takes longer than the limit. It is how a test knows that packets pass both ways
+// now, where the state shown lags behind.
+func (w *world) reach(within time.Duration, a, b *lab.Site) {
+	w.t.Helper()
+	start := time.Now()
+	for _, pair := range [][2]*lab.Site{{a, b}, {b, a}} {
+		w.await(pair[0].Name+" reaches "+pair[1].Name, func() string {
+			r, err := pair[0].Gateway.Ping(w.ctx, pair[1].Name, api.PingRequest{Layer: "overlay"})
+			if err != nil {
+				return err.Error()
+			}
+			return r.Error
+		})
+	}
+	if took := time.Since(start); took > within {
+		w.t.Errorf("%s and %s reached each other again after %s, at most %s is allowed", a.Name, b.Name, took, within)
+	}
+}
+
+// status is how a site shows a peer.
+func (w *world) status(s *lab.Site, peer string) (api.PeerStatus, bool) {
+	w.t.Helper()
+	st, err := s.Gateway.Status(w.ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range st.Peers {
+		if p.Name == peer {
+			return p, true
+		}
+	}
+	return api.PeerStatus{}, false
+}
+
+// awaitPeer waits until a site shows a peer as it should be; want says what is missing.
+func (w *world) awaitPeer(s *lab.Site, peer string, want func(api.PeerStatus) string) api.PeerStatus {
+	w.t.Helper()
+	var p api.PeerStatus
+	w.await(s.Name+" shows "+peer+" as it should be", func() string {
+		var ok bool
+		if p, ok = w.status(s, peer); !ok {
+			return "no such peer"
+		}
+		return want(p)
+	})
+	return p
+}
+
+// await polls until missing gives nothing.
+func (w *world) await(what string, missing func() string) {
+	w.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		m := missing()
+		if m == "" {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			w.t.Fatalf("waited %s until %s: %s", patience, what, m)
+		}
+	}
+}
+
+// stop closes a site's gateway without waiting for its connections.
+func (w *world) stop(s *lab.Site) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Stop(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) start(s *lab.Site) {
+	w.t.Helper()
+	if err := s.Start(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// edit changes a site's configuration file and has the gateway read it again.
+func (w *world) edit(s *lab.Site, change func(*api.GatewaySpec)) error {
+	w.t.Helper()
+	if err := s.Edit(change); err != nil {
+		w.t.Fatal(err)
+	}
+	return s.Gateway.Reload(w.ctx)
+}
+
+func (w *world) mustEdit(s *lab.Site, change func(*api.GatewaySpec)) {
+	w.t.Helper()
+	if err := w.edit(s, change); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// metric is the value of a metric at a site; labels are given as in the exposition
+// format, in the order of their names.
+func (w *world) metric(s *lab.Site, name, label string) float64 {
+	w.t.Helper()
+	registry, err := s.Gateway.Metrics()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			if strings.Join(labels, ",") == label {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	w.t.Fatalf("%s has no metric %s{%s}", s.Name, name, label)
+	return 0
+}
+
+// audited waits for an audit record of a site with these attributes.
+func (w *world) audited(s *lab.Site, event string, attrs map[string]string) {
+	w.t.Helper()
+	w.await(fmt.Sprintf("%s has recorded %s %v", s.Name, event, attrs), func() string {
+		if w.log.count(s.Name, event, attrs) == 0 {
+			return "there is no such record"
+		}
+		return ""
+	})
+}
+
+// refused checks that a command failed, and what it said.
+func (w *world) refused(what string, err error, usage bool, words ...string) {
+	w.t.Helper()
+	var e *admin.Error
+	if !errors.As(err, &e) {
+		w.t.Errorf("%s: got %v, want an error for the command to show", what, err)
+		return
+	}
+	if e.Usage != usage {
+		w.t.Errorf("%s: a mistake of usage is %v, want %v: %v", what, e.Usage, usage, err)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			w.t.Errorf("%s: the message does not say %q: %v", what, word, err)
+		}
+	}
+}
+
+// record is the log of a world, one JSON object a line.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
+}
+
+// tail is the end of the log, without what WireGuard says of its own workings.
+func (r *record) tail(n int) string {
+	var b strings.Builder
+	for line := range strings.Lines(r.String()) {
+		if !strings.Contains(line, `"msg":"wireguard"`) {
+			b.WriteString(line)
+		}
+	}
+	s := b.String()
+	return s[max(0, len(s)-n):]
+}
+
+// count is how many audit records of a site there are with these attributes, whose
+// values need only contain what is given.
+func (r *record) count(site, event string, attrs map[string]string) int {
+	n := 0
+	for line := range strings.Lines(r.String()) {
+		var e map[string]any
+		if json.Unmarshal([]byte(line), &e) != nil || e["msg"] != "audit" || e["gateway"] != site || e["event"] != event {
+			continue
+		}
+		fits := true
+		for k, v := range attrs {
+			fits = fits && strings.Contains(fmt.Sprint(e[k]), v)
+		}
+		if fits {
+			n++
+		}
+	}
+	return n
+}
+
+// echoServer sends back what it gets, on a loopback port, until the test ends.
+func echoServer(t *testing.T) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveEcho(t, ln)
+	return ln.Addr().String()
+}
+
+func serveEcho(t *testing.T, ln net.Listener) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		wg.Wait()
+	})
+}
+
+// stream is a connection to an echo server somewhere behind a gateway.
+type stream struct {
+	net.Conn
+	t *testing.T
+}
+
+// open connects to a local listener and has something echoed.
+func (w *world) open(address string) *stream {
+	w.t.Helper()
+	var s *stream
+	w.await("a stream through "+address+" works", func() string {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			return err.Error()
+		}
+		s = &stream{c, w.t}
+		if err := s.echo("hello"); err != nil {
+			c.Close()
+			return err.Error()
+		}
+		return ""
+	})
+	w.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// echo sends a word and reads it back.
+func (s *stream) echo(word string) error {
+	if err := s.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(s, word); err != nil {
+		return err
+	}
+	b := make([]byte, len(word))
+	if _, err := io.ReadFull(s, b); err != nil {
+		return err
+	}
+	if string(b) != word {
+		return fmt.Errorf("got %q back, want %q", b, word)
+	}
+	return nil
+}
+
+// resetWithin fails unless the stream ends in time while nothing is sent.
+func (s *stream) resetWithin(limit time.Duration) {
+	s.t.Helper()
+	start := time.Now()
+	if err := s.SetReadDeadline(start.Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	_, err := s.Read(make([]byte, 1))
+	var timeout net.Error
+	if took := time.Since(start); err == nil || errors.As(err, &timeout) && timeout.Timeout() || took > limit {
+		s.t.Errorf("the stream did not end within %s: %v after %s", limit, err, took)
+	}
+}
+
+// namedEcho makes a site offer an echo server as a named service.
+func (w *world) namedEcho(s *lab.Site, name string, port uint16, address string) {
+	w.t.Helper()
+	w.mustEdit(s, func(g *api.GatewaySpec) {
+		g.Services.Named = append(g.Services.Named, api.NamedService{Name: name, Port: port, Address: address})
+	})
+}
+
+// localAddress waits until a site's listener for a service of a peer is there.
+func (w *world) localAddress(s *lab.Site, peer, service string) string {
+	w.t.Helper()
+	var address string
+	w.awaitPeer(s, peer, func(p api.PeerStatus) string {
+		for _, l := range p.Local {
+			if l.Service == service {
+				address = l.Address
+				return l.Error
+			}
+		}
+		return "there is no listener for " + service
+	})
+	return address
+}
