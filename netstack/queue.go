@@ -9,10 +9,11 @@ import (
 
 const (
 	// queueBytes is how much outbound TCP payload may wait for WireGuard before senders
-	// are held back. Queued segments share their memory with TCP's send buffers, so the
-	// bound is about delay and cache, not about memory: 16 full segments keep both CPUs
-	// of a small machine busy; more only lengthened the round trip (README, measurements).
-	queueBytes = 1 << 20
+	// are held back: one segment, besides the one that is being cut. Holding back spreads
+	// a window over the round trip instead of sending it as one burst, after which every
+	// stage up to the acknowledgement stood still; the packets are also still in the cache
+	// when they are sealed. 1 MB cost a quarter of the throughput of one stream (bench/README).
+	queueBytes = 64 << 10
 
 	// queuePackets bounds the packets that cannot be held back (acknowledgements, UDP,
 	// ICMP, resets): beyond it they are dropped. 4096 is about what 64 batches carry.
