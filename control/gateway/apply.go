@@ -31,18 +31,21 @@ func (g *Gateway) change(do func() error) error {
 //
 // The order matters. The tunnel comes first, since it alone can refuse; then policy and
 // services, which new connections ask; then what is open and no longer allowed is ended;
-// and only when a removed peer can have nothing left under way is it forgotten.
+// only then do removed peers leave the tunnel, or they would not hear of it; and only
+// when a removed peer can have nothing left under way is it forgotten.
 func (g *Gateway) apply(cfg *config.Resolved) error {
 	next, err := makeRoster(cfg.Peers, g.store.Peers(), g.book.OneTimePeers(time.Now()))
 	if err != nil {
 		return err
 	}
 	old := g.roster.Load()
-	if err := g.plane.engine.SetPeers(next.peers(g.provenEndpoints)); err != nil {
+	gone := old.without(next)
+	leaving, err := g.setTunnel(next, g.busy(gone))
+	if err != nil {
 		return fmt.Errorf("apply the peers: %w", err)
 	}
 	if err := g.inbound.SetServices(g.services(cfg)); err != nil {
-		if undo := g.plane.engine.SetPeers(old.peers(g.provenEndpoints)); undo != nil {
+		if _, undo := g.setTunnel(old, nil); undo != nil {
 			g.log.Error("the peers cannot be put back", "error", undo)
 		}
 		return fmt.Errorf("apply the services: %w", err)
@@ -51,13 +54,18 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 	g.changed.cfg = cfg
 	g.track(next)
 
-	gone := old.without(next)
 	for _, m := range gone {
 		n := g.flows.ClosePeer(m.name)
 		g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
 	}
 	if n := g.inbound.Reauthorize(); n > 0 {
 		g.log.Info("connections that are no longer allowed were reset", "connections", n)
+	}
+	if leaving {
+		time.Sleep(lastWords)
+		if _, err := g.setTunnel(next, nil); err != nil { // it was part of what was accepted
+			g.log.Error("removed peers cannot be taken out of the tunnel; they are refused all the same", "error", err)
+		}
 	}
 	g.outbound.SetLocals(g.locals(next))
 	g.rememberPorts()
@@ -67,6 +75,32 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		g.forget(m, next)
 	}
 	return nil
+}
+
+// lastWords is how long resets may take to leave through the tunnel before it is taken
+// away: they are queued, encrypted and sent by others, within a millisecond or two.
+const lastWords = 100 * time.Millisecond
+
+// busy are those of the members that have connections open.
+func (g *Gateway) busy(members []*member) []*member {
+	return slices.DeleteFunc(slices.Clone(members), func(m *member) bool { return len(g.flows.List(m.name)) == 0 })
+}
+
+// setTunnel makes the roster's peers be those of the tunnel, and those that leave so long
+// as there is something to tell them; leaving is false when they are in the way of the
+// others.
+func (g *Gateway) setTunnel(r *roster, leave []*member) (leaving bool, err error) {
+	peers := r.peers(g.provenEndpoints)
+	if len(leave) > 0 {
+		all := slices.Clone(peers)
+		for _, m := range leave {
+			all = append(all, m.tunnel(nil))
+		}
+		if g.plane.engine.SetPeers(all) == nil {
+			return true, nil
+		}
+	}
+	return false, g.plane.engine.SetPeers(peers)
 }
 
 // checkPeers has the peers checked. The verdicts on a peer that is gone are not those on

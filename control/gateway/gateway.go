@@ -262,6 +262,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.flows != nil {
 		if err := g.flows.Drain(ctx); err != nil {
 			g.log.Info("connections were reset that did not end in time", "reason", err)
+			time.Sleep(lastWords)
 		}
 	}
 	g.cancel()

@@ -60,6 +60,19 @@ func (l *Lab) newSite(ctx context.Context, host *simnet.Host, namespaces ...stri
 	return s, nil
 }
 
+// Spec is what the configuration file says. It is a copy: changing it changes nothing.
+func (s *Site) Spec() api.GatewaySpec {
+	var doc api.Gateway
+	text, err := yaml.Marshal(s.document)
+	if err == nil {
+		err = yaml.Unmarshal(text, &doc)
+	}
+	if err != nil { // it was written as YAML before
+		return s.document.Spec
+	}
+	return doc.Spec
+}
+
 // Edit changes the configuration file; a running gateway hears of it by Reload.
 func (s *Site) Edit(change func(*api.GatewaySpec)) error {
 	change(&s.document.Spec)
