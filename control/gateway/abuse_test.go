@@ -144,7 +144,6 @@ func TestNothingIsCarriedFromOnePeerToAnother(t *testing.T) {
 	if err := w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "mallory", PublicKey: key.Public().String(), Allow: both}}); err != nil {
 		t.Fatal(err)
 	}
-	before, _ := w.status(w.Edge, "cloud")
 	m := newRawStranger(t, w.host("mallory", "203.0.113.66"), key, siteKey(w.Cloud), endpoint(w.Cloud))
 	w.await("cloud has recorded what mallory sent to edge", func() string {
 		m.send(echoRequest(peer.OverlayAddr(key.Public()), edge))
@@ -156,9 +155,6 @@ func TestNothingIsCarriedFromOnePeerToAnother(t *testing.T) {
 	// Its own address is all it may speak from.
 	m.send(echoRequest(edge, peer.OverlayAddr(siteKey(w.Cloud))))
 	w.reach(patience, w.Edge, w.Cloud)
-	if after, _ := w.status(w.Edge, "cloud"); len(after.Flows) != len(before.Flows) {
-		t.Errorf("edge has flows of somebody: %+v", after.Flows)
-	}
 	if m.received(edge) {
 		t.Error("mallory got an answer from edge")
 	}

@@ -241,7 +241,7 @@ func checkLocal(local map[string]string) error {
 }
 
 func sortedSet(list []string) []string {
-	out := slices.Clone(list)
+	out := append([]string{}, list...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
