@@ -41,7 +41,7 @@ func exposition(w *world, s *lab.Site) string {
 		w.t.Fatal(err)
 	}
 	out := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(out, httptest.NewRequestWithContext(w.ctx, http.MethodGet, "/metrics", nil))
 	if out.Code != http.StatusOK {
 		w.t.Fatalf("scrape: %d %s", out.Code, out.Body)
 	}

@@ -21,7 +21,7 @@ import (
 // freeAddress is a loopback address that nobody listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,11 @@ func freeAddress(t *testing.T) string {
 func scrape(t *testing.T, address string) (string, error) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	resp, err := client.Get("http://" + address + "/metrics")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +118,7 @@ func TestABadReloadLeavesAllAsItWas(t *testing.T) {
 	metrics := freeAddress(t)
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.HTTP.Address = metrics })
 	w.peer()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +286,7 @@ func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
 		}
 		return err
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +382,9 @@ func TestChangesFromManySidesAtOnce(t *testing.T) {
 		func(i int) error {
 			return g.PeerLocal(w.ctx, "edge", api.PeerLocalRequest{Local: map[string]string{"x": []string{"127.0.0.1:0", ""}[i%2]}})
 		},
-		func(i int) error { return errOf(g.Invite(w.ctx, api.InviteRequest{TTL: api.Duration(time.Millisecond)})) },
+		func(i int) error {
+			return errOf(g.Invite(w.ctx, api.InviteRequest{TTL: api.Duration(time.Millisecond)}))
+		},
 	)
 	errs := make(chan error, len(workers))
 	for _, work := range workers {

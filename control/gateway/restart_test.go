@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -161,7 +160,7 @@ func TestClosingLetsStreamsFinish(t *testing.T) {
 		done <- site.Stop(ctx)
 	}()
 	w.await("edge takes no new connections", func() string {
-		c, err := net.Dial("tcp", address)
+		c, err := dial(w.ctx, address)
 		if err == nil {
 			c.Close()
 			return "it does"

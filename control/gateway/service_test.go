@@ -164,7 +164,7 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 	w.connected(w.Cloud, w.Edge)
 	address := w.localAddress(w.Edge, "cloud", "nothing")
 	ended := func() { // by a reset, and not by a hang
-		c, err := net.Dial("tcp", address)
+		c, err := dial(w.ctx, address)
 		if errors.Is(err, syscall.ECONNRESET) {
 			return // sooner than the dial returned
 		}
@@ -192,7 +192,7 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 
 func TestAListenersAddressInUseIsReportedAndTriedAgain(t *testing.T) {
 	w := newWorld(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestAListenersPortStaysAcrossARestart(t *testing.T) {
 
 func TestAnUpstreamThatIsDownRefusesAtOnce(t *testing.T) {
 	w := newWorld(t, checkOften)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestAnUpstreamThatIsDownRefusesAtOnce(t *testing.T) {
 	if !strings.HasPrefix(v.Code, "PST03") || v.Fix == "" {
 		t.Errorf("the verdict is %+v, want a code PST03xx and a fix", v)
 	}
-	c, err := net.Dial("tcp", w.localAddress(w.Edge, "cloud", api.ServiceAPIServer))
+	c, err := dial(w.ctx, w.localAddress(w.Edge, "cloud", api.ServiceAPIServer))
 	switch {
 	case err == nil:
 		defer c.Close()
@@ -269,7 +269,7 @@ func TestAnUpstreamThatIsDownRefusesAtOnce(t *testing.T) {
 		return ""
 	})
 	// It is dialled anew for each connection, so it may come back at any time.
-	if ln, err = net.Listen("tcp", upstream); err != nil {
+	if ln, err = listen(t, upstream); err != nil {
 		t.Fatal(err)
 	}
 	serveEcho(t, ln)

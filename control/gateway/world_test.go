@@ -342,10 +342,21 @@ func (r *record) count(site, event string, attrs map[string]string) int {
 	return n
 }
 
+func listen(t *testing.T, address string) (net.Listener, error) {
+	t.Helper()
+	var lc net.ListenConfig
+	return lc.Listen(t.Context(), "tcp", address)
+}
+
+func dial(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
+}
+
 // echoServer sends back what it gets, on a loopback port, until the test ends.
 func echoServer(t *testing.T) (address string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen(t, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +395,7 @@ func (w *world) open(address string) *stream {
 	w.t.Helper()
 	var s *stream
 	w.await("a stream through "+address+" works", func() string {
-		c, err := net.Dial("tcp", address)
+		c, err := dial(w.ctx, address)
 		if err != nil {
 			return err.Error()
 		}
