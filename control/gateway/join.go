@@ -159,6 +159,9 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 		select {
 		case <-time.After(redeemPause/2 + rand.N(redeemPause/2)):
 		case <-ctx.Done():
+			if errors.Is(err, auth.ErrRateLimited) {
+				return auth.Redemption{}, err
+			}
 			return auth.Redemption{}, fmt.Errorf("%w at %s: %w", errNoAnswer, candidateText(t.Candidates), err)
 		}
 	}

@@ -35,6 +35,9 @@ type clockwork struct {
 	// states and stats are those of the last turn.
 	states map[peer.PublicKey]api.PeerState
 	stats  map[peer.PublicKey]tunnel.PeerStats
+	// kept are the endpoints that are remembered for the next start, unkept those that
+	// could not be and were complained of.
+	kept, unkept map[peer.PublicKey]netip.AddrPort
 	// renewed is when a rejected identity was last replaced.
 	renewed map[peer.PublicKey]time.Time
 	// looked is when the ticket book was last asked to look at the clock, and failed
@@ -47,8 +50,11 @@ type clockwork struct {
 }
 
 func newClockwork(g *Gateway) *clockwork {
-	return &clockwork{g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
-		renewed: map[peer.PublicKey]time.Time{}}
+	return &clockwork{
+		g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
+		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{},
+		renewed: map[peer.PublicKey]time.Time{},
+	}
 }
 
 func (c *clockwork) run(ctx context.Context) {
@@ -78,6 +84,8 @@ func (c *clockwork) turn(now time.Time) {
 		if r.byKey[k] == nil {
 			delete(c.stats, k)
 			delete(c.states, k)
+			delete(c.kept, k)
+			delete(c.unkept, k)
 			delete(c.renewed, k)
 		}
 	}
@@ -123,14 +131,26 @@ func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
 	}
 	if after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
-		g.learn(m.key, func(*member) {
-			if err := g.store.Proven(m.key, after.Endpoint, now); err != nil {
-				g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
-					"peer", m.name, "error", err)
-			}
-		})
+	}
+	if after.Proven && c.kept[m.key] != after.Endpoint {
+		g.learn(m.key, func(m *member) { c.keep(now, m, after.Endpoint) })
 	}
 	c.follow(now, m, after)
+}
+
+// keep remembers where a peer was heard, for the next start. What cannot be stored is
+// tried again each turn, but complained of once.
+func (c *clockwork) keep(now time.Time, m *member, endpoint netip.AddrPort) {
+	err := c.g.store.Proven(m.key, endpoint, now)
+	if err == nil {
+		c.kept[m.key] = endpoint
+		return
+	}
+	if c.unkept[m.key] != endpoint {
+		c.unkept[m.key] = endpoint
+		c.g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+			"peer", m.name, "error", err)
+	}
 }
 
 // follow notices that a peer came or went. Going is a matter of time alone: nothing

@@ -276,6 +276,28 @@ func TestAnUpstreamThatIsDownRefusesAtOnce(t *testing.T) {
 	w.open(w.localAddress(w.Edge, "cloud", api.ServiceAPIServer))
 }
 
+func TestAConnectionThatFailsCorrectsTheVerdict(t *testing.T) {
+	w := newWorld(t)
+	w.peer()
+	address := w.localAddress(w.Edge, "cloud", api.ServiceAPIServer)
+	w.apiServerVerdict(w.Edge, "cloud", api.OK)
+	if err := w.Cloud.API.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The verdict stands until somebody finds out.
+	w.await("the verdict is corrected", func() string {
+		if c, err := dial(w.ctx, address); err == nil {
+			(&stream{c, t}).resetWithin(patience)
+			c.Close()
+		}
+		p, _ := w.status(w.Edge, "cloud")
+		if v := p.Reachability.Outbound.APIServer; v.Verdict != api.Error {
+			return string(v.Verdict)
+		}
+		return ""
+	})
+}
+
 func TestAHalfClosedStreamGoesOnTheOtherWay(t *testing.T) {
 	w := newWorld(t)
 	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))

@@ -1,17 +1,12 @@
 package gateway_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -289,156 +284,6 @@ func (w *world) refused(what string, err error, usage bool, words ...string) {
 		if !strings.Contains(err.Error(), word) {
 			w.t.Errorf("%s: the message does not say %q: %v", what, word, err)
 		}
-	}
-}
-
-// record is the log of a world, one JSON object a line.
-type record struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.String()
-}
-
-// tail is the end of the log, without what WireGuard says of its own workings.
-func (r *record) tail(n int) string {
-	var b strings.Builder
-	for line := range strings.Lines(r.String()) {
-		if !strings.Contains(line, `"msg":"wireguard"`) {
-			b.WriteString(line)
-		}
-	}
-	s := b.String()
-	return s[max(0, len(s)-n):]
-}
-
-// count is how many audit records of a site there are with these attributes, whose
-// values need only contain what is given.
-func (r *record) count(site, event string, attrs map[string]string) int {
-	n := 0
-	for line := range strings.Lines(r.String()) {
-		var e map[string]any
-		if json.Unmarshal([]byte(line), &e) != nil || e["msg"] != "audit" || e["gateway"] != site || e["event"] != event {
-			continue
-		}
-		fits := true
-		for k, v := range attrs {
-			fits = fits && strings.Contains(fmt.Sprint(e[k]), v)
-		}
-		if fits {
-			n++
-		}
-	}
-	return n
-}
-
-func listen(t *testing.T, address string) (net.Listener, error) {
-	t.Helper()
-	var lc net.ListenConfig
-	return lc.Listen(t.Context(), "tcp", address)
-}
-
-func dial(ctx context.Context, address string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", address)
-}
-
-// echoServer sends back what it gets, on a loopback port, until the test ends.
-func echoServer(t *testing.T) (address string) {
-	t.Helper()
-	ln, err := listen(t, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serveEcho(t, ln)
-	return ln.Addr().String()
-}
-
-func serveEcho(t *testing.T, ln net.Listener) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		wg.Wait()
-	})
-}
-
-// stream is a connection to an echo server somewhere behind a gateway.
-type stream struct {
-	net.Conn
-	t *testing.T
-}
-
-// open connects to a local listener and has something echoed.
-func (w *world) open(address string) *stream {
-	w.t.Helper()
-	var s *stream
-	w.await("a stream through "+address+" works", func() string {
-		c, err := dial(w.ctx, address)
-		if err != nil {
-			return err.Error()
-		}
-		s = &stream{c, w.t}
-		if err := s.echo("hello"); err != nil {
-			c.Close()
-			return err.Error()
-		}
-		return ""
-	})
-	w.t.Cleanup(func() { s.Close() })
-	return s
-}
-
-// echo sends a word and reads it back.
-func (s *stream) echo(word string) error {
-	if err := s.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(s, word); err != nil {
-		return err
-	}
-	b := make([]byte, len(word))
-	if _, err := io.ReadFull(s, b); err != nil {
-		return err
-	}
-	if string(b) != word {
-		return fmt.Errorf("got %q back, want %q", b, word)
-	}
-	return nil
-}
-
-// resetWithin fails unless the stream ends in time while nothing is sent.
-func (s *stream) resetWithin(limit time.Duration) {
-	s.t.Helper()
-	start := time.Now()
-	if err := s.SetReadDeadline(start.Add(patience)); err != nil {
-		s.t.Fatal(err)
-	}
-	_, err := s.Read(make([]byte, 1))
-	var timeout net.Error
-	if took := time.Since(start); err == nil || errors.As(err, &timeout) && timeout.Timeout() || took > limit {
-		s.t.Errorf("the stream did not end within %s: %v after %s", limit, err, took)
 	}
 }
 
