@@ -170,17 +170,3 @@ func (q *queue) close() {
 	q.room.Broadcast()
 	q.notEmpty.Broadcast()
 }
-
-// drain releases what is queued and returns how many packets that were.
-func (q *queue) drain() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.count
-	for ; q.count > 0; q.count-- {
-		q.packets[q.head].DecRef()
-		q.packets[q.head] = nil
-		q.head = (q.head + 1) % len(q.packets)
-	}
-	q.bytes = 0
-	return n
-}

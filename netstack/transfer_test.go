@@ -76,7 +76,7 @@ func TestTransferArrivesBitForBit(t *testing.T) {
 // Losses of 1 % keep one stream waiting for timers most of the time, so the volume is
 // spread over streams that wait at the same time.
 func TestTransferWithLossAndReorderingArrivesBitForBit(t *testing.T) {
-	const streams = 32
+	const streams = 64
 	p := newPair(t, Options{}, Options{}, impairment{seed: 42, loss: 0.01, reorder: 0.02})
 	start := time.Now()
 	var wg sync.WaitGroup
