@@ -280,12 +280,27 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.shutMetrics(server)
 	}
 	if g.plane != nil {
+		g.keepEndpoints()
 		errs = append(errs, g.plane.Close())
 	}
 	if g.store != nil {
 		errs = append(errs, g.store.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// keepEndpoints stores where the peers were heard from last, which the loop may not have
+// come to: a peer that dials us is found again only by that.
+func (g *Gateway) keepEndpoints() {
+	for k, p := range g.plane.engine.Snapshot().Peers {
+		if m := g.roster.Load().byKey[k]; m == nil || !p.Proven {
+			continue
+		}
+		if err := g.store.Proven(k, p.Endpoint, time.Now()); err != nil {
+			g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+				"peer", p.Name, "error", err)
+		}
+	}
 }
 
 // whileRunning is ctx that ends with the gateway as well: a command must not outlive it.
