@@ -40,7 +40,6 @@ e2e: build e2e-packages kube-binaries ## Tests that need root: network namespace
 e2e-packages:
 	@missing=; for p in $(E2E_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
-	@command -v kubectl >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends kubernetes-client; }
 
 .PHONY: kube-binaries
 kube-binaries: ## Build etcd and kube-apiserver for the tests (minutes the first time, then cached)
