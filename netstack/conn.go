@@ -41,7 +41,8 @@ const (
 // and net.ErrClosed. An error of the connection is reported by every later call.
 type Conn struct {
 	*socket
-	piece int // bytes to write at a time: whole segments
+	piece   int        // bytes to write at a time: whole segments; immutable
+	writing sync.Mutex // held by a Write to its end, so that two don't mix
 
 	mu     sync.Mutex
 	broken error // the first fatal error, since gVisor tells it only once
@@ -153,6 +154,8 @@ func (c *Conn) readOnce(b []byte) (int, error) {
 
 // Write implements net.Conn. It returns when everything is in the send buffer.
 func (c *Conn) Write(b []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	done := 0
 	var r bytes.Reader
 	for done < len(b) {

@@ -200,6 +200,53 @@ func TestListen(t *testing.T) {
 	})
 }
 
+// Two long writes at a time arrive one after the other.
+func TestWritesDoNotMix(t *testing.T) {
+	p := newPair(t, Options{}, Options{}, impairment{})
+	client, server := p.connect(t, b6)
+	const size = 3 << 20
+	var wg sync.WaitGroup
+	for _, b := range []byte("ab") {
+		wg.Go(func() {
+			if _, err := client.Write(bytes.Repeat([]byte{b}, size)); err != nil {
+				t.Errorf("write: %v", err)
+			}
+		})
+	}
+	got := make([]byte, 2*size)
+	if _, err := io.ReadFull(server, got); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for i := range got {
+		if got[i] != got[i/size*size] {
+			t.Fatalf("byte %d is %q, want %q", i, got[i], got[i/size*size])
+		}
+	}
+}
+
+// The stack reaches its own addresses without the device.
+func TestDialToOneself(t *testing.T) {
+	families(t, func(t *testing.T, _, b netip.Addr) {
+		p := newPair(t, Options{}, Options{}, impairment{})
+		l, addr := p.listen(t, b)
+		c, err := p.b.DialTCP(within(t), addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		transfer(t, c, s.(*Conn), 4<<20, 3)
+		if st := p.b.Stats(); st.SentPackets != 0 {
+			t.Errorf("%d packets left through the device", st.SentPackets)
+		}
+	})
+}
+
 func TestHTTPOverTheStack(t *testing.T) {
 	p := newPair(t, Options{}, Options{}, impairment{})
 	l, addr := p.listen(t, b6)
@@ -245,9 +292,8 @@ func TestUDP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		deadline := time.Now().Add(patience)
-		_ = client.SetDeadline(deadline)
-		_ = server.SetDeadline(deadline)
+		_ = client.SetDeadline(time.Now().Add(patience))
+		_ = server.SetDeadline(time.Now().Add(patience))
 		buf := make([]byte, 65536)
 		for _, size := range []int{1, 0, 1300, 1500, 60000} { // The last two in fragments.
 			message := make([]byte, size)

@@ -75,7 +75,8 @@ func (in *Incoming) Drop() {
 }
 
 // Accept completes the handshake and returns the connection. It fails if ctx ends first,
-// if the peer gives up or if the stack closes; the peer then gets a reset.
+// if the peer gives up or if the stack closes; the peer gets a reset then, or when it next
+// sends something.
 func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
 	if !in.decide() {
 		return nil, ErrDecided

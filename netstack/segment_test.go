@@ -99,12 +99,12 @@ func onesSum(parts ...[]byte) uint16 {
 // checkSegments is the oracle: it looks at every field of every segment against the
 // original packet, with nothing in common with the segmenter but the RFCs.
 func checkSegments(spec packetSpec, segments [][]byte) error {
+	views, _ := spec.build()
+	original := slices.Concat(views...)
 	l3 := 40
 	if spec.v4 {
 		l3 = 20
 	}
-	views, _ := spec.build()
-	original := slices.Concat(views...)
 	hdr := l3 + 20 + len(spec.options)
 	want := max(1, (len(spec.payload)+int(spec.mss)-1)/max(1, int(spec.mss)))
 	if len(segments) != want {
@@ -113,65 +113,80 @@ func checkSegments(spec packetSpec, segments [][]byte) error {
 	var payload []byte
 	for i, p := range segments {
 		last := i == len(segments)-1
-		fail := func(field string, got, want any) error {
-			return fmt.Errorf("segment %d of %d: %s is %v, want %v", i, len(segments), field, got, want)
+		if len(p) < hdr || !last && len(p) != hdr+int(spec.mss) {
+			return fmt.Errorf("segment %d of %d has %d bytes, %d of them header", i, want, len(p), hdr)
 		}
-		if len(p) < hdr {
-			return fail("length", len(p), hdr)
+		if err := checkIP(spec, i, p, original); err != nil {
+			return fmt.Errorf("segment %d of %d: IP: %w", i, want, err)
 		}
-		if !last && len(p) != hdr+int(spec.mss) {
-			return fail("length", len(p), hdr+int(spec.mss))
+		if err := checkTCP(spec, i, last, p[l3:], original[l3:hdr], p[:l3]); err != nil {
+			return fmt.Errorf("segment %d of %d: TCP: %w", i, want, err)
 		}
-		ip, tcp, data := p[:l3], p[l3:hdr], p[hdr:]
-		var pseudo []byte
-		if spec.v4 {
-			if got := binary.BigEndian.Uint16(ip[2:]); int(got) != len(p) {
-				return fail("total length", got, len(p))
-			}
-			if got, want := binary.BigEndian.Uint16(ip[4:]), spec.id+uint16(i); got != want {
-				return fail("ID", got, want)
-			}
-			if got := onesSum(ip); got != 0xffff {
-				return fail("sum of the IP header", got, 0xffff)
-			}
-			if !bytes.Equal(ip[:2], original[:2]) || !bytes.Equal(ip[6:10], original[6:10]) || !bytes.Equal(ip[12:], original[12:20]) {
-				return fail("rest of the IP header", ip, original[:20])
-			}
-			pseudo = slices.Concat(ip[12:20], []byte{0, 6})
-		} else {
-			if got := binary.BigEndian.Uint16(ip[4:]); int(got) != len(p)-40 {
-				return fail("payload length", got, len(p)-40)
-			}
-			if !bytes.Equal(ip[:4], original[:4]) || !bytes.Equal(ip[6:], original[6:40]) {
-				return fail("rest of the IP header", ip, original[:40])
-			}
-			pseudo = slices.Concat(ip[8:40], []byte{0, 6})
-		}
-		pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(len(p)-l3))
-		if got := onesSum(pseudo, p[l3:]); got != 0xffff {
-			return fail("sum over TCP", got, 0xffff)
-		}
-		if got, want := binary.BigEndian.Uint32(tcp[4:]), spec.seq+uint32(i)*uint32(spec.mss); got != want {
-			return fail("sequence number", got, want)
-		}
-		flags := spec.flags
-		if !last {
-			flags &^= 0x01 | 0x08 // FIN, PSH
-		}
-		if i > 0 {
-			flags &^= 0x80 // CWR
-		}
-		if tcp[13] != flags {
-			return fail("flags", tcp[13], flags)
-		}
-		o := original[l3:hdr]
-		if !bytes.Equal(tcp[:4], o[:4]) || !bytes.Equal(tcp[8:13], o[8:13]) || !bytes.Equal(tcp[14:16], o[14:16]) || !bytes.Equal(tcp[18:], o[18:]) {
-			return fail("rest of the TCP header", tcp, o)
-		}
-		payload = append(payload, data...)
+		payload = append(payload, p[hdr:]...)
 	}
 	if !bytes.Equal(payload, spec.payload) {
-		return fmt.Errorf("payload differs from the original")
+		return errors.New("payload differs from the original")
+	}
+	return nil
+}
+
+// differs says which field is wrong.
+func differs(field string, got, want any) error {
+	return fmt.Errorf("%s is %v, want %v", field, got, want)
+}
+
+func checkIP(spec packetSpec, i int, p, original []byte) error {
+	if !spec.v4 {
+		if got := binary.BigEndian.Uint16(p[4:]); int(got) != len(p)-40 {
+			return differs("payload length", got, len(p)-40)
+		}
+		if !bytes.Equal(p[:4], original[:4]) || !bytes.Equal(p[6:40], original[6:40]) {
+			return differs("rest of the header", p[:40], original[:40])
+		}
+		return nil
+	}
+	if got := binary.BigEndian.Uint16(p[2:]); int(got) != len(p) {
+		return differs("total length", got, len(p))
+	}
+	if got, want := binary.BigEndian.Uint16(p[4:]), spec.id+uint16(i); got != want {
+		return differs("ID", got, want)
+	}
+	if got := onesSum(p[:20]); got != 0xffff {
+		return differs("sum of the header", got, 0xffff)
+	}
+	if !bytes.Equal(p[:2], original[:2]) || !bytes.Equal(p[6:10], original[6:10]) || !bytes.Equal(p[12:20], original[12:20]) {
+		return differs("rest of the header", p[:20], original[:20])
+	}
+	return nil
+}
+
+// checkTCP compares the TCP segment tcp, below the IP header ip, with the original header.
+func checkTCP(spec packetSpec, i int, last bool, tcp, original, ip []byte) error {
+	addresses := ip[8:]
+	if spec.v4 {
+		addresses = ip[12:]
+	}
+	pseudo := slices.Concat(addresses, []byte{0, 6})
+	pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(len(tcp)))
+	if got := onesSum(pseudo, tcp); got != 0xffff {
+		return differs("sum", got, 0xffff)
+	}
+	if got, want := binary.BigEndian.Uint32(tcp[4:]), spec.seq+uint32(i)*uint32(spec.mss); got != want {
+		return differs("sequence number", got, want)
+	}
+	flags := spec.flags
+	if !last {
+		flags &^= 0x01 | 0x08 // FIN, PSH
+	}
+	if i > 0 {
+		flags &^= 0x80 // CWR
+	}
+	if tcp[13] != flags {
+		return differs("flags", tcp[13], flags)
+	}
+	hdr, o := tcp[:len(original)], original
+	if !bytes.Equal(hdr[:4], o[:4]) || !bytes.Equal(hdr[8:13], o[8:13]) || !bytes.Equal(hdr[14:16], o[14:16]) || !bytes.Equal(hdr[18:], o[18:]) {
+		return differs("rest of the header", hdr, o)
 	}
 	return nil
 }
