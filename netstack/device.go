@@ -189,6 +189,10 @@ func (d *device) accepts(packet []byte) bool {
 		return false
 	}
 	if _, own := d.addrs[dst]; own {
+		if forgedError(packet, src) {
+			d.link.drops.add(DropForgedError)
+			return false
+		}
 		return true
 	}
 	if dst.IsMulticast() || dst == limitedBroadcast {

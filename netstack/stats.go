@@ -7,19 +7,20 @@ const (
 	DropMalformed    = "malformed"      // inbound: neither IPv4 nor IPv6, or cut short
 	DropMisdirected  = "misdirected"    // inbound: the destination isn't ours; nothing is forwarded
 	DropMulticast    = "multicast"      // inbound: multicast or broadcast, which the overlay has none of
-	DropQueueFull    = "queue_full"     // outbound: WireGuard did not take packets fast enough
+	DropForgedError  = "forged-error"   // inbound: an ICMP error not from where the quoted packet went, or with an MTU below the minimum
+	DropQueueFull    = "queue-full"     // outbound: WireGuard did not take packets fast enough
 	DropClosed       = "closed"         // either way: the stack is closing
 	DropUnsegmented  = "unsegmented"    // outbound: a segment that could not be cut to the MTU
-	DropPending      = "pending_limit"  // inbound: SYN beyond Options.MaxPendingTCP
-	DropAcceptQueue  = "accept_queue"   // inbound: SYN or ACK for a listener whose queue is full
+	DropPending      = "pending-limit"  // inbound: SYN beyond Options.MaxPendingTCP
+	DropAcceptQueue  = "accept-queue"   // inbound: SYN or ACK for a listener whose queue is full
 	DropInvalid      = "invalid"        // inbound: an IP, TCP or UDP header that makes no sense
-	DropUDPNoSocket  = "udp_no_socket"  // inbound: UDP to a port without a socket
-	DropUDPQueueFull = "udp_queue_full" // inbound: UDP to a socket that isn't read fast enough
+	DropUDPNoSocket  = "udp-no-socket"  // inbound: UDP to a port without a socket
+	DropUDPQueueFull = "udp-queue-full" // inbound: UDP to a socket that isn't read fast enough
 )
 
 // drops counts the packets that this package drops itself.
 type drops struct {
-	malformed, misdirected, multicast, queueFull, closed, unsegmented atomic.Uint64
+	malformed, misdirected, multicast, forgedError, queueFull, closed, unsegmented atomic.Uint64
 }
 
 func (d *drops) add(reason string) {
@@ -30,6 +31,8 @@ func (d *drops) add(reason string) {
 		d.misdirected.Add(1)
 	case DropMulticast:
 		d.multicast.Add(1)
+	case DropForgedError:
+		d.forgedError.Add(1)
 	case DropQueueFull:
 		d.queueFull.Add(1)
 	case DropClosed:
@@ -76,6 +79,7 @@ func (s *Stack) Stats() Stats {
 			DropMalformed:    d.malformed.Load(),
 			DropMisdirected:  d.misdirected.Load(),
 			DropMulticast:    d.multicast.Load(),
+			DropForgedError:  d.forgedError.Load(),
 			DropQueueFull:    d.queueFull.Load(),
 			DropClosed:       d.closed.Load(),
 			DropUnsegmented:  d.unsegmented.Load(),

@@ -1,0 +1,104 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// ICMP errors reach TCP and UDP sockets by the packet that they quote, and gVisor asks
+// neither who sends them nor where in the stream they point: a quoted port pair is enough
+// to end a connection attempt, and a "packet too big" with an MTU below the protocol's
+// minimum makes a connection send one-byte segments for the rest of its life. In the
+// overlay there is no router between peers, so an error about a packet can come only from
+// where it was sent to. Others are forged, or useless, and are dropped here.
+const (
+	protocolICMPv4 = 1
+	protocolICMPv6 = 58
+
+	// icmpHeaderLen is the part of an error before what it quotes (RFC 792, RFC 4443 §3).
+	icmpHeaderLen = 8
+
+	icmpv6PacketTooBig   = 2
+	icmpv6FirstInfo      = 128 // lower types are errors (RFC 4443 §2.1)
+	icmpv4Unreachable    = 3
+	icmpv4FragNeeded     = 4 // code of icmpv4Unreachable
+	minMTUv4             = 576
+	extensionHopByHop    = 0
+	extensionRouting     = 43
+	extensionFragment    = 44
+	extensionDestination = 60
+)
+
+// forgedError reports whether an inner packet is an ICMP error that the quoted packet's
+// destination did not send, or one whose MTU is below the protocol's minimum. The packet
+// has a whole IP header.
+func forgedError(packet []byte, src netip.Addr) bool {
+	if src.Is4() {
+		return forgedErrorV4(packet, src)
+	}
+	return forgedErrorV6(packet, src)
+}
+
+func forgedErrorV4(packet []byte, src netip.Addr) bool {
+	if packet[ipv4Proto] != protocolICMPv4 || binary.BigEndian.Uint16(packet[ipv4Fragment:])&0x1fff != 0 {
+		return false // another protocol, or not the first fragment (RFC 791 §3.1)
+	}
+	icmp := after(packet, int(packet[0]&0x0f)*4)
+	if len(icmp) == 0 {
+		return false // too short for gVisor as well
+	}
+	switch icmp[0] {
+	case icmpv4Unreachable, 4, 5, 11, 12: // RFC 792: the types that quote a packet
+	default:
+		return false
+	}
+	quoted := after(icmp, icmpHeaderLen)
+	if len(quoted) < ipv4HeaderLen || netip.AddrFrom4([4]byte(quoted[ipv4Dst:ipv4Dst+4])) != src {
+		return true
+	}
+	return icmp[0] == icmpv4Unreachable && icmp[1] == icmpv4FragNeeded && binary.BigEndian.Uint16(icmp[6:]) < minMTUv4
+}
+
+func forgedErrorV6(packet []byte, src netip.Addr) bool {
+	icmp, ok := icmpv6Of(packet)
+	if !ok || icmp[0] >= icmpv6FirstInfo {
+		return false
+	}
+	quoted := after(icmp, icmpHeaderLen)
+	if len(quoted) < ipv6HeaderLen || netip.AddrFrom16([16]byte(quoted[ipv6Dst:ipv6Dst+16])) != src {
+		return true
+	}
+	return icmp[0] == icmpv6PacketTooBig && binary.BigEndian.Uint32(icmp[4:]) < MinMTU
+}
+
+// icmpv6Of finds an ICMPv6 message behind the extension headers that gVisor reads too.
+func icmpv6Of(packet []byte) ([]byte, bool) {
+	next, rest := packet[ipv6NextHeader], packet[ipv6HeaderLen:]
+	for len(rest) > 0 {
+		switch next {
+		case protocolICMPv6:
+			return rest, true
+		case extensionHopByHop, extensionRouting, extensionDestination:
+			if len(rest) < 2 {
+				return nil, false
+			}
+			next, rest = rest[0], after(rest, (int(rest[1])+1)*8) // RFC 8200 §4.3
+		case extensionFragment:
+			if len(rest) < 8 || binary.BigEndian.Uint16(rest[2:])>>3 != 0 {
+				return nil, false // RFC 8200 §4.5: the type is in the first fragment
+			}
+			next, rest = rest[0], rest[8:]
+		default:
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// after is what follows n bytes; nil when there is nothing.
+func after(b []byte, n int) []byte {
+	if n > len(b) {
+		return nil
+	}
+	return b[n:]
+}
