@@ -74,6 +74,8 @@ const (
 	KeyNotAfter    = "notAfter"
 	KeyExpiresAt   = "expiresAt"
 	KeyCount       = "count"
+	// KeyUnrecorded counts events like this one that came too fast to be recorded.
+	KeyUnrecorded = "unrecorded"
 )
 
 // Log writes audit records. A nil *Log discards them. It is safe for concurrent use.

@@ -91,6 +91,7 @@ type Gateway struct {
 	rates     *rates
 	journal   *journal
 	beat      *metrics.Heartbeat
+	transit   *transitLog
 	startedAt time.Time
 
 	// The life of the gateway's own goroutines.
@@ -150,15 +151,16 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 			reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
 		},
 	}
+	g.transit = newTransitLog(g.audit, func(a netip.Addr) string { p, _ := g.roster.Load().resolve(a); return p.Name })
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.roster.Store(&roster{})
 	g.publish()
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.close(expired()))
 	}
-	g.wg.Add(2)
-	go func() { defer g.wg.Done(); newClockwork(g).run(g.ctx) }()
-	go func() { defer g.wg.Done(); g.gather() }()
+	g.wg.Go(func() { newClockwork(g).run(g.ctx) })
+	g.wg.Go(g.gather)
+	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
 		"address", peer.OverlayAddr(g.key.Public()).String(), "port", g.plane.bind.Port(), "version", o.Version)
 	return g, nil
@@ -216,22 +218,15 @@ func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
 	g.plane, err = openPlane(planeOptions{
 		key: g.key, port: cfg.ListenPort, mtu: cfg.MTU, newUnderlay: g.opts.NewUnderlay,
-		onSTUN:    func(packet []byte, from netip.AddrPort) { g.agent.Load().HandleSTUN(packet, from) },
+		onSTUN:    func(packet []byte, from peer.Path) { g.agent.Load().HandleSTUN(packet, from.Remote) },
 		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
-		onTransit: g.refuseTransit,
+		onTransit: g.transit.report,
 		logger:    g.log,
 	})
 	if errors.Is(err, tunnel.ErrPortInUse) {
 		return misconfigured(cfg, "spec.listen.port", err)
 	}
 	return err
-}
-
-// refuseTransit is told of packets by which one peer tries to reach another through us.
-func (g *Gateway) refuseTransit(src, dst netip.Addr) {
-	p, _ := g.roster.Load().resolve(src)
-	g.audit.Record(g.ctx, audit.Refuse, audit.Peer(p.Name), audit.Reason("sent a packet for "+dst.String()+
-		", which is not this gateway: nothing is carried from one peer to another"))
 }
 
 // Close drains and ends the gateway: no new connections, open ones may finish until ctx

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/audit"
+)
+
+// stalled is an output that takes nothing until it is released.
+type stalled struct {
+	bytes.Buffer
+	entered chan struct{} // one for each record that begins to be written
+	release chan struct{}
+	written chan struct{} // one for each that was
+}
+
+func (s *stalled) Write(p []byte) (int, error) {
+	s.entered <- struct{}{}
+	<-s.release
+	defer func() { s.written <- struct{}{} }()
+	return s.Buffer.Write(p)
+}
+
+func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
+	const lost = 7
+	out := &stalled{entered: make(chan struct{}, 1+transitQueue), release: make(chan struct{}), written: make(chan struct{}, 1+transitQueue)}
+	l := newTransitLog(audit.New(slog.New(slog.NewTextHandler(out, nil))), func(netip.Addr) string { return "mallory" })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.run(ctx) })
+	defer running.Wait()
+	defer cancel()
+
+	src, dst := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	reported := make(chan struct{})
+	go func() { // as WireGuard's receiving goroutine
+		defer close(reported)
+		l.report(src, dst)
+		<-out.entered // that one is being written, and the queue is empty
+		for range transitQueue + lost {
+			l.report(src, dst)
+		}
+	}()
+	select {
+	case <-reported:
+	case <-time.After(30 * time.Second):
+		t.Error("reports wait for the log")
+	}
+	close(out.release)
+	for range 1 + transitQueue { // those that were not lost
+		select {
+		case <-out.written:
+		case <-time.After(30 * time.Second):
+			t.Fatal("reports that found room were not recorded")
+		}
+	}
+	cancel()
+	running.Wait()
+	if n := l.dropped.Load(); n != 0 {
+		t.Errorf("%d lost reports were not told of", n)
+	}
+	if text := out.String(); !strings.Contains(text, "unrecorded=7") || !strings.Contains(text, "peer=mallory") || !strings.Contains(text, dst.String()) {
+		t.Errorf("the log does not tell of 7 lost reports of mallory:\n%s", text)
+	}
+}
