@@ -20,7 +20,7 @@ const gatherWait = 3 * time.Second
 // newAgent makes the agent that the configuration asks for; gather runs it.
 func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 	a, err := discovery.New(discovery.Options{
-		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.bind.WriteTo(packet, to) },
+		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.bind.WriteTo(packet, peer.Direct(to)) },
 		Port:        func() uint16 { return g.plane.bind.Port() },
 		HostAddrs:   g.opts.HostAddrs,
 		Advertise:   cfg.Discovery.Advertise,
@@ -85,11 +85,13 @@ func (g *Gateway) ownCandidates(ctx context.Context) (list []ticket.Candidate, w
 // announced are the candidates that a peer told of itself and that may be dialled. A
 // peer must not make us send to what is ours or what only means something here:
 // loopback, link-local (cloud metadata services among them), multicast, the overlay and
-// this host's own addresses.
+// this host's own addresses. When those are not known nothing is trusted: such a peer can
+// still dial us.
 func (g *Gateway) announced(list []ticket.Candidate) []ticket.Candidate {
 	own, err := g.opts.HostAddrs()
 	if err != nil {
-		g.log.Debug("own addresses are not known", "error", err)
+		g.log.Warn("no announced candidate is dialled, since this host's own addresses are not known", "error", err)
+		return nil
 	}
 	var out []ticket.Candidate
 	for _, c := range list {
