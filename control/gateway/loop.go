@@ -21,8 +21,8 @@ const (
 	// is the API server that does not know the authority, a new one will not help.
 	renewEvery = 5 * time.Minute
 	// bookEvery is how often the ticket book looks at the clock while tickets are open,
-	// so that a clock that is set back gives them no longer life, and how often it is
-	// asked again when it could not be stored.
+	// so that a clock that is set back gives them no longer life, and how often what
+	// could not be stored is tried again.
 	bookEvery = time.Minute
 	// lastAnswer is how long a ticket's tunnel outlives the ticket: the one who burned it
 	// is still to be told so.
@@ -44,6 +44,8 @@ type clockwork struct {
 	// whether it could not store what it saw.
 	looked time.Time
 	failed bool
+	// stored is when it was last tried to store what commands could not.
+	stored time.Time
 	// outdated is since when the tunnel has other one-time peers than the book; zero
 	// when it has the same.
 	outdated time.Time
@@ -97,6 +99,7 @@ func (c *clockwork) turn(now time.Time) {
 	}
 	c.expireTickets(now)
 	c.dropOneTime(now)
+	c.storeAgain(now)
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	if !g.changed.closed {
@@ -194,6 +197,7 @@ func sourceOf(m *member, a netip.AddrPort) string {
 // expireTickets ends the tickets whose time is up.
 func (c *clockwork) expireTickets(now time.Time) {
 	next, open := c.g.book.NextDeadline()
+	open = open || c.g.book.Unstored()
 	recently := now.Sub(c.looked) < bookEvery
 	if !open || recently && (c.failed || now.Before(next)) {
 		return
@@ -204,6 +208,17 @@ func (c *clockwork) expireTickets(now time.Time) {
 		c.g.log.Warn("the ticket book cannot be stored; expired tickets are refused all the same", "error", err)
 	}
 	c.failed = err != nil
+}
+
+// storeAgain tries to store what was taken away from peers and could not be stored then.
+func (c *clockwork) storeAgain(now time.Time) {
+	if now.Sub(c.stored) < bookEvery {
+		return
+	}
+	c.stored = now
+	if err := c.g.storeAgain(); err != nil {
+		c.g.log.Warn("what was taken away from peers can still not be stored", "error", err)
+	}
 }
 
 // dropOneTime takes the tunnels of tickets down that have ended, whatever ended them. It

@@ -77,9 +77,25 @@ func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowReq
 		return g.inFile(m)
 	}
 	allow := sortedSet(r.Allow)
-	return g.edit(name, func(p *state.Peer) { p.Allow = allow }, func(m *member) {
-		g.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.key), audit.Services(allow))
+	m, err := g.editable(name)
+	if err != nil {
+		return err
+	}
+	return g.update(peerChange{
+		peers: editPeer(m, func(p *state.Peer) { p.Allow = allow }),
+		applied: func() {
+			g.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.key), audit.Services(g.allowedNow(name)))
+		},
+		restricts: func() string {
+			return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(g.allowedNow(name), " "))
+		},
 	})
+}
+
+// allowedNow is what a peer of the state directory may reach here.
+func (g *Gateway) allowedNow(name string) []string {
+	p, _ := g.store.Peers().Get(name)
+	return p.Allow
 }
 
 // PeerLocal adds, moves or (with an empty address) removes listeners here that lead to
@@ -91,7 +107,11 @@ func (g *Gateway) PeerLocal(_ context.Context, name string, r api.PeerLocalReque
 	if m, err := g.member(name); err == nil && m.stock {
 		return admin.Conflict(fmt.Sprintf("peer %s is a plain WireGuard peer, which offers no services to listen for", name), "")
 	}
-	return g.edit(name, func(p *state.Peer) {
+	m, err := g.editable(name)
+	if err != nil {
+		return err
+	}
+	return g.update(peerChange{peers: editPeer(m, func(p *state.Peer) {
 		if p.Local == nil {
 			p.Local = map[string]string{}
 		}
@@ -105,7 +125,7 @@ func (g *Gateway) PeerLocal(_ context.Context, name string, r api.PeerLocalReque
 				delete(p.Local, service)
 			}
 		}
-	}, nil)
+	})})
 }
 
 // PeerApprove lets a peer in whose key an operator has confirmed.
@@ -130,10 +150,16 @@ func (g *Gateway) PeerApprove(_ context.Context, name string) error {
 
 // PeerRemove forgets a peer: its flows are reset, its tunnel ends, it gets no further
 // identity. A peer that has connections open is refused unless force is set. With force a
-// name that nobody has is no error.
+// name that nobody has is no error. A removal that could not be stored may be repeated.
 func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := g.member(name)
 	if err != nil {
+		if g.store.Lingers(name) {
+			if err := g.storeAgain(); err != nil {
+				return g.notStored(removed(name), err)
+			}
+			return nil
+		}
 		if force {
 			return nil
 		}
@@ -158,24 +184,26 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 			}
 			return nil
 		},
-		applied: func() { g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key)) },
+		applied:   func() { g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key)) },
+		restricts: func() string { return removed(name) },
 	})
 }
 
-// edit changes a peer of the state directory. then may be nil.
-func (g *Gateway) edit(name string, f func(*state.Peer), then func(*member)) error {
+// removed says what a removal has brought about.
+func removed(name string) string {
+	return "peer " + name + " is removed and its connections have ended"
+}
+
+// editable is a peer that commands may change.
+func (g *Gateway) editable(name string) (*member, error) {
 	m, err := g.member(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if m.fromFile {
-		return g.inFile(m)
+		return nil, g.inFile(m)
 	}
-	return g.update(peerChange{peers: editPeer(m, f), applied: func() {
-		if then != nil {
-			then(m)
-		}
-	}})
+	return m, nil
 }
 
 // editPeer is f for the peer that the operator saw, and for no other that has come to

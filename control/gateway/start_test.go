@@ -1,13 +1,10 @@
 package gateway_test
 
 import (
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/tunnel/underlay"
@@ -68,45 +65,5 @@ func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
 		if err := start(free); err != nil {
 			t.Errorf("something is left after starting %s: %v", c.name, err)
 		}
-	}
-}
-
-func TestAStateDirectoryThatCannotBeWrittenChangesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.peer()
-	state := filepath.Join(filepath.Dir(w.Cloud.File), "state")
-	if err := os.Rename(state, state+".away"); err != nil { // as if the volume had gone
-		t.Fatal(err)
-	}
-	key := newKey(t).Public().String()
-	g := w.Cloud.Gateway
-	for what, err := range map[string]error{
-		"adding a peer":     g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "new", PublicKey: key}}),
-		"changing a grant":  g.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: nil}),
-		"making a ticket":   errOf(g.Invite(w.ctx, api.InviteRequest{Allow: both})),
-		"removing the peer": g.PeerRemove(w.ctx, "edge", true),
-	} {
-		if err == nil || !strings.Contains(err.Error(), "state") {
-			t.Errorf("%s without a state directory: %v, want an error that names it", what, err)
-		}
-	}
-	if _, there := w.status(w.Cloud, "new"); there {
-		t.Error("a peer that was not stored is there")
-	}
-	if p, there := w.status(w.Cloud, "edge"); !there || !slices.Equal(p.Allow, both) {
-		t.Errorf("the peer is shown as %+v, want as it was", p)
-	}
-	w.reach(patience, w.Edge, w.Cloud)
-	if err := os.Rename(state+".away", state); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "new", PublicKey: key}}); err != nil {
-		t.Errorf("adding a peer when the directory is back: %v", err)
-	}
-	w.stop(w.Cloud)
-	w.start(w.Cloud)
-	w.reach(resumption, w.Edge, w.Cloud)
-	if _, there := w.status(w.Cloud, "new"); !there {
-		t.Error("the added peer is gone after a restart")
 	}
 }

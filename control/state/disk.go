@@ -95,15 +95,24 @@ func (d disk) keep(dir, name, as string) error {
 	return nil
 }
 
-// remedy adds what to do to the errors of a disk that will not be written to.
+// remedy adds what to do to the errors of a disk that will not be written to, when
+// nothing was changed because of it. nil stays nil.
 func remedy(err error) error {
+	if errors.Is(err, ErrNotDurable) {
+		return err
+	}
+	return advised(err, "; nothing was changed")
+}
+
+// advised adds what to do, and a remark behind it. nil stays nil.
+func advised(err error, remark string) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w (free some space; nothing was changed)", err)
+		return fmt.Errorf("%w (free some space%s)", err, remark)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w (mount it writable or choose another spec.stateDir; nothing was changed)", err)
+		return fmt.Errorf("%w (mount it writable or choose another spec.stateDir%s)", err, remark)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w (the directory must belong to the user that the gateway runs as; nothing was changed)", err)
+		return fmt.Errorf("%w (the directory must belong to the user that the gateway runs as%s)", err, remark)
 	}
 	return err
 }

@@ -47,6 +47,9 @@ type format[T any] struct {
 	// narrows reports whether going back from the new to the old would give a right
 	// back that was taken. nil: never.
 	narrows func(old, new T) bool
+	// reduce is the old without what the new takes away, and with nothing that it gives.
+	// nil: such a document is only ever updated.
+	reduce func(old, new T) T
 	// loss says what is lost when the file is; empty: too much to start without it.
 	loss string
 	// previousIsUnsafe: an earlier generation must not come back.
@@ -71,13 +74,15 @@ type content[T any] struct {
 	generation uint64
 }
 
-// document is one file and its content in memory, which are the same.
+// document is one file and its content in memory. They are the same, but for what was
+// taken away while the file could not be written.
 type document[T any] struct {
 	place
 	format[T]
-	turn    chan struct{} // one slot: whoever writes holds it
-	current atomic.Pointer[content[T]]
-	closed  bool // owned by the holder of turn
+	turn    chan struct{}              // one slot: whoever writes holds it
+	current atomic.Pointer[content[T]] // what readers see
+	stored  atomic.Pointer[content[T]] // what the file has
+	closed  bool                       // owned by the holder of turn
 }
 
 func openDocument[T any](p place, f format[T]) (*document[T], error) {
@@ -87,6 +92,7 @@ func openDocument[T any](p place, f format[T]) (*document[T], error) {
 		return nil, err
 	}
 	d.current.Store(c)
+	d.stored.Store(c)
 	return d, nil
 }
 
@@ -98,54 +104,116 @@ func (d *document[T]) close() {
 	<-d.turn
 }
 
-// update is the only way to change a document: copy, change, write, show.
+// update changes a document: copy, change, write, show. When it cannot be written
+// nothing changes.
 func (d *document[T]) update(f func(*T) error) error {
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	next, err := d.prepare(f)
+	if err != nil {
+		return err
+	}
+	return remedy(d.store(next))
+}
+
+// restrict is update, but what f takes away counts also when it cannot be written: that
+// is an [ErrNotStored].
+func (d *document[T]) restrict(f func(*T) error) error {
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	next, err := d.prepare(f)
+	if err != nil {
+		return err
+	}
+	cause := d.store(next)
+	if cause == nil || errors.Is(cause, ErrNotDurable) {
+		return cause
+	}
+	old := d.current.Load()
+	less, err := d.content(d.reduce(old.value, next.value))
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	if bytes.Equal(less.body, old.body) && !bytes.Equal(next.body, old.body) {
+		return remedy(cause) // nothing was taken away
+	}
+	less.generation = old.generation
+	d.current.Store(less)
+	return fmt.Errorf("%w: %w", ErrNotStored, advised(cause, ""))
+}
+
+// flush writes what an earlier restrict could not.
+func (d *document[T]) flush() error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
 	if d.closed {
 		return ErrClosed
 	}
-	old := d.current.Load()
-	next := d.clone(old.value)
+	return advised(d.store(d.current.Load()), "")
+}
+
+// unstored reports whether memory is ahead of the file.
+func (d *document[T]) unstored() bool {
+	return !bytes.Equal(d.current.Load().body, d.stored.Load().body)
+}
+
+// prepare runs f on a copy. The caller has the turn, as that of store has.
+func (d *document[T]) prepare(f func(*T) error) (*content[T], error) {
+	if d.closed {
+		return nil, ErrClosed
+	}
+	next := d.clone(d.current.Load().value)
 	if err := f(&next); err != nil {
-		return err
+		return nil, err
 	}
-	body, err := d.marshal(next)
+	return d.content(next)
+}
+
+func (d *document[T]) content(v T) (*content[T], error) {
+	body, err := d.marshal(v)
 	if err != nil {
-		return fmt.Errorf("store %s: %w", d.path(""), err)
+		return nil, fmt.Errorf("store %s: %w", d.path(""), err)
 	}
-	if bytes.Equal(body, old.body) {
+	return &content[T]{value: d.clone(v), body: body}, nil
+}
+
+// store writes next unless the file has it already, and shows it.
+func (d *document[T]) store(next *content[T]) error {
+	before := d.stored.Load()
+	if bytes.Equal(next.body, before.body) {
+		d.current.Store(before)
 		return nil
 	}
-	c := &content[T]{value: d.clone(next), body: body, generation: old.generation + 1}
+	c := &content[T]{value: next.value, body: next.body, generation: before.generation + 1}
 	if err := d.write(c); err != nil {
 		return err
 	}
-	if d.narrows != nil && d.narrows(old.value, next) {
-		c = &content[T]{value: c.value, body: body, generation: c.generation + 1}
-		if err := d.write(c); err != nil {
+	if d.narrows != nil && d.narrows(before.value, c.value) {
+		if err := d.write(&content[T]{value: c.value, body: c.body, generation: c.generation + 1}); err != nil {
 			d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
-				slog.String("file", d.path("")), slog.Any("error", err))
+				slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 		}
 	}
 	return nil
 }
 
-// write stores c and shows it. The file in place becomes the previous generation.
+// write puts c into the file and shows it. The file in place becomes the previous
+// generation.
 func (d *document[T]) write(c *content[T]) error {
 	b, err := d.file(c)
 	if err != nil {
 		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
 	if err := d.disk.keep(d.dir, d.base, d.base+previous); err != nil {
-		return fmt.Errorf("store %s: %w", d.path(""), remedy(err))
+		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
 	err = d.disk.replace(d.dir, d.base, b)
 	if err == nil || errors.Is(err, ErrNotDurable) {
+		d.stored.Store(c)
 		d.current.Store(c) // memory says what the file says, durable or not
 	}
 	if err != nil {
-		return fmt.Errorf("store %s: %w", d.path(""), remedy(err))
+		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
 	return nil
 }

@@ -148,6 +148,23 @@ func narrows(old, next Peers) bool {
 	return false
 }
 
+// reduce is old without the peers and grants that next does not have, and with nothing
+// that only next has. A peer that next leaves pending is pending.
+func reduce(old, next Peers) Peers {
+	out := old.clone()
+	out.list = slices.DeleteFunc(out.list, func(p Peer) bool {
+		_, stays := next.ByKey(p.PublicKey)
+		return !stays
+	})
+	for i := range out.list {
+		p := &out.list[i]
+		now, _ := next.ByKey(p.PublicKey)
+		p.Allow = slices.DeleteFunc(p.Allow, func(s string) bool { return !slices.Contains(now.Allow, s) })
+		p.Pending = p.Pending || now.Pending
+	}
+	return out
+}
+
 // peerJSON is a peer as it is written. Secrets are in the clear there.
 type peerJSON struct {
 	Name         string            `json:"name"`
@@ -178,7 +195,8 @@ type peersJSON struct {
 
 var peersFormat = format[Peers]{
 	name: "peers", major: 1,
-	encode: encodePeers, decode: decodePeers, clone: Peers.clone, narrows: narrows,
+	encode: encodePeers, decode: decodePeers, clone: Peers.clone,
+	narrows: narrows, reduce: reduce,
 }
 
 func encodePeers(p Peers) (any, error) {

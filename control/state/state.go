@@ -26,7 +26,8 @@
 // A change is written to a temporary file in the same directory, synced, and renamed
 // over the old one; then the directory is synced. Only then is it visible to readers,
 // so what memory says is on disk. When anything fails the old file and the old
-// memory stay.
+// memory stay. There is one exception: a right that is taken away is gone at once
+// (Restrict), whatever the disk says.
 //
 // # Damage
 //
@@ -62,6 +63,8 @@ var (
 	ErrNewerVersion = errors.New("written by a newer postern")
 	// ErrNotDurable: the change was made, but may not survive a power cut.
 	ErrNotDurable = errors.New("the change is in the file but may not survive a power cut")
+	// ErrNotStored: what was to be taken away counts no more, but the file still has it.
+	ErrNotStored = errors.New("it is not in the file")
 	// ErrDuplicate: two peers with one name or one key.
 	ErrDuplicate = errors.New("duplicate peer")
 	// ErrClosed: the store was closed.
@@ -126,6 +129,12 @@ func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
 
 // Close lets another process open the directory. Changes after it fail.
 func (s *Store) Close() error {
+	if s.Unstored() {
+		if err := s.Flush(); err != nil {
+			s.logger.Warn("what was taken away from peers could not be stored and comes back at the next start; repeat it then",
+				slog.Any("error", err))
+		}
+	}
 	s.peers.close()
 	s.tickets.close()
 	s.identities.close()
@@ -151,6 +160,28 @@ func (s *Store) Peers() Peers { return s.peers.load().clone() }
 func (s *Store) Update(f func(*Peers) error) error {
 	return s.peers.update(f)
 }
+
+// Restrict is Update for a change that takes rights away, which must not wait for a disk
+// that is full: peers and grants that f removes are gone at once, and when this cannot be
+// written the error is an [ErrNotStored]. It is then undone by a restart, unless [Store.Flush]
+// or a later change succeeds before. Of what f adds nothing counts in that case, and
+// when f only adds, nothing changes.
+func (s *Store) Restrict(f func(*Peers) error) error {
+	return s.peers.restrict(f)
+}
+
+// Unstored reports whether something was taken away that the file still has.
+func (s *Store) Unstored() bool { return s.peers.unstored() }
+
+// Lingers reports whether a peer was removed that the file still has.
+func (s *Store) Lingers(name string) bool {
+	_, stored := s.peers.stored.Load().value.Get(name)
+	_, there := s.peers.load().Get(name)
+	return stored && !there
+}
+
+// Flush writes what [Store.Restrict] could not.
+func (s *Store) Flush() error { return s.peers.flush() }
 
 // removeTemporary removes what a crash left behind. The caller holds the lock.
 func removeTemporary(dir string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -46,17 +45,6 @@ type Names interface {
 	Reserve(name string, key peer.PublicKey, chosen bool) error
 }
 
-// Alarm tells that a second key tried a ticket: either the ticket or its first use was
-// stolen.
-type Alarm struct {
-	Ticket ID
-	// Peer and PublicKey are who redeemed the ticket first.
-	Peer      string
-	PublicKey peer.PublicKey
-	// Second is the key that came too late.
-	Second peer.PublicKey
-}
-
 // Options of a book.
 type Options struct {
 	// Self is this gateway's public key, Name its name; they go into every ticket.
@@ -66,8 +54,6 @@ type Options struct {
 	Names   Names
 	// Audit may be nil.
 	Audit *audit.Log
-	// OnAlarm may be nil. It is called after the refusal was stored.
-	OnAlarm func(Alarm)
 }
 
 // Book holds the tickets that this gateway has made. It keeps no clock and starts no
@@ -75,13 +61,16 @@ type Options struct {
 // be called at NextDeadline and at least once a minute.
 //
 // It is safe for concurrent use. Every change is stored before it counts; when that
-// fails the call returns an error that is an [ErrStorage] and nothing has changed.
+// fails the call returns an error that is an [ErrStorage] and nothing has changed; only
+// Forget counts all the same.
 type Book struct {
 	o Options
 
 	turn    chan struct{} // one slot: whoever changes the book holds it
 	records atomic.Pointer[Records]
 	alarms  atomic.Uint64
+	// unstored: records are ahead of the storage.
+	unstored atomic.Bool
 
 	// Owned by the holder of turn.
 	seen    time.Time        // latest time seen, monotonic reading included
@@ -229,24 +218,6 @@ func (b *Book) OneTimePeers(now time.Time) []OneTime {
 		}
 	}
 	return list
-}
-
-// Lookup finds a ticket that has a one-time peer by that peer's key.
-func (b *Book) Lookup(oneTime peer.PublicKey) (Info, bool) {
-	r := b.records.Load().find(byOneTime(oneTime))
-	if r == nil || !r.answers() {
-		return Info{}, false
-	}
-	return r.info(), true
-}
-
-// LookupAddr finds a ticket that has a one-time peer by that peer's overlay address.
-func (b *Book) LookupAddr(addr netip.Addr) (Info, bool) {
-	r := b.records.Load().find(func(r Record) bool { return r.answers() && peer.OverlayAddr(r.OneTime) == addr })
-	if r == nil {
-		return Info{}, false
-	}
-	return r.info(), true
 }
 
 // Alarms counts the redemptions by a second key since the book was opened.

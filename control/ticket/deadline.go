@@ -27,6 +27,8 @@ type edit struct {
 	dirty   bool      // there is something to store
 	dropped []peer.PublicKey
 	expired []Record
+	// atOnce: it counts also when it cannot be stored.
+	atOnce bool
 }
 
 // end moves a record to an end state, without a one-time peer.
@@ -83,9 +85,14 @@ func (b *Book) change(now time.Time, f func(*edit) error) error {
 	}
 	if e.dirty {
 		e.Seen = e.now
-		if saveErr := b.o.Storage.SaveTickets(e.Records); saveErr != nil {
-			return errors.Join(err, fmt.Errorf("%w: %w", ErrStorage, saveErr))
+		saveErr := b.o.Storage.SaveTickets(e.Records)
+		if saveErr != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrStorage, saveErr))
+			if !e.atOnce {
+				return err
+			}
 		}
+		b.unstored.Store(saveErr != nil)
 		b.records.Store(&e.Records)
 	}
 	b.seen = now
@@ -166,7 +173,10 @@ func (e *edit) forget() {
 // Keys are given also along with an error; a key that could not be ended for want of
 // storage is given again by a later call.
 func (b *Book) Expire(now time.Time) ([]peer.PublicKey, error) {
-	err := b.change(now, func(*edit) error { return nil })
+	err := b.change(now, func(e *edit) error {
+		e.dirty = e.dirty || b.unstored.Load()
+		return nil
+	})
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
 	drop := b.dropped
@@ -195,10 +205,14 @@ func (b *Book) Finish(now time.Time, joiner peer.PublicKey) error {
 
 // Forget ends what the peer with this key came by, because the peer is removed: its
 // ticket or reply cannot bring it back. The tunnel must drop the one-time keys that it
-// returns.
+// returns. It counts at once: along with an [ErrStorage] the keys are given as well, and
+// Expire stores it when that is possible again.
 func (b *Book) Forget(now time.Time, joiner peer.PublicKey) ([]peer.PublicKey, error) {
 	return b.endFor(now, joiner, Closed)
 }
+
+// Unstored reports whether the book has a change that could not be stored yet.
+func (b *Book) Unstored() bool { return b.unstored.Load() }
 
 func (b *Book) endFor(now time.Time, joiner peer.PublicKey, s State) ([]peer.PublicKey, error) {
 	// Handshakes are frequent and tickets rare: look before taking the turn.
@@ -210,6 +224,7 @@ func (b *Book) endFor(now time.Time, joiner peer.PublicKey, s State) ([]peer.Pub
 	}
 	var drop []peer.PublicKey
 	err := b.change(now, func(e *edit) error {
+		e.atOnce = s == Closed
 		for i := range e.List {
 			if r := &e.List[i]; ends(*r) {
 				if s == Finished {
@@ -224,8 +239,8 @@ func (b *Book) endFor(now time.Time, joiner peer.PublicKey, s State) ([]peer.Pub
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && s != Closed {
 		return nil, err
 	}
-	return drop, nil
+	return drop, err
 }

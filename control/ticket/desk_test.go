@@ -53,11 +53,10 @@ func (n names) Reserve(name string, key peer.PublicKey, _ bool) error {
 // desk is a book with all that it needs.
 type desk struct {
 	*Book
-	t      *testing.T
-	store  *memory
-	names  names
-	log    *lockedBuffer
-	alarms *[]Alarm
+	t     *testing.T
+	store *memory
+	names names
+	log   *lockedBuffer
 }
 
 type lockedBuffer struct {
@@ -99,7 +98,7 @@ var self = peer.PublicKey{0xee}
 
 func newDesk(t *testing.T, now time.Time) *desk {
 	t.Helper()
-	d := &desk{t: t, store: &memory{}, names: names{}, log: &lockedBuffer{}, alarms: new([]Alarm)}
+	d := &desk{t: t, store: &memory{}, names: names{}, log: &lockedBuffer{}}
 	d.reopen(now)
 	return d
 }
@@ -107,15 +106,9 @@ func newDesk(t *testing.T, now time.Time) *desk {
 // reopen is a restart of the gateway.
 func (d *desk) reopen(now time.Time) {
 	d.t.Helper()
-	var mu sync.Mutex
 	b, err := OpenBook(now, Options{
 		Self: self, Name: "cloud", Storage: d.store, Names: d.names,
 		Audit: audit.New(slog.New(slog.NewJSONHandler(d.log, nil))),
-		OnAlarm: func(a Alarm) {
-			mu.Lock()
-			defer mu.Unlock()
-			*d.alarms = append(*d.alarms, a)
-		},
 	})
 	if err != nil {
 		d.t.Fatal(err)

@@ -247,7 +247,4 @@ func (b *Book) alarm(r Record, second peer.PublicKey) {
 	b.o.Audit.Record(context.Background(), audit.Alarm, audit.Ticket(r.ID.String()), audit.Code(audit.CodeTicketAlarm),
 		audit.Peer(r.By.Name), audit.PublicKey(second),
 		audit.Reason("a second key tried a ticket that was already used; if the peer is not who you invited, run `postern peer remove "+r.By.Name+"`"))
-	if b.o.OnAlarm != nil {
-		b.o.OnAlarm(Alarm{Ticket: r.ID, Peer: r.By.Name, PublicKey: r.By.PublicKey, Second: second})
-	}
 }
