@@ -122,14 +122,6 @@ func (t *Flows) ClosePeer(peer string) int {
 	return t.abortMatching(func(f *flow) bool { return f.peer == peer })
 }
 
-// CloseService resets the flows of a peer to one service of this gateway: what the
-// revocation of a grant means for those that are open.
-func (t *Flows) CloseService(peer, service string) int {
-	return t.abortMatching(func(f *flow) bool {
-		return f.direction == DirectionInbound && f.peer == peer && f.service == service
-	})
-}
-
 // Drain admits no more flows and waits until those that are open have ended. When ctx
 // ends first the rest is reset. On return no goroutine of a flow is left. The error is
 // that of ctx when it cut flows short.

@@ -165,29 +165,22 @@ func TestRemovalAlsoEndsWhatIsBeingOpened(t *testing.T) {
 }
 
 func TestRevokedGrantEndsTheFlowsOfThatServiceOnly(t *testing.T) {
-	for name, revoke := range map[string]func(*gateway){
-		"by name":   func(g *gateway) { g.flows.CloseService("cloud", "registry") },
-		"by policy": func(g *gateway) { g.in.Reauthorize() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			address, conns := upstream(t)
-			g := newGateway(t, Limits{}, nil)
-			g.offer(address)
-			apiServer := g.dial(cloudAddr, 6443).conn()
-			up := take(t, conns)
-			registry := g.dial(cloudAddr, 5000).conn()
-			take(t, conns)
-			g.mu.Lock()
-			g.allow["cloud"] = []string{api.ServiceAPIServer}
-			g.mu.Unlock()
-			revoke(g)
-			wantReset(t, registry)
-			send(t, apiServer, "still open")
-			wantRead(t, up, "still open")
-			if !g.dial(cloudAddr, 5000).wasRefused() {
-				t.Error("a revoked service was reached")
-			}
-		})
+	address, conns := upstream(t)
+	g := newGateway(t, Limits{}, nil)
+	g.offer(address)
+	apiServer := g.dial(cloudAddr, 6443).conn()
+	up := take(t, conns)
+	registry := g.dial(cloudAddr, 5000).conn()
+	take(t, conns)
+	g.mu.Lock()
+	g.allow["cloud"] = []string{api.ServiceAPIServer}
+	g.mu.Unlock()
+	g.in.Reauthorize()
+	wantReset(t, registry)
+	send(t, apiServer, "still open")
+	wantRead(t, up, "still open")
+	if !g.dial(cloudAddr, 5000).wasRefused() {
+		t.Error("a revoked service was reached")
 	}
 }
 

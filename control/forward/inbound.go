@@ -193,7 +193,7 @@ func (in *Inbound) serve(c Incoming, f *flow, p Peer, s Service) {
 	if !ok {
 		return
 	}
-	s.Handler.ServeConn(f.ctx, &countedConn{Conn: down, f: f}, p)
+	s.Handler.ServeConn(f.ctx, &countedConn{Conn: down, f: f})
 	f.finish(down)
 }
 

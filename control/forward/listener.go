@@ -7,7 +7,7 @@ import (
 )
 
 // Listener is a Handler that hands its connections to a server of the standard library:
-// http.Server.Serve takes it. PeerOf tells such a server whose connection it has.
+// http.Server.Serve takes it. The remote address of a connection says whose it is.
 type Listener struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -41,8 +41,8 @@ func (l *Listener) Close() error {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // ServeConn hands the connection to Accept and returns once the server has closed it.
-func (l *Listener) ServeConn(ctx context.Context, c Conn, p Peer) {
-	h := &handedConn{Conn: c, peer: p, closed: make(chan struct{})}
+func (l *Listener) ServeConn(ctx context.Context, c Conn) {
+	h := &handedConn{Conn: c, closed: make(chan struct{})}
 	select {
 	case l.conns <- h:
 	case <-l.closed:
@@ -55,19 +55,9 @@ func (l *Listener) ServeConn(ctx context.Context, c Conn, p Peer) {
 	<-h.closed
 }
 
-// PeerOf says whose connection c is, if it came from a Listener.
-func PeerOf(c net.Conn) (Peer, bool) {
-	h, ok := c.(*handedConn)
-	if !ok {
-		return Peer{}, false
-	}
-	return h.peer, true
-}
-
 // handedConn tells when its server is done with it.
 type handedConn struct {
 	Conn
-	peer   Peer
 	once   sync.Once
 	closed chan struct{}
 }

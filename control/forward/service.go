@@ -24,7 +24,7 @@ type Service struct {
 // Handler serves an established connection and returns when it is done with it. When ctx
 // ends the connection has been reset.
 type Handler interface {
-	ServeConn(ctx context.Context, c Conn, p Peer)
+	ServeConn(ctx context.Context, c Conn)
 }
 
 // check reports why s cannot be offered.
