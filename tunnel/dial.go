@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
@@ -20,7 +19,7 @@ const tick = time.Second
 type dial struct {
 	key   peer.PublicKey
 	name  string
-	addrs []netip.AddrPort
+	paths []peer.Path
 	// force sends it also within 5 s of the last one, by giving up the session.
 	force   bool
 	attempt int
@@ -71,8 +70,8 @@ func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time
 	for key, p := range e.peers {
 		w := &p.watch
 		if w.due(now) {
-			addrs := p.addresses()
-			if len(addrs) == 0 { // Only the peer can dial.
+			paths := p.addresses()
+			if len(paths) == 0 { // Only the peer can dial.
 				w.nextTry = time.Time{}
 				continue
 			}
@@ -80,7 +79,7 @@ func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time
 			// itself, to start its keepalives: the other side takes only one in 20 ms.
 			force := w.begun && !w.session(now)
 			w.dialled(now, e.yields(key))
-			dials = append(dials, dial{key: key, name: p.config.Name, addrs: addrs, force: force, attempt: w.attempts})
+			dials = append(dials, dial{key: key, name: p.config.Name, paths: paths, force: force, attempt: w.attempts})
 		}
 		if !w.nextTry.IsZero() {
 			next = min(next, w.nextTry.Sub(now))
@@ -113,7 +112,7 @@ func (e *Engine) dial(d dial) error {
 	if err := e.still(d.key); err != nil {
 		return fmt.Errorf("dial peer %q: %w", d.name, err)
 	}
-	e.bind.SetCandidates(endpointID(d.key), d.addrs)
+	e.bind.SetCandidates(endpointID(d.key), d.paths)
 	change := uapi.PeerConfig{PublicKey: d.key, UpdateOnly: true, Endpoint: endpointText(d.key)}
 	if err := e.configure(uapi.Config{Peers: []uapi.PeerConfig{change}}); err != nil {
 		return fmt.Errorf("dial peer %q: %w", d.name, err)
@@ -122,7 +121,7 @@ func (e *Engine) dial(d dial) error {
 	if p == nil {
 		return fmt.Errorf("dial peer %q: %w", d.name, ErrClosed) // Only a closed device drops peers by itself.
 	}
-	e.log.Debug("dialling", "peer", d.name, "addresses", d.addrs, "attempt", d.attempt)
+	e.log.Debug("dialling", "peer", d.name, "addresses", d.paths, "attempt", d.attempt)
 	if d.force {
 		p.ExpireCurrentKeypairs()
 	}

@@ -157,12 +157,12 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 		e.mu.Unlock()
 		return fmt.Errorf("redial %s: %w", key, err)
 	}
-	d := dial{key: key, name: p.config.Name, addrs: p.addresses(), force: true}
-	if len(d.addrs) > 0 {
+	d := dial{key: key, name: p.config.Name, paths: p.addresses(), force: true}
+	if len(d.paths) > 0 {
 		p.watch.dialled(time.Now(), e.yields(key))
 	}
 	e.mu.Unlock()
-	if len(d.addrs) == 0 {
+	if len(d.paths) == 0 {
 		return fmt.Errorf("redial peer %q: %w (it must dial, or needs an endpoint)", d.name, underlay.ErrNoCandidates)
 	}
 	return e.dial(d)

@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -60,7 +59,7 @@ func owned(c peer.Config) peer.Config {
 
 // addressesOf are the addresses to dial the peer at, the proven one of a peer that we
 // have already among them.
-func (e *Engine) addressesOf(c peer.Config) []netip.AddrPort {
+func (e *Engine) addressesOf(c peer.Config) []peer.Path {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	next := peerState{config: c}
@@ -167,10 +166,13 @@ func endpointText(k peer.PublicKey) string { return "peer:" + endpointID(k) }
 
 // addresses are where a peer may be reached, the address that proved itself first:
 // whatever is not an initiation goes to that one.
-func (p *peerState) addresses() []netip.AddrPort {
-	addrs := make([]netip.AddrPort, 0, len(p.config.Endpoints)+1)
+func (p *peerState) addresses() []peer.Path {
+	paths := make([]peer.Path, 0, len(p.config.Endpoints)+1)
 	if p.watch.source.IsValid() {
-		addrs = append(addrs, p.watch.source)
+		paths = append(paths, peer.Direct(p.watch.source))
 	}
-	return append(addrs, p.config.Endpoints...)
+	for _, a := range p.config.Endpoints {
+		paths = append(paths, peer.Direct(a))
+	}
+	return paths
 }

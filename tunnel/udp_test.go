@@ -201,7 +201,7 @@ func arrives(t *testing.T, d *fakeTun, want []byte) {
 func TestScannerMeetsSilence(t *testing.T) {
 	const datagrams, burst = 100_000, 100
 	arrived := make(chan struct{}, datagrams) // markers, the last of each burst
-	bind := underlay.New(underlay.Options{OnSTUN: func(p []byte, _ netip.AddrPort) {
+	bind := underlay.New(underlay.Options{OnSTUN: func(p []byte, _ peer.Path) {
 		if bytes.Equal(p, marker) {
 			arrived <- struct{}{}
 		}

@@ -26,7 +26,7 @@ type planeOptions struct {
 	port        uint16
 	mtu         int
 	newUnderlay func(underlay.Options) *underlay.Bind
-	onSTUN      func(packet []byte, from netip.AddrPort)
+	onSTUN      func(packet []byte, from peer.Path)
 	onTCP       func(*netstack.Incoming)
 	onTransit   func(src, dst netip.Addr)
 	logger      *slog.Logger

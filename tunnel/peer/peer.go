@@ -71,6 +71,9 @@ type Config struct {
 	// Stock marks a plain WireGuard peer: it has AllowedIPs of its own, no overlay
 	// address, and moves (roams) as WireGuard does.
 	Stock bool
+	// Managed marks a peer whose path is chosen for it: WireGuard's roaming is off, and
+	// the address that a packet came from moves nothing. Others roam as WireGuard does.
+	Managed bool
 	// AllowedIPs are the addresses of a stock peer. Others get their overlay address
 	// and nothing else.
 	AllowedIPs []netip.Prefix

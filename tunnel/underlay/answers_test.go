@@ -71,7 +71,7 @@ func TestAnswerIsRepeatedToCandidatesAndNotToStrangers(t *testing.T) {
 	forEachKind(t, func(t *testing.T, make func(Options) *Bind) {
 		b := start(t, make(Options{}))
 		first, other, stranger := plain(t, loopback4), plain(t, loopback4), plain(t, loopback4)
-		b.SetCandidates("x", []netip.AddrPort{localAddr(first), localAddr(other)})
+		b.SetCandidates("x", direct(localAddr(first), localAddr(other)))
 		write(t, first, initiation(5), b.addr())
 		if err := b.Send([][]byte{response(5)}, b.next(t).ep); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
@@ -29,11 +31,11 @@ var _ conn.Endpoint = (*fanOut)(nil)
 // SetCandidates sets the addresses of the endpoint peer:ID, best first. Duplicates,
 // unusable addresses (unspecified, multicast, port 0) and all beyond 16 are left out.
 // Without addresses the ID is forgotten; endpoints already made of it send nowhere.
-func (b *Bind) SetCandidates(id string, addrs []netip.AddrPort) {
-	targets := make([]conn.Endpoint, 0, min(len(addrs), maxCandidates))
-	seen := make(map[netip.AddrPort]bool, len(addrs))
-	for _, a := range addrs {
-		a = unmapped(a)
+func (b *Bind) SetCandidates(id string, paths []peer.Path) {
+	targets := make([]conn.Endpoint, 0, min(len(paths), maxCandidates))
+	seen := make(map[netip.AddrPort]bool, len(paths))
+	for _, p := range paths {
+		a := unmapped(p.Remote)
 		if len(targets) == maxCandidates {
 			break
 		}

@@ -16,10 +16,10 @@ func TestInitiationsGoToAllCandidates(t *testing.T) {
 		dead := localAddr(gone)
 		gone.Close()
 		mapped := netip.AddrPortFrom(netip.AddrFrom16(loopback4.As16()), localAddr(second).Port())
-		b.SetCandidates("x", []netip.AddrPort{
+		b.SetCandidates("x", direct(
 			localAddr(first), dead, localAddr(first), localAddr(second), mapped,
-			netip.AddrPortFrom(loopback4, 0), netip.MustParseAddrPort("0.0.0.0:9"), netip.MustParseAddrPort("224.0.0.1:9"), {},
-		})
+			netip.AddrPortFrom(loopback4, 0), netip.MustParseAddrPort("0.0.0.0:9"), netip.MustParseAddrPort("224.0.0.1:9"), netip.AddrPort{},
+		))
 		ep, err := b.ParseEndpoint("peer:x")
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func TestInitiationsGoToAllCandidates(t *testing.T) {
 		expectSilence(t, second)
 
 		// The endpoint that the device holds follows later changes.
-		b.SetCandidates("x", []netip.AddrPort{localAddr(second)})
+		b.SetCandidates("x", direct(localAddr(second)))
 		if err := b.Send([][]byte{data(3, 48)}, ep); err != nil {
 			t.Error(err)
 		}
@@ -68,7 +68,7 @@ func TestCandidatesAreBounded(t *testing.T) {
 	for port := range uint16(100) {
 		addrs = append(addrs, netip.AddrPortFrom(loopback4, port+1))
 	}
-	b.SetCandidates("x", addrs)
+	b.SetCandidates("x", direct(addrs...))
 	if got := len(*b.candidates["x"].targets.Load()); got != maxCandidates {
 		t.Errorf("got %d candidates, want %d", got, maxCandidates)
 	}
@@ -103,7 +103,7 @@ func TestFanOutFailsOnlyWhenNoCandidateCanBeSentTo(t *testing.T) {
 		{[]netip.AddrPort{dark, localAddr(c)}, nil},
 		{[]netip.AddrPort{dark}, errNoRoute},
 	} {
-		b.SetCandidates("x", test.addrs)
+		b.SetCandidates("x", direct(test.addrs...))
 		ep, err := b.ParseEndpoint("peer:x")
 		if err != nil {
 			t.Fatal(err)

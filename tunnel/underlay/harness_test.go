@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // patience only bounds failure; nothing waits that long when it works.
@@ -111,6 +113,15 @@ func (r *running) next(t *testing.T) datagram {
 		t.Fatalf("no datagram came; counters %+v", r.Counters())
 		return datagram{}
 	}
+}
+
+// direct are the paths from the own socket to the addresses.
+func direct(addrs ...netip.AddrPort) []peer.Path {
+	paths := make([]peer.Path, len(addrs))
+	for i, a := range addrs {
+		paths[i] = peer.Path{Remote: a}
+	}
+	return paths
 }
 
 func (r *running) addr() netip.AddrPort { return netip.AddrPortFrom(loopback4, r.port) }

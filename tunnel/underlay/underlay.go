@@ -43,6 +43,8 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // defaultSocketBuffer is the size asked for either direction, in bytes: at 4 Gbit/s it
@@ -55,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 	// OnSTUN gets every STUN message from the receiving goroutine. It must neither
 	// block nor keep the packet. Without it STUN is dropped.
-	OnSTUN func(packet []byte, from netip.AddrPort)
+	OnSTUN func(packet []byte, from peer.Path)
 	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes; 0 is 4 MiB.
 	// The system may grant less (net.core.rmem_max) unless we hold NET_ADMIN.
 	ReceiveBuffer, SendBuffer int
@@ -79,7 +81,7 @@ type addressed interface {
 // concurrently; it can be opened again after Close.
 type Bind struct {
 	log    *slog.Logger
-	onSTUN func([]byte, netip.AddrPort)
+	onSTUN func([]byte, peer.Path)
 	inner  network
 
 	port     atomic.Uint32
@@ -186,12 +188,12 @@ func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	return nil
 }
 
-// WriteTo sends one datagram from the shared socket.
-func (b *Bind) WriteTo(p []byte, to netip.AddrPort) error {
+// WriteTo sends one datagram over the path.
+func (b *Bind) WriteTo(p []byte, to peer.Path) error {
 	if b.Port() == 0 {
 		return net.ErrClosed
 	}
-	if err := b.Send([][]byte{p}, b.inner.endpoint(unmapped(to))); err != nil {
+	if err := b.Send([][]byte{p}, b.inner.endpoint(unmapped(to.Remote))); err != nil {
 		return fmt.Errorf("send to %s: %w", to, err)
 	}
 	return nil
@@ -250,7 +252,7 @@ func (b *Bind) filter(packets [][]byte, sizes []int, eps []conn.Endpoint) {
 			continue
 		case class == STUN && b.onSTUN != nil:
 			b.counters.stun.Add(1)
-			b.onSTUN(p, addrOf(eps[i]))
+			b.onSTUN(p, peer.Path{Remote: addrOf(eps[i])})
 		default:
 			b.counters.dropped[class].Add(1)
 		}

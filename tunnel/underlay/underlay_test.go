@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func TestWireGuardReachesTheDevice(t *testing.T) {
@@ -39,12 +41,12 @@ func TestWireGuardReachesTheDevice(t *testing.T) {
 func TestEverythingElseIsDroppedAndCounted(t *testing.T) {
 	type message struct {
 		data []byte
-		from netip.AddrPort
+		from peer.Path
 	}
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			stun := newQueue[message]()
-			b := start(t, k.make(Options{OnSTUN: func(p []byte, from netip.AddrPort) {
+			b := start(t, k.make(Options{OnSTUN: func(p []byte, from peer.Path) {
 				stun.put(message{bytes.Clone(p), from})
 			}}))
 			c := plain(t, loopback4)
@@ -60,7 +62,7 @@ func TestEverythingElseIsDroppedAndCounted(t *testing.T) {
 				write(t, c, p, b.addr())
 			}
 			write(t, c, stunRequest(), b.addr())
-			if got := stun.next(t); !bytes.Equal(got.data, stunRequest()) || got.from != localAddr(c) {
+			if got := stun.next(t); !bytes.Equal(got.data, stunRequest()) || got.from != peer.Direct(localAddr(c)) {
 				t.Errorf("OnSTUN: got %x from %v, want the request from %v", got.data, got.from, localAddr(c))
 			}
 			write(t, c, data(1, 32), b.addr())
@@ -168,7 +170,7 @@ func TestBulkBetweenTwoBinds(t *testing.T) {
 func TestWriteToUsesTheSharedPort(t *testing.T) {
 	forEachKind(t, func(t *testing.T, make func(Options) *Bind) {
 		bind := make(Options{})
-		if err := bind.WriteTo(stunRequest(), netip.AddrPortFrom(loopback4, 1)); !errors.Is(err, net.ErrClosed) {
+		if err := bind.WriteTo(stunRequest(), peer.Direct(netip.AddrPortFrom(loopback4, 1))); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("before Open: got %v, want net.ErrClosed", err)
 		}
 		b, c := start(t, bind), plain(t, loopback4)
@@ -177,7 +179,7 @@ func TestWriteToUsesTheSharedPort(t *testing.T) {
 		}
 		// An IPv4-mapped address is IPv4.
 		mapped := netip.AddrPortFrom(netip.AddrFrom16(loopback4.As16()), localAddr(c).Port())
-		if err := b.WriteTo(stunRequest(), mapped); err != nil {
+		if err := b.WriteTo(stunRequest(), peer.Path{Remote: mapped}); err != nil {
 			t.Fatal(err)
 		}
 		if got, from := read(t, c); !bytes.Equal(got, stunRequest()) || from != b.addr() {
@@ -247,7 +249,7 @@ func TestUnreachablePortDoesNotEndReceiving(t *testing.T) {
 		gone.Close()
 		for range 20 {
 			// Whether the error shows here depends on the system; it must not matter.
-			_ = b.WriteTo(data(1, 32), dead)
+			_ = b.WriteTo(data(1, 32), peer.Direct(dead))
 		}
 		c := plain(t, loopback4)
 		write(t, c, data(2, 32), b.addr())

@@ -1,0 +1,37 @@
+package peer
+
+import "net/netip"
+
+// Path is one way to a peer: a remote address, reached from the gateway's own socket or
+// by way of an allocation on a relay. It is comparable; the zero value is no path.
+type Path struct {
+	// Via is "" for the own socket, else the id of an allocation, which is unique in the
+	// life of the process ("relay-3").
+	Via string
+	// Remote is where datagrams go in the end. An IPv4 address is never in its
+	// IPv6-mapped form.
+	Remote netip.AddrPort
+}
+
+// Direct is the path from the own socket to an address.
+func Direct(remote netip.AddrPort) Path { return Path{Remote: unmapped(remote)} }
+
+// IsValid reports whether something could be sent over the path: whether it has an
+// address and a port.
+func (p Path) IsValid() bool { return p.Remote.IsValid() && p.Remote.Port() != 0 }
+
+// String is "203.0.113.8:51820", or "203.0.113.8:51820 via relay-3".
+func (p Path) String() string {
+	switch {
+	case !p.Remote.IsValid():
+		return "none"
+	case p.Via == "":
+		return p.Remote.String()
+	default:
+		return p.Remote.String() + " via " + p.Via
+	}
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
