@@ -145,7 +145,7 @@ func (a *app) peerAddRequest(name string, q peerAddFlags) (api.PeerAddRequest, e
 		return r, usagef("", "--public-key: %w", err)
 	}
 	for _, e := range q.endpoints {
-		if _, err := config.ParseEndpoint(e); err != nil {
+		if err := config.CheckEndpoint(e); err != nil {
 			return r, usagef("", "--endpoint: %w", err)
 		}
 	}

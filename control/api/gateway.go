@@ -53,6 +53,11 @@ type Discovery struct {
 	PortMapping PortMapping  `json:"portMapping,omitempty" yaml:"portMapping,omitempty"`
 	LAN         LAN          `json:"lan,omitempty" yaml:"lan,omitempty"`
 	DNS         DNS          `json:"dns,omitempty" yaml:"dns,omitempty"`
+	// Exclude are address ranges (CIDR) in which nothing is announced or dialled: those
+	// of pods and Services, which mean something else in every cluster.
+	Exclude []string `json:"exclude,omitempty" yaml:"exclude,omitempty"`
+	// Keepalive is how often an idle path is probed, 1s to 60s; 20s unless told.
+	Keepalive Duration `json:"keepalive,omitempty" yaml:"keepalive,omitempty"`
 }
 
 // TURNServer is a relay (RFC 8656) and this gateway's account there.
@@ -60,6 +65,12 @@ type TURNServer struct {
 	Address      string `json:"address" yaml:"address"`
 	Username     string `json:"username,omitempty" yaml:"username,omitempty"`
 	PasswordFile string `json:"passwordFile,omitempty" yaml:"passwordFile,omitempty"`
+	// Transport is auto (UDP, and TCP or TLS where UDP does not pass), udp, tcp or tls.
+	Transport string `json:"transport,omitempty" yaml:"transport,omitempty"`
+	// ServerName is the name in the server's certificate; the address's host unless told.
+	ServerName string `json:"serverName,omitempty" yaml:"serverName,omitempty"`
+	// CAFile holds the PEM certificates that signed it; the system's unless told.
+	CAFile string `json:"caFile,omitempty" yaml:"caFile,omitempty"`
 }
 
 // PortMapping asks the router for an inbound port. Mode is auto or off.

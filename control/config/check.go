@@ -83,9 +83,7 @@ func (c *checker) fillDefaults() {
 	if spec.Admin.Socket == "" {
 		spec.Admin.Socket = DefaultSocket
 	}
-	if spec.Discovery.PortMapping.Mode == "" {
-		spec.Discovery.PortMapping.Mode = "auto"
-	}
+	c.fillDiscovery(&spec.Discovery)
 	if a := spec.Services.Auth; a != nil && a.Issuer != nil && a.Issuer.LocalCA != nil && a.Issuer.LocalCA.TTL == 0 &&
 		!c.given("spec.services.auth.issuer.localCA.ttl") {
 		a.Issuer.LocalCA.TTL = api.Duration(DefaultIdentityTTL)
@@ -131,43 +129,6 @@ func (c *checker) path(field, p string) string {
 		return p
 	}
 	return filepath.Join(c.dir, p)
-}
-
-func (c *checker) discovery(d *api.Discovery) Discovery {
-	const at = "spec.discovery"
-	for i, a := range d.Advertise {
-		c.dialAddress(fmt.Sprintf("%s.advertise[%d]", at, i), a)
-	}
-	for i, a := range d.STUNServers {
-		c.dialAddress(fmt.Sprintf("%s.stunServers[%d]", at, i), a)
-	}
-	for i, t := range d.TURNServers {
-		c.dialAddress(fmt.Sprintf("%s.turnServers[%d].address", at, i), t.Address)
-		if t.PasswordFile != "" {
-			c.secret(fmt.Sprintf("%s.turnServers[%d].passwordFile", at, i), t.PasswordFile)
-		}
-	}
-	if len(d.TURNServers) > 0 {
-		c.warn(at+".turnServers", "relays are not used by this version; peers are reached directly or not at all")
-	}
-	switch m := d.PortMapping.Mode; {
-	case m != "auto" && m != "off":
-		c.fail(at+".portMapping.mode", "%q is no mode (want auto or off)", m)
-	case m == "auto" && c.given(at+".portMapping.mode"):
-		c.warn(at+".portMapping.mode", "ports are not mapped at the router by this version; forward the UDP port there and name it in %s.advertise", at)
-	}
-	if d.PortMapping.Router != "" {
-		if _, err := netip.ParseAddr(d.PortMapping.Router); err != nil {
-			c.fail(at+".portMapping.router", "%q is not an IP address", d.PortMapping.Router)
-		}
-	}
-	if d.LAN.Enabled {
-		c.warn(at+".lan.enabled", "peers on the LAN are not found by this version; give them endpoints")
-	}
-	if len(d.DNS.Domains) > 0 {
-		c.warn(at+".dns.domains", "peers are not found by DNS in this version; give them endpoints")
-	}
-	return Discovery{Advertise: d.Advertise, STUNServers: d.STUNServers}
 }
 
 // dialAddress wants host:port with both set.

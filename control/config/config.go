@@ -83,12 +83,6 @@ type Resolved struct {
 	origins map[string]Origin
 }
 
-// Discovery is how this gateway is found. Addresses are host:port.
-type Discovery struct {
-	Advertise   []string
-	STUNServers []string
-}
-
 // Services are what this gateway offers.
 type Services struct {
 	// APIServer is nil when there is none.
@@ -127,6 +121,8 @@ type Peer struct {
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
 	Endpoints    []netip.AddrPort
+	// EndpointNames are endpoints given as host:port, resolved while the gateway runs.
+	EndpointNames []string
 	// Allow are the services that it may reach here, sorted, each once.
 	Allow []string
 	// Local are the listeners here, by the service of the peer that they lead to.

@@ -27,6 +27,9 @@ const full = head + `spec:
   discovery:
     advertise: ["203.0.113.8:40582"]
     stunServers: ["stun.example.net:3478"]
+    turnServers: [{address: "turn.example.net:5349", username: u, passwordFile: group.key, transport: tls, serverName: relay.example.net, caFile: ca.crt}]
+    exclude: [10.244.0.0/16]
+    keepalive: 15s
   services:
     apiServer: {address: "127.0.0.1:6443", serverName: kubernetes.default.svc, caFile: ca.crt}
     auth:
@@ -36,7 +39,7 @@ const full = head + `spec:
   - name: cloud
     publicKey: ` + bobKey + `
     presharedKeyFile: good.key
-    endpoints: ["198.51.100.7:51820", "[2001:db8::7]:51820"]
+    endpoints: ["198.51.100.7:51820", "gw.example.net:51820", "[2001:db8::7]:51820"]
     mode: InBand
     allow: [registry, auth, apiServer, auth]
     local: {apiServer: "127.0.0.1:7443", named: {registry: "127.0.0.1:5000"}}
@@ -81,7 +84,21 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("mtu", r.MTU, 1400)
 	check("socket", r.AdminSocket, filepath.Join(dir, "run/postern.sock"))
 	check("http", r.HTTPAddress, "127.0.0.1:9520")
-	check("discovery", r.Discovery, Discovery{Advertise: []string{"203.0.113.8:40582"}, STUNServers: []string{"stun.example.net:3478"}})
+	relay := r.Discovery.TURNServers[0]
+	if password, err := os.ReadFile(filepath.Join(dir, "group.key")); err != nil || string(relay.Password) != strings.TrimSpace(string(password)) {
+		t.Errorf("the relay's password is not that of its file (%v)", err)
+	}
+	if printed := fmt.Sprintf("%v %+v %#v", relay, relay, relay); strings.Contains(printed, string(relay.Password)) {
+		t.Errorf("the relay's password is printed: %s", printed)
+	}
+	relay.Password = ""
+	check("discovery", r.Discovery, Discovery{
+		Advertise: []string{"203.0.113.8:40582"}, STUNServers: []string{"stun.example.net:3478"}, TURNServers: r.Discovery.TURNServers,
+		Exclude: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Keepalive: 15 * time.Second,
+	})
+	check("relay", relay, TURNServer{Address: "turn.example.net:5349", Username: "u", Transport: TransportTLS,
+		ServerName: "relay.example.net", CAData: r.Services.APIServer.CAData})
+	check("endpoint names", r.Peers[0].EndpointNames, []string{"gw.example.net:51820"})
 	check("public key", r.PrivateKey.Public().String(), aliceKey)
 	check("CA", *r.Services.LocalCA, LocalCA{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"), 12 * time.Hour})
 	check("named", r.Services.Named, []NamedService{{"registry", 5000, "10.0.0.5:5000"}})
@@ -200,7 +217,7 @@ func TestFeaturesToComeAreWarnedOf(t *testing.T) {
 	for _, w := range r.Warnings {
 		got = append(got, w.Path)
 	}
-	want := []string{"spec.discovery.turnServers", "spec.discovery.portMapping.mode", "spec.discovery.lan.enabled", "spec.discovery.dns.domains", "spec.peers[0].allow[0]"}
+	want := []string{"spec.discovery.portMapping.mode", "spec.discovery.lan.enabled", "spec.discovery.dns.domains", "spec.peers[0].allow[0]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("warnings at %v, want %v", got, want)
 	}

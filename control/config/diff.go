@@ -47,7 +47,8 @@ func (c Changes) RestartError() error {
 // where its state is, and the sockets that its peers and commands know.
 func needsRestart(path string) bool {
 	switch path {
-	case "metadata.name", "spec.stateDir", "spec.privateKeyFile", "spec.listen.port", "spec.mtu", "spec.admin.socket":
+	case "metadata.name", "spec.stateDir", "spec.privateKeyFile", "spec.listen.port", "spec.mtu", "spec.admin.socket",
+		"spec.discovery.keepalive":
 		return true
 	}
 	return false
@@ -86,7 +87,8 @@ func Diff(old, new *Resolved) Changes {
 }
 
 // fields are the effective values outside of peers, the default private key's path
-// included. The content of CA files counts, for peers are told of it.
+// included. The content of CA files counts, for peers are told of it, and
+// that of password files, of which only a fingerprint is taken.
 func fields(r *Resolved) map[string]string {
 	out := map[string]string{}
 	for _, v := range r.Values() {
@@ -98,6 +100,11 @@ func fields(r *Resolved) map[string]string {
 	out["spec.privateKeyFile"] = r.PrivateKeyFile
 	if a := r.Services.APIServer; a != nil && a.CAData != nil {
 		out["spec.services.apiServer.caFile"] += " " + fingerprint(a.CAData)
+	}
+	for i, t := range r.Discovery.TURNServers {
+		at := fmt.Sprintf("spec.discovery.turnServers[%d].", i)
+		out[at+"passwordFile"] += " " + fingerprint([]byte(t.Password))
+		out[at+"caFile"] += " " + fingerprint(t.CAData)
 	}
 	return out
 }
@@ -117,7 +124,7 @@ func (p Peer) equal(q Peer) bool {
 	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock {
 		return false
 	}
-	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) {
+	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.EndpointNames, q.EndpointNames) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) {
 		return false
 	}
 	if len(p.Local) != len(q.Local) {

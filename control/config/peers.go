@@ -74,14 +74,7 @@ func (c *checker) peer(at string, e *api.Peer) Peer {
 	}
 	c.mode(at, e)
 	c.keys(at, e, &p)
-	for i, s := range e.Endpoints {
-		a, err := ParseEndpoint(s)
-		if err != nil {
-			c.fail(fmt.Sprintf("%s.endpoints[%d]", at, i), "%v", err)
-			continue
-		}
-		p.Endpoints = append(p.Endpoints, a)
-	}
+	p.Endpoints, p.EndpointNames = c.endpoints(at, e.Stock, e.Endpoints)
 	p.Allow = c.allow(at, e.Allow)
 	p.Local = c.local(at, e)
 	p.AllowedIPs = c.allowedIPs(at, e)
@@ -197,14 +190,21 @@ func (c *checker) allowedIPs(at string, e *api.Peer) []netip.Prefix {
 	return out
 }
 
+// CheckEndpoint reports why nothing can be dialled at s, or nil: it wants IP:port or
+// host:port.
+func CheckEndpoint(s string) error {
+	if _, err := ParseEndpoint(s); err != nil && CheckDialAddress(s) != nil {
+		return err
+	}
+	return nil
+}
+
 // ParseEndpoint reads an underlay address to dial: IP:port.
 func ParseEndpoint(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(s)
 	switch {
-	case err != nil && CheckDialAddress(s) == nil:
-		return netip.AddrPort{}, fmt.Errorf("%q is a host name, and names are not resolved in this version (want IP:port)", s)
 	case err != nil:
-		return netip.AddrPort{}, fmt.Errorf("%q is not IP:port (IPv6 addresses go in brackets)", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is neither IP:port nor host:port (IPv6 addresses go in brackets)", s)
 	case a.Port() == 0:
 		return netip.AddrPort{}, fmt.Errorf("%q has port 0 (want 1 to 65535)", s)
 	case a.Addr().IsUnspecified() || a.Addr().IsMulticast():

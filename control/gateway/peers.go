@@ -61,6 +61,7 @@ func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state
 	for _, e := range q.Endpoints {
 		p.Endpoints = append(p.Endpoints, e.String())
 	}
+	p.Endpoints = append(p.Endpoints, q.EndpointNames...)
 	for service, address := range q.Local {
 		p.Local[service] = address.String()
 	}

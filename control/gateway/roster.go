@@ -31,7 +31,9 @@ type member struct {
 	psk        peer.PresharedKey
 	mode       string
 	candidates []ticket.Candidate
-	allow      []string
+	// names are endpoints given as host:port, which the path finder resolves.
+	names []string
+	allow []string
 	// local maps services of the peer to listen addresses; "" is a loopback port.
 	local      map[string]string
 	stock      bool
@@ -143,7 +145,7 @@ func (r *roster) add(m *member) {
 func fileMember(p config.Peer) *member {
 	m := &member{
 		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: api.ModeInBand, allow: p.Allow,
-		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{},
+		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{}, names: p.EndpointNames,
 	}
 	for service, a := range p.Local {
 		m.local[service] = a.String()
@@ -177,6 +179,8 @@ func joinedMember(p state.Peer) *member {
 	for _, e := range p.Endpoints {
 		if a, err := netip.ParseAddrPort(e); err == nil {
 			m.candidates = append(m.candidates, ticket.Candidate{Addr: a, Source: api.SourceAdvertised})
+		} else {
+			m.names = append(m.names, e)
 		}
 	}
 	if address, told := m.local[api.ServiceAPIServer]; address == noListener {
@@ -206,6 +210,7 @@ func (m *member) override(o config.Peer) {
 		first = append(first, ticket.Candidate{Addr: e, Source: api.SourceAdvertised})
 	}
 	m.candidates = append(first, m.candidates...)
+	m.names = append(slices.Clone(o.EndpointNames), m.names...)
 }
 
 // peers are the roster in the tunnel's terms. A peer that waits for approval is none.

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// DefaultKeepalive is how often an idle path is probed: below the 30 s after which
+	// the shortest-lived NAT mappings end, and at most 1 MB a day.
+	DefaultKeepalive = 20 * time.Second
+	minKeepalive     = time.Second
+	maxKeepalive     = 60 * time.Second
+	// maxTURNServers bounds the allocations that a gateway keeps up.
+	maxTURNServers = 4
+)
+
+// Transports to a TURN server.
+const (
+	TransportAuto = "auto"
+	TransportUDP  = "udp"
+	TransportTCP  = "tcp"
+	TransportTLS  = "tls"
+)
+
+// Discovery is how this gateway is found and finds its paths. Addresses are host:port.
+type Discovery struct {
+	Advertise   []string
+	STUNServers []string
+	TURNServers []TURNServer
+	// Exclude are ranges in which nothing is announced or dialled.
+	Exclude []netip.Prefix
+	// Keepalive is how often an idle path is probed.
+	Keepalive time.Duration
+}
+
+// TURNServer is a relay and this gateway's account there.
+type TURNServer struct {
+	Address  string // host:port
+	Username string
+	// Password is a secret.
+	Password  Secret
+	Transport string
+	// ServerName is what its certificate is for; empty takes the address's host.
+	ServerName string
+	// CAData is the PEM of the certificates that signed it; nil takes the system's.
+	CAData []byte
+}
+
+// Secret is a text that is never printed.
+type Secret string
+
+// String hides it.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(hidden)"
+}
+
+// GoString hides it.
+func (s Secret) GoString() string { return s.String() }
+
+// fillDiscovery sets what nobody set.
+func (c *checker) fillDiscovery(d *api.Discovery) {
+	if d.PortMapping.Mode == "" {
+		d.PortMapping.Mode = "auto"
+	}
+	if d.Keepalive == 0 && !c.given("spec.discovery.keepalive") {
+		d.Keepalive = api.Duration(DefaultKeepalive)
+	}
+	for i := range d.TURNServers {
+		if d.TURNServers[i].Transport == "" {
+			d.TURNServers[i].Transport = TransportAuto
+		}
+	}
+}
+
+func (c *checker) discovery(d *api.Discovery) Discovery {
+	const at = "spec.discovery"
+	out := Discovery{Advertise: d.Advertise, STUNServers: d.STUNServers, Keepalive: time.Duration(d.Keepalive)}
+	for i, a := range d.Advertise {
+		c.dialAddress(fmt.Sprintf("%s.advertise[%d]", at, i), a)
+	}
+	for i, a := range d.STUNServers {
+		c.dialAddress(fmt.Sprintf("%s.stunServers[%d]", at, i), a)
+	}
+	if len(d.TURNServers) > maxTURNServers {
+		c.fail(at+".turnServers", "%d servers, and at most %d are used (name the nearest)", len(d.TURNServers), maxTURNServers)
+	}
+	for i, t := range d.TURNServers {
+		out.TURNServers = append(out.TURNServers, c.turnServer(fmt.Sprintf("%s.turnServers[%d]", at, i), t))
+	}
+	for i, s := range d.Exclude {
+		p, err := netip.ParsePrefix(s)
+		switch {
+		case err != nil:
+			c.fail(fmt.Sprintf("%s.exclude[%d]", at, i), "%q is not a range such as 10.244.0.0/16", s)
+		case p.Bits() == 0:
+			c.fail(fmt.Sprintf("%s.exclude[%d]", at, i), "%q excludes every address (name the ranges of pods and Services)", s)
+		default:
+			out.Exclude = append(out.Exclude, p.Masked())
+		}
+	}
+	if out.Keepalive < minKeepalive || out.Keepalive > maxKeepalive {
+		c.fail(at+".keepalive", "%s is outside %s to %s (NAT mappings end after as little as 30s)", out.Keepalive, minKeepalive, maxKeepalive)
+	}
+	c.finding(at, d)
+	return out
+}
+
+// turnServer checks one relay.
+func (c *checker) turnServer(at string, t api.TURNServer) TURNServer {
+	c.dialAddress(at+".address", t.Address)
+	out := TURNServer{Address: t.Address, Username: t.Username, Transport: t.Transport, ServerName: t.ServerName}
+	switch t.Transport {
+	case TransportAuto, TransportUDP, TransportTCP, TransportTLS:
+	default:
+		c.fail(at+".transport", "%q is no transport (want auto, udp, tcp or tls)", t.Transport)
+	}
+	switch {
+	case t.PasswordFile != "" && t.Username == "":
+		c.fail(at+".username", "missing (the server wants the name that the password is for)")
+	case t.PasswordFile != "":
+		if data, ok := c.secret(at+".passwordFile", t.PasswordFile); ok {
+			out.Password = Secret(strings.TrimSpace(string(data)))
+			if out.Password == "" {
+				c.fail(at+".passwordFile", "%s is empty", c.path(at+".passwordFile", t.PasswordFile))
+			}
+		}
+	case t.Username != "":
+		c.fail(at+".passwordFile", "missing (the file that holds the password of %q)", t.Username)
+	}
+	if t.CAFile != "" {
+		out.CAData = c.certificates(at+".caFile", t.CAFile)
+	}
+	return out
+}
+
+// finding checks the ways to be found that this version does not have.
+func (c *checker) finding(at string, d *api.Discovery) {
+	switch m := d.PortMapping.Mode; {
+	case m != "auto" && m != "off":
+		c.fail(at+".portMapping.mode", "%q is no mode (want auto or off)", m)
+	case m == "auto" && c.given(at+".portMapping.mode"):
+		c.warn(at+".portMapping.mode", "ports are not mapped at the router by this version; forward the UDP port there and name it in %s.advertise", at)
+	}
+	if d.PortMapping.Router != "" {
+		if _, err := netip.ParseAddr(d.PortMapping.Router); err != nil {
+			c.fail(at+".portMapping.router", "%q is not an IP address", d.PortMapping.Router)
+		}
+	}
+	if d.LAN.Enabled {
+		c.warn(at+".lan.enabled", "peers on the LAN are not found by this version; give them endpoints")
+	}
+	if len(d.DNS.Domains) > 0 {
+		c.warn(at+".dns.domains", "peers are not found by DNS in this version; give them endpoints")
+	}
+}
+
+// endpoints takes a peer's apart: addresses, and host:port names that are resolved while
+// the gateway runs.
+func (c *checker) endpoints(at string, stock bool, list []string) (addrs []netip.AddrPort, names []string) {
+	for i, s := range list {
+		field := fmt.Sprintf("%s.endpoints[%d]", at, i)
+		a, err := ParseEndpoint(s)
+		switch {
+		case err == nil && peer.OverlayPrefix.Contains(a.Addr()):
+			c.fail(field, "%q is an overlay address: it leads into the tunnel, not to the peer's gateway", s)
+		case err == nil:
+			addrs = append(addrs, a)
+		case CheckDialAddress(s) != nil:
+			c.fail(field, "%v", err)
+		case stock:
+			c.fail(field, "%q is a host name, and those of a stock peer are not resolved (want IP:port)", s)
+		default:
+			names = append(names, s)
+		}
+	}
+	return addrs, names
+}
