@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Sources of candidates.
@@ -69,21 +67,4 @@ func compareAddrs(a, b netip.AddrPort) int {
 		return c
 	}
 	return a.Compare(b) // IPv4 sorts before IPv6.
-}
-
-// unusable says why an address that was found is no candidate; empty when it is one.
-func unusable(a netip.Addr) string {
-	switch {
-	case !a.IsValid() || a.IsUnspecified():
-		return "not an address"
-	case a.IsLoopback():
-		return "loopback"
-	case a.IsLinkLocalUnicast():
-		return "link-local"
-	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "multicast or broadcast"
-	case peer.OverlayPrefix.Contains(a):
-		return "overlay address"
-	}
-	return ""
 }

@@ -1,0 +1,118 @@
+package discovery
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// unusable says why an address is nobody's in particular, so that it can be neither a
+// candidate nor a destination; empty when it is somebody's.
+func unusable(a netip.Addr) string {
+	switch {
+	case !a.IsValid() || a.IsUnspecified():
+		return "not an address"
+	case a.IsLoopback():
+		return "loopback"
+	default:
+		return nobodys(a)
+	}
+}
+
+// nobodys is unusable without loopback, which an operator may have reasons to name and
+// which only this machine can be the source of.
+func nobodys(a netip.Addr) string {
+	switch {
+	case !a.IsValid() || a.IsUnspecified():
+		return "not an address"
+	case isMetadata(a):
+		return "the address of a cloud's metadata service"
+	case a.IsLinkLocalUnicast():
+		return "link-local"
+	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "multicast or broadcast"
+	case peer.OverlayPrefix.Contains(a):
+		return "overlay address"
+	case reserved(a):
+		return "reserved"
+	}
+	return ""
+}
+
+// isMetadata says whether clouds serve credentials there: 169.254.169.254 in all of the
+// large ones, fd00:ec2::254 in EC2, 168.63.129.16 in Azure and 100.100.100.200 in Alibaba
+// Cloud.
+func isMetadata(a netip.Addr) bool {
+	return slices.Contains([]netip.Addr{
+		netip.AddrFrom4([4]byte{169, 254, 169, 254}),
+		netip.AddrFrom4([4]byte{168, 63, 129, 16}),
+		netip.AddrFrom4([4]byte{100, 100, 100, 200}),
+		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}),
+	}, a)
+}
+
+// reserved says whether no host can have an address: "this network" and class E (RFC
+// 1122 §3.2.1.3, RFC 1112 §4), and IPv4-compatible IPv6 (RFC 4291 §2.5.5.1).
+func reserved(a netip.Addr) bool {
+	if a.Is4() {
+		b := a.As4()
+		return b[0] == 0 || b[0] >= 240
+	}
+	b := a.As16()
+	return [12]byte(b[:12]) == [12]byte{}
+}
+
+// embedded is the IPv4 address that a NAT64 would make of an address (RFC 6052 §2.1).
+func embedded(a netip.Addr) (netip.Addr, bool) {
+	if !netip.PrefixFrom(netip.AddrFrom16([16]byte{1: 0x64, 2: 0xff, 3: 0x9b}), 96).Contains(a) {
+		return netip.Addr{}, false
+	}
+	b := a.As16()
+	return netip.AddrFrom4([4]byte(b[12:])), true
+}
+
+// Dialable says why nothing may be sent to an address that a peer or another stranger
+// told of: that would make us reach for them what only we can. Refused are port 0,
+// loopback, link-local and metadata services, multicast, broadcast, the unspecified
+// address, the overlay, the own addresses of this host and the forbidden prefixes (those
+// of pods and Services), also as NAT64 addresses. The reason is empty when it may be
+// dialled. IPv4-mapped addresses count as IPv4.
+func Dialable(to netip.AddrPort, own []netip.Addr, forbidden []netip.Prefix) (reason string) {
+	if to.Port() == 0 {
+		return "port 0"
+	}
+	a := to.Addr().Unmap().WithZone("")
+	if why := undialable(a, own, forbidden); why != "" {
+		return why
+	}
+	if v4, is := embedded(a); is {
+		if why := undialable(v4, own, forbidden); why != "" {
+			return fmt.Sprintf("NAT64 address of %v: %s", v4, why)
+		}
+	}
+	return ""
+}
+
+func undialable(a netip.Addr, own []netip.Addr, forbidden []netip.Prefix) string {
+	if why := unusable(a); why != "" {
+		return why
+	}
+	if slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }) {
+		return "an address of this host"
+	}
+	if p, in := within(a, forbidden); in {
+		return fmt.Sprintf("in %v, which is this cluster's own", p)
+	}
+	return ""
+}
+
+// within gives the first prefix that holds an address.
+func within(a netip.Addr, prefixes []netip.Prefix) (netip.Prefix, bool) {
+	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return prefixes[i], true
+}

@@ -1,0 +1,59 @@
+package discovery
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestOnlyWhatMayBeSomebodyElsesIsDialable(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("192.168.1.5"), netip.MustParseAddr("::ffff:10.0.0.5"), netip.MustParseAddr("2001:db8::5")}
+	forbidden := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("10.43.0.0/16"), netip.MustParsePrefix("2001:db8:42::/48")}
+	for to, want := range map[string]string{
+		"203.0.113.8:51820":             "",
+		"192.168.1.6:51820":             "", // a private address may be the peer's in the same network
+		"100.64.0.9:51820":              "",
+		"[2001:db8::6]:51820":           "",
+		"[64:ff9b::203.0.113.8]:51820":  "",
+		"[::ffff:203.0.113.8]:1":        "",
+		"203.0.113.8:0":                 "port 0",
+		"127.0.0.1:1":                   "loopback",
+		"127.255.1.2:1":                 "loopback",
+		"[::1]:1":                       "loopback",
+		"[::ffff:127.0.0.1]:1":          "loopback",
+		"[64:ff9b::127.0.0.1]:1":        "loopback",
+		"0.0.0.0:1":                     "not an address",
+		"[::]:1":                        "not an address",
+		"0.1.2.3:1":                     "reserved",
+		"240.0.0.1:1":                   "reserved",
+		"[::5]:1":                       "reserved",
+		"[::10.0.0.1]:1":                "reserved",
+		"255.255.255.255:1":             "broadcast",
+		"224.0.0.251:5353":              "multicast",
+		"[ff02::1]:1":                   "multicast",
+		"169.254.1.1:1":                 "link-local",
+		"[fe80::1%eth0]:1":              "link-local",
+		"169.254.169.254:80":            "metadata",
+		"[::ffff:169.254.169.254]:80":   "metadata",
+		"[64:ff9b::169.254.169.254]:80": "metadata",
+		"[fd00:ec2::254]:80":            "metadata",
+		"168.63.129.16:80":              "metadata",
+		"100.100.100.200:80":            "metadata",
+		"[fd12:3456::1]:1":              "overlay",
+		"192.168.1.5:1":                 "this host",
+		"10.0.0.5:1":                    "this host",
+		"[2001:db8::5%eth0]:1":          "this host",
+		"[64:ff9b::192.168.1.5]:1":      "this host",
+		"10.42.3.4:1":                   "in 10.42.0.0/16",
+		"[::ffff:10.43.0.1]:443":        "in 10.43.0.0/16",
+		"[2001:db8:42::1]:1":            "in 2001:db8:42::/48",
+	} {
+		got := Dialable(netip.MustParseAddrPort(to), own, forbidden)
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q in it", to, got, want)
+		}
+	}
+	if Dialable(netip.AddrPort{}, nil, nil) == "" {
+		t.Error("the zero address may be dialled")
+	}
+}
