@@ -9,6 +9,7 @@
 //	tickets.json      the book of tickets
 //	identities.json   identities that peers issued to us
 //	observed.json     what can be learned again: endpoints, ports of local listeners
+//	boots.json        the number of the last start, which peers are told
 //	NAME.previous     the generation before, for when the file is damaged
 //	NAME.damaged-TIME a damaged file, kept for inspection
 //	lock              held (flock) by the gateway that uses the directory; its pid
@@ -82,6 +83,7 @@ type Store struct {
 	tickets    *document[book]
 	identities *document[identities]
 	observed   *document[observed]
+	boots      *document[boots]
 }
 
 // Open makes the directory if it is missing, locks it and reads what is there. A
@@ -124,6 +126,9 @@ func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
 	if s.observed, err = openDocument(at("observed.json"), observedFormat); err != nil {
 		return nil, err
 	}
+	if s.boots, err = openDocument(at("boots.json"), bootsFormat); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -139,6 +144,7 @@ func (s *Store) Close() error {
 	s.tickets.close()
 	s.identities.close()
 	s.observed.close()
+	s.boots.close()
 	return unlock(s.lock)
 }
 
