@@ -75,7 +75,7 @@ func (c *checker) peer(at string, e *api.Peer) Peer {
 	c.mode(at, e)
 	c.keys(at, e, &p)
 	p.Endpoints, p.EndpointNames = c.endpoints(at, e.Stock, e.Endpoints)
-	p.Allow = c.allow(at, e.Allow)
+	p.Allow = c.allow(at, e)
 	p.Local = c.local(at, e)
 	p.AllowedIPs = c.allowedIPs(at, e)
 	return p
@@ -114,18 +114,22 @@ func (c *checker) keys(at string, e *api.Peer, p *Peer) {
 	}
 }
 
-// allow checks that every grant is for a service there is.
-func (c *checker) allow(at string, services []string) []string {
-	for i, s := range services {
+// allow checks that every grant is for a service there is, and that the peer can use it.
+// The API server asks a stock peer for a client certificate as it does anybody, but auth
+// knows its callers by their overlay addresses, and a stock peer has none.
+func (c *checker) allow(at string, e *api.Peer) []string {
+	for i, s := range e.Allow {
 		field := fmt.Sprintf("%s.allow[%d]", at, i)
 		switch {
+		case s == api.ServiceAuth && e.Stock:
+			c.fail(field, "a stock peer cannot use auth: it has no overlay address of its own, from which its identity would be known (remove auth; apiServer and named services can be granted)")
 		case s == api.ServiceAPIServer && c.doc.Spec.Services.APIServer == nil:
 			c.warn(field, "grants apiServer, which spec.services.apiServer does not offer yet")
 		case s != api.ServiceAuth && s != api.ServiceAPIServer && !c.named[s]:
 			c.fail(field, "%q is no service of this gateway (there are: %s)", s, strings.Join(c.grantable(), ", "))
 		}
 	}
-	return sortedSet(services)
+	return sortedSet(e.Allow)
 }
 
 func (c *checker) grantable() []string {

@@ -190,6 +190,8 @@ func TestAStockPeerCannotHaveOverlayAddresses(t *testing.T) {
 	if err := w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: stock}); err != nil {
 		t.Fatal(err)
 	}
+	w.refused("granting auth to a stock peer", w.Cloud.Gateway.PeerAllow(w.ctx, "router", api.PeerAllowRequest{Allow: both}), true,
+		"router", "overlay address", "apiServer")
 	second := stock
 	second.Name, second.PublicKey = "switch", newKey(t).Public().String()
 	second.AllowedIPs = []string{"10.9.0.0/24"}

@@ -82,6 +82,10 @@ func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowReq
 	if err != nil {
 		return err
 	}
+	if m.stock && slices.Contains(allow, api.ServiceAuth) {
+		return admin.Usage(fmt.Sprintf("allow: peer %s is a plain WireGuard peer, which cannot use auth: it has no overlay address of its own, from which its identity would be known", name),
+			"apiServer and named services can be granted")
+	}
 	return g.update(peerChange{
 		peers: editPeer(m, func(p *state.Peer) { p.Allow = allow }),
 		applied: func() {
