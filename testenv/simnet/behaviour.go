@@ -88,6 +88,12 @@ func AddressRestricted() Behaviour { return Behaviour{Filtering: AddressDependen
 // PortRestricted maps endpoint-independently and filters by address and port.
 func PortRestricted() Behaviour { return Behaviour{Filtering: AddressAndPortDependent} }
 
+// PortChanging maps endpoint-independently to a random port of 20000 to 29999 and
+// filters by address and port.
+func PortChanging() Behaviour {
+	return Behaviour{Filtering: AddressAndPortDependent, Ports: RandomPorts, PortMin: 20000, PortMax: 29999}
+}
+
 // Symmetric takes a random port for every destination.
 func Symmetric() Behaviour {
 	return Behaviour{Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent, Ports: RandomPorts}

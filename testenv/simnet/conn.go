@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -68,17 +69,36 @@ func (c *Conn) Overflows() uint64 { return c.overflows.Load() }
 // WriteToUDPAddrPort sends a datagram. It never blocks; what the network then loses is
 // no error.
 func (c *Conn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
-	return c.WriteToTTL(b, to, DefaultTTL)
+	return c.WriteWith(b, to, DefaultTTL, false)
 }
 
 // WriteToTTL sends a datagram that takes at most ttl hops: every NAT on the way and the
 // public internet itself take one, links as many as their Conditions say.
 func (c *Conn) WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error) {
+	return c.WriteWith(b, to, int(ttl), false)
+}
+
+// WriteWithTTL is WriteToTTL with the TTL as an int; 0 is the default.
+func (c *Conn) WriteWithTTL(b []byte, to netip.AddrPort, ttl int) (int, error) {
+	return c.WriteWith(b, to, ttl, false)
+}
+
+// WriteWith sends a datagram with a TTL (1 to 255; 0 is the default) and, if asked, with
+// the don't-fragment bit: no link then cuts it, and what the own link does not take is
+// ErrTooLarge.
+func (c *Conn) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
+	if ttl == 0 {
+		ttl = DefaultTTL
+	}
+	if ttl < 0 || ttl > 255 {
+		return 0, fmt.Errorf("write to %v: a TTL of %d: %w", to, ttl, syscall.EINVAL)
+	}
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	in := c.host.in
 	p := in.newPacket()
 	p.payload = append(p.payload[:0], b...)
-	p.dst, p.sentTo, p.ttl, p.origin = to, to, ttl, c
+	p.dst, p.sentTo, p.ttl, p.origin = to, to, uint8(ttl), c
+	p.dontFragment, p.cutTo = dontFragment, 0
 	if err := c.send(p); err != nil {
 		in.release(p)
 		return 0, fmt.Errorf("write to %v: %w", to, err)
@@ -101,7 +121,7 @@ func (c *Conn) send(p *packet) error {
 	if i == nil {
 		return ErrUnreachable
 	}
-	if up := i.link.up; p.ipSize() > up.MTU && !up.SilentMTU {
+	if up := i.link.up; !up.SilentMTU && p.ipSize() > up.MTU && (p.dontFragment || !up.Fragment) {
 		return ErrTooLarge
 	}
 	now := time.Now()

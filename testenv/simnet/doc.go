@@ -27,7 +27,8 @@
 //
 // # What it is not
 //
-// There is no TCP and no IP fragmentation: a datagram larger than a link's MTU is
-// dropped, as with the don't-fragment bit. ICMP errors take no time, pass every NAT
-// and are told to the socket that sent the datagram ([Conn.ICMP]).
+// There is no TCP. A datagram that a link cuts ([Conditions.Fragment]) stays one in the
+// model and only counts as its fragments, in bytes, time and chance of loss. ICMP errors
+// take no time, pass every NAT and are told to the socket that sent the datagram
+// ([Conn.ICMP]).
 package simnet

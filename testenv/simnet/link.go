@@ -60,7 +60,7 @@ type counters struct {
 
 // Counters count what was sent into one direction of a link.
 type Counters struct {
-	Packets uint64
+	Packets uint64 // IP packets: a datagram that was cut counts as its fragments
 	Bytes   uint64 // of IP packets
 	Dropped map[Reason]uint64
 }
@@ -94,8 +94,9 @@ func newLink(in *Internet, name string, o LinkOptions, end, network node) (*Link
 // transmit sends a packet into a direction. It is called with the Internet locked.
 func (d *direction) transmit(now time.Time, p *packet) {
 	l := d.link
-	size := p.ipSize()
-	d.packets++
+	fits := d.fit(p)
+	pieces, size, _ := p.fragments()
+	d.packets += uint64(pieces)
 	d.bytes += uint64(size)
 	for _, t := range l.taps {
 		t.f(p.datagram(), d.way)
@@ -111,9 +112,13 @@ func (d *direction) transmit(now time.Time, p *packet) {
 		d.dropped[DropTTL]++
 		return
 	}
-	arrives, reason := d.send(now, size, flowKey(p.src, p.dst))
+	if !fits {
+		d.discard(now, p, DropTooLarge, ICMP{Kind: PacketTooBig, MTU: d.MTU})
+		return
+	}
+	arrives, reason := d.send(now, size, pieces, flowKey(p.src, p.dst))
 	if reason != "" {
-		d.discard(now, p, reason, ICMP{Kind: PacketTooBig, MTU: d.MTU})
+		d.discard(now, p, reason, ICMP{})
 		return
 	}
 	if d.pending == 0 && !arrives.After(now) {

@@ -14,6 +14,9 @@ type packet struct {
 	ttl      uint8
 	payload  []byte
 	origin   *Conn
+
+	dontFragment bool
+	cutTo        int // bytes of the IP packets it was cut to on the way; 0 = whole
 }
 
 // IP and UDP header sizes in bytes (RFC 791, RFC 8200, RFC 768).
@@ -23,7 +26,7 @@ const (
 	udpHeader  = 8
 )
 
-// ipSize is the size of the IP packet in bytes, which is what rates and MTUs count.
+// ipSize is the size of the whole IP packet in bytes.
 func (p *packet) ipSize() int { return headerSize(p.dst.Addr()) + len(p.payload) }
 
 func headerSize(dst netip.Addr) int {

@@ -2,6 +2,7 @@ package simnet
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -23,8 +24,13 @@ type Conditions struct {
 	// later ones overtake it.
 	Reorder      float64
 	ReorderDelay time.Duration // 0 = 2 ms
-	// MTU in bytes of IP packets; 0 = 1500.
+	// MTU in bytes of IP packets; 0 = 1500. What exceeds it is dropped with an ICMP
+	// error unless the next two say otherwise.
 	MTU int
+	// Fragment cuts what exceeds the MTU, unless it was sent with the don't-fragment
+	// bit or is IPv6 on its way; without it the network passes no fragments. A datagram
+	// that was cut is lost with any of its fragments.
+	Fragment bool
 	// SilentMTU drops what exceeds the MTU without an ICMP error: a black hole.
 	SilentMTU bool
 	// Hops is the number of routers on the way, each of which takes one from the TTL.
@@ -68,11 +74,9 @@ type shaper struct {
 	lastArrival time.Time
 }
 
-// send takes an IP packet of size bytes at now and says when it arrives, or why not.
-func (s *shaper) send(now time.Time, size int, flow uint64) (time.Time, Reason) {
-	if size > s.MTU {
-		return time.Time{}, DropTooLarge
-	}
+// send takes a datagram of so many IP packets and bytes in all at now and says when all
+// of it has arrived, or why not.
+func (s *shaper) send(now time.Time, size, pieces int, flow uint64) (time.Time, Reason) {
 	departs := now
 	if s.Rate > 0 {
 		if s.busyUntil.After(now) {
@@ -93,7 +97,7 @@ func (s *shaper) send(now time.Time, size int, flow uint64) (time.Time, Reason) 
 	// one of them does not reshuffle the others.
 	r := s.dice.roll(flow)
 	lost, jitter, reorder := r.float(), r.float(), r.float()
-	if lost < s.Loss {
+	if lost < 1-math.Pow(1-s.Loss, float64(pieces)) {
 		return time.Time{}, DropLoss
 	}
 	arrives = arrives.Add(time.Duration(jitter * float64(s.Jitter)))

@@ -31,20 +31,10 @@ func TestRateAndDelay(t *testing.T) {
 		{10 * ms, 0, DropQueueFull},
 		{100 * ms, 160 * ms, ""}, // idle meanwhile
 	} {
-		got, reason := s.send(epoch.Add(c.at), 1250, 1)
+		got, reason := s.send(epoch.Add(c.at), 1250, 1, 1)
 		if reason != c.reason || reason == "" && got.Sub(epoch) != c.want {
 			t.Errorf("datagram %d at %v: got %v, %q, want %v, %q", i, c.at, got.Sub(epoch), reason, c.want, c.reason)
 		}
-	}
-}
-
-func TestMTU(t *testing.T) {
-	s := newShaper(t, Conditions{MTU: 1280})
-	if _, reason := s.send(epoch, 1280, 1); reason != "" {
-		t.Errorf("1280 bytes: %s", reason)
-	}
-	if _, reason := s.send(epoch, 1281, 1); reason != DropTooLarge {
-		t.Errorf("1281 bytes: got %q, want %q", reason, DropTooLarge)
 	}
 }
 
@@ -55,7 +45,7 @@ func TestJitterKeepsTheOrderAndItsBounds(t *testing.T) {
 	differs := false
 	for i := range 1000 {
 		now := epoch.Add(time.Duration(i) * time.Millisecond)
-		at, _ := s.send(now, 100, 7)
+		at, _ := s.send(now, 100, 1, 7)
 		if at.Before(last) {
 			t.Fatalf("datagram %d overtakes", i)
 		}
@@ -75,7 +65,7 @@ func TestLossAndReorderingHaveTheirProbability(t *testing.T) {
 	s := newShaper(t, Conditions{Loss: loss, Reorder: reorder})
 	lost, late := 0, 0
 	for i := range n {
-		at, reason := s.send(epoch, 100, uint64(i%50))
+		at, reason := s.send(epoch, 100, 1, uint64(i%50))
 		switch {
 		case reason == DropLoss:
 			lost++
@@ -104,9 +94,9 @@ func TestChanceOfAFlowDoesNotDependOnOthers(t *testing.T) {
 		var out []bool
 		for range 200 {
 			for o := range others {
-				s.send(epoch, 100, uint64(1000+o))
+				s.send(epoch, 100, 1, uint64(1000+o))
 			}
-			_, reason := s.send(epoch, 100, 7)
+			_, reason := s.send(epoch, 100, 1, 7)
 			out = append(out, reason == "")
 		}
 		return out

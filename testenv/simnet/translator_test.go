@@ -234,6 +234,13 @@ func TestPorts(t *testing.T) {
 			seen[p] = true
 		}
 	})
+	t.Run("not kept, but one for all", func(t *testing.T) {
+		n := newModel(t, PortChanging())
+		a, b := port(n, inside1, remote1), port(n, inside1, otherAddr)
+		if a != b || a < 20000 || a > 29999 {
+			t.Errorf("got %d and %d, want one port of 20000 to 29999", a, b)
+		}
+	})
 	t.Run("table full", func(t *testing.T) {
 		n := newModel(t, Behaviour{Mapping: AddressAndPortDependent, MaxMappings: 1})
 		port(n, inside1, remote1)
