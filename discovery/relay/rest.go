@@ -1,0 +1,28 @@
+package relay
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Expiry tells when credentials of the TURN REST scheme end: their username is
+// "expiry:user" or the expiry alone, in seconds since 1970
+// (draft-uberti-behave-turn-rest-00 §2.2). It is false for other usernames, whose
+// credentials last until somebody changes them and must not leave this gateway.
+func Expiry(username string) (time.Time, bool) {
+	digits, _, _ := strings.Cut(username, ":")
+	if len(digits) != 10 || strings.Trim(digits, "0123456789") != "" {
+		return time.Time{}, false
+	}
+	seconds, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return time.Time{}, false
+	}
+	// Ten digits are the years 2001 to 2286; anything earlier than this code is an
+	// account number.
+	if t := time.Unix(seconds, 0); seconds >= 1_500_000_000 {
+		return t, true
+	}
+	return time.Time{}, false
+}
