@@ -38,24 +38,13 @@ func NewClient(overlay netip.Addr, dial func(ctx context.Context, network, addre
 // Hello asks who the gateway is and what it grants us. It reports an
 // [ErrIncompatible] when the two cannot talk.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	var h Hello
-	if err := c.do(ctx, http.MethodGet, pathHello, nil, &h); err != nil {
+	var body json.RawMessage
+	if err := c.do(ctx, http.MethodGet, HelloPath, nil, &body); err != nil {
 		return Hello{}, err
 	}
-	if err := checkAnswerVersion(h.Version); err != nil {
+	h, err := ParseHello(body)
+	if err != nil {
 		return Hello{}, err
-	}
-	if err := api.CheckName(h.Name); err != nil {
-		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, err)
-	}
-	h.Software = clean(h.Software, 80)
-	for _, list := range [][]string{h.Capabilities, h.Offers} {
-		for i := range list {
-			list[i] = clean(list[i], api.MaxNameLength)
-		}
-	}
-	if h.APIServer != nil {
-		h.APIServer.ServerName = clean(h.APIServer.ServerName, 253)
 	}
 	return h, nil
 }
@@ -97,6 +86,9 @@ func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, erro
 	}
 	for i := range out.Granted {
 		out.Granted[i] = clean(out.Granted[i], api.MaxNameLength)
+	}
+	if err := out.APIServer.clean(); err != nil {
+		return Redemption{}, err
 	}
 	return Redemption{
 		Name: out.Name, As: out.Peer, Granted: out.Granted, PresharedKey: psk,

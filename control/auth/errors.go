@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/ticket"
 )
 
 // What a client's error can be; use errors.Is. They are told apart because each calls
-// for something else: waiting, asking the other operator, or upgrading.
+// for something else: waiting, asking the other operator, or upgrading. What became of a
+// ticket is said in the words of package ticket: an error that is its ErrAlreadyUsed,
+// ErrExpired, ErrBurned and so on at the gateway is the same at the client.
 var (
 	// ErrUnreachable: no answer came, whatever the reason.
 	ErrUnreachable = errors.New("no answer")
@@ -19,12 +22,6 @@ var (
 	// ErrPending: the gateway's operator has yet to approve our key. It is also an
 	// ErrDenied.
 	ErrPending = errors.New("waiting for approval")
-	// ErrAlreadyUsed: the ticket was redeemed by another key.
-	ErrAlreadyUsed = errors.New("the ticket was already used")
-	// ErrExpired: the ticket has ended.
-	ErrExpired = errors.New("the ticket has ended")
-	// ErrName: our name cannot be used there.
-	ErrName = errors.New("the name cannot be used")
 	// ErrRateLimited: too many requests, or too many at once. Error.RetryAfter says
 	// when to come back.
 	ErrRateLimited = errors.New("too many requests")
@@ -71,42 +68,60 @@ const (
 	messageUnknownPeer = "this address belongs to no peer of this gateway"
 )
 
-// meaning is what a code stands for on either side.
-type meaning struct {
+// refusal is one thing that can go wrong: what it is here, on the wire and at the client.
+type refusal struct {
+	code   string
 	status int
-	is     error
+	// is is the error that becomes the code at the server and that the code becomes at the
+	// client, unless the gateway itself has failed; nil when the server makes the answer.
+	is error
+	// kind is the class of error that the client sees besides; nil for none.
+	kind error
 }
 
-var meanings = map[string]meaning{
-	codeUnknownPeer:  {http.StatusForbidden, ErrDenied},
-	codeDenied:       {http.StatusForbidden, ErrDenied},
-	codePending:      {http.StatusForbidden, ErrPending},
-	codeNotGranted:   {http.StatusForbidden, ErrDenied},
-	codeWrongKey:     {http.StatusForbidden, ErrDenied},
-	codeCSRSubject:   {http.StatusForbidden, ErrDenied},
-	codeAlreadyUsed:  {http.StatusConflict, ErrAlreadyUsed},
-	codeExpired:      {http.StatusGone, ErrExpired},
-	codeBurned:       {http.StatusGone, ErrExpired},
-	codeClosed:       {http.StatusGone, ErrExpired},
-	codeName:         {http.StatusUnprocessableEntity, ErrName},
-	codeRateLimited:  {http.StatusTooManyRequests, ErrRateLimited},
-	codeBusy:         {http.StatusServiceUnavailable, ErrRateLimited},
-	codeIncompatible: {http.StatusBadRequest, ErrIncompatible},
-	codeBadRequest:   {http.StatusBadRequest, ErrRequest},
-	codeTooLarge:     {http.StatusRequestEntityTooLarge, ErrRequest},
-	codeNotFound:     {http.StatusNotFound, ErrRequest},
-	codeMethod:       {http.StatusMethodNotAllowed, ErrRequest},
-	codeNoIssuer:     {http.StatusNotImplemented, ErrNoIssuer},
-	codeIssuerFailed: {http.StatusServiceUnavailable, ErrServer},
-	codeInternal:     {http.StatusInternalServerError, ErrServer},
+// refusals is the table of them, by order: an error that is several is the first.
+var refusals = []refusal{
+	{codeInternal, http.StatusInternalServerError, ticket.ErrStorage, ErrServer},
+	{codeAlreadyUsed, http.StatusConflict, ticket.ErrAlreadyUsed, nil},
+	{codeAlreadyUsed, http.StatusConflict, ticket.ErrJoined, nil}, // as any second use, but for its words
+	{codeExpired, http.StatusGone, ticket.ErrExpired, nil},
+	{codeBurned, http.StatusGone, ticket.ErrBurned, nil},
+	{codeClosed, http.StatusGone, ticket.ErrClosed, nil},
+	{codeWrongKey, http.StatusForbidden, ticket.ErrWrongKey, ErrDenied},
+	{codeNotGranted, http.StatusForbidden, ticket.ErrNotGranted, ErrDenied},
+	{codeName, http.StatusUnprocessableEntity, ticket.ErrName, nil},
+	{codeDenied, http.StatusForbidden, ticket.ErrUnknown, ErrDenied},
+	{codeBadRequest, http.StatusBadRequest, ticket.ErrRequest, ErrRequest},
+	{codeBadRequest, http.StatusBadRequest, ErrCSR, ErrRequest},
+	{codeCSRSubject, http.StatusForbidden, ErrCSRSubject, ErrDenied},
+	{codeIssuerFailed, http.StatusServiceUnavailable, ErrIssuer, ErrServer},
+
+	{codeUnknownPeer, http.StatusForbidden, nil, ErrDenied},
+	{codePending, http.StatusForbidden, ErrPending, ErrDenied},
+	{codeRateLimited, http.StatusTooManyRequests, nil, ErrRateLimited},
+	{codeBusy, http.StatusServiceUnavailable, nil, ErrRateLimited},
+	{codeIncompatible, http.StatusBadRequest, nil, ErrIncompatible},
+	{codeTooLarge, http.StatusRequestEntityTooLarge, nil, ErrRequest},
+	{codeNotFound, http.StatusNotFound, nil, ErrRequest},
+	{codeMethod, http.StatusMethodNotAllowed, nil, ErrRequest},
+	{codeNoIssuer, http.StatusNotImplemented, nil, ErrNoIssuer},
+}
+
+// refusalOf is the first with a code.
+func refusalOf(code string) (refusal, bool) {
+	i := slices.IndexFunc(refusals, func(r refusal) bool { return r.code == code })
+	if i < 0 {
+		return refusal{}, false
+	}
+	return refusals[i], true
 }
 
 // statuses gives a meaning to answers with codes that we do not know.
 var statuses = map[int]error{
 	http.StatusForbidden:           ErrDenied,
-	http.StatusConflict:            ErrAlreadyUsed,
-	http.StatusGone:                ErrExpired,
-	http.StatusUnprocessableEntity: ErrName,
+	http.StatusConflict:            ticket.ErrAlreadyUsed,
+	http.StatusGone:                ticket.ErrExpired,
+	http.StatusUnprocessableEntity: ticket.ErrName,
 	http.StatusTooManyRequests:     ErrRateLimited,
 	http.StatusNotImplemented:      ErrNoIssuer,
 }
@@ -121,7 +136,8 @@ type Error struct {
 }
 
 func newError(code, message string) *Error {
-	return &Error{Status: meanings[code].status, Code: code, Message: message}
+	r, _ := refusalOf(code)
+	return &Error{Status: r.status, Code: code, Message: message}
 }
 
 // Error is the message for people.
@@ -132,10 +148,11 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Is compares with this package's sentinels.
+// Is compares with the sentinels of this package and of package ticket.
 func (e *Error) Is(target error) bool {
-	if m, ok := meanings[e.Code]; ok {
-		return m.is == target || m.is == ErrPending && target == ErrDenied
+	if r, ok := refusalOf(e.Code); ok {
+		// What failed inside the gateway is not told.
+		return target != nil && (r.kind == target || r.is == target && r.status < 500)
 	}
 	if is, ok := statuses[e.Status]; ok {
 		return is == target
@@ -146,27 +163,6 @@ func (e *Error) Is(target error) bool {
 	return target == ErrRequest
 }
 
-// refusals gives the book's errors and the issuer's a code, by order.
-var refusals = []struct {
-	err  error
-	code string
-}{
-	{ticket.ErrStorage, codeInternal},
-	{ticket.ErrAlreadyUsed, codeAlreadyUsed},
-	{ticket.ErrJoined, codeAlreadyUsed},
-	{ticket.ErrExpired, codeExpired},
-	{ticket.ErrBurned, codeBurned},
-	{ticket.ErrClosed, codeClosed},
-	{ticket.ErrWrongKey, codeWrongKey},
-	{ticket.ErrNotGranted, codeNotGranted},
-	{ticket.ErrName, codeName},
-	{ticket.ErrUnknown, codeDenied},
-	{ticket.ErrRequest, codeBadRequest},
-	{ErrCSR, codeBadRequest},
-	{ErrCSRSubject, codeCSRSubject},
-	{ErrIssuer, codeIssuerFailed},
-}
-
 // answerFor turns an error of a handler into an answer. What is not a refusal is not
 // told to the peer: internal is then true, and the cause belongs in our log.
 func answerFor(err error) (answer *Error, internal bool) {
@@ -174,10 +170,10 @@ func answerFor(err error) (answer *Error, internal bool) {
 		return answer, false
 	}
 	for _, r := range refusals {
-		if !errors.Is(err, r.err) {
+		if r.is == nil || !errors.Is(err, r.is) {
 			continue
 		}
-		if meanings[r.code].status >= 500 {
+		if r.status >= 500 {
 			return newError(r.code, messageInternal), true
 		}
 		return newError(r.code, err.Error()), false

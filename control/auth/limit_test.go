@@ -70,7 +70,7 @@ func TestOnePeerCannotTakeAllTurns(t *testing.T) {
 		}
 		close(release)
 		for range peerConcurrency {
-			if err := <-errs; !errors.Is(err, ErrAlreadyUsed) {
+			if err := <-errs; !errors.Is(err, ticket.ErrAlreadyUsed) {
 				t.Errorf("one of those that had a turn: %v", err)
 			}
 		}

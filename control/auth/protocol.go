@@ -44,7 +44,8 @@ const (
 	// bundle.
 	maxAnswer = 1 << 20
 
-	pathHello    = "/v1/hello"
+	// HelloPath is where a gateway says who it is, to any peer.
+	HelloPath    = "/v1/hello"
 	pathRedeem   = "/v1/redeem"
 	pathIdentity = "/v1/identity"
 )
@@ -54,33 +55,6 @@ const (
 	CapabilityRedeem   = "redeem"   // it answers tickets
 	CapabilityIdentity = "identity" // it has an issuer
 )
-
-// Hello is what a gateway tells a peer first.
-type Hello struct {
-	Version string `json:"version"`
-	// Software is the build, for people.
-	Software string `json:"software,omitempty"`
-	// Name is what the gateway calls itself.
-	Name         string   `json:"name"`
-	Capabilities []string `json:"capabilities"`
-	// Offers are the services that the caller may reach there.
-	Offers []string `json:"offers"`
-	// Ports are the overlay TCP ports of the named services among Offers; auth and
-	// apiServer have fixed ones.
-	Ports map[string]uint16 `json:"ports,omitempty"`
-	// Pending: the caller's key has yet to be approved there.
-	Pending bool `json:"pending,omitempty"`
-	// APIServer is told to those who may reach it.
-	APIServer *APIServer `json:"apiServer,omitempty"`
-}
-
-// APIServer is what it takes to talk to an API server through the tunnel.
-type APIServer struct {
-	// ServerName is the name in its certificate.
-	ServerName string `json:"serverName,omitempty"`
-	// CAData are the PEM certificates that signed it.
-	CAData string `json:"caData,omitempty"`
-}
 
 type redeemRequest struct {
 	Version    string          `json:"version"`

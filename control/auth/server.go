@@ -111,8 +111,8 @@ func NewServer(o ServerOptions) (*Server, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, limits: newLimits(), decisions: map[string]uint64{resultOK: 0}}
-	for code := range meanings {
-		s.decisions[code] = 0
+	for _, r := range refusals {
+		s.decisions[r.code] = 0
 	}
 	return s, nil
 }
@@ -206,11 +206,11 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 	}
 	method := http.MethodPost
-	if r.URL.Path == pathHello {
+	if r.URL.Path == HelloPath {
 		method = http.MethodGet
 	}
 	switch r.URL.Path {
-	case pathHello, pathRedeem, pathIdentity:
+	case HelloPath, pathRedeem, pathIdentity:
 		if r.Method != method {
 			w.Header().Set("Allow", method)
 			return nil, newError(codeMethod, "use "+method)
@@ -220,7 +220,7 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 	switch r.URL.Path {
-	case pathHello:
+	case HelloPath:
 		return s.hello(caller), nil
 	case pathRedeem:
 		return s.redeem(ctx, r, caller)

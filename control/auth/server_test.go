@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestHelloTellsEachCallerItsOwn(t *testing.T) {
-	api := &APIServer{ServerName: "kubernetes", CAData: "PEM"}
+	api := &APIServer{ServerName: "kubernetes", CAData: block("CERTIFICATE", 40)}
 	s := serve(t, func(o *ServerOptions) {
 		o.APIServer = func() *APIServer { return api }
 		o.Redeemer = redeemer(nil)
@@ -129,18 +129,22 @@ func TestRedeemingNeedsATicketsTunnel(t *testing.T) {
 }
 
 func TestRefusalsKeepTheirKindOnTheWay(t *testing.T) {
-	sentinels := []error{ErrDenied, ErrAlreadyUsed, ErrExpired, ErrName, ErrRateLimited, ErrIncompatible, ErrNoIssuer, ErrRequest, ErrAnswer, ErrServer, ErrUnreachable}
+	sentinels := []error{
+		ErrDenied, ErrRateLimited, ErrIncompatible, ErrNoIssuer, ErrRequest, ErrAnswer, ErrServer, ErrUnreachable,
+		ticket.ErrAlreadyUsed, ticket.ErrExpired, ticket.ErrBurned, ticket.ErrClosed, ticket.ErrName, ticket.ErrStorage,
+	}
 	for _, c := range []struct {
 		cause, want error
 		tells       string
 	}{
-		{ticket.ErrAlreadyUsed, ErrAlreadyUsed, "already used"},
-		{&ticket.ExpiredError{At: time.Unix(0, 0)}, ErrExpired, "1970-01-01T00:00:00Z"},
-		{ticket.ErrBurned, ErrExpired, "given up"},
-		{ticket.ErrClosed, ErrExpired, "removed"},
+		{ticket.ErrAlreadyUsed, ticket.ErrAlreadyUsed, "already used"},
+		{ticket.ErrJoined, ticket.ErrAlreadyUsed, "postern status"},
+		{&ticket.ExpiredError{At: time.Unix(0, 0)}, ticket.ErrExpired, "1970-01-01T00:00:00Z"},
+		{ticket.ErrBurned, ticket.ErrBurned, "given up"},
+		{ticket.ErrClosed, ticket.ErrClosed, "removed"},
 		{ticket.ErrWrongKey, ErrDenied, "bound to another"},
 		{fmt.Errorf("%w: %q", ticket.ErrNotGranted, "registry"), ErrDenied, "registry"},
-		{&ticket.NameTakenError{Name: "edge"}, ErrName, "--name"},
+		{&ticket.NameTakenError{Name: "edge"}, ticket.ErrName, "--name"},
 		{ticket.ErrUnknown, ErrDenied, "no such ticket"},
 		{ticket.ErrRequest, ErrRequest, "malformed"},
 		{errors.Join(ticket.ErrNotGranted, ticket.ErrStorage), ErrServer, "its log has the cause"},
@@ -214,7 +218,7 @@ func TestAThiefRacesTheOwnerInBand(t *testing.T) {
 		for i, err := range errs {
 			if err == nil {
 				winners++
-			} else if !errors.Is(err, ErrAlreadyUsed) {
+			} else if !errors.Is(err, ticket.ErrAlreadyUsed) {
 				t.Errorf("racer %d: %v", i, err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
 )
 
 const (
@@ -38,7 +39,7 @@ type Options struct {
 	Facts func(peer string) (Facts, bool)
 	// OnHello is told what a peer's auth service answered; may be nil. It is called on
 	// the goroutine of the peer's checks and must not block.
-	OnHello func(peer string, h Hello)
+	OnHello func(peer string, h auth.Hello)
 	// Interval, FullInterval and Retry are as the defaults above; 0 takes those.
 	Interval, FullInterval, Retry time.Duration
 	// Logger gets a warning when a check begins to fail, and a note when it recovers.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
 )
 
 // fixture is a runner with one peer, cloud, that is well.
@@ -47,7 +48,7 @@ func newFixture(t *testing.T) *fixture {
 	a := newAuthorities(t, DefaultServerName)
 	f.facts.CA, f.facts.Identity, f.facts.Offers = a.serving.CertPEM(), a.identity, nil
 	f.overlay.pings(func() error { return nil })
-	f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth","apiServer"]}`)))
+	f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`)))
 	f.overlay.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
 	f.Runner = NewRunner(Options{Dial: f.overlay.Dial, Ping: f.overlay.Ping,
 		Facts: func(name string) (Facts, bool) {
@@ -55,7 +56,7 @@ func newFixture(t *testing.T) *fixture {
 			defer f.mu.Unlock()
 			return f.facts, f.known && name == f.facts.Name
 		},
-		OnHello: func(_ string, h Hello) { f.set(func(x *Facts) { x.Offers = h.Offers }) },
+		OnHello: func(_ string, h auth.Hello) { f.set(func(x *Facts) { x.Offers = h.Offers }) },
 		Logger:  slog.New(slog.NewTextHandler(f.log, nil))})
 	t.Cleanup(f.Close)
 	return f
@@ -171,10 +172,10 @@ func TestServicesAreAskedAtOnceWhenSomethingHappens(t *testing.T) {
 func TestWhatIsNotOfferedIsAskedAboutEachRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth"]}`)))
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth"]}`)))
 		f.SetPeers([]string{"cloud"})
 		f.want(t, "without the grant", "ok ok off")
-		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth","apiServer"]}`)))
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`)))
 		time.Sleep(36*time.Second + time.Millisecond)
 		f.want(t, "one interval after the grant", "ok ok ok")
 	})
@@ -254,7 +255,7 @@ func TestAMissingIdentityIsTheFaultOfAuthWhileThatFails(t *testing.T) {
 func TestWhatIsNotOfferedIsOffAlsoWhileTheGatewayIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","offers":["auth"]}`)))
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth"]}`)))
 		f.SetPeers([]string{"cloud"})
 		f.want(t, "with the gateway up", "ok ok off")
 		f.overlay.pings(nil)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
 )
 
 // Timeout bounds one check, all its stages together.
@@ -91,7 +92,7 @@ type Result struct {
 	Verdict api.Verdict
 	Stages  []Stage
 	// Hello is the peer's answer, when the auth check got one.
-	Hello *Hello
+	Hello *auth.Hello
 }
 
 // recorder collects the stages of one check.

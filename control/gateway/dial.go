@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -23,7 +23,7 @@ const askAgain = 5 * time.Second
 type hellos struct{ m sync.Map }
 
 type heard struct {
-	check.Hello
+	auth.Hello
 	at time.Time
 }
 
@@ -35,12 +35,20 @@ func (h *hellos) get(k peer.PublicKey) (heard, bool) {
 	return v.(heard), true
 }
 
-func (h *hellos) set(k peer.PublicKey, v check.Hello) { h.m.Store(k, heard{v, time.Now()}) }
-func (h *hellos) drop(k peer.PublicKey)               { h.m.Delete(k) }
+func (h *hellos) set(k peer.PublicKey, v auth.Hello) { h.m.Store(k, heard{v, time.Now()}) }
+func (h *hellos) drop(k peer.PublicKey)              { h.m.Delete(k) }
+
+// apiServerOf is what a hello says of the peer's API server, which may be nothing.
+func apiServerOf(h auth.Hello) auth.APIServer {
+	if h.APIServer == nil {
+		return auth.APIServer{}
+	}
+	return *h.APIServer
+}
 
 // heardHello keeps what a peer says of itself. What it offers is shown and remembered;
 // its addresses and names are never dialled because of it.
-func (g *Gateway) heardHello(name string, h check.Hello) {
+func (g *Gateway) heardHello(name string, h auth.Hello) {
 	m := g.roster.Load().byName[name]
 	if m == nil {
 		return
@@ -48,7 +56,8 @@ func (g *Gateway) heardHello(name string, h check.Hello) {
 	g.learn(m.key, func(m *member) {
 		g.hellos.set(m.key, h)
 		if err := g.store.Observe(m.key, func(o *state.Observation) {
-			o.Offers, o.ServerName, o.CAData = h.Offers, h.APIServer.ServerName, h.APIServer.CAData
+			a := apiServerOf(h)
+			o.Offers, o.ServerName, o.CAData = h.Offers, a.ServerName, a.CAData
 		}); err != nil {
 			g.log.Warn("what a peer offers cannot be remembered", "peer", name, "error", err)
 		}

@@ -196,7 +196,8 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 	}
 	h, ok := g.hellos.get(m.key)
 	if ok {
-		k.ServerName, k.CAData = h.APIServer.ServerName, h.APIServer.CAData
+		a := apiServerOf(h.Hello)
+		k.ServerName, k.CAData = a.ServerName, a.CAData
 	} else {
 		o := g.store.Observed(m.key)
 		k.ServerName, k.CAData = o.ServerName, o.CAData

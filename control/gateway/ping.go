@@ -96,7 +96,8 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		f.Endpoints = append(f.Endpoints, e.String())
 	}
 	if h, ok := g.hellos.get(m.key); ok {
-		f.Offers, f.ServerName, f.CA = h.Offers, h.APIServer.ServerName, []byte(h.APIServer.CAData)
+		a := apiServerOf(h.Hello)
+		f.Offers, f.ServerName, f.CA = h.Offers, a.ServerName, []byte(a.CAData)
 		if f.Offers == nil {
 			f.Offers = []string{}
 		}

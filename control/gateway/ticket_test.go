@@ -120,7 +120,7 @@ func TestOfManyAtOnceOneWinsTheTicket(t *testing.T) {
 		switch {
 		case err == nil:
 			winners++
-		case !errors.Is(err, auth.ErrAlreadyUsed):
+		case !errors.Is(err, ticket.ErrAlreadyUsed):
 			t.Errorf("joiner %d: %v, want that the ticket was already used", i, err)
 		}
 	}

@@ -1,0 +1,133 @@
+package auth
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	// maxOffers bounds the services that a peer can offer; what is beyond is not seen.
+	maxOffers = 256
+	// maxVersion, maxSoftware and maxServerName (RFC 1035 §2.3.4) bound texts, in
+	// characters.
+	maxVersion    = 20
+	maxSoftware   = 80
+	maxServerName = 253
+)
+
+// Hello is what a gateway tells a peer first.
+type Hello struct {
+	Version string `json:"version"`
+	// Software is the build, for people.
+	Software string `json:"software,omitempty"`
+	// Name is what the gateway calls itself.
+	Name         string   `json:"name"`
+	Capabilities []string `json:"capabilities"`
+	// Offers are the services that the caller may reach there.
+	Offers []string `json:"offers"`
+	// Ports are the overlay TCP ports of the named services among Offers; auth and
+	// apiServer have fixed ones.
+	Ports map[string]uint16 `json:"ports,omitempty"`
+	// Pending: the caller's key has yet to be approved there.
+	Pending bool `json:"pending,omitempty"`
+	// APIServer is told to those who may reach it.
+	APIServer *APIServer `json:"apiServer,omitempty"`
+}
+
+// APIServer is what it takes to talk to an API server through the tunnel.
+type APIServer struct {
+	// ServerName is the name in its certificate.
+	ServerName string `json:"serverName,omitempty"`
+	// CAData are the PEM certificates that signed it.
+	CAData string `json:"caData,omitempty"`
+}
+
+// Grants reports whether the caller may reach a service there.
+func (h Hello) Grants(service string) bool { return slices.Contains(h.Offers, service) }
+
+// ParseHello reads a hello and makes it safe to show and to keep: texts are cleaned and
+// bounded, what cannot be the name of a service is dropped, and of caData the certificates
+// stay. With an [ErrIncompatible] the version is given, and nothing else.
+func ParseHello(body []byte) (Hello, error) {
+	var h Hello
+	if err := json.Unmarshal(body, &h); err != nil {
+		return Hello{}, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	switch err := checkAnswerVersion(h.Version); {
+	case errors.Is(err, ErrIncompatible):
+		return Hello{Version: clean(h.Version, maxVersion)}, err
+	case err != nil:
+		return Hello{}, err
+	}
+	if err := api.CheckName(h.Name); err != nil {
+		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, err)
+	}
+	h.Version, h.Software = clean(h.Version, maxVersion), clean(h.Software, maxSoftware)
+	h.Capabilities = h.Capabilities[:min(len(h.Capabilities), maxOffers)]
+	for i := range h.Capabilities {
+		h.Capabilities[i] = clean(h.Capabilities[i], api.MaxNameLength)
+	}
+	h.Offers, h.Ports = services(h.Offers, h.Ports)
+	if err := h.APIServer.clean(); err != nil {
+		return Hello{}, err
+	}
+	return h, nil
+}
+
+// services are the offers that can be services, each once, and the ports of those.
+func services(offers []string, ports map[string]uint16) ([]string, map[string]uint16) {
+	out := make([]string, 0, min(len(offers), maxOffers))
+	var at map[string]uint16
+	for _, s := range offers {
+		known := s == api.ServiceAuth || s == api.ServiceAPIServer || api.CheckName(s) == nil
+		if !known || slices.Contains(out, s) || len(out) == maxOffers {
+			continue
+		}
+		out = append(out, s)
+		if port := ports[s]; port != 0 {
+			if at == nil {
+				at = make(map[string]uint16)
+			}
+			at[s] = port
+		}
+	}
+	return out, at
+}
+
+// clean makes what a stranger says of its API server fit to be kept; a may be nil.
+func (a *APIServer) clean() error {
+	if a == nil {
+		return nil
+	}
+	a.ServerName = clean(a.ServerName, maxServerName)
+	if len(a.CAData) > api.MaxCAData {
+		return fmt.Errorf("%w: caData of %d bytes, and at most %d are taken", ErrAnswer, len(a.CAData), api.MaxCAData)
+	}
+	certificates := onlyCertificates([]byte(a.CAData))
+	if len(certificates) == 0 && a.CAData != "" {
+		return fmt.Errorf("%w: caData holds no PEM certificate", ErrAnswer)
+	}
+	a.CAData = string(certificates)
+	return nil
+}
+
+// onlyCertificates are the certificates of a PEM text, without headers and whatever else
+// is in it.
+func onlyCertificates(text []byte) []byte {
+	var out bytes.Buffer
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return out.Bytes()
+		}
+		if block.Type == "CERTIFICATE" {
+			out.Write(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+		}
+	}
+}
