@@ -8,11 +8,21 @@ import (
 	"github.com/pion/stun/v2"
 )
 
+// attrProbe is the type of the gateways' own attribute. It is not registered; 0xC000 to
+// 0xFFFF may be ignored by who does not know them, and are given out upon expert review
+// (RFC 8489 §18.3).
+const attrProbe stun.AttrType = 0xfd57
+
 const (
+	attributeHeaderSize  = 4  // bytes, RFC 8489 §14
+	maxProbe             = 64 // bytes
+	changeRequestSize    = 4  // bytes, RFC 5780 §7.2
+	familyV4             = 1  // RFC 8489 §14.1
+	familyV6             = 2
 	messageIntegritySize = 20  // bytes of HMAC-SHA1, RFC 8489 §14.5
 	fingerprintSize      = 4   // bytes, RFC 8489 §14.7
 	maxUsername          = 508 // bytes, RFC 8489 §14.3
-	xorMappedV4          = 8   // bytes: family, port, address (RFC 8489 §14.2)
+	xorMappedV4          = 8   // bytes: family, port, address (RFC 8489 §14.1, §14.2)
 	xorMappedV6          = 20
 )
 
@@ -43,7 +53,7 @@ func checkHeader(b []byte) error {
 		return fmt.Errorf("%d bytes are more than %d", len(b), MaxSize)
 	case b[0]&0xc0 != 0:
 		return fmt.Errorf("top bits of %#02x are set", b[0])
-	case binary.BigEndian.Uint32(b[4:8]) != 0x2112A442:
+	case binary.BigEndian.Uint32(b[4:8]) != magicCookie:
 		return fmt.Errorf("magic cookie is %#08x", b[4:8])
 	}
 	size := int(binary.BigEndian.Uint16(b[2:4]))
@@ -129,13 +139,17 @@ func (m *Message) readAttributes() error {
 			if m.Class == Success {
 				m.Mapped = mapped
 			}
+		case stun.AttrChangeRequest, stun.AttrOtherAddress, stun.AttrResponseOrigin, attrProbe:
+			if err := m.readExtension(a); err != nil {
+				return err
+			}
 		case stun.AttrErrorCode:
 			if err := m.readError(); err != nil {
 				return err
 			}
 		case stun.AttrMessageIntegrity, stun.AttrMappedAddress, stun.AttrUnknownAttributes,
-			stun.AttrRealm, stun.AttrNonce:
-			// Understood (RFC 8489 §14) and of no use here.
+			stun.AttrRealm, stun.AttrNonce, stun.AttrPadding:
+			// Understood (RFC 8489 §14, RFC 5780 §7.6) and of no use here.
 		default:
 			if a.Type.Required() {
 				m.Unknown = append(m.Unknown, a.Type.Value())
@@ -143,6 +157,57 @@ func (m *Message) readAttributes() error {
 		}
 	}
 	return nil
+}
+
+// readExtension reads the attributes of RFC 5780 and the gateways' own one.
+func (m *Message) readExtension(a stun.RawAttribute) error {
+	switch a.Type {
+	case stun.AttrChangeRequest:
+		if len(a.Value) != changeRequestSize {
+			return fmt.Errorf("CHANGE-REQUEST of %d bytes", len(a.Value))
+		}
+		if m.Class == Request { // Bits without a meaning are the sender's mistake.
+			m.Change = Change(binary.BigEndian.Uint32(a.Value)) & (ChangeAddress | ChangePort)
+		}
+	case attrProbe:
+		if len(a.Value) > maxProbe {
+			return fmt.Errorf("probe attribute of %d bytes", len(a.Value))
+		}
+		m.Probe = append([]byte{}, a.Value...)
+	default:
+		addr, err := readAddress(a)
+		switch {
+		case err != nil:
+			return err
+		case m.Class != Success:
+		case a.Type == stun.AttrOtherAddress:
+			m.Other = addr
+		default:
+			m.Origin = addr
+		}
+	}
+	return nil
+}
+
+// readAddress reads an attribute in the form of MAPPED-ADDRESS (RFC 8489 §14.1). It is
+// invalid for an address that no socket has, which servers with one address send.
+func readAddress(a stun.RawAttribute) (netip.AddrPort, error) {
+	v := a.Value
+	wellFormed := len(v) == xorMappedV4 && v[1] == familyV4 || len(v) == xorMappedV6 && v[1] == familyV6
+	if !wellFormed {
+		return netip.AddrPort{}, fmt.Errorf("%v of %d bytes", a.Type, len(v))
+	}
+	addr, _ := netip.AddrFromSlice(v[4:]) // 4 or 16 bytes.
+	out := netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(v[2:]))
+	if !isSocket(out) {
+		return netip.AddrPort{}, nil
+	}
+	return out, nil
+}
+
+// isSocket says whether a socket can have the address.
+func isSocket(a netip.AddrPort) bool {
+	return a.Port() != 0 && !a.Addr().IsUnspecified() && !a.Addr().IsMulticast()
 }
 
 // readMapped reads XOR-MAPPED-ADDRESS. The codec reads past a value shorter than 2
@@ -160,7 +225,7 @@ func readMapped(d *stun.Message, size int) (netip.AddrPort, error) {
 	}
 	addr, _ := netip.AddrFromSlice(x.IP) // 4 or 16 bytes.
 	mapped := netip.AddrPortFrom(addr.Unmap(), uint16(x.Port))
-	if mapped.Port() == 0 || mapped.Addr().IsUnspecified() || mapped.Addr().IsMulticast() {
+	if !isSocket(mapped) {
 		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS %v is no address of a socket", mapped)
 	}
 	return mapped, nil

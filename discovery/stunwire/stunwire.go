@@ -28,6 +28,11 @@
 //   - a success response holds a usable XOR-MAPPED-ADDRESS and no attribute that must
 //     be understood but is not (§6.3.3), an error response holds an ERROR-CODE (§6.3.4).
 //
+// The attributes of RFC 5780 (CHANGE-REQUEST, OTHER-ADDRESS, RESPONSE-ORIGIN, PADDING) are
+// read and written too, and 0xFD57, in which gateways tell each other what package probe
+// defines. Those that are there have the right size; an address that no socket can have
+// counts as absent.
+//
 // Whether a response belongs to a request of ours is the caller's to check: by
 // transaction ID and by the address that it came from. SOFTWARE is never sent, since
 // it tells a scanner what to look for.
@@ -44,9 +49,10 @@ import (
 // HeaderSize is the length of a message without attributes in bytes (RFC 8489 §5).
 const HeaderSize = 20
 
-// MaxSize bounds a message that [Parse] looks at, in bytes. A binding message without
-// IP fragmentation stays below the IPv6 minimum MTU (RFC 8489 §6.1).
-const MaxSize = 1280
+// MaxSize bounds a message that [Parse] looks at, in bytes. A binding message stays far
+// below it; one that is padded to learn a path's MTU fills an Ethernet frame: 1500 less
+// the headers of IPv4 and UDP.
+const MaxSize = 1500 - 20 - 8
 
 // Errors of [Parse] and [Message.Verify], to be compared with errors.Is.
 var (
@@ -93,6 +99,16 @@ func (c Class) String() string {
 	return "unknown class"
 }
 
+// Change is what a CHANGE-REQUEST asks of the server: to answer from its other address,
+// its other port, or both (RFC 5780 §7.2).
+type Change uint32
+
+// Changes, the bits of the attribute's value.
+const (
+	ChangePort    Change = 0x2
+	ChangeAddress Change = 0x4
+)
+
 // Message is a binding message. A parsed one owns its memory and refers to nothing of
 // the datagram. It is not safe for concurrent use.
 type Message struct {
@@ -111,9 +127,26 @@ type Message struct {
 	// response that this package does not know. A request with any is answered with
 	// error 420 or not at all; they are written as UNKNOWN-ATTRIBUTES of an error.
 	Unknown []uint16
+	// Change is the CHANGE-REQUEST of a request, 0 without one.
+	Change Change
+	// Other and Origin are OTHER-ADDRESS and RESPONSE-ORIGIN of a success response
+	// (RFC 5780 §7.3, §7.4): the server's other address and port, and where it says that
+	// the response comes from. They are invalid when they are not there or no address of
+	// a socket, and nobody but the server vouches for them.
+	Other, Origin netip.AddrPort
+	// Probe is the value of the gateways' own attribute, which package probe defines; at
+	// most 64 bytes, nil without one.
+	Probe []byte
 	// Authenticated says whether a MESSAGE-INTEGRITY attribute is there; only
 	// [Message.Verify] says whether it is right.
 	Authenticated bool
+
+	// NoFingerprint makes [Encode] leave FINGERPRINT out, which saves 8 bytes where a
+	// MESSAGE-INTEGRITY tells the message from everything else.
+	NoFingerprint bool
+	// PadTo makes [Encode] pad the message to so many bytes by PADDING (RFC 5780 §7.6),
+	// rounded up to a multiple of 4; a message that is larger already is not padded.
+	PadTo int
 
 	decoded *stun.Message
 }

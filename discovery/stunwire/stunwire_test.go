@@ -227,6 +227,9 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{vectorRequest, vectorResponse4, vectorResponse6, message(0x0111, attr(0x0009, "\x00\x00\x04\x14no"))} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte(message(0x0101, attr(0x0020, "\x00\x01\xa1\x47\xe1\x12\xa6\x43"),
+		attr(0x802b, "\x00\x01\x0d\x96\xc0\x00\x02\x01"), attr(0x802c, "\x00\x01\x0d\x97\xc0\x00\x02\x02"))))
+	f.Add([]byte(message(1, attr(0x0003, "\x00\x00\x00\x06"), attr(0xfd57, "probe"), attr(0x0026, "pad"))))
 	f.Add(BindingRequest(vectorTxID))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
@@ -244,14 +247,25 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("% x was taken", b)
 		}
 		_ = m.Verify([]byte(vectorPassword))
-		if m.Class == Request && len(m.Username) > 0 || m.Class == Success {
-			again, err := Encode(&Message{Class: m.Class, TxID: m.TxID, Username: m.Username, Mapped: m.Mapped}, nil)
-			if err != nil {
-				t.Fatalf("what was read cannot be written: %+v: %v", m, err)
-			}
-			if m2, err := Parse(again); err != nil || m2.Mapped != m.Mapped || m2.Username != m.Username {
-				t.Fatalf("round trip: got %+v, %v, want %+v", m2, err, m)
-			}
+		if m.Class == Request || m.Class == Success {
+			checkRoundTrip(t, m)
 		}
 	})
+}
+
+// checkRoundTrip writes what was read and reads it again.
+func checkRoundTrip(t *testing.T, m *Message) {
+	t.Helper()
+	again, err := Encode(&Message{
+		Class: m.Class, TxID: m.TxID, Username: m.Username, Mapped: m.Mapped,
+		Change: m.Change, Other: m.Other, Origin: m.Origin, Probe: m.Probe,
+	}, nil)
+	if err != nil {
+		t.Fatalf("what was read cannot be written: %+v: %v", m, err)
+	}
+	m2, err := Parse(again)
+	if err != nil || m2.Mapped != m.Mapped || m2.Username != m.Username || m2.Change != m.Change ||
+		m2.Other != m.Other || m2.Origin != m.Origin || !bytes.Equal(m2.Probe, m.Probe) {
+		t.Fatalf("round trip: got %+v, %v, want %+v", m2, err, m)
+	}
 }
