@@ -1,0 +1,177 @@
+package path
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Options of a [Machine].
+type Options struct {
+	// Low says that the own public key sorts before the peer's. It breaks ties: the low
+	// side proposes to punch first and wins when both propose.
+	Low bool
+	// Boot is the own boot id, which grows with every start. The peer orders our
+	// messages by it.
+	Boot uint64
+	// Keepalive is how often an idle path carries one exchange, ±15 %; 0 = 20 s.
+	Keepalive time.Duration
+	// Rand spreads timers; nil = seeded by the system.
+	Rand *rand.Rand
+}
+
+// Local is what the own side has to offer.
+type Local struct {
+	// Relays are the allocations that work at present.
+	Relays []Relay
+	// Hosts are the addresses of the host's interfaces.
+	Hosts []netip.Addr
+	// NAT is what is known of the NAT in front of the gateway.
+	NAT NAT
+	// Candidates are what is announced to the peer.
+	Candidates []Candidate
+}
+
+// Relay is an allocation on a TURN server.
+type Relay struct {
+	Via    string         // as in [peer.Path], unique in the process' life
+	Addr   netip.AddrPort // the relayed address
+	Server string         // for people
+}
+
+// NAT behaviour in the words of RFC 4787. Empty means unknown.
+type NAT struct {
+	// Mapping is none, endpoint-independent, address-dependent,
+	// address-and-port-dependent, endpoint-dependent or unknown.
+	Mapping string `json:"mapping,omitempty"`
+	// Filtering is endpoint-independent, address-dependent, address-and-port-dependent
+	// or unknown.
+	Filtering string `json:"filtering,omitempty"`
+	// Strays says what the NAT does with unsolicited datagrams: "drops" them, or
+	// "answers" them and so can be poisoned; or unknown.
+	Strays string `json:"strays,omitempty"`
+}
+
+// What a NAT does with unsolicited datagrams.
+const (
+	StraysDropped  = "drops"
+	StraysAnswered = "answers"
+)
+
+// Candidate is an address at which a gateway may be reached.
+type Candidate struct {
+	Addr   netip.AddrPort `json:"address"`
+	Source string         `json:"source"` // one of the Source constants
+}
+
+// MessageVersion is the version of [Message]: major.minor. Messages of another major
+// version are ignored.
+const MessageVersion = "1.0"
+
+// Message is what two machines tell each other in-band. Every message holds the whole
+// state of its sender, so that a lost one is made good by the next.
+type Message struct {
+	Version    string      `json:"version"`
+	Boot       uint64      `json:"boot"`
+	Seq        uint64      `json:"seq"` // grows with every message of one boot
+	Candidates []Candidate `json:"candidates"`
+	NAT        NAT         `json:"nat"`
+	Punch      *Punch      `json:"punch,omitempty"`
+}
+
+// Punch is a step of the protocol that opens two NATs in order. See punch.go.
+type Punch struct {
+	Session uint32 `json:"session"` // chosen by the proposer
+	Step    Step   `json:"step"`
+	Attempt int    `json:"attempt"` // from 1
+	// Opened says in a proposal that the proposer's NAT is open already.
+	Opened bool `json:"opened,omitempty"`
+	// From are the addresses that the sender's packets are expected to come from.
+	From []netip.AddrPort `json:"from,omitempty"`
+	// WaitMillis asks in a refusal for that many milliseconds of silence first.
+	WaitMillis int64 `json:"waitMillis,omitempty"`
+}
+
+// Step is a step of punching.
+type Step string
+
+// Steps of punching.
+const (
+	StepPropose Step = "propose"
+	StepOpened  Step = "opened"
+	StepGo      Step = "go"
+	StepWait    Step = "wait"
+)
+
+// Probe is a probe to be sent now.
+type Probe struct {
+	ID           uint64 // for [Machine.Sent]
+	Path         peer.Path
+	TTL          int // 0 = the system's
+	Size         int // pad to so many bytes of UDP payload; 0 = no padding
+	DontFragment bool
+	PathID       uint16
+}
+
+// Routing is where the tunnel sends.
+type Routing struct {
+	// Initiate are the paths that handshake initiations go to, at most 16, the likeliest
+	// first.
+	Initiate []peer.Path
+	// Selected is where everything else goes; the zero path when none is known to work.
+	Selected peer.Path
+	// MTU is the largest overlay packet in bytes that crosses the selected path whole;
+	// 0 = not known (yet).
+	MTU int
+}
+
+// Actions are what is to be done now.
+type Actions struct {
+	Probes    []Probe
+	Routing   *Routing     // non-nil when it changed
+	Handshake bool         // start a new handshake now
+	Messages  []Message    // to be delivered to the peer's machine in-band, in order
+	Permit    []netip.Addr // non-nil when changed: who our allocations must let in
+	Notes     []Note       // what was added to the history
+}
+
+// Note is a change, for people.
+type Note struct {
+	At     time.Time
+	Event  string // what changed: "203.0.113.8:51820 selected"
+	Reason string
+}
+
+// Kinds of path.
+const (
+	KindDirect = "direct"
+	KindRelay  = "relay"
+	KindNone   = "none"
+)
+
+// Snapshot is what is known of the way to the peer.
+type Snapshot struct {
+	Selected   peer.Path
+	Kind       string // one of the Kind constants
+	Source     string // of the selected path's remote address
+	RTT        time.Duration
+	Since      time.Time // when the selected path, or none, came to be so
+	Reason     string    // why that path, or why none
+	MTU        int       // overlay bytes, 0 = not known
+	Candidates []PairStatus
+	History    []Note         // at most 32, the latest last
+	NextTry    time.Time      // of a path that does not work at present; zero = none is planned
+	Proven     time.Time      // the last own round trip, or handshake
+	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
+}
+
+// PairStatus is what is known of one pair.
+type PairStatus struct {
+	Path   peer.Path
+	Source string
+	State  State
+	RTT    time.Duration // 0 = not known
+	Reason string        // why it is in this state
+}
