@@ -24,6 +24,9 @@ func (s *Server) hello(c Caller) Hello {
 	if s.issuer() != nil {
 		h.Capabilities = append(h.Capabilities, CapabilityIdentity)
 	}
+	if s.o.OnPath != nil {
+		h.Capabilities = append(h.Capabilities, CapabilityPath)
+	}
 	if c.Kind == KindPeer && !c.Pending {
 		h.Offers = append(h.Offers, s.offers(c)...)
 		h.APIServer = s.apiServer(c)

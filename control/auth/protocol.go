@@ -15,6 +15,7 @@
 //	GET  /v1/hello     version, name, capabilities, services granted to the caller
 //	POST /v1/redeem    only from a one-time key's address: ticket → peer
 //	POST /v1/identity  certificate signing request → certificate
+//	POST /v1/path      what one path finder tells the other (package discovery/path)
 //
 // Whoever is no peer gets 403, whatever it asks. Errors have one form,
 // {"version":…,"code":…,"message":…}; codes are stable, see README.
@@ -48,12 +49,14 @@ const (
 	HelloPath    = "/v1/hello"
 	pathRedeem   = "/v1/redeem"
 	pathIdentity = "/v1/identity"
+	pathPath     = "/v1/path"
 )
 
 // Capabilities that a gateway can announce.
 const (
 	CapabilityRedeem   = "redeem"   // it answers tickets
 	CapabilityIdentity = "identity" // it has an issuer
+	CapabilityPath     = "path"     // it finds paths, and takes messages about them
 )
 
 type redeemRequest struct {

@@ -85,6 +85,9 @@ type ServerOptions struct {
 	// Ports gives the overlay TCP ports of the named services; nil: there are none. A
 	// caller is told of those that it is offered.
 	Ports func() map[string]uint16
+	// OnPath takes a message of a peer's path finder, one JSON document, and must not
+	// block. An error is told to the peer as a bad request. nil: paths are not found here.
+	OnPath func(from peer.PublicKey, message []byte) error
 	// Audit and Logger may be nil.
 	Audit  *audit.Log
 	Logger *slog.Logger
@@ -210,7 +213,7 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		method = http.MethodGet
 	}
 	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity:
+	case HelloPath, pathRedeem, pathIdentity, pathPath:
 		if r.Method != method {
 			w.Header().Set("Allow", method)
 			return nil, newError(codeMethod, "use "+method)
@@ -224,6 +227,8 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return s.hello(caller), nil
 	case pathRedeem:
 		return s.redeem(ctx, r, caller)
+	case pathPath:
+		return s.path(r, caller)
 	default:
 		return s.identity(ctx, r, from, caller, a)
 	}
