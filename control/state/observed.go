@@ -17,6 +17,8 @@ type Observation struct {
 	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
 	// At is when the newest one did.
 	At time.Time `json:"at,omitzero"`
+	// Announced are the candidates that the peer last told in-band.
+	Announced []Announced `json:"announced,omitempty"`
 	// Offers is what the peer said we may reach there.
 	Offers []string `json:"offers,omitempty"`
 	// ServerName and CAData (PEM) describe its API server.
@@ -24,6 +26,12 @@ type Observation struct {
 	CAData     string `json:"caData,omitempty"`
 	// Issued are the identities that we issued to it and that have not expired.
 	Issued []Issued `json:"issued,omitempty"`
+}
+
+// Announced is a candidate that a peer told of itself.
+type Announced struct {
+	Address netip.AddrPort `json:"address"`
+	Source  string         `json:"source,omitempty"`
 }
 
 // Issued is a certificate that this gateway issued.
@@ -34,6 +42,7 @@ type Issued struct {
 
 func (o Observation) clone() Observation {
 	o.Endpoints = slices.Clone(o.Endpoints)
+	o.Announced = slices.Clone(o.Announced)
 	o.Offers = slices.Clone(o.Offers)
 	o.Issued = slices.Clone(o.Issued)
 	return o
@@ -42,6 +51,8 @@ func (o Observation) clone() Observation {
 const (
 	// maxEndpoints bounds the endpoints remembered of a peer.
 	maxEndpoints = 4
+	// maxAnnounced bounds the candidates remembered of a peer, whatever it tells.
+	maxAnnounced = 24
 	// maxIssued bounds the identities remembered of a peer, the newest: a peer that asks
 	// as often as it may must not make the file grow.
 	maxIssued = 64
@@ -74,6 +85,16 @@ func (s *Store) Proven(k peer.PublicKey, endpoint netip.AddrPort, now time.Time)
 		o.Endpoints = o.Endpoints[:min(len(o.Endpoints), maxEndpoints)]
 		o.At = now.Round(0).UTC()
 	})
+}
+
+// Announce notes the candidates that the peer told of itself, the first of them when
+// there are many. It writes only when they are others than those known.
+func (s *Store) Announce(k peer.PublicKey, list []Announced) error {
+	list = list[:min(len(list), maxAnnounced)]
+	if slices.Equal(s.observed.load().Peers[k.String()].Announced, list) {
+		return nil
+	}
+	return s.Observe(k, func(o *Observation) { o.Announced = slices.Clone(list) })
 }
 
 // RecordIssued notes an identity issued to the peer with this key, and forgets those

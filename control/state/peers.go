@@ -172,7 +172,7 @@ type peerJSON struct {
 	PresharedKey string            `json:"presharedKey,omitempty"`
 	Mode         string            `json:"mode,omitempty"`
 	Endpoints    []string          `json:"endpoints,omitempty"`
-	Candidates   []candidateJSON   `json:"candidates,omitempty"`
+	Candidates   []Announced       `json:"candidates,omitempty"`
 	Allow        []string          `json:"allow,omitempty"`
 	Offers       []string          `json:"offers,omitempty"`
 	Local        map[string]string `json:"local,omitempty"`
@@ -182,11 +182,6 @@ type peerJSON struct {
 	Origin       Origin            `json:"origin,omitempty"`
 	Ticket       string            `json:"ticket,omitempty"`
 	JoinedAt     time.Time         `json:"joinedAt,omitzero"`
-}
-
-type candidateJSON struct {
-	Address netip.AddrPort `json:"address"`
-	Source  string         `json:"source,omitempty"`
 }
 
 type peersJSON struct {
@@ -208,7 +203,7 @@ func encodePeers(p Peers) (any, error) {
 			AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(),
 		}
 		for _, c := range x.Candidates {
-			j.Candidates = append(j.Candidates, candidateJSON{Address: c.Addr, Source: c.Source})
+			j.Candidates = append(j.Candidates, Announced{Address: c.Addr, Source: c.Source})
 		}
 		out.Peers = append(out.Peers, j)
 	}

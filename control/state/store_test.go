@@ -291,6 +291,34 @@ func TestProvenEndpoints(t *testing.T) {
 	}
 }
 
+func TestAnnouncedCandidatesAreKeptAndBounded(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	k := peer.PublicKey{1}
+	var many []Announced
+	for i := range 40 {
+		many = append(many, Announced{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 51820), "stun"})
+	}
+	for _, list := range [][]Announced{many[:2], many} {
+		if err := s.Announce(k, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, dir)
+	if diff := cmp.Diff(many[:maxAnnounced], s.Observed(k).Announced, same); diff != "" {
+		t.Errorf("announced candidates (-want +got):\n%s", diff)
+	}
+	if err := s.Forget("edge", k); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Observed(k).Announced; got != nil {
+		t.Errorf("a removed peer's candidates are still there: %v", got)
+	}
+}
+
 func TestForgetLeavesWhatWasIssued(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	k, now := peer.PublicKey{1}, time.Unix(1000, 0)
