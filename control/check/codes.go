@@ -55,11 +55,14 @@ const (
 	IdentityRejected Code = "PST0507"
 )
 
-// PST07xx: configuration.
+// PST07xx: configuration and state.
 const (
 	LocalListener Code = "PST0701"
 	ConfigRefused Code = "PST0702"
 	NotGranted    Code = "PST0703"
+	StateDamaged  Code = "PST0710"
+	StateExposed  Code = "PST0711"
+	NotStored     Code = "PST0712"
 )
 
 // PST08xx: resources.

@@ -197,6 +197,21 @@ func configEntries() []Entry {
 		}, func(p Params) string {
 			return fmt.Sprintf("if it may, run `postern peer allow %s %s` with its other services in the same list", or(p.Peer, "NAME"), or(p.Service, "SERVICES"))
 		}},
+		{StateDamaged, "a file of the state directory was damaged", func(p Params) string {
+			return detail(or(p.File, "a file of the state directory")+" was damaged; the generation before takes its place, or it starts empty", p)
+		}, func(Params) string {
+			return "compare `postern peer list` with what you expect; look at the file named in keptAs, and at the disk"
+		}},
+		{StateExposed, "others may enter the state directory", func(p Params) string {
+			return detail(or(p.File, "the state directory")+" was or is open to other users than the gateway's", p)
+		}, func(Params) string {
+			return "give the gateway a directory of its own in spec.stateDir; in Kubernetes see that no other pod mounts the volume"
+		}},
+		{NotStored, "what was taken away from a peer could not be stored", func(p Params) string {
+			return detail(fmt.Sprintf("what %s has lost by command is not in %s yet and comes back when the gateway restarts", or(p.Peer, "a peer"), or(p.File, "the state directory")), p)
+		}, func(Params) string {
+			return "free space for spec.stateDir, then repeat the command or wait a minute"
+		}},
 	}
 }
 

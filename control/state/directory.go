@@ -43,9 +43,9 @@ func expose(mode fs.FileMode, owner, self int) exposure {
 	return private
 }
 
-// shutOut sees to it that nobody but the gateway's user can use the directory, or says
-// who can.
-func shutOut(dir string, logger *slog.Logger) error {
+// shutOut sees to it that nobody but self, the gateway's user, can use the directory, or
+// says who can.
+func shutOut(dir string, self int, logger *slog.Logger) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("open state directory: %w", err)
@@ -57,7 +57,7 @@ func shutOut(dir string, logger *slog.Logger) error {
 	if !known {
 		return nil // no such modes here
 	}
-	self, mode := os.Geteuid(), info.Mode()
+	mode := info.Mode()
 	switch expose(mode, owner, self) {
 	case refused:
 		return fmt.Errorf("state directory %s belongs to user %d, has mode %04o and may not be used by user %d: others could replace the gateway's key (choose another spec.stateDir, such as %s, which is then made with mode 0700)",

@@ -14,7 +14,8 @@
 //	NAME.damaged-TIME a damaged file, kept for inspection
 //	lock              held (flock) by the gateway that uses the directory; its pid
 //
-// Everything is readable by the owner only. A file is two JSON documents: a header
+// Everything is readable by the owner only; a directory that others may enter is
+// tightened if it is ours, and refused if it is somebody else's but root's. A file is two JSON documents: a header
 // on the first line and the body behind it.
 //
 //	{"format":"postern/peers","version":"1.0","generation":7,"checksum":"sha256:…"}
@@ -101,6 +102,9 @@ func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	if err := shutOut(dir, os.Geteuid(), logger); err != nil {
+		return nil, err
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
