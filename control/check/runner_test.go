@@ -181,6 +181,32 @@ func TestWhatIsNotOfferedIsAskedAboutEachRound(t *testing.T) {
 	})
 }
 
+func TestAVerdictThatIsNotOkIsNeverOlderThanARound(t *testing.T) {
+	for name, answer := range map[string]string{
+		"an error":         status("500 Internal Server Error"),
+		"a redirection":    "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n",
+		"no authorization": status("401 Unauthorized"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				a := newAuthorities(t, DefaultServerName)
+				f.set(func(x *Facts) { x.CA, x.Identity = a.serving.CertPEM(), a.identity })
+				f.overlay.on(api.PortAPIServer, secure(a.conf, says(answer)))
+				f.SetPeers([]string{"cloud"})
+				time.Sleep(time.Hour) // long after retries have slowed down
+				synctest.Wait()
+				if v := f.Targets("cloud").APIServer; v.Verdict == api.OK {
+					t.Fatalf("the API server is ok: %+v", v)
+				}
+				f.overlay.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
+				time.Sleep(36*time.Second + time.Millisecond) // an interval with its jitter
+				f.want(t, "one interval after it was mended", "ok ok ok")
+			})
+		})
+	}
+}
+
 func TestAFailureIsTriedAgainSoonerAndIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -3,6 +3,8 @@ package forward
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -10,11 +12,19 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
+// drainIdle is how often Drain looks whether anything moves. A transfer that gets nothing
+// through in so long has little hope in what is left of a shutdown; Kubernetes gives 30 s.
+const drainIdle = 3 * time.Second
+
+// ErrIdle: connections were reset because nothing moved on them.
+var ErrIdle = errors.New("nothing moved on them")
+
 // Flows is the table of open connections. It is safe for concurrent use; no lock is held
 // over I/O.
 type Flows struct {
-	limits  Limits
-	buffers *buffers
+	limits    Limits
+	buffers   *buffers
+	drainIdle time.Duration // see Drain
 
 	wg sync.WaitGroup // one for each open flow
 
@@ -29,7 +39,7 @@ type usageKey struct{ direction, peer string }
 // NewFlows makes an empty table.
 func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
-	return &Flows{limits: l, buffers: newBuffers(l.Buffers, l.PeerBuffers),
+	return &Flows{limits: l, buffers: newBuffers(l.Buffers, l.PeerBuffers), drainIdle: drainIdle,
 		open: make(map[*flow]struct{}), used: make(map[usageKey]usage)}
 }
 
@@ -122,9 +132,11 @@ func (t *Flows) ClosePeer(peer string) int {
 	return t.abortMatching(func(f *flow) bool { return f.peer == peer })
 }
 
-// Drain admits no more flows and waits until those that are open have ended. When ctx
-// ends first the rest is reset. On return no goroutine of a flow is left. The error is
-// that of ctx when it cut flows short.
+// Drain admits no more flows and waits until those that are open have ended. Those on
+// which nothing moves are reset after 3 to 6 s (a watch, a connection kept for later: they
+// would not end by themselves), and when ctx ends all that are left. On return no goroutine
+// of a flow is left. The error says that flows were cut short: it is that of ctx or an
+// [ErrIdle].
 func (t *Flows) Drain(ctx context.Context) error {
 	t.mu.Lock()
 	t.stopping = true
@@ -135,17 +147,38 @@ func (t *Flows) Drain(ctx context.Context) error {
 		t.wg.Wait()
 		close(done)
 	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
+	tick := time.NewTicker(t.drainIdle)
+	defer tick.Stop()
+	idle, moved := 0, map[*flow]uint64{}
+	t.abortIdle(moved) // notes where they stand
+	for {
+		select {
+		case <-done:
+			if idle > 0 {
+				return fmt.Errorf("%d connections: %w", idle, ErrIdle)
+			}
+			return nil
+		case <-tick.C:
+			idle += t.abortIdle(moved)
+		case <-ctx.Done():
+			n := t.abortMatching(func(*flow) bool { return true })
+			<-done
+			if n+idle == 0 {
+				return nil
+			}
+			return context.Cause(ctx)
+		}
 	}
-	n := t.abortMatching(func(*flow) bool { return true })
-	<-done
-	if n == 0 {
-		return nil
-	}
-	return context.Cause(ctx)
+}
+
+// abortIdle resets the flows that have moved nothing since moved was filled, fills it
+// anew, and gives their number.
+func (t *Flows) abortIdle(moved map[*flow]uint64) int {
+	return t.abortMatching(func(f *flow) bool {
+		before, seen := moved[f]
+		moved[f] = f.rx.Load() + f.tx.Load()
+		return seen && moved[f] == before
+	})
 }
 
 func (t *Flows) abortMatching(match func(*flow) bool) int {

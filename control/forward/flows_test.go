@@ -208,6 +208,7 @@ func TestGrantRevokedBetweenLookUpAndEntryIsNoticed(t *testing.T) {
 
 func TestDrainWaitsForFlowsAndThenCutsThem(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
+	g.flows.drainIdle = patience
 	peer, up := carried(t, g)
 	drained := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -238,6 +239,41 @@ func TestDrainEndsWithTheLastFlow(t *testing.T) {
 	up.Close()
 	if err := <-drained; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestDrainDoesNotWaitForFlowsOnWhichNothingMoves(t *testing.T) {
+	g := newGateway(t, Limits{}, nil)
+	g.flows.drainIdle = time.Second
+	address, conns := upstream(t)
+	g.offer(address)
+	watch := g.dial(cloudAddr, 6443).conn()
+	take(t, conns)
+	busy := g.dial(cloudAddr, 6443).conn()
+	up := take(t, conns)
+	cut := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, watch)
+		cut <- err
+	}()
+	drained := make(chan error, 1)
+	go func() { drained <- g.flows.Drain(context.Background()) }()
+	for moving := true; moving; {
+		send(t, busy, "still moving")
+		wantRead(t, up, "still moving")
+		select {
+		case err := <-cut:
+			if !isReset(err) {
+				t.Errorf("the watch ended with %v, want a reset", err)
+			}
+			moving = false
+		default:
+		}
+	}
+	busy.Close()
+	up.Close()
+	if err := <-drained; !errors.Is(err, ErrIdle) || !strings.Contains(err.Error(), "1 connections") {
+		t.Errorf("got %v, want one connection to be %v", err, ErrIdle)
 	}
 }
 

@@ -160,6 +160,9 @@ func TestClosingLetsStreamsFinish(t *testing.T) {
 		done <- site.Stop(ctx)
 	}()
 	w.await("edge takes no new connections", func() string {
+		if err := s.echo("not idle"); err != nil {
+			return "an open stream did not go on: " + err.Error()
+		}
 		c, err := dial(w.ctx, address)
 		if err == nil {
 			c.Close()
