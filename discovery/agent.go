@@ -8,11 +8,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/stunwire"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // ErrRunning is returned by a second [Agent.Run].
@@ -35,6 +38,17 @@ type Options struct {
 	STUNServers []string
 	// Resolve resolves a name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Exclude are ranges of which no address is a candidate: those of pods and Services,
+	// which mean another machine, or none, elsewhere.
+	Exclude []netip.Prefix
+	// Relays are the present allocations on relays; nil = there are none. It is called
+	// without locks. [Agent.RelaysChanged] tells of changes.
+	Relays func() []path.Relay
+	// Changed is called when the candidates or the NAT have changed, NetworkChanged when
+	// the host's addresses have or the process stood still, with the reason in words.
+	// Both are called by Run, in order and without locks, and must not block for long.
+	Changed        func()
+	NetworkChanged func(reason string)
 	// Logger is told of changes; nil = nobody is.
 	Logger *slog.Logger
 }
@@ -46,7 +60,15 @@ type Agent struct {
 	port      func() uint16
 	hostAddrs func() ([]netip.Addr, error)
 	resolve   func(context.Context, string) ([]netip.Addr, error)
+	relays    func() []path.Relay
+	changed   func()
+	network   func(reason string)
 	log       *slog.Logger
+
+	// Owned by Run.
+	began time.Time
+	sleep sleepWatch
+	last  Snapshot // what Changed was last called for
 
 	wake chan struct{} // something happened that poll should see
 
@@ -63,7 +85,7 @@ func New(o Options) (*Agent, error) {
 		return nil, errors.New("discovery: Send and Port are required")
 	}
 	g := &gatherer{
-		newTx:  stunwire.NewTxID,
+		exclude: o.Exclude, newTx: stunwire.NewTxID,
 		jitter: func() time.Duration { return rand.N(refreshJitter) },
 	}
 	for _, text := range o.Advertise {
@@ -86,18 +108,32 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		send: o.Send, port: o.Port, hostAddrs: o.HostAddrs, resolve: o.Resolve, log: o.Logger,
+		relays: o.Relays, changed: o.Changed, network: o.NetworkChanged,
 		wake: make(chan struct{}, 1), g: g, gathered: make(chan struct{}),
 	}
+	a.setDefaults()
+	return a, nil
+}
+
+func (a *Agent) setDefaults() {
 	if a.hostAddrs == nil {
 		a.hostAddrs = InterfaceAddrs
 	}
 	if a.resolve == nil {
 		a.resolve = resolveBySystem
 	}
+	if a.relays == nil {
+		a.relays = func() []path.Relay { return nil }
+	}
+	if a.changed == nil {
+		a.changed = func() {}
+	}
+	if a.network == nil {
+		a.network = func(string) {}
+	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	return a, nil
 }
 
 func resolveBySystem(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -118,6 +154,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if again {
 		return ErrRunning
 	}
+	a.began = now
 	ctx, cancel := context.WithCancel(ctx)
 	var resolving sync.WaitGroup
 	defer resolving.Wait()
@@ -142,6 +179,12 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	now := time.Now()
 	a.g.setPort(now, port)
 	do, next := a.g.poll(now)
+	mono := now.Sub(a.began)
+	slept := a.sleep.looked(now, mono, max(0, next.Sub(now)))
+	if slept > 0 {
+		a.g.slept(now)
+		next = now
+	}
 	a.mu.Unlock()
 
 	for _, host := range do.resolve {
@@ -156,8 +199,23 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 		addrs, err := a.hostAddrs()
 		a.update(func(now time.Time) { a.g.setHosts(now, addrs, err) })
 	}
+	if slept > 0 {
+		a.log.Info("the process stood still", "duration", slept.Round(time.Second))
+		a.network(fmt.Sprintf("the process stood still for %v", slept.Round(time.Second)))
+	}
 	a.report(a.settle())
+	a.tellChanges()
 	return next
+}
+
+// tellChanges calls Changed when the candidates or the NAT are not what they were.
+func (a *Agent) tellChanges() {
+	s := a.Snapshot()
+	if slices.Equal(s.Candidates, a.last.Candidates) && s.NAT.equal(a.last.NAT) {
+		return
+	}
+	a.last = s
+	a.changed()
 }
 
 func (a *Agent) resolveName(ctx context.Context, host string) {
@@ -172,24 +230,31 @@ func (a *Agent) update(change func(now time.Time)) {
 	a.mu.Lock()
 	change(time.Now())
 	a.mu.Unlock()
+	a.wakeUp()
+}
+
+func (a *Agent) wakeUp() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// HandleSTUN takes a STUN message that arrived at the gateway's socket. What is no
-// answer to a request of ours is ignored. It keeps nothing of packet.
-func (a *Agent) HandleSTUN(packet []byte, from netip.AddrPort) {
-	a.mu.Lock()
-	ours := a.g.handle(time.Now(), packet, from)
-	a.mu.Unlock()
-	if !ours {
+// RelaysChanged tells that [Options].Relays has something new to say.
+func (a *Agent) RelaysChanged() { a.wakeUp() }
+
+// HandleSTUN takes a STUN message that arrived at the gateway. What is no answer to a
+// request of ours is ignored, and so is what came by way of a relay: what a server says
+// there is not about the gateway's own socket. It keeps nothing of packet.
+func (a *Agent) HandleSTUN(packet []byte, from peer.Path) {
+	if from.Via != "" {
 		return
 	}
-	select {
-	case a.wake <- struct{}{}:
-	default:
+	a.mu.Lock()
+	ours := a.g.handle(time.Now(), packet, from.Remote)
+	a.mu.Unlock()
+	if ours {
+		a.wakeUp()
 	}
 }
 
@@ -220,6 +285,9 @@ func (a *Agent) report(events []event) {
 			a.log.Warn("name cannot be resolved", "name", e.what, "error", e.detail)
 		case hostsFailed:
 			a.log.Warn("interface addresses cannot be listed", "error", e.detail)
+		case hostsChanged:
+			a.log.Info("addresses of this host changed", "change", e.detail)
+			a.network("addresses of this host changed: " + e.detail)
 		}
 	}
 }
@@ -240,18 +308,27 @@ func (a *Agent) WaitGathered(ctx context.Context) error {
 }
 
 // Candidates are the addresses at which the gateway may be reached, best source first.
-func (a *Agent) Candidates() []Candidate {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.g.candidates()
-}
+func (a *Agent) Candidates() []Candidate { return a.Snapshot().Candidates }
 
 // NAT is what is known of the NAT in front of the gateway.
 func (a *Agent) NAT() NAT { return a.Snapshot().NAT }
 
 // Snapshot is all that the agent knows, with the reason of every failure.
 func (a *Agent) Snapshot() Snapshot {
+	relays := a.relays()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.g.snapshot()
+	return a.g.snapshot(relays)
+}
+
+// Local is what a [Pathfinder] is to know of this side.
+func (a *Agent) Local() path.Local {
+	relays := a.relays()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.g.snapshot(relays)
+	return path.Local{
+		Relays: relays, Hosts: slices.Clone(a.g.hosts), Candidates: s.Candidates,
+		NAT: path.NAT{Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering},
+	}
 }

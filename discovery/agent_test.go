@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,7 +81,7 @@ func receive(conn *simnet.Conn, agent *discovery.Agent) {
 		if err != nil {
 			return
 		}
-		agent.HandleSTUN(buf[:n], from)
+		agent.HandleSTUN(buf[:n], peer.Direct(from))
 	}
 }
 

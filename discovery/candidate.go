@@ -4,26 +4,25 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/postern-dev/postern/discovery/path"
 )
 
-// Sources of candidates.
+// Sources of candidates: those of package path.
 const (
-	SourceAdvertised = "advertised" // configured by the operator
-	SourceService    = "service"    // a Kubernetes Service
-	SourcePortmap    = "portmap"    // a mapping asked of a router
-	SourceLAN        = "lan"        // heard on the local network
-	SourceDNS        = "dns"        // found in the DNS
-	SourceHost       = "host"       // an address of an interface
-	SourceSTUN       = "stun"       // seen by a STUN server
-	SourcePeer       = "peer"       // seen by a peer
-	SourceRelay      = "relay"      // allocated on a TURN server
+	SourceAdvertised = path.SourceAdvertised
+	SourceService    = path.SourceService
+	SourcePortmap    = path.SourcePortmap
+	SourceLAN        = path.SourceLAN
+	SourceDNS        = path.SourceDNS
+	SourceHost       = path.SourceHost
+	SourceSTUN       = path.SourceSTUN
+	SourcePeer       = path.SourcePeer
+	SourceRelay      = path.SourceRelay
 )
 
-// Candidate is an address at which the gateway may be reached.
-type Candidate struct {
-	Addr   netip.AddrPort
-	Source string
-}
+// Candidate is an address at which a gateway may be reached.
+type Candidate = path.Candidate
 
 // rank is the place of a source in the order of candidates, the best first.
 func rank(source string) int {
@@ -67,4 +66,9 @@ func compareAddrs(a, b netip.AddrPort) int {
 		return c
 	}
 	return a.Compare(b) // IPv4 sorts before IPv6.
+}
+
+// unmapped is an address whose IPv4 form is no IPv6 one.
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

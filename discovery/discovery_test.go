@@ -43,26 +43,26 @@ func TestClassifyFollowsRFC4787(t *testing.T) {
 func TestCandidatesAreArranged(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	want := []Candidate{
-		{ap("203.0.113.9:2"), SourceAdvertised}, // as written, not sorted
-		{ap("203.0.113.1:1"), SourceAdvertised},
-		{ap("203.0.113.2:1"), SourceService},
-		{ap("203.0.113.3:1"), SourcePortmap},
-		{ap("192.168.1.5:1"), SourceLAN},
-		{ap("203.0.113.4:1"), SourceDNS},
-		{ap("203.0.113.5:1"), SourceHost},
-		{ap("[2001:db8::5]:1"), SourceHost},
-		{ap("10.0.0.5:1"), SourceHost}, // private after global
-		{ap("203.0.113.6:1"), SourceSTUN},
-		{ap("203.0.113.7:1"), SourcePeer},
-		{ap("203.0.113.8:1"), SourceRelay},
+		{Addr: ap("203.0.113.9:2"), Source: SourceAdvertised}, // as written, not sorted
+		{Addr: ap("203.0.113.1:1"), Source: SourceAdvertised},
+		{Addr: ap("203.0.113.2:1"), Source: SourceService},
+		{Addr: ap("203.0.113.3:1"), Source: SourcePortmap},
+		{Addr: ap("192.168.1.5:1"), Source: SourceLAN},
+		{Addr: ap("203.0.113.4:1"), Source: SourceDNS},
+		{Addr: ap("203.0.113.5:1"), Source: SourceHost},
+		{Addr: ap("[2001:db8::5]:1"), Source: SourceHost},
+		{Addr: ap("10.0.0.5:1"), Source: SourceHost}, // private after global
+		{Addr: ap("203.0.113.6:1"), Source: SourceSTUN},
+		{Addr: ap("203.0.113.7:1"), Source: SourcePeer},
+		{Addr: ap("203.0.113.8:1"), Source: SourceRelay},
 	}
 	mixed := []Candidate{
 		want[11], want[8], want[7], want[0], want[10], want[1], want[9], want[3], want[2], want[5], want[4], want[6],
-		{want[6].Addr, SourceSTUN},       // a repeated address keeps its best source
-		{want[0].Addr, SourceRelay},      //
-		{want[8].Addr, SourceAdvertised}, // … which here is this one
+		{Addr: want[6].Addr, Source: SourceSTUN},       // a repeated address keeps its best source
+		{Addr: want[0].Addr, Source: SourceRelay},      //
+		{Addr: want[8].Addr, Source: SourceAdvertised}, // … which here is this one
 	}
-	want = slices.Insert(slices.Delete(want, 8, 9), 2, Candidate{ap("10.0.0.5:1"), SourceAdvertised})
+	want = slices.Insert(slices.Delete(want, 8, 9), 2, Candidate{Addr: ap("10.0.0.5:1"), Source: SourceAdvertised})
 	want[0], want[1], want[2] = mixed[3], mixed[5], mixed[14]
 	if got := arrange(mixed); !slices.Equal(got, want) {
 		t.Errorf("got\n%v, want\n%v", got, want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/stunwire"
@@ -20,6 +21,7 @@ type gatherer struct {
 
 	advertised []*name
 	servers    []*server
+	exclude    []netip.Prefix
 
 	port      uint16
 	hosts     []netip.Addr
@@ -69,6 +71,7 @@ const (
 	mappingChanged
 	nameFailed
 	hostsFailed
+	hostsChanged
 )
 
 // poll gives what is due and when to poll again at the latest.
@@ -157,9 +160,35 @@ func (g *gatherer) setHosts(now time.Time, addrs []netip.Addr, err error) {
 	slices.SortFunc(hosts, netip.Addr.Compare)
 	hosts = slices.Compact(hosts)
 	if !first && !slices.Equal(hosts, g.hosts) {
+		g.events = append(g.events, event{hostsChanged, "", difference(g.hosts, hosts)})
 		g.askAll(now, nil)
 	}
 	g.hosts = hosts
+}
+
+// slept tells that the process stood still: mappings may be gone, names may have moved.
+func (g *gatherer) slept(now time.Time) {
+	g.hostsDue = now
+	for _, n := range g.names() {
+		n.due = now
+	}
+	g.askAll(now, nil)
+}
+
+// difference writes what came and went: "+192.0.2.7 -192.0.2.5".
+func difference(before, after []netip.Addr) string {
+	var out []string
+	for _, a := range after {
+		if !slices.Contains(before, a) {
+			out = append(out, "+"+a.String())
+		}
+	}
+	for _, a := range before {
+		if !slices.Contains(after, a) {
+			out = append(out, "-"+a.String())
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // resolved tells the outcome of a resolution.

@@ -47,6 +47,8 @@ func newGatherer(t *testing.T, servers ...string) *gatherer {
 	return g
 }
 
+func candidatesOf(g *gatherer) []Candidate { return g.snapshot(nil).Candidates }
+
 func success(t *testing.T, id stunwire.TxID, mapped netip.AddrPort) []byte {
 	t.Helper()
 	b, err := stunwire.BindingResponse(id, mapped)
@@ -95,7 +97,7 @@ func TestARequestIsRepeatedAndGivenUp(t *testing.T) {
 	if now != start.Add(giveUpAfter) {
 		t.Errorf("given up after %v, want %v", now.Sub(start), giveUpAfter)
 	}
-	s := g.snapshot()
+	s := g.snapshot(nil)
 	if len(g.pending()) != 0 || len(s.Servers) != 1 || !strings.Contains(s.Servers[0].Err, "no answer") || s.Transactions.Timeout != 1 {
 		t.Errorf("after the end: pending %q, %+v, want one failed server", g.pending(), s)
 	}
@@ -111,8 +113,8 @@ func TestAnAnswerMakesACandidateAndIsRefreshed(t *testing.T) {
 	if !g.handle(now, success(t, d.tx, public1), server1) {
 		t.Fatal("the answer is not taken")
 	}
-	s := g.snapshot()
-	want := []Candidate{{hostAt, SourceHost}, {public1, SourceSTUN}}
+	s := g.snapshot(nil)
+	want := []Candidate{{Addr: hostAt, Source: SourceHost}, {Addr: public1, Source: SourceSTUN}}
 	if !slices.Equal(s.Candidates, want) {
 		t.Errorf("candidates: got %v, want %v", s.Candidates, want)
 	}
@@ -186,7 +188,7 @@ func TestServersThatDoNotHelpSayWhy(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGatherer(t, "192.0.2.1:3478")
 			c.event(t, g, ask(t, g, start))
-			s := g.snapshot()
+			s := g.snapshot(nil)
 			if !strings.Contains(s.Servers[0].Err, c.want) || strings.Contains(s.Servers[0].Err, "foreign") {
 				t.Errorf("reason: got %q, want %q in it", s.Servers[0].Err, c.want)
 			}
@@ -199,7 +201,7 @@ func TestServersThatDoNotHelpSayWhy(t *testing.T) {
 			if len(g.pending()) != 0 {
 				t.Errorf("gathering still waits for %q", g.pending())
 			}
-			if want := []Candidate{{hostAt, SourceHost}}; !slices.Equal(s.Candidates, want) {
+			if want := []Candidate{{Addr: hostAt, Source: SourceHost}}; !slices.Equal(s.Candidates, want) {
 				t.Errorf("candidates: got %v, want %v", s.Candidates, want)
 			}
 		})
@@ -230,7 +232,7 @@ func TestAMappingThatNobodyConfirmsIsDropped(t *testing.T) {
 	d := ask(t, g, start)
 	g.handle(start, success(t, d.tx, public1), server1)
 	for now := start; now.Before(start.Add(staleAfter)); {
-		if c := g.candidates(); len(c) != 2 {
+		if c := candidatesOf(g); len(c) != 2 {
 			t.Fatalf("after %v the candidates are %v", now.Sub(start), c)
 		}
 		_, now = g.poll(now)
@@ -239,7 +241,7 @@ func TestAMappingThatNobodyConfirmsIsDropped(t *testing.T) {
 		}
 	}
 	g.poll(start.Add(staleAfter))
-	if c := g.candidates(); len(c) != 1 || c[0].Source != SourceHost {
+	if c := candidatesOf(g); len(c) != 1 || c[0].Source != SourceHost {
 		t.Errorf("after %v the candidates are %v, want the host's alone", staleAfter, c)
 	}
 }
@@ -250,7 +252,7 @@ func TestAChangedMappingHasTheOthersAskedAtOnce(t *testing.T) {
 	for _, d := range do.send {
 		g.handle(start, success(t, d.tx, public1), d.to)
 	}
-	if got := g.snapshot().NAT.Mapping; got != MappingEndpointIndependent {
+	if got := g.snapshot(nil).NAT.Mapping; got != MappingEndpointIndependent {
 		t.Fatalf("mapping: got %s, want %s", got, MappingEndpointIndependent)
 	}
 	now := start.Add(10 * time.Second)
@@ -258,7 +260,7 @@ func TestAChangedMappingHasTheOthersAskedAtOnce(t *testing.T) {
 	d := ask(t, g, now)
 	g.handle(now, success(t, d.tx, public2), d.to)
 	// The other server's old answer must not make the NAT look endpoint-dependent.
-	if got := g.snapshot().NAT.Mapping; got != BehaviourUnknown {
+	if got := g.snapshot(nil).NAT.Mapping; got != BehaviourUnknown {
 		t.Errorf("mapping with one fresh answer: got %s, want %s", got, BehaviourUnknown)
 	}
 	d = ask(t, g, now)
@@ -266,13 +268,13 @@ func TestAChangedMappingHasTheOthersAskedAtOnce(t *testing.T) {
 		t.Fatalf("asked %v, want the other server", d.to)
 	}
 	g.handle(now, success(t, d.tx, public2), d.to)
-	if got := g.snapshot().NAT.Mapping; got != MappingEndpointIndependent {
+	if got := g.snapshot(nil).NAT.Mapping; got != MappingEndpointIndependent {
 		t.Errorf("mapping with two fresh answers: got %s, want %s", got, MappingEndpointIndependent)
 	}
 	if do, _ := g.poll(now); len(do.send) != 0 {
 		t.Error("the second change asked the first server again: this would go on for ever")
 	}
-	if c := g.candidates(); slices.ContainsFunc(c, func(c Candidate) bool { return c.Addr == public1 }) {
+	if c := candidatesOf(g); slices.ContainsFunc(c, func(c Candidate) bool { return c.Addr == public1 }) {
 		t.Errorf("the old address is still among %v", c)
 	}
 }
@@ -282,7 +284,7 @@ func TestANewPortVoidsWhatWasLearnt(t *testing.T) {
 	d := ask(t, g, start)
 	g.handle(start, success(t, d.tx, public1), server1)
 	g.setPort(start, 4000)
-	if c := g.candidates(); len(c) != 1 || c[0].Addr.Port() != 4000 {
+	if c := candidatesOf(g); len(c) != 1 || c[0].Addr.Port() != 4000 {
 		t.Errorf("candidates: got %v, want the host's with port 4000", c)
 	}
 	if again := ask(t, g, start); again.tx == d.tx {
@@ -299,7 +301,7 @@ func TestChangedInterfacesAskAgain(t *testing.T) {
 		t.Error("unchanged interfaces caused a request")
 	}
 	g.setHosts(start, nil, errors.New("no netlink"))
-	if s := g.snapshot(); len(s.Candidates) != 2 || len(s.Problems) != 1 || s.Problems[0].Err != "no netlink" {
+	if s := g.snapshot(nil); len(s.Candidates) != 2 || len(s.Problems) != 1 || s.Problems[0].Err != "no netlink" {
 		t.Errorf("after an error: got %+v, want the old candidates and the reason", s)
 	}
 	g.setHosts(start, []netip.Addr{netip.MustParseAddr("10.9.9.9")}, nil)
@@ -323,8 +325,8 @@ func TestNamesAreResolvedAgain(t *testing.T) {
 	a, b := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	g.resolved(start, "gw.example.net", []netip.Addr{b, a, b}, nil)
 	g.resolved(start, "stun.example.net", nil, errors.New("no such host"))
-	s := g.snapshot()
-	want := []Candidate{{netip.AddrPortFrom(a, 40000), SourceAdvertised}, {netip.AddrPortFrom(b, 40000), SourceAdvertised}, {hostAt, SourceHost}}
+	s := g.snapshot(nil)
+	want := []Candidate{{Addr: netip.AddrPortFrom(a, 40000), Source: SourceAdvertised}, {Addr: netip.AddrPortFrom(b, 40000), Source: SourceAdvertised}, {Addr: hostAt, Source: SourceHost}}
 	if !slices.Equal(s.Candidates, want) {
 		t.Errorf("candidates: got %v, want %v", s.Candidates, want)
 	}
@@ -336,7 +338,7 @@ func TestNamesAreResolvedAgain(t *testing.T) {
 		t.Errorf("after %v to resolve: %q, want both", resolveAfter, do.resolve)
 	}
 	g.resolved(later, "gw.example.net", nil, errors.New("server failure"))
-	if s := g.snapshot(); !slices.Equal(s.Candidates, want) || !strings.Contains(s.Problems[0].Err, "server failure") {
+	if s := g.snapshot(nil); !slices.Equal(s.Candidates, want) || !strings.Contains(s.Problems[0].Err, "server failure") {
 		t.Errorf("after a failure: got %+v, want the old addresses and the reason", s)
 	}
 }

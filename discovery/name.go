@@ -28,6 +28,7 @@ type name struct {
 	settled   bool
 	failures  int // in a row
 	err       string
+	at        time.Time // of the last outcome
 	due       time.Time // of the next resolution
 }
 
@@ -64,7 +65,7 @@ func (n *name) step(now time.Time) bool {
 
 // resolved takes the outcome. After a failure the addresses known before stay.
 func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
-	n.resolving, n.settled = false, true
+	n.resolving, n.settled, n.at = false, true, now
 	var fit []netip.Addr
 	for _, a := range addrs {
 		a = a.Unmap()

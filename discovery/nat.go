@@ -9,18 +9,40 @@ import (
 const (
 	MappingNone                = "none" // no NAT: the host's own address is seen
 	MappingEndpointIndependent = "endpoint-independent"
-	MappingEndpointDependent   = "endpoint-dependent"
-	BehaviourUnknown           = "unknown"
+	MappingAddress             = "address-dependent"
+	MappingAddressAndPort      = "address-and-port-dependent"
+	MappingEndpointDependent   = "endpoint-dependent" // one of the two, it is not known which
+
+	FilteringEndpointIndependent = "endpoint-independent"
+	FilteringAddress             = "address-dependent"
+	FilteringAddressAndPort      = "address-and-port-dependent"
+
+	BehaviourUnknown = "unknown"
 )
+
+// endpointDependent says whether another destination may see another public port.
+func endpointDependent(mapping string) bool {
+	switch mapping {
+	case MappingAddress, MappingAddressAndPort, MappingEndpointDependent:
+		return true
+	}
+	return false
+}
 
 // NAT is what is known of the NAT in front of the gateway.
 type NAT struct {
 	// Mapping is one of the constants above.
 	Mapping string
-	// Filtering is unknown: a gateway that asks plain STUN servers cannot see it.
+	// Filtering is one of the constants above. It is unknown unless a STUN server offers
+	// the tests of RFC 5780.
 	Filtering string
 	// PublicAddresses are the addresses that STUN servers saw, in order.
 	PublicAddresses []netip.Addr
+}
+
+func (n NAT) equal(other NAT) bool {
+	return n.Mapping == other.Mapping && n.Filtering == other.Filtering &&
+		slices.Equal(n.PublicAddresses, other.PublicAddresses)
 }
 
 // observation is one STUN server's answer.

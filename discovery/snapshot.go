@@ -1,9 +1,12 @@
 package discovery
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/discovery/path"
 )
 
 // Snapshot is what an [Agent] knows at one moment.
@@ -14,7 +17,9 @@ type Snapshot struct {
 	// configuration, and one for a server whose name was not resolved.
 	Servers []Server
 	// Problems say why something configured gives no candidate.
-	Problems     []Problem
+	Problems []Problem
+	// LeftOut are addresses that were found and are no candidates.
+	LeftOut      []LeftOut
 	Transactions Transactions
 }
 
@@ -35,6 +40,13 @@ type Problem struct {
 	Err    string
 }
 
+// LeftOut is an address that is no candidate, and why.
+type LeftOut struct {
+	Addr   netip.Addr
+	Source string // where it was found
+	Reason string
+}
+
 // Transactions count finished STUN transactions by result.
 type Transactions struct {
 	Success uint64
@@ -43,37 +55,55 @@ type Transactions struct {
 	Unsent  uint64 // the socket refused the request
 }
 
-// snapshot sums up the state.
-func (g *gatherer) snapshot() Snapshot {
+// snapshot sums up the state and the allocations on relays.
+func (g *gatherer) snapshot(relays []path.Relay) Snapshot {
+	candidates, leftOut := g.candidates(relays)
 	return Snapshot{
-		Candidates:   g.candidates(),
+		Candidates:   candidates,
 		NAT:          classify(g.observations(), g.own),
 		Servers:      g.serverStates(),
 		Problems:     g.problems(),
+		LeftOut:      leftOut,
 		Transactions: g.counts,
 	}
 }
 
-func (g *gatherer) candidates() []Candidate {
+func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 	var out []Candidate
+	var leftOut []LeftOut
+	add := func(addr netip.AddrPort, source string) {
+		if p, in := within(addr.Addr(), g.exclude); in {
+			l := LeftOut{addr.Addr(), source, fmt.Sprintf("in %v, which means nothing outside this cluster", p)}
+			if !slices.Contains(leftOut, l) {
+				leftOut = append(leftOut, l)
+			}
+			return
+		}
+		out = append(out, Candidate{Addr: addr, Source: source})
+	}
 	for _, n := range g.advertised {
 		for _, a := range n.addrPorts() {
-			out = append(out, Candidate{a, SourceAdvertised})
+			out = append(out, Candidate{Addr: a, Source: SourceAdvertised}) // the operator has the last word
 		}
 	}
 	for _, a := range g.hosts {
 		if g.port != 0 && unusable(a) == "" {
-			out = append(out, Candidate{netip.AddrPortFrom(a, g.port), SourceHost})
+			add(netip.AddrPortFrom(a, g.port), SourceHost)
 		}
 	}
 	for _, s := range g.servers {
 		for _, t := range s.targets {
 			if t.mapped.IsValid() {
-				out = append(out, Candidate{t.mapped, SourceSTUN})
+				add(t.mapped, SourceSTUN)
 			}
 		}
 	}
-	return arrange(out)
+	for _, r := range relays {
+		if unusable(r.Addr.Addr()) == "" {
+			add(r.Addr, SourceRelay)
+		}
+	}
+	return arrange(out), leftOut
 }
 
 // observations are the answers that tell of the NAT as it is now.
@@ -81,7 +111,9 @@ func (g *gatherer) observations() []observation {
 	var out []observation
 	for _, s := range g.servers {
 		for _, t := range s.targets {
-			if t.mapped.IsValid() && !t.answeredAt.Before(g.changedAt) {
+			// A server that sees us inside the cluster says nothing of the NAT before it.
+			_, inside := within(t.mapped.Addr(), g.exclude)
+			if t.mapped.IsValid() && !inside && !t.answeredAt.Before(g.changedAt) {
 				out = append(out, observation{t.addr, t.mapped})
 			}
 		}

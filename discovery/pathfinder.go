@@ -1,0 +1,306 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/probe"
+	"github.com/postern-dev/postern/discovery/stunwire"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// PathfinderOptions are what a [Pathfinder] works with. PrivateKey, BootID, Send and
+// Route are required.
+//
+// The callbacks are called without locks, one at a time and in order, by
+// [Pathfinder.Run]; Send is also called by [Pathfinder.HandleSTUN], for answers, and by
+// [Pathfinder.Probe]. None may block for long.
+type PathfinderOptions struct {
+	PrivateKey peer.PrivateKey
+	// BootID grows with every start of the gateway.
+	BootID uint64
+	// Send sends a probe. A ttl of 0 is the system's.
+	Send func(packet []byte, to peer.Path, ttl int, dontFragment bool) error
+	// Route tells where the tunnel shall send, whenever that changed.
+	Route func(k peer.PublicKey, r path.Routing)
+	// Handshake asks for a fresh WireGuard handshake with a peer; nil = nobody makes one.
+	Handshake func(k peer.PublicKey)
+	// Tell passes a message to the peer's pathfinder, in-band and in order. It may fail
+	// silently. nil = there is no such way.
+	Tell func(k peer.PublicKey, m path.Message)
+	// Permit tells which addresses the own allocations must let in, whenever that
+	// changed; nil = there are no relays.
+	Permit func(addrs []netip.Addr)
+	// Local is what this side has to offer, as [Agent.Local] gives it.
+	// [Pathfinder.LocalChanged] has it called again.
+	Local func() path.Local
+	// Own are all addresses of this host, which no announced candidate may be; nil =
+	// Local's Hosts.
+	Own func() []netip.Addr
+	// Forbidden are ranges of which no announced candidate is dialled: those of this
+	// cluster's pods and Services.
+	Forbidden []netip.Prefix
+	// Resolve resolves a name; nil = the system's resolver.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Keepalive is how often an idle path is kept open; 0 = 20 s.
+	Keepalive time.Duration
+	// Logger is told of every change of a path; nil = nobody is.
+	Logger *slog.Logger
+}
+
+// PathPeer is a peer to find paths to.
+type PathPeer struct {
+	Key          peer.PublicKey
+	PresharedKey peer.PresharedKey
+	// Name is the peer's name, for logs.
+	Name string
+	// Candidates are those of the ticket, the configuration or the last run. They are
+	// trusted; what the peer itself announces comes by [Pathfinder.Receive].
+	Candidates []Candidate
+	// Names are further addresses, "host:port", that are resolved again and again.
+	Names []string
+}
+
+// Pathfinder finds and keeps the paths to all peers while [Pathfinder.Run] runs: it
+// drives a [path.Machine] for each over a [probe.Prober]. Its methods are safe for
+// concurrent use and do not block, Run and [Pathfinder.Probe] apart.
+type Pathfinder struct {
+	o      PathfinderOptions
+	own    peer.PublicKey
+	prober *probe.Prober
+	log    *slog.Logger
+
+	wake  chan struct{}
+	slots chan struct{} // bounds concurrent resolutions
+
+	setting sync.Mutex // one SetPeers at a time
+
+	mu         sync.Mutex // guards what follows, the machines too; not held while sending, resolving or calling back
+	running    bool
+	peers      map[peer.PublicKey]*pathPeer
+	queue      deadlines
+	local      path.Local
+	localKnown bool
+	localDue   bool
+	hosts      []netip.Addr // that no announced candidate may be
+	permitted  []netip.Addr
+	permitDue  bool
+	pings      map[stunwire.TxID]*ping
+	counts     ProbeCounts
+}
+
+// ProbeCounts count probes since the start.
+type ProbeCounts struct {
+	Sent, Unsent uint64 // requests of ours
+	Answers      uint64 // to them
+	Requests     uint64 // of peers, which were answered
+	Refused      uint64 // forged, replayed, stale or from an address that must not be answered
+	Undialable   uint64 // announced candidates that were left out
+}
+
+// maxResolving bounds concurrent resolutions.
+const maxResolving = 16
+
+// NewPathfinder makes a pathfinder without peers.
+func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
+	if o.Send == nil || o.Route == nil {
+		return nil, errors.New("discovery: Send and Route are required")
+	}
+	prober, err := probe.New(o.PrivateKey, o.BootID, nil)
+	if err != nil {
+		return nil, fmt.Errorf("path finder: %w", err)
+	}
+	if o.Handshake == nil {
+		o.Handshake = func(peer.PublicKey) {}
+	}
+	if o.Tell == nil {
+		o.Tell = func(peer.PublicKey, path.Message) {}
+	}
+	if o.Permit == nil {
+		o.Permit = func([]netip.Addr) {}
+	}
+	if o.Local == nil {
+		o.Local = func() path.Local { return path.Local{} }
+	}
+	if o.Resolve == nil {
+		o.Resolve = resolveBySystem
+	}
+	f := &Pathfinder{
+		o: o, own: o.PrivateKey.Public(), prober: prober, log: o.Logger,
+		wake: make(chan struct{}, 1), slots: make(chan struct{}, maxResolving),
+		peers: make(map[peer.PublicKey]*pathPeer), localDue: true, pings: make(map[stunwire.TxID]*ping),
+	}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	return f, nil
+}
+
+// SetPeers replaces the peers, by difference: what did not change is not disturbed. The
+// error names the peers that cannot be had; the others are set.
+func (f *Pathfinder) SetPeers(peers []PathPeer) error {
+	keys := make([]probe.Peer, len(peers))
+	for i, p := range peers {
+		keys[i] = probe.Peer{Key: p.Key, PresharedKey: p.PresharedKey}
+	}
+	f.setting.Lock()
+	defer f.setting.Unlock()
+	errs := []error{f.prober.SetPeers(keys)} // costs a scalar multiplication for each new key
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	keep := make(map[peer.PublicKey]bool, len(peers))
+	for _, c := range peers {
+		keep[c.Key] = true
+		p := f.peers[c.Key]
+		if p == nil {
+			p = f.addLocked(now, c)
+		}
+		if err := p.configure(now, c); err != nil {
+			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
+		}
+		f.dueLocked(p, now)
+	}
+	for k, p := range f.peers {
+		if !keep[k] {
+			f.removeLocked(p)
+		}
+	}
+	f.wakeUp()
+	return errors.Join(errs...)
+}
+
+func (f *Pathfinder) addLocked(now time.Time, c PathPeer) *pathPeer {
+	p := &pathPeer{key: c.Key, m: path.New(path.Options{
+		Low: bytes.Compare(f.own[:], c.Key[:]) < 0, Boot: f.o.BootID, Keepalive: f.o.Keepalive,
+	})}
+	if f.localKnown {
+		p.m.SetLocal(now, f.local)
+	}
+	f.peers[c.Key] = p
+	f.queue.add(p)
+	return p
+}
+
+func (f *Pathfinder) removeLocked(p *pathPeer) {
+	delete(f.peers, p.key)
+	f.queue.remove(p)
+	f.permitDue = f.permitDue || len(p.permit) > 0
+}
+
+// dueLocked has Run poll a peer's machine.
+func (f *Pathfinder) dueLocked(p *pathPeer, at time.Time) {
+	if at.Before(p.due) {
+		f.queue.set(p, at)
+	}
+}
+
+func (f *Pathfinder) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// input tells a peer's machine something. It is false when there is no such peer.
+func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Machine)) bool {
+	f.mu.Lock()
+	p := f.peers[k]
+	if p != nil {
+		now := time.Now()
+		tell(now, p.m)
+		f.dueLocked(p, now)
+	}
+	f.mu.Unlock()
+	if p != nil {
+		f.wakeUp()
+	}
+	return p != nil
+}
+
+// HandshakeDone tells that a handshake with a peer was completed over a path.
+func (f *Pathfinder) HandshakeDone(k peer.PublicKey, over peer.Path) {
+	f.input(k, func(now time.Time, m *path.Machine) { m.HandshakeDone(now, over) })
+}
+
+// Silent tells that a peer does not answer what the tunnel sends it over the selected
+// path.
+func (f *Pathfinder) Silent(k peer.PublicKey) {
+	f.input(k, func(now time.Time, m *path.Machine) { m.Silent(now) })
+}
+
+// Traffic tells that the tunnel carried more than keepalives for a peer since the last
+// call. Once a second is often enough.
+func (f *Pathfinder) Traffic(k peer.PublicKey) {
+	f.input(k, func(now time.Time, m *path.Machine) { m.Traffic(now) })
+}
+
+// LocalChanged tells that [PathfinderOptions].Local has something new to say.
+func (f *Pathfinder) LocalChanged() {
+	f.mu.Lock()
+	f.localDue = true
+	f.mu.Unlock()
+	f.wakeUp()
+}
+
+// NetworkChanged tells that the own addresses changed or that the process stood still:
+// every path is proven anew, and names are resolved again.
+func (f *Pathfinder) NetworkChanged() {
+	f.prober.Rotate() // so that nobody links the new address with the old one
+	f.mu.Lock()
+	now := time.Now()
+	f.localDue = true
+	for _, p := range f.peers {
+		p.m.NetworkChanged(now)
+		p.resolveSoon(now)
+		f.dueLocked(p, now)
+	}
+	f.mu.Unlock()
+	f.wakeUp()
+}
+
+// Snapshot is what is known of the way to a peer; false when it is none of ours.
+func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.peers[k]
+	if p == nil {
+		return path.Snapshot{}, false
+	}
+	return p.m.Snapshot(), true
+}
+
+// Counts are the probes so far.
+func (f *Pathfinder) Counts() ProbeCounts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+// permitLocked gives the union of what the machines want permitted, and whether it
+// changed.
+func (f *Pathfinder) permitLocked() ([]netip.Addr, bool) {
+	if !f.permitDue {
+		return nil, false
+	}
+	f.permitDue = false
+	all := []netip.Addr{}
+	for _, p := range f.peers {
+		all = append(all, p.permit...)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	all = slices.Compact(all)
+	if slices.Equal(all, f.permitted) {
+		return nil, false
+	}
+	f.permitted = all
+	return slices.Clone(all), true
+}

@@ -1,0 +1,169 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/probe"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Errors of [Pathfinder.Probe].
+var (
+	ErrUnknownPeer = errors.New("no such peer")
+	ErrNoPath      = errors.New("no path to the peer is known to work")
+	ErrNoAnswer    = errors.New("the peer did not answer")
+)
+
+// HandleSTUN takes a STUN message that arrived at the gateway. It is false when the
+// message is no probe, as a STUN server's answer is not. An authenticated request is
+// answered the way it came; anything else that is wrong is met with silence. It keeps
+// nothing of packet.
+func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
+	r, ours := f.prober.Handle(packet, from.Remote)
+	if !ours {
+		return false
+	}
+	switch {
+	case r.Kind == probe.Request && nobodys(from.Remote.Addr()) == "" && from.IsValid():
+		f.handleRequest(r, from)
+	case r.Kind == probe.Response:
+		f.handleResponse(r, from)
+	default:
+		f.count(func(c *ProbeCounts) { c.Refused++ })
+	}
+	return true
+}
+
+func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
+	f.count(func(c *ProbeCounts) { c.Requests++ })
+	if err := f.o.Send(r.Reply, from, 0, false); err != nil {
+		f.log.Debug("probe cannot be answered", "path", from.String(), "error", err)
+	}
+	f.input(r.Peer, func(now time.Time, m *path.Machine) { m.Requested(now, from, r.Rebooted) })
+}
+
+func (f *Pathfinder) handleResponse(r probe.Result, from peer.Path) {
+	f.mu.Lock()
+	f.counts.Answers++
+	p := f.pings[r.TxID]
+	if p != nil && p.over == from && p.key == r.Peer {
+		delete(f.pings, r.TxID)
+		p.answered <- time.Since(p.sent)
+	}
+	f.mu.Unlock()
+	if p == nil {
+		f.input(r.Peer, func(now time.Time, m *path.Machine) { m.Answered(now, r.TxID, from, r.Mapped) })
+	}
+}
+
+func (f *Pathfinder) count(what func(*ProbeCounts)) {
+	f.mu.Lock()
+	what(&f.counts)
+	f.mu.Unlock()
+}
+
+// Receive takes a message of a peer's pathfinder that arrived in-band. Of its candidates
+// those count that may be dialled ([Dialable]).
+func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
+	f.mu.Lock()
+	p := f.peers[k]
+	if p == nil {
+		f.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	name := p.name
+	m.Candidates, m.Punch = slices.Clone(m.Candidates), clonePunch(m.Punch)
+	dropped := f.dropUndialableLocked(&m)
+	p.m.Receive(now, m)
+	f.dueLocked(p, now)
+	f.mu.Unlock()
+	f.wakeUp()
+	if m.Boot != 0 {
+		f.prober.SetBootID(k, m.Boot)
+	}
+	if dropped > 0 {
+		f.log.Debug("announced candidates are not dialled", "peer", name, "count", dropped)
+	}
+}
+
+func clonePunch(p *path.Punch) *path.Punch {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.From = slices.Clone(p.From)
+	return &c
+}
+
+// dropUndialableLocked removes from a message the addresses that must not be sent to, and
+// counts them.
+func (f *Pathfinder) dropUndialableLocked(m *path.Message) (dropped int) {
+	before := len(m.Candidates)
+	m.Candidates = slices.DeleteFunc(m.Candidates, func(c Candidate) bool {
+		return Dialable(c.Addr, f.hosts, f.o.Forbidden) != ""
+	})
+	for i, c := range m.Candidates {
+		m.Candidates[i].Addr = unmapped(c.Addr)
+	}
+	dropped = before - len(m.Candidates)
+	if m.Punch != nil {
+		before = len(m.Punch.From)
+		m.Punch.From = slices.DeleteFunc(m.Punch.From, func(a netip.AddrPort) bool {
+			return Dialable(a, f.hosts, f.o.Forbidden) != ""
+		})
+		dropped += before - len(m.Punch.From)
+	}
+	f.counts.Undialable += uint64(dropped)
+	return dropped
+}
+
+// ping is a probe that somebody waits for.
+type ping struct {
+	key      peer.PublicKey
+	over     peer.Path
+	sent     time.Time
+	answered chan time.Duration
+}
+
+// Probe sends one probe over the path in use and waits for its answer, until ctx ends.
+// The path is told also when there was none.
+func (f *Pathfinder) Probe(ctx context.Context, k peer.PublicKey) (rtt time.Duration, over peer.Path, err error) {
+	s, known := f.Snapshot(k)
+	if !known {
+		return 0, peer.Path{}, ErrUnknownPeer
+	}
+	over = s.Selected
+	if !over.IsValid() {
+		return 0, over, fmt.Errorf("%w: %s", ErrNoPath, s.Reason)
+	}
+	packet, tx, err := f.prober.Request(k, probe.RequestOptions{})
+	if err != nil {
+		return 0, over, fmt.Errorf("probe: %w", err)
+	}
+	p := &ping{key: k, over: over, sent: time.Now(), answered: make(chan time.Duration, 1)}
+	f.mu.Lock()
+	f.pings[tx] = p
+	f.counts.Sent++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		delete(f.pings, tx)
+		f.mu.Unlock()
+	}()
+	if err := f.o.Send(packet, over, 0, false); err != nil {
+		return 0, over, fmt.Errorf("probe over %v: %w", over, err)
+	}
+	select {
+	case rtt = <-p.answered:
+		return rtt, over, nil
+	case <-ctx.Done():
+		return 0, over, fmt.Errorf("%w over %v: %w", ErrNoAnswer, over, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,144 @@
+package discovery
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// nameAgain is how soon a name may be resolved again when there is a reason to.
+const nameAgain = 5 * time.Second
+
+// pathPeer is what a [Pathfinder] keeps of a peer. The pathfinder's lock guards it.
+type pathPeer struct {
+	key  peer.PublicKey
+	name string
+	m    *path.Machine
+
+	fixed  []Candidate // of the configuration
+	names  []*name
+	remote []Candidate // what the machine was last told: fixed and what names resolve to
+
+	selected peer.Path    // of the last routing
+	permit   []netip.Addr // of the last actions that had any
+
+	due   time.Time // of the next poll
+	place int       // in the queue
+}
+
+// configure takes the peer's configuration. It fails on names that cannot be read, but
+// takes the rest.
+func (p *pathPeer) configure(now time.Time, c PathPeer) error {
+	p.name = c.Name
+	p.fixed = slices.Clone(c.Candidates)
+	var names []*name
+	var errs []error
+	for _, text := range c.Names {
+		i := slices.IndexFunc(p.names, func(n *name) bool { return n.text == text })
+		if i >= 0 {
+			names = append(names, p.names[i])
+			continue
+		}
+		n, err := parseName(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("endpoint: %w", err))
+			continue
+		}
+		names = append(names, n)
+	}
+	p.names = names
+	p.tellRemote(now)
+	return errors.Join(errs...)
+}
+
+// tellRemote tells the machine the configured candidates, when they changed.
+func (p *pathPeer) tellRemote(now time.Time) {
+	all := slices.Clone(p.fixed)
+	for _, n := range p.names {
+		for _, a := range n.addrPorts() {
+			if nobodys(a.Addr()) == "" {
+				all = append(all, Candidate{Addr: a, Source: SourceAdvertised})
+			}
+		}
+	}
+	if p.remote != nil && slices.Equal(all, p.remote) {
+		return
+	}
+	p.remote = all
+	if all == nil {
+		p.remote = []Candidate{}
+	}
+	p.m.SetRemote(now, slices.Clone(all), false)
+}
+
+// toResolve gives the hosts that are to be resolved now, and when the next one is.
+func (p *pathPeer) toResolve(now time.Time) (hosts []string, next time.Time) {
+	for _, n := range p.names {
+		if n.step(now) && !slices.Contains(hosts, n.host) {
+			hosts = append(hosts, n.host)
+		}
+		if n.host != "" && !n.resolving && (next.IsZero() || n.due.Before(next)) {
+			next = n.due
+		}
+	}
+	return hosts, next
+}
+
+// resolveSoon has names resolved again, though not at every whim.
+func (p *pathPeer) resolveSoon(now time.Time) {
+	for _, n := range p.names {
+		if at := n.at.Add(nameAgain); n.due.After(at) {
+			n.due = at
+			if at.Before(now) {
+				n.due = now
+			}
+		}
+	}
+}
+
+// deadlines is a heap of peers, the next due first.
+type deadlines []*pathPeer
+
+// Len, Less, Swap, Push and Pop are container/heap's.
+func (q deadlines) Len() int           { return len(q) }
+func (q deadlines) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q deadlines) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+func (q *deadlines) Push(x any) {
+	p := x.(*pathPeer)
+	p.place = len(*q)
+	*q = append(*q, p)
+}
+
+func (q *deadlines) Pop() any {
+	last := len(*q) - 1
+	p := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return p
+}
+
+func (q *deadlines) add(p *pathPeer)    { heap.Push(q, p) }
+func (q *deadlines) remove(p *pathPeer) { heap.Remove(q, p.place) }
+
+func (q *deadlines) set(p *pathPeer, due time.Time) {
+	p.due = due
+	heap.Fix(q, p.place)
+}
+
+// first is the peer that is due first, when any is by now.
+func (q deadlines) first(now time.Time) (*pathPeer, bool) {
+	if len(q) == 0 || q[0].due.After(now) {
+		return nil, false
+	}
+	return q[0], true
+}

@@ -1,0 +1,257 @@
+package discovery
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/probe"
+	"github.com/postern-dev/postern/discovery/stunwire"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// idleWait is how long Run sleeps when nothing is due.
+	idleWait = time.Minute
+	// leastWait keeps a machine that asks for the past from taking the processor.
+	leastWait = time.Millisecond
+	// maxPolls bounds how often a machine is polled in a row, since each probe that was
+	// sent may change what it wants next.
+	maxPolls = 8
+	// maxRound bounds the peers that are served at a time, so that many do not keep the
+	// first one's probes waiting.
+	maxRound = 64
+)
+
+// duty is what is to be done for a peer after the lock is given back.
+type duty struct {
+	key     peer.PublicKey
+	name    string
+	actions []path.Actions
+	sends   []send
+	resolve []string
+	before  peer.Path // selected before
+	after   peer.Path
+	reason  string
+}
+
+// send is a probe that the machine knows as sent.
+type send struct {
+	path.Probe
+	packet []byte
+	tx     stunwire.TxID
+}
+
+// Run finds and keeps paths until ctx ends, whose cause it returns. It owns its
+// goroutines and waits for them. A pathfinder runs once.
+func (f *Pathfinder) Run(ctx context.Context) error {
+	f.mu.Lock()
+	again := f.running
+	f.running = true
+	f.mu.Unlock()
+	if again {
+		return ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var resolving sync.WaitGroup
+	defer resolving.Wait()
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		case <-f.wake:
+		}
+		timer.Reset(time.Until(f.step(ctx, &resolving)))
+	}
+}
+
+// step does what is due and says when to do so again.
+func (f *Pathfinder) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
+	f.refreshLocal()
+	f.mu.Lock()
+	now := time.Now()
+	var duties []duty
+	for len(duties) < maxRound {
+		p, due := f.queue.first(now)
+		if !due {
+			break
+		}
+		duties = append(duties, f.pollLocked(now, p))
+	}
+	permit, permitChanged := f.permitLocked()
+	next := now.Add(idleWait)
+	if len(f.queue) > 0 && f.queue[0].due.Before(next) {
+		next = f.queue[0].due
+	}
+	f.mu.Unlock()
+
+	if permitChanged {
+		f.o.Permit(permit) // before what is to be sent to these addresses
+	}
+	for _, d := range duties {
+		f.perform(d)
+		for _, host := range d.resolve {
+			resolving.Go(func() { f.resolveName(ctx, d.key, host) })
+		}
+	}
+	return next
+}
+
+// refreshLocal tells the machines what this side has to offer, when that changed.
+func (f *Pathfinder) refreshLocal() {
+	f.mu.Lock()
+	due := f.localDue
+	f.localDue = false
+	f.mu.Unlock()
+	if !due {
+		return
+	}
+	local := f.o.Local()
+	hosts := local.Hosts
+	if f.o.Own != nil {
+		hosts = f.o.Own()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.local, f.localKnown, f.hosts = local, true, hosts
+	for _, p := range f.peers {
+		p.m.SetLocal(now, local)
+		f.dueLocked(p, now)
+	}
+}
+
+// pollLocked asks a peer's machine what to do, makes its probes and sets its next
+// deadline.
+func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
+	d := duty{key: p.key, name: p.name, before: p.selected}
+	next := now
+	for range maxPolls {
+		var a path.Actions
+		a, next = p.m.Poll(now)
+		if a.Permit != nil {
+			p.permit = a.Permit
+			f.permitDue = true
+		}
+		if a.Routing != nil {
+			p.selected = a.Routing.Selected
+		}
+		d.actions = append(d.actions, a)
+		for _, pr := range a.Probes {
+			packet, tx, err := f.prober.Request(p.key, probe.RequestOptions{PathID: pr.PathID, Size: pr.Size})
+			p.m.Sent(now, pr.ID, tx, err)
+			if err != nil {
+				f.counts.Unsent++
+				continue
+			}
+			f.counts.Sent++
+			d.sends = append(d.sends, send{pr, packet, tx})
+		}
+		if len(a.Probes) == 0 {
+			break
+		}
+	}
+	if d.after = p.selected; d.before.IsValid() != d.after.IsValid() {
+		d.reason = p.m.Snapshot().Reason
+		if !d.after.IsValid() {
+			p.resolveSoon(now)
+		}
+	}
+	var resolveAt time.Time
+	d.resolve, resolveAt = p.toResolve(now)
+	if !resolveAt.IsZero() && resolveAt.Before(next) {
+		next = resolveAt
+	}
+	if soonest := now.Add(leastWait); next.Before(soonest) {
+		next = soonest
+	}
+	f.queue.set(p, next)
+	return d
+}
+
+// perform does what a machine asked for.
+func (f *Pathfinder) perform(d duty) {
+	for _, a := range d.actions {
+		if a.Routing != nil {
+			f.o.Route(d.key, *a.Routing)
+		}
+		if a.Handshake {
+			f.o.Handshake(d.key)
+		}
+		for _, m := range a.Messages {
+			f.o.Tell(d.key, m)
+		}
+		for _, n := range a.Notes {
+			f.log.Info("path changed", "peer", d.name, "event", n.Event, "reason", n.Reason)
+		}
+	}
+	switch {
+	case !d.before.IsValid() && d.after.IsValid():
+		f.log.Info("peer is reachable", "peer", d.name, "path", d.after.String(), "reason", d.reason)
+	case d.before.IsValid() && !d.after.IsValid():
+		f.log.Warn("peer is not reachable any more", "peer", d.name, "path", d.before.String(), "reason", d.reason)
+	}
+	for _, s := range d.sends {
+		if err := f.o.Send(s.packet, s.Path, s.TTL, s.DontFragment); err != nil {
+			f.unsent(d.key, s, err)
+		}
+	}
+}
+
+// unsent tells the machine that the socket or the relay refused a probe.
+func (f *Pathfinder) unsent(k peer.PublicKey, s send, err error) {
+	f.mu.Lock()
+	f.counts.Sent--
+	f.counts.Unsent++
+	f.mu.Unlock()
+	f.input(k, func(now time.Time, m *path.Machine) { m.Sent(now, s.ID, s.tx, err) })
+}
+
+func (f *Pathfinder) resolveName(ctx context.Context, k peer.PublicKey, host string) {
+	select {
+	case f.slots <- struct{}{}:
+		defer func() { <-f.slots }()
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addrs, err := f.o.Resolve(ctx, host)
+	f.resolved(k, host, addrs, err)
+}
+
+// resolved takes the outcome of a resolution. After a failure the last good answer holds.
+func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr, err error) {
+	f.mu.Lock()
+	p := f.peers[k]
+	if p == nil {
+		f.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	var failed []string
+	for _, n := range p.names {
+		if n.host != host || !n.resolving {
+			continue
+		}
+		before := n.failures
+		n.resolved(now, addrs, err)
+		if n.err != "" && before == 0 {
+			failed = append(failed, n.err)
+		}
+	}
+	p.tellRemote(now)
+	f.dueLocked(p, now)
+	name := p.name
+	f.mu.Unlock()
+	f.wakeUp()
+	for _, why := range failed {
+		f.log.Warn("endpoint of a peer cannot be resolved; the last good answer holds", "peer", name, "host", host, "error", why)
+	}
+}
