@@ -33,6 +33,9 @@ func (c *checker) apiServer(at string, s *api.APIServerService) *APIServer {
 	}
 	if s.CAFile != "" {
 		out.CAData = c.certificates(at+".caFile", s.CAFile)
+		if n := len(out.CAData); n > api.MaxCAData {
+			c.fail(at+".caFile", "%s has %d bytes, and peers take at most %d (keep the authorities that signed the API server's certificate)", c.path(at+".caFile", s.CAFile), n, api.MaxCAData)
+		}
 	}
 	return out
 }
