@@ -1,0 +1,266 @@
+// Package turnserver is a TURN server (RFC 8656, UDP relaying, long-term credentials) for
+// simulated hosts and tests: pion/turn's server on sockets that the caller chooses. It
+// can refuse peers and allocations as hardened servers in the field do.
+//
+//	server, err := turnserver.ServeHost(host, addr, turnserver.Options{
+//		Users: map[string]string{"edge": "secret"},
+//	})
+//	defer server.Close()
+//
+// Closing it forgets every allocation, as a restart does.
+//
+// # What it does not do as other servers do
+//
+// It answers a wrong username or password with 400, where coturn says 401 again; it says
+// nothing to requests for an allocation that it does not know, where coturn says 437; and
+// it refuses a permission without an error code, where coturn says 403. It relays IPv4
+// alone, reads no datagram of more than 1600 bytes, and its nonces last an hour.
+package turnserver
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/pion/logging"
+	"github.com/pion/turn/v4"
+
+	"github.com/postern-dev/postern/testenv/simnet"
+)
+
+// Port is IANA's for TURN over UDP and TCP.
+const Port = 3478
+
+// defaultRealm is the realm that the server asks credentials for.
+const defaultRealm = "postern.test"
+
+// Options of a [Server].
+type Options struct {
+	// Realm is what credentials are for; "" = postern.test.
+	Realm string
+	// Users are passwords by username.
+	Users map[string]string
+	// Secret makes the server take TURN REST credentials instead of Users: those that
+	// turn.GenerateLongTermTURNRESTCredentials derives from the same secret.
+	Secret string
+	// Deny refuses permissions for an address; nil = none.
+	Deny func(peer netip.Addr) bool
+	// Quota is how many allocations a user may have at once; 0 = any number.
+	Quota int
+}
+
+// Sockets are what a server listens on, and how it makes relayed addresses.
+type Sockets struct {
+	Packets []net.PacketConn // UDP
+	Streams []net.Listener   // TCP, or TLS on top of it
+	// ListenRelay opens a socket for an allocation; port 0 = any. What it is bound to is
+	// the relayed port.
+	ListenRelay func(port int) (net.PacketConn, error)
+	// RelayAddr is the address that clients are told, with that port.
+	RelayAddr netip.Addr
+}
+
+// Server runs until it is closed. It is safe for concurrent use.
+type Server struct {
+	turn    *turn.Server
+	addr    netip.AddrPort
+	quota   int
+	streams []*trackedListener
+
+	mu    sync.Mutex
+	users map[string]int // allocations by username
+}
+
+// ServeHost starts a server on a simulated host's address, UDP port 3478; relayed
+// addresses are other ports of it.
+func ServeHost(host *simnet.Host, addr netip.Addr, o Options) (*Server, error) {
+	at := netip.AddrPortFrom(addr, Port)
+	conn, err := host.ListenAddrPort(at)
+	if err != nil {
+		return nil, fmt.Errorf("turnserver: %w", err)
+	}
+	s, err := Serve(Sockets{
+		Packets:   []net.PacketConn{conn},
+		RelayAddr: addr,
+		ListenRelay: func(port int) (net.PacketConn, error) {
+			return host.ListenAddrPort(netip.AddrPortFrom(addr, uint16(port)))
+		},
+	}, o)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s.addr = at
+	return s, nil
+}
+
+// Serve starts a server on sockets, which it owns from now on.
+func Serve(on Sockets, o Options) (*Server, error) {
+	if o.Realm == "" {
+		o.Realm = defaultRealm
+	}
+	s := &Server{quota: o.Quota, users: make(map[string]int)}
+	relay := &generator{listen: on.ListenRelay, addr: on.RelayAddr}
+	permit := func(_ net.Addr, peer net.IP) bool {
+		a, ok := netip.AddrFromSlice(peer)
+		return ok && (o.Deny == nil || !o.Deny(a.Unmap()))
+	}
+	config := turn.ServerConfig{
+		Realm: o.Realm, AuthHandler: o.auth(), QuotaHandler: s.grant, LoggerFactory: silent(),
+		EventHandler: turn.EventHandler{OnAllocationCreated: s.created, OnAllocationDeleted: s.deleted},
+	}
+	for _, p := range on.Packets {
+		config.PacketConnConfigs = append(config.PacketConnConfigs, turn.PacketConnConfig{
+			PacketConn: p, RelayAddressGenerator: relay, PermissionHandler: permit,
+		})
+	}
+	for _, l := range on.Streams {
+		tracked := &trackedListener{Listener: l, open: make(map[net.Conn]struct{})}
+		s.streams = append(s.streams, tracked)
+		config.ListenerConfigs = append(config.ListenerConfigs, turn.ListenerConfig{
+			Listener: tracked, RelayAddressGenerator: relay, PermissionHandler: permit,
+		})
+	}
+	var err error
+	if s.turn, err = turn.NewServer(config); err != nil {
+		return nil, fmt.Errorf("turnserver: %w", err)
+	}
+	return s, nil
+}
+
+// auth looks users up, or computes what the secret makes of a TURN REST username.
+func (o Options) auth() turn.AuthHandler {
+	if o.Secret != "" {
+		return turn.LongTermTURNRESTAuthHandler(o.Secret, silent().NewLogger("auth"))
+	}
+	return func(username, realm string, _ net.Addr) ([]byte, bool) {
+		password, ok := o.Users[username]
+		return turn.GenerateAuthKey(username, realm, password), ok
+	}
+}
+
+// AddrPort is where a server on a simulated host listens.
+func (s *Server) AddrPort() netip.AddrPort { return s.addr }
+
+// Allocations counts those that there are now.
+func (s *Server) Allocations() int { return s.turn.AllocationCount() }
+
+// Close closes every socket and connection. The server's goroutines end by themselves
+// right after, since they have nothing left to read.
+func (s *Server) Close() error {
+	err := s.turn.Close()
+	for _, l := range s.streams {
+		l.closeAll() // The library leaves accepted connections open.
+	}
+	if err != nil {
+		return fmt.Errorf("turnserver: %w", err)
+	}
+	return nil
+}
+
+// grant is asked before each allocation.
+func (s *Server) grant(username, _ string, _ net.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.quota == 0 || s.users[username] < s.quota
+}
+
+func (s *Server) created(_, _ net.Addr, _, username, _ string, _ net.Addr, _ int) {
+	s.count(username, 1)
+}
+
+func (s *Server) deleted(_, _ net.Addr, _, username, _ string) { s.count(username, -1) }
+
+func (s *Server) count(username string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users[username] += n
+}
+
+// silent makes loggers that print nothing.
+func silent() logging.LoggerFactory {
+	return &logging.DefaultLoggerFactory{Writer: io.Discard, DefaultLogLevel: logging.LogLevelDisabled}
+}
+
+// generator makes the sockets of allocations.
+type generator struct {
+	listen func(port int) (net.PacketConn, error)
+	addr   netip.Addr
+}
+
+// Validate is asked at the start.
+func (g *generator) Validate() error {
+	if g.listen == nil || !g.addr.IsValid() {
+		return fmt.Errorf("turnserver: ListenRelay and RelayAddr are required")
+	}
+	return nil
+}
+
+// AllocatePacketConn opens the socket of an allocation.
+func (g *generator) AllocatePacketConn(_ string, port int) (net.PacketConn, net.Addr, error) {
+	conn, err := g.listen(port)
+	if err != nil {
+		return nil, nil, err
+	}
+	bound, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		conn.Close()
+		return nil, nil, fmt.Errorf("turnserver: a relay socket at %v", conn.LocalAddr())
+	}
+	return conn, net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.addr, uint16(bound.Port))), nil
+}
+
+// AllocateConn is for relaying TCP (RFC 6062).
+func (g *generator) AllocateConn(string, int) (net.Conn, net.Addr, error) {
+	return nil, nil, fmt.Errorf("turnserver: relays UDP alone")
+}
+
+// trackedListener knows what it accepted.
+type trackedListener struct {
+	net.Listener
+	mu     sync.Mutex
+	open   map[net.Conn]struct{}
+	closed bool
+}
+
+// Accept accepts and remembers.
+func (l *trackedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	l.open[conn] = struct{}{}
+	return &trackedConn{Conn: conn, l: l}, nil
+}
+
+func (l *trackedListener) closeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for c := range l.open {
+		c.Close()
+	}
+	clear(l.open)
+}
+
+// trackedConn is forgotten when it is closed.
+type trackedConn struct {
+	net.Conn
+	l *trackedListener
+}
+
+// Close closes the connection.
+func (c *trackedConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.open, c.Conn)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
