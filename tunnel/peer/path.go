@@ -1,6 +1,13 @@
 package peer
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// via separates the address of a path from the allocation that leads to it.
+const via = " via "
 
 // Path is one way to a peer: a remote address, reached from the gateway's own socket or
 // by way of an allocation on a relay. It is comparable; the zero value is no path.
@@ -28,8 +35,18 @@ func (p Path) String() string {
 	case p.Via == "":
 		return p.Remote.String()
 	default:
-		return p.Remote.String() + " via " + p.Via
+		return p.Remote.String() + via + p.Via
 	}
+}
+
+// ParsePath reads what String writes of a valid path.
+func ParsePath(s string) (Path, error) {
+	text, id, relayed := strings.Cut(s, via)
+	addr, err := netip.ParseAddrPort(text)
+	if err != nil || relayed && id == "" {
+		return Path{}, fmt.Errorf("path %q: want ip:port, or ip:port via RELAY", s)
+	}
+	return Path{Via: id, Remote: unmapped(addr)}, nil
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

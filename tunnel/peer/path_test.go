@@ -19,6 +19,19 @@ func TestPathText(t *testing.T) {
 	}
 }
 
+func TestPathTextIsRead(t *testing.T) {
+	for _, want := range []string{"203.0.113.8:51820", "203.0.113.8:51820 via relay-3", "[fe80::1%eth0]:7 via x"} {
+		if got, err := ParsePath(want); err != nil || got.String() != want {
+			t.Errorf("%q: got %v, %v", want, got, err)
+		}
+	}
+	for _, s := range []string{"", "none", "203.0.113.8", "203.0.113.8:1 via ", "203.0.113.8:1 via", "example.org:1"} {
+		if got, err := ParsePath(s); err == nil {
+			t.Errorf("%q: got %v, want an error", s, got)
+		}
+	}
+}
+
 func TestPathIsValidWithAnAddressAndAPort(t *testing.T) {
 	for text, want := range map[string]bool{"203.0.113.8:1": true, "[::1]:1": true, "203.0.113.8:0": false} {
 		if got := Direct(netip.MustParseAddrPort(text)).IsValid(); got != want {

@@ -2,7 +2,6 @@ package underlay
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -14,9 +13,16 @@ const (
 	// initiation: longer than two paths' delays differ, shorter than the 5 s after
 	// which WireGuard makes a new initiation.
 	answerLifetime = time.Second
-	// answersKept bounds what is remembered, whatever is sent to us. A flood of
-	// initiations pushes honest ones out, which then lose only this convenience.
+	// arrivalLifetime is how long an initiation may wait for the device to answer it,
+	// on a machine that is busy.
+	arrivalLifetime = 5 * time.Second
+	// answersKept bounds the responses that are remembered. They are sent to
+	// authenticated initiations only.
 	answersKept = 64
+	// arrivalsKept bounds the initiations that are remembered, whatever is sent to us:
+	// as many as wireguard-go's own queue of handshakes holds. A greater flood pushes
+	// honest ones out, which then lose only the convenience of answers over all paths.
+	arrivalsKept = 1024
 	// answerCopies bounds how often one answer is repeated.
 	answerCopies = 4
 )
@@ -27,8 +33,8 @@ const (
 // not know. It holds no clock and sends nothing.
 type answers struct {
 	mu     sync.Mutex
-	seen   [answersKept]arrival // ring
-	sent   [answersKept]answer  // ring
+	seen   [arrivalsKept]arrival // ring
+	sent   [answersKept]answer   // ring
 	nextIn int
 	next   int
 }
@@ -49,24 +55,39 @@ type answer struct {
 	copies  []conn.Endpoint
 }
 
-// arrived notes a copy of an initiation, and gives the response it should get and the
-// address that the first copy came from; nil if none was sent yet, or it has its answer.
-func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (message []byte, first netip.AddrPort) {
+// arrived notes a copy of an initiation, and gives the response it should get; nil if
+// none was sent yet, or it has its answer, or it came from a stranger: from elsewhere
+// than the first copy, and not by a path that known vouches for.
+func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time, known func(conn.Endpoint) bool) (message []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen[a.nextIn] = arrival{index, from, now}
-	a.nextIn = (a.nextIn + 1) % answersKept
+	a.nextIn = (a.nextIn + 1) % arrivalsKept
 	for i := range a.sent {
-		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from) {
-			return s.message, addrOf(s.to)
+		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from, known) {
+			return s.message
 		}
 	}
-	return nil, netip.AddrPort{}
+	return nil
+}
+
+// source is where the first copy of an initiation came from that may be waiting for its
+// response, nil if there is none.
+func (a *answers) source(index uint32, now time.Time) conn.Endpoint {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.seen { // From the oldest on.
+		in := &a.seen[(a.nextIn+i)%arrivalsKept]
+		if in.from != nil && in.index == index && now.Sub(in.at) < arrivalLifetime {
+			return in.from
+		}
+	}
+	return nil
 }
 
 // answered notes a response, and gives the endpoints of the copies that arrived before
-// it was sent.
-func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now time.Time) []conn.Endpoint {
+// it was sent and may have it, as arrived says.
+func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now time.Time, known func(conn.Endpoint) bool) []conn.Endpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &a.sent[a.next]
@@ -74,7 +95,7 @@ func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now t
 	*s = answer{index: index, to: to, at: now, message: append([]byte(nil), message...)}
 	var copies []conn.Endpoint
 	for _, in := range a.seen {
-		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from) {
+		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from, known) {
 			copies = append(copies, in.from)
 		}
 	}
@@ -83,8 +104,9 @@ func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now t
 
 func (s *answer) fresh(now time.Time) bool { return s.to != nil && now.Sub(s.at) < answerLifetime }
 
-// takes reports whether a copy from the endpoint is to be answered, and notes it.
-func (s *answer) takes(from conn.Endpoint) bool {
+// takes reports whether a copy from the endpoint is to be answered, and notes it. A
+// stranger's is not even noted: replays must not use up what copies there are.
+func (s *answer) takes(from conn.Endpoint, known func(conn.Endpoint) bool) bool {
 	if samePath(s.to, from) || len(s.copies) == answerCopies {
 		return false
 	}
@@ -93,19 +115,22 @@ func (s *answer) takes(from conn.Endpoint) bool {
 			return false
 		}
 	}
+	if pathOf(from) != pathOf(s.to) && !known(from) {
+		return false
+	}
 	s.copies = append(s.copies, from)
 	return true
 }
 
 // samePath compares both ends: a peer with one address may reach two of ours.
-func samePath(a, b conn.Endpoint) bool { return addrOf(a) == addrOf(b) && a.SrcIP() == b.SrcIP() }
+func samePath(a, b conn.Endpoint) bool { return pathOf(a) == pathOf(b) && a.SrcIP() == b.SrcIP() }
 
 // answerAgain repeats our response when this initiation is a later copy of one that
 // was answered.
 func (b *Bind) answerAgain(initiation []byte, from conn.Endpoint) {
 	index := binary.LittleEndian.Uint32(initiation[4:]) // sender_index
-	if message, first := b.answers.arrived(index, from, time.Now()); message != nil {
-		b.repeat(message, from, first)
+	if message := b.answers.arrived(index, from, time.Now(), b.known); message != nil {
+		b.repeat(message, from)
 	}
 }
 
@@ -113,18 +138,19 @@ func (b *Bind) answerAgain(initiation []byte, from conn.Endpoint) {
 // its initiation that had arrived already.
 func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint) {
 	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
-	for _, from := range b.answers.answered(index, response, to, time.Now()) {
-		b.repeat(response, from, addrOf(to))
+	for _, from := range b.answers.answered(index, response, to, time.Now(), b.known) {
+		b.repeat(response, from)
 	}
 }
 
-// repeat sends a response to the source of a copy, if that is no stranger: whoever
-// replays an initiation from an address of their own gets silence.
-func (b *Bind) repeat(response []byte, from conn.Endpoint, first netip.AddrPort) {
-	if addr := addrOf(from); addr != first && !b.isCandidate(addr) {
-		return
-	}
-	if err := b.inner.Send([][]byte{response}, from); err == nil {
+// known vouches for the paths of peers: whoever replays an initiation from an address of
+// their own gets silence.
+func (b *Bind) known(from conn.Endpoint) bool { return b.isCandidate(pathOf(from)) }
+
+// repeat sends a response to the source of a copy.
+func (b *Bind) repeat(response []byte, from conn.Endpoint) {
+	if err := b.sendDirect([][]byte{response}, from); err == nil {
 		b.counters.answersRepeated.Add(1)
+		b.handshakes.repeated(response, from)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"golang.zx2c4.com/wireguard/conn"
@@ -17,59 +18,129 @@ const (
 	maxCandidates = 16
 )
 
-// ErrNoCandidates is what sending to a peer:ID endpoint without addresses gives.
-var ErrNoCandidates = errors.New("no address is known to send to")
-
-// fanOut is the endpoint peer:ID. Its identity stays while its addresses change.
+// fanOut is the endpoint peer:ID. Its identity stays while the paths behind it change.
 type fanOut struct {
 	id      string
+	managed atomic.Bool
+
+	// Where initiations and where data go; replaced as a whole, under mu.
 	targets atomic.Pointer[[]conn.Endpoint]
+	data    atomic.Pointer[conn.Endpoint]
+
+	mu       sync.Mutex
+	selected conn.Endpoint // as told by SetSelected, nil for none
+	learned  conn.Endpoint // what the last handshake proved, nil for none
+
+	handshake handshake
 }
 
 var _ conn.Endpoint = (*fanOut)(nil)
 
-// SetCandidates sets the addresses of the endpoint peer:ID, best first. Duplicates,
-// unusable addresses (unspecified, multicast, port 0) and all beyond 16 are left out.
-// Without addresses the ID is forgotten; endpoints already made of it send nowhere.
+// Manage makes the endpoint peer:ID known, before any path is: one that a managed peer
+// keeps for good. Data goes over the path of SetSelected, and responses to where the
+// initiation came from. It exists until Forget.
+func (b *Bind) Manage(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fanOut(id).managed.Store(true)
+}
+
+// Forget makes the endpoint peer:ID unknown; endpoints already made of it send nowhere.
+func (b *Bind) Forget(id string) {
+	b.mu.Lock()
+	f := b.candidates[id]
+	delete(b.candidates, id)
+	b.mu.Unlock()
+	if f == nil {
+		return
+	}
+	f.managed.Store(false)
+	f.setTargets(nil)
+	f.setSelected(nil)
+	f.setLearned(nil)
+	b.handshakes.forget(f)
+}
+
+// SetCandidates sets the paths of the endpoint peer:ID, best first: where initiations go.
+// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond 16 are
+// left out. Without paths the ID is forgotten, unless it is managed.
 func (b *Bind) SetCandidates(id string, paths []peer.Path) {
 	targets := make([]conn.Endpoint, 0, min(len(paths), maxCandidates))
-	seen := make(map[netip.AddrPort]bool, len(paths))
+	seen := make(map[peer.Path]bool, len(paths))
 	for _, p := range paths {
-		a := unmapped(p.Remote)
+		p.Remote = unmapped(p.Remote)
 		if len(targets) == maxCandidates {
 			break
 		}
-		if !usable(a) || seen[a] {
+		if !usable(p.Remote) || seen[p] {
 			continue
 		}
-		seen[a] = true
-		targets = append(targets, b.inner.endpoint(a))
+		seen[p] = true
+		targets = append(targets, b.endpointOf(p))
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	f := b.candidates[id]
-	if f == nil {
-		if len(targets) == 0 {
-			return
-		}
-		f = &fanOut{id: id}
-		b.candidates[id] = f
+	if b.candidates[id] == nil && len(targets) == 0 {
+		b.mu.Unlock()
+		return
 	}
-	f.targets.Store(&targets)
-	if len(targets) == 0 {
-		delete(b.candidates, id)
+	f := b.fanOut(id)
+	b.mu.Unlock()
+	f.setTargets(targets)
+	if len(targets) == 0 && !f.managed.Load() {
+		b.Forget(id)
 	}
 }
 
-// isCandidate reports whether the address is among any peer's candidates.
-func (b *Bind) isCandidate(a netip.AddrPort) bool {
+// SetSelected sets the path over which a managed peer is sent everything but handshakes.
+// The zero path leaves the choice to the handshakes: it is the path that the last one
+// proved, else the first candidate.
+func (b *Bind) SetSelected(id string, p peer.Path) {
+	b.mu.Lock()
+	f := b.candidates[id]
+	b.mu.Unlock()
+	if f == nil {
+		return
+	}
+	p.Remote = unmapped(p.Remote)
+	if !usable(p.Remote) {
+		f.setSelected(nil)
+		return
+	}
+	f.setSelected(b.endpointOf(p))
+}
+
+// PathTo is the path that data for peer:ID takes now; invalid if there is none.
+func (b *Bind) PathTo(id string) peer.Path {
+	b.mu.Lock()
+	f := b.candidates[id]
+	b.mu.Unlock()
+	if f == nil {
+		return peer.Path{}
+	}
+	if ep := f.first(); ep != nil {
+		return pathOf(ep)
+	}
+	return peer.Path{}
+}
+
+// fanOut finds or makes the endpoint of an ID. Bind.mu is held.
+func (b *Bind) fanOut(id string) *fanOut {
+	f := b.candidates[id]
+	if f == nil {
+		f = &fanOut{id: id}
+		f.targets.Store(&[]conn.Endpoint{})
+		b.candidates[id] = f
+	}
+	return f
+}
+
+// isCandidate reports whether the path is among any peer's.
+func (b *Bind) isCandidate(p peer.Path) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.candidates {
-		for _, ep := range *f.targets.Load() {
-			if addrOf(ep) == a {
-				return true
-			}
+		if f.has(p) {
+			return true
 		}
 	}
 	return false
@@ -79,19 +150,113 @@ func usable(a netip.AddrPort) bool {
 	return a.IsValid() && a.Port() != 0 && !a.Addr().IsUnspecified() && !a.Addr().IsMulticast()
 }
 
-// send sends an initiation to all addresses, anything else to the first. It fails only
-// when no address could be sent to: one without a route is no reason to give up.
-func (f *fanOut) send(via conn.Bind, bufs [][]byte) error {
+func (f *fanOut) setTargets(targets []conn.Endpoint) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, ep := range targets { // An endpoint that stays keeps what it knows of its link.
+		for _, old := range *f.targets.Load() {
+			if pathOf(old) == pathOf(ep) {
+				targets[i] = old
+			}
+		}
+	}
+	f.targets.Store(&targets)
+	f.routeLocked()
+}
+
+func (f *fanOut) setSelected(ep conn.Endpoint) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ep == nil || f.selected == nil || pathOf(f.selected) != pathOf(ep) {
+		f.selected = ep
+	}
+	f.routeLocked()
+}
+
+func (f *fanOut) setLearned(ep conn.Endpoint) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ep == nil || f.learned == nil || !samePath(f.learned, ep) {
+		f.learned = ep
+	}
+	f.routeLocked()
+}
+
+// unlearn drops what was learned of a relay that is gone.
+func (f *fanOut) unlearn(relay string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.learned != nil && pathOf(f.learned).Via == relay {
+		f.learned = nil
+		f.routeLocked()
+	}
+}
+
+// routeLocked decides where data goes. An endpoint that was learned knows which address
+// of ours the peer speaks to; one that was merely told of does not.
+func (f *fanOut) routeLocked() {
+	ep := f.selected
+	switch {
+	case ep == nil && f.learned != nil, ep != nil && f.learned != nil && pathOf(ep) == pathOf(f.learned):
+		ep = f.learned
+	case ep == nil && len(*f.targets.Load()) > 0:
+		ep = (*f.targets.Load())[0]
+	}
+	if ep == nil {
+		f.data.Store(nil)
+		return
+	}
+	f.data.Store(&ep)
+}
+
+// has reports whether the path is one of the peer's.
+func (f *fanOut) has(p peer.Path) bool {
+	for _, ep := range *f.targets.Load() {
+		if pathOf(ep) == p {
+			return true
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.selected != nil && pathOf(f.selected) == p || f.learned != nil && pathOf(f.learned) == p
+}
+
+// sendTo sends an initiation over all of the peer's paths and anything else over one.
+func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
+	managed := f.managed.Load()
+	switch {
+	case len(bufs) != 1:
+	case isInitiation(bufs[0]):
+		if managed {
+			b.handshakes.initiated(f, bufs[0])
+		}
+		return b.sendToAll(f, bufs)
+	case managed && isResponse(bufs[0]):
+		return b.respond(f, bufs[0])
+	}
+	ep := f.first()
+	if managed && f.handshake.open.Load() {
+		if proved := b.handshakes.answered(f, bufs[0]); proved != nil {
+			b.prove(f, proved)
+			ep = proved // The other side shall see over which path its response came.
+		}
+	}
+	if ep == nil {
+		return fmt.Errorf("%s: %w", f.DstToString(), ErrNoCandidates)
+	}
+	return b.sendDirect(bufs, ep)
+}
+
+// sendToAll fails only when no address could be sent to: one without a route is no
+// reason to give up.
+func (b *Bind) sendToAll(f *fanOut, bufs [][]byte) error {
 	targets := *f.targets.Load()
 	if len(targets) == 0 {
 		return fmt.Errorf("%s: %w", f.DstToString(), ErrNoCandidates)
 	}
-	if len(bufs) != 1 || !isInitiation(bufs[0]) {
-		return via.Send(bufs, targets[0])
-	}
 	var errs []error
 	for _, ep := range targets {
-		if err := via.Send(bufs, ep); err != nil {
+		if err := b.sendDirect(bufs, ep); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", ep.DstToString(), err))
 		}
 	}
@@ -102,14 +267,18 @@ func (f *fanOut) send(via conn.Bind, bufs [][]byte) error {
 }
 
 func (f *fanOut) first() conn.Endpoint {
-	if targets := *f.targets.Load(); len(targets) > 0 {
-		return targets[0]
+	if ep := f.data.Load(); ep != nil {
+		return *ep
 	}
 	return nil
 }
 
-// ClearSrc does nothing: candidates have no source address of ours yet.
-func (f *fanOut) ClearSrc() {}
+// ClearSrc makes the system choose the source address to the peer from now on.
+func (f *fanOut) ClearSrc() {
+	if ep := f.first(); ep != nil {
+		ep.ClearSrc()
+	}
+}
 
 // SrcToString is empty.
 func (f *fanOut) SrcToString() string { return "" }
@@ -120,7 +289,7 @@ func (f *fanOut) SrcIP() netip.Addr { return netip.Addr{} }
 // DstToString is peer:ID, not an address.
 func (f *fanOut) DstToString() string { return candidatesPrefix + f.id }
 
-// DstToBytes is that of the first address.
+// DstToBytes is that of the address that data goes to.
 func (f *fanOut) DstToBytes() []byte {
 	if ep := f.first(); ep != nil {
 		return ep.DstToBytes()
@@ -128,7 +297,7 @@ func (f *fanOut) DstToBytes() []byte {
 	return nil
 }
 
-// DstIP is that of the first address.
+// DstIP is that of the address that data goes to.
 func (f *fanOut) DstIP() netip.Addr {
 	if ep := f.first(); ep != nil {
 		return ep.DstIP()

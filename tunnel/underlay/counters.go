@@ -13,15 +13,23 @@ type Counters struct {
 	// AnswersRepeated counts handshake responses sent again to another copy of the
 	// initiation.
 	AnswersRepeated uint64
+	// Server counts the messages that a TURN server's handler took.
+	Server uint64
 	// Dropped counts datagrams by reason. Every reason is present, also with 0.
 	Dropped map[string]uint64
 }
+
+// relayQueueReason is why a datagram is dropped that is none by its class.
+const relayQueueReason = "relay-queue"
 
 type counters struct {
 	received, sent, stun      atomic.Uint64
 	receiveErrors, sendErrors atomic.Uint64
 	answersRepeated           atomic.Uint64
-	dropped                   [classes]atomic.Uint64
+	server                    atomic.Uint64
+	// relayQueue counts WireGuard's messages that came over a relay too fast.
+	relayQueue atomic.Uint64
+	dropped    [classes]atomic.Uint64
 }
 
 // Counters gives the present totals.
@@ -33,8 +41,10 @@ func (b *Bind) Counters() Counters {
 		ReceiveErrors:   b.counters.receiveErrors.Load(),
 		SendErrors:      b.counters.sendErrors.Load(),
 		AnswersRepeated: b.counters.answersRepeated.Load(),
-		Dropped:         make(map[string]uint64, classes-1),
+		Server:          b.counters.server.Load(),
+		Dropped:         make(map[string]uint64, classes),
 	}
+	c.Dropped[relayQueueReason] = b.counters.relayQueue.Load()
 	for class := STUN; class < classes; class++ {
 		c.Dropped[class.String()] = b.counters.dropped[class].Load()
 	}

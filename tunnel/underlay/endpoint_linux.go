@@ -13,7 +13,7 @@ import (
 )
 
 // leanEndpoint is a remote address in the form that the kernel takes, and the local
-// address to answer it from: the one it spoke to. All but cleared is immutable, so one
+// address to answer it from: the one it spoke to. All but cleared and limit is immutable, so one
 // endpoint may be shared by every datagram of a flow.
 type leanEndpoint struct {
 	netip.AddrPort
@@ -21,6 +21,7 @@ type leanEndpoint struct {
 	nameLen uint32
 	src     netip.Addr // invalid: the kernel chooses
 	cleared atomic.Bool
+	limit   atomic.Pointer[limit] // nil: segments of any size may be tried
 }
 
 var _ addressed = (*leanEndpoint)(nil)

@@ -27,6 +27,8 @@ type leanBind struct {
 	senders        sync.Pool
 	sendmsg        func(fd uintptr, m *unix.Msghdr) unix.Errno // the system call, replaced in tests
 
+	routes atomic.Uint32 // counts route changes
+
 	v4, v6 atomic.Pointer[socket] // nil while closed or not supported by the kernel
 }
 
@@ -39,6 +41,8 @@ type socket struct {
 	is6  bool
 	// noSegments is set once the kernel or the device has refused UDP_SEGMENT.
 	noSegments atomic.Bool
+	// probing is held while an IPv4 probe forbids fragments on the socket.
+	probing sync.Mutex
 }
 
 func newLean(o Options) *leanBind {
@@ -133,7 +137,8 @@ func (b *leanBind) listen(network string, port uint16) (*socket, error) {
 }
 
 // configure sets the socket's options. Buffers and UDP_GRO only make things faster, so
-// the kernel may refuse them.
+// the kernel may refuse them. Routers may fragment what we send (no DF, nor errors that
+// speak of it): WireGuard's data must arrive also where the MTU was taken for greater.
 func (b *leanBind) configure(fd int, is6 bool) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, b.rcvbuf) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, b.rcvbuf)
@@ -149,7 +154,13 @@ func (b *leanBind) configure(fd int, is6 bool) error {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); err != nil {
 			return fmt.Errorf("set IPV6_RECVPKTINFO: %w", err)
 		}
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT); err != nil {
+			return fmt.Errorf("set IPV6_MTU_DISCOVER: %w", err)
+		}
 		return nil
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT); err != nil {
+		return fmt.Errorf("set IP_MTU_DISCOVER: %w", err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1); err != nil {
 		return fmt.Errorf("set IP_PKTINFO: %w", err)

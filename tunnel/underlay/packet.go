@@ -17,6 +17,11 @@ type PacketConn interface {
 	Close() error
 }
 
+// ttlWriter is a PacketConn that can limit the number of hops, as simulated networks do.
+type ttlWriter interface {
+	WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error)
+}
+
 // packetBind is the kind of Bind over a PacketConn: one datagram a call.
 type packetBind struct {
 	listen func(port uint16) (PacketConn, error)
@@ -69,14 +74,29 @@ func (b *packetBind) Close() error {
 	return c.Close()
 }
 
+// open is the socket, nil while closed.
+func (b *packetBind) open() PacketConn {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.conn
+}
+
+func (b *packetBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
+	if to, ok := ep.(*packetEndpoint); ok && o.TTL > 0 {
+		if c, ok := b.open().(ttlWriter); ok {
+			_, err := c.WriteToTTL(p, to.AddrPort, uint8(o.TTL))
+			return err
+		}
+	}
+	return b.Send([][]byte{p}, ep)
+}
+
 func (b *packetBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	to, ok := ep.(*packetEndpoint)
 	if !ok {
 		return conn.ErrWrongEndpointType
 	}
-	b.mu.RLock()
-	c := b.conn
-	b.mu.RUnlock()
+	c := b.open()
 	if c == nil {
 		return net.ErrClosed
 	}

@@ -1,7 +1,6 @@
 package underlay
 
 import (
-	"errors"
 	"net"
 	"os"
 	"unsafe"
@@ -26,11 +25,13 @@ type sender struct {
 	iov     [maxSegments]unix.Iovec
 	control []byte
 	errno   unix.Errno
+	whole   bool                  // an IPv4 probe that must not be fragmented
 	write   func(fd uintptr) bool // s.try, made once
 }
 
 func newSender(b *leanBind) *sender {
-	s := &sender{b: b, control: make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+unix.CmsgSpace(2))}
+	// A source address, and either the segments' size or a probe's two options.
+	s := &sender{b: b, control: make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+2*unix.CmsgSpace(4))}
 	s.write = s.try
 	return s
 }
@@ -47,22 +48,16 @@ func (b *leanBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	if !ok {
 		return conn.ErrWrongEndpointType
 	}
-	sock, other := b.v4.Load(), &b.v6
-	if !to.Addr().Is4() {
-		sock, other = b.v6.Load(), &b.v4
-	}
-	if sock == nil {
-		if other.Load() == nil {
-			return net.ErrClosed
-		}
-		return unix.EAFNOSUPPORT
+	sock, err := b.socketFor(to)
+	if err != nil {
+		return err
 	}
 	s := b.senders.Get().(*sender)
 	defer b.senders.Put(s)
 	var first error
 	for len(bufs) > 0 {
 		n := 1
-		if !sock.noSegments.Load() {
+		if !sock.noSegments.Load() && !to.tooLong(len(bufs[0]), b.routes.Load()) {
 			n = run(bufs)
 		}
 		if err := s.sendRun(sock, to, bufs[:n]); err != nil && first == nil {
@@ -71,6 +66,22 @@ func (b *leanBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 		bufs = bufs[n:]
 	}
 	return first
+}
+
+// socketFor is the socket of the endpoint's address family.
+func (b *leanBind) socketFor(to *leanEndpoint) (*socket, error) {
+	sock, other := b.v4.Load(), &b.v6
+	if !to.Addr().Is4() {
+		sock, other = b.v6.Load(), &b.v4
+	}
+	switch {
+	case sock != nil:
+		return sock, nil
+	case other.Load() == nil:
+		return nil, net.ErrClosed
+	default:
+		return nil, unix.EAFNOSUPPORT
+	}
 }
 
 // run is the number of datagrams that one UDP_SEGMENT call can take: equal sizes, of
@@ -95,53 +106,21 @@ func run(bufs [][]byte) int {
 	return n
 }
 
-// sendRun sends the datagrams of a run, whatever it takes:
-//
-//   - EMSGSIZE: the segments are longer than the link takes. One datagram a call; those
-//     the kernel cuts into fragments.
-//   - EINVAL with a source address of ours: it may have gone from the machine; the
-//     kernel shall choose.
-//   - EINVAL, EIO: the kernel or the network device cannot do UDP_SEGMENT (udp(7): no
-//     checksum offload). Not used again on this socket.
-func (s *sender) sendRun(sock *socket, to *leanEndpoint, bufs [][]byte) error {
-	err := s.send(sock, to, bufs)
-	if errors.Is(err, unix.EINVAL) && to.SrcIP().IsValid() {
-		to.ClearSrc()
-		err = s.send(sock, to, bufs)
-	}
-	if err == nil || len(bufs) == 1 {
-		return err
-	}
-	switch {
-	case errors.Is(err, unix.EMSGSIZE):
-	case errors.Is(err, unix.EIO), errors.Is(err, unix.EINVAL):
-		if !sock.noSegments.Swap(true) {
-			s.b.log.Warn("UDP segmentation offload is off: the kernel or the network device refused it; sending costs more CPU",
-				"localAddress", sock.conn.LocalAddr().String(), "err", err)
-		}
-	default:
-		return err
-	}
-	var first error
-	for i := range bufs {
-		if err := s.send(sock, to, bufs[i:i+1]); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
 // send makes one call; it waits while the socket's buffer is full.
 func (s *sender) send(sock *socket, to *leanEndpoint, bufs [][]byte) error {
-	for i, b := range bufs {
-		s.iov[i].Base = unsafe.SliceData(b)
-		s.iov[i].SetLen(len(b))
-	}
 	segment := 0
 	if len(bufs) > 1 {
 		segment = len(bufs[0])
 	}
-	control := appendControl(s.control[:0], to, segment)
+	return s.call(sock, to, bufs, appendControl(s.control[:0], to, segment))
+}
+
+// call is send with the control messages given.
+func (s *sender) call(sock *socket, to *leanEndpoint, bufs [][]byte, control []byte) error {
+	for i, b := range bufs {
+		s.iov[i].Base = unsafe.SliceData(b)
+		s.iov[i].SetLen(len(b))
+	}
 	s.msg = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&to.name)), Namelen: to.nameLen, Iov: &s.iov[0]}
 	s.msg.SetIovlen(len(bufs))
 	if len(control) > 0 {
@@ -165,7 +144,11 @@ func (s *sender) send(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 func (s *sender) try(fd uintptr) bool {
 	refused := false
 	for {
-		s.errno = s.b.sendmsg(fd, &s.msg)
+		if s.whole {
+			s.errno = sendWhole(fd, &s.msg, s.b.sendmsg)
+		} else {
+			s.errno = s.b.sendmsg(fd, &s.msg)
+		}
 		switch s.errno {
 		case unix.EINTR:
 		case unix.EAGAIN:

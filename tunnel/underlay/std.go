@@ -20,6 +20,11 @@ func (b stdBind) endpoint(a netip.AddrPort) conn.Endpoint {
 	return &conn.StdNetEndpoint{AddrPort: a}
 }
 
+// probe ignores the options, for which wireguard-go's bind has no way.
+func (b stdBind) probe(p []byte, ep conn.Endpoint, _ SendOptions) error {
+	return b.Send([][]byte{p}, ep)
+}
+
 // Send splits what is more than the bind takes in one call.
 func (b stdBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	var first error

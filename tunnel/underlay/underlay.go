@@ -32,15 +32,12 @@
 package underlay
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 
@@ -68,6 +65,7 @@ type Options struct {
 type network interface {
 	conn.Bind
 	endpoint(netip.AddrPort) conn.Endpoint
+	probe(b []byte, ep conn.Endpoint, o SendOptions) error
 }
 
 // addressed is an endpoint with one address.
@@ -84,9 +82,13 @@ type Bind struct {
 	onSTUN func([]byte, peer.Path)
 	inner  network
 
-	port     atomic.Uint32
-	counters counters
-	answers  answers
+	port        atomic.Uint32
+	counters    counters
+	answers     answers
+	handshakes  handshakes
+	relays      relays
+	servers     servers
+	onHandshake atomic.Pointer[func(string, peer.Path)]
 
 	mu         sync.Mutex
 	closed     chan struct{}      // non-nil while open
@@ -108,7 +110,11 @@ func newBind(inner network, o Options) *Bind {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Bind{log: o.Logger, onSTUN: o.OnSTUN, inner: inner, candidates: make(map[string]*fanOut)}
+	b := &Bind{log: o.Logger, onSTUN: o.OnSTUN, inner: inner, candidates: make(map[string]*fanOut)}
+	b.handshakes.init()
+	b.relays.init()
+	b.servers.init()
+	return b
 }
 
 // Open binds the port, on IPv4 and IPv6 alike; port 0 chooses one that is free on both.
@@ -127,7 +133,7 @@ func (b *Bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	for i, fn := range fns {
 		fns[i] = b.filtered(fn, b.closed)
 	}
-	return fns, port, nil
+	return append(fns, b.receiveRelayed(b.closed)), port, nil
 }
 
 // Close closes the sockets. It does nothing on a closed Bind.
@@ -152,7 +158,8 @@ func (b *Bind) BatchSize() int { return b.inner.BatchSize() }
 // SetMark sets SO_MARK where the system has it.
 func (b *Bind) SetMark(mark uint32) error { return b.inner.SetMark(mark) }
 
-// ParseEndpoint reads ip:port, or peer:ID with an ID known to SetCandidates.
+// ParseEndpoint reads ip:port, "ip:port via RELAY", or peer:ID with an ID known to
+// SetCandidates or Manage.
 func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	if id, ok := strings.CutPrefix(s, candidatesPrefix); ok {
 		b.mu.Lock()
@@ -162,20 +169,20 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 		}
 		return nil, fmt.Errorf("endpoint %q: no candidates are set for it", s)
 	}
-	addr, err := netip.ParseAddrPort(s)
+	p, err := peer.ParsePath(s)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: want ip:port or %sID", s, candidatesPrefix)
 	}
-	return b.inner.endpoint(unmapped(addr)), nil
+	return b.endpointOf(p), nil
 }
 
 // Send sends datagrams, of any number, to an endpoint of this Bind.
 func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	var err error
 	if f, ok := ep.(*fanOut); ok {
-		err = f.send(b.inner, bufs)
+		err = b.sendTo(f, bufs)
 	} else {
-		err = b.inner.Send(bufs, ep)
+		err = b.sendDirect(bufs, ep)
 		if len(bufs) == 1 && isResponse(bufs[0]) {
 			b.repeatAnswer(bufs[0], ep)
 		}
@@ -188,76 +195,28 @@ func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	return nil
 }
 
-// WriteTo sends one datagram over the path.
-func (b *Bind) WriteTo(p []byte, to peer.Path) error {
-	if b.Port() == 0 {
-		return net.ErrClosed
+// sendDirect sends datagrams to an endpoint that is one path.
+func (b *Bind) sendDirect(bufs [][]byte, ep conn.Endpoint) error {
+	if relayed, ok := ep.(*relayEndpoint); ok {
+		return b.sendRelayed(bufs, relayed)
 	}
-	if err := b.Send([][]byte{p}, b.inner.endpoint(unmapped(to.Remote))); err != nil {
-		return fmt.Errorf("send to %s: %w", to, err)
-	}
-	return nil
+	return b.inner.Send(bufs, ep)
 }
 
-// filtered makes a receive function that classifies, and survives every error but Close.
-func (b *Bind) filtered(receive conn.ReceiveFunc, closed <-chan struct{}) conn.ReceiveFunc {
-	failures := 0
-	return func(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
-		for {
-			n, err := receive(packets, sizes, eps)
-			if err == nil {
-				failures = 0
-				b.filter(packets[:n], sizes[:n], eps[:n])
-				return n, nil
-			}
-			if errors.Is(err, net.ErrClosed) {
-				return 0, net.ErrClosed
-			}
-			b.counters.receiveErrors.Add(1)
-			if failures++; failures == 1 {
-				b.log.Debug("receiving failed; trying on", "err", err)
-			}
-			if !pause(closed, failures) {
-				return 0, net.ErrClosed
-			}
-		}
+// endpointOf makes the endpoint of a path.
+func (b *Bind) endpointOf(p peer.Path) conn.Endpoint {
+	if p.Via != "" {
+		return &relayEndpoint{p}
 	}
+	return b.inner.endpoint(p.Remote)
 }
 
-// pause waits 1 ms longer after each failure in a row, up to 100 ms, so that a broken
-// socket costs no CPU. It reports false when the Bind was closed meanwhile.
-func pause(closed <-chan struct{}, failures int) bool {
-	t := time.NewTimer(time.Duration(min(failures, 100)) * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-closed:
-		return false
-	case <-t.C:
-		return true
+// pathOf is the path of an endpoint, invalid for peer:ID.
+func pathOf(ep conn.Endpoint) peer.Path {
+	if relayed, ok := ep.(*relayEndpoint); ok {
+		return relayed.path
 	}
-}
-
-// filter leaves WireGuard's datagrams in the batch and empties the slots of all others:
-// a slot with a size left in it would be taken for a datagram by the device.
-func (b *Bind) filter(packets [][]byte, sizes []int, eps []conn.Endpoint) {
-	b.counters.received.Add(uint64(len(packets)))
-	for i := range packets {
-		p := packets[i][:sizes[i]]
-		class := Classify(p)
-		switch {
-		case class == WireGuard:
-			if p[0] == typeInitiation {
-				b.answerAgain(p, eps[i])
-			}
-			continue
-		case class == STUN && b.onSTUN != nil:
-			b.counters.stun.Add(1)
-			b.onSTUN(p, peer.Path{Remote: addrOf(eps[i])})
-		default:
-			b.counters.dropped[class].Add(1)
-		}
-		sizes[i] = 0
-	}
+	return peer.Path{Remote: addrOf(ep)}
 }
 
 // addrOf is the address of a concrete endpoint, invalid for any other.

@@ -1,0 +1,228 @@
+package underlay
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// responseCopies bounds how many sources of one handshake's response are remembered.
+const responseCopies = 4
+
+// handshakes learns from the handshakes with managed peers over which path they got
+// through. It cannot verify a message; it watches what the device does with it.
+//
+// When we initiate, the device's first data message with the receiver index that a
+// response carried as its own shows that it has accepted that response: the path of the
+// response works in both directions.
+//
+// When we respond, the initiator's first data message with the index of our response
+// shows that it has accepted it; the session's first message goes over the path of the
+// response. It counts from no other source than those that the response went to.
+//
+// All indices are random 32-bit numbers: who cannot read the traffic hits none. Who can
+// read it might race a copy from an address of his own, as against any WireGuard; the
+// addresses that were spoken to are therefore preferred.
+type handshakes struct {
+	mu       sync.Mutex
+	begun    map[uint32]*fanOut   // by the index of our last initiation to it
+	answers  map[uint32]*answered // by the index of our last response
+	awaiting atomic.Int32         // len(answers), for the path of data
+}
+
+// handshake is what is known of the last one with a peer; guarded by handshakes.mu.
+type handshake struct {
+	// open is set while a response may have been accepted.
+	open      atomic.Bool
+	index     uint32 // of our initiation, if initiated
+	initiated bool
+	responses []reply
+	answer    uint32 // the index of our response, if responded
+	responded bool
+}
+
+// reply is a response that arrived.
+type reply struct {
+	index uint32
+	from  conn.Endpoint
+}
+
+// answered is a response of ours that awaits its first data message.
+type answered struct {
+	to *fanOut
+	// sources are where the response went, at most 1 + answerCopies.
+	sources []conn.Endpoint
+}
+
+func (h *handshakes) init() {
+	h.begun, h.answers = make(map[uint32]*fanOut), make(map[uint32]*answered)
+}
+
+// initiated notes an initiation that is about to be sent. It takes the place of the last.
+func (h *handshakes) initiated(f *fanOut, initiation []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endInitiatedLocked(f)
+	s := &f.handshake
+	s.index, s.initiated = binary.LittleEndian.Uint32(initiation[4:]), true
+	h.begun[s.index] = f
+}
+
+func (h *handshakes) endInitiatedLocked(f *fanOut) {
+	s := &f.handshake
+	if s.initiated && h.begun[s.index] == f {
+		delete(h.begun, s.index)
+	}
+	s.open.Store(false)
+	s.initiated, s.responses = false, nil
+}
+
+// responseCame notes a response, authentic or not, if it fits an initiation of ours.
+func (h *handshakes) responseCame(response []byte, from conn.Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.begun[binary.LittleEndian.Uint32(response[8:])]
+	if f == nil {
+		return
+	}
+	r := reply{binary.LittleEndian.Uint32(response[4:]), from}
+	s := &f.handshake
+	if len(s.responses) < responseCopies {
+		s.responses = append(s.responses, r)
+	} else if last := &s.responses[responseCopies-1]; !f.has(pathOf(last.from)) && f.has(pathOf(from)) {
+		*last = r // Strangers must not fill the book.
+	}
+	s.open.Store(true)
+}
+
+// answered gives the endpoint whose response the device has accepted, if a data message
+// that is about to be sent shows it.
+func (h *handshakes) answered(f *fanOut, data []byte) conn.Endpoint {
+	if len(data) < minSizeData || data[0] != typeData {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var proved conn.Endpoint
+	index := binary.LittleEndian.Uint32(data[4:])
+	for _, r := range f.handshake.responses {
+		if r.index != index {
+			continue
+		}
+		if proved == nil {
+			proved = r.from
+		}
+		if f.has(pathOf(r.from)) {
+			proved = r.from
+			break
+		}
+	}
+	if proved != nil {
+		h.endInitiatedLocked(f)
+	}
+	return proved
+}
+
+// responded notes a response of ours and where it went. It takes the place of the last.
+func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endRespondedLocked(f)
+	s := &f.handshake
+	s.answer, s.responded = binary.LittleEndian.Uint32(response[4:]), true
+	h.answers[s.answer] = &answered{to: f, sources: []conn.Endpoint{to}}
+	h.awaiting.Store(int32(len(h.answers)))
+}
+
+// repeated notes that a response also went elsewhere.
+func (h *handshakes) repeated(response []byte, to conn.Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a := h.answers[binary.LittleEndian.Uint32(response[4:])]; a != nil && len(a.sources) <= answerCopies {
+		a.sources = append(a.sources, to)
+	}
+}
+
+func (h *handshakes) endRespondedLocked(f *fanOut) {
+	s := &f.handshake
+	if a := h.answers[s.answer]; s.responded && a != nil && a.to == f {
+		delete(h.answers, s.answer)
+	}
+	s.responded = false
+	h.awaiting.Store(int32(len(h.answers)))
+}
+
+// confirmed gives the peer whose response a data message that arrived shows to have been
+// accepted, nil for all other messages.
+func (h *handshakes) confirmed(data []byte, from conn.Endpoint) *fanOut {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.answers[binary.LittleEndian.Uint32(data[4:])]
+	if a == nil {
+		return nil
+	}
+	for _, ep := range a.sources {
+		if pathOf(ep) == pathOf(from) {
+			h.endRespondedLocked(a.to)
+			return a.to
+		}
+	}
+	return nil
+}
+
+func (h *handshakes) forget(f *fanOut) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endInitiatedLocked(f)
+	h.endRespondedLocked(f)
+}
+
+// OnHandshake sets whom to tell that a handshake with a managed peer was completed, and
+// over which path. The function is called by the goroutines that send and receive, which
+// may hold the device's locks: it must neither block nor call the device.
+func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store(&f) }
+
+// prove takes a path for proved in both directions.
+func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
+	f.setLearned(ep)
+	if tell := b.onHandshake.Load(); tell != nil && *tell != nil {
+		(*tell)(f.id, pathOf(ep))
+	}
+}
+
+// respond sends our response to where the initiation came from. Only when that has been
+// crowded out of memory by a flood it goes where data goes.
+func (b *Bind) respond(f *fanOut, response []byte) error {
+	ep := b.answers.source(binary.LittleEndian.Uint32(response[8:]), time.Now()) // receiver_index
+	if ep == nil {
+		if ep = f.first(); ep == nil {
+			return ErrNoCandidates
+		}
+	}
+	b.handshakes.responded(f, response, ep)
+	err := b.sendDirect([][]byte{response}, ep)
+	b.repeatAnswer(response, ep)
+	return err
+}
+
+// note looks at a WireGuard message that the device is about to be given.
+func (b *Bind) note(p []byte, from conn.Endpoint) {
+	switch p[0] {
+	case typeInitiation:
+		b.answerAgain(p, from)
+	case typeResponse:
+		b.handshakes.responseCame(p, from)
+	case typeData:
+		if b.handshakes.awaiting.Load() == 0 {
+			return
+		}
+		if f := b.handshakes.confirmed(p, from); f != nil {
+			b.prove(f, from)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package underlay
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+)
+
+// probe sends one datagram with options of its own.
+//
+// The TTL travels as a control message, and so does IPv6's prohibition to fragment. IPv4
+// has none for it: the socket's option is changed around the one call. What other
+// goroutines send in that moment bears DF as well; for what was too long for the
+// interface, see sendOne.
+func (b *leanBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
+	to, ok := ep.(*leanEndpoint)
+	if !ok {
+		return conn.ErrWrongEndpointType
+	}
+	sock, err := b.socketFor(to)
+	if err != nil {
+		return err
+	}
+	s := b.senders.Get().(*sender)
+	defer b.senders.Put(s)
+	control := appendControl(s.control[:0], to, 0)
+	if o.TTL > 0 && sock.is6 {
+		control = appendInt(control, unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, o.TTL)
+	} else if o.TTL > 0 {
+		control = appendInt(control, unix.IPPROTO_IP, unix.IP_TTL, o.TTL)
+	}
+	if o.DontFragment && sock.is6 {
+		control = appendInt(control, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
+	} else if o.DontFragment {
+		sock.probing.Lock()
+		defer sock.probing.Unlock()
+		s.whole = true
+		defer func() { s.whole = false }()
+	}
+	return s.call(sock, to, [][]byte{p}, control)
+}
+
+// sendWhole sends with DF set, also what is longer than the path MTU that the kernel
+// believes in (IP_PMTUDISC_PROBE, ip(7)): a probe is to find out.
+func sendWhole(fd uintptr, m *unix.Msghdr, send func(uintptr, *unix.Msghdr) unix.Errno) unix.Errno {
+	if errno, ok := unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE).(unix.Errno); ok {
+		return errno
+	}
+	errno := send(fd, m)
+	// As configure has it; what could be set can be set again.
+	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	return errno
+}
+
+func appendInt(b []byte, level, typ int32, v int) []byte {
+	b, data := appendHeader(b, level, typ, 4)
+	*(*int32)(unsafe.Pointer(&data[0])) = int32(v)
+	return b
+}
