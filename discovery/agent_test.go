@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -259,6 +261,96 @@ func TestLossDoesNotHideAServer(t *testing.T) {
 		}
 		if s := w.agent.Snapshot(); s.Servers[0].Err != "" || s.Servers[0].RTT != 0 {
 			t.Errorf("got %+v, want an answer to the fourth request and no round trip time", s.Servers[0])
+		}
+	})
+}
+
+func TestChangesAreTold(t *testing.T) {
+	relay := path.Relay{Via: "relay-1", Addr: netip.MustParseAddrPort("192.0.2.50:49160"), Server: "turn"}
+	var mu sync.Mutex
+	var relays []path.Relay
+	var changes int
+	var reasons []string
+	o := discovery.Options{
+		STUNServers: []string{stun1, stun2},
+		Relays: func() []path.Relay {
+			mu.Lock()
+			defer mu.Unlock()
+			return relays
+		},
+		Changed:        func() { mu.Lock(); changes++; mu.Unlock() },
+		NetworkChanged: func(why string) { mu.Lock(); reasons = append(reasons, why); mu.Unlock() },
+		Exclude:        []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+	}
+	b := simnet.PortRestricted()
+	inWorld(t, &b, o, func(t *testing.T, w *world) {
+		if err := w.agent.WaitGathered(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if changes == 0 || len(reasons) != 0 {
+			t.Errorf("after gathering: %d changes of candidates, want some; network changes %q, want none", changes, reasons)
+		}
+		step := func(what string, do func(), wantCandidates int, wantReason string) {
+			t.Helper()
+			changes, reasons = 0, nil
+			do()
+			time.Sleep(11 * time.Second) // virtual: interfaces are looked at every 10 s
+			synctest.Wait()
+			if (changes > 0) != (wantCandidates > 0) {
+				t.Errorf("%s: told %d changes of candidates", what, changes)
+			}
+			if got := strings.Join(reasons, "; "); (got == "") != (wantReason == "") || !strings.Contains(got, wantReason) {
+				t.Errorf("%s: network changes %q, want %q", what, got, wantReason)
+			}
+		}
+		step("nothing", func() {}, 0, "")
+		step("a relay", func() {
+			mu.Lock()
+			relays = []path.Relay{relay}
+			mu.Unlock()
+			w.agent.RelaysChanged()
+		}, 1, "")
+		if got := addrsOf(w.agent.Candidates(), discovery.SourceRelay); !slices.Equal(got, []string{"192.0.2.50:49160"}) {
+			t.Errorf("relayed candidates: got %v", got)
+		}
+		if got := w.agent.Local(); !slices.Equal(got.Relays, []path.Relay{relay}) || got.NAT.Mapping != discovery.MappingEndpointIndependent ||
+			!slices.Equal(got.Hosts, w.host.Addrs()) || len(got.Candidates) != 3 {
+			t.Errorf("what a path finder is told: got %+v", got)
+		}
+		step("another address", func() {
+			if err := w.host.SetAddrs(netip.MustParseAddr("192.168.1.6")); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, "addresses of this host changed: +192.168.1.6 -192.168.1.5")
+		step("a pod's address besides", func() {
+			if err := w.host.SetAddrs(netip.MustParseAddr("192.168.1.6"), netip.MustParseAddr("10.42.0.7")); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, "+10.42.0.7")
+		s := w.agent.Snapshot()
+		if len(s.LeftOut) != 1 || s.LeftOut[0].Addr.String() != "10.42.0.7" || !strings.Contains(s.LeftOut[0].Reason, "10.42.0.0/16") {
+			t.Errorf("left out: got %+v, want the pod's address", s.LeftOut)
+		}
+	})
+}
+
+func TestAnswersOverARelayAreNotAboutTheSocket(t *testing.T) {
+	inWorld(t, nil, discovery.Options{STUNServers: []string{stun1}}, func(t *testing.T, w *world) {
+		var seen []byte
+		w.servers[0].SetResponse(func(r *stunwire.Message, from netip.AddrPort) []byte {
+			seen, _ = stunwire.BindingResponse(r.TxID, from)
+			return nil
+		})
+		time.Sleep(time.Second) // virtual
+		synctest.Wait()
+		w.agent.HandleSTUN(seen, peer.Path{Via: "relay-1", Remote: netip.MustParseAddrPort(stun1)})
+		if s := w.agent.Snapshot(); s.Servers[0].Mapped.IsValid() {
+			t.Errorf("an answer that came over a relay was taken: %+v", s.Servers[0])
+		}
+		w.agent.HandleSTUN(seen, peer.Direct(netip.MustParseAddrPort(stun1)))
+		if s := w.agent.Snapshot(); !s.Servers[0].Mapped.IsValid() {
+			t.Errorf("the same answer at the socket was not taken: %+v", s.Servers[0])
 		}
 	})
 }

@@ -72,6 +72,21 @@ func HostAddrs(ifs []Interface) []netip.Addr {
 	return out
 }
 
+// OwnAddrs lists all addresses of this machine, whatever made their interfaces.
+func OwnAddrs() ([]netip.Addr, error) {
+	ifs, err := Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, i := range ifs {
+		for _, a := range i.Addrs {
+			out = append(out, a.Unmap().WithZone(""))
+		}
+	}
+	return out, nil
+}
+
 // Interfaces lists this machine's interfaces.
 func Interfaces() ([]Interface, error) {
 	ifs, err := net.Interfaces()

@@ -43,8 +43,8 @@ type PathfinderOptions struct {
 	// [Pathfinder.LocalChanged] has it called again.
 	Local func() path.Local
 	// Own are all addresses of this host, which no announced candidate may be; nil =
-	// Local's Hosts.
-	Own func() []netip.Addr
+	// Local's Hosts. While it fails no announced candidate is dialled.
+	Own func() ([]netip.Addr, error)
 	// Forbidden are ranges of which no announced candidate is dialled: those of this
 	// cluster's pods and Services.
 	Forbidden []netip.Prefix
@@ -62,9 +62,13 @@ type PathPeer struct {
 	PresharedKey peer.PresharedKey
 	// Name is the peer's name, for logs.
 	Name string
-	// Candidates are those of the ticket, the configuration or the last run. They are
-	// trusted; what the peer itself announces comes by [Pathfinder.Receive].
+	// Candidates are those of the ticket or the configuration. They are trusted, unless
+	// nobody can have such an address.
 	Candidates []Candidate
+	// Announced are what the peer told of itself before: at its enrolment, or in the last
+	// run. Those count that may be dialled ([Dialable]). What it tells from now on comes
+	// by [Pathfinder.Receive].
+	Announced []Candidate
 	// Names are further addresses, "host:port", that are resolved again and again.
 	Names []string
 }
@@ -91,6 +95,7 @@ type Pathfinder struct {
 	localKnown bool
 	localDue   bool
 	hosts      []netip.Addr // that no announced candidate may be
+	hostsKnown bool
 	permitted  []netip.Addr
 	permitDue  bool
 	pings      map[stunwire.TxID]*ping
@@ -164,9 +169,10 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 		if p == nil {
 			p = f.addLocked(now, c)
 		}
-		if err := p.configure(now, c); err != nil {
+		if err := p.configure(c); err != nil {
 			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
 		}
+		p.tellRemote(now, f.refusedLocked)
 		f.dueLocked(p, now)
 	}
 	for k, p := range f.peers {
@@ -194,6 +200,14 @@ func (f *Pathfinder) removeLocked(p *pathPeer) {
 	delete(f.peers, p.key)
 	f.queue.remove(p)
 	f.permitDue = f.permitDue || len(p.permit) > 0
+}
+
+// refusedLocked says why an announced address is not dialled.
+func (f *Pathfinder) refusedLocked(a netip.AddrPort) string {
+	if !f.hostsKnown {
+		return "the addresses of this host are not known"
+	}
+	return Dialable(a, f.hosts, f.o.Forbidden)
 }
 
 // dueLocked has Run poll a peer's machine.

@@ -20,6 +20,13 @@ var (
 	ErrNoAnswer    = errors.New("the peer did not answer")
 )
 
+// maxAnnounced and maxPunched bound what is looked at of a peer's message: more than the
+// machine keeps of all kinds, and than a NAT has addresses for one port.
+const (
+	maxAnnounced = 128
+	maxPunched   = 16
+)
+
 // HandleSTUN takes a STUN message that arrived at the gateway. It is false when the
 // message is no probe, as a STUN server's answer is not. An authenticated request is
 // answered the way it came; anything else that is wrong is met with silence. It keeps
@@ -79,7 +86,7 @@ func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 	}
 	now := time.Now()
 	name := p.name
-	m.Candidates, m.Punch = slices.Clone(m.Candidates), clonePunch(m.Punch)
+	m.Candidates, m.Punch = firstOf(m.Candidates, maxAnnounced), clonePunch(m.Punch)
 	dropped := f.dropUndialableLocked(&m)
 	p.m.Receive(now, m)
 	f.dueLocked(p, now)
@@ -98,16 +105,19 @@ func clonePunch(p *path.Punch) *path.Punch {
 		return nil
 	}
 	c := *p
-	c.From = slices.Clone(p.From)
+	c.From = firstOf(p.From, maxPunched)
 	return &c
 }
+
+// firstOf copies at most n.
+func firstOf[T any](list []T, n int) []T { return slices.Clone(list[:min(len(list), n)]) }
 
 // dropUndialableLocked removes from a message the addresses that must not be sent to, and
 // counts them.
 func (f *Pathfinder) dropUndialableLocked(m *path.Message) (dropped int) {
 	before := len(m.Candidates)
 	m.Candidates = slices.DeleteFunc(m.Candidates, func(c Candidate) bool {
-		return Dialable(c.Addr, f.hosts, f.o.Forbidden) != ""
+		return f.refusedLocked(c.Addr) != ""
 	})
 	for i, c := range m.Candidates {
 		m.Candidates[i].Addr = unmapped(c.Addr)
@@ -116,7 +126,7 @@ func (f *Pathfinder) dropUndialableLocked(m *path.Message) (dropped int) {
 	if m.Punch != nil {
 		before = len(m.Punch.From)
 		m.Punch.From = slices.DeleteFunc(m.Punch.From, func(a netip.AddrPort) bool {
-			return Dialable(a, f.hosts, f.o.Forbidden) != ""
+			return f.refusedLocked(a) != ""
 		})
 		dropped += before - len(m.Punch.From)
 	}

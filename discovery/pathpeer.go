@@ -21,9 +21,10 @@ type pathPeer struct {
 	name string
 	m    *path.Machine
 
-	fixed  []Candidate // of the configuration
-	names  []*name
-	remote []Candidate // what the machine was last told: fixed and what names resolve to
+	fixed     []Candidate // of the configuration
+	announced []Candidate // by the peer, before
+	names     []*name
+	remote    []Candidate // what the machine was last told of all these; nil = nothing yet
 
 	selected peer.Path    // of the last routing
 	permit   []netip.Addr // of the last actions that had any
@@ -34,9 +35,9 @@ type pathPeer struct {
 
 // configure takes the peer's configuration. It fails on names that cannot be read, but
 // takes the rest.
-func (p *pathPeer) configure(now time.Time, c PathPeer) error {
+func (p *pathPeer) configure(c PathPeer) error {
 	p.name = c.Name
-	p.fixed = slices.Clone(c.Candidates)
+	p.fixed, p.announced = slices.Clone(c.Candidates), slices.Clone(c.Announced)
 	var names []*name
 	var errs []error
 	for _, text := range c.Names {
@@ -53,27 +54,35 @@ func (p *pathPeer) configure(now time.Time, c PathPeer) error {
 		names = append(names, n)
 	}
 	p.names = names
-	p.tellRemote(now)
 	return errors.Join(errs...)
 }
 
-// tellRemote tells the machine the configured candidates, when they changed.
-func (p *pathPeer) tellRemote(now time.Time) {
-	all := slices.Clone(p.fixed)
+// tellRemote tells the machine the candidates that it has from here, when they changed.
+// refused says why an announced one is not dialled.
+func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string) {
+	all := []Candidate{}
+	trusted := func(a netip.AddrPort, source string) {
+		if a = unmapped(a); a.Port() != 0 && nobodys(a.Addr()) == "" {
+			all = append(all, Candidate{Addr: a, Source: source})
+		}
+	}
+	for _, c := range p.fixed {
+		trusted(c.Addr, c.Source)
+	}
 	for _, n := range p.names {
 		for _, a := range n.addrPorts() {
-			if nobodys(a.Addr()) == "" {
-				all = append(all, Candidate{Addr: a, Source: SourceAdvertised})
-			}
+			trusted(a, SourceAdvertised)
+		}
+	}
+	for _, c := range p.announced {
+		if refused(c.Addr) == "" {
+			all = append(all, Candidate{Addr: unmapped(c.Addr), Source: c.Source})
 		}
 	}
 	if p.remote != nil && slices.Equal(all, p.remote) {
 		return
 	}
 	p.remote = all
-	if all == nil {
-		p.remote = []Candidate{}
-	}
 	p.m.SetRemote(now, slices.Clone(all), false)
 }
 

@@ -113,16 +113,20 @@ func (f *Pathfinder) refreshLocal() {
 		return
 	}
 	local := f.o.Local()
-	hosts := local.Hosts
+	hosts, err := local.Hosts, error(nil)
 	if f.o.Own != nil {
-		hosts = f.o.Own()
+		hosts, err = f.o.Own()
+	}
+	if err != nil {
+		f.log.Warn("no announced candidate is dialled, since the addresses of this host are not known", "error", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.local, f.localKnown, f.hosts = local, true, hosts
+	f.local, f.localKnown, f.hosts, f.hostsKnown = local, true, hosts, err == nil
 	for _, p := range f.peers {
 		p.m.SetLocal(now, local)
+		p.tellRemote(now, f.refusedLocked)
 		f.dueLocked(p, now)
 	}
 }
@@ -246,7 +250,7 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 			failed = append(failed, n.err)
 		}
 	}
-	p.tellRemote(now)
+	p.tellRemote(now, f.refusedLocked)
 	f.dueLocked(p, now)
 	name := p.name
 	f.mu.Unlock()
