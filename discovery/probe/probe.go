@@ -1,24 +1,15 @@
-// Package probe writes and reads authenticated probes: STUN binding requests between
-// gateways and the responses to them.
 package probe
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
+	"sync"
 
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/tunnel/peer"
-)
-
-// Errors, to be compared with errors.Is.
-var (
-	// ErrUnknownPeer reports a key that is not among the peers.
-	ErrUnknownPeer = errors.New("not a peer")
-	// ErrKey reports a key that no probe can be authenticated with.
-	ErrKey = errors.New("unusable key")
-	// ErrSize reports a size that no probe can have.
-	ErrSize = errors.New("probe size out of range")
 )
 
 // Peer is a gateway to exchange probes with.
@@ -35,70 +26,145 @@ type RequestOptions struct {
 	// Size pads the packet to so many bytes of UDP payload, to learn what the path
 	// carries: rounded up to a multiple of 4, at most [stunwire.MaxSize]; 0 = no padding.
 	Size int
-	// Flags are told to the peer.
+	// Flags are told to the peer. They have no meaning here.
 	Flags uint8
 }
 
-// Kind is what [Prober.Handle] made of a packet.
-type Kind uint8
-
-// Kinds of results.
-const (
-	Drop     Kind = iota // refused: nothing may be sent, nothing was learnt
-	Request              // an authenticated request: send Reply to where it came from, the way it came
-	Response             // an authenticated answer to a request of ours
-)
-
-// Result is what a packet that is ours says.
-type Result struct {
-	Kind   Kind
-	Reason Reason // of a Drop
-	Peer   peer.PublicKey
-	PathID uint16 // of a request: the sender's number; of a response: that of our request
-	Flags  uint8  // likewise
-	TxID   stunwire.TxID
-	// BootID is the sender's, of a request.
-	BootID uint64
-	// Rebooted says that the request is the first with a higher boot id than before:
-	// the peer has restarted, and its sessions are gone.
-	Rebooted bool
-	// Mapped is the address that the peer saw our request come from, of a response.
-	Mapped netip.AddrPort
-	// Reply is the response to send, of a request.
-	Reply []byte
-}
-
-// Reason says why a packet was dropped, for counters and logs.
-type Reason string
-
 // Prober makes requests, answers those of peers and checks their answers. It is safe
 // for concurrent use.
-type Prober struct{}
+type Prober struct {
+	own    peer.PrivateKey
+	bootID uint64
 
-// New makes a prober of the gateway's own key and boot id; rnd nil = the system's randomness.
-func New(own peer.PrivateKey, bootID uint64, rnd io.Reader) (*Prober, error) {
-	return &Prober{}, nil
+	setting sync.Mutex // serializes SetPeers
+
+	mu      sync.Mutex
+	random  io.Reader
+	counter uint64
+	peers   map[peer.PublicKey]*peerState
+	byID    map[keyID]*keys // that peers' requests may use
+	pending map[stunwire.TxID]*transaction
 }
 
-// SetPeers replaces the peers, by difference. Its error names the peers that were
-// refused; the others are set.
-func (p *Prober) SetPeers(peers []Peer) error { return nil }
+// peerState is what is kept of a peer, under the prober's lock but for what never changes.
+type peerState struct {
+	Peer     // never changes
+	schedule // never changes
+	in       incoming
+	out      outgoing
+}
 
-// Request makes a request to a peer. Each is for one datagram: a repeated one gets no answer.
+// New makes a prober of the gateway's own key. The boot id has to be higher than in any
+// earlier life of the gateway, or peers take its requests for replays. Transaction IDs
+// come from random; nil = the system's randomness.
+func New(own peer.PrivateKey, bootID uint64, random io.Reader) (*Prober, error) {
+	if own.IsZero() {
+		return nil, fmt.Errorf("make prober: %w: no private key", ErrKey)
+	}
+	if random == nil {
+		random = rand.Reader
+	}
+	return &Prober{
+		own: own, bootID: bootID, random: random,
+		peers:   make(map[peer.PublicKey]*peerState),
+		byID:    make(map[keyID]*keys),
+		pending: make(map[stunwire.TxID]*transaction),
+	}, nil
+}
+
+// Request makes a request to a peer. Each is for one datagram: of two copies, the peer
+// answers the first.
 func (p *Prober) Request(k peer.PublicKey, o RequestOptions) (packet []byte, tx stunwire.TxID, err error) {
-	return nil, tx, ErrUnknownPeer
+	if o.Size < 0 || o.Size > stunwire.MaxSize {
+		return nil, tx, fmt.Errorf("%w: %d bytes, at most %d", ErrSize, o.Size, stunwire.MaxSize)
+	}
+	m, t, err := p.begin(k, o)
+	if err != nil {
+		return nil, tx, err
+	}
+	packet, err = stunwire.Encode(m, t.keys.request[:])
+	if err != nil {
+		return nil, tx, fmt.Errorf("probe %s: %w", k, err)
+	}
+	return packet, m.TxID, nil
+}
+
+// begin opens a transaction and says what its request is.
+func (p *Prober) begin(k peer.PublicKey, o RequestOptions) (*stunwire.Message, *transaction, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.peers[k]
+	if s == nil {
+		return nil, nil, fmt.Errorf("probe %s: %w", k, ErrUnknownPeer)
+	}
+	var tx stunwire.TxID
+	if _, err := io.ReadFull(p.random, tx[:]); err != nil {
+		return nil, nil, fmt.Errorf("probe %s: draw transaction ID: %w", k, err)
+	}
+	if p.counter == maxCounter {
+		return nil, nil, fmt.Errorf("probe %s: %w", k, errors.New("the counter has run out; a restart of the gateway begins anew"))
+	}
+	p.counter++
+	s.out.advance(s.schedule, p.bootID)
+	t := &transaction{s, s.out.choose(), s.out.generation, o.PathID, o.Flags}
+	p.remember(tx, t)
+	a := attribute{
+		flags: o.Flags, pathID: o.PathID, generation: t.generation,
+		counter: p.counter, boot: p.bootID,
+	}
+	return &stunwire.Message{
+		Class: stunwire.Request, TxID: tx, Username: string(t.keys.id[:]), Probe: a.encode(),
+		NoFingerprint: true, PadTo: o.Size,
+	}, t, nil
+}
+
+// remember keeps a transaction in the place of the oldest of its peer. It needs the lock.
+func (p *Prober) remember(tx stunwire.TxID, t *transaction) {
+	o := &t.peer.out
+	p.forget(o.pending[o.next], t.peer)
+	o.pending[o.next] = tx
+	o.next = (o.next + 1) % maxPending
+	p.pending[tx] = t
+}
+
+// forget ends a transaction of a peer, if it is still open. It needs the lock.
+func (p *Prober) forget(tx stunwire.TxID, s *peerState) {
+	if t := p.pending[tx]; t != nil && t.peer == s {
+		delete(p.pending, tx)
+	}
 }
 
 // Handle takes a STUN message that came from an address. It is false when the message
-// is none of ours, as a STUN server's answer is not.
+// is none of ours: neither under a peer's key id nor of a transaction of ours, as a STUN
+// server's answer is not. That is found out by one look-up, without allocating.
 func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
+	if username, ok := stunwire.PeekRequest(packet); ok && len(username) == keyIDSize {
+		p.mu.Lock()
+		k := p.byID[keyID(username)]
+		p.mu.Unlock()
+		if k != nil {
+			return p.request(packet, from, k), true
+		}
+		return Result{}, false
+	}
+	if tx, ok := stunwire.PeekSuccess(packet); ok {
+		p.mu.Lock()
+		t := p.pending[tx]
+		p.mu.Unlock()
+		if t != nil {
+			return p.response(packet, tx, t), true
+		}
+	}
 	return Result{}, false
 }
 
 // Rotate moves the requests to every peer on to the next key id, so that an observer
-// cannot link them with those before. Call it when the own network changed.
-func (p *Prober) Rotate() {}
-
-// SetBootID tells the boot id that a peer stated inside the tunnel, where nothing can be
-// replayed. It counts even if it is lower than what the peer's probes said before.
-func (p *Prober) SetBootID(k peer.PublicKey, bootID uint64) {}
+// cannot link them with those before. Call it when the own network changed. A peer that
+// has not acknowledged the key id in use gets the next one when it does.
+func (p *Prober) Rotate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.peers {
+		s.out.rotate = true
+	}
+}

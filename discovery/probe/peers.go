@@ -1,0 +1,96 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// SetPeers replaces the peers, by difference: one that stays as it was keeps its key ids,
+// open transactions and memory of what it sent. Its error, joined of one for each, names
+// the peers that were refused (the own key, a key named twice, a point of low order, all
+// [ErrKey]); the others are set.
+func (p *Prober) SetPeers(peers []Peer) error {
+	p.setting.Lock()
+	defer p.setting.Unlock()
+	next, errs := p.prepare(peers)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, old := range p.peers {
+		if s := next[k]; s != old {
+			p.removeLocked(old)
+			if s != nil { // Another preshared key, but the same gateway.
+				s.in.heard, s.in.boot, s.in.window = old.in.heard, old.in.boot, old.in.window
+			}
+		}
+	}
+	for k, s := range next {
+		if p.peers[k] != s {
+			p.peers[k] = s
+			p.admit(s, s.in.initial)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// prepare makes the states of the peers, or takes those that there are, outside the lock
+// since the multiplication takes a while.
+func (p *Prober) prepare(peers []Peer) (map[peer.PublicKey]*peerState, []error) {
+	var errs []error
+	next := make(map[peer.PublicKey]*peerState, len(peers))
+	for _, c := range peers {
+		if next[c.Key] != nil {
+			errs = append(errs, fmt.Errorf("set peers: %w: %s is named twice", ErrKey, c.Key))
+			continue
+		}
+		p.mu.Lock()
+		s := p.peers[c.Key]
+		p.mu.Unlock()
+		if s == nil || !s.PresharedKey.Equal(c.PresharedKey) {
+			var err error
+			if s, err = p.newState(c); err != nil {
+				errs = append(errs, fmt.Errorf("set peers: %w", err))
+				continue
+			}
+		}
+		next[c.Key] = s
+	}
+	return next, errs
+}
+
+func (p *Prober) newState(c Peer) (*peerState, error) {
+	sched, err := newSchedule(p.own, c)
+	if err != nil {
+		return nil, err
+	}
+	s := &peerState{Peer: c, schedule: sched}
+	s.in.initial = sched.derive(false, nil)
+	s.out.initial = sched.derive(true, nil)
+	s.out.current = sched.generation(true, p.bootID, 0)
+	return s, nil
+}
+
+func (p *Prober) removeLocked(s *peerState) {
+	delete(p.peers, s.Key)
+	p.accept(s, [3]*keys{})
+	p.refuse(s.in.initial)
+	for _, tx := range s.out.pending {
+		p.forget(tx, s)
+	}
+}
+
+// SetBootID tells the boot id that a peer stated inside the tunnel, where nothing can be
+// replayed. It counts even if it is lower than what the peer's probes said before, as
+// after the peer lost its state. An unknown peer is no matter.
+func (p *Prober) SetBootID(k peer.PublicKey, bootID uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.peers[k]
+	if s == nil || s.in.heard && s.in.boot == bootID {
+		return
+	}
+	s.in.restart(bootID)
+	p.accept(s, [3]*keys{})
+	s.out.forgotten()
+}

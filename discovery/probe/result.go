@@ -1,0 +1,65 @@
+package probe
+
+import (
+	"net/netip"
+
+	"github.com/postern-dev/postern/discovery/stunwire"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Kind is what [Prober.Handle] made of a packet.
+type Kind uint8
+
+// Kinds of results.
+const (
+	Drop     Kind = iota // refused: nothing may be sent, nothing was learnt
+	Request              // an authenticated request: send Reply to where it came from, the way it came
+	Response             // an authenticated answer to a request of ours
+)
+
+// String names the kind.
+func (k Kind) String() string {
+	switch k {
+	case Drop:
+		return "drop"
+	case Request:
+		return "request"
+	case Response:
+		return "response"
+	}
+	return "unknown kind"
+}
+
+// Reason says why a packet was dropped, for counters and logs.
+type Reason string
+
+// Reasons of a [Drop].
+const (
+	ReasonMalformed       Reason = "malformed"       // not of the wire format
+	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
+	ReasonVersion         Reason = "version"         // of another major version
+	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
+	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
+	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile
+)
+
+// Result is what a packet that is ours says.
+type Result struct {
+	Kind   Kind
+	Reason Reason // of a Drop
+	// Peer is the peer that the packet is from. Of a Drop it is whose key id or
+	// transaction was used, whoever did so.
+	Peer   peer.PublicKey
+	PathID uint16 // of a request: the sender's number; of a response: that of our request
+	Flags  uint8  // likewise
+	TxID   stunwire.TxID
+	// BootID is the sender's, of a request.
+	BootID uint64
+	// Rebooted says that the request is the first with a higher boot id than before:
+	// the peer has restarted, and its sessions are gone.
+	Rebooted bool
+	// Mapped is the address that the peer saw our request come from, of a response.
+	Mapped netip.AddrPort
+	// Reply is the response to send, of a request.
+	Reply []byte
+}
