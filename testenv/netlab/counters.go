@@ -61,7 +61,7 @@ func meterChains() string {
 
 // Traffic reads the router's counters.
 func (n *NAT) Traffic(ctx context.Context) (Traffic, error) {
-	counts, err := n.counters(ctx, natTable)
+	counts, err := n.counters(ctx, "ip", natTable)
 	if err != nil {
 		return Traffic{}, err
 	}
@@ -73,9 +73,9 @@ func (n *NAT) Traffic(ctx context.Context) (Traffic, error) {
 	}, nil
 }
 
-// counters reads the named counters of a table of family ip on this host.
-func (h *Host) counters(ctx context.Context, table string) (map[string]Count, error) {
-	out, err := h.Run(ctx, "nft", "-j", "list", "counters", "table", "ip", table)
+// counters reads the named counters of a table on this host.
+func (h *Host) counters(ctx context.Context, family, table string) (map[string]Count, error) {
+	out, err := h.Run(ctx, "nft", "-j", "list", "counters", "table", family, table)
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +103,15 @@ func (h *Host) counters(ctx context.Context, table string) (map[string]Count, er
 // Meter counts the UDP datagrams that a host receives on, and sends from, one port. A
 // scanner that is never answered shows as a count out of 0.
 type Meter struct {
-	host  *Host
-	table string
+	host          *Host
+	family, table string
 }
 
 // MeterUDP starts counting datagrams to and from the host's port, with the given
 // address at the other end. One meter per address and port.
 func (h *Host) MeterUDP(port uint16, remote string) *Meter {
 	h.lab.t.Helper()
-	m := &Meter{host: h, table: fmt.Sprintf("meter_%d_%s", port, strings.ReplaceAll(remote, ".", "_"))}
+	m := &Meter{host: h, family: "ip", table: fmt.Sprintf("meter_%d_%s", port, strings.ReplaceAll(remote, ".", "_"))}
 	h.mustRun(fmt.Sprintf(`table ip %s {
   counter in {}
   counter out {}
@@ -130,6 +130,6 @@ func (h *Host) MeterUDP(port uint16, remote string) *Meter {
 
 // Read returns what was counted since the meter was made.
 func (m *Meter) Read(ctx context.Context) (in, out Count, err error) {
-	counts, err := m.host.counters(ctx, m.table)
+	counts, err := m.host.counters(ctx, m.family, m.table)
 	return counts["in"], counts["out"], err
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 )
 
 // Host is a machine of the lab: a network namespace. Its file system and users are the
@@ -16,6 +17,11 @@ type Host struct {
 	lab       *Lab
 	name      string
 	namespace string
+
+	mu       sync.Mutex
+	tables   int                 // nftables tables made so far, to name them
+	networks map[string]*Network // by interface
+	router   netip.Addr          // of the default route
 }
 
 // Name is the host's name within the lab.
@@ -34,10 +40,39 @@ func (h *Host) Attach(iface string, n *Network, addr netip.Addr) {
 	port := n.port()
 	l := h.lab
 	// Both ends are made in their namespaces, so their names need be unique only there.
-	l.must("ip", "link", "add", iface, "netns", h.namespace, "type", "veth", "peer", "name", port, "netns", n.host.namespace)
+	mtu := fmt.Sprint(n.mtu)
+	l.must("ip", "link", "add", iface, "mtu", mtu, "netns", h.namespace, "type", "veth", "peer", "name", port, "mtu", mtu, "netns", n.host.namespace)
 	l.must("ip", "-n", n.host.namespace, "link", "set", port, "master", "br0", "up")
 	h.AddAddress(iface, netip.PrefixFrom(addr, n.prefix.Bits()))
 	l.must("ip", "-n", h.namespace, "link", "set", iface, "up")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.networks[iface] = n
+}
+
+// ChangeAddress gives an interface another address of its network in place of all it
+// had, as DHCP or a provider does. The default route stays.
+func (h *Host) ChangeAddress(iface string, addr netip.Addr) {
+	h.lab.t.Helper()
+	h.mu.Lock()
+	n, router := h.networks[iface], h.router
+	h.mu.Unlock()
+	if n == nil || !n.prefix.Contains(addr) {
+		h.lab.t.Fatalf("netlab: %s cannot have %s on %s", h.name, addr, iface)
+	}
+	h.lab.must("ip", "-n", h.namespace, "address", "flush", "dev", iface)
+	h.AddAddress(iface, netip.PrefixFrom(addr, n.prefix.Bits()))
+	if router.IsValid() { // The kernel took the route away with the address.
+		h.DefaultRoute(router)
+	}
+}
+
+// tableName names a new nftables table of the host.
+func (h *Host) tableName(what string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tables++
+	return fmt.Sprintf("%s%d", what, h.tables)
 }
 
 // AddAddress gives an interface one more address.
@@ -54,6 +89,15 @@ func (h *Host) AddAddress(iface string, addr netip.Prefix) {
 func (h *Host) DefaultRoute(via netip.Addr) {
 	h.lab.t.Helper()
 	h.lab.must("ip", "-n", h.namespace, "route", "replace", "default", "via", via.String())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.router = via
+}
+
+// Route sends what is for a prefix to a router.
+func (h *Host) Route(to netip.Prefix, via netip.Addr) {
+	h.lab.t.Helper()
+	h.lab.must("ip", "-n", h.namespace, "route", "replace", to.String(), "via", via.String())
 }
 
 // Sysctl sets a network sysctl of this host alone, such as "net.ipv4.ip_forward".

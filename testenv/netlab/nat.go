@@ -77,6 +77,10 @@ type NATOptions struct {
 	// Inside is the one UDP socket that FullCone and AddressRestricted speak of;
 	// required for them, unused by others.
 	Inside netip.AddrPort
+	// Hairpin lets inside hosts meet by their outside addresses: what one sends to an
+	// outside port goes to the last inside host that used this port, and appears there
+	// with its sender's outside address. For kinds that keep the port.
+	Hairpin bool
 	// UDPTimeout and UDPStreamTimeout are the seconds after which an idle mapping is
 	// forgotten that saw no answer, or traffic both ways; 0 keeps the kernel's 30 and
 	// 120.
@@ -87,6 +91,8 @@ type NATOptions struct {
 // interface.
 type NAT struct {
 	*Host
+	// options are what the rules were made of; only the test's own goroutine changes
+	// them.
 	options NATOptions
 }
 
@@ -98,26 +104,20 @@ func (l *Lab) NAT(name string, o NATOptions) *NAT {
 	if err != nil {
 		l.t.Fatalf("netlab: NAT %s: %v", name, err)
 	}
-	n := &NAT{Host: l.Host(name), options: o}
+	n := &NAT{Host: l.Router(name), options: o}
 	// The counters speak of IPv4 alone; a router without IPv6 has nothing else to count.
 	n.Sysctl("net.ipv6.conf.all.disable_ipv6", "1")
 	n.Sysctl("net.ipv6.conf.default.disable_ipv6", "1")
-	n.Sysctl("net.ipv4.ip_forward", "1")
 	n.mustRun(rules, "nft", "-f", "-")
 	n.Attach(wanInterface, o.WAN, o.WANAddr)
 	n.Attach(lanInterface, o.LAN, o.LANAddr)
-	if o.UDPTimeout > 0 {
-		n.Sysctl("net.netfilter.nf_conntrack_udp_timeout", fmt.Sprint(o.UDPTimeout))
-	}
-	if o.UDPStreamTimeout > 0 {
-		n.Sysctl("net.netfilter.nf_conntrack_udp_timeout_stream", fmt.Sprint(o.UDPStreamTimeout))
-	}
+	n.SetTimeouts(o.UDPTimeout, o.UDPStreamTimeout)
 	return n
 }
 
 // natRecipe holds the statements that tell one kind from another.
 type natRecipe struct {
-	remember string // in postrouting before translation
+	remember string // in postrouting before translation: what inbound rules go by
 	snat     string // outbound translation, before the general masquerade
 	dnat     string // inbound translation
 	inbound  string // in the forward chain: new flows from outside
@@ -156,9 +156,29 @@ func recipe(o NATOptions) (natRecipe, error) {
 	}
 }
 
+// hairpin turns round what inside hosts send to the outside address (RFC 4787 §6). The
+// map knows for each outside port who sent from it last.
+func hairpin(o NATOptions) (natRecipe, error) {
+	if !o.Hairpin {
+		return natRecipe{}, nil
+	}
+	if o.Kind == Symmetric || o.Kind == PortChanging {
+		return natRecipe{}, fmt.Errorf("there are no rules for a hairpin of kind %s", o.Kind)
+	}
+	return natRecipe{
+		remember: "ip protocol udp update @owner { udp sport : ip saddr }",
+		dnat:     fmt.Sprintf("iifname %q ip daddr %s ip protocol udp dnat to udp dport map @owner", lanInterface, o.WANAddr),
+		snat:     fmt.Sprintf("iifname %q oifname %q ip protocol udp ct status dnat snat to %s", lanInterface, lanInterface, o.WANAddr),
+	}, nil
+}
+
 // natRules writes the router's whole rule set.
 func natRules(o NATOptions) (string, error) {
 	r, err := recipe(o)
+	if err != nil {
+		return "", err
+	}
+	h, err := hairpin(o)
 	if err != nil {
 		return "", err
 	}
@@ -176,15 +196,19 @@ func natRules(o NATOptions) (string, error) {
 	}
 	fmt.Fprintf(b, "table ip %s {\n  counter strays {}\n%s", natTable, meterCounters())
 	fmt.Fprintf(b, "  set seen { type ipv4_addr; flags dynamic,timeout; timeout 30s; }\n")
+	fmt.Fprintf(b, "  map owner { type inet_service : ipv4_addr; flags dynamic,timeout; timeout 120s; }\n")
 	fmt.Fprintf(b, "%s", meterChains())
 
 	fmt.Fprintf(b, "  chain remember {\n    type filter hook postrouting priority mangle;\n")
 	line(out, r.remember)
+	line(out, h.remember)
 	fmt.Fprintf(b, "  }\n  chain outbound {\n    type nat hook postrouting priority srcnat;\n")
+	line("", h.snat)
 	line(out, r.snat)
 	line(out, strings.TrimSpace("masquerade "+r.flags))
 	fmt.Fprintf(b, "  }\n  chain inbound {\n    type nat hook prerouting priority dstnat;\n")
 	line(in, r.dnat)
+	line("", h.dnat)
 	fmt.Fprintf(b, "  }\n  chain forward {\n    type filter hook forward priority filter;\n")
 	for _, s := range o.Firewall {
 		line("", s)

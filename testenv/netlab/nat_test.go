@@ -16,6 +16,7 @@ import (
 // addresses.
 const (
 	insideAddr = "192.168.7.2"
+	secondAddr = "192.168.7.3"
 	natInside  = "192.168.7.1"
 	natOutside = "198.51.100.20"
 	outsideA   = "198.51.100.10"
@@ -52,39 +53,52 @@ func send(t *testing.T, c *net.UDPConn, text string, to netip.AddrPort) {
 
 func readAll(r io.Reader) (int64, error) { return io.Copy(io.Discard, r) }
 
-// natBench is a NAT with a socket inside and four outside.
+// natBench is a NAT with a socket inside, a second host there, and three sockets outside.
 type natBench struct {
-	nat    *NAT
-	inside *net.UDPConn
+	lab                    *Lab
+	wan                    *Network
+	nat                    *NAT
+	insideHost, secondHost *Host
+	inside                 *net.UDPConn
 	// a1 and a2 share address A, b1 has address B and the port of a1.
 	a1, a2, b1 *net.UDPConn
 }
 
-func newNATBench(t *testing.T, kind NATKind) *natBench {
+func newNATBench(t *testing.T, kind NATKind, change ...func(*NATOptions)) *natBench {
 	t.Helper()
 	lab := New(t)
-	wan := lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))
+	b := &natBench{lab: lab, wan: lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))}
 	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
-	b := &natBench{nat: lab.NAT("nat", NATOptions{
-		Kind: kind, WAN: wan, WANAddr: addr(natOutside), LAN: lan, LANAddr: addr(natInside),
+	o := NATOptions{
+		Kind: kind, WAN: b.wan, WANAddr: addr(natOutside), LAN: lan, LANAddr: addr(natInside),
 		Inside: netip.AddrPortFrom(addr(insideAddr), insidePort),
-	})}
-	inside, outside := lab.Host("inside"), lab.Host("outside")
-	inside.Attach("eth0", lan, addr(insideAddr))
-	inside.DefaultRoute(addr(natInside))
-	outside.Attach("eth0", wan, addr(outsideA))
-	outside.AddAddress("eth0", netip.MustParsePrefix(outsideB+"/24"))
-	listen := func(h *Host, a string, port uint16) *net.UDPConn {
-		c, err := h.ListenUDP(netip.AddrPortFrom(addr(a), port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
 	}
-	b.inside = listen(inside, insideAddr, insidePort)
-	b.a1, b.a2, b.b1 = listen(outside, outsideA, 7001), listen(outside, outsideA, 7002), listen(outside, outsideB, 7001)
+	for _, c := range change {
+		c(&o)
+	}
+	b.nat = lab.NAT("nat", o)
+	b.insideHost, b.secondHost = lab.Host("inside"), lab.Host("second")
+	outside := lab.Host("outside")
+	for h, a := range map[*Host]string{b.insideHost: insideAddr, b.secondHost: secondAddr} {
+		h.Attach("eth0", lan, addr(a))
+		h.DefaultRoute(addr(natInside))
+	}
+	outside.Attach("eth0", b.wan, addr(outsideA))
+	outside.AddAddress("eth0", netip.MustParsePrefix(outsideB+"/24"))
+	b.inside = listenAt(t, b.insideHost, insideAddr, insidePort)
+	b.a1, b.a2, b.b1 = listenAt(t, outside, outsideA, 7001), listenAt(t, outside, outsideA, 7002), listenAt(t, outside, outsideB, 7001)
 	return b
+}
+
+// listenAt opens a socket that goes with the test.
+func listenAt(t *testing.T, h *Host, a string, port uint16) *net.UDPConn {
+	t.Helper()
+	c, err := h.ListenUDP(netip.AddrPortFrom(addr(a), port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 func local(c *net.UDPConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }

@@ -95,7 +95,7 @@ func (l *Lab) Host(name string) *Host {
 	if taken {
 		l.t.Fatalf("netlab: there are two hosts named %q", name)
 	}
-	h := &Host{lab: l, name: name, namespace: l.prefix + name}
+	h := &Host{lab: l, name: name, namespace: l.prefix + name, networks: map[string]*Network{}}
 	l.must("ip", "netns", "add", h.namespace)
 	l.must("ip", "-n", h.namespace, "link", "set", "lo", "up")
 	return h
@@ -107,18 +107,38 @@ type Network struct {
 	lab    *Lab
 	host   *Host
 	prefix netip.Prefix
+	mtu    int // bytes of IP packets
 
 	mu    sync.Mutex
 	ports int
 }
 
+// defaultMTU is Ethernet's, in bytes of IP packets.
+const defaultMTU = 1500
+
 // Network makes a network with the given prefix.
 func (l *Lab) Network(name string, prefix netip.Prefix) *Network {
+	l.t.Helper()
+	return l.NarrowNetwork(name, prefix, defaultMTU)
+}
+
+// NarrowNetwork makes a network that takes IP packets of at most mtu bytes. Every
+// interface on it has that MTU, so a router between it and a wider one cuts what is too
+// large or says so; see [Host.DropICMPErrors] and [Host.DropFragments].
+func (l *Lab) NarrowNetwork(name string, prefix netip.Prefix, mtu int) *Network {
 	l.t.Helper()
 	h := l.Host("net-" + name)
 	l.must("ip", "-n", h.namespace, "link", "add", "br0", "type", "bridge")
 	l.must("ip", "-n", h.namespace, "link", "set", "br0", "up")
-	return &Network{lab: l, host: h, prefix: prefix}
+	return &Network{lab: l, host: h, prefix: prefix, mtu: mtu}
+}
+
+// Router makes a host that forwards IPv4 between the networks it is attached to.
+func (l *Lab) Router(name string) *Host {
+	l.t.Helper()
+	h := l.Host(name)
+	h.Sysctl("net.ipv4.ip_forward", "1")
+	return h
 }
 
 // port names a new port of the bridge.
