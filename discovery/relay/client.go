@@ -2,25 +2,46 @@ package relay
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
+)
+
+const (
+	firstBackoff = time.Second
+	maxBackoff   = 30 * time.Second
+	// steadyAfter is how long an allocation must have worked for the next loss to be
+	// met without a pause.
+	steadyAfter = 30 * time.Second
+	// UDP is tried again a minute after it failed, then every five.
+	firstUpgrade = time.Minute
+	nextUpgrade  = 5 * time.Minute
+	// overlap is how long the old allocation stays when a better one replaces it: peers
+	// hear of the new address in-band, over the old one.
+	overlap = 30 * time.Second
 )
 
 // Client keeps an allocation on one server while [Client.Run] runs. Its methods are safe
 // for concurrent use and do not block, Run apart.
 type Client struct {
-	o   Options
-	log *slog.Logger
+	o       Options
+	log     *slog.Logger
+	traffic counters
 
-	check  chan struct{} // a verification is asked for
-	permit chan struct{} // the wanted addresses have changed
+	retry    chan struct{}  // an allocation is wanted before the pause is over
+	retiring sync.WaitGroup // replaced allocations
 
 	mu      sync.Mutex // guards what follows; not held over I/O or callbacks
 	running bool
 	wanted  []netip.Addr
-	current *Allocation
+	active  map[*allocation]struct{} // those that run, retiring ones included
+	current *allocation
 	status  Status
 }
 
@@ -43,14 +64,28 @@ func New(o Options) *Client {
 	}
 	return &Client{
 		o: o, log: log.With("relay", o.Server.Address), status: Status{Address: o.Server.Address},
-		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
+		retry: make(chan struct{}, 1), active: make(map[*allocation]struct{}),
 	}
+}
+
+// validate says what is wrong with the options.
+func (o Options) validate() error {
+	if o.ID == nil || o.Attach == nil {
+		return errors.New("relay: ID and Attach are required")
+	}
+	if err := o.Server.Validate(); err != nil {
+		return err
+	}
+	if o.Socket == nil && o.Server.attempts()[0].transport == TransportUDP {
+		return fmt.Errorf("relay %s: transport udp needs the gateway's socket", o.Server.Address)
+	}
+	return nil
 }
 
 // Run allocates and keeps the allocation until the context ends, then gives it back. It
 // returns nil then, and an error at once when the options are wrong.
 func (c *Client) Run(ctx context.Context) error {
-	if err := c.o.Server.Validate(); err != nil {
+	if err := c.o.validate(); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -60,8 +95,196 @@ func (c *Client) Run(ctx context.Context) error {
 	if again {
 		return ErrRunning
 	}
-	<-ctx.Done()
+	defer c.retiring.Wait()
+	for round := 0; ctx.Err() == nil; {
+		a, f := c.establish(ctx, round)
+		if f != nil {
+			c.failed(ctx, f, round)
+			round++
+			continue
+		}
+		began := time.Now()
+		c.hold(ctx, a)
+		if round++; time.Since(began) >= steadyAfter {
+			round = 0
+		} else {
+			c.pause(ctx, round-1)
+		}
+	}
 	return nil
+}
+
+// failed notes why there is no allocation, and waits before the next round.
+func (c *Client) failed(ctx context.Context, f *failure, round int) {
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	news := c.status.Err != f.words
+	c.status.Err = f.words
+	if c.status.Since.IsZero() {
+		c.status.Since = time.Now()
+	}
+	c.mu.Unlock()
+	if news {
+		c.log.Warn("No allocation on the relay", "why", f.words)
+	}
+	c.pause(ctx, round)
+}
+
+// pause waits between rounds: 1, 2, 4 … 30 s and a fifth more or less, since all clients
+// of a restarted server come back together. Check ends it, after a second.
+func (c *Client) pause(ctx context.Context, round int) {
+	d := min(firstBackoff<<min(round, 5), maxBackoff)
+	d = d*4/5 + rand.N(d*2/5)
+	c.mu.Lock()
+	c.status.NextTry = time.Now().Add(d)
+	c.mu.Unlock()
+	soonest := time.NewTimer(min(d, firstBackoff))
+	defer soonest.Stop()
+	select {
+	case <-soonest.C:
+	case <-ctx.Done():
+		return
+	}
+	timer := time.NewTimer(d - min(d, firstBackoff))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.retry:
+	case <-ctx.Done():
+	}
+}
+
+// hold keeps an allocation, or better ones that take its place, until it is lost.
+func (c *Client) hold(ctx context.Context, a *allocation) {
+	c.take(a)
+	upgrade := time.NewTimer(firstUpgrade)
+	defer upgrade.Stop()
+	for {
+		var upgradeC <-chan time.Time
+		if a.Transport != TransportUDP && c.o.Server.attempts()[0].transport == TransportUDP {
+			upgradeC = upgrade.C
+		}
+		select {
+		case <-a.lost.Done():
+			c.drop(a, context.Cause(a.lost))
+			return
+		case err := <-a.broken:
+			c.drop(a, &failure{words: fmt.Sprintf("the connection to %v broke (%v): the server was restarted, or something between cut it; allocating anew", a.link.server, err)})
+			return
+		case <-upgradeC:
+			if better := c.upgrade(ctx, a); better != nil {
+				c.take(better)
+				c.retire(ctx, a)
+				a = better
+			}
+			upgrade.Reset(nextUpgrade)
+		case <-ctx.Done():
+			c.drop(a, nil)
+			return
+		}
+	}
+}
+
+// upgrade tries UDP, while the allocation that there is goes on; nil = it still fails.
+func (c *Client) upgrade(ctx context.Context, a *allocation) *allocation {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(a.lost, cancel)()
+	at := c.o.Server.attempts()[0]
+	better, f := c.allocate(ctx, at.transport, netip.AddrPortFrom(a.link.server.Addr(), at.port), firstAnswer)
+	if f != nil {
+		c.mu.Lock()
+		c.status.Fallback = at.transport + ": " + f.words
+		c.mu.Unlock()
+		return nil
+	}
+	return better
+}
+
+// retire closes a replaced allocation after a while.
+func (c *Client) retire(ctx context.Context, a *allocation) {
+	c.retiring.Go(func() {
+		timer := time.NewTimer(overlap)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-a.lost.Done():
+		case <-a.broken:
+		case <-ctx.Done():
+		}
+		a.close(true)
+		c.forget(a)
+	})
+}
+
+// take makes an allocation the present one.
+func (c *Client) take(a *allocation) {
+	c.mu.Lock()
+	c.current = a
+	c.active[a] = struct{}{}
+	c.status = Status{
+		Address: c.status.Address, Transport: a.Transport, Relayed: a.Relayed, Mapped: a.Mapped,
+		Since: time.Now(), Fallback: a.fallback,
+	}
+	c.mu.Unlock()
+	a.start()
+	c.log.Info("Allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID)
+	if a.Relayed.Addr().IsPrivate() && !a.link.server.Addr().IsPrivate() {
+		c.log.Warn("The relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
+			"relayed", a.Relayed, "server", a.link.server)
+	}
+	c.o.OnChange()
+}
+
+// drop closes the present allocation: lost, or given back without a failure.
+func (c *Client) drop(a *allocation, loss error) {
+	c.mu.Lock()
+	c.current = nil
+	c.status = Status{Address: c.status.Address, Since: time.Now()}
+	if loss != nil {
+		c.status.Err = loss.Error()
+	}
+	c.mu.Unlock()
+	if loss != nil {
+		c.log.Warn("The allocation on the relay is lost", "relayed", a.Relayed, "id", a.ID, "why", loss)
+	}
+	c.o.OnChange() // Nobody should send there any more.
+	a.close(loss == nil)
+	c.forget(a)
+}
+
+func (c *Client) forget(a *allocation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.active, a)
+}
+
+// observe notes what minding the present allocation found out.
+func (c *Client) observe(a *allocation, o observed) {
+	c.mu.Lock()
+	if c.current != a {
+		c.mu.Unlock()
+		return
+	}
+	if o.rtt > 0 {
+		c.status.RTT = o.rtt
+	}
+	var news []string
+	if o.asked {
+		for addr, why := range o.denied {
+			if c.status.Denied[addr] != why {
+				news = append(news, why)
+			}
+		}
+		c.status.Denied = o.denied
+	}
+	c.mu.Unlock()
+	slices.Sort(news)
+	for _, why := range news {
+		c.log.Warn("The relay refuses an address", "why", why)
+	}
 }
 
 // Allocation is the present allocation, false while there is none.
@@ -71,28 +294,47 @@ func (c *Client) Allocation() (Allocation, bool) {
 	if c.current == nil {
 		return Allocation{}, false
 	}
-	return *c.current, true
+	return c.current.Allocation, true
 }
 
 // Status is how things are.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.status
+	s := c.status
+	s.Traffic = c.traffic.snapshot()
+	return s
 }
 
 // Permit sets the addresses that the allocation may exchange datagrams with, in place of
 // the earlier ones. The server's own relay address always is among them.
 func (c *Client) Permit(addrs []netip.Addr) {
 	c.mu.Lock()
-	c.wanted = append([]netip.Addr(nil), addrs...)
-	c.mu.Unlock()
-	wake(c.permit)
+	defer c.mu.Unlock()
+	c.wanted = slices.Clone(addrs)
+	for a := range c.active {
+		wake(a.permit)
+	}
+}
+
+func (c *Client) wantedAddrs() []netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wanted
 }
 
 // Check asks for a verification of the allocation now, as when nothing comes through
-// it any more. When it is lost that is known within 2 s.
-func (c *Client) Check() { wake(c.check) }
+// it any more. When it is lost that is known within 2 s. Without an allocation the next
+// attempt is made now.
+func (c *Client) Check() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		wake(c.current.check)
+		return
+	}
+	wake(c.retry)
+}
 
 // wake leaves a note in a channel of one place.
 func wake(c chan struct{}) {

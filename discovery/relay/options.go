@@ -154,6 +154,8 @@ type Status struct {
 	Err       string        // what failed last, why, and what to do; "" = all is well
 	Since     time.Time     // when the allocation was made or lost
 	NextTry   time.Time     // when it is tried again; zero while there is an allocation
+	// Fallback is why the transport is not UDP, when it may be and is not.
+	Fallback string
 	// Denied are wanted addresses that the server refuses to relay to, with the reason.
 	Denied  map[netip.Addr]string
 	Traffic Traffic

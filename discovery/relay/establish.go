@@ -1,0 +1,271 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// firstAnswer is how long a transport may stay silent before the next is tried: UDP
+	// and TCP in vain, and TLS, fit into the 5 s in which there should be an allocation.
+	// Later rounds give twice and four times as much, for slow servers.
+	firstAnswer = 1500 * time.Millisecond
+	// wholeAttempt bounds an attempt with a server that answers, or the only one there
+	// is: the library's last retransmission of a request is at 7.8 s.
+	wholeAttempt   = 8 * time.Second
+	resolveTimeout = 3 * time.Second
+	// minLifetime is the shortest allocation that is worth having. The library refreshes
+	// after half of it, without a pause if that is 0.
+	minLifetime = 10 * time.Second
+)
+
+// attempt is a transport and the port for it.
+type attempt struct {
+	transport string
+	port      uint16
+}
+
+// attempts are the transports to try, in order.
+func (s Server) attempts() []attempt {
+	_, port, _ := s.hostPort()
+	plain, secure := port, port
+	if port == 0 {
+		plain, secure = defaultPort, defaultTLSPort
+	}
+	switch s.Transport {
+	case TransportUDP, TransportTCP:
+		return []attempt{{s.Transport, plain}}
+	case TransportTLS:
+		return []attempt{{TransportTLS, secure}}
+	}
+	if port == defaultPort { // It is that of UDP and TCP alone.
+		secure = defaultTLSPort
+	}
+	return []attempt{{TransportUDP, plain}, {TransportTCP, plain}, {TransportTLS, secure}}
+}
+
+// establish makes an allocation over the first transport that works.
+func (c *Client) establish(ctx context.Context, round int) (*allocation, *failure) {
+	addr, f := c.resolve(ctx, round)
+	if f != nil {
+		return nil, f
+	}
+	attempts := c.o.Server.attempts()
+	silence := firstAnswer << min(round, 2)
+	if len(attempts) == 1 {
+		silence = wholeAttempt
+	}
+	var failures []string
+	for _, at := range attempts {
+		a, f := c.allocate(ctx, at.transport, netip.AddrPortFrom(addr, at.port), silence)
+		if f == nil {
+			a.fallback = strings.Join(failures, "; ")
+			return a, nil
+		}
+		failures = append(failures, at.transport+": "+f.words)
+		// A server that refuses over one transport does so over all, except for a 437,
+		// which is about our address and port.
+		if !f.silent && f.code != codeMismatch || ctx.Err() != nil {
+			return nil, &failure{words: failures[len(failures)-1], code: f.code}
+		}
+	}
+	return nil, &failure{words: strings.Join(failures, "; "), silent: true}
+}
+
+// resolve gives the server's address: another one of several in each round.
+func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) {
+	host, _, err := c.o.Server.hostPort()
+	if err != nil {
+		return netip.Addr{}, &failure{words: err.Error()}
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addrs, err := c.o.Resolve(ctx, host)
+	if err == nil && len(addrs) == 0 {
+		err = fmt.Errorf("it has no address")
+	}
+	if err != nil {
+		return netip.Addr{}, &failure{words: fmt.Sprintf("resolve %s: %v: check the relay's name and this machine's DNS", host, err), silent: true}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() }) // IPv4 first
+	return addrs[round%len(addrs)], nil
+}
+
+// allocate makes an allocation over one transport.
+func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPort, silence time.Duration) (*allocation, *failure) {
+	l := newLink(transport, to, c.o.Server, &c.traffic.malformed)
+	lib, err := newLibrary(l, c.o.Server, c.log)
+	if err != nil {
+		return nil, &failure{words: err.Error()}
+	}
+	l.lib = lib
+	var broken <-chan error
+	var detach func()
+	if transport == TransportUDP {
+		l.write = func(b []byte) error { return c.o.Socket.WriteTo(b, to) }
+		detach = c.o.Socket.AddServer(to, l.handle)
+	} else {
+		conn, f := c.connect(ctx, transport, to, silence)
+		if f != nil {
+			return nil, f
+		}
+		s := newStream(conn, l.handle)
+		l.write, broken, detach = s.write, s.broken, s.close
+	}
+	relayed, f := l.allocate(ctx, c.o.Server, silence, broken)
+	if f != nil {
+		detach()
+		return nil, f
+	}
+	a := c.newAllocation(ctx, l, relayed, detach)
+	a.broken = broken
+	return a, nil
+}
+
+// newAllocation attaches a fresh allocation; start sets it to work.
+func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn, detach func()) *allocation {
+	got, _, _ := l.learnt()
+	a := &allocation{
+		Allocation: Allocation{
+			ID: c.o.ID(), Relayed: got.relayed, Mapped: got.mapped,
+			Server: c.o.Server.Address, Transport: l.transport,
+		},
+		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
+		traffic: &c.traffic, wanted: c.wantedAddrs, report: c.observe,
+		queue: make(chan outgoing, sendQueue),
+		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
+	}
+	// What runs for the allocation ends with close, after Run's farewell.
+	a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
+	a.lost, a.lose = context.WithCancelCause(a.ctx)
+	a.states.Store(&map[netip.Addr]permissionState{a.Relayed.Addr(): asked})
+	deliver, remove := c.o.Attach(a.ID, a.send)
+	a.deliver, a.detach = deliver, []func(){remove, detach}
+	return a
+}
+
+// connect opens a connection for TCP or TLS.
+func (c *Client) connect(ctx context.Context, transport string, to netip.AddrPort, timeout time.Duration) (net.Conn, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := c.o.Dial(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, &failure{words: explainDial(transport, to, err), silent: true}
+	}
+	if transport == TransportTCP {
+		return conn, nil
+	}
+	config, err := c.o.Server.tlsConfig()
+	if err != nil {
+		conn.Close()
+		return nil, &failure{words: err.Error()}
+	}
+	secured := tls.Client(conn, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, &failure{words: fmt.Sprintf("%v: %s", to, explainTLS(err, config.ServerName)), silent: true}
+	}
+	return secured, nil
+}
+
+// allocate has the library make the allocation. Of the server's first sign of life it
+// waits as long as told, of the rest for wholeAttempt.
+func (l *link) allocate(ctx context.Context, s Server, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, wholeAttempt)
+	defer cancel()
+	var f *failure
+	for try := range 3 {
+		var conn net.PacketConn
+		if conn, f = l.ask(ctx, s, silence, broken); f == nil {
+			return conn, nil
+		}
+		switch {
+		case f.code == codeMismatch && try == 0:
+			// Our own, from before a restart of this gateway: its socket has the same
+			// port again. Only the user that made it can end it.
+			m, _, err := l.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, 0) })
+			if err == nil && m.class == classSuccess {
+				continue
+			}
+		case f.code == codeStaleNonce:
+			continue
+		}
+		break
+	}
+	l.shut()
+	l.lib.Close()
+	return nil, f
+}
+
+// ask is one Allocate of the library, which takes no context.
+func (l *link) ask(ctx context.Context, s Server, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
+	type result struct {
+		conn net.PacketConn
+		err  error
+	}
+	l.mu.Lock()
+	l.refusal, l.sendErr = message{}, nil
+	l.mu.Unlock()
+	done := make(chan result, 1)
+	go func() {
+		conn, err := l.lib.Allocate()
+		done <- result{conn, err}
+	}()
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	heard := l.heard
+	for {
+		select {
+		case r := <-done:
+			return l.result(r.conn, r.err, s)
+		case <-heard:
+			heard = nil
+			timer.Stop()
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		case err := <-broken:
+			l.mu.Lock()
+			l.sendErr = err
+			l.mu.Unlock()
+		}
+		break
+	}
+	l.shut()
+	l.lib.Close()
+	if r := <-done; r.conn != nil {
+		_ = r.conn.Close() // It came at the last moment; the shut link sends no farewell.
+	}
+	_, _, sendErr := l.learnt()
+	return nil, &failure{words: explainSilence(l.transport, l.server, sendErr), silent: true}
+}
+
+// result judges what the library's Allocate came to.
+func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn, *failure) {
+	got, refusal, sendErr := l.learnt()
+	switch {
+	case err == nil && (!got.relayed.IsValid() || got.relayed.Port() == 0 || got.relayed.Addr().IsUnspecified() || got.lifetime < minLifetime):
+		l.shut() // The library would go on refreshing.
+		_ = conn.Close()
+		return nil, &failure{words: fmt.Sprintf("the server gives the relayed address %v for %v: not usable; see its relay-ip, external-ip and max-allocate-lifetime settings (coturn)", got.relayed, got.lifetime)}
+	case err == nil:
+		return conn, nil
+	case refusal.class == classError:
+		return nil, &failure{words: explainCode(refusal, s, time.Now()), code: refusal.code}
+	case sendErr != nil:
+		return nil, &failure{words: explainSilence(l.transport, l.server, sendErr), silent: true}
+	}
+	return nil, &failure{words: fmt.Sprintf("allocate: %v", err), silent: true}
+}

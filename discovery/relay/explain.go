@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// Error codes of RFC 8489 §14.8 and RFC 8656 §19 that are acted upon.
+const (
+	codeTryAlternate  = 300
+	codeUnauthorized  = 401
+	codeForbidden     = 403
+	codeMismatch      = 437
+	codeStaleNonce    = 438
+	codeWrongUser     = 441
+	codeNoTransport   = 442
+	codeQuota         = 486
+	codeFull          = 508
+	codeBadRequest    = 400
+	codeFamily        = 440
+	codeNoneInMessage = 0
+)
+
+// failure is why there is no allocation, in words: what failed, why, and what to do.
+type failure struct {
+	words string
+	// code is the server's answer; 0 = there was none.
+	code int
+	// silent says that the server did not answer at all over this transport.
+	silent bool
+}
+
+func (f *failure) Error() string { return f.words }
+
+// explainCode puts a refused request into words.
+func explainCode(m message, s Server, now time.Time) string {
+	switch m.code {
+	case codeTryAlternate:
+		if m.alternate.IsValid() {
+			return fmt.Sprintf("the server sends us elsewhere (300): set the relay's address to %v", m.alternate)
+		}
+		return "the server sends us elsewhere (300) and does not say where: ask its operator"
+	case codeUnauthorized, codeWrongUser:
+		if at, ok := Expiry(s.Username); ok && now.After(at) {
+			return fmt.Sprintf("the credentials expired at %s (%d): get new ones, or check this machine's clock", at.UTC().Format(time.RFC3339), m.code)
+		}
+		return fmt.Sprintf("wrong username or password for user %q (%d): check them, and the server's realm", s.Username, m.code)
+	case codeBadRequest:
+		return fmt.Sprintf("bad request (400): some servers answer so when the username %q or its password is wrong: check them", s.Username)
+	case codeForbidden:
+		return "forbidden (403): the server does not serve this gateway's address or user: ask its operator"
+	case codeMismatch:
+		return "the server has another allocation from this address and port, not ours to end (437): wait up to 10 minutes for it to expire, or change the gateway's listen port"
+	case codeStaleNonce:
+		return "the server calls every nonce stale (438), fresh ones too: check its clock and stale-nonce setting"
+	case codeFamily:
+		return "the server relays no IPv4 (440): use another server"
+	case codeNoTransport:
+		return "the server relays no UDP (442): remove no-udp-relay (coturn) or use another server"
+	case codeQuota:
+		return fmt.Sprintf("user %q has as many allocations as the server grants (486): raise user-quota (coturn), give each gateway its own user, or wait 10 minutes for lost ones to expire", s.Username)
+	case codeFull:
+		return "the server has no relay ports left (508): raise max-port or total-quota (coturn), or use another server"
+	case codeNoneInMessage:
+		return "the server refuses and gives no reason: see its log"
+	}
+	return fmt.Sprintf("the server refuses with error %d: see its log", m.code)
+}
+
+// explainDenied puts a refused permission into words.
+func explainDenied(code int, a netip.Addr, own bool) string {
+	with := ""
+	if code != codeNoneInMessage {
+		with = fmt.Sprintf(" (%d)", code)
+	}
+	if own {
+		return fmt.Sprintf("the server does not relay to its own address %v%s, so two gateways on it cannot meet by relayed addresses: add allowed-peer-ip=%v (coturn)", a, with, a)
+	}
+	return fmt.Sprintf("the server does not relay to %v%s: its denied-peer-ip covers it; add allowed-peer-ip=%v (coturn) if that is wanted", a, with, a)
+}
+
+// explainLoss puts a refused refresh into words.
+func explainLoss(m message, transport string, s Server, now time.Time) string {
+	if m.code != codeMismatch {
+		return "the server no longer wants the allocation: " + explainCode(m, s, now)
+	}
+	if transport == TransportUDP {
+		return "the server does not know the allocation any more (437): it was restarted, or this gateway's NAT gave it another port; allocating anew"
+	}
+	return "the server does not know the allocation any more (437): it was restarted; allocating anew"
+}
+
+// explainSilence is for a server that answers nothing.
+func explainSilence(transport string, to netip.AddrPort, sendErr error) string {
+	if sendErr != nil {
+		return fmt.Sprintf("cannot send to %v: %v", to, sendErr)
+	}
+	if transport == TransportUDP {
+		return fmt.Sprintf("no answer over UDP from %v: is UDP blocked on the way out, or the server down?", to)
+	}
+	return fmt.Sprintf("connected to %v over %s, but it does not answer: is that a TURN server?", to, transport)
+}
+
+// explainDial is for a connection that does not come about.
+func explainDial(transport string, to netip.AddrPort, err error) string {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("%v refuses TCP: is the server up, and does it listen for %s there?", to, transport)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Sprintf("no answer over TCP from %v: is the port blocked on the way out, or the server down?", to)
+	}
+	return fmt.Sprintf("connect to %v: %v", to, err)
+}

@@ -1,0 +1,175 @@
+package relay
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// keepaliveAfter is how often something is sent over UDP: NATs may forget after 30 s
+	// (Linux, for flows without an answer; RFC 4787 §4.3 wants 2 minutes).
+	keepaliveAfter  = 18 * time.Second
+	keepaliveJitter = 4 * time.Second
+	// refreshAfter is how often the allocation itself is refreshed. It lasts 10 minutes;
+	// a shorter round notices a restarted server. With the keepalives between them
+	// that is 0.8 MB a day.
+	refreshAfter    = time.Minute
+	requestLifetime = 10 * time.Minute // RFC 8656 §7.2's default
+	// patience is how many answers in a row may be missing, 1.9 s each, while nobody
+	// suspects anything: a path that is gone for a few seconds should not cost the
+	// relayed address. After [Client.Check] it is one.
+	patience = 4
+	// askAtOnce bounds the permissions that are asked for together.
+	askAtOnce = 16
+)
+
+// mind keeps the allocation alive until it is lost or closed.
+func (a *allocation) mind() {
+	now := time.Now()
+	perms := newPermissions(now, a.Relayed.Addr())
+	perms.want(now, a.wanted())
+	keepalive, refresh := a.nextKeepalive(now), now.Add(a.refreshAfter())
+	for {
+		a.publish(perms, 0)
+		ask, due := perms.due(time.Now())
+		if len(ask) > 0 {
+			if !a.askPermissions(perms, ask[:min(len(ask), askAtOnce)]) {
+				return
+			}
+			continue
+		}
+		timer := time.NewTimer(time.Until(earliest(keepalive, refresh, due)))
+		verify, suspect := false, false
+		select {
+		case <-timer.C:
+		case <-a.permit:
+			perms.want(time.Now(), a.wanted())
+		case <-a.check:
+			verify, suspect = true, true
+		case <-a.ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+		if now = time.Now(); !verify && !now.Before(keepalive) && now.Before(refresh) {
+			verify = !a.keepalive()
+			keepalive = a.nextKeepalive(time.Now())
+		}
+		if verify || !now.Before(refresh) {
+			if !a.verify(perms, suspect) {
+				return
+			}
+			keepalive, refresh = a.nextKeepalive(time.Now()), time.Now().Add(a.refreshAfter())
+		}
+	}
+}
+
+func (a *allocation) nextKeepalive(now time.Time) time.Time {
+	if a.Transport != TransportUDP {
+		return farAway(now) // The refreshes do.
+	}
+	return now.Add(keepaliveAfter + rand.N(keepaliveJitter))
+}
+
+// refreshAfter is a minute, or less on a server whose allocations are shorter-lived.
+func (a *allocation) refreshAfter() time.Duration { return min(refreshAfter, a.lifetime/3) }
+
+// keepalive asks the server what it sees us as: no credentials, a fifth of a refresh's
+// size. It is false when the allocation should be verified: no answer, or another
+// address than that of the allocation, which then is another client's.
+func (a *allocation) keepalive() bool {
+	m, rtt, err := a.link.exchange(a.ctx, methodBinding, nil)
+	if err != nil {
+		return false
+	}
+	if rtt > 0 {
+		a.report(a, observed{rtt: rtt})
+	}
+	return m.class != classSuccess || m.mapped == a.Mapped
+}
+
+// verify refreshes the allocation and says whether it still is one; if not it is lost.
+func (a *allocation) verify(perms *permissions, suspect bool) bool {
+	for try := 1; ; try++ {
+		m, rtt, err := a.link.exchange(a.ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, requestLifetime) })
+		select {
+		case <-a.check:
+			suspect = true
+		default:
+		}
+		if errors.Is(err, errNoAnswer) && !suspect && try < patience {
+			continue
+		}
+		if lost := a.failed(m, err); lost != nil {
+			a.lose(lost)
+			return false
+		}
+		a.publish(perms, rtt)
+		return err == nil
+	}
+}
+
+// askPermissions asks for some at once, one address a request: a server refuses a
+// request as a whole if one of its addresses is denied. False = the allocation is lost.
+func (a *allocation) askPermissions(perms *permissions, addrs []netip.Addr) bool {
+	type answer struct {
+		m   message
+		err error
+	}
+	answers := make([]answer, len(addrs))
+	var wg sync.WaitGroup
+	for i, addr := range addrs {
+		wg.Go(func() {
+			m, _, err := a.link.exchange(a.ctx, methodCreatePermission, func(b []byte, tx txID) []byte { return addPeer(b, addr, tx) })
+			answers[i] = answer{m, err}
+		})
+	}
+	wg.Wait()
+	silent := false
+	for i, got := range answers {
+		switch {
+		case errors.Is(got.err, errNoAnswer):
+			perms.unanswered(time.Now(), addrs[i])
+			silent = true
+		case got.err != nil:
+			return false // closed
+		case got.m.code == codeMismatch || got.m.code == codeUnauthorized || got.m.code == codeWrongUser || got.m.code == codeStaleNonce:
+			a.lose(a.failed(got.m, nil))
+			return false
+		default:
+			perms.answered(time.Now(), addrs[i], got.m)
+		}
+	}
+	if !silent {
+		return true
+	}
+	// pion's server answers requests for an allocation that it does not know with
+	// silence, so this too may be a restart.
+	select {
+	case <-a.check:
+		a.lose(&failure{words: explainSilence(a.Transport, a.link.server, nil), silent: true})
+		return false
+	default:
+	}
+	return a.verify(perms, false)
+}
+
+// publish tells the sending side and the status what is permitted.
+func (a *allocation) publish(perms *permissions, rtt time.Duration) {
+	states := perms.states()
+	a.states.Store(&states)
+	a.report(a, observed{rtt: rtt, asked: true, denied: perms.refused()})
+}
+
+func earliest(times ...time.Time) time.Time {
+	first := times[0]
+	for _, t := range times[1:] {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
