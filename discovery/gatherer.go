@@ -32,6 +32,7 @@ type gatherer struct {
 	// changedAt is when a mapping last changed. Answers before it say nothing about
 	// the NAT as it is now.
 	changedAt time.Time
+	tests     natTests
 	counts    Transactions
 	events    []event
 }
@@ -104,6 +105,9 @@ func (g *gatherer) poll(now time.Time) (actions, time.Time) {
 			}
 		}
 	}
+	if at := g.pollTests(now, &do); !at.IsZero() && at.After(now) {
+		soonest(at)
+	}
 	return do, next
 }
 
@@ -134,6 +138,7 @@ func (g *gatherer) setPort(now time.Time, port uint16) {
 		return
 	}
 	g.port = port
+	g.tests.reset()
 	for _, s := range g.servers {
 		for _, t := range s.targets {
 			t.asking, t.mapped, t.due = false, netip.AddrPort{}, now
@@ -161,6 +166,7 @@ func (g *gatherer) setHosts(now time.Time, addrs []netip.Addr, err error) {
 	hosts = slices.Compact(hosts)
 	if !first && !slices.Equal(hosts, g.hosts) {
 		g.events = append(g.events, event{hostsChanged, "", difference(g.hosts, hosts)})
+		g.tests.reset()
 		g.askAll(now, nil)
 	}
 	g.hosts = hosts
@@ -259,7 +265,7 @@ func (g *gatherer) handle(now time.Time, packet []byte, from netip.AddrPort) boo
 			}
 		}
 	}
-	return false
+	return g.tests.running != nil && g.tests.running.Handle(now, packet, from)
 }
 
 // answer takes a response that belongs to a target's transaction.
@@ -280,12 +286,13 @@ func (g *gatherer) answer(now time.Time, s *server, t *target, m *stunwire.Messa
 		g.events = append(g.events, event{serverAnswers, s.label(t), ""})
 	}
 	before := t.mapped
-	t.answered(now, m.Mapped, g.jitter())
+	t.answered(now, m.Mapped, m.Other, g.jitter())
 	if before.IsValid() && before != m.Mapped {
 		g.events = append(g.events, event{mappingChanged, s.label(t), fmt.Sprintf("%v, before %v", m.Mapped, before)})
 		// Ask the others what they see, but not for ever where every answer differs.
 		if now.Sub(g.changedAt) >= refreshAfter-refreshJitter {
 			g.changedAt = now
+			g.tests.reset()
 			g.askAll(now, t)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 type Snapshot struct {
 	Candidates []Candidate
 	NAT        NAT
+	// FilteringReason says why NAT.Filtering is unknown; empty when it is not.
+	FilteringReason string
 	// Servers has an entry for each address of each STUN server, in the order of the
 	// configuration, and one for a server whose name was not resolved.
 	Servers []Server
@@ -59,12 +61,14 @@ type Transactions struct {
 func (g *gatherer) snapshot(relays []path.Relay) Snapshot {
 	candidates, leftOut := g.candidates(relays)
 	return Snapshot{
-		Candidates:   candidates,
-		NAT:          classify(g.observations(), g.own),
-		Servers:      g.serverStates(),
-		Problems:     g.problems(),
-		LeftOut:      leftOut,
-		Transactions: g.counts,
+		Candidates: candidates,
+		NAT:        g.nat(),
+
+		FilteringReason: g.filteringReason(),
+		Servers:         g.serverStates(),
+		Problems:        g.problems(),
+		LeftOut:         leftOut,
+		Transactions:    g.counts,
 	}
 }
 

@@ -46,6 +46,7 @@ type target struct {
 	failures   int  // in a row
 	err        string
 	mapped     netip.AddrPort // invalid: never answered, or stale
+	other      netip.AddrPort // OTHER-ADDRESS (RFC 5780 §7.4); invalid when it has none
 	answeredAt time.Time
 	rtt        time.Duration
 }
@@ -76,13 +77,14 @@ func (t *target) answers(m *stunwire.Message, from netip.AddrPort) bool {
 	return t.asking && t.addr == from && t.tx == m.TxID
 }
 
-// answered takes the mapped address of a success response.
-func (t *target) answered(now time.Time, mapped netip.AddrPort, jitter time.Duration) {
+// answered takes the mapped address of a success response, and the server's other address
+// if it told one.
+func (t *target) answered(now time.Time, mapped, other netip.AddrPort, jitter time.Duration) {
 	if t.sent == 1 { // Otherwise it is unknown which of them was answered (Karn).
 		t.rtt = now.Sub(t.started)
 	}
 	t.asking, t.settled, t.failures, t.err = false, true, 0, ""
-	t.mapped, t.answeredAt = mapped, now
+	t.mapped, t.other, t.answeredAt = mapped, other, now
 	t.due = now.Add(refreshAfter - jitter)
 }
 
