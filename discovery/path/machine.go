@@ -1,63 +1,250 @@
 package path
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
-	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
+const (
+	defaultKeepalive = 20 * time.Second
+	// pollAtLeast bounds the time between two polls, so that a jump of the clock is seen.
+	pollAtLeast = time.Minute
+	// sleptAfter is how late a poll must come to mean that the process was suspended.
+	// A busy machine delays it by a second or two.
+	sleptAfter = 15 * time.Second
+)
+
 // Machine finds and keeps the path to one peer. It is not safe for concurrent use. Every
-// input takes the time first, which does not run backwards; after each input, and at the
-// time that [Machine.Poll] gave, Poll says what to do.
+// input takes the time first; a time before the last one counts as the last one. After
+// each input, and at the time that [Machine.Poll] gave, Poll says what to do.
 type Machine struct {
 	o Options
+
+	now      time.Time // the time of the input in progress
+	wake     time.Time // the earliest thing still to come, collected while polling
+	promised time.Time // what the last Poll said
+
+	local  Local
+	remote remotes
+	pairs  []*pair // in the order they were made
+	lastID uint16
+	sel    *pair // in use: Selected, or Suspect for want of better
+	why    string
+	// switched is when sel last changed, to a pair or to none.
+	switched time.Time
+	traffic  time.Time // the tunnel last carried more than keepalives
+	shaken   time.Time // the last completed handshake
+	probing  bool      // the peer has answered a probe: it knows them
+	slow     time.Time // when the next turn of retries while idle is
+
+	sender  sender
+	talk    talk
+	punch   puncher
+	history history
+
+	handshake bool
+	routing   Routing      // as last told
+	permit    []netip.Addr // as last told
 }
 
 // New makes a machine that knows nothing yet.
-func New(o Options) *Machine { return &Machine{o: o} }
+func New(o Options) *Machine {
+	if o.Keepalive <= 0 {
+		o.Keepalive = defaultKeepalive
+	}
+	if o.Rand == nil {
+		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	return &Machine{o: o, why: "no candidate is known yet", sender: newSender()}
+}
 
 // SetLocal tells what the own side has to offer.
-func (m *Machine) SetLocal(now time.Time, l Local) {}
+func (m *Machine) SetLocal(now time.Time, l Local) {
+	m.advance(now)
+	m.setLocal(l)
+}
 
 // SetRemote tells the peer's candidates: those from a ticket, the configuration or the
 // last run, or, announced, those that the peer told in-band other than by [Message].
 // Each call replaces the former list of its kind; announced ones that are gone linger
 // for five minutes.
-func (m *Machine) SetRemote(now time.Time, cs []Candidate, announced bool) {}
+func (m *Machine) SetRemote(now time.Time, cs []Candidate, announced bool) {
+	m.advance(now)
+	if announced {
+		m.remote.announce(m.now, cs)
+	} else {
+		m.remote.give(cs)
+	}
+	m.pairUp()
+}
 
 // Receive takes a message of the peer's machine.
-func (m *Machine) Receive(now time.Time, msg Message) {}
-
-// Sent tells what became of a probe: its transaction, or an error. It must be called
-// before the answer can arrive; when the write fails after that, call it again with the
-// error.
-func (m *Machine) Sent(now time.Time, id uint64, tx stunwire.TxID, err error) {}
-
-// Answered tells of the authenticated answer to a probe, the way it came, and our own
-// address as the peer saw it.
-func (m *Machine) Answered(now time.Time, tx stunwire.TxID, from peer.Path, mapped netip.AddrPort) {}
+func (m *Machine) Receive(now time.Time, msg Message) {
+	m.advance(now)
+	if !m.talk.accept(msg) {
+		return
+	}
+	if msg.Candidates != nil {
+		m.remote.announce(m.now, msg.Candidates)
+		m.pairUp()
+	}
+	if msg.Punch != nil {
+		m.punchStep(*msg.Punch)
+	}
+}
 
 // Requested tells of an authenticated, fresh probe of the peer; rebooted, that the peer
 // was started anew since its last one.
-func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {}
+func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
+	m.advance(now)
+	if rebooted {
+		m.handshake = true
+		m.note("the peer was restarted", "its boot id changed: a new handshake is made")
+		if m.sel != nil {
+			m.sel.due = m.now
+		}
+	}
+	p := m.reflexive(from)
+	if p == nil {
+		return
+	}
+	again := m.now.Sub(p.heard) < askedAgain
+	p.heard = m.now
+	m.askedOver(p, again)
+}
 
-// HandshakeDone tells that a handshake was completed over a path.
-func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {}
+// HandshakeDone tells that a handshake was completed over a path. It proves the path as
+// long as the peer has answered no probe at all: a responder cannot know which of its
+// copies arrived.
+func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
+	m.advance(now)
+	m.shaken = m.now
+	p := m.reflexive(over)
+	if p == nil {
+		return
+	}
+	p.shaken = m.now
+	switch p.state {
+	case Frozen, Probing, Failed, Suspect:
+		switch {
+		case p.barred(m.now):
+		case !m.probing:
+			m.move(p, Valid, "a handshake was completed over it")
+		case p.state != Suspect:
+			m.startRound(p, "a handshake was completed over it")
+		}
+	case Valid, Selected:
+	}
+}
 
-// Silent tells that what the tunnel sends over the selected path is not answered.
-func (m *Machine) Silent(now time.Time) {}
+// Silent tells that what the tunnel sends over the selected path is not answered. The
+// path is demoted even if probes pass, and kept out for a time that grows.
+func (m *Machine) Silent(now time.Time) {
+	m.advance(now)
+	if m.sel == nil {
+		return
+	}
+	p := m.sel
+	p.bar(m.now)
+	p.mtu.suspect()
+	m.move(p, Suspect, "what the tunnel sends over it is not answered")
+	m.reviveAll("the selected path is silent")
+}
 
 // Traffic tells that the tunnel carried more than keepalives since the last call. Once a
 // second is often enough.
-func (m *Machine) Traffic(now time.Time) {}
+func (m *Machine) Traffic(now time.Time) {
+	m.advance(now)
+	wasIdle := m.idle()
+	m.traffic = m.now
+	if wasIdle {
+		m.wakeUp()
+	}
+}
 
 // NetworkChanged tells that the own addresses changed or that the process was suspended.
-func (m *Machine) NetworkChanged(now time.Time) {}
+func (m *Machine) NetworkChanged(now time.Time) {
+	m.advance(now)
+	m.networkChanged("own addresses changed")
+}
 
-// Poll says what to do now and when to call again at the latest.
-func (m *Machine) Poll(now time.Time) (Actions, time.Time) { return Actions{}, now.Add(time.Hour) }
+// networkChanged has all paths tried at once.
+func (m *Machine) networkChanged(why string) {
+	m.note("all paths are tried", why)
+	for _, p := range m.pairs {
+		p.mtu.forget()
+		p.barredUntil = time.Time{}
+	}
+	m.reviveAll(why)
+	if m.sel != nil {
+		m.sel.due = m.now
+	}
+	m.punch.forgive()
+	m.talk.stale = true
+}
 
-// Snapshot is what is known at present.
-func (m *Machine) Snapshot() Snapshot { return Snapshot{Kind: KindNone} }
+// idle says whether the tunnel has carried nothing for a while.
+func (m *Machine) idle() bool { return m.now.Sub(m.traffic) > idleAfter }
+
+// advance takes the time of an input.
+func (m *Machine) advance(now time.Time) {
+	if m.now.IsZero() {
+		m.switched = now
+	}
+	if now.After(m.now) {
+		m.now = now
+	}
+	if !m.promised.IsZero() && m.now.Sub(m.promised) > sleptAfter {
+		late := m.now.Sub(m.promised)
+		m.promised = m.now
+		m.networkChanged("the process stood still for " + roughly(late))
+	}
+}
+
+// at says whether a time has come, and sees to it that the machine is polled when it
+// does.
+func (m *Machine) at(t time.Time) bool {
+	if !t.After(m.now) {
+		return true
+	}
+	if t.Before(m.wake) {
+		m.wake = t
+	}
+	return false
+}
+
+// Poll says what to do now and when to call again at the latest, which is after now.
+func (m *Machine) Poll(now time.Time) (Actions, time.Time) {
+	m.advance(now)
+	m.wake = m.now.Add(pollAtLeast)
+	m.settle()
+	a := Actions{Handshake: m.handshake}
+	m.handshake = false
+	if p, ok := m.nextProbe(); ok {
+		a.Probes = append(a.Probes, p)
+	}
+	a.Routing = m.route()
+	a.Permit = m.admit()
+	a.Messages = m.talk.take(m)
+	a.Notes = m.history.take()
+	m.promised = m.wake
+	return a, m.wake
+}
+
+// settle brings everything in line with the time and what was told since.
+func (m *Machine) settle() {
+	m.prune()
+	m.thaw()
+	for _, p := range m.pairs {
+		m.age(p)
+	}
+	m.retry()
+	m.choose()
+	m.coordinate()
+	m.thaw() // The choice and the coordination decide what may be tried.
+	m.keepUp()
+	m.measure()
+}

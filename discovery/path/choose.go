@@ -1,0 +1,259 @@
+package path
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// A path of the same class must be faster than the selected one by the greater of
+	// gainShare and gainLeast, gainSamples times running, and no sooner than calm after
+	// the last change.
+	gainShare   = 0.2
+	gainLeast   = 10 * time.Millisecond
+	gainSamples = 3
+	calm        = 30 * time.Second
+	// betterAnswers is how many answers a better class must have given.
+	betterAnswers = 2
+	// freshFor is how long an answer lets a path in reserve be selected.
+	freshFor = 10 * time.Second
+	// movedAt is the number of unanswered probes after which a path is given up for one
+	// that the peer came from meanwhile.
+	movedAt = 3
+	// session is how long a WireGuard session lives (REJECT_AFTER_TIME): without a
+	// handshake in that time a new path gets one.
+	session = 180 * time.Second
+	// maxInitiate bounds the paths that an initiation goes to.
+	maxInitiate = 16
+)
+
+// rule says when a path in reserve replaces the selected one, and why.
+type rule func(m *Machine, sel, p *pair) (why string, holds bool)
+
+// rules are tried in order, for the reserves in theirs: class, then round trip.
+var rules = []rule{
+	insteadOfNothing,
+	insteadOfDead,
+	betterClass,
+	moved,
+	faster,
+	shared,
+}
+
+func insteadOfNothing(_ *Machine, sel, p *pair) (string, bool) {
+	return fmt.Sprintf("%s, the best that answered", p.class), sel == nil
+}
+
+func insteadOfDead(_ *Machine, sel, p *pair) (string, bool) {
+	if sel == nil || sel.state == Selected {
+		return "", false
+	}
+	return fmt.Sprintf("%s, in place of %s: %s", p.class, sel.path, sel.reason), true
+}
+
+func betterClass(m *Machine, sel, p *pair) (string, bool) {
+	holds := sel != nil && p.class < sel.class && (p.answers >= betterAnswers || !m.judged(p))
+	return fmt.Sprintf("%s, in place of a path that is %s", p.class, classOf(sel)), holds
+}
+
+// moved holds when the peer's NAT gave it another address: its packets come from there
+// since the selected path fell silent.
+func moved(_ *Machine, sel, p *pair) (string, bool) {
+	if sel == nil || p.class != sel.class || sel.asked < movedAt {
+		return "", false
+	}
+	return fmt.Sprintf("the peer comes from there, and no longer from %s", sel.path.Remote), p.heard.After(sel.answered)
+}
+
+func faster(m *Machine, sel, p *pair) (string, bool) {
+	if sel == nil || p.class != sel.class || sel.rtt == 0 || m.now.Sub(m.switched) < calm {
+		return "", false
+	}
+	need := max(time.Duration(gainShare*float64(sel.rtt)), gainLeast)
+	slowest := slices.Max(p.latest[:])
+	known := !slices.Contains(p.latest[:], 0)
+	return fmt.Sprintf("faster: %s against %s", roughly(p.rtt), roughly(sel.rtt)), known && slowest+need < sel.rtt
+}
+
+// shared has the high side follow the low one when both are idle on equal paths, so that
+// one exchange keeps both alive.
+func shared(m *Machine, sel, p *pair) (string, bool) {
+	if sel == nil || m.o.Low || !m.idle() || p.class != sel.class || m.now.Sub(m.switched) < calm {
+		return "", false
+	}
+	need := max(time.Duration(gainShare*float64(sel.rtt)), gainLeast)
+	window := m.o.Keepalive * 2
+	holds := p.rtt < sel.rtt+need && m.now.Sub(p.heard) < window && m.now.Sub(sel.heard) > window
+	return "as good, and kept alive by the peer", holds
+}
+
+func classOf(p *pair) class {
+	if p == nil {
+		return classRelayed
+	}
+	return p.class
+}
+
+// usable says whether a pair may be selected: proven, lately, and not silenced.
+func (m *Machine) usable(p *pair) bool {
+	if p.state != Valid || p.barred(m.now) {
+		return false
+	}
+	return !m.judged(p) || m.now.Sub(p.answered) <= freshFor
+}
+
+// choose selects the best path by the rules.
+func (m *Machine) choose() {
+	var reserves []*pair
+	for _, p := range m.pairs {
+		if p != m.sel && m.usable(p) {
+			reserves = append(reserves, p)
+		}
+	}
+	slices.SortFunc(reserves, (*pair).compare)
+	for _, p := range reserves {
+		for _, r := range rules {
+			if why, holds := r(m, m.sel, p); holds {
+				m.use(p, why)
+				return
+			}
+		}
+	}
+	m.review()
+}
+
+// review looks at the selected path when there is nothing to replace it.
+func (m *Machine) review() {
+	s := m.sel
+	switch {
+	case s == nil:
+	case s.state == Valid || s.state == Suspect && !s.barred(m.now) && s.asked == 0 && s.answered.After(s.since):
+		m.move(s, Selected, "answers again")
+	case s.state == Suspect && s.barred(m.now):
+		m.at(s.barredUntil)
+	case s.state != Selected && s.state != Suspect:
+		m.lose(s.reason)
+	}
+	if m.sel != nil && m.now.Sub(m.switched) < calm {
+		m.at(m.switched.Add(calm))
+	}
+}
+
+// use makes a pair the selected one.
+func (m *Machine) use(p *pair, why string) {
+	old := m.sel
+	m.sel, m.why, m.switched = p, why, m.now
+	m.move(p, Selected, why)
+	switch {
+	case old == nil:
+	case old.barred(m.now) && old.state == Suspect:
+		m.move(old, Failed, old.reason+", though probes may be; kept out for "+roughly(old.barredUntil.Sub(m.now)))
+	case old.state == Selected:
+		m.move(old, Valid, "replaced by "+p.path.String())
+	}
+	if p.asked == 0 {
+		p.due = sooner(p.due, m.now.Add(min(activeEvery, m.o.Keepalive)))
+	}
+	if m.now.Sub(m.shaken) > session {
+		m.handshake = true
+	}
+	m.talk.stale = true
+}
+
+// sooner gives the earlier of two times of which a may be unset.
+func sooner(a, b time.Time) time.Time {
+	if !a.IsZero() && a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// lose leaves the machine without a path.
+func (m *Machine) lose(why string) {
+	m.note("no path", m.sel.path.String()+": "+why)
+	m.why = "the last path, " + m.sel.path.String() + ", failed: " + why
+	m.sel, m.switched = nil, m.now
+	for _, p := range m.pairs {
+		p.failures = min(p.failures, 1)
+	}
+	m.punch.forgive()
+}
+
+// alone is how long no path has been selected.
+func (m *Machine) alone() time.Duration {
+	if m.sel != nil {
+		return 0
+	}
+	return m.now.Sub(m.switched)
+}
+
+// whyNot says why a pair that works is not the selected one.
+func (m *Machine) whyNot(p *pair) string {
+	s := m.sel
+	switch {
+	case s == nil:
+		return p.reason
+	case p.class > s.class:
+		return fmt.Sprintf("in reserve: %s, and the selected path is %s", p.class, s.class)
+	case p.rtt > s.rtt:
+		return fmt.Sprintf("slower than the selected path (%s against %s)", roughly(p.rtt), roughly(s.rtt))
+	case p.class == s.class:
+		return fmt.Sprintf("not enough faster than the selected path (%s against %s)", roughly(p.rtt), roughly(s.rtt))
+	default:
+		return p.reason
+	}
+}
+
+// route gives the routing when it changed.
+func (m *Machine) route() *Routing {
+	r := Routing{Initiate: m.initiate()}
+	if m.sel != nil {
+		r.Selected, r.MTU = m.sel.path, m.sel.overlayMTU()
+	}
+	if slices.Equal(r.Initiate, m.routing.Initiate) && r.Selected == m.routing.Selected && r.MTU == m.routing.MTU {
+		return nil
+	}
+	m.routing = r
+	out := r
+	out.Initiate = slices.Clone(r.Initiate)
+	return &out
+}
+
+// initiate lists where handshakes go: what works, then what might, never what is frozen.
+func (m *Machine) initiate() []peer.Path {
+	rank := func(p *pair) int {
+		switch {
+		case p == m.sel:
+			return 0
+		case p.works():
+			return 1
+		case p.barred(m.now):
+			return 3
+		default:
+			return 2
+		}
+	}
+	var tried []*pair
+	for _, p := range m.pairs {
+		if p.state != Frozen {
+			tried = append(tried, p)
+		}
+	}
+	slices.SortStableFunc(tried, func(a, b *pair) int {
+		if r := rank(a) - rank(b); r != 0 {
+			return r
+		}
+		if r := int(a.class) - int(b.class); r != 0 {
+			return r
+		}
+		return int(a.id) - int(b.id)
+	})
+	var out []peer.Path
+	for _, p := range tried[:min(len(tried), maxInitiate)] {
+		out = append(out, p.path)
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+package path
+
+import (
+	"fmt"
+	"time"
+)
+
+// Path MTU. Probes padded to the sizes below are sent over the selected path with the
+// don't-fragment bit; only forward sizes are measured, since answers are short. Each side
+// does so for its own direction.
+//
+// The tunnel's largest packet at an overlay MTU of 1420 has 1452 bytes of UDP payload:
+// 16 of header and 16 of tag (WireGuard whitepaper §5.4.6) around it. So that comes
+// first and is the end of it on most paths (1492 behind PPPoE, with IPv4, included). Then
+// come common MTUs of IP packets: 1450 VXLAN, 1420 WireGuard, 1400 mobile and cloud, 1280
+// IPv6's least, 1100 tunnels in tunnels, 576 IPv4's least.
+const (
+	tunnelPayload  = 1452
+	tunnelOverhead = 32
+	largestOverlay = tunnelPayload - tunnelOverhead
+	// The size is searched again each mtuAgain while there is traffic, mtuFailed after a
+	// search in which no size crossed.
+	mtuAgain  = 10 * time.Minute
+	mtuFailed = time.Minute
+	// mtuRounds is how often a size is tried before it counts as too large: with 10 %
+	// loss each way a size is missed with 0.19⁴ ≈ 10⁻³.
+	mtuRounds  = 4
+	mtuWaitMin = 300 * time.Millisecond
+	mtuWaitMax = time.Second
+	v4Headers  = 20 + 8
+	v6Headers  = 40 + 8
+)
+
+var commonMTUs = []int{1492, 1450, 1420, 1400, 1280, 1100, 576}
+
+// sizesFor lists the payloads to try, the largest first. STUN messages are multiples of
+// four bytes long (RFC 8489 §5).
+func sizesFor(p *pair) []int {
+	headers := v6Headers
+	if p.path.Remote.Addr().Is4() {
+		headers = v4Headers
+	}
+	out := []int{tunnelPayload}
+	for _, mtu := range commonMTUs {
+		if payload := (mtu - headers) &^ 3; payload < tunnelPayload {
+			out = append(out, payload)
+		}
+	}
+	return out
+}
+
+// mtu is what is known of the sizes that cross a pair.
+type mtu struct {
+	payload int       // the largest known to cross; 0 = none is known
+	checked time.Time // the end of the last search; zero = one is wanted
+	search  *sizeSearch
+}
+
+// sizeSearch asks the largest size alone, then in each round all sizes above the best,
+// from the top.
+type sizeSearch struct {
+	sizes   []int
+	best    int // index of the largest size that crossed, len(sizes) when none did
+	refused int // the smallest size that the own host refuses to send; 0 = none
+	round   int
+	next    int       // index of the size to ask next
+	due     time.Time // when
+}
+
+// suspect asks for a new search, since something is not getting through.
+func (u *mtu) suspect() { u.checked, u.search = time.Time{}, nil }
+
+// forget is for another network.
+func (u *mtu) forget() { *u = mtu{} }
+
+// overlayMTU is the largest packet of the tunnel that crosses the pair whole, in bytes.
+// WireGuard pads packets to 16 bytes, up to the MTU of its device.
+func (p *pair) overlayMTU() int {
+	switch o := p.mtu.payload - tunnelOverhead; {
+	case p.mtu.payload == 0:
+		return 0
+	case o >= largestOverlay:
+		return largestOverlay
+	default:
+		return o &^ 15
+	}
+}
+
+// measure sees to it that the size of the selected path is known.
+func (m *Machine) measure() {
+	p := m.sel
+	if p == nil || !p.works() && p.asked > 0 || p.answers < betterAnswers {
+		return
+	}
+	u := &p.mtu
+	if u.search != nil {
+		m.endRound(p)
+		return
+	}
+	again := u.checked.Add(mtuAgain)
+	if u.payload == 0 {
+		again = u.checked.Add(mtuFailed)
+	}
+	if u.checked.IsZero() || !m.idle() && m.at(again) {
+		sizes := sizesFor(p)
+		u.search = &sizeSearch{sizes: sizes, best: len(sizes), due: m.now}
+	}
+}
+
+// last is the index after the last size that the round asks.
+func (s *sizeSearch) last() int {
+	if s.round == 0 {
+		return 1
+	}
+	return s.best
+}
+
+// endRound goes to the next round, or ends the search, once the answers are in.
+func (m *Machine) endRound(p *pair) {
+	s := p.mtu.search
+	if s.best == 0 {
+		m.sized(p)
+		return
+	}
+	if s.next < s.last() || !m.at(s.due) {
+		return
+	}
+	s.round++
+	if s.next = 0; s.round == mtuRounds {
+		m.sized(p)
+	}
+}
+
+// sized ends a search.
+func (m *Machine) sized(p *pair) {
+	u := &p.mtu
+	s := u.search
+	was := u.payload
+	u.search, u.checked, u.payload = nil, m.now, 0
+	if s.best < len(s.sizes) {
+		u.payload = s.sizes[s.best]
+	}
+	if u.payload == was || was == 0 && u.payload == tunnelPayload {
+		return
+	}
+	if u.payload == 0 {
+		m.note(p.path.String()+" MTU unknown", "no padded probe crosses it")
+		return
+	}
+	m.note(fmt.Sprintf("%s MTU %d", p.path, p.overlayMTU()),
+		fmt.Sprintf("probes of %d bytes cross it, larger ones do not", u.payload))
+	if p.barred(m.now) {
+		p.barredUntil = m.now // The silence is explained: packets were too large.
+	}
+}
+
+// sizeDue gives the pair and the size to ask, when it is time.
+func (m *Machine) sizeDue() (*pair, int) {
+	p := m.sel
+	if p == nil || p.mtu.search == nil {
+		return nil, 0
+	}
+	s := p.mtu.search
+	for s.next < s.last() && s.refused > 0 && s.sizes[s.next] >= s.refused {
+		s.next++
+	}
+	if s.next >= s.last() || !m.at(s.due) {
+		return nil, 0
+	}
+	return p, s.sizes[s.next]
+}
+
+// sizeSent plans what follows a padded probe: the next size, or the wait for answers.
+func (m *Machine) sizeSent(p *pair) {
+	s := p.mtu.search
+	s.next++
+	s.due = m.now
+	if s.next >= s.last() {
+		s.due = m.now.Add(min(max(3*p.rtt, mtuWaitMin), mtuWaitMax))
+	}
+}
+
+// crossed takes the answer to a padded probe.
+func (m *Machine) crossed(p *pair, size int) {
+	s := p.mtu.search
+	if s == nil {
+		return
+	}
+	for i, x := range s.sizes {
+		if x == size && i < s.best {
+			s.best = i
+		}
+	}
+}
+
+// tooLarge takes the own host's refusal to send a padded probe.
+func (m *Machine) tooLarge(p *pair, size int) {
+	if s := p.mtu.search; s != nil && (s.refused == 0 || size < s.refused) {
+		s.refused = size
+	}
+}

@@ -1,0 +1,213 @@
+package path
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// class orders kinds of path, the best first.
+type class uint8
+
+const (
+	classLAN class = iota
+	classDirect
+	classRelayed
+)
+
+// String names the class as reasons do.
+func (c class) String() string {
+	switch c {
+	case classLAN:
+		return "on the local network"
+	case classDirect:
+		return "direct"
+	default:
+		return "relayed"
+	}
+}
+
+// classify tells the class of a way to an address of a source.
+func classify(p peer.Path, source string) class {
+	switch {
+	case p.Via != "" || source == SourceRelay:
+		return classRelayed
+	case source == SourceLAN || p.Remote.Addr().IsPrivate():
+		return classLAN
+	default:
+		return classDirect
+	}
+}
+
+// pair is one way to the peer. Its state is changed by [Machine.move] alone.
+type pair struct {
+	id        uint16
+	path      peer.Path
+	source    string
+	class     class
+	reflexive bool // learnt from the peer's packets, not from a candidate
+
+	state  State
+	since  time.Time
+	reason string
+
+	// Probes on their way (schedule.go).
+	plan    []time.Duration // the round in progress, offsets from began
+	began   time.Time       // of the round
+	due     time.Time       // of the next probe; zero = none is planned
+	asked   int             // probes since the last answer, or in this round
+	askedAt time.Time       // the first of them
+	sentAt  time.Time       // the last probe
+
+	// Proof.
+	answered time.Time // the last own round trip
+	shaken   time.Time // the last handshake over it
+	heard    time.Time // the peer's last probe over it
+	answers  int       // since it last failed
+	rtt      time.Duration
+	latest   [gainSamples]time.Duration // round trips, the latest first
+	mapped   netip.AddrPort
+
+	failures    int // since it last worked for a while
+	tried       time.Time
+	silences    int
+	barredUntil time.Time // the tunnel was silent over it
+
+	mtu mtu
+}
+
+// proven is when the pair was last known to work both ways.
+func (p *pair) proven() time.Time { return later(p.answered, p.shaken) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// works says whether the pair is in a state in which it carried something lately.
+func (p *pair) works() bool { return p.state == Valid || p.state == Selected }
+
+func (p *pair) barred(now time.Time) bool { return p.barredUntil.After(now) }
+
+// Cool-down of a path whose probes passed while the tunnel's data did not: doubled each
+// time, forgotten once the path carried the tunnel for the longest cool-down.
+const (
+	firstBar   = 30 * time.Second
+	longestBar = 10 * time.Minute
+)
+
+func (p *pair) bar(now time.Time) {
+	if p.works() && p.silences > 0 && now.Sub(p.since) > longestBar {
+		p.silences = 0
+	}
+	p.barredUntil = now.Add(min(firstBar<<min(p.silences, 10), longestBar))
+	p.silences++
+}
+
+// sample takes a round trip.
+func (p *pair) sample(rtt time.Duration) {
+	copy(p.latest[1:], p.latest[:])
+	p.latest[0] = rtt
+	if p.rtt == 0 {
+		p.rtt = rtt
+		return
+	}
+	p.rtt += (rtt - p.rtt) / 8 // RFC 6298 §2
+}
+
+func (p *pair) forgetSamples() {
+	p.rtt, p.latest, p.answers = 0, [gainSamples]time.Duration{}, 0
+}
+
+// compare orders pairs: the class, then the round trip, then age.
+func (p *pair) compare(o *pair) int {
+	return cmp.Or(
+		cmp.Compare(p.class, o.class),
+		cmp.Compare(p.rtt, o.rtt),
+		cmp.Compare(p.id, o.id),
+	)
+}
+
+// move is the one place where a pair changes its state.
+func (m *Machine) move(p *pair, to State, reason string) {
+	from := p.state
+	p.reason = reason
+	if from == to {
+		return
+	}
+	p.state, p.since = to, m.now
+	switch to {
+	case Frozen:
+		p.due = time.Time{}
+	case Probing:
+	case Valid, Selected:
+		if from != Valid && from != Selected && p.answered != m.now {
+			// By a handshake: the probes go on.
+			p.due = m.now
+		}
+	case Suspect:
+	case Failed:
+		p.due, p.tried = time.Time{}, m.now
+		p.failures++
+		p.forgetSamples()
+	}
+	if !m.routine(p, from, to) {
+		m.note(p.path.String()+" "+to.String(), reason)
+	}
+}
+
+// routine says whether a transition is one of those that recur and tell nothing new:
+// the retries of what failed before, and the pauses between them.
+func (m *Machine) routine(p *pair, from, to State) bool {
+	switch to {
+	case Probing:
+		return true
+	case Failed:
+		return from == Probing && p.failures > 1
+	case Frozen:
+		return from == Probing || from == Failed
+	default:
+		return false
+	}
+}
+
+// drop forgets a pair.
+func (m *Machine) drop(p *pair, why string) {
+	if p.works() || p.state == Suspect {
+		m.move(p, Failed, why)
+	}
+	if m.sel == p {
+		m.lose(why)
+	}
+	for i, x := range m.pairs {
+		if x == p {
+			m.pairs = append(m.pairs[:i:i], m.pairs[i+1:]...)
+			return
+		}
+	}
+}
+
+// find gives the pair of a path, nil when there is none.
+func (m *Machine) find(path peer.Path) *pair {
+	for _, p := range m.pairs {
+		if p.path == path {
+			return p
+		}
+	}
+	return nil
+}
+
+// add makes a pair.
+func (m *Machine) add(path peer.Path, source string) *pair {
+	m.lastID++
+	p := &pair{
+		id: m.lastID, path: path, source: source, class: classify(path, source),
+		state: Frozen, since: m.now, reason: "new",
+	}
+	m.pairs = append(m.pairs, p)
+	return p
+}

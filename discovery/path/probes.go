@@ -1,0 +1,169 @@
+package path
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/stunwire"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// pace is the least time between two probes to the peer, over whatever path.
+	pace = 50 * time.Millisecond
+	// lateAnswer is how long an answer is waited for.
+	lateAnswer = 10 * time.Second
+)
+
+// sender numbers probes, remembers them until they are answered, and paces them.
+type sender struct {
+	lastID  uint64
+	next    time.Time // no probe before
+	waiting []*asked  // in the order they were sent; bounded by pace and lateAnswer
+	byTx    map[stunwire.TxID]*asked
+}
+
+// asked is a probe that was handed out.
+type asked struct {
+	id   uint64
+	pair *pair
+	at   time.Time
+	size int
+	tx   stunwire.TxID
+}
+
+func newSender() sender { return sender{byTx: make(map[stunwire.TxID]*asked)} }
+
+// remember takes a probe that is handed out now.
+func (s *sender) remember(now time.Time, p *pair, size int) uint64 {
+	for len(s.waiting) > 0 && now.Sub(s.waiting[0].at) > lateAnswer {
+		delete(s.byTx, s.waiting[0].tx)
+		s.waiting = s.waiting[1:]
+	}
+	s.lastID++
+	s.waiting = append(s.waiting, &asked{id: s.lastID, pair: p, at: now, size: size})
+	s.next = now.Add(pace)
+	return s.lastID
+}
+
+func (s *sender) find(id uint64) *asked {
+	for _, a := range s.waiting {
+		if a.id == id {
+			return a
+		}
+	}
+	return nil
+}
+
+// nextProbe gives the most urgent probe that is due, one each pace: openers of NATs
+// first, then the selected path, then the one that has waited longest, then sizes.
+func (m *Machine) nextProbe() (Probe, bool) {
+	var urgent *pair
+	for _, p := range m.pairs {
+		if p.state == Frozen || p.due.IsZero() || !m.at(p.due) {
+			continue
+		}
+		if urgent == nil || p == m.sel || urgent != m.sel && p.due.Before(urgent.due) {
+			urgent = p
+		}
+	}
+	opener, ttl := m.openerDue()
+	sized, size := m.sizeDue()
+	if opener == nil && urgent == nil && sized == nil || !m.at(m.sender.next) {
+		return Probe{}, false
+	}
+	var out Probe
+	switch {
+	case opener != nil:
+		m.openerSent()
+		out = m.hand(opener, 0)
+		out.TTL = ttl
+	case urgent != nil:
+		m.afterProbe(urgent)
+		out = m.hand(urgent, 0)
+	default:
+		m.sizeSent(sized)
+		out = m.hand(sized, size)
+		out.DontFragment = true
+	}
+	m.at(m.sender.next)
+	return out, true
+}
+
+func (m *Machine) hand(p *pair, size int) Probe {
+	return Probe{ID: m.sender.remember(m.now, p, size), Path: p.path, Size: size, PathID: p.id}
+}
+
+// Sent tells what became of a probe: its transaction, or an error. It must be called
+// before the answer can arrive; when the write fails after that, call it again with the
+// error.
+func (m *Machine) Sent(now time.Time, id uint64, tx stunwire.TxID, err error) {
+	m.advance(now)
+	a := m.sender.find(id)
+	if a == nil {
+		return
+	}
+	if err == nil {
+		a.at, a.tx = m.now, tx
+		m.sender.byTx[tx] = a
+		return
+	}
+	delete(m.sender.byTx, a.tx)
+	p := a.pair
+	switch {
+	case a.size > 0:
+		m.tooLarge(p, a.size)
+	case p.state == Probing:
+		m.move(p, Failed, "cannot be sent: "+err.Error())
+	case p.works() && m.judged(p):
+		m.move(p, Suspect, "cannot be sent: "+err.Error())
+	default:
+	}
+}
+
+// Answered tells of the authenticated answer to a probe, the way it came, and our own
+// address as the peer saw it. An answer that came another way than its probe went
+// proves nothing.
+func (m *Machine) Answered(now time.Time, tx stunwire.TxID, from peer.Path, mapped netip.AddrPort) {
+	m.advance(now)
+	a := m.sender.byTx[tx]
+	if a == nil || a.pair.path != from || m.find(from) != a.pair || m.now.Sub(a.at) > lateAnswer {
+		return
+	}
+	delete(m.sender.byTx, tx)
+	p, rtt := a.pair, m.now.Sub(a.at)
+	p.answered, p.mapped = m.now, mapped
+	p.answers++
+	p.sample(rtt)
+	if a.size > 0 {
+		m.crossed(p, a.size)
+	}
+	if !m.probing {
+		m.probing = true
+		m.doubtHandshakes()
+	}
+	m.answer(p, "answered in "+roughly(rtt))
+	m.afterAnswer(p)
+}
+
+// answer makes a pair that answered a probe usable.
+func (m *Machine) answer(p *pair, how string) {
+	switch {
+	case p.works():
+	case p.barred(m.now): // Probes prove nothing for it.
+	case p == m.sel:
+		m.move(p, Selected, "answers again")
+	default:
+		m.move(p, Valid, how)
+	}
+}
+
+// doubtHandshakes is called when the peer turns out to answer probes: what only a
+// handshake has proven must answer them too.
+func (m *Machine) doubtHandshakes() {
+	for _, p := range m.pairs {
+		if p.works() && p.answered.IsZero() {
+			m.startRound(p, "proven by a handshake alone, and the peer answers probes elsewhere")
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package path
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Liveness. A path that carries traffic is probed every activeEvery; a probe without an
+// answer is repeated every 300 to 500 ms, and the path is distrusted distrustAfter the
+// first of them: 3 s + 3.5 s = 6.5 s after the last answer. With 10 % loss each way an
+// exchange fails with p = 0.19, and at least seven in a row are needed: 0.19⁷ ≈ 10⁻⁵.
+const (
+	activeEvery   = 3 * time.Second
+	idleAfter     = 45 * time.Second // without traffic a path counts as idle
+	distrustAfter = 3500 * time.Millisecond
+	giveUpAfter   = 10 * time.Second // a suspect path fails so long after the first unanswered probe
+	repeatMin     = 300 * time.Millisecond
+	repeatMax     = 500 * time.Millisecond
+	// doubtAt and alarmAt are numbers of unanswered probes: at the first the reserves are
+	// probed, at the second also what had failed, so that a proven path is at hand when
+	// the selected one is distrusted.
+	doubtAt, alarmAt = 3, 5
+	// askedAgain is how close two probes of the peer over one path are that tell that it
+	// does not hear our answers.
+	askedAgain = 2 * time.Second
+)
+
+// Idle, one exchange each keepalive (20 ± 3 s) serves both sides and the NATs between
+// them: who was asked asks next, and who asked waits for turnAfter of the interval, so
+// that both have proof of their own every other time. 4,320 exchanges a day at 112 and
+// 88 bytes of IP packets are 0.86 MB.
+const (
+	jitter    = 0.15
+	turnAfter = 1.2
+	// standbyEvery is how often a path in reserve is probed while there is traffic.
+	standbyEvery = 25 * time.Second
+	sampleEvery  = 300 * time.Millisecond // the first gainSamples of a path
+)
+
+// Rounds of probes, as offsets. answerWithin is waited for after the last.
+var (
+	firstRound = []time.Duration{
+		0, 200 * time.Millisecond, 500 * time.Millisecond,
+		1 * time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second,
+		6 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second,
+	}
+	laterRound = firstRound[:4]
+	slowRound  = firstRound[:1]
+)
+
+const answerWithin = time.Second
+
+// Retries of failed pairs.
+var (
+	// aloneRetries: while no path is known to work.
+	aloneRetries = []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second}
+	// betterRetries: a better kind of path than the selected one.
+	betterRetries = []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute}
+)
+
+const (
+	otherRetry = 5 * time.Minute // of what would be no improvement
+	// Idle, slowRetries pairs that failed often are asked once each slowEvery, in turn.
+	slowEvery   = 5 * time.Minute
+	slowRetries = 2
+	// wakeRetry is how long ago a pair must have been tried to be tried again when
+	// traffic ends idleness.
+	wakeRetry = time.Minute
+	// settled is how long a path must work for its former failures to be forgotten.
+	settled = time.Minute
+)
+
+// startRound begins a round of probes, unless the tunnel's silence keeps the pair out.
+func (m *Machine) startRound(p *pair, reason string) {
+	plan := laterRound
+	if p.failures == 0 {
+		plan = firstRound
+	}
+	m.startPlan(p, plan, reason)
+}
+
+func (m *Machine) startPlan(p *pair, plan []time.Duration, reason string) {
+	if p.barred(m.now) {
+		return
+	}
+	m.move(p, Probing, reason)
+	p.plan, p.asked, p.due = plan, 0, m.now
+}
+
+// judged says whether unanswered probes tell against a pair. They do not when only
+// handshakes ever proved it and the peer has never answered a probe.
+func (m *Machine) judged(p *pair) bool { return m.probing || !p.answered.IsZero() }
+
+// age lets time work on a pair.
+func (m *Machine) age(p *pair) {
+	unanswered := func() string {
+		return fmt.Sprintf("no answer to %s in %s", count(p.asked, "probe"), roughly(m.now.Sub(p.askedAt)))
+	}
+	switch p.state {
+	case Probing:
+		if p.asked >= len(p.plan) && p.due.IsZero() && m.at(p.sentAt.Add(answerWithin)) {
+			m.move(p, Failed, unanswered())
+		}
+	case Valid, Selected:
+		if p.asked > 0 && m.judged(p) && m.at(p.askedAt.Add(distrustAfter)) {
+			m.move(p, Suspect, unanswered())
+		}
+		if p.failures > 0 && m.at(p.since.Add(settled)) {
+			p.failures = 0
+		}
+	case Suspect:
+		if p.asked > 0 && m.judged(p) && m.at(p.askedAt.Add(giveUpAfter)) {
+			m.move(p, Failed, unanswered())
+		}
+	case Frozen, Failed:
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// afterProbe plans the next probe of a pair that was just asked.
+func (m *Machine) afterProbe(p *pair) {
+	if p.asked == 0 {
+		p.began, p.askedAt = m.now, m.now
+	}
+	p.asked++
+	p.sentAt = m.now
+	switch {
+	case p.state == Probing && p.asked < len(p.plan):
+		p.due = later(p.began.Add(p.plan[p.asked]), m.now.Add(pace))
+	case p.state == Probing:
+		p.due = time.Time{}
+	case m.judged(p):
+		p.due = m.now.Add(p.repeat())
+	case p.asked < len(firstRound):
+		p.due = later(p.began.Add(firstRound[p.asked]), m.now.Add(pace))
+	default:
+		p.asked, p.due = 0, m.now.Add(otherRetry)
+	}
+}
+
+// repeat is when an unanswered probe is repeated.
+func (p *pair) repeat() time.Duration {
+	if p.rtt == 0 {
+		return repeatMax
+	}
+	return min(max(p.rtt*3/2, repeatMin), repeatMax)
+}
+
+// afterAnswer plans the next probe of a pair that has just answered.
+func (m *Machine) afterAnswer(p *pair) {
+	p.asked = 0
+	switch {
+	case p.answers == 1:
+		p.due = m.now // A better class is taken after two.
+	case p.answers < gainSamples:
+		p.due = m.now.Add(sampleEvery)
+	case p == m.sel:
+		p.due = m.now.Add(m.selectedEvery())
+	case m.idle():
+		p.due = time.Time{}
+	default:
+		p.due = m.now.Add(standbyEvery)
+	}
+}
+
+// selectedEvery is when the selected path is probed after an answer.
+func (m *Machine) selectedEvery() time.Duration {
+	if m.idle() {
+		return time.Duration(float64(m.o.Keepalive) * (turnAfter + 0.05*m.o.Rand.Float64()))
+	}
+	return min(activeEvery, m.o.Keepalive)
+}
+
+// askedOver reacts to a probe of the peer: what it can reach us over is tried at once,
+// and its exchange keeps an idle path alive as well as ours.
+func (m *Machine) askedOver(p *pair, again bool) {
+	switch p.state {
+	case Frozen: // thaw sees that it was heard.
+	case Probing:
+		if p.due.IsZero() {
+			p.asked = 0
+		}
+		if m.now.Sub(p.sentAt) > laterRound[1] {
+			p.due = m.now
+		}
+	case Failed:
+		m.startRound(p, "the peer probes it")
+	case Suspect:
+		p.due = m.now
+	case Valid, Selected:
+		switch {
+		case again && m.now.Sub(p.answered) > askedAgain && p.asked == 0:
+			p.due = m.now
+		case p == m.sel && p.asked == 0 && m.idle():
+			spread := 1 + jitter*(2*m.o.Rand.Float64()-1)
+			p.due = m.now.Add(time.Duration(float64(m.o.Keepalive) * spread))
+		case p != m.sel && m.idle() && m.now.Sub(p.answered) > freshFor:
+			p.due = m.now // Perhaps to share its keepalives.
+		}
+	}
+}
+
+// keepUp has the reserves probed while the selected path is in doubt.
+func (m *Machine) keepUp() {
+	s := m.sel
+	if s == nil || s.asked < doubtAt && s.state == Selected || !m.judged(s) {
+		return
+	}
+	for _, p := range m.pairs {
+		switch {
+		case p == s || p.sentAt.After(s.askedAt) && p.sentAt.After(s.since):
+		case p.works() && p.asked == 0:
+			p.due = m.now
+		case p.state == Failed && (s.asked >= alarmAt || s.state == Suspect):
+			m.startRound(p, "the selected path is in doubt")
+		}
+	}
+}
+
+// reviveAll has every pair that may be tried probed now.
+func (m *Machine) reviveAll(why string) {
+	for _, p := range m.pairs {
+		switch p.state {
+		case Failed:
+			p.failures = 0
+			m.startRound(p, why)
+		case Probing, Suspect:
+			p.due = m.now
+			if p.asked >= len(p.plan) {
+				p.asked = 0
+			}
+		case Valid:
+			p.due = m.now
+		case Frozen, Selected:
+		}
+	}
+}
+
+// wakeUp is the end of idleness: a packet was sent.
+func (m *Machine) wakeUp() {
+	if s := m.sel; s != nil && s.asked == 0 && m.now.Sub(s.answered) > activeEvery {
+		s.due = m.now
+	}
+	for _, p := range m.pairs {
+		switch {
+		case p == m.sel:
+		case p.works() && m.now.Sub(p.answered) > standbyEvery:
+			p.due = m.now
+		case p.state == Failed && m.sel != nil && p.class < m.sel.class && m.now.Sub(p.tried) > wakeRetry:
+			m.startRound(p, "the tunnel carries traffic again")
+		}
+	}
+}
+
+// retryAt is when a failed pair is tried again.
+func (m *Machine) retryAt(p *pair) time.Time {
+	step := func(table []time.Duration) time.Time {
+		return p.tried.Add(table[min(max(p.failures-1, 0), len(table)-1)])
+	}
+	var t time.Time
+	switch {
+	case m.sel == nil:
+		t = step(aloneRetries)
+	case m.idle() && p.failures >= len(betterRetries):
+		t = later(m.slow, m.now)
+	case p.class < m.sel.class:
+		t = step(betterRetries)
+	default:
+		t = p.tried.Add(otherRetry)
+	}
+	return later(t, p.barredUntil)
+}
+
+// retry tries what failed before.
+func (m *Machine) retry() {
+	var slow []*pair
+	for _, p := range m.pairs {
+		switch {
+		case p.state != Failed || p.barred(m.now) && !m.at(p.barredUntil):
+		case m.sel != nil && m.idle() && p.failures >= len(betterRetries):
+			slow = append(slow, p)
+		case m.at(m.retryAt(p)):
+			m.startRound(p, "tried again")
+		}
+	}
+	if len(slow) == 0 {
+		m.slow = m.now.Add(slowEvery)
+		return
+	}
+	if !m.at(m.slow) {
+		return
+	}
+	m.slow = m.now.Add(slowEvery)
+	slices.SortStableFunc(slow, func(a, b *pair) int { return a.tried.Compare(b.tried) })
+	for _, p := range slow[:min(len(slow), slowRetries)] {
+		m.startPlan(p, slowRound, "tried again")
+	}
+}

@@ -1,0 +1,70 @@
+package path
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Snapshot is what is known at present.
+func (m *Machine) Snapshot() Snapshot {
+	s := Snapshot{
+		Kind: KindNone, Since: m.switched, Reason: m.why,
+		Candidates: m.statuses(), History: slices.Clone(m.history.notes), NextTry: m.nextTry(),
+	}
+	for _, p := range m.pairs {
+		s.Proven = later(s.Proven, p.proven())
+	}
+	p := m.sel
+	if p == nil {
+		return s
+	}
+	s.Selected, s.Source, s.RTT, s.MTU, s.Mapped = p.path, p.source, p.rtt, p.overlayMTU(), p.mapped
+	s.Kind = KindDirect
+	if p.class == classRelayed {
+		s.Kind = KindRelay
+	}
+	return s
+}
+
+// statuses lists the pairs, the selected one first, then what works, then the rest.
+func (m *Machine) statuses() []PairStatus {
+	pairs := slices.Clone(m.pairs)
+	rank := map[State]int{Selected: 0, Suspect: 1, Valid: 2, Probing: 3, Frozen: 4, Failed: 5}
+	slices.SortStableFunc(pairs, func(a, b *pair) int {
+		return cmp.Or(cmp.Compare(rank[a.state], rank[b.state]), a.compare(b))
+	})
+	out := make([]PairStatus, 0, len(pairs))
+	for _, p := range pairs {
+		st := PairStatus{Path: p.path, Source: p.source, State: p.state, RTT: p.rtt, Reason: p.reason}
+		if p.state == Valid {
+			st.Reason = m.whyNot(p)
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// nextTry is when something that does not work at present is tried again.
+func (m *Machine) nextTry() time.Time {
+	var next time.Time
+	soonest := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = later(t, m.now)
+		}
+	}
+	frozen := false
+	for _, p := range m.pairs {
+		switch {
+		case p.state == Failed:
+			soonest(m.retryAt(p))
+		case p.state == Frozen && p.source == SourceSTUN:
+			frozen = true
+		}
+	}
+	possible, _ := canPunch(m.local.NAT, m.talk.nat)
+	if frozen && possible && m.sel != nil && m.sel.class == classRelayed && m.punch.failed > 0 {
+		soonest(m.nextPunch())
+	}
+	return next
+}

@@ -1,0 +1,86 @@
+package path
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Until the peer's machine was heard, the own state is told again after resayFirst, then
+// after twice that, at most resayTimes: the first message may be lost with its path, and
+// an older peer understands none.
+const (
+	resayFirst = 2 * time.Second
+	resayTimes = 6
+)
+
+// talk is the conversation with the peer's machine.
+type talk struct {
+	seq   uint64
+	stale bool // the peer has not been told the present state
+	queue []Punch
+	said  time.Time
+	again int // how often the state was told without being heard
+
+	heard    bool // the peer's machine has spoken
+	peerBoot uint64
+	peerSeq  uint64
+	nat      NAT // of the peer
+}
+
+// accept takes a message unless it is of another major version or overtaken by another.
+func (t *talk) accept(msg Message) bool {
+	major, _, _ := strings.Cut(msg.Version, ".")
+	own, _, _ := strings.Cut(MessageVersion, ".")
+	old := t.heard && (msg.Boot < t.peerBoot || msg.Boot == t.peerBoot && msg.Seq <= t.peerSeq)
+	if major != own || old {
+		return false
+	}
+	if !t.heard || msg.Boot != t.peerBoot {
+		t.stale = true // It may not have heard us.
+	}
+	t.heard, t.peerBoot, t.peerSeq, t.nat = true, msg.Boot, msg.Seq, msg.NAT
+	return true
+}
+
+// say queues a step of punching.
+func (t *talk) say(p Punch) { t.queue = append(t.queue, p) }
+
+// take gives the messages to deliver. They need a path.
+func (t *talk) take(m *Machine) []Message {
+	queue := t.queue
+	t.queue = nil
+	if m.sel == nil {
+		return nil
+	}
+	if !t.heard && t.again < resayTimes && !t.said.IsZero() && m.at(t.said.Add(resayFirst<<t.again)) {
+		t.stale = true
+		t.again++
+	}
+	var out []Message
+	for _, p := range queue {
+		out = append(out, t.message(m, &p))
+	}
+	if t.stale && len(out) == 0 {
+		out = append(out, t.message(m, nil))
+	}
+	if len(out) > 0 {
+		t.stale, t.said = false, m.now
+		if !t.heard && t.again < resayTimes {
+			m.at(t.said.Add(resayFirst << t.again))
+		}
+	}
+	return out
+}
+
+func (t *talk) message(m *Machine, p *Punch) Message {
+	t.seq++
+	cs := slices.Clone(m.local.Candidates)
+	if cs == nil {
+		cs = []Candidate{}
+	}
+	return Message{
+		Version: MessageVersion, Boot: m.o.Boot, Seq: t.seq,
+		Candidates: cs, NAT: m.local.NAT, Punch: p,
+	}
+}

@@ -1,0 +1,115 @@
+package path
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// dialPatience is how long a side that can be dialled waits for the peer to do so
+	// before it dials the peer's NAT unasked.
+	dialPatience = 5 * time.Second
+	// relayPatience is how long pairs wait to be coordinated over a relay that is known
+	// but does not carry anything.
+	relayPatience = 15 * time.Second
+	// heardFor is how long a packet of the peer shows that our NAT is open for it: the
+	// shortest common lifetime of a mapping (Linux, unreplied).
+	heardFor = 30 * time.Second
+	// Without a relay server-reflexive pairs are tried blindly, and rest for blindRest
+	// after each blindTries: longer than a poisoned NAT remembers, and short enough for
+	// the bursts of the two sides to meet within a mapping's lifetime.
+	blindTries = 3
+	blindRest  = 40 * time.Second
+)
+
+// thaw freezes what must not be tried and frees what may.
+func (m *Machine) thaw() {
+	for _, p := range m.pairs {
+		why := m.frozenBecause(p)
+		switch {
+		case p.state == Frozen && why == "":
+			m.startRound(p, "may be tried")
+		case p.state == Frozen:
+			p.reason = why
+		case why != "" && (p.state == Probing || p.state == Failed):
+			m.move(p, Frozen, why)
+		}
+	}
+}
+
+// frozenBecause says why a pair must not be tried, "" when it may. Only a packet to a
+// peer's server-reflexive address can do harm: when it comes unasked it can poison the
+// peer's NAT. What comes from a relay leaves another flow's mapping alone.
+func (m *Machine) frozenBecause(p *pair) string {
+	if p.path.Via != "" || p.source != SourceSTUN || p.works() || p.state == Suspect {
+		return ""
+	}
+	if m.now.Sub(later(p.heard, p.shaken)) < heardFor || m.punch.covers(p) {
+		return ""
+	}
+	if rests := m.punch.quietUntil; !m.at(rests) {
+		return "punching failed: silence until both NATs have forgotten it"
+	}
+	if s := m.sel; s != nil && s.state == Selected && s.class <= p.class {
+		return "not needed: the selected path is " + s.class.String()
+	}
+	if m.talk.nat.Filtering == endpointIndependent {
+		return ""
+	}
+	if why := m.leftToPeer(p); why != "" {
+		return why
+	}
+	if m.hasRelay() && !m.aloneFor(relayPatience) {
+		if ok, why := canPunch(m.local.NAT, m.talk.nat); !ok {
+			return why
+		}
+		return "both sides are behind NATs: waits until coordinated over the relay"
+	}
+	blind := p.failures > 0 && p.failures%blindTries == 0 && (p.state == Failed || p.state == Frozen)
+	if blind && !m.at(p.tried.Add(blindRest)) {
+		return "tried without coordination, since there is no relay; silence until both NATs have forgotten it"
+	}
+	return ""
+}
+
+// leftToPeer says why the peer is the one to dial, "" when it is not.
+func (m *Machine) leftToPeer(p *pair) string {
+	if m.aloneFor(dialPatience) {
+		return ""
+	}
+	switch {
+	case m.dialable(p.path.Remote.Addr().Is4()):
+		return "the peer dials: it is behind a NAT, and we can be reached without help"
+	case m.local.NAT.Filtering == endpointIndependent && m.talk.heard:
+		return "the peer dials: our NAT lets anybody in"
+	}
+	return ""
+}
+
+// aloneFor says whether no path has been selected for that long.
+func (m *Machine) aloneFor(d time.Duration) bool {
+	return m.sel == nil && m.at(m.switched.Add(d))
+}
+
+// hasRelay says whether either side has a relay.
+func (m *Machine) hasRelay() bool {
+	return len(m.local.Relays) > 0 ||
+		slices.ContainsFunc(m.pairs, func(p *pair) bool { return p.source == SourceRelay })
+}
+
+// dialable says whether the own side can be reached in that family without its doing.
+func (m *Machine) dialable(ipv4 bool) bool {
+	for _, c := range m.local.Candidates {
+		if c.Addr.Addr().Is4() == ipv4 && stable(c.Source) {
+			return true
+		}
+	}
+	if mapped(m.local.NAT.Mapping) {
+		return false
+	}
+	return slices.ContainsFunc(m.local.Hosts, func(a netip.Addr) bool {
+		a = a.Unmap()
+		return a.Is4() == ipv4 && a.IsGlobalUnicast() && !a.IsPrivate()
+	})
+}
