@@ -20,6 +20,8 @@ type dial struct {
 	key   peer.PublicKey
 	name  string
 	paths []peer.Path
+	// managed peers have their endpoint for good, and the underlay has their paths.
+	managed bool
 	// force sends it also within 5 s of the last one, by giving up the session.
 	force   bool
 	attempt int
@@ -37,6 +39,9 @@ func (e *Engine) watchPeers(ctx context.Context) {
 		case <-e.dev.Wait():
 			e.log.Warn("the tunnel has stopped: its network device was closed")
 			return
+		case <-e.told:
+			e.tell()
+			continue
 		case <-t.C:
 		case <-e.kick:
 		}
@@ -53,6 +58,7 @@ func (e *Engine) watchPeers(ctx context.Context) {
 // round takes in the state, dials who is due and gives the time until the next round.
 func (e *Engine) round(now time.Time, state uapi.Device) time.Duration {
 	dials, next := e.take(now, state)
+	e.tell()
 	for _, d := range dials {
 		if err := e.dial(d); err != nil {
 			e.log.Debug("dialling failed", "peer", d.name, "attempt", d.attempt, "err", err)
@@ -69,23 +75,31 @@ func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time
 	next = tick
 	for key, p := range e.peers {
 		w := &p.watch
+		if p.paths != nil && p.paths.Selected.IsValid() && w.silent(now) {
+			e.tellLocked(Event{Peer: key, Kind: Silent, Path: p.paths.Selected})
+		}
 		if w.due(now) {
-			paths := p.addresses()
-			if len(paths) == 0 { // Only the peer can dial.
-				w.nextTry = time.Time{}
+			d := p.dial(key)
+			if len(d.paths) == 0 { // Only the peer can dial.
+				// What the device has sent by itself then has gone nowhere.
+				w.nextTry, w.begun = time.Time{}, w.begun || d.managed
 				continue
 			}
-			// The first dial must not undo an initiation that the device has just sent by
-			// itself, to start its keepalives: the other side takes only one in 20 ms.
-			force := w.begun && !w.session(now)
+			d.force = w.force(now)
 			w.dialled(now, e.yields(key))
-			dials = append(dials, dial{key: key, name: p.config.Name, paths: paths, force: force, attempt: w.attempts})
+			d.attempt = w.attempts
+			dials = append(dials, d)
 		}
 		if !w.nextTry.IsZero() {
 			next = min(next, w.nextTry.Sub(now))
 		}
 	}
 	return dials, next
+}
+
+// dial is an initiation to the peer.
+func (p *peerState) dial(key peer.PublicKey) dial {
+	return dial{key: key, name: p.config.Name, paths: p.addresses(), managed: p.config.Managed}
 }
 
 // yields tells which of the two sides gives way to the other: the one with the greater
@@ -101,7 +115,8 @@ func (e *Engine) observe(now time.Time, state uapi.Device) {
 	}
 }
 
-// dial points the device at all of the peer's addresses and makes it send an initiation.
+// dial points the device at all of the peer's addresses, if it may have others in mind,
+// and makes it send an initiation.
 //
 // Without force the session stays as it is and keeps carrying data, to the first
 // address, and nothing is sent if the device has sent an initiation in the last 5 s:
@@ -112,10 +127,12 @@ func (e *Engine) dial(d dial) error {
 	if err := e.still(d.key); err != nil {
 		return fmt.Errorf("dial peer %q: %w", d.name, err)
 	}
-	e.bind.SetCandidates(endpointID(d.key), d.paths)
-	change := uapi.PeerConfig{PublicKey: d.key, UpdateOnly: true, Endpoint: endpointText(d.key)}
-	if err := e.configure(uapi.Config{Peers: []uapi.PeerConfig{change}}); err != nil {
-		return fmt.Errorf("dial peer %q: %w", d.name, err)
+	if !d.managed {
+		e.bind.SetCandidates(endpointID(d.key), d.paths)
+		change := uapi.PeerConfig{PublicKey: d.key, UpdateOnly: true, Endpoint: endpointText(d.key)}
+		if err := e.configure(uapi.Config{Peers: []uapi.PeerConfig{change}}); err != nil {
+			return fmt.Errorf("dial peer %q: %w", d.name, err)
+		}
 	}
 	p := e.dev.LookupPeer(device.NoisePublicKey(d.key))
 	if p == nil {

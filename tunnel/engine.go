@@ -45,6 +45,9 @@ type Options struct {
 	Device tun.Device
 	// Underlay is the UDP socket. The Engine opens and closes it.
 	Underlay *underlay.Bind
+	// OnEvent is told what becomes of managed peers, without locks held and one event
+	// after the other. It must not block, nor close the Engine; nil asks for nothing.
+	OnEvent func(Event)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -58,8 +61,11 @@ type Engine struct {
 	devLog    *deviceLog
 	bind      *underlay.Bind
 
+	onEvent func(Event)
+
 	cancel context.CancelFunc
 	kick   chan struct{} // wakes the watch before its next tick
+	told   chan struct{} // makes the watch deliver events
 	done   chan struct{} // closed when the watch has ended
 
 	// setMu makes SetPeers calls take turns; it is held during changes to the device.
@@ -67,6 +73,7 @@ type Engine struct {
 
 	mu     sync.Mutex
 	peers  map[peer.PublicKey]*peerState
+	events []Event // yet to be delivered
 	closed bool
 }
 
@@ -74,6 +81,7 @@ type Engine struct {
 type peerState struct {
 	config peer.Config
 	watch  watch
+	paths  *Paths // nil until SetPaths
 }
 
 // New starts a device without peers, and is up when it returns. A port that is taken
@@ -91,11 +99,16 @@ func New(o Options) (*Engine, error) {
 		publicKey: o.PrivateKey.Public(),
 		devLog:    newDeviceLog(o.Logger),
 		bind:      o.Underlay,
+		onEvent:   o.OnEvent,
 		kick:      make(chan struct{}, 1),
+		told:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		peers:     make(map[peer.PublicKey]*peerState),
 	}
 	e.dev = device.NewDevice(o.Device, o.Underlay, e.devLog.logger())
+	// Peers that get their endpoint when they are made never roam: the managed ones.
+	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
+	e.bind.OnHandshake(e.handshakeDone)
 	if err := e.up(o.ListenPort); err != nil {
 		e.dev.Close()
 		e.devLog.close()
@@ -157,7 +170,8 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 		e.mu.Unlock()
 		return fmt.Errorf("redial %s: %w", key, err)
 	}
-	d := dial{key: key, name: p.config.Name, paths: p.addresses(), force: true}
+	d := p.dial(key)
+	d.force = true
 	if len(d.paths) > 0 {
 		p.watch.dialled(time.Now(), e.yields(key))
 	}
@@ -186,9 +200,11 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-func (e *Engine) wake() {
+func (e *Engine) wake() { nudge(e.kick) }
+
+func nudge(c chan struct{}) {
 	select {
-	case e.kick <- struct{}{}:
+	case c <- struct{}{}:
 	default: // It is about to look anyway.
 	}
 }

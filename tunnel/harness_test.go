@@ -193,6 +193,8 @@ type node struct {
 	tun  *fakeTun
 	key  peer.PrivateKey
 	addr netip.AddrPort // of its socket
+
+	events chan Event
 }
 
 func newKey(t *testing.T) peer.PrivateKey {
@@ -213,13 +215,16 @@ func startNode(t *testing.T, n *memory, key peer.PrivateKey, addr string) *node 
 
 func startOn(t *testing.T, key peer.PrivateKey, at netip.AddrPort, bind *underlay.Bind) *node {
 	t.Helper()
-	d := newFakeTun()
-	e, err := New(Options{PrivateKey: key, ListenPort: at.Port(), Device: d, Underlay: bind, Logger: logger(t)})
+	d, events := newFakeTun(), make(chan Event, 1024)
+	e, err := New(Options{
+		PrivateKey: key, ListenPort: at.Port(), Device: d, Underlay: bind, Logger: logger(t),
+		OnEvent: func(event Event) { events <- event },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at = netip.AddrPortFrom(at.Addr(), bind.Port())
-	nd := &node{Engine: e, t: t, tun: d, key: key, addr: at}
+	nd := &node{Engine: e, t: t, tun: d, key: key, addr: at, events: events}
 	t.Cleanup(nd.stop)
 	return nd
 }
@@ -243,9 +248,11 @@ func (n *node) set(peers ...peer.Config) {
 		n.t.Fatalf("set peers: %v", err)
 	}
 	for _, c := range peers {
-		keep(n.dev.LookupPeer(device.NoisePublicKey(c.PublicKey)))
+		keepPeer(n.Engine, c.PublicKey)
 	}
 }
+
+func keepPeer(e *Engine, k peer.PublicKey) { keep(e.dev.LookupPeer(device.NoisePublicKey(k))) }
 
 // kept is never collected. wireguard-go's peers have finalizers that receive from their
 // channels, which is fatal for channels made inside a synctest bubble.

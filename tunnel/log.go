@@ -2,12 +2,15 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
 // errorInterval is how often the same kind of device error is logged at most. Most of
@@ -67,7 +70,7 @@ const noEndpoint = "no known endpoint for peer"
 
 func (l *deviceLog) warn(now time.Time, format string, args ...any) {
 	for _, a := range args {
-		if err, ok := a.(error); ok && err.Error() == noEndpoint {
+		if err, ok := a.(error); ok && (err.Error() == noEndpoint || errors.Is(err, underlay.ErrNoCandidates)) {
 			l.debug(format, args...)
 			return
 		}

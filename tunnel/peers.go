@@ -38,7 +38,7 @@ func (e *Engine) SetPeers(peers []peer.Config) error {
 	change := difference(old, wished)
 	// The device looks an endpoint's candidates up when it reads its line.
 	for _, c := range wished {
-		e.bind.SetCandidates(endpointID(c.PublicKey), e.addressesOf(c))
+		e.prepare(c)
 	}
 	if len(change) > 0 {
 		if err := e.configure(uapi.Config{Peers: change}); err != nil {
@@ -57,16 +57,24 @@ func owned(c peer.Config) peer.Config {
 	return c
 }
 
-// addressesOf are the addresses to dial the peer at, the proven one of a peer that we
+// prepare tells the underlay the paths to a wished peer, the proven one of a peer that we
 // have already among them.
-func (e *Engine) addressesOf(c peer.Config) []peer.Path {
+func (e *Engine) prepare(c peer.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	id := endpointID(c.PublicKey)
 	next := peerState{config: c}
-	if p := e.peers[c.PublicKey]; p != nil {
-		next.watch = p.watch
+	if p := e.peers[c.PublicKey]; p != nil && p.config.Managed == c.Managed {
+		next.watch, next.paths = p.watch, p.paths
+	} else if p != nil {
+		e.bind.Forget(id)
 	}
-	return next.addresses()
+	if c.Managed {
+		e.bind.Manage(id)
+		e.routeLocked(c.PublicKey, &next)
+		return
+	}
+	e.bind.SetCandidates(id, next.addresses())
 }
 
 // adopt replaces the book of peers after the device has been changed.
@@ -77,7 +85,7 @@ func (e *Engine) adopt(wished []peer.Config) {
 	next := make(map[peer.PublicKey]*peerState, len(wished))
 	for _, c := range wished {
 		p := e.peers[c.PublicKey]
-		if p == nil {
+		if p == nil || p.config.Managed != c.Managed {
 			p = &peerState{config: c}
 			p.watch.restart(now)
 		} else if !p.watch.alive(now) && worthDialling(p.config, c) {
@@ -88,7 +96,7 @@ func (e *Engine) adopt(wished []peer.Config) {
 	}
 	for k := range e.peers {
 		if next[k] == nil {
-			e.bind.SetCandidates(endpointID(k), nil)
+			e.bind.Forget(endpointID(k))
 		}
 	}
 	e.peers = next
@@ -104,7 +112,8 @@ func worthDialling(was, c peer.Config) bool {
 func difference(old map[peer.PublicKey]peer.Config, wished []peer.Config) []uapi.PeerConfig {
 	stay := make(map[peer.PublicKey]bool, len(wished))
 	for _, c := range wished {
-		stay[c.PublicKey] = true
+		// WireGuard settles whether a peer roams when it is made.
+		stay[c.PublicKey] = old[c.PublicKey].Managed == c.Managed
 	}
 	var change []uapi.PeerConfig
 	for k := range old {
@@ -114,8 +123,8 @@ func difference(old map[peer.PublicKey]peer.Config, wished []peer.Config) []uapi
 	}
 	for _, c := range wished {
 		was, exists := old[c.PublicKey]
-		if !exists {
-			change = append(change, addition(c))
+		if !exists || !stay[c.PublicKey] {
+			change = append(change, addition(c)...)
 		} else if d, changed := modification(was, c); changed {
 			change = append(change, d)
 		}
@@ -123,7 +132,11 @@ func difference(old map[peer.PublicKey]peer.Config, wished []peer.Config) []uapi
 	return change
 }
 
-func addition(c peer.Config) uapi.PeerConfig {
+// addition makes a peer. One that roams gets its endpoint in a second step, since a peer
+// that has one when it is made stays with it (Engine's setting); and together with it what
+// makes the device send something.
+func addition(c peer.Config) []uapi.PeerConfig {
+	var none uint16
 	keepalive := keepaliveSeconds(c)
 	p := uapi.PeerConfig{
 		PublicKey:         c.PublicKey,
@@ -132,10 +145,16 @@ func addition(c peer.Config) uapi.PeerConfig {
 		ReplaceAllowedIPs: true,
 		AllowedIPs:        c.Addresses(),
 	}
-	if len(c.Endpoints) > 0 {
+	switch {
+	case c.Managed:
 		p.Endpoint = endpointText(c.PublicKey)
+	case len(c.Endpoints) > 0:
+		second := p
+		second.UpdateOnly, second.PresharedKey, second.Endpoint = true, nil, endpointText(c.PublicKey)
+		p.Keepalive, p.AllowedIPs = &none, nil
+		return []uapi.PeerConfig{p, second}
 	}
-	return p
+	return []uapi.PeerConfig{p}
 }
 
 // modification sets only what changed. Endpoints are no part of it: the device's own
@@ -163,16 +182,3 @@ func endpointID(k peer.PublicKey) string { return k.String() }
 
 // endpointText is the endpoint that stands for all candidates of a peer.
 func endpointText(k peer.PublicKey) string { return "peer:" + endpointID(k) }
-
-// addresses are where a peer may be reached, the address that proved itself first:
-// whatever is not an initiation goes to that one.
-func (p *peerState) addresses() []peer.Path {
-	paths := make([]peer.Path, 0, len(p.config.Endpoints)+1)
-	if p.watch.source.IsValid() {
-		paths = append(paths, peer.Direct(p.watch.source))
-	}
-	for _, a := range p.config.Endpoints {
-		paths = append(paths, peer.Direct(a))
-	}
-	return paths
-}

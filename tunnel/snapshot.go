@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -18,8 +17,11 @@ type Snapshot struct {
 type PeerStats struct {
 	peer.Stats
 	Name string
-	// Proven is whether there was a session with Endpoint. Then it is worth keeping for
-	// the next start, where it belongs among the peer's endpoints.
+	// Path is the one in use, as far as is known; Endpoint is its far end.
+	Path peer.Path
+	// Proven is whether there was a session with Endpoint, or with a managed peer at all.
+	// Then it is worth keeping for the next start, where it belongs among the peer's
+	// endpoints.
 	Proven bool
 	// LastRx is when the peer last completed a handshake or sent within a session,
 	// accurate to a second. Its initiations alone do not count: they say nothing of the
@@ -42,32 +44,39 @@ func (e *Engine) Snapshot() Snapshot {
 	e.observe(time.Now(), state)
 	s := Snapshot{ListenPort: e.bind.Port(), Peers: make(map[peer.PublicKey]PeerStats, len(e.peers))}
 	for key, p := range e.peers {
-		s.Peers[key] = p.stats()
+		s.Peers[key] = p.stats(e.inUseLocked(key, p))
 	}
 	return s
 }
 
-func (p *peerState) stats() PeerStats {
+// inUseLocked is the path in use: where the underlay sends a managed peer's data, else
+// the one that was proven, else the first to be tried. Engine.mu is held.
+func (e *Engine) inUseLocked(key peer.PublicKey, p *peerState) peer.Path {
+	switch {
+	case p.config.Managed:
+		return e.bind.PathTo(endpointID(key))
+	case p.watch.proven.IsValid():
+		return p.watch.proven
+	case len(p.config.Endpoints) > 0:
+		return peer.Direct(p.config.Endpoints[0])
+	}
+	return peer.Path{}
+}
+
+func (p *peerState) stats(path peer.Path) PeerStats {
 	w := &p.watch
-	s := PeerStats{
+	return PeerStats{
 		Stats: peer.Stats{
-			Endpoint:      w.proven,
+			Endpoint:      path.Remote,
 			LastHandshake: w.lastHandshake,
 			RxBytes:       w.rx,
 			TxBytes:       w.tx,
 		},
 		Name:     p.config.Name,
+		Path:     path,
 		Proven:   w.proven.IsValid(),
 		LastRx:   w.heardAt,
 		Attempts: w.attempts,
 		NextTry:  w.nextTry,
 	}
-	if !s.Proven && len(p.config.Endpoints) > 0 {
-		s.Endpoint = unmapped(p.config.Endpoints[0])
-	}
-	return s
-}
-
-func unmapped(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

@@ -2,9 +2,9 @@ package tunnel
 
 import (
 	"math/rand/v2"
-	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
 )
 
@@ -33,14 +33,16 @@ const (
 // of the other side's is no answer: ours may not get through to it, and two that cross
 // on the way undo each other.
 type watch struct {
-	rx, tx        uint64 // bytes, as last read
-	lastHandshake time.Time
-	// source is the address that an authenticated packet last came from, an initiation
+	rx, tx uint64 // bytes, as last read
+	// lastHandshake is the device's, by the clock on the wall; shookAt is when it was first
+	// seen. Ages are reckoned from the latter, so that no clock that is set ends a session.
+	lastHandshake, shookAt time.Time
+	// source is the path that an authenticated packet last came over, an initiation
 	// included: it is worth dialling.
-	source netip.AddrPort
+	source peer.Path
 	// proven is source once a session has been there: initiations are authenticated
 	// without the preshared key, and do not show that ours get through.
-	proven netip.AddrPort
+	proven peer.Path
 	// heardAt is when the peer last answered or sent within a session.
 	heardAt time.Time
 	// unansweredSince is when something that wants an answer was first sent after the
@@ -50,23 +52,33 @@ type watch struct {
 	begun bool
 	// attempts counts dials since the last answer.
 	attempts int
-	// nextTry is when to dial; zero means not to.
-	nextTry time.Time
+	// nextTry is when to dial; zero means not to. dialledAt is when it last was done.
+	nextTry, dialledAt time.Time
+
+	// Whether the path selected for a managed peer is silent: since when it is selected,
+	// how many dials there had been by then, and whether its silence was told.
+	selectedAt       time.Time
+	selectedAttempts int
+	told             bool
 }
 
 // observe takes in what the device says of the peer.
 func (w *watch) observe(now time.Time, s uapi.Peer) {
 	rx, tx := growth(w.rx, s.RxBytes), growth(w.tx, s.TxBytes)
-	shook := s.LastHandshake.After(w.lastHandshake)
+	shook := !s.LastHandshake.IsZero() && !s.LastHandshake.Equal(w.lastHandshake)
 	w.rx, w.tx, w.lastHandshake = s.RxBytes, s.TxBytes, s.LastHandshake
-	// The underlay's stand-in for the candidates is no address; whatever else is there
-	// was put by an authenticated packet.
-	if addr, err := netip.ParseAddrPort(s.Endpoint); err == nil {
-		w.source = addr
+	if shook {
+		w.shookAt = now
+	}
+	// The underlay's stand-in for the candidates is no path; whatever else is there was
+	// put by an authenticated packet.
+	if p, err := peer.ParsePath(s.Endpoint); err == nil {
+		w.source = p
 	}
 	if shook || w.session(now) && rx%initiationSize != 0 {
 		w.heardAt, w.proven = now, w.source
 		w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
+		w.selectedAttempts, w.told = 0, false
 		return
 	}
 	if wantsAnswer(tx) && w.unansweredSince.IsZero() {
@@ -94,14 +106,55 @@ func (w *watch) alive(now time.Time) bool { return w.nextTry.IsZero() && w.sessi
 
 // session reports whether there are keys that the peer may still accept.
 func (w *watch) session(now time.Time) bool {
-	return !w.lastHandshake.IsZero() && now.Sub(w.lastHandshake) < sessionLifetime
+	return !w.lastHandshake.IsZero() && now.Sub(w.shookAt) < sessionLifetime
 }
 
 // due reports whether to dial now.
 func (w *watch) due(now time.Time) bool { return !w.nextTry.IsZero() && !now.Before(w.nextTry) }
 
 // restart asks for a dial at the time, and for quick retries after it.
-func (w *watch) restart(t time.Time) { w.attempts, w.nextTry = 0, t }
+func (w *watch) restart(t time.Time) { w.attempts, w.selectedAttempts, w.nextTry = 0, 0, t }
+
+// hasten is restart for as soon as the last dial has had its time: firstRetry.
+func (w *watch) hasten(now time.Time) {
+	at := now
+	if earliest := w.dialledAt.Add(firstRetry); !w.dialledAt.IsZero() && earliest.After(now) {
+		at = earliest
+	}
+	w.restart(at)
+}
+
+// force reports whether a dial has to give up the session, so that the device sends an
+// initiation also within 5 s of its last one. The first dial must not undo one that the
+// device has just sent by itself, to start its keepalives: the other side takes only one
+// in 20 ms.
+func (w *watch) force(now time.Time) bool {
+	heard := !w.heardAt.IsZero() && now.Sub(w.heardAt) < silenceLimit
+	return w.begun && !w.session(now) && !heard
+}
+
+// proved takes in a path over which a handshake with a managed peer was completed.
+func (w *watch) proved(p peer.Path) { w.source, w.proven = p, p }
+
+// selected notes that data takes another path from now on, which is yet to be judged.
+func (w *watch) selected(now time.Time) {
+	w.selectedAt, w.selectedAttempts, w.told = now, w.attempts, false
+}
+
+// silent reports, once until the peer answers or another path is selected, that data has
+// gone unanswered for 5 s over the selected path, or two dials have.
+func (w *watch) silent(now time.Time) bool {
+	since := w.unansweredSince
+	if w.selectedAt.After(since) && !since.IsZero() {
+		since = w.selectedAt
+	}
+	quiet := !since.IsZero() && now.Sub(since) >= silenceLimit
+	if w.told || !quiet && (w.attempts-w.selectedAttempts < 2 || !w.due(now)) {
+		return false
+	}
+	w.told = true
+	return true
+}
 
 // dialled notes a dial and sets when to try again: after 1, 2, 4 … 30 s and up to a
 // quarter of that more. Initiations of both sides that cross on the way undo each
@@ -112,7 +165,7 @@ func (w *watch) dialled(now time.Time, yield bool) {
 	if w.attempts < 5 {
 		pause = min(firstRetry<<w.attempts, lastRetry)
 	}
-	w.begun = true
+	w.begun, w.dialledAt = true, now
 	w.attempts++
 	w.nextTry = now.Add(pause + rand.N(pause/4))
 	if yield {

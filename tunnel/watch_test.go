@@ -135,3 +135,83 @@ func TestWatchRemembersTheProvenAddress(t *testing.T) {
 		t.Errorf("after the handshake: got %v heard at %v, want [2001:db8::1]:7 at %v", got, w.heardAt, t0)
 	}
 }
+
+// The device dates handshakes by the clock on the wall, which may be set at any time.
+func TestClockThatIsSetEndsNoSession(t *testing.T) {
+	for name, step := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			var w watch
+			s := uapi.Peer{LastHandshake: t0.Add(-step), RxBytes: 92, TxBytes: 148} // Before the clock was set.
+			w.observe(t0, s)
+			if !w.alive(t0.Add(179*time.Second)) || w.alive(t0.Add(180*time.Second)) {
+				t.Error("a session does not end after just 180 s")
+			}
+			s.LastHandshake, s.RxBytes = t0.Add(-2*step), s.RxBytes+92
+			now := t0.Add(200 * time.Second)
+			w.observe(now, s)
+			if !w.heardAt.Equal(now) || !w.alive(now) {
+				t.Errorf("another handshake went unnoticed: heard at %v", w.heardAt)
+			}
+		})
+	}
+}
+
+func TestDialForcesAnInitiationOnlyWithoutALivingPeer(t *testing.T) {
+	heard := func(w *watch) { w.observe(t0, uapi.Peer{LastHandshake: t0, RxBytes: 92}) }
+	for name, test := range map[string]struct {
+		before func(w *watch)
+		after  time.Duration
+		want   bool
+	}{
+		"first dial":                {func(*watch) {}, 0, false},
+		"second dial":               {func(w *watch) { w.dialled(t0, false) }, time.Second, true},
+		"session":                   {func(w *watch) { w.dialled(t0, false); heard(w) }, 10 * time.Second, false},
+		"session that has ended":    {func(w *watch) { w.dialled(t0, false); heard(w) }, 180 * time.Second, true},
+		"just heard, however old":   {func(w *watch) { w.dialled(t0, false); heard(w); w.lastHandshake = time.Time{} }, 4 * time.Second, false},
+		"heard 5 s ago, no session": {func(w *watch) { w.dialled(t0, false); heard(w); w.lastHandshake = time.Time{} }, 5 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watch
+			test.before(&w)
+			if got := w.force(t0.Add(test.after)); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWatchCallsAPathSilent(t *testing.T) {
+	at := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
+	for name, test := range map[string]struct {
+		before func(w *watch)
+		after  float64 // seconds
+		want   bool
+	}{
+		"idle":                       {func(*watch) {}, 100, false},
+		"data unanswered for 4.9 s":  {func(w *watch) { w.unansweredSince = t0 }, 4.9, false},
+		"data unanswered for 5 s":    {func(w *watch) { w.unansweredSince = t0 }, 5, true},
+		"path selected meanwhile":    {func(w *watch) { w.unansweredSince = t0; w.selected(at(3)) }, 7.9, false},
+		"path selected 5 s ago":      {func(w *watch) { w.unansweredSince = t0; w.selected(at(3)) }, 8, true},
+		"selected and idle":          {func(w *watch) { w.selected(t0) }, 100, false},
+		"one dial unanswered":        {func(w *watch) { w.dialled(t0, false) }, 1.3, false},
+		"two dials, the second new":  {func(w *watch) { w.dialled(t0, false); w.dialled(at(1.3), false) }, 1.4, false},
+		"two dials unanswered":       {func(w *watch) { w.dialled(t0, false); w.dialled(at(1.3), false) }, 4, true},
+		"dials before the selection": {func(w *watch) { w.dialled(t0, false); w.dialled(at(1), false); w.selected(at(2)) }, 4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watch
+			test.before(&w)
+			if got := w.silent(at(test.after)); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+			if w.silent(at(test.after)) {
+				t.Error("it is told twice")
+			}
+			w.selected(at(test.after))
+			w.observe(at(test.after+1), uapi.Peer{LastHandshake: at(test.after + 1)})
+			if w.told || w.silent(at(test.after+100)) {
+				t.Error("it is silent after an answer")
+			}
+		})
+	}
+}

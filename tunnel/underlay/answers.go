@@ -53,18 +53,19 @@ type answer struct {
 	at      time.Time
 	message []byte
 	copies  []conn.Endpoint
+	// known vouches for those that may have it, besides where the first copy came from.
+	known func(conn.Endpoint) bool
 }
 
 // arrived notes a copy of an initiation, and gives the response it should get; nil if
-// none was sent yet, or it has its answer, or it came from a stranger: from elsewhere
-// than the first copy, and not by a path that known vouches for.
-func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time, known func(conn.Endpoint) bool) (message []byte) {
+// none was sent yet, or it has its answer, or it came from a stranger.
+func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (message []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen[a.nextIn] = arrival{index, from, now}
 	a.nextIn = (a.nextIn + 1) % arrivalsKept
 	for i := range a.sent {
-		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from, known) {
+		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from) {
 			return s.message
 		}
 	}
@@ -86,16 +87,16 @@ func (a *answers) source(index uint32, now time.Time) conn.Endpoint {
 }
 
 // answered notes a response, and gives the endpoints of the copies that arrived before
-// it was sent and may have it, as arrived says.
+// it was sent and may have it: from where the first copy came, or as known says.
 func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now time.Time, known func(conn.Endpoint) bool) []conn.Endpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &a.sent[a.next]
 	a.next = (a.next + 1) % answersKept
-	*s = answer{index: index, to: to, at: now, message: append([]byte(nil), message...)}
+	*s = answer{index: index, to: to, at: now, message: append([]byte(nil), message...), known: known}
 	var copies []conn.Endpoint
 	for _, in := range a.seen {
-		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from, known) {
+		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from) {
 			copies = append(copies, in.from)
 		}
 	}
@@ -106,7 +107,7 @@ func (s *answer) fresh(now time.Time) bool { return s.to != nil && now.Sub(s.at)
 
 // takes reports whether a copy from the endpoint is to be answered, and notes it. A
 // stranger's is not even noted: replays must not use up what copies there are.
-func (s *answer) takes(from conn.Endpoint, known func(conn.Endpoint) bool) bool {
+func (s *answer) takes(from conn.Endpoint) bool {
 	if samePath(s.to, from) || len(s.copies) == answerCopies {
 		return false
 	}
@@ -115,7 +116,7 @@ func (s *answer) takes(from conn.Endpoint, known func(conn.Endpoint) bool) bool 
 			return false
 		}
 	}
-	if pathOf(from) != pathOf(s.to) && !known(from) {
+	if pathOf(from) != pathOf(s.to) && !s.known(from) {
 		return false
 	}
 	s.copies = append(s.copies, from)
@@ -129,16 +130,16 @@ func samePath(a, b conn.Endpoint) bool { return pathOf(a) == pathOf(b) && a.SrcI
 // was answered.
 func (b *Bind) answerAgain(initiation []byte, from conn.Endpoint) {
 	index := binary.LittleEndian.Uint32(initiation[4:]) // sender_index
-	if message := b.answers.arrived(index, from, time.Now(), b.known); message != nil {
+	if message := b.answers.arrived(index, from, time.Now()); message != nil {
 		b.repeat(message, from)
 	}
 }
 
 // repeatAnswer remembers a response that was just sent and repeats it to the copies of
-// its initiation that had arrived already.
-func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint) {
+// its initiation that had arrived already, as far as known vouches for them.
+func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint, known func(conn.Endpoint) bool) {
 	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
-	for _, from := range b.answers.answered(index, response, to, time.Now(), b.known) {
+	for _, from := range b.answers.answered(index, response, to, time.Now(), known) {
 		b.repeat(response, from)
 	}
 }
@@ -146,6 +147,9 @@ func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint) {
 // known vouches for the paths of peers: whoever replays an initiation from an address of
 // their own gets silence.
 func (b *Bind) known(from conn.Endpoint) bool { return b.isCandidate(pathOf(from)) }
+
+// anyone vouches for everybody.
+func anyone(conn.Endpoint) bool { return true }
 
 // repeat sends a response to the source of a copy.
 func (b *Bind) repeat(response []byte, from conn.Endpoint) {

@@ -11,30 +11,26 @@ import (
 
 func at(addr string) conn.Endpoint { return &packetEndpoint{netip.MustParseAddrPort(addr)} }
 
-// known vouches for everybody, and stranger for nobody.
-func known(conn.Endpoint) bool    { return true }
-func stranger(conn.Endpoint) bool { return false }
-
 func TestAnswersArePairedWithTheirInitiation(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	a, b, c := at("192.0.2.1:1"), at("192.0.2.2:2"), at("192.0.2.3:3")
 	var book answers
-	if book.arrived(1, a, t0, known) != nil {
+	if book.arrived(1, a, t0) != nil {
 		t.Error("an initiation that was not answered has an answer")
 	}
 	if got := book.source(1, t0); got != a {
 		t.Errorf("the answer would go to %v, want %v", got, a)
 	}
-	if copies := book.answered(1, []byte("r"), a, t0, known); len(copies) != 0 {
+	if copies := book.answered(1, []byte("r"), a, t0, anyone); len(copies) != 0 {
 		t.Errorf("the first copy's path gets the answer twice: %v", copies)
 	}
-	if m := book.arrived(1, b, t0.Add(300*time.Millisecond), known); string(m) != "r" {
+	if m := book.arrived(1, b, t0.Add(300*time.Millisecond)); string(m) != "r" {
 		t.Errorf("later copy: got %q, want the answer", m)
 	}
 	for name, m := range map[string][]byte{
-		"the same copy again":  book.arrived(1, b, t0.Add(400*time.Millisecond), known),
-		"another initiation":   book.arrived(2, c, t0, known),
-		"a copy after its day": book.arrived(1, c, t0.Add(answerLifetime), known),
+		"the same copy again":  book.arrived(1, b, t0.Add(400*time.Millisecond)),
+		"another initiation":   book.arrived(2, c, t0),
+		"a copy after its day": book.arrived(1, c, t0.Add(answerLifetime)),
 	} {
 		if m != nil {
 			t.Errorf("%s: got an answer, want none", name)
@@ -46,9 +42,9 @@ func TestSourceOfAnInitiationIsThatOfItsFirstCopy(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	old, first, second := at("192.0.2.1:1"), at("192.0.2.2:2"), at("192.0.2.3:3")
 	var book answers
-	book.arrived(1, old, t0.Add(-arrivalLifetime), known)
-	book.arrived(1, first, t0, known)
-	book.arrived(1, second, t0, known)
+	book.arrived(1, old, t0.Add(-arrivalLifetime))
+	book.arrived(1, first, t0)
+	book.arrived(1, second, t0)
 	if got := book.source(1, t0); got != first {
 		t.Errorf("got %v, want %v", got, first)
 	}
@@ -56,7 +52,7 @@ func TestSourceOfAnInitiationIsThatOfItsFirstCopy(t *testing.T) {
 		if got := book.source(1, t0); i < arrivalsKept-2 && got != first {
 			t.Fatalf("%d other initiations pushed it out: got %v", i, got)
 		}
-		book.arrived(1000+i, old, t0, known)
+		book.arrived(1000+i, old, t0)
 	}
 	if got := book.source(1, t0); got != nil {
 		t.Errorf("after %d others: got %v, want none", arrivalsKept, got)
@@ -67,11 +63,11 @@ func TestAnswersReachCopiesThatCameEarlier(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	a, b, old := at("192.0.2.1:1"), at("192.0.2.2:2"), at("192.0.2.3:3")
 	var book answers
-	book.arrived(1, old, t0.Add(-answerLifetime), known)
-	book.arrived(1, a, t0, known)
-	book.arrived(1, b, t0, known)
-	book.arrived(1, b, t0, known) // The network may repeat datagrams.
-	copies := book.answered(1, []byte("r"), a, t0, known)
+	book.arrived(1, old, t0.Add(-answerLifetime))
+	book.arrived(1, a, t0)
+	book.arrived(1, b, t0)
+	book.arrived(1, b, t0) // The network may repeat datagrams.
+	copies := book.answered(1, []byte("r"), a, t0, anyone)
 	if len(copies) != 1 || copies[0] != b {
 		t.Errorf("got %v, want only %v", copies, b)
 	}
@@ -80,11 +76,11 @@ func TestAnswersReachCopiesThatCameEarlier(t *testing.T) {
 func TestAnswersAreBounded(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	var book answers
-	book.answered(1, []byte("r"), at("192.0.2.1:1"), t0, known)
+	book.answered(1, []byte("r"), at("192.0.2.1:1"), t0, anyone)
 	repeated := 0
 	for i := range 100 {
 		from := &packetEndpoint{netip.AddrPortFrom(loopback4, uint16(i+1))}
-		if book.arrived(1, from, t0, known) != nil {
+		if book.arrived(1, from, t0) != nil {
 			repeated++
 		}
 	}
@@ -99,9 +95,9 @@ func TestReplaysOfStrangersUseUpNoAnswers(t *testing.T) {
 	var before, after answers
 	for i := range 100 { // Before and after the answer is ready.
 		from := &packetEndpoint{netip.AddrPortFrom(loopback4, uint16(i+1))}
-		before.arrived(1, from, t0, stranger)
+		before.arrived(1, from, t0)
 	}
-	before.arrived(1, peer, t0, known)
+	before.arrived(1, peer, t0)
 	only := func(ep conn.Endpoint) bool { return ep == peer }
 	if got := before.answered(1, []byte("r"), at("192.0.2.1:1"), t0, only); len(got) != 1 || got[0] != peer {
 		t.Errorf("answered: got %v, want only %v", got, peer)
@@ -109,11 +105,11 @@ func TestReplaysOfStrangersUseUpNoAnswers(t *testing.T) {
 	after.answered(1, []byte("r"), at("192.0.2.1:1"), t0, only)
 	for i := range 100 {
 		from := &packetEndpoint{netip.AddrPortFrom(loopback4, uint16(i+1))}
-		if after.arrived(1, from, t0, only) != nil {
+		if after.arrived(1, from, t0) != nil {
 			t.Fatal("a stranger got the answer")
 		}
 	}
-	if after.arrived(1, peer, t0, only) == nil {
+	if after.arrived(1, peer, t0) == nil {
 		t.Error("after strangers' replays the peer gets no answer")
 	}
 }

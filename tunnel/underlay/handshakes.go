@@ -128,15 +128,18 @@ func (h *handshakes) answered(f *fanOut, data []byte) conn.Endpoint {
 	return proved
 }
 
-// responded notes a response of ours and where it went. It takes the place of the last.
-func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint) {
+// responded notes a response of ours and where it went. It takes the place of the last,
+// and tells whether that has been in vain.
+func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint) (vain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.endRespondedLocked(f)
 	s := &f.handshake
+	vain = s.responded
+	h.endRespondedLocked(f)
 	s.answer, s.responded = binary.LittleEndian.Uint32(response[4:]), true
 	h.answers[s.answer] = &answered{to: f, sources: []conn.Endpoint{to}}
 	h.awaiting.Store(int32(len(h.answers)))
+	return vain
 }
 
 // repeated notes that a response also went elsewhere.
@@ -197,6 +200,10 @@ func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
 
 // respond sends our response to where the initiation came from. Only when that has been
 // crowded out of memory by a flood it goes where data goes.
+//
+// If the response before was never followed by data it may have been lost on the way back,
+// and copies of the initiation that come over paths not known to us may be the only ones
+// whose answer gets through: then up to 4 of them get it, whoever sent them.
 func (b *Bind) respond(f *fanOut, response []byte) error {
 	ep := b.answers.source(binary.LittleEndian.Uint32(response[8:]), time.Now()) // receiver_index
 	if ep == nil {
@@ -204,9 +211,12 @@ func (b *Bind) respond(f *fanOut, response []byte) error {
 			return ErrNoCandidates
 		}
 	}
-	b.handshakes.responded(f, response, ep)
+	known := b.known
+	if b.handshakes.responded(f, response, ep) {
+		known = anyone
+	}
 	err := b.sendDirect([][]byte{response}, ep)
-	b.repeatAnswer(response, ep)
+	b.repeatAnswer(response, ep, known)
 	return err
 }
 

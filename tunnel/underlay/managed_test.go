@@ -302,3 +302,26 @@ func TestUnmanagedPeersLearnNothing(t *testing.T) {
 	expect(t, first, "first candidate", sessionData(77))
 	done.nothing(t)
 }
+
+func TestResponseInVainIsFollowedByOneToStrangersToo(t *testing.T) {
+	b, x, done := managed(t, New)
+	fast, slow := plain(t, loopback4), plain(t, loopback4)
+	b.SetCandidates("x", direct(localAddr(fast)))
+	for attempt := range uint32(2) {
+		write(t, fast, initiation(attempt), b.addr())
+		b.next(t)
+		mustSend(t, b, x, responseOf(70+attempt, attempt))
+		write(t, slow, initiation(attempt), b.addr())
+		b.next(t)
+		expect(t, fast, "source of the first copy", responseOf(70+attempt, attempt))
+		if attempt == 0 {
+			expectSilence(t, slow)
+		}
+	}
+	expect(t, slow, "source that is not known", responseOf(71, 1))
+	write(t, slow, sessionData(71), b.addr())
+	b.next(t)
+	if got := done.next(t); got.path != peer.Direct(localAddr(slow)) {
+		t.Errorf("handshake over %v, want %v", got.path, localAddr(slow))
+	}
+}

@@ -1,6 +1,7 @@
 package underlay
 
 import (
+	"errors"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,9 @@ func (b *leanBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
 // sendWhole sends with DF set, also what is longer than the path MTU that the kernel
 // believes in (IP_PMTUDISC_PROBE, ip(7)): a probe is to find out.
 func sendWhole(fd uintptr, m *unix.Msghdr, send func(uintptr, *unix.Msghdr) unix.Errno) unix.Errno {
-	if errno, ok := unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE).(unix.Errno); ok {
+	if err := unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE); err != nil {
+		errno := unix.EINVAL
+		errors.As(err, &errno)
 		return errno
 	}
 	errno := send(fd, m)

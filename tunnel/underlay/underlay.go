@@ -184,7 +184,7 @@ func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	} else {
 		err = b.sendDirect(bufs, ep)
 		if len(bufs) == 1 && isResponse(bufs[0]) {
-			b.repeatAnswer(bufs[0], ep)
+			b.repeatAnswer(bufs[0], ep, b.known)
 		}
 	}
 	if err != nil {

@@ -1,0 +1,162 @@
+package tunnel
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Paths are the ways to a managed peer.
+type Paths struct {
+	// Initiate are those over which handshakes are tried, at most 16.
+	Initiate []peer.Path
+	// Selected carries everything but handshakes. The zero path leaves the choice to the
+	// handshakes: the path that the last one proved, else the first to initiate over.
+	Selected peer.Path
+}
+
+// EventKind says what has become of a peer.
+type EventKind int
+
+const (
+	// HandshakeDone: a handshake was completed, over the event's path.
+	HandshakeDone EventKind = iota + 1
+	// Silent: for 5 s nothing that was sent over the selected path, which is the event's,
+	// was answered, or two handshakes were not. It is told once until the peer answers or
+	// another path is selected.
+	Silent
+)
+
+// String is the kind in words, for logs.
+func (k EventKind) String() string {
+	switch k {
+	case HandshakeDone:
+		return "handshake done"
+	case Silent:
+		return "silent"
+	default:
+		return fmt.Sprintf("event kind %d", int(k))
+	}
+}
+
+// Event is what has become of a managed peer.
+type Event struct {
+	Peer peer.PublicKey
+	Kind EventKind
+	Path peer.Path
+}
+
+// SetPaths sets the paths of a managed peer. Its session stays; a peer that has none is
+// dialled soon when there is a new path. Until the first call its endpoints are tried, as
+// any peer's. The same paths again cost next to nothing.
+func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.stillLocked(k); err != nil {
+		return fmt.Errorf("set the paths of %s: %w", k, err)
+	}
+	p := e.peers[k]
+	if !p.config.Managed {
+		return fmt.Errorf("set the paths of peer %q: %w", p.config.Name, ErrNotManaged)
+	}
+	if p.paths != nil && p.paths.Selected == paths.Selected && slices.Equal(p.paths.Initiate, paths.Initiate) {
+		return nil
+	}
+	now := time.Now()
+	known, selected := p.addresses(), p.selected()
+	p.paths = &Paths{Initiate: slices.Clone(paths.Initiate), Selected: paths.Selected}
+	e.routeLocked(k, p)
+	if paths.Selected != selected {
+		p.watch.selected(now)
+	}
+	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
+	if news && !p.watch.alive(now) {
+		p.watch.hasten(now)
+		e.wake()
+	}
+	return nil
+}
+
+// routeLocked tells the underlay a managed peer's paths. Engine.mu is held, so that no
+// older ones come later.
+func (e *Engine) routeLocked(k peer.PublicKey, p *peerState) {
+	e.bind.SetCandidates(endpointID(k), p.addresses())
+	e.bind.SetSelected(endpointID(k), p.selected())
+}
+
+// selected is the path that was selected for the peer, zero if none was.
+func (p *peerState) selected() peer.Path {
+	if p.paths == nil {
+		return peer.Path{}
+	}
+	return p.paths.Selected
+}
+
+// maxPaths is the number of paths that the underlay sends initiations over.
+const maxPaths = 16
+
+// addresses are the paths over which a peer may be reached. Of a managed peer these are
+// those to initiate over, and at last the one that proved itself last. Of any other it is
+// the latter and its endpoints: whatever is not an initiation goes to the first.
+func (p *peerState) addresses() []peer.Path {
+	var paths []peer.Path
+	if p.paths != nil {
+		paths = append(paths, p.paths.Initiate...)
+	} else {
+		for _, a := range p.config.Endpoints {
+			paths = append(paths, peer.Direct(a))
+		}
+	}
+	source := p.watch.source
+	switch {
+	case !source.IsValid():
+		return paths
+	case !p.config.Managed:
+		return slices.Insert(paths, 0, source)
+	case slices.Contains(paths, source):
+		return paths
+	default:
+		return append(paths[:min(len(paths), maxPaths-1)], source)
+	}
+}
+
+// handshakeDone is called by the underlay, in the goroutines that send and receive.
+func (e *Engine) handshakeDone(id string, path peer.Path) {
+	k, err := peer.ParsePublicKey(id)
+	if err != nil {
+		return // Not an endpoint of ours.
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[k]
+	if p == nil || !p.config.Managed {
+		return
+	}
+	p.watch.proved(path)
+	e.routeLocked(k, p)
+	e.tellLocked(Event{Peer: k, Kind: HandshakeDone, Path: path})
+	nudge(e.told)
+}
+
+// tellLocked leaves an event for the watch to deliver. Of two of a kind about one peer
+// that were not delivered yet only the later one counts.
+func (e *Engine) tellLocked(event Event) {
+	if e.onEvent == nil {
+		return
+	}
+	e.events = slices.DeleteFunc(e.events, func(o Event) bool { return o.Peer == event.Peer && o.Kind == event.Kind })
+	e.events = append(e.events, event)
+}
+
+// tell delivers events. Only the watch calls it.
+func (e *Engine) tell() {
+	e.mu.Lock()
+	events := e.events
+	e.events = nil
+	e.mu.Unlock()
+	for _, event := range events {
+		e.onEvent(event)
+	}
+}
