@@ -14,6 +14,7 @@ func (m *Machine) Snapshot() Snapshot {
 	}
 	for _, p := range m.pairs {
 		s.Proven = later(s.Proven, p.proven())
+		s.Heard = later(s.Heard, later(p.proven(), p.heard))
 	}
 	p := m.sel
 	if p == nil {

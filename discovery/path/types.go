@@ -164,6 +164,7 @@ type Snapshot struct {
 	History    []Note         // at most 32, the latest last
 	NextTry    time.Time      // of a path that does not work at present; zero = none is planned
 	Proven     time.Time      // the last own round trip, or handshake
+	Heard      time.Time      // the last authenticated sign of the peer: Proven, or a probe of its own
 	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
 }
 
