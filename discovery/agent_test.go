@@ -295,7 +295,7 @@ func TestChangesAreTold(t *testing.T) {
 			t.Helper()
 			changes, reasons = 0, nil
 			do()
-			time.Sleep(11 * time.Second) // virtual: interfaces are looked at every 10 s
+			time.Sleep(4 * time.Second) // virtual: interfaces are looked at every 3 s
 			synctest.Wait()
 			if (changes > 0) != (wantCandidates > 0) {
 				t.Errorf("%s: told %d changes of candidates", what, changes)

@@ -46,7 +46,10 @@ func ignoredInterface(name string) bool {
 
 // InterfaceAddrs lists the addresses of this machine that may be candidates.
 func InterfaceAddrs() ([]netip.Addr, error) {
-	ifs, err := Interfaces()
+	// A node has an interface for each of its pods; their addresses are not asked for.
+	ifs, err := interfaces(func(i net.Interface) bool {
+		return i.Flags&net.FlagUp != 0 && !ignoredInterface(i.Name)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -74,27 +77,34 @@ func HostAddrs(ifs []Interface) []netip.Addr {
 
 // OwnAddrs lists all addresses of this machine, whatever made their interfaces.
 func OwnAddrs() ([]netip.Addr, error) {
-	ifs, err := Interfaces()
+	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list this machine's addresses: %w", err)
 	}
-	var out []netip.Addr
-	for _, i := range ifs {
-		for _, a := range i.Addrs {
-			out = append(out, a.Unmap().WithZone(""))
-		}
+	out := prefixAddrs(addrs)
+	for i, a := range out {
+		out[i] = a.Unmap().WithZone("")
 	}
 	return out, nil
 }
 
 // Interfaces lists this machine's interfaces.
 func Interfaces() ([]Interface, error) {
+	return interfaces(func(net.Interface) bool { return true })
+}
+
+// interfaces lists those that are wanted. Asking for the addresses of one costs a listing
+// of all.
+func interfaces(wanted func(net.Interface) bool) ([]Interface, error) {
 	ifs, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
 	out := make([]Interface, 0, len(ifs))
 	for _, i := range ifs {
+		if !wanted(i) {
+			continue
+		}
 		addrs, err := i.Addrs()
 		if err != nil { // It went away in between.
 			continue

@@ -1,0 +1,402 @@
+package discovery_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestAGatewayBehindNATDialsAPublicOne(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		nat  func() simnet.Behaviour
+	}{
+		{"no NAT", nil},
+		{"full cone", simnet.FullCone},
+		{"port-restricted", simnet.PortRestricted},
+		{"conntrack", simnet.Conntrack},
+		{"poisonable", simnet.Poisonable},
+		{"symmetric", simnet.Symmetric},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inParty(t, false, func(t *testing.T, p *party) {
+				cloud := p.add("cloud", nil)
+				edge := p.add("edge", behaviour(c.nat))
+				cloud.know(edge) // nothing of where it is
+				edge.know(cloud, advertised("203.0.113.1:51820"))
+				p.connected(3*time.Second, path.KindDirect, edge, cloud)
+				time.Sleep(2 * time.Minute) // virtual
+				if s := edge.to(cloud); s.Kind != path.KindDirect || s.Selected != peer.Direct(netip.MustParseAddrPort("203.0.113.1:51820")) || s.RTT != 20*time.Millisecond {
+					t.Errorf("two minutes later edge has %+v", s)
+				}
+				rtt, over, err := edge.pf.Probe(t.Context(), cloud.public())
+				if err != nil || rtt != 20*time.Millisecond || over.Remote.Addr().String() != "203.0.113.1" {
+					t.Errorf("probe: got %v over %v, %v, want 20ms", rtt, over, err)
+				}
+				if s := cloud.to(edge); s.Kind != path.KindDirect {
+					t.Errorf("two minutes later cloud has %+v", s)
+				}
+				if c := edge.pf.Counts(); c.Refused != 0 || c.Answers == 0 || c.Requests == 0 {
+					t.Errorf("counts: got %+v", c)
+				}
+			})
+		})
+	}
+}
+
+func behaviour(f func() simnet.Behaviour) *simnet.Behaviour {
+	if f == nil {
+		return nil
+	}
+	b := f()
+	return &b
+}
+
+func TestTwoNATsMeetOverARelayAndPunch(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		nat  func() simnet.Behaviour
+		want string
+	}{
+		{"port-restricted", simnet.PortRestricted, path.KindDirect},
+		{"symmetric", simnet.Symmetric, path.KindRelay},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inParty(t, true, func(t *testing.T, p *party) {
+				a := p.add("a", behaviour(c.nat))
+				b := p.add("b", behaviour(c.nat))
+				a.know(b) // a made a ticket with its relayed address, b knows nothing else
+				b.know(a, a.relayedCandidate())
+				p.connected(5*time.Second, path.KindRelay, a, b)
+				p.connected(60*time.Second, c.want, a, b)
+				time.Sleep(time.Minute) // virtual
+				if got := a.to(b); got.Kind != c.want {
+					t.Errorf("a minute later: got %s because %s, want %s", got.Kind, got.Reason, c.want)
+				}
+				if rtt, over, err := a.pf.Probe(t.Context(), b.public()); err != nil || rtt <= 0 {
+					t.Errorf("probe: got %v over %v, %v", rtt, over, err)
+				}
+			})
+		})
+	}
+}
+
+func TestANameThatMovesIsFollowed(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		old, next := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.77")
+		p.setName("cloud.example.net", old)
+		cloud := p.add("cloud", nil)
+		b := simnet.PortRestricted()
+		edge := p.add("edge", &b)
+		cloud.know(edge)
+		edge.knowAs(cloud, []string{"cloud.example.net:51820"})
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+
+		p.setName("cloud.example.net") // the DNS is away
+		time.Sleep(5 * time.Minute)    // virtual
+		if s := edge.to(cloud); s.Kind != path.KindDirect {
+			t.Errorf("without DNS: got %s because %s, want the last good answer to hold", s.Kind, s.Reason)
+		}
+		if err := cloud.host.SetAddrs(next); err != nil {
+			t.Fatal(err)
+		}
+		p.until(40*time.Second, "edge notices that cloud is gone", func() bool { return edge.to(cloud).Kind == path.KindNone })
+		p.setName("cloud.example.net", next)
+		// Names are resolved again when the last path is lost; this answer came later.
+		d := p.connected(62*time.Second, path.KindDirect, edge, cloud)
+		if got := edge.to(cloud).Selected.Remote.Addr(); got != next {
+			t.Errorf("edge sends to %v, want %v", got, next)
+		}
+		t.Logf("the new address was found %v after the DNS had it", d)
+	})
+}
+
+func TestALostPeerIsLookedUpAgainAtOnce(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		next := netip.MustParseAddr("203.0.113.77")
+		p.setName("cloud.example.net", netip.MustParseAddr("203.0.113.1"))
+		cloud := p.add("cloud", nil)
+		b := simnet.PortRestricted()
+		edge := p.add("edge", &b)
+		cloud.know(edge)
+		edge.knowAs(cloud, []string{"cloud.example.net:51820"})
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		time.Sleep(61 * time.Second) // virtual: a resolution was just made
+		if err := cloud.host.SetAddrs(next); err != nil {
+			t.Fatal(err)
+		}
+		p.setName("cloud.example.net", next)
+		p.until(40*time.Second, "edge sends to cloud's new address", func() bool {
+			s := edge.to(cloud)
+			return s.Kind == path.KindDirect && s.Selected.Remote.Addr() == next
+		})
+	})
+}
+
+func TestANewOwnAddressIsRepaired(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		b := simnet.PortRestricted()
+		cloud, edge := p.add("cloud", nil), p.add("edge", &b)
+		cloud.know(edge)
+		edge.know(cloud, advertised("203.0.113.1:51820"))
+		edge.setBusy()
+		cloud.setBusy()
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		time.Sleep(30 * time.Second) // virtual
+		if err := edge.nat.SetAddrs(netip.MustParseAddr("198.51.100.99")); err != nil {
+			t.Fatal(err)
+		}
+		if err := edge.host.SetAddrs(netip.MustParseAddr("192.168.2.6")); err != nil {
+			t.Fatal(err)
+		}
+		d := p.until(10*time.Second, "cloud sends to edge's new address", func() bool {
+			s := cloud.to(edge)
+			return s.Kind == path.KindDirect && s.Selected.Remote.Addr().String() == "198.51.100.99"
+		})
+		t.Logf("repaired after %v", d)
+		p.connected(time.Second, path.KindDirect, edge, cloud)
+	})
+}
+
+func TestARestartedPeerIsGreetedByAHandshake(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		edge.know(cloud, advertised("203.0.113.1:51820"))
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		time.Sleep(time.Minute) // virtual
+		cloud.mu.Lock()
+		before := cloud.handshakes[edge.public()]
+		cloud.mu.Unlock()
+		edge.stop()
+		edge.start()
+		d := p.until(3*time.Second, "cloud asks for a handshake", func() bool {
+			cloud.mu.Lock()
+			defer cloud.mu.Unlock()
+			return cloud.handshakes[edge.public()] > before
+		})
+		t.Logf("asked for after %v", d)
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+	})
+}
+
+func TestForgedAndReplayedProbesMeetSilence(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		var requests [][]byte
+		cloud.mu.Lock()
+		cloud.tap = func(b []byte, _ peer.Path) {
+			if len(b) > 1 && b[0] == 0 && b[1] == 1 && len(requests) < 20 {
+				requests = append(requests, append([]byte(nil), b...))
+			}
+		}
+		cloud.mu.Unlock()
+		cloud.know(edge)
+		edge.know(cloud, advertised("203.0.113.1:51820"))
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		synctest.Wait()
+		if len(requests) == 0 {
+			t.Fatal("no request was seen")
+		}
+		before, counts := cloud.to(edge), cloud.pf.Counts()
+		stranger := netip.MustParseAddr("203.0.113.200")
+		over := peer.Direct(netip.AddrPortFrom(stranger, 1))
+		var refused uint64
+		for i := range 1000 {
+			replay := append([]byte(nil), requests[i%len(requests)]...)
+			if i%2 == 1 {
+				replay[len(replay)-1-i/2%40] ^= 1 << (i % 8)
+			}
+			if cloud.pf.HandleSTUN(replay, over) {
+				refused++
+			}
+		}
+		synctest.Wait()
+		cloud.mu.Lock()
+		sent := cloud.sentTo[stranger]
+		cloud.mu.Unlock()
+		if sent != 0 {
+			t.Errorf("%d datagrams went to the stranger", sent)
+		}
+		if got := cloud.pf.Counts(); got.Refused-counts.Refused != refused || refused == 0 {
+			t.Errorf("%d packets were probes and %d were refused", refused, got.Refused-counts.Refused)
+		}
+		if after := cloud.to(edge); len(after.Candidates) != len(before.Candidates) || after.Selected != before.Selected {
+			t.Errorf("the candidates changed from %+v to %+v", before.Candidates, after.Candidates)
+		}
+	})
+}
+
+func TestNothingIsSentToHostileCandidates(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		edge.know(cloud, advertised("203.0.113.1:51820"))
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		cloud.mu.Lock()
+		clear(cloud.sentTo)
+		cloud.mu.Unlock()
+		hostile := []string{
+			"127.0.0.1:51820", "[::1]:51820", "169.254.169.254:80", "[fd00:ec2::254]:80", "224.0.0.1:1", "255.255.255.255:9",
+			"0.0.0.0:1", "10.43.0.1:443", "203.0.113.1:22", "[fe80::1]:1", "[fd12::1]:1", "203.0.113.9:0", "[::ffff:127.0.0.1]:1",
+		}
+		m := path.Message{Version: path.MessageVersion, Boot: 1, Seq: 1 << 40, Candidates: make([]discovery.Candidate, 0, 10_000)}
+		for i := range 10_000 {
+			m.Candidates = append(m.Candidates, advertised(hostile[i%len(hostile)]))
+		}
+		m.Candidates[100] = advertised("203.0.113.66:4000") // one that may be tried
+		cloud.pf.Receive(edge.public(), m)
+		time.Sleep(10 * time.Minute) // virtual
+		cloud.mu.Lock()
+		defer cloud.mu.Unlock()
+		for _, text := range hostile {
+			a := netip.MustParseAddrPort(text)
+			if a.Port() == 0 {
+				continue
+			}
+			if n := cloud.sentTo[a.Addr()]; n != 0 {
+				t.Errorf("%d datagrams were sent to %v", n, a)
+			}
+		}
+		if cloud.sentTo[netip.MustParseAddr("203.0.113.66")] == 0 {
+			t.Error("the candidate that may be tried was not")
+		}
+	})
+}
+
+func TestAnnouncedCandidatesOfBeforeAreCheckedToo(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		peers := []discovery.PathPeer{{
+			Key: cloud.public(), Name: "cloud",
+			Candidates: []discovery.Candidate{advertised("169.254.169.254:80")},
+			Announced:  []discovery.Candidate{advertised("127.0.0.1:1"), advertised("10.43.0.1:443"), advertised("203.0.113.1:51820")},
+		}}
+		edge.mu.Lock()
+		edge.peers = peers
+		edge.mu.Unlock()
+		if err := edge.pf.SetPeers(peers); err != nil {
+			t.Fatal(err)
+		}
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		for _, c := range edge.to(cloud).Candidates {
+			if c.Path.Remote.String() != "203.0.113.1:51820" {
+				t.Errorf("candidate %v is tried", c.Path)
+			}
+		}
+	})
+}
+
+func TestARemovedPeerGetsNoAnswer(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		edge.know(cloud, advertised("203.0.113.1:51820"))
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		cloud.mu.Lock()
+		cloud.peers = nil
+		cloud.mu.Unlock()
+		if err := cloud.pf.SetPeers(nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, known := cloud.pf.Snapshot(edge.public()); known {
+			t.Error("the peer is still known")
+		}
+		if _, _, err := cloud.pf.Probe(t.Context(), edge.public()); !errors.Is(err, discovery.ErrUnknownPeer) {
+			t.Errorf("probe of a removed peer: got %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, over, err := edge.pf.Probe(ctx, cloud.public()); !errors.Is(err, discovery.ErrNoAnswer) || !over.IsValid() {
+			t.Errorf("probe by a removed peer: got %v over %v, want no answer", err, over)
+		}
+		p.until(35*time.Second, "edge loses the path", func() bool { return edge.to(cloud).Kind == path.KindNone })
+		if _, _, err := edge.pf.Probe(t.Context(), cloud.public()); !errors.Is(err, discovery.ErrNoPath) {
+			t.Errorf("probe without a path: got %v", err)
+		}
+		edge.logging.Lock()
+		defer edge.logging.Unlock()
+		for _, want := range []string{`msg="peer is reachable" peer=cloud`, `level=WARN msg="peer is not reachable any more" peer=cloud`} {
+			if !strings.Contains(edge.log.String(), want) {
+				t.Errorf("the log lacks %s", want)
+			}
+		}
+	})
+}
+
+func TestManyPeersOfOneGateway(t *testing.T) {
+	inParty(t, true, func(t *testing.T, p *party) {
+		hub := p.add("hub", nil)
+		b := simnet.PortRestricted()
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			g := p.add(name, &b)
+			hub.know(g, g.relayedCandidate())
+			g.know(hub, advertised("203.0.113.1:51820"))
+		}
+		for _, g := range p.all[1:] {
+			p.connected(5*time.Second, path.KindDirect, hub, g)
+		}
+		p.until(time.Second, "the hub's relay lets in what its peers may come from", func() bool {
+			hub.alloc.mu.Lock()
+			defer hub.alloc.mu.Unlock()
+			return len(hub.alloc.permitted) >= 1
+		})
+	})
+}
+
+func TestNewPathfinderRefuses(t *testing.T) {
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := discovery.PathfinderOptions{
+		PrivateKey: key, BootID: 1,
+		Send:  func([]byte, peer.Path, int, bool) error { return nil },
+		Route: func(peer.PublicKey, path.Routing) {},
+	}
+	for name, change := range map[string]func(*discovery.PathfinderOptions){
+		"no Send":  func(o *discovery.PathfinderOptions) { o.Send = nil },
+		"no Route": func(o *discovery.PathfinderOptions) { o.Route = nil },
+		"no key":   func(o *discovery.PathfinderOptions) { o.PrivateKey = peer.PrivateKey{} },
+	} {
+		o := ok
+		change(&o)
+		if _, err := discovery.NewPathfinder(o); err == nil {
+			t.Errorf("%s: want an error", name)
+		}
+	}
+	f, err := discovery.NewPathfinder(ok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.SetPeers([]discovery.PathPeer{{Key: other.Public(), Name: "cloud", Names: []string{"nonsense", "cloud.example.net:1"}}})
+	if err == nil || !strings.Contains(err.Error(), "cloud") || !strings.Contains(err.Error(), `"nonsense"`) {
+		t.Errorf("a name that cannot be read: got %v, want peer and text in it", err)
+	}
+	if _, known := f.Snapshot(other.Public()); !known {
+		t.Error("the peer with one bad name is not there")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("stopped by the test")
+	cancel(why)
+	if err := f.Run(ctx); !errors.Is(err, why) {
+		t.Errorf("got %v, want the cause", err)
+	}
+	if err := f.Run(ctx); !errors.Is(err, discovery.ErrRunning) {
+		t.Errorf("the second time: got %v, want ErrRunning", err)
+	}
+}
