@@ -174,10 +174,11 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // step does what is due and says when to do so again.
 func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
-	port := a.port()
+	port, relays := a.port(), a.relays()
 	a.mu.Lock()
 	now := time.Now()
 	a.g.setPort(now, port)
+	a.g.spoken = relayed(relays)
 	do, next := a.g.poll(now)
 	mono := now.Sub(a.began)
 	slept := a.sleep.looked(now, mono, max(0, next.Sub(now)))
@@ -206,6 +207,15 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	a.report(a.settle())
 	a.tellChanges()
 	return next
+}
+
+// relayed are the relays' addresses.
+func relayed(relays []path.Relay) []netip.AddrPort {
+	out := make([]netip.AddrPort, len(relays))
+	for i, r := range relays {
+		out[i] = r.Addr
+	}
+	return out
 }
 
 // tellChanges calls Changed when the candidates or the NAT are not what they were.
@@ -329,6 +339,6 @@ func (a *Agent) Local() path.Local {
 	s := a.g.snapshot(relays)
 	return path.Local{
 		Relays: relays, Hosts: slices.Clone(a.g.hosts), Candidates: s.Candidates,
-		NAT: path.NAT{Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering},
+		NAT: path.NAT{Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering, Strays: s.NAT.Strays},
 	}
 }

@@ -5,123 +5,128 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/discovery/behaviour"
+	"github.com/postern-dev/postern/discovery/path"
 )
 
 const (
 	// retestAfter is when a test that came to nothing is tried again: it may have met
-	// losses.
+	// losses, or addresses that had been sent to lately. NATs forget within that time.
 	retestAfter = 5 * time.Minute
 	// noTest says why filtering is unknown where nothing can be tested.
-	noTest = "no STUN server here offers the tests of RFC 5780 (OTHER-ADDRESS) with a second address that this gateway has never sent to"
+	noTest = "no STUN server here offers the tests of RFC 5780 (it tells no OTHER-ADDRESS)"
 )
 
-// behaviourTest finds out with one server how the NAT maps and filters (RFC 5780 §4):
-// [behaviour.Test].
-type behaviourTest interface {
-	Poll(now time.Time) (send []datagram, next time.Time)
-	Handle(now time.Time, packet []byte, from netip.AddrPort) bool
-	Result() (mapping, filtering string, done bool, reason string)
-}
-
-// natTests has the NAT tested once after gathering and again when it may be another.
+// natTests has the NAT tested (RFC 5780 §4) once after gathering and again when it may be
+// another one. The zero value has found nothing and is due.
 type natTests struct {
-	start func(server netip.AddrPort) behaviourTest // nil = no tests
-
-	running behaviourTest
+	running *behaviour.Test
 	server  netip.AddrPort   // of the running test
-	tried   []netip.AddrPort // since due
-	due     time.Time        // no test before; zero = as soon as gathering is complete
-	done    bool             // nothing is due
+	tried   []netip.AddrPort // in this round
+	due     time.Time        // no round before
+	done    bool             // no round is due
 
-	mapping, filtering string // "" = not known
-	reason             string // why filtering is not known
+	mapping, filtering, strays string // "" = not known
+	reason                     string // why filtering is not known
 }
 
-// reset forgets what was found: the NAT may be another one.
-func (n *natTests) reset() { *n = natTests{start: n.start} }
-
-// pollTests starts what is due and drives what runs. It gives the time of the next step.
+// pollTests starts what is due and drives what runs. It gives the time of the next step;
+// zero when there is none.
 func (g *gatherer) pollTests(now time.Time, do *actions) (next time.Time) {
 	n := &g.tests
-	if n.start == nil || len(g.pending()) > 0 {
-		return time.Time{}
-	}
-	if n.running == nil && (n.done || now.Before(n.due)) {
+	if len(g.pending()) > 0 || n.done || n.running == nil && now.Before(n.due) {
 		return n.due
 	}
-	for {
-		if n.running == nil && !g.startTest() {
-			n.done, n.tried = true, nil
-			if n.filtering == "" && n.reason != noTest {
-				n.done, n.due = false, now.Add(retestAfter)
-			}
-			return n.due
-		}
+	for n.running != nil || g.startTest() {
 		send, at := n.running.Poll(now)
-		do.send = append(do.send, send...)
+		for _, d := range send {
+			do.send = append(do.send, datagram{to: d.To, packet: d.Packet})
+		}
 		mapping, filtering, done, reason := n.running.Result()
 		if !done {
 			return at
 		}
 		n.take(mapping, filtering, reason)
 	}
+	n.tried, n.due, n.done = nil, now.Add(retestAfter), n.filtering != ""
+	if n.reason == noTest {
+		n.due = now.Add(refreshAfter) // One that did not answer yet may offer it.
+	}
+	return n.due
 }
 
-// take ends the running test. The first server that can tell decides.
+// take ends the running test.
 func (n *natTests) take(mapping, filtering, reason string) {
-	if mapping != BehaviourUnknown && mapping != "" {
+	if mapping != behaviour.Unknown {
 		n.mapping = mapping
 	}
-	if filtering != BehaviourUnknown && filtering != "" {
-		n.filtering, n.reason = filtering, ""
-	} else {
-		n.reason = fmt.Sprintf("STUN server %v: %s", n.server, reason)
+	if filtering != behaviour.Unknown {
+		n.filtering = filtering
 	}
+	switch n.running.Strays() {
+	case behaviour.StraysIgnored:
+		n.strays = path.StraysDropped
+	case behaviour.StraysKept:
+		n.strays = path.StraysAnswered
+	case behaviour.StraysUnknown:
+	}
+	n.reason = fmt.Sprintf("STUN server %v: %s", n.server, reason)
 	n.running = nil
 }
 
 // startTest starts a test with the next server that offers one; false when no more need
-// be asked.
+// be asked. Servers whose second address was never sent to come first: what a NAT lets in
+// from where one has sent to says nothing.
 func (g *gatherer) startTest() bool {
 	n := &g.tests
 	if n.filtering != "" {
 		return false
 	}
-	for _, s := range g.servers {
-		for _, t := range s.targets {
-			if slices.Contains(n.tried, t.addr) || !g.testable(t) {
-				continue
-			}
-			n.tried = append(n.tried, t.addr)
-			n.server, n.running = t.addr, n.start(t.addr)
-			return true
+	v4 := g.translated4()
+	var best *target
+	for _, t := range g.targets() {
+		if !t.other.IsValid() || !t.mapped.IsValid() || t.addr.Addr().Is4() != v4 || slices.Contains(n.tried, t.addr) {
+			continue
+		}
+		if best == nil || g.sentTo(best.other.Addr()) && !g.sentTo(t.other.Addr()) {
+			best = t
 		}
 	}
-	if n.reason == "" {
-		n.reason = noTest
-	}
-	return false
-}
-
-// testable says whether a server can tell filtering: it has a second address, which is
-// none of those that this gateway has sent to. What a NAT lets in from where one has sent
-// to says nothing.
-func (g *gatherer) testable(t *target) bool {
-	if !t.other.IsValid() || t.other.Addr() == t.addr.Addr() || !t.mapped.IsValid() {
+	if best == nil {
+		if n.reason == "" {
+			n.reason = noTest
+		}
 		return false
 	}
-	for _, s := range g.servers {
-		for _, o := range s.targets {
-			if o.addr.Addr() == t.other.Addr() {
-				return false
-			}
+	n.tried, n.server = append(n.tried, best.addr), best.addr
+	n.running = behaviour.New(best.addr)
+	n.running.Spoken(g.spoken...)
+	for _, t := range g.targets() {
+		if t != best {
+			n.running.Spoken(t.addr)
 		}
 	}
-	return t.addr.Addr().Is4() == g.decidingFamily4()
+	return true
 }
 
-// decidingFamily4 says whether IPv4 answers tell of the NAT, as in classify.
-func (g *gatherer) decidingFamily4() bool {
+// sentTo says whether the gateway sends to an address for another reason.
+func (g *gatherer) sentTo(a netip.Addr) bool {
+	return slices.ContainsFunc(g.spoken, func(s netip.AddrPort) bool { return s.Addr() == a }) ||
+		slices.ContainsFunc(g.targets(), func(t *target) bool { return t.addr.Addr() == a })
+}
+
+// targets are those of all servers.
+func (g *gatherer) targets() []*target {
+	var out []*target
+	for _, s := range g.servers {
+		out = append(out, s.targets...)
+	}
+	return out
+}
+
+// translated4 says whether IPv4 answers tell of the NAT, as in classify.
+func (g *gatherer) translated4() bool {
 	seen := g.observations()
 	return len(seen) == 0 || slices.ContainsFunc(seen, func(o observation) bool { return o.mapped.Addr().Is4() })
 }
@@ -132,6 +137,9 @@ func (g *gatherer) nat() NAT {
 	n := &g.tests
 	if n.filtering != "" {
 		nat.Filtering = n.filtering
+	}
+	if n.strays != "" {
+		nat.Strays = n.strays
 	}
 	switch {
 	case n.mapping == "":
@@ -148,12 +156,10 @@ func (g *gatherer) filteringReason() string {
 	switch n := &g.tests; {
 	case n.filtering != "":
 		return ""
-	case n.reason != "":
-		return n.reason
 	case n.running != nil:
 		return fmt.Sprintf("being tested with STUN server %v", n.server)
-	case len(g.servers) == 0:
-		return noTest
+	case n.reason != "":
+		return n.reason
 	}
 	return "not tested yet"
 }

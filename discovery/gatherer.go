@@ -34,6 +34,7 @@ type gatherer struct {
 	// the NAT as it is now.
 	changedAt time.Time
 	tests     natTests
+	spoken    []netip.AddrPort // that is sent to for other reasons: relays
 	counts    Transactions
 	events    []event
 }
@@ -139,7 +140,7 @@ func (g *gatherer) setPort(now time.Time, port uint16) {
 		return
 	}
 	g.port = port
-	g.tests.reset()
+	g.tests = natTests{}
 	for _, s := range g.servers {
 		for _, t := range s.targets {
 			t.asking, t.mapped, t.due = false, netip.AddrPort{}, now
@@ -167,7 +168,7 @@ func (g *gatherer) setHosts(now time.Time, addrs []netip.Addr, err error) {
 	hosts = slices.Compact(hosts)
 	if !first && !slices.Equal(hosts, g.hosts) {
 		g.events = append(g.events, event{hostsChanged, "", difference(g.hosts, hosts)})
-		g.tests.reset()
+		g.tests = natTests{}
 		g.askAll(now, nil)
 	}
 	g.hosts = hosts
@@ -293,7 +294,7 @@ func (g *gatherer) answer(now time.Time, s *server, t *target, m *stunwire.Messa
 		// Ask the others what they see, but not for ever where every answer differs.
 		if now.Sub(g.changedAt) >= refreshAfter-refreshJitter {
 			g.changedAt = now
-			g.tests.reset()
+			g.tests = natTests{}
 			g.askAll(now, t)
 		}
 	}

@@ -36,12 +36,15 @@ type NAT struct {
 	// Filtering is one of the constants above. It is unknown unless a STUN server offers
 	// the tests of RFC 5780.
 	Filtering string
+	// Strays says whether the NAT keeps unsolicited datagrams in mind, so that it can be
+	// poisoned: "answers", "drops" ([path.NAT]) or unknown.
+	Strays string
 	// PublicAddresses are the addresses that STUN servers saw, in order.
 	PublicAddresses []netip.Addr
 }
 
 func (n NAT) equal(other NAT) bool {
-	return n.Mapping == other.Mapping && n.Filtering == other.Filtering &&
+	return n.Mapping == other.Mapping && n.Filtering == other.Filtering && n.Strays == other.Strays &&
 		slices.Equal(n.PublicAddresses, other.PublicAddresses)
 }
 
@@ -53,7 +56,7 @@ type observation struct {
 // classify tells the mapping from what servers saw. IPv4 decides when there is any
 // IPv4 answer, since that is the family that is translated.
 func classify(seen []observation, own func(netip.AddrPort) bool) NAT {
-	nat := NAT{Mapping: BehaviourUnknown, Filtering: BehaviourUnknown}
+	nat := NAT{Mapping: BehaviourUnknown, Filtering: BehaviourUnknown, Strays: BehaviourUnknown}
 	for _, o := range seen {
 		if !slices.Contains(nat.PublicAddresses, o.mapped.Addr()) {
 			nat.PublicAddresses = append(nat.PublicAddresses, o.mapped.Addr())
