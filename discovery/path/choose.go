@@ -200,6 +200,8 @@ func (m *Machine) whyNot(p *pair) string {
 		return fmt.Sprintf("in reserve: %s, and the selected path is %s", p.class, s.class)
 	case p.rtt > s.rtt:
 		return fmt.Sprintf("slower than the selected path (%s against %s)", roughly(p.rtt), roughly(s.rtt))
+	case p.class == s.class && p.rtt == s.rtt:
+		return fmt.Sprintf("no faster than the selected path (%s)", roughly(s.rtt))
 	case p.class == s.class:
 		return fmt.Sprintf("not enough faster than the selected path (%s against %s)", roughly(p.rtt), roughly(s.rtt))
 	default:

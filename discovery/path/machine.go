@@ -130,9 +130,10 @@ func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
 	switch p.state {
 	case Frozen, Probing, Failed, Suspect:
 		switch {
-		case p.barred(m.now):
-		case !m.probing:
+		case !m.probing: // Silence alone judges it, and that is over.
+			p.barredUntil = time.Time{}
 			m.move(p, Valid, "a handshake was completed over it")
+		case p.barred(m.now):
 		case p.state != Suspect:
 			m.startRound(p, "a handshake was completed over it")
 		}

@@ -44,9 +44,8 @@ const (
 )
 
 // openerTTLs are the TTLs by attempt: 2 crosses the NAT that is the next hop, as at home;
-// 3 and 4 one behind a node and a router. Others would be right where the NAT is further
-// away, but the peer's must not be reached.
-var openerTTLs = []int{2, 2, 3, 4}
+// 4 crosses one behind a node and a router, and 3 is for when the peer is that near.
+var openerTTLs = []int{2, 2, 4, 3}
 
 // openerFar is the TTL where the peer's NAT is known to drop strays.
 const openerFar = 64
@@ -124,7 +123,7 @@ func (m *Machine) coordinate() {
 	case punchIdle:
 		m.propose()
 	case punchOpening:
-		if u.left == 0 {
+		if u.left == 0 && m.at(u.opener) {
 			m.sayOpened()
 		}
 	case punchWaiting:

@@ -198,7 +198,7 @@ func (m *Machine) askedOver(p *pair, again bool) {
 		switch {
 		case again && m.now.Sub(p.answered) > askedAgain && p.asked == 0:
 			p.due = m.now
-		case p == m.sel && p.asked == 0 && m.idle():
+		case p == m.sel && p.asked == 0 && p.answers >= gainSamples && m.idle():
 			spread := 1 + jitter*(2*m.o.Rand.Float64()-1)
 			p.due = m.now.Add(time.Duration(float64(m.o.Keepalive) * spread))
 		case p != m.sel && m.idle() && m.now.Sub(p.answered) > freshFor:
