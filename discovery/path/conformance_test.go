@@ -65,7 +65,7 @@ func conforms(t *testing.T, seed uint64, a, b kind, blind bool, want byte) (took
 			return bothAre(path.KindDirect, ga, gb)() || bothAre(path.KindRelay, ga, gb)()
 		})
 		if !ok {
-			t.Fatalf("not connected at all within 5 s\n%s", explain(ga, gb))
+			w.t.Fatalf("not connected at all within 5 s\n%s", explain(ga, gb))
 		}
 		kind := path.KindDirect
 		if want == 'R' {
@@ -74,11 +74,11 @@ func conforms(t *testing.T, seed uint64, a, b kind, blind bool, want byte) (took
 		rest, ok := w.until(limits[want]-connected, bothAre(kind, ga, gb))
 		took = connected + rest
 		if !ok {
-			t.Fatalf("not %s within %v\n%s", kind, limits[want], explain(ga, gb))
+			w.t.Fatalf("not %s within %v\n%s", kind, limits[want], explain(ga, gb))
 		}
 		time.Sleep(time.Minute)
 		if !bothAre(kind, ga, gb)() {
-			t.Errorf("a minute later not %s any more\n%s", kind, explain(ga, gb))
+			w.t.Errorf("a minute later not %s any more\n%s", kind, explain(ga, gb))
 		}
 	})
 	return took

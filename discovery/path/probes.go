@@ -1,6 +1,7 @@
 package path
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -55,15 +56,27 @@ func (s *sender) find(id uint64) *asked {
 	return nil
 }
 
+// urgency ranks pairs that are due, the most urgent first.
+func (m *Machine) urgency(p *pair) int {
+	switch {
+	case p == m.sel:
+		return 0
+	case !p.proven().IsZero() || m.now.Sub(p.heard) < lateAnswer:
+		return 1 // The peer is there.
+	default:
+		return 2
+	}
+}
+
 // nextProbe gives the most urgent probe that is due, one each pace: openers of NATs
-// first, then the selected path, then the one that has waited longest, then sizes.
+// first, then by urgency the pair that has waited longest, then sizes.
 func (m *Machine) nextProbe() (Probe, bool) {
 	var urgent *pair
 	for _, p := range m.pairs {
 		if p.state == Frozen || p.due.IsZero() || !m.at(p.due) {
 			continue
 		}
-		if urgent == nil || p == m.sel || urgent != m.sel && p.due.Before(urgent.due) {
+		if urgent == nil || cmp.Or(m.urgency(p)-m.urgency(urgent), p.due.Compare(urgent.due)) < 0 {
 			urgent = p
 		}
 	}

@@ -156,7 +156,7 @@ func (m *Machine) propose() {
 	}
 	targets := m.reflexiveTargets(nil)
 	own, other := m.local.NAT, m.talk.nat
-	if ok, _ := canPunch(own, other); !ok || len(targets) == 0 {
+	if ok, _ := canPunch(own, other); !ok || len(targets) == 0 || m.directWorks() {
 		return
 	}
 	wait := highProposes
