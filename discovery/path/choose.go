@@ -59,13 +59,13 @@ func betterClass(m *Machine, sel, p *pair) (string, bool) {
 	return fmt.Sprintf("%s, in place of a path that is %s", p.class, classOf(sel)), holds
 }
 
-// moved holds when the peer's NAT gave it another address: its packets come from there
-// since the selected path fell silent.
+// moved holds when the peer's NAT gave it another address: its packets come from there,
+// and did not before the selected path fell silent.
 func moved(_ *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || p.class != sel.class || sel.asked < movedAt {
 		return "", false
 	}
-	return fmt.Sprintf("the peer comes from there, and no longer from %s", sel.path.Remote), p.heard.After(sel.answered)
+	return fmt.Sprintf("the peer comes from there, and no longer from %s", sel.path.Remote), p.heard.After(sel.answered) && p.since.After(sel.answered)
 }
 
 func faster(m *Machine, sel, p *pair) (string, bool) {

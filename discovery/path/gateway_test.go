@@ -53,6 +53,7 @@ type gateway struct {
 	unanswered int
 	answered   uint64    // initSeq of the last answered initiation
 	heardAt    time.Time // last tunnel packet
+	sentData   time.Time // the last
 	sentSince  time.Time // first data sent since
 	traffic    bool      // data flows, ten packets a second
 	received   []time.Time

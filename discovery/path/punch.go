@@ -29,11 +29,11 @@ const (
 	punchFor      = 3 * time.Second
 	silence       = 36 * time.Second // conntrack: 30 s unreplied, and room for skew
 	proposerRests = 38 * time.Second // the peer's silence began later, by the way of a step
-	// After quickAttempts the next come every slowPunch, or idlePunch when idle: an
-	// attempt costs some 2 kB.
+	// After quickAttempts the next come every slowPunch, or idlePunch while idle, since an
+	// attempt costs some 3 kB; the first traffic ends that wait.
 	quickAttempts = 3
 	slowPunch     = 5 * time.Minute
-	idlePunch     = 30 * time.Minute
+	idlePunch     = 2 * time.Hour
 	// The low side proposes lowProposes after the relay works, the high side if nothing
 	// came by highProposes; and where one NAT lets anybody in, only when that has not
 	// led to a direct path for so long.

@@ -245,8 +245,8 @@ func (m *Machine) reviveAll(why string) {
 
 // wakeUp is the end of idleness: a packet was sent.
 func (m *Machine) wakeUp() {
-	if s := m.sel; s != nil && s.asked == 0 && m.now.Sub(s.answered) > activeEvery {
-		s.due = m.now
+	if s := m.sel; s != nil && s.asked == 0 {
+		s.due = sooner(s.due, later(m.now, s.answered.Add(activeEvery)))
 	}
 	for _, p := range m.pairs {
 		switch {

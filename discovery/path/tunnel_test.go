@@ -25,8 +25,11 @@ func (g *gateway) stepTunnel(now time.Time) time.Time {
 		g.initiate(now)
 	}
 	if g.traffic && !g.session.IsZero() {
-		g.sendData(now)
-		next = now.Add(dataEvery)
+		if !now.Before(g.sentData.Add(dataEvery)) {
+			g.sentData = now
+			g.sendData(now)
+		}
+		next = g.sentData.Add(dataEvery)
 	}
 	return next
 }

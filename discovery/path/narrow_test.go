@@ -1,0 +1,83 @@
+package path_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/testenv/simnet"
+)
+
+// The overlay MTU for a path MTU: WireGuard's 32 bytes, the UDP and IP headers, padding
+// to 16 bytes.
+func TestThePathMTUIsFound(t *testing.T) {
+	for _, c := range []struct{ mtu, overlay int }{
+		{1500, 1420}, {1492, 1420}, {1480, 1420}, {1450, 1376}, {1420, 1360}, {1400, 1328}, {1280, 1216}, {1100, 1040}, {1000, 512},
+	} {
+		for _, loss := range []float64{0, 0.1} {
+			t.Run(fmt.Sprintf("%d with loss %v", c.mtu, loss), func(t *testing.T) {
+				inWorld(t, uint64(c.mtu), 2000, func(w *world) {
+					sa := siteOf(kinds[3], 1)
+					sa.link = simnet.Conditions{Delay: 10 * time.Millisecond, MTU: c.mtu, SilentMTU: true, Fragment: true, Loss: loss}
+					a, b := w.gateway("a", sa, true), w.gateway("b", siteOf(kinds[0], 2), false)
+					w.meet(a, b)
+					w.until(20*time.Second, bothAre(path.KindDirect, a, b))
+					took, ok := w.until(20*time.Second, func() bool {
+						x, _ := a.status()
+						y, _ := b.status()
+						return x.MTU == c.overlay && y.MTU == c.overlay
+					})
+					x, _ := a.status()
+					y, _ := b.status()
+					if !ok {
+						w.t.Fatalf("overlay MTU %d and %d, want %d\n%s", x.MTU, y.MTU, c.overlay, explain(a, b))
+					}
+					w.t.Logf("known after %v more", took)
+				})
+			})
+		}
+	}
+}
+
+// A path that narrows under way, without a word: data that does not fit is lost while
+// probes pass. The silence has the sizes measured again.
+func TestABlackHoleForLargePackets(t *testing.T) {
+	for _, relay := range []bool{true, false} {
+		t.Run(fmt.Sprintf("relay %v", relay), func(t *testing.T) {
+			inWorld(t, 1, 2000, func(w *world) {
+				sa, sb := siteOf(kinds[3], 1), siteOf(kinds[0], 2)
+				sa.relay, sb.relay = relay, relay
+				a, b := w.gateway("a", sa, false), w.gateway("b", sb, true)
+				w.meet(b, a)
+				w.until(10*time.Second, bothAre(path.KindDirect, a, b))
+				for _, g := range []*gateway{a, b} {
+					g.mu.Lock()
+					g.dataSize = 1452
+					g.mu.Unlock()
+				}
+				setTraffic(true, a, b)
+				time.Sleep(30 * time.Second)
+				began := time.Now()
+				for _, way := range []simnet.Direction{simnet.Up, simnet.Down} {
+					c := simnet.Conditions{Delay: 10 * time.Millisecond, MTU: 1280, SilentMTU: true}
+					if err := a.uplink().SetConditions(way, c); err != nil {
+						w.t.Fatal(err)
+					}
+				}
+				time.Sleep(3 * time.Minute)
+				for _, g := range []*gateway{a, b} {
+					s, _ := g.status()
+					if s.MTU != 1216 || s.Kind != path.KindDirect {
+						w.t.Errorf("%s: %s with overlay MTU %d, want direct with 1216\n%s", g.name, s.Kind, s.MTU, explain(a, b))
+					}
+					gap := g.gap(began)
+					w.t.Logf("%s: %v without data", g.name, gap)
+					if gap > 10*time.Second {
+						w.t.Errorf("%s: %v without data, want at most 10 s\n%s", g.name, gap, explain(a, b))
+					}
+				}
+			})
+		})
+	}
+}
