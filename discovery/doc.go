@@ -1,5 +1,6 @@
-// Package discovery finds out where a gateway may be reached: its [Agent] gathers
-// candidates and tells how the NAT in front of the gateway maps.
+// Package discovery finds out where a gateway may be reached and how it reaches its
+// peers: its [Agent] gathers candidates and tells what the NAT in front of the gateway
+// does, its [Pathfinder] finds and keeps a path to every peer.
 //
 // # Candidates
 //
@@ -9,9 +10,13 @@
 //   - advertised: what the operator configured, as is. Names are resolved, and again
 //     every minute.
 //   - host: the addresses of this machine's interfaces with the gateway's port, without
-//     loopback, link-local, multicast and overlay addresses and without those of
-//     interfaces that a container network or tunnel made ([InterfaceAddrs]).
+//     loopback, link-local, multicast and overlay addresses, without those of interfaces
+//     that a container network or tunnel made ([InterfaceAddrs]), and without the ranges
+//     of pods and Services ([Options].Exclude).
 //   - stun: server-reflexive addresses, as STUN servers see the gateway's own socket.
+//   - relay: what TURN servers have allocated ([Options].Relays).
+//
+// What a peer announces is dialled only if [Dialable] has nothing against it.
 //
 // # STUN
 //
@@ -28,11 +33,23 @@
 // at different addresses: none when a server sees the host's own address and port,
 // endpoint-independent when two servers see the same, endpoint-dependent when they see
 // different ones (plain STUN servers cannot tell address-dependent from
-// address-and-port-dependent), and unknown with fewer than two answers. Filtering
-// cannot be seen by asking: it stays unknown.
+// address-and-port-dependent), and unknown with fewer than two answers. Where a server
+// offers the tests of RFC 5780, package behaviour runs them once after gathering and
+// again when the NAT may be another; they also tell the filtering. [Hints] say what all
+// that means for peering.
+//
+// # Paths
+//
+// A [Pathfinder] drives one [path.Machine] a peer over one [probe.Prober]. Events (probes
+// that arrive, handshakes, silence, messages of the peer's path finder, changed addresses)
+// go to the machines as they come; [Pathfinder.Run] polls the machine that is due first
+// and does what it says: send probes, route, make a handshake, tell the peer, permit
+// addresses at the relays.
 //
 // # Structure
 //
 // The gatherer is a state machine without clock, socket or goroutine: events and the
-// time go in, actions and the next deadline come out. The Agent drives it.
+// time go in, actions and the next deadline come out. The Agent drives it, as the
+// Pathfinder drives those of package path. Both hold no lock while they send, resolve or
+// call back.
 package discovery

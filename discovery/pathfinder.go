@@ -46,7 +46,7 @@ type PathfinderOptions struct {
 	// Local's Hosts. While it fails no announced candidate is dialled.
 	Own func() ([]netip.Addr, error)
 	// Forbidden are ranges of which no announced candidate is dialled: those of this
-	// cluster's pods and Services.
+	// cluster's pods and Services. [Pathfinder.SetForbidden] replaces them.
 	Forbidden []netip.Prefix
 	// Resolve resolves a name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -96,6 +96,7 @@ type Pathfinder struct {
 	localDue   bool
 	hosts      []netip.Addr // that no announced candidate may be
 	hostsKnown bool
+	forbidden  []netip.Prefix
 	permitted  []netip.Addr
 	permitDue  bool
 	pings      map[stunwire.TxID]*ping
@@ -141,7 +142,7 @@ func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
 	f := &Pathfinder{
 		o: o, own: o.PrivateKey.Public(), prober: prober, log: o.Logger,
 		wake: make(chan struct{}, 1), slots: make(chan struct{}, maxResolving),
-		peers: make(map[peer.PublicKey]*pathPeer), localDue: true, pings: make(map[stunwire.TxID]*ping),
+		peers: make(map[peer.PublicKey]*pathPeer), localDue: true, forbidden: o.Forbidden, pings: make(map[stunwire.TxID]*ping),
 	}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -207,7 +208,7 @@ func (f *Pathfinder) refusedLocked(a netip.AddrPort) string {
 	if !f.hostsKnown {
 		return "the addresses of this host are not known"
 	}
-	return Dialable(a, f.hosts, f.o.Forbidden)
+	return Dialable(a, f.hosts, f.forbidden)
 }
 
 // dueLocked has Run poll a peer's machine.
@@ -255,6 +256,16 @@ func (f *Pathfinder) Silent(k peer.PublicKey) {
 // call. Once a second is often enough.
 func (f *Pathfinder) Traffic(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Traffic(now) })
+}
+
+// SetForbidden replaces the ranges of which no announced candidate is dialled. What was
+// announced in this run is not looked at again until the peer announces anew.
+func (f *Pathfinder) SetForbidden(ranges []netip.Prefix) {
+	f.mu.Lock()
+	f.forbidden = slices.Clone(ranges)
+	f.localDue = true // has what is known from before looked at again
+	f.mu.Unlock()
+	f.wakeUp()
 }
 
 // LocalChanged tells that [PathfinderOptions].Local has something new to say.

@@ -160,6 +160,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 		if len(a.Probes) == 0 {
 			break
 		}
+		next = now // What was sent may change what is due, so it is asked again.
 	}
 	if d.after = p.selected; d.before.IsValid() != d.after.IsValid() {
 		d.reason = p.m.Snapshot().Reason
