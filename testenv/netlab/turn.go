@@ -37,6 +37,8 @@ type TURNOptions struct {
 	FirstPort, LastPort uint16
 	// MaxLifetime bounds allocations; 0 = coturn's hour.
 	MaxLifetime time.Duration
+	// Verbose makes it tell of every request and answer.
+	Verbose bool
 	// UserQuota bounds allocations of a user; 0 = none.
 	UserQuota int
 }
@@ -144,7 +146,10 @@ func (s *TURN) args() []string {
 		"turnserver", "-n", "--no-cli", "--log-file", "stdout", "--simple-log",
 		"--userdb", filepath.Join(s.dir, "db"), "--pidfile", filepath.Join(s.dir, "pid"),
 		"--realm", realm, "--fingerprint", "--no-dtls", "--no-multicast-peers",
-		"--listening-port", portText(o.Port), "--relay-ip", o.Relay.String(), "--verbose",
+		"--listening-port", portText(o.Port), "--relay-ip", o.Relay.String(),
+	}
+	if o.Verbose {
+		args = append(args, "--verbose")
 	}
 	for _, a := range o.Listen {
 		args = append(args, "--listening-ip", a.String())

@@ -25,7 +25,7 @@ func newTURNBench(t *testing.T, kind NATKind) (b *natBench, server *Host) {
 }
 
 func plainTURN() TURNOptions {
-	return TURNOptions{Listen: []netip.Addr{addr(turnAddr), addr(turnAltAddr)}, Username: "u", Password: "p"}
+	return TURNOptions{Listen: []netip.Addr{addr(turnAddr), addr(turnAltAddr)}, Username: "u", Password: "p", Verbose: true}
 }
 
 // TestRFC5780NamesNATKinds asks coturn's own client what it takes each NAT for: a second

@@ -1,0 +1,190 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// way is how two gateways must come together: directly, directly by ordered punching
+// after having met over the relay, or by the relay for good.
+type way string
+
+const (
+	wayDirect  way = "D"
+	wayPunched way = "P"
+	wayRelayed way = "R"
+)
+
+// Bounds of the conformance table, from the start of `join` at one side to both sides'
+// status saying connected with the kind of path that the table has.
+const (
+	directWithin  = 3 * time.Second
+	punchWithin   = 10 * time.Second // when the first punch succeeds
+	retryWithin   = 60 * time.Second // with one retry
+	relayedWithin = 5 * time.Second
+	relayedStill  = 60 * time.Second // how long after a relayed pair is looked at again
+)
+
+// conformance is DESIGN's table.
+func conformance() (pairs []conformancePair) {
+	kinds := []access{dial, fullCone, addrRestricted, portRestricted, straying, symmetric}
+	punched := [][2]access{{portRestricted, straying}, {straying, straying}}
+	relayed := [][2]access{{portRestricted, symmetric}, {straying, symmetric}, {symmetric, symmetric}}
+	for i, a := range kinds {
+		for _, b := range kinds[i:] {
+			p := conformancePair{left: a, right: b, way: wayDirect}
+			if slices.Contains(punched, [2]access{a, b}) {
+				p.way = wayPunched
+			}
+			if slices.Contains(relayed, [2]access{a, b}) {
+				p.way = wayRelayed
+			}
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs
+}
+
+type conformancePair struct {
+	left, right access
+	way         way
+}
+
+func (p conformancePair) name() string { return p.left.name + " and " + p.right.name }
+
+func (p conformancePair) kind() string {
+	if p.way == wayRelayed {
+		return api.PathRelay
+	}
+	return api.PathDirect
+}
+
+func (p conformancePair) limit() time.Duration {
+	switch p.way {
+	case wayRelayed:
+		return relayedWithin
+	case wayPunched:
+		return retryWithin
+	default:
+		return directWithin
+	}
+}
+
+// conformanceRow is what was measured of a pair.
+type conformanceRow struct {
+	pair conformancePair
+	// join is how long the command took, reached how long it took from its start until
+	// the path was as it must be.
+	join, reached time.Duration
+	gap           time.Duration // of the stream that ran meanwhile
+}
+
+// TestConformanceTable brings every pair of NAT kinds together by a ticket, the sides
+// taking turns in who invites, with a stream running as soon as there is any path.
+func TestConformanceTable(t *testing.T) {
+	pairs := conformance()
+	if len(pairs) != 21 {
+		t.Fatalf("the table has %d pairs, want 21", len(pairs))
+	}
+	// One relayed pair runs on beside all others, to be looked at again.
+	lasting := newLastingPair(t)
+	var mu sync.Mutex
+	rows := make([]*conformanceRow, len(pairs))
+	t.Run("pairs", func(t *testing.T) {
+		for i, p := range pairs {
+			t.Run(p.name(), func(t *testing.T) {
+				t.Parallel()
+				row := p.play(t, i%2 == 1)
+				mu.Lock()
+				defer mu.Unlock()
+				rows[i] = &row
+			})
+		}
+	})
+	t.Log("from the start of join until both sides say so; the stream ran from the first path on\n" + conformanceTable(rows))
+	lasting.check(t)
+}
+
+// play brings a pair together.
+func (p conformancePair) play(t *testing.T, rightInvites bool) conformanceRow {
+	t.Helper()
+	s := newSites(t, p.left, p.right, ways{})
+	s.start()
+	inviter, joiner := s.left, s.right
+	if rightInvites {
+		inviter, joiner = s.right, s.left
+	}
+	row := conformanceRow{pair: p}
+	start := time.Now()
+	row.join = s.enrol(inviter, joiner)
+	traffic := openStream(within(t, patience), t, joiner, inviter)
+	s.awaitPath(p.kind(), patience)
+	row.reached = time.Since(start)
+	if row.reached > p.limit() {
+		t.Errorf("%s took %v, want at most %v\nleft: %s\nright: %s", p.way, row.reached.Round(time.Millisecond), p.limit(), s.describe(s.left), s.describe(s.right))
+	}
+	// An upgrade from the relay must not stall what runs.
+	row.gap = traffic.check(2 * time.Second)
+	return row
+}
+
+// describe is what a side says of the other.
+func (s *sites) describe(x *site) string {
+	p, _ := x.peer(s.other(x).name)
+	return describe(p)
+}
+
+func conformanceTable(rows []*conformanceRow) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%-32s %-32s %-4s %8s %8s %8s\n", "", "", "way", "join", "reached", "gap")
+	for _, r := range rows {
+		if r == nil {
+			continue
+		}
+		note := ""
+		if r.pair.way == wayPunched && r.reached > punchWithin {
+			note = "  after a retry"
+		}
+		fmt.Fprintf(b, "%-32s %-32s %-4s %7.2fs %7.2fs %7.2fs%s\n", r.pair.left.name, r.pair.right.name, r.pair.way,
+			r.join.Seconds(), r.reached.Seconds(), r.gap.Seconds(), note)
+	}
+	return b.String()
+}
+
+// lastingPair is a pair of symmetric NATs that stays on the relay.
+type lastingPair struct {
+	s       *sites
+	traffic *stream
+	since   time.Time
+}
+
+func newLastingPair(t *testing.T) *lastingPair {
+	t.Helper()
+	s := started(t, symmetric, symmetric, ways{})
+	l := &lastingPair{s: s, traffic: openStream(within(t, patience), t, s.right, s.left)}
+	s.awaitPath(api.PathRelay, patience)
+	l.since = time.Now()
+	l.traffic.mark()
+	return l
+}
+
+// check looks whether the pair is still relayed a minute after it was first.
+func (l *lastingPair) check(t *testing.T) {
+	t.Helper()
+	select {
+	case <-time.After(time.Until(l.since.Add(relayedStill))):
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+	l.s.awaitPath(api.PathRelay, patience)
+	gap := l.traffic.check(2 * time.Second)
+	t.Logf("a symmetric pair is on the relay since %v, its stream never rested for more than %v", time.Since(l.since).Round(time.Second), gap.Round(time.Millisecond))
+}

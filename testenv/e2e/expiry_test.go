@@ -1,0 +1,68 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// TestIdleMappingsNeverExpire leaves pairs alone for much longer than their NATs remember,
+// and then wants an answer from the NATed side at once. Times are shortened alike: NATs
+// that forget after 4 and 6 s, and a keepalive of 2 s.
+func TestIdleMappingsNeverExpire(t *testing.T) {
+	const idle, answerWithin = 25 * time.Second, 2 * time.Second
+	forgetful := ways{
+		nat:       func(o *netlab.NATOptions) { o.UDPTimeout, o.UDPStreamTimeout = 4, 6 },
+		configure: func(spec *api.GatewaySpec) { spec.Discovery.Keepalive = api.Duration(2 * time.Second) },
+	}
+	for _, c := range []struct {
+		name        string
+		left, right access
+		kind        string
+	}{
+		{"one side behind a NAT", dial, portRestricted, api.PathDirect},
+		{"both behind NATs", portRestricted, portRestricted, api.PathDirect},
+		{"on the relay", symmetric, symmetric, api.PathRelay},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := started(t, c.left, c.right, forgetful)
+			s.offerBack(s.left, s.right)
+			s.awaitPath(c.kind, patience)
+			openStream(within(t, patience), t, s.left, s.right).close()
+			ctx := within(t, patience)
+			since := s.pathSince()
+			select {
+			case <-time.After(idle):
+			case <-ctx.Done():
+				t.Fatal(ctx.Err())
+			}
+			start := time.Now()
+			openStream(within(t, patience), t, s.left, s.right)
+			took := time.Since(start)
+			t.Logf("after %v of silence a stream to the NATed side runs in %v", idle, took.Round(time.Millisecond))
+			if took > answerWithin {
+				t.Errorf("a stream to the NATed side runs after %v, want at most %v", took, answerWithin)
+			}
+			if now := s.pathSince(); now != since {
+				t.Errorf("the path changed while idle: in use since %s, was since %s", now, since)
+			}
+			s.report()
+		})
+	}
+}
+
+// pathSince is when both sides took the path that they use.
+func (s *sites) pathSince() (times [2]string) {
+	s.t.Helper()
+	for i, x := range s.both() {
+		if p, _ := x.peer(s.other(x).name); p.Path.Since != nil {
+			times[i] = p.Path.Since.Format(time.RFC3339Nano)
+		}
+	}
+	return times
+}

@@ -1,0 +1,54 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+func hairpin(o *netlab.NATOptions) { o.Hairpin = true }
+
+// bulkBytes is what bulk transfers carry each way: many times the windows of both ends.
+const bulkBytes = 8 << 20
+
+// TestBulkPassesNarrowPaths sends in both directions at once over a path that takes less
+// than anybody tells: all ICMP errors are filtered, and in one case the fragments as well.
+func TestBulkPassesNarrowPaths(t *testing.T) {
+	for _, mtu := range []int{1280, 1100} {
+		for _, fragments := range []bool{true, false} {
+			name := fmt.Sprintf("MTU %d, fragments pass %v", mtu, fragments)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newSites(t, dial, portRestricted, ways{mtu: mtu})
+				for _, router := range []*netlab.Host{s.core, s.right.nat.Host} {
+					router.DropICMPErrors()
+					if !fragments {
+						router.DropFragments()
+					}
+				}
+				s.start()
+				s.enrol(s.left, s.right)
+				s.awaitPath(api.PathDirect, patience)
+				bulk := openBulk(within(t, patience), t, s.right, s.left)
+				took := bulk.carries(within(t, 2*patience), bulkBytes)
+				t.Logf("%d MiB each way in %v, the stream rested for at most %v; left has MTU %d, right %d", bulkBytes>>20,
+					took.Round(10*time.Millisecond), bulk.gap().Round(time.Millisecond), s.mtu(s.left), s.mtu(s.right))
+				if gap := bulk.gap(); gap > repairWithin {
+					t.Errorf("the transfer rested for %v, want at most %v", gap, repairWithin)
+				}
+				s.report()
+			})
+		}
+	}
+}
+
+// mtu is what a side's status says of the path to the other.
+func (s *sites) mtu(x *site) int {
+	p, _ := x.peer(s.other(x).name)
+	return p.Path.MTU
+}

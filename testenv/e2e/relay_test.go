@@ -1,0 +1,194 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base32"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// hasHost says whether an "ip" or "ip:port" has that IP address.
+func hasHost(text, ip string) bool { return text == ip || strings.HasPrefix(text, ip+":") }
+
+// TestNoUDPOnOneSide lets a gateway whose network passes no UDP at all meet others by a
+// relay that it reaches over TCP.
+func TestNoUDPOnOneSide(t *testing.T) {
+	for _, left := range []access{dial, portRestricted, symmetric} {
+		t.Run(left.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSites(t, left, portRestricted, ways{})
+			noUDP := s.right.nat.Drop(`iifname "l0" meta l4proto udp`)
+			s.start()
+			start := time.Now()
+			s.enrol(s.left, s.right)
+			traffic := openStream(within(t, patience), t, s.right, s.left)
+			s.awaitPath(api.PathRelay, patience)
+			took := time.Since(start)
+			t.Logf("relayed %v after the start of join", took.Round(100*time.Millisecond))
+			if took > repairWithin {
+				t.Errorf("relayed after %v, want at most %v", took, repairWithin)
+			}
+			n, _, _ := s.right.netCheck()
+			if len(n.TURNServers) != 1 || n.TURNServers[0].Transport != "tcp" {
+				t.Errorf("netcheck has TURN servers %+v, want one reached over tcp", n.TURNServers)
+			}
+			if c, err := noUDP.Dropped(within(t, patience)); err != nil || c.Packets == 0 {
+				t.Errorf("the filter saw %d datagrams, %v: want some, or it blocks nothing", c.Packets, err)
+			}
+			traffic.check(upgradeWithin)
+		})
+	}
+}
+
+// hardened is a relay behind a one-to-one NAT whose operator denies peers in private
+// ranges, as the manuals advise.
+func hardened(o *netlab.TURNOptions) { o.DeniedPeers = netlab.PrivateRanges() }
+
+func TestHardenedRelay(t *testing.T) {
+	t.Run("private ranges denied", func(t *testing.T) {
+		t.Parallel()
+		s := started(t, symmetric, symmetric, ways{turn: hardened})
+		traffic := openStream(within(t, patience), t, s.right, s.left)
+		s.awaitPath(api.PathRelay, patience)
+		traffic.check(upgradeWithin)
+	})
+	t.Run("behind a one-to-one NAT", func(t *testing.T) {
+		t.Parallel()
+		s := newSites(t, symmetric, symmetric, ways{turn: hardened})
+		s.moveRelayBehindNAT()
+		s.start()
+		s.enrol(s.left, s.right)
+		traffic := openStream(within(t, patience), t, s.right, s.left)
+		s.awaitPath(api.PathRelay, patience)
+		traffic.check(upgradeWithin)
+	})
+	// A relay that denies its own address joins no two of its users: what two symmetric
+	// NATs need. Both ends must be told.
+	t.Run("its own address denied", func(t *testing.T) {
+		t.Parallel()
+		s := newSites(t, symmetric, symmetric, ways{turn: func(o *netlab.TURNOptions) {
+			o.DeniedPeers = append(netlab.PrivateRanges(), relayAddr+"-"+relayAlt)
+		}})
+		s.start()
+		ticket := s.left.invite("--allow", streamService)
+		r := s.right.postern(within(t, patience), "join", ticket, "--wait", "5s")
+		if r.code != 1 {
+			t.Errorf("join without a way: exit code %d, want 1\n%s", r.code, r.stderr)
+		}
+		refusal := func(n api.NetCheck) bool {
+			texts := slices.Clone(n.Hints)
+			for _, server := range n.TURNServers {
+				texts = append(texts, server.Error)
+			}
+			return slices.ContainsFunc(texts, func(text string) bool {
+				return strings.Contains(text, relayAddr) && (strings.Contains(text, "403") || strings.Contains(text, "denie") || strings.Contains(text, "refuse"))
+			})
+		}
+		eventually(within(t, patience), t, "netcheck names the refusal", func() (bool, string) {
+			n, _, stderr := s.right.netCheck()
+			return refusal(n), strings.Join(n.Hints, "\n") + stderr
+		})
+	})
+}
+
+// moveRelayBehindNAT gives the relay a private address behind a router that translates
+// one to one, and starts it anew with the public one for external address.
+func (s *sites) moveRelayBehindNAT() {
+	s.t.Helper()
+	const inner, router = "10.0.0.3", "10.0.0.1"
+	s.relay.Stop()
+	dmz := s.lab.Network("dmz", netip.MustParsePrefix("10.0.0.0/24"))
+	front := s.lab.Router("front")
+	front.Attach("eth0", s.servers, netip.MustParseAddr("192.0.2.9"))
+	front.Attach("eth1", dmz, netip.MustParseAddr(router))
+	front.DefaultRoute(netip.MustParseAddr("192.0.2.1"))
+	s.core.Route(netip.MustParsePrefix(relayAddr+"/32"), netip.MustParseAddr("192.0.2.9"))
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for _, rule := range []string{
+		"add table ip onetoone",
+		"add chain ip onetoone pre { type nat hook prerouting priority dstnat; }",
+		"add chain ip onetoone post { type nat hook postrouting priority srcnat; }",
+		"add rule ip onetoone pre ip daddr " + relayAddr + " dnat to " + inner,
+		"add rule ip onetoone post ip saddr " + inner + " snat to " + relayAddr,
+	} {
+		if _, err := front.Run(ctx, "nft", rule); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	h := s.lab.Host("inner-relay")
+	h.Attach("eth0", dmz, netip.MustParseAddr(inner))
+	h.DefaultRoute(netip.MustParseAddr(router))
+	o := netlab.TURNOptions{
+		Listen: []netip.Addr{netip.MustParseAddr(inner)}, External: netip.MustParseAddr(relayAddr),
+		Username: turnUser, Password: turnPassword,
+	}
+	hardened(&o)
+	s.relay = h.StartTURN(o)
+}
+
+// TestTicketsHoldNoRelayCredential decodes a ticket that names a relayed address.
+func TestTicketsHoldNoRelayCredential(t *testing.T) {
+	t.Parallel()
+	s := newSites(t, symmetric, symmetric, ways{})
+	s.left.start()
+	text := s.left.invite()
+	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(text, "postern1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{turnUser, turnPassword} {
+		if bytes.Contains(raw, []byte(secret)) || strings.Contains(text, secret) {
+			t.Errorf("the ticket holds %q", secret)
+		}
+	}
+	relayed := slices.ContainsFunc(s.left.status().Gateway.Candidates, func(c api.Candidate) bool {
+		return c.Source == api.SourceRelay && hasHost(c.Address, relayAddr)
+	})
+	ip := netip.MustParseAddr(relayAddr).As4()
+	if !relayed || !bytes.Contains(raw, ip[:]) {
+		t.Errorf("the ticket lacks the relay's address (a relayed candidate is announced: %v)", relayed)
+	}
+}
+
+// TestAFreshAllocationAfterTheOnlyRelayRestarts: two symmetric NATs whose only relay loses
+// every allocation have no way left to tell each other of new ones. What holds is that
+// each allocates anew by itself, says so, and that a new ticket joins them again.
+func TestTheOnlyRelayRestarts(t *testing.T) {
+	t.Parallel()
+	s := started(t, symmetric, symmetric, ways{})
+	s.awaitPath(api.PathRelay, patience)
+	before := s.relayedAddresses()
+	s.relay.Stop()
+	s.relay.Start()
+	eventually(within(t, patience), t, "both have allocated anew", func() (bool, string) {
+		now := s.relayedAddresses()
+		return now[0] != "" && now[1] != "" && now[0] != before[0] && now[1] != before[1], strings.Join(append(before[:], now[:]...), " ")
+	})
+	start := time.Now()
+	ctx := within(t, patience)
+	openStream(ctx, t, s.right, s.left)
+	t.Logf("a stream runs %v after both had allocated anew", time.Since(start).Round(100*time.Millisecond))
+}
+
+// relayedAddresses are where both sides can be reached on a relay.
+func (s *sites) relayedAddresses() (out [2]string) {
+	s.t.Helper()
+	for i, x := range s.both() {
+		for _, c := range x.status().Gateway.Candidates {
+			if c.Source == api.SourceRelay {
+				out[i] = c.Address
+			}
+		}
+	}
+	return out
+}
