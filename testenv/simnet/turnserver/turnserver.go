@@ -67,7 +67,9 @@ type Server struct {
 	turn    *turn.Server
 	addr    netip.AddrPort
 	quota   int
+	packets []*watchedPackets
 	streams []*trackedListener
+	relays  *generator
 
 	mu    sync.Mutex
 	users map[string]int // allocations by username
@@ -103,6 +105,7 @@ func Serve(on Sockets, o Options) (*Server, error) {
 	}
 	s := &Server{quota: o.Quota, users: make(map[string]int)}
 	relay := &generator{listen: on.ListenRelay, addr: on.RelayAddr}
+	s.relays = relay
 	permit := func(_ net.Addr, peer net.IP) bool {
 		a, ok := netip.AddrFromSlice(peer)
 		return ok && (o.Deny == nil || !o.Deny(a.Unmap()))
@@ -112,8 +115,10 @@ func Serve(on Sockets, o Options) (*Server, error) {
 		EventHandler: turn.EventHandler{OnAllocationCreated: s.created, OnAllocationDeleted: s.deleted},
 	}
 	for _, p := range on.Packets {
+		watched := &watchedPackets{PacketConn: p, ended: make(chan struct{})}
+		s.packets = append(s.packets, watched)
 		config.PacketConnConfigs = append(config.PacketConnConfigs, turn.PacketConnConfig{
-			PacketConn: p, RelayAddressGenerator: relay, PermissionHandler: permit,
+			PacketConn: watched, RelayAddressGenerator: relay, PermissionHandler: permit,
 		})
 	}
 	for _, l := range on.Streams {
@@ -147,13 +152,20 @@ func (s *Server) AddrPort() netip.AddrPort { return s.addr }
 // Allocations counts those that there are now.
 func (s *Server) Allocations() int { return s.turn.AllocationCount() }
 
-// Close closes every socket and connection. The server's goroutines end by themselves
-// right after, since they have nothing left to read.
+// Close closes every socket and connection, and waits until none is used any more.
+//
+// The library closes allocations while it may still be working on requests for them, and
+// leaves accepted connections open. So connections come first, then sockets, and the
+// relayed ones, which the library closes, are waited for.
 func (s *Server) Close() error {
-	err := s.turn.Close()
 	for _, l := range s.streams {
-		l.closeAll() // The library leaves accepted connections open.
+		l.closeAll()
 	}
+	err := s.turn.Close()
+	for _, p := range s.packets {
+		<-p.ended
+	}
+	s.relays.open.Wait()
 	if err != nil {
 		return fmt.Errorf("turnserver: %w", err)
 	}
@@ -182,85 +194,4 @@ func (s *Server) count(username string, n int) {
 // silent makes loggers that print nothing.
 func silent() logging.LoggerFactory {
 	return &logging.DefaultLoggerFactory{Writer: io.Discard, DefaultLogLevel: logging.LogLevelDisabled}
-}
-
-// generator makes the sockets of allocations.
-type generator struct {
-	listen func(port int) (net.PacketConn, error)
-	addr   netip.Addr
-}
-
-// Validate is asked at the start.
-func (g *generator) Validate() error {
-	if g.listen == nil || !g.addr.IsValid() {
-		return fmt.Errorf("turnserver: ListenRelay and RelayAddr are required")
-	}
-	return nil
-}
-
-// AllocatePacketConn opens the socket of an allocation.
-func (g *generator) AllocatePacketConn(_ string, port int) (net.PacketConn, net.Addr, error) {
-	conn, err := g.listen(port)
-	if err != nil {
-		return nil, nil, err
-	}
-	bound, ok := conn.LocalAddr().(*net.UDPAddr)
-	if !ok {
-		conn.Close()
-		return nil, nil, fmt.Errorf("turnserver: a relay socket at %v", conn.LocalAddr())
-	}
-	return conn, net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.addr, uint16(bound.Port))), nil
-}
-
-// AllocateConn is for relaying TCP (RFC 6062).
-func (g *generator) AllocateConn(string, int) (net.Conn, net.Addr, error) {
-	return nil, nil, fmt.Errorf("turnserver: relays UDP alone")
-}
-
-// trackedListener knows what it accepted.
-type trackedListener struct {
-	net.Listener
-	mu     sync.Mutex
-	open   map[net.Conn]struct{}
-	closed bool
-}
-
-// Accept accepts and remembers.
-func (l *trackedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		conn.Close()
-		return nil, net.ErrClosed
-	}
-	l.open[conn] = struct{}{}
-	return &trackedConn{Conn: conn, l: l}, nil
-}
-
-func (l *trackedListener) closeAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	for c := range l.open {
-		c.Close()
-	}
-	clear(l.open)
-}
-
-// trackedConn is forgotten when it is closed.
-type trackedConn struct {
-	net.Conn
-	l *trackedListener
-}
-
-// Close closes the connection.
-func (c *trackedConn) Close() error {
-	c.l.mu.Lock()
-	delete(c.l.open, c.Conn)
-	c.l.mu.Unlock()
-	return c.Conn.Close()
 }

@@ -1,0 +1,136 @@
+package turnserver
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// generator makes the sockets of allocations.
+type generator struct {
+	listen func(port int) (net.PacketConn, error)
+	addr   netip.Addr
+	open   sync.WaitGroup // sockets
+}
+
+// Validate is asked at the start.
+func (g *generator) Validate() error {
+	if g.listen == nil || !g.addr.IsValid() {
+		return fmt.Errorf("turnserver: ListenRelay and RelayAddr are required")
+	}
+	return nil
+}
+
+// AllocatePacketConn opens the socket of an allocation.
+func (g *generator) AllocatePacketConn(_ string, port int) (net.PacketConn, net.Addr, error) {
+	conn, err := g.listen(port)
+	if err != nil {
+		return nil, nil, err
+	}
+	bound, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		conn.Close()
+		return nil, nil, fmt.Errorf("turnserver: a relay socket at %v", conn.LocalAddr())
+	}
+	g.open.Add(1)
+	counted := &relaySocket{PacketConn: conn, closed: sync.OnceFunc(g.open.Done)}
+	return counted, net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.addr, uint16(bound.Port))), nil
+}
+
+// AllocateConn is for relaying TCP (RFC 6062).
+func (g *generator) AllocateConn(string, int) (net.Conn, net.Addr, error) {
+	return nil, nil, fmt.Errorf("turnserver: relays UDP alone")
+}
+
+// relaySocket tells that it was closed.
+type relaySocket struct {
+	net.PacketConn
+	closed func()
+}
+
+// Close closes the socket.
+func (r *relaySocket) Close() error {
+	defer r.closed()
+	return r.PacketConn.Close()
+}
+
+// watchedPackets tells when the server has read from it for the last time: with an error.
+type watchedPackets struct {
+	net.PacketConn
+	once  sync.Once
+	ended chan struct{}
+}
+
+// ReadFrom reads a datagram.
+func (w *watchedPackets) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := w.PacketConn.ReadFrom(b)
+	if err != nil {
+		w.once.Do(func() { close(w.ended) })
+	}
+	return n, from, err
+}
+
+// trackedListener knows what it accepted.
+type trackedListener struct {
+	net.Listener
+	reading sync.WaitGroup // connections that the server reads from
+
+	mu     sync.Mutex
+	open   map[net.Conn]struct{}
+	closed bool
+}
+
+// Accept accepts and remembers.
+func (l *trackedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	l.open[conn] = struct{}{}
+	l.reading.Add(1)
+	return &trackedConn{Conn: conn, l: l, ended: sync.OnceFunc(l.reading.Done)}, nil
+}
+
+// closeAll closes what was accepted, accepts nothing more, and waits until nothing is read.
+func (l *trackedListener) closeAll() {
+	l.mu.Lock()
+	l.closed = true
+	for c := range l.open {
+		c.Close()
+	}
+	l.mu.Unlock()
+	l.reading.Wait()
+}
+
+// trackedConn is forgotten when it is closed.
+type trackedConn struct {
+	net.Conn
+	l     *trackedListener
+	ended func()
+}
+
+// Read reads; the server does not come back after an error.
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.ended()
+	}
+	return n, err
+}
+
+// Close closes the connection: the server does it when it has read something that is not
+// TURN.
+func (c *trackedConn) Close() error {
+	defer c.ended()
+	c.l.mu.Lock()
+	delete(c.l.open, c.Conn)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
