@@ -16,8 +16,8 @@ import (
 const (
 	firstBackoff = time.Second
 	maxBackoff   = 30 * time.Second
-	// steadyAfter is how long an allocation must have worked for the next loss to be
-	// met without a pause.
+	// steadyAfter is how long an allocation must have worked for its loss to count as
+	// the first, which is met without a pause.
 	steadyAfter = 30 * time.Second
 	// UDP is tried again a minute after it failed, then every five.
 	firstUpgrade = time.Minute
@@ -105,10 +105,14 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 		began := time.Now()
 		c.hold(ctx, a)
-		if round++; time.Since(began) >= steadyAfter {
+		switch {
+		case time.Since(began) >= steadyAfter:
 			round = 0
-		} else {
+		case round > 0:
 			c.pause(ctx, round-1)
+			round++
+		default:
+			round++
 		}
 	}
 	return nil

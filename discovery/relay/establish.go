@@ -264,7 +264,10 @@ func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn,
 		return conn, nil
 	case refusal.class == classError:
 		return nil, &failure{words: explainCode(refusal, s, time.Now()), code: refusal.code}
-	case sendErr != nil:
+	}
+	select {
+	case <-l.heard:
+	default:
 		return nil, &failure{words: explainSilence(l.transport, l.server, sendErr), silent: true}
 	}
 	return nil, &failure{words: fmt.Sprintf("allocate: %v", err), silent: true}

@@ -22,8 +22,6 @@ const (
 	// suspects anything: a path that is gone for a few seconds should not cost the
 	// relayed address. After [Client.Check] it is one.
 	patience = 4
-	// askAtOnce bounds the permissions that are asked for together.
-	askAtOnce = 16
 )
 
 // mind keeps the allocation alive until it is lost or closed.
@@ -36,7 +34,7 @@ func (a *allocation) mind() {
 		a.publish(perms, 0)
 		ask, due := perms.due(time.Now())
 		if len(ask) > 0 {
-			if !a.askPermissions(perms, ask[:min(len(ask), askAtOnce)]) {
+			if !a.askPermissions(perms, ask) {
 				return
 			}
 			continue
@@ -112,19 +110,24 @@ func (a *allocation) verify(perms *permissions, suspect bool) bool {
 	}
 }
 
-// askPermissions asks for some at once, one address a request: a server refuses a
-// request as a whole if one of its addresses is denied. False = the allocation is lost.
-func (a *allocation) askPermissions(perms *permissions, addrs []netip.Addr) bool {
+// askPermissions makes some requests at once. False = the allocation is lost.
+func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool {
 	type answer struct {
 		m   message
+		rtt time.Duration
 		err error
 	}
-	answers := make([]answer, len(addrs))
+	answers := make([]answer, len(ask))
 	var wg sync.WaitGroup
-	for i, addr := range addrs {
+	for i, addrs := range ask {
 		wg.Go(func() {
-			m, _, err := a.link.exchange(a.ctx, methodCreatePermission, func(b []byte, tx txID) []byte { return addPeer(b, addr, tx) })
-			answers[i] = answer{m, err}
+			m, rtt, err := a.link.exchange(a.ctx, methodCreatePermission, func(b []byte, tx txID) []byte {
+				for _, addr := range addrs {
+					b = addPeer(b, addr, tx)
+				}
+				return b
+			})
+			answers[i] = answer{m, rtt, err}
 		})
 	}
 	wg.Wait()
@@ -132,15 +135,17 @@ func (a *allocation) askPermissions(perms *permissions, addrs []netip.Addr) bool
 	for i, got := range answers {
 		switch {
 		case errors.Is(got.err, errNoAnswer):
-			perms.unanswered(time.Now(), addrs[i])
+			perms.unanswered(time.Now(), ask[i])
 			silent = true
 		case got.err != nil:
 			return false // closed
-		case got.m.code == codeMismatch || got.m.code == codeUnauthorized || got.m.code == codeWrongUser || got.m.code == codeStaleNonce:
+		case got.m.code == codeMismatch || got.m.code == codeUnauthorized ||
+			got.m.code == codeWrongUser || got.m.code == codeStaleNonce:
 			a.lose(a.failed(got.m, nil))
 			return false
 		default:
-			perms.answered(time.Now(), addrs[i], got.m)
+			perms.answered(time.Now(), ask[i], got.m)
+			a.report(a, observed{rtt: got.rtt})
 		}
 	}
 	if !silent {

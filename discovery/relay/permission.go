@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -10,6 +11,10 @@ const (
 	permissionRefresh = 4 * time.Minute
 	permissionRetry   = 5 * time.Second // after no answer
 	deniedRetry       = time.Minute     // somebody may change the server's configuration
+	// askAtOnce bounds the requests that are under way, maxTogether the addresses in one,
+	// which are 12 or 24 bytes each.
+	askAtOnce   = 16
+	maxTogether = 16
 	// maxPermissions bounds the wanted addresses: those of a gateway's peers.
 	maxPermissions = 256
 )
@@ -26,9 +31,10 @@ const (
 
 // permission is one address that datagrams are to be exchanged with.
 type permission struct {
-	state  permissionState
-	reason string    // of denied
-	due    time.Time // when to ask next
+	state    permissionState
+	reason   string    // of denied
+	due      time.Time // when to ask next
+	doubtful bool      // a request with this address among others was refused
 }
 
 // permissions is the wanted set. It holds no clock and is not safe for concurrent use.
@@ -62,35 +68,51 @@ func (p *permissions) want(now time.Time, addrs []netip.Addr) {
 	}
 }
 
-// due lists the addresses to ask for now, and tells when to look again.
-func (p *permissions) due(now time.Time) (ask []netip.Addr, next time.Time) {
+// due lists the requests to make now, and tells when to look again. What was granted is
+// asked for together, which saves two thirds of the bytes; the rest one by one, since a
+// server refuses a request as a whole if one of its addresses is denied (RFC 8656 §9.2).
+func (p *permissions) due(now time.Time) (ask [][]netip.Addr, next time.Time) {
 	next = farAway(now)
+	var again []netip.Addr
 	for a, e := range p.all {
-		if !e.due.After(now) {
-			ask = append(ask, a)
-		} else if e.due.Before(next) {
-			next = e.due
+		switch {
+		case e.due.After(now):
+			if e.due.Before(next) {
+				next = e.due
+			}
+		case e.state == granted && !e.doubtful:
+			again = append(again, a)
+		default:
+			ask = append(ask, []netip.Addr{a})
 		}
 	}
-	return ask, next
+	ask = slices.AppendSeq(ask, slices.Chunk(again, maxTogether))
+	return ask[:min(len(ask), askAtOnce)], next
 }
 
-// answered takes the server's answer for an address; it may have been withdrawn meanwhile.
-func (p *permissions) answered(now time.Time, a netip.Addr, m message) {
-	e := p.all[a]
-	switch {
-	case e == nil:
-	case m.class == classSuccess:
-		e.state, e.reason, e.due = granted, "", now.Add(permissionRefresh)
-	default:
-		e.state, e.reason, e.due = denied, explainDenied(m.code, a, a == p.relayed), now.Add(deniedRetry)
+// answered takes the server's answer to a request; some of its addresses may have been
+// withdrawn meanwhile.
+func (p *permissions) answered(now time.Time, addrs []netip.Addr, m message) {
+	for _, a := range addrs {
+		e := p.all[a]
+		switch {
+		case e == nil:
+		case m.class == classSuccess:
+			*e = permission{state: granted, due: now.Add(permissionRefresh)}
+		case len(addrs) > 1:
+			e.doubtful = true // One of them: ask for each.
+		default:
+			*e = permission{state: denied, reason: explainDenied(m.code, a, a == p.relayed), due: now.Add(deniedRetry)}
+		}
 	}
 }
 
 // unanswered takes silence. What was granted holds for another minute.
-func (p *permissions) unanswered(now time.Time, a netip.Addr) {
-	if e := p.all[a]; e != nil {
-		e.due = now.Add(permissionRetry)
+func (p *permissions) unanswered(now time.Time, addrs []netip.Addr) {
+	for _, a := range addrs {
+		if e := p.all[a]; e != nil {
+			e.due = now.Add(permissionRetry)
+		}
 	}
 }
 

@@ -1,0 +1,344 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/postern-dev/postern/discovery/relay"
+	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/testenv/simnet/turnserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds waits in tests: virtual or real time that only a failure takes.
+const patience = 6 * time.Minute
+
+// datagram is one that arrived.
+type datagram struct {
+	b    []byte
+	from netip.AddrPort
+	via  string // the allocation's id
+}
+
+// packetConn is what *simnet.Conn and *net.UDPConn have in common.
+type packetConn interface {
+	ReadFromUDPAddrPort([]byte) (int, netip.AddrPort, error)
+	WriteToUDPAddrPort([]byte, netip.AddrPort) (int, error)
+	LocalAddr() net.Addr
+	Close() error
+}
+
+// socket is a gateway's shared socket: what a server's handler does not take goes to
+// others, as the underlay gives it to its other users.
+type socket struct {
+	packetConn
+	others chan datagram
+	done   chan struct{}
+
+	mu      sync.Mutex
+	servers map[netip.AddrPort]func([]byte) bool
+}
+
+func newSocket(t testing.TB, conn packetConn) *socket {
+	s := &socket{
+		packetConn: conn, others: make(chan datagram, 100), done: make(chan struct{}),
+		servers: make(map[netip.AddrPort]func([]byte) bool),
+	}
+	go func() {
+		defer close(s.done)
+		buf := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+			s.mu.Lock()
+			handle := s.servers[from]
+			s.mu.Unlock()
+			if handle != nil && handle(buf[:n]) {
+				continue
+			}
+			select {
+			case s.others <- datagram{b: bytes.Clone(buf[:n]), from: from}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-s.done
+	})
+	return s
+}
+
+func (s *socket) WriteTo(b []byte, to netip.AddrPort) error {
+	_, err := s.WriteToUDPAddrPort(b, to)
+	return err
+}
+
+func (s *socket) AddServer(addr netip.AddrPort, handle func([]byte) bool) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.servers[addr] = handle
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.servers, addr)
+	}
+}
+
+// mutable is a socket that can be made to send nothing.
+type mutable struct {
+	packetConn
+	mute atomic.Bool
+}
+
+func (m *mutable) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
+	if m.mute.Load() {
+		return len(b), nil
+	}
+	return m.packetConn.WriteToUDPAddrPort(b, to)
+}
+
+// gateway runs a client as a gateway would.
+type gateway struct {
+	*relay.Client
+	inbox   chan datagram
+	changed chan struct{}
+	stop    func() // ends Run, and waits
+
+	mu    sync.Mutex
+	ids   int
+	sends map[string]func([]byte, netip.AddrPort) error
+	taken []string // ids of all allocations so far
+}
+
+// start runs a client. What the options lack of a gateway is filled in.
+func start(t testing.TB, o relay.Options) *gateway {
+	t.Helper()
+	g := &gateway{
+		inbox: make(chan datagram, 1<<16), changed: make(chan struct{}, 100),
+		sends: make(map[string]func([]byte, netip.AddrPort) error),
+	}
+	o.ID = func() string {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.ids++
+		return fmt.Sprintf("relay-%d", g.ids)
+	}
+	o.Attach = g.attach
+	o.OnChange = func() {
+		select {
+		case g.changed <- struct{}{}:
+		default:
+		}
+	}
+	g.Client = relay.New(o)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	g.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(g.sends) != 0 {
+			t.Errorf("Run ended and left %d allocations attached", len(g.sends))
+		}
+	})
+	t.Cleanup(g.stop)
+	return g
+}
+
+func (g *gateway) attach(id string, send func([]byte, netip.AddrPort) error) (func([]byte, netip.AddrPort), func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sends[id] = send
+	g.taken = append(g.taken, id)
+	deliver := func(b []byte, from netip.AddrPort) {
+		select {
+		case g.inbox <- datagram{bytes.Clone(b), from, id}:
+		default:
+		}
+	}
+	return deliver, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.sends, id)
+	}
+}
+
+// send sends over an allocation.
+func (g *gateway) send(t testing.TB, id, text string, to netip.AddrPort) {
+	t.Helper()
+	if err := g.trySend(id, text, to); err != nil {
+		t.Fatalf("send %q to %v over %s: %v", text, to, id, err)
+	}
+}
+
+func (g *gateway) trySend(id, text string, to netip.AddrPort) error {
+	g.mu.Lock()
+	send := g.sends[id]
+	g.mu.Unlock()
+	if send == nil {
+		return relay.ErrClosed
+	}
+	return send([]byte(text), to)
+}
+
+// allocated waits for an allocation that accept takes, nil = any.
+func (g *gateway) allocated(t testing.TB, accept func(relay.Allocation) bool) relay.Allocation {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		if a, ok := g.Allocation(); ok && (accept == nil || accept(a)) {
+			return a
+		}
+		select {
+		case <-g.changed:
+		case <-timeout:
+			t.Fatalf("no such allocation; the status is %+v", g.Status())
+		}
+	}
+}
+
+// eventually waits until check holds. Nothing tells of what it looks at, so it looks
+// every few milliseconds.
+func eventually(t testing.TB, what string, check func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for !check() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// receive waits for a datagram.
+func (g *gateway) receive(t testing.TB) datagram {
+	t.Helper()
+	select {
+	case d := <-g.inbox:
+		return d
+	case <-time.After(patience):
+		t.Fatal("nothing arrived")
+		panic("unreachable")
+	}
+}
+
+// exchange sends a text until it has arrived: the first datagrams may precede the
+// permission.
+func exchange(t testing.TB, send func(text string) error, inbox <-chan datagram) datagram {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for n := 0; ; n++ {
+		text := fmt.Sprintf("hello %d", n)
+		if err := send(text); err != nil {
+			t.Fatalf("send: %v", err)
+		}
+		select {
+		case d := <-inbox:
+			return d
+		case <-tick.C:
+		case <-timeout:
+			t.Fatal("nothing arrived")
+		}
+	}
+}
+
+// inet is a simulated internet with a relay on it, and hosts where a test wants them.
+type inet struct {
+	*simnet.Internet
+	t      testing.TB
+	relay  *simnet.Host
+	server *turnserver.Server
+	edges  []site
+}
+
+var (
+	relayAddr = netip.MustParseAddr("203.0.113.1")
+	users     = map[string]string{"edge": "secret"}
+	account   = relay.Server{Address: "203.0.113.1:3478", Username: "edge", Password: "secret", Transport: relay.TransportUDP}
+)
+
+func newInet(t testing.TB, o turnserver.Options, link simnet.LinkOptions) *inet {
+	in := &inet{Internet: simnet.New(simnet.Options{Seed: 1}), t: t}
+	t.Cleanup(func() { in.Close() })
+	in.relay = in.host("relay", nil, relayAddr, link)
+	in.serve(o)
+	t.Cleanup(func() { in.server.Close() })
+	return in
+}
+
+// serve starts the relay's server, after closing it too.
+func (in *inet) serve(o turnserver.Options) {
+	in.t.Helper()
+	if o.Users == nil {
+		o.Users = users
+	}
+	server, err := turnserver.ServeHost(in.relay, relayAddr, o)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	in.server = server
+}
+
+func (in *inet) host(name string, network *simnet.Network, addr netip.Addr, link simnet.LinkOptions) *simnet.Host {
+	in.t.Helper()
+	h, err := in.AddHost(simnet.HostOptions{Name: name, Network: network, Addrs: []netip.Addr{addr}, Link: link})
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return h
+}
+
+func (in *inet) listen(h *simnet.Host, port uint16) *simnet.Conn {
+	in.t.Helper()
+	conn, err := h.ListenUDP(port)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return conn
+}
+
+// site is a NAT with a gateway's host behind it.
+type site struct {
+	nat  *simnet.NAT
+	host *simnet.Host
+}
+
+func (in *inet) behind(name string, addr string, b simnet.Behaviour) site {
+	in.t.Helper()
+	nat, err := in.AddNAT(simnet.NATOptions{Name: name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Behaviour: b})
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	s := site{nat: nat, host: in.host(name+"-edge", nat.Inside(), netip.MustParseAddr("192.168.1.2"), simnet.LinkOptions{})}
+	in.edges = append(in.edges, s)
+	return s
+}
+
+// peerOn is a plain UDP peer on the public internet whose datagrams come to a channel.
+func (in *inet) peerOn(addr string) (*socket, netip.AddrPort) {
+	at := netip.AddrPortFrom(netip.MustParseAddr(addr), 51820)
+	return newSocket(in.t, in.listen(in.host("peer-"+addr, nil, at.Addr(), simnet.LinkOptions{}), 51820)), at
+}
