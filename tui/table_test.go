@@ -43,6 +43,68 @@ func golden(t *testing.T, name, got string) {
 // a wide one.
 func sizes() [][2]int { return [][2]int{{40, 15}, {80, 24}, {120, 40}} }
 
+// troubled has a path by relay, a candidate in every state, and hostile texts.
+func troubled() api.PeerStatus {
+	return api.PeerStatus{
+		Name: "edge", State: api.StateConnected,
+		Path: api.Path{Kind: api.PathRelay, Remote: "203.0.113.9:49160", Source: "relay", Relay: "turn.example.net:3478", RTTSeconds: 0.041, Since: ago(4 * time.Minute), MTU: 1380,
+			Reason: "the direct path to 198.51.100.20:51820 fell silent; this was the next best that answered",
+			History: []api.PathEvent{
+				{At: now.Add(-4 * time.Minute), Event: "relay", Reason: "198.51.100.20:51820 has not answered for 6.5 s"},
+				{At: now.Add(-2 * time.Hour), Event: "direct", Reason: "first answer"},
+			}},
+		Candidates: []api.Candidate{
+			{Address: "203.0.113.9:49160", Source: "relay", Relay: "turn.example.net:3478", State: "selected", RTTSeconds: 0.041, Reason: "the only path that answers"},
+			{Address: "198.51.100.20:51820", Source: "stun", State: "failed", Reason: "no answer to 12 probes in 10 s; next try in 35 s"},
+			{Address: "192.168.7.2:51820", Source: "host", State: "probing", Reason: "3 probes sent, none answered yet"},
+			{Address: "[2001:db8:1234:5678:9abc:def0:1234:5678]:51820", Source: "advertised", State: "valid", RTTSeconds: 0.0123, Reason: "slower than the path in use"},
+			{Address: "198.51.100.21:1024", Source: "peer", State: "frozen", Reason: "both sides are behind NATs: waits\x1b[31m until coordinated"},
+			{Address: "198.51.100.22:1024", Source: "peer", State: "suspect"},
+		},
+	}
+}
+
+func TestPathShowsEveryCandidateAndWhy(t *testing.T) {
+	for _, width := range []int{0, 40, 80} {
+		for _, color := range []bool{false, true} {
+			got := Path(troubled(), width, Options{Color: color, Now: now})
+			name := fmt.Sprintf("path-%d", width)
+			if color {
+				name += "-color"
+			}
+			if width > 0 {
+				fits(t, strings.TrimSuffix(got, "\n"), width)
+			}
+			golden(t, name, got)
+		}
+	}
+	none := api.PeerStatus{Name: "hub", Path: api.Path{Kind: api.PathNone, Reason: "nothing came yet"}, NextTry: ptr(now.Add(4 * time.Second))}
+	golden(t, "path-none", Path(none, 80, Options{Now: now}))
+}
+
+func TestNetCheckSaysWhatTheNetworkMeans(t *testing.T) {
+	n := api.NetCheck{
+		Kind: "NetCheck", Mapping: "endpoint-dependent", Filtering: "unknown", PublicAddresses: []string{"203.0.113.8:1025", "203.0.113.8:1026"},
+		STUNServers: []api.STUNServerStatus{
+			{Name: "stun.example.net:3478", Address: "198.51.100.1:3478", RTTSeconds: 0.0121, Mapped: "203.0.113.8:1025"},
+			{Name: "stun2.example.net:3478", Error: "no answer in 3s: is UDP to it blocked, or is it no STUN server?"},
+		},
+		TURNServers: []api.TURNServerStatus{
+			{Address: "turn.example.net:3478", Transport: "tcp", Relayed: "198.51.100.1:49160", RTTSeconds: 0.02},
+			{Address: "other.example.net:3478", Error: "401: wrong\x07 username or password"},
+		},
+		PortMapping: api.PortMappingStatus{Mode: "off", State: "not asked for"},
+		Hints:       []string{"This NAT gives every destination another port, so peers behind a port-restricted NAT are reached over a relay only."},
+	}
+	for _, width := range []int{0, 40, 80} {
+		got := NetCheck(n, width, Options{Now: now})
+		if width > 0 {
+			fits(t, strings.TrimSuffix(got, "\n"), width)
+		}
+		golden(t, fmt.Sprintf("netcheck-%d", width), got)
+	}
+}
+
 func TestScreens(t *testing.T) {
 	for _, s := range sizes() {
 		for _, color := range []bool{false, true} {

@@ -116,6 +116,9 @@ func (s *scripted) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, e
 func (s *scripted) Credential(_ context.Context, name string) (api.Credential, error) {
 	return answer[api.Credential](s, "credential", named{Name: name})
 }
+func (s *scripted) NetCheck(context.Context) (api.NetCheck, error) {
+	return answer[api.NetCheck](s, "netcheck", nil)
+}
 func (s *scripted) Reload(context.Context) error {
 	_, err := answer[any](s, "reload", nil)
 	return err

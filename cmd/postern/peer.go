@@ -123,7 +123,7 @@ func (a *app) peerAdd() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&q.publicKey, "public-key", "", "the peer's public `key`")
 	f.StringVar(&q.presharedKeyFile, "preshared-key-file", "", "`file` with a preshared key; - reads stdin")
-	f.StringSliceVar(&q.endpoints, "endpoint", nil, "`IP:PORT` to dial; without any, the peer must dial")
+	f.StringSliceVar(&q.endpoints, "endpoint", nil, "`HOST:PORT` to dial; without any, the peer must dial")
 	f.StringSliceVar(&q.allow, "allow", nil, "`services` here that it may reach (default none)")
 	f.StringSliceVar(&q.local, "local", nil, "listen here for a service of the peer, as `SERVICE=IP:PORT`")
 	f.BoolVar(&q.stock, "stock", false, "a plain WireGuard peer")

@@ -12,8 +12,15 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// layerOverlay is the echo between the two gateways inside the tunnel.
-const layerOverlay = "overlay"
+// Layers below the services.
+const (
+	// layerProbe is an authenticated probe between the gateways' sockets.
+	layerProbe = "probe"
+	// layerWG is a fresh WireGuard handshake.
+	layerWG = "wg"
+	// layerOverlay is the echo between the two gateways inside the tunnel.
+	layerOverlay = "overlay"
+)
 
 // defaultCount lets a command in a script end by itself.
 const defaultCount = 4
@@ -23,31 +30,38 @@ func (a *app) pingCommand() *cobra.Command {
 		layer, format string
 		count         int
 		pause         time.Duration
+		untilDirect   bool
 	)
 	c := &cobra.Command{
 		Use:   "ping PEER",
 		Short: "Measure the round trip to a peer at one layer",
-		Long: "Send echoes to the peer's gateway (overlay), to its auth service (auth) or to its API server " +
-			"(apiServer), through the tunnel. Exit 1 when none is answered.",
+		Long: "Measure how long the peer takes to answer: its gateway's socket an authenticated probe (probe), a fresh " +
+			"WireGuard handshake (wg), its gateway an echo through the tunnel (overlay), its auth service (auth) or " +
+			"its API server (apiServer) a connection through the tunnel. Exit 1 when nothing is answered; with " +
+			"--until-direct, when the path is not direct in the end.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := oneOf("-o", format, formatText, formatJSON); err != nil {
 				return err
 			}
-			if err := oneOf("--layer", layer, layerOverlay, api.ServiceAuth, api.ServiceAPIServer); err != nil {
+			if err := oneOf("--layer", layer, layerProbe, layerWG, layerOverlay, api.ServiceAuth, api.ServiceAPIServer); err != nil {
 				return err
 			}
 			if count < 0 || pause < 0 {
 				return usagef("-c 0 goes on until interrupted", "-c and --interval take no negative values")
 			}
-			p := pinger{app: a, peer: args[0], layer: layer, json: format == formatJSON}
+			p := pinger{app: a, peer: args[0], layer: layer, json: format == formatJSON, untilDirect: untilDirect}
+			if untilDirect && !c.Flags().Changed("count") {
+				count = 60 // a minute, within which a second coordinated punch has been tried
+			}
 			return p.run(c.Context(), count, pause)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&layer, "layer", layerOverlay, "overlay, auth or apiServer")
+	f.StringVar(&layer, "layer", layerOverlay, "probe, wg, overlay, auth or apiServer")
 	f.IntVarP(&count, "count", "c", defaultCount, "how many; 0 goes on until interrupted")
+	f.BoolVar(&untilDirect, "until-direct", false, "stop at the first answer over a direct path (60 tries unless -c says otherwise)")
 	f.DurationVar(&pause, "interval", time.Second, "time from one to the next")
 	outputFlag(c, &format, formatText, "text or json (a line a reply)")
 	return c
@@ -58,7 +72,9 @@ type pinger struct {
 	app         *app
 	peer, layer string
 	json        bool
+	untilDirect bool
 
+	direct         bool // the last answer came over a direct path
 	sent, answered int
 	low, high, sum float64 // seconds
 	lastError      string
@@ -88,12 +104,16 @@ func (p *pinger) run(ctx context.Context, count int, pause time.Duration) error 
 		if err := p.took(reply); err != nil {
 			return err
 		}
+		if p.untilDirect && p.direct {
+			break
+		}
 	}
 	return p.verdict(ctx)
 }
 
 func (p *pinger) took(r api.PingReply) error {
 	p.sent++
+	p.direct = r.Error == "" && r.Path == api.PathDirect
 	if r.Error != "" {
 		p.lastError = r.Error
 	} else {
@@ -132,6 +152,9 @@ func (p *pinger) verdict(ctx context.Context) error {
 	}
 	if p.answered == 0 {
 		return failedf("see postern status "+p.peer, "ping: %s did not answer at layer %s: %s", p.peer, p.layer, p.lastError)
+	}
+	if p.untilDirect && !p.direct {
+		return failedf("postern path "+p.peer+" says why", "ping: the path to %s is not direct after %d tries", p.peer, p.sent)
 	}
 	return nil
 }

@@ -58,6 +58,8 @@ type Backend interface {
 	Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error)
 	Kubeconfig(ctx context.Context, name string) (api.Kubeconfig, error)
 	Credential(ctx context.Context, name string) (api.Credential, error)
+	// NetCheck asks the STUN and TURN servers anew, and waits at most 5 s for them.
+	NetCheck(ctx context.Context) (api.NetCheck, error)
 	// Reload reads the configuration file again; an error leaves the old one in force.
 	Reload(ctx context.Context) error
 }

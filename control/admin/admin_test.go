@@ -97,6 +97,10 @@ func calls() []call {
 			k, err := b.Credential(ctx, "cloud")
 			return k.ClientKey, err
 		}, "secret"},
+		{"netcheck", func(ctx context.Context, b Backend) (any, error) {
+			n, err := b.NetCheck(ctx)
+			return n.Mapping, err
+		}, "none"},
 		{"reload", func(ctx context.Context, b Backend) (any, error) { return "", b.Reload(ctx) }, ""},
 	}
 }
@@ -163,7 +167,7 @@ func TestRightsFollowTheCaller(t *testing.T) {
 			client := serve(t, b, func(net.Conn) (identity, error) { return tc.who, tc.err })
 			for _, c := range calls() {
 				allowed := tc.change
-				if c.want == "status" || c.want == "config" {
+				if c.want == "status" || c.want == "config" || c.want == "netcheck" {
 					allowed = tc.read
 				}
 				before := len(b.calls)

@@ -196,6 +196,11 @@ func (c *Client) Credential(ctx context.Context, name string) (api.Credential, e
 	return ask[api.Credential](ctx, c, http.MethodGet, peerPath(name, "credential"), nil)
 }
 
+// NetCheck asks what the network around the gateway is like.
+func (c *Client) NetCheck(ctx context.Context) (api.NetCheck, error) {
+	return ask[api.NetCheck](ctx, c, http.MethodPost, "/v1/netcheck", nil)
+}
+
 // Reload makes the gateway read its configuration again.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/reload", nil, nil)

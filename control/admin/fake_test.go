@@ -68,6 +68,9 @@ func (f *fake) PeerApprove(_ context.Context, name string) error { return f.call
 func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
 	return f.called("remove %s %v", name, force)
 }
+func (f *fake) NetCheck(context.Context) (api.NetCheck, error) {
+	return api.NetCheck{Mapping: "none"}, f.called("netcheck")
+}
 func (f *fake) Ping(_ context.Context, name string, r api.PingRequest) (api.PingReply, error) {
 	return api.PingReply{Seq: r.Seq, RTTSeconds: 0.25}, f.called("ping %s %+v", name, r)
 }

@@ -20,6 +20,7 @@ func (s *Server) routes() http.Handler {
 	b := s.backend
 	mux.Handle("GET /v1/status", answer(s, mayRead, func(r *request) (any, error) { return b.Status(r.Context()) }))
 	mux.Handle("GET /v1/config", answer(s, mayRead, func(r *request) (any, error) { return b.Config(r.Context()) }))
+	mux.Handle("POST /v1/netcheck", answer(s, mayRead, func(r *request) (any, error) { return b.NetCheck(r.Context()) }))
 	mux.Handle("POST /v1/invite", answer(s, mayChange, withBody(b.Invite)))
 	mux.Handle("POST /v1/join", answer(s, mayChange, withBody(b.Join)))
 	mux.Handle("POST /v1/accept", answer(s, mayChange, withBody(b.Accept)))

@@ -90,7 +90,7 @@ type PeerLocalRequest struct {
 
 // PingRequest asks for one echo.
 type PingRequest struct {
-	// Layer is overlay, auth or apiServer.
+	// Layer is probe, wg, overlay, auth or apiServer.
 	Layer string `json:"layer"`
 	Seq   int    `json:"seq"`
 }

@@ -45,8 +45,11 @@ const (
 // Candidate is an address at which a gateway may be reached. State, RTTSeconds and
 // Reason are set only for a peer's candidates.
 type Candidate struct {
-	Address    string  `json:"address"`
-	Source     string  `json:"source"`
+	Address string `json:"address"`
+	Source  string `json:"source"`
+	// Relay is the server by whose allocation the address is tried; empty for our own
+	// socket.
+	Relay      string  `json:"relay,omitempty"`
 	State      string  `json:"state,omitempty"`
 	RTTSeconds float64 `json:"rttSeconds,omitempty"`
 	Reason     string  `json:"reason,omitempty"`
@@ -107,8 +110,11 @@ const (
 
 // Path is the underlay route in use to a peer.
 type Path struct {
-	Kind       string      `json:"kind"`
-	Remote     string      `json:"remote,omitempty"`
+	Kind   string `json:"kind"`
+	Remote string `json:"remote,omitempty"`
+	// Relay is the server by whose allocation we send; empty when we send from our own
+	// socket, be it to the peer's address on a relay.
+	Relay      string      `json:"relay,omitempty"`
 	Source     string      `json:"source,omitempty"`
 	RTTSeconds float64     `json:"rttSeconds,omitempty"`
 	Since      *time.Time  `json:"since,omitempty"`

@@ -51,7 +51,7 @@ func needsRestart(path string) bool {
 		"spec.discovery.keepalive":
 		return true
 	}
-	return false
+	return strings.HasPrefix(path, "spec.discovery.exclude")
 }
 
 // Diff compares two configurations by meaning: order and spelling do not count.

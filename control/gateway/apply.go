@@ -67,6 +67,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 			g.log.Error("removed peers cannot be taken out of the tunnel; they are refused all the same", "error", err)
 		}
 	}
+	g.paths.setPeers(next)
 	g.outbound.SetLocals(g.locals(next))
 	g.rememberPorts()
 	g.checkPeers(next, gone)
@@ -123,6 +124,7 @@ func (g *Gateway) forget(m *member, next *roster) {
 		return
 	}
 	g.journal.drop(m.key)
+	g.paths.mail.forget(m.key)
 	if err := g.store.Forget(m.name, m.key); err != nil {
 		g.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.name, "error", err)
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -26,7 +28,14 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		Advertise:   cfg.Discovery.Advertise,
 		STUNServers: cfg.Discovery.STUNServers,
 		Resolve:     g.opts.Resolve,
-		Logger:      g.log,
+		Exclude:     cfg.Discovery.Exclude,
+		Relays:      func() []path.Relay { return g.paths.relays.Load().local() },
+		Changed:     g.paths.finder.LocalChanged,
+		NetworkChanged: func(string) {
+			g.paths.finder.NetworkChanged()
+			g.paths.relays.Load().check()
+		},
+		Logger: g.log,
 	})
 	if err != nil {
 		return nil, misconfigured(cfg, "spec.discovery", err)
@@ -72,6 +81,13 @@ func (g *Gateway) ownCandidates(ctx context.Context) (list []ticket.Candidate, w
 	a := g.agent.Load()
 	if err := a.WaitGathered(ctx); err != nil {
 		warnings = append(warnings, err.Error())
+	}
+	relays := g.paths.relays.Load()
+	relays.wait(ctx)
+	for _, r := range relays.statuses() {
+		if !r.Relayed.IsValid() {
+			warnings = append(warnings, "relay "+r.Address+": "+cmp.Or(r.Err, "no allocation yet"))
+		}
 	}
 	for _, p := range a.Snapshot().Problems {
 		warnings = append(warnings, p.Source+" "+p.What+": "+p.Err)

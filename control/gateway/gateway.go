@@ -81,6 +81,7 @@ type Gateway struct {
 	key       peer.PrivateKey
 	store     *state.Store
 	plane     *plane
+	paths     *pathfinding
 	book      *ticket.Book
 	flows     *forward.Flows
 	inbound   *forward.Inbound
@@ -160,6 +161,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.wg.Go(func() { newClockwork(g).run(g.ctx) })
 	g.wg.Go(g.gather)
+	g.wg.Go(func() { g.paths.run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
 		"address", peer.OverlayAddr(g.key.Public()).String(), "port", g.plane.bind.Port(), "version", o.Version)
@@ -190,6 +192,9 @@ func (g *Gateway) open(ctx context.Context) error {
 		Logger:  g.log, Audit: g.audit,
 	})
 	g.outbound = forward.NewOutbound(g.flows, forward.OutboundOptions{Dial: g.dialService, Logger: g.log})
+	if g.paths, err = openPathfinding(g, cfg); err != nil {
+		return err
+	}
 	agent, err := g.newAgent(cfg)
 	if err != nil {
 		return err
@@ -198,6 +203,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	if err := g.openPlane(cfg); err != nil {
 		return err
 	}
+	g.paths.useRelays(cfg.Discovery.TURNServers)
 	if g.auth, err = openAuth(g, cfg); err != nil {
 		return err
 	}
@@ -218,7 +224,8 @@ func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
 	g.plane, err = openPlane(planeOptions{
 		key: g.key, port: cfg.ListenPort, mtu: cfg.MTU, newUnderlay: g.opts.NewUnderlay,
-		onSTUN:    func(packet []byte, from peer.Path) { g.agent.Load().HandleSTUN(packet, from.Remote) },
+		onSTUN:    g.paths.handleSTUN,
+		onEvent:   g.paths.heard,
 		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
 		onTransit: g.transit.report,
 		logger:    g.log,
@@ -271,6 +278,9 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.auth.close()
 	}
 	g.wg.Wait()
+	if g.paths != nil {
+		g.paths.close()
+	}
 	if server != nil {
 		g.shutMetrics(server)
 	}

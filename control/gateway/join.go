@@ -128,26 +128,16 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 	if err != nil {
 		return auth.Redemption{}, err
 	}
-	inviter := peer.Config{Name: "inviter", PublicKey: t.Inviter, PresharedKey: keys.Tunnel}
-	for _, c := range invited(t.Candidates) {
-		inviter.Endpoints = append(inviter.Endpoints, c.Addr)
-	}
-	if len(inviter.Endpoints) == 0 {
+	candidates := invited(t.Candidates)
+	if len(candidates) == 0 {
 		return auth.Redemption{}, fmt.Errorf("%w: the ticket names no address of it", errNoAnswer)
 	}
-	p, err := openPlane(planeOptions{key: keys.OneTime, newUnderlay: g.opts.NewUnderlay, mtu: g.running.Load().cfg.MTU, logger: g.log})
+	p, err := g.openOneTime(keys, t.Inviter, candidates)
 	if err != nil {
 		return auth.Redemption{}, err
 	}
-	defer func() {
-		if err := p.Close(); err != nil {
-			g.log.Debug("closing the one-time tunnel", "error", err)
-		}
-	}()
-	if err := p.engine.SetPeers([]peer.Config{inviter}); err != nil {
-		return auth.Redemption{}, err
-	}
-	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.stack.DialContext)
+	defer p.close()
+	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.plane.stack.DialContext)
 	for {
 		answer, err := redeemOnce(ctx, client, q)
 		switch {

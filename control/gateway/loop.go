@@ -132,13 +132,30 @@ func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
 			g.log.Warn("a ticket that has served cannot be ended", "peer", m.name, "error", err)
 		}
 	}
-	if after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
+	if m.stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
 	}
-	if after.Proven && c.kept[m.key] != after.Endpoint {
+	if traffic(before, after, len(g.flows.List(m.name)) > 0) {
+		g.paths.finder.Traffic(m.key)
+	}
+	if after.Proven && after.Path.Via == "" && c.kept[m.key] != after.Endpoint {
 		g.learn(m.key, func(m *member) { c.keep(now, m, after.Endpoint) })
 	}
 	c.follow(now, m, after)
+}
+
+// upkeep is what a session costs by itself in a second, in bytes: a handshake of 148 and
+// 92, its keepalive of 32, and an echo of the checks there and back.
+const upkeep = 148 + 92 + 32 + 2*144
+
+// traffic reports whether the tunnel carried something that somebody waits for: more than
+// its own upkeep or, with connections open, anything at all.
+func traffic(before, after tunnel.PeerStats, open bool) bool {
+	if after.RxBytes < before.RxBytes || after.TxBytes < before.TxBytes {
+		return true // the peer was removed and added again
+	}
+	moved := after.RxBytes - before.RxBytes + after.TxBytes - before.TxBytes
+	return moved > upkeep || open && moved > 0
 }
 
 // keep remembers where a peer was heard, for the next start. What cannot be stored is
@@ -160,7 +177,7 @@ func (c *clockwork) keep(now time.Time, m *member, endpoint netip.AddrPort) {
 // about a peer changes when it has been silent for too long.
 func (c *clockwork) follow(now time.Time, m *member, p tunnel.PeerStats) {
 	g, was := c.g, c.states[m.key]
-	is, reason := peerState(m, p, now)
+	is, reason := peerState(m, g.way(m, p), now)
 	c.states[m.key] = is
 	switch {
 	case is == was:

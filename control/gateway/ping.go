@@ -11,8 +11,10 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// Layers of `postern ping`.
+// Layers of `postern ping`, from the socket upwards.
 const (
+	layerProbe     = "probe"
+	layerWG        = "wg"
 	layerOverlay   = "overlay"
 	layerAuth      = api.ServiceAuth
 	layerAPIServer = api.ServiceAPIServer
@@ -24,41 +26,45 @@ const pingWait = 2 * time.Second
 // pingPayload makes the packet as long as that of ping(8).
 const pingPayload = 56
 
-// Ping sends one echo inside the tunnel, or connects to a service there.
+// Ping measures one round trip at a layer: of a probe between the sockets, of a
+// WireGuard handshake, of an echo inside the tunnel, or of a connection to a service.
 func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error) {
 	m, err := g.member(name)
 	if err != nil {
 		return api.PingReply{}, err
 	}
-	echo, err := g.echo(r.Layer)
+	measure, err := g.measure(r.Layer)
 	if err != nil {
 		return api.PingReply{}, err
 	}
-	if !m.address().IsValid() {
+	switch {
+	case m.stock && r.Layer != layerWG:
 		return api.PingReply{}, admin.Conflict(fmt.Sprintf("peer %s is a plain WireGuard peer without an overlay address", name),
-			"its handshake is in `postern status "+name+"`")
+			"use --layer wg")
+	case m.pending:
+		return api.PingReply{}, admin.Conflict(fmt.Sprintf("peer %s waits for approval", name), "postern peer approve "+name)
 	}
 	reply := api.PingReply{Seq: r.Seq, Layer: r.Layer}
 	ctx, cancel := context.WithTimeout(ctx, pingWait)
 	defer cancel()
-	rtt, err := echo(ctx, m.address())
+	rtt, err := measure(ctx, m)
 	reply.RTTSeconds = rtt.Seconds()
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	reply.Path = api.PathNone
-	if t := g.plane.engine.Snapshot().Peers[m.key]; t.Proven {
-		reply.Path, reply.Remote = api.PathDirect, t.Endpoint.String()
-	}
+	w := g.way(m, g.plane.engine.Snapshot().Peers[m.key])
+	state, why := peerState(m, w, time.Now())
+	p := g.path(m, w, state, why)
+	reply.Path, reply.Remote = p.Kind, p.Remote
 	return reply, nil
 }
 
-// echo is how one round trip is measured on a layer.
-func (g *Gateway) echo(layer string) (func(context.Context, netip.Addr) (time.Duration, error), error) {
-	connect := func(port uint16) func(context.Context, netip.Addr) (time.Duration, error) {
-		return func(ctx context.Context, to netip.Addr) (time.Duration, error) {
+// measure is how one round trip is measured on a layer.
+func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Duration, error), error) {
+	connect := func(port uint16) func(context.Context, *member) (time.Duration, error) {
+		return func(ctx context.Context, m *member) (time.Duration, error) {
 			start := time.Now()
-			c, err := g.plane.stack.DialTCP(ctx, netip.AddrPortFrom(to, port))
+			c, err := g.plane.stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
 			if err != nil {
 				return 0, err
 			}
@@ -68,16 +74,46 @@ func (g *Gateway) echo(layer string) (func(context.Context, netip.Addr) (time.Du
 		}
 	}
 	switch layer {
+	case layerProbe:
+		return func(ctx context.Context, m *member) (time.Duration, error) {
+			rtt, _, err := g.paths.finder.Probe(ctx, m.key)
+			return rtt, err
+		}, nil
+	case layerWG:
+		return g.shake, nil
 	case layerOverlay:
-		return func(ctx context.Context, to netip.Addr) (time.Duration, error) {
-			return g.plane.stack.Ping(ctx, to, pingPayload)
+		return func(ctx context.Context, m *member) (time.Duration, error) {
+			return g.plane.stack.Ping(ctx, m.address(), pingPayload)
 		}, nil
 	case layerAuth:
 		return connect(api.PortAuth), nil
 	case layerAPIServer:
 		return connect(api.PortAPIServer), nil
 	}
-	return nil, admin.Usage(fmt.Sprintf("ping: there is no layer %q", layer), "use overlay, auth or apiServer")
+	return nil, admin.Usage(fmt.Sprintf("ping: there is no layer %q", layer), "use probe, wg, overlay, auth or apiServer")
+}
+
+// shakeLook is how often a handshake that is waited for is looked for. The tunnel tells
+// of it in nanoseconds, but not when.
+const shakeLook = 2 * time.Millisecond
+
+// shake makes a new WireGuard handshake and waits for it.
+func (g *Gateway) shake(ctx context.Context, m *member) (time.Duration, error) {
+	before := g.plane.engine.Snapshot().Peers[m.key].LastHandshake
+	start := time.Now()
+	if err := g.plane.engine.Redial(m.key); err != nil {
+		return 0, err
+	}
+	for {
+		if g.plane.engine.Snapshot().Peers[m.key].LastHandshake.After(before) {
+			return time.Since(start), nil
+		}
+		select {
+		case <-time.After(shakeLook):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("no answer to the handshake: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // facts are what a check of a peer starts from.
@@ -92,8 +128,14 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		Since: g.running.Load().since[m.key], LastHandshake: t.LastHandshake,
 		Identity: g.keepers.certificate(m.name),
 	}
-	for _, e := range m.endpoints(g.provenEndpoints(m.key)) {
-		f.Endpoints = append(f.Endpoints, e.String())
+	if way := g.way(m, t); way.found {
+		for _, c := range way.path.Candidates {
+			f.Endpoints = append(f.Endpoints, c.Path.String())
+		}
+	} else {
+		for _, e := range m.endpoints(g.provenEndpoints(m.key)) {
+			f.Endpoints = append(f.Endpoints, e.String())
+		}
 	}
 	if h, ok := g.hellos.get(m.key); ok {
 		a := apiServerOf(h.Hello)

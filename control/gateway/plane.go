@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,8 @@ type plane struct {
 	stack  *netstack.Stack
 	bind   *underlay.Bind
 	engine *tunnel.Engine
+	// mtu is the overlay's, in bytes.
+	mtu int
 }
 
 type planeOptions struct {
@@ -27,6 +30,7 @@ type planeOptions struct {
 	mtu         int
 	newUnderlay func(underlay.Options) *underlay.Bind
 	onSTUN      func(packet []byte, from peer.Path)
+	onEvent     func(tunnel.Event)
 	onTCP       func(*netstack.Incoming)
 	onTransit   func(src, dst netip.Addr)
 	logger      *slog.Logger
@@ -34,6 +38,7 @@ type planeOptions struct {
 
 // openPlane brings the plane up without peers. On an error nothing is left open.
 func openPlane(o planeOptions) (*plane, error) {
+	o.mtu = cmp.Or(o.mtu, netstack.DefaultMTU)
 	stack, err := netstack.New(netstack.Options{
 		Addresses:     []netip.Addr{peer.OverlayAddr(o.key.Public())},
 		MTU:           o.mtu,
@@ -50,12 +55,13 @@ func openPlane(o planeOptions) (*plane, error) {
 		ListenPort: o.port,
 		Device:     stack.Device(),
 		Underlay:   bind,
+		OnEvent:    o.onEvent,
 		Logger:     o.logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, stack.Close())
 	}
-	return &plane{stack: stack, bind: bind, engine: engine}, nil
+	return &plane{stack: stack, bind: bind, engine: engine, mtu: o.mtu}, nil
 }
 
 // Close ends the device first, so that nothing is written to a closed stack.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/postern-dev/postern/control/admin"
@@ -83,6 +84,9 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 	g.auth.setIssuer(issuer)
 	if agent != g.agent.Load() {
 		g.replaceAgent(agent)
+	}
+	if !reflect.DeepEqual(old.Discovery.TURNServers, next.Discovery.TURNServers) {
+		g.paths.useRelays(next.Discovery.TURNServers)
 	}
 	for _, w := range next.Warnings {
 		g.log.Warn("configuration", "problem", w.Error())

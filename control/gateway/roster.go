@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// keepalive is the interval of WireGuard's persistent keepalive towards peers that we
-// dial: below the 30 s after which Linux forgets an unreplied UDP mapping.
+// keepalive is the interval of WireGuard's persistent keepalive towards stock peers that
+// we dial: below the 30 s after which Linux forgets an unreplied UDP mapping.
 const keepalive = 20 * time.Second
 
 // noListener is kept in place of an address when an operator wants none.
@@ -76,9 +76,12 @@ func (m *member) endpoints(proven []netip.AddrPort) []netip.AddrPort {
 func (m *member) tunnel(proven []netip.AddrPort) peer.Config {
 	c := peer.Config{
 		Name: m.name, PublicKey: m.key, PresharedKey: m.psk,
-		Endpoints: m.endpoints(proven), Stock: m.stock, AllowedIPs: m.allowedIPs,
+		Stock: m.stock, Managed: !m.stock, AllowedIPs: m.allowedIPs,
 	}
-	if len(c.Endpoints) > 0 {
+	if !m.stock { // The path finder says where to send, and its probes keep the path open.
+		return c
+	}
+	if c.Endpoints = m.endpoints(proven); len(c.Endpoints) > 0 {
 		c.Keepalive = keepalive
 	}
 	return c

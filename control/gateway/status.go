@@ -10,19 +10,12 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
-	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-const (
-	// answered is how recent an authenticated answer makes a peer connected, answeredIdle
-	// when nothing that was sent since is unanswered (CONTRACT "Status").
-	answered     = 45 * time.Second
-	answeredIdle = 180 * time.Second
-	// givingUp is when a peer that does not answer counts as failed. The trying goes on.
-	givingUp = 60 * time.Second
-)
+// givingUp is when a peer that does not answer counts as failed. The trying goes on.
+const givingUp = 60 * time.Second
 
 // Status is the gateway's view of itself and its peers now. It never waits.
 func (g *Gateway) Status(context.Context) (api.Status, error) {
@@ -69,18 +62,19 @@ func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
 }
 
 func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now time.Time) api.PeerStatus {
-	state, reason := peerState(m, t, now)
-	if state == api.StateConnecting && len(m.candidates) > 0 && now.Sub(lastSign(run.since[m.key], t.LastRx)) > givingUp {
+	way := g.way(m, t)
+	state, reason := peerState(m, way, now)
+	if state == api.StateConnecting && way.tried() && now.Sub(lastSign(run.since[m.key], way.heard)) > givingUp {
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.key)
 	s := api.PeerStatus{
 		Name: m.name, PublicKey: m.key.String(), Mode: m.mode, State: state, Reason: reason, Stock: m.stock,
 		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.offers(m)...), Local: []api.Local{},
-		Path:       g.path(m, t, state, reason),
-		Candidates: candidateStatus(m, t), Flows: g.flows.List(m.name),
+		Path:       g.path(m, way, state, reason),
+		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
-		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(t.NextTry),
+		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.nextTry()),
 		Reachability: api.Reachability{Outbound: g.checks.Targets(m.name), Inbound: unknownTargets()},
 	}
 	if a := m.address(); a.IsValid() {
@@ -98,77 +92,12 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 	return s
 }
 
-// peerState sums a peering up, and says why it is not connected.
-func peerState(m *member, t tunnel.PeerStats, now time.Time) (api.PeerState, string) {
-	if m.pending {
-		return api.StatePending, fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then run `postern peer approve %s`",
-			peer.Fingerprint(m.key), m.name)
-	}
-	switch {
-	case connected(t, now):
-		return api.StateConnected, ""
-	case !t.LastRx.IsZero():
-		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since",
-			now.Sub(t.LastRx).Round(time.Second), t.Attempts)
-	case len(m.candidates) == 0 && !t.Endpoint.IsValid():
-		return api.StateConnecting, "has no endpoint here, so it must dial us; nothing came yet"
-	}
-	return api.StateConnecting, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts)
-}
-
-// connected reports whether the peer was heard from recently enough.
-func connected(t tunnel.PeerStats, now time.Time) bool {
-	silent := now.Sub(t.LastRx)
-	return !t.LastRx.IsZero() && (silent <= answered || silent <= answeredIdle && t.Attempts == 0)
-}
-
 // lastSign is when a peer was last heard from, or has been tried since.
 func lastSign(since, heard time.Time) time.Time {
 	if heard.After(since) {
 		return heard
 	}
 	return since
-}
-
-// path is the route in use.
-func (g *Gateway) path(m *member, t tunnel.PeerStats, state api.PeerState, reason string) api.Path {
-	p := api.Path{Kind: api.PathNone, Reason: reason, History: g.journal.of(m.key)}
-	if state != api.StateConnected || !t.Endpoint.IsValid() {
-		return p
-	}
-	p.Kind, p.Remote, p.Source = api.PathDirect, t.Endpoint.String(), sourceOf(m, t.Endpoint)
-	p.MTU = g.running.Load().cfg.MTU
-	if p.MTU == 0 {
-		p.MTU = netstack.DefaultMTU
-	}
-	if n := len(p.History); n > 0 {
-		p.Since, p.Reason = &p.History[n-1].At, p.History[n-1].Reason
-	}
-	p.RTTSeconds = g.checks.Targets(m.name).Gateway.RTTSeconds
-	return p
-}
-
-// candidateStatus says of each address of the peer what became of it.
-func candidateStatus(m *member, t tunnel.PeerStats) []api.Candidate {
-	out := apiCandidates(m.candidates)
-	found := false
-	for i := range out {
-		switch {
-		case t.Proven && out[i].Address == t.Endpoint.String():
-			out[i].State, out[i].Reason, found = "selected", "an authenticated packet came from it", true
-		case t.Proven:
-			out[i].State, out[i].Reason = "standby", "another address answered; dialled again when that one falls silent"
-		case m.pending:
-			out[i].State, out[i].Reason = "frozen", "not dialled before the peer is approved"
-		default:
-			out[i].State, out[i].Reason = "probing", fmt.Sprintf("%d handshakes sent, none answered", t.Attempts)
-		}
-	}
-	if t.Proven && !found {
-		out = append(out, api.Candidate{Address: t.Endpoint.String(), Source: api.SourcePeer, State: "selected",
-			Reason: "an authenticated packet came from it, though nobody had announced it"})
-	}
-	return out
 }
 
 // offers are what the peer grants us, by its last hello in this run or the one before.

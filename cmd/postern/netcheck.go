@@ -1,0 +1,59 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
+)
+
+func (a *app) netCheckCommand() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "netcheck",
+		Short: "Show what NAT this gateway is behind, and what that means for peering",
+		Long: "Ask the configured STUN and TURN servers anew and show how the NAT in front of this gateway maps " +
+			"and filters (in the words of RFC 4787), its public addresses, whether each server answers, and what " +
+			"all this means for peering. Exit 1 when a configured server does not answer.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := oneOf("-o", format, formatText, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			n, err := a.client().NetCheck(c.Context())
+			if err != nil {
+				return err
+			}
+			if format == formatText {
+				_, err = fmt.Fprint(a.stdout, tui.NetCheck(n, a.width(), a.tableOptions(false)))
+			} else {
+				err = a.print(format, n)
+			}
+			if err != nil {
+				return err
+			}
+			return silentServer(n)
+		},
+	}
+	outputFlag(c, &format, formatText, "text, json or yaml")
+	return c
+}
+
+// silentServer is the failure of the first server that does not serve.
+func silentServer(n api.NetCheck) error {
+	const hint = "postern netcheck shows all of them"
+	for _, s := range n.STUNServers {
+		if s.Error != "" {
+			return failedf(hint, "netcheck: STUN server %s: %s", cmp.Or(s.Address, s.Name), s.Error)
+		}
+	}
+	for _, s := range n.TURNServers {
+		if s.Error != "" {
+			return failedf(hint, "netcheck: TURN server %s: %s", s.Address, s.Error)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery"
+)
+
+// netCheckWait bounds how long servers are waited for that are asked anew.
+const netCheckWait = 5 * time.Second
+
+// NetCheck asks the STUN and TURN servers anew and says what the network around this
+// gateway is like.
+func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
+	ctx, cancel := context.WithTimeout(ctx, netCheckWait)
+	defer cancel()
+	agent, relays := g.agent.Load(), g.paths.relays.Load()
+	relays.check()
+	agent.Refresh(ctx)
+	relays.wait(ctx)
+	s := agent.Snapshot()
+	out := api.NetCheck{
+		Kind: "NetCheck", Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering, PublicAddresses: []string{},
+		STUNServers: []api.STUNServerStatus{}, TURNServers: []api.TURNServerStatus{},
+		PortMapping: api.PortMappingStatus{Mode: "off", State: "this version asks no router for a port"},
+		Hints:       append([]string{}, discovery.Hints(s)...),
+	}
+	for _, a := range s.NAT.PublicAddresses {
+		out.PublicAddresses = append(out.PublicAddresses, a.String())
+	}
+	for _, server := range s.Servers {
+		t := api.STUNServerStatus{Name: server.Name, RTTSeconds: server.RTT.Seconds(), Error: server.Err}
+		if server.Addr.IsValid() {
+			t.Address = server.Addr.String()
+		}
+		if server.Mapped.IsValid() {
+			t.Mapped = server.Mapped.String()
+		}
+		out.STUNServers = append(out.STUNServers, t)
+	}
+	for _, r := range relays.statuses() {
+		t := api.TURNServerStatus{Address: r.Address, Transport: r.Transport, RTTSeconds: r.RTT.Seconds(), Error: r.Err}
+		if r.Relayed.IsValid() {
+			t.Relayed = r.Relayed.String()
+		}
+		if t.Error == "" && t.Relayed == "" {
+			t.Error = "no answer yet"
+		}
+		for a, why := range r.Denied {
+			out.Hints = append(out.Hints, "the relay "+r.Address+" refuses to relay to "+a.String()+": "+why)
+		}
+		out.TURNServers = append(out.TURNServers, t)
+	}
+	return out, nil
+}

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// oneTime is the short-lived tunnel in which a ticket is redeemed: a device with the
+// ticket's key on a port of its own, and allocations of its own at the relays. The
+// inviter is dialled on every way at once; whatever those packets do to a NAT concerns
+// this port and not the gateway's.
+type oneTime struct {
+	g       *Gateway
+	plane   *plane
+	inviter peer.PublicKey
+	to      []ticket.Candidate
+	relays  atomic.Pointer[relays]
+}
+
+func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []ticket.Candidate) (*oneTime, error) {
+	cfg := g.running.Load().cfg
+	p := &oneTime{g: g, inviter: inviter, to: to}
+	var err error
+	p.plane, err = openPlane(planeOptions{key: keys.OneTime, newUnderlay: g.opts.NewUnderlay, mtu: cfg.MTU, logger: g.log})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.plane.engine.SetPeers([]peer.Config{{
+		Name: "inviter", PublicKey: inviter, PresharedKey: keys.Tunnel, Managed: true,
+	}}); err != nil {
+		p.close()
+		return nil, err
+	}
+	r := openRelays(relaysOptions{
+		bind: p.plane.bind, servers: cfg.Discovery.TURNServers, ids: g.paths.ids,
+		resolve: g.opts.Resolve, onChange: p.dial, logger: g.log,
+	})
+	var ips []netip.Addr
+	for _, c := range to {
+		ips = append(ips, c.Addr.Addr())
+	}
+	r.permit(ips)
+	p.relays.Store(r)
+	p.dial()
+	return p, nil
+}
+
+// dial has handshakes go to all of the inviter's addresses, from the own socket and by
+// way of those allocations that there are by now.
+func (p *oneTime) dial() {
+	var all []peer.Path
+	for _, c := range p.to {
+		all = append(all, peer.Direct(c.Addr))
+	}
+	var local []path.Relay
+	if r := p.relays.Load(); r != nil {
+		local = r.local()
+	}
+	for _, l := range local {
+		for _, c := range p.to {
+			// A relay reaches what is public; the inviter's own network it does not.
+			if c.Source == discovery.SourceRelay || !c.Addr.Addr().IsPrivate() {
+				all = append(all, peer.Path{Via: l.Via, Remote: c.Addr})
+			}
+		}
+	}
+	if err := p.plane.engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
+		p.g.log.Debug("the one-time tunnel cannot be dialled", "error", err)
+	}
+}
+
+func (p *oneTime) close() {
+	if r := p.relays.Load(); r != nil {
+		r.close()
+	}
+	if err := p.plane.Close(); err != nil {
+		p.g.log.Debug("closing the one-time tunnel", "error", err)
+	}
+}

@@ -1,0 +1,195 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// pathfinding joins the path finder to what it works with: the socket and the relays
+// below, the tunnel and the network stack above, and the peers' path finders in-band.
+type pathfinding struct {
+	g      *Gateway
+	finder *discovery.Pathfinder
+	mail   *pathMail
+	ids    *allocationIDs
+	relays atomic.Pointer[relays]
+	// permitted are the addresses that allocations let in.
+	permitted atomic.Pointer[[]netip.Addr]
+}
+
+// openPathfinding makes a path finder that does nothing before run. The plane need not
+// be there yet.
+func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
+	boot, err := g.store.Boot(time.Now())
+	if err != nil {
+		g.log.Warn("the number of this start cannot be remembered; if the clock goes back, peers refuse this gateway's probes until it has caught up",
+			"error", err)
+	}
+	p := &pathfinding{g: g, mail: newPathMail(g), ids: &allocationIDs{}}
+	p.relays.Store(&relays{cancel: func() {}})
+	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
+		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
+		Tell: p.mail.post, Permit: p.permit,
+		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.HostAddrs,
+		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive, Logger: g.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the path finder: %w", err)
+	}
+	return p, nil
+}
+
+// run finds paths until ctx ends.
+func (p *pathfinding) run(ctx context.Context) {
+	if err := p.finder.Run(ctx); !errors.Is(err, context.Canceled) {
+		p.g.log.Error("paths are not found any more", "error", err)
+	}
+}
+
+// useRelays allocates at these servers, in place of the ones before.
+func (p *pathfinding) useRelays(servers []config.TURNServer) {
+	next := openRelays(relaysOptions{
+		bind: p.g.plane.bind, servers: servers, ids: p.ids, resolve: p.g.opts.Resolve,
+		onChange: func() {
+			p.g.agent.Load().RelaysChanged()
+			p.finder.LocalChanged()
+		},
+		logger: p.g.log,
+	})
+	p.relays.Swap(next).close()
+	if a := p.permitted.Load(); a != nil {
+		next.permit(*a)
+	}
+}
+
+func (p *pathfinding) permit(addrs []netip.Addr) {
+	p.permitted.Store(&addrs)
+	p.relays.Load().permit(addrs)
+}
+
+func (p *pathfinding) close() {
+	p.mail.close()
+	p.relays.Load().close()
+}
+
+func (p *pathfinding) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
+	return p.g.plane.bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
+}
+
+// handleSTUN takes what arrived at the socket or by a relay: a peer's probe, or a STUN
+// server's answer.
+func (p *pathfinding) handleSTUN(packet []byte, from peer.Path) {
+	if !p.finder.HandleSTUN(packet, from) {
+		p.g.agent.Load().HandleSTUN(packet, from)
+	}
+}
+
+// route has the tunnel send where the path finder says, in packets that fit.
+func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
+	g := p.g
+	if err := g.plane.engine.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected}); err != nil {
+		g.log.Debug("a path is for a peer that is gone", "peer", g.nameOf(k), "error", err) // removed meanwhile
+		return
+	}
+	g.plane.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, g.plane.mtu))
+	if m := g.roster.Load().byKey[k]; m != nil {
+		g.checks.Wake(m.name)
+	}
+}
+
+// handshake makes a fresh session: the peer has lost the old one, or it must be shown
+// that a path carries more than probes.
+func (p *pathfinding) handshake(k peer.PublicKey) {
+	if err := p.g.plane.engine.Redial(k); err != nil {
+		p.g.log.Debug("no handshake could be started", "peer", p.g.nameOf(k), "error", err)
+	}
+}
+
+// heard takes the tunnel's evidence about paths.
+func (p *pathfinding) heard(e tunnel.Event) {
+	switch e.Kind {
+	case tunnel.HandshakeDone:
+		p.finder.HandshakeDone(e.Peer, e.Path)
+	case tunnel.Silent:
+		p.finder.Silent(e.Peer)
+		p.relays.Load().check()
+	}
+}
+
+// setPeers has paths found to the members that can be probed.
+func (p *pathfinding) setPeers(r *roster) {
+	var peers []discovery.PathPeer
+	for _, m := range r.members {
+		if m.stock || m.pending {
+			continue
+		}
+		peers = append(peers, discovery.PathPeer{
+			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Names: m.names,
+		})
+	}
+	if err := p.finder.SetPeers(peers); err != nil {
+		p.g.log.Warn("some peers cannot be probed", "error", err)
+	}
+}
+
+// receive takes a message of a peer's path finder, and remembers the candidates in it.
+func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
+	var m path.Message
+	if err := json.Unmarshal(body, &m); err != nil {
+		return fmt.Errorf("not understood: %w", err)
+	}
+	if major, _, _ := strings.Cut(m.Version, "."); major != "1" {
+		return fmt.Errorf("its version is %.20q, and this gateway understands %s", m.Version, path.MessageVersion)
+	}
+	p.finder.Receive(k, m)
+	p.g.learn(k, func(known *member) {
+		list := make([]state.Announced, 0, len(m.Candidates))
+		for _, c := range m.Candidates {
+			list = append(list, state.Announced{Address: c.Addr, Source: c.Source})
+		}
+		if err := p.g.store.Announce(k, list); err != nil {
+			p.g.log.Warn("a peer's candidates cannot be remembered", "peer", known.name, "error", err)
+		}
+	})
+	return nil
+}
+
+// knownCandidates are where a peer may be, by ticket and configuration, by where it was
+// heard, and by what it has announced before.
+func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
+	var out []discovery.Candidate
+	add := func(a netip.AddrPort, source string) {
+		if !slices.ContainsFunc(out, func(c discovery.Candidate) bool { return c.Addr == a }) {
+			out = append(out, discovery.Candidate{Addr: a, Source: source})
+		}
+	}
+	for _, c := range m.candidates {
+		add(c.Addr, c.Source)
+	}
+	seen := g.store.Observed(m.key)
+	own, err := g.opts.HostAddrs()
+	for _, a := range seen.Announced {
+		if err == nil && discovery.Dialable(a.Address, own, g.running.Load().cfg.Discovery.Exclude) == "" {
+			add(a.Address, a.Source)
+		}
+	}
+	for _, a := range seen.Endpoints {
+		add(a, discovery.SourcePeer)
+	}
+	return out
+}

@@ -1,0 +1,159 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/relay"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// allocationIDs number the allocations of this process: a name is never used again, so
+// that a datagram for an allocation that is gone cannot leave by another.
+type allocationIDs struct{ last atomic.Uint64 }
+
+func (a *allocationIDs) next() string { return fmt.Sprintf("relay-%d", a.last.Add(1)) }
+
+// relayLook is how often the failures of those that are waited for are looked at.
+const relayLook = 100 * time.Millisecond
+
+// relays keep an allocation at each configured TURN server, for one socket.
+type relays struct {
+	clients []*relay.Client
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when an allocation comes or goes
+}
+
+type relaysOptions struct {
+	bind    *underlay.Bind
+	servers []config.TURNServer
+	ids     *allocationIDs
+	resolve func(context.Context, string) ([]netip.Addr, error)
+	// onChange may be nil; it must not block.
+	onChange func()
+	logger   *slog.Logger
+}
+
+// bindSocket is the gateway's socket as a relay's client wants it.
+type bindSocket struct{ *underlay.Bind }
+
+func (s bindSocket) WriteTo(b []byte, to netip.AddrPort) error {
+	return s.Bind.WriteTo(b, peer.Direct(to))
+}
+
+// openRelays begins to allocate.
+func openRelays(o relaysOptions) *relays {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &relays{cancel: cancel, changed: make(chan struct{})}
+	for _, s := range o.servers {
+		c := relay.New(relay.Options{
+			Server: relay.Server{
+				Address: s.Address, Username: s.Username, Password: relay.Secret(s.Password),
+				Transport: s.Transport, ServerName: s.ServerName, CAData: s.CAData,
+			},
+			ID: o.ids.next, Socket: bindSocket{o.bind}, Attach: o.bind.AddRelay, Resolve: o.resolve,
+			OnChange: func() {
+				r.announce()
+				if o.onChange != nil {
+					o.onChange()
+				}
+			},
+			Logger: o.logger,
+		})
+		r.clients = append(r.clients, c)
+		r.wg.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				o.logger.Warn("a relay cannot be used", "relay", s.Address, "error", err)
+			}
+		})
+	}
+	return r
+}
+
+func (r *relays) announce() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// close gives the allocations back.
+func (r *relays) close() {
+	r.cancel()
+	r.wg.Wait()
+}
+
+// local are the allocations in the path finder's terms, in the order of the configuration.
+func (r *relays) local() []path.Relay {
+	var out []path.Relay
+	for _, c := range r.clients {
+		if a, ok := c.Allocation(); ok {
+			out = append(out, path.Relay{Via: a.ID, Addr: a.Relayed, Server: a.Server})
+		}
+	}
+	return out
+}
+
+// permit has the allocations take datagrams from these addresses, and no others.
+func (r *relays) permit(addrs []netip.Addr) {
+	for _, c := range r.clients {
+		c.Permit(addrs)
+	}
+}
+
+// check has the allocations verified.
+func (r *relays) check() {
+	for _, c := range r.clients {
+		c.Check()
+	}
+}
+
+func (r *relays) statuses() []relay.Status {
+	out := make([]relay.Status, 0, len(r.clients))
+	for _, c := range r.clients {
+		out = append(out, c.Status())
+	}
+	return out
+}
+
+// server is the configured address of the server of an allocation; empty when it is gone.
+func (r *relays) server(via string) string {
+	for _, l := range r.local() {
+		if l.Via == via {
+			return l.Server
+		}
+	}
+	return ""
+}
+
+// wait waits until there is an allocation at each server, or a reason why not, or ctx
+// ends.
+func (r *relays) wait(ctx context.Context) {
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		settled := !slices.ContainsFunc(r.statuses(), func(s relay.Status) bool { return !s.Relayed.IsValid() && s.Err == "" })
+		if settled {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(relayLook): // a failure is no change of an allocation
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// answered is how recent an authenticated answer makes a peer connected, answeredIdle
+	// when nothing that was sent since is unanswered.
+	answered     = 45 * time.Second
+	answeredIdle = 180 * time.Second
+)
+
+// way is how a peer is reached at one moment: what the tunnel and, for all but stock
+// peers, the path finder know of it.
+type way struct {
+	tunnel tunnel.PeerStats
+	path   path.Snapshot
+	// found says that the path finder has the peer.
+	found bool
+	// heard is when the peer last gave an authenticated answer, inside the tunnel or to a
+	// probe.
+	heard time.Time
+}
+
+func (g *Gateway) way(m *member, t tunnel.PeerStats) way {
+	w := way{tunnel: t, heard: t.LastRx}
+	if !m.stock && !m.pending {
+		w.path, w.found = g.paths.finder.Snapshot(m.key)
+	}
+	// Probes show that the peer is there, but not that the tunnel works: of that a
+	// handshake is the proof.
+	if w.found && !t.LastHandshake.IsZero() && w.path.Selected.IsValid() && w.path.Heard.After(w.heard) {
+		w.heard = w.path.Heard
+	}
+	return w
+}
+
+// tried reports whether there is an address that the peer may be reached at.
+func (w way) tried() bool {
+	return len(w.path.Candidates) > 0 || w.tunnel.Endpoint.IsValid() || w.tunnel.Attempts > 0
+}
+
+func (w way) nextTry() time.Time {
+	if w.found && !w.path.Selected.IsValid() && !w.path.NextTry.IsZero() {
+		return w.path.NextTry
+	}
+	return w.tunnel.NextTry
+}
+
+// connected reports whether the peer was heard from recently enough.
+func (w way) connected(now time.Time) bool {
+	silent := now.Sub(w.heard)
+	idle := silent <= answeredIdle && w.tunnel.Attempts == 0 && (!w.found || w.path.Selected.IsValid())
+	return !w.heard.IsZero() && (silent <= answered || idle)
+}
+
+// peerState sums a peering up, and says why it is not connected.
+func peerState(m *member, w way, now time.Time) (api.PeerState, string) {
+	t := w.tunnel
+	switch {
+	case m.pending:
+		return api.StatePending, fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then run `postern peer approve %s`",
+			peer.Fingerprint(m.key), m.name)
+	case w.connected(now):
+		return api.StateConnected, ""
+	case w.found && w.path.Selected.IsValid():
+		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
+			w.path.Selected, t.Attempts)
+	case !w.heard.IsZero():
+		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since",
+			now.Sub(w.heard).Round(time.Second), t.Attempts)
+	case w.found && len(w.path.Candidates) > 0:
+		return api.StateConnecting, cmp.Or(w.path.Reason, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts))
+	case !w.tried():
+		return api.StateConnecting, "has no endpoint here, so it must dial us; nothing came yet"
+	}
+	return api.StateConnecting, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts)
+}
+
+// path is the route in use.
+func (g *Gateway) path(m *member, w way, state api.PeerState, reason string) api.Path {
+	p := api.Path{Kind: api.PathNone, Reason: reason, History: g.journal.of(m.key)}
+	for _, n := range w.path.History {
+		p.History = append(p.History, api.PathEvent{At: n.At.UTC(), Event: n.Event, Reason: n.Reason})
+	}
+	if state != api.StateConnected {
+		return p
+	}
+	if !w.found {
+		return g.stockPath(m, w.tunnel, p)
+	}
+	if w.path.Kind == path.KindNone {
+		p.Reason = cmp.Or(w.path.Reason, p.Reason)
+		return p
+	}
+	p.Kind, p.Remote, p.Source = w.path.Kind, w.path.Selected.Remote.String(), w.path.Source
+	p.Relay = g.paths.relays.Load().server(w.path.Selected.Via)
+	p.RTTSeconds, p.Since, p.Reason = w.path.RTT.Seconds(), timeOrNil(w.path.Since), w.path.Reason
+	p.MTU = cmp.Or(min(w.path.MTU, g.plane.mtu), g.plane.mtu)
+	return p
+}
+
+// stockPath is the route to a plain WireGuard peer: where it was heard last.
+func (g *Gateway) stockPath(m *member, t tunnel.PeerStats, p api.Path) api.Path {
+	if !t.Endpoint.IsValid() {
+		return p
+	}
+	p.Kind, p.Remote, p.Source = api.PathDirect, t.Endpoint.String(), sourceOf(m, t.Endpoint)
+	p.MTU = cmp.Or(g.running.Load().cfg.MTU, netstack.DefaultMTU)
+	if n := len(p.History); n > 0 {
+		p.Since, p.Reason = &p.History[n-1].At, p.History[n-1].Reason
+	}
+	p.RTTSeconds = g.checks.Targets(m.name).Gateway.RTTSeconds
+	return p
+}
+
+// candidateStatus says of each address of the peer what became of it.
+func (g *Gateway) candidateStatus(m *member, w way) []api.Candidate {
+	if !w.found {
+		return stockCandidates(m, w.tunnel)
+	}
+	out := []api.Candidate{}
+	relays := g.paths.relays.Load()
+	for _, c := range w.path.Candidates {
+		out = append(out, api.Candidate{
+			Address: c.Path.Remote.String(), Source: c.Source, Relay: relays.server(c.Path.Via),
+			State: c.State.String(), RTTSeconds: c.RTT.Seconds(), Reason: c.Reason,
+		})
+	}
+	return out
+}
+
+// stockCandidates are those of a peer that is not probed.
+func stockCandidates(m *member, t tunnel.PeerStats) []api.Candidate {
+	out := apiCandidates(m.candidates)
+	found := false
+	for i := range out {
+		switch {
+		case t.Proven && out[i].Address == t.Endpoint.String():
+			out[i].State, out[i].Reason, found = "selected", "an authenticated packet came from it", true
+		case t.Proven:
+			out[i].State, out[i].Reason = "valid", "another address answered; dialled again when that one falls silent"
+		case m.pending:
+			out[i].State, out[i].Reason = "frozen", "not dialled before the peer is approved"
+		default:
+			out[i].State, out[i].Reason = "probing", fmt.Sprintf("%d handshakes sent, none answered", t.Attempts)
+		}
+	}
+	if t.Proven && !found {
+		out = append(out, api.Candidate{Address: t.Endpoint.String(), Source: api.SourcePeer, State: "selected",
+			Reason: "an authenticated packet came from it, though nobody had announced it"})
+	}
+	return out
+}
