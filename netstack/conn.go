@@ -26,12 +26,6 @@ const (
 	// its growth): with 1 % loss it moved a tenth of what Reno did. On longer paths it
 	// fills bottlenecks better (README, measurements).
 	shortRTT = 5 * time.Millisecond
-
-	// copySize is the buffer of WriteTo and ReadFrom: a few full TCP segments, so that a
-	// system call on the other side moves as much as TCP does at once.
-	copySize = 256 << 10
-	// smallCopySize is what they hold while little comes: one record of TLS, about.
-	smallCopySize = 16 << 10
 )
 
 // Conn is a TCP connection over the tunnel. As with any net.Conn, methods may be called
@@ -41,8 +35,10 @@ const (
 // and net.ErrClosed. An error of the connection is reported by every later call.
 type Conn struct {
 	*socket
-	piece   int        // bytes to write at a time: whole segments; immutable
-	writing sync.Mutex // held by a Write to its end, so that two don't mix
+	piece  int        // bytes to write at a time: one large segment; immutable
+	tuning sync.Mutex // held while the receive buffer is tuned
+	share  *share
+	orphan time.Duration // how long a closed connection may make no progress; immutable
 
 	mu     sync.Mutex
 	broken error // the first fatal error, since gVisor tells it only once
@@ -54,9 +50,10 @@ var (
 	_ io.ReaderFrom = (*Conn)(nil)
 )
 
-// newConn takes over a connected endpoint.
-func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue) *Conn {
-	c := &Conn{socket: s.newSocket("tcp", ep, wq)}
+// newConn takes over a connected endpoint and its share of the memory.
+func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue, share *share) *Conn {
+	c := &Conn{socket: s.newSocket("tcp", ep, wq), share: share, orphan: s.orphan}
+	share.attach(ep, wq)
 	c.piece = pieceSize(s.opts.MTU, c.local.Addr().Is4())
 	// These cannot fail on a TCP endpoint, and a connection without them still works.
 	idle, interval := tcpip.KeepaliveIdleOption(keepaliveIdle), tcpip.KeepaliveIntervalOption(keepaliveInterval)
@@ -72,8 +69,8 @@ func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue) *Conn {
 	return c
 }
 
-// pieceSize is the largest number of whole segments' bytes that gVisor sends at once. A
-// write of just 64 KB would leave as one large segment and one of a few bytes.
+// pieceSize is what gVisor sends as one large segment (see trainPayload). A write of just
+// 64 KB would leave as one large segment and one of a few bytes.
 func pieceSize(mtu int, v4 bool) int {
 	mss := mtu - ipv6HeaderLen - tcpHeaderLen - timestampOption
 	if v4 {
@@ -148,19 +145,24 @@ func (c *Conn) readOnce(b []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
+	c.tuning.Lock()
+	defer c.tuning.Unlock()
 	c.ep.ModerateRecvBuf(n)
+	c.share.afterRead(n)
 	return n, nil
 }
 
 // Write implements net.Conn. It returns when everything is in the send buffer.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.share.writing.Lock()
+	defer c.share.writing.Unlock()
 	done := 0
 	var r bytes.Reader
+	defer r.Reset(nil) // gVisor keeps the reader until the next write; it need not keep b.
 	for done < len(b) {
 		n := 0
 		err := c.await(waiter.WritableEvents, &c.write, func() tcpip.Error {
+			c.share.beforeWrite()
 			r.Reset(b[done:min(done+c.piece, len(b))])
 			written, err := c.ep.Write(&r, tcpip.WriteOptions{})
 			n = int(written)
@@ -174,86 +176,6 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// copyBuffers are shared by all copying connections.
-var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
-
-// copyBuffer is what one direction of copying reads into: small while little comes, so
-// that a thousand idle connections don't hold a thousand large buffers, and large from
-// the first read that fills the small one.
-type copyBuffer struct {
-	small []byte
-	large *[copySize]byte // nil while not in use
-	size  int             // of large, that is used
-}
-
-func newCopyBuffer(size int) *copyBuffer {
-	return &copyBuffer{small: make([]byte, smallCopySize), size: size}
-}
-
-// current is the buffer for the next read.
-func (b *copyBuffer) current() []byte {
-	if b.large != nil {
-		return b.large[:b.size]
-	}
-	return b.small
-}
-
-// adapt chooses the next buffer by how much the last read gave.
-func (b *copyBuffer) adapt(n int) {
-	switch {
-	case b.large == nil && n == len(b.small):
-		b.large = copyBuffers.Get().(*[copySize]byte)
-	case b.large != nil && n < len(b.small):
-		b.release()
-	}
-}
-
-func (b *copyBuffer) release() {
-	if b.large != nil {
-		copyBuffers.Put(b.large)
-		b.large = nil
-	}
-}
-
-// WriteTo implements io.WriterTo: it writes what arrives to w until the peer's half-close
-// or an error. It makes io.Copy move whole windows instead of 32 KB at a time.
-func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	return copyAll(w, c, newCopyBuffer(copySize))
-}
-
-// ReadFrom implements io.ReaderFrom: it sends what r gives until its end or an error. It
-// does not close for writing.
-func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
-	return copyAll(c, r, newCopyBuffer(copySize/c.piece*c.piece))
-}
-
-// copyAll copies r to w until r's end.
-func copyAll(w io.Writer, r io.Reader, b *copyBuffer) (int64, error) {
-	defer b.release()
-	var total int64
-	for {
-		buf := b.current()
-		n, err := r.Read(buf)
-		if n > 0 {
-			written, werr := w.Write(buf[:n])
-			total += int64(written)
-			if werr == nil && written < n {
-				werr = io.ErrShortWrite
-			}
-			if werr != nil {
-				return total, werr
-			}
-			b.adapt(n)
-		}
-		if errors.Is(err, io.EOF) {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
-	}
-}
-
 // CloseWrite ends our side of the stream (FIN); reading goes on.
 func (c *Conn) CloseWrite() error {
 	if isClosed(c.closed) {
@@ -265,11 +187,25 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
+// Close implements net.Conn. What was written is still sent, for as long as the peer keeps
+// taking some of it within a minute. Calls in progress return net.ErrClosed. It never
+// fails.
+func (c *Conn) Close() error {
+	c.shut(func() {
+		limit := tcpip.TCPUserTimeoutOption(c.orphan)
+		_ = c.ep.SetSockOpt(&limit) // Cannot fail on a TCP endpoint.
+		c.ep.Close()
+		c.share.closeReceive()
+	})
+	return nil
+}
+
 // Abort ends the connection at once with a reset: what is not yet sent is discarded, and
 // the peer sees ECONNRESET.
 func (c *Conn) Abort() {
 	c.shut(func() {
 		c.ep.Abort()
 		c.ep.Close()
+		c.share.closeReceive()
 	})
 }

@@ -24,7 +24,8 @@ type device struct {
 	recent  misdirectedLog
 	joiners sync.Pool // of *joiner
 	events  chan tun.Event
-	close   func() error // closes the stack
+	close   func() // begins to close the stack
+	paths   pathMTUs
 
 	// Owned by the reading goroutine, under readMu.
 	readMu  sync.Mutex
@@ -32,6 +33,7 @@ type device struct {
 	views   [][]byte              // of the packet that cut works on
 	cut     segmenter             // the packet that is being cut: pending[0], if not done
 	cutting bool
+	pathMTU int // of the packet that cut works on; 0 if it is the card's
 
 	receivedPackets, receivedBytes, joinedPackets atomic.Uint64
 	sentPackets, sentBytes                        atomic.Uint64
@@ -59,7 +61,7 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	for n == 0 { // Again when everything taken turned out to be uncuttable.
 		if len(d.pending) < 2 { // Else what is pending would grow beyond the queue's bound.
 			var open bool
-			d.pending, open = d.link.out.take(d.pending, len(bufs)*int(d.link.mtu))
+			d.pending, open = d.link.out.take(d.pending, len(bufs)-len(d.pending))
 			if !open {
 				return 0, os.ErrClosed
 			}
@@ -70,6 +72,9 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 				d.link.drops.add(DropUnsegmented)
 				d.finish()
 				continue
+			}
+			if d.pathMTU > 0 && d.cut.whole {
+				clampMSS(bufs[n][offset:offset+size], d.pathMTU)
 			}
 			sizes[n] = size
 			sent += size
@@ -93,17 +98,22 @@ func (d *device) nextWaits(free, batch int) bool {
 	if len(d.pending) == 0 {
 		return false
 	}
-	n := packetsOf(d.pending[0])
+	n := packetsOf(d.pending[0], d.paths.towards(d.pending[0]))
 	return free < n && n <= batch
 }
 
-// packetsOf is the number of packets that pkt is cut into.
-func packetsOf(pkt *stack.PacketBuffer) int {
+// packetsOf is the number of packets that pkt is cut into on a path of an MTU, or of the
+// network card's if that is 0.
+func packetsOf(pkt *stack.PacketBuffer, mtu int) int {
+	payload := pkt.Data().Size()
 	mss := int(pkt.GSOOptions.MSS)
 	if pkt.GSOOptions.Type == stack.GSONone || mss == 0 {
 		return 1
 	}
-	return max(1, (pkt.Data().Size()+mss-1)/mss)
+	if mtu > 0 {
+		mss = max(min(mss, mtu-(pkt.Size()-payload)), 1)
+	}
+	return max(1, (payload+mss-1)/mss)
 }
 
 // advance makes sure that a packet is being cut; false if there is none.
@@ -115,7 +125,8 @@ func (d *device) advance() bool {
 		pkt := d.pending[0]
 		d.cutting = true
 		d.views = appendViews(d.views[:0], pkt)
-		if err := d.cut.reset(d.views, pkt.GSOOptions); err != nil {
+		d.pathMTU = d.paths.towards(pkt)
+		if err := d.cut.reset(d.views, pkt.GSOOptions, d.pathMTU); err != nil {
 			d.link.drops.add(DropUnsegmented)
 			d.finish()
 		}
@@ -193,6 +204,13 @@ func (d *device) accepts(packet []byte) bool {
 			d.link.drops.add(DropForgedError)
 			return false
 		}
+		if smallMSS(packet) {
+			d.link.drops.add(DropSmallMSS)
+			return false
+		}
+		if mtu := d.paths.of(src); mtu > 0 {
+			clampMSS(packet, mtu)
+		}
 		return true
 	}
 	if dst.IsMulticast() || dst == limitedBroadcast {
@@ -224,8 +242,13 @@ func (d *device) Events() <-chan tun.Event { return d.events }
 // BatchSize implements tun.Device.
 func (*device) BatchSize() int { return batchSize }
 
-// Close closes the whole stack: without its only card it is of no use.
-func (d *device) Close() error { return d.close() }
+// Close begins to close the whole stack, which is of no use without its only card. It does
+// not wait for the stack's goroutines: WireGuard closes its device with locks held, which
+// an OnTCP call may be about to ask for. [Stack.Close] waits.
+func (d *device) Close() error {
+	d.close()
+	return nil
+}
 
 // misdirectedLog limits reports of misdirected packets to one per source and second.
 type misdirectedLog struct {

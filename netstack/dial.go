@@ -22,7 +22,8 @@ func dialFailed(network string, to netip.AddrPort, err error) error {
 }
 
 // DialTCP connects to an overlay address. A peer that refuses gives ECONNREFUSED; one
-// that keeps silent ETIMEDOUT after two minutes, or ctx's error before.
+// that keeps silent ETIMEDOUT after two minutes, or ctx's error before; one whose share of
+// the TCP memory is used up ENOBUFS.
 func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	if !s.has(to.Addr()) {
 		return nil, dialFailed("tcp", to, ErrNoAddress)
@@ -34,16 +35,22 @@ func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 		return nil, dialFailed("tcp", to, net.ErrClosed)
 	}
 	defer s.calls.Done()
+	share, err := s.memory.open(to.Addr())
+	if err != nil {
+		return nil, dialFailed("tcp", to, err)
+	}
 	wq := new(waiter.Queue)
 	ep, terr := s.gv.NewEndpoint(tcp.ProtocolNumber, protocolOf(to.Addr()), wq)
 	if terr != nil {
+		share.close()
 		return nil, dialFailed("tcp", to, sysError(terr))
 	}
 	if err := s.connect(ctx, ep, wq, to); err != nil {
 		ep.Close()
+		share.close()
 		return nil, dialFailed("tcp", to, err)
 	}
-	return s.newConn(ep, wq), nil
+	return s.newConn(ep, wq, share), nil
 }
 
 // DialContext is what net.Dialer and http.Transport expect, for "tcp" and "udp" (also with

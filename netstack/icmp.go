@@ -73,26 +73,34 @@ func forgedErrorV6(packet []byte, src netip.Addr) bool {
 
 // icmpv6Of finds an ICMPv6 message behind the extension headers that gVisor reads too.
 func icmpv6Of(packet []byte) ([]byte, bool) {
+	icmp, _, ok := ipv6Payload(packet, protocolICMPv6)
+	return icmp, ok
+}
+
+// ipv6Payload finds what an IPv6 packet carries of a protocol, behind the extension headers
+// that gVisor reads too. Of a fragmented packet it finds the first piece only.
+func ipv6Payload(packet []byte, protocol byte) (payload []byte, fragmented, ok bool) {
 	next, rest := packet[ipv6NextHeader], packet[ipv6HeaderLen:]
 	for len(rest) > 0 {
 		switch next {
-		case protocolICMPv6:
-			return rest, true
+		case protocol:
+			return rest, fragmented, true
 		case extensionHopByHop, extensionRouting, extensionDestination:
 			if len(rest) < 2 {
-				return nil, false
+				return nil, false, false
 			}
 			next, rest = rest[0], after(rest, (int(rest[1])+1)*8) // RFC 8200 §4.3
 		case extensionFragment:
 			if len(rest) < 8 || binary.BigEndian.Uint16(rest[2:])>>3 != 0 {
-				return nil, false // RFC 8200 §4.5: the type is in the first fragment
+				return nil, false, false // RFC 8200 §4.5: the protocol's header is in the first fragment
 			}
+			fragmented = fragmented || rest[3]&1 != 0
 			next, rest = rest[0], rest[8:]
 		default:
-			return nil, false
+			return nil, false, false
 		}
 	}
-	return nil, false
+	return nil, false, false
 }
 
 // after is what follows n bytes; nil when there is nothing.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
@@ -19,6 +20,7 @@ import (
 type Incoming struct {
 	stack         *Stack
 	req           *tcp.ForwarderRequest
+	id            stack.TransportEndpointID
 	remote, local netip.AddrPort
 
 	mu      sync.Mutex
@@ -27,19 +29,20 @@ type Incoming struct {
 
 // onRequest is gVisor's callback for a SYN that no listener takes, on a goroutine of its own.
 func (s *Stack) onRequest(req *tcp.ForwarderRequest) {
-	if !s.begin() {
-		req.Complete(true)
-		return
-	}
-	defer s.calls.Done()
 	id := req.ID()
 	in := &Incoming{
 		stack:  s,
 		req:    req,
+		id:     id,
 		remote: fromFull(tcpip.FullAddress{Addr: id.RemoteAddress, Port: id.RemotePort}),
 		local:  fromFull(tcpip.FullAddress{Addr: id.LocalAddress, Port: id.LocalPort}),
 	}
 	defer in.Refuse()
+	if !s.begin() {
+		return
+	}
+	defer s.calls.Done()
+	s.pending.started(id, in)
 	if s.opts.OnTCP != nil {
 		s.opts.OnTCP(in)
 	}
@@ -60,22 +63,30 @@ func (in *Incoming) decide() bool {
 	return first
 }
 
+// complete ends the request in gVisor's forwarder and in our own account, in this order: a
+// SYN that comes between is swallowed, and repeated by the peer.
+func (in *Incoming) complete(reset bool) {
+	in.req.Complete(reset)
+	in.stack.pending.remove(in.id)
+}
+
 // Refuse answers with a reset: the peer's dial fails with ECONNREFUSED at once.
 func (in *Incoming) Refuse() {
 	if in.decide() {
-		in.req.Complete(true)
+		in.complete(true)
 	}
 }
 
 // Drop answers nothing. The peer's next SYN, a second or more later, is a new request.
 func (in *Incoming) Drop() {
 	if in.decide() {
-		in.req.Complete(false)
+		in.complete(false)
 	}
 }
 
 // Accept completes the handshake and returns the connection. It fails if ctx ends first,
-// if the peer gives up or if the stack closes; the peer gets a reset then, or when it next
+// if the peer gives up, if the stack closes or if the peer's share of the TCP memory is
+// used up (ENOBUFS); the peer gets a reset then, or when it next
 // sends something.
 func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
 	if !in.decide() {
@@ -83,19 +94,26 @@ func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
 	}
 	s := in.stack
 	if !s.begin() {
-		in.req.Complete(true)
+		in.complete(true)
 		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, net.ErrClosed)
 	}
 	defer s.calls.Done()
 	if err := ctx.Err(); err != nil {
-		in.req.Complete(true)
+		in.complete(true)
+		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, err)
+	}
+	share, err := s.memory.open(in.remote.Addr())
+	if err != nil {
+		s.drops.add(DropMemory)
+		in.complete(true)
 		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, err)
 	}
 	ep, wq, err := in.handshake(ctx)
 	if err != nil {
+		share.close()
 		return nil, fmt.Errorf("netstack: accept %v: %w", in.remote, err)
 	}
-	return s.newConn(ep, wq), nil
+	return s.newConn(ep, wq, share), nil
 }
 
 // handshake sends the SYN-ACK and waits for the outcome. gVisor's call cannot be
@@ -112,7 +130,7 @@ func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queu
 	go func() {
 		defer close(done)
 		ep, err = in.req.CreateEndpoint(&wq)
-		in.req.Complete(err != nil)
+		in.complete(err != nil)
 	}()
 	var cause error
 	select {

@@ -12,8 +12,9 @@ import (
 )
 
 // backlog is how many connections may wait in a listener, established or not; with more,
-// SYN cookies take over (RFC 4987).
-const backlog = 1024
+// SYN cookies take over (RFC 4987). What they have received is not yet in the account of
+// memory: 4 MB at most.
+const backlog = 128
 
 // listener accepts TCP connections on a port.
 type listener struct {
@@ -67,8 +68,30 @@ func bind(ep tcpip.Endpoint, at netip.AddrPort) tcpip.Error {
 	return ep.Bind(toFull(at))
 }
 
-// Accept implements net.Listener; the connections are of type *Conn.
+// Accept implements net.Listener; the connections are of type *Conn. One for which the
+// peer's share of the TCP memory doesn't suffice is reset, and the next one awaited.
 func (l *listener) Accept() (net.Conn, error) {
+	for {
+		ep, wq, err := l.accept()
+		if err != nil {
+			return nil, l.fail("accept", err)
+		}
+		var from netip.Addr
+		if a, err := ep.GetRemoteAddress(); err == nil {
+			from = fromFull(a).Addr()
+		}
+		share, err := l.stack.memory.open(from)
+		if err == nil {
+			return l.stack.newConn(ep, wq, share), nil
+		}
+		l.stack.drops.add(DropMemory)
+		ep.Abort()
+		ep.Close()
+	}
+}
+
+// accept waits for an established connection.
+func (l *listener) accept() (tcpip.Endpoint, *waiter.Queue, error) {
 	var (
 		ep tcpip.Endpoint
 		wq *waiter.Queue
@@ -78,10 +101,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		ep, wq, err = l.ep.Accept(nil)
 		return err
 	})
-	if err != nil {
-		return nil, l.fail("accept", err)
-	}
-	return l.stack.newConn(ep, wq), nil
+	return ep, wq, err
 }
 
 // Addr implements net.Listener.

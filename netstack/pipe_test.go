@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,8 +39,9 @@ func families(t *testing.T, f func(t *testing.T, a, b netip.Addr)) {
 // impairment is what the pipe does to packets, each way.
 type impairment struct {
 	seed    uint64
-	loss    float64 // probability that a packet is dropped
-	reorder float64 // probability that a packet changes places with one up to 8 later
+	loss    float64       // probability that a packet is dropped
+	reorder float64       // probability that a packet changes places with one up to 8 later
+	largest *atomic.Int64 // larger packets are dropped, in bytes; nil or 0 for none
 }
 
 // pair is two stacks wired back to back.
@@ -100,6 +102,9 @@ func pump(t testing.TB, from, to tun.Device, imp impairment, stream uint64) {
 		}
 		out = out[:0]
 		for i := range n {
+			if imp.largest != nil && imp.largest.Load() > 0 && int64(sizes[i]) > imp.largest.Load() {
+				continue
+			}
 			if imp.loss == 0 || rng.Float64() >= imp.loss {
 				out = append(out, bufs[i][:offset+sizes[i]])
 			}

@@ -120,8 +120,8 @@ func (q *queue) growLocked() {
 	q.packets, q.head = bigger, 0
 }
 
-// take appends queued packets to dst until they hold about enough bytes, waiting for the
-// first one if dst is empty. It reports false once the queue is closed and empty. The
+// take appends queued packets to dst until they are cut into enough packets at least,
+// waiting for the first one if dst is empty. It reports false once the queue is closed and empty. The
 // caller owns the references.
 func (q *queue) take(dst []*stack.PacketBuffer, enough int) ([]*stack.PacketBuffer, bool) {
 	q.mu.Lock()
@@ -137,9 +137,8 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int) ([]*stack.PacketBuff
 		q.packets[q.head] = nil
 		q.head = (q.head + 1) % len(q.packets)
 		q.count--
-		size := pkt.Size()
-		q.bytes -= size
-		got += max(size, minTakeSize)
+		q.bytes -= pkt.Size()
+		got += packetsOf(pkt, 0)
 		dst = append(dst, pkt)
 	}
 	// Waking at half saves putters and taker from handing over one segment at a time.
@@ -148,10 +147,6 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int) ([]*stack.PacketBuff
 	}
 	return dst, true
 }
-
-// minTakeSize is what a small packet counts for in take: each needs one buffer of the
-// batch, as one full segment of the smallest MTU does.
-const minTakeSize = 1280
 
 // stopWaiting lets go of all held-back putters, now and later, so that endpoints can be
 // aborted. Packets may still be put and taken.

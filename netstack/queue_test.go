@@ -42,7 +42,7 @@ func TestQueueKeepsOrderAcrossGrowth(t *testing.T) {
 	}
 	q.close()
 	for {
-		taken, open := q.take(nil, 10*minTakeSize)
+		taken, open := q.take(nil, 10)
 		if !open {
 			break
 		}

@@ -48,10 +48,12 @@ var (
 	errShort      = errors.New("netstack: packet larger than the buffer")
 )
 
-// segmenter cuts one outbound packet into packets of at most header + MSS. It holds no
+// segmenter cuts one outbound packet into packets of at most header + MSS, and of at most
+// the path's MTU if that is less. It holds no
 // reference: the packet's memory must stay while it is in use. The zero value is done.
 //
-// A packet without offload options comes out whole, untouched.
+// A packet without offload options comes out whole, untouched, unless it is TCP that is too
+// large for its path.
 type segmenter struct {
 	views   [][]byte // what is not yet copied; the first may be partly consumed
 	left    int      // bytes in views
@@ -67,25 +69,53 @@ type segmenter struct {
 	first   bool   // the next segment is the first
 }
 
-// reset starts a packet made of views. It fails if the headers contradict gso.
-func (s *segmenter) reset(views [][]byte, gso stack.GSO) error {
+// reset starts a packet made of views. No TCP packet becomes larger than mtu bytes, unless
+// that is 0. It fails if the headers contradict gso.
+func (s *segmenter) reset(views [][]byte, gso stack.GSO, mtu int) error {
 	s.views, s.left, s.first = views, 0, true
 	for _, v := range views {
 		s.left += len(v)
 	}
 	s.whole = gso.Type == stack.GSONone || !gso.NeedsCsum
+	if s.whole && mtu > 0 && s.left > mtu {
+		gso = s.offload()
+		s.whole = gso.Type == stack.GSONone
+	}
 	if s.whole {
 		return nil
 	}
-	if err := s.parse(gso); err != nil {
+	if err := s.parse(gso, mtu); err != nil {
 		s.left = 0
 		return err
 	}
 	return nil
 }
 
+// offload gives the options under which a TCP packet that came without any can be cut;
+// none if it isn't TCP in its simple form, without IP options and not a fragment.
+func (s *segmenter) offload() stack.GSO {
+	head := s.header[:min(s.left, ipv6HeaderLen)]
+	peek := head
+	for _, v := range s.views {
+		peek = peek[copy(peek, v):]
+	}
+	gso := stack.GSO{NeedsCsum: true, MSS: gsoMaxSize}
+	switch {
+	case len(head) >= ipv4HeaderLen && head[0] == 0x45:
+		const moreOrOffset = 0x3fff
+		if head[ipv4Proto] == protoTCP && binary.BigEndian.Uint16(head[ipv4Fragment:])&moreOrOffset == 0 {
+			gso.Type, gso.L3HdrLen = stack.GSOTCPv4, ipv4HeaderLen
+		}
+	case len(head) >= ipv6HeaderLen && head[0]>>4 == 6:
+		if head[ipv6NextHeader] == protoTCP {
+			gso.Type, gso.L3HdrLen = stack.GSOTCPv6, ipv6HeaderLen
+		}
+	}
+	return gso
+}
+
 // parse takes the headers off the views and remembers what varies by segment.
-func (s *segmenter) parse(gso stack.GSO) error {
+func (s *segmenter) parse(gso stack.GSO, mtu int) error {
 	s.l3 = int(gso.L3HdrLen)
 	s.v4 = gso.Type == stack.GSOTCPv4
 	s.mss = int(gso.MSS)
@@ -104,6 +134,9 @@ func (s *segmenter) parse(gso stack.GSO) error {
 		return errUncuttable
 	}
 	s.copyOut(s.header[s.l3+tcpHeaderLen : s.hdr])
+	if mtu > 0 {
+		s.mss = max(min(s.mss, mtu-s.hdr), 0)
+	}
 	if s.mss == 0 && s.left > 0 {
 		return errUncuttable
 	}

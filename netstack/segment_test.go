@@ -64,8 +64,13 @@ func (s packetSpec) build() ([][]byte, stack.GSO) {
 
 // cutAll runs the segmenter to its end.
 func cutAll(views [][]byte, gso stack.GSO, room int) ([][]byte, error) {
+	return cutFor(views, gso, 0, room)
+}
+
+// cutFor does so for a path of an MTU.
+func cutFor(views [][]byte, gso stack.GSO, mtu, room int) ([][]byte, error) {
 	var s segmenter
-	if err := s.reset(slices.Clone(views), gso); err != nil {
+	if err := s.reset(slices.Clone(views), gso, mtu); err != nil {
 		return nil, err
 	}
 	var out [][]byte

@@ -1,7 +1,6 @@
 package netstack
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -20,24 +19,6 @@ import (
 )
 
 const (
-	// DefaultMTU is what fits a 1500-byte underlay over IPv4 with WireGuard's 60 bytes
-	// (IPv4 20, UDP 8, WireGuard 32), and over IPv6 with its 80.
-	DefaultMTU = 1420
-	// MinMTU is IPv6's (RFC 8200 §5): gVisor sends no IPv6 below it.
-	MinMTU = 1280
-	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes.
-	DefaultTCPBuffer = 4 << 20
-	// minTCPBuffer is the least that a bound may be: less than a few full segments stalls.
-	minTCPBuffer = 64 << 10
-	// DefaultMaxPendingTCP is how many connection requests may wait for a decision.
-	DefaultMaxPendingTCP = 1024
-)
-
-const (
-	// tcpInitialBuffer is what a connection starts with, in bytes, before tuning moves it
-	// towards the bound. It is gVisor's own default for the receive side, so that the
-	// first round trips of a long path are not starved.
-	tcpInitialBuffer = 1 << 20
 	// timeWait is how long a closed connection's ports stay reserved. gVisor's 60 s would
 	// pile up thousands of endpoints behind a busy service; a packet does not live for
 	// seconds in a tunnel, and sequence numbers are random (RFC 6528).
@@ -51,71 +32,15 @@ const (
 	// 120 s, 11 retries are about 5 minutes. It decides how long an outage may last
 	// without breaking a flow.
 	maxRetries = 11
+	// orphanTimeout is how long a connection that we have closed may make no progress: a
+	// peer that acknowledges nothing, or announces no window, would keep its endpoint and
+	// what is unsent for ever, because window probes may be answered for ever. A minute
+	// outlasts the repair of a path and the restart of a gateway, so that what was written
+	// before Close still arrives.
+	orphanTimeout = 60 * time.Second
 )
 
 const nicID tcpip.NICID = 1
-
-// Options configure a [Stack].
-type Options struct {
-	// Addresses are the stack's own overlay addresses, IPv6 and IPv4; at least one.
-	Addresses []netip.Addr
-	// MTU of the overlay in bytes, inner IP header included; 0 means [DefaultMTU].
-	MTU int
-	// TCPSendBuffer and TCPReceiveBuffer bound what one connection may buffer each way,
-	// in bytes; 0 means [DefaultTCPBuffer]. Their sum over all connections bounds the
-	// memory of bulk transfers, WireGuard's buffers in flight apart.
-	TCPSendBuffer, TCPReceiveBuffer int
-	// MaxPendingTCP bounds the requests given to OnTCP that are not accepted, refused or
-	// dropped yet; further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
-	MaxPendingTCP int
-	// OnTCP gets connection requests to ports without a listener, each on a goroutine of
-	// its own, which [Stack.Close] waits for. A request that is undecided when OnTCP
-	// returns is refused. If nil, such requests are refused.
-	OnTCP func(*Incoming)
-	// OnMisdirected is told of inbound packets that are not for us (a peer trying to reach
-	// another one through us), at most once a second and source. It is called on
-	// WireGuard's receiving goroutine and must not block. It may be nil.
-	OnMisdirected func(src, dst netip.Addr)
-	// Logger is for debugging; nil discards.
-	Logger *slog.Logger
-}
-
-// withDefaults fills in what is 0 and checks the rest.
-func (o Options) withDefaults() (Options, error) {
-	if o.MTU == 0 {
-		o.MTU = DefaultMTU
-	}
-	if o.TCPSendBuffer == 0 {
-		o.TCPSendBuffer = DefaultTCPBuffer
-	}
-	if o.TCPReceiveBuffer == 0 {
-		o.TCPReceiveBuffer = DefaultTCPBuffer
-	}
-	if o.MaxPendingTCP == 0 {
-		o.MaxPendingTCP = DefaultMaxPendingTCP
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	switch {
-	case len(o.Addresses) == 0:
-		return o, errors.New("netstack: no address given")
-	case o.MTU < MinMTU || o.MTU > gsoMaxSize:
-		return o, fmt.Errorf("netstack: MTU %d is outside %d to %d", o.MTU, MinMTU, gsoMaxSize)
-	case o.TCPSendBuffer < minTCPBuffer || o.TCPReceiveBuffer < minTCPBuffer:
-		return o, fmt.Errorf("netstack: TCP buffers of %d and %d bytes: the least is %d", o.TCPSendBuffer, o.TCPReceiveBuffer, minTCPBuffer)
-	case o.MaxPendingTCP < 0:
-		return o, fmt.Errorf("netstack: at most %d pending connections makes no sense", o.MaxPendingTCP)
-	}
-	seen := make(map[netip.Addr]bool, len(o.Addresses))
-	for _, a := range o.Addresses {
-		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || seen[a] {
-			return o, fmt.Errorf("netstack: %q cannot be an address of the stack, or is given twice", a)
-		}
-		seen[a] = true
-	}
-	return o, nil
-}
 
 // Stack is a TCP/IP stack with one network card, the WireGuard device. All methods may be
 // called from any goroutine.
@@ -128,12 +53,16 @@ type Stack struct {
 	v4    bool // has an address of the family
 	v6    bool
 	drops drops
-	done  chan struct{} // closed when Close begins
+	done  chan struct{} // closed when closing begins
 
-	closeOnce sync.Once
-	mu        sync.Mutex
-	closed    bool           // under mu
-	calls     sync.WaitGroup // OnTCP calls and handshakes; added to under mu while open
+	memory  *memory
+	pending *pending
+	orphan  time.Duration // orphanTimeout; immutable
+
+	beginOnce, closeOnce sync.Once
+	mu                   sync.Mutex
+	closed               bool           // under mu
+	calls                sync.WaitGroup // OnTCP calls and handshakes; added to under mu while open
 }
 
 // New makes a stack. Nothing flows until its Device is read and written.
@@ -142,10 +71,13 @@ func New(o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue()}
+	s := &Stack{
+		log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue(),
+		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout,
+	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
 	s.dev = newDevice(l, o.Addresses, o.OnMisdirected)
-	s.dev.close = s.Close
+	s.dev.close = s.beginClose
 	s.gv = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol6, icmp.NewProtocol4},
@@ -183,8 +115,10 @@ func (s *Stack) configure(l *link) error {
 	if s.v4 {
 		s.gv.AddRoute(tcpip.Route{Destination: header.IPv4EmptySubnet, NIC: nicID})
 	}
-	forwarder := tcp.NewForwarder(s.gv, min(tcpInitialBuffer, s.opts.TCPReceiveBuffer), s.opts.MaxPendingTCP, s.onRequest)
-	s.gv.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
+	forwarder := tcp.NewForwarder(s.gv, leastReceive, s.opts.MaxPendingTCP, s.onRequest)
+	s.gv.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+		return s.admit(id, pkt, forwarder.HandlePacket)
+	})
 	return nil
 }
 
@@ -199,8 +133,8 @@ func (s *Stack) configureTCP() error {
 		wait     = tcpip.TCPTimeWaitTimeoutOption(timeWait)
 		reuse    = tcpip.TCPTimeWaitReuseGlobal
 		retries  = tcpip.TCPMaxRetriesOption(maxRetries)
-		send     = tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(tcpInitialBuffer, s.opts.TCPSendBuffer), Max: s.opts.TCPSendBuffer}
-		receive  = tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(tcpInitialBuffer, s.opts.TCPReceiveBuffer), Max: s.opts.TCPReceiveBuffer}
+		send     = tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: leastSend, Max: s.opts.TCPSendBuffer}
+		receive  = tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: leastReceive, Max: s.opts.TCPReceiveBuffer}
 	)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &rto, &moderate, &wait, &reuse, &retries, &send, &receive} {
 		if err := s.gv.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
@@ -211,17 +145,28 @@ func (s *Stack) configureTCP() error {
 }
 
 // Device is the stack's network card, for WireGuard to read and write. There is one, and
-// closing it closes the stack.
+// closing it begins to close the stack; only [Stack.Close] waits for the end.
 func (s *Stack) Device() tun.Device { return s.dev }
 
 // Done is closed when the stack begins to close.
 func (s *Stack) Done() <-chan struct{} { return s.done }
 
 // Close aborts all connections (their peers get a reset if the device is still read),
-// wakes everything that waits, and returns when no goroutine of the stack is left. It is
-// safe to call more than once; later calls wait for the first.
+// wakes everything that waits, and returns when no goroutine of the stack is left, OnTCP
+// calls included: don't call it with a lock held that one of them needs. It is safe to
+// call more than once; later calls wait for the first.
 func (s *Stack) Close() error {
+	s.beginClose()
 	s.closeOnce.Do(func() {
+		s.calls.Wait()
+		s.gv.Destroy() // Again, for endpoints that OnTCP calls made meanwhile; and wait.
+	})
+	return nil
+}
+
+// beginClose does of Close what needs no waiting for anybody.
+func (s *Stack) beginClose() {
+	s.beginOnce.Do(func() {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
@@ -230,10 +175,7 @@ func (s *Stack) Close() error {
 		s.gv.Close()
 		s.out.close()
 		close(s.dev.events)
-		s.calls.Wait()
-		s.gv.Destroy() // Again, for endpoints that OnTCP calls made meanwhile; and wait.
 	})
-	return nil
 }
 
 // begin admits a call that Close must wait for; false if the stack is closing.

@@ -22,6 +22,7 @@ func TestNewRefusesOptionsThatMakeNoSense(t *testing.T) {
 		"MTU too large":       {Addresses: own, MTU: 65536},
 		"tiny buffer":         {Addresses: own, TCPSendBuffer: 1000},
 		"negative buffer":     {Addresses: own, TCPReceiveBuffer: -1},
+		"little memory":       {Addresses: own, TCPMemory: 1 << 20},
 		"negative limit":      {Addresses: own, MaxPendingTCP: -1},
 		"address given twice": {Addresses: []netip.Addr{a6, a4, a6}},
 		"invalid address":     {Addresses: []netip.Addr{{}}},
@@ -279,7 +280,7 @@ func TestEveryDropReasonIsAlwaysInStats(t *testing.T) {
 	defer s.Close()
 	got := s.Stats().Dropped
 	for _, reason := range []string{
-		DropMalformed, DropMisdirected, DropMulticast, DropQueueFull, DropClosed, DropUnsegmented,
+		DropMalformed, DropMisdirected, DropMulticast, DropForgedError, DropSmallMSS, DropMemory, DropQueueFull, DropClosed, DropUnsegmented,
 		DropPending, DropAcceptQueue, DropInvalid, DropUDPNoSocket, DropUDPQueueFull,
 	} {
 		if n, ok := got[reason]; !ok || n != 0 {

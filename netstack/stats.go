@@ -8,10 +8,12 @@ const (
 	DropMisdirected  = "misdirected"    // inbound: the destination isn't ours; nothing is forwarded
 	DropMulticast    = "multicast"      // inbound: multicast or broadcast, which the overlay has none of
 	DropForgedError  = "forged-error"   // inbound: an ICMP error not from where the quoted packet went, or with an MTU below the minimum
+	DropSmallMSS     = "small-mss"      // inbound: a SYN that asks for segments below the minimum
+	DropMemory       = "memory-limit"   // inbound: a connection beyond the sender's share of Options.TCPMemory
 	DropQueueFull    = "queue-full"     // outbound: WireGuard did not take packets fast enough
 	DropClosed       = "closed"         // either way: the stack is closing
 	DropUnsegmented  = "unsegmented"    // outbound: a segment that could not be cut to the MTU
-	DropPending      = "pending-limit"  // inbound: SYN beyond Options.MaxPendingTCP
+	DropPending      = "pending-limit"  // inbound: SYN beyond Options.MaxPendingTCP, or the sender's share of it
 	DropAcceptQueue  = "accept-queue"   // inbound: SYN or ACK for a listener whose queue is full
 	DropInvalid      = "invalid"        // inbound: an IP, TCP or UDP header that makes no sense
 	DropUDPNoSocket  = "udp-no-socket"  // inbound: UDP to a port without a socket
@@ -20,7 +22,7 @@ const (
 
 // drops counts the packets that this package drops itself.
 type drops struct {
-	malformed, misdirected, multicast, forgedError, queueFull, closed, unsegmented atomic.Uint64
+	malformed, misdirected, multicast, forgedError, smallMSS, memory, pending, queueFull, closed, unsegmented atomic.Uint64
 }
 
 func (d *drops) add(reason string) {
@@ -33,6 +35,12 @@ func (d *drops) add(reason string) {
 		d.multicast.Add(1)
 	case DropForgedError:
 		d.forgedError.Add(1)
+	case DropSmallMSS:
+		d.smallMSS.Add(1)
+	case DropMemory:
+		d.memory.Add(1)
+	case DropPending:
+		d.pending.Add(1)
 	case DropQueueFull:
 		d.queueFull.Add(1)
 	case DropClosed:
@@ -56,6 +64,7 @@ type Stats struct {
 	TCPRetransmits uint64 // segments sent again
 	TCPResetsSent  uint64
 	TCPTimeouts    uint64 // retransmission timers that expired
+	TCPMemory      uint64 // bytes set aside for TCP buffers now (a gauge), of Options.TCPMemory
 
 	// Dropped counts packets by reason. Every reason is always present.
 	Dropped map[string]uint64
@@ -75,15 +84,18 @@ func (s *Stack) Stats() Stats {
 		TCPRetransmits:  g.TCP.Retransmits.Value(),
 		TCPResetsSent:   g.TCP.ResetsSent.Value(),
 		TCPTimeouts:     g.TCP.Timeouts.Value(),
+		TCPMemory:       uint64(s.memory.usage()),
 		Dropped: map[string]uint64{
 			DropMalformed:    d.malformed.Load(),
 			DropMisdirected:  d.misdirected.Load(),
 			DropMulticast:    d.multicast.Load(),
 			DropForgedError:  d.forgedError.Load(),
+			DropSmallMSS:     d.smallMSS.Load(),
+			DropMemory:       d.memory.Load(),
 			DropQueueFull:    d.queueFull.Load(),
 			DropClosed:       d.closed.Load(),
 			DropUnsegmented:  d.unsegmented.Load(),
-			DropPending:      g.TCP.ForwardMaxInFlightDrop.Value(),
+			DropPending:      d.pending.Load(),
 			DropAcceptQueue:  g.TCP.ListenOverflowSynDrop.Value() + g.TCP.ListenOverflowAckDrop.Value(),
 			DropInvalid:      g.IP.MalformedPacketsReceived.Value() + g.TCP.InvalidSegmentsReceived.Value() + g.UDP.MalformedPacketsReceived.Value(),
 			DropUDPNoSocket:  g.UDP.UnknownPortErrors.Value(),

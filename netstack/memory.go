@@ -1,0 +1,183 @@
+package netstack
+
+import (
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// initialBuffer is what a connection may buffer each way at first, in bytes. It takes
+	// the first flights of a slow start (RFC 6928: 10 segments) with room to spare; gVisor
+	// tunes it up from there while the connection is read and acknowledged.
+	initialBuffer = 128 << 10
+	// leastSend and leastReceive are the least, for connections that come when memory is
+	// short. gVisor announces half of the receive buffer as the window: 9 packets.
+	leastSend, leastReceive = 8 << 10, 24 << 10
+	// openPart is the part of its peer's room that a connection may take when it opens, so
+	// that a few don't leave nothing for the next.
+	openPart = 64
+	// growPart is the part of what it could have in all up to which a peer's connections
+	// may grow; the rest is for opening others.
+	growPart = 2
+	// idleAfter is how long a connection must have written nothing to give memory back.
+	idleAfter = time.Second
+	// reclaimEvery is how often it is looked for what can be given back, at most.
+	reclaimEvery = 50 * time.Millisecond
+)
+
+// memory is the account of all connections' buffers. gVisor bounds only single buffers and
+// grows them by itself; here each growth is asked for, and undone if it isn't granted.
+//
+// A remote address may have as much as is left over for all others (the dynamic threshold
+// of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
+// Switches", 1998): alone it gets a half, two that want all they can get a third each. So
+// there is always something left for one that comes later, without a fixed division.
+type memory struct {
+	total         int64 // immutable
+	send, receive int   // what a connection starts with; immutable
+
+	mu        sync.Mutex
+	used      int64
+	byPeer    map[netip.Addr]int64
+	shares    map[*share]struct{}
+	reclaimed time.Time // when it was last looked for what can be given back
+}
+
+func newMemory(o Options) *memory {
+	return &memory{
+		total:   o.TCPMemory,
+		send:    min(initialBuffer, o.TCPSendBuffer),
+		receive: min(initialBuffer, o.TCPReceiveBuffer),
+		byPeer:  make(map[netip.Addr]int64),
+		shares:  make(map[*share]struct{}),
+	}
+}
+
+// roomLocked is how much more a peer may take, in bytes.
+func (m *memory) roomLocked(peer netip.Addr) int64 {
+	return max((m.total-m.used-m.byPeer[peer])/2, 0)
+}
+
+// moveLocked books n more bytes for a peer, or less if n is negative.
+func (m *memory) moveLocked(peer netip.Addr, n int) {
+	m.used += int64(n)
+	if m.byPeer[peer] += int64(n); m.byPeer[peer] == 0 {
+		delete(m.byPeer, peer)
+	}
+}
+
+// open books a new connection's buffers. It fails with ENOBUFS if the peer's share doesn't
+// hold another one.
+func (m *memory) open(peer netip.Addr) (*share, error) {
+	if m.room(peer)/openPart < int64(m.send+m.receive) {
+		m.reclaim()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	room := m.roomLocked(peer)
+	if room < leastSend+leastReceive {
+		return nil, syscall.ENOBUFS
+	}
+	each := int(min(room/openPart/2, initialBuffer))
+	s := &share{memory: m, peer: peer, send: max(min(each, m.send), leastSend), receive: max(min(each, m.receive), leastReceive)}
+	s.wanted = m.receive
+	s.written.Store(time.Now().UnixNano())
+	m.moveLocked(peer, s.send+s.receive)
+	m.shares[s] = struct{}{}
+	return s, nil
+}
+
+func (m *memory) room(peer netip.Addr) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.roomLocked(peer)
+}
+
+// grow raises one of a share's buffers towards want, as far as there is room, and returns
+// its size.
+func (m *memory) grow(s *share, buffer *int, want int) int {
+	m.mu.Lock()
+	short := m.growthLocked(s.peer) < int64(want-*buffer)
+	m.mu.Unlock()
+	if short {
+		m.reclaim()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := int(min(m.growthLocked(s.peer), int64(want-*buffer))); n > 0 && *buffer > 0 {
+		m.moveLocked(s.peer, n)
+		*buffer += n
+	}
+	return *buffer
+}
+
+// growthLocked is how much more a peer's open connections may take, in bytes.
+func (m *memory) growthLocked(peer netip.Addr) int64 {
+	used := m.byPeer[peer]
+	return (used+m.roomLocked(peer))/growPart - used
+}
+
+// shrink lowers the booking of a send buffer from what it was, unless it has changed
+// meanwhile.
+func (m *memory) shrink(s *share, was, to int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.send != was || to >= was {
+		return
+	}
+	s.send = to
+	m.moveLocked(s.peer, to-was)
+	m.forgetLocked(s)
+}
+
+// release gives a buffer back for good.
+func (m *memory) release(s *share, buffer *int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.moveLocked(s.peer, -*buffer)
+	*buffer = 0
+	m.forgetLocked(s)
+}
+
+// forgetLocked drops a share that has nothing any more.
+func (m *memory) forgetLocked(s *share) {
+	if s.send == 0 && s.receive == 0 {
+		delete(m.shares, s)
+	}
+}
+
+// reclaim takes back the send buffers that idle connections don't use and closed ones no
+// longer need. Receive buffers stay: gVisor drops whatever comes while a buffer holds more
+// than its size, and doesn't tell what it holds behind a gap; with the segment that would
+// fill the gap dropped for ever, the connection would hang.
+//
+// Calls into gVisor are made without the lock, since gVisor calls release with its own
+// held.
+func (m *memory) reclaim() {
+	m.mu.Lock()
+	now := time.Now()
+	if now.Sub(m.reclaimed) < reclaimEvery {
+		m.mu.Unlock()
+		return
+	}
+	m.reclaimed = now
+	held := make(map[*share]int, len(m.shares))
+	for s := range m.shares {
+		if s.ep != nil {
+			held[s] = s.send
+		}
+	}
+	m.mu.Unlock()
+	for s, send := range held {
+		m.shrink(s, send, s.needed(send, now))
+	}
+}
+
+// usage is what is booked, in bytes.
+func (m *memory) usage() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used
+}

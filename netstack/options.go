@@ -1,0 +1,112 @@
+package netstack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime/debug"
+)
+
+const (
+	// DefaultMTU is what fits a 1500-byte underlay over IPv4 with WireGuard's 60 bytes
+	// (IPv4 20, UDP 8, WireGuard 32), and over IPv6 with its 80.
+	DefaultMTU = 1420
+	// MinMTU is IPv6's (RFC 8200 §5): gVisor sends no IPv6 below it.
+	MinMTU = 1280
+	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes.
+	DefaultTCPBuffer = 4 << 20
+	// minTCPBuffer is the least that a bound may be: less than a few full segments stalls.
+	minTCPBuffer = 64 << 10
+	// DefaultMaxPendingTCP is how many connection requests may wait for a decision.
+	DefaultMaxPendingTCP = 1024
+	// pendingShare is the part of MaxPendingTCP that one remote address may have: a
+	// quarter, so that one peer never keeps the others out.
+	pendingShare = 4
+	// DefaultTCPMemory is Options.TCPMemory where the process has no memory limit, and the
+	// most that is taken of one.
+	DefaultTCPMemory = 256 << 20
+	// minTCPMemory is the least that TCPMemory may be: some dozens of connections.
+	minTCPMemory = 2 << 20
+	// memoryFraction is the part of the process' memory limit that TCP buffers may take.
+	// The rest is for WireGuard's packets in flight, 64 KB each, and for garbage.
+	memoryFraction = 4
+)
+
+// Options configure a [Stack].
+type Options struct {
+	// Addresses are the stack's own overlay addresses, IPv6 and IPv4; at least one.
+	Addresses []netip.Addr
+	// MTU of the overlay in bytes, inner IP header included; 0 means [DefaultMTU].
+	MTU int
+	// TCPSendBuffer and TCPReceiveBuffer bound what one connection may buffer each way,
+	// in bytes; 0 means [DefaultTCPBuffer].
+	TCPSendBuffer, TCPReceiveBuffer int
+	// TCPMemory bounds the sum of all connections' send and receive buffers, in bytes; see
+	// the README for how it is shared out. 0 means a quarter of the process' memory limit
+	// (runtime/debug.SetMemoryLimit, GOMEMLIMIT) at the time of New, and at most
+	// [DefaultTCPMemory].
+	TCPMemory int64
+	// MaxPendingTCP bounds the requests given to OnTCP that are not accepted, refused or
+	// dropped yet; one remote address may have a quarter of it. Further SYNs are dropped.
+	// 0 means [DefaultMaxPendingTCP].
+	MaxPendingTCP int
+	// OnTCP gets connection requests to ports without a listener, each on a goroutine of
+	// its own, which [Stack.Close] waits for. A request that is undecided when OnTCP
+	// returns is refused. If nil, such requests are refused.
+	OnTCP func(*Incoming)
+	// OnMisdirected is told of inbound packets that are not for us (a peer trying to reach
+	// another one through us), at most once a second and source. It is called on
+	// WireGuard's receiving goroutine and must not block. It may be nil.
+	OnMisdirected func(src, dst netip.Addr)
+	// Logger is for debugging; nil discards.
+	Logger *slog.Logger
+}
+
+// withDefaults fills in what is 0 and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	if o.MTU == 0 {
+		o.MTU = DefaultMTU
+	}
+	if o.TCPSendBuffer == 0 {
+		o.TCPSendBuffer = DefaultTCPBuffer
+	}
+	if o.TCPReceiveBuffer == 0 {
+		o.TCPReceiveBuffer = DefaultTCPBuffer
+	}
+	if o.TCPMemory == 0 {
+		o.TCPMemory = defaultTCPMemory(debug.SetMemoryLimit(-1))
+	}
+	if o.MaxPendingTCP == 0 {
+		o.MaxPendingTCP = DefaultMaxPendingTCP
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case len(o.Addresses) == 0:
+		return o, errors.New("netstack: no address given")
+	case o.MTU < MinMTU || o.MTU > gsoMaxSize:
+		return o, fmt.Errorf("netstack: MTU %d is outside %d to %d", o.MTU, MinMTU, gsoMaxSize)
+	case o.TCPSendBuffer < minTCPBuffer || o.TCPReceiveBuffer < minTCPBuffer:
+		return o, fmt.Errorf("netstack: TCP buffers of %d and %d bytes: the least is %d", o.TCPSendBuffer, o.TCPReceiveBuffer, minTCPBuffer)
+	case o.TCPMemory < minTCPMemory:
+		return o, fmt.Errorf("netstack: %d bytes for all TCP buffers: the least is %d", o.TCPMemory, minTCPMemory)
+	case o.MaxPendingTCP < 0:
+		return o, fmt.Errorf("netstack: at most %d pending connections makes no sense", o.MaxPendingTCP)
+	}
+	seen := make(map[netip.Addr]bool, len(o.Addresses))
+	for _, a := range o.Addresses {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || seen[a] {
+			return o, fmt.Errorf("netstack: %q cannot be an address of the stack, or is given twice", a)
+		}
+		seen[a] = true
+	}
+	return o, nil
+}
+
+// defaultTCPMemory derives TCPMemory from the process' memory limit in bytes, which is
+// math.MaxInt64 when there is none.
+func defaultTCPMemory(limit int64) int64 {
+	return min(max(limit/memoryFraction, minTCPMemory), DefaultTCPMemory)
+}

@@ -1,0 +1,123 @@
+package netstack
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// share is what a connection has of the memory. The receive buffer is given back when the
+// connection is closed here, the send buffer when its endpoint ends: until then the peer
+// has not acknowledged what was sent.
+type share struct {
+	memory *memory
+	peer   netip.Addr
+
+	writing sync.Mutex   // held by a Write to its end, so that two don't mix
+	written atomic.Int64 // when something was last written, in nanoseconds of Unix time
+
+	// Under memory.mu.
+	ep            tcpip.Endpoint // nil while connecting
+	send, receive int            // bytes; 0 when given back
+
+	// Owned by the connection's readers, under Conn.tuning.
+	wanted int // the largest receive buffer that there was reason for
+	copied int // read since more was last asked for
+}
+
+// attach sets the buffers of a connected endpoint, and watches for its end.
+func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue) {
+	s.memory.mu.Lock()
+	s.ep = ep
+	send, receive := s.send, s.receive
+	s.memory.mu.Unlock()
+	ep.SocketOptions().SetSendBufferSize(int64(send), false)
+	ep.SocketOptions().SetReceiveBufferSize(int64(receive), false)
+	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.memory.release(s, &s.send) })
+	wq.EventRegister(&entry)
+	if ended(ep) {
+		s.memory.release(s, &s.send)
+	}
+}
+
+// close gives everything back, of a connection that came to nothing.
+func (s *share) close() {
+	s.closeReceive()
+	s.memory.release(s, &s.send)
+}
+
+// closeReceive gives the receive buffer back: gVisor has emptied it and refuses more.
+func (s *share) closeReceive() { s.memory.release(s, &s.receive) }
+
+// beforeWrite asks for what gVisor's tuning has added to the send buffer, and takes back
+// what isn't granted. Only a write fills the buffer, so the bound holds.
+func (s *share) beforeWrite() {
+	s.written.Store(time.Now().UnixNano())
+	ops := s.ep.SocketOptions()
+	s.memory.mu.Lock()
+	send := s.send
+	s.memory.mu.Unlock()
+	if size := int(ops.GetSendBufferSize()); size > send {
+		if granted := s.memory.grow(s, &s.send, size); granted < size && granted > 0 {
+			ops.SetSendBufferSize(int64(granted), false)
+		}
+	}
+}
+
+// afterRead does the same for the receive buffer, of which n bytes were read. gVisor tunes
+// it once only for a rate: what was not granted, or was given back, is asked for again as
+// more is read.
+func (s *share) afterRead(n int) {
+	ops := s.ep.SocketOptions()
+	s.memory.mu.Lock()
+	receive := s.receive
+	s.memory.mu.Unlock()
+	want := int(ops.GetReceiveBufferSize())
+	if want > receive {
+		s.wanted = max(s.wanted, want)
+	} else {
+		if s.copied += n; s.wanted <= receive || s.copied < receive/2 {
+			return
+		}
+		want = min(2*receive, s.wanted)
+	}
+	s.copied = 0
+	if granted := s.memory.grow(s, &s.receive, want); granted > 0 {
+		ops.SetReceiveBufferSize(int64(granted), false)
+	}
+}
+
+// needed is what the send buffer can be lowered to from size; gVisor's is lowered already.
+func (s *share) needed(size int, now time.Time) int {
+	state := tcp.EndpointState(s.ep.State())
+	if state == tcp.StateFinWait2 || state == tcp.StateTimeWait {
+		return 0 // Everything is acknowledged (RFC 9293 §3.3.2), and nothing more can be written.
+	}
+	idle := now.UnixNano()-s.written.Load() > int64(idleAfter)
+	if size <= leastSend || !idle || !s.writing.TryLock() {
+		return size
+	}
+	defer s.writing.Unlock() // A Write that waits for room could miss its wake-up meanwhile.
+	if state != tcp.StateEstablished && state != tcp.StateCloseWait {
+		return size
+	}
+	// gVisor does not say how full the buffer is, but whether it is full.
+	ops := s.ep.SocketOptions()
+	ops.SetSendBufferSize(leastSend, false)
+	if s.ep.Readiness(waiter.WritableEvents)&waiter.WritableEvents == 0 {
+		ops.SetSendBufferSize(int64(size), false)
+		return size
+	}
+	return leastSend
+}
+
+// ended reports whether gVisor has done with an endpoint.
+func ended(ep tcpip.Endpoint) bool {
+	state := tcp.EndpointState(ep.State())
+	return state == tcp.StateClose || state == tcp.StateError
+}
