@@ -16,7 +16,8 @@
 // (Documentation/networking/segmentation-offloads.rst): every segment repeats the
 // headers; sequence numbers advance by the MSS; IPv4 IDs count up; FIN and PSH stay on
 // the last segment, CWR on the first (RFC 3168 §6.1.2); lengths and checksums
-// (RFC 1071) are each segment's own.
+// (RFC 1071) are each segment's own. Towards a peer whose path is narrower they are cut to
+// that ([Stack.SetPathMTU]), and SYNs announce it.
 //
 // Inbound: consecutive segments of one flow in a batch are joined again before gVisor
 // sees them (generic receive offload), under the conditions of Linux's tcp_gro_receive:
