@@ -13,11 +13,12 @@ import (
 // receiver takes them: the sender keeps at most a window in flight, so nothing is lost.
 func BenchmarkLoopback(b *testing.B) {
 	for _, k := range kinds {
-		b.Run(k.name, func(b *testing.B) { benchmark(b, k.make) })
+		b.Run(k.name, func(b *testing.B) { benchmark(b, k.make, false) })
 	}
+	b.Run("New to a managed peer", func(b *testing.B) { benchmark(b, New, true) })
 }
 
-func benchmark(b *testing.B, make func(Options) *Bind) {
+func benchmark(b *testing.B, make func(Options) *Bind, managed bool) {
 	const size, batch, window = 1452, 44, 8 // 44 × 1452 bytes are what one UDP_SEGMENT call takes
 	from, to := make(Options{}), make(Options{})
 	fromFns, _, err := from.Open(0)
@@ -31,6 +32,13 @@ func benchmark(b *testing.B, make func(Options) *Bind) {
 	ep, err := from.ParseEndpoint(netip.AddrPortFrom(loopback4, port).String())
 	if err != nil {
 		b.Fatal(err)
+	}
+	if managed {
+		from.Manage("x")
+		from.SetSelected("x", pathOf(ep))
+		if ep, err = from.ParseEndpoint("peer:x"); err != nil {
+			b.Fatal(err)
+		}
 	}
 	credits := newCredits(window)
 	var wg sync.WaitGroup

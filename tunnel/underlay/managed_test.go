@@ -183,8 +183,6 @@ func TestForgedResponsesMoveNothing(t *testing.T) {
 		write(t, forger, responseOf(200+i, 6), b.addr()) // He guesses.
 		b.next(t)
 	}
-	write(t, forger, responseOf(77, 5), b.addr()) // He is faster with a copy.
-	b.next(t)
 	mustSend(t, b, x, sessionData(200))
 	expect(t, c, "data", sessionData(200))
 	done.nothing(t)
@@ -202,6 +200,23 @@ func TestForgedResponsesMoveNothing(t *testing.T) {
 	expect(t, c, "data", sessionData(77))
 	done.nothing(t)
 	expectSilence(t, forger)
+}
+
+func TestForgerWhoIsFasterWithACopyMovesNothing(t *testing.T) {
+	b, x, done := managed(t, New)
+	c, forger := plain(t, loopback4), plain(t, loopback4)
+	b.SetCandidates("x", direct(localAddr(c)))
+	mustSend(t, b, x, initiation(5))
+	expect(t, c, "initiation", initiation(5))
+	write(t, forger, responseOf(77, 5), b.addr())
+	b.next(t)
+	write(t, c, responseOf(77, 5), b.addr())
+	b.next(t)
+	mustSend(t, b, x, sessionData(77))
+	expect(t, c, "data", sessionData(77))
+	if got := done.next(t); got.path != peer.Direct(localAddr(c)) {
+		t.Errorf("handshake over %v, want %v", got.path, localAddr(c))
+	}
 }
 
 func TestResponderLearnsThePathOfTheSessionsFirstData(t *testing.T) {
