@@ -40,8 +40,9 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // stuff writes until nothing more fits, because nobody reads.
 func stuff(t *testing.T, c *Conn) {
 	t.Helper()
-	_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-	if _, err := c.Write(make([]byte, 64<<20)); err == nil {
+	much := make([]byte, 64<<20)
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write(much); err == nil {
 		t.Fatal("64 MB were taken that nobody reads")
 	}
 }
