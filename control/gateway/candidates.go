@@ -104,7 +104,7 @@ func (g *Gateway) ownCandidates(ctx context.Context) (list []ticket.Candidate, w
 // this host's own addresses. When those are not known nothing is trusted: such a peer can
 // still dial us.
 func (g *Gateway) announced(list []ticket.Candidate) []ticket.Candidate {
-	own, err := g.opts.HostAddrs()
+	own, err := g.opts.OwnAddrs()
 	if err != nil {
 		g.log.Warn("no announced candidate is dialled, since this host's own addresses are not known", "error", err)
 		return nil

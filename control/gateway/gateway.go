@@ -48,6 +48,12 @@ type Options struct {
 	NewUnderlay func(underlay.Options) *underlay.Bind
 	// HostAddrs lists this machine's addresses; nil is discovery.InterfaceAddrs.
 	HostAddrs func() ([]netip.Addr, error)
+	// OwnAddrs lists all its addresses, of bridges and tunnels too: no peer is sought
+	// there. nil is HostAddrs or, without that, discovery.OwnAddrs.
+	OwnAddrs func() ([]netip.Addr, error)
+	// LinkMTU is the smallest MTU of the interfaces that lead out, in bytes, 0 when it is
+	// not known; nil is discovery.LinkMTU, or nothing when HostAddrs is given.
+	LinkMTU func() (int, error)
 	// Resolve looks up a host name of the discovery settings; nil asks the system.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// ReadConfig reads the configuration again, for a reload; nil has none to read.
@@ -62,8 +68,15 @@ func (o Options) withDefaults() Options {
 	if o.NewUnderlay == nil {
 		o.NewUnderlay = underlay.New
 	}
+	own, link := o.HostAddrs, func() (int, error) { return 0, nil } // of a host that is not this one
 	if o.HostAddrs == nil {
-		o.HostAddrs = discovery.InterfaceAddrs
+		o.HostAddrs, own, link = discovery.InterfaceAddrs, discovery.OwnAddrs, discovery.LinkMTU
+	}
+	if o.OwnAddrs == nil {
+		o.OwnAddrs = own
+	}
+	if o.LinkMTU == nil {
+		o.LinkMTU = link
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -223,7 +236,7 @@ func (g *Gateway) open(ctx context.Context) error {
 func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
 	g.plane, err = openPlane(planeOptions{
-		key: g.key, port: cfg.ListenPort, mtu: cfg.MTU, newUnderlay: g.opts.NewUnderlay,
+		key: g.key, port: cfg.ListenPort, mtu: g.overlayMTU(cfg), newUnderlay: g.opts.NewUnderlay,
 		onSTUN:    g.paths.handleSTUN,
 		onEvent:   g.paths.heard,
 		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },

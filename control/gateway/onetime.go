@@ -27,7 +27,7 @@ func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []tic
 	cfg := g.running.Load().cfg
 	p := &oneTime{g: g, inviter: inviter, to: to}
 	var err error
-	p.plane, err = openPlane(planeOptions{key: keys.OneTime, newUnderlay: g.opts.NewUnderlay, mtu: cfg.MTU, logger: g.log})
+	p.plane, err = openPlane(planeOptions{key: keys.OneTime, newUnderlay: g.opts.NewUnderlay, mtu: g.overlayMTU(cfg), logger: g.log})
 	if err != nil {
 		return nil, err
 	}

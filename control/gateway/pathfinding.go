@@ -45,7 +45,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
 		Tell: p.mail.post, Permit: p.permit,
-		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.HostAddrs,
+		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.OwnAddrs,
 		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive, Logger: g.log,
 	})
 	if err != nil {
@@ -182,7 +182,7 @@ func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 		add(c.Addr, c.Source)
 	}
 	seen := g.store.Observed(m.key)
-	own, err := g.opts.HostAddrs()
+	own, err := g.opts.OwnAddrs()
 	for _, a := range seen.Announced {
 		if err == nil && discovery.Dialable(a.Address, own, g.running.Load().cfg.Discovery.Exclude) == "" {
 			add(a.Address, a.Source)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -67,4 +69,24 @@ func openPlane(o planeOptions) (*plane, error) {
 // Close ends the device first, so that nothing is written to a closed stack.
 func (p *plane) Close() error {
 	return errors.Join(p.engine.Close(), p.stack.Close())
+}
+
+// overlayMTU is the configured one or, without that, what the interfaces leave. Paths
+// that are narrower further on are found by probes.
+func (g *Gateway) overlayMTU(cfg *config.Resolved) int {
+	if cfg.MTU != 0 {
+		return cfg.MTU
+	}
+	link, err := g.opts.LinkMTU()
+	if err != nil || link == 0 {
+		g.log.Debug("the interfaces' MTU is not known", "error", err)
+		return netstack.DefaultMTU
+	}
+	hosts, _ := g.opts.HostAddrs() // without addresses it makes no difference
+	v6 := slices.ContainsFunc(hosts, netip.Addr.Is6)
+	mtu := underlay.OverlayMTU(link, v6)
+	if mtu < netstack.DefaultMTU {
+		g.log.Info("the overlay's MTU follows the interfaces'", "linkMTU", link, "mtu", mtu)
+	}
+	return mtu
 }
