@@ -13,6 +13,8 @@
 //     unanswered, is dialled again: at all its endpoints and at the address that last
 //     proved itself, without end, after 1, 2, 4 … 30 s. WireGuard by itself gives up
 //     after 90 s. No address is ever forgotten.
+//   - A managed peer's path is chosen from outside, by [Engine.SetPaths]; WireGuard's
+//     roaming is off for it. What becomes of the path is told as an [Event].
 //
 // The package knows nothing of how addresses are found, nor of what runs inside the
 // tunnel; it is given a tun.Device and an underlay.Bind.

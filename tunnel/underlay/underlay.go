@@ -11,24 +11,30 @@
 // # Rules
 //
 // Every received datagram is classified by [Classify]. WireGuard's go to the device,
-// STUN's to Options.OnSTUN, everything else is dropped and counted by reason. The bind
-// itself never answers a stranger: a scanner meets WireGuard's own silence.
+// STUN's to Options.OnSTUN, TURN's to the servers of [Bind.AddServer], everything else is
+// dropped and counted by reason. The bind itself never answers a stranger: a scanner
+// meets WireGuard's own silence. What comes over a relay ([Bind.AddRelay]) is treated as
+// what comes to the socket, and answered over the relay.
 //
 // Errors of single datagrams (port unreachable, message too long, a source address that
 // went away) never end a receive loop; only Close does, with net.ErrClosed.
 //
 // # Candidates
 //
-// ParseEndpoint understands ip:port, and peer:ID for the addresses given by
-// [Bind.SetCandidates]: a handshake initiation to such an endpoint goes to all of them,
-// everything else to the first. WireGuard replaces it by the concrete endpoint when the
-// first authenticated packet arrives (roaming).
+// ParseEndpoint understands ip:port, and peer:ID for the paths given by
+// [Bind.SetCandidates]: a handshake initiation to such an endpoint goes over all of them,
+// everything else over the first. WireGuard replaces it by the concrete endpoint when the
+// first authenticated packet arrives (roaming). That of a managed peer ([Bind.Manage])
+// stays: data goes over the path of [Bind.SetSelected], responses to the source of the
+// initiation, and what the device does with the messages of a handshake shows over which
+// path it got through.
 //
 // When an initiation arrives over several paths, wireguard-go answers the first copy
 // and drops the others as replays, so a path that is open in one direction only could
 // keep both sides from ever completing a handshake over the other. The answer is
 // therefore kept for a second and repeated to later copies, if they come from the same
-// address as the first or from a candidate of a peer; to nobody else.
+// address as the first or over a path of a peer; to nobody else, unless the answer before
+// was in vain.
 package underlay
 
 import (
