@@ -175,7 +175,7 @@ func (a *allocation) close(giveBack bool) {
 	a.stop()
 	if giveBack {
 		ctx, cancel := context.WithTimeout(context.Background(), goodbye)
-		_, _, _ = a.link.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, 0) })
+		a.link.end(ctx)
 		cancel()
 	}
 	a.link.shut()

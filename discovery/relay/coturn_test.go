@@ -281,6 +281,6 @@ func TestCoturnAnAllocationFromBeforeARestart(t *testing.T) {
 		return ok || g.Status().Err != ""
 	})
 	if s := g.Status(); s.Err != "" {
-		t.Errorf("no allocation at once: %s", s.Err)
+		t.Errorf("no allocation at the first attempt: %s", s.Err)
 	}
 }

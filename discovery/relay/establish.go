@@ -20,6 +20,10 @@ const (
 	// is: the library's last retransmission of a request is at 7.8 s.
 	wholeAttempt   = 8 * time.Second
 	resolveTimeout = 3 * time.Second
+	// An allocation is asked for so often in an attempt, and so long after an older one
+	// from the same address and port was ended. coturn 4.6 ends it after a second.
+	maxAsks  = 5
+	endPause = 400 * time.Millisecond
 	// minLifetime is the shortest allocation that is worth having. The library refreshes
 	// after half of it, without a pause if that is 0.
 	minLifetime = 10 * time.Second
@@ -186,20 +190,19 @@ func (l *link) allocate(ctx context.Context, s Server, silence time.Duration, br
 	ctx, cancel := context.WithTimeout(ctx, wholeAttempt)
 	defer cancel()
 	var f *failure
-	for try := range 3 {
+	for ended := false; ; {
 		var conn net.PacketConn
 		if conn, f = l.ask(ctx, s, silence, broken); f == nil {
 			return conn, nil
 		}
-		switch {
-		case f.code == codeMismatch && try == 0:
-			// Our own, from before a restart of this gateway: its socket has the same
-			// port again. Only the user that made it can end it.
-			m, _, err := l.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, 0) })
-			if err == nil && m.class == classSuccess {
-				continue
-			}
-		case f.code == codeStaleNonce:
+		if f.code == codeStaleNonce && l.again(ctx, 0) {
+			continue
+		}
+		// A 437 usually is about our own, from before a restart of this gateway: its
+		// socket has the same port again. Only the user that made it can end it, and
+		// coturn takes a second to.
+		if f.code == codeMismatch && (ended || l.end(ctx)) && l.again(ctx, endPause) {
+			ended = true
 			continue
 		}
 		break
@@ -207,6 +210,27 @@ func (l *link) allocate(ctx context.Context, s Server, silence time.Duration, br
 	l.shut()
 	l.lib.Close()
 	return nil, f
+}
+
+// again says whether the allocation may be asked for once more, after a pause.
+func (l *link) again(ctx context.Context, after time.Duration) bool {
+	if l.asked++; l.asked >= maxAsks {
+		return false
+	}
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// end ends whatever allocation there is from this address and port.
+func (l *link) end(ctx context.Context) bool {
+	m, _, err := l.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, 0) })
+	return err == nil && m.class == classSuccess
 }
 
 // ask is one Allocate of the library, which takes no context.

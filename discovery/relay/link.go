@@ -39,6 +39,7 @@ type link struct {
 
 	heard chan struct{} // closed at the server's first answer
 	first sync.Once
+	asked int // Allocate requests of the library so far; of whoever allocates
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -193,7 +194,7 @@ func (l *link) exchange(ctx context.Context, method uint16, add func(b []byte, t
 		if m, rtt, err = l.once(ctx, method, add); err != nil || m.class == classSuccess {
 			return m, rtt, err
 		}
-		// A restarted server may call our nonce unknown (401) instead of stale.
+		// 401 is the challenge, or a restarted server that does not know our nonce.
 		if m.code != codeStaleNonce && (m.code != codeUnauthorized || try > 0) {
 			break
 		}
@@ -215,7 +216,8 @@ func (l *link) once(ctx context.Context, method uint16, add func(b []byte, tx tx
 		l.mu.Unlock()
 		return message{}, 0, net.ErrClosed
 	}
-	if method != methodBinding {
+	// Without a realm yet, the answer will be a challenge with one.
+	if method != methodBinding && l.creds.key != nil {
 		b = l.creds.sign(b)
 		t.signed = true
 	}
