@@ -245,6 +245,10 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		}
 		before := w.report()
 		full = full || !well(before) || !time.Now().Before(fullAt)
+		if !full && asked == nil && r.probed(w.name) {
+			wait.Reset(spread(r.opts.Interval))
+			continue
+		}
 		rep, full := r.round(ctx, w.name, before, full)
 		if ctx.Err() != nil {
 			return // what was cut short is no verdict
@@ -264,6 +268,14 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		}
 		wait.Reset(spread(next))
 	}
+}
+
+// probed reports whether the path finder has just shown that a peer is there, while all
+// is well: a ping would say no more, and keep WireGuard's session alive for nothing but
+// itself, at 3 MB a day.
+func (r *Runner) probed(peer string) bool {
+	f, ok := r.opts.Facts(peer)
+	return ok && !f.Probed.IsZero() && time.Since(f.Probed) < r.opts.Interval
 }
 
 // spread varies a duration by the jitter.

@@ -112,6 +112,39 @@ func TestPeersAreCheckedAtOnceAndThenOnSchedule(t *testing.T) {
 	})
 }
 
+// An idle peer whose path is probed is not pinged as well, until the probes end.
+func TestWhatProbesShowIsNotPinged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		began := time.Now()
+		probing := true
+		f.opts.Facts = func(string) (Facts, bool) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			x := f.facts
+			x.Probed = began
+			if probing {
+				x.Probed = time.Now().Add(-20 * time.Second)
+			}
+			x.LastHandshake = time.Now() // one ping is enough
+			return x, true
+		}
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at once", "ok ok ok")
+		time.Sleep(4*time.Minute - time.Second) // five minutes less their jitter
+		synctest.Wait()
+		if n := f.overlay.pinged(); n != 1 {
+			t.Errorf("%d pings in 4 min of probes, want the first round's alone", n)
+		}
+		f.mu.Lock()
+		probing = false
+		f.mu.Unlock()
+		f.overlay.pings(func() error { return context.DeadlineExceeded })
+		time.Sleep(45 * time.Second) // the interval, its jitter and the check's own time
+		f.want(t, "when the probes have ended and nothing answers", "error unknown unknown")
+	})
+}
+
 func TestServicesAreAskedSeldomWhileAllIsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -43,6 +43,9 @@ type Facts struct {
 	Since time.Time
 	// LastHandshake is zero before the first.
 	LastHandshake time.Time
+	// Probed is when the path finder last had an authenticated answer over the path in
+	// use; zero when there is none.
+	Probed time.Time
 	// Endpoints are the underlay addresses that are tried.
 	Endpoints []string
 

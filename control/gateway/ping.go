@@ -129,6 +129,9 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		Identity: g.keepers.certificate(m.name),
 	}
 	if way := g.way(m, t); way.found {
+		if way.path.Selected.IsValid() {
+			f.Probed = way.path.Heard
+		}
 		for _, c := range way.path.Candidates {
 			f.Endpoints = append(f.Endpoints, c.Path.String())
 		}
