@@ -191,12 +191,12 @@ func (a *allocation) close(giveBack bool) {
 // failed makes a failure out of what an exchange with the server came to; nil = it
 // succeeded, or was not finished because the allocation is being closed.
 func (a *allocation) failed(m message, err error) error {
-	switch {
-	case errors.Is(err, errNoAnswer):
+	if errors.Is(err, errNoAnswer) {
 		_, _, sendErr := a.link.learnt()
 		return &failure{words: explainSilence(a.Transport, a.link.server, sendErr), silent: true}
-	case err != nil, m.class == classSuccess:
-		return nil
 	}
-	return &failure{words: explainLoss(m, a.Transport, a.server, time.Now()), code: m.code}
+	if err == nil && m.class != classSuccess {
+		return &failure{words: explainLoss(m, a.Transport, a.server, time.Now()), code: m.code}
+	}
+	return nil
 }

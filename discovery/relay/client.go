@@ -215,7 +215,6 @@ func (c *Client) retire(ctx context.Context, a *allocation) {
 		select {
 		case <-timer.C:
 		case <-a.lost.Done():
-		case <-a.broken:
 		case <-ctx.Done():
 		}
 		a.close(true)

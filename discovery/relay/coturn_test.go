@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,4 +284,17 @@ func TestCoturnAnAllocationFromBeforeARestart(t *testing.T) {
 	if s := g.Status(); s.Err != "" {
 		t.Errorf("no allocation at the first attempt: %s", s.Err)
 	}
+}
+
+// mutable is a socket that can be made to send nothing.
+type mutable struct {
+	packetConn
+	mute atomic.Bool
+}
+
+func (m *mutable) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
+	if m.mute.Load() {
+		return len(b), nil
+	}
+	return m.packetConn.WriteToUDPAddrPort(b, to)
 }

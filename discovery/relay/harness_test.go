@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,19 +95,6 @@ func (s *socket) AddServer(addr netip.AddrPort, handle func([]byte) bool) func()
 		defer s.mu.Unlock()
 		delete(s.servers, addr)
 	}
-}
-
-// mutable is a socket that can be made to send nothing.
-type mutable struct {
-	packetConn
-	mute atomic.Bool
-}
-
-func (m *mutable) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
-	if m.mute.Load() {
-		return len(b), nil
-	}
-	return m.packetConn.WriteToUDPAddrPort(b, to)
 }
 
 // gateway runs a client as a gateway would.
@@ -228,18 +214,6 @@ func eventually(t testing.TB, what string, check func() bool) {
 		case <-timeout:
 			t.Fatalf("%s: not within %v", what, patience)
 		}
-	}
-}
-
-// receive waits for a datagram.
-func (g *gateway) receive(t testing.TB) datagram {
-	t.Helper()
-	select {
-	case d := <-g.inbox:
-		return d
-	case <-time.After(patience):
-		t.Fatal("nothing arrived")
-		panic("unreachable")
 	}
 }
 
