@@ -1,0 +1,76 @@
+package underlay
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// FuzzFilter sends a peer's way what anybody may send, in the middle of two handshakes.
+func FuzzFilter(f *testing.F) {
+	f.Add(initiation(5), responseOf(77, 5), sessionData(78))
+	f.Add(responseOf(77, 9), sessionData(77), stunRequest())
+	f.Add([]byte{0x40, 1, 0, 4, 1, 2, 3, 4}, []byte{}, []byte{4, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, first, second, third []byte) {
+		b := NewPacket(listenLoopback, Options{OnSTUN: func([]byte, peer.Path) {}})
+		proved := 0
+		b.OnHandshake(func(string, peer.Path) { proved++ })
+		b.AddServer(beyond, func(p []byte) bool { return len(p)%2 == 0 })
+		b.Manage("x")
+		x, err := b.ParseEndpoint("peer:x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := netip.MustParseAddrPort("192.0.2.1:1")
+		b.SetCandidates("x", direct(known))
+		_ = b.Send([][]byte{initiation(9)}, x) // It is closed, but remembers.
+		_ = b.Send([][]byte{responseOf(78, 5)}, x)
+
+		packets := [][]byte{first, second, third}
+		sizes, eps := make([]int, 3), make([]conn.Endpoint, 3)
+		for i, p := range packets {
+			sizes[i], eps[i] = len(p), b.inner.endpoint(beyond)
+		}
+		b.filter(packets, sizes, eps)
+		for i, p := range packets {
+			if want := Classify(p) == WireGuard; want != (sizes[i] > 0) {
+				t.Errorf("%x: %d bytes are left for the device", p, sizes[i])
+			}
+		}
+		if b.PathTo("x") != peer.Direct(known) || proved > 0 {
+			t.Errorf("what a stranger sent moved the path to %v", b.PathTo("x"))
+		}
+	})
+}
+
+// ttlConn records with which TTL it was asked to send.
+type ttlConn struct {
+	PacketConn
+	asked chan uint8
+}
+
+func (c ttlConn) WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error) {
+	c.asked <- ttl
+	return c.WriteToUDPAddrPort(b, to)
+}
+
+func TestProbeOverASocketThatWasHandedIn(t *testing.T) {
+	asked := make(chan uint8, 2)
+	b := start(t, NewPacket(func(port uint16) (PacketConn, error) {
+		c, err := listenLoopback(port)
+		return ttlConn{c, asked}, err
+	}, Options{}))
+	c := plain(t, loopback4)
+	for _, o := range []SendOptions{{TTL: 3}, {}, {DontFragment: true}} {
+		if err := b.WriteProbe(stunRequest(), peer.Direct(localAddr(c)), o); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, c, "probe", stunRequest())
+	}
+	if got := <-asked; got != 3 || len(asked) != 0 {
+		t.Errorf("asked for a TTL of %d, and %d more times; want 3 once", got, len(asked))
+	}
+}
