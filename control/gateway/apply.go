@@ -56,6 +56,9 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 
 	for _, m := range gone {
 		n := g.flows.ClosePeer(m.name)
+		if a := m.address(); a.IsValid() && next.byAddr[a] == nil {
+			g.plane.stack.AbortPeer(a) // what is closed and not finished, too
+		}
 		g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
 	}
 	if n := g.inbound.Reauthorize(); n > 0 {
