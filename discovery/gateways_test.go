@@ -28,6 +28,7 @@ type party struct {
 	*world
 	t     *testing.T
 	relay *relayHost
+	stun  []string // servers that the gateways ask
 
 	mu    sync.Mutex
 	names map[string][]netip.Addr // of the DNS; a name that is missing cannot be resolved
@@ -71,7 +72,7 @@ const listenPort = 51820
 func inParty(t *testing.T, relay bool, f func(t *testing.T, p *party)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := &party{t: t, world: &world{net: simnet.New(simnet.Options{Seed: 1})}, names: make(map[string][]netip.Addr)}
+		p := &party{t: t, stun: []string{stun1, stun2}, world: &world{net: simnet.New(simnet.Options{Seed: 1})}, names: make(map[string][]netip.Addr)}
 		defer p.net.Close()
 		p.addServers(t)
 		if relay {
@@ -148,7 +149,7 @@ func (g *gateway) start() {
 		Send:           func(b []byte, to netip.AddrPort) error { return g.send(b, peer.Direct(to), 0) },
 		Port:           func() uint16 { return listenPort },
 		HostAddrs:      func() ([]netip.Addr, error) { return g.host.Addrs(), nil },
-		STUNServers:    []string{stun1, stun2},
+		STUNServers:    g.p.stun,
 		Relays:         g.relays,
 		Changed:        func() { g.pf.LocalChanged() },
 		NetworkChanged: func(string) { g.pf.NetworkChanged() },
