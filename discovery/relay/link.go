@@ -32,6 +32,7 @@ var errNoAnswer = errors.New("no answer")
 type link struct {
 	transport string
 	server    netip.AddrPort
+	from      net.Addr // the same, for the library
 	password  Secret
 	write     func(b []byte) error // never blocks for long
 	lib       *turn.Client         // set before anything can come in
@@ -59,7 +60,7 @@ type transaction struct {
 
 func newLink(transport string, server netip.AddrPort, s Server, malformed *atomic.Uint64) *link {
 	return &link{
-		transport: transport, server: server, password: s.Password, malformed: malformed,
+		transport: transport, server: server, from: net.UDPAddrFromAddrPort(server), password: s.Password, malformed: malformed,
 		heard: make(chan struct{}), pending: make(map[txID]*transaction),
 		creds: credentials{username: s.Username},
 	}
@@ -129,7 +130,7 @@ func (l *link) toLibrary(packet []byte) bool {
 	if closed {
 		return false
 	}
-	if _, err := l.lib.HandleInbound(packet, net.UDPAddrFromAddrPort(l.server)); err != nil {
+	if _, err := l.lib.HandleInbound(packet, l.from); err != nil {
 		l.malformed.Add(1)
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -284,6 +285,38 @@ func TestWhatTheServerDeniesIsNamed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A peer that is denied later must not take the permissions of the others with it, which
+// are refreshed in one request.
+func TestALaterDenialLeavesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var outlaw atomic.Pointer[netip.Addr]
+		in := newInet(t, turnserver.Options{Deny: func(a netip.Addr) bool {
+			denied := outlaw.Load()
+			return denied != nil && a == *denied
+		}}, simnet.LinkOptions{})
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820))})
+		a := g.allocated(t, nil)
+		peer, at := in.peerOn("192.0.2.9")
+		other, otherAt := in.peerOn("192.0.2.10")
+		g.Permit([]netip.Addr{at.Addr(), otherAt.Addr()})
+		synctest.Wait()
+		exchange(t, func(s string) error { return g.trySend(a.ID, s, at) }, peer.others)
+		exchange(t, func(s string) error { return g.trySend(a.ID, s, otherAt) }, other.others)
+		addr := otherAt.Addr()
+		outlaw.Store(&addr)
+		time.Sleep(15 * time.Minute) // virtual
+		if denied := g.Status().Denied; len(denied) != 1 || !strings.Contains(denied[addr], "does not relay to 192.0.2.10") {
+			t.Errorf("denied are %v, want 192.0.2.10", denied)
+		}
+		if d := exchange(t, func(s string) error { return peer.WriteTo([]byte(s), a.Relayed) }, g.inbox); string(d.b) != "hello 0" {
+			t.Errorf("the first datagram from the other peer to arrive is %q: its permission had lapsed", d.b)
+		}
+		outlaw.Store(nil)
+		eventually(t, "the permission is back", func() bool { return g.Status().Denied == nil })
+	})
 }
 
 func TestWhyThereIsNoAllocationIsNamed(t *testing.T) {
