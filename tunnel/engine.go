@@ -184,6 +184,21 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 	return e.dial(d)
 }
 
+// Renew starts a fresh handshake after the wait, unless one completes before. The present
+// session lives on until then. It is for when the peer is about to dial by itself:
+// initiations of both sides that cross on the way undo each other, and WireGuard repeats
+// them only after 5 s.
+func (e *Engine) Renew(key peer.PublicKey, wait time.Duration) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.stillLocked(key); err != nil {
+		return fmt.Errorf("renew the session with %s: %w", key, err)
+	}
+	e.peers[key].watch.renew(time.Now(), wait)
+	e.wake()
+	return nil
+}
+
 // Close takes the device down, closes the Device and the Underlay, and waits for it.
 func (e *Engine) Close() error {
 	e.mu.Lock()

@@ -124,6 +124,16 @@ func (w *watch) hasten(now time.Time) {
 	w.restart(at)
 }
 
+// renew asks for a dial at the end of the wait, unless a handshake completes before, or
+// did so within as long before now.
+func (w *watch) renew(now time.Time, wait time.Duration) {
+	just := !w.shookAt.IsZero() && now.Sub(w.shookAt) < wait
+	soon := !w.nextTry.IsZero() && w.nextTry.Before(now.Add(wait))
+	if !just && !soon {
+		w.restart(now.Add(wait))
+	}
+}
+
 // force reports whether a dial has to give up the session, so that the device sends an
 // initiation also within 5 s of its last one. The first dial must not undo one that the
 // device has just sent by itself, to start its keepalives: the other side takes only one

@@ -112,10 +112,14 @@ func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 	}
 }
 
+// peerDials is how long a peer that has just been restarted, or has just found a path, is
+// given to make the handshake itself.
+const peerDials = time.Second
+
 // handshake makes a fresh session: the peer has lost the old one, or it must be shown
 // that a path carries more than probes.
 func (p *pathfinding) handshake(k peer.PublicKey) {
-	if err := p.g.plane.engine.Redial(k); err != nil {
+	if err := p.g.plane.engine.Renew(k, peerDials); err != nil {
 		p.g.log.Debug("no handshake could be started", "peer", p.g.nameOf(k), "error", err)
 	}
 }
