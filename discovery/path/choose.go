@@ -20,6 +20,11 @@ const (
 	betterAnswers = 2
 	// freshFor is how long an answer lets a path in reserve be selected.
 	freshFor = 10 * time.Second
+	// leftAfter is when a path that the peer used counts as left: it probes that each 3 s,
+	// and repeats lost probes at once.
+	leftAfter = 4500 * time.Millisecond
+	// followWithin is what the peer is given to follow a path change for silence.
+	followWithin = 10 * time.Second
 	// movedAt is the number of unanswered probes after which a path is given up for one
 	// that the peer came from meanwhile.
 	movedAt = 3
@@ -38,6 +43,7 @@ var rules = []rule{
 	insteadOfNothing,
 	insteadOfDead,
 	betterClass,
+	left,
 	moved,
 	faster,
 	shared,
@@ -57,6 +63,26 @@ func insteadOfDead(_ *Machine, sel, p *pair) (string, bool) {
 func betterClass(m *Machine, sel, p *pair) (string, bool) {
 	holds := sel != nil && p.class < sel.class && (p.answers >= betterAnswers || !m.judged(p))
 	return fmt.Sprintf("%s, in place of a path that is %s", p.class, classOf(sel)), holds
+}
+
+// left holds when the peer has ceased to probe the selected path and keeps probing a
+// worse one instead. Its own probes would pass as ours do, so its data did not: it has
+// demoted the path for silence, and does not hear us until we follow.
+func left(m *Machine, sel, p *pair) (string, bool) {
+	holds := sel != nil && p.class > sel.class && !m.idle() && sel.heard.After(sel.since) &&
+		m.now.Sub(sel.heard) > leftAfter && m.now.Sub(p.heardBefore) < 2*leftAfter
+	if holds {
+		sel.bar(m.now)
+	}
+	return fmt.Sprintf("the peer has left %s, though probes pass there", sel.name()), holds
+}
+
+// name is the path of a pair, or none.
+func (p *pair) name() string {
+	if p == nil {
+		return peer.Path{}.String()
+	}
+	return p.path.String()
 }
 
 // moved holds when the peer's NAT gave it another address: its packets come from there,
@@ -149,7 +175,10 @@ func (m *Machine) use(p *pair, why string) {
 	m.move(p, Selected, why)
 	switch {
 	case old == nil:
-	case old.barred(m.now) && old.state == Suspect:
+	case old.barred(m.now):
+		if old.state == Selected {
+			m.move(old, Suspect, "the peer has left it for "+p.path.String())
+		}
 		m.move(old, Failed, old.reason+", though probes may be; kept out for "+roughly(old.barredUntil.Sub(m.now)))
 	case old.state == Selected:
 		m.move(old, Valid, "replaced by "+p.path.String())
@@ -180,14 +209,6 @@ func (m *Machine) lose(why string) {
 		p.failures = min(p.failures, 1)
 	}
 	m.punch.forgive()
-}
-
-// alone is how long no path has been selected.
-func (m *Machine) alone() time.Duration {
-	if m.sel != nil {
-		return 0
-	}
-	return m.now.Sub(m.switched)
 }
 
 // whyNot says why a pair that works is not the selected one.

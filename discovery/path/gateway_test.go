@@ -33,6 +33,7 @@ type gateway struct {
 	boot      uint64
 	peerBoot  uint64
 	ready     bool // the peer is configured
+	stopped   bool // the process stands still
 	began     time.Time
 	next      time.Time
 	tx        uint64
@@ -122,8 +123,11 @@ func (g *gateway) run() {
 
 // step does what is due. g.mu is held, as in everything below that does not take it.
 func (g *gateway) step(now time.Time) time.Time {
-	if !g.ready {
+	if !g.ready || g.stopped {
 		return now.Add(time.Hour)
+	}
+	if g.site.noProbe {
+		return g.stepTunnel(now)
 	}
 	for {
 		a, next := g.m.Poll(now)
@@ -145,9 +149,7 @@ func (g *gateway) step(now time.Time) time.Time {
 
 func (g *gateway) do(now time.Time, a path.Actions) {
 	for _, p := range a.Probes {
-		if !g.w.checkFrozen(g, p) {
-			g.frozenHit++
-		}
+		g.w.checkFrozen(g, p)
 		g.tx++
 		b := packet(kProbe, max(probeSize, p.Size), g.tx)
 		binary.BigEndian.PutUint64(b[16:], g.boot)
@@ -174,18 +176,16 @@ func (g *gateway) do(now time.Time, a path.Actions) {
 	}
 }
 
-// checkFrozen says whether a probe spares the frozen pairs: openers alone may go there.
-func (w *world) checkFrozen(g *gateway, p path.Probe) bool {
-	if p.TTL != 0 {
-		return true
+// checkFrozen checks that a probe spares the frozen pairs: openers alone may go there.
+func (w *world) checkFrozen(g *gateway, p path.Probe) {
+	if p.TTL != 0 || !w.traced {
+		return
 	}
 	for _, c := range g.m.Snapshot().Candidates {
 		if c.Path == p.Path && c.State == path.Frozen {
 			w.t.Errorf("%s: full-TTL probe to the frozen pair %v", g.name, p.Path)
-			return false
 		}
 	}
-	return true
 }
 
 func txID(n uint64) (tx stunwire.TxID) {
@@ -228,6 +228,9 @@ func (g *gateway) read() {
 
 // receive takes a packet, perhaps unwrapped from a relay's.
 func (g *gateway) receive(b []byte, from peer.Path) {
+	if g.stopped {
+		return
+	}
 	if b[0] == kWhoAmI {
 		g.strangers.Add(1)
 		return
@@ -278,6 +281,14 @@ func (g *gateway) tell(f func(now time.Time, m *path.Machine)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f(time.Now(), g.m)
+	g.kick()
+}
+
+// stop lets the process stand still, or go on.
+func (g *gateway) stop(stopped bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopped = stopped
 	g.kick()
 }
 

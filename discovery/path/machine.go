@@ -37,6 +37,7 @@ type Machine struct {
 	switched time.Time
 	traffic  time.Time // the tunnel last carried more than keepalives
 	shaken   time.Time // the last completed handshake
+	silent   time.Time // when a path was last demoted for silence
 	probing  bool      // the peer has answered a probe: it knows them
 	slow     time.Time // when the next turn of retries while idle is
 
@@ -112,6 +113,9 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 		return
 	}
 	again := m.now.Sub(p.heard) < askedAgain
+	if m.now.Sub(p.heard) >= time.Second {
+		p.heardBefore = p.heard
+	}
 	p.heard = m.now
 	m.askedOver(p, again)
 }
@@ -142,13 +146,15 @@ func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
 }
 
 // Silent tells that what the tunnel sends over the selected path is not answered. The
-// path is demoted even if probes pass, and kept out for a time that grows.
+// path is demoted even if probes pass, and kept out for a time that grows. After one such
+// change the peer is given time to follow, since until then it may send into the void.
 func (m *Machine) Silent(now time.Time) {
 	m.advance(now)
-	if m.sel == nil {
+	if m.sel == nil || m.now.Sub(m.silent) < followWithin {
 		return
 	}
 	p := m.sel
+	m.silent = m.now
 	p.bar(m.now)
 	p.mtu.suspect()
 	m.move(p, Suspect, "what the tunnel sends over it is not answered")

@@ -65,10 +65,12 @@ type pair struct {
 	answered time.Time // the last own round trip
 	shaken   time.Time // the last handshake over it
 	heard    time.Time // the peer's last probe over it
-	answers  int       // since it last failed
-	rtt      time.Duration
-	latest   [gainSamples]time.Duration // round trips, the latest first
-	mapped   netip.AddrPort
+	// heardBefore is when the peer probed it at least a second before that.
+	heardBefore time.Time
+	answers     int // since it last failed
+	rtt         time.Duration
+	latest      [gainSamples]time.Duration // round trips, the latest first
+	mapped      netip.AddrPort
 
 	failures    int // since it last worked for a while
 	tried       time.Time

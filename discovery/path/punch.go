@@ -28,7 +28,7 @@ const (
 	waitForPeer   = 10 * time.Second // for the answer to a step
 	punchFor      = 3 * time.Second
 	silence       = 36 * time.Second // conntrack: 30 s unreplied, and room for skew
-	proposerRests = 38 * time.Second // the peer's silence began later, by the way of a step
+	proposerRests = 38 * time.Second // the peer's silence may have begun later
 	// After quickAttempts the next come every slowPunch, or idlePunch while idle, since an
 	// attempt costs some 3 kB; the first traffic ends that wait.
 	quickAttempts = 3
@@ -84,7 +84,6 @@ type puncher struct {
 	failed     int       // attempts since the last success or event
 	failedAt   time.Time // the last one
 	quietUntil time.Time // nothing may be sent to the targets
-	rests      time.Duration
 }
 
 // covers says whether a pair may be probed with full TTL.
@@ -95,19 +94,23 @@ func (u *puncher) covers(p *pair) bool {
 // forgive has the next attempt made as soon as the silence allows.
 func (u *puncher) forgive() { u.failed = min(u.failed, 1) }
 
-// nextTry is when the next attempt may be proposed.
+// nextPunch is when the next attempt may be proposed: by the high side a little later, so
+// that the low one's proposal arrives first.
 func (m *Machine) nextPunch() time.Time {
 	u := &m.punch
+	wait := slowPunch
 	switch {
 	case u.failed == 0:
 		return u.quietUntil
 	case u.failed < quickAttempts:
-		return u.failedAt.Add(u.rests)
+		wait = proposerRests
 	case m.idle():
-		return u.failedAt.Add(idlePunch)
-	default:
-		return u.failedAt.Add(slowPunch)
+		wait = idlePunch
 	}
+	if !m.o.Low {
+		wait += highProposes
+	}
+	return u.failedAt.Add(wait)
 }
 
 // coordinate drives an attempt, or proposes one.
@@ -181,7 +184,7 @@ func (m *Machine) propose() {
 
 // begin starts an attempt; what earlier ones left stays.
 func (m *Machine) begin(u puncher) {
-	u.failed, u.failedAt, u.quietUntil, u.rests = m.punch.failed, m.punch.failedAt, m.punch.quietUntil, m.punch.rests
+	u.failed, u.failedAt, u.quietUntil = m.punch.failed, m.punch.failedAt, m.punch.quietUntil
 	u.since = m.now
 	m.punch = u
 }
@@ -299,7 +302,7 @@ func (m *Machine) wait(s Punch) {
 	u.phase, u.targets = punchIdle, nil
 	u.quietUntil = later(u.quietUntil, m.now.Add(ask))
 	if u.failed > 0 {
-		u.failedAt = m.now.Add(ask).Add(-u.rests)
+		u.failedAt = m.now.Add(ask - proposerRests)
 	}
 	m.note("punching put off", "the peer still waits for its NAT to forget: "+roughly(ask))
 }
@@ -318,12 +321,8 @@ func (m *Machine) punchNow() {
 // punchFailed ends an attempt in silence.
 func (m *Machine) punchFailed(why string) {
 	u := &m.punch
-	rests := silence
-	if u.mine {
-		rests = proposerRests
-	}
-	m.note("punching failed", fmt.Sprintf("attempt %d: %s; silence for %s", u.attempt, why, roughly(rests)))
-	*u = puncher{failed: u.failed + 1, failedAt: m.now, quietUntil: m.now.Add(silence), rests: rests}
+	m.note("punching failed", fmt.Sprintf("attempt %d: %s; silence for %s", u.attempt, why, roughly(silence)))
+	*u = puncher{failed: u.failed + 1, failedAt: m.now, quietUntil: m.now.Add(silence)}
 }
 
 // openerDue gives the next opener to send and its TTL.

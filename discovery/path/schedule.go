@@ -61,9 +61,8 @@ var (
 
 const (
 	otherRetry = 5 * time.Minute // of what would be no improvement
-	// Idle, slowRetries pairs that failed often are asked once each slowEvery, in turn.
-	slowEvery   = 5 * time.Minute
-	slowRetries = 2
+	// Idle, the pairs that failed often are asked once each, in turn, one each slowEvery.
+	slowEvery = 5 * time.Minute
 	// wakeRetry is how long ago a pair must have been tried to be tried again when
 	// traffic ends idleness.
 	wakeRetry = time.Minute
@@ -187,9 +186,7 @@ func (m *Machine) askedOver(p *pair, again bool) {
 		if p.due.IsZero() {
 			p.asked = 0
 		}
-		if m.now.Sub(p.sentAt) > laterRound[1] {
-			p.due = m.now
-		}
+		p.due = sooner(p.due, later(m.now, p.sentAt.Add(laterRound[1])))
 	case Failed:
 		m.startRound(p, "the peer probes it")
 	case Suspect:
@@ -264,18 +261,18 @@ func (m *Machine) retryAt(p *pair) time.Time {
 	step := func(table []time.Duration) time.Time {
 		return p.tried.Add(table[min(max(p.failures-1, 0), len(table)-1)])
 	}
-	var t time.Time
 	switch {
+	case p.barredUntil.After(p.tried):
+		return p.barredUntil
 	case m.sel == nil:
-		t = step(aloneRetries)
+		return step(aloneRetries)
 	case m.idle() && p.failures >= len(betterRetries):
-		t = later(m.slow, m.now)
+		return later(m.slow, m.now)
 	case p.class < m.sel.class:
-		t = step(betterRetries)
+		return step(betterRetries)
 	default:
-		t = p.tried.Add(otherRetry)
+		return p.tried.Add(otherRetry)
 	}
-	return later(t, p.barredUntil)
 }
 
 // retry tries what failed before.
@@ -283,7 +280,9 @@ func (m *Machine) retry() {
 	var slow []*pair
 	for _, p := range m.pairs {
 		switch {
-		case p.state != Failed || p.barred(m.now) && !m.at(p.barredUntil):
+		case p.state != Failed:
+		case p.barred(m.now):
+			m.at(p.barredUntil)
 		case m.sel != nil && m.idle() && p.failures >= len(betterRetries):
 			slow = append(slow, p)
 		case m.at(m.retryAt(p)):
@@ -298,8 +297,6 @@ func (m *Machine) retry() {
 		return
 	}
 	m.slow = m.now.Add(slowEvery)
-	slices.SortStableFunc(slow, func(a, b *pair) int { return a.tried.Compare(b.tried) })
-	for _, p := range slow[:min(len(slow), slowRetries)] {
-		m.startPlan(p, slowRound, "tried again")
-	}
+	longest := slices.MinFunc(slow, func(a, b *pair) int { return a.tried.Compare(b.tried) })
+	m.startPlan(longest, slowRound, "tried again")
 }

@@ -68,11 +68,17 @@ func (g *gateway) sendData(now time.Time) {
 	if now.Sub(g.sentSince) > silentAfter && now.Sub(g.heardAt) > silentAfter {
 		g.sentSince = now
 		g.m.Silent(now)
+		if now.Sub(g.initiated) >= rekeyTimeout {
+			g.initiate(now) // as the engine's watch does
+		}
 	}
 }
 
 // receiveTunnel takes a packet of the tunnel.
 func (g *gateway) receiveTunnel(now time.Time, b []byte, n uint64, from peer.Path) {
+	if g.site.noProbe { // It roams, as WireGuard by itself does.
+		g.routing.Selected = from
+	}
 	switch b[0] {
 	case kInitiation: // Each copy is answered where it came from, as the underlay does.
 		_ = g.send(packet(kResponse, responseSize, n), from, 0, false)

@@ -28,6 +28,7 @@ type world struct {
 	servers []*relayServer
 	running sync.WaitGroup
 	mail    mailbox
+	traced  bool
 }
 
 const (
@@ -43,7 +44,8 @@ func inWorld(t *testing.T, seed uint64, trace int, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, seed: seed, dice: rand.New(rand.NewPCG(seed, 7)),
-			net: simnet.New(simnet.Options{Seed: seed, Trace: trace}),
+			net:    simnet.New(simnet.Options{Seed: seed, Trace: trace}),
+			traced: trace > 0,
 		}
 		w.mail.letters = make(map[uint64]*letter)
 		defer func() { // also when f ends the test
@@ -188,12 +190,25 @@ func (w *world) until(limit time.Duration, cond func() bool) (time.Duration, boo
 func bothAre(kind string, gs ...*gateway) func() bool {
 	return func() bool {
 		for _, g := range gs {
-			if s, connected := g.status(); s.Kind != kind || !connected {
+			if g.kind() != kind {
 				return false
 			}
 		}
 		return true
 	}
+}
+
+// kind is the kind of path in use, none without a session. It costs less than a snapshot.
+func (g *gateway) kind() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch s := g.routing.Selected; {
+	case !s.IsValid() || g.session.IsZero():
+		return path.KindNone
+	case s.Via != "" || s.Remote.Addr() == serverAddrs[0]:
+		return path.KindRelay
+	}
+	return path.KindDirect
 }
 
 // explain describes what the gateways know, for a test that fails.
