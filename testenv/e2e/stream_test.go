@@ -263,7 +263,11 @@ func (s *stream) open(ctx context.Context, wg *sync.WaitGroup, id uint64, from, 
 	near := newStreamEnd(c, id)
 	s.ends = [2]*streamEnd{near, far}
 	wg.Go(near.run)
-	return s.flows(ctx)
+	if err := s.flows(ctx); err != nil {
+		s.close()
+		return err
+	}
+	return nil
 }
 
 // flows waits until both ends have received something more.
