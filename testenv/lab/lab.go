@@ -1,5 +1,6 @@
-// Package lab is the demonstration: two gateways, two API servers, a NAT and the
-// internet between them, in one process and without privileges.
+// Package lab is the demonstration: two gateways, two API servers and the internet between
+// them, in one process and without privileges. What the internet is like, and what is
+// shown there, is a [Scenario]; the default one is
 //
 //	edge 192.168.7.2 ──── NAT 198.51.100.7 ──── internet ──── cloud 203.0.113.10
 //	                      port-restricted           │
@@ -7,9 +8,10 @@
 //
 // What is real: both gateways are complete (configuration files, state directories,
 // WireGuard, the network stack, tickets, issued certificates, admin sockets), and so are
-// the TLS and the client certificates of the API endpoints. What is simulated: the
-// internet and the NAT (testenv/simnet), and what stands behind the API endpoints
-// (testenv/apiserver; no etcd, no scheduler).
+// the TLS and the client certificates of the API endpoints, and the TURN server that is
+// the relay of some scenarios. What is simulated: the internet, NATs and firewalls
+// (testenv/simnet), and what stands behind the API endpoints (testenv/apiserver; no etcd,
+// no scheduler).
 package lab
 
 import (
@@ -24,15 +26,22 @@ import (
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
+	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// Addresses of the lab's internet: documentation ranges (RFC 5737) outside, a private
-// one behind the NAT.
+// Addresses of the lab's internet: documentation ranges (RFC 5737) outside, private ones
+// behind NATs.
 var (
-	cloudAddr = netip.MustParseAddr("203.0.113.10")
-	natAddr   = netip.MustParseAddr("198.51.100.7")
-	edgeAddr  = netip.MustParseAddr("192.168.7.2")
-	stunAddrs = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
+	cloudAddr    = netip.MustParseAddr("203.0.113.10") // where it has no NAT
+	cloudNATAddr = netip.MustParseAddr("198.51.100.10")
+	cloudInside  = netip.MustParseAddr("192.168.10.2")
+	natAddr      = netip.MustParseAddr("198.51.100.7")
+	edgeAddr     = netip.MustParseAddr("192.168.7.2")
+	edgePublic   = netip.MustParseAddr("203.0.113.7") // where it has no NAT
+	besideAddr   = netip.MustParseAddr("192.168.7.3") // cloud's on edge's network
+	relayAddr    = netip.MustParseAddr("192.0.2.60")
+	stunAddrs    = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
+	testerAddrs  = [2]netip.Addr{netip.MustParseAddr("192.0.2.55"), netip.MustParseAddr("192.0.2.56")}
 )
 
 const stunPort = 3478
@@ -49,6 +58,8 @@ type Options struct {
 	// Dir holds configurations and state; empty makes a temporary one, removed by Close.
 	Dir     string
 	Version string
+	// Scenario is what to build and play; the zero value is the default one.
+	Scenario Scenario
 	// Logger gets what all gateways log; nil discards.
 	Logger *slog.Logger
 	// Adjust changes the options of each gateway before it starts, by the site's name;
@@ -59,15 +70,26 @@ type Options struct {
 // Lab is a running demonstration.
 type Lab struct {
 	Internet *simnet.Internet
-	NAT      *simnet.NAT
+	NAT      *simnet.NAT // before edge; nil where it has none
 	Cloud    *Site
 	Edge     *Site
 
-	opts   Options
-	dir    string
-	remove bool
-	stun   []*stunserver.Server
-	others []*Site
+	opts     Options
+	scenario Scenario
+	dir      string
+	remove   bool
+	stun     []*stunserver.Server
+	tester   *tester
+	relay    *turnserver.Server
+	others   []*Site
+	load     load
+	ticket   string // the latest that cloud made
+}
+
+// load is what the transfer of a scenario goes through.
+type load struct {
+	echo     *echo
+	transfer *transfer
 }
 
 // Build starts everything; nothing is peered yet. On an error nothing is left behind.
@@ -75,7 +97,10 @@ func Build(ctx context.Context, o Options) (*Lab, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Lab{opts: o, dir: o.Dir, Internet: simnet.New(simnet.Options{Seed: 1})}
+	if o.Scenario.Name == "" {
+		o.Scenario, _ = FindScenario(DefaultScenario)
+	}
+	l := &Lab{opts: o, scenario: o.Scenario, dir: o.Dir, Internet: simnet.New(simnet.Options{Seed: 1})}
 	if err := l.build(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -93,6 +118,11 @@ func (l *Lab) build(ctx context.Context) error {
 	cloud, edge, err := l.wire()
 	if err != nil {
 		return err
+	}
+	if l.scenario.transfer {
+		if l.load.echo, err = startEcho(ctx); err != nil {
+			return err
+		}
 	}
 	if l.Cloud, err = l.newSite(ctx, cloud, "default", "kube-system", "shop"); err != nil {
 		return err
@@ -114,39 +144,14 @@ func (l *Lab) AddSite(ctx context.Context, o simnet.HostOptions) (*Site, error) 
 	return s, err
 }
 
-// wire makes the internet: hosts, NAT and STUN servers.
-func (l *Lab) wire() (cloud, edge *simnet.Host, err error) {
-	line := simnet.Both(simnet.Conditions{Delay: wanDelay})
-	if cloud, err = l.Internet.AddHost(simnet.HostOptions{Name: "cloud", Addrs: []netip.Addr{cloudAddr}, Link: line}); err != nil {
-		return nil, nil, err
-	}
-	if l.NAT, err = l.Internet.AddNAT(simnet.NATOptions{
-		Name: "nat", Addrs: []netip.Addr{natAddr}, Behaviour: simnet.PortRestricted(), Link: line,
-	}); err != nil {
-		return nil, nil, err
-	}
-	if edge, err = l.Internet.AddHost(simnet.HostOptions{Name: "edge", Network: l.NAT.Inside(), Addrs: []netip.Addr{edgeAddr}}); err != nil {
-		return nil, nil, err
-	}
-	host, err := l.Internet.AddHost(simnet.HostOptions{Name: "stun", Addrs: stunAddrs, Link: line})
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, a := range stunAddrs {
-		conn, err := host.ListenAddrPort(netip.AddrPortFrom(a, stunPort))
-		if err != nil {
-			return nil, nil, err
-		}
-		l.stun = append(l.stun, stunserver.Serve(conn))
-	}
-	return cloud, edge, nil
-}
-
 // Close ends everything and removes the temporary directory.
 func (l *Lab) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	var errs []error
+	if l.load.transfer != nil {
+		errs = append(errs, l.load.transfer.Close())
+	}
 	for _, s := range append(l.others, l.Edge, l.Cloud) {
 		if s != nil {
 			errs = append(errs, s.close(ctx))
@@ -155,9 +160,25 @@ func (l *Lab) Close() error {
 	for _, s := range l.stun {
 		errs = append(errs, s.Close())
 	}
+	errs = append(errs, l.closeServers())
 	l.Internet.Close()
 	if l.remove {
 		errs = append(errs, os.RemoveAll(l.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// closeServers ends what only some scenarios have.
+func (l *Lab) closeServers() error {
+	var errs []error
+	if l.load.echo != nil {
+		errs = append(errs, l.load.echo.Close())
+	}
+	if l.tester != nil {
+		errs = append(errs, l.tester.Close())
+	}
+	if l.relay != nil {
+		errs = append(errs, l.relay.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,19 +15,46 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTheDemonstrationSucceeds(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	l, err := Build(ctx, Options{Version: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
+// TestEveryScenarioSucceeds plays each once, side by side, since most of the time they
+// wait.
+func TestEveryScenarioSucceeds(t *testing.T) {
+	for _, s := range Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			log := &record{}
+			l, err := Build(ctx, Options{Version: "test", Scenario: s, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			err = l.Run(ctx, Progress{End: func(s api.LabStep) { t.Logf("%-14s %6.2f s  %s", s.Name, s.Seconds, s.Detail) }})
+			if err != nil {
+				t.Errorf("%v\n%s", err, log)
+			}
+		})
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := l.Run(ctx, func(s api.LabStep) { t.Logf("%-14s %.3f s  %s", s.Name, s.Seconds, s.Detail) }); err != nil {
-		t.Fatal(err)
-	}
+}
+
+// record keeps what was logged, for a scenario that fails.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
 }

@@ -51,6 +51,9 @@ func (l *Lab) newSite(ctx context.Context, host *simnet.Host, namespaces ...stri
 	}
 	s.File, s.Socket = filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "admin.sock")
 	s.document = s.describe(dir, issuer)
+	if err := l.offerServers(dir, &s.document); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
 	if err := s.write(); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
@@ -175,12 +178,33 @@ func (s *Site) describe(dir string, f issuerFiles) api.Gateway {
 	doc := api.Gateway{APIVersion: api.Version, Kind: "Gateway", Metadata: api.Metadata{Name: s.Name}}
 	doc.Spec.StateDir = filepath.Join(dir, "state")
 	doc.Spec.Admin.Socket = s.Socket
-	for _, a := range stunAddrs {
-		doc.Spec.Discovery.STUNServers = append(doc.Spec.Discovery.STUNServers, netip.AddrPortFrom(a, stunPort).String())
-	}
 	doc.Spec.Services.APIServer = &api.APIServerService{Address: s.API.Addr(), ServerName: apiserver.ServerName, CAFile: f.clusterCA}
 	doc.Spec.Services.Auth = &api.AuthService{Issuer: &api.Issuer{
 		LocalCA: &api.LocalCA{CertFile: f.cert, KeyFile: f.key, TTL: api.Duration(time.Hour)},
 	}}
 	return doc
+}
+
+// offerServers names the STUN servers, the relay and the echo server of the scenario.
+func (l *Lab) offerServers(dir string, doc *api.Gateway) error {
+	servers := stunAddrs
+	if l.tester != nil {
+		servers = []netip.Addr{stunAddrs[0], testerAddrs[0]}
+	}
+	for _, a := range servers {
+		doc.Spec.Discovery.STUNServers = append(doc.Spec.Discovery.STUNServers, netip.AddrPortFrom(a, stunPort).String())
+	}
+	user := doc.Metadata.Name
+	if l.load.echo != nil && user == "cloud" {
+		doc.Spec.Services.Named = []api.NamedService{{Name: echoService, Port: echoPort, Address: l.load.echo.listener.Addr().String()}}
+	}
+	if l.relay == nil {
+		return nil
+	}
+	file := filepath.Join(dir, "relay-password")
+	if err := os.WriteFile(file, []byte(relayPassword(user)), 0o600); err != nil {
+		return err
+	}
+	doc.Spec.Discovery.TURNServers = []api.TURNServer{{Address: l.relay.AddrPort().String(), Username: user, PasswordFile: file}}
+	return nil
 }

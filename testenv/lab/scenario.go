@@ -1,0 +1,138 @@
+package lab
+
+import (
+	"strings"
+
+	"github.com/postern-dev/postern/testenv/simnet"
+)
+
+// DefaultScenario is what a lab plays unless told otherwise.
+const DefaultScenario = "one-nat"
+
+// Scenario is a network with two gateways in it, and what is shown there.
+type Scenario struct {
+	Name string
+	// Summary is one line that says what is between the gateways and what to expect.
+	Summary string
+
+	cloud, edge place
+	// relay says that there is a TURN server, which both gateways may use.
+	relay bool
+	// tested says that a STUN server offers the tests of RFC 5780, so that the gateways
+	// know how their NATs filter.
+	tested bool
+	// transfer says that bytes are sent to an echo server of cloud meanwhile.
+	transfer bool
+	play     func(*Lab) []step
+}
+
+// place is where a gateway stands. The zero value is a public address with nothing
+// before it.
+type place struct {
+	// nat is the behaviour of the NAT before it, and kind what that is called.
+	nat  func() simnet.Behaviour
+	kind string
+	// firewall lets in only what answers something sent out.
+	firewall bool
+	// beside says that it is on the other gateway's network, behind the same NAT.
+	beside bool
+}
+
+var (
+	public         = place{}
+	firewalled     = place{firewall: true}
+	besideEdge     = place{beside: true}
+	fullCone       = place{nat: simnet.FullCone, kind: "full-cone NAT"}
+	addrRestricted = place{nat: simnet.AddressRestricted, kind: "address-restricted NAT"}
+	portRestricted = place{nat: simnet.PortRestricted, kind: "port-restricted NAT"}
+	portChanging   = place{nat: simnet.PortChanging, kind: "port-restricted NAT that chooses its ports at random"}
+	poisonable     = place{nat: simnet.Poisonable, kind: "port-restricted NAT that unasked datagrams poison"}
+	symmetric      = place{nat: simnet.Symmetric, kind: "symmetric NAT"}
+)
+
+// Scenarios lists them in the order to be shown, the default first.
+func Scenarios() []Scenario {
+	return []Scenario{
+		{Name: DefaultScenario, cloud: public, edge: portRestricted, play: (*Lab).demonstration,
+			Summary: "cloud is public, edge behind a port-restricted NAT; edge joins with a ticket, API servers both ways"},
+		{Name: "full-cone", cloud: fullCone, edge: fullCone, tested: true, transfer: true, play: (*Lab).directFromTheStart,
+			Summary: "both behind full-cone NATs, no relay: direct from the start"},
+		{Name: "address-restricted", cloud: addrRestricted, edge: addrRestricted, relay: true, tested: true, transfer: true, play: (*Lab).relayThenDirect,
+			Summary: "both behind address-restricted NATs: they meet over the relay, then go direct"},
+		{Name: "port-restricted-pair", cloud: portRestricted, edge: portRestricted, relay: true, tested: true, transfer: true, play: (*Lab).relayThenDirect,
+			Summary: "both behind port-restricted NATs: they meet over the relay, then go direct"},
+		{Name: "poisonable-pair", cloud: poisonable, edge: poisonable, relay: true, tested: true, transfer: true, play: (*Lab).orderedPunching,
+			Summary: "both behind NATs that an unasked datagram poisons: punched in order, direct"},
+		{Name: "symmetric", cloud: symmetric, edge: symmetric, relay: true, tested: true, transfer: true, play: (*Lab).relayStays,
+			Summary: "both behind symmetric NATs: the relay stays, and the gateways say why"},
+		{Name: "symmetric-port-restricted", cloud: portRestricted, edge: symmetric, relay: true, tested: true, transfer: true, play: (*Lab).relayStays,
+			Summary: "a symmetric and a port-restricted NAT: the relay stays, and the gateways say why"},
+		{Name: "one-way", cloud: firewalled, edge: public, play: (*Lab).oneWay,
+			Summary: "cloud's firewall lets nothing in: edge cannot dial, so cloud accepts a reply and dials; API servers both ways"},
+		{Name: "same-nat", cloud: besideEdge, edge: portRestricted, transfer: true, play: (*Lab).sameNetwork,
+			Summary: "both on one network behind one NAT: they meet by their own addresses"},
+		{Name: "path-lost", cloud: public, edge: portRestricted, relay: true, transfer: true, play: (*Lab).pathLost,
+			Summary: "the direct path goes dead under a transfer, later it is mended: relay, then direct again"},
+		{Name: "nat-reboot", cloud: public, edge: portChanging, transfer: true, play: (*Lab).natReboot,
+			Summary: "edge's NAT forgets its mappings under a transfer: edge has another port, the transfer goes on"},
+		{Name: "restart", cloud: public, edge: portRestricted, transfer: true, play: (*Lab).restart,
+			Summary: "cloud's gateway is killed and started again under load: a new session in seconds"},
+	}
+}
+
+// FindScenario gives the one with a name.
+func FindScenario(name string) (Scenario, bool) {
+	for _, s := range Scenarios() {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Scenario{}, false
+}
+
+// Network says in one line what is between the gateways.
+func (s Scenario) Network() string {
+	before := func(p place) string {
+		switch {
+		case p.nat != nil:
+			return "behind a " + p.kind
+		case p.firewall:
+			return "at a public address, with a firewall that lets in answers alone"
+		case p.beside:
+			return "on edge's network"
+		default:
+			return "at a public address"
+		}
+	}
+	text := "cloud " + before(s.cloud) + ", edge " + before(s.edge)
+	if s.cloud.kind != "" && s.cloud.kind == s.edge.kind {
+		text = "cloud and edge each " + before(s.cloud)
+	}
+	if s.relay {
+		return text + "; one relay"
+	}
+	return text + "; no relay"
+}
+
+// Real and Simulated say what is and what is not as in the field.
+func (s Scenario) Real() string {
+	return "gateways, WireGuard, network stack, tickets, certificates, TLS"
+}
+
+// Simulated is the rest.
+func (s Scenario) Simulated() string {
+	parts := []string{"the internet"}
+	switch {
+	case s.cloud.nat != nil && s.edge.nat != nil:
+		parts = append(parts, "the NATs")
+	case s.cloud.nat != nil || s.edge.nat != nil:
+		parts = append(parts, "the NAT")
+	}
+	if s.cloud.firewall || s.edge.firewall {
+		parts = append(parts, "the firewall")
+	}
+	if s.relay {
+		parts = append(parts, "the relay (a TURN server that speaks the real protocol there)")
+	}
+	return strings.Join(parts, ", ") + ", and what stands behind the API endpoints"
+}

@@ -1,0 +1,252 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// echoService is what cloud offers for the transfer, at the port of RFC 862.
+const (
+	echoService = "echo"
+	echoPort    = 7
+)
+
+// A transfer sends a block each blockEvery (0.8 MB/s), which leaves a small machine room
+// for the gateways, and at most window bytes ahead of what came back.
+const (
+	blockSize  = 16 << 10
+	blockEvery = 20 * time.Millisecond
+	window     = 128 << 10
+	// flow is what must come back to show that bytes flow: more than can be under way.
+	flow = 2 * window
+	// attempt is how long a new connection may take until its first block is back.
+	attempt = 5 * time.Second
+)
+
+// transfer is a client that sends bytes to an echo server behind the peer's gateway,
+// through a local listener, and checks each that comes back. When its connection ends it
+// makes another and goes on after the last block that was verified.
+type transfer struct {
+	address string
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu          sync.Mutex
+	verified    int64
+	last        time.Time     // when something came back
+	pause       time.Duration // the longest without, since it was asked for
+	connections int
+	err         error // bytes that differ; it ends the transfer
+}
+
+func startTransfer(address string) *transfer {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &transfer{address: address, cancel: cancel, last: time.Now()}
+	t.running.Go(func() { t.run(ctx) })
+	return t
+}
+
+// Close ends the transfer.
+func (t *transfer) Close() error {
+	t.cancel()
+	t.running.Wait()
+	return t.err
+}
+
+func (t *transfer) run(ctx context.Context) {
+	ticker := time.NewTicker(blockEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		err := t.connection(ctx, ticker.C)
+		if errors.Is(err, errDiffers) {
+			t.mu.Lock()
+			t.err = err
+			t.mu.Unlock()
+			return
+		}
+		select { // a listener that refuses is not asked as fast as can be
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errDiffers = errors.New("what came back differs from what was sent")
+
+// connection transfers over one connection until that ends.
+func (t *transfer) connection(ctx context.Context, pace <-chan time.Time) error {
+	dialer := net.Dialer{Timeout: attempt}
+	conn, err := dialer.DialContext(ctx, "tcp", t.address)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.connections++
+	first := t.verified / blockSize
+	t.mu.Unlock()
+	var both sync.WaitGroup
+	connCtx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(connCtx, func() { conn.Close() })
+	defer func() {
+		cancel()
+		if stop() {
+			conn.Close()
+		}
+		both.Wait()
+	}()
+	if err := conn.SetReadDeadline(time.Now().Add(attempt)); err != nil {
+		return err
+	}
+	both.Go(func() {
+		defer cancel()
+		t.send(connCtx, conn, first, pace)
+	})
+	return t.check(conn, first)
+}
+
+// send writes blocks from number n on.
+func (t *transfer) send(ctx context.Context, conn net.Conn, n int64, pace <-chan time.Time) {
+	for {
+		select {
+		case <-pace:
+		case <-ctx.Done():
+			return
+		}
+		t.mu.Lock()
+		room := (n+1)*blockSize-t.verified <= window
+		t.mu.Unlock()
+		if !room {
+			continue
+		}
+		if _, err := conn.Write(block(n)); err != nil {
+			return
+		}
+		n++
+	}
+}
+
+// check reads blocks from number n on.
+func (t *transfer) check(conn net.Conn, n int64) error {
+	got := make([]byte, blockSize)
+	for ; ; n++ {
+		for have := 0; have < blockSize; {
+			k, err := conn.Read(got[have:])
+			if k > 0 {
+				t.heard()
+			}
+			have += k
+			if err != nil {
+				return err
+			}
+		}
+		if !bytes.Equal(got, block(n)) {
+			return fmt.Errorf("block %d of %d bytes: %w", n, blockSize, errDiffers)
+		}
+		t.mu.Lock()
+		t.verified = (n + 1) * blockSize
+		t.mu.Unlock()
+		if err := conn.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
+}
+
+// block is what is sent as number n: no two are alike.
+func block(n int64) []byte {
+	var seed [32]byte
+	for i := range 8 {
+		seed[i] = byte(n >> (8 * i))
+	}
+	b := make([]byte, blockSize)
+	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
+	return b
+}
+
+func (t *transfer) heard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	t.pause = max(t.pause, now.Sub(t.last))
+	t.last = now
+}
+
+// measure begins anew to look for the longest pause; the present one counts.
+func (t *transfer) measure() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pause = 0
+}
+
+// longest is the longest pause since measure.
+func (t *transfer) longest() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(t.pause, time.Since(t.last))
+}
+
+// progress is how many bytes came back right, and over how many connections.
+func (t *transfer) progress() (verified int64, connections int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.verified, t.connections, t.err
+}
+
+// flows waits until bytes that were sent from now on have come back.
+func (t *transfer) flows(ctx context.Context) error {
+	start, _, _ := t.progress()
+	return poll(ctx, func() (string, error) {
+		now, connections, err := t.progress()
+		if err == nil && now-start < flow {
+			return fmt.Sprintf("the transfer stands still at %d bytes, %s since the last, connection %d",
+				now, t.longest().Round(time.Millisecond), connections), nil
+		}
+		return "", err
+	})
+}
+
+// echo is a server that sends back what it gets: what the transfers go to.
+type echo struct {
+	listener net.Listener
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+}
+
+func startEcho(ctx context.Context) (*echo, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the echo service: %w", err)
+	}
+	life, cancel := context.WithCancel(context.Background())
+	e := &echo{listener: l, cancel: cancel}
+	e.running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			stop := context.AfterFunc(life, func() { c.Close() })
+			e.running.Go(func() {
+				defer stop()
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+	return e, nil
+}
+
+// Close ends the server and every connection to it.
+func (e *echo) Close() error {
+	err := e.listener.Close()
+	e.cancel()
+	e.running.Wait()
+	return err
+}
