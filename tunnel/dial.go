@@ -75,8 +75,13 @@ func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time
 	next = tick
 	for key, p := range e.peers {
 		w := &p.watch
-		if p.paths != nil && p.paths.Selected.IsValid() && w.silent(now) {
-			e.tellLocked(Event{Peer: key, Kind: Silent, Path: p.paths.Selected})
+		if p.paths != nil && p.paths.Selected.IsValid() {
+			if w.quiet(now) {
+				e.tellLocked(Event{Peer: key, Kind: Quiet, Path: p.paths.Selected})
+			}
+			if w.silent(now) {
+				e.tellLocked(Event{Peer: key, Kind: Silent, Path: p.paths.Selected})
+			}
 		}
 		if w.due(now) {
 			d := p.dial(key)

@@ -27,6 +27,10 @@ const (
 	// was answered, or two handshakes were not. It is told once until the peer answers or
 	// another path is selected.
 	Silent
+	// Quiet: for 2 s nothing that was sent over the selected path was answered. It may not
+	// have had to be: something that will be, sent within the next 3 s, tells whether the
+	// path is Silent. It is told once until the peer answers.
+	Quiet
 )
 
 // String is the kind in words, for logs.
@@ -36,6 +40,8 @@ func (k EventKind) String() string {
 		return "handshake done"
 	case Silent:
 		return "silent"
+	case Quiet:
+		return "quiet"
 	default:
 		return fmt.Sprintf("event kind %d", int(k))
 	}

@@ -57,6 +57,36 @@ func TestSilentPathIsReportedOnceAndLeft(t *testing.T) {
 	})
 }
 
+// What needs no answer is not taken for silence, if the peer answers what does.
+func TestAQuietPeerIsAskedBeforeItCountsAsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		straight := peer.Direct(cloud.addr)
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		edge.setPaths(cloud, straight, straight)
+		connect(cloud, edge)
+		time.Sleep(30 * time.Second)
+
+		edge.heard(Quiet)
+		begin := time.Now()
+		edge.send(cloud, "the last word")
+		cloud.expect(edge, "the last word")
+		edge.event(Quiet, cloud)
+		if took := time.Since(begin); took < quietLimit || took > quietLimit+2*tick {
+			t.Errorf("it took %v to be asked for an answer, want a little more than %v", took, quietLimit)
+		}
+		edge.send(cloud, "are you there")
+		cloud.expect(edge, "are you there")
+		cloud.send(edge, "yes")
+		edge.expect(cloud, "yes")
+		time.Sleep(20 * time.Second)
+		if n := edge.heard(Silent); n > 0 {
+			t.Errorf("the path was called silent %d times", n)
+		}
+	})
+}
+
 func TestSilenceIsJudgedAnewForEachPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -216,7 +246,7 @@ func TestEventsMayBeAnsweredAtOnce(t *testing.T) {
 }
 
 func TestEventKindsAreNamed(t *testing.T) {
-	for want, k := range map[string]EventKind{"handshake done": HandshakeDone, "silent": Silent, "event kind 9": 9} {
+	for want, k := range map[string]EventKind{"handshake done": HandshakeDone, "silent": Silent, "quiet": Quiet, "event kind 9": 9} {
 		if got := k.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

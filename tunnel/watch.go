@@ -13,6 +13,9 @@ const (
 	// itself waits 15 s. A flow in one direction only, whose receiver keeps quiet for
 	// up to 10 s (whitepaper §6.5), costs a handshake by this and nothing else.
 	silenceLimit = 5 * time.Second
+	// quietLimit is when whoever runs above is asked to send something that is answered for
+	// sure, so that the last segment of a connection, which is not, is taken for no silence.
+	quietLimit = 2 * time.Second
 	// firstRetry and lastRetry bound the growing pause between dials.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
@@ -60,6 +63,8 @@ type watch struct {
 	selectedAt       time.Time
 	selectedAttempts int
 	told             bool
+	// asked says that a peer's quietness was told.
+	asked bool
 }
 
 // observe takes in what the device says of the peer.
@@ -78,7 +83,7 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 	if shook || w.session(now) && rx%initiationSize != 0 {
 		w.heardAt, w.proven = now, w.source
 		w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
-		w.selectedAttempts, w.told = 0, false
+		w.selectedAttempts, w.told, w.asked = 0, false, false
 		return
 	}
 	if wantsAnswer(tx) && w.unansweredSince.IsZero() {
@@ -149,6 +154,15 @@ func (w *watch) proved(p peer.Path) { w.source, w.proven = p, p }
 // selected notes that data takes another path from now on, which is yet to be judged.
 func (w *watch) selected(now time.Time) {
 	w.selectedAt, w.selectedAttempts, w.told = now, w.attempts, false
+}
+
+// quiet reports, once until the peer answers, that data has gone unanswered for 2 s.
+func (w *watch) quiet(now time.Time) bool {
+	if w.asked || w.unansweredSince.IsZero() || now.Sub(w.unansweredSince) < quietLimit {
+		return false
+	}
+	w.asked = true
+	return true
 }
 
 // silent reports, once until the peer answers or another path is selected, that data has

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,10 @@ type pathfinding struct {
 	relays atomic.Pointer[relays]
 	// permitted are the addresses that allocations let in.
 	permitted atomic.Pointer[[]netip.Addr]
+
+	mu     sync.Mutex
+	closed bool
+	asking sync.WaitGroup // is not added to once closed
 }
 
 // openPathfinding makes a path finder that does nothing before run. The plane need not
@@ -84,6 +89,10 @@ func (p *pathfinding) permit(addrs []netip.Addr) {
 
 func (p *pathfinding) close() {
 	p.mail.close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.asking.Wait()
 	p.relays.Load().close()
 }
 
@@ -129,10 +138,39 @@ func (p *pathfinding) heard(e tunnel.Event) {
 	switch e.Kind {
 	case tunnel.HandshakeDone:
 		p.finder.HandshakeDone(e.Peer, e.Path)
+	case tunnel.Quiet:
+		p.ask(e.Peer)
 	case tunnel.Silent:
 		p.finder.Silent(e.Peer)
 		p.relays.Load().check()
 	}
+}
+
+const (
+	// asks and askPause are how often a quiet peer is sent an echo: within the 3 s that
+	// the tunnel then waits, and often enough for some loss.
+	asks     = 3
+	askPause = 800 * time.Millisecond
+)
+
+// ask sends a quiet peer something that it answers, if it hears us.
+func (p *pathfinding) ask(k peer.PublicKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.asking.Go(func() {
+		for range asks {
+			ctx, cancel := context.WithTimeout(p.g.ctx, askPause)
+			_, err := p.g.plane.stack.Ping(ctx, peer.OverlayAddr(k), 0)
+			<-untilNext(ctx, err)
+			cancel()
+			if err == nil || p.g.ctx.Err() != nil {
+				return
+			}
+		}
+	})
 }
 
 // setPeers has paths found to the members that can be probed.
