@@ -34,7 +34,7 @@ test: ## All tests that need no root, with the race detector
 
 .PHONY: e2e
 e2e: build e2e-packages kube-binaries ## Tests that need root: network namespaces, nftables, a real API server
-	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./testenv/e2e/...
+	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./testenv/e2e/...
 
 .PHONY: e2e-packages
 e2e-packages:
@@ -54,7 +54,7 @@ lint: ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) run $(GOLANGCI) run ./...
-	$(GO) run $(GOLANGCI) run --build-tags e2e ./testenv/...
+	$(GO) run $(GOLANGCI) run --build-tags e2e ./testenv/... ./discovery/relay/...
 
 .PHONY: vuln
 vuln: ## Known vulnerabilities in what is linked (needs the network for its database)

@@ -51,7 +51,7 @@ func needsRestart(path string) bool {
 		"spec.discovery.keepalive":
 		return true
 	}
-	return strings.HasPrefix(path, "spec.discovery.exclude")
+	return false
 }
 
 // Diff compares two configurations by meaning: order and spelling do not count.

@@ -32,6 +32,7 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		Relays:      func() []path.Relay { return g.paths.relays.Load().local() },
 		Changed:     g.paths.finder.LocalChanged,
 		NetworkChanged: func(string) {
+			g.plane.bind.RouteChanged()
 			g.paths.finder.NetworkChanged()
 			g.paths.relays.Load().check()
 		},

@@ -181,7 +181,7 @@ func (p *pathfinding) setPeers(r *roster) {
 			continue
 		}
 		peers = append(peers, discovery.PathPeer{
-			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Names: m.names,
+			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Announced: p.g.announcedBefore(m), Names: m.names,
 		})
 	}
 	if err := p.finder.SetPeers(peers); err != nil {
@@ -211,8 +211,8 @@ func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
 	return nil
 }
 
-// knownCandidates are where a peer may be, by ticket and configuration, by where it was
-// heard, and by what it has announced before.
+// knownCandidates are where a peer may be, by ticket and configuration, and by where it
+// was heard.
 func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 	var out []discovery.Candidate
 	add := func(a netip.AddrPort, source string) {
@@ -223,15 +223,17 @@ func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 	for _, c := range m.candidates {
 		add(c.Addr, c.Source)
 	}
-	seen := g.store.Observed(m.key)
-	own, err := g.opts.OwnAddrs()
-	for _, a := range seen.Announced {
-		if err == nil && discovery.Dialable(a.Address, own, g.running.Load().cfg.Discovery.Exclude) == "" {
-			add(a.Address, a.Source)
-		}
-	}
-	for _, a := range seen.Endpoints {
+	for _, a := range g.provenEndpoints(m.key) {
 		add(a, discovery.SourcePeer)
+	}
+	return out
+}
+
+// announcedBefore are the candidates that a peer told in an earlier run.
+func (g *Gateway) announcedBefore(m *member) []discovery.Candidate {
+	var out []discovery.Candidate
+	for _, a := range g.store.Observed(m.key).Announced {
+		out = append(out, discovery.Candidate{Addr: a.Address, Source: a.Source})
 	}
 	return out
 }

@@ -85,6 +85,7 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 	if agent != g.agent.Load() {
 		g.replaceAgent(agent)
 	}
+	g.paths.finder.SetForbidden(next.Discovery.Exclude)
 	if !reflect.DeepEqual(old.Discovery.TURNServers, next.Discovery.TURNServers) {
 		g.paths.useRelays(next.Discovery.TURNServers)
 	}
@@ -98,7 +99,7 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 }
 
 func sameDiscovery(a, b config.Discovery) bool {
-	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers)
+	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers) && slices.Equal(a.Exclude, b.Exclude)
 }
 
 // summary says what a reload changed.
