@@ -36,17 +36,20 @@ const (
 )
 
 // rule says when a path in reserve replaces the selected one, and why.
-type rule func(m *Machine, sel, p *pair) (why string, holds bool)
+type rule struct {
+	holds func(m *Machine, sel, p *pair) (why string, holds bool)
+	bars  bool // the selected path is kept out for a while, as after the tunnel's silence
+}
 
 // rules are tried in order, for the reserves in theirs: class, then round trip.
 var rules = []rule{
-	insteadOfNothing,
-	insteadOfDead,
-	betterClass,
-	left,
-	moved,
-	faster,
-	shared,
+	{holds: insteadOfNothing},
+	{holds: insteadOfDead},
+	{holds: betterClass},
+	{holds: left, bars: true},
+	{holds: moved},
+	{holds: faster},
+	{holds: shared},
 }
 
 func insteadOfNothing(_ *Machine, sel, p *pair) (string, bool) {
@@ -61,47 +64,46 @@ func insteadOfDead(_ *Machine, sel, p *pair) (string, bool) {
 }
 
 func betterClass(m *Machine, sel, p *pair) (string, bool) {
-	holds := sel != nil && p.class < sel.class && (p.answers >= betterAnswers || !m.judged(p))
-	return fmt.Sprintf("%s, in place of a path that is %s", p.class, classOf(sel)), holds
+	if sel == nil || p.class >= sel.class || p.answers < betterAnswers && m.judged(p) {
+		return "", false
+	}
+	return fmt.Sprintf("%s, in place of a path that is %s", p.class, sel.class), true
 }
 
 // left holds when the peer has ceased to probe the selected path and keeps probing a
 // worse one instead. Its own probes would pass as ours do, so its data did not: it has
 // demoted the path for silence, and does not hear us until we follow.
 func left(m *Machine, sel, p *pair) (string, bool) {
-	holds := sel != nil && p.class > sel.class && !m.idle() && sel.heard.After(sel.since) &&
-		m.now.Sub(sel.heard) > leftAfter && m.now.Sub(p.heardBefore) < 2*leftAfter
-	if holds {
-		sel.bar(m.now)
+	if sel == nil || p.class <= sel.class || m.idle() || !sel.heard.After(sel.since) ||
+		m.now.Sub(sel.heard) <= leftAfter || m.now.Sub(p.heardBefore) >= 2*leftAfter {
+		return "", false
 	}
-	return fmt.Sprintf("the peer has left %s, though probes pass there", sel.name()), holds
-}
-
-// name is the path of a pair, or none.
-func (p *pair) name() string {
-	if p == nil {
-		return peer.Path{}.String()
-	}
-	return p.path.String()
+	return fmt.Sprintf("the peer has left %s, though probes pass there", sel.path), true
 }
 
 // moved holds when the peer's NAT gave it another address: its packets come from there,
 // and did not before the selected path fell silent.
 func moved(_ *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || p.class != sel.class || sel.asked < movedAt {
+	if sel == nil || p.class != sel.class || sel.asked < movedAt ||
+		!p.heard.After(sel.answered) || !p.since.After(sel.answered) {
 		return "", false
 	}
-	return fmt.Sprintf("the peer comes from there, and no longer from %s", sel.path.Remote), p.heard.After(sel.answered) && p.since.After(sel.answered)
+	return fmt.Sprintf("the peer comes from there, and no longer from %s", sel.path.Remote), true
 }
 
 func faster(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || p.class != sel.class || sel.rtt == 0 || m.now.Sub(m.switched) < calm {
 		return "", false
 	}
-	need := max(time.Duration(gainShare*float64(sel.rtt)), gainLeast)
-	slowest := slices.Max(p.latest[:])
-	known := !slices.Contains(p.latest[:], 0)
-	return fmt.Sprintf("faster: %s against %s", roughly(p.rtt), roughly(sel.rtt)), known && slowest+need < sel.rtt
+	if slices.Contains(p.latest[:], 0) || slices.Max(p.latest[:])+leastGain(sel) >= sel.rtt {
+		return "", false
+	}
+	return fmt.Sprintf("faster: %s against %s", roughly(p.rtt), roughly(sel.rtt)), true
+}
+
+// leastGain is how much faster than a pair another must be.
+func leastGain(p *pair) time.Duration {
+	return max(time.Duration(gainShare*float64(p.rtt)), gainLeast)
 }
 
 // shared has the high side follow the low one when both are idle on equal paths, so that
@@ -110,17 +112,9 @@ func shared(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || m.o.Low || !m.idle() || p.class != sel.class || m.now.Sub(m.switched) < calm {
 		return "", false
 	}
-	need := max(time.Duration(gainShare*float64(sel.rtt)), gainLeast)
 	window := m.o.Keepalive * 2
-	holds := p.rtt < sel.rtt+need && m.now.Sub(p.heard) < window && m.now.Sub(sel.heard) > window
+	holds := p.rtt < sel.rtt+leastGain(sel) && m.now.Sub(p.heard) < window && m.now.Sub(sel.heard) > window
 	return "as good, and kept alive by the peer", holds
-}
-
-func classOf(p *pair) class {
-	if p == nil {
-		return classRelayed
-	}
-	return p.class
 }
 
 // usable says whether a pair may be selected: proven, lately, and not silenced.
@@ -142,7 +136,10 @@ func (m *Machine) choose() {
 	slices.SortFunc(reserves, (*pair).compare)
 	for _, p := range reserves {
 		for _, r := range rules {
-			if why, holds := r(m, m.sel, p); holds {
+			if why, holds := r.holds(m, m.sel, p); holds {
+				if r.bars {
+					m.sel.bar(m.now)
+				}
 				m.use(p, why)
 				return
 			}
@@ -184,7 +181,11 @@ func (m *Machine) use(p *pair, why string) {
 		m.move(old, Valid, "replaced by "+p.path.String())
 	}
 	if p.asked == 0 {
-		p.due = sooner(p.due, m.now.Add(min(activeEvery, m.o.Keepalive)))
+		again := min(activeEvery, m.o.Keepalive)
+		if old != nil && old.barred(m.now) {
+			again = time.Second // This is how the peer learns of it: see left.
+		}
+		p.due = sooner(p.due, m.now.Add(again))
 	}
 	if m.now.Sub(m.shaken) > session {
 		m.handshake = true

@@ -64,7 +64,7 @@ func TestFaultsAreRepaired(t *testing.T) {
 			a.uplink().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, out bool) bool {
 				return d.Payload[0] == kData && direct(d, out)
 			}})
-		}, 7 * time.Second, path.KindRelay, func(_ *world, a, _ *gateway) {
+		}, 10 * time.Second, path.KindRelay, func(_ *world, a, _ *gateway) {
 			a.uplink().SetFirewall(simnet.Firewall{})
 		}, 6 * time.Minute},
 		{"a's NAT restarts", kinds[1], dial, func(_ *world, a, _ *gateway) {
@@ -207,4 +207,29 @@ func (g *gateway) switched() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.switches
+}
+
+// Data is blocked while probes pass, and one side notices first: it leaves the path, and
+// from then on the other hears it over the relay and does not notice by itself.
+func TestThePeerFollowsAPathChangeForSilence(t *testing.T) {
+	for seed := range uint64(10) {
+		inWorld(t, seed, 2000, func(w *world) {
+			a, b := connected(w, siteOf(kinds[3], 1), siteOf(kinds[0], 2))
+			direct := between(true, true).Drop
+			a.uplink().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, out bool) bool {
+				return d.Payload[0] == kData && direct(d, out)
+			}})
+			began := time.Now()
+			time.Sleep(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
+			first := []*gateway{a, b}[seed%2]
+			first.tell(func(now time.Time, m *path.Machine) { m.Silent(now) })
+			time.Sleep(20 * time.Second)
+			if !bothAre(path.KindRelay, a, b)() {
+				w.t.Errorf("not relayed on both sides\n%s", explain(a, b))
+			}
+			if gap := max(a.gap(began), b.gap(began)); gap > 10*time.Second {
+				w.t.Errorf("%v without data, want at most 10 s\n%s", gap, explain(a, b))
+			}
+		})
+	}
 }

@@ -43,7 +43,6 @@ type gateway struct {
 	vias      map[string]*viaRelay
 	seen      bool // a server told our address
 	switches  int  // changes from one path to another, or to none
-	frozenHit int  // full-TTL packets to a frozen pair
 
 	strangers atomic.Int64 // packets from the other gateway's NAT that are not probes
 

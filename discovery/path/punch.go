@@ -243,7 +243,7 @@ func (m *Machine) reflexiveTargets(from []netip.AddrPort) []*pair {
 	var out []*pair
 	for _, p := range m.pairs {
 		named := slices.Contains(from, p.path.Remote)
-		if p.path.Via == "" && !p.works() && (p.source == SourceSTUN || named) && p.class < classRelayed {
+		if p.path.Via == "" && !p.works() && !p.barred(m.now) && (p.source == SourceSTUN || named) && p.class < classRelayed {
 			out = append(out, p)
 		}
 	}

@@ -198,8 +198,8 @@ func (m *Machine) askedOver(p *pair, again bool) {
 		case p == m.sel && p.asked == 0 && p.answers >= gainSamples && m.idle():
 			spread := 1 + jitter*(2*m.o.Rand.Float64()-1)
 			p.due = m.now.Add(time.Duration(float64(m.o.Keepalive) * spread))
-		case p != m.sel && m.idle() && m.now.Sub(p.answered) > freshFor:
-			p.due = m.now // Perhaps to share its keepalives.
+		case p != m.sel && p.asked == 0 && m.now.Sub(p.answered) > freshFor:
+			p.due = m.now // The peer may have chosen it.
 		}
 	}
 }
