@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,13 +13,6 @@ import (
 	"github.com/postern-dev/postern/testenv/lab"
 	"github.com/postern-dev/postern/tui"
 )
-
-// scenarios are what the lab can play.
-func scenarios() map[string]string {
-	return map[string]string{
-		lab.DefaultScenario: "cloud has a public address, edge is behind a port-restricted NAT; edge joins with a ticket",
-	}
-}
 
 func (a *app) labCommand() *cobra.Command {
 	var (
@@ -30,24 +23,24 @@ func (a *app) labCommand() *cobra.Command {
 		Use:   "lab",
 		Short: "Show two gateways peer across a NAT, in this process",
 		Long: "Start two complete gateways, two API endpoints that demand client certificates, and an internet " +
-			"with a NAT between them, all in this process and without privileges; invite, join, and list " +
-			"through the tunnel in both directions. The gateways, their tunnel, tickets and certificates are " +
-			"real; the internet, the NAT and what stands behind the API endpoints are simulated.",
+			"between them, all in this process and without privileges; then play a scenario: invite, join, and what " +
+			"the network between them makes of it. The gateways, their tunnel, tickets and certificates are " +
+			"real; the internet, NATs, firewalls and what stands behind the API endpoints are simulated. " +
+			"`postern lab --list` lists the scenarios.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
 				return err
 			}
 			if list {
-				for name, what := range scenarios() {
-					fmt.Fprintf(a.stdout, "%s\t%s\n", name, what)
-				}
+				a.listScenarios()
 				return nil
 			}
-			if _, known := scenarios()[scenario]; !known {
-				return usagef("postern lab --list names them", "there is no scenario %q", scenario)
+			s, known := lab.FindScenario(scenario)
+			if !known {
+				return usagef("there are: "+strings.Join(scenarioNames(), ", "), "there is no scenario %q", scenario)
 			}
-			return a.lab(c.Context(), once, format)
+			return a.lab(c.Context(), s, once, format)
 		},
 	}
 	f := c.Flags()
@@ -55,33 +48,45 @@ func (a *app) labCommand() *cobra.Command {
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	f.StringVar(&scenario, "scenario", lab.DefaultScenario, "what to play, by `name`")
 	outputFlag(c, &format, formatTable, "table or json")
+	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return scenarioNames(), cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := c.RegisterFlagCompletionFunc("scenario", complete); err != nil {
+		panic(err) // the flag is defined above
+	}
 	return c
 }
 
-// lab plays the demonstration, then keeps it on the screen if there is one.
-func (a *app) lab(ctx context.Context, once bool, format string) (err error) {
+func scenarioNames() []string {
+	var names []string
+	for _, s := range lab.Scenarios() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func (a *app) listScenarios() {
+	story := a.labStory(formatTable)
+	for _, s := range lab.Scenarios() {
+		story.print(fmt.Sprintf("%-26s ", s.Name), s.Summary)
+	}
+}
+
+// lab plays a scenario, then keeps it on the screen if there is one.
+func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string) (err error) {
 	start := time.Now()
-	l, err := lab.Build(ctx, lab.Options{Version: buildVersion().Version})
+	l, err := lab.Build(ctx, lab.Options{Version: buildVersion().Version, Scenario: s})
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	story := a.stdout
-	if format == formatJSON {
-		story = io.Discard
-	}
-	fmt.Fprint(story, "two clusters, cloud and edge, with a port-restricted NAT before edge\n"+
-		"real: gateways, WireGuard, network stack, tickets, certificates, TLS\n"+
-		"simulated: the internet, the NAT, and what stands behind the API endpoints\n\n")
 	out := api.Lab{Kind: "Lab", Steps: []api.LabStep{}}
-	failed := l.Run(ctx, func(s api.LabStep) {
+	story := a.labStory(format)
+	story.introduce(s)
+	failed := l.Run(ctx, lab.Progress{Begin: story.begin, End: func(s api.LabStep) {
 		out.Steps = append(out.Steps, s)
-		glyph := "✓"
-		if !s.OK {
-			glyph = "✗"
-		}
-		fmt.Fprintf(story, "%s %-13s %6.2f s  %s\n", glyph, s.Name, s.Seconds, tui.Printable(s.Detail))
-	})
+		story.end(s)
+	}})
 	if out.Gateways, err = l.Statuses(ctx); err != nil {
 		return err
 	}
@@ -115,6 +120,7 @@ func (a *app) labScreen(ctx context.Context, l *lab.Lab, once bool) error {
 	return tui.Watch(ctx, in, out, l.Statuses, tui.WatchOptions{Color: a.color(), Below: []string{
 		"the gateways run on until you quit; from another terminal:",
 		"  postern --socket " + l.Cloud.Socket + " status edge",
+		"  postern --socket " + l.Cloud.Socket + " path edge",
 		"  postern --socket " + l.Edge.Socket + " ping cloud",
 	}})
 }

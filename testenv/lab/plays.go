@@ -37,29 +37,40 @@ func (l *Lab) orderedPunching() []step {
 
 // relayStays shows a pair that no direct path can join.
 func (l *Lab) relayStays() []step {
-	return append(l.meet(), step{"why", "both find out that no direct path can be had", func(ctx context.Context) (string, error) {
-		var why []string
-		_, err := l.awaitBoth(ctx, func(p api.PeerStatus) string {
-			i := slices.IndexFunc(p.Candidates, func(c api.Candidate) bool {
-				return c.State == "frozen" && strings.Contains(c.Reason, "another port for each destination")
+	return append(l.meet(),
+		step{"why", "both find out that no direct path can be had", func(ctx context.Context) (string, error) {
+			all, err := l.awaitBoth(ctx, func(p api.PeerStatus) string {
+				if p.Path.Kind != api.PathRelay || heldBack(p).Reason == "" {
+					return pathText(p.Path) + ", and no candidate is held back for its NAT's sake"
+				}
+				return ""
 			})
-			if p.Path.Kind != api.PathRelay || i < 0 {
-				why = nil
-				return fmt.Sprintf("%s, and no candidate is held back for its NAT's sake", pathText(p.Path))
+			var why []string
+			for _, s := range all {
+				for _, p := range s.Peers {
+					c := heldBack(p)
+					why = append(why, fmt.Sprintf("%s does not try %s's %s: %s", s.Gateway.Name, p.Name, c.Address, c.Reason))
+				}
 			}
-			why = append(why, fmt.Sprintf("%s's address %s is not tried: %s", p.Name, p.Candidates[i].Address, p.Candidates[i].Reason))
-			return ""
-		})
-		if len(why) > 2 {
-			why = why[len(why)-2:]
+			return strings.Join(why, "; "), err
+		}},
+		step{"relayed", "the transfer goes on", func(ctx context.Context) (string, error) {
+			if err := l.load.transfer.flows(ctx); err != nil {
+				return "", err
+			}
+			return l.pathsAre(ctx, api.PathRelay)
+		}},
+		l.verified())
+}
+
+// heldBack is an address of the peer that is not tried because of the NATs, or nothing.
+func heldBack(p api.PeerStatus) api.Candidate {
+	for _, c := range p.Candidates {
+		if c.State == "frozen" && strings.Contains(c.Reason, "another port for each destination") {
+			return c
 		}
-		return strings.Join(why, "; "), err
-	}}, step{"relayed", "the transfer goes on", func(ctx context.Context) (string, error) {
-		if err := l.load.transfer.flows(ctx); err != nil {
-			return "", err
-		}
-		return l.pathsAre(ctx, api.PathRelay)
-	}}, l.verified())
+	}
+	return api.Candidate{}
 }
 
 // oneWay has the inviter dial, since nobody can dial it.
@@ -166,6 +177,7 @@ func (l *Lab) beginTransfer(ctx context.Context) (string, error) {
 	}
 	l.load.transfer = startTransfer(address)
 	err = l.load.transfer.flows(ctx)
+	l.load.transfer.measure() // not what it took to begin
 	return fmt.Sprintf("bytes flow through %s at edge to cloud and back", address), err
 }
 
@@ -232,10 +244,10 @@ func paths(all []api.Status) string {
 	var text []string
 	for _, s := range all {
 		for _, p := range s.Peers {
-			text = append(text, fmt.Sprintf("%s → %s %s", s.Gateway.Name, p.Name, pathText(p.Path)))
+			text = append(text, fmt.Sprintf("%s → %s: %s", s.Gateway.Name, p.Name, pathText(p.Path)))
 		}
 	}
-	return strings.Join(text, ", ")
+	return strings.Join(text, "; ")
 }
 
 func pathText(p api.Path) string {
@@ -243,7 +255,10 @@ func pathText(p api.Path) string {
 	case api.PathDirect:
 		return "direct at " + p.Remote
 	case api.PathRelay:
-		return "relayed by " + p.Remote
+		if p.Relay != "" {
+			return fmt.Sprintf("by the relay %s to %s", p.Relay, p.Remote)
+		}
+		return "by the relay at " + p.Remote
 	default:
 		return strings.TrimSuffix("no path: "+p.Reason, ": ")
 	}
