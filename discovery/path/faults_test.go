@@ -189,7 +189,11 @@ func TestLossAloneMovesNothing(t *testing.T) {
 					}
 				}
 				before := a.switched() + b.switched()
-				for range 3600 { // Traffic, as the driver tells it.
+				seconds := 3600
+				if raceDetector {
+					seconds = 900
+				}
+				for range seconds { // Traffic, as the driver tells it.
 					time.Sleep(time.Second)
 					for _, g := range []*gateway{a, b} {
 						g.tell(func(now time.Time, m *path.Machine) { m.Traffic(now) })

@@ -188,7 +188,11 @@ func (k *monkey) live(next time.Time) {
 }
 
 func TestAMonkey(t *testing.T) {
-	for seed := range uint64(100) {
+	runs := uint64(100)
+	if raceDetector {
+		runs = 20
+	}
+	for seed := range runs {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			k := newMonkey(t, seed)
 			next := k.now.Add(time.Second)
