@@ -160,12 +160,14 @@ func TestTicketsHoldNoRelayCredential(t *testing.T) {
 	}
 }
 
-// TestAFreshAllocationAfterTheOnlyRelayRestarts: two symmetric NATs whose only relay loses
-// every allocation have no way left to tell each other of new ones. What holds is that
-// each allocates anew by itself, says so, and that a new ticket joins them again.
+// TestTheOnlyRelayRestarts shows what holds when two symmetric NATs lose every allocation
+// on the only relay that they have: each allocates anew by itself, but there is no way
+// left to tell the other where. Both say that they are not connected, and a new ticket
+// joins them again.
 func TestTheOnlyRelayRestarts(t *testing.T) {
 	t.Parallel()
 	s := started(t, symmetric, symmetric, ways{})
+	openStream(within(t, patience), t, s.right, s.left)
 	s.awaitPath(api.PathRelay, patience)
 	before := s.relayedAddresses()
 	s.relay.Stop()
@@ -174,10 +176,16 @@ func TestTheOnlyRelayRestarts(t *testing.T) {
 		now := s.relayedAddresses()
 		return now[0] != "" && now[1] != "" && now[0] != before[0] && now[1] != before[1], strings.Join(append(before[:], now[:]...), " ")
 	})
+	for _, x := range s.both() {
+		x.waitPeer(s.other(x).name, "not connected", func(p api.PeerStatus) bool {
+			return p.State != api.StateConnected && p.Path.Kind == api.PathNone && p.Path.Reason != ""
+		})
+	}
 	start := time.Now()
-	ctx := within(t, patience)
-	openStream(ctx, t, s.right, s.left)
-	t.Logf("a stream runs %v after both had allocated anew", time.Since(start).Round(100*time.Millisecond))
+	s.enrol(s.left, s.right)
+	openStream(within(t, patience), t, s.right, s.left)
+	t.Logf("a stream runs %v after a new ticket was used", time.Since(start).Round(100*time.Millisecond))
+	s.awaitPath(api.PathRelay, patience)
 }
 
 // relayedAddresses are where both sides can be reached on a relay.

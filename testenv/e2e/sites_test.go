@@ -31,7 +31,7 @@ const (
 	relayAddr, relayAlt     = "192.0.2.3", "192.0.2.4"
 	secondRelayAddr         = "192.0.2.5"
 
-	turnUser, turnPassword = "postern", "relay-password"
+	turnUser, turnPassword = "relay-user", "relay-password"
 )
 
 // access is how a gateway is connected: to the public internet, or behind a NAT.
