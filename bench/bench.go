@@ -85,6 +85,8 @@ type Scenario struct {
 	Streams int
 	// Subjects are the names of those that bear it, in the order of the runs.
 	Subjects []string
+	// Reference is the one that tables compare the others with; empty for none.
+	Reference string
 	// Metrics are what is told of each subject, in the order of the columns.
 	Metrics []Metric
 }
@@ -96,11 +98,19 @@ func Scenarios() []Scenario {
 	return []Scenario{
 		{
 			Name: "tcp-1", Title: "one TCP stream, both ends in one process",
-			Benchmark: "TCP/streams=1", Streams: 1, Subjects: tunnels, Metrics: metrics,
+			Benchmark: "TCP/streams=1", Streams: 1,
+			Subjects: tunnels, Reference: Stock, Metrics: metrics,
 		},
 		{
 			Name: "tcp-4", Title: "four TCP streams, both ends in one process: the sum",
-			Benchmark: "TCP/streams=4", Streams: 4, Subjects: tunnels, Metrics: metrics,
+			Benchmark: "TCP/streams=4", Streams: 4,
+			Subjects: tunnels, Reference: Stock, Metrics: metrics,
+		},
+		{
+			Name: "path", Title: "one TCP stream: to a fixed endpoint, over a path that was found, through a TURN server",
+			Benchmark: "Path/streams=1", Streams: 1,
+			Subjects:  []string{Postern, PosternPaths, PionUDP, PionTCP, CoturnUDP, CoturnTCP},
+			Reference: Postern, Metrics: metrics,
 		},
 		{
 			Name: "cipher", Title: "the limit: ChaCha20-Poly1305 seal and open of 1,420 B packets, on one core",

@@ -6,14 +6,20 @@ import (
 	"net"
 
 	"github.com/postern-dev/postern/bench/load"
+	"github.com/postern-dev/postern/discovery/relay"
 )
 
 // Own are the runs that a program of this module makes when [Subjects] starts it.
 func Own() load.Subjects {
 	return load.Subjects{
-		Postern:  runPostern,
-		Loopback: runLoopback,
-		Cipher:   runCipher,
+		Postern:      runPostern,
+		PosternPaths: runFound,
+		PionUDP:      runRelayed(relay.TransportUDP),
+		PionTCP:      runRelayed(relay.TransportTCP),
+		CoturnUDP:    runRelayed(relay.TransportUDP),
+		CoturnTCP:    runRelayed(relay.TransportTCP),
+		Loopback:     runLoopback,
+		Cipher:       runCipher,
 	}
 }
 

@@ -15,7 +15,11 @@ func TestOwnSubjectsCarryTraffic(t *testing.T) {
 	for name, run := range Own() {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
-			r, err := run(t.Context(), load.Spec{Subject: name, Streams: 2, Duration: 200 * time.Millisecond})
+			relay := startRelay(t)
+			defer relay.stop()
+			r, err := run(t.Context(), load.Spec{
+				Subject: name, Streams: 2, Relay: relay.address, Duration: 200 * time.Millisecond,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

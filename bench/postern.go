@@ -17,6 +17,9 @@ import (
 // servicePort is the overlay TCP port that the load goes to.
 const servicePort = 5201
 
+// loopback is the address at which ends, and relays, are reached.
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // runPostern loads two gateways' data paths, with the options that gateways use.
 func runPostern(ctx context.Context, spec load.Spec) (load.Result, error) {
 	ends, err := newPostern()
@@ -34,35 +37,66 @@ type end struct {
 	engine *tunnel.Engine
 }
 
+// hooks are what is told of by an end; each may be nil.
+type hooks struct {
+	onSTUN  func(packet []byte, from peer.Path)
+	onEvent func(tunnel.Event)
+}
+
 // newEnd brings one up on a free UDP port, without peers.
-func newEnd() (*end, error) {
-	key, err := peer.NewPrivateKey()
-	if err != nil {
-		return nil, err
-	}
-	e := &end{key: key, bind: underlay.New(underlay.Options{})}
+func newEnd(key peer.PrivateKey, h hooks) (*end, error) {
+	e := &end{key: key, bind: underlay.New(underlay.Options{OnSTUN: h.onSTUN})}
+	var err error
 	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}}); err != nil {
 		return nil, err
 	}
-	e.engine, err = tunnel.New(tunnel.Options{PrivateKey: key, Device: e.stack.Device(), Underlay: e.bind})
+	e.engine, err = tunnel.New(tunnel.Options{
+		PrivateKey: key, Device: e.stack.Device(), Underlay: e.bind, OnEvent: h.onEvent,
+	})
 	if err != nil {
 		return nil, errors.Join(err, e.stack.Close())
 	}
 	return e, nil
 }
 
+// newEnds brings up two that are told of nothing.
+func newEnds() (dialling, serving *end, err error) {
+	var ends [2]*end
+	for i := range ends {
+		key, err := peer.NewPrivateKey()
+		if err == nil {
+			ends[i], err = newEnd(key, hooks{})
+		}
+		if err != nil {
+			if i > 0 {
+				err = errors.Join(err, ends[0].close())
+			}
+			return nil, nil, fmt.Errorf("start end %d: %w", i+1, err)
+		}
+	}
+	return ends[0], ends[1], nil
+}
+
 // addr is the overlay address.
 func (e *end) addr() netip.Addr { return peer.OverlayAddr(e.key.Public()) }
 
-// connect makes other the only peer. With dial it is called, else it must call.
-func (e *end) connect(name string, other *end, dial bool) error {
-	c := peer.Config{Name: name, PublicKey: other.key.Public()}
-	if dial {
-		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		c.Endpoints = []netip.AddrPort{netip.AddrPortFrom(loopback, other.bind.Port())}
-	}
+// at is the address of the socket.
+func (e *end) at() netip.AddrPort { return netip.AddrPortFrom(loopback, e.bind.Port()) }
+
+// connect makes other the only peer, at these fixed endpoints; without any it must call.
+func (e *end) connect(other *end, endpoints ...netip.AddrPort) error {
+	return e.setPeer(peer.Config{PublicKey: other.key.Public(), Endpoints: endpoints})
+}
+
+// manage makes other the only peer, with a path that somebody chooses.
+func (e *end) manage(other *end) error {
+	return e.setPeer(peer.Config{PublicKey: other.key.Public(), Managed: true})
+}
+
+func (e *end) setPeer(c peer.Config) error {
+	c.Name = "other"
 	if err := e.engine.SetPeers([]peer.Config{c}); err != nil {
-		return fmt.Errorf("set peer %s: %w", name, err)
+		return fmt.Errorf("set peer: %w", err)
 	}
 	return nil
 }
@@ -71,26 +105,27 @@ func (e *end) close() error { return errors.Join(e.engine.Close(), e.stack.Close
 
 // newPostern connects two ends over the loopback interface: a dials, b serves.
 func newPostern() (load.Ends, error) {
-	a, err := newEnd()
+	a, b, err := newEnds()
 	if err != nil {
-		return load.Ends{}, fmt.Errorf("dialling end: %w", err)
-	}
-	b, err := newEnd()
-	if err != nil {
-		return load.Ends{}, errors.Join(fmt.Errorf("serving end: %w", err), a.close())
+		return load.Ends{}, err
 	}
 	closeBoth := func() error { return errors.Join(a.close(), b.close()) }
-	if err := errors.Join(b.connect("a", a, false), a.connect("b", b, true)); err != nil {
+	if err := errors.Join(b.connect(a), a.connect(b, b.at())); err != nil {
 		return load.Ends{}, errors.Join(err, closeBoth())
 	}
-	service := netip.AddrPortFrom(b.addr(), servicePort)
-	listener, err := b.stack.Listen(service)
+	return service(a, b, closeBoth)
+}
+
+// service is a service at b that a dials. When it fails, both ends are closed.
+func service(a, b *end, closeBoth func() error) (load.Ends, error) {
+	at := netip.AddrPortFrom(b.addr(), servicePort)
+	listener, err := b.stack.Listen(at)
 	if err != nil {
 		return load.Ends{}, errors.Join(err, closeBoth())
 	}
 	return load.Ends{
 		Listener: listener,
-		Dial:     func(ctx context.Context) (net.Conn, error) { return a.stack.DialTCP(ctx, service) },
+		Dial:     func(ctx context.Context) (net.Conn, error) { return a.stack.DialTCP(ctx, at) },
 		Close:    closeBoth,
 	}, nil
 }

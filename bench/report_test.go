@@ -31,6 +31,7 @@ func sample() *Report {
 		return Cell{Scenario: scenarios[i].Name, Subject: subject, Runs: runs, scenario: scenarios[i]}
 	}
 	down := Run{Error: "build bench/peers: exit status 1: no such module"}
+	absent := Run{Error: "coturn is not installed"}
 	return &Report{
 		Kind: ReportKind, Version: ReportVersion,
 		Machine: Machine{OS: "linux", Arch: "amd64", CPU: "Sample CPU", Cores: 2, Kernel: "6.18", Go: "go1.26.8"},
@@ -41,6 +42,9 @@ func sample() *Report {
 			cell(0, Stock, run(1, 200), Run{Error: "no result after 64s"}, run(0.8, 300)),
 			cell(1, Postern, run(3, 150), run(3.3, 170), run(3.1, 160)),
 			cell(1, Loopback, down, down, down),
+			cell(2, Postern, run(4, 100), run(4.4, 110), run(3.6, 105)),
+			cell(2, PosternPaths, run(4.04, 100), run(4.4, 110), run(3.564, 105)),
+			cell(2, CoturnUDP, absent, absent, absent),
 		},
 	}
 }
@@ -109,7 +113,7 @@ func TestJudge(t *testing.T) {
 // consistent: a name that leads nowhere would be an empty row that nobody notices.
 func TestDefinitionsFitTogether(t *testing.T) {
 	cells := make(map[CellName]bool)
-	subjects := Subjects([]string{"self"}, "peers", t.TempDir())
+	subjects := Subjects(Programs{Self: []string{"self"}, Relay: []string{"relay"}, Peers: "peers", Dir: t.TempDir()})
 	for _, sc := range Scenarios() {
 		for _, name := range sc.Subjects {
 			cells[CellName{sc.Name, name}] = true

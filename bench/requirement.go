@@ -16,10 +16,12 @@ func Requirements() []Requirement {
 	one := CellName{"tcp-1", Postern}
 	four := CellName{"tcp-4", Postern}
 	stock := CellName{"tcp-1", Stock}
+	found, fixed := CellName{"path", PosternPaths}, CellName{"path", Postern}
 	return []Requirement{
 		{Name: "one stream's throughput over stock's", Metric: Throughput, Of: one, To: stock, AtLeast: 4},
 		{Name: "one stream's peak memory over stock's", Metric: PeakMemory, Of: one, To: stock, AtMost: 0.8},
 		{Name: "four streams' throughput over one's", Metric: Throughput, Of: four, To: one, AtLeast: 0.8},
+		{Name: "throughput over a path that was found, over a fixed endpoint's", Metric: Throughput, Of: found, To: fixed, AtLeast: 0.97},
 	}
 }
 

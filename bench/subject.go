@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,10 +17,15 @@ import (
 
 // The subjects' names.
 const (
-	Postern  = "postern"
-	Stock    = "stock"
-	Loopback = "loopback"
-	Cipher   = "chacha20poly1305"
+	Postern      = "postern"
+	PosternPaths = "postern-paths"
+	PionUDP      = "pion-udp"
+	PionTCP      = "pion-tcp"
+	CoturnUDP    = "coturn-udp"
+	CoturnTCP    = "coturn-tcp"
+	Stock        = "stock"
+	Loopback     = "loopback"
+	Cipher       = "chacha20poly1305"
 )
 
 // Subject bears scenarios, in a process per run.
@@ -30,40 +36,91 @@ type Subject struct {
 	// Prepare builds what Run needs; nil for nothing. It is called once.
 	Prepare func(context.Context) error
 	// Run makes one run.
-	Run func(context.Context, load.Spec) (load.Result, error)
+	Run runFunc
 }
+
+// runFunc makes a run.
+type runFunc = func(context.Context, load.Spec) (load.Result, error)
 
 // runGrace is what a run may take beyond its warm-up and its window, before it counts
 // as hung: connecting, closing, writing profiles, on a machine that is busy.
 const runGrace = 60 * time.Second
 
-// Subjects returns every subject. Self is the program that answers to a spec as its
-// last argument for the subjects of postern's own module (see [Own]), with the
-// arguments that make it do so. The peers' program is built from source, the module in
-// the folder peers, into the folder dir, when the first of them is prepared.
-func Subjects(self []string, peers, dir string) []Subject {
-	program := filepath.Join(dir, "peers")
-	return []Subject{
+// Programs are what subjects run in.
+type Programs struct {
+	// Self is the program that answers to a spec as its last argument for the subjects
+	// of postern's own module (see [Own]), with the arguments that make it do so.
+	Self []string
+	// Relay is the one that is a TURN server ([ServeRelay]) at its last argument.
+	Relay []string
+	// Peers is the folder of the peers' module.
+	Peers string
+	// Dir is for files: the peers' program, which is built when the first of them is
+	// prepared, and what coturn writes.
+	Dir string
+}
+
+// Subjects returns every subject.
+func Subjects(p Programs) []Subject {
+	program, own := filepath.Join(p.Dir, "peers"), process(p.Self)
+	return append(relayedSubjects(p), []Subject{
 		{
 			Name:  Postern,
 			About: "two gateways' engines, stacks and underlay sockets over UDP on the loopback interface",
-			Run:   process(self),
+			Run:   own,
+		},
+		{
+			Name:  PosternPaths,
+			About: "the same over a path that path finders find, select and keep alive by probes",
+			Run:   own,
 		},
 		{
 			Name:    Stock,
 			About:   "wireguard-go with its tun/netstack and its own bind, as wireproxy embeds it",
-			Prepare: func(ctx context.Context) error { return build(ctx, peers, program) },
+			Prepare: func(ctx context.Context) error { return build(ctx, p.Peers, program) },
 			Run:     process([]string{program}),
 		},
 		{
 			Name:  Loopback,
 			About: "the kernel's TCP over the loopback interface, nothing encrypted",
-			Run:   process(self),
+			Run:   own,
 		},
 		{
 			Name:  Cipher,
 			About: "the cipher and nothing else: no tunnel on this machine can pass it",
-			Run:   process(self),
+			Run:   own,
+		},
+	}...)
+}
+
+// relayedSubjects are postern by way of TURN servers, each in a process of its own.
+func relayedSubjects(p Programs) []Subject {
+	own := process(p.Self)
+	pion := func(at netip.AddrPort) []string {
+		return append(p.Relay[:len(p.Relay):len(p.Relay)], at.String())
+	}
+	return []Subject{
+		{
+			Name:  PionUDP,
+			About: "postern with an allocation at pion/turn's server, over UDP, in a process of its own that is not counted",
+			Run:   through(pion, own),
+		},
+		{
+			Name:  PionTCP,
+			About: "the same with TCP to the server",
+			Run:   through(pion, own),
+		},
+		{
+			Name:    CoturnUDP,
+			About:   "the same with coturn, over UDP",
+			Prepare: findCoturn,
+			Run:     through(coturn(p.Dir), own),
+		},
+		{
+			Name:    CoturnTCP,
+			About:   "the same with coturn, over TCP",
+			Prepare: findCoturn,
+			Run:     through(coturn(p.Dir), own),
 		},
 	}
 }
@@ -83,7 +140,7 @@ func build(ctx context.Context, source, program string) error {
 }
 
 // process runs argv with the spec as one more argument and reads the result.
-func process(argv []string) func(context.Context, load.Spec) (load.Result, error) {
+func process(argv []string) runFunc {
 	return func(ctx context.Context, spec load.Spec) (load.Result, error) {
 		text, err := json.Marshal(spec)
 		if err != nil {

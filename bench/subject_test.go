@@ -14,10 +14,21 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// childArg makes the test binary a run's process, as it does in cmd/bench.
-const childArg = "-run-subject"
+// childArg makes the test binary a run's process, and relayArg a TURN server, as they do
+// in cmd/bench.
+const (
+	childArg = "-run-subject"
+	relayArg = "-serve-relay"
+)
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == relayArg {
+		if err := ServeRelay(os.Args[2], os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "relay:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) != 3 || os.Args[1] != childArg {
 		os.Exit(m.Run())
 	}

@@ -78,10 +78,10 @@ func (r *Report) scenarioTable(b *strings.Builder, sc Scenario) {
 	}
 }
 
-// reference is the subject that others are compared with: stock, where it takes part.
+// reference is the subject that others are compared with, where it takes part.
 func (r *Report) reference(sc Scenario) (name string, ok bool) {
-	_, ok = r.Cell(sc.Name, Stock)
-	return Stock, ok
+	_, ok = r.Cell(sc.Name, sc.Reference)
+	return sc.Reference, ok
 }
 
 // valueText is "3.96 ± 4 %", or a dash.

@@ -30,6 +30,9 @@ type Spec struct {
 	Subject string `json:"subject"`
 	// Streams is the number of TCP connections, all in one direction.
 	Streams int `json:"streams,omitempty"`
+	// Relay is the address, IP:port, of the TURN server that was started for the run;
+	// empty for subjects that need none.
+	Relay string `json:"relay,omitempty"`
 	// Warmup passes before anything is counted; Duration is what is counted.
 	Warmup   time.Duration `json:"warmupNanoseconds"`
 	Duration time.Duration `json:"durationNanoseconds"`

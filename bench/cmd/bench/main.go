@@ -22,8 +22,13 @@ import (
 	"github.com/postern-dev/postern/bench"
 )
 
-// childArg, followed by a spec, makes this program one run's process.
-const childArg = "-run-subject"
+const (
+	// childArg, followed by a spec, makes this program one run's process.
+	childArg = "-run-subject"
+	// relayArg, followed by an address, makes it the TURN server beside a run, until its
+	// standard input ends.
+	relayArg = "-serve-relay"
+)
 
 // errRequired says that -require was given and a ratio is not met.
 var errRequired = errors.New("a required ratio is not met")
@@ -49,6 +54,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 2 && args[0] == childArg {
 		return bench.Own().Main(ctx, args[1], stdout)
 	}
+	if len(args) == 2 && args[0] == relayArg {
+		return bench.ServeRelay(args[1], os.Stdin)
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -59,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	dir, err := os.MkdirTemp("", "postern-bench-")
 	if err != nil {
-		return fmt.Errorf("make folder for the peers' program: %w", err)
+		return fmt.Errorf("make folder for programs: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	if o.runner.ProfileDir != "" {
@@ -70,8 +78,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o.runner.Progress = func(p bench.Progress) { fmt.Fprintln(stderr, progressLine(p)) }
 	runner := bench.Runner{
 		Scenarios: o.scenarios,
-		Subjects:  bench.Subjects([]string{self, childArg}, o.peers, dir),
-		Options:   o.runner,
+		Subjects: bench.Subjects(bench.Programs{
+			Self: []string{self, childArg}, Relay: []string{self, relayArg}, Peers: o.peers, Dir: dir,
+		}),
+		Options: o.runner,
 	}
 	report, err := runner.Run(ctx)
 	if err != nil {

@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/bench/load"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+const (
+	// pathTimeout bounds the time until both ends have a path.
+	pathTimeout = 20 * time.Second
+	// clock is how often a gateway looks at its counters and tells the path finder that
+	// there is traffic.
+	clock = time.Second
+	// renewAfter is how long a gateway lets the peer begin a handshake.
+	renewAfter = time.Second
+)
+
+// runFound loads what runPostern loads, over a path that path finders have found and keep
+// alive by probes while the load runs.
+func runFound(ctx context.Context, spec load.Spec) (load.Result, error) {
+	a, b, err := newFound(ctx)
+	if err != nil {
+		return load.Result{}, err
+	}
+	ends, err := service(a.end, b.end, func() error { return errors.Join(a.close(), b.close()) })
+	if err != nil {
+		return load.Result{}, err
+	}
+	return load.Streams(ctx, spec, ends)
+}
+
+// found is an end with a path finder, joined to it as a gateway joins them.
+type found struct {
+	*end
+	finder   *discovery.Pathfinder
+	selected chan struct{} // closed once there is a path
+	once     sync.Once
+	stop     context.CancelFunc
+	workers  sync.WaitGroup
+}
+
+// newFound brings up two ends and waits until both have selected a path to the other.
+func newFound(ctx context.Context) (a, b *found, err error) {
+	if a, err = newFinder(); err != nil {
+		return nil, nil, fmt.Errorf("dialling end: %w", err)
+	}
+	if b, err = newFinder(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("serving end: %w", err), a.close())
+	}
+	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
+	defer cancel()
+	err = errors.Join(a.find(b), b.find(a))
+	for _, f := range []*found{a, b} {
+		if err == nil {
+			err = f.wait(ctx)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, a.close(), b.close())
+	}
+	return a, b, nil
+}
+
+// newFinder brings an end up, without peers.
+func newFinder() (*found, error) {
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		return nil, err
+	}
+	f := &found{selected: make(chan struct{}), stop: func() {}}
+	f.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
+		PrivateKey: key, BootID: 1, Send: f.send, Route: f.route, Handshake: f.handshake, Local: f.local,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.end, err = newEnd(key, hooks{
+		onSTUN:  func(packet []byte, from peer.Path) { f.finder.HandleSTUN(packet, from) },
+		onEvent: f.heard,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// find has a path found to the other end, the only peer.
+func (f *found) find(other *found) error {
+	if err := f.manage(other.end); err != nil {
+		return err
+	}
+	k := other.key.Public()
+	err := f.finder.SetPeers([]discovery.PathPeer{{
+		Key: k, Name: "other",
+		Candidates: []discovery.Candidate{{Addr: other.at(), Source: discovery.SourceHost}},
+	}})
+	if err != nil {
+		return fmt.Errorf("set peer to find: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	f.workers.Go(func() { _ = f.finder.Run(ctx) }) // It fails with the context alone.
+	f.workers.Go(func() { f.beat(ctx, k) })
+	return nil
+}
+
+// wait waits for a path.
+func (f *found) wait(ctx context.Context) error {
+	select {
+	case <-f.selected:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("no path was found: %w", ctx.Err())
+	}
+}
+
+// beat does what a gateway does each second for its path finder.
+func (f *found) beat(ctx context.Context, k peer.PublicKey) {
+	tick := time.NewTicker(clock)
+	defer tick.Stop()
+	var before uint64
+	for {
+		select {
+		case <-tick.C:
+			if now := f.engine.Snapshot().Peers[k]; now.RxBytes+now.TxBytes > before {
+				before = now.RxBytes + now.TxBytes
+				f.finder.Traffic(k)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *found) local() path.Local { return path.Local{Hosts: []netip.Addr{loopback}} }
+
+func (f *found) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
+	return f.bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
+}
+
+// route takes the path finder's choice. The only peer is never gone meanwhile.
+func (f *found) route(k peer.PublicKey, r path.Routing) {
+	_ = f.engine.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected})
+	f.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, netstack.DefaultMTU))
+	if r.Selected.IsValid() {
+		f.once.Do(func() { close(f.selected) })
+	}
+}
+
+func (f *found) handshake(k peer.PublicKey) { _ = f.engine.Renew(k, renewAfter) }
+
+func (f *found) heard(e tunnel.Event) {
+	switch e.Kind {
+	case tunnel.HandshakeDone:
+		f.finder.HandshakeDone(e.Peer, e.Path)
+	case tunnel.Silent:
+		f.finder.Silent(e.Peer)
+	}
+}
+
+func (f *found) close() error {
+	f.stop()
+	f.workers.Wait()
+	return f.end.close()
+}
