@@ -154,7 +154,7 @@ func TestTheRelayIsLost(t *testing.T) {
 			defer a.mu.Unlock()
 			return a.gathered()
 		})
-		news := a.candidates()
+		news := a.ticket()
 		b.tell(func(now time.Time, m *path.Machine) { m.SetRemote(now, news, false) })
 		if took, ok := w.until(30*time.Second, bothAre(path.KindRelay, a, b)); !ok {
 			w.t.Errorf("not relayed again\n%s", explain(a, b))

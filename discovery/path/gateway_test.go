@@ -26,9 +26,9 @@ type gateway struct {
 	conn *simnet.Conn
 	wake chan struct{}
 	done chan struct{}
+	peer *gateway // for the test's own goroutine
 
 	mu        sync.Mutex
-	peer      *gateway
 	m         *path.Machine
 	boot      uint64
 	peerBoot  uint64
@@ -38,7 +38,6 @@ type gateway struct {
 	next      time.Time
 	tx        uint64
 	routing   path.Routing
-	known     []path.Candidate // from the ticket
 	announced map[netip.AddrPort]string
 	vias      map[string]*viaRelay
 	seen      bool // a server told our address
@@ -291,14 +290,22 @@ func (g *gateway) stop(stopped bool) {
 	g.kick()
 }
 
+// ticket is what the gateway would put into one: its candidates.
+func (g *gateway) ticket() []path.Candidate {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.candidates()
+}
+
 // restart makes the gateway anew, as a restarted process that kept its peer's candidates.
 func (g *gateway) restart() {
+	known := g.peer.ticket()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.boot++
 	g.newMachine()
 	now := time.Now()
 	g.setLocal(now)
-	g.m.SetRemote(now, g.peer.candidates(), false)
+	g.m.SetRemote(now, known, false)
 	g.kick()
 }

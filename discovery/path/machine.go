@@ -92,6 +92,7 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 		m.remote.announce(m.now, msg.Candidates)
 		m.pairUp()
 	}
+	m.peerMTU(msg.MTU)
 	if msg.Punch != nil {
 		m.punchStep(*msg.Punch)
 	}

@@ -152,6 +152,18 @@ func (m *Machine) sized(p *pair) {
 	if p.barred(m.now) {
 		p.barredUntil = m.now // The silence is explained: packets were too large.
 	}
+	m.talk.stale = true
+}
+
+// peerMTU takes the MTU of the peer's direction. One that became smaller than ours has
+// ours measured again: the peer's silence may have been our packets' loss, and we do not
+// notice while we hear the peer.
+func (m *Machine) peerMTU(mtu int) {
+	changed := mtu != m.talk.mtu
+	m.talk.mtu = mtu
+	if changed && mtu > 0 && m.sel != nil && m.sel.overlayMTU() > mtu {
+		m.sel.mtu.suspect()
+	}
 }
 
 // sizeDue gives the pair and the size to ask, when it is time.

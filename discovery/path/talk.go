@@ -26,6 +26,7 @@ type talk struct {
 	peerBoot uint64
 	peerSeq  uint64
 	nat      NAT // of the peer
+	mtu      int // of the peer's direction, as last told
 }
 
 // accept takes a message unless it is of another major version or overtaken by another.
@@ -81,6 +82,6 @@ func (t *talk) message(m *Machine, p *Punch) Message {
 	}
 	return Message{
 		Version: MessageVersion, Boot: m.o.Boot, Seq: t.seq,
-		Candidates: cs, NAT: m.local.NAT, Punch: p,
+		Candidates: cs, NAT: m.local.NAT, MTU: m.sel.overlayMTU(), Punch: p,
 	}
 }

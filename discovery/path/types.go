@@ -78,7 +78,10 @@ type Message struct {
 	Seq        uint64      `json:"seq"` // grows with every message of one boot
 	Candidates []Candidate `json:"candidates"`
 	NAT        NAT         `json:"nat"`
-	Punch      *Punch      `json:"punch,omitempty"`
+	// MTU is the overlay MTU of the sender's selected path, 0 = not known. A smaller one
+	// than before has the receiver measure its own direction again.
+	MTU   int    `json:"mtu,omitempty"`
+	Punch *Punch `json:"punch,omitempty"`
 }
 
 // Punch is a step of the protocol that opens two NATs in order. See punch.go.

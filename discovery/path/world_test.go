@@ -156,7 +156,7 @@ func (g *gateway) uplink() *simnet.Link {
 // meet makes a and b each other's peer. a is the inviter: b knows a's candidates from a
 // ticket, and a nothing of b's.
 func (w *world) meet(a, b *gateway) {
-	a.peer, b.peer = b, a
+	a.peer, b.peer = b, a // read by this goroutine alone
 	w.until(time.Minute, func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -164,14 +164,16 @@ func (w *world) meet(a, b *gateway) {
 		defer b.mu.Unlock()
 		return a.gathered() && b.gathered()
 	})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.known = a.candidates()
-	b.m.SetRemote(time.Now(), b.known, false)
-	b.ready, a.ready = true, true
-	b.began, a.began = time.Now(), time.Now()
-	b.kick()
-	a.kick()
+	ticket := a.ticket()
+	for _, g := range []*gateway{a, b} {
+		g.mu.Lock()
+		if g == b {
+			g.m.SetRemote(time.Now(), ticket, false)
+		}
+		g.ready, g.began = true, time.Now()
+		g.mu.Unlock()
+		g.kick()
+	}
 }
 
 // until waits until cond holds and says how long that took; it gives up after limit.
