@@ -100,7 +100,8 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 	if failed != nil {
 		return failedf("run it again; if it fails again it is a fault of postern: please report it with this output", "lab: %w", failed)
 	}
-	return a.labScreen(ctx, l, once || format == formatJSON)
+	done := fmt.Sprintf("✓ %d steps of %s are done; after q they can be read again", len(out.Steps), s.Name)
+	return a.labScreen(ctx, l, once || format == formatJSON, done)
 }
 
 func (a *app) labTables(gateways []api.Status, took time.Duration) {
@@ -111,13 +112,14 @@ func (a *app) labTables(gateways []api.Status, took time.Duration) {
 }
 
 // labScreen shows both gateways live until someone quits.
-func (a *app) labScreen(ctx context.Context, l *lab.Lab, once bool) error {
+func (a *app) labScreen(ctx context.Context, l *lab.Lab, once bool, done string) error {
 	in, inOK := terminal(a.stdin)
 	out, outOK := terminal(a.stdout)
 	if once || !inOK || !outOK {
 		return nil
 	}
 	return tui.Watch(ctx, in, out, l.Statuses, tui.WatchOptions{Color: a.color(), Below: []string{
+		done,
 		"the gateways run on until you quit; from another terminal:",
 		"  postern --socket " + l.Cloud.Socket + " status edge",
 		"  postern --socket " + l.Cloud.Socket + " path edge",

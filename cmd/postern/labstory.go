@@ -44,7 +44,7 @@ func (s labStory) begin(name, doing string) {
 	if s.width == 0 || doing == "" {
 		return
 	}
-	line := []rune(fmt.Sprintf("… %-13s %9s %s", name, "", doing))
+	line := []rune(fmt.Sprintf("… %-13s %8s  %s", name, "", doing))
 	fmt.Fprint(s.out, string(line[:min(len(line), s.width-1)]))
 }
 
@@ -56,7 +56,7 @@ func (s labStory) end(step api.LabStep) {
 	if s.width > 0 {
 		fmt.Fprint(s.out, clearLine)
 	}
-	s.print(fmt.Sprintf("%s %-13s %7.2f s  ", glyph, step.Name, step.Seconds), tui.Printable(step.Detail))
+	s.print(fmt.Sprintf("%s %-13s %6.2f s  ", glyph, step.Name, step.Seconds), tui.Printable(step.Detail))
 }
 
 // print writes text behind a prefix, wrapped at the terminal's width.

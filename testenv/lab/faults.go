@@ -71,7 +71,7 @@ func (l *Lab) restart() []step {
 			l.load.transfer.measure()
 			now, cancel := context.WithCancel(ctx)
 			cancel() // it waits for no connection
-			return "cloud's gateway is gone", l.Cloud.Stop(now)
+			return "cloud's gateway is gone; it waited for no connection", l.Cloud.Stop(now)
 		}},
 		step{"start", "", func(ctx context.Context) (string, error) {
 			return "it runs again, with its key and its peer from the state directory", l.Cloud.Start(ctx)

@@ -3,7 +3,9 @@ package lab
 import (
 	"bytes"
 	"context"
+	"flag"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,12 +15,20 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has more tests run at once than there are processors, unless told otherwise:
+// most of the time they wait.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
-// TestEveryScenarioSucceeds plays each once, side by side, since most of the time they
-// wait.
+// TestEveryScenarioSucceeds plays each once: no step may fail, and nothing be left.
 func TestEveryScenarioSucceeds(t *testing.T) {
-	for _, s := range Scenarios() {
+	scenarios := Scenarios()
+	slices.Reverse(scenarios) // the longest are the last
+	for _, s := range scenarios {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

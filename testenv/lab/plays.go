@@ -217,7 +217,7 @@ func (l *Lab) pathsAre(ctx context.Context, kind string) (string, error) {
 }
 
 // awaitEvent waits until the path's history has an event, at both gateways or at any, and
-// tells what was noted.
+// tells what was noted and how long after the history's beginning.
 func (l *Lab) awaitEvent(ctx context.Context, event string, both bool) (string, error) {
 	var seen []string
 	err := poll(ctx, func() (string, error) {
@@ -227,7 +227,9 @@ func (l *Lab) awaitEvent(ctx context.Context, event string, both bool) (string, 
 			for _, p := range s.Peers {
 				i := slices.IndexFunc(p.Path.History, func(e api.PathEvent) bool { return e.Event == event })
 				if i >= 0 {
-					seen = append(seen, s.Gateway.Name+": "+p.Path.History[i].Reason)
+					e := p.Path.History[i]
+					after := e.At.Sub(p.Path.History[0].At)
+					seen = append(seen, fmt.Sprintf("%s, %s after its first path: %s", s.Gateway.Name, ms(after), e.Reason))
 				}
 			}
 		}

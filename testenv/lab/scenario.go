@@ -76,7 +76,7 @@ func Scenarios() []Scenario {
 		{Name: "nat-reboot", cloud: public, edge: portChanging, transfer: true, play: (*Lab).natReboot,
 			Summary: "edge's NAT forgets its mappings under a transfer: edge has another port, the transfer goes on"},
 		{Name: "restart", cloud: public, edge: portRestricted, transfer: true, play: (*Lab).restart,
-			Summary: "cloud's gateway is killed and started again under load: a new session in seconds"},
+			Summary: "cloud's gateway is stopped at once and started again under load: a new session in seconds"},
 	}
 }
 
@@ -99,12 +99,12 @@ func (s Scenario) Network() string {
 		case p.firewall:
 			return "at a public address, with a firewall that lets in answers alone"
 		case p.beside:
-			return "on edge's network"
+			return "beside edge, on the same network"
 		default:
 			return "at a public address"
 		}
 	}
-	text := "cloud " + before(s.cloud) + ", edge " + before(s.edge)
+	text := "edge " + before(s.edge) + ", cloud " + before(s.cloud)
 	if s.cloud.kind != "" && s.cloud.kind == s.edge.kind {
 		text = "cloud and edge each " + before(s.cloud)
 	}
@@ -114,9 +114,13 @@ func (s Scenario) Network() string {
 	return text + "; no relay"
 }
 
-// Real and Simulated say what is and what is not as in the field.
+// Real and Simulated say what is as in the field, and what is not.
 func (s Scenario) Real() string {
-	return "gateways, WireGuard, network stack, tickets, certificates, TLS"
+	real := "gateways, WireGuard, network stack, tickets, certificates, TLS"
+	if s.relay {
+		real += ", the relay's TURN server"
+	}
+	return real
 }
 
 // Simulated is the rest.
@@ -130,9 +134,6 @@ func (s Scenario) Simulated() string {
 	}
 	if s.cloud.firewall || s.edge.firewall {
 		parts = append(parts, "the firewall")
-	}
-	if s.relay {
-		parts = append(parts, "the relay (a TURN server that speaks the real protocol there)")
 	}
 	return strings.Join(parts, ", ") + ", and what stands behind the API endpoints"
 }
