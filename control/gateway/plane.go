@@ -86,7 +86,7 @@ func (g *Gateway) overlayMTU(cfg *config.Resolved) int {
 	v6 := slices.ContainsFunc(hosts, netip.Addr.Is6)
 	mtu := underlay.OverlayMTU(link, v6)
 	if mtu < netstack.DefaultMTU {
-		g.log.Info("the overlay's MTU follows the interfaces'", "linkMTU", link, "mtu", mtu)
+		g.log.Info("the overlay's MTU follows the interfaces'", "linkMtu", link, "mtu", mtu)
 	}
 	return mtu
 }
