@@ -14,6 +14,7 @@ import (
 // and then wants an answer from the NATed side at once. Times are shortened alike: NATs
 // that forget after 4 and 6 s, and a keepalive of 2 s.
 func TestIdleMappingsNeverExpire(t *testing.T) {
+	t.Parallel()
 	const idle, answerWithin = 25 * time.Second, 2 * time.Second
 	forgetful := ways{
 		nat:       func(o *netlab.NATOptions) { o.UDPTimeout, o.UDPStreamTimeout = 4, 6 },

@@ -112,6 +112,7 @@ func (x *site) sleep(d time.Duration) {
 }
 
 func TestStreamsSurviveFaults(t *testing.T) {
+	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -159,6 +160,7 @@ var blockedPaths = []blocked{
 }
 
 func TestTheRelayTakesOverAndGivesBack(t *testing.T) {
+	t.Parallel()
 	for _, b := range blockedPaths {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
@@ -190,6 +192,7 @@ func TestTheRelayTakesOverAndGivesBack(t *testing.T) {
 // TestOneWayFromTheStart lets two gateways meet whose direct path passes datagrams in one
 // direction alone.
 func TestOneWayFromTheStart(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		match func(s *sites) string
@@ -214,6 +217,7 @@ func TestOneWayFromTheStart(t *testing.T) {
 // TestSessionsResumeAfterARestartByRelay restarts gateways that nothing but a relay joins,
 // and some that had to punch: new streams run again soon, without touching the other side.
 func TestSessionsResumeAfterARestartByRelay(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name        string
 		left, right access

@@ -19,6 +19,7 @@ const bulkBytes = 8 << 20
 // TestBulkPassesNarrowPaths sends in both directions at once over a path that takes less
 // than anybody tells: all ICMP errors are filtered, and in one case the fragments as well.
 func TestBulkPassesNarrowPaths(t *testing.T) {
+	t.Parallel()
 	for _, mtu := range []int{1280, 1100} {
 		for _, fragments := range []bool{true, false} {
 			name := fmt.Sprintf("MTU %d, fragments pass %v", mtu, fragments)

@@ -23,6 +23,7 @@ func (g *gateway) netCheck() (n api.NetCheck, code int, stderr string) {
 
 // TestNetcheckNamesEveryNAT asks a gateway behind each kind.
 func TestNetcheckNamesEveryNAT(t *testing.T) {
+	t.Parallel()
 	const (
 		independent = "endpoint-independent"
 		byAddress   = "address-dependent"

@@ -22,6 +22,7 @@ func hasHost(text, ip string) bool { return text == ip || strings.HasPrefix(text
 // TestNoUDPOnOneSide lets a gateway whose network passes no UDP at all meet others by a
 // relay that it reaches over TCP.
 func TestNoUDPOnOneSide(t *testing.T) {
+	t.Parallel()
 	for _, left := range []access{dial, portRestricted, symmetric} {
 		t.Run(left.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,6 +55,7 @@ func TestNoUDPOnOneSide(t *testing.T) {
 func hardened(o *netlab.TURNOptions) { o.DeniedPeers = netlab.PrivateRanges() }
 
 func TestHardenedRelay(t *testing.T) {
+	t.Parallel()
 	t.Run("private ranges denied", func(t *testing.T) {
 		t.Parallel()
 		s := started(t, symmetric, symmetric, ways{turn: hardened})
