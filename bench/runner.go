@@ -35,7 +35,7 @@ type Runner struct {
 	Options   Options
 }
 
-// Run makes every run and returns what they measured. It fails only when there is
+// Run makes every run, every other round in reverse order, and returns what they measured. It fails only when there is
 // nothing to do or ctx ends: a subject that fails is part of the report.
 func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	if r.Options.Runs < 1 || r.Options.Duration <= 0 || r.Options.Warmup < 0 {
@@ -53,6 +53,9 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	done, total := 0, r.Options.Runs*len(report.Cells)
 	for round := range r.Options.Runs {
 		for i := range report.Cells {
+			if round%2 == 1 {
+				i = len(report.Cells) - 1 - i
+			}
 			cell := &report.Cells[i]
 			run := r.once(ctx, round, cell, broken[cell.Subject])
 			if ctx.Err() != nil {

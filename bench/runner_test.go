@@ -28,34 +28,34 @@ func scenario(name string, subjects ...string) Scenario {
 
 var someOptions = Options{Runs: 2, Duration: time.Second}
 
-func TestRunnerInterleavesRounds(t *testing.T) {
+func TestRunnerInterleavesRoundsAndTurnsEveryOther(t *testing.T) {
 	var rec recorder
 	var progress []int
 	o := someOptions
 	o.Progress = func(p Progress) { progress = append(progress, p.Done, p.Of) }
 	report, err := (&Runner{
-		Scenarios: []Scenario{scenario("s", "a", "b"), scenario("t", "a")},
-		Subjects:  []Subject{rec.subject("a", nil), rec.subject("b", nil), rec.subject("unused", nil)},
+		Scenarios: []Scenario{scenario("s", "a", "b"), scenario("t", "c")},
+		Subjects:  []Subject{rec.subject("a", nil), rec.subject("b", nil), rec.subject("c", nil), rec.subject("unused", nil)},
 		Options:   o,
 	}).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"a", "b", "a", "a", "b", "a"}, rec.log); d != "" {
+	if d := cmp.Diff([]string{"a", "b", "c", "c", "b", "a"}, rec.log); d != "" {
 		t.Errorf("order of runs: -want +got:\n%s", d)
 	}
 	if d := cmp.Diff([]int{1, 6, 2, 6, 3, 6, 4, 6, 5, 6, 6, 6}, progress); d != "" {
 		t.Errorf("progress: -want +got:\n%s", d)
 	}
-	cell, ok := report.Cell("s", "b")
+	cell, ok := report.Cell("s", "a")
 	if !ok {
-		t.Fatal("no cell s/b in the report")
+		t.Fatal("no cell s/a in the report")
 	}
-	if got, want := cell.Values(Throughput), []float64{16, 40}; !cmp.Equal(got, want) {
-		t.Errorf("values of s/b: got %v, want %v (the second and the fifth run)", got, want)
+	if got, want := cell.Values(Throughput), []float64{8, 48}; !cmp.Equal(got, want) {
+		t.Errorf("values of s/a: got %v, want %v (the first and the last run)", got, want)
 	}
-	if len(report.Subjects) != 2 {
-		t.Errorf("subjects in the report: got %v, want the two that ran", report.Subjects)
+	if len(report.Subjects) != 3 {
+		t.Errorf("subjects in the report: got %v, want the three that ran", report.Subjects)
 	}
 }
 

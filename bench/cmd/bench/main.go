@@ -118,7 +118,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	)
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.runner.Runs, "runs", 5, "rounds; each makes one run of every scenario and subject")
+	f.IntVar(&o.runner.Runs, "runs", 6, "rounds; each makes one run of every scenario and subject")
 	f.DurationVar(&o.runner.Duration, "duration", 3*time.Second, "measured part of a run")
 	f.DurationVar(&o.runner.Warmup, "warmup", time.Second, "part of a run before it")
 	f.StringVar(&format, "o", "table", "output: table, json or benchstat")

@@ -17,8 +17,8 @@ func TestParseDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.runner.Runs != 5 || o.runner.Duration != 3*time.Second || o.runner.Warmup != time.Second || o.require {
-		t.Errorf("got %+v, want 5 runs of 3 s after 1 s, nothing required", o.runner)
+	if o.runner.Runs != 6 || o.runner.Duration != 3*time.Second || o.runner.Warmup != time.Second || o.require {
+		t.Errorf("got %+v, want 6 runs of 3 s after 1 s, nothing required", o.runner)
 	}
 	if got, want := len(o.scenarios), len(bench.Scenarios()); got != want {
 		t.Errorf("got %d scenarios, want all %d", got, want)
