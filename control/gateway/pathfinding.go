@@ -216,8 +216,9 @@ func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
 func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 	var out []discovery.Candidate
 	add := func(a netip.AddrPort, source string) {
-		if !slices.ContainsFunc(out, func(c discovery.Candidate) bool { return c.Addr == a }) {
-			out = append(out, discovery.Candidate{Addr: a, Source: source})
+		// An address may be there by its source and as one that was heard from.
+		if c := (discovery.Candidate{Addr: a, Source: source}); !slices.Contains(out, c) {
+			out = append(out, c)
 		}
 	}
 	for _, c := range m.candidates {

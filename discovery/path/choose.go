@@ -72,9 +72,10 @@ func betterClass(m *Machine, sel, p *pair) (string, bool) {
 
 // left holds when the peer has ceased to probe the selected path and keeps probing a
 // worse one instead. Its own probes would pass as ours do, so its data did not: it has
-// demoted the path for silence, and does not hear us until we follow.
+// demoted the path for silence, and does not hear us until we follow. Where our own
+// probes are not answered either the path is dead, and nobody has left it.
 func left(m *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || p.class <= sel.class || m.idle() || !sel.heard.After(sel.since) ||
+	if sel == nil || p.class <= sel.class || m.idle() || sel.asked >= movedAt || !sel.heard.After(sel.since) ||
 		m.now.Sub(sel.heard) <= leftAfter || m.now.Sub(p.heardBefore) >= 2*leftAfter {
 		return "", false
 	}

@@ -156,7 +156,9 @@ func (m *Machine) Silent(now time.Time) {
 	}
 	p := m.sel
 	m.silent = m.now
-	p.bar(m.now)
+	if p.asked < movedAt { // Probes pass, so they are no proof; a path that is dead shows its mending by them.
+		p.bar(m.now)
+	}
 	p.mtu.suspect()
 	m.move(p, Suspect, "what the tunnel sends over it is not answered")
 	m.reviveAll("the selected path is silent")

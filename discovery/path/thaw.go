@@ -75,7 +75,9 @@ func (m *Machine) frozenBecause(p *pair) string {
 
 // leftToPeer says why the peer is the one to dial, "" when it is not.
 func (m *Machine) leftToPeer(p *pair) string {
-	if m.aloneFor(dialPatience) {
+	// Where the peer was heard in the last run it may be still, waiting for us: after a
+	// restart of ours it does not know that it has to dial.
+	if m.aloneFor(dialPatience) || slices.Contains(m.remote.given, Candidate{Addr: p.path.Remote, Source: SourcePeer}) {
 		return ""
 	}
 	switch {
