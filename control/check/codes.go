@@ -85,6 +85,8 @@ type Params struct {
 	Address string `json:"address,omitempty"`
 	// Endpoints are underlay addresses that were tried.
 	Endpoints []string `json:"endpoints,omitempty"`
+	// NoPath is why no path to the peer is known to work.
+	NoPath string `json:"noPath,omitempty"`
 	// Upstream is where a service of this gateway leads to.
 	Upstream string `json:"upstream,omitempty"`
 	// ServerName is the name that a certificate had to carry, Names those it carries.

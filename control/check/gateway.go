@@ -43,7 +43,7 @@ func Gateway(ctx context.Context, ping PingFunc, f Facts) Result {
 		return r.ok(rtt)
 	}
 	if code, age := r.handshakeFault(); code != "" {
-		return r.fail(api.Error, StageHandshake, code, Params{Endpoints: f.Endpoints, Age: age})
+		return r.fail(api.Error, StageHandshake, code, Params{Endpoints: f.Endpoints, Age: age, NoPath: f.NoPath})
 	}
 	r.passed(StageHandshake, "")
 	return r.fail(api.Error, StagePing, PingLost, Params{Address: f.Address.String(),
@@ -90,7 +90,9 @@ func (f Facts) hasSession() bool {
 	return !f.LastHandshake.IsZero() && time.Since(f.LastHandshake) < sessionLife-Timeout
 }
 
-// handshakeFault names what is wrong with the handshake, if anything is.
+// handshakeFault names what is wrong with the handshake, if anything is, and for how long
+// it has been. Where the path finder has lost its last path the peer is gone, however
+// young the session is.
 func (r *recorder) handshakeFault() (Code, time.Duration) {
 	f := r.facts
 	switch age := time.Since(f.LastHandshake); {
@@ -98,6 +100,8 @@ func (r *recorder) handshakeFault() (Code, time.Duration) {
 		return PeerMustDial, time.Since(f.Since)
 	case f.LastHandshake.IsZero():
 		return PeerSilent, time.Since(f.Since)
+	case f.NoPath != "":
+		return HandshakeStale, time.Since(f.PathLost)
 	case age > sessionLife:
 		return HandshakeStale, age
 	}
@@ -108,7 +112,7 @@ func (r *recorder) handshakeFault() (Code, time.Duration) {
 // Such a peer is silent while nothing is to be sent, so an old handshake tells nothing.
 func (r *recorder) handshakeOnly() Result {
 	code, age := r.handshakeFault()
-	p := Params{Endpoints: r.facts.Endpoints, Age: age}
+	p := Params{Endpoints: r.facts.Endpoints, Age: age, NoPath: r.facts.NoPath}
 	switch code {
 	case "":
 		r.passed(StageHandshake, "")

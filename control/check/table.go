@@ -10,17 +10,32 @@ import (
 func gatewayEntries() []Entry {
 	return []Entry{
 		{PeerSilent, "the peer has never answered", func(p Params) string {
+			if p.NoPath != "" {
+				return fmt.Sprintf("%s has not answered in %s: %s", p.Peer, seconds(p.Age), p.NoPath)
+			}
 			return fmt.Sprintf("%s has not answered any handshake sent by UDP to %s in %s",
 				p.Peer, or(list(p.Endpoints), "its endpoints"), seconds(p.Age))
 		}, func(p Params) string {
+			if p.NoPath != "" {
+				return fmt.Sprintf("see that the gateway of %s runs, and let UDP to %s through its firewall and port forwarding; "+
+					"`postern path %s` says what became of each address; if none can be reached from here, let it dial: "+
+					"run `postern invite` here and `postern join` there", p.Peer, or(list(p.Endpoints), "its endpoint"), p.Peer)
+			}
 			return fmt.Sprintf("let UDP to %s through %s's firewall and port forwarding; if %s cannot be reached from here, "+
 				"let it dial: run `postern invite` here and `postern join` there; compare keys with `postern peer show %s`",
 				or(list(p.Endpoints), "its endpoint"), p.Peer, p.Peer, p.Peer)
 		}},
 		{HandshakeStale, "the peer stopped answering", func(p Params) string {
+			if p.NoPath != "" {
+				return fmt.Sprintf("no path to %s has worked for %s: %s", p.Peer, seconds(p.Age), p.NoPath)
+			}
 			return fmt.Sprintf("%s answered last %s ago; handshakes to %s stay unanswered since",
 				p.Peer, seconds(p.Age), or(list(p.Endpoints), "its last address"))
 		}, func(p Params) string {
+			if p.NoPath != "" {
+				return fmt.Sprintf("see that the gateway of %s runs and has a network (`postern status` there) and that no firewall "+
+					"holds back UDP between the two; `postern path %s` says what became of each address", p.Peer, p.Peer)
+			}
 			return fmt.Sprintf("see that the gateway of %s runs and has a network (`postern status` there); if its address changed, "+
 				"set spec.peers[name=%s].endpoints", p.Peer, p.Peer)
 		}},

@@ -46,6 +46,11 @@ type Facts struct {
 	// Probed is when the path finder last had an authenticated answer over the path in
 	// use; zero when there is none.
 	Probed time.Time
+	// NoPath says why the path finder has no path to the peer; empty when it has one, or
+	// looks for none.
+	NoPath string
+	// PathLost is since when it has none; meaningless without NoPath.
+	PathLost time.Time
 	// Endpoints are the underlay addresses that are tried.
 	Endpoints []string
 

@@ -223,6 +223,13 @@ func TestGatewayVerdicts(t *testing.T) {
 		{"never answered", nil, func(f *Facts) { f.LastHandshake = time.Time{} }, api.Error, PeerSilent, StageHandshake},
 		{"has no endpoint", nil, func(f *Facts) { f.LastHandshake, f.Endpoints = time.Time{}, nil }, api.Error, PeerMustDial, StageHandshake},
 		{"went away", nil, func(f *Facts) { f.LastHandshake = time.Now().Add(-10 * time.Minute) }, api.Error, HandshakeStale, StageHandshake},
+		{"went away a moment ago, as probes show", nil, func(f *Facts) {
+			f.NoPath, f.PathLost = "the last path failed", time.Now().Add(-10*time.Second)
+		}, api.Error, HandshakeStale, StageHandshake},
+		{"never answered a probe either", nil, func(f *Facts) {
+			f.LastHandshake, f.NoPath = time.Time{}, "none of 5 addresses answers"
+		}, api.Error, PeerSilent, StageHandshake},
+		{"answers before the path is noticed", answered, func(f *Facts) { f.NoPath = "no candidate is known yet" }, api.OK, "", ""},
 		{"shakes hands but loses packets", nil, nil, api.Error, PingLost, StagePing},
 		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, PingLost, StagePing},
 		{"waits for approval", nil, func(f *Facts) { f.Pending = true }, api.Warning, AwaitingApproval, StageHandshake},
@@ -246,6 +253,25 @@ func TestGatewayVerdicts(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestALostPathIsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const reason = "the last path, 198.51.100.7:51820, failed: no answer to 34 probes in 10 s"
+		f := facts()
+		f.NoPath, f.PathLost = reason, time.Now().Add(-55*time.Second)
+		v := Gateway(t.Context(), newOverlay(t).Ping, f).Verdict
+		if want := "no path to cloud has worked for 1m0s: " + reason; v.Cause != want {
+			t.Errorf("got the cause %q, want %q", v.Cause, want)
+		}
+		if strings.Contains(v.Fix, "mtu") || !strings.Contains(v.Fix, "`postern path cloud`") {
+			t.Errorf("the fix does not fit: %s", v.Fix)
+		}
+		f.LastHandshake = time.Time{}
+		if v = Gateway(t.Context(), newOverlay(t).Ping, f).Verdict; !strings.HasSuffix(v.Cause, ": "+reason) {
+			t.Errorf("before the first handshake: got the cause %q, want the path finder's reason", v.Cause)
+		}
+	})
 }
 
 func TestOneLostPingIsNoFault(t *testing.T) {
