@@ -27,11 +27,16 @@ const (
 	// halves what a loss costs that leaves too few packets in flight for duplicate
 	// acknowledgements, and is still well above the 40 ms by which Linux delays its own.
 	minRTO = 100 * time.Millisecond
+	// maxRTO is the greatest. RFC 6298 §2.4 wants 60 s at least, for the sake of networks
+	// that collapse under retransmissions; in a tunnel the outer path is the congested one,
+	// and an outage ends when another path has been found. A flow then goes on within 2 s,
+	// and not at the next doubling: 6.3 s or 12.7 s after the loss were seen.
+	maxRTO = 2 * time.Second
 	// maxRetries is how often a segment is sent again before the connection is given up:
-	// RFC 1122 §4.2.3.5 asks for at least 100 s; doubling from 100 ms up to
-	// 120 s, 11 retries are about 5 minutes. It decides how long an outage may last
-	// without breaking a flow.
-	maxRetries = 11
+	// RFC 1122 §4.2.3.5 asks for at least 100 s; doubling from 100 ms up to 2 s,
+	// 150 retries are about 5 minutes. It decides how long an outage may last without
+	// breaking a flow.
+	maxRetries = 150
 	// orphanTimeout is how long a connection that we have closed may make no progress: a
 	// peer that acknowledges nothing, or announces no window, would keep its endpoint and
 	// what is unsent for ever, because window probes may be answered for ever. A minute
@@ -129,6 +134,7 @@ func (s *Stack) configureTCP() error {
 		sack     = tcpip.TCPSACKEnabled(true)
 		recovery = tcpip.TCPRecovery(0) // RACK off.
 		rto      = tcpip.TCPMinRTOOption(minRTO)
+		rtoMax   = tcpip.TCPMaxRTOOption(maxRTO)
 		moderate = tcpip.TCPModerateReceiveBufferOption(true)
 		wait     = tcpip.TCPTimeWaitTimeoutOption(timeWait)
 		reuse    = tcpip.TCPTimeWaitReuseGlobal
@@ -136,7 +142,7 @@ func (s *Stack) configureTCP() error {
 		send     = tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: leastSend, Max: s.opts.TCPSendBuffer}
 		receive  = tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: leastReceive, Max: s.opts.TCPReceiveBuffer}
 	)
-	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &rto, &moderate, &wait, &reuse, &retries, &send, &receive} {
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &rto, &rtoMax, &moderate, &wait, &reuse, &retries, &send, &receive} {
 		if err := s.gv.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return wrap(fmt.Sprintf("set TCP option %T", o), err)
 		}

@@ -35,6 +35,8 @@ type clockwork struct {
 	// states and stats are those of the last turn.
 	states map[peer.PublicKey]api.PeerState
 	stats  map[peer.PublicKey]tunnel.PeerStats
+	// carried are the bytes of a peer's open connections.
+	carried map[peer.PublicKey]uint64
 	// kept are the endpoints that are remembered for the next start, unkept those that
 	// could not be and were complained of.
 	kept, unkept map[peer.PublicKey]netip.AddrPort
@@ -55,7 +57,7 @@ func newClockwork(g *Gateway) *clockwork {
 	return &clockwork{
 		g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
 		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{},
-		renewed: map[peer.PublicKey]time.Time{},
+		renewed: map[peer.PublicKey]time.Time{}, carried: map[peer.PublicKey]uint64{},
 	}
 }
 
@@ -89,6 +91,7 @@ func (c *clockwork) turn(now time.Time) {
 			delete(c.kept, k)
 			delete(c.unkept, k)
 			delete(c.renewed, k)
+			delete(c.carried, k)
 		}
 	}
 	for _, m := range r.members {
@@ -135,27 +138,32 @@ func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
 	if m.stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
 	}
-	if traffic(before, after, len(g.flows.List(m.name)) > 0) {
+	flows := g.flows.List(m.name)
+	carried := carriedBytes(flows)
+	if carried != c.carried[m.key] || len(flows) > 0 && unanswered(before, after) {
 		g.paths.finder.Traffic(m.key)
 	}
+	c.carried[m.key] = carried
 	if after.Proven && after.Path.Via == "" && c.kept[m.key] != after.Endpoint {
 		g.learn(m.key, func(m *member) { c.keep(now, m, after.Endpoint) })
 	}
 	c.follow(now, m, after)
 }
 
-// upkeep is what a session costs by itself in a second, in bytes: a handshake of 148 and
-// 92, its keepalive of 32, and an echo of the checks there and back.
-const upkeep = 148 + 92 + 32 + 2*144
-
-// traffic reports whether the tunnel carried something that somebody waits for: more than
-// its own upkeep or, with connections open, anything at all.
-func traffic(before, after tunnel.PeerStats, open bool) bool {
-	if after.RxBytes < before.RxBytes || after.TxBytes < before.TxBytes {
-		return true // the peer was removed and added again
+// carriedBytes are those of the connections that are open. What the gateway itself says
+// to a peer, to check it above all, is no traffic: nobody waits for it, and it comes so
+// often that no path would ever be idle.
+func carriedBytes(flows []api.Flow) (sum uint64) {
+	for _, f := range flows {
+		sum += f.RxBytes + f.TxBytes
 	}
-	moved := after.RxBytes - before.RxBytes + after.TxBytes - before.TxBytes
-	return moved > upkeep || open && moved > 0
+	return sum
+}
+
+// unanswered reports whether the tunnel only sent: what connections send again and again
+// when their path is dead.
+func unanswered(before, after tunnel.PeerStats) bool {
+	return after.TxBytes > before.TxBytes && after.RxBytes == before.RxBytes
 }
 
 // keep remembers where a peer was heard, for the next start. What cannot be stored is

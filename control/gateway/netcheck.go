@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -48,8 +51,8 @@ func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 		if t.Error == "" && t.Relayed == "" {
 			t.Error = "no answer yet"
 		}
-		for a, why := range r.Denied {
-			out.Hints = append(out.Hints, "the relay "+r.Address+" refuses to relay to "+a.String()+": "+why)
+		for _, a := range slices.SortedFunc(maps.Keys(r.Denied), netip.Addr.Compare) {
+			out.Hints = append(out.Hints, "the relay "+r.Address+" refuses to relay to "+a.String()+": "+r.Denied[a])
 		}
 		out.TURNServers = append(out.TURNServers, t)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/control/ticket"
@@ -21,6 +22,7 @@ type oneTime struct {
 	inviter peer.PublicKey
 	to      []ticket.Candidate
 	relays  atomic.Pointer[relays]
+	dialing sync.Mutex // so that the dial that knows of most allocations is the last
 }
 
 func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []ticket.Candidate) (*oneTime, error) {
@@ -54,6 +56,8 @@ func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []tic
 // dial has handshakes go to all of the inviter's addresses, from the own socket and by
 // way of those allocations that there are by now.
 func (p *oneTime) dial() {
+	p.dialing.Lock()
+	defer p.dialing.Unlock()
 	var all []peer.Path
 	for _, c := range p.to {
 		all = append(all, peer.Direct(c.Addr))
@@ -64,8 +68,10 @@ func (p *oneTime) dial() {
 	}
 	for _, l := range local {
 		for _, c := range p.to {
-			// A relay reaches what is public; the inviter's own network it does not.
-			if c.Source == discovery.SourceRelay || !c.Addr.Addr().IsPrivate() {
+			// A relay reaches what is public; the inviter's own network it does not. Nor does
+			// it reach through the inviter's NAT, which a packet that comes unasked may
+			// poison.
+			if c.Source == discovery.SourceRelay || c.Source != discovery.SourceSTUN && !c.Addr.Addr().IsPrivate() {
 				all = append(all, peer.Path{Via: l.Via, Remote: c.Addr})
 			}
 		}

@@ -34,7 +34,7 @@ type pathfinding struct {
 
 	mu     sync.Mutex
 	closed bool
-	asking sync.WaitGroup // is not added to once closed
+	asking sync.WaitGroup // of what runs beside; is not added to once closed
 }
 
 // openPathfinding makes a path finder that does nothing before run. The plane need not
@@ -76,7 +76,16 @@ func (p *pathfinding) useRelays(servers []config.TURNServer) {
 		},
 		logger: p.g.log,
 	})
-	p.relays.Swap(next).close()
+	old := p.relays.Swap(next)
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		old.close()
+	} else {
+		// Saying farewell to a server that does not answer takes seconds.
+		p.asking.Go(old.close)
+		p.mu.Unlock()
+	}
 	if a := p.permitted.Load(); a != nil {
 		next.permit(*a)
 	}
@@ -199,6 +208,7 @@ func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
 		return fmt.Errorf("its version is %.20q, and this gateway understands %s", m.Version, path.MessageVersion)
 	}
 	p.finder.Receive(k, m)
+	p.mail.spoke(k)
 	p.g.learn(k, func(known *member) {
 		list := make([]state.Announced, 0, len(m.Candidates))
 		for _, c := range m.Candidates {

@@ -60,16 +60,35 @@ func (m *pathMail) post(to peer.PublicKey, message path.Message) {
 		box = &mailbox{}
 		m.boxes[to] = box
 	}
-	if time.Since(box.refused) < mailRefused {
+	if time.Since(box.refused) < mailRefused { // The newest is kept: it says everything.
+		box.waiting = append(box.waiting[:0], message)
 		return
 	}
 	if len(box.waiting) == mailQueue {
 		box.waiting = box.waiting[1:]
 	}
 	box.waiting = append(box.waiting, message)
+	m.startLocked(to, box)
+}
+
+func (m *pathMail) startLocked(to peer.PublicKey, box *mailbox) {
 	if !box.busy {
 		box.busy = true
 		m.wg.Go(func() { m.deliver(to, box) })
+	}
+}
+
+// spoke tells that a peer has sent a message of its own: it takes ours then.
+func (m *pathMail) spoke(from peer.PublicKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	box := m.boxes[from]
+	if m.stopped || box == nil || box.refused.IsZero() {
+		return
+	}
+	box.refused = time.Time{}
+	if len(box.waiting) > 0 {
+		m.startLocked(from, box)
 	}
 }
 
@@ -88,8 +107,15 @@ func (m *pathMail) deliver(to peer.PublicKey, box *mailbox) {
 		err := m.hand(to, message)
 		if errors.Is(err, auth.ErrRequest) {
 			m.mu.Lock()
-			box.refused, box.waiting = time.Now(), nil
+			box.refused = time.Now()
+			if len(box.waiting) == 0 {
+				box.waiting = []path.Message{message}
+			} else {
+				box.waiting = box.waiting[len(box.waiting)-1:]
+			}
+			box.busy = false
 			m.mu.Unlock()
+			return
 		}
 		if err != nil {
 			m.g.log.Debug("a message about paths was not delivered", "peer", m.g.nameOf(to), "error", err)

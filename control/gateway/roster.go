@@ -225,7 +225,11 @@ func (r *roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 		}
 	}
 	for _, o := range r.oneTime {
-		out = append(out, peer.Config{Name: oneTimeName(o), PublicKey: o.PublicKey, PresharedKey: o.PresharedKey})
+		out = append(out, peer.Config{
+			// Managed, though nobody chooses a path: that of the last handshake is taken,
+			// and answers go to every copy of an initiation when those before got lost.
+			Name: oneTimeName(o), PublicKey: o.PublicKey, PresharedKey: o.PresharedKey, Managed: true,
+		})
 	}
 	slices.SortFunc(out, func(a, b peer.Config) int { return cmp.Compare(a.Name, b.Name) })
 	return out

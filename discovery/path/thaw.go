@@ -40,10 +40,17 @@ func (m *Machine) thaw() {
 
 // frozenBecause says why a pair must not be tried, "" when it may. Only a packet to a
 // peer's server-reflexive address can do harm: when it comes unasked it can poison the
-// peer's NAT. What comes from a relay leaves another flow's mapping alone.
+// peer's NAT. One that comes from a relay does so too: the peer then answers the relay from
+// another port, and Linux takes that port for whatever the peer sends elsewhere.
 func (m *Machine) frozenBecause(p *pair) string {
-	if p.path.Via != "" || p.source != SourceSTUN || p.works() || p.state == Suspect {
+	if p.source != SourceSTUN || p.works() || p.state == Suspect {
 		return ""
+	}
+	if p.path.Via != "" {
+		if m.talk.nat.Filtering == endpointIndependent || m.now.Sub(later(p.heard, p.shaken)) < heardFor {
+			return ""
+		}
+		return "the peer has to come to our relayed address first: it is behind a NAT"
 	}
 	if m.now.Sub(later(p.heard, p.shaken)) < heardFor || m.punch.covers(p) {
 		return ""

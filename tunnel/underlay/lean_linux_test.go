@@ -59,6 +59,18 @@ func TestSendFallsBack(t *testing.T) {
 			}
 			return 0
 		}, true, false},
+		"source address is gone, by the routing table": {func(_ int, source bool) unix.Errno {
+			if source {
+				return unix.ENETUNREACH
+			}
+			return 0
+		}, true, false},
+		"source address is gone, by its absence": {func(_ int, source bool) unix.Errno {
+			if source {
+				return unix.EADDRNOTAVAIL
+			}
+			return 0
+		}, true, false},
 		"pending error of an earlier datagram": {onceRefused(), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {

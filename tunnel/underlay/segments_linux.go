@@ -46,7 +46,7 @@ func (s *sender) sendRun(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 		return s.sendOne(sock, to, bufs)
 	}
 	err := s.send(sock, to, bufs)
-	if err == nil || !errors.Is(err, unix.EMSGSIZE) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIO) {
+	if err == nil || !errors.Is(err, unix.EMSGSIZE) && !sourceGone(err) && !errors.Is(err, unix.EIO) {
 		return err
 	}
 	source := to.SrcIP()
@@ -62,7 +62,7 @@ func (s *sender) sendRun(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 		s.b.segmentsOff(sock, err)
 	case errors.Is(err, unix.EMSGSIZE):
 		s.b.remember(to, size)
-	case first != nil || to.SrcIP() != source: // There was another reason.
+	case first != nil || to.SrcIP() != source || !errors.Is(err, unix.EINVAL): // There was another reason.
 	case size <= smallSegment:
 		s.b.segmentsOff(sock, err)
 	default:
@@ -71,13 +71,20 @@ func (s *sender) sendRun(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 	return first
 }
 
-// sendOne sends one datagram. With EINVAL the source address may have gone from the
-// machine: the kernel shall choose. EMSGSIZE may be due to a probe that forbade fragments
+// sourceGone reports whether an error may mean that the source address is no longer one
+// of this machine's: EINVAL or, since the kernel looks for a route from it first,
+// ENETUNREACH (seen on Linux 6.18) and EADDRNOTAVAIL.
+func sourceGone(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EADDRNOTAVAIL)
+}
+
+// sendOne sends one datagram. When the source address may have gone from the machine the
+// kernel shall choose. EMSGSIZE may be due to a probe that forbade fragments
 // for a moment.
 func (s *sender) sendOne(sock *socket, to *leanEndpoint, buf [][]byte) error {
 	err := s.send(sock, to, buf)
 	switch {
-	case errors.Is(err, unix.EINVAL) && to.SrcIP().IsValid():
+	case sourceGone(err) && to.SrcIP().IsValid():
 		to.ClearSrc()
 		return s.send(sock, to, buf)
 	case errors.Is(err, unix.EMSGSIZE):
