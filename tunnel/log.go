@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
@@ -68,9 +69,17 @@ func (l *deviceLog) debug(format string, args ...any) {
 // is to dial us this is no fault, and what sends to it (a check, a flow) reports it.
 const noEndpoint = "no known endpoint for peer"
 
+// noWay reports whether an error is that a peer cannot be sent to just now: without an
+// address, over a relay's allocation that has ended, or while the network is down. Other
+// parts tell of each once, and not for each packet.
+func noWay(err error) bool {
+	return err.Error() == noEndpoint || errors.Is(err, underlay.ErrNoCandidates) || errors.Is(err, underlay.ErrNoRelay) ||
+		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)
+}
+
 func (l *deviceLog) warn(now time.Time, format string, args ...any) {
 	for _, a := range args {
-		if err, ok := a.(error); ok && (err.Error() == noEndpoint || errors.Is(err, underlay.ErrNoCandidates)) {
+		if err, ok := a.(error); ok && noWay(err) {
 			l.debug(format, args...)
 			return
 		}

@@ -3,11 +3,17 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
 func TestDeviceErrorsAreWarningsAtALimitedRate(t *testing.T) {
@@ -39,15 +45,26 @@ func (c counting) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func TestAPeerThatMustDialIsNoWarning(t *testing.T) {
+func TestAPeerThatCannotBeSentToIsNoWarning(t *testing.T) {
 	var out strings.Builder
 	l := newDeviceLog(slog.New(slog.NewTextHandler(&out, nil)))
-	l.warn(time.Now(), "%v - Failed to send handshake initiation: %v", "peer", errors.New("no known endpoint for peer"))
-	if out.Len() != 0 {
-		t.Errorf("a peer without an endpoint was warned of: %s", &out)
+	unreachable := func(why syscall.Errno) error {
+		return &net.OpError{Op: "write", Net: "udp", Err: os.NewSyscallError("sendmsg", why)}
 	}
-	l.warn(time.Now(), "%v - Failed to send handshake initiation: %v", "peer", errors.New("network is unreachable"))
-	if !strings.Contains(out.String(), "network is unreachable") {
+	for _, err := range []error{
+		errors.New("no known endpoint for peer"),
+		fmt.Errorf("peer: %w", underlay.ErrNoCandidates),
+		fmt.Errorf("192.0.2.9:51820 via relay-1: %w", underlay.ErrNoRelay),
+		unreachable(syscall.ENETUNREACH),
+		errors.Join(unreachable(syscall.EHOSTUNREACH)),
+	} {
+		l.warn(time.Now(), "%v - Failed to send handshake initiation: %v", "peer", err)
+		if out.Len() != 0 {
+			t.Fatalf("%v was warned of: %s", err, &out)
+		}
+	}
+	l.warn(time.Now(), "%v - Failed to send handshake initiation: %v", "peer", unreachable(syscall.EPERM))
+	if !strings.Contains(out.String(), "not permitted") {
 		t.Errorf("a failure to send was not warned of: %q", &out)
 	}
 }
