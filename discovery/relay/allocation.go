@@ -33,7 +33,6 @@ type allocation struct {
 	lifetime time.Duration
 	fallback string // why it is not over UDP; "" = it is, or was not to be
 	traffic  *counters
-	wanted   func() []netip.Addr
 	report   func(*allocation, observed) // how the minder tells of its findings
 
 	deliver func(packet []byte, from netip.AddrPort) // Options.Attach's
@@ -42,8 +41,11 @@ type allocation struct {
 	detach []func()
 
 	queue  chan outgoing
-	states atomic.Pointer[map[netip.Addr]permissionState]
+	states atomic.Pointer[map[netip.Addr]permissionState] // what send and receive go by
 	gone   atomic.Bool
+
+	mu     sync.Mutex // guards what follows, and changes of states
+	wanted []netip.Addr
 
 	check  chan struct{} // a verification is asked for
 	permit chan struct{} // the wanted addresses have changed
@@ -89,6 +91,41 @@ func (a *allocation) start() {
 	a.wg.Go(a.sendQueued)
 	a.wg.Go(a.receive)
 	a.wg.Go(a.mind)
+}
+
+// want replaces the wanted addresses. It holds for send at once, before the server has
+// been asked for anything: whoever hears of the allocation or wants an address may send
+// in the next moment.
+func (a *allocation) want(addrs []netip.Addr) {
+	a.mu.Lock()
+	a.wanted = addrs
+	a.restateLocked(*a.states.Load())
+	a.mu.Unlock()
+	wake(a.permit)
+}
+
+// wants is what want was told last.
+func (a *allocation) wants() []netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.wanted
+}
+
+// restate takes what is known of the server's answers, which may lag behind want.
+func (a *allocation) restate(known map[netip.Addr]permissionState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.restateLocked(known)
+}
+
+func (a *allocation) restateLocked(known map[netip.Addr]permissionState) {
+	states := wish(a.Relayed.Addr(), a.wanted)
+	for addr := range states {
+		if s, ok := known[addr]; ok {
+			states[addr] = s
+		}
+	}
+	a.states.Store(&states)
 }
 
 // send queues a datagram; see Options.Attach.

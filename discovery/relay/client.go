@@ -37,12 +37,13 @@ type Client struct {
 	retry    chan struct{}  // an allocation is wanted before the pause is over
 	retiring sync.WaitGroup // replaced allocations
 
-	mu      sync.Mutex // guards what follows; not held over I/O or callbacks
+	mu      sync.Mutex // guards what follows, is taken before an allocation's; not held over I/O or callbacks
 	running bool
 	wanted  []netip.Addr
 	active  map[*allocation]struct{} // those that run, retiring ones included
 	current *allocation
 	status  Status
+	refused string // the latest refusal that was warned of, whatever the transport
 }
 
 // New makes a client that does nothing yet. What is wrong with the options, Run says.
@@ -124,14 +125,17 @@ func (c *Client) failed(ctx context.Context, f *failure, round int) {
 		return
 	}
 	c.mu.Lock()
-	news := c.status.Err != f.words
+	news := c.status.Err != f.words && (f.refusal == "" || f.refusal != c.refused)
+	if f.refusal != "" {
+		c.refused = f.refusal
+	}
 	c.status.Err = f.words
 	if c.status.Since.IsZero() {
 		c.status.Since = time.Now()
 	}
 	c.mu.Unlock()
 	if news {
-		c.log.Warn("No allocation on the relay", "why", f.words)
+		c.log.Warn("no allocation on the relay", "why", f.words)
 	}
 	c.pause(ctx, round)
 }
@@ -227,15 +231,17 @@ func (c *Client) take(a *allocation) {
 	c.mu.Lock()
 	c.current = a
 	c.active[a] = struct{}{}
+	a.want(c.wanted)
+	c.refused = ""
 	c.status = Status{
 		Address: c.status.Address, Transport: a.Transport, Relayed: a.Relayed, Mapped: a.Mapped,
 		Since: time.Now(), Fallback: a.fallback,
 	}
 	c.mu.Unlock()
 	a.start()
-	c.log.Info("Allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID)
+	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID)
 	if a.Relayed.Addr().IsPrivate() && !a.link.server.Addr().IsPrivate() {
-		c.log.Warn("The relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
+		c.log.Warn("the relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
 			"relayed", a.Relayed, "server", a.link.server)
 	}
 	c.o.OnChange()
@@ -251,7 +257,7 @@ func (c *Client) drop(a *allocation, loss error) {
 	}
 	c.mu.Unlock()
 	if loss != nil {
-		c.log.Warn("The allocation on the relay is lost", "relayed", a.Relayed, "id", a.ID, "why", loss)
+		c.log.Warn("the allocation on the relay is lost", "relayed", a.Relayed, "id", a.ID, "why", loss)
 	}
 	c.o.OnChange() // Nobody should send there any more.
 	a.close(loss == nil)
@@ -274,19 +280,23 @@ func (c *Client) observe(a *allocation, o observed) {
 	if o.rtt > 0 {
 		c.status.RTT = o.rtt
 	}
-	var news []string
+	var news []netip.Addr
 	if o.asked {
 		for addr, why := range o.denied {
 			if c.status.Denied[addr] != why {
-				news = append(news, why)
+				news = append(news, addr)
 			}
 		}
 		c.status.Denied = o.denied
 	}
 	c.mu.Unlock()
-	slices.Sort(news)
-	for _, why := range news {
-		c.log.Warn("The relay refuses an address", "why", why)
+	slices.SortFunc(news, netip.Addr.Compare)
+	for _, addr := range news {
+		level := slog.LevelWarn
+		if o.denied[addr] == otherFamily {
+			level = slog.LevelDebug
+		}
+		c.log.Log(context.Background(), level, "the relay refuses an address", "address", addr, "why", o.denied[addr])
 	}
 }
 
@@ -316,14 +326,8 @@ func (c *Client) Permit(addrs []netip.Addr) {
 	defer c.mu.Unlock()
 	c.wanted = slices.Clone(addrs)
 	for a := range c.active {
-		wake(a.permit)
+		a.want(c.wanted)
 	}
-}
-
-func (c *Client) wantedAddrs() []netip.Addr {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.wanted
 }
 
 // Check asks for a verification of the allocation now, as when nothing comes through

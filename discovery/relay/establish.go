@@ -76,7 +76,8 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 		// A server that refuses over one transport does so over all, except for a 437,
 		// which is about our address and port.
 		if !f.silent && f.code != codeMismatch || ctx.Err() != nil {
-			return nil, &failure{words: failures[len(failures)-1], code: f.code}
+			f.refusal, f.words = f.words, failures[len(failures)-1]
+			return nil, f
 		}
 	}
 	return nil, &failure{words: strings.Join(failures, "; "), silent: true}
@@ -147,7 +148,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 			Server: c.o.Server.Address, Transport: l.transport,
 		},
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
-		traffic: &c.traffic, wanted: c.wantedAddrs, report: c.observe,
+		traffic: &c.traffic, report: c.observe,
 		queue: make(chan outgoing, sendQueue),
 		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
 	}
@@ -206,6 +207,11 @@ func (l *link) allocate(ctx context.Context, s Server, silence time.Duration, br
 			continue
 		}
 		break
+	}
+	if l.isOpen() {
+		ended, cancel := context.WithTimeout(ctx, goodbye)
+		l.end(ended) // It granted one, which would stay for 10 minutes.
+		cancel()
 	}
 	l.shut()
 	l.lib.Close()
@@ -286,6 +292,8 @@ func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn,
 		return nil, &failure{words: fmt.Sprintf("the server gives the relayed address %v for %v: not usable; see its relay-ip, external-ip and max-allocate-lifetime settings (coturn)", got.relayed, got.lifetime)}
 	case err == nil:
 		return conn, nil
+	case l.isOpen():
+		return nil, &failure{words: "the server asks for no credentials: switch on lt-cred-mech or use-auth-secret there (coturn)"}
 	case refusal.class == classError:
 		return nil, &failure{words: explainCode(refusal, s, time.Now()), code: refusal.code}
 	}

@@ -32,6 +32,9 @@ type failure struct {
 	code int
 	// silent says that the server did not answer at all over this transport.
 	silent bool
+	// refusal is words without the transport, when the server refuses over all; "" = it
+	// does not.
+	refusal string
 }
 
 func (f *failure) Error() string { return f.words }

@@ -124,7 +124,11 @@ func start(t testing.TB, o relay.Options) *gateway {
 		return fmt.Sprintf("relay-%d", g.ids)
 	}
 	o.Attach = g.attach
+	told := o.OnChange
 	o.OnChange = func() {
+		if told != nil {
+			told()
+		}
 		select {
 		case g.changed <- struct{}{}:
 		default:

@@ -49,6 +49,7 @@ type link struct {
 	allocated message // the latest success of Allocate
 	refusal   message // the latest error, except for the challenge that precedes credentials
 	sendErr   error   // the latest failure of write
+	open      bool    // the server grants requests without credentials
 }
 
 // transaction is a request that was sent.
@@ -146,12 +147,18 @@ func (l *link) answered(packet []byte, m message) bool {
 	}
 	// The library takes every answer for genuine. A success must be signed with our
 	// key (RFC 8489 §9.2.5); the errors that precede a key cannot be.
-	if m.class == classSuccess && m.method != methodBinding && !l.creds.verify(packet, m) {
+	switch {
+	case m.class != classSuccess || m.method == methodBinding || l.creds.verify(packet, m):
+		l.learnLocked(m, t.signed)
+	case t.signed || m.integrity != 0:
 		l.mu.Unlock()
 		l.malformed.Add(1)
 		return true
+	default:
+		// A server that asks nobody for credentials. The library takes the answer for an
+		// error, since it has no nonce, and ends its transaction.
+		l.open = true
 	}
-	l.learnLocked(m, t.signed)
 	l.mu.Unlock()
 	l.first.Do(func() { close(l.heard) })
 	if t.answer == nil {
@@ -248,6 +255,13 @@ func (l *link) once(ctx context.Context, method uint16, add func(b []byte, tx tx
 			return message{}, 0, context.Cause(ctx)
 		}
 	}
+}
+
+// isOpen reports whether the server has granted something without credentials.
+func (l *link) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
 }
 
 // shut ends the link: nothing is sent or taken any more.

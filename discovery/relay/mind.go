@@ -28,7 +28,7 @@ const (
 func (a *allocation) mind() {
 	now := time.Now()
 	perms := newPermissions(now, a.Relayed.Addr())
-	perms.want(now, a.wanted())
+	perms.want(now, a.wants())
 	keepalive, refresh := a.nextKeepalive(now), now.Add(a.refreshAfter())
 	for {
 		a.publish(perms, 0)
@@ -44,7 +44,7 @@ func (a *allocation) mind() {
 		select {
 		case <-timer.C:
 		case <-a.permit:
-			perms.want(time.Now(), a.wanted())
+			perms.want(time.Now(), a.wants())
 		case <-a.check:
 			verify, suspect = true, true
 		case <-a.ctx.Done():
@@ -164,8 +164,7 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 
 // publish tells the sending side and the status what is permitted.
 func (a *allocation) publish(perms *permissions, rtt time.Duration) {
-	states := perms.states()
-	a.states.Store(&states)
+	a.restate(perms.states())
 	a.report(a, observed{rtt: rtt, asked: true, denied: perms.refused()})
 }
 

@@ -115,7 +115,8 @@ type Options struct {
 	Socket Socket
 	// Attach makes an allocation a way in and out. send never blocks; it fails with
 	// [ErrNotPermitted] or [ErrDenied] for an address that the server would not pass
-	// on to, and with [ErrClosed] when the allocation is gone. deliver is given what arrived, may
+	// on to, and with [ErrClosed] when the allocation is gone. A datagram for an address
+	// whose permission is being asked for is lost without an error. deliver is given what arrived, may
 	// not keep it, and must not block. It is not called any more once remove is.
 	Attach func(id string, send func(packet []byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
 	// Dial opens connections for TCP and TLS; nil = net.Dialer.
@@ -174,15 +175,15 @@ type Traffic struct {
 	Malformed uint64
 }
 
-// Errors of sending over an allocation.
+// Errors of sending over an allocation. Who sends adds the address and the allocation.
 var (
 	// ErrNotPermitted is sending to an address that nobody asked for with
 	// [Client.Permit].
-	ErrNotPermitted = errors.New("relay: no permission was asked for this address")
+	ErrNotPermitted = errors.New("no permission was asked for this address")
 	// ErrDenied is sending to an address that the server refuses to relay to.
-	ErrDenied = errors.New("relay: the server refuses to relay to this address")
+	ErrDenied = errors.New("the server refuses to relay to this address")
 	// ErrClosed is sending over an allocation that is gone.
-	ErrClosed = errors.New("relay: the allocation is gone")
+	ErrClosed = errors.New("the allocation is gone")
 	// ErrRunning is returned by a second [Client.Run].
 	ErrRunning = errors.New("relay: the client runs already")
 )

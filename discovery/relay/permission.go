@@ -19,6 +19,10 @@ const (
 	maxPermissions = 256
 )
 
+// otherFamily is why an IPv6 address is denied on an IPv4 allocation. Nobody can do
+// anything about it.
+const otherFamily = "the allocation is of the other IP family"
+
 // permissionState says whether the server relays to an address.
 type permissionState uint8
 
@@ -53,19 +57,33 @@ func newPermissions(now time.Time, relayed netip.Addr) *permissions {
 func (p *permissions) want(now time.Time, addrs []netip.Addr) {
 	old := p.all
 	p.all = make(map[netip.Addr]*permission)
-	for _, a := range append([]netip.Addr{p.relayed}, addrs...) {
-		a = a.Unmap().WithZone("")
+	for a, state := range wish(p.relayed, addrs) {
 		switch {
-		case !a.IsValid() || p.all[a] != nil || len(p.all) >= maxPermissions:
 		case old[a] != nil:
 			p.all[a] = old[a]
-		case a.Is4() != p.relayed.Is4():
-			// 443 would be the answer (RFC 8656 §9.2).
-			p.all[a] = &permission{state: denied, reason: "the allocation is of the other IP family", due: farAway(now)}
+		case state == denied:
+			p.all[a] = &permission{state: denied, reason: otherFamily, due: farAway(now)}
 		default:
-			p.all[a] = &permission{state: asked, due: now}
+			p.all[a] = &permission{state: state, due: now}
 		}
 	}
+}
+
+// wish is what addresses are wanted, and the state of each before the server has
+// answered.
+func wish(relayed netip.Addr, addrs []netip.Addr) map[netip.Addr]permissionState {
+	out := map[netip.Addr]permissionState{relayed: asked}
+	for _, a := range addrs {
+		a = a.Unmap().WithZone("")
+		switch {
+		case !a.IsValid() || out[a] != unwanted || len(out) >= maxPermissions:
+		case a.Is4() != relayed.Is4():
+			out[a] = denied // 443 would be the answer (RFC 8656 §9.2).
+		default:
+			out[a] = asked
+		}
+	}
+	return out
 }
 
 // due lists the requests to make now, and tells when to look again. What was granted is
