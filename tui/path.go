@@ -56,11 +56,7 @@ func candidateTable(cs []api.Candidate, width int, p paint) []string {
 	columns := make([][4]string, len(cs))
 	var widths [4]int
 	for i, c := range cs {
-		address := Printable(c.Address)
-		if c.Relay != "" {
-			address += " via " + Printable(c.Relay)
-		}
-		columns[i] = [4]string{Printable(c.State), address, Printable(c.Source), rtt(c.RTTSeconds)}
+		columns[i] = [4]string{Printable(c.State), candidateAddress(c), Printable(c.Source), rtt(c.RTTSeconds)}
 		for j, text := range columns[i] {
 			widths[j] = max(widths[j], ansi.StringWidth(text))
 		}
@@ -82,6 +78,14 @@ func candidateTable(cs []api.Candidate, width int, p paint) []string {
 		}
 	}
 	return lines
+}
+
+// candidateAddress is where a candidate is and by which relay it is reached.
+func candidateAddress(c api.Candidate) string {
+	if c.Relay == "" {
+		return Printable(c.Address)
+	}
+	return Printable(c.Address) + " via " + Printable(c.Relay)
 }
 
 // candidateGlyph says a candidate's state without words.

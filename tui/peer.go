@@ -141,7 +141,7 @@ func listenerRows(s *api.PeerStatus) []string {
 func candidateRows(s *api.PeerStatus) []string {
 	var rows []string
 	for _, c := range s.Candidates {
-		row := Printable(c.Address) + " (" + Printable(c.Source) + ")"
+		row := candidateAddress(c) + " (" + Printable(c.Source) + ")"
 		for _, part := range []string{Printable(c.State), rtt(c.RTTSeconds), Printable(c.Reason)} {
 			if part != "" {
 				row += " " + part

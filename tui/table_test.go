@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,17 @@ func troubled() api.PeerStatus {
 			{Address: "198.51.100.21:1024", Source: "peer", State: "frozen", Reason: "both sides are behind NATs: waits\x1b[31m until coordinated"},
 			{Address: "198.51.100.22:1024", Source: "peer", State: "suspect"},
 		},
+	}
+}
+
+func TestAPeersCandidatesNameTheirRelay(t *testing.T) {
+	at := api.Candidate{Address: "203.0.113.9:49160", Source: "relay", State: "failed"}
+	over := at
+	over.Relay = "turn.example.net\x1b:3478"
+	got := candidateRows(&api.PeerStatus{Candidates: []api.Candidate{at, over}})
+	want := []string{"203.0.113.9:49160 (relay) failed", "203.0.113.9:49160 via " + Printable(over.Relay) + " (relay) failed"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
