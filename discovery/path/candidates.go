@@ -201,7 +201,17 @@ func (m *Machine) reflexive(from peer.Path) *pair {
 	}
 	p := m.add(from, SourcePeer)
 	p.reflexive = true
+	if m.besideOurs(from.Remote.Addr()) {
+		p.class = classRelayed
+	}
 	return p
+}
+
+// besideOurs says whether an address is that of a TURN server's relayed addresses, by our
+// own allocations there: what comes from it is relayed, also before the peer has announced
+// an allocation of its own.
+func (m *Machine) besideOurs(a netip.Addr) bool {
+	return slices.ContainsFunc(m.local.Relays, func(r Relay) bool { return r.Addr.Addr().Unmap() == a })
 }
 
 // evict drops the pair that has been of no use for the longest time, if there is one.

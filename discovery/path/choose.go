@@ -60,7 +60,7 @@ func insteadOfDead(_ *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || sel.state == Selected {
 		return "", false
 	}
-	return fmt.Sprintf("%s, in place of %s: %s", p.class, sel.path, sel.reason), true
+	return fmt.Sprintf("%s, in place of %s: %s", p.class, sel.label, sel.reason), true
 }
 
 func betterClass(m *Machine, sel, p *pair) (string, bool) {
@@ -79,7 +79,7 @@ func left(m *Machine, sel, p *pair) (string, bool) {
 		m.now.Sub(sel.heard) <= leftAfter || m.now.Sub(p.heardBefore) >= 2*leftAfter {
 		return "", false
 	}
-	return fmt.Sprintf("the peer has left %s, though probes pass there", sel.path), true
+	return fmt.Sprintf("the peer has left %s, though probes pass there", sel.label), true
 }
 
 // moved holds when the peer's NAT gave it another address: its packets come from there,
@@ -175,11 +175,11 @@ func (m *Machine) use(p *pair, why string) {
 	case old == nil:
 	case old.barred(m.now):
 		if old.state == Selected {
-			m.move(old, Suspect, "the peer has left it for "+p.path.String())
+			m.move(old, Suspect, "the peer has left it for "+p.label)
 		}
 		m.move(old, Failed, old.reason+", though probes may be; kept out for "+roughly(old.barredUntil.Sub(m.now)))
 	case old.state == Selected:
-		m.move(old, Valid, "replaced by "+p.path.String())
+		m.move(old, Valid, "replaced by "+p.label)
 	}
 	if p.asked == 0 {
 		again := min(activeEvery, m.o.Keepalive)
@@ -204,8 +204,8 @@ func sooner(a, b time.Time) time.Time {
 
 // lose leaves the machine without a path.
 func (m *Machine) lose(why string) {
-	m.note("no path", m.sel.path.String()+": "+why)
-	m.why = "the last path, " + m.sel.path.String() + ", failed: " + why
+	m.note("no path", m.sel.label+": "+why)
+	m.why = "the last path, " + m.sel.label + ", failed: " + why
 	m.sel, m.switched = nil, m.now
 	for _, p := range m.pairs {
 		p.failures = min(p.failures, 1)

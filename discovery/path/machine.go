@@ -31,8 +31,8 @@ type Machine struct {
 	remote remotes
 	pairs  []*pair // in the order they were made
 	lastID uint16
-	sel    *pair // in use: Selected, or Suspect for want of better
-	why    string
+	sel    *pair  // in use: Selected, or Suspect for want of better
+	why    string // of sel, or of having lost the last one; empty before the first
 	// switched is when sel last changed, to a pair or to none.
 	switched time.Time
 	traffic  time.Time // the tunnel last carried more than keepalives
@@ -59,7 +59,7 @@ func New(o Options) *Machine {
 	if o.Rand == nil {
 		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
-	return &Machine{o: o, why: "no candidate is known yet", sender: newSender()}
+	return &Machine{o: o, sender: newSender()}
 }
 
 // SetLocal tells what the own side has to offer.

@@ -144,7 +144,7 @@ func (m *Machine) sized(p *pair) {
 		return
 	}
 	if u.payload == 0 {
-		m.note(p.path.String()+" MTU unknown", "no padded probe crosses it")
+		m.note(p.label+" MTU unknown", "no padded probe crosses it")
 		return
 	}
 	m.note(fmt.Sprintf("%s MTU %d", p.path, p.overlayMTU()),

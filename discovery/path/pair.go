@@ -45,6 +45,7 @@ func classify(p peer.Path, source string) class {
 type pair struct {
 	id        uint16
 	path      peer.Path
+	label     string // the path for people
 	source    string
 	class     class
 	reflexive bool // learnt from the peer's packets, not from a candidate
@@ -158,7 +159,7 @@ func (m *Machine) move(p *pair, to State, reason string) {
 		p.forgetSamples()
 	}
 	if !m.routine(p, from, to) {
-		m.note(p.path.String()+" "+to.String(), reason)
+		m.note(p.label+" "+to.String(), reason)
 	}
 }
 
@@ -203,11 +204,21 @@ func (m *Machine) find(path peer.Path) *pair {
 	return nil
 }
 
+// label writes a path for people, who know a relay by its server.
+func (m *Machine) label(p peer.Path) string {
+	for _, r := range m.local.Relays {
+		if r.Via == p.Via && r.Server != "" {
+			return p.Remote.String() + " via " + r.Server
+		}
+	}
+	return p.String()
+}
+
 // add makes a pair.
 func (m *Machine) add(path peer.Path, source string) *pair {
 	m.lastID++
 	p := &pair{
-		id: m.lastID, path: path, source: source, class: classify(path, source),
+		id: m.lastID, path: path, label: m.label(path), source: source, class: classify(path, source),
 		state: Frozen, since: m.now, reason: "new",
 	}
 	m.pairs = append(m.pairs, p)

@@ -117,6 +117,11 @@ func (m *Machine) nextPunch() time.Time {
 func (m *Machine) coordinate() {
 	u := &m.punch
 	u.targets = slices.DeleteFunc(u.targets, func(p *pair) bool { return !slices.Contains(m.pairs, p) })
+	if u.phase != punchIdle && len(u.targets) == 0 {
+		m.note("punching ended", "the addresses to punch are gone")
+		*u = puncher{failed: u.failed, failedAt: u.failedAt, quietUntil: u.quietUntil}
+		return
+	}
 	if u.phase != punchIdle && m.directWorks() {
 		m.note("punched", fmt.Sprintf("attempt %d opened both NATs", u.attempt))
 		*u = puncher{}
@@ -173,7 +178,7 @@ func (m *Machine) propose() {
 		return
 	}
 	m.begin(puncher{session: m.o.Rand.Uint32(), attempt: m.punch.failed + 1, mine: true, targets: targets})
-	m.note("punching", fmt.Sprintf("attempt %d is proposed over %s", m.punch.attempt, s.path))
+	m.note("punching", fmt.Sprintf("attempt %d is proposed over %s", m.punch.attempt, s.label))
 	if opensFirst(own, other) {
 		m.open()
 		return

@@ -2,6 +2,8 @@ package path
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -11,6 +13,7 @@ func (m *Machine) Snapshot() Snapshot {
 	s := Snapshot{
 		Kind: KindNone, Since: m.switched, Reason: m.why,
 		Candidates: m.statuses(), History: slices.Clone(m.history.notes), NextTry: m.nextTry(),
+		Probing: m.probing,
 	}
 	for _, p := range m.pairs {
 		s.Proven = later(s.Proven, p.proven())
@@ -18,6 +21,9 @@ func (m *Machine) Snapshot() Snapshot {
 	}
 	p := m.sel
 	if p == nil {
+		if s.Reason == "" {
+			s.Reason = m.whyNone(s.NextTry)
+		}
 		return s
 	}
 	s.Selected, s.Source, s.RTT, s.MTU, s.Mapped = p.path, p.source, p.rtt, p.overlayMTU(), p.mapped
@@ -26,6 +32,43 @@ func (m *Machine) Snapshot() Snapshot {
 		s.Kind = KindRelay
 	}
 	return s
+}
+
+// whyNone says why no path was ever selected. next is when something is tried again.
+func (m *Machine) whyNone(next time.Time) string {
+	addresses := make(map[netip.AddrPort]bool)
+	var probing, answered, failed bool
+	waits := ""
+	for _, p := range m.pairs {
+		addresses[p.path.Remote] = true
+		switch p.state {
+		case Probing:
+			probing = true
+		case Valid, Selected, Suspect:
+			answered = true
+		case Failed:
+			failed = true
+		case Frozen:
+			waits = cmp.Or(waits, p.reason)
+		}
+	}
+	n := fmt.Sprintf("%d addresses", len(addresses))
+	if len(addresses) == 1 {
+		n = "1 address"
+	}
+	switch {
+	case len(addresses) == 0:
+		return "no candidate is known yet"
+	case answered:
+		return n + " known, and what answered is not fit for use yet"
+	case probing:
+		return "trying " + n + ", none has answered yet"
+	case failed && !next.IsZero():
+		return "none of " + n + " answers; tried again at " + next.UTC().Format("15:04:05 UTC")
+	case failed:
+		return "none of " + n + " answers"
+	}
+	return n + " known and not tried yet: " + waits
 }
 
 // statuses lists the pairs, the selected one first, then what works, then the rest.

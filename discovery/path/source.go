@@ -15,10 +15,12 @@ const (
 	SourceRelay      = "relay"      // allocated on a TURN server
 )
 
-// sourceOrder ranks sources; an address known from several counts by the first.
+// sourceOrder ranks sources; an address known from several counts by the first. That the
+// peer was seen there is the least that can be known of one: it must not hide that the
+// address is a relay's.
 var sourceOrder = [...]string{
 	SourceAdvertised, SourceService, SourcePortmap, SourceLAN, SourceDNS,
-	SourceHost, SourceSTUN, SourcePeer, SourceRelay,
+	SourceHost, SourceSTUN, SourceRelay, SourcePeer,
 }
 
 // sourceRank is the place of a source in sourceOrder; unknown words come last.

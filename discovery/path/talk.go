@@ -33,7 +33,9 @@ type talk struct {
 func (t *talk) accept(msg Message) bool {
 	major, _, _ := strings.Cut(msg.Version, ".")
 	own, _, _ := strings.Cut(MessageVersion, ".")
-	old := t.heard && (msg.Boot < t.peerBoot || msg.Boot == t.peerBoot && msg.Seq <= t.peerSeq)
+	// Another boot is news, be its number smaller: a peer may have lost it with its state,
+	// and nothing can be replayed in-band.
+	old := t.heard && msg.Boot == t.peerBoot && msg.Seq <= t.peerSeq
 	if major != own || old {
 		return false
 	}
