@@ -9,9 +9,9 @@ import (
 
 // Hints say in plain words what the NAT and the addresses found mean for peering and,
 // where something can be mended, how. The same snapshot gives the same hints, the most
-// important first.
-func Hints(s Snapshot) []string {
-	f := newFacts(s)
+// important first. relays are the configured TURN servers, with what became of them.
+func Hints(s Snapshot, relays ...RelayState) []string {
+	f := newFacts(s, relays)
 	var out []string
 	for _, hint := range []func(facts) string{
 		hintServers, hintMapping, hintPool, hintFiltering, hintCarrier, hintPrivate, hintAdvertised,
@@ -23,20 +23,36 @@ func Hints(s Snapshot) []string {
 	return out
 }
 
+// RelayState is what became of a configured TURN server.
+type RelayState struct {
+	Address   string // as configured
+	Allocated bool   // it relays for us
+}
+
 // facts are what hints are made from.
 type facts struct {
 	Snapshot
 	answering  int      // addresses of STUN servers that answer
 	relayed    bool     // there is an allocation
+	failing    []string // configured TURN servers that give none
+	unresolved []string // names of STUN servers without an address
 	advertised []string // private ones among the advertised addresses
 	reachable  bool     // by configuration: something public is advertised, a Service or a mapped port
 	public     bool     // some host address is global
 	pod        bool     // the host's address is one of the cluster's own
 }
 
-func newFacts(s Snapshot) facts {
+func newFacts(s Snapshot, relays []RelayState) facts {
 	f := facts{Snapshot: s}
+	for _, r := range relays {
+		if !r.Allocated {
+			f.failing = append(f.failing, r.Address)
+		}
+	}
 	for _, server := range s.Servers {
+		if !server.Addr.IsValid() && server.Err != "" {
+			f.unresolved = append(f.unresolved, server.Name)
+		}
 		if server.Mapped.IsValid() && server.Err == "" {
 			f.answering++
 		}
@@ -72,19 +88,33 @@ func carrierGrade(a netip.Addr) bool {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10).Contains(a)
 }
 
-const (
-	mendByRelay = "set spec.discovery.turnServers"
-	mendByPort  = "give this gateway a reachable port (a port forward, a NodePort or LoadBalancer Service) and name it in spec.discovery.advertise"
-)
+// mendByRelay says how to come by an allocation.
+func (f facts) mendByRelay() string {
+	switch len(f.failing) {
+	case 0:
+		return "set spec.discovery.turnServers"
+	case 1:
+		return "mend the TURN server above (" + f.failing[0] + ")"
+	}
+	return "mend the TURN servers above (" + strings.Join(f.failing, ", ") + ")"
+}
+
+const mendByPort = "give this gateway a reachable port (a port forward, a NodePort or LoadBalancer Service) and name it in spec.discovery.advertise"
 
 func hintServers(f facts) string {
 	switch {
 	case len(f.Servers) == 0:
 		return "no STUN server is configured, so the public address and the NAT are not known: name two in spec.discovery.stunServers"
+	case len(f.unresolved) == len(f.Servers):
+		return "the STUN servers' names cannot be resolved (" + strings.Join(f.unresolved, ", ") +
+			"), so the public address and the NAT are not known: correct spec.discovery.stunServers or this gateway's DNS"
 	case f.answering == 0 && f.relayed:
 		return "no STUN server answers: if UDP out of this network is blocked, peers are reached over the relay only"
 	case f.answering == 0:
-		return "no STUN server answers: if UDP out of this network is blocked, peers are reached over a relay by TCP or TLS only: " + mendByRelay
+		return "no STUN server answers: if UDP out of this network is blocked, peers are reached over a relay by TCP or TLS only: " + f.mendByRelay()
+	case f.NAT.Mapping == BehaviourUnknown && len(f.unresolved) > 0:
+		return "the NAT's mapping is not known: it takes answers from STUN servers at two different addresses, and " +
+			strings.Join(f.unresolved, ", ") + " cannot be resolved: correct it in spec.discovery.stunServers"
 	case f.NAT.Mapping == BehaviourUnknown:
 		return "the NAT's mapping is not known: it takes answers from STUN servers at two different addresses; name another in spec.discovery.stunServers"
 	}
@@ -100,7 +130,7 @@ func hintMapping(f facts) string {
 	if f.relayed {
 		hint += "there is one; for direct paths " + mendByPort
 	} else {
-		hint += mendByRelay + " or " + mendByPort
+		hint += f.mendByRelay() + " or " + mendByPort
 	}
 	if f.pod {
 		hint += ". Pods usually leave their node so (MASQUERADE --random-fully): the NAT is the node's, not the site's"
@@ -138,7 +168,7 @@ func hintFiltering(f facts) string {
 	case f.NAT.Mapping == MappingNone:
 		return hint + ": open UDP to the listen port"
 	}
-	return hint + "; two gateways behind such NATs need a relay to agree upon a direct path: " + mendByRelay
+	return hint + "; two gateways behind such NATs need a relay to agree upon a direct path: " + f.mendByRelay()
 }
 
 func hintCarrier(f facts) string {

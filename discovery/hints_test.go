@@ -25,12 +25,16 @@ func TestHintsSayWhatANATMeans(t *testing.T) {
 	mapped := Candidate{Addr: public1, Source: SourceSTUN}
 	silent := seenBy(BehaviourUnknown, BehaviourUnknown, private)
 	for i := range silent.Servers {
-		silent.Servers[i] = Server{Name: "stun", Err: "no answer"}
+		silent.Servers[i] = Server{Name: "stun", Addr: silent.Servers[i].Addr, Err: "no answer"}
 	}
 	silentRelayed := silent
 	silentRelayed.Candidates = []Candidate{private, relayed}
 	pod := seenBy(MappingAddressAndPort, FilteringAddressAndPort, mapped)
 	pod.LeftOut = []LeftOut{{hostAt.Addr(), SourceHost, "a pod's"}}
+	unresolved := seenBy(BehaviourUnknown, BehaviourUnknown, public)
+	unresolved.Servers = []Server{{Name: "stun.nowhere.example:3478", Err: "resolve stun.nowhere.example: no such host"}}
+	half := seenBy(BehaviourUnknown, BehaviourUnknown, public, mapped)
+	half.Servers[1] = unresolved.Servers[0]
 	pool := seenBy(MappingEndpointDependent, BehaviourUnknown, private)
 	pool.NAT.PublicAddresses = []netip.Addr{public1.Addr(), netip.MustParseAddr("198.51.100.8"), netip.MustParseAddr("10.0.0.1")}
 	for _, c := range []struct {
@@ -55,6 +59,8 @@ func TestHintsSayWhatANATMeans(t *testing.T) {
 		{"no servers", Snapshot{NAT: NAT{Mapping: BehaviourUnknown}, Candidates: []Candidate{private}}, []string{"no STUN server is configured", "all addresses of this host are private"}},
 		{"silent servers", silent, []string{"by TCP or TLS only: set spec.discovery.turnServers", "all addresses of this host are private"}},
 		{"silent servers, relay", silentRelayed, []string{"over the relay only"}},
+		{"unresolved server", unresolved, []string{"cannot be resolved (stun.nowhere.example:3478)"}},
+		{"one answer, one unresolved server", half, []string{"stun.nowhere.example:3478 cannot be resolved: correct it"}},
 		{"one answer", seenBy(BehaviourUnknown, BehaviourUnknown, private, mapped), []string{"two different addresses"}},
 		{"private address advertised", seenBy(MappingEndpointIndependent, FilteringEndpointIndependent, Candidate{Addr: ap("10.0.0.9:1"), Source: SourceAdvertised}, mapped), []string{"advertised but private: 10.0.0.9:1"}},
 	} {
@@ -70,6 +76,28 @@ func TestHintsSayWhatANATMeans(t *testing.T) {
 		}
 		if again := Hints(c.s); !slices.Equal(again, got) {
 			t.Errorf("%s: the second time it hints %q", c.name, again)
+		}
+	}
+}
+
+func TestHintsDoNotAskForWhatIsConfigured(t *testing.T) {
+	s := seenBy(MappingEndpointDependent, BehaviourUnknown, Candidate{Addr: hostAt, Source: SourceHost})
+	failing := RelayState{Address: "turn.example.net:3478"}
+	for _, c := range []struct {
+		name   string
+		relays []RelayState
+		want   string
+	}{
+		{"none", nil, "set spec.discovery.turnServers"},
+		{"one that fails", []RelayState{failing}, "mend the TURN server above (turn.example.net:3478)"},
+		{"two that fail", []RelayState{failing, {Address: "turn2.example.net:3478"}}, "mend the TURN servers above (turn.example.net:3478, turn2.example.net:3478)"},
+	} {
+		got := strings.Join(Hints(s, c.relays...), "\n")
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q in it", c.name, got, c.want)
+		}
+		if len(c.relays) > 0 && strings.Contains(got, "set spec.discovery.turnServers") {
+			t.Errorf("%s: asks for what is configured: %q", c.name, got)
 		}
 	}
 }

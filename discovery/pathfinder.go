@@ -292,7 +292,8 @@ func (f *Pathfinder) NetworkChanged() {
 	f.wakeUp()
 }
 
-// Snapshot is what is known of the way to a peer; false when it is none of ours.
+// Snapshot is what is known of the way to a peer; false when it is none of ours. Where
+// there is no candidate since no name could be resolved, it gives that as the reason.
 func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,7 +301,21 @@ func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
 	if p == nil {
 		return path.Snapshot{}, false
 	}
-	return p.m.Snapshot(), true
+	s := p.m.Snapshot()
+	if missing := p.unresolved(); len(missing) > 0 && !s.Selected.IsValid() && len(s.Candidates) == 0 {
+		s.Reason, s.NextTry = missing[0].Name+" "+missing[0].Reason, missing[0].Next
+	}
+	return s, true
+}
+
+// Unresolved lists a peer's endpoints whose names have never been resolved.
+func (f *Pathfinder) Unresolved(k peer.PublicKey) []Unresolved {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.peers[k]; p != nil {
+		return p.unresolved()
+	}
+	return nil
 }
 
 // Counts are the probes so far.

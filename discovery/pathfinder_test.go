@@ -120,6 +120,42 @@ func TestANameThatMovesIsFollowed(t *testing.T) {
 	})
 }
 
+func TestANameThatCannotBeResolvedIsNamed(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		edge.knowAs(cloud, []string{"gone.example.net:51820"})
+		p.until(5*time.Second, "the name is looked up", func() bool { return len(edge.pf.Unresolved(cloud.public())) == 1 })
+		u := edge.pf.Unresolved(cloud.public())[0]
+		if u.Name != "gone.example.net:51820" || !strings.HasPrefix(u.Reason, "cannot be resolved: ") || u.Next.IsZero() {
+			t.Errorf("got %+v", u)
+		}
+		s := edge.to(cloud)
+		if want := u.Name + " " + u.Reason; s.Reason != want || !s.NextTry.Equal(u.Next) {
+			t.Errorf("got the reason %q and the next try %v, want %q and %v", s.Reason, s.NextTry, want, u.Next)
+		}
+		edge.logging.Lock()
+		log := edge.log.String()
+		edge.logging.Unlock()
+		if !strings.Contains(log, "endpoint=gone.example.net:51820") || strings.Contains(log, "last good answer") {
+			t.Errorf("the log should name the endpoint and no former answer:\n%s", log)
+		}
+
+		p.setName("gone.example.net", netip.MustParseAddr("203.0.113.1"))
+		p.connected(62*time.Second, path.KindDirect, edge, cloud)
+		p.setName("gone.example.net")
+		time.Sleep(2 * time.Minute) // virtual
+		if left := edge.pf.Unresolved(cloud.public()); len(left) > 0 {
+			t.Errorf("a name whose former answer holds is listed: %+v", left)
+		}
+		edge.logging.Lock()
+		defer edge.logging.Unlock()
+		if !strings.Contains(edge.log.String(), "the last good answer holds") {
+			t.Error("the log does not say that the last good answer holds")
+		}
+	})
+}
+
 func TestALostPeerIsLookedUpAgainAtOnce(t *testing.T) {
 	inParty(t, false, func(t *testing.T, p *party) {
 		next := netip.MustParseAddr("203.0.113.77")
@@ -234,7 +270,7 @@ func TestARemovedPeerGetsNoAnswer(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, over, err := edge.pf.Probe(ctx, cloud.public()); !errors.Is(err, discovery.ErrNoAnswer) || !over.IsValid() {
+		if _, over, err := edge.pf.Probe(ctx, cloud.public()); !errors.Is(err, discovery.ErrNoAnswer) || !over.IsValid() || err.Error() != "no answer in 1 s" {
 			t.Errorf("probe by a removed peer: got %v over %v, want no answer", err, over)
 		}
 		p.until(35*time.Second, "edge loses the path", func() bool { return edge.to(cloud).Kind == path.KindNone })

@@ -17,7 +17,7 @@ import (
 var (
 	ErrUnknownPeer = errors.New("no such peer")
 	ErrNoPath      = errors.New("no path to the peer is known to work")
-	ErrNoAnswer    = errors.New("the peer did not answer")
+	ErrNoAnswer    = errors.New("no answer")
 )
 
 // maxAnnounced and maxPunched bound what is looked at of a peer's message: more than the
@@ -174,6 +174,18 @@ func (f *Pathfinder) Probe(ctx context.Context, k peer.PublicKey) (rtt time.Dura
 	case rtt = <-p.answered:
 		return rtt, over, nil
 	case <-ctx.Done():
-		return 0, over, fmt.Errorf("%w over %v: %w", ErrNoAnswer, over, context.Cause(ctx))
+		return 0, over, unanswered(context.Cause(ctx), time.Since(p.sent), s.Probing)
 	}
+}
+
+// unanswered says how long an answer was waited for, and, when the peer has never answered
+// a probe, what that may mean.
+func unanswered(cause error, waited time.Duration, probing bool) error {
+	switch {
+	case !errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrNoAnswer, cause)
+	case !probing:
+		return fmt.Errorf("%w in %.3g s, and never one to a probe: is it an older version?", ErrNoAnswer, waited.Seconds())
+	}
+	return fmt.Errorf("%w in %.3g s", ErrNoAnswer, waited.Seconds())
 }

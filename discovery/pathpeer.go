@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
@@ -97,6 +98,25 @@ func (p *pathPeer) toResolve(now time.Time) (hosts []string, next time.Time) {
 		}
 	}
 	return hosts, next
+}
+
+// Unresolved is a peer's endpoint whose name has never been resolved.
+type Unresolved struct {
+	Name   string // as configured, with the port
+	Reason string // "cannot be resolved: ..."
+	Next   time.Time
+}
+
+// unresolved lists the names that have given no address, and have been tried.
+func (p *pathPeer) unresolved() []Unresolved {
+	var out []Unresolved
+	for _, n := range p.names {
+		if n.err != "" && len(n.addrs) == 0 {
+			why := strings.TrimPrefix(n.err, "resolve "+n.host+": ")
+			out = append(out, Unresolved{Name: n.text, Reason: "cannot be resolved: " + why, Next: n.due})
+		}
+	}
+	return out
 }
 
 // resolveSoon has names resolved again, though not at every whim.

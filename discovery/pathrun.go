@@ -231,7 +231,8 @@ func (f *Pathfinder) resolveName(ctx context.Context, k peer.PublicKey, host str
 	f.resolved(k, host, addrs, err)
 }
 
-// resolved takes the outcome of a resolution. After a failure the last good answer holds.
+// resolved takes the outcome of a resolution. After a failure the last good answer holds,
+// if there was one.
 func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr, err error) {
 	f.mu.Lock()
 	p := f.peers[k]
@@ -240,7 +241,12 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 		return
 	}
 	now := time.Now()
-	var failed []string
+	type failure struct {
+		text, why string
+		next      time.Time
+		holds     bool // what it resolved to before is still used
+	}
+	var failed []failure
 	for _, n := range p.names {
 		if n.host != host || !n.resolving {
 			continue
@@ -248,7 +254,7 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 		before := n.failures
 		n.resolved(now, addrs, err)
 		if n.err != "" && before == 0 {
-			failed = append(failed, n.err)
+			failed = append(failed, failure{n.text, n.err, n.due, len(n.addrs) > 0})
 		}
 	}
 	p.tellRemote(now, f.refusedLocked)
@@ -256,7 +262,12 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 	name := p.name
 	f.mu.Unlock()
 	f.wakeUp()
-	for _, why := range failed {
-		f.log.Warn("endpoint of a peer cannot be resolved; the last good answer holds", "peer", name, "host", host, "error", why)
+	for _, x := range failed {
+		if x.holds {
+			f.log.Warn("endpoint of a peer cannot be resolved; the last good answer holds", "peer", name, "endpoint", x.text, "error", x.why)
+			continue
+		}
+		f.log.Warn("endpoint of a peer cannot be resolved, and never was", "peer", name, "endpoint", x.text, "error", x.why,
+			"retry", x.next.UTC().Format(time.RFC3339))
 	}
 }
