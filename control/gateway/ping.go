@@ -131,10 +131,10 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if way := g.way(m, t); way.found {
 		if way.path.Selected.IsValid() {
 			f.Probed = way.path.Heard
+		} else {
+			f.NoPath, f.PathLost = way.path.Reason, way.path.Since
 		}
-		for _, c := range way.path.Candidates {
-			f.Endpoints = append(f.Endpoints, c.Path.String())
-		}
+		f.Endpoints = way.addresses()
 	} else {
 		for _, e := range m.endpoints(g.provenEndpoints(m.key)) {
 			f.Endpoints = append(f.Endpoints, e.String())

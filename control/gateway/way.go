@@ -3,9 +3,11 @@ package gateway
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
@@ -26,6 +28,10 @@ type way struct {
 	path   path.Snapshot
 	// found says that the path finder has the peer.
 	found bool
+	// unresolved are endpoints of the peer whose names have never been resolved.
+	unresolved []discovery.Unresolved
+	// servers name our allocations by their TURN servers.
+	servers *relays
 	// heard is when the peer last gave an authenticated answer, inside the tunnel or to a
 	// probe.
 	heard time.Time
@@ -35,6 +41,7 @@ func (g *Gateway) way(m *member, t tunnel.PeerStats) way {
 	w := way{tunnel: t, heard: t.LastRx}
 	if !m.stock && !m.pending {
 		w.path, w.found = g.paths.finder.Snapshot(m.key)
+		w.unresolved, w.servers = g.paths.finder.Unresolved(m.key), g.paths.relays.Load()
 	}
 	// Probes show that the peer is there, but not that the tunnel works: of that a
 	// handshake is the proof.
@@ -46,7 +53,32 @@ func (g *Gateway) way(m *member, t tunnel.PeerStats) way {
 
 // tried reports whether there is an address that the peer may be reached at.
 func (w way) tried() bool {
-	return len(w.path.Candidates) > 0 || w.tunnel.Endpoint.IsValid() || w.tunnel.Attempts > 0
+	return len(w.path.Candidates)+len(w.unresolved) > 0 || w.tunnel.Endpoint.IsValid() || w.tunnel.Attempts > 0
+}
+
+// shown writes a path as operators know it: over a TURN server by its configured address.
+// The name of an allocation means nothing outside the tunnel.
+func (w way) shown(p peer.Path) string {
+	if p.Via == "" {
+		return p.Remote.String()
+	}
+	server := "a relay that is gone"
+	if w.servers != nil {
+		server = cmp.Or(w.servers.server(p.Via), server)
+	}
+	return p.Remote.String() + " via " + server
+}
+
+// addresses are what is tried to reach the peer.
+func (w way) addresses() []string {
+	var out []string
+	for _, c := range w.path.Candidates {
+		out = append(out, w.shown(c.Path))
+	}
+	for _, u := range w.unresolved {
+		out = append(out, u.Name)
+	}
+	return out
 }
 
 func (w way) nextTry() time.Time {
@@ -74,11 +106,11 @@ func peerState(m *member, w way, now time.Time) (api.PeerState, string) {
 		return api.StateConnected, ""
 	case w.found && w.path.Selected.IsValid():
 		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
-			w.path.Selected, t.Attempts)
+			w.shown(w.path.Selected), t.Attempts)
 	case !w.heard.IsZero():
 		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since",
 			now.Sub(w.heard).Round(time.Second), t.Attempts)
-	case w.found && len(w.path.Candidates) > 0:
+	case w.found && len(w.path.Candidates)+len(w.unresolved) > 0:
 		return api.StateConnecting, cmp.Or(w.path.Reason, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts))
 	case !w.tried():
 		return api.StateConnecting, "has no endpoint here, so it must dial us; nothing came yet"
@@ -89,8 +121,8 @@ func peerState(m *member, w way, now time.Time) (api.PeerState, string) {
 // path is the route in use.
 func (g *Gateway) path(m *member, w way, state api.PeerState, reason string) api.Path {
 	p := api.Path{Kind: api.PathNone, Reason: reason, History: g.journal.of(m.key)}
-	for _, n := range w.path.History {
-		p.History = append(p.History, api.PathEvent{At: n.At.UTC(), Event: n.Event, Reason: n.Reason})
+	if w.found {
+		p.History = story(p.History, w.path.History)
 	}
 	if state != api.StateConnected {
 		return p
@@ -107,6 +139,15 @@ func (g *Gateway) path(m *member, w way, state api.PeerState, reason string) api
 	p.RTTSeconds, p.Since, p.Reason = w.path.RTT.Seconds(), timeOrNil(w.path.Since), w.path.Reason
 	p.MTU = cmp.Or(min(w.path.MTU, g.plane.mtu), g.plane.mtu)
 	return p
+}
+
+// story puts what the gateway saw and what the path finder noted in the order of time.
+func story(events []api.PathEvent, notes []path.Note) []api.PathEvent {
+	for _, n := range notes {
+		events = append(events, api.PathEvent{At: n.At.UTC(), Event: n.Event, Reason: n.Reason})
+	}
+	slices.SortStableFunc(events, func(a, b api.PathEvent) int { return a.At.Compare(b.At) })
+	return events
 }
 
 // stockPath is the route to a plain WireGuard peer: where it was heard last.
@@ -129,19 +170,21 @@ func (g *Gateway) candidateStatus(m *member, w way) []api.Candidate {
 		return stockCandidates(m, w.tunnel)
 	}
 	out := []api.Candidate{}
-	relays := g.paths.relays.Load()
 	for _, c := range w.path.Candidates {
 		out = append(out, api.Candidate{
-			Address: c.Path.Remote.String(), Source: c.Source, Relay: relays.server(c.Path.Via),
+			Address: c.Path.Remote.String(), Source: c.Source, Relay: w.servers.server(c.Path.Via),
 			State: c.State.String(), RTTSeconds: c.RTT.Seconds(), Reason: c.Reason,
 		})
+	}
+	for _, u := range w.unresolved {
+		out = append(out, api.Candidate{Address: u.Name, Source: api.SourceAdvertised, State: path.Failed.String(), Reason: u.Reason})
 	}
 	return out
 }
 
 // stockCandidates are those of a peer that is not probed.
 func stockCandidates(m *member, t tunnel.PeerStats) []api.Candidate {
-	out := apiCandidates(m.candidates)
+	out := apiCandidates(m.known())
 	found := false
 	for i := range out {
 		switch {
