@@ -257,11 +257,12 @@ func (a *Agent) RelaysChanged() { a.wakeUp() }
 // request of ours is ignored, and so is what came by way of a relay: what a server says
 // there is not about the gateway's own socket. It keeps nothing of packet.
 func (a *Agent) HandleSTUN(packet []byte, from peer.Path) {
-	if from.Via != "" {
+	// Only answers, and only to something asked: a stranger's message is not worth parsing.
+	if from.Via != "" || len(packet) < stunwire.HeaderSize || packet[0] != 1 {
 		return
 	}
 	a.mu.Lock()
-	ours := a.g.handle(time.Now(), packet, from.Remote)
+	ours := a.g.awaits(packet) && a.g.handle(time.Now(), packet, from.Remote)
 	a.mu.Unlock()
 	if ours {
 		a.wakeUp()

@@ -28,7 +28,7 @@ type Candidate = path.Candidate
 func rank(source string) int {
 	order := [...]string{
 		SourceAdvertised, SourceService, SourcePortmap, SourceLAN, SourceDNS,
-		SourceHost, SourceSTUN, SourcePeer, SourceRelay,
+		SourceHost, SourceSTUN, SourceRelay, SourcePeer,
 	}
 	if i := slices.Index(order[:], source); i >= 0 {
 		return i

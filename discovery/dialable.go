@@ -83,7 +83,10 @@ func Dialable(to netip.AddrPort, own []netip.Addr, forbidden []netip.Prefix) (re
 	if to.Port() == 0 {
 		return "port 0"
 	}
-	a := to.Addr().Unmap().WithZone("")
+	if to.Addr().Zone() != "" {
+		return "with a zone, which means something on one host only"
+	}
+	a := to.Addr().Unmap()
 	if why := undialable(a, own, forbidden); why != "" {
 		return why
 	}

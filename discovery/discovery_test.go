@@ -53,8 +53,8 @@ func TestCandidatesAreArranged(t *testing.T) {
 		{Addr: ap("[2001:db8::5]:1"), Source: SourceHost},
 		{Addr: ap("10.0.0.5:1"), Source: SourceHost}, // private after global
 		{Addr: ap("203.0.113.6:1"), Source: SourceSTUN},
-		{Addr: ap("203.0.113.7:1"), Source: SourcePeer},
-		{Addr: ap("203.0.113.8:1"), Source: SourceRelay},
+		{Addr: ap("203.0.113.7:1"), Source: SourceRelay},
+		{Addr: ap("203.0.113.8:1"), Source: SourcePeer}, // the least that can be known
 	}
 	mixed := []Candidate{
 		want[11], want[8], want[7], want[0], want[10], want[1], want[9], want[3], want[2], want[5], want[4], want[6],

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -253,6 +254,23 @@ func (g *gatherer) sendFailed(now time.Time, d datagram, err error) {
 
 // handle takes a STUN message from the gateway's socket and says whether it answered
 // one of our requests.
+// awaits says whether a message has the transaction id of a request that is not answered
+// yet. While the NAT is tested it may be one of the test's, whose ids are not known here.
+func (g *gatherer) awaits(packet []byte) bool {
+	if g.tests.running != nil {
+		return true
+	}
+	const idAt = 8 // RFC 8489 §5
+	for _, s := range g.servers {
+		for _, t := range s.targets {
+			if t.asking && bytes.Equal(t.tx[:], packet[idAt:stunwire.HeaderSize]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (g *gatherer) handle(now time.Time, packet []byte, from netip.AddrPort) bool {
 	m, err := stunwire.Parse(packet)
 	if err != nil || m.Class != stunwire.Success && m.Class != stunwire.Error {

@@ -110,14 +110,14 @@ func (g *Gateway) announced(list []ticket.Candidate) []ticket.Candidate {
 		g.log.Warn("no announced candidate is dialled, since this host's own addresses are not known", "error", err)
 		return nil
 	}
+	forbidden := g.running.Load().cfg.Discovery.Exclude
 	var out []ticket.Candidate
 	for _, c := range list {
-		a := c.Addr.Addr().Unmap()
-		if a.IsLoopback() || unreachableElsewhere(a) || slices.Contains(own, a) {
-			g.log.Debug("announced candidate is not dialled", "address", c.Addr.String())
+		if why := discovery.Dialable(c.Addr, own, forbidden); why != "" {
+			g.log.Debug("announced candidate is not dialled", "address", c.Addr.String(), "reason", why)
 			continue
 		}
-		out = append(out, ticket.Candidate{Addr: netip.AddrPortFrom(a, c.Addr.Port()), Source: c.Source})
+		out = append(out, ticket.Candidate{Addr: netip.AddrPortFrom(c.Addr.Addr().Unmap(), c.Addr.Port()), Source: c.Source})
 	}
 	return out
 }

@@ -311,7 +311,7 @@ func (g *Gateway) close(ctx context.Context) error {
 // come to: a peer that dials us is found again only by that.
 func (g *Gateway) keepEndpoints() {
 	for k, p := range g.plane.engine.Snapshot().Peers {
-		if m := g.roster.Load().byKey[k]; m == nil || !p.Proven {
+		if m := g.roster.Load().byKey[k]; m == nil || !g.lasting(m, p) {
 			continue
 		}
 		if err := g.store.Proven(k, p.Endpoint, time.Now()); err != nil {

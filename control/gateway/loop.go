@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -42,6 +43,8 @@ type clockwork struct {
 	kept, unkept map[peer.PublicKey]netip.AddrPort
 	// renewed is when a rejected identity was last replaced.
 	renewed map[peer.PublicKey]time.Time
+	// remembered is when what peers announced was last stored.
+	remembered time.Time
 	// looked is when the ticket book was last asked to look at the clock, and failed
 	// whether it could not store what it saw.
 	looked time.Time
@@ -100,6 +103,10 @@ func (c *clockwork) turn(now time.Time) {
 		}
 		c.replaceRejected(now, m)
 	}
+	if now.Sub(c.remembered) >= rememberEvery {
+		c.remembered = now
+		g.paths.remember()
+	}
 	c.expireTickets(now)
 	c.dropOneTime(now)
 	c.storeAgain(now)
@@ -144,7 +151,7 @@ func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
 		g.paths.finder.Traffic(m.key)
 	}
 	c.carried[m.key] = carried
-	if after.Proven && after.Path.Via == "" && c.kept[m.key] != after.Endpoint {
+	if c.kept[m.key] != after.Endpoint && g.lasting(m, after) {
 		g.learn(m.key, func(m *member) { c.keep(now, m, after.Endpoint) })
 	}
 	c.follow(now, m, after)
@@ -164,6 +171,17 @@ func carriedBytes(flows []api.Flow) (sum uint64) {
 // when their path is dead.
 func unanswered(before, after tunnel.PeerStats) bool {
 	return after.TxBytes > before.TxBytes && after.RxBytes == before.RxBytes
+}
+
+// lasting reports whether a peer was heard at an address of its own, which is worth
+// remembering: one on a relay is gone with its allocation, and must not be taken for a
+// direct way to the peer in the next run.
+func (g *Gateway) lasting(m *member, p tunnel.PeerStats) bool {
+	if !p.Proven || p.Path.Via != "" {
+		return false
+	}
+	s, found := g.paths.finder.Snapshot(m.key)
+	return !found || s.Kind == path.KindDirect && s.Selected == p.Path
 }
 
 // keep remembers where a peer was heard, for the next start. What cannot be stored is
@@ -211,7 +229,7 @@ func pathReason(m *member, before, after tunnel.PeerStats) string {
 // sourceOf is where a peer's address is known from; peer-reflexive when nobody had
 // announced it.
 func sourceOf(m *member, a netip.AddrPort) string {
-	for _, c := range m.candidates {
+	for _, c := range m.known() {
 		if c.Addr == a && c.Source != "" {
 			return c.Source
 		}

@@ -21,6 +21,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
+const (
+	// maxAnnounced bounds the candidates taken of a peer: more than any has that means well.
+	maxAnnounced = 24
+	// rememberEvery is how often what peers announced is stored.
+	rememberEvery = 30 * time.Second
+)
+
 // pathfinding joins the path finder to what it works with: the socket and the relays
 // below, the tunnel and the network stack above, and the peers' path finders in-band.
 type pathfinding struct {
@@ -34,7 +41,9 @@ type pathfinding struct {
 
 	mu     sync.Mutex
 	closed bool
-	asking sync.WaitGroup // of what runs beside; is not added to once closed
+	// announced are the candidates that peers told and that are not stored yet.
+	announced map[peer.PublicKey][]discovery.Candidate
+	asking    sync.WaitGroup // of what runs beside; is not added to once closed
 }
 
 // openPathfinding makes a path finder that does nothing before run. The plane need not
@@ -45,7 +54,9 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 		g.log.Warn("the number of this start cannot be remembered; if the clock goes back, peers refuse this gateway's probes until it has caught up",
 			"error", err)
 	}
-	p := &pathfinding{g: g, mail: newPathMail(g), ids: &allocationIDs{}}
+	p := &pathfinding{
+		g: g, mail: newPathMail(g), ids: &allocationIDs{}, announced: map[peer.PublicKey][]discovery.Candidate{},
+	}
 	p.relays.Store(&relays{cancel: func() {}})
 	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
@@ -94,15 +105,6 @@ func (p *pathfinding) useRelays(servers []config.TURNServer) {
 func (p *pathfinding) permit(addrs []netip.Addr) {
 	p.permitted.Store(&addrs)
 	p.relays.Load().permit(addrs)
-}
-
-func (p *pathfinding) close() {
-	p.mail.close()
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.asking.Wait()
-	p.relays.Load().close()
 }
 
 func (p *pathfinding) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
@@ -207,18 +209,77 @@ func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
 	if major, _, _ := strings.Cut(m.Version, "."); major != "1" {
 		return fmt.Errorf("its version is %.20q, and this gateway understands %s", m.Version, path.MessageVersion)
 	}
+	m.Candidates = p.dialable(m.Candidates)
 	p.finder.Receive(k, m)
 	p.mail.spoke(k)
-	p.g.learn(k, func(known *member) {
-		list := make([]state.Announced, 0, len(m.Candidates))
-		for _, c := range m.Candidates {
-			list = append(list, state.Announced{Address: c.Addr, Source: c.Source})
-		}
-		if err := p.g.store.Announce(k, list); err != nil {
-			p.g.log.Warn("a peer's candidates cannot be remembered", "peer", known.name, "error", err)
-		}
-	})
+	if m.Candidates != nil {
+		p.mu.Lock()
+		p.announced[k] = m.Candidates
+		p.mu.Unlock()
+	}
 	return nil
+}
+
+// dialable are the candidates that may be dialled, the first of them, with sources that
+// mean something here: the words are a stranger's.
+func (p *pathfinding) dialable(list []discovery.Candidate) []discovery.Candidate {
+	if list == nil {
+		return nil
+	}
+	own, err := p.g.opts.OwnAddrs()
+	forbidden := p.g.running.Load().cfg.Discovery.Exclude
+	out := []discovery.Candidate{}
+	for _, c := range list {
+		if err != nil || len(out) == maxAnnounced || discovery.Dialable(c.Addr, own, forbidden) != "" {
+			continue
+		}
+		if !path.KnownSource(c.Source) {
+			c.Source = discovery.SourceHost
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// remember stores what peers have announced since the last time: not with each message,
+// since a peer may send many and each costs a write.
+func (p *pathfinding) remember() {
+	for k, list := range p.takeAnnounced() {
+		p.g.learn(k, func(*member) { p.announce(k, list) })
+	}
+}
+
+// close ends the path finder's doings, and stores what is not stored yet.
+func (p *pathfinding) close() {
+	p.mail.close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.asking.Wait()
+	p.relays.Load().close()
+	for k, list := range p.takeAnnounced() {
+		if p.g.roster.Load().byKey[k] != nil {
+			p.announce(k, list)
+		}
+	}
+}
+
+func (p *pathfinding) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.announced
+	p.announced = map[peer.PublicKey][]discovery.Candidate{}
+	return out
+}
+
+func (p *pathfinding) announce(k peer.PublicKey, candidates []discovery.Candidate) {
+	list := make([]state.Announced, 0, len(candidates))
+	for _, c := range candidates {
+		list = append(list, state.Announced{Address: c.Addr, Source: c.Source})
+	}
+	if err := p.g.store.Announce(k, list); err != nil {
+		p.g.log.Warn("a peer's candidates cannot be remembered", "peer", p.g.nameOf(k), "error", err)
+	}
 }
 
 // knownCandidates are where a peer may be, by ticket and configuration, and by where it
@@ -240,11 +301,15 @@ func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 	return out
 }
 
-// announcedBefore are the candidates that a peer told in an earlier run.
+// announcedBefore are the candidates that a peer told when it joined, and in an earlier
+// run.
 func (g *Gateway) announcedBefore(m *member) []discovery.Candidate {
 	var out []discovery.Candidate
 	for _, a := range g.store.Observed(m.key).Announced {
 		out = append(out, discovery.Candidate{Addr: a.Address, Source: a.Source})
+	}
+	for _, c := range m.announced {
+		out = append(out, discovery.Candidate{Addr: c.Addr, Source: c.Source})
 	}
 	return out
 }

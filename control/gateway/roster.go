@@ -26,11 +26,13 @@ const noListener = "none"
 // member is a peer with everything that the gateway must know of it, wherever it came
 // from. It is not changed once it is in a roster.
 type member struct {
-	name       string
-	key        peer.PublicKey
-	psk        peer.PresharedKey
-	mode       string
-	candidates []ticket.Candidate
+	name string
+	key  peer.PublicKey
+	psk  peer.PresharedKey
+	mode string
+	// candidates are those of the ticket or the configuration, announced those that the peer
+	// told of itself when it joined: they are dialled only as far as they may be.
+	candidates, announced []ticket.Candidate
 	// names are endpoints given as host:port, which the path finder resolves.
 	names []string
 	allow []string
@@ -66,7 +68,7 @@ func (m *member) endpoints(proven []netip.AddrPort) []netip.AddrPort {
 	for _, a := range proven {
 		add(a)
 	}
-	for _, c := range m.candidates {
+	for _, c := range m.known() {
 		add(c.Addr)
 	}
 	return out
@@ -165,8 +167,21 @@ func (m *member) supplement(p state.Peer) {
 	if m.psk.IsZero() {
 		m.psk = p.PresharedKey
 	}
-	m.candidates = append(m.candidates, p.Candidates...)
+	m.learn(p)
 }
+
+// learn takes the candidates of a peer that joined: by our ticket it told them itself, by
+// its own its ticket did.
+func (m *member) learn(p state.Peer) {
+	if p.Origin == state.OriginInvited {
+		m.announced = append(m.announced, p.Candidates...)
+	} else {
+		m.candidates = append(m.candidates, p.Candidates...)
+	}
+}
+
+// known are all addresses of the peer.
+func (m *member) known() []ticket.Candidate { return slices.Concat(m.candidates, m.announced) }
 
 // joinedMember has a local listener for the peer's API server even if nobody asked for
 // one, since that is what most peers are joined for.
@@ -174,8 +189,9 @@ func joinedMember(p state.Peer) *member {
 	m := &member{
 		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
 		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,
-		candidates: p.Candidates, local: maps.Clone(p.Local),
+		local: maps.Clone(p.Local),
 	}
+	m.learn(p)
 	if m.local == nil {
 		m.local = map[string]string{}
 	}

@@ -23,6 +23,9 @@ var sourceOrder = [...]string{
 	SourceHost, SourceSTUN, SourceRelay, SourcePeer,
 }
 
+// KnownSource reports whether a source is one of those above.
+func KnownSource(source string) bool { return slices.Contains(sourceOrder[:], source) }
+
 // sourceRank is the place of a source in sourceOrder; unknown words come last.
 func sourceRank(source string) int {
 	if i := slices.Index(sourceOrder[:], source); i >= 0 {
