@@ -24,11 +24,15 @@ func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	agent.Refresh(ctx)
 	relays.wait(ctx)
 	s := agent.Snapshot()
+	var states []discovery.RelayState
+	for _, r := range relays.statuses() {
+		states = append(states, discovery.RelayState{Address: r.Address, Allocated: r.Relayed.IsValid()})
+	}
 	out := api.NetCheck{
 		Kind: "NetCheck", Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering, PublicAddresses: []string{},
 		STUNServers: []api.STUNServerStatus{}, TURNServers: []api.TURNServerStatus{},
 		PortMapping: api.PortMappingStatus{Mode: "off", State: "this version asks no router for a port"},
-		Hints:       append([]string{}, discovery.Hints(s)...),
+		Hints:       append([]string{}, discovery.Hints(s, states...)...),
 	}
 	for _, a := range s.NAT.PublicAddresses {
 		out.PublicAddresses = append(out.PublicAddresses, a.String())
