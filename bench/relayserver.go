@@ -116,7 +116,7 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 			r, err = run(ctx, spec)
 		}
 		cancel()
-		_ = <-ended // It was killed.
+		<-ended // It was killed.
 		if serving != nil {
 			return load.Result{}, fmt.Errorf("relay: %w%s", serving, quoted(out.Bytes()))
 		}
