@@ -116,7 +116,10 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 			r, err = run(ctx, spec)
 		}
 		cancel()
-		<-ended // It was killed.
+		killed := <-ended
+		if serving == nil && killed == nil {
+			serving = errors.New("it ended by itself")
+		}
 		if serving != nil {
 			return load.Result{}, fmt.Errorf("relay: %w%s", serving, quoted(out.Bytes()))
 		}

@@ -52,7 +52,12 @@ func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 	if err := f.o.Send(r.Reply, from, 0, false); err != nil {
 		f.log.Debug("probe cannot be answered", "path", from.String(), "error", err)
 	}
-	f.input(r.Peer, func(now time.Time, m *path.Machine) { m.Requested(now, from, r.Rebooted) })
+	f.input(r.Peer, func(now time.Time, m *path.Machine) {
+		m.Requested(now, from, r.Rebooted)
+		if r.Flags&path.FlagDeaf != 0 {
+			m.Deserted(now, from)
+		}
+	})
 }
 
 func (f *Pathfinder) handleResponse(r probe.Result, from peer.Path) {

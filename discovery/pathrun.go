@@ -148,7 +148,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 		}
 		d.actions = append(d.actions, a)
 		for _, pr := range a.Probes {
-			packet, tx, err := f.prober.Request(p.key, probe.RequestOptions{PathID: pr.PathID, Size: pr.Size})
+			packet, tx, err := f.prober.Request(p.key, probe.RequestOptions{PathID: pr.PathID, Size: pr.Size, Flags: pr.Flags})
 			p.m.Sent(now, pr.ID, tx, err)
 			if err != nil {
 				f.counts.Unsent++

@@ -150,6 +150,7 @@ func (g *gateway) do(now time.Time, a path.Actions) {
 		g.w.checkFrozen(g, p)
 		g.tx++
 		b := packet(kProbe, max(probeSize, p.Size), g.tx)
+		b[1] = p.Flags
 		binary.BigEndian.PutUint64(b[16:], g.boot)
 		copy(b[24:], g.name)
 		g.m.Sent(now, p.ID, txID(g.tx), nil)
@@ -249,6 +250,9 @@ func (g *gateway) receive(b []byte, from peer.Path) {
 		rebooted := g.peerBoot != 0 && boot > g.peerBoot
 		g.peerBoot = max(g.peerBoot, boot)
 		g.m.Requested(now, from, rebooted)
+		if b[1]&path.FlagDeaf != 0 {
+			g.m.Deserted(now, from)
+		}
 	case kAnswer:
 		g.m.Answered(now, txID(n), from, getAddr(b[16:]))
 	default:

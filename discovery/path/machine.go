@@ -15,6 +15,9 @@ const (
 	// sleptAfter is how late a poll must come to mean that the process was suspended.
 	// A busy machine delays it by a second or two.
 	sleptAfter = 15 * time.Second
+	// rebootNotes is how often a restart of the peer is worth a note: it can claim one with
+	// each probe.
+	rebootNotes = 10 * time.Second
 )
 
 // Machine finds and keeps the path to one peer. It is not safe for concurrent use. Every
@@ -37,10 +40,12 @@ type Machine struct {
 	switched time.Time
 	traffic  time.Time // the tunnel last carried more than keepalives
 	shaken   time.Time // the last completed handshake
+	rebooted time.Time // when a restart of the peer was last noted
 	silent   time.Time // when a path was last demoted for silence
 	probing  bool      // the peer has answered a probe: it knows them
 	slow     time.Time // when the next turn of retries while idle is
 
+	deaf    deafness
 	sender  sender
 	talk    talk
 	punch   puncher
@@ -104,7 +109,10 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 	m.advance(now)
 	if rebooted {
 		m.handshake = true
-		m.note("the peer was restarted", "its boot id changed: a new handshake is made")
+		if m.now.Sub(m.rebooted) > rebootNotes || m.rebooted.IsZero() {
+			m.rebooted = m.now
+			m.note("the peer was restarted", "its boot id changed: a new handshake is made")
+		}
 		if m.sel != nil {
 			m.sel.due = m.now
 		}
@@ -158,6 +166,7 @@ func (m *Machine) Silent(now time.Time) {
 	m.silent = m.now
 	if p.asked < movedAt { // Probes pass, so they are no proof; a path that is dead shows its mending by them.
 		p.bar(m.now)
+		m.sayDeaf(p)
 	}
 	p.mtu.suspect()
 	m.move(p, Suspect, "what the tunnel sends over it is not answered")

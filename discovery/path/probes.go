@@ -82,7 +82,8 @@ func (m *Machine) nextProbe() (Probe, bool) {
 	}
 	opener, ttl := m.openerDue()
 	sized, size := m.sizeDue()
-	if opener == nil && urgent == nil && sized == nil || !m.at(m.sender.next) {
+	deaf := m.deafDue()
+	if opener == nil && deaf == nil && urgent == nil && sized == nil || !m.at(m.sender.next) {
 		return Probe{}, false
 	}
 	var out Probe
@@ -91,6 +92,10 @@ func (m *Machine) nextProbe() (Probe, bool) {
 		m.openerSent()
 		out = m.hand(opener, 0)
 		out.TTL = ttl
+	case deaf != nil:
+		m.deafSaid()
+		out = m.hand(deaf, 0)
+		out.Flags = FlagDeaf
 	case urgent != nil:
 		m.afterProbe(urgent)
 		out = m.hand(urgent, 0)

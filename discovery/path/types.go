@@ -116,7 +116,12 @@ type Probe struct {
 	Size         int // pad to so many bytes of UDP payload; 0 = no padding
 	DontFragment bool
 	PathID       uint16
+	Flags        uint8
 }
+
+// FlagDeaf in a probe says that its sender has no answer to what its tunnel sends over
+// this path, and has left it though probes pass.
+const FlagDeaf uint8 = 1
 
 // Routing is where the tunnel sends.
 type Routing struct {
