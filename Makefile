@@ -26,10 +26,14 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 
 # The race detector slows bulk work about tenfold, so the packages with long runs (the
 # 1 GB transfers, the 1,000 kills during a write) shorten them under it and are tested
-# a second time without it, at full length.
-.PHONY: test
+# a second time without it, at full length. Most tests wait most of the time, hence more
+# packages at a time than processors.
+.PHONY: test test-race test-long
 test: ## All tests that need no root, with the race detector
-	$(GO) test -race -timeout 15m ./...
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-race test-long
+test-race:
+	$(GO) test -race -timeout 15m -p 4 ./...
+test-long:
 	$(GO) test -timeout 15m ./netstack ./control/state
 
 .PHONY: e2e
