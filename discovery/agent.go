@@ -155,21 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	a.began = now
-	ctx, cancel := context.WithCancel(ctx)
-	var resolving sync.WaitGroup
-	defer resolving.Wait()
-	defer cancel()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-timer.C:
-		case <-a.wake:
-		}
-		timer.Reset(time.Until(a.step(ctx, &resolving)))
-	}
+	return drive(ctx, a.wake, a.step)
 }
 
 // step does what is due and says when to do so again.

@@ -54,21 +54,7 @@ func (f *Pathfinder) Run(ctx context.Context) error {
 	if again {
 		return ErrRunning
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var resolving sync.WaitGroup
-	defer resolving.Wait()
-	defer cancel()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-timer.C:
-		case <-f.wake:
-		}
-		timer.Reset(time.Until(f.step(ctx, &resolving)))
-	}
+	return drive(ctx, f.wake, f.step)
 }
 
 // step does what is due and says when to do so again.
