@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/relay"
 )
 
 // full uses every field that this version can serve.
@@ -84,19 +85,19 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("mtu", r.MTU, 1400)
 	check("socket", r.AdminSocket, filepath.Join(dir, "run/postern.sock"))
 	check("http", r.HTTPAddress, "127.0.0.1:9520")
-	relay := r.Discovery.TURNServers[0]
-	if password, err := os.ReadFile(filepath.Join(dir, "group.key")); err != nil || string(relay.Password) != strings.TrimSpace(string(password)) {
+	turn := r.Discovery.TURNServers[0]
+	if password, err := os.ReadFile(filepath.Join(dir, "group.key")); err != nil || string(turn.Password) != strings.TrimSpace(string(password)) {
 		t.Errorf("the relay's password is not that of its file (%v)", err)
 	}
-	if printed := fmt.Sprintf("%v %+v %#v", relay, relay, relay); strings.Contains(printed, string(relay.Password)) {
+	if printed := fmt.Sprintf("%v %+v %#v", turn, turn, turn); strings.Contains(printed, string(turn.Password)) {
 		t.Errorf("the relay's password is printed: %s", printed)
 	}
-	relay.Password = ""
+	turn.Password = ""
 	check("discovery", r.Discovery, Discovery{
 		Advertise: []string{"203.0.113.8:40582"}, STUNServers: []string{"stun.example.net:3478"}, TURNServers: r.Discovery.TURNServers,
 		Exclude: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Keepalive: 15 * time.Second,
 	})
-	check("relay", relay, TURNServer{Address: "turn.example.net:5349", Username: "u", Transport: TransportTLS,
+	check("relay", turn, relay.Server{Address: "turn.example.net:5349", Username: "u", Transport: relay.TransportTLS,
 		ServerName: "relay.example.net", CAData: r.Services.APIServer.CAData})
 	check("endpoint names", r.Peers[0].EndpointNames, []string{"gw.example.net:51820"})
 	check("public key", r.PrivateKey.Public().String(), aliceKey)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -20,51 +21,16 @@ const (
 	maxTURNServers = 4
 )
 
-// Transports to a TURN server.
-const (
-	TransportAuto = "auto"
-	TransportUDP  = "udp"
-	TransportTCP  = "tcp"
-	TransportTLS  = "tls"
-)
-
 // Discovery is how this gateway is found and finds its paths. Addresses are host:port.
 type Discovery struct {
 	Advertise   []string
 	STUNServers []string
-	TURNServers []TURNServer
+	TURNServers []relay.Server
 	// Exclude are ranges in which nothing is announced or dialled.
 	Exclude []netip.Prefix
 	// Keepalive is how often an idle path is probed.
 	Keepalive time.Duration
 }
-
-// TURNServer is a relay and this gateway's account there.
-type TURNServer struct {
-	Address  string // host:port
-	Username string
-	// Password is a secret.
-	Password  Secret
-	Transport string
-	// ServerName is what its certificate is for; empty takes the address's host.
-	ServerName string
-	// CAData is the PEM of the certificates that signed it; nil takes the system's.
-	CAData []byte
-}
-
-// Secret is a text that is never printed.
-type Secret string
-
-// String hides it.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "(hidden)"
-}
-
-// GoString hides it.
-func (s Secret) GoString() string { return s.String() }
 
 // fillDiscovery sets what nobody set.
 func (c *checker) fillDiscovery(d *api.Discovery) {
@@ -76,7 +42,7 @@ func (c *checker) fillDiscovery(d *api.Discovery) {
 	}
 	for i := range d.TURNServers {
 		if d.TURNServers[i].Transport == "" {
-			d.TURNServers[i].Transport = TransportAuto
+			d.TURNServers[i].Transport = relay.TransportAuto
 		}
 	}
 }
@@ -115,11 +81,11 @@ func (c *checker) discovery(d *api.Discovery) Discovery {
 }
 
 // turnServer checks one relay.
-func (c *checker) turnServer(at string, t api.TURNServer) TURNServer {
+func (c *checker) turnServer(at string, t api.TURNServer) relay.Server {
 	c.dialAddress(at+".address", t.Address)
-	out := TURNServer{Address: t.Address, Username: t.Username, Transport: t.Transport, ServerName: t.ServerName}
+	out := relay.Server{Address: t.Address, Username: t.Username, Transport: t.Transport, ServerName: t.ServerName}
 	switch t.Transport {
-	case TransportAuto, TransportUDP, TransportTCP, TransportTLS:
+	case relay.TransportAuto, relay.TransportUDP, relay.TransportTCP, relay.TransportTLS:
 	default:
 		c.fail(at+".transport", "%q is no transport (want auto, udp, tcp or tls)", t.Transport)
 	}
@@ -128,7 +94,7 @@ func (c *checker) turnServer(at string, t api.TURNServer) TURNServer {
 		c.fail(at+".username", "missing (the server wants the name that the password is for)")
 	case t.PasswordFile != "":
 		if data, ok := c.secret(at+".passwordFile", t.PasswordFile); ok {
-			out.Password = Secret(strings.TrimSpace(string(data)))
+			out.Password = relay.Secret(strings.TrimSpace(string(data)))
 			if out.Password == "" {
 				c.fail(at+".passwordFile", "%s is empty", c.path(at+".passwordFile", t.PasswordFile))
 			}

@@ -127,7 +127,7 @@ func (g *Gateway) forget(m *member, next *roster) {
 		return
 	}
 	g.journal.drop(m.key)
-	g.paths.mail.forget(m.key)
+	g.paths.forget(m.key)
 	if err := g.store.Forget(m.name, m.key); err != nil {
 		g.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.name, "error", err)
 	}

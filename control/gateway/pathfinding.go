@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
@@ -43,7 +44,10 @@ type pathfinding struct {
 	closed bool
 	// announced are the candidates that peers told and that are not stored yet.
 	announced map[peer.PublicKey][]discovery.Candidate
-	asking    sync.WaitGroup // of what runs beside; is not added to once closed
+	// selected are the paths in use: another one is a reason to check the peer, more
+	// candidates are none.
+	selected map[peer.PublicKey]peer.Path
+	asking   sync.WaitGroup // of what runs beside; is not added to once closed
 }
 
 // openPathfinding makes a path finder that does nothing before run. The plane need not
@@ -56,6 +60,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 	}
 	p := &pathfinding{
 		g: g, mail: newPathMail(g), ids: &allocationIDs{}, announced: map[peer.PublicKey][]discovery.Candidate{},
+		selected: map[peer.PublicKey]peer.Path{},
 	}
 	p.relays.Store(&relays{cancel: func() {}})
 	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
@@ -78,7 +83,7 @@ func (p *pathfinding) run(ctx context.Context) {
 }
 
 // useRelays allocates at these servers, in place of the ones before.
-func (p *pathfinding) useRelays(servers []config.TURNServer) {
+func (p *pathfinding) useRelays(servers []relay.Server) {
 	next := openRelays(relaysOptions{
 		bind: p.g.plane.bind, servers: servers, ids: p.ids, resolve: p.g.opts.Resolve,
 		onChange: func() {
@@ -127,9 +132,22 @@ func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 		return
 	}
 	g.plane.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, g.plane.mtu))
-	if m := g.roster.Load().byKey[k]; m != nil {
+	p.mu.Lock()
+	moved := p.selected[k] != r.Selected
+	p.selected[k] = r.Selected
+	p.mu.Unlock()
+	if m := g.roster.Load().byKey[k]; m != nil && moved {
 		g.checks.Wake(m.name)
 	}
+}
+
+// forget drops what is kept of a peer that is gone.
+func (p *pathfinding) forget(k peer.PublicKey) {
+	p.mail.forget(k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.selected, k)
+	delete(p.announced, k)
 }
 
 // peerDials is how long a peer that has just been restarted, or has just found a path, is

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -38,7 +37,7 @@ type relays struct {
 
 type relaysOptions struct {
 	bind    *underlay.Bind
-	servers []config.TURNServer
+	servers []relay.Server
 	ids     *allocationIDs
 	resolve func(context.Context, string) ([]netip.Addr, error)
 	// onChange may be nil; it must not block.
@@ -59,11 +58,8 @@ func openRelays(o relaysOptions) *relays {
 	r := &relays{cancel: cancel, changed: make(chan struct{})}
 	for _, s := range o.servers {
 		c := relay.New(relay.Options{
-			Server: relay.Server{
-				Address: s.Address, Username: s.Username, Password: relay.Secret(s.Password),
-				Transport: s.Transport, ServerName: s.ServerName, CAData: s.CAData,
-			},
-			ID: o.ids.next, Socket: bindSocket{o.bind}, Attach: o.bind.AddRelay, Resolve: o.resolve,
+			Server: s,
+			ID:     o.ids.next, Socket: bindSocket{o.bind}, Attach: o.bind.AddRelay, Resolve: o.resolve,
 			OnChange: func() {
 				r.announce()
 				if o.onChange != nil {
