@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/postern-dev/postern/tui/noquery"
 )
 
 // version is set by the linker (-X main.version=…).
@@ -22,6 +24,7 @@ func main() { os.Exit(run()) }
 
 // run is main with the exit code as its result.
 func run() int {
+	noquery.Restore()
 	ctx, stop := signalContext()
 	defer stop()
 	return execute(ctx, newApp(os.Stdin, os.Stdout, os.Stderr, os.Getenv), os.Args[1:])

@@ -1,0 +1,87 @@
+package api
+
+import "time"
+
+// Directions of a check: outbound is measured here, inbound is what a peer reports of
+// reaching us, and own is about this gateway by itself.
+const (
+	DirectionOutbound = "outbound"
+	DirectionInbound  = "inbound"
+	DirectionOwn      = "own"
+)
+
+// CheckReport is the outcome of `postern check` (kind: CheckReport).
+type CheckReport struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Gateway    string       `json:"gateway"`
+	At         time.Time    `json:"at"`
+	Summary    CheckSummary `json:"summary"`
+	// Checks are sorted: this gateway's own first, then peer by peer.
+	Checks []Check `json:"checks"`
+}
+
+// CheckSummary counts verdicts. A check that depends on another one that fails counts as
+// unknown, so that errors and warnings are what there is to mend.
+type CheckSummary struct {
+	OK      int `json:"ok"`
+	Warning int `json:"warning"`
+	Error   int `json:"error"`
+	Unknown int `json:"unknown"`
+	Off     int `json:"off"`
+}
+
+// Check is one thing that was looked at, and what came of it.
+type Check struct {
+	// Name is unique within its peer: auth, apiServer, gateway, mtu, exposure, …
+	Name string `json:"name"`
+	// Peer is empty for what concerns this gateway alone.
+	Peer string `json:"peer,omitempty"`
+	// Target is auth, apiServer or gateway.
+	Target    string `json:"target"`
+	Direction string `json:"direction"`
+	Verdict
+	// DependsOn names the check that fails and whose mending mends this one; as
+	// "NAME" of the same peer, or "own/NAME".
+	DependsOn string       `json:"dependsOn,omitempty"`
+	Stages    []CheckStage `json:"stages"`
+}
+
+// CheckStage is one step of a check.
+type CheckStage struct {
+	Stage   string  `json:"stage"`
+	Verdict Outcome `json:"verdict"`
+	Seconds float64 `json:"seconds"`
+	Detail  string  `json:"detail,omitempty"`
+	// Via is direct or in-band.
+	Via string `json:"via,omitempty"`
+}
+
+// CheckRequest asks for checks to be run now.
+type CheckRequest struct {
+	// Peer limits them to one; empty checks this gateway and all its peers.
+	Peer string `json:"peer,omitempty"`
+}
+
+// LogRecord is one line of the gateway's recent log.
+type LogRecord struct {
+	// Seq grows by one a record; a reader asks for those after the last it has.
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Level   string    `json:"level"` // DEBUG, INFO, WARN or ERROR
+	Message string    `json:"message"`
+	// Attrs are key=value, in the order in which they were logged.
+	Attrs []LogAttr `json:"attrs,omitempty"`
+}
+
+// LogAttr is one attribute of a record.
+type LogAttr struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Log is the tail of the gateway's log (kind: Log).
+type Log struct {
+	Kind    string      `json:"kind"`
+	Records []LogRecord `json:"records"`
+}
