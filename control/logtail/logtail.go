@@ -1,0 +1,186 @@
+// Package logtail keeps the last records of a log in memory, so that a screen or a support
+// bundle can show them: a gateway in a pod has no log file to read.
+//
+// A [Tail] is a [slog.Handler] before another one. What it keeps is bounded by number and
+// by the length of each text; the rest of a long value is cut. Values are kept as the text
+// handler of log/slog would write them, so that secrets that redact themselves there do so
+// here.
+package logtail
+
+import (
+	"context"
+	"encoding"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	// kept is the number of records: some 10 minutes of a busy gateway at level info, and
+	// at most 1.5 MB were all of them as long as they may be.
+	kept = 500
+	// maxAttrs and maxText bound one record, in attributes and bytes.
+	maxAttrs = 24
+	maxText  = 1 << 10
+	// maxRecord bounds all texts of a record together, in bytes.
+	maxRecord = 3 << 10
+)
+
+// Tail passes records on and keeps the last of them. It is safe for concurrent use.
+type Tail struct {
+	next slog.Handler
+	ring *ring
+	// attrs and prefix are those of WithAttrs and WithGroup.
+	attrs  []api.LogAttr
+	prefix string
+}
+
+// ring is shared by a Tail and those derived from it.
+type ring struct {
+	mu      sync.Mutex
+	records []api.LogRecord // the oldest at seq % kept once it is full
+	seq     uint64
+}
+
+// New puts a Tail before next, which decides what is kept: what it takes.
+func New(next slog.Handler) *Tail { return &Tail{next: next, ring: &ring{}} }
+
+// After gives the records that are kept and came after the one with that number, the
+// oldest first; 0 gives all.
+func (t *Tail) After(seq uint64) []api.LogRecord {
+	r := t.ring
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := uint64(len(r.records))
+	from := max(seq, r.seq-n) // n records, numbered r.seq-n+1 … r.seq
+	out := make([]api.LogRecord, 0, r.seq-min(from, r.seq))
+	for s := from + 1; s <= r.seq; s++ {
+		out = append(out, r.records[(s-1)%kept])
+	}
+	return out
+}
+
+// Enabled is that of the next handler.
+func (t *Tail) Enabled(ctx context.Context, level slog.Level) bool {
+	return t.next.Enabled(ctx, level)
+}
+
+// Handle keeps the record and passes it on.
+func (t *Tail) Handle(ctx context.Context, r slog.Record) error {
+	room := maxRecord
+	cut := func(s string) string {
+		s = shorten(s, min(room, maxText))
+		room -= len(s)
+		return s
+	}
+	rec := api.LogRecord{Time: r.Time.UTC(), Level: level(r.Level), Message: cut(r.Message)}
+	if r.Time.IsZero() {
+		rec.Time = time.Now().UTC()
+	}
+	attrs := slices.Clone(t.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		attrs = flatten(attrs, t.prefix, a)
+		return len(attrs) < maxAttrs
+	})
+	for _, a := range attrs {
+		rec.Attrs = append(rec.Attrs, api.LogAttr{Key: cut(a.Key), Value: cut(a.Value)})
+	}
+	t.ring.add(rec)
+	return t.next.Handle(ctx, r)
+}
+
+func (r *ring) add(rec api.LogRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seq++
+	rec.Seq = r.seq
+	if len(r.records) < kept {
+		r.records = append(r.records, rec)
+		return
+	}
+	r.records[(r.seq-1)%kept] = rec
+}
+
+// WithAttrs gives a Tail whose records carry these.
+func (t *Tail) WithAttrs(attrs []slog.Attr) slog.Handler {
+	out := &Tail{next: t.next.WithAttrs(attrs), ring: t.ring, attrs: slices.Clone(t.attrs), prefix: t.prefix}
+	for _, a := range attrs {
+		out.attrs = flatten(out.attrs, t.prefix, a)
+	}
+	return out
+}
+
+// WithGroup gives a Tail whose attributes from now on are named within the group.
+func (t *Tail) WithGroup(name string) slog.Handler {
+	out := &Tail{next: t.next.WithGroup(name), ring: t.ring, attrs: t.attrs, prefix: t.prefix}
+	if name != "" {
+		out.prefix += name + "."
+	}
+	return out
+}
+
+// flatten appends an attribute, and of a group its members.
+func flatten(to []api.LogAttr, prefix string, a slog.Attr) []api.LogAttr {
+	v := a.Value.Resolve()
+	switch {
+	case len(to) >= maxAttrs, a.Equal(slog.Attr{}):
+		return to
+	case v.Kind() == slog.KindGroup:
+		if a.Key != "" {
+			prefix += a.Key + "."
+		}
+		for _, member := range v.Group() {
+			to = flatten(to, prefix, member)
+		}
+		return to
+	}
+	return append(to, api.LogAttr{Key: prefix + a.Key, Value: text(v)})
+}
+
+// text writes a value as slog's text handler does.
+func text(v slog.Value) string {
+	if v.Kind() != slog.KindAny {
+		if v.Kind() == slog.KindTime {
+			return v.Time().UTC().Format(time.RFC3339Nano)
+		}
+		return v.String()
+	}
+	switch a := v.Any().(type) {
+	case encoding.TextMarshaler:
+		if b, err := a.MarshalText(); err == nil {
+			return string(b)
+		}
+	case error:
+		return a.Error()
+	}
+	return fmt.Sprintf("%+v", v.Any())
+}
+
+// shorten cuts a text to so many bytes, not within a character.
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}
+
+// level names a level as api.LogRecord does.
+func level(l slog.Level) string {
+	switch {
+	case l < slog.LevelInfo:
+		return "DEBUG"
+	case l < slog.LevelWarn:
+		return "INFO"
+	case l < slog.LevelError:
+		return "WARN"
+	}
+	return "ERROR"
+}
