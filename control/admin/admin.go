@@ -60,6 +60,14 @@ type Backend interface {
 	Credential(ctx context.Context, name string) (api.Credential, error)
 	// NetCheck asks the STUN and TURN servers anew, and waits at most 5 s for them.
 	NetCheck(ctx context.Context) (api.NetCheck, error)
+	// Check runs the checks now, at most 10 s, and gives what they found. An unknown peer
+	// is an error; a check that fails is none.
+	Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error)
+	// Checks gives what the checks found last, at once.
+	Checks(ctx context.Context) (api.CheckReport, error)
+	// Log gives the records of the recent log that came after one; 0 gives all that are
+	// kept.
+	Log(ctx context.Context, after uint64) (api.Log, error)
 	// Reload reads the configuration file again; an error leaves the old one in force.
 	Reload(ctx context.Context) error
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,18 @@ func calls() []call {
 			n, err := b.NetCheck(ctx)
 			return n.Mapping, err
 		}, "none"},
+		{"check {Peer:cloud}", func(ctx context.Context, b Backend) (any, error) {
+			r, err := b.Check(ctx, api.CheckRequest{Peer: "cloud"})
+			return r.Gateway, err
+		}, "edge"},
+		{"checks", func(ctx context.Context, b Backend) (any, error) {
+			r, err := b.Checks(ctx)
+			return r.Gateway, err
+		}, "edge"},
+		{"log 41", func(ctx context.Context, b Backend) (any, error) {
+			l, err := b.Log(ctx, 41)
+			return len(l.Records), err
+		}, "1"},
 		{"reload", func(ctx context.Context, b Backend) (any, error) { return "", b.Reload(ctx) }, ""},
 	}
 }
@@ -149,6 +162,7 @@ func TestErrorsArriveWholeWithTheirStatus(t *testing.T) {
 func TestRightsFollowTheCaller(t *testing.T) {
 	own := ownIdentity()
 	other := own.uid + 1000
+	reading := []string{"status", "config", "netcheck", "check {Peer:cloud}", "checks", "log 41"}
 	for name, tc := range map[string]struct {
 		who          identity
 		err          error
@@ -167,7 +181,7 @@ func TestRightsFollowTheCaller(t *testing.T) {
 			client := serve(t, b, func(net.Conn) (identity, error) { return tc.who, tc.err })
 			for _, c := range calls() {
 				allowed := tc.change
-				if c.want == "status" || c.want == "config" || c.want == "netcheck" {
+				if slices.Contains(reading, c.want) {
 					allowed = tc.read
 				}
 				before := len(b.calls)

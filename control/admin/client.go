@@ -201,6 +201,21 @@ func (c *Client) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	return ask[api.NetCheck](ctx, c, http.MethodPost, "/v1/netcheck", nil)
 }
 
+// Check runs the checks now.
+func (c *Client) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
+	return ask[api.CheckReport](ctx, c, http.MethodPost, "/v1/check", r)
+}
+
+// Checks asks what the checks found last.
+func (c *Client) Checks(ctx context.Context) (api.CheckReport, error) {
+	return ask[api.CheckReport](ctx, c, http.MethodGet, "/v1/checks", nil)
+}
+
+// Log asks for the recent log after a record.
+func (c *Client) Log(ctx context.Context, after uint64) (api.Log, error) {
+	return ask[api.Log](ctx, c, http.MethodGet, fmt.Sprintf("/v1/log?after=%d", after), nil)
+}
+
 // Reload makes the gateway read its configuration again.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/reload", nil, nil)

@@ -80,4 +80,13 @@ func (f *fake) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error
 func (f *fake) Credential(_ context.Context, name string) (api.Credential, error) {
 	return api.Credential{ClientKey: "secret"}, f.called("credential %s", name)
 }
+func (f *fake) Check(_ context.Context, r api.CheckRequest) (api.CheckReport, error) {
+	return api.CheckReport{Kind: "CheckReport", Gateway: "edge"}, f.called("check %+v", r)
+}
+func (f *fake) Checks(context.Context) (api.CheckReport, error) {
+	return api.CheckReport{Kind: "CheckReport", Gateway: "edge"}, f.called("checks")
+}
+func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
+	return api.Log{Kind: "Log", Records: []api.LogRecord{{Seq: after + 1}}}, f.called("log %d", after)
+}
 func (f *fake) Reload(context.Context) error { return f.called("reload") }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,15 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("GET /v1/status", answer(s, mayRead, func(r *request) (any, error) { return b.Status(r.Context()) }))
 	mux.Handle("GET /v1/config", answer(s, mayRead, func(r *request) (any, error) { return b.Config(r.Context()) }))
 	mux.Handle("POST /v1/netcheck", answer(s, mayRead, func(r *request) (any, error) { return b.NetCheck(r.Context()) }))
+	mux.Handle("POST /v1/check", answer(s, mayRead, withBody(b.Check)))
+	mux.Handle("GET /v1/checks", answer(s, mayRead, func(r *request) (any, error) { return b.Checks(r.Context()) }))
+	mux.Handle("GET /v1/log", answer(s, mayRead, func(r *request) (any, error) {
+		after, err := number(r.URL.Query().Get("after"))
+		if err != nil {
+			return nil, err
+		}
+		return b.Log(r.Context(), after)
+	}))
 	mux.Handle("POST /v1/invite", answer(s, mayChange, withBody(b.Invite)))
 	mux.Handle("POST /v1/join", answer(s, mayChange, withBody(b.Join)))
 	mux.Handle("POST /v1/accept", answer(s, mayChange, withBody(b.Accept)))
@@ -140,6 +150,18 @@ func parse(r *request, into any) error {
 		return Usage(fmt.Sprintf("the request is not the JSON that %s takes: %v", r.URL.Path, err), "")
 	}
 	return nil
+}
+
+// number reads the number of a record; empty is 0.
+func number(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, Usage(fmt.Sprintf("%.30q is not the number of a record", text), "")
+	}
+	return n, nil
 }
 
 // request is a request whose body has arrived.
