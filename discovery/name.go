@@ -24,12 +24,19 @@ type name struct {
 	port uint16
 
 	addrs     []netip.Addr // of a literal from the start; in order
+	moved     *moved       // the last time that addrs became others; nil = never
 	resolving bool
 	settled   bool
 	failures  int // in a row
 	err       string
 	at        time.Time // of the last outcome
 	due       time.Time // of the next resolution
+}
+
+// moved is a change of addresses.
+type moved struct {
+	was []netip.Addr
+	at  time.Time
 }
 
 // parseName reads "IP:port", "[IPv6]:port" or "host:port".
@@ -80,7 +87,11 @@ func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 		n.err = fmt.Sprintf("resolve %s: the name has no usable address", n.host)
 	default:
 		slices.SortFunc(fit, netip.Addr.Compare)
-		n.addrs, n.err, n.failures = slices.Compact(fit), "", 0
+		fit = slices.Compact(fit)
+		if len(n.addrs) > 0 && !slices.Equal(n.addrs, fit) {
+			n.moved = &moved{n.addrs, now}
+		}
+		n.addrs, n.err, n.failures = fit, "", 0
 		n.due = now.Add(resolveAfter)
 		return
 	}

@@ -43,6 +43,9 @@ func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
 		f.handleResponse(r, from)
 	default:
 		f.count(func(c *ProbeCounts) { c.Refused++ })
+		if r.Reason == probe.ReasonTwoLives {
+			f.see(r.Peer, func(now time.Time, s *sight) { s.booted(now, r.BootID) })
+		}
 	}
 	return true
 }
@@ -52,6 +55,7 @@ func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 	if err := f.o.Send(r.Reply, from, 0, false); err != nil {
 		f.log.Debug("probe cannot be answered", "path", from.String(), "error", err)
 	}
+	f.see(r.Peer, func(now time.Time, s *sight) { s.requested(now, from.Remote, r.BootID) })
 	f.input(r.Peer, func(now time.Time, m *path.Machine) {
 		m.Requested(now, from, r.Rebooted)
 		if r.Flags&path.FlagDeaf != 0 {
@@ -94,6 +98,7 @@ func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 	m.Candidates, m.Punch = firstOf(m.Candidates, maxAnnounced), clonePunch(m.Punch)
 	dropped := f.dropUndialableLocked(&m)
 	p.m.Receive(now, m)
+	p.sight.booted(now, m.Boot)
 	f.dueLocked(p, now)
 	f.mu.Unlock()
 	f.wakeUp()

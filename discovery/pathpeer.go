@@ -30,6 +30,8 @@ type pathPeer struct {
 	selected peer.Path    // of the last routing
 	permit   []netip.Addr // of the last actions that had any
 
+	sight sight
+
 	due   time.Time // of the next poll
 	place int       // in the queue
 }

@@ -349,3 +349,69 @@ func concurrently(s *side, packet []byte, kind Kind) []Result {
 	}
 	return out
 }
+
+// TestALifeThatGoesOnIsToldFromAReplay has the process before a restart send on, as one
+// with a copied key does, and somebody replay what it sent.
+func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
+	a, b := newPair(t)
+	var old [][]byte
+	for range 3 {
+		old = append(old, a.request(RequestOptions{}))
+		b.takes(old[len(old)-1], Request)
+	}
+	first := a.Prober
+	a.restart(2)
+	b.takes(a.request(RequestOptions{}), Request)
+	for _, packet := range old {
+		if r := b.takes(packet, Drop); r.Reason != ReasonStaleBoot || r.BootID != 0 {
+			t.Errorf("a replay: got %q with boot %d, want %q", r.Reason, r.BootID, ReasonStaleBoot)
+		}
+	}
+	second := a.Prober
+	a.Prober = first
+	on := a.request(RequestOptions{})
+	if r := b.takes(on, Drop); r.Reason != ReasonTwoLives || r.BootID != 1 {
+		t.Errorf("what the first life sends on: got %q with boot %d, want %q", r.Reason, r.BootID, ReasonTwoLives)
+	}
+	if r := b.takes(on, Drop); r.Reason != ReasonStaleBoot {
+		t.Errorf("its replay: got %q, want %q", r.Reason, ReasonStaleBoot)
+	}
+	// When it wins in-band, what was seen of it is still known.
+	b.SetBootID(b.other, 1)
+	if r := b.takes(on, Drop); r.Reason != ReasonReplay {
+		t.Errorf("its replay when it counts again: got %q, want %q", r.Reason, ReasonReplay)
+	}
+	b.takes(a.request(RequestOptions{}), Request)
+	a.Prober = second
+	b.takes(a.request(RequestOptions{}), Request)
+}
+
+// TestEachPeerHasItsOwnWindow has a busy gateway with many peers: what it sends to others
+// does not make its requests to one look old.
+func TestEachPeerHasItsOwnWindow(t *testing.T) {
+	a, b := newPair(t)
+	other := newKey(t).Public()
+	if err := a.SetPeers([]Peer{{a.other, a.psk}, {other, peer.PresharedKey{}}}); err != nil {
+		t.Fatal(err)
+	}
+	slow := a.request(RequestOptions{})
+	for range 2 * windowSize {
+		if _, _, err := a.Request(other, RequestOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.takes(a.request(RequestOptions{}), Request)
+	b.takes(slow, Request)
+	// A peer that is removed and comes back is not numbered anew.
+	last := a.peers[a.other].out.counter
+	if err := a.SetPeers(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SetPeers([]Peer{{a.other, a.psk}}); err != nil {
+		t.Fatal(err)
+	}
+	b.takes(a.request(RequestOptions{}), Request)
+	if got := a.peers[a.other].out.counter; got <= last {
+		t.Errorf("the counter of a peer that came back is %d, want more than %d", got, last)
+	}
+}

@@ -67,9 +67,10 @@
 //
 // # Replay
 //
-// The counter rises with every request of a process, whichever peer it is for, and the
-// boot id with every process. A request with a lower boot id than the highest seen of the
-// peer is refused, and of one boot id each counter counts once, unless it is more than
+// The counter rises with every request of a process to a peer, and the boot id with every
+// process. A request with a lower boot id than the highest seen of the peer is refused; when
+// it has the boot id before that one and was not seen before, it is told apart
+// ([ReasonTwoLives]). And of one boot id each counter counts once, unless it is more than
 // 1,023 behind the newest. Refused requests change nothing and are answered by nothing.
 //
 // What is left to somebody on the path: to deliver a request from another address before

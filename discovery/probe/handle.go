@@ -31,6 +31,9 @@ func (p *Prober) request(packet []byte, from netip.AddrPort, k *keys) Result {
 	}
 	if reason != "" {
 		r.Reason = reason
+		if reason == ReasonTwoLives {
+			r.BootID = a.boot
+		}
 		return r
 	}
 	r.Reply, err = stunwire.Encode(&stunwire.Message{
@@ -54,6 +57,9 @@ func (p *Prober) take(k *keys, a attribute) (rebooted bool, reason Reason) {
 		return false, ReasonGone
 	}
 	newest, rebooted, reason := s.in.take(a)
+	if reason == ReasonStaleBoot && s.in.lives(a) {
+		reason = ReasonTwoLives
+	}
 	if reason != "" {
 		return false, reason
 	}

@@ -7,9 +7,17 @@ type incoming struct {
 	heard  bool
 	boot   uint64 // the highest seen
 	window window
+	// before is the boot id that was known before this one, and what was seen of it.
+	before lastLife
 	// accepted are the keys of the previous generation, of the one that the newest
 	// request stated, and of the next; nil where there are none.
 	accepted [3]*keys
+}
+
+// lastLife is what is kept of a peer's boot id when another takes its place.
+type lastLife struct {
+	boot   uint64
+	window window
 }
 
 // take checks an authenticated request for replay and notes it. newest says that it is
@@ -30,9 +38,25 @@ func (in *incoming) take(a attribute) (newest, rebooted bool, reason Reason) {
 	return newest, rebooted, ""
 }
 
-// restart begins anew with a boot id.
+// restart goes on with another boot id. Of one that it comes back to, what was seen is
+// still known.
 func (in *incoming) restart(boot uint64) {
-	in.heard, in.boot, in.window = true, boot, window{}
+	next := lastLife{boot: boot}
+	if in.before.boot == boot {
+		next = in.before
+	}
+	in.before = lastLife{in.boot, in.window}
+	in.heard, in.boot, in.window = true, next.boot, next.window
+}
+
+// lives says whether a request of the boot id before is one that was not seen yet: whoever
+// sends it runs still. Anything older cannot be told from a replay.
+func (in *incoming) lives(a attribute) bool {
+	if a.boot != in.before.boot || a.boot == 0 {
+		return false
+	}
+	fresh, _ := in.before.window.take(a.counter)
+	return fresh
 }
 
 // follow gives the keys to accept from now on, when the newest request stated the

@@ -17,6 +17,9 @@ const (
 type outgoing struct {
 	initial *keys
 	current *keys // of the generation
+	// counter numbers the requests. Each peer has its own, or many peers would make the
+	// numbers of one jump, and its window short.
+	counter uint64
 	// generation is what requests state.
 	generation uint16
 	// known says that the peer accepts the current keys, acknowledged that it has

@@ -21,13 +21,14 @@ func (p *Prober) SetPeers(peers []Peer) error {
 		if s := next[k]; s != old {
 			p.removeLocked(old)
 			if s != nil { // Another preshared key, but the same gateway.
-				s.in.heard, s.in.boot, s.in.window = old.in.heard, old.in.boot, old.in.window
+				s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
 			}
 		}
 	}
 	for k, s := range next {
 		if p.peers[k] != s {
 			p.peers[k] = s
+			s.out.counter = p.floor
 			p.admit(s, s.in.initial)
 		}
 	}
@@ -73,6 +74,7 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 
 func (p *Prober) removeLocked(s *peerState) {
 	delete(p.peers, s.Key)
+	p.floor = max(p.floor, s.out.counter)
 	p.accept(s, [3]*keys{})
 	p.refuse(s.in.initial)
 	for _, tx := range s.out.pending {

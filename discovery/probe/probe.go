@@ -40,7 +40,7 @@ type Prober struct {
 
 	mu      sync.Mutex
 	random  io.Reader
-	counter uint64
+	floor   uint64 // no peer that is new gets a counter below: it may be one that was removed
 	peers   map[peer.PublicKey]*peerState
 	byID    map[keyID]*keys // that peers' requests may use
 	pending map[stunwire.TxID]*transaction
@@ -101,16 +101,16 @@ func (p *Prober) begin(k peer.PublicKey, o RequestOptions) (*stunwire.Message, *
 	if _, err := io.ReadFull(p.random, tx[:]); err != nil {
 		return nil, nil, fmt.Errorf("probe %s: draw transaction ID: %w", k, err)
 	}
-	if p.counter == maxCounter {
+	if s.out.counter == maxCounter {
 		return nil, nil, fmt.Errorf("probe %s: %w", k, errors.New("the counter has run out; a restart of the gateway begins anew"))
 	}
-	p.counter++
+	s.out.counter++
 	s.out.advance(s.schedule, p.bootID)
 	t := &transaction{s, s.out.choose(), s.out.generation, o.PathID, o.Flags}
 	p.remember(tx, t)
 	a := attribute{
 		flags: o.Flags, pathID: o.PathID, generation: t.generation,
-		counter: p.counter, boot: p.bootID,
+		counter: s.out.counter, boot: p.bootID,
 	}
 	return &stunwire.Message{
 		Class: stunwire.Request, TxID: tx, Username: string(t.keys.id[:]), Probe: a.encode(),

@@ -39,6 +39,7 @@ const (
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
 	ReasonVersion         Reason = "version"         // of another major version
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
+	ReasonTwoLives        Reason = "two-lives"       // of the boot id before, but new: somebody runs on with the peer's key
 	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile
 )
@@ -53,7 +54,7 @@ type Result struct {
 	PathID uint16 // of a request: the sender's number; of a response: that of our request
 	Flags  uint8  // likewise
 	TxID   stunwire.TxID
-	// BootID is the sender's, of a request.
+	// BootID is the sender's, of a request and of a Drop for [ReasonTwoLives].
 	BootID uint64
 	// Rebooted says that the request is the first with a higher boot id than before:
 	// the peer has restarted, and its sessions are gone.

@@ -218,7 +218,7 @@ func TestGenerationsWrap(t *testing.T) {
 
 func TestTheCounterDoesNotWrap(t *testing.T) {
 	a, b := newPair(t)
-	a.counter = maxCounter - 1
+	a.peers[a.other].out.counter = maxCounter - 1
 	exchange(a, b)
 	if packet, _, err := a.Request(a.other, RequestOptions{}); err == nil {
 		t.Errorf("got % x, want an error", packet)

@@ -64,7 +64,7 @@ func (v vector) sides(t testing.TB) (from, to *Prober) {
 	to = newProber(t, other, 1, nil, Peer{own.Public(), psk})
 
 	s := from.peers[other.Public()]
-	from.counter = v.Counter - 1
+	s.out.counter = v.Counter - 1
 	s.out.generation = v.Generation
 	s.out.current = s.generation(true, v.BootID, v.Generation)
 	s.out.known = !v.Initial

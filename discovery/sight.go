@@ -1,0 +1,99 @@
+package discovery
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// maxBoots bounds the boot ids that are remembered of a peer.
+	maxBoots = 8
+	// leaving is how long after a peer's restart a request of its earlier life may still
+	// arrive without meaning anything: it was under way, or the old process shut down.
+	leaving = 10 * time.Second
+)
+
+// Sighting is what was seen of a peer, whether or not there is a path to it.
+type Sighting struct {
+	// RequestAt is when the last authenticated probe request of the peer came, by the own
+	// clock; zero = none has. RequestFrom is where it came from, on the way that it came.
+	RequestAt   time.Time
+	RequestFrom netip.AddrPort
+	// Boots are the last boot ids that the peer was seen with, in probes and in-band,
+	// newest last and no two alike in a row; at most 8. BootsAt are when each was first
+	// seen in its place. Boot ids grow with every start, so one that comes back means that
+	// two processes run with the peer's key.
+	Boots   []uint64
+	BootsAt []time.Time
+	// Moved are the endpoint names whose addresses changed, by their last change, in the
+	// order of the configuration.
+	Moved []NameMove
+}
+
+// NameMove is a change of what an endpoint's name resolves to.
+type NameMove struct {
+	Name     string // as configured, with the port
+	Was, Now []netip.Addr
+	At       time.Time
+}
+
+// Sight is what was seen of a peer; the zero value when it is none of ours.
+func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.peers[k]
+	if p == nil {
+		return Sighting{}
+	}
+	s := Sighting{
+		RequestAt: p.sight.requestAt, RequestFrom: p.sight.requestFrom,
+		Boots: slices.Clone(p.sight.boots), BootsAt: slices.Clone(p.sight.bootsAt),
+	}
+	for _, n := range p.names {
+		if n.moved != nil {
+			s.Moved = append(s.Moved, NameMove{Name: n.text, Was: slices.Clone(n.moved.was), Now: slices.Clone(n.addrs), At: n.moved.at})
+		}
+	}
+	return s
+}
+
+// sight is what is remembered for a [Sighting].
+type sight struct {
+	requestAt   time.Time
+	requestFrom netip.AddrPort
+	boots       []uint64
+	bootsAt     []time.Time
+}
+
+// requested notes an authenticated request.
+func (s *sight) requested(now time.Time, from netip.AddrPort, boot uint64) {
+	s.requestAt, s.requestFrom = now, unmapped(from)
+	s.booted(now, boot)
+}
+
+// booted notes a boot id.
+func (s *sight) booted(now time.Time, boot uint64) {
+	last := len(s.boots) - 1
+	switch {
+	case boot == 0 || last >= 0 && s.boots[last] == boot:
+		return
+	case last >= 0 && boot < s.boots[last] && now.Sub(s.bootsAt[last]) < leaving:
+		return
+	}
+	s.boots, s.bootsAt = append(s.boots, boot), append(s.bootsAt, now)
+	if extra := len(s.boots) - maxBoots; extra > 0 {
+		s.boots, s.bootsAt = slices.Delete(s.boots, 0, extra), slices.Delete(s.bootsAt, 0, extra)
+	}
+}
+
+// see changes what is remembered of a peer.
+func (f *Pathfinder) see(k peer.PublicKey, note func(now time.Time, s *sight)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.peers[k]; p != nil {
+		note(time.Now(), &p.sight)
+	}
+}
