@@ -27,7 +27,11 @@ func (s *Server) hello(c Caller) Hello {
 	if s.o.OnPath != nil {
 		h.Capabilities = append(h.Capabilities, CapabilityPath)
 	}
+	if s.o.OnReport != nil {
+		h.Capabilities = append(h.Capabilities, CapabilityReport)
+	}
 	if c.Kind == KindPeer && !c.Pending {
+		h.Report = s.reportFor(c)
 		h.Offers = append(h.Offers, s.offers(c)...)
 		h.APIServer = s.apiServer(c)
 		h.Ports = s.ports(h.Offers)

@@ -38,6 +38,10 @@ type Hello struct {
 	Pending bool `json:"pending,omitempty"`
 	// APIServer is told to those who may reach it.
 	APIServer *APIServer `json:"apiServer,omitempty"`
+	// Report is what the gateway found when it tried to reach the caller (package report).
+	// It rides on the hello because that is asked for every few minutes anyway: a
+	// connection of its own would cost five times its bytes.
+	Report json.RawMessage `json:"report,omitempty"`
 }
 
 // APIServer is what it takes to talk to an API server through the tunnel.
@@ -48,12 +52,15 @@ type APIServer struct {
 	CAData string `json:"caData,omitempty"`
 }
 
+// Can reports whether the gateway has a capability.
+func (h Hello) Can(capability string) bool { return slices.Contains(h.Capabilities, capability) }
+
 // Grants reports whether the caller may reach a service there.
 func (h Hello) Grants(service string) bool { return slices.Contains(h.Offers, service) }
 
 // ParseHello reads a hello and makes it safe to show and to keep: texts are cleaned and
 // bounded, what cannot be the name of a service is dropped, and of caData the certificates
-// stay. With an [ErrIncompatible] the version is given, and nothing else.
+// stay. A report is left as it came, if it is not too long: package report reads it. With an [ErrIncompatible] the version is given, and nothing else.
 func ParseHello(body []byte) (Hello, error) {
 	var h Hello
 	if err := json.Unmarshal(body, &h); err != nil {
@@ -76,6 +83,9 @@ func ParseHello(body []byte) (Hello, error) {
 	h.Offers, h.Ports = services(h.Offers, h.Ports)
 	if err := h.APIServer.clean(); err != nil {
 		return Hello{}, err
+	}
+	if len(h.Report) > MaxReport {
+		h.Report = nil // it is not worth losing the rest
 	}
 	return h, nil
 }

@@ -37,9 +37,9 @@ type limits struct {
 }
 
 type allowance struct {
-	requests, identities *rate.Limiter
-	slots                chan struct{}
-	seen                 time.Time
+	requests, identities, reports *rate.Limiter
+	slots                         chan struct{}
+	seen                          time.Time
 }
 
 func newLimits() *limits {
@@ -63,6 +63,7 @@ func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
 		a = &allowance{
 			requests:   rate.NewLimiter(requestRate, requestBurst),
 			identities: rate.NewLimiter(identityRate, identityBurst),
+			reports:    rate.NewLimiter(reportRate, reportBurst),
 			slots:      make(chan struct{}, peerConcurrency),
 		}
 		l.peers[k] = a

@@ -16,6 +16,7 @@
 //	POST /v1/redeem    only from a one-time key's address: ticket → peer
 //	POST /v1/identity  certificate signing request → certificate
 //	POST /v1/path      what one path finder tells the other (package discovery/path)
+//	POST /v1/report    what the caller found when it tried to reach us (package report)
 //
 // Whoever is no peer gets 403, whatever it asks. Errors have one form,
 // {"version":…,"code":…,"message":…}; codes are stable, see README.
@@ -50,6 +51,7 @@ const (
 	pathRedeem   = "/v1/redeem"
 	pathIdentity = "/v1/identity"
 	pathPath     = "/v1/path"
+	pathReport   = "/v1/report"
 )
 
 // Capabilities that a gateway can announce.
@@ -57,6 +59,7 @@ const (
 	CapabilityRedeem   = "redeem"   // it answers tickets
 	CapabilityIdentity = "identity" // it has an issuer
 	CapabilityPath     = "path"     // it finds paths, and takes messages about them
+	CapabilityReport   = "report"   // it takes reports, and sends some
 )
 
 type redeemRequest struct {

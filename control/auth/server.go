@@ -88,6 +88,13 @@ type ServerOptions struct {
 	// OnPath takes a message of a peer's path finder, one JSON document, and must not
 	// block. An error is told to the peer as a bad request. nil: paths are not found here.
 	OnPath func(from peer.PublicKey, message []byte) error
+	// OnReport takes a peer's report, one JSON document of at most MaxReport bytes, and
+	// must not block. An error is told to the peer as a bad request. nil: reports are not
+	// taken here.
+	OnReport func(from peer.PublicKey, report []byte) error
+	// Report gives the report that goes with the answer to a peer's hello, one JSON
+	// document of at most MaxReport bytes, and must not block. It may be nil or give nil.
+	Report func(to peer.PublicKey) []byte
 	// Audit and Logger may be nil.
 	Audit  *audit.Log
 	Logger *slog.Logger
@@ -213,7 +220,7 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		method = http.MethodGet
 	}
 	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath:
+	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport:
 		if r.Method != method {
 			w.Header().Set("Allow", method)
 			return nil, newError(codeMethod, "use "+method)
@@ -229,6 +236,8 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return s.redeem(ctx, r, caller)
 	case pathPath:
 		return s.path(r, caller)
+	case pathReport:
+		return s.report(r, caller, a)
 	default:
 		return s.identity(ctx, r, from, caller, a)
 	}
