@@ -1,0 +1,101 @@
+// Package cell holds what every text on the terminal is made of: styled cells, columns
+// that are dropped when there is no room, wrapped and cut lines, and units. Package tui
+// builds texts that end from it, package screen the screen that stays.
+//
+// A state is a glyph, a word and a colour, so that it survives without colours and for
+// eyes that see them differently. The colours are the terminal's own first eight: the
+// user's theme decides what they look like. Widths are in cells, as the terminal counts
+// them; text that others chose passes through [Printable] first.
+package cell
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Cell is a text and how it looks.
+type Cell struct {
+	Text  string
+	Style Style
+}
+
+// Dash stands for what is not there.
+func Dash(s string) Cell {
+	if s == "" {
+		return Cell{"-", Quiet}
+	}
+	return Cell{Text: s}
+}
+
+// Style is how a text looks, apart from what it says.
+type Style int
+
+// Styles. Good, Bad and Wary are green, red and yellow, and never alone: a glyph and a
+// word say the same.
+const (
+	Plain Style = iota
+	Good
+	Bad
+	Wary
+	Quiet
+	Strong
+	// Second is cyan: the other one of two lines in a chart, and keys in hints.
+	Second
+	// Selected is the row or tab that keys act on: reversed.
+	Selected
+)
+
+// Paint dresses texts, or leaves them as they are.
+type Paint bool
+
+// Text is s in a style.
+func (p Paint) Text(st Style, s string) string {
+	if !p || s == "" {
+		return s
+	}
+	switch st {
+	case Good:
+		return ansi.NewStyle().ForegroundColor(ansi.Green).Styled(s)
+	case Bad:
+		return ansi.NewStyle().ForegroundColor(ansi.Red).Styled(s)
+	case Wary:
+		return ansi.NewStyle().ForegroundColor(ansi.Yellow).Styled(s)
+	case Second:
+		return ansi.NewStyle().ForegroundColor(ansi.Cyan).Styled(s)
+	case Quiet:
+		return ansi.NewStyle().Faint().Styled(s)
+	case Strong:
+		return ansi.NewStyle().Bold().Styled(s)
+	case Selected:
+		return ansi.NewStyle().Reverse(true).Styled(s)
+	}
+	return s
+}
+
+// Cell is the cell's text in its style.
+func (p Paint) Cell(c Cell) string { return p.Text(c.Style, c.Text) }
+
+// Printable makes foreign text safe to show on one line: control characters (escape
+// sequences begin with one), line ends, and the characters that change the direction
+// of text (Unicode TR 9), which can make a line read as another, become U+FFFD.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || unicode.IsControl(r) || IsHidden(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// IsHidden tells format characters: direction marks, embeddings, isolates, zero-width
+// ones, tags, and the two separators that end a line.
+func IsHidden(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
+}
+
+// Joined is a list on one line.
+func Joined(items []string, separator string) string {
+	return Printable(strings.Join(items, separator))
+}

@@ -1,0 +1,78 @@
+package cell
+
+import (
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Fit cuts a line that is too wide; a width of 0 cuts nothing.
+func Fit(line string, width int) string {
+	if width <= 0 {
+		return line
+	}
+	return ansi.Truncate(line, width, "…")
+}
+
+// Pad fills a line with spaces up to a width, and cuts what is wider.
+func Pad(line string, width int) string {
+	w := ansi.StringWidth(line)
+	if w > width {
+		line = ansi.Truncate(line, width, "…")
+		w = ansi.StringWidth(line) // One less where a wide character did not fit.
+	}
+	return line + strings.Repeat(" ", max(0, width-w))
+}
+
+// Flow puts items side by side and begins a new line where the next does not fit. A
+// width of 0 keeps them on one line.
+func Flow(items []string, width int) []string {
+	const sep = " · "
+	var lines []string
+	line := ""
+	for _, item := range items {
+		switch {
+		case item == "":
+		case line == "":
+			line = item
+		case width > 0 && ansi.StringWidth(line)+ansi.StringWidth(sep)+ansi.StringWidth(item) > width:
+			lines = append(lines, Fit(line, width))
+			line = "  " + item
+		default:
+			line += sep + item
+		}
+	}
+	if line != "" {
+		lines = append(lines, Fit(line, width))
+	}
+	return lines
+}
+
+// Wrap puts the words of a text behind the prefix and begins a new line, with the
+// indent, where the next word does not fit. Words stay whole, hyphens or not, for they
+// may be meant to be copied; only one that is wider than a line is cut. A width of 0
+// keeps everything on one line.
+func Wrap(prefix, text string, width int, indent string) []string {
+	if width <= 0 {
+		return []string{prefix + text}
+	}
+	lines := []string{prefix}
+	empty := true // The last line has no word yet.
+	for word := range strings.FieldsSeq(text) {
+		last := &lines[len(lines)-1]
+		if !empty && ansi.StringWidth(*last)+1+ansi.StringWidth(word) > width {
+			lines, empty = append(lines, indent), true
+			last = &lines[len(lines)-1]
+		}
+		if !empty {
+			*last += " "
+		}
+		*last += word
+		empty = false
+	}
+	var out []string
+	for _, line := range lines {
+		out = append(out, strings.Split(ansi.Hardwrap(line, width, true), "\n")...)
+	}
+	return out
+}

@@ -1,0 +1,124 @@
+package cell
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Gap stands between columns.
+const Gap = "  "
+
+// Column is one column of a table of T.
+type Column[T any] struct {
+	Title string
+	// Rank says when it is dropped: the highest goes first, 0 never.
+	Rank int
+	// Min is the width that it has at least, so that changing figures do not move what
+	// stands beside them.
+	Min   int
+	Right bool // flush right
+	Cell  func(row T) Cell
+}
+
+// Table is rows under columns, all as wide as what they hold.
+type Table[T any] struct {
+	columns []Column[T]
+	cells   [][]Cell // by column, then by row
+	widths  []int
+	keep    []int // the columns that are shown
+}
+
+// Layout fills a table's cells and drops columns until the rest fits into the width; 0
+// drops none. Columns of rank 0 are cut to a third of the width, or to the least that
+// tells names apart.
+func Layout[T any](columns []Column[T], rows []T, width int) *Table[T] {
+	const minName = 12 // What "◌ connecting" takes.
+	t := &Table[T]{columns: columns, cells: make([][]Cell, len(columns)), widths: make([]int, len(columns))}
+	for i, c := range columns {
+		t.widths[i] = max(c.Min, ansi.StringWidth(c.Title))
+		t.cells[i] = make([]Cell, len(rows))
+		for j, row := range rows {
+			content := c.Cell(row)
+			w := ansi.StringWidth(content.Text)
+			if most := max(minName, width/3); c.Rank == 0 && width > 0 && w > most {
+				content.Text = ansi.Truncate(content.Text, most, "…")
+				w = ansi.StringWidth(content.Text)
+			}
+			t.cells[i][j] = content
+			t.widths[i] = max(t.widths[i], w)
+		}
+	}
+	t.choose(width)
+	return t
+}
+
+// choose drops columns, the highest rank first, until the rest fits.
+func (t *Table[T]) choose(width int) {
+	t.keep = make([]int, len(t.columns))
+	for i := range t.columns {
+		t.keep[i] = i
+	}
+	for width > 0 && t.Width() > width {
+		last := 0
+		for n, i := range t.keep {
+			if t.columns[i].Rank >= t.columns[t.keep[last]].Rank {
+				last = n
+			}
+		}
+		if t.columns[t.keep[last]].Rank == 0 {
+			return
+		}
+		t.keep = slices.Delete(t.keep, last, last+1)
+	}
+}
+
+// Width is what the shown columns take.
+func (t *Table[T]) Width() int {
+	sum := len(Gap) * (len(t.keep) - 1)
+	for _, i := range t.keep {
+		sum += t.widths[i]
+	}
+	return sum
+}
+
+// Shown are the titles of the columns that were not dropped.
+func (t *Table[T]) Shown() []string {
+	var titles []string
+	for _, i := range t.keep {
+		titles = append(titles, t.columns[i].Title)
+	}
+	return titles
+}
+
+// Header is the line of titles.
+func (t *Table[T]) Header(p Paint) string {
+	return t.line(p, func(i int) Cell { return Cell{t.columns[i].Title, Quiet} })
+}
+
+// Row is the line of the row with this index.
+func (t *Table[T]) Row(p Paint, index int) string {
+	return t.line(p, func(i int) Cell { return t.cells[i][index] })
+}
+
+func (t *Table[T]) line(p Paint, pick func(i int) Cell) string {
+	var b strings.Builder
+	for n, i := range t.keep {
+		if n > 0 {
+			b.WriteString(Gap)
+		}
+		content := pick(i)
+		space := strings.Repeat(" ", max(0, t.widths[i]-ansi.StringWidth(content.Text)))
+		text := p.Cell(content)
+		switch {
+		case t.columns[i].Right:
+			b.WriteString(space + text)
+		case n == len(t.keep)-1:
+			b.WriteString(text)
+		default:
+			b.WriteString(text + space)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,81 @@
+package screen
+
+import (
+	"slices"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+)
+
+// cursor is a selection in a list of rows, by identity: rows may come, go and change
+// places without moving it. Rows are named by strings that are unique in their list.
+type cursor struct {
+	id string
+	// at is where id was found last, top the first row shown, and page how many are.
+	at, top, page int
+}
+
+// window finds the selection among the rows and gives those that fit into a height:
+// ids[first:last], with the selected one among them. A selection that is gone passes
+// to the row that took its place.
+func (c *cursor) window(ids []string, height int) (first, last int) {
+	c.page = max(1, height)
+	if len(ids) == 0 {
+		c.at, c.top = 0, 0
+		return 0, 0
+	}
+	if i := slices.Index(ids, c.id); i >= 0 {
+		c.at = i
+	} else {
+		c.at = min(max(0, c.at), len(ids)-1)
+		c.id = ids[c.at]
+	}
+	c.top = min(c.top, c.at, max(0, len(ids)-c.page))
+	c.top = max(c.top, c.at-c.page+1, 0)
+	return c.top, min(len(ids), c.top+c.page)
+}
+
+// key moves the selection among the rows and reports whether the key was for it.
+func (c *cursor) key(msg tea.KeyMsg, ids []string) bool {
+	if i := slices.Index(ids, c.id); i >= 0 {
+		c.at = i
+	}
+	step, ok := stepOf(msg, c.page)
+	if !ok {
+		return false
+	}
+	c.to(c.at+step, ids)
+	return true
+}
+
+// to selects the row at an index, or the nearest that there is.
+func (c *cursor) to(at int, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	c.at = min(max(0, at), len(ids)-1)
+	c.id = ids[c.at]
+}
+
+// far is more rows than any list has.
+const far = 1 << 30
+
+// stepOf is how many rows a key moves by.
+func stepOf(msg tea.KeyMsg, page int) (int, bool) {
+	k := keys()
+	switch {
+	case key.Matches(msg, k.up):
+		return -1, true
+	case key.Matches(msg, k.down):
+		return 1, true
+	case key.Matches(msg, k.pageUp):
+		return -max(1, page), true
+	case key.Matches(msg, k.pageDown):
+		return max(1, page), true
+	case key.Matches(msg, k.first):
+		return -far, true
+	case key.Matches(msg, k.last):
+		return far, true
+	}
+	return 0, false
+}

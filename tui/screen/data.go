@@ -1,0 +1,142 @@
+package screen
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// maxLog bounds the log records that are kept, in records.
+const maxLog = 2000
+
+// data is what all views draw. It is changed by the program's goroutine only.
+type data struct {
+	// now is the moment that ages are counted to; it stands still while frozen.
+	now time.Time
+
+	// status is the last snapshot and statusAt when it came, zero before the first.
+	status   api.Status
+	statusAt time.Time
+	// lost says why the gateway does not answer, since when, and when it is asked again;
+	// nil while it does.
+	lost      error
+	lostSince time.Time
+	nextTry   time.Time
+
+	// traffic has the samples of each peer by its public key.
+	traffic map[string]*ring
+
+	// report has the last results of the checks, reportErr why there are none.
+	report    api.CheckReport
+	reportErr error
+	// checking is what is being checked now: a peer's name, or allPeers; "" is nothing.
+	checking string
+
+	// log is sorted by Seq, the newest last; logErr says why there is none.
+	log    []api.LogRecord
+	logErr error
+
+	filter filter
+	frozen bool
+	wide   bool
+	paint  cell.Paint
+	// graph is how charts are drawn: braille, block or ascii.
+	graph string
+
+	// width and height are the whole terminal's, in cells.
+	width, height int
+
+	// Selections by identity: a peer's public key, check and flow as their views name
+	// them. They outlive refreshes, sorting and filters.
+	peers, checks, flows cursor
+}
+
+// allPeers stands for a check of everything.
+const allPeers = "*"
+
+func newData(now time.Time) *data {
+	return &data{now: now, traffic: map[string]*ring{}, graph: graphBraille}
+}
+
+// Styles of charts.
+const (
+	graphBraille = "braille"
+	graphBlock   = "block"
+	graphASCII   = "ascii"
+)
+
+func graphs() []string { return []string{graphBraille, graphBlock, graphASCII} }
+
+// peer is the selected peer; nil when there is none.
+func (d *data) peer() *api.PeerStatus {
+	i := slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return peerID(&p) == d.peers.id })
+	if i < 0 {
+		return nil
+	}
+	return &d.status.Peers[i]
+}
+
+// peerID is a peer's identity: its key, or its name as long as it has none.
+func peerID(p *api.PeerStatus) string {
+	if p.PublicKey != "" {
+		return p.PublicKey
+	}
+	return p.Name
+}
+
+// samples are a peer's since a moment, the oldest first. They stay the ring's.
+func (d *data) samples(id string, since time.Time) []sample {
+	r := d.traffic[id]
+	if r == nil {
+		return nil
+	}
+	return r.since(since)
+}
+
+// took takes a snapshot.
+func (d *data) took(s api.Status, at time.Time) {
+	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return compareText(a.Name, b.Name) })
+	d.status, d.statusAt = s, at
+	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		r := d.traffic[peerID(p)]
+		if r == nil {
+			r = &ring{}
+			d.traffic[peerID(p)] = r
+		}
+		r.add(at, p)
+	}
+	for id, r := range d.traffic {
+		if len(r.since(at.Add(-keep))) == 0 {
+			delete(d.traffic, id)
+		}
+	}
+}
+
+// logged adds records that follow those here. A gateway that started anew counts from 1
+// again, and its records replace the old ones.
+func (d *data) logged(records []api.LogRecord) {
+	for _, r := range records {
+		if n := len(d.log); n > 0 && r.Seq <= d.log[n-1].Seq {
+			if r.Seq > d.log[0].Seq || r.Time.Before(d.log[n-1].Time) {
+				continue // one that is here already
+			}
+			d.log = nil
+		}
+		d.log = append(d.log, r)
+	}
+	if n := len(d.log) - maxLog; n > 0 {
+		d.log = slices.Delete(d.log, 0, n)
+	}
+}
+
+// lastLogged is the sequence number after which records are asked for.
+func (d *data) lastLogged() uint64 {
+	if len(d.log) == 0 {
+		return 0
+	}
+	return d.log[len(d.log)-1].Seq
+}

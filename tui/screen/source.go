@@ -1,0 +1,19 @@
+package screen
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Source is the gateway that the screen shows. Every call ends with its context; calls
+// may be made at the same time.
+type Source interface {
+	Status(ctx context.Context) (api.Status, error)
+	// Check runs checks now.
+	Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error)
+	// Checks gives the last results at once.
+	Checks(ctx context.Context) (api.CheckReport, error)
+	// Log gives the records after a sequence number, 0 for all that are kept.
+	Log(ctx context.Context, after uint64) (api.Log, error)
+}
