@@ -68,10 +68,17 @@ func (ca *CA) Pool() *x509.CertPool {
 
 // Server makes a server certificate for the names and IP addresses.
 func (ca *CA) Server(names ...string) (Pair, error) {
+	now := time.Now()
+	return ca.ServerBetween(now.Add(-time.Hour), now.Add(24*time.Hour), names...)
+}
+
+// ServerBetween makes one that is valid between two moments.
+func (ca *CA) ServerBetween(notBefore, notAfter time.Time, names ...string) (Pair, error) {
 	t, err := template(pkix.Name{CommonName: names[0]})
 	if err != nil {
 		return Pair{}, err
 	}
+	t.NotBefore, t.NotAfter = notBefore, notAfter
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {
