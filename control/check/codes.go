@@ -13,6 +13,16 @@ const (
 	PingLost         Code = "PST0103"
 	PeerMustDial     Code = "PST0104"
 	AwaitingApproval Code = "PST0105"
+
+	NotHeardByPeer      Code = "PST0106"
+	NameUnknown         Code = "PST0107"
+	NameMoved           Code = "PST0108"
+	PresharedKeyDiffers Code = "PST0109"
+	WrongPeerKey        Code = "PST0110"
+	StampInPast         Code = "PST0111"
+	PacketsLost         Code = "PST0112"
+	DuplicateKey        Code = "PST0113"
+	ClockSkew           Code = "PST0114"
 )
 
 // PST02xx: auth.
@@ -44,6 +54,17 @@ const (
 	PeerServiceDown       Code = "PST0320"
 )
 
+// PST04xx: NAT and exposure.
+const (
+	NoWayIn           Code = "PST0401"
+	NothingListens    Code = "PST0402"
+	PrivateAdvertised Code = "PST0403"
+	StunUnreachable   Code = "PST0404"
+	TurnUnreachable   Code = "PST0405"
+	RelayInUse        Code = "PST0411"
+	RelayLost         Code = "PST0412"
+)
+
 // PST05xx: TLS and identity.
 const (
 	TLSUnknownCA     Code = "PST0501"
@@ -53,6 +74,11 @@ const (
 	IdentityMissing  Code = "PST0505"
 	IdentityExpired  Code = "PST0506"
 	IdentityRejected Code = "PST0507"
+)
+
+// PST06xx: MTU.
+const (
+	PathMTUSmall Code = "PST0601"
 )
 
 // PST07xx: configuration and state.
@@ -70,6 +96,10 @@ const (
 	PeerFlowLimit     Code = "PST0801"
 	PeerHalfOpenLimit Code = "PST0802"
 	TotalFlowLimit    Code = "PST0803"
+
+	SocketBufferSmall Code = "PST0810"
+	MemoryNear        Code = "PST0811"
+	CPUThrottled      Code = "PST0812"
 )
 
 // Params are the values that a cause and a fix are made of. A code uses those that its
@@ -79,6 +109,11 @@ const (
 type Params struct {
 	// Peer is the peer's name here.
 	Peer string `json:"peer,omitempty"`
+	// Inbound: the sentence is read at the gateway that offers the service, and Peer is
+	// who uses it and reports. Without a Peer it is about this gateway by itself.
+	Inbound bool `json:"inbound,omitempty"`
+	// Direct: Address was dialled outside the tunnel.
+	Direct bool `json:"direct,omitempty"`
 	// Service is auth, apiServer or the name of a named service.
 	Service string `json:"service,omitempty"`
 	// Address is the address that was dialled, or that was to be listened on.
@@ -92,8 +127,9 @@ type Params struct {
 	// ServerName is the name that a certificate had to carry, Names those it carries.
 	ServerName string   `json:"serverName,omitempty"`
 	Names      []string `json:"names,omitempty"`
-	// Issuer is who signed a certificate.
-	Issuer string `json:"issuer,omitempty"`
+	// Issuer is who signed a certificate, Authorities are those that were trusted to.
+	Issuer      string   `json:"issuer,omitempty"`
+	Authorities []string `json:"authorities,omitempty"`
 	// Status is an HTTP status code, Path the path that was asked for.
 	Status int    `json:"status,omitempty"`
 	Path   string `json:"path,omitempty"`
@@ -115,6 +151,9 @@ type Params struct {
 	Field string `json:"field,omitempty"`
 	// Detail is the error's own text.
 	Detail string `json:"detail,omitempty"`
+
+	GatewayParams
+	ResourceParams
 }
 
 // Entry is one row of the table of codes.

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func full() Params {
 	return Params{Peer: "cloud", Service: "apiServer", Address: "[fd12::1]:6443",
 		Endpoints: []string{"198.51.100.7:51820"}, Upstream: "10.0.0.5:6443",
-		ServerName: "kubernetes.default.svc", Names: []string{"api.example.net"}, Issuer: "other-ca",
+		ServerName: "kubernetes.default.svc", Names: []string{"api.example.net"}, Issuer: "other-ca", Authorities: []string{"cluster-ca"},
 		Status: 503, Path: "/livez", Age: 95 * time.Second, Timeout: 5 * time.Second,
 		NotBefore: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), NotAfter: time.Date(2026, 2, 2, 3, 4, 5, 0, time.UTC),
 		Version: "2.0", OwnVersion: "1.0", Limit: 1024, File: "gateway.yaml", Line: 12,
@@ -41,7 +41,7 @@ func TestEveryCodeIsInItsRangeOnceAndInOrder(t *testing.T) {
 func TestEveryCauseAndFixIsASentenceWithValues(t *testing.T) {
 	// What a fix may tell somebody to do: run a command, change a setting, let packets
 	// through, upgrade or restart something.
-	actionable := regexp.MustCompile("`|spec\\.|let (TCP|UDP)|upgrade|log of the gateway")
+	actionable := regexp.MustCompile("`|spec\\.|let (TCP|UDP)|upgrade|log of (the|this) gateway")
 	for _, e := range Codes() {
 		cause, fix := Render(e.Code, full())
 		if !strings.Contains(cause, "cloud") && !strings.Contains(cause, "10.0.0.5:6443") &&
@@ -58,6 +58,85 @@ func TestEveryCauseAndFixIsASentenceWithValues(t *testing.T) {
 		}
 		if bare, _ := Render(e.Code, Params{}); strings.Contains(bare, "%!") {
 			t.Errorf("%s: cause without parameters: %q", e.Code, bare)
+		}
+	}
+}
+
+// Whoever reads a verdict is told what to do at his own end by "here", and never sent to
+// the other end for it; and every sentence says the same fault from both ends.
+func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
+	elsewhere := regexp.MustCompile(`(^|, |; )at cloud |(^|, |; )see that the gateway of cloud`)
+	// What a service's user finds, and its owner reads of in a report.
+	ofService := regexp.MustCompile(`^PST0(20[1-8]|30[1-8]|50[1-7])$`)
+	for _, e := range Codes() {
+		p := full()
+		if ofService.MatchString(string(e.Code)) {
+			p.Upstream = ""
+		}
+		cause, fix := Render(e.Code, p)
+		p.Inbound = true
+		inCause, inFix := Render(e.Code, p)
+		for what, text := range map[string]string{"cause": inCause, "fix": inFix} {
+			if text == "" || strings.Contains(text, "%!") || strings.Contains(text, "  ") || strings.HasSuffix(text, ".") {
+				t.Errorf("%s: badly formed inbound %s: %q", e.Code, what, text)
+			}
+		}
+		if elsewhere.MatchString(inFix) || strings.Contains(inFix, "NAME being") {
+			t.Errorf("%s: the inbound fix sends its reader away: %s", e.Code, inFix)
+		}
+		if !ofService.MatchString(string(e.Code)) {
+			continue
+		}
+		if inCause == cause {
+			t.Errorf("%s: the cause does not say whose service it is: %s", e.Code, cause)
+		}
+		if !strings.Contains(cause, "cloud") || !strings.Contains(inCause, "cloud") && !strings.Contains(inFix, "cloud") {
+			t.Errorf("%s: the other gateway is not named: %q, inbound %q (%q)", e.Code, cause, inCause, inFix)
+		}
+		if strings.Contains(inCause, "of cloud at") || !strings.Contains(inCause, thisGateway) {
+			t.Errorf("%s: inbound it is this gateway's service: %s", e.Code, inCause)
+		}
+		if strings.Contains(fix, " here run") || strings.HasPrefix(fix, "here run") {
+			t.Errorf("%s: outbound, what is to be run at the peer reads as if it were here: %s", e.Code, fix)
+		}
+	}
+}
+
+// The owner knows by which name the peer goes here, so its command needs no placeholder.
+func TestInboundCommandsNameThePeer(t *testing.T) {
+	for c, command := range map[Code]string{
+		AuthDenied:         "`postern peer allow cloud auth,apiServer`",
+		AuthOff:            "`postern peer allow cloud auth`",
+		APIServerOff:       "`postern peer allow cloud auth,apiServer`",
+		APIServerForbidden: "--user=postern:peer:cloud`",
+		IdentityMissing:    "`postern peer allow cloud auth,apiServer`",
+	} {
+		if _, fix := Render(c, Params{Peer: "cloud", Inbound: true}); !strings.Contains(fix, command) || !strings.Contains(fix, "here ") {
+			t.Errorf("%s: got the fix %q, want %s in it", c, fix, command)
+		}
+		if _, fix := Render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME being this gateway's name there") || !strings.Contains(fix, "at cloud ") {
+			t.Errorf("%s: got the outbound fix %q, want one for cloud", c, fix)
+		}
+	}
+}
+
+// A name in a foreign certificate is offered to be pasted only if it is nothing but one.
+func TestOnlyPlainNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"a.example", DefaultServerName}, "serverName: " + DefaultServerName},
+		{[]string{"$(reboot).example", "api.example.net"}, "serverName: api.example.net"},
+		{[]string{"10.0.0.5"}, "serverName: 10.0.0.5"},
+		{[]string{"*.example.net", "a b", "-rf", "`x`"}, "serverName to a name in the certificate"},
+		{nil, "serverName to a name in the certificate"},
+	} {
+		for _, inbound := range []bool{false, true} {
+			_, fix := Render(TLSWrongName, Params{Peer: "cloud", Names: c.names, Inbound: inbound})
+			if !strings.HasSuffix(fix, c.want) {
+				t.Errorf("%q: got %q, want %q at its end", c.names, fix, c.want)
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ func (p Params) clean() Params {
 	}
 	p.Endpoints = cleanAll(p.Endpoints)
 	p.Names = cleanAll(p.Names)
+	p.Authorities = cleanAll(p.Authorities)
 	return p
 }
 

@@ -2,47 +2,117 @@ package check
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 )
 
-// identityEntries are the codes of TLS with the peer's API server and of the identity
-// shown there.
+// identityEntries are the codes of TLS with a service, and of the identity shown there.
 func identityEntries() []Entry {
 	return []Entry{
-		{TLSUnknownCA, "the API server's certificate is signed by an unknown authority", func(p Params) string {
-			return detail(fmt.Sprintf("the API server of %s shows a certificate signed by %s, which is not the authority that %s announced",
-				p.Peer, or(p.Issuer, "an unknown authority"), p.Peer), p)
+		{TLSUnknownCA, "the certificate is signed by an unknown authority", func(p Params) string {
+			return detail(fmt.Sprintf("%s shows%s a certificate signed by %s, but %s", p.server(), p.toClient(), or(p.Issuer, "an unknown authority"), p.trusted()), p)
+		}, unknownCAFix},
+		{TLSWrongName, "the certificate is for another name", func(p Params) string {
+			return fmt.Sprintf("the certificate that %s shows%s is valid for %s, not for %s", p.server(), p.toClient(), or(list(p.Names), "no name"), or(p.ServerName, "the expected name"))
+		}, wrongNameFix},
+		{TLSNotValidNow, "the certificate is not valid at this time", func(p Params) string {
+			return fmt.Sprintf("the certificate that %s shows%s is valid from %s to %s", p.server(), p.toClient(), day(p.NotBefore), day(p.NotAfter))
 		}, func(p Params) string {
-			return fmt.Sprintf("at %s set spec.services.apiServer.caFile to the PEM file of that authority (kubeadm: /etc/kubernetes/pki/ca.crt)", p.Peer)
+			clocks := "compare the clock of this machine with others' (`date -u`)"
+			if p.Peer != "" {
+				clocks = fmt.Sprintf("compare the clocks with `date -u` here and at %s", p.Peer)
+			}
+			return fmt.Sprintf("%s; if they agree, %srenew the certificate%s", clocks, p.at(), p.kubeadm(" (kubeadm certs renew apiserver)"))
 		}},
-		{TLSWrongName, "the API server's certificate is for another name", func(p Params) string {
-			return fmt.Sprintf("the certificate of the API server of %s is valid for %s, not for %s", p.Peer, or(list(p.Names), "no name"), or(p.ServerName, "the expected name"))
+		{TLSFailed, "TLS fails", func(p Params) string {
+			return detail(fmt.Sprintf("TLS%s with %s failed", p.ofClient(), p.server()), p)
 		}, func(p Params) string {
-			return fmt.Sprintf("at %s set spec.services.apiServer.serverName to one of those names", p.Peer)
-		}},
-		{TLSNotValidNow, "the API server's certificate is not valid at this time", func(p Params) string {
-			return fmt.Sprintf("the certificate of the API server of %s is valid from %s to %s", p.Peer, day(p.NotBefore), day(p.NotAfter))
-		}, func(p Params) string {
-			return fmt.Sprintf("compare the clocks with `date -u` here and at %s; if they agree, renew the certificate there (kubeadm certs renew apiserver)", p.Peer)
-		}},
-		{TLSFailed, "TLS with the API server fails", func(p Params) string {
-			return detail(fmt.Sprintf("TLS with the API server of %s at %s failed", p.Peer, p.Address), p)
-		}, func(p Params) string {
-			return fmt.Sprintf("see that spec.services.apiServer.address at %s is an HTTPS port", p.Peer)
+			if p.Direct {
+				return fmt.Sprintf("see that %s leads to an HTTPS port", p.urlSetting())
+			}
+			return fmt.Sprintf("%ssee that %s is an HTTPS port", p.at(), p.setting("address"))
 		}},
 		{IdentityMissing, "no identity has been issued", func(p Params) string {
-			return detail(fmt.Sprintf("%s has issued no identity to this gateway, and its API server demands one (HTTP %d)", p.Peer, p.Status), p)
+			return detail(fmt.Sprintf("%s has issued no identity to %s, and its API server%s demands one%s", p.owner(), p.client(), p.where(), p.withStatus()), p)
 		}, func(p Params) string {
-			return fmt.Sprintf("at %s set spec.services.auth.issuer and run `postern peer allow NAME auth,apiServer`, NAME being this gateway's name there", p.Peer)
+			return fmt.Sprintf("%sset spec.services.auth.issuer and run %s", p.at(), p.allow("auth,apiServer"))
 		}},
 		{IdentityExpired, "the identity has expired", func(p Params) string {
-			return detail(fmt.Sprintf("the identity that %s issued to this gateway was valid until %s", p.Peer, day(p.NotAfter)), p)
+			return detail(fmt.Sprintf("the identity that %s issued to %s was valid until %s", p.owner(), p.client(), day(p.NotAfter)), p)
 		}, func(p Params) string {
-			return fmt.Sprintf("mend auth of %s first (`postern ping %s --layer auth`); the identity is renewed as soon as it answers", p.Peer, p.Peer)
+			if p.Inbound {
+				return fmt.Sprintf("mend auth of this gateway as %s sees it first (`postern check %s`); the identity is renewed as soon as auth answers", p.peer(), p.peer())
+			}
+			return fmt.Sprintf("mend auth of %s first (`postern ping %s --layer auth`); the identity is renewed as soon as it answers", p.peer(), p.peer())
 		}},
 		{IdentityRejected, "the API server rejects the client certificate", func(p Params) string {
-			return detail(fmt.Sprintf("the API server of %s ended TLS over the client certificate", p.Peer), p)
+			return detail(fmt.Sprintf("%s ended TLS over %s certificate", p.server(), p.clients()), p)
 		}, func(p Params) string {
-			return fmt.Sprintf("at %s give the API server the issuer's certificate (spec.services.auth.issuer.localCA.certFile) in --client-ca-file", p.Peer)
+			return fmt.Sprintf("%sgive the API server the issuer's certificate (spec.services.auth.issuer.localCA.certFile) in --client-ca-file", p.at())
 		}},
 	}
+}
+
+// trusted says who should have signed, and who says so.
+func (p Params) trusted() string {
+	switch {
+	case len(p.Authorities) == 0 && p.Direct:
+		return fmt.Sprintf("this machine trusts no such authority and %s names none", p.outOfBand("caFile"))
+	case p.Direct:
+		return fmt.Sprintf("%s holds %s", p.outOfBand("caFile"), list(p.Authorities))
+	case len(p.Authorities) == 0:
+		return p.owner() + " announces no authority"
+	}
+	return fmt.Sprintf("%s announces %s", p.owner(), list(p.Authorities))
+}
+
+func unknownCAFix(p Params) string {
+	if p.Direct {
+		return fmt.Sprintf("here set %s to the PEM file of the authority that signed it%s", p.outOfBand("caFile"),
+			p.kubeadm(fmt.Sprintf(" (kubeadm: /etc/kubernetes/pki/ca.crt at %s)", p.owner())))
+	}
+	return fmt.Sprintf("%sset spec.services.apiServer.caFile to the PEM file of the authority that signed it (kubeadm: /etc/kubernetes/pki/ca.crt)", p.at())
+}
+
+// wrongNameFix offers a name of the certificate where it is a plain host name: whatever
+// else a certificate of somebody else's carries is shown as a value, but nothing to paste.
+func wrongNameFix(p Params) string {
+	name := bestName(p.Names)
+	switch {
+	case p.Direct:
+		return fmt.Sprintf("here set the host in %s to %s, or have a certificate made for %s", p.urlSetting(),
+			or(name, "a name in the certificate"), or(p.ServerName, "the present one"))
+	case name == "":
+		return fmt.Sprintf("%sset spec.services.apiServer.serverName to a name in the certificate", p.at())
+	}
+	return fmt.Sprintf("%sset spec.services.apiServer.serverName: %s", p.at(), name)
+}
+
+// bestName is the name every Kubernetes API server has, if the certificate carries it, or
+// the first that is a plain one.
+func bestName(names []string) string {
+	if slices.Contains(names, DefaultServerName) {
+		return DefaultServerName
+	}
+	for _, n := range names {
+		if plainHost(n) {
+			return n
+		}
+	}
+	return ""
+}
+
+// plainHost reports whether a name is a host name or IP address of letters, digits, dots,
+// colons and hyphens, beginning with a letter or digit.
+func plainHost(s string) bool {
+	const digits, letters = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return s != "" && len(s) <= 253 && strings.Contains(digits+letters, s[:1]) && strings.Trim(s, digits+letters+".:-") == ""
+}
+
+// kubeadm adds where kubeadm keeps something, for API servers.
+func (p Params) kubeadm(text string) string {
+	if p.Service == "auth" {
+		return ""
+	}
+	return text
 }

@@ -1,0 +1,71 @@
+package check
+
+import "fmt"
+
+// apiServerEntries are the codes of a peer's API server, once TLS has been met.
+func apiServerEntries() []Entry {
+	return []Entry{
+		{APIServerRefused, "the peer refuses connections to its API server", func(p Params) string {
+			return detail(fmt.Sprintf("%s refused %s TCP %s inside the tunnel although it offers apiServer: it cannot reach its own API server",
+				p.owner(), p.client(), or(p.Address, "6443")), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("%sset spec.services.apiServer.address to an address that answers; `postern check` %s says which part fails (upstream-apiServer, PST0310 to PST0313)",
+				p.at(), p.there())
+		}},
+		{APIServerTimeout, "the API server does not answer in time", func(p Params) string {
+			return detail(fmt.Sprintf("%s did not answer%s within %s", p.server(), p.toClient(), seconds(p.Timeout)), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("%srun `kubectl get --raw /livez`%s", p.at(), p.measure("; if that answers, measure the tunnel with"))
+		}},
+		{APIServerBroken, "the connection to the API server breaks off", func(p Params) string {
+			return detail(fmt.Sprintf("the connection%s to %s broke off before the answer was complete", p.ofClient(), p.server()), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("%ssee whether the API server restarts (`kubectl get --raw /livez`) and whether %s speaks HTTPS", p.at(), p.address())
+		}},
+		{APIServerHTTP, "the API server answers with an HTTP error", func(p Params) string {
+			return fmt.Sprintf("%s answered %s with HTTP %d", p.server(), p.request(), p.Status)
+		}, func(p Params) string {
+			return fmt.Sprintf("%srun `kubectl get --raw '/livez?verbose'` and mend what it names", p.at())
+		}},
+		{APIServerUnauthorized, "the API server does not accept the identity", func(p Params) string {
+			return fmt.Sprintf("%s answered %s with HTTP 401: it does not trust the issuer of %s identity", p.server(), p.request(), p.clients())
+		}, func(p Params) string {
+			return fmt.Sprintf("%sgive kube-apiserver the issuer's certificate (spec.services.auth.issuer.localCA.certFile) in --client-ca-file", p.at())
+		}},
+		{APIServerForbidden, "the identity is accepted but may do nothing", func(p Params) string {
+			return fmt.Sprintf("%s accepted %s identity but answered %s with HTTP 403", p.server(), p.clients(), p.request())
+		}, func(p Params) string {
+			return fmt.Sprintf("%srun %s", p.at(), p.bind())
+		}},
+		{APIServerOff, "the peer does not offer its API server to this gateway", func(p Params) string {
+			return fmt.Sprintf("%s does not offer its API server to %s", p.owner(), p.client())
+		}, func(p Params) string {
+			return fmt.Sprintf("if it should, %sset spec.services.apiServer and run %s", p.at(), p.allow("auth,apiServer"))
+		}},
+	}
+}
+
+// address is the setting with the address that was dialled.
+func (p Params) address() string {
+	if p.Direct {
+		return p.urlSetting()
+	}
+	return p.setting("address")
+}
+
+// measure adds how to measure the tunnel to a fix, where the tunnel is on the way.
+func (p Params) measure(lead string) string {
+	if p.Direct || p.Upstream != "" {
+		return ""
+	}
+	return fmt.Sprintf("%s `postern ping %s --layer overlay`", lead, p.peer())
+}
+
+// bind is the command that lets the client's identity see something.
+func (p Params) bind() string {
+	const command = "`kubectl create clusterrolebinding postern-peer-%s --clusterrole=view --user=postern:peer:%s`"
+	if p.Inbound && p.Peer != "" {
+		return fmt.Sprintf(command, p.Peer, p.Peer)
+	}
+	return fmt.Sprintf(command, "NAME", "NAME") + fmt.Sprintf(", NAME being %s name there", p.clients())
+}

@@ -1,0 +1,46 @@
+package check
+
+import "fmt"
+
+// configEntries are the codes of the configuration and the state directory.
+func configEntries() []Entry {
+	return []Entry{
+		{LocalListener, "a local listener could not be opened", func(p Params) string {
+			return detail(fmt.Sprintf("the listener for %s of %s could not be opened on %s", p.Service, p.Peer, or(p.Address, "a loopback port")), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("end what holds the port (`ss -ltnp`), or choose another: `postern peer local %s %s=127.0.0.1:PORT`", p.Peer, p.Service)
+		}},
+		{ConfigRefused, "the configuration was refused", func(p Params) string {
+			place := p.File
+			if p.Line > 0 {
+				place = fmt.Sprintf("%s line %d", place, p.Line)
+			}
+			if p.Field != "" {
+				place = fmt.Sprintf("%s, %s", place, p.Field)
+			}
+			return detail(or(place, "the configuration"), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("correct it, test it with `postern config validate %s`, then send SIGHUP; until then the old configuration stays in force", or(p.File, "FILE"))
+		}},
+		{NotGranted, "a peer asks for what it is not granted", func(p Params) string {
+			return fmt.Sprintf("%s dialled %s here and was refused: %s", or(p.Peer, "an unknown peer"), or(p.Service, "port "+p.Address), or(p.Detail, "it is not granted"))
+		}, func(p Params) string {
+			return fmt.Sprintf("if it may, run `postern peer allow %s %s` with its other services in the same list", or(p.Peer, "NAME"), or(p.Service, "SERVICES"))
+		}},
+		{StateDamaged, "a file of the state directory was damaged", func(p Params) string {
+			return detail(or(p.File, "a file of the state directory")+" was damaged; the generation before takes its place, or it starts empty", p)
+		}, func(Params) string {
+			return "compare `postern peer list` with what you expect; look at the file named in keptAs, and at the disk"
+		}},
+		{StateExposed, "others may enter the state directory", func(p Params) string {
+			return detail(or(p.File, "the state directory")+" was or is open to other users than the gateway's", p)
+		}, func(Params) string {
+			return "give the gateway a directory of its own in spec.stateDir; in Kubernetes see that no other pod mounts the volume"
+		}},
+		{NotStored, "what was taken away from a peer could not be stored", func(p Params) string {
+			return detail(fmt.Sprintf("what %s has lost by command is not in %s yet and comes back when the gateway restarts", or(p.Peer, "a peer"), or(p.File, "the state directory")), p)
+		}, func(Params) string {
+			return "free space for spec.stateDir, then repeat the command or wait a minute"
+		}},
+	}
+}
