@@ -40,6 +40,8 @@ type Options struct {
 	// OnHello is told what a peer's auth service answered; may be nil. It is called on
 	// the goroutine of the peer's checks and must not block.
 	OnHello func(peer string, h auth.Hello)
+	// Own gives what is known of this gateway; may be nil.
+	Own func() Own
 	// Interval, FullInterval and Retry are as the defaults above; 0 takes those.
 	Interval, FullInterval, Retry time.Duration
 	// Logger gets a warning when a check begins to fail, and a note when it recovers.

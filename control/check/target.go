@@ -51,8 +51,22 @@ type Facts struct {
 	NoPath string
 	// PathLost is since when it has none; meaningless without NoPath.
 	PathLost time.Time
-	// Endpoints are the underlay addresses that are tried.
-	Endpoints []string
+	// Endpoints are the underlay addresses that are tried, Candidates the same with what
+	// became of each.
+	Endpoints  []string
+	Candidates []Candidate
+	// Unresolved are endpoint names that never resolved, Moved those whose addresses
+	// changed.
+	Unresolved, Moved []NameFact
+	// Path is the way in use.
+	Path PathFacts
+	Evidence
+	// Inbound is what the peer last reported about reaching us, rendered here, and
+	// InboundAge the time since that arrived; nil when there is none that still counts.
+	Inbound    *api.Targets
+	InboundAge time.Duration
+	// own is what is known of this gateway; the runner sees to it.
+	own *Own
 
 	// Offers are the services that the peer's hello granted to this gateway; nil when
 	// no hello has been answered yet.
@@ -98,7 +112,9 @@ type Result struct {
 	// Target is auth, apiServer or gateway.
 	Target  string
 	Verdict api.Verdict
-	Stages  []Stage
+	// Params are what the verdict's cause and fix were rendered from.
+	Params Params
+	Stages []Stage
 	// Hello is the peer's answer, when the auth check got one.
 	Hello *auth.Hello
 }

@@ -1,0 +1,154 @@
+package check
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Candidate is an address at which a gateway may be reached: where it is known from, and
+// of a peer's what became of it. The words are those of api.Candidate.
+type Candidate struct {
+	Address string `json:"address"`
+	Source  string `json:"source,omitempty"`
+	State   string `json:"state,omitempty"`
+	// Reason is free text of this gateway: it is cleaned before it is shown and never
+	// taken from a peer.
+	Reason string `json:"reason,omitempty"`
+	// Relay is the server by whose allocation the address is tried.
+	Relay string `json:"relay,omitempty"`
+}
+
+// NAT is the behaviour of a NAT in the words of RFC 4787, as api.NAT has them; empty
+// where it is not known.
+type NAT struct {
+	Mapping   string `json:"mapping,omitempty"`
+	Filtering string `json:"filtering,omitempty"`
+}
+
+// PathFacts are what is known of the way to a peer.
+type PathFacts struct {
+	Kind   string // direct, relay or none, as api.Path has them; empty for a stock peer
+	Remote string // the address in use
+	Relay  string // the server in use: ours, or the one that the peer's address is on
+	// Since is when the path in use, or none, came to be so.
+	Since time.Time
+	RTT   time.Duration
+	// MTU is the largest overlay packet in bytes that was seen to cross the path whole,
+	// 0 where that is not known. LinkMTU is the overlay's own: what the configuration or
+	// the interfaces of this machine allow.
+	MTU, LinkMTU int
+	// NAT is in front of this gateway, PeerNAT in front of the peer, as it says.
+	NAT, PeerNAT NAT
+}
+
+// NameFact is about a host name among the peer's endpoints, as configured, with the port.
+type NameFact struct {
+	Name string
+	// Err says why the name does not resolve, of one that never did.
+	Err string
+	// Was and Now are its addresses before and after they changed, At is when.
+	Was, Now []string
+	At       time.Time
+}
+
+// Sight is something that was seen on the wire: where it came from, and when last.
+type Sight struct {
+	From string // address and port
+	At   time.Time
+}
+
+// KeySight is a Sight of somebody with a key.
+type KeySight struct {
+	Sight
+	Key string // base64
+}
+
+// StampSight is a Sight of a handshake that is refused for its timestamp: not later than
+// the newest that was accepted (WireGuard paper §5.1).
+type StampSight struct {
+	Sight
+	Stamp, Newest time.Time
+}
+
+// Refusal is an ICMP error about what was sent to an address.
+type Refusal struct {
+	To     string // address and port
+	Reason string // "port unreachable", "host unreachable", …
+	At     time.Time
+}
+
+// Evidence is what was seen of a peer besides its answers. It explains a failure; while
+// the peer works it is not looked at.
+type Evidence struct {
+	// HeardUnanswered: authenticated probes or initiations of the peer arrive while ours
+	// get no answer.
+	HeardUnanswered Sight
+	// Unverified: handshake responses arrive from the peer's address that do not verify.
+	Unverified Sight
+	// OtherKey: from the peer's address somebody dials with a key that none of our peers
+	// has.
+	OtherKey KeySight
+	// NotForUs: from the peer's address come initiations made for another public key than
+	// ours (their mac1, WireGuard paper §5.4.4, is not for us).
+	NotForUs Sight
+	// StampInPast: initiations of the peer are refused as replays.
+	StampInPast StampSight
+	// Unreachable are the ICMP errors about the peer's addresses.
+	Unreachable []Refusal
+	// Boots are the last boot ids of the peer, newest last and no two alike in a row;
+	// BootsAt are when each was first seen in its place.
+	Boots   []uint64
+	BootsAt []time.Time
+	// Skew is the peer's clock minus ours; 0 is none, or not known.
+	Skew time.Duration
+}
+
+// Own is what is known of this gateway by itself.
+type Own struct {
+	Name       string
+	ListenPort uint16
+	NAT        api.NAT
+	// Candidates are what peers are told to dial, best first; Advertised those of them
+	// that the operator configured.
+	Candidates []Candidate
+	Advertised []string
+	// Networks are the addresses of this machine's interfaces with their prefixes.
+	Networks []netip.Prefix
+	// STUN and TURN are the configured servers, one entry for each address.
+	STUN, TURN []Server
+	// Upstreams are the servers behind what this gateway offers.
+	Upstreams []Upstream
+	Sockets   Sockets
+	// TicketAlarmAt is when a ticket was last tried by a second key; zero = never.
+	TicketAlarmAt time.Time
+}
+
+// Upstream is the server behind a service that this gateway offers.
+type Upstream struct {
+	Service string // apiServer, or the name of a named service
+	Address string // host:port
+	// TLS says that the server speaks it: ServerName and CA (PEM) are what its certificate
+	// is held against, empty for the defaults.
+	TLS        bool
+	ServerName string
+	CA         []byte
+}
+
+// Server is a STUN or TURN server.
+type Server struct {
+	Name    string // as configured, host:port
+	Address string // what the name stands for; empty when it does not resolve
+	Err     string // why it cannot be used; empty when it can
+	At      time.Time
+}
+
+// Sockets are the underlay's UDP sockets.
+type Sockets struct {
+	// ReceiveBuffer and SendBuffer are SO_RCVBUF and SO_SNDBUF in bytes, as the system
+	// tells them; 0 = not known. The smaller of IPv4's and IPv6's counts.
+	ReceiveBuffer, SendBuffer int
+	// Drops counts the datagrams that arrived while the receive buffer was full.
+	Drops uint64
+}
