@@ -1,135 +1,55 @@
 package tui
 
 import (
-	"strings"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 )
-
-// cell is what a table shows of one peer in one column.
-type cell struct {
-	text  string
-	style style
-}
-
-// column is one column of the overview.
-type column struct {
-	title string
-	// rank says when it is dropped: the highest goes first, 0 never.
-	rank int
-	// wide marks a column that only -o wide shows.
-	wide  bool
-	right bool // flush right
-	cell  func(p *api.PeerStatus, now time.Time) cell
-}
 
 // maxName keeps one long name from pushing everything else off the screen. Names of
 // peers have at most api.MaxNameLength characters.
-const (
-	maxName = 24
-	minName = 12 // What "◌ connecting" takes, and enough to tell most names apart.
-)
+const maxName = 24
 
 // columns lists them from left to right. An arrow to the right is what this gateway
 // finds at the peer, one to the left what the peer reports of this gateway.
-func columns() []column {
-	out := func(pick func(*api.Targets) *api.Verdict) func(*api.PeerStatus, time.Time) cell {
-		return func(p *api.PeerStatus, _ time.Time) cell { return verdictCell(pick(&p.Reachability.Outbound)) }
-	}
-	in := func(pick func(*api.Targets) *api.Verdict) func(*api.PeerStatus, time.Time) cell {
-		return func(p *api.PeerStatus, _ time.Time) cell { return verdictCell(pick(&p.Reachability.Inbound)) }
-	}
-	auth := func(t *api.Targets) *api.Verdict { return &t.Auth }
-	apiServer := func(t *api.Targets) *api.Verdict { return &t.APIServer }
-	gateway := func(t *api.Targets) *api.Verdict { return &t.Gateway }
-	return []column{
-		{title: "PEER", cell: func(p *api.PeerStatus, _ time.Time) cell {
-			return cell{ansi.Truncate(Printable(p.Name), maxName, "…"), strong}
+func columns(now time.Time, wide bool) []cell.Column[*api.PeerStatus] {
+	type peer = *api.PeerStatus
+	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
+	out := func(p peer) *api.Targets { return &p.Reachability.Outbound }
+	in := func(p peer) *api.Targets { return &p.Reachability.Inbound }
+	columns := []cell.Column[peer]{
+		{Title: "PEER", Cell: func(p peer) cell.Cell {
+			return cell.Cell{Text: ansi.Truncate(Printable(p.Name), maxName, "…"), Style: cell.Strong}
 		}},
-		{title: "STATE", cell: func(p *api.PeerStatus, _ time.Time) cell { return stateCell(p.State) }},
-		{title: "PATH", rank: 1, cell: pathCell},
-		{title: "RTT", rank: 5, right: true, cell: func(p *api.PeerStatus, _ time.Time) cell {
-			return dash(rtt(p.Path.RTTSeconds))
-		}},
-		{title: "→AUTH", rank: 3, cell: out(auth)},
-		{title: "→API", rank: 2, cell: out(apiServer)},
-		{title: "→GATEWAY", rank: 4, cell: out(gateway)},
-		{title: "←AUTH", rank: 9, cell: in(auth)},
-		{title: "←API", rank: 8, cell: in(apiServer)},
-		{title: "←GATEWAY", rank: 10, cell: in(gateway)},
-		{title: "RX/s", rank: 6, right: true, cell: func(p *api.PeerStatus, _ time.Time) cell {
-			return cell{text: size(p.RxBytesPerSecond)}
-		}},
-		{title: "TX/s", rank: 7, right: true, cell: func(p *api.PeerStatus, _ time.Time) cell {
-			return cell{text: size(p.TxBytesPerSecond)}
-		}},
-		{title: "HANDSHAKE", rank: 11, cell: func(p *api.PeerStatus, now time.Time) cell {
-			if p.LastHandshake == nil || p.LastHandshake.IsZero() {
-				return cell{"never", quiet}
-			}
-			return cell{text: age(now.Sub(*p.LastHandshake)) + " ago"}
-		}},
-		{title: "REMOTE", rank: 12, wide: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return dash(Printable(p.Path.Remote)) }},
-		{title: "RX", rank: 13, wide: true, right: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return cell{text: size(float64(p.RxBytes))} }},
-		{title: "TX", rank: 13, wide: true, right: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return cell{text: size(float64(p.TxBytes))} }},
-		{title: "IDENTITY", rank: 14, wide: true, cell: identityCell},
-		{title: "LOCAL", rank: 15, wide: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return dash(listeners(p)) }},
-		{title: "ALLOW", rank: 16, wide: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return dash(joined(p.Allow)) }},
-		{title: "OFFERS", rank: 17, wide: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return dash(joined(p.Offers)) }},
-		{title: "ADDRESS", rank: 18, wide: true, cell: func(p *api.PeerStatus, _ time.Time) cell { return dash(Printable(p.Address)) }},
+		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.State) }},
+		{Title: "PATH", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
+		{Title: "RTT", Rank: 5, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
+		{Title: "→AUTH", Rank: 3, Cell: func(p peer) cell.Cell { return cell.Outcome(out(p).Auth.Verdict) }},
+		{Title: "→API", Rank: 2, Cell: func(p peer) cell.Cell { return cell.Outcome(out(p).APIServer.Verdict) }},
+		{Title: "→GATEWAY", Rank: 4, Cell: func(p peer) cell.Cell { return cell.Outcome(out(p).Gateway.Verdict) }},
+		{Title: "←AUTH", Rank: 9, Cell: func(p peer) cell.Cell { return cell.Outcome(in(p).Auth.Verdict) }},
+		{Title: "←API", Rank: 8, Cell: func(p peer) cell.Cell { return cell.Outcome(in(p).APIServer.Verdict) }},
+		{Title: "←GATEWAY", Rank: 10, Cell: func(p peer) cell.Cell { return cell.Outcome(in(p).Gateway.Verdict) }},
+		{Title: "RX/s", Rank: 6, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
+		{Title: "TX/s", Rank: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
+		{Title: "HANDSHAKE", Rank: 11, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, now) }},
 	}
-}
-
-func stateCell(s api.PeerState) cell {
-	switch s {
-	case api.StateConnected:
-		return cell{"● connected", good}
-	case api.StateConnecting:
-		return cell{"◌ connecting", wary}
-	case api.StatePending:
-		return cell{"◇ pending", wary}
-	case api.StateFailed:
-		return cell{"✗ failed", bad}
+	if !wide {
+		return columns
 	}
-	return cell{"? " + Printable(string(s)), quiet}
-}
-
-func verdictCell(v *api.Verdict) cell {
-	switch v.Verdict {
-	case api.OK:
-		return cell{"✓ ok", good}
-	case api.Warning:
-		return cell{"! warning", wary}
-	case api.Error:
-		return cell{"✗ error", bad}
-	case api.Off:
-		return cell{"- off", quiet}
-	}
-	return cell{"? unknown", quiet}
-}
-
-func pathCell(p *api.PeerStatus, _ time.Time) cell {
-	switch p.Path.Kind {
-	case api.PathDirect:
-		return cell{text: "direct"}
-	case api.PathRelay:
-		return cell{"relay", wary}
-	}
-	return cell{"none", quiet}
-}
-
-func identityCell(p *api.PeerStatus, now time.Time) cell {
-	if p.Identity == nil {
-		return cell{"-", quiet}
-	}
-	left := p.Identity.NotAfter.Sub(now)
-	if left <= 0 {
-		return cell{"✗ expired", bad}
-	}
-	return cell{text: age(left) + " left"}
+	return append(columns, []cell.Column[peer]{
+		{Title: "REMOTE", Rank: 12, Cell: func(p peer) cell.Cell { return cell.Dash(Printable(p.Path.Remote)) }},
+		{Title: "RX", Rank: 13, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
+		{Title: "TX", Rank: 13, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
+		{Title: "IDENTITY", Rank: 14, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, now) }},
+		{Title: "LOCAL", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Dash(listeners(p)) }},
+		{Title: "ALLOW", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Joined(p.Allow, ",")) }},
+		{Title: "OFFERS", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Joined(p.Offers, ",")) }},
+		{Title: "ADDRESS", Rank: 18, Cell: func(p peer) cell.Cell { return cell.Dash(Printable(p.Address)) }},
+	}...)
 }
 
 func listeners(p *api.PeerStatus) string {
@@ -137,15 +57,5 @@ func listeners(p *api.PeerStatus) string {
 	for _, l := range p.Local {
 		out = append(out, l.Service+"="+l.Address)
 	}
-	return joined(out)
-}
-
-func joined(items []string) string { return Printable(strings.Join(items, ",")) }
-
-// dash stands for what is not there.
-func dash(s string) cell {
-	if s == "" {
-		return cell{"-", quiet}
-	}
-	return cell{text: s}
+	return cell.Joined(out, ",")
 }

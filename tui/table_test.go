@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 var writeGolden = flag.Bool("update", false, "write the golden files")
@@ -69,7 +70,7 @@ func TestAPeersCandidatesNameTheirRelay(t *testing.T) {
 	at := api.Candidate{Address: "203.0.113.9:49160", Source: "relay", State: "failed"}
 	over := at
 	over.Relay = "turn.example.net\x1b:3478"
-	got := candidateRows(&api.PeerStatus{Candidates: []api.Candidate{at, over}})
+	got := cell.CandidateLines(&api.PeerStatus{Candidates: []api.Candidate{at, over}})
 	want := []string{"203.0.113.9:49160 (relay) failed", "203.0.113.9:49160 via " + Printable(over.Relay) + " (relay) failed"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -166,7 +167,7 @@ func fits(t *testing.T, text string, width int) {
 			t.Errorf("line %d is %d wide on a screen of %d: %q", i+1, w, width, line)
 		}
 		for _, r := range ansi.Strip(line) {
-			if unicode.IsControl(r) || isHidden(r) {
+			if unicode.IsControl(r) || cell.IsHidden(r) {
 				t.Errorf("line %d holds %U: %q", i+1, r, line)
 			}
 		}
@@ -232,9 +233,9 @@ func TestPrintable(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{age(-time.Second), "0s"}, {age(59 * time.Second), "59s"}, {age(119 * time.Second), "1m"}, {age(47 * time.Hour), "47h"}, {age(49 * time.Hour), "2d"},
-		{rtt(0), ""}, {rtt(0.00031), "0.3 ms"}, {rtt(0.0121), "12 ms"}, {rtt(1.25), "1.2 s"},
-		{size(0), "0 B"}, {size(999), "999 B"}, {size(999.6), "1.0 kB"}, {size(1240), "1.2 kB"}, {size(123_456), "123 kB"}, {size(5e15), "5.0 PB"}, {size(5e19), "50000 PB"},
+		{cell.Age(-time.Second), "0s"}, {cell.Age(59 * time.Second), "59s"}, {cell.Age(119 * time.Second), "1m"}, {cell.Age(47 * time.Hour), "47h"}, {cell.Age(49 * time.Hour), "2d"},
+		{cell.RTT(0), ""}, {cell.RTT(0.00031), "0.3 ms"}, {cell.RTT(0.0121), "12 ms"}, {cell.RTT(1.25), "1.2 s"},
+		{cell.Size(0), "0 B"}, {cell.Size(999), "999 B"}, {cell.Size(999.6), "1.0 kB"}, {cell.Size(1240), "1.2 kB"}, {cell.Size(123_456), "123 kB"}, {cell.Size(5e15), "5.0 PB"}, {cell.Size(5e19), "50000 PB"},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("got %q, want %q", tc.got, tc.want)

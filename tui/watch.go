@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // ErrNoTerminal reports that a screen was asked for where there is none.
@@ -163,11 +164,11 @@ func awaitQuit(keys io.Reader) {
 // frame is the screen's content: never wider or higher than the terminal, and the last
 // line says how to leave.
 func frame(u update, width, height int, o WatchOptions, now time.Time) []string {
-	p := paint(o.Color)
+	p := cell.Paint(o.Color)
 	var lines []string
 	if u.err != nil {
-		lines = append(lines, wrap("✗ no answer: ", Printable(u.err.Error()), width, "  ")...)
-		lines[0] = p.text(bad, lines[0])
+		lines = append(lines, cell.Wrap("✗ no answer: ", Printable(u.err.Error()), width, "  ")...)
+		lines[0] = p.Text(cell.Bad, lines[0])
 		lines = append(lines, "")
 	}
 	for i, s := range u.statuses {
@@ -180,7 +181,7 @@ func frame(u update, width, height int, o WatchOptions, now time.Time) []string 
 	if len(o.Below) > 0 {
 		lines = append(lines, "")
 		for _, line := range o.Below {
-			lines = append(lines, p.text(quiet, fit(line, width)))
+			lines = append(lines, p.Text(cell.Quiet, cell.Fit(line, width)))
 		}
 	}
 	footer := "q quit"
@@ -191,7 +192,7 @@ func frame(u update, width, height int, o WatchOptions, now time.Time) []string 
 	for len(lines) < height-1 {
 		lines = append(lines, "")
 	}
-	return append(lines, fit(p.text(quiet, footer), width))
+	return append(lines, cell.Fit(p.Text(cell.Quiet, footer), width))
 }
 
 // screen is a frame as what is sent to the terminal: every line is overwritten and its

@@ -1,0 +1,105 @@
+package cell
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// PathLine is the path in use on one line.
+func PathLine(path *api.Path, now time.Time) string {
+	if path.Kind == api.PathNone || path.Kind == "" {
+		return strings.TrimSuffix("none: "+Printable(path.Reason), ": ")
+	}
+	out := Printable(path.Kind)
+	for _, part := range []string{Printable(path.Remote), RTT(path.RTTSeconds)} {
+		if part != "" {
+			out += " " + part
+		}
+	}
+	if path.Source != "" {
+		out += " (" + Printable(path.Source) + ")"
+	}
+	if path.Since != nil {
+		out += " since " + Age(now.Sub(*path.Since))
+	}
+	return out
+}
+
+// HandshakeLine is when the last handshake was and when the next is tried.
+func HandshakeLine(s *api.PeerStatus, now time.Time) string {
+	out := Since(s.LastHandshake, now).Text
+	if s.NextTry != nil {
+		out += ", next try in " + Age(s.NextTry.Sub(now))
+	}
+	return out
+}
+
+// IdentityLine is until when the peer's identity for us is good.
+func IdentityLine(s *api.PeerStatus, now time.Time) string {
+	if s.Identity == nil {
+		return "none"
+	}
+	return fmt.Sprintf("until %s, %s", s.Identity.NotAfter.UTC().Format(time.RFC3339), Left(s.Identity, now).Text)
+}
+
+// OrNothing is a list on one line, with a word for an empty one.
+func OrNothing(items []string) string {
+	if len(items) == 0 {
+		return "nothing"
+	}
+	return Joined(items, ", ")
+}
+
+// Reachability is the table of the three endpoints in both directions.
+func Reachability(s *api.PeerStatus, p Paint) []string {
+	out, in := &s.Reachability.Outbound, &s.Reachability.Inbound
+	row := func(name string, a, b Cell) string {
+		pad := func(c Cell, n int) string {
+			return p.Cell(c) + strings.Repeat(" ", max(0, n-ansi.StringWidth(c.Text)))
+		}
+		return pad(Cell{Text: name}, 14) + pad(a, 12) + p.Cell(b)
+	}
+	return []string{
+		row("", Cell{"→ from here", Quiet}, Cell{"← from there", Quiet}),
+		row(api.ServiceAuth, Outcome(out.Auth.Verdict), Outcome(in.Auth.Verdict)),
+		row(api.ServiceAPIServer, Outcome(out.APIServer.Verdict), Outcome(in.APIServer.Verdict)),
+		row(api.ServiceGateway, Outcome(out.Gateway.Verdict), Outcome(in.Gateway.Verdict)),
+	}
+}
+
+// Listeners are the listeners here that lead to the peer, one a line.
+func Listeners(s *api.PeerStatus) []string {
+	var rows []string
+	for _, l := range s.Local {
+		row := Printable(l.Address) + " → " + Printable(l.Service)
+		if l.Error != "" {
+			row += " ✗ " + Printable(l.Error)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Flows are the open connections, one a line.
+func Flows(s *api.PeerStatus, now time.Time) []string {
+	var rows []string
+	for _, f := range s.Flows {
+		rows = append(rows, fmt.Sprintf("%s %s %s, rx %s, tx %s, %s", Printable(f.Direction), Printable(f.Service), Printable(f.Remote),
+			Size(float64(f.RxBytes)), Size(float64(f.TxBytes)), Age(now.Sub(f.StartedAt))))
+	}
+	return rows
+}
+
+// History is what happened to the path, one event a line.
+func History(s *api.PeerStatus, now time.Time) []string {
+	var rows []string
+	for _, e := range s.Path.History {
+		rows = append(rows, strings.TrimSuffix(fmt.Sprintf("%s ago %s: %s", Age(now.Sub(e.At)), Printable(e.Event), Printable(e.Reason)), ": "))
+	}
+	return rows
+}

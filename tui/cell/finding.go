@@ -1,0 +1,96 @@
+package cell
+
+import (
+	"strings"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Finding is one thing that an operator should know of a peer.
+type Finding struct {
+	Glyph Cell
+	// Subject names the peer and what of it.
+	Subject string
+	Cause   string
+	Fix     string // a command, rule or value to paste
+}
+
+// Lines draws it: the cause with its subject, and the fix below.
+func (f Finding) Lines(width int, p Paint) []string {
+	out := Wrap(f.Glyph.Text+" ", f.Subject+": "+f.Cause, width, "  ")
+	if f.Fix != "" {
+		out = append(out, Wrap("  fix: ", f.Fix, width, "       ")...)
+	}
+	if rest, ok := strings.CutPrefix(out[0], f.Glyph.Text); ok {
+		out[0] = p.Cell(f.Glyph) + rest
+	}
+	for i := range out { // A word without spaces may still be too wide.
+		out[i] = Fit(out[i], width)
+	}
+	return out
+}
+
+// Findings are the reasons of a peer's state, its listeners that failed, and every
+// verdict that is a warning or an error, outbound first.
+func Findings(p *api.PeerStatus) []Finding {
+	name := Printable(p.Name)
+	var out []Finding
+	switch {
+	case p.State == api.StatePending && p.ApprovalFingerprint != "":
+		out = append(out, Finding{Cell{"◇", Wary}, name, "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint),
+			"compare it there, then: postern peer approve " + name})
+	case p.State != api.StateConnected && p.Reason != "":
+		out = append(out, Finding{Cell{"!", Wary}, name, Printable(p.Reason), ""})
+	}
+	for _, l := range p.Local {
+		if l.Error != "" {
+			out = append(out, Finding{Cell{"✗", Bad}, name, "no listener for " + Printable(l.Service) + " on " + Printable(l.Address) + ": " + Printable(l.Error), ""})
+		}
+	}
+	directions := []struct {
+		arrow   string
+		targets *api.Targets
+	}{{" → ", &p.Reachability.Outbound}, {" ← ", &p.Reachability.Inbound}}
+	for _, d := range directions {
+		for _, t := range []struct {
+			name string
+			v    *api.Verdict
+		}{
+			{api.ServiceAuth, &d.targets.Auth},
+			{api.ServiceAPIServer, &d.targets.APIServer},
+			{api.ServiceGateway, &d.targets.Gateway},
+		} {
+			if f, ok := verdictFinding(t.v); ok {
+				f.Subject = name + d.arrow + t.name
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func verdictFinding(v *api.Verdict) (Finding, bool) {
+	f := Finding{Fix: Printable(v.Fix)}
+	switch v.Verdict {
+	case api.Error:
+		f.Glyph = Cell{"✗", Bad}
+	case api.Warning:
+		f.Glyph = Cell{"!", Wary}
+	default:
+		return Finding{}, false
+	}
+	words := []string{}
+	for _, w := range []string{v.Code, v.Stage} {
+		if w != "" {
+			words = append(words, Printable(w))
+		}
+	}
+	f.Cause = strings.Join(words, " ")
+	if v.Cause != "" {
+		if f.Cause != "" {
+			f.Cause += ": "
+		}
+		f.Cause += Printable(v.Cause)
+	}
+	return f, true
+}
