@@ -69,6 +69,7 @@ type Book struct {
 	turn    chan struct{} // one slot: whoever changes the book holds it
 	records atomic.Pointer[Records]
 	alarms  atomic.Uint64
+	alarmed atomic.Pointer[time.Time] // when the last alarm was
 	// unstored: records are ahead of the storage.
 	unstored atomic.Bool
 
@@ -222,3 +223,11 @@ func (b *Book) OneTimePeers(now time.Time) []OneTime {
 
 // Alarms counts the redemptions by a second key since the book was opened.
 func (b *Book) Alarms() uint64 { return b.alarms.Load() }
+
+// AlarmedAt is when the last of them was; zero when there was none.
+func (b *Book) AlarmedAt() time.Time {
+	if at := b.alarmed.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}

@@ -103,7 +103,7 @@ func (b *Book) settle(now time.Time, event audit.Event, pick func(Record) bool, 
 			b.o.Audit.Record(context.Background(), audit.Burn, audit.Ticket(seen.ID.String()), audit.Reason(ErrBurned.Error()))
 		}
 		if errors.Is(err, ErrAlreadyUsed) {
-			b.alarm(seen, q.PublicKey)
+			b.alarm(now, seen, q.PublicKey)
 		}
 		return Grant{}, err
 	}
@@ -242,8 +242,9 @@ func (b *Book) refuse(id ID, key peer.PublicKey, name string, err error) {
 // escapes the rest.
 func printable(name string) string { return name[:min(len(name), 64)] }
 
-func (b *Book) alarm(r Record, second peer.PublicKey) {
+func (b *Book) alarm(now time.Time, r Record, second peer.PublicKey) {
 	b.alarms.Add(1)
+	b.alarmed.Store(&now)
 	b.o.Audit.Record(context.Background(), audit.Alarm, audit.Ticket(r.ID.String()), audit.Code(audit.CodeTicketAlarm),
 		audit.Peer(r.By.Name), audit.PublicKey(second),
 		audit.Reason("a second key tried a ticket that was already used; if the peer is not who you invited, run `postern peer remove "+r.By.Name+"`"))
