@@ -153,6 +153,7 @@ type Params struct {
 	Detail string `json:"detail,omitempty"`
 
 	GatewayParams
+	ServiceParams
 	ResourceParams
 }
 

@@ -79,6 +79,7 @@ type Facts struct {
 	CA []byte
 	// Identity is what the peer issued for its API server; nil when there is none.
 	Identity *tls.Certificate
+	ServiceFacts
 }
 
 // DefaultServerName is a name in the certificate of every Kubernetes API server.
@@ -109,6 +110,8 @@ type Stage struct {
 
 // Result is the outcome of one check.
 type Result struct {
+	// Name is unique within the peer: the target's, or one of those named Name….
+	Name string
 	// Target is auth, apiServer or gateway.
 	Target  string
 	Verdict api.Verdict
@@ -121,16 +124,17 @@ type Result struct {
 
 // recorder collects the stages of one check.
 type recorder struct {
-	target string
-	facts  Facts
-	start  time.Time
-	at     time.Time // start of the present stage
-	stages []Stage
+	name, target string
+	via          string
+	facts        Facts
+	start        time.Time
+	at           time.Time // start of the present stage
+	stages       []Stage
 }
 
 func begin(target string, f Facts) *recorder {
 	now := time.Now()
-	return &recorder{target: target, facts: f, start: now, at: now}
+	return &recorder{name: target, target: target, via: ViaInBand, facts: f, start: now, at: now}
 }
 
 // passed ends a stage well.
@@ -150,7 +154,15 @@ func (r *recorder) ok(rtt time.Duration) Result {
 // fail ends the check at a stage, with an error or a warning.
 func (r *recorder) fail(o api.Outcome, stage string, c Code, p Params) Result {
 	r.stage(stage, o, p.Detail)
-	return r.result(r.verdict(o, stage, c, p))
+	return r.rendered(o, stage, c, p)
+}
+
+// rendered ends the check with the verdict of a code.
+func (r *recorder) rendered(o api.Outcome, stage string, c Code, p Params) Result {
+	p.Peer = r.facts.Name
+	res := r.result(r.verdict(o, stage, c, p))
+	res.Params = p
+	return res
 }
 
 // verdict renders a code for the peer of this check.
@@ -162,11 +174,11 @@ func (r *recorder) verdict(o api.Outcome, stage string, c Code, p Params) api.Ve
 
 func (r *recorder) result(v api.Verdict) Result {
 	now := time.Now()
-	v.CheckedAt, v.Via = &now, ViaInBand
-	return Result{Target: r.target, Verdict: v, Stages: r.stages}
+	v.CheckedAt, v.Via = &now, r.via
+	return Result{Name: r.name, Target: r.target, Verdict: v, Stages: r.stages}
 }
 
 // off ends a check of what the peer does not offer.
 func (r *recorder) off(c Code) Result {
-	return r.result(r.verdict(api.Off, "", c, Params{}))
+	return r.rendered(api.Off, "", c, Params{})
 }

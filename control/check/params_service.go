@@ -1,0 +1,38 @@
+package check
+
+import "time"
+
+// Failure is how a connection could not be made, for codes that cover several ways.
+type Failure string
+
+const (
+	FailureName    Failure = "name"    // the name does not resolve
+	FailureRefused Failure = "refused" // nobody listens
+	FailureTimeout Failure = "timeout" // nobody answers
+	FailureRoute   Failure = "route"   // there is no way, or it was cut
+	FailureURL     Failure = "url"     // the URL itself is wrong
+)
+
+// Beside is what came of the same service by the other way: outside the tunnel for what
+// was tried in it, and in it for what was tried outside. Empty: it was not tried.
+type Beside string
+
+const (
+	BesideWorks Beside = "works"
+	BesideFails Beside = "fails"
+)
+
+// ServiceParams are the parameters of the codes about auth, the API server and upstreams.
+type ServiceParams struct {
+	// Failure is how a connection failed.
+	Failure Failure `json:"failure,omitempty"`
+	// Remote is the address and port behind the host name of Address.
+	Remote string `json:"remote,omitempty"`
+	// Took is how long the answer took, Way how long connecting took, which costs the way
+	// there and back and nothing else.
+	Took time.Duration `json:"took,omitempty"`
+	Way  time.Duration `json:"way,omitempty"`
+	// Beside is what came of the other way, BesideAddress where that was tried.
+	Beside        Beside `json:"beside,omitempty"`
+	BesideAddress string `json:"besideAddress,omitempty"`
+}
