@@ -1,0 +1,201 @@
+package chart
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// Sizes below which an axis is left out, so that something is left of the picture.
+const (
+	minGutterWidth = 24 // cells: a gutter is at most 14 wide
+	minTimeHeight  = 4  // lines
+	maxTitle       = 4  // cells
+)
+
+// Area draws series on top of each other over a common scale, the first at the bottom,
+// in exactly height lines of exactly width cells. Series beyond Layers are added to the
+// last layer. There are no lines where there is no size.
+func Area(series []Series, width, height int, o Options) []string {
+	if width <= 0 || height <= 0 {
+		return nil
+	}
+	rows := height
+	withTime := height >= minTimeHeight && !o.NoTime
+	if withTime {
+		rows -= 2 // the line and its labels
+	}
+	g := &grid{options: o, rows: rows, columns: width}
+	if width >= minGutterWidth {
+		g.gutter = gutterWidth(o)
+		g.columns = width - g.gutter
+	}
+	perCell, _ := o.Graph.resolution()
+	layers := g.layers(series, g.columns*perCell)
+	g.scale = scaleFor(largest(layers), max(1, rows/3))
+	lines := g.draw(newField(o.Graph, layers, g.columns, rows, g.scale.top))
+	if withTime {
+		lines = append(lines, g.timeAxis()...)
+	}
+	return lines
+}
+
+// gutterWidth is room for the title, a label as wide as any, and the axis. It is the
+// same for all values, so that pictures below each other are aligned.
+func gutterWidth(o Options) int {
+	const widest = len("12.5 MB/s")
+	w := widest + 1
+	if o.Title != "" {
+		w += ansi.StringWidth(o.title()) + 1
+	}
+	return w
+}
+
+// title is the title as it is shown.
+func (o Options) title() string { return ansi.Truncate(cell.Printable(o.Title), maxTitle, "") }
+
+// grid is a picture with its axes.
+type grid struct {
+	options       Options
+	gutter        int // cells left of the first column, its axis included; 0 without one
+	columns, rows int
+	scale         scale
+}
+
+// layers bins the series into at most Layers layers; there is always one.
+func (g *grid) layers(series []Series, n int) [][]float64 {
+	var out [][]float64
+	for _, s := range series {
+		bins := Bins(s.Points, g.options.Now, g.options.window(), n)
+		if len(out) < Layers {
+			out = append(out, bins)
+			continue
+		}
+		addTo(out[Layers-1], bins)
+	}
+	if out == nil {
+		out = append(out, Bins(nil, g.options.Now, g.options.window(), n))
+	}
+	return out
+}
+
+// addTo adds columns to others; what only one of them has measured counts.
+func addTo(sum, other []float64) {
+	for i, v := range other {
+		switch {
+		case math.IsNaN(v):
+		case math.IsNaN(sum[i]):
+			sum[i] = v
+		default:
+			sum[i] += v
+		}
+	}
+}
+
+// largest is the highest column of a stack.
+func largest(layers [][]float64) float64 {
+	most := 0.0
+	for x := range layers[0] {
+		sum := 0.0
+		for _, layer := range layers {
+			if !math.IsNaN(layer[x]) {
+				sum += layer[x]
+			}
+		}
+		most = max(most, sum)
+	}
+	return min(most, maxRate)
+}
+
+// draw puts the axis of rates in front of the rows.
+func (g *grid) draw(f *field) []string {
+	o := g.options
+	labels := g.rateLabels()
+	lines := make([]string, g.rows)
+	for i, row := range f.rows() {
+		lines[i] = o.dress(row)
+		if g.gutter == 0 {
+			continue
+		}
+		axis := "│"
+		if labels[i] != "" {
+			axis = "┤"
+		}
+		if o.Graph == ASCII {
+			axis = map[string]string{"│": "|", "┤": "+"}[axis]
+		}
+		title := ""
+		if i == 0 {
+			title = o.title()
+		}
+		space := strings.Repeat(" ", max(0, g.gutter-1-ansi.StringWidth(title)-ansi.StringWidth(labels[i])))
+		if title != "" {
+			title = o.style(o.tintOf(0), title)
+		}
+		lines[i] = title + o.quiet(space+labels[i]+axis) + lines[i]
+	}
+	return lines
+}
+
+// rateLabels are the labels of the rows from the top. The value of a row is that of its
+// upper edge, so that the highest row has the top of the scale.
+func (g *grid) rateLabels() []string {
+	labels := make([]string, g.rows)
+	steps := int(math.Round(g.scale.top / g.scale.step))
+	for i := steps; i > 0; i-- {
+		row := int(math.Round(float64(g.rows) * (1 - float64(i)/float64(steps))))
+		if row < g.rows && (row == 0 || labels[row-1] == "") {
+			labels[row] = label(float64(i) * g.scale.step)
+		}
+	}
+	return labels
+}
+
+// timeAxis is the line below the columns and the labels below it.
+func (g *grid) timeAxis() []string {
+	line := []rune(strings.Repeat("─", g.columns))
+	text := []rune(strings.Repeat(" ", g.columns))
+	corner, tick := "└", '┴'
+	if g.options.Graph == ASCII {
+		line = []rune(strings.Repeat("-", g.columns))
+		corner, tick = "+", '+'
+	}
+	window := g.options.window()
+	step := timeStep(window, g.columns)
+	free := g.columns // The cells from here on have labels.
+	for back := time.Duration(0); back <= window; back += step {
+		x := g.columns - 1 - int(math.Round(float64(back)/float64(window)*float64(g.columns-1)))
+		l := []rune(ago(back))
+		from := min(max(0, x-len(l)/2), g.columns-len(l))
+		if from < 0 || from+len(l) >= free && back > 0 {
+			continue
+		}
+		line[x] = tick
+		copy(text[from:], l)
+		free = from
+	}
+	left, below := "", ""
+	if g.gutter > 0 {
+		below = strings.Repeat(" ", g.gutter)
+		left = strings.Repeat(" ", g.gutter-1) + corner
+	}
+	return []string{g.options.quiet(left + string(line)), g.options.quiet(below + string(text))}
+}
+
+// timeStep is the time between labels: the shortest round one that leaves each room.
+func timeStep(window time.Duration, columns int) time.Duration {
+	const room = 10 // cells for a label and what keeps it from the next
+	for _, step := range []time.Duration{
+		10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second,
+		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	} {
+		if step < window && int(window/step)*room <= columns {
+			return step
+		}
+	}
+	return window
+}

@@ -1,0 +1,120 @@
+package chart
+
+import (
+	"math"
+	"time"
+)
+
+// Bins divides the window that ends at now into n columns and gives the mean of each,
+// NaN where nothing was measured. Columns lie on multiples of their duration, so that a
+// point stays in its column while time goes on; the last one may still be filling.
+func Bins(points Points, now time.Time, window time.Duration, n int) []float64 {
+	if n <= 0 {
+		return nil
+	}
+	b := newBinner(now, window, n)
+	if points != nil {
+		points(b.add)
+	}
+	return b.finish()
+}
+
+// binner sorts points into columns.
+type binner struct {
+	start, step, now int64 // milliseconds
+	means            []float64
+	counts           []int
+	// The last point: its column, moment and rate.
+	column int
+	at     int64
+	value  float64
+}
+
+func newBinner(now time.Time, window time.Duration, n int) *binner {
+	b := &binner{now: now.UnixMilli(), means: make([]float64, n), counts: make([]int, n), column: -1, value: math.NaN()}
+	b.step = max(1, window.Milliseconds()/int64(n))
+	last := b.now - ((b.now%b.step)+b.step)%b.step
+	b.start = last - int64(n-1)*b.step
+	for i := range b.means {
+		b.means[i] = math.NaN()
+	}
+	return b
+}
+
+// add takes the next point; it is a yield function.
+func (b *binner) add(at int64, rate float64) bool {
+	if at > b.now {
+		return false
+	}
+	column := -1
+	if at >= b.start {
+		column = int((at - b.start) / b.step)
+	}
+	if column < b.column {
+		return true // out of order
+	}
+	b.hold(column)
+	value, ok := measured(rate)
+	if !ok {
+		value = math.NaN()
+	}
+	b.column, b.at, b.value = column, at, value
+	if column < 0 || !ok {
+		return true
+	}
+	if b.counts[column]++; b.counts[column] == 1 {
+		b.means[column] = value
+	} else {
+		b.means[column] += (value - b.means[column]) / float64(b.counts[column])
+	}
+	return true
+}
+
+// hold fills the columns between the last point and the one before to.
+func (b *binner) hold(to int) {
+	for i := b.column + 1; i < to && !math.IsNaN(b.value); i++ {
+		if b.start+int64(i)*b.step-b.at >= Hold.Milliseconds() {
+			return
+		}
+		b.means[i] = b.value
+	}
+}
+
+func (b *binner) finish() []float64 {
+	b.hold(len(b.means))
+	return b.means
+}
+
+// Figures sum up a series over a window: the newest measurement, the mean and the
+// largest one, in bytes per second. Each is NaN where nothing was measured; Now is NaN
+// too when the newest measurement is older than Hold.
+type Figures struct{ Now, Mean, Max float64 }
+
+// FiguresOf looks at the points of the window that ends at now.
+func FiguresOf(points Points, now time.Time, window time.Duration) Figures {
+	f := Figures{math.NaN(), math.NaN(), math.NaN()}
+	if points == nil {
+		return f
+	}
+	end := now.UnixMilli()
+	count := 0.0
+	for at, rate := range points {
+		if at > end {
+			break
+		}
+		v, ok := measured(rate)
+		if !ok || at < end-window.Milliseconds() {
+			continue
+		}
+		if count++; count == 1 {
+			f.Mean, f.Max = v, v
+		}
+		f.Mean += (v - f.Mean) / count
+		f.Max = max(f.Max, v)
+		f.Now = math.NaN()
+		if end-at <= Hold.Milliseconds() {
+			f.Now = v
+		}
+	}
+	return f
+}

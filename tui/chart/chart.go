@@ -1,0 +1,139 @@
+// Package chart draws rates over time as text: an area for one peer, a stack of areas
+// for many, and a sparkline for a table's cell. Its functions are pure: samples, a size
+// and the moment of the right edge in, lines of exactly that size out, whatever the
+// samples are.
+//
+// # What a picture says
+//
+// Time runs to the right, and its edge is now. A column is the mean of the samples that
+// fall into it, so that an area is what was carried; columns lie on multiples of their
+// own duration, so that a picture does not flicker as time goes on. A sample holds until
+// the next one, but not longer than Hold: after that there is nothing to see, which
+// differs from a rate of zero, a line along the bottom. Layers of a stack differ by
+// texture as well as by colour.
+//
+// # What is used of ntcharts
+//
+// Package runes of ntcharts (v0.4.0) turns dots into braille and fractions into block
+// elements. Its charts are not used: timeserieslinechart joins the points on both sides
+// of a gap, puts labels at equal parts of the range (167, 333, 500 kB) instead of at
+// round values, has no stacked areas, panics below some 10 × 3 cells and for a value of
+// 1e300, styles every cell by itself through lipgloss's global terminal profile, and
+// takes 3.4 ms and 4.6 MB for 600 points on 120 × 30 cells.
+package chart
+
+import (
+	"iter"
+	"math"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Graph says what characters a picture is made of.
+type Graph string
+
+// Braille has eight dots a cell; Block eight levels, for fonts without braille; ASCII is
+// for terminals that show nothing else. What is none of them counts as Braille.
+const (
+	Braille Graph = "braille"
+	Block   Graph = "block"
+	ASCII   Graph = "ascii"
+)
+
+// Hold is how long a sample stands for the time after it: two and a half times the
+// second between snapshots, so that one late snapshot leaves no gap.
+const Hold = 2500 * time.Millisecond
+
+// maxRate bounds what is drawn, in bytes per second. No link comes near it, and sums of
+// such values stay finite.
+const maxRate = 1e18
+
+// longest is the longest window, so that sums of moments do not overflow.
+const longest = 10_000 * time.Hour
+
+// Points are rates over time, the oldest first: Unix milliseconds and bytes per second.
+// NaN and infinities are no measurement; a negative rate counts as zero.
+type Points = iter.Seq2[int64, float64]
+
+// Series is a named rate over time.
+type Series struct {
+	// Name is for the legend; it may come from others.
+	Name   string
+	Points Points
+}
+
+// Options say how a picture is drawn.
+type Options struct {
+	Graph Graph
+	// Color uses the terminal's first eight colours.
+	Color bool
+	// Now is the right edge.
+	Now time.Time
+	// Window is the time from the left edge to the right one; a minute unless told.
+	Window time.Duration
+	// Title stands at the top of the axis, such as "rx".
+	Title string
+	// Tint is the colour of the first layer.
+	Tint Tint
+	// NoTime leaves out the axis of time, where another picture below has it.
+	NoTime bool
+}
+
+// Tint is one of the terminal's first eight colours. Red and green are kept for states.
+type Tint int
+
+// Tints in the order in which layers take them.
+const (
+	Cyan Tint = iota
+	Magenta
+	Yellow
+	Blue
+	White
+	Faint
+	tints
+)
+
+func (o Options) window() time.Duration {
+	if o.Window <= 0 {
+		return time.Minute
+	}
+	return min(o.Window, longest)
+}
+
+// quiet dresses axes and labels.
+func (o Options) quiet(s string) string { return o.style(Faint, s) }
+
+// style dresses text in a tint.
+func (o Options) style(t Tint, s string) string {
+	if !o.Color || s == "" {
+		return s
+	}
+	st := ansi.NewStyle()
+	switch t {
+	case Cyan:
+		st = st.ForegroundColor(ansi.Cyan)
+	case Magenta:
+		st = st.ForegroundColor(ansi.Magenta)
+	case Yellow:
+		st = st.ForegroundColor(ansi.Yellow)
+	case Blue:
+		st = st.ForegroundColor(ansi.Blue)
+	case White:
+		st = st.ForegroundColor(ansi.White)
+	default:
+		st = st.Faint()
+	}
+	return st.Styled(s)
+}
+
+// tintOf is the colour of a layer.
+func (o Options) tintOf(layer int) Tint { return (max(0, o.Tint) + Tint(layer)) % tints }
+
+// measured is a rate that can be drawn, and whether v is one.
+func measured(v float64) (float64, bool) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, false
+	}
+	return min(max(v, 0), maxRate), true
+}

@@ -1,0 +1,87 @@
+package chart
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/NimbleMarkets/ntcharts/canvas/runes"
+)
+
+// Sparkline draws the window that ends at now in one line of n cells, scaled to the
+// highest of its own columns: it shows a course, not an amount. Nothing measured is a
+// space, zero a line along the bottom.
+func Sparkline(points Points, now time.Time, window time.Duration, n int, g Graph) string {
+	if n <= 0 {
+		return ""
+	}
+	columns, _ := g.resolution()
+	return Spark(Bins(points, now, window, n*columns), n, g)
+}
+
+// Spark draws values, the newest at the right, in one line of n cells: two values a cell
+// in braille, else one. NaN and infinities are spaces; older values that do not fit are
+// left out.
+func Spark(values []float64, n int, g Graph) string {
+	if n <= 0 {
+		return ""
+	}
+	columns, _ := g.resolution()
+	room := make([]float64, n*columns)
+	for i := range room {
+		room[i] = math.NaN()
+		if j := len(values) - len(room) + i; j >= 0 {
+			if v, ok := measured(values[j]); ok {
+				room[i] = v
+			}
+		}
+	}
+	top := largest([][]float64{room})
+	if g == ASCII {
+		return asciiSpark(room, top)
+	}
+	if top == 0 {
+		top = 1
+	}
+	var b strings.Builder
+	for _, c := range newField(g, [][]float64{room}, n, 1, top).rows()[0] {
+		b.WriteRune(c.char)
+	}
+	return b.String()
+}
+
+// asciiSpark has a character for each level, since one line of ASCII has no others.
+func asciiSpark(values []float64, top float64) string {
+	const levels = "_.:-=+*#"
+	var b strings.Builder
+	for _, v := range values {
+		switch {
+		case math.IsNaN(v):
+			b.WriteByte(' ')
+		case v == 0:
+			b.WriteByte(levels[0])
+		default:
+			b.WriteByte(levels[max(1, int(math.Round(v/top*float64(len(levels)-1))))])
+		}
+	}
+	return b.String()
+}
+
+// Key is the sample of a layer's texture that a legend shows.
+func (o Options) Key(layer int) string {
+	layer = min(max(0, layer), Layers-1)
+	char := blockTextures[layer]
+	switch o.Graph {
+	case Block:
+	case ASCII:
+		char = asciiTextures[layer]
+	default:
+		var dots runes.PatternDots
+		// Dot numbers of a braille cell: 1, 2, 3, 7 on the left, 4, 5, 6, 8 on the right.
+		for i, at := range [8][2]int{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 1}, {1, 2}, {0, 3}, {1, 3}} {
+			dots[i] = dotted(layer, at[0], at[1])
+		}
+		char = runes.BraillePatternFromPatternDots(dots)
+	}
+	return o.style(o.tintOf(layer), string(char))
+}
