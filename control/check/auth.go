@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -30,15 +29,19 @@ func Auth(ctx context.Context, dial DialFunc, f Facts) Result {
 	r.passed(StageTCP, to.String())
 
 	asked := time.Now()
-	a, err := get(ctx, c, to.String(), auth.HelloPath)
+	a, err := get(ctx, c, to.String(), auth.HelloPath, "")
 	if err != nil {
-		return r.authExchangeFailed(p, err)
+		return r.exchangeFailed(p, err)
 	}
-	rtt := time.Since(asked)
+	return r.authAnswer(p, a, time.Since(asked))
+}
+
+// authAnswer is the result of an HTTP answer to the question for a hello.
+func (r *recorder) authAnswer(p Params, a answer, rtt time.Duration) Result {
 	if a.status != http.StatusOK {
 		return r.authStatus(p, a.status)
 	}
-	r.passed(StageHTTP, "HTTP 200")
+	r.passed(StageHTTP, httpSeen(a.status))
 	hello, err := auth.ParseHello(a.body)
 	switch {
 	case errors.Is(err, auth.ErrIncompatible):
@@ -57,24 +60,11 @@ func Auth(ctx context.Context, dial DialFunc, f Facts) Result {
 	return res
 }
 
-// authExchangeFailed is the result of a connection that gave no HTTP answer.
-func (r *recorder) authExchangeFailed(p Params, err error) Result {
-	p.Detail = err.Error()
-	switch classify(err) {
-	case timedOut:
-		return r.fail(api.Error, StageHTTP, AuthTimeout, p)
-	case garbled:
-		return r.fail(api.Error, StageHTTP, AuthNotUnderstood, p)
-	}
-	return r.fail(api.Error, StageHTTP, AuthBroken, p)
-}
-
 // authStatus is the result of an HTTP answer that is no success.
 func (r *recorder) authStatus(p Params, status int) Result {
 	p.Status = status
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		p.Detail = "HTTP " + strconv.Itoa(status)
 		return r.fail(api.Error, StageAuth, AuthDenied, p)
 	case http.StatusUpgradeRequired, http.StatusHTTPVersionNotSupported:
 		p.OwnVersion = auth.ProtocolVersion

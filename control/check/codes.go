@@ -27,31 +27,35 @@ const (
 
 // PST02xx: auth.
 const (
-	AuthRefused       Code = "PST0201"
-	AuthTimeout       Code = "PST0202"
-	AuthHTTP          Code = "PST0203"
-	AuthDenied        Code = "PST0204"
-	AuthVersion       Code = "PST0205"
-	AuthOff           Code = "PST0206"
-	AuthNotUnderstood Code = "PST0207"
-	AuthBroken        Code = "PST0208"
-	TicketAlarm       Code = "PST0210"
+	AuthRefused        Code = "PST0201"
+	AuthTimeout        Code = "PST0202"
+	AuthHTTP           Code = "PST0203"
+	AuthDenied         Code = "PST0204"
+	AuthVersion        Code = "PST0205"
+	AuthOff            Code = "PST0206"
+	AuthNotUnderstood  Code = "PST0207"
+	AuthBroken         Code = "PST0208"
+	TicketAlarm        Code = "PST0210"
+	AuthURLUnreachable Code = "PST0221"
+	AuthTokenRejected  Code = "PST0222"
 )
 
 // PST03xx: API server, and the upstreams of services in general.
 const (
-	APIServerRefused      Code = "PST0301"
-	APIServerTimeout      Code = "PST0302"
-	APIServerBroken       Code = "PST0303"
-	APIServerHTTP         Code = "PST0304"
-	APIServerUnauthorized Code = "PST0305"
-	APIServerForbidden    Code = "PST0306"
-	APIServerOff          Code = "PST0307"
-	UpstreamRefused       Code = "PST0310"
-	UpstreamTimeout       Code = "PST0311"
-	UpstreamName          Code = "PST0312"
-	UpstreamUnreachable   Code = "PST0313"
-	PeerServiceDown       Code = "PST0320"
+	APIServerRefused        Code = "PST0301"
+	APIServerTimeout        Code = "PST0302"
+	APIServerBroken         Code = "PST0303"
+	APIServerHTTP           Code = "PST0304"
+	APIServerUnauthorized   Code = "PST0305"
+	APIServerForbidden      Code = "PST0306"
+	APIServerOff            Code = "PST0307"
+	APIServerSlow           Code = "PST0308"
+	UpstreamRefused         Code = "PST0310"
+	UpstreamTimeout         Code = "PST0311"
+	UpstreamName            Code = "PST0312"
+	UpstreamUnreachable     Code = "PST0313"
+	PeerServiceDown         Code = "PST0320"
+	APIServerURLUnreachable Code = "PST0321"
 )
 
 // PST04xx: NAT and exposure.
@@ -171,7 +175,7 @@ type Entry struct {
 func Render(c Code, p Params) (cause, fix string) {
 	p = p.clean()
 	if e, ok := lookup(c); ok {
-		return e.cause(p), e.fix(p)
+		return e.cause(p) + p.besideNote(c), e.fix(p)
 	}
 	return "code " + cleanText(string(c)) + " is not known to this version of postern", "upgrade this gateway"
 }

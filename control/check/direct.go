@@ -3,14 +3,16 @@ package check
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
 )
 
 // Names of the checks that are made outside the tunnel, next to those in it.
@@ -48,58 +50,82 @@ type DirectFacts struct {
 	Token Token
 }
 
-// Network is the network of this machine, outside the tunnel. What is nil is the
-// system's.
-type Network struct {
-	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
-	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+// AuthDirect checks the peer's auth service outside the tunnel, if the configuration has a
+// URL of it; false when it has none.
+func AuthDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
+	if f.Direct.AuthURL == "" {
+		return Result{}, false
+	}
+	r, p := beginDirect(NameAuthDirect, api.ServiceAuth, f)
+	p.Path = auth.HelloPath
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	c, o, res := r.connect(ctx, n, f.Direct.AuthURL, AuthURLUnreachable, &p)
+	if c == nil {
+		return res, true
+	}
+	defer c.Close()
+	e := expected{serverName: o.host, ca: f.Direct.CA, credentials: credentials{token: f.Direct.Token, tokenExpires: f.Direct.Token.expires()}}
+	secure, err := e.handshake(ctx, c)
+	if err != nil {
+		return r.tlsFailed(e, p, err), true
+	}
+	r.passed(StageTLS, "certificate for "+o.host)
+	asked := time.Now()
+	a, err := get(ctx, secure, o.hostPort(), o.path+auth.HelloPath, f.Direct.Token)
+	switch {
+	case overCertificate(err):
+		p.Detail = err.Error()
+		return r.tokenRejected(e.credentials, p), true
+	case err != nil:
+		return r.exchangeFailed(p, err), true
+	case a.status == http.StatusUnauthorized:
+		p.Status = a.status
+		return r.tokenRejected(e.credentials, p), true
+	}
+	res = r.authAnswer(p, a, time.Since(asked))
+	res.Hello = nil // what counts is what auth says to the key, inside the tunnel
+	return res, true
 }
 
-func (n Network) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil
+// tokenRejected tells a token that is missing, one that ran out and one that is not
+// accepted apart.
+func (r *recorder) tokenRejected(c credentials, p Params) Result {
+	switch {
+	case c.token == "":
+		p.Failure = FailureMissing
+	case c.expired():
+		p.Failure, p.NotAfter = FailureExpired, c.tokenExpires
 	}
-	if n.Lookup != nil {
-		return n.Lookup(ctx, host)
-	}
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return r.fail(api.Error, StageAuth, AuthTokenRejected, p)
 }
 
-func (n Network) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	if n.Dial != nil {
-		return n.Dial(ctx, to)
+// APIServerDirect checks the peer's API server outside the tunnel, if the configuration
+// has a URL of it; false when it has none.
+func APIServerDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
+	if f.Direct.APIServerURL == "" {
+		return Result{}, false
 	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
+	p.Path = livePath
+	if granted, known := f.offers(api.ServiceAPIServer); known && !granted {
+		return r.off(APIServerOff), true
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	c, o, res := r.connect(ctx, n, f.Direct.APIServerURL, APIServerURLUnreachable, &p)
+	if c == nil {
+		return res, true
+	}
+	defer c.Close()
+	return r.askAPIServer(ctx, c, question{p: p, host: o.hostPort(), path: o.path + livePath,
+		expected: expected{serverName: o.host, ca: f.Direct.CA, credentials: f.credentials()}}), true
 }
 
-// dialAny connects to the first of the addresses that answers, and gives each a fair part
-// of the time. Without success it gives the first one's error: it is the one preferred.
-func (n Network) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, netip.AddrPort, error) {
-	var first error
-	var preferred netip.AddrPort
-	for i, a := range addrs {
-		to := netip.AddrPortFrom(a.Unmap(), port)
-		c, err := n.dialPart(ctx, to, len(addrs)-i)
-		if err == nil {
-			return c, to, nil
-		}
-		if first == nil {
-			first, preferred = err, to
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, preferred, first
-}
-
-func (n Network) dialPart(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
-		defer cancel()
-	}
-	return n.dial(ctx, to)
+func beginDirect(name, target string, f Facts) (*recorder, Params) {
+	r := begin(target, f)
+	r.name, r.via = name, ViaDirect
+	return r, Params{Service: target, Direct: true, Timeout: Timeout}
 }
 
 // outside is a URL that may be tried, taken apart.
@@ -126,9 +152,11 @@ func parseOutside(raw string) (outside, error) {
 		}
 		o.port = at.Port()
 	}
-	o.url = "https://" + u.Host + o.path
+	o.url = "https://" + o.hostPort() + o.path
 	return o, nil
 }
+
+func (o outside) hostPort() string { return net.JoinHostPort(o.host, strconv.Itoa(int(o.port))) }
 
 // connect resolves and dials a URL: stages dns and tcp. With a nil connection the result
 // says what failed.
@@ -139,23 +167,15 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 		return nil, o, r.fail(api.Error, StageDNS, unreachable, *p)
 	}
 	p.Address = o.url
-	addrs, err := n.lookup(ctx, o.host)
-	if err == nil && len(addrs) == 0 {
-		err = fmt.Errorf("%s has no address", o.host)
+	c, to, stage, err := r.reach(ctx, n, o.host, o.port)
+	if err == nil {
+		return c, o, Result{}
 	}
-	if err != nil {
-		p.Failure, p.Detail = FailureName, err.Error()
-		return nil, o, r.fail(api.Error, StageDNS, unreachable, *p)
+	p.Remote, p.Failure, p.Detail = to, FailureName, err.Error()
+	if stage == StageTCP {
+		p.Failure = connectFailure(err)
 	}
-	r.passed(StageDNS, join(addrs))
-	c, to, err := n.dialAny(ctx, addrs, o.port)
-	p.Remote = to.String()
-	if err != nil {
-		p.Failure, p.Detail = connectFailure(err), err.Error()
-		return nil, o, r.fail(api.Error, StageTCP, unreachable, *p)
-	}
-	r.passed(StageTCP, to.String())
-	return c, o, Result{}
+	return nil, o, r.fail(api.Error, stage, unreachable, *p)
 }
 
 // cleanURL is a URL for a sentence, without what may be a password.
@@ -165,14 +185,6 @@ func cleanURL(raw string) string {
 		return "the URL"
 	}
 	return u.Redacted()
-}
-
-func join(addrs []netip.Addr) string {
-	var s []string
-	for _, a := range addrs {
-		s = append(s, a.Unmap().String())
-	}
-	return list(s)
 }
 
 // connectFailure names the way in which a connection failed.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -22,9 +23,10 @@ type answer struct {
 	body   []byte
 }
 
-// get sends one HTTP/1.1 GET over a fresh connection and reads the answer. It reads no
-// further: the connection is closed by the caller. The end of ctx interrupts it.
-func get(ctx context.Context, c net.Conn, host, path string) (answer, error) {
+// get sends one HTTP/1.1 GET over a fresh connection, with a token unless that is empty,
+// and reads the answer. It reads no further and follows no redirection: the connection is
+// closed by the caller. The end of ctx interrupts it.
+func get(ctx context.Context, c net.Conn, host, path string, token Token) (answer, error) {
 	defer bindDeadline(ctx, c)()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
 	if err != nil {
@@ -33,6 +35,9 @@ func get(ctx context.Context, c net.Conn, host, path string) (answer, error) {
 	req.Close = true
 	req.Header.Set("User-Agent", "postern-check")
 	req.Header.Set("Accept", "application/json, */*")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+string(token))
+	}
 	// A server that does not want the request may have said why before it closed (a TLS
 	// alert over the client certificate): so the answer is read even then.
 	sendErr := req.Write(c)
@@ -50,6 +55,9 @@ func get(ctx context.Context, c net.Conn, host, path string) (answer, error) {
 	}
 	return answer{status: resp.StatusCode, body: body}, nil
 }
+
+// httpSeen is what a stage shows of an answer.
+func httpSeen(status int) string { return "HTTP " + strconv.Itoa(status) }
 
 // bindDeadline makes the end of ctx interrupt reads and writes of c. The function it
 // gives undoes that.

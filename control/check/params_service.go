@@ -2,7 +2,7 @@ package check
 
 import "time"
 
-// Failure is how a connection could not be made, for codes that cover several ways.
+// Failure is how something failed, for codes that cover several ways.
 type Failure string
 
 const (
@@ -11,6 +11,8 @@ const (
 	FailureTimeout Failure = "timeout" // nobody answers
 	FailureRoute   Failure = "route"   // there is no way, or it was cut
 	FailureURL     Failure = "url"     // the URL itself is wrong
+	FailureMissing Failure = "missing" // a token is wanted and there is none
+	FailureExpired Failure = "expired" // the token has run out
 )
 
 // Beside is what came of the same service by the other way: outside the tunnel for what
@@ -24,7 +26,7 @@ const (
 
 // ServiceParams are the parameters of the codes about auth, the API server and upstreams.
 type ServiceParams struct {
-	// Failure is how a connection failed.
+	// Failure is how it failed.
 	Failure Failure `json:"failure,omitempty"`
 	// Remote is the address and port behind the host name of Address.
 	Remote string `json:"remote,omitempty"`

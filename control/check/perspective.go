@@ -120,6 +120,12 @@ func (p Params) where() string {
 // server is the service that was talked to, its owner and its address.
 func (p Params) server() string { return p.serviceName() + " of " + p.owner() + p.where() }
 
+// of is for the codes of one service, whichever the parameters name.
+func (p Params) of(service string) Params {
+	p.Service = service
+	return p
+}
+
 // serviceName is what people call the service; without a name it is the API server, the
 // only one that most codes are about.
 func (p Params) serviceName() string {

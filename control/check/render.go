@@ -14,7 +14,7 @@ const maxText = 240
 // clean makes every text in p safe to show.
 func (p Params) clean() Params {
 	for _, s := range []*string{&p.Peer, &p.Service, &p.Address, &p.Upstream, &p.ServerName,
-		&p.Issuer, &p.Path, &p.NoPath, &p.Version, &p.OwnVersion, &p.File, &p.Field, &p.Detail} {
+		&p.Issuer, &p.Path, &p.NoPath, &p.Version, &p.OwnVersion, &p.Remote, &p.BesideAddress, &p.File, &p.Field, &p.Detail} {
 		*s = cleanText(*s)
 	}
 	p.Endpoints = cleanAll(p.Endpoints)

@@ -42,6 +42,7 @@ func apiServerEntries() []Entry {
 		}, func(p Params) string {
 			return fmt.Sprintf("if it should, %sset spec.services.apiServer and run %s", p.at(), p.allow("auth,apiServer"))
 		}},
+		{APIServerSlow, "the API server is slow", slowCause, slowFix},
 	}
 }
 
@@ -69,3 +70,21 @@ func (p Params) bind() string {
 	}
 	return fmt.Sprintf(command, "NAME", "NAME") + fmt.Sprintf(", NAME being %s name there", p.clients())
 }
+
+func slowCause(p Params) string {
+	if p.waySlow() {
+		return fmt.Sprintf("%s answered %s after %s, but connecting to it took %s already: it may be the way there that is slow",
+			p.server(), p.request(), seconds(p.Took), seconds(p.Way))
+	}
+	return fmt.Sprintf("%s answered %s after %s; the way there and back takes %s of it", p.server(), p.request(), seconds(p.Took), seconds(p.Way))
+}
+
+func slowFix(p Params) string {
+	if p.waySlow() {
+		return fmt.Sprintf("%scompare with `kubectl get --raw /livez`%s", p.at(), p.measure(", and measure the tunnel with"))
+	}
+	return fmt.Sprintf("%srun `kubectl get --raw '/livez?verbose'` and look at the load of the API server and of etcd", p.at())
+}
+
+// waySlow reports whether what is left without the way there and back is not slow.
+func (p Params) waySlow() bool { return p.Took-p.Way < slowAnswer }

@@ -47,6 +47,14 @@ func authEntries() []Entry {
 		{TicketAlarm, "a ticket was tried by a second key", ticketAlarmCause, func(p Params) string {
 			return fmt.Sprintf("ask the owner of %s whether it joined; if it did not, run `postern peer remove %s`: somebody else had the ticket first", or(p.Peer, "the peer"), or(p.Peer, "NAME"))
 		}},
+		{AuthURLUnreachable, "the auth URL cannot be reached", func(p Params) string {
+			return p.of("auth").urlCause()
+		}, func(p Params) string {
+			return p.of("auth").urlFix()
+		}},
+		{AuthTokenRejected, "auth does not accept the token", func(p Params) string {
+			return tokenCause(p.of("auth"))
+		}, tokenFix},
 	}
 }
 
@@ -63,11 +71,11 @@ func authNotUnderstoodFix(p Params) string {
 func ticketAlarmCause(p Params) string {
 	when := ""
 	if p.Age > 0 {
-		when = seconds(p.Age) + " ago "
+		when = " " + seconds(p.Age) + " ago"
 	}
 	whose := "one gateway"
 	if p.Peer != "" {
 		whose = p.Peer
 	}
-	return detail(fmt.Sprintf("a ticket that %s has redeemed was presented %sagain with another key", whose, when), p)
+	return detail(fmt.Sprintf("a ticket that %s has redeemed was presented again with another key%s", whose, when), p)
 }

@@ -31,5 +31,10 @@ func upstreamEntries() []Entry {
 		}, func(p Params) string {
 			return fmt.Sprintf("run `postern status %s`: its verdicts name the cause", p.Peer)
 		}},
+		{APIServerURLUnreachable, "the API server's URL cannot be reached", func(p Params) string {
+			return p.of("apiServer").urlCause()
+		}, func(p Params) string {
+			return p.of("apiServer").urlFix()
+		}},
 	}
 }

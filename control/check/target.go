@@ -17,8 +17,11 @@ const Timeout = 5 * time.Second
 
 // Names of stages, as api.Verdict has them.
 const (
+	StageResolve   = "resolve"
+	StageProbe     = "probe"
 	StageHandshake = "handshake"
 	StagePing      = "ping"
+	StageMTU       = "mtu"
 	StageTCP       = "tcp"
 	StageTLS       = "tls"
 	StageHTTP      = "http"
@@ -115,6 +118,8 @@ type Result struct {
 	// Target is auth, apiServer or gateway.
 	Target  string
 	Verdict api.Verdict
+	// DependsOn names the check of the same peer whose mending mends this one.
+	DependsOn string
 	// Params are what the verdict's cause and fix were rendered from.
 	Params Params
 	Stages []Stage

@@ -1,6 +1,12 @@
 package check
 
-import "log/slog"
+import (
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"time"
+)
 
 // Token is a bearer token. It shows itself to nobody: whatever prints or logs one writes
 // that there is one.
@@ -24,3 +30,23 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // MarshalText hides it from every encoder.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// expires is when a token that is a JSON Web Token (RFC 7519 §4.1.4) runs out, as those of
+// Kubernetes are; zero of any other. Nothing is verified: it only explains a refusal.
+func (t Token) expires() time.Time {
+	parts := strings.Split(string(t), ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return time.Time{}
+	}
+	var c struct {
+		Exp int64 `json:"exp"`
+	}
+	if json.Unmarshal(claims, &c) != nil || c.Exp <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(c.Exp, 0)
+}

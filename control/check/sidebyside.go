@@ -1,0 +1,104 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// sideBySide makes the verdicts on one service inside and outside the tunnel say what they
+// tell together. gateway is the check of the tunnel, which the one inside waits for while
+// it is unknown.
+//
+//	inside   outside      so
+//	works    works        all is well
+//	works    fails        a firewall, NAT, name or proxy outside; a warning: there is a way
+//	fails    works        the server is well: it is the tunnel, the peer's gateway, or what
+//	                      that announces
+//	fails    fails        alike: one fault, and the outside depends on the inside;
+//	                      otherwise: two
+//	unknown  works        the server is well, and the gateway's fault stands by itself
+//	unknown  no answer    the whole site may be gone: the outside depends on the gateway
+func sideBySide(inside, outside, gateway Result) (Result, Result) {
+	switch {
+	case inside.failed() && outside.reached():
+		inside = inside.beside(BesideWorks, outside)
+	case inside.reached() && outside.failed():
+		outside = outside.beside(BesideWorks, inside)
+		outside.Verdict.Verdict = api.Warning
+	case inside.failed() && outside.failed() && alike(inside, outside):
+		inside = inside.beside(BesideFails, outside)
+		outside = outside.waitFor(inside)
+	case gateway.failed() && outside.reached():
+		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.Params.Address)
+	case gateway.failed() && outside.failed() && outside.unanswered():
+		outside = outside.waitFor(gateway)
+	}
+	return inside, outside
+}
+
+func (r Result) failed() bool { return r.Verdict.Verdict == api.Error }
+
+// reached reports whether the service answered as it should, if perhaps late or not to
+// everything.
+func (r Result) reached() bool {
+	v := r.Verdict.Verdict
+	return v == api.OK || v == api.Warning || Code(r.Verdict.Code) == APIServerSlow
+}
+
+// unanswered reports whether nobody was there, so that nothing tells that the site is.
+func (r Result) unanswered() bool {
+	return r.Params.Failure == FailureTimeout || r.Params.Failure == FailureRoute ||
+		slices.Contains([]Code{AuthTimeout, APIServerTimeout}, Code(r.Verdict.Code))
+}
+
+// alike reports whether two ways to a service fail in the same way: with the same code, or
+// by nobody being there. What is behind the second will show when the first is mended.
+func alike(inside, outside Result) bool {
+	in, out := Code(inside.Verdict.Code), Code(outside.Verdict.Code)
+	if in == out {
+		return true
+	}
+	down := []Code{AuthRefused, AuthTimeout, AuthBroken, APIServerRefused, APIServerTimeout, APIServerBroken}
+	unreachable := (out == AuthURLUnreachable || out == APIServerURLUnreachable) &&
+		outside.Params.Failure != FailureName && outside.Params.Failure != FailureURL
+	return slices.Contains(down, in) && (unreachable || slices.Contains(down, out))
+}
+
+// beside renders a verdict anew with what came of the other way.
+func (r Result) beside(b Beside, other Result) Result {
+	r.Params.Beside, r.Params.BesideAddress = b, other.Params.Address
+	r.Verdict.Cause, r.Verdict.Fix = Render(Code(r.Verdict.Code), r.Params)
+	return r
+}
+
+// waitFor makes a verdict depend on another check of the same peer.
+func (r Result) waitFor(root Result) Result {
+	v := &r.Verdict
+	r.DependsOn = root.Name
+	v.Verdict, v.Code = api.Unknown, ""
+	v.Cause = fmt.Sprintf("not known while %s fails (%s): %s", root.Name, root.Verdict.Code, v.Cause)
+	v.Fix = fmt.Sprintf("mend %s first: %s", root.Name, root.Verdict.Fix)
+	return r
+}
+
+// besideNote is what the other way adds to a cause.
+func (p Params) besideNote(c Code) string {
+	if p.Beside == "" || p.BesideAddress == "" {
+		return ""
+	}
+	announced := c == TLSUnknownCA || c == TLSWrongName
+	switch note := "; outside the tunnel it works (" + p.BesideAddress + "): "; {
+	case p.Beside == BesideFails:
+		return "; outside the tunnel it fails as well (" + p.BesideAddress + "): the fault is the server's, not the tunnel's"
+	case p.Direct && (c == AuthURLUnreachable || c == APIServerURLUnreachable):
+		return "; inside the tunnel it works: what is at fault is a firewall, NAT or name outside"
+	case p.Direct:
+		return "; inside the tunnel it works: what answers outside is another server, or a proxy before it"
+	case announced:
+		return note + "what is wrong is what " + p.owner() + " announces of it"
+	default:
+		return note + "the server is well, and the fault is in the tunnel or in " + p.gateway()
+	}
+}

@@ -1,0 +1,189 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// expected is what a server has to show, and what is shown to it.
+type expected struct {
+	serverName string
+	// ca holds the PEM certificates of the authorities that may have signed the server's;
+	// empty takes this machine's.
+	ca []byte
+	credentials
+}
+
+// credentials are what this gateway shows of itself: a client certificate or a bearer
+// token, or neither.
+type credentials struct {
+	certificate *tls.Certificate
+	token       Token
+	// tokenExpires is zero when that is not known.
+	tokenExpires time.Time
+}
+
+func (c credentials) none() bool { return c.certificate == nil && c.token == "" }
+
+// notAfter is when they expire; zero when that is not known.
+func (c credentials) notAfter() time.Time {
+	switch {
+	case c.certificate != nil && c.certificate.Leaf != nil:
+		return c.certificate.Leaf.NotAfter
+	case c.certificate == nil:
+		return c.tokenExpires
+	}
+	return time.Time{}
+}
+
+func (c credentials) expired() bool {
+	t := c.notAfter()
+	return !t.IsZero() && time.Now().After(t)
+}
+
+var errNoCA = errors.New("what is given as the authority holds no PEM certificate")
+
+// handshake does TLS as a client. HTTP/2 is not offered: one request is sent, and nothing
+// gained by it. Nothing that is secret goes to a server whose certificate does not verify.
+func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) {
+	conf := &tls.Config{ServerName: e.serverName, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	if len(e.ca) > 0 {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(e.ca) {
+			return nil, errNoCA
+		}
+	}
+	if e.certificate != nil {
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return e.certificate, nil
+		}
+	}
+	t := tls.Client(c, conf)
+	if err := t.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// authorities names the authorities that were trusted, at most as many as a sentence
+// shows.
+func (e expected) authorities() []string {
+	var out []string
+	for rest := e.ca; len(out) < 8; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out = append(out, or(c.Subject.CommonName, c.Subject.String()))
+		}
+	}
+	return out
+}
+
+// tlsFailed is the result of a handshake that failed: what was shown against what was
+// expected.
+func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
+	p.Detail = err.Error()
+	if name, ok := errors.AsType[x509.HostnameError](err); ok {
+		p.ServerName, p.Names = name.Host, names(name.Certificate)
+		return r.fail(api.Error, StageTLS, TLSWrongName, p)
+	}
+	if ca, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		if ca.Cert != nil {
+			p.Issuer = or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String())
+		}
+		p.Authorities = e.authorities()
+		return r.fail(api.Error, StageTLS, TLSUnknownCA, p)
+	}
+	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Reason == x509.Expired {
+		p.NotBefore, p.NotAfter = bad.Cert.NotBefore, bad.Cert.NotAfter
+		return r.fail(api.Error, StageTLS, TLSNotValidNow, p)
+	}
+	switch {
+	case errors.Is(err, errNoCA):
+		return r.fail(api.Error, StageTLS, TLSUnknownCA, p)
+	case overCertificate(err):
+		return r.rejected(e.credentials, p)
+	}
+	timeout, cut, _ := r.exchangeCodes()
+	switch classify(err) {
+	case timedOut:
+		return r.fail(api.Error, StageTLS, timeout, p)
+	case broken:
+		if !remoteAlert(err) {
+			return r.fail(api.Error, StageTLS, cut, p)
+		}
+	}
+	return r.fail(api.Error, StageTLS, TLSFailed, p)
+}
+
+// exchangeCodes are the codes for a server that accepts a connection and then is silent,
+// cuts it, or speaks another protocol.
+func (r *recorder) exchangeCodes() (timeout, cut, foreign Code) {
+	if r.target == api.ServiceAuth {
+		return AuthTimeout, AuthBroken, AuthNotUnderstood
+	}
+	return APIServerTimeout, APIServerBroken, TLSFailed
+}
+
+// exchangeFailed is the result of a connection that gave no HTTP answer.
+func (r *recorder) exchangeFailed(p Params, err error) Result {
+	p.Detail = err.Error()
+	timeout, cut, foreign := r.exchangeCodes()
+	switch classify(err) {
+	case timedOut:
+		return r.fail(api.Error, StageHTTP, timeout, p)
+	case garbled:
+		return r.fail(api.Error, StageHTTP, foreign, p)
+	}
+	return r.fail(api.Error, StageHTTP, cut, p)
+}
+
+// names lists what a certificate is valid for.
+func names(c *x509.Certificate) []string {
+	out := append([]string(nil), c.DNSNames...)
+	for _, ip := range c.IPAddresses {
+		out = append(out, ip.String())
+	}
+	return out
+}
+
+// overCertificate reports whether the other side ended TLS with an alert about our
+// certificate (RFC 8446 §6.2: bad_certificate … certificate_required, access_denied).
+// In TLS 1.3 that comes after the client's handshake is done, hence on the first read.
+// crypto/tls keeps the alert's type to itself, so its text decides.
+func overCertificate(err error) bool {
+	if !remoteAlert(err) {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "certificate") || strings.Contains(text, "access denied")
+}
+
+// remoteAlert reports whether err is a TLS alert from the other side.
+func remoteAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+// rejected is the result of an alert: with an identity it was not accepted, without one
+// it was demanded, or it had expired.
+func (r *recorder) rejected(c credentials, p Params) Result {
+	switch {
+	case c.certificate == nil:
+		return r.fail(api.Error, StageAuth, IdentityMissing, p)
+	case c.expired():
+		p.NotAfter = c.notAfter()
+		return r.fail(api.Error, StageAuth, IdentityExpired, p)
+	}
+	return r.fail(api.Error, StageAuth, IdentityRejected, p)
+}

@@ -1,0 +1,76 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// NameUpstream begins the names of the checks of own upstreams: upstream-apiServer.
+const NameUpstream = "upstream-"
+
+// CheckUpstreams checks the servers behind what this gateway offers, all at the same time
+// and each within Timeout. The results are in the order of the upstreams. The API server
+// is held against what peers are told of its certificate, so what they would find is found
+// here, by who can mend it; it is asked without any identity. Of other services only the
+// connection is tried: nothing is known of what they speak.
+func CheckUpstreams(ctx context.Context, n Network, upstreams []Upstream) []Result {
+	results := make([]Result, len(upstreams))
+	var wg sync.WaitGroup
+	for i, u := range upstreams {
+		wg.Go(func() { results[i] = checkUpstream(ctx, n, u) })
+	}
+	wg.Wait()
+	return results
+}
+
+func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	r := begin(api.ServiceGateway, Facts{})
+	if u.Service == api.ServiceAPIServer {
+		r.target = api.ServiceAPIServer
+	}
+	r.name, r.via = NameUpstream+u.Service, ViaDirect
+	p := Params{Service: u.Service, Upstream: u.Address, Inbound: true, Timeout: Timeout}
+	host, port, err := splitHostPort(u.Address)
+	if err != nil {
+		p.Detail = err.Error()
+		return r.fail(api.Error, StageTCP, UpstreamUnreachable, p)
+	}
+	c, _, stage, err := r.reach(ctx, n, host, port)
+	if err != nil {
+		p.Detail = err.Error()
+		code := UpstreamName
+		if stage == StageTCP {
+			code = byFailure(err, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable)
+		}
+		return r.fail(api.Error, stage, code, p)
+	}
+	defer c.Close()
+	if !u.TLS {
+		return r.ok(r.took(StageTCP))
+	}
+	p.Path = livePath
+	name := or(u.ServerName, DefaultServerName)
+	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, anonymous: true,
+		expected: expected{serverName: name, ca: u.CA}})
+}
+
+var errAddress = errors.New("want HOST:PORT")
+
+func splitHostPort(address string) (string, uint16, error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return "", 0, errAddress
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return "", 0, errAddress
+	}
+	return host, uint16(port), nil
+}
