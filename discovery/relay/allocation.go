@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// sendQueue bounds the datagrams that wait for the library, which blocks for a round
-	// trip when an address is first sent to. 512 full datagrams are 750 KB: at
-	// 100 Mbit/s, 60 ms.
-	sendQueue = 512
-	// maxDatagram is the largest payload of UDP.
-	maxDatagram = 1<<16 - 1
-	// maxAddrs bounds the cache of converted addresses.
-	maxAddrs = 1024
+	// sendQueue and sendQueueBytes bound what waits for the socket: 512 full datagrams of
+	// the tunnel are 750 KB, at 100 Mbit/s 60 ms.
+	sendQueue      = 512
+	sendQueueBytes = 1 << 20
+	// maxRun is how many datagrams the socket is handed at once: as many as the kernel
+	// takes apart by itself (UDP_MAX_SEGMENTS).
+	maxRun = 64
 	// goodbye bounds giving an allocation back. Over UDP a lost farewell costs the user's
 	// quota for up to 10 minutes, so it is worth waiting for its answer.
 	goodbye = time.Second
@@ -28,7 +27,8 @@ const (
 type allocation struct {
 	Allocation
 	link     *link
-	conn     net.PacketConn // the library's
+	conn     net.PacketConn // the library's; nil = the allocation was adopted
+	channels *channels
 	server   Server
 	lifetime time.Duration
 	fallback string // why it is not over UDP; "" = it is, or was not to be
@@ -41,8 +41,11 @@ type allocation struct {
 	detach []func()
 
 	queue  chan outgoing
+	queued atomic.Int64                                   // bytes in it
 	states atomic.Pointer[map[netip.Addr]permissionState] // what send and receive go by
 	gone   atomic.Bool
+	// delivering is held shared by whoever delivers.
+	delivering sync.RWMutex
 
 	mu     sync.Mutex // guards what follows, and changes of states
 	wanted []netip.Addr
@@ -60,15 +63,17 @@ type allocation struct {
 
 // outgoing is a datagram in the queue.
 type outgoing struct {
-	b  *[]byte
+	b  *[]byte // with room for a channel's header in front
 	to netip.AddrPort
 }
 
 // observed is what minding an allocation found out.
 type observed struct {
-	rtt    time.Duration // 0 = not measured
-	asked  bool          // denied says something
-	denied map[netip.Addr]string
+	rtt time.Duration // 0 = not measured
+	// refreshed is how long the server has the allocation from now on; 0 = not known.
+	refreshed time.Duration
+	asked     bool // denied says something
+	denied    map[netip.Addr]string
 }
 
 // counters are [Traffic] while it is counted.
@@ -89,7 +94,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2048); return &b 
 // start sets the allocation to work.
 func (a *allocation) start() {
 	a.wg.Go(a.sendQueued)
-	a.wg.Go(a.receive)
+	a.wg.Go(a.bindChannels)
 	a.wg.Go(a.mind)
 }
 
@@ -146,69 +151,86 @@ func (a *allocation) send(packet []byte, to netip.AddrPort) error {
 		a.traffic.permissionDrops.Add(1)
 		return ErrNotPermitted
 	}
+	size := int64(channelHeader + len(packet))
+	if a.queued.Add(size) > sendQueueBytes {
+		a.queued.Add(-size)
+		a.traffic.queueDrops.Add(1)
+		return nil
+	}
 	b := buffers.Get().(*[]byte)
-	*b = append((*b)[:0], packet...)
+	*b = append(append((*b)[:0], 0, 0, 0, 0), packet...)
 	select {
 	case a.queue <- outgoing{b, to}:
 	default:
+		a.queued.Add(-size)
 		buffers.Put(b)
 		a.traffic.queueDrops.Add(1)
 	}
 	return nil
 }
 
-// sendQueued gives the library what is queued. One goroutine keeps the order.
+// sendQueued sends what is queued, as much at a time as there is. One goroutine keeps the
+// order.
 func (a *allocation) sendQueued() {
-	addrs := make(map[netip.AddrPort]*net.UDPAddr)
+	run := make([]outgoing, 0, maxRun)
+	frames := make([][]byte, 0, maxRun)
 	for {
 		select {
 		case out := <-a.queue:
-			to := addrs[out.to]
-			if to == nil {
-				if len(addrs) >= maxAddrs {
-					clear(addrs)
-				}
-				to = net.UDPAddrFromAddrPort(out.to)
-				addrs[out.to] = to
-			}
-			if _, err := a.conn.WriteTo(*out.b, to); err != nil {
-				a.traffic.unsent.Add(1)
-			} else {
-				a.traffic.sent.Add(1)
-			}
-			buffers.Put(out.b)
+			run = append(run[:0], out)
 		case <-a.ctx.Done():
 			return
+		}
+		for more := true; more && len(run) < maxRun; {
+			select {
+			case out := <-a.queue:
+				run = append(run, out)
+			default:
+				more = false
+			}
+		}
+		frames = frames[:0]
+		for _, out := range run {
+			a.queued.Add(-int64(len(*out.b)))
+			frames = append(frames, a.channels.frame(*out.b, out.to, a.Transport != TransportUDP))
+		}
+		unsent := a.link.send(frames)
+		a.traffic.unsent.Add(uint64(unsent))
+		a.traffic.sent.Add(uint64(len(frames) - unsent))
+		for _, out := range run {
+			buffers.Put(out.b)
 		}
 	}
 }
 
-// receive delivers what the library has taken apart, from addresses that are wanted.
-func (a *allocation) receive() {
-	buf := make([]byte, maxDatagram)
-	for {
-		n, addr, err := a.conn.ReadFrom(buf)
-		if err != nil {
-			return // It is closed: the buffer holds any datagram.
-		}
-		from, ok := addr.(*net.UDPAddr)
-		if !ok {
-			continue
-		}
-		source := from.AddrPort()
-		source = netip.AddrPortFrom(source.Addr().Unmap(), source.Port())
-		if (*a.states.Load())[source.Addr()] == unwanted {
-			a.traffic.permissionDrops.Add(1) // A permission that was withdrawn lasts 5 minutes at the server.
-			continue
-		}
-		a.traffic.received.Add(1)
-		a.deliver(buf[:n], source)
+// receive delivers a datagram that the server has passed on, from an address that is
+// wanted. It does not block, and keeps nothing.
+func (a *allocation) receive(payload []byte, from netip.AddrPort) {
+	a.delivering.RLock()
+	defer a.delivering.RUnlock()
+	if a.gone.Load() {
+		return
+	}
+	if (*a.states.Load())[from.Addr()] == unwanted {
+		a.traffic.permissionDrops.Add(1) // A permission that was withdrawn lasts 5 minutes at the server.
+		return
+	}
+	a.traffic.received.Add(1)
+	a.deliver(payload, from)
+}
+
+// onChannel takes ChannelData.
+func (a *allocation) onChannel(number uint16, payload []byte) {
+	if from, ok := a.channels.source(number); ok {
+		a.receive(payload, from)
 	}
 }
 
 // close ends everything and waits for it. giveBack tells the server, too.
 func (a *allocation) close(giveBack bool) {
+	a.delivering.Lock() // Nothing is delivered any more from here on.
 	a.gone.Store(true)
+	a.delivering.Unlock()
 	a.stop()
 	if giveBack {
 		ctx, cancel := context.WithTimeout(context.Background(), goodbye)
@@ -216,9 +238,11 @@ func (a *allocation) close(giveBack bool) {
 		cancel()
 	}
 	a.link.shut()
-	// The library's Close sends a farewell of its own, which the shut link refuses.
-	_ = a.conn.Close()
-	a.link.lib.Close() // Ends the transactions that its goroutines and ours wait for.
+	if a.conn != nil {
+		// The library's Close sends a farewell of its own, which the shut link refuses.
+		_ = a.conn.Close()
+	}
+	a.link.lib.Close() // Ends the transactions that its goroutines wait for.
 	a.wg.Wait()
 	for _, f := range a.detach {
 		f()

@@ -37,13 +37,15 @@ type Client struct {
 	retry    chan struct{}  // an allocation is wanted before the pause is over
 	retiring sync.WaitGroup // replaced allocations
 
-	mu      sync.Mutex // guards what follows, is taken before an allocation's; not held over I/O or callbacks
-	running bool
-	wanted  []netip.Addr
-	active  map[*allocation]struct{} // those that run, retiring ones included
-	current *allocation
-	status  Status
-	refused string // the latest refusal that was warned of, whatever the transport
+	mu       sync.Mutex // guards what follows, is taken before an allocation's; not held over I/O or callbacks
+	running  bool
+	wanted   []netip.Addr
+	active   map[*allocation]struct{} // those that run, retiring ones included
+	current  *allocation
+	status   Status
+	previous *Grant // that may still be at the server
+	told     Grant  // what OnGrant was told last
+	refused  string // the latest refusal that was warned of, whatever the transport
 }
 
 // New makes a client that does nothing yet. What is wrong with the options, Run says.
@@ -63,9 +65,12 @@ func New(o Options) *Client {
 	if o.OnChange == nil {
 		o.OnChange = func() {}
 	}
+	if o.OnGrant == nil {
+		o.OnGrant = func(Grant) {}
+	}
 	return &Client{
 		o: o, log: log.With("relay", o.Server.Address), status: Status{Address: o.Server.Address},
-		retry: make(chan struct{}, 1), active: make(map[*allocation]struct{}),
+		retry: make(chan struct{}, 1), active: make(map[*allocation]struct{}), previous: o.Previous,
 	}
 }
 
@@ -83,8 +88,9 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Run allocates and keeps the allocation until the context ends, then gives it back. It
-// returns nil then, and an error at once when the options are wrong.
+// Run allocates and keeps the allocation until the context ends, then gives it back, unless
+// the cause is [ErrKeep]. It returns nil then, and an error at once when the options are
+// wrong.
 func (c *Client) Run(ctx context.Context) error {
 	if err := c.o.validate(); err != nil {
 		return err
@@ -176,10 +182,10 @@ func (c *Client) hold(ctx context.Context, a *allocation) {
 		}
 		select {
 		case <-a.lost.Done():
-			c.drop(a, context.Cause(a.lost))
+			c.drop(a, context.Cause(a.lost), false)
 			return
 		case err := <-a.broken:
-			c.drop(a, &failure{words: fmt.Sprintf("the connection to %v broke (%v): the server was restarted, or something between cut it; allocating anew", a.link.server, err)})
+			c.drop(a, &failure{words: fmt.Sprintf("the connection to %v broke (%v): the server was restarted, or something between cut it; allocating anew", a.link.server, err)}, false)
 			return
 		case <-upgradeC:
 			if better := c.upgrade(ctx, a); better != nil {
@@ -189,7 +195,7 @@ func (c *Client) hold(ctx context.Context, a *allocation) {
 			}
 			upgrade.Reset(nextUpgrade)
 		case <-ctx.Done():
-			c.drop(a, nil)
+			c.drop(a, nil, !errors.Is(context.Cause(ctx), ErrKeep))
 			return
 		}
 	}
@@ -239,18 +245,23 @@ func (c *Client) take(a *allocation) {
 	}
 	c.mu.Unlock()
 	a.start()
-	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID)
+	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID,
+		"adopted", a.conn == nil)
 	if a.Relayed.Addr().IsPrivate() && !a.link.server.Addr().IsPrivate() {
 		c.log.Warn("the relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
 			"relayed", a.Relayed, "server", a.link.server)
 	}
 	c.o.OnChange()
+	c.granted(a, time.Now().Add(a.lifetime))
 }
 
-// drop closes the present allocation: lost, or given back without a failure.
-func (c *Client) drop(a *allocation, loss error) {
+// drop closes the present allocation: lost, or given back or left without a failure.
+func (c *Client) drop(a *allocation, loss error, giveBack bool) {
 	c.mu.Lock()
 	c.current = nil
+	if f := (*failure)(nil); errors.As(loss, &f) && !f.silent {
+		c.previous = nil // The server has said that it is gone.
+	}
 	c.status = Status{Address: c.status.Address, Since: time.Now()}
 	if loss != nil {
 		c.status.Err = loss.Error()
@@ -260,7 +271,7 @@ func (c *Client) drop(a *allocation, loss error) {
 		c.log.Warn("the allocation on the relay is lost", "relayed", a.Relayed, "id", a.ID, "why", loss)
 	}
 	c.o.OnChange() // Nobody should send there any more.
-	a.close(loss == nil)
+	a.close(giveBack)
 	c.forget(a)
 }
 
@@ -290,6 +301,9 @@ func (c *Client) observe(a *allocation, o observed) {
 		c.status.Denied = o.denied
 	}
 	c.mu.Unlock()
+	if o.refreshed > 0 {
+		c.granted(a, time.Now().Add(o.refreshed))
+	}
 	slices.SortFunc(news, netip.Addr.Compare)
 	for _, addr := range news {
 		level := slog.LevelWarn

@@ -106,11 +106,17 @@ func (c *coturn) gateway(t *testing.T, edge int, edit func(*relay.Server)) *gate
 
 func (c *coturn) gatewayOn(t *testing.T, sock *socket, edge int, edit func(*relay.Server)) *gateway {
 	t.Helper()
+	return c.adopting(t, sock, edge, edit, nil)
+}
+
+// adopting is a gateway that is told of an allocation of before.
+func (c *coturn) adopting(t *testing.T, sock *socket, edge int, edit func(*relay.Server), g *relay.Grant) *gateway {
+	t.Helper()
 	s := relay.Server{Address: coturnAddr.String(), Username: "edge", Password: "secret", ServerName: certificateName, CAData: c.ca}
 	if edit != nil {
 		edit(&s)
 	}
-	return start(t, relay.Options{Server: s, Socket: sock, Dial: c.edges[edge].DialContext})
+	return start(t, relay.Options{Server: s, Socket: sock, Dial: c.edges[edge].DialContext, Previous: g})
 }
 
 // meet has two gateways exchange datagrams by their relayed addresses alone.
@@ -297,4 +303,52 @@ func (m *mutable) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 		return len(b), nil
 	}
 	return m.packetConn.WriteToUDPAddrPort(b, to)
+}
+
+// TestCoturnBothRestartAndMeetAgain is TestBothRestartAndMeetAgain with the real server,
+// which is stricter about channels of before.
+func TestCoturnBothRestartAndMeetAgain(t *testing.T) {
+	c := startCoturn(t)
+	var socks [2]*socket
+	var gws [2]*gateway
+	var at [2]relay.Allocation
+	for i := range gws {
+		conn, err := c.edges[i].ListenUDP(netip.AddrPortFrom(edgeAddrs[i], 51820))
+		if err != nil {
+			t.Fatal(err)
+		}
+		socks[i] = newSocket(t, conn)
+		gws[i] = c.gatewayOn(t, socks[i], i, transport(relay.TransportUDP))
+		at[i] = gws[i].allocated(t, nil)
+	}
+	both := func(s string) error {
+		for i, g := range gws {
+			if err := g.trySend(at[i].ID, s, at[1-i].Relayed); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for life := range 3 {
+		for range 12 { // enough for channels
+			exchange(t, both, gws[0].inbox)
+			exchange(t, both, gws[1].inbox)
+		}
+		grants := [2]*relay.Grant{gws[0].grant(t), gws[1].grant(t)}
+		for i, g := range gws {
+			g.leave()
+			drain(g.inbox)
+			gws[i] = c.adopting(t, socks[i], i, transport(relay.TransportUDP), grants[i])
+		}
+		began := time.Now()
+		for i, g := range gws {
+			before := at[i].Relayed
+			if at[i] = g.allocated(t, nil); at[i].Relayed != before {
+				t.Errorf("life %d: relayed address %v, want %v as before", life, at[i].Relayed, before)
+			}
+		}
+		exchange(t, both, gws[0].inbox)
+		exchange(t, both, gws[1].inbox)
+		t.Logf("life %d: both hear each other after %v", life, time.Since(began).Round(time.Millisecond))
+	}
 }

@@ -16,11 +16,21 @@
 // of each other than a relayed address on the same server meet, without exchanging
 // anything first.
 //
+// # After a restart
+//
+// A server knows an allocation over UDP by the address and port that our packets come
+// from. A gateway that restarts on its port finds its allocation there still, and adopts
+// it ([Grant]) in place of a new one: behind a symmetric NAT on either side the relayed
+// address is all that peers know of it, and when both restart at once there is nobody left
+// to tell of another. Permissions are made anew; channels of before are found out by asking,
+// since a number may be bound to its address alone (RFC 8656 §12). An allocation over TCP
+// or TLS ends with its connection and cannot be adopted.
+//
 // # What is the library's, and what is not
 //
-// pion/turn's client allocates, retransmits, sends, and binds channels. It swallows the
-// answers to its refreshes, blocks in WriteTo until a permission is there, and panics on
-// an address attribute without a value; the README lists what was found in its source.
-// So everything that comes from the server is checked before the library sees it, and
-// refreshing, verifying and permissions are transactions of this package.
+// pion/turn's client allocates. It swallows the answers to its refreshes, blocks in WriteTo
+// until a permission is there, sends datagrams one by one, and panics on an address
+// attribute without a value; the README lists what was found in its source. So everything
+// that comes from the server is checked before the library sees it, and refreshing,
+// verifying, permissions, channels and data are this package's.
 package relay

@@ -120,6 +120,9 @@ func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPo
 	var detach func()
 	if transport == TransportUDP {
 		l.write = func(b []byte) error { return c.o.Socket.WriteTo(b, to) }
+		if s, ok := c.o.Socket.(RunWriter); ok {
+			l.writeRun = func(bs [][]byte) error { return s.WriteRun(bs, to) }
+		}
 		detach = c.o.Socket.AddServer(to, l.handle)
 	} else {
 		conn, f := c.connect(ctx, transport, to, silence)
@@ -128,6 +131,9 @@ func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPo
 		}
 		s := newStream(conn, l.handle)
 		l.write, broken, detach = s.write, s.broken, s.close
+	}
+	if transport == TransportUDP && c.adopt(ctx, l) {
+		return c.newAllocation(ctx, l, nil, detach), nil
 	}
 	relayed, f := l.allocate(ctx, c.o.Server, silence, broken)
 	if f != nil {
@@ -139,7 +145,8 @@ func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPo
 	return a, nil
 }
 
-// newAllocation attaches a fresh allocation; start sets it to work.
+// newAllocation attaches a fresh allocation, or an adopted one, which has no conn; start
+// sets it to work.
 func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn, detach func()) *allocation {
 	got, _, _ := l.learnt()
 	a := &allocation{
@@ -149,7 +156,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		},
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
 		traffic: &c.traffic, report: c.observe,
-		queue: make(chan outgoing, sendQueue),
+		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil),
 		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
 	}
 	// What runs for the allocation ends with close, after Run's farewell.
@@ -158,6 +165,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 	a.states.Store(&map[netip.Addr]permissionState{a.Relayed.Addr(): asked})
 	deliver, remove := c.o.Attach(a.ID, a.send)
 	a.deliver, a.detach = deliver, []func(){remove, detach}
+	l.data.Store(&inbound{a.onChannel, a.receive})
 	return a
 }
 

@@ -103,11 +103,13 @@ type gateway struct {
 	inbox   chan datagram
 	changed chan struct{}
 	stop    func() // ends Run, and waits
+	leave   func() // likewise, but leaves the allocation at the server
 
-	mu    sync.Mutex
-	ids   int
-	sends map[string]func([]byte, netip.AddrPort) error
-	taken []string // ids of all allocations so far
+	mu     sync.Mutex
+	ids    int
+	sends  map[string]func([]byte, netip.AddrPort) error
+	taken  []string // ids of all allocations so far
+	grants []relay.Grant
 }
 
 // start runs a client. What the options lack of a gateway is filled in.
@@ -134,12 +136,20 @@ func start(t testing.TB, o relay.Options) *gateway {
 		default:
 		}
 	}
+	granted := o.OnGrant
+	o.OnGrant = func(is relay.Grant) {
+		if granted != nil {
+			granted(is)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.grants = append(g.grants, is)
+	}
 	g.Client = relay.New(o)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- g.Run(ctx) }()
-	g.stop = sync.OnceFunc(func() {
-		cancel()
+	ended := sync.OnceFunc(func() {
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -149,8 +159,27 @@ func start(t testing.TB, o relay.Options) *gateway {
 			t.Errorf("Run ended and left %d allocations attached", len(g.sends))
 		}
 	})
+	g.stop = func() {
+		cancel(nil)
+		ended()
+	}
+	g.leave = func() {
+		cancel(relay.ErrKeep)
+		ended()
+	}
 	t.Cleanup(g.stop)
 	return g
+}
+
+// grant is the last that was told.
+func (g *gateway) grant(t testing.TB) *relay.Grant {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.grants) == 0 {
+		t.Fatal("no grant was told of")
+	}
+	return &g.grants[len(g.grants)-1]
 }
 
 func (g *gateway) attach(id string, send func([]byte, netip.AddrPort) error) (func([]byte, netip.AddrPort), func()) {
@@ -319,4 +348,11 @@ func (in *inet) behind(name string, addr string, b simnet.Behaviour) site {
 func (in *inet) peerOn(addr string) (*socket, netip.AddrPort) {
 	at := netip.AddrPortFrom(netip.MustParseAddr(addr), 51820)
 	return newSocket(in.t, in.listen(in.host("peer-"+addr, nil, at.Addr(), simnet.LinkOptions{}), 51820)), at
+}
+
+// told is how many grants were told of.
+func (g *gateway) told() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.grants)
 }

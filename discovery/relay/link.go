@@ -35,7 +35,12 @@ type link struct {
 	from      net.Addr // the same, for the library
 	password  Secret
 	write     func(b []byte) error // never blocks for long
-	lib       *turn.Client         // set before anything can come in
+	// writeRun is write for some at once; nil = there is no such way.
+	writeRun func(bs [][]byte) error
+	// data takes datagrams that the server passes on: on a channel, or with their source.
+	// nil = there is no allocation yet.
+	data      atomic.Pointer[inbound]
+	lib       *turn.Client // set before anything can come in
 	malformed *atomic.Uint64
 
 	heard chan struct{} // closed at the server's first answer
@@ -50,6 +55,12 @@ type link struct {
 	refusal   message // the latest error, except for the challenge that precedes credentials
 	sendErr   error   // the latest failure of write
 	open      bool    // the server grants requests without credentials
+}
+
+// inbound is who takes datagrams that the server passes on.
+type inbound struct {
+	onChannel func(number uint16, payload []byte)
+	receive   func(payload []byte, from netip.AddrPort)
 }
 
 // transaction is a request that was sent.
@@ -76,16 +87,12 @@ func (l *link) WriteTo(b []byte, _ net.Addr) (int, error) {
 		l.mu.Unlock()
 		return 0, net.ErrClosed
 	}
-	if len(b) > 0 && b[0]&0xc0 == 0 { // not ChannelData
-		if m, err := parse(b); err == nil && m.class == classRequest {
-			l.rememberLocked(m.tx, &transaction{sent: time.Now(), signed: m.integrity != 0})
-		}
+	if m, err := parse(b); err == nil && m.class == classRequest {
+		l.rememberLocked(m.tx, &transaction{sent: time.Now(), signed: m.integrity != 0})
 	}
 	l.mu.Unlock()
 	if err := l.write(b); err != nil {
-		l.mu.Lock()
-		l.sendErr = err
-		l.mu.Unlock()
+		l.unsent(err)
 	}
 	return len(b), nil
 }
@@ -106,8 +113,17 @@ func (l *link) rememberLocked(id txID, t *transaction) {
 // handle takes a packet from the server and says whether it was for us: other users of
 // the socket may ask the same server something.
 func (l *link) handle(packet []byte) bool {
-	if len(packet) > 0 && packet[0]&0xc0 == 0x40 { // ChannelData
-		return l.toLibrary(packet)
+	if len(packet) > 0 && packet[0]&0xc0 == 0x40 {
+		number, payload, ok := readChannelData(packet)
+		if !ok {
+			l.malformed.Add(1)
+			return false
+		}
+		to := l.data.Load()
+		if to != nil {
+			to.onChannel(number, payload)
+		}
+		return to != nil
 	}
 	m, err := parse(packet)
 	if err != nil {
@@ -116,14 +132,57 @@ func (l *link) handle(packet []byte) bool {
 	}
 	switch m.class {
 	case classIndication:
-		return m.method == methodData && l.toLibrary(packet)
+		return m.method == methodData && l.indicated(m)
 	case classSuccess, classError:
 		return l.answered(packet, m)
 	}
 	return false
 }
 
-// toLibrary hands over a packet that parse has found well-formed, or ChannelData.
+// indicated takes a datagram that came without a channel.
+func (l *link) indicated(m message) bool {
+	to := l.data.Load()
+	if m.data == nil || !m.peer.IsValid() || m.peer.Port() == 0 {
+		l.malformed.Add(1)
+		return false
+	}
+	if to != nil {
+		to.receive(m.data, m.peer)
+	}
+	return to != nil
+}
+
+// send sends frames, and says how many failed.
+func (l *link) send(frames [][]byte) (unsent int) {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		return len(frames)
+	}
+	if l.writeRun != nil && len(frames) > 1 {
+		if err := l.writeRun(frames); err != nil {
+			l.unsent(err)
+			return len(frames)
+		}
+		return 0
+	}
+	for _, b := range frames {
+		if err := l.write(b); err != nil {
+			l.unsent(err)
+			unsent++
+		}
+	}
+	return unsent
+}
+
+func (l *link) unsent(err error) {
+	l.mu.Lock()
+	l.sendErr = err
+	l.mu.Unlock()
+}
+
+// toLibrary hands over an answer that parse has found well-formed.
 func (l *link) toLibrary(packet []byte) bool {
 	l.mu.Lock()
 	closed := l.closed
@@ -239,9 +298,7 @@ func (l *link) once(ctx context.Context, method uint16, add func(b []byte, tx tx
 		select {
 		case <-resend.C:
 			if err := l.write(b); err != nil {
-				l.mu.Lock()
-				l.sendErr = err
-				l.mu.Unlock()
+				l.unsent(err)
 			}
 			sends++
 			resend.Reset(after)
@@ -266,6 +323,7 @@ func (l *link) isOpen() bool {
 
 // shut ends the link: nothing is sent or taken any more.
 func (l *link) shut() {
+	l.data.Store(nil)
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()

@@ -106,6 +106,9 @@ func (a *allocation) verify(perms *permissions, suspect bool) bool {
 			return false
 		}
 		a.publish(perms, rtt)
+		if err == nil {
+			a.report(a, observed{refreshed: m.lifetime})
+		}
 		return err == nil
 	}
 }
@@ -123,7 +126,7 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 		wg.Go(func() {
 			m, rtt, err := a.link.exchange(a.ctx, methodCreatePermission, func(b []byte, tx txID) []byte {
 				for _, addr := range addrs {
-					b = addPeer(b, addr, tx)
+					b = addPeer(b, netip.AddrPortFrom(addr, 0), tx)
 				}
 				return b
 			})

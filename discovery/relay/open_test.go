@@ -51,7 +51,7 @@ func (s *openServer) answerLocked(m message) []byte {
 	case methodAllocate:
 		s.held = true
 		for _, kind := range []uint16{attrXORRelayed, attrXORMapped} { // Their value is XOR-PEER-ADDRESS's.
-			address := addPeer(newRequest(m.method, m.tx), netip.MustParseAddr("203.0.113.1"), m.tx)
+			address := addPeer(newRequest(m.method, m.tx), netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), 0), m.tx)
 			b = addAttr(b, kind, address[headerSize+4:])
 		}
 	case methodRefresh:

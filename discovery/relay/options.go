@@ -105,6 +105,12 @@ type Socket interface {
 	AddServer(addr netip.AddrPort, handle func(packet []byte) bool) (remove func())
 }
 
+// RunWriter is a [Socket] that can be handed some datagrams at once.
+type RunWriter interface {
+	// WriteRun sends datagrams to one address, in order. It keeps nothing of them.
+	WriteRun(bs [][]byte, to netip.AddrPort) error
+}
+
 // Options of a [Client]. Server, ID and Attach are required, and Socket unless the
 // transport is TCP or TLS.
 type Options struct {
@@ -126,6 +132,12 @@ type Options struct {
 	// OnChange is called when [Client.Allocation] answers otherwise than before. It is
 	// called without locks by Run and must not block.
 	OnChange func()
+	// Previous is an allocation of an earlier process, to be adopted if it is there still;
+	// nil = there was none.
+	Previous *Grant
+	// OnGrant is told what the next process needs to adopt the allocation, when there is
+	// one over UDP and about every 5 minutes. Like OnChange it must not block. nil = nobody is.
+	OnGrant func(Grant)
 	// Logger is told of allocations, losses and failures; nil = nobody is.
 	Logger *slog.Logger
 }

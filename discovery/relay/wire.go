@@ -18,8 +18,10 @@ const (
 	methodBinding          = 0x001
 	methodAllocate         = 0x003
 	methodRefresh          = 0x004
+	methodSend             = 0x006
 	methodData             = 0x007
 	methodCreatePermission = 0x008
+	methodChannelBind      = 0x009
 )
 
 // class is a message's class: the two bits of RFC 8489 §5.
@@ -37,8 +39,10 @@ const (
 	attrUsername         = 0x0006
 	attrMessageIntegrity = 0x0008
 	attrErrorCode        = 0x0009
+	attrChannelNumber    = 0x000c
 	attrLifetime         = 0x000d
 	attrXORPeerAddress   = 0x0012
+	attrData             = 0x0013
 	attrRealm            = 0x0014
 	attrNonce            = 0x0015
 	attrXORRelayed       = 0x0016
@@ -76,7 +80,9 @@ type message struct {
 	mapped       netip.AddrPort
 	relayed      netip.AddrPort
 	lifetime     time.Duration
-	realm, nonce []byte // alias the packet
+	realm, nonce []byte         // alias the packet
+	peer         netip.AddrPort // of a Data indication
+	data         []byte         // likewise; aliases the packet, nil = there is none
 
 	integrity int // where MESSAGE-INTEGRITY begins; 0 = there is none
 }
@@ -126,8 +132,11 @@ func (m *message) read(kind uint16, v []byte) error {
 	case attrXORRelayed:
 		return readXORAddress(&m.relayed, v, m.tx)
 	case attrXORPeerAddress:
-		var peer netip.AddrPort
-		return readXORAddress(&peer, v, m.tx)
+		return readXORAddress(&m.peer, v, m.tx)
+	case attrData:
+		if m.data == nil {
+			m.data = v
+		}
 	case attrAlternateServer:
 		return readAddress(&m.alternate, v)
 	case attrLifetime:
@@ -238,18 +247,45 @@ func addLifetime(b []byte, d time.Duration) []byte {
 	return addAttr(b, attrLifetime, binary.BigEndian.AppendUint32(nil, uint32(d/time.Second)))
 }
 
-// addPeer appends XOR-PEER-ADDRESS; a permission looks at no port.
-func addPeer(b []byte, addr netip.Addr, tx txID) []byte {
+// addPeer appends XOR-PEER-ADDRESS. A permission looks at no port.
+func addPeer(b []byte, peer netip.AddrPort, tx txID) []byte {
 	family := byte(1)
-	if addr.Is6() {
+	if peer.Addr().Is6() {
 		family = 2
 	}
-	v := []byte{0, family, magicCookie >> 24, magicCookie >> 16 & 0xff}
+	v := binary.BigEndian.AppendUint16([]byte{0, family}, peer.Port()^magicCookie>>16)
 	mask := xorMask(tx)
-	for i, x := range addr.AsSlice() {
+	for i, x := range peer.Addr().AsSlice() {
 		v = append(v, x^mask[i])
 	}
 	return addAttr(b, attrXORPeerAddress, v)
+}
+
+// sendIndication is a datagram for an address without a channel (RFC 8656 §11.1).
+func sendIndication(payload []byte, to netip.AddrPort) []byte {
+	tx := newTxID()
+	b := make([]byte, headerSize, headerSize+24+4+len(payload)+3)
+	binary.BigEndian.PutUint16(b, methodSend|0x10)
+	binary.BigEndian.PutUint32(b[4:], magicCookie)
+	copy(b[8:], tx[:])
+	return addAttr(addPeer(b, to, tx), attrData, payload)
+}
+
+// channelHeader is what precedes a datagram on a channel: its number, and the length
+// (RFC 8656 §12.4).
+const channelHeader = 4
+
+// readChannelData takes ChannelData apart. What follows the datagram is padding.
+func readChannelData(b []byte) (number uint16, payload []byte, ok bool) {
+	if len(b) < channelHeader {
+		return 0, nil, false
+	}
+	number, payload = binary.BigEndian.Uint16(b), b[channelHeader:]
+	size := int(binary.BigEndian.Uint16(b[2:]))
+	if size > len(payload) {
+		return 0, nil, false
+	}
+	return number, payload[:size], true
 }
 
 // sign appends the credentials and MESSAGE-INTEGRITY.

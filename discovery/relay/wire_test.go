@@ -47,7 +47,7 @@ func TestRequestsAreSignedSoThatTheyVerify(t *testing.T) {
 	c := credentials{username: "edge", realm: []byte("r"), nonce: []byte("n"), key: longTermKey("edge", []byte("r"), "secret")}
 	tx := newTxID()
 	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
-		b := c.sign(addPeer(addLifetime(newRequest(methodCreatePermission, tx), time.Minute), netip.MustParseAddr(addr), tx))
+		b := c.sign(addPeer(addLifetime(newRequest(methodCreatePermission, tx), time.Minute), netip.AddrPortFrom(netip.MustParseAddr(addr), 7), tx))
 		m, err := parse(b)
 		if err != nil || m.method != methodCreatePermission || m.class != classRequest || m.tx != tx ||
 			m.lifetime != time.Minute || string(m.realm) != "r" || string(m.nonce) != "n" {
@@ -115,7 +115,7 @@ func FuzzHandle(f *testing.F) {
 	f.Add([]byte{0x40, 0, 0, 4, 1, 2, 3, 4})
 	f.Add([]byte{0x40, 0, 0xff, 0xff})
 	f.Add(addAttr(indication(), attrXORPeerAddress, nil))
-	f.Add(addAttr(addPeer(indication(), netip.MustParseAddr("192.0.2.1"), txID{1}), 0x0013, []byte("data")))
+	f.Add(addAttr(addPeer(indication(), netip.MustParseAddrPort("192.0.2.1:7"), txID{1}), 0x0013, []byte("data")))
 	challenge := addAttr(newRequest(methodAllocate, txID{2}), attrErrorCode, []byte{0, 0, 4, 1})
 	challenge[0], challenge[1] = 0x01, 0x13
 	f.Add(addAttr(addAttr(challenge, attrRealm, []byte("r")), attrNonce, []byte("n")))

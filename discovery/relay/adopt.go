@@ -1,0 +1,119 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// adoptWait bounds the wait for an answer about an earlier allocation: two round trips,
+	// and a datagram lost.
+	adoptWait = time.Second
+	// grantAgain is how often a grant's new expiry is told. What is stored is that much too
+	// early at most.
+	grantAgain = 5 * time.Minute
+)
+
+// ErrKeep as the cause of the end of [Client.Run]'s context has an allocation over UDP
+// stay at the server, for the next process to adopt.
+var ErrKeep = errors.New("the allocation is kept at the server")
+
+// Grant is what a later process needs to adopt an allocation: the server knows it by the
+// address and port that the gateway's packets come from, so the gateway's port must be the
+// same, and its NAT must still map it as it did. Only allocations over UDP can be adopted:
+// one over TCP or TLS ends with its connection (RFC 8656 §3.1).
+type Grant struct {
+	// Server and Username are as configured, Address is where the server was.
+	Server, Username string
+	Address          netip.AddrPort
+	// Relayed and Mapped are as in [Allocation].
+	Relayed, Mapped netip.AddrPort
+	// Expires is when the server forgets it, by the own clock, unless it was refreshed
+	// since this was told: 5 minutes later at most.
+	Expires time.Time
+}
+
+// fits says whether the grant may be there still, at this server.
+func (g *Grant) fits(s Server, to netip.AddrPort, now time.Time) bool {
+	return g != nil && g.Server == s.Address && g.Username == s.Username && g.Address == to &&
+		g.Relayed.IsValid() && g.Mapped.IsValid() && now.Before(g.Expires.Add(grantAgain))
+}
+
+// adopted is what came of asking for an earlier allocation.
+type adopted uint8
+
+const (
+	unheard adopted = iota // no answer at all
+	refused                // it is gone, or is another's
+	isOurs
+)
+
+// adopt asks whether the server still has an earlier allocation, and refreshes it. The
+// server says that there is one from our address and port; that it is that one follows
+// from the address that it sees us at.
+func (l *link) adopt(ctx context.Context, g *Grant) adopted {
+	ctx, cancel := context.WithTimeoutCause(ctx, adoptWait, errNoAnswer)
+	defer cancel()
+	var refreshed, seen message
+	var refreshErr, seenErr error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		refreshed, _, refreshErr = l.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, requestLifetime) })
+	})
+	wg.Go(func() { seen, _, seenErr = l.exchange(ctx, methodBinding, nil) })
+	wg.Wait()
+	switch {
+	case refreshErr != nil && seenErr != nil:
+		return unheard
+	case refreshErr != nil || refreshed.class != classSuccess || refreshed.lifetime < minLifetime || l.isOpen():
+		return refused
+	case seenErr != nil || seen.class != classSuccess || seen.mapped != g.Mapped:
+		return refused
+	}
+	l.mu.Lock()
+	l.allocated = message{relayed: g.Relayed, mapped: g.Mapped, lifetime: refreshed.lifetime}
+	l.mu.Unlock()
+	return isOurs
+}
+
+// adopt makes the earlier allocation the present one, if it is there still.
+func (c *Client) adopt(ctx context.Context, l *link) bool {
+	c.mu.Lock()
+	g := c.previous
+	c.mu.Unlock()
+	if !g.fits(c.o.Server, l.server, time.Now()) {
+		return false
+	}
+	outcome := l.adopt(ctx, g)
+	if outcome == refused {
+		c.mu.Lock()
+		c.previous = nil
+		c.mu.Unlock()
+	}
+	return outcome == isOurs
+}
+
+// granted notes until when the present allocation lasts, for the next process and for
+// ourselves: after an outage it may be there still.
+func (c *Client) granted(a *allocation, until time.Time) {
+	if a.Transport != TransportUDP {
+		return
+	}
+	g := Grant{
+		Server: c.o.Server.Address, Username: c.o.Server.Username, Address: a.link.server,
+		Relayed: a.Relayed, Mapped: a.Mapped, Expires: until,
+	}
+	c.mu.Lock()
+	c.previous = &g
+	news := c.told.Relayed != g.Relayed || c.told.Mapped != g.Mapped || c.told.Address != g.Address || until.Sub(c.told.Expires) >= grantAgain
+	if news {
+		c.told = g
+	}
+	c.mu.Unlock()
+	if news {
+		c.o.OnGrant(g)
+	}
+}

@@ -1,0 +1,268 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// Channel numbers are 0x4000 to 0x4fff (RFC 8656 §12).
+	firstChannel = 0x4000
+	allChannels  = 0x1000
+	// A channel lasts 10 minutes, and its number is not used for another address in the
+	// 5 minutes behind that (RFC 8656 §12).
+	channelRefresh  = 5 * time.Minute
+	channelLifetime = 10 * time.Minute
+	channelRest     = 15 * time.Minute
+	// channelAfter is how many datagrams an address is sent before it gets a channel: a
+	// candidate that never answers is not worth one.
+	channelAfter = 4
+	// channelRetry is when a channel that was refused is asked for again.
+	channelRetry = time.Minute
+	// maxAddrs bounds the addresses that are remembered, bindAtOnce the requests that are
+	// under way.
+	maxAddrs   = 1024
+	bindAtOnce = 8
+	// maxStrange bounds the channels of unknown meaning that are looked into.
+	maxStrange = 32
+)
+
+// channel is an address that datagrams are sent to. The zero number is none.
+type channel struct {
+	addr    netip.AddrPort
+	number  uint16
+	sent    int         // datagrams, up to channelAfter
+	boundAt time.Time   // when the server said so last; zero = it never has
+	retryAt time.Time   // after a refusal
+	used    atomic.Bool // since boundAt
+}
+
+// table is what the data path goes by. It is never changed, but for the channels' used.
+type table struct {
+	out map[netip.AddrPort]*channel
+	in  map[uint16]netip.AddrPort
+}
+
+// channels are the channels of an allocation: numbers that stand for addresses, so that a
+// datagram costs 4 bytes more and not 36. Safe for concurrent use.
+type channels struct {
+	bound atomic.Pointer[table]
+	wake  chan struct{}
+	// adopted says that the server may have channels from an earlier life.
+	adopted bool
+
+	mu      sync.Mutex // guards what follows
+	all     map[netip.AddrPort]*channel
+	next    uint16          // offset of the next number
+	strange map[uint16]bool // channels of which data came and nobody knows whose it is; true = asked about
+}
+
+func newChannels(adopted bool) *channels {
+	c := &channels{
+		wake: make(chan struct{}, 1), adopted: adopted, all: make(map[netip.AddrPort]*channel),
+		// Not from the first on: numbers of an earlier life are taken.
+		next: uint16(rand.N(allChannels)), strange: make(map[uint16]bool),
+	}
+	c.bound.Store(&table{})
+	return c
+}
+
+// frame makes what is sent to the server for a datagram, which stands in b behind room for
+// the header of a channel. It changes b.
+func (c *channels) frame(b []byte, to netip.AddrPort, stream bool) []byte {
+	ch := c.bound.Load().out[to]
+	if ch == nil {
+		c.want(to)
+		return sendIndication(b[channelHeader:], to)
+	}
+	if !ch.used.Load() {
+		ch.used.Store(true)
+	}
+	binary.BigEndian.PutUint16(b, ch.number)
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-channelHeader))
+	for stream && len(b)%4 != 0 {
+		b = append(b, 0) // (RFC 8656 §12.5)
+	}
+	return b
+}
+
+// want notes a datagram for an address without a channel.
+func (c *channels) want(to netip.AddrPort) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.all[to]
+	if ch == nil {
+		if len(c.all) >= maxAddrs {
+			maps.DeleteFunc(c.all, func(_ netip.AddrPort, o *channel) bool { return o.boundAt.IsZero() })
+		}
+		if len(c.all) >= maxAddrs {
+			return
+		}
+		ch = &channel{addr: to}
+		c.all[to] = ch
+		for n := range c.strange {
+			c.strange[n] = false // It may be this one's.
+			wake(c.wake)
+		}
+	}
+	if ch.sent++; ch.sent == channelAfter {
+		wake(c.wake)
+	}
+}
+
+// source is whose data a channel carries.
+func (c *channels) source(number uint16) (netip.AddrPort, bool) {
+	if from, ok := c.bound.Load().in[number]; ok {
+		return from, true
+	}
+	if c.adopted {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, known := c.strange[number]; !known && len(c.strange) < maxStrange {
+			c.strange[number] = false
+			wake(c.wake)
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// bind is a channel to ask for.
+type bind struct {
+	number uint16
+	addr   netip.AddrPort
+}
+
+// due lists the channels to ask for now, and says when to look again.
+func (c *channels) due(now time.Time) (ask []bind, next time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next = farAway(now)
+	at := func(t time.Time) bool {
+		if t.After(now) {
+			next = earliest(next, t)
+			return false
+		}
+		return true
+	}
+	stale := false
+	for addr, ch := range c.all {
+		switch {
+		case ch.boundAt.IsZero():
+			if ch.sent >= channelAfter && at(ch.retryAt) {
+				ask = append(ask, bind{c.numberLocked(), addr})
+			}
+		case now.Sub(ch.boundAt) >= channelRest:
+			delete(c.all, addr)
+		case at(ch.boundAt.Add(channelLifetime)):
+			stale = true
+			at(ch.boundAt.Add(channelRest))
+		case at(ch.boundAt.Add(channelRefresh)) && ch.used.Load() && at(ch.retryAt):
+			ask = append(ask, bind{ch.number, addr})
+		}
+	}
+	if stale {
+		c.publishLocked(now)
+	}
+	for n, asked := range c.strange {
+		if asked {
+			continue
+		}
+		c.strange[n] = true
+		for addr, ch := range c.all {
+			if ch.boundAt.IsZero() {
+				ask = append(ask, bind{n, addr})
+			}
+		}
+	}
+	return ask, next
+}
+
+// numberLocked gives a number that none of ours has.
+func (c *channels) numberLocked() uint16 {
+	for {
+		n := firstChannel + c.next%allChannels
+		c.next++
+		taken := false
+		for _, ch := range c.all { // At most maxAddrs, fewer than there are numbers.
+			taken = taken || ch.number == n
+		}
+		if _, is := c.strange[n]; !taken && !is {
+			return n
+		}
+	}
+}
+
+// answered takes the server's answer.
+func (c *channels) answered(now time.Time, b bind, granted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.all[b.addr]
+	switch {
+	case ch == nil:
+	case granted:
+		// The data path may read the old one.
+		c.all[b.addr] = &channel{addr: b.addr, number: b.number, sent: channelAfter, boundAt: now}
+		delete(c.strange, b.number)
+		c.publishLocked(now)
+	default:
+		ch.retryAt = now.Add(channelRetry)
+		if !ch.boundAt.IsZero() {
+			ch.retryAt = now.Add(permissionRetry)
+		}
+	}
+}
+
+func (c *channels) publishLocked(now time.Time) {
+	t := &table{out: make(map[netip.AddrPort]*channel), in: make(map[uint16]netip.AddrPort)}
+	for addr, ch := range c.all {
+		if !ch.boundAt.IsZero() && now.Sub(ch.boundAt) < channelLifetime {
+			t.out[addr], t.in[ch.number] = ch, addr
+		}
+	}
+	c.bound.Store(t)
+}
+
+// bindChannels asks for channels until the allocation ends. A channel that cannot be had
+// costs some bytes a datagram, and no more.
+func (a *allocation) bindChannels() {
+	for {
+		ask, next := a.channels.due(time.Now())
+		for some := range slices.Chunk(ask, bindAtOnce) {
+			var wg sync.WaitGroup
+			for _, b := range some {
+				wg.Go(func() { a.bindChannel(b) })
+			}
+			wg.Wait()
+		}
+		if len(ask) > 0 && a.ctx.Err() == nil {
+			continue // The answers change what is due.
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-a.channels.wake:
+		case <-a.ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+func (a *allocation) bindChannel(b bind) {
+	m, _, err := a.link.exchange(a.ctx, methodChannelBind, func(p []byte, tx txID) []byte {
+		number := binary.BigEndian.AppendUint16(nil, b.number)
+		return addPeer(addAttr(p, attrChannelNumber, append(number, 0, 0)), b.addr, tx)
+	})
+	if err != nil && !errors.Is(err, errNoAnswer) {
+		return // closed
+	}
+	a.channels.answered(time.Now(), b, err == nil && m.class == classSuccess)
+}
