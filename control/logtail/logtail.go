@@ -47,7 +47,8 @@ type ring struct {
 	seq     uint64
 }
 
-// New puts a Tail before next, which decides what is kept: what it takes.
+// New puts a Tail before next. What is kept is what next takes, and whatever is of level
+// info or above.
 func New(next slog.Handler) *Tail { return &Tail{next: next, ring: &ring{}} }
 
 // After gives the records that are kept and came after the one with that number, the
@@ -65,9 +66,9 @@ func (t *Tail) After(seq uint64) []api.LogRecord {
 	return out
 }
 
-// Enabled is that of the next handler.
+// Enabled holds for what is kept.
 func (t *Tail) Enabled(ctx context.Context, level slog.Level) bool {
-	return t.next.Enabled(ctx, level)
+	return level >= slog.LevelInfo || t.next.Enabled(ctx, level)
 }
 
 // Handle keeps the record and passes it on.
@@ -91,6 +92,9 @@ func (t *Tail) Handle(ctx context.Context, r slog.Record) error {
 		rec.Attrs = append(rec.Attrs, api.LogAttr{Key: cut(a.Key), Value: cut(a.Value)})
 	}
 	t.ring.add(rec)
+	if !t.next.Enabled(ctx, r.Level) {
+		return nil
+	}
 	return t.next.Handle(ctx, r)
 }
 

@@ -62,6 +62,16 @@ func TestAttributesAreWrittenAsTheTextHandlerDoes(t *testing.T) {
 	}
 }
 
+func TestWhatTheNextHandlerLeavesOutIsKept(t *testing.T) {
+	var out bytes.Buffer
+	tail := New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError}))
+	slog.New(tail).Info("kept")
+	slog.New(tail).Debug("neither kept nor passed on")
+	if got := tail.After(0); len(got) != 1 || got[0].Message != "kept" || out.Len() != 0 {
+		t.Errorf("kept %v, passed on %q", got, out.String())
+	}
+}
+
 func TestARecordIsBounded(t *testing.T) {
 	tail := New(slog.NewTextHandler(&bytes.Buffer{}, nil))
 	var many []any
