@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -130,6 +131,8 @@ type Peer struct {
 	Stock bool
 	// AllowedIPs of a stock peer, masked.
 	AllowedIPs []netip.Prefix
+	// Direct is how its services can be reached outside the tunnel, to check them there.
+	Direct check.DirectFacts
 }
 
 // Tunnel is the peer in the tunnel's terms. It is meaningless without a PublicKey.

@@ -127,6 +127,10 @@ func (p Peer) equal(q Peer) bool {
 	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.EndpointNames, q.EndpointNames) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) {
 		return false
 	}
+	if p.Direct.AuthURL != q.Direct.AuthURL || p.Direct.APIServerURL != q.Direct.APIServerURL ||
+		p.Direct.Token != q.Direct.Token || !slices.Equal(p.Direct.CA, q.Direct.CA) {
+		return false
+	}
 	if len(p.Local) != len(q.Local) {
 		return false
 	}

@@ -78,15 +78,13 @@ func (c *checker) peer(at string, e *api.Peer) Peer {
 	p.Allow = c.allow(at, e)
 	p.Local = c.local(at, e)
 	p.AllowedIPs = c.allowedIPs(at, e)
+	p.Direct = c.direct(at, e)
 	return p
 }
 
 func (c *checker) mode(at string, e *api.Peer) {
 	switch e.Mode {
 	case api.ModeInBand:
-		if e.OutOfBand != nil {
-			c.fail(at+".outOfBand", "only with mode: OutOfBand, which is not available in this version (remove it)")
-		}
 	case api.ModeOutOfBand:
 		c.fail(at+".mode", "OutOfBand is not available in this version (use InBand: only the gateways need to reach each other)")
 	default:
@@ -241,6 +239,9 @@ func ParseAllowedIP(s string) (netip.Prefix, error) {
 // services are the named ones this gateway offers. Paths in the problems begin with
 // the field.
 func ResolvePeer(e api.Peer, named []NamedService) (Peer, error) {
+	if o := e.OutOfBand; o != nil && (o.CAFile != "" || o.TokenFile != "") {
+		return Peer{}, errors.New("outOfBand: the gateway does not read files for others (put the peer into the configuration file)")
+	}
 	if e.PresharedKeyFile != "" {
 		return Peer{}, errors.New("presharedKeyFile: the gateway does not read files for others (send the key itself)")
 	}
