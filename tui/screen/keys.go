@@ -7,6 +7,7 @@ type keyMap struct {
 	quit, help, back, filter, command      key.Binding
 	up, down, first, last                  key.Binding
 	pageUp, pageDown, enter                key.Binding
+	left, right                            key.Binding
 	view, next, previous                   key.Binding
 	sort, wide, freeze, probe, copy, mouse key.Binding
 	wider, narrower                        key.Binding
@@ -28,6 +29,8 @@ func keys() keyMap {
 		last:     bind("G", "last", "G", "end"),
 		pageUp:   bind("pgup", "page up", "pgup", "ctrl+b"),
 		pageDown: bind("pgdn", "page down", "pgdown", "ctrl+f", " "),
+		left:     bind("←", "peer before", "left", "h"),
+		right:    bind("→", "next peer", "right", "l"),
 		enter:    bind("enter", "open", "enter"),
 		view:     bind("1–6", "view", "1", "2", "3", "4", "5", "6"),
 		next:     bind("tab", "next view", "tab"),

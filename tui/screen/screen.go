@@ -12,7 +12,6 @@
 package screen
 
 import (
-	"context"
 	"errors"
 	"io"
 	"time"
@@ -33,10 +32,4 @@ type Options struct {
 	Out io.Writer
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-}
-
-// Run takes over the terminal until q is pressed (nil) or ctx ends (its error). The
-// terminal is then as it was.
-func Run(ctx context.Context, o Options) error {
-	return ErrNoTerminal
 }

@@ -1,0 +1,183 @@
+package cell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Subject is what a check is about: this gateway's own by its name, a peer's by the
+// peer, the direction and the name. The peer may be left out where it stands above.
+func Subject(c *api.Check, withPeer bool) string {
+	name := Printable(strings.TrimPrefix(c.Name, "inbound-"))
+	if c.Peer == "" {
+		return name
+	}
+	arrow := "→ "
+	if c.Direction == api.DirectionInbound {
+		arrow = "← "
+	}
+	if withPeer {
+		return Printable(c.Peer) + " " + arrow + name
+	}
+	return arrow + name
+}
+
+// CheckLines are a check's verdict on one line, where it fails its cause and fix in full,
+// and with detail how long each stage took. A check that waits for another one to be
+// mended names only that.
+func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time, detail bool) []string {
+	lines := checkHead(c, subject, width, p, now)
+	failed := c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning
+	if c.DependsOn != "" && !detail {
+		return lines
+	}
+	part := func(name, value string) {
+		if value == "" {
+			return
+		}
+		for i, l := range Wrap("  "+name, Printable(value), width, "         ") {
+			if rest, ok := strings.CutPrefix(l, "  "+name); ok && i == 0 {
+				l = "  " + p.Text(Quiet, name) + rest
+			}
+			lines = append(lines, Fit(l, width))
+		}
+	}
+	part("cause: ", c.Cause)
+	part("fix:   ", c.Fix)
+	if failed || detail {
+		lines = append(lines, stageLines(c.Stages, width, p)...)
+	}
+	return lines
+}
+
+// checkHead is the line of a verdict, in columns where it fits and wrapped where not.
+func checkHead(c *api.Check, subject string, width int, p Paint, now time.Time) []string {
+	word := Outcome(c.Verdict.Verdict)
+	if c.DependsOn != "" {
+		word.Style = Quiet
+	}
+	word.Text += strings.Repeat(" ", max(0, len("! warning")-ansi.StringWidth(word.Text)))
+	parts := []Cell{word, {subject, Strong}}
+	if c.Code != "" {
+		parts = append(parts, Cell{Text: strings.TrimSpace(Printable(c.Code) + " " + Printable(c.Stage))})
+	}
+	if c.DependsOn != "" {
+		parts[1].Style = Quiet
+		parts = append(parts, Cell{"depends on " + dependency(c.DependsOn), Quiet})
+	}
+	if r := RTT(c.RTTSeconds); r != "" {
+		parts = append(parts, Cell{r, Quiet})
+	}
+	if c.CheckedAt != nil && !c.CheckedAt.IsZero() && !now.IsZero() {
+		parts = append(parts, Cell{Age(now.Sub(*c.CheckedAt)) + " ago", Quiet})
+	}
+	var plain, styled []string
+	for _, part := range parts {
+		plain, styled = append(plain, part.Text), append(styled, p.Cell(part))
+	}
+	if width <= 0 || ansi.StringWidth(strings.Join(plain, Gap)) <= width {
+		return []string{strings.Join(styled, Gap)}
+	}
+	lines := Wrap(word.Text+Gap, strings.Join(plain[1:], " "), width, "           ")
+	if rest, ok := strings.CutPrefix(lines[0], word.Text); ok {
+		lines[0] = p.Cell(word) + rest
+	}
+	for i := range lines {
+		lines[i] = Fit(lines[i], width)
+	}
+	return lines
+}
+
+// dependency puts the name of a check into words.
+func dependency(name string) string {
+	if own, ok := strings.CutPrefix(name, "own/"); ok {
+		return "this gateway's " + Printable(own)
+	}
+	return Printable(strings.TrimPrefix(name, "inbound-"))
+}
+
+// stageLines has a line for each stage: what came of it, how long it took, and what was
+// seen.
+func stageLines(stages []api.CheckStage, width int, p Paint) []string {
+	name := 0
+	for _, s := range stages {
+		name = max(name, ansi.StringWidth(Printable(s.Stage)))
+	}
+	var lines []string
+	for _, s := range stages {
+		glyph, word, _ := strings.Cut(Outcome(s.Verdict).Text, " ")
+		prefix := "    " + glyph + " " + Pad(Printable(s.Stage), name) + Gap
+		seen := Pad(word, 7) + " " + Pad(RTT(s.Seconds), 7)
+		if s.Via != "" {
+			seen += " " + Printable(s.Via)
+		}
+		line := prefix + strings.TrimRight(seen, " ")
+		if s.Detail != "" {
+			line += Gap + Printable(s.Detail)
+		}
+		if width > 0 && ansi.StringWidth(line) > width { // The detail goes below.
+			lines = append(lines, Fit(prefix+strings.TrimRight(seen, " "), width))
+			for _, l := range Wrap("        ", Printable(s.Detail), width, "        ") {
+				lines = append(lines, Fit(l, width))
+			}
+		} else {
+			lines = append(lines, line)
+		}
+		first := len(lines) - 1
+		for first > 0 && !strings.HasPrefix(lines[first], "    "+glyph) {
+			first--
+		}
+		if rest, ok := strings.CutPrefix(lines[first], "    "+glyph); ok {
+			lines[first] = "    " + p.Text(Outcome(s.Verdict).Style, glyph) + rest
+		}
+	}
+	return lines
+}
+
+// CompareChecks orders by what asks for attention: errors, warnings, what nobody could
+// tell (what depends on another check after the rest), what is off, what works.
+func CompareChecks(a, b *api.Check) int { return severity(a) - severity(b) }
+
+func severity(c *api.Check) int {
+	order := []api.Outcome{api.Error, api.Warning, api.Unknown, api.Off, api.OK}
+	i := slices.Index(order, c.Verdict.Verdict)
+	if i < 0 {
+		i = slices.Index(order, api.Unknown)
+	}
+	if c.DependsOn != "" {
+		return 2*i + 1
+	}
+	return 2 * i
+}
+
+// CheckSummary puts the count of verdicts into words, those that are none left out.
+func CheckSummary(s api.CheckSummary) string {
+	var out []string
+	for _, n := range []struct {
+		count     int
+		one, many string
+	}{
+		{s.Error, "error", "errors"}, {s.Warning, "warning", "warnings"}, {s.Unknown, "unknown", "unknown"}, {s.OK, "ok", "ok"}, {s.Off, "off", "off"},
+	} {
+		if n.count > 0 {
+			out = append(out, count(n.count, n.one, n.many))
+		}
+	}
+	if len(out) == 0 {
+		return "nothing was checked"
+	}
+	return strings.Join(out, ", ")
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

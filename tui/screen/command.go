@@ -1,0 +1,167 @@
+package screen
+
+import (
+	"slices"
+	"strings"
+
+	tea "github.com/charmbracelet/bubbletea"
+)
+
+// command is one thing that the command line can do.
+type command struct {
+	name, argument, does string
+	// complete lists what the argument may be; nil means that there is none.
+	complete func(m *model) []string
+	run      func(m *model, argument string) tea.Cmd
+}
+
+// commands are those there are, views first.
+func (m *model) commands() []command {
+	var out []command
+	for i, v := range m.views {
+		name := strings.ToLower(v.title())
+		if name == "peer" {
+			continue // It takes a name, below.
+		}
+		out = append(out, command{name: name, does: "show " + name, run: func(m *model, _ string) tea.Cmd { m.show(i); return nil }})
+	}
+	return append(out, []command{
+		{"peer", "NAME", "show one peer", (*model).peerNames, (*model).commandPeer},
+		{"probe", "[NAME]", "check one peer now, or all", (*model).peerNames, (*model).commandProbe},
+		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
+		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {
+			m.data.filter = filter{text}
+			return nil
+		}},
+		{"graph", "STYLE", "draw charts as braille, block or ascii", func(*model) []string { return graphs() }, (*model).commandGraph},
+		{"help", "", "show the keys", nil, func(m *model, _ string) tea.Cmd { m.mode, m.helpTop = modeHelp, 0; return nil }},
+		{"quit", "", "leave", nil, func(*model, string) tea.Cmd { return tea.Quit }},
+	}...)
+}
+
+// execute does what was typed. A command may be cut short where no other begins so.
+func (m *model) execute(text string) tea.Cmd {
+	name, argument, _ := strings.Cut(strings.TrimSpace(text), " ")
+	if name == "" {
+		return nil
+	}
+	commands := m.commands()
+	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
+	if i < 0 {
+		var begin []int
+		for j, c := range commands {
+			if strings.HasPrefix(c.name, name) {
+				begin = append(begin, j)
+			}
+		}
+		if len(begin) != 1 {
+			return m.say("no command " + name + "; : and tab list them")
+		}
+		i = begin[0]
+	}
+	return commands[i].run(m, strings.TrimSpace(argument))
+}
+
+// completions are the lines that what was typed may become.
+func (m *model) completions(text string) []string {
+	name, argument, spaced := strings.Cut(strings.TrimLeft(text, " "), " ")
+	var out []string
+	for _, o := range m.commands() {
+		switch {
+		case !spaced && strings.HasPrefix(o.name, name):
+			completed := o.name
+			if o.argument != "" {
+				completed += " "
+			}
+			out = append(out, completed)
+		case spaced && o.name == name && o.complete != nil:
+			for _, c := range o.complete(m) {
+				if strings.HasPrefix(c, strings.TrimLeft(argument, " ")) {
+					out = append(out, name+" "+c)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// commonPrefix is what all texts begin with.
+func commonPrefix(texts []string) string {
+	prefix := []rune(texts[0])
+	for _, t := range texts[1:] {
+		n := 0
+		for _, r := range t {
+			if n == len(prefix) || prefix[n] != r {
+				break
+			}
+			n++
+		}
+		prefix = prefix[:n]
+	}
+	return string(prefix)
+}
+
+func (m *model) peerNames() []string {
+	var names []string
+	for _, p := range m.data.status.Peers {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func (m *model) sortColumns() []string {
+	if v, ok := m.view().(sortable); ok {
+		return v.sortColumns()
+	}
+	return nil
+}
+
+// choosePeer selects a peer by its name.
+func (m *model) choosePeer(name string) bool {
+	for i := range m.data.status.Peers {
+		if p := &m.data.status.Peers[i]; p.Name == name {
+			m.data.peers.id = peerID(p)
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) commandPeer(name string) tea.Cmd {
+	if name != "" && !m.choosePeer(name) {
+		return m.say("no peer " + name)
+	}
+	m.open(titlePeer)
+	return nil
+}
+
+func (m *model) commandProbe(name string) tea.Cmd {
+	if name == "" {
+		return m.probe(allPeers)
+	}
+	if !slices.Contains(m.peerNames(), name) {
+		return m.say("no peer " + name)
+	}
+	return m.probe(name)
+}
+
+func (m *model) commandSort(column string) tea.Cmd {
+	v, ok := m.view().(sortable)
+	if !ok {
+		return m.say("nothing to sort here")
+	}
+	if !slices.Contains(v.sortColumns(), column) {
+		return m.say("sort by one of " + strings.Join(v.sortColumns(), ", "))
+	}
+	v.sortBy(column)
+	m.sayOrder(v)
+	return nil
+}
+
+func (m *model) commandGraph(style string) tea.Cmd {
+	if !slices.Contains(graphs(), style) {
+		return m.say("graph is one of " + strings.Join(graphs(), ", "))
+	}
+	m.data.graph = style
+	return nil
+}

@@ -1,0 +1,154 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// View implements tea.Model: header, tab bar, the view, and a line at the foot.
+func (m *model) View() string {
+	d := m.data
+	if d.width <= 0 || d.height <= 0 {
+		return "" // The terminal has not said yet how large it is.
+	}
+	lines := m.header()
+	m.tabTop = len(lines)
+	lines = append(lines, m.tabBar())
+	if d.height >= roomy {
+		lines = append(lines, "")
+	}
+	m.viewTop, m.viewHeight = len(lines), d.height-len(lines)-1
+	if m.viewHeight > 0 {
+		lines = append(lines, strings.Split(m.body(m.viewHeight), "\n")...)
+	}
+	return strings.Join(exactly(append(lines[:min(len(lines), d.height-1)], m.foot()), d.width, d.height), "\n")
+}
+
+// roomy is the height from which empty lines set parts of the screen apart.
+const roomy = 20
+
+func (m *model) body(height int) string {
+	d := m.data
+	switch {
+	case m.mode == modeHelp:
+		return m.helpSheet(d.width, height)
+	case d.statusAt.IsZero():
+		return m.waiting(d.width, height)
+	}
+	return m.view().draw(d, d.width, height)
+}
+
+// waiting stands where there has been no snapshot yet.
+func (m *model) waiting(width, height int) string {
+	text := "asking the gateway …"
+	if m.data.lost != nil {
+		text = cell.Printable(m.data.lost.Error())
+	}
+	return strings.Join(exactly(cell.Wrap("", text, width, ""), width, height), "\n")
+}
+
+// exactly cuts lines to a width and brings them to a number.
+func exactly(lines []string, width, height int) []string {
+	if len(lines) > height {
+		lines = lines[:height]
+	}
+	for i, l := range lines {
+		lines[i] = cell.Fit(l, width)
+	}
+	for len(lines) < height {
+		lines = append(lines, "")
+	}
+	return lines
+}
+
+// tabBar names the views; where they do not fit, only the one that is shown.
+func (m *model) tabBar() string {
+	for _, short := range []bool{false, true} {
+		var b strings.Builder
+		at := 0
+		m.tabs = m.tabs[:0]
+		for i, v := range m.views {
+			text := fmt.Sprintf(" %d %s ", i+1, v.title())
+			style := cell.Plain
+			switch {
+			case i == m.at:
+				text, style = fmt.Sprintf("[%d %s]", i+1, v.title()), cell.Selected
+			case short:
+				text = fmt.Sprintf(" %d ", i+1)
+			}
+			w := ansi.StringWidth(text)
+			m.tabs = append(m.tabs, span{at, at + w})
+			at += w
+			b.WriteString(m.data.paint.Text(style, text))
+		}
+		if at <= m.data.width || short {
+			return b.String()
+		}
+	}
+	return ""
+}
+
+// foot is the last line: what is being typed, or what was just done, or which keys there
+// are. The key of the help sheet is always there.
+func (m *model) foot() string {
+	d := m.data
+	p := d.paint
+	helpKey := keys().help.Help()
+	help := p.Text(cell.Second, helpKey.Key) + " " + helpKey.Desc
+	switch {
+	case m.mode == modeFilter:
+		return cell.Fit("/"+m.input.draw(), d.width-8) + "  " + help
+	case m.mode == modeCommand:
+		typed := ":" + m.input.draw()
+		if c := m.completions(m.input.text()); len(c) > 0 {
+			typed += "  " + p.Text(cell.Quiet, cell.Printable(strings.Join(lastWords(c), "  ")))
+		}
+		return cell.Fit(typed, d.width-8) + "  " + help
+	case d.checking != "":
+		return help + "  " + m.spinner() + " checking " + cell.Printable(nameOf(d.checking))
+	case m.notice != "":
+		return help + "  " + cell.Printable(m.notice)
+	}
+	items := []string{help}
+	if d.filter.text != "" {
+		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))
+	}
+	used := ansi.StringWidth(strings.Join(items, "  "))
+	for _, b := range m.hints() {
+		h := b.Help()
+		used += 3 + ansi.StringWidth(h.Key+h.Desc)
+		if used > d.width {
+			break
+		}
+		items = append(items, p.Text(cell.Second, h.Key)+" "+p.Text(cell.Quiet, h.Desc))
+	}
+	return strings.Join(items, "  ")
+}
+
+// lastWords leaves of each completion what the operator has yet to see: its last word.
+func lastWords(lines []string) []string {
+	var out []string
+	for _, l := range lines {
+		words := strings.Fields(l)
+		out = append(out, words[len(words)-1])
+	}
+	return out
+}
+
+// spinner is a sign that something goes on. It turns by its characters alone.
+func (m *model) spinner() string {
+	const steps = `|/-\`
+	return string(steps[m.spin%len(steps)])
+}
+
+// nameOf says what is checked.
+func nameOf(peer string) string {
+	if peer == allPeers {
+		return "this gateway and all peers"
+	}
+	return peer
+}

@@ -1,0 +1,158 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// header says whose screen this is, in as many lines as a sixth of the screen has. What
+// matters most comes first: a gateway that is lost, then totals, then the network.
+func (m *model) header() []string {
+	d := m.data
+	var lines []string
+	if d.lost != nil {
+		lines = append(lines, m.banner())
+	}
+	if d.statusAt.IsZero() {
+		return lines
+	}
+	lines = append(lines, m.totals())
+	g := &d.status.Gateway
+	network := []string{natWords(g.NAT)}
+	for _, a := range g.NAT.PublicAddresses {
+		network = append(network, cell.Printable(a))
+	}
+	if g.ListenPort != 0 {
+		network = append(network, fmt.Sprintf("UDP port %d", g.ListenPort))
+	}
+	identity := []string{cell.Printable(g.Address)}
+	if !g.StartedAt.IsZero() {
+		identity = append(identity, "up "+cell.Age(d.now.Sub(g.StartedAt)))
+	}
+	identity = append(identity, cell.Printable(g.Version))
+	if d.wide {
+		identity = append(identity, "key "+cell.Printable(g.PublicKey))
+	}
+	lines = append(lines, onOneLine(network), onOneLine(identity))
+	return lines[:min(len(lines), max(1+len(lines)-3, d.height/6))]
+}
+
+func onOneLine(items []string) string {
+	var there []string
+	for _, i := range items {
+		if i != "" {
+			there = append(there, i)
+		}
+	}
+	return strings.Join(there, " · ")
+}
+
+// banner says that the gateway does not answer.
+func (m *model) banner() string {
+	d := m.data
+	now := m.now()
+	text := "✗ no gateway answers"
+	if !d.statusAt.IsZero() {
+		text = "✗ lost the gateway " + cell.Age(now.Sub(d.lostSince)) + " ago"
+	}
+	switch wait := d.nextTry.Sub(now); {
+	case m.paused():
+	case wait > 0:
+		text += ", asking again in " + cell.Age(wait+interval-1)
+	default:
+		text += ", asking again"
+	}
+	if !d.statusAt.IsZero() {
+		text += ": " + cell.Printable(d.lost.Error())
+	}
+	return d.paint.Text(cell.Bad, cell.Fit(text, d.width))
+}
+
+// totals has the gateway's name, its peers by state and their traffic; at the right,
+// whether the picture stands still.
+func (m *model) totals() string {
+	d := m.data
+	var rx, tx float64
+	count := map[api.PeerState]int{}
+	for i := range d.status.Peers {
+		p := &d.status.Peers[i]
+		count[p.State]++
+		rx, tx = rx+p.RxBytesPerSecond, tx+p.TxBytesPerSecond
+	}
+	still := ""
+	switch {
+	case d.frozen:
+		still = d.paint.Text(cell.Wary, "= frozen")
+	case m.blurred:
+		still = d.paint.Text(cell.Wary, "= paused, not in focus")
+	}
+	var line string
+	room := d.width - ansi.StringWidth(still)
+	for _, short := range []bool{false, true} {
+		line = m.totalsLine(count, rx, tx, short)
+		if ansi.StringWidth(line) < room {
+			break
+		}
+	}
+	if still == "" {
+		return line
+	}
+	return cell.Pad(line, max(0, room-1)) + " " + still
+}
+
+func (m *model) totalsLine(count map[api.PeerState]int, rx, tx float64, short bool) string {
+	d := m.data
+	p := d.paint
+	peers := fmt.Sprintf("%d peers", len(d.status.Peers))
+	if len(d.status.Peers) == 1 {
+		peers = "1 peer"
+	}
+	var states []string
+	for _, s := range []api.PeerState{api.StateConnected, api.StateConnecting, api.StatePending, api.StateFailed} {
+		if count[s] == 0 {
+			continue
+		}
+		c := cell.State(s)
+		glyph, word, _ := strings.Cut(c.Text, " ")
+		text := fmt.Sprintf("%s %d %s", glyph, count[s], word)
+		if short {
+			text = fmt.Sprintf("%s%d", glyph, count[s])
+		}
+		states = append(states, p.Text(c.Style, text))
+	}
+	if len(states) > 0 {
+		peers += ": " + strings.Join(states, " ")
+	}
+	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers, "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"}
+	if !short {
+		items[0] = "gateway " + items[0]
+	}
+	return onOneLine(items)
+}
+
+// natWords says in words what a NAT's behaviour (RFC 4787) means for peering.
+func natWords(n api.NAT) string {
+	switch n.Mapping {
+	case "none":
+		return "no NAT"
+	case "endpoint-independent":
+		text := "NAT keeps one port"
+		switch n.Filtering {
+		case "endpoint-independent":
+			text += ", open to all"
+		case "address-dependent":
+			text += ", open to addresses it sent to"
+		case "address-and-port-dependent", "endpoint-dependent":
+			text += ", open only to whom it sent to"
+		}
+		return text
+	case "", "unknown":
+		return "NAT not known"
+	}
+	return "NAT changes its port for each peer"
+}

@@ -1,0 +1,119 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// everywhere are the keys of the frame.
+func everywhere() []key.Binding {
+	k := keys()
+	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.wide, k.freeze, k.mouse, k.help, k.quit}
+}
+
+// moves are the keys that every list and text has.
+func moves() []key.Binding {
+	k := keys()
+	return []key.Binding{k.up, k.down, k.first, k.last, k.pageUp, k.pageDown}
+}
+
+// hints are the keys worth naming at the foot: the view's own, then the most useful of
+// the frame.
+func (m *model) hints() []key.Binding {
+	k := keys()
+	if m.mode == modeHelp {
+		return []key.Binding{k.back, k.down, k.up, k.quit}
+	}
+	return append(m.view().bindings(), k.filter, k.command, k.freeze, k.sort, k.quit)
+}
+
+// helpSheet is made from the bindings, so that it cannot name a key that is none.
+func (m *model) helpSheet(width, height int) string {
+	lines := m.helpLines(width)
+	m.helpTop = min(m.helpTop, max(0, len(lines)-height))
+	return strings.Join(exactly(lines[max(0, m.helpTop):], width, height), "\n")
+}
+
+func (m *model) helpLines(width int) []string {
+	p := m.data.paint
+	var lines []string
+	group := func(title string, entries [][2]string) {
+		if len(entries) == 0 {
+			return
+		}
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, p.Text(cell.Strong, title))
+		lines = append(lines, inColumns(entries, width, p)...)
+	}
+	group("moving", helpOf(moves()))
+	for _, v := range m.views {
+		group(strings.ToLower(v.title()), helpOf(v.bindings()))
+	}
+	group("everywhere", helpOf(everywhere()))
+	var commands [][2]string
+	for _, o := range m.commands() {
+		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})
+	}
+	group("commands (tab completes)", commands)
+	group("filter", [][2]string{{"/text", "what has it, in capitals or not"}, {"/!text", "what has it not"}})
+	group("signs", signs())
+	return lines
+}
+
+// signs explains the glyphs.
+func signs() [][2]string {
+	return [][2]string{
+		{"→AUTH", "what we find there"}, {"←AUTH", "what they report of us"},
+		{"✓ ok", "works"}, {"! warning", "works, but"}, {"✗ error", "does not work"},
+		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
+		{"● connected", "end to end"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"}, {"✗ failed", "and tried again"},
+	}
+}
+
+func helpOf(bindings []key.Binding) [][2]string {
+	var out [][2]string
+	for _, b := range bindings {
+		if h := b.Help(); h.Key != "" {
+			out = append(out, [2]string{h.Key, h.Desc})
+		}
+	}
+	return out
+}
+
+// inColumns sets entries side by side as far as there is room.
+func inColumns(entries [][2]string, width int, p cell.Paint) []string {
+	first, second := 0, 0
+	for _, e := range entries {
+		first, second = max(first, ansi.StringWidth(e[0])), max(second, ansi.StringWidth(e[1]))
+	}
+	n := max(1, width/(2+first+2+second))
+	rows := (len(entries) + n - 1) / n
+	lines := make([]string, rows)
+	for i, e := range entries {
+		entry := fmt.Sprintf("  %s  %s", p.Text(cell.Second, e[0])+strings.Repeat(" ", first-ansi.StringWidth(e[0])), e[1])
+		if i+rows < len(entries) {
+			entry += strings.Repeat(" ", second-ansi.StringWidth(e[1]))
+		}
+		lines[i%rows] += entry
+	}
+	return lines
+}
+
+// pressedInHelp scrolls or leaves the sheet; any other key leaves it and acts.
+func (m *model) pressedInHelp(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
+	k := keys()
+	if step, ok := stepOf(msg, m.viewHeight); ok {
+		m.helpTop = max(0, min(m.helpTop+step, far))
+		return nil, true
+	}
+	m.mode = modeKeys
+	return nil, key.Matches(msg, k.help, k.back)
+}

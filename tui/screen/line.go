@@ -1,0 +1,73 @@
+package screen
+
+import (
+	"slices"
+	"unicode"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// maxLine bounds what is typed or pasted, in characters.
+const maxLine = 200
+
+// line is a text being typed. It is no widget of a library, since those read the
+// clipboard by running programs.
+type line struct {
+	runes []rune
+	at    int // before which of them the cursor stands
+}
+
+func (l *line) set(text string) {
+	l.runes = []rune(text)
+	l.at = len(l.runes)
+}
+
+func (l *line) text() string { return string(l.runes) }
+
+// key edits the line.
+func (l *line) key(msg tea.KeyMsg) {
+	switch msg.Type {
+	case tea.KeyRunes, tea.KeySpace:
+		for _, r := range msg.Runes {
+			if len(l.runes) < maxLine && !unicode.IsControl(r) && !cell.IsHidden(r) {
+				l.runes = slices.Insert(l.runes, l.at, r)
+				l.at++
+			}
+		}
+	case tea.KeyBackspace:
+		if l.at > 0 {
+			l.runes = slices.Delete(l.runes, l.at-1, l.at)
+			l.at--
+		}
+	case tea.KeyDelete:
+		if l.at < len(l.runes) {
+			l.runes = slices.Delete(l.runes, l.at, l.at+1)
+		}
+	case tea.KeyLeft:
+		l.at = max(0, l.at-1)
+	case tea.KeyRight:
+		l.at = min(len(l.runes), l.at+1)
+	case tea.KeyHome, tea.KeyCtrlA:
+		l.at = 0
+	case tea.KeyEnd, tea.KeyCtrlE:
+		l.at = len(l.runes)
+	case tea.KeyCtrlU:
+		l.runes, l.at = slices.Delete(l.runes, 0, l.at), 0
+	case tea.KeyCtrlW:
+		from := l.at
+		for from > 0 && l.runes[from-1] == ' ' {
+			from--
+		}
+		for from > 0 && l.runes[from-1] != ' ' {
+			from--
+		}
+		l.runes, l.at = slices.Delete(l.runes, from, l.at), from
+	}
+}
+
+// draw shows the line with its cursor.
+func (l *line) draw() string {
+	return string(l.runes[:l.at]) + "▏" + string(l.runes[l.at:])
+}

@@ -1,0 +1,75 @@
+package screen
+
+import (
+	"strings"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// marked puts a row behind the sign of the selection. Its own colours give way, since
+// they would cut the reversed line into pieces; the words still say the same.
+func marked(row string, selected bool, width int, p cell.Paint) string {
+	if !selected {
+		return cell.Fit("  "+row, width)
+	}
+	return p.Text(cell.Selected, cell.Pad("▸ "+ansi.Strip(row), width))
+}
+
+// unmarked is the width that a row has behind the sign.
+func unmarked(width int) int { return max(1, width-2) }
+
+// wheel is how many rows a mouse's wheel moves.
+const wheel = 3
+
+// mouse moves the selection by the wheel, or to the row that was clicked; top is the
+// line of the view at which the list begins. It reports whether the event was for it.
+func (c *cursor) mouse(msg tea.MouseMsg, ids []string, top int) bool {
+	switch {
+	case msg.Button == tea.MouseButtonWheelUp:
+		c.to(c.at-wheel, ids)
+	case msg.Button == tea.MouseButtonWheelDown:
+		c.to(c.at+wheel, ids)
+	case msg.Button == tea.MouseButtonLeft && msg.Action == tea.MouseActionPress:
+		at := c.top + msg.Y - top
+		if msg.Y < top || msg.Y >= top+c.page || at >= len(ids) {
+			return false
+		}
+		c.to(at, ids)
+	default:
+		return false
+	}
+	return true
+}
+
+// scroller shows a part of a text that is longer than the screen.
+type scroller struct{ top, page int }
+
+// draw gives the lines from the top, exactly height of them.
+func (s *scroller) draw(lines []string, width, height int) string {
+	s.page = height
+	s.top = max(0, min(s.top, len(lines)-height))
+	return strings.Join(exactly(lines[s.top:], width, height), "\n")
+}
+
+// update scrolls and reports whether the message was for it.
+func (s *scroller) update(msg tea.Msg) bool {
+	switch msg := msg.(type) {
+	case tea.KeyMsg:
+		step, ok := stepOf(msg, s.page)
+		s.top = max(0, min(s.top+step, far)) // draw finds the end
+		return ok
+	case tea.MouseMsg:
+		switch msg.Button {
+		case tea.MouseButtonWheelUp:
+			s.top = max(0, s.top-wheel)
+			return true
+		case tea.MouseButtonWheelDown:
+			s.top += wheel
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package screen
+
+import (
+	"io"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// noticeFor is how long a notice stays at the foot of the screen.
+const noticeFor = 5 * time.Second
+
+// spinInterval is between two steps of the sign that something runs.
+const spinInterval = 200 * time.Millisecond
+
+// spinMsg turns the sign of a running check.
+type spinMsg struct{}
+
+// mode is what typed characters mean.
+type mode int
+
+const (
+	modeKeys mode = iota // each is a key of its own
+	modeFilter
+	modeCommand
+	modeHelp
+)
+
+// model is the program's state: the data and the frame around the views. Only the
+// program's goroutine touches it.
+type model struct {
+	source Source
+	now    func() time.Time
+	tasks  *tasks
+	// out takes what is no part of the picture: the clipboard's content.
+	out io.Writer
+
+	data  *data
+	views []view
+	at    int   // the view that is shown
+	trail []int // those that esc leads back to, the last one first to go
+
+	blurred   bool
+	polling   bool
+	polledAt  time.Time
+	checksAt  time.Time
+	failures  int // of the gateway to answer, in a row
+	spin      int
+	mouse     bool
+	mode      mode
+	input     line
+	helpTop   int
+	oldFilter filter
+
+	notice      string
+	noticeUntil time.Time
+
+	// Where the last picture has the view and the tabs, for the mouse.
+	viewTop, viewHeight, tabTop int
+	tabs                        []span
+}
+
+func newModel(o Options, t *tasks) *model {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	d := newData(o.Now())
+	d.paint = cell.Paint(o.Color)
+	if o.Graph != "" {
+		d.graph = o.Graph
+	}
+	return &model{source: o.Source, now: o.Now, tasks: t, out: o.Out, data: d, views: views()}
+}
+
+// Init implements tea.Model.
+func (m *model) Init() tea.Cmd {
+	return tea.Batch(m.poll(), m.tasks.after(interval, tickMsg{}))
+}
+
+// paused reports that the picture stands still, by wish or because nobody looks.
+func (m *model) paused() bool { return m.data.frozen || m.blurred }
+
+// Update implements tea.Model.
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if !m.paused() {
+		m.data.now = m.now()
+	}
+	return m, m.update(msg)
+}
+
+func (m *model) update(msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.data.width, m.data.height = msg.Width, msg.Height
+	case tea.FocusMsg:
+		m.blurred = false
+		m.data.now = m.now()
+		return m.poll()
+	case tea.BlurMsg:
+		m.blurred = true
+	case tickMsg:
+		if m.now().After(m.noticeUntil) {
+			m.notice = ""
+		}
+		return tea.Batch(m.poll(), m.tasks.after(interval, tickMsg{}))
+	case polledMsg:
+		m.polled(msg)
+	case checkedMsg:
+		return m.checked(msg)
+	case spinMsg:
+		if m.data.checking == "" {
+			return nil
+		}
+		m.spin++
+		return m.tasks.after(spinInterval, spinMsg{})
+	case openMsg:
+		m.open(msg.title)
+	case probeMsg:
+		return m.probe(msg.peer)
+	case copyMsg:
+		return m.copy(msg)
+	case copiedMsg:
+		return m.say(string(msg))
+	case tea.MouseMsg:
+		return m.moused(msg)
+	case tea.KeyMsg:
+		return m.pressed(msg)
+	}
+	return nil
+}
+
+// say puts a notice at the foot of the screen for a while.
+func (m *model) say(text string) tea.Cmd {
+	m.notice, m.noticeUntil = text, m.now().Add(noticeFor)
+	return nil
+}
+
+// open shows the view of this title; esc leads back.
+func (m *model) open(title string) {
+	for i, v := range m.views {
+		if v.title() == title && i != m.at {
+			m.trail = append(m.trail, m.at)
+			m.at = i
+		}
+	}
+}
+
+// show changes the view by number or tab; there is no way back but the same.
+func (m *model) show(i int) {
+	n := len(m.views)
+	m.at, m.trail = (i%n+n)%n, nil
+}
+
+func (m *model) view() view { return m.views[m.at] }

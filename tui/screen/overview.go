@@ -1,0 +1,270 @@
+package screen
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/chart"
+)
+
+const titleOverview = "Overview"
+
+// overview has a row for each peer, and below them what troubles the selected one.
+type overview struct {
+	sorting
+	ids []string // of the rows as drawn last
+}
+
+func newOverview() *overview {
+	return &overview{sorting: sorting{
+		columns:       []string{"peer", "state", "path", "rtt", "rx", "tx", "handshake"},
+		greatestFirst: []string{"rtt", "rx", "tx"},
+		column:        "peer",
+	}}
+}
+
+func (*overview) title() string { return titleOverview }
+
+func (*overview) bindings() []key.Binding {
+	k := keys()
+	return []key.Binding{describe(k.enter, "open peer"), describe(k.probe, "check peer now"), describe(k.copy, "copy its fix")}
+}
+
+// describe gives a binding the meaning that it has in one view.
+func describe(b key.Binding, does string) key.Binding {
+	b.SetHelp(b.Help().Key, does)
+	return b
+}
+
+func (o *overview) update(msg tea.Msg, d *data) tea.Cmd {
+	switch msg := msg.(type) {
+	case tea.MouseMsg:
+		d.peers.mouse(msg, o.ids, 1)
+	case tea.KeyMsg:
+		if d.peers.key(msg, o.ids) {
+			return nil
+		}
+		return peerKey(msg, d)
+	}
+	return nil
+}
+
+// peerKey does what keys do with the selected peer.
+func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
+	k := keys()
+	p := d.peer()
+	switch {
+	case key.Matches(msg, k.enter) && p != nil:
+		return ask(openMsg{titlePeer})
+	case key.Matches(msg, k.probe) && p != nil:
+		return ask(probeMsg{p.Name})
+	case key.Matches(msg, k.copy) && p != nil:
+		return ask(copyMsg{d.fixOf(p), "the fix for " + p.Name})
+	}
+	return nil
+}
+
+// fixOf is the fix of a peer's worst check.
+func (d *data) fixOf(p *api.PeerStatus) string {
+	for _, want := range []api.Outcome{api.Error, api.Warning} {
+		for i := range d.report.Checks {
+			if c := &d.report.Checks[i]; c.Peer == p.Name && c.Verdict.Verdict == want && c.Fix != "" {
+				return c.Fix
+			}
+		}
+	}
+	return ""
+}
+
+// peers are those that the filter picks, in their order.
+func (o *overview) peers(d *data) []*api.PeerStatus {
+	var rows []*api.PeerStatus
+	for i := range d.status.Peers {
+		p := &d.status.Peers[i]
+		if d.filter.match(p.Name, string(p.State), p.Path.Kind, p.Path.Remote, p.Address, p.Reason) {
+			rows = append(rows, p)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b *api.PeerStatus) int { return o.directed(o.compare(a, b)) })
+	return rows
+}
+
+func (o *overview) compare(a, b *api.PeerStatus) int {
+	switch o.column {
+	case "state":
+		return cmp.Compare(stateRank(a.State), stateRank(b.State))
+	case "path":
+		return cmp.Compare(a.Path.Kind, b.Path.Kind)
+	case "rtt":
+		return cmp.Compare(a.Path.RTTSeconds, b.Path.RTTSeconds)
+	case "rx":
+		return cmp.Compare(a.RxBytesPerSecond, b.RxBytesPerSecond)
+	case "tx":
+		return cmp.Compare(a.TxBytesPerSecond, b.TxBytesPerSecond)
+	case "handshake":
+		return handshakeOf(a).Compare(handshakeOf(b))
+	}
+	return compareText(a.Name, b.Name)
+}
+
+// stateRank has the states that ask for attention first.
+func stateRank(s api.PeerState) int {
+	return slices.Index([]api.PeerState{api.StateFailed, api.StatePending, api.StateConnecting, api.StateConnected}, s)
+}
+
+func handshakeOf(p *api.PeerStatus) time.Time {
+	if p.LastHandshake == nil {
+		return time.Time{}
+	}
+	return *p.LastHandshake
+}
+
+func (o *overview) draw(d *data, width, height int) string {
+	rows := o.peers(d)
+	o.ids = o.ids[:0]
+	for _, p := range rows {
+		o.ids = append(o.ids, peerID(p))
+	}
+	if len(rows) == 0 {
+		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
+	}
+	trouble := o.trouble(d, width, height, len(rows))
+	first, last := d.peers.window(o.ids, max(1, height-1-len(trouble)))
+	table := layout(d, rows, unmarked(width))
+	lines := []string{"  " + table.Header(d.paint)}
+	for i := first; i < last; i++ {
+		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
+	}
+	lines = exactly(lines, width, height-len(trouble))
+	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
+}
+
+// nobody says why there is no peer to see.
+func (d *data) nobody() string {
+	if len(d.status.Peers) > 0 {
+		return "the filter picks no peer; esc clears it"
+	}
+	return "no peers yet: postern invite makes a ticket, postern join redeems one"
+}
+
+// trouble says at the foot of the view what fails at the selected peer, why, and what to
+// do, in the room that the rows leave; at least as much of a half.
+func (o *overview) trouble(d *data, width, height, rows int) []string {
+	room := max(height-1-rows, height/2) - 1
+	p := d.peer()
+	if p == nil || !slices.Contains(o.ids, peerID(p)) {
+		p = nil
+		for i := range d.status.Peers { // The one that the cursor is about to take.
+			if len(o.ids) > 0 && peerID(&d.status.Peers[i]) == o.ids[min(d.peers.at, len(o.ids)-1)] {
+				p = &d.status.Peers[i]
+			}
+		}
+	}
+	if p == nil || room < 3 {
+		return nil
+	}
+	var lines []string
+	for _, f := range cell.Findings(p) {
+		lines = append(lines, f.Lines(width, d.paint)...)
+	}
+	if len(lines) > room {
+		lines = lines[:room]
+		more := d.paint.Text(cell.Quiet, " … enter shows all")
+		lines[room-1] = cell.Fit(lines[room-1], max(0, width-ansi.StringWidth(more))) + more
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat("─", width))}, lines...)
+}
+
+// layout takes the short words for verdicts where the long ones would cost a column.
+func layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
+	columns := overviewColumns(d, false)
+	table := cell.Layout(columns, rows, width)
+	if len(table.Shown()) < len(columns) {
+		table = cell.Layout(overviewColumns(d, true), rows, width)
+	}
+	return table
+}
+
+// sparkCells and sparkWindow are the size of the sparkline: two samples a cell.
+const (
+	sparkCells  = 10
+	sparkWindow = 20 * time.Second
+)
+
+// overviewColumns lists the columns from left to right. An arrow to the right is what
+// this gateway finds at the peer, one to the left what the peer reports of this gateway.
+func overviewColumns(d *data, short bool) []cell.Column[*api.PeerStatus] {
+	type peer = *api.PeerStatus
+	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
+	verdict := func(v api.Verdict) cell.Cell {
+		c := cell.Outcome(v.Verdict)
+		if short {
+			c.Text = shortened(v.Verdict, c.Text)
+		}
+		return c
+	}
+	columns := []cell.Column[peer]{
+		{Title: "PEER", Cell: func(p peer) cell.Cell { return cell.Cell{Text: cell.Printable(p.Name), Style: cell.Strong} }},
+		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.State) }},
+		{Title: "PATH", Rank: 4, Min: 6, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
+		{Title: "RTT", Rank: 8, Min: 6, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
+		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.Auth) }},
+		{Title: "→API", Rank: 1, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.APIServer) }},
+		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.Gateway) }},
+		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Auth) }},
+		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.APIServer) }},
+		{Title: "←GW", Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Gateway) }},
+		{Title: "RX/s", Rank: 10, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
+		{Title: "TX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
+		{Title: "TRAFFIC", Rank: 9, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
+		{Title: "HANDSHAKE", Rank: 12, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
+	}
+	if !d.wide {
+		return columns
+	}
+	return append(columns, []cell.Column[peer]{
+		{Title: "REMOTE", Rank: 13, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
+		{Title: "RX", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
+		{Title: "TX", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
+		{Title: "IDENTITY", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
+		{Title: "VERSION", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
+		{Title: "ADDRESS", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
+	}...)
+}
+
+// shortened is a verdict's word in four letters at most.
+func shortened(o api.Outcome, text string) string {
+	switch o {
+	case api.Warning:
+		return "! warn"
+	case api.Error:
+		return "✗ fail"
+	case api.OK, api.Off:
+		return text
+	}
+	return "? unkn"
+}
+
+// spark draws a peer's traffic in both directions, scaled to its own highest.
+func spark(d *data, p *api.PeerStatus) string {
+	samples := d.samples(peerID(p), d.now.Add(-sparkWindow-interval))
+	points := func(yield func(int64, float64) bool) {
+		for _, s := range samples {
+			if !yield(s.unixMilli, float64(s.rx)+float64(s.tx)) {
+				return
+			}
+		}
+	}
+	return chart.Sparkline(points, d.now, sparkWindow, sparkCells, chart.Graph(d.graph))
+}

@@ -1,0 +1,157 @@
+package screen
+
+import (
+	"context"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+const (
+	// interval is between two snapshots, at least.
+	interval = time.Second
+	// checksInterval is between two looks at the results of the checks. The gateway runs
+	// them every half minute or so, by itself.
+	checksInterval = 5 * time.Second
+	// pollLimit bounds one snapshot, checkLimit one run of checks: a gateway ends them
+	// within 10 s.
+	pollLimit  = 10 * time.Second
+	checkLimit = 30 * time.Second
+	// maxBackoff bounds the wait before a gateway that is lost is asked again.
+	maxBackoff = 15 * time.Second
+)
+
+// tickMsg comes once an interval.
+type tickMsg struct{}
+
+// polledMsg is a snapshot, or why there is none.
+type polledMsg struct {
+	status api.Status
+	err    error
+	log    api.Log
+	logErr error
+	// report is nil when the checks were not asked for.
+	report    *api.CheckReport
+	reportErr error
+}
+
+// checkedMsg is the outcome of a run of checks.
+type checkedMsg struct {
+	peer   string
+	report api.CheckReport
+	err    error
+}
+
+// poll asks for a snapshot if one is due.
+func (m *model) poll() tea.Cmd {
+	now := m.now()
+	if m.polling || m.paused() || now.Before(m.data.nextTry) || now.Sub(m.polledAt) < interval*9/10 {
+		return nil
+	}
+	m.polling, m.polledAt = true, now
+	checks := now.Sub(m.checksAt) >= checksInterval
+	if checks {
+		m.checksAt = now
+	}
+	after := m.data.lastLogged()
+	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
+		var msg polledMsg
+		if msg.status, msg.err = m.source.Status(ctx); msg.err != nil {
+			return msg
+		}
+		msg.log, msg.logErr = m.source.Log(ctx, after)
+		if checks {
+			var r api.CheckReport
+			r, msg.reportErr = m.source.Checks(ctx)
+			msg.report = &r
+		}
+		return msg
+	})
+}
+
+// polled takes a snapshot. One that fails leaves the last one there, and makes the next
+// wait longer.
+func (m *model) polled(msg polledMsg) {
+	m.polling = false
+	d, now := m.data, m.now()
+	if msg.err != nil {
+		if d.lost == nil {
+			d.lostSince = now
+		}
+		d.lost = msg.err
+		d.nextTry = now.Add(min(maxBackoff, interval<<min(m.failures, 4)))
+		m.failures++
+		m.checksAt = time.Time{}
+		return
+	}
+	m.failures = 0
+	restarted := !d.status.Gateway.StartedAt.Equal(msg.status.Gateway.StartedAt)
+	d.took(msg.status, now)
+	if d.logErr = msg.logErr; msg.logErr == nil {
+		d.logged(msg.log.Records)
+	}
+	if restarted {
+		m.checksAt = time.Time{} // Its checks begin anew.
+	}
+	if msg.report == nil {
+		return
+	}
+	if d.reportErr = msg.reportErr; msg.reportErr == nil {
+		d.report = *msg.report
+	}
+}
+
+// probe runs checks now, of one peer or of all.
+func (m *model) probe(peer string) tea.Cmd {
+	if m.data.checking != "" {
+		return nil
+	}
+	m.data.checking = peer
+	r := api.CheckRequest{Peer: peer}
+	if peer == allPeers {
+		r.Peer = ""
+	}
+	m.spin = 0
+	return tea.Batch(m.tasks.after(spinInterval, spinMsg{}), m.tasks.run(checkLimit, func(ctx context.Context) tea.Msg {
+		report, err := m.source.Check(ctx, r)
+		return checkedMsg{peer, report, err}
+	}))
+}
+
+// checked takes the outcome of a run.
+func (m *model) checked(msg checkedMsg) tea.Cmd {
+	d := m.data
+	d.checking = ""
+	if msg.err != nil {
+		return m.say("not checked: " + msg.err.Error())
+	}
+	d.reportErr = nil
+	if msg.peer == allPeers {
+		d.report = msg.report
+	} else {
+		d.merge(msg.report, msg.peer)
+	}
+	s := msg.report.Summary
+	return m.say("checked " + nameOf(msg.peer) + ": " + cell.CheckSummary(s))
+}
+
+// merge takes the checks of one peer into the report.
+func (d *data) merge(r api.CheckReport, peer string) {
+	own := false
+	for i := range r.Checks {
+		own = own || r.Checks[i].Peer == ""
+	}
+	merged := d.report
+	merged.At, merged.Gateway = r.At, r.Gateway
+	merged.Checks = nil
+	for _, c := range d.report.Checks {
+		if c.Peer != peer && (c.Peer != "" || !own) {
+			merged.Checks = append(merged.Checks, c)
+		}
+	}
+	merged.Checks = append(merged.Checks, r.Checks...)
+	d.report = merged
+}

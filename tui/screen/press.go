@@ -1,0 +1,164 @@
+package screen
+
+import (
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+)
+
+// pressed takes a key: the line that is typed first, then the frame's own keys, then the
+// view's.
+func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
+	if msg.Type == tea.KeyCtrlC {
+		return tea.Quit
+	}
+	switch m.mode {
+	case modeFilter:
+		return m.typeFilter(msg)
+	case modeCommand:
+		return m.typeCommand(msg)
+	case modeHelp:
+		if cmd, taken := m.pressedInHelp(msg); taken {
+			return cmd
+		}
+	}
+	if cmd, taken := m.pressedInFrame(msg); taken {
+		return cmd
+	}
+	return m.view().update(msg, m.data)
+}
+
+// pressedInFrame takes the keys that mean the same in every view.
+func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
+	k := keys()
+	switch {
+	case key.Matches(msg, k.quit):
+		return tea.Quit, true
+	case key.Matches(msg, k.help):
+		m.mode, m.helpTop = modeHelp, 0
+	case key.Matches(msg, k.back):
+		m.back()
+	case key.Matches(msg, k.filter):
+		m.mode, m.oldFilter = modeFilter, m.data.filter
+		m.input.set(m.data.filter.text)
+	case key.Matches(msg, k.command):
+		m.mode = modeCommand
+		m.input.set("")
+	case key.Matches(msg, k.view):
+		if i := int(msg.Runes[0] - '1'); i < len(m.views) {
+			m.show(i)
+		}
+	case key.Matches(msg, k.next):
+		m.show(m.at + 1)
+	case key.Matches(msg, k.previous):
+		m.show(m.at - 1)
+	case key.Matches(msg, k.sort):
+		m.sortNext()
+	case key.Matches(msg, k.wide):
+		m.data.wide = !m.data.wide
+	case key.Matches(msg, k.freeze):
+		m.data.frozen = !m.data.frozen
+		m.data.now = m.now()
+		return m.poll(), true
+	case key.Matches(msg, k.mouse):
+		m.mouse = !m.mouse
+		if m.mouse {
+			return tea.EnableMouseCellMotion, true
+		}
+		return tea.DisableMouse, true
+	default:
+		return nil, false
+	}
+	return nil, true
+}
+
+// back undoes one thing: the filter, then the way here.
+func (m *model) back() {
+	if m.data.filter.text != "" {
+		m.data.filter = filter{}
+		return
+	}
+	if n := len(m.trail); n > 0 {
+		m.at, m.trail = m.trail[n-1], m.trail[:n-1]
+	}
+}
+
+// sortNext sorts by the column after the one sorted by.
+func (m *model) sortNext() {
+	v, ok := m.view().(sortable)
+	if !ok {
+		m.say("nothing to sort here")
+		return
+	}
+	columns := v.sortColumns()
+	now, _ := v.sortedBy()
+	for i, c := range columns {
+		if c == now {
+			v.sortBy(columns[(i+1)%len(columns)])
+			break
+		}
+	}
+	m.sayOrder(v)
+}
+
+func (m *model) sayOrder(v sortable) {
+	column, descending := v.sortedBy()
+	order := "sorted by " + column
+	if descending {
+		order += ", the greatest first"
+	}
+	m.say(order)
+}
+
+func (m *model) typeFilter(msg tea.KeyMsg) tea.Cmd {
+	switch msg.Type {
+	case tea.KeyEnter:
+		m.mode = modeKeys
+	case tea.KeyEsc:
+		m.mode, m.data.filter = modeKeys, m.oldFilter
+		return nil
+	default:
+		m.input.key(msg)
+	}
+	m.data.filter = filter{m.input.text()}
+	return nil
+}
+
+func (m *model) typeCommand(msg tea.KeyMsg) tea.Cmd {
+	switch msg.Type {
+	case tea.KeyEnter:
+		m.mode = modeKeys
+		return m.execute(m.input.text())
+	case tea.KeyEsc:
+		m.mode = modeKeys
+	case tea.KeyTab:
+		if c := m.completions(m.input.text()); len(c) > 0 {
+			m.input.set(commonPrefix(c))
+		}
+	default:
+		m.input.key(msg)
+	}
+	return nil
+}
+
+// moused takes a mouse event: a click on a tab opens it, the rest is the view's.
+func (m *model) moused(msg tea.MouseMsg) tea.Cmd {
+	if m.mode == modeHelp {
+		return nil
+	}
+	if msg.Y == m.tabTop && msg.Action == tea.MouseActionPress && msg.Button == tea.MouseButtonLeft {
+		for i, s := range m.tabs {
+			if msg.X >= s.from && msg.X < s.to {
+				m.show(i)
+			}
+		}
+		return nil
+	}
+	if msg.Y < m.viewTop || msg.Y >= m.viewTop+m.viewHeight {
+		return nil
+	}
+	msg.Y -= m.viewTop
+	return m.view().update(msg, m.data)
+}
+
+// span is a piece of a line, in cells.
+type span struct{ from, to int }

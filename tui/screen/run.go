@@ -1,0 +1,52 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+	"github.com/muesli/termenv"
+	"golang.org/x/term"
+)
+
+// framesPerSecond bounds how often what changed is written: a key is answered within a
+// twentieth of a second, and an idle screen wakes up as seldom.
+const framesPerSecond = 20
+
+// Run takes over the terminal until q is pressed (nil) or ctx ends (its error). The
+// terminal is then as it was. A gateway that does not answer is no error: the screen
+// says so and asks again.
+func Run(ctx context.Context, o Options) error {
+	if !isTerminal(o.In) || !isTerminal(o.Out) {
+		return ErrNoTerminal
+	}
+	// The libraries would ask the terminal for both otherwise, and wait for an answer.
+	profile := termenv.Ascii
+	if o.Color {
+		profile = termenv.ANSI
+	}
+	lipgloss.SetColorProfile(profile)
+	lipgloss.SetHasDarkBackground(true)
+
+	tasks := newTasks(ctx)
+	defer tasks.close()
+	program := tea.NewProgram(newModel(o, tasks), tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out),
+		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond))
+	_, err := program.Run()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, tea.ErrInterrupted):
+		return nil
+	case err != nil:
+		return fmt.Errorf("draw the screen: %w", err)
+	}
+	return nil
+}
+
+func isTerminal(f any) bool {
+	file, ok := f.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(int(file.Fd()))
+}

@@ -1,0 +1,65 @@
+package screen
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+)
+
+// tasks runs what takes time outside of the program's goroutine, and waits for it at the
+// end. Its methods may be called at any time.
+type tasks struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	group  sync.WaitGroup
+}
+
+func newTasks(ctx context.Context) *tasks {
+	ctx, cancel := context.WithCancel(ctx)
+	return &tasks{ctx: ctx, cancel: cancel}
+}
+
+// run makes a command of a call that ends with its context.
+func (t *tasks) run(limit time.Duration, call func(ctx context.Context) tea.Msg) tea.Cmd {
+	return func() tea.Msg {
+		t.mu.Lock()
+		if t.closed {
+			t.mu.Unlock()
+			return nil
+		}
+		t.group.Add(1)
+		t.mu.Unlock()
+		defer t.group.Done()
+		ctx, cancel := context.WithTimeout(t.ctx, limit)
+		defer cancel()
+		return call(ctx)
+	}
+}
+
+// after makes a command that gives a message once a time has passed.
+func (t *tasks) after(d time.Duration, msg tea.Msg) tea.Cmd {
+	return t.run(2*d, func(ctx context.Context) tea.Msg {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return msg
+		case <-ctx.Done():
+			return nil
+		}
+	})
+}
+
+// close ends all calls and waits for them.
+func (t *tasks) close() {
+	t.cancel()
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.group.Wait()
+}

@@ -1,0 +1,6 @@
+package screen
+
+// views are the six, in the order of their numbers.
+func views() []view {
+	return []view{newOverview(), newPeerView(), newChecks()}
+}
