@@ -1,8 +1,10 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -101,4 +103,41 @@ func (p Params) besideNote(c Code) string {
 	default:
 		return note + "the server is well, and the fault is in the tunnel or in " + p.gateway()
 	}
+}
+
+// tryOutside begins the checks that the configuration allows outside the tunnel, while
+// others are made inside. The function it gives waits for their results; without a URL
+// there are none.
+func tryOutside(ctx context.Context, n Network, f Facts) (wait func() []Result) {
+	var results [2]Result
+	var made [2]bool
+	var wg sync.WaitGroup
+	wg.Go(func() { results[0], made[0] = AuthDirect(ctx, n, f) })
+	wg.Go(func() { results[1], made[1] = APIServerDirect(ctx, n, f) })
+	return func() []Result {
+		wg.Wait()
+		var out []Result
+		for i, r := range results {
+			if made[i] {
+				out = append(out, r)
+			}
+		}
+		return out
+	}
+}
+
+// compared puts each result from outside the tunnel behind the one of the same target
+// inside, and lets the two say what they tell together.
+func compared(inside, outside []Result, gateway Result) []Result {
+	var out []Result
+	for _, in := range inside {
+		i := slices.IndexFunc(outside, func(r Result) bool { return r.Target == in.Target })
+		if i < 0 {
+			out = append(out, in)
+			continue
+		}
+		in, beside := sideBySide(in, outside[i], gateway)
+		out = append(out, in, beside)
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -49,7 +50,12 @@ func (c credentials) expired() bool {
 	return !t.IsZero() && time.Now().After(t)
 }
 
-var errNoCA = errors.New("what is given as the authority holds no PEM certificate")
+var (
+	errNoCA = errors.New("what is given as the authority holds no PEM certificate")
+	// errNoCertificate: the server asked for a certificate, got none and ended TLS. In TLS
+	// 1.2 its alert, handshake_failure (RFC 5246 §7.4.6), does not say why.
+	errNoCertificate = errors.New("the server wants a client certificate")
+)
 
 // handshake does TLS as a client. HTTP/2 is not offered: one request is sent, and nothing
 // gained by it. Nothing that is secret goes to a server whose certificate does not verify.
@@ -61,13 +67,19 @@ func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) 
 			return nil, errNoCA
 		}
 	}
-	if e.certificate != nil {
-		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return e.certificate, nil
+	demanded := false
+	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if e.certificate == nil {
+			demanded = true
+			return &tls.Certificate{}, nil // none, as crypto/tls wants it said
 		}
+		return e.certificate, nil
 	}
 	t := tls.Client(c, conf)
-	if err := t.HandshakeContext(ctx); err != nil {
+	switch err := t.HandshakeContext(ctx); {
+	case err != nil && demanded && remoteAlert(err):
+		return nil, fmt.Errorf("%w: %w", errNoCertificate, err)
+	case err != nil:
 		return nil, err
 	}
 	return t, nil
@@ -162,7 +174,10 @@ func names(c *x509.Certificate) []string {
 // In TLS 1.3 that comes after the client's handshake is done, hence on the first read.
 // crypto/tls keeps the alert's type to itself, so its text decides.
 func overCertificate(err error) bool {
-	if !remoteAlert(err) {
+	switch {
+	case errors.Is(err, errNoCertificate):
+		return true
+	case !remoteAlert(err):
 		return false
 	}
 	text := err.Error()

@@ -1,0 +1,342 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/testenv/apiserver"
+)
+
+const goodToken = "token-of-edge"
+
+// jwt makes a token that says when it expires.
+func jwt(expires time.Time) Token {
+	enc := base64.RawURLEncoding.EncodeToString
+	return Token(enc([]byte(`{"alg":"none"}`)) + "." + enc(fmt.Appendf(nil, `{"exp":%d}`, expires.Unix())) + ".sig")
+}
+
+// authSite answers as auth does outside the tunnel: to a token that it knows.
+func authSite(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path != auth.HelloPath:
+		w.WriteHeader(http.StatusNotFound)
+	case r.Header.Get("Authorization") != "Bearer "+goodToken:
+		w.WriteHeader(http.StatusUnauthorized)
+	default:
+		_, _ = io.WriteString(w, `{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`)
+	}
+}
+
+func TestAuthOutsideTheTunnel(t *testing.T) {
+	s := newSite(t)
+	right := func() *tls.Config { return s.conf(t, s.ca, "127.0.0.1") }
+	https := func(addr string) string { return "https://" + addr }
+	for _, c := range []struct {
+		name       string
+		url        func() string
+		net        Network
+		token      Token
+		outcome    api.Outcome
+		code       Code
+		stage      string
+		cause, fix string
+	}{
+		{"works", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, goodToken,
+			api.OK, "", "", "", ""},
+		{"refuses", func() string { return https(closedPort(t)) }, Network{}, goodToken,
+			api.Error, AuthURLUnreachable, StageTCP, "nothing listens at https://127.0.0.1:", "correct spec.peers[name=cloud].outOfBand.authURL"},
+		{"has an unknown name", func() string { return "https://auth.example.invalid:8443" }, nameless(), goodToken,
+			api.Error, AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL of auth of cloud, does not resolve", "resolv.conf"},
+		{"is given without TLS", func() string { return "http://auth.example.net" }, nameless(), goodToken,
+			api.Error, AuthURLUnreachable, StageDNS, "want https://", "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT"},
+		{"shows a certificate of another authority", func() string { return https(serveTLS(t, s.conf(t, s.other, "127.0.0.1"), authSite)) }, Network{}, goodToken,
+			api.Error, TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
+		{"shows a certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.ca, "auth.example.net"), authSite)) }, Network{}, goodToken,
+			api.Error, TLSWrongName, StageTLS, "valid for auth.example.net, not for 127.0.0.1", "here set the host in spec.peers[name=cloud].outOfBand.authURL to auth.example.net"},
+		{"shows a certificate that ran out", func() string { return https(serveTLS(t, s.expired(t, "127.0.0.1"), authSite)) }, Network{}, goodToken,
+			api.Error, TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud renew the certificate"},
+		{"speaks no TLS", func() string { return https(listen(t, greets)) }, Network{}, goodToken,
+			api.Error, TLSFailed, StageTLS, "TLS with auth of cloud at https://127.0.0.1:", "spec.peers[name=cloud].outOfBand.authURL leads to an HTTPS port"},
+		{"resets connections", func() string { return https(listen(t, reset)) }, Network{}, goodToken,
+			api.Error, AuthBroken, StageTLS, "reset", "log of the gateway of cloud"},
+		{"wants a token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "",
+			api.Error, AuthTokenRejected, StageAuth, "wants a token and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
+		{"does not know the token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "another",
+			api.Error, AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "put a new token"},
+		{"is shown a token that ran out", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, jwt(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
+			api.Error, AuthTokenRejected, StageAuth, "valid until 2026-03-04 05:06:07 UTC", "put a new token"},
+		{"denies", func() string { return https(serveTLS(t, right(), answers(403))) }, Network{}, goodToken,
+			api.Error, AuthDenied, StageAuth, "outside the tunnel denied /v1/hello with HTTP 403", "at cloud run `postern peer allow"},
+		{"is something else", func() string { return https(serveTLS(t, right(), answers(404))) }, Network{}, goodToken,
+			api.Error, AuthNotUnderstood, StageHTTP, "is not the auth service of cloud", "spec.peers[name=cloud].outOfBand.authURL"},
+		{"fails", func() string { return https(serveTLS(t, right(), answers(502))) }, Network{}, goodToken,
+			api.Error, AuthHTTP, StageHTTP, "HTTP 502", "log of the gateway of cloud"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := facts()
+			f.Direct = DirectFacts{AuthURL: c.url(), CA: s.ca.CertPEM(), Token: c.token}
+			r, made := AuthDirect(t.Context(), c.net, f)
+			if !made {
+				t.Fatal("it was not tried")
+			}
+			checkDirect(t, r, NameAuthDirect, c.outcome, c.code, c.stage)
+			tellsTheReader(t, r, c.cause, c.fix)
+			if strings.Contains(fmt.Sprintf("%+v %v", r, f), goodToken) {
+				t.Error("the token is in the result")
+			}
+		})
+	}
+}
+
+// checkDirect compares name, outcome, code and stage of a check outside the tunnel.
+func checkDirect(t *testing.T, r Result, name string, o api.Outcome, c Code, stage string) {
+	t.Helper()
+	v := r.Verdict
+	if r.Name != name || v.Verdict != o || v.Code != string(c) || v.Stage != stage || v.Via != ViaDirect {
+		t.Errorf("got %s: %s %s at %q by %s (%s), want %s: %s %s at %q by %s", r.Name, v.Verdict, v.Code, v.Stage, v.Via, v.Cause, name, o, c, stage, ViaDirect)
+	}
+	if (v.Cause == "" || v.Fix == "") != (o == api.OK) {
+		t.Errorf("%s verdict has cause %q and fix %q", o, v.Cause, v.Fix)
+	}
+}
+
+func TestNothingIsTriedOutsideWithoutAURL(t *testing.T) {
+	for name, f := range map[string]func(context.Context, Network, Facts) (Result, bool){"auth": AuthDirect, "API server": APIServerDirect} {
+		if r, made := f(t.Context(), nameless(), facts()); made {
+			t.Errorf("%s was tried: %+v", name, r)
+		}
+	}
+}
+
+// A token goes only to a server that has proved to be the one that is meant.
+func TestATokenIsNotSentToAServerThatDoesNotVerify(t *testing.T) {
+	s := newSite(t)
+	var got atomic.Int32
+	count := func(w http.ResponseWriter, r *http.Request) { got.Add(1) }
+	for name, conf := range map[string]*tls.Config{
+		"another authority": s.conf(t, s.other, "127.0.0.1"),
+		"another name":      s.conf(t, s.ca, "auth.example.net"),
+		"a past validity":   s.expired(t, "127.0.0.1"),
+	} {
+		url := "https://" + serveTLS(t, conf, count)
+		f := facts()
+		f.Direct = DirectFacts{AuthURL: url, APIServerURL: url, CA: s.ca.CertPEM(), Token: goodToken}
+		f.ServiceFacts.Token = goodToken
+		AuthDirect(t.Context(), Network{}, f)
+		APIServerDirect(t.Context(), Network{}, f)
+		if n := got.Load(); n != 0 {
+			t.Fatalf("a server with %s got %d requests", name, n)
+		}
+	}
+}
+
+func TestARedirectionIsNotFollowed(t *testing.T) {
+	s := newSite(t)
+	var followed atomic.Int32
+	elsewhere := serveTLS(t, s.conf(t, s.ca, "127.0.0.1"), func(http.ResponseWriter, *http.Request) { followed.Add(1) })
+	url := "https://" + serveTLS(t, s.conf(t, s.ca, "127.0.0.1"), func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://"+elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	f := facts()
+	f.Direct = DirectFacts{AuthURL: url, APIServerURL: url, CA: s.ca.CertPEM(), Token: goodToken}
+	r, _ := AuthDirect(t.Context(), Network{}, f)
+	checkDirect(t, r, NameAuthDirect, api.Error, AuthHTTP, StageHTTP)
+	r, _ = APIServerDirect(t.Context(), Network{}, f)
+	checkDirect(t, r, NameAPIServerDirect, api.Error, APIServerHTTP, StageHTTP)
+	if followed.Load() != 0 {
+		t.Error("the redirection was followed")
+	}
+}
+
+// kube answers as an API server does: 401 to whom it does not know, 403 to whom it knows
+// and grants nothing.
+func kube(anonymous bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		user := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if len(r.TLS.PeerCertificates) > 0 {
+			user = r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		switch user {
+		case "postern:peer:edge", goodToken:
+			live(w, r)
+		case "postern:peer:nobody", "token-of-nobody":
+			w.WriteHeader(http.StatusForbidden)
+		case "":
+			if anonymous {
+				live(w, r)
+				return
+			}
+			fallthrough
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}
+}
+
+// The API server is told who asks by a certificate or by a token, and each way in which
+// that can fail has its code.
+func TestIdentitiesAtARealTLSServer(t *testing.T) {
+	s := newSite(t)
+	identity := func(name string) *tls.Certificate {
+		pair, err := s.ca.Client(pkix.Name{CommonName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := pair.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &cert
+	}
+	past := identity("postern:peer:past")
+	leaf := *past.Leaf
+	leaf.NotAfter = time.Now().Add(-time.Minute)
+	past.Leaf = &leaf
+	conf := func(a tls.ClientAuthType, most uint16) *tls.Config {
+		c := s.conf(t, s.ca, "127.0.0.1")
+		c.ClientAuth, c.ClientCAs, c.MaxVersion = a, s.ca.Pool(), most
+		return c
+	}
+	strangers := conf(tls.RequireAndVerifyClientCert, 0)
+	strangers.ClientCAs = s.other.Pool()
+	asked := conf(tls.VerifyClientCertIfGiven, 0)
+	for _, c := range []struct {
+		name    string
+		conf    *tls.Config
+		facts   func(*Facts)
+		outcome api.Outcome
+		code    Code
+		cause   string
+	}{
+		{"certificate accepted", asked, func(f *Facts) { f.Identity = identity("postern:peer:edge") }, api.OK, "", ""},
+		{"token accepted", asked, func(f *Facts) { f.Token = goodToken }, api.OK, "", ""},
+		{"certificate unknown", asked, func(f *Facts) { f.Identity = identity("stranger") }, api.Error, APIServerUnauthorized, "does not trust the issuer"},
+		{"token unknown", asked, func(f *Facts) { f.Token = "stale" }, api.Error, APIServerUnauthorized, "HTTP 401"},
+		{"certificate without rights", asked, func(f *Facts) { f.Identity = identity("postern:peer:nobody") }, api.Warning, APIServerForbidden, "HTTP 403"},
+		{"token without rights", asked, func(f *Facts) { f.Token = "token-of-nobody" }, api.Warning, APIServerForbidden, "HTTP 403"},
+		{"certificate expired", asked, func(f *Facts) { f.Identity = past }, api.Error, IdentityExpired, day(leaf.NotAfter)},
+		{"token expired", asked, func(f *Facts) { f.Token, f.TokenExpires = "stale", leaf.NotAfter }, api.Error, IdentityExpired, day(leaf.NotAfter)},
+		{"none, 401", asked, nil, api.Error, IdentityMissing, "HTTP 401"},
+		{"none, demanded by TLS 1.3", conf(tls.RequireAndVerifyClientCert, tls.VersionTLS13), nil, api.Error, IdentityMissing, "certificate required"},
+		{"none, demanded by TLS 1.2", conf(tls.RequireAndVerifyClientCert, tls.VersionTLS12), nil, api.Error, IdentityMissing, "cloud has issued no identity"},
+		{"certificate rejected by TLS", strangers, func(f *Facts) { f.Identity = identity("postern:peer:edge") }, api.Error, IdentityRejected, "over this gateway's certificate"},
+		{"expired certificate rejected by TLS", strangers, func(f *Facts) { f.Identity = past }, api.Error, IdentityExpired, day(leaf.NotAfter)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := facts()
+			f.Direct = DirectFacts{APIServerURL: "https://" + serveTLS(t, c.conf, kube(false)), CA: s.ca.CertPEM()}
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			r, _ := APIServerDirect(t.Context(), Network{}, f)
+			stage := StageAuth
+			if c.outcome == api.OK {
+				stage = ""
+			}
+			checkDirect(t, r, NameAPIServerDirect, c.outcome, c.code, stage)
+			tellsTheReader(t, r, c.cause, "")
+		})
+	}
+}
+
+// The stand-in of the lab is what a real one is to a check.
+func TestAPIServerOutsideTheTunnel(t *testing.T) {
+	s := newSite(t)
+	srv, err := apiserver.Start(t.Context(), s.ca, s.ca.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = srv.Close() })
+	f := facts()
+	f.Direct = DirectFacts{APIServerURL: "https://" + strings.Replace(srv.Addr(), "127.0.0.1", "localhost", 1), CA: s.ca.CertPEM()}
+	loopback := Network{Lookup: func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}, nil
+	}}
+	r, _ := APIServerDirect(t.Context(), loopback, f)
+	checkDirect(t, r, NameAPIServerDirect, api.OK, "", "")
+	var stages []string
+	for _, st := range r.Stages {
+		stages = append(stages, st.Name)
+	}
+	if got, want := strings.Join(stages, " "), "dns tcp tls http auth"; got != want {
+		t.Errorf("got the stages %s, want %s", got, want)
+	}
+	f.Offers = []string{api.ServiceAuth}
+	r, _ = APIServerDirect(t.Context(), loopback, f)
+	checkDirect(t, r, NameAPIServerDirect, api.Off, APIServerOff, "")
+}
+
+func TestAURLThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
+	for name, dial := range map[string]func(context.Context) (net.Conn, error){
+		"to connections": func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"in TLS": func(context.Context) (net.Conn, error) {
+			here, there := net.Pipe()
+			go silent(there)
+			return here, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := facts()
+				f.Direct = DirectFacts{AuthURL: "https://auth.example.net", APIServerURL: "https://api.example.net:6443"}
+				n := Network{Dial: func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) { return dial(ctx) },
+					Lookup: func(context.Context, string) ([]netip.Addr, error) {
+						return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1")}, nil
+					}}
+				start := time.Now()
+				got := tryOutside(t.Context(), n, f)()
+				if took := time.Since(start); took > Timeout {
+					t.Errorf("took %s, at most %s is allowed", took, Timeout)
+				}
+				if len(got) != 2 {
+					t.Fatalf("got %d results, want 2", len(got))
+				}
+				if strings.HasPrefix(name, "to") {
+					checkDirect(t, got[0], NameAuthDirect, api.Error, AuthURLUnreachable, StageTCP)
+					checkDirect(t, got[1], NameAPIServerDirect, api.Error, APIServerURLUnreachable, StageTCP)
+					tellsTheReader(t, got[1], "https://api.example.net:6443 ([2001:db8::1]:6443)", "let TCP to [2001:db8::1]:6443 through")
+					return
+				}
+				checkDirect(t, got[0], NameAuthDirect, api.Error, AuthTimeout, StageTLS)
+				checkDirect(t, got[1], NameAPIServerDirect, api.Error, APIServerTimeout, StageTLS)
+			})
+		})
+	}
+}
+
+// An address that leads nowhere must not hide the one behind it.
+func TestTheNextAddressIsTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1")
+		here, there := net.Pipe()
+		defer there.Close()
+		n := Network{Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			if to.Addr() == first {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return here, nil
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), Timeout)
+		defer cancel()
+		c, to, err := n.dialAny(ctx, []netip.Addr{first, second}, 443)
+		if err != nil || to.Addr() != second {
+			t.Fatalf("got %s, %v, want %s", to, err, second)
+		}
+		c.Close()
+	})
+}
