@@ -40,10 +40,15 @@ type pathfinding struct {
 	// permitted are the addresses that allocations let in.
 	permitted atomic.Pointer[[]netip.Addr]
 
+	storing sync.Mutex // one storeGrants at a time, so that the last one's list stays
+
 	mu     sync.Mutex
 	closed bool
 	// announced are the candidates that peers told and that are not stored yet.
 	announced map[peer.PublicKey][]discovery.Candidate
+	relaying  bool // useRelays was called before
+	// grants are the allocations over UDP that there were last.
+	grants []relay.Grant
 	// selected are the paths in use: another one is a reason to check the peer, more
 	// candidates are none.
 	selected map[peer.PublicKey]peer.Path
@@ -62,7 +67,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 		g: g, mail: newPathMail(g), ids: &allocationIDs{}, announced: map[peer.PublicKey][]discovery.Candidate{},
 		selected: map[peer.PublicKey]peer.Path{},
 	}
-	p.relays.Store(&relays{cancel: func() {}})
+	p.relays.Store(&relays{cancel: func(error) {}})
 	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
 		Tell: p.mail.post, Permit: p.permit,
@@ -82,28 +87,92 @@ func (p *pathfinding) run(ctx context.Context) {
 	}
 }
 
-// useRelays allocates at these servers, in place of the ones before.
+// useRelays allocates at these servers, in place of the ones before. The first time it
+// takes up what an earlier process had there.
 func (p *pathfinding) useRelays(servers []relay.Server) {
-	next := openRelays(relaysOptions{
+	p.mu.Lock()
+	first, closed := !p.relaying, p.closed
+	p.relaying = true
+	p.grants = slices.DeleteFunc(p.grants, func(g relay.Grant) bool {
+		return !slices.ContainsFunc(servers, func(s relay.Server) bool { return s.Address == g.Server && s.Username == g.Username })
+	})
+	p.mu.Unlock()
+	if first {
+		p.relays.Store(p.openRelays(servers, p.storedGrants(), nil))
+		return
+	}
+	gone := make(chan struct{})
+	next := p.openRelays(servers, nil, gone)
+	old := p.relays.Swap(next)
+	closeOld := func() {
+		defer close(gone)
+		old.close()
+	}
+	p.mu.Lock()
+	if closed = closed || p.closed; !closed {
+		p.asking.Go(closeOld) // Saying farewell to a server that does not answer takes seconds.
+	}
+	p.mu.Unlock()
+	if closed {
+		closeOld()
+	}
+	if a := p.permitted.Load(); a != nil {
+		next.permit(*a)
+	}
+}
+
+// storedGrants are the allocations that earlier processes made from this port.
+func (p *pathfinding) storedGrants() []relay.Grant {
+	var out []relay.Grant
+	for _, r := range p.g.store.Relays() {
+		if r.Port == p.g.plane.bind.Port() {
+			out = append(out, relay.Grant{
+				Server: r.Server, Username: r.Username, Address: r.Address, Relayed: r.Relayed, Mapped: r.Mapped, Expires: r.Expires,
+			})
+		}
+	}
+	return out
+}
+
+func (p *pathfinding) openRelays(servers []relay.Server, previous []relay.Grant, after <-chan struct{}) *relays {
+	return openRelays(relaysOptions{
 		bind: p.g.plane.bind, servers: servers, ids: p.ids, resolve: p.g.opts.Resolve,
 		onChange: func() {
 			p.g.agent.Load().RelaysChanged()
 			p.finder.LocalChanged()
 		},
+		previous: previous, onGrant: p.granted, after: after,
 		logger: p.g.log,
 	})
-	old := p.relays.Swap(next)
+}
+
+// granted notes an allocation that a later process may take up.
+func (p *pathfinding) granted(g relay.Grant) {
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		old.close()
-	} else {
-		// Saying farewell to a server that does not answer takes seconds.
-		p.asking.Go(old.close)
-		p.mu.Unlock()
+	defer p.mu.Unlock()
+	p.grants = slices.DeleteFunc(p.grants, func(o relay.Grant) bool { return o.Server == g.Server })
+	p.grants = append(p.grants, g)
+	if !p.closed {
+		p.asking.Go(p.storeGrants)
 	}
-	if a := p.permitted.Load(); a != nil {
-		next.permit(*a)
+}
+
+// storeGrants writes down the allocations that there are.
+func (p *pathfinding) storeGrants() {
+	p.storing.Lock()
+	defer p.storing.Unlock()
+	p.mu.Lock()
+	list := make([]state.RelayGrant, 0, len(p.grants))
+	for _, g := range p.grants {
+		list = append(list, state.RelayGrant{
+			Server: g.Server, Username: g.Username, Address: g.Address, Port: p.g.plane.bind.Port(),
+			Relayed: g.Relayed, Mapped: g.Mapped, Expires: g.Expires,
+		})
+	}
+	p.mu.Unlock()
+	if err := p.g.store.SetRelays(list); err != nil {
+		p.g.log.Warn("an allocation on a relay cannot be remembered; after a restart this gateway has another relayed address, which peers may not learn of",
+			"error", err)
 	}
 }
 
@@ -274,7 +343,7 @@ func (p *pathfinding) close() {
 	p.closed = true
 	p.mu.Unlock()
 	p.asking.Wait()
-	p.relays.Load().close()
+	p.relays.Load().leave()
 	for k, list := range p.takeAnnounced() {
 		if p.g.roster.Load().byKey[k] != nil {
 			p.announce(k, list)

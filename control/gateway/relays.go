@@ -28,7 +28,7 @@ const relayLook = 100 * time.Millisecond
 // relays keep an allocation at each configured TURN server, for one socket.
 type relays struct {
 	clients []*relay.Client
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
@@ -42,7 +42,14 @@ type relaysOptions struct {
 	resolve func(context.Context, string) ([]netip.Addr, error)
 	// onChange may be nil; it must not block.
 	onChange func()
-	logger   *slog.Logger
+	// previous are allocations of an earlier process, onGrant is told what the next one
+	// needs; both may be nil.
+	previous []relay.Grant
+	onGrant  func(relay.Grant)
+	// after is waited for before anything is asked of a server: until it is closed, others
+	// may still give back what they have there from the same socket. nil = there are none.
+	after  <-chan struct{}
+	logger *slog.Logger
 }
 
 // bindSocket is the gateway's socket as a relay's client wants it.
@@ -52,14 +59,23 @@ func (s bindSocket) WriteTo(b []byte, to netip.AddrPort) error {
 	return s.Bind.WriteTo(b, peer.Direct(to))
 }
 
+// WriteRun sends datagrams to a server.
+func (s bindSocket) WriteRun(bs [][]byte, to netip.AddrPort) error {
+	return s.Bind.WriteRun(bs, to)
+}
+
 // openRelays begins to allocate.
 func openRelays(o relaysOptions) *relays {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &relays{cancel: cancel, changed: make(chan struct{})}
 	for _, s := range o.servers {
+		var previous *relay.Grant
+		if i := slices.IndexFunc(o.previous, func(g relay.Grant) bool { return g.Server == s.Address && g.Username == s.Username }); i >= 0 {
+			previous = &o.previous[i]
+		}
 		c := relay.New(relay.Options{
-			Server: s,
-			ID:     o.ids.next, Socket: bindSocket{o.bind}, Attach: o.bind.AddRelay, Resolve: o.resolve,
+			Server: s, Previous: previous, OnGrant: o.onGrant,
+			ID: o.ids.next, Socket: bindSocket{o.bind}, Attach: o.bind.AddRelay, Resolve: o.resolve,
 			OnChange: func() {
 				r.announce()
 				if o.onChange != nil {
@@ -70,6 +86,12 @@ func openRelays(o relaysOptions) *relays {
 		})
 		r.clients = append(r.clients, c)
 		r.wg.Go(func() {
+			if o.after != nil {
+				select {
+				case <-o.after:
+				case <-ctx.Done():
+				}
+			}
 			if err := c.Run(ctx); err != nil {
 				o.logger.Warn("a relay cannot be used", "relay", s.Address, "error", err)
 			}
@@ -86,8 +108,13 @@ func (r *relays) announce() {
 }
 
 // close gives the allocations back.
-func (r *relays) close() {
-	r.cancel()
+func (r *relays) close() { r.end(nil) }
+
+// leave ends as close does, but leaves the allocations at the servers for the next start.
+func (r *relays) leave() { r.end(relay.ErrKeep) }
+
+func (r *relays) end(cause error) {
+	r.cancel(cause)
 	r.wg.Wait()
 }
 

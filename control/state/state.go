@@ -10,6 +10,7 @@
 //	identities.json   identities that peers issued to us
 //	observed.json     what can be learned again: endpoints, ports of local listeners
 //	boots.json        the number of the last start, which peers are told
+//	relays.json       allocations on TURN servers, which a restart may take up
 //	NAME.previous     the generation before, for when the file is damaged
 //	NAME.damaged-TIME a damaged file, kept for inspection
 //	lock              held (flock) by the gateway that uses the directory; its pid
@@ -85,6 +86,7 @@ type Store struct {
 	identities *document[identities]
 	observed   *document[observed]
 	boots      *document[boots]
+	relays     *document[relayGrants]
 }
 
 // Open makes the directory if it is missing, locks it and reads what is there. A
@@ -133,6 +135,9 @@ func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
 	if s.boots, err = openDocument(at("boots.json"), bootsFormat); err != nil {
 		return nil, err
 	}
+	if s.relays, err = openDocument(at("relays.json"), relaysFormat); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -149,6 +154,7 @@ func (s *Store) Close() error {
 	s.identities.close()
 	s.observed.close()
 	s.boots.close()
+	s.relays.close()
 	return unlock(s.lock)
 }
 

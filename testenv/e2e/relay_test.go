@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -201,4 +202,73 @@ func (s *sites) relayedAddresses() (out [2]string) {
 		}
 	}
 	return out
+}
+
+// TestBothRestartAtOnce has both gateways of a pair end and begin at once: nobody is left
+// whom the other could tell where it is now. What joins them again is that each takes up
+// its allocation on the relay, the only one that they have.
+func TestBothRestartAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		left, right access
+		kind        string
+		sig         syscall.Signal
+	}{
+		{"symmetric, SIGKILL", symmetric, symmetric, api.PathRelay, syscall.SIGKILL},
+		{"symmetric, SIGTERM", symmetric, symmetric, api.PathRelay, syscall.SIGTERM},
+		{"port-restricted, SIGKILL", portRestricted, portRestricted, api.PathDirect, syscall.SIGKILL},
+		{"symmetric and port-restricted, SIGKILL", symmetric, portRestricted, api.PathRelay, syscall.SIGKILL},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := started(t, c.left, c.right, ways{})
+			s.offerBack(s.left, s.right)
+			s.awaitPath(c.kind, patience)
+			openStream(within(t, patience), t, s.right, s.left)
+			for round := range 2 {
+				before := s.relayedAddresses()
+				s.left.signal(c.sig)
+				s.right.signal(c.sig)
+				s.left.waitEnd()
+				s.right.waitEnd()
+				start := time.Now()
+				s.left.launch()
+				s.right.launch()
+				openStream(within(t, patience), t, s.right, s.left)
+				there := time.Since(start)
+				openStream(within(t, patience), t, s.left, s.right)
+				both := time.Since(start)
+				t.Logf("round %d: a stream runs %v after the start of both, and one back after %v", round+1,
+					there.Round(10*time.Millisecond), both.Round(10*time.Millisecond))
+				if both > repairWithin {
+					t.Errorf("both directions work again after %v, want at most %v", both, repairWithin)
+				}
+				s.left.waitReady()
+				s.right.waitReady()
+				if after := s.relayedAddresses(); after != before {
+					t.Errorf("relayed addresses are %v, want %v as before", after, before)
+				}
+				s.awaitPath(c.kind, patience)
+				t.Logf("round %d: %s again after %v", round+1, c.kind, time.Since(start).Round(10*time.Millisecond))
+			}
+			s.report()
+		})
+	}
+}
+
+// signal has the gateway end.
+func (x *site) signal(sig syscall.Signal) {
+	x.t.Helper()
+	if err := x.proc.Signal(sig); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// waitEnd waits until it has.
+func (x *site) waitEnd() {
+	x.t.Helper()
+	if _, err := x.proc.Wait(within(x.t, patience)); err != nil {
+		x.t.Fatal(err)
+	}
 }

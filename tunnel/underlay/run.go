@@ -1,0 +1,19 @@
+package underlay
+
+import (
+	"net/netip"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// WriteRun sends datagrams of any content to one address, in order and with as few system
+// calls as the kernel allows: a TURN server's frames. It keeps nothing of them. Runs are of
+// at most [conn.IdealBatchSize] datagrams.
+func (b *Bind) WriteRun(bs [][]byte, to netip.AddrPort) error {
+	if err := b.inner.Send(bs, b.endpointOf(peer.Direct(to))); err != nil {
+		b.counters.sendErrors.Add(1)
+		return err
+	}
+	b.counters.sent.Add(uint64(len(bs)))
+	return nil
+}
