@@ -17,6 +17,10 @@ const (
 	maxTitle       = 4  // cells
 )
 
+// leastSteps is how many steps a scale may have at least, also where there is no room for
+// their labels: with fewer, half of a picture could be empty.
+const leastSteps = 3
+
 // Area draws series on top of each other over a common scale, the first at the bottom,
 // in exactly height lines of exactly width cells. Series beyond Layers are added to the
 // last layer. There are no lines where there is no size.
@@ -36,7 +40,7 @@ func Area(series []Series, width, height int, o Options) []string {
 	}
 	perCell, _ := o.Graph.resolution()
 	layers := g.layers(series, g.columns*perCell)
-	g.scale = scaleFor(largest(layers), max(1, rows/3))
+	g.scale = scaleFor(largest(layers), max(leastSteps, rows/3))
 	lines := g.draw(newField(o.Graph, layers, g.columns, rows, g.scale.top))
 	if withTime {
 		lines = append(lines, g.timeAxis()...)

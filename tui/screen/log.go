@@ -115,7 +115,7 @@ func (v *logTail) shown(d *data) []int {
 	var out []int
 	for i := range d.log {
 		r := &d.log[i]
-		if levelOf(r) < v.level {
+		if v.level > slog.LevelDebug && levelOf(r) < v.level { // LevelDebug shows what is below it, too.
 			continue
 		}
 		if d.filter.text != "" {
