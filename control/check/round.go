@@ -3,70 +3,177 @@ package check
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 )
 
+// effort is how much of a peer is looked at in a round.
+type effort struct {
+	// full asks the services as well. Without it, the verdicts before stand for them while
+	// the gateway works.
+	full bool
+	// demand: somebody waits for the answer, so that loss and sizes are measured.
+	demand bool
+}
+
 // round checks the gateway, then auth, then the API server of a peer. What the answer of
 // one says about the next (offers, certificate authority) is used at once through Facts.
-// If it need not be full and the gateway works, the verdicts before stand for the other
-// two; the second result tells whether it was full.
+// The second result tells whether the round was full.
 //
-// A failure has one root: while the gateway fails, the other two are not tried but
-// unknown, and say what they wait for.
-func (r *Runner) round(ctx context.Context, peer string, before Report, full bool) (Report, bool) {
-	rep := Report{Peer: peer}
-	f, ok := r.opts.Facts(peer)
+// A failure has one root: while the gateway fails, what is inside the tunnel is not tried
+// but unknown, and says what it waits for.
+func (r *Runner) round(ctx context.Context, w *watched, before Report, e effort) (Report, bool) {
+	rep := Report{Peer: w.name}
+	f, ok := r.facts(w.name)
 	if !ok {
-		return rep, full
+		return rep, e.full
 	}
-	gateway := Gateway(ctx, r.opts.Ping, f)
-	rep.Results = append(rep.Results, gateway)
-	switch v := gateway.Verdict; {
-	case v.Verdict == api.Error || v.Code == string(AwaitingApproval):
-		for _, target := range []string{api.ServiceAuth, api.ServiceAPIServer} {
-			rep.Results = append(rep.Results, dependent(target, f, gateway))
+	outside := func() []Result { return nil }
+	if e.full {
+		outside = tryOutside(ctx, r.opts.Network, f)
+	}
+	reached := gateway(ctx, r.opts.Ping, f, func() Facts { return r.factsOr(w.name, f) })
+	w.publish(reached)
+	v := reached.Verdict
+	if v.Verdict == api.Error || v.Code == string(AwaitingApproval) {
+		if !e.full {
+			outside = tryOutside(ctx, r.opts.Network, f)
 		}
+		rep.Results = append(rep.Results, reached)
+		if f.measurable() {
+			rep.Results = append(rep.Results, dependent(NameMTU, api.ServiceGateway, f, reached))
+		}
+		inside := []Result{dependent(api.ServiceAuth, api.ServiceAuth, f, reached),
+			dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, reached)}
+		rep.Results = append(rep.Results, compared(inside, outside(), reached)...)
 		return rep, true
-	case !full && v.Verdict == api.OK:
-		rep.Results = append(rep.Results, before.without(api.ServiceGateway)...)
+	}
+	quality := make(chan []Result, 1)
+	go func() { quality <- r.quality(ctx, f, reached, before, e) }()
+	if !e.full && (v.Verdict == api.OK || v.Verdict == api.Warning) {
+		rep.Results = append(<-quality, before.services()...)
 		return rep, false
 	}
-	rep.Results = append(rep.Results, r.services(ctx, peer, f)...)
+	inside := r.services(ctx, w, f)
+	services := compared(inside, outside(), reached)
+	rep.Results = append(<-quality, services...)
 	return rep, true
 }
 
-// services checks auth and the API server of a peer whose gateway works.
-func (r *Runner) services(ctx context.Context, peer string, f Facts) []Result {
-	auth := Auth(ctx, r.opts.Dial, f)
-	if auth.Hello != nil && r.opts.OnHello != nil {
-		r.opts.OnHello(peer, *auth.Hello)
+// measurable reports whether sizes can be checked at all.
+func (f Facts) measurable() bool { return f.Path.LinkMTU > 0 && f.Address.IsValid() && !f.Pending }
+
+// quality measures how well a gateway works that does: loss and sizes. What was found
+// before and is not measured anew stands.
+func (r *Runner) quality(ctx context.Context, f Facts, reached Result, before Report, e effort) []Result {
+	if !f.Address.IsValid() {
+		return []Result{reached}
 	}
-	f, ok := r.opts.Facts(peer)
+	mtu := make(chan []Result, 1)
+	go func() { mtu <- r.sizes(ctx, f, before, e) }()
+	out := []Result{reached}
+	was, lossy := before.find(api.ServiceGateway)
+	lossy = lossy && was.Verdict.Code == string(PacketsLost)
+	due := lossy && (was.Verdict.CheckedAt == nil || time.Since(*was.Verdict.CheckedAt) >= r.opts.FullInterval)
+	plain := reached.Verdict.Verdict != api.Error
+	switch {
+	case plain && (e.demand || due):
+		if l, measured := measureLoss(ctx, r.opts.Ping, f); measured {
+			out = withLoss(reached, l, f)
+		}
+	case plain && lossy:
+		out[0] = was
+	}
+	return append(out, <-mtu...)
+}
+
+func (r *Runner) sizes(ctx context.Context, f Facts, before Report, e effort) []Result {
+	was, known := before.find(NameMTU)
+	small := known && was.Verdict.Verdict == api.Warning
+	if small && was.Params.Sent > 0 && !e.full {
+		return []Result{was}
+	}
+	res, ok := MTU(ctx, r.opts.Ping, f, e.demand || small && was.Params.Sent > 0)
+	if !ok {
+		return nil
+	}
+	return []Result{res}
+}
+
+// services checks auth and the API server of a peer whose gateway works, both at the same
+// time when it is known what the peer offers; if auth then says something else, the API
+// server is asked again.
+func (r *Runner) services(ctx context.Context, w *watched, f Facts) []Result {
+	early := make(chan Result, 1)
+	known := f.Offers != nil
+	if known {
+		go func() { early <- APIServer(ctx, r.opts.Dial, f) }()
+	}
+	auth := Auth(ctx, r.opts.Dial, f)
+	w.publish(auth)
+	if auth.Hello != nil && r.opts.OnHello != nil {
+		r.opts.OnHello(w.name, *auth.Hello)
+	}
+	now, ok := r.facts(w.name)
+	var apiServer Result
+	if known {
+		apiServer = <-early
+	}
 	if !ok {
 		return []Result{auth}
 	}
-	apiServer := APIServer(ctx, r.opts.Dial, f)
+	if !known || !sameService(f, now) {
+		apiServer = APIServer(ctx, r.opts.Dial, now)
+	}
 	if c := Code(apiServer.Verdict.Code); auth.Verdict.Verdict == api.Error &&
 		(c == IdentityMissing || c == IdentityExpired) {
-		apiServer = dependent(api.ServiceAPIServer, f, auth) // auth is who issues it
+		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth is who issues it
 	}
 	return []Result{auth, apiServer}
 }
 
-// dependent is the result for a target that waits for another one, or that the peer
+// sameService reports whether the API server is to be asked in the same way.
+func sameService(a, b Facts) bool {
+	return slices.Equal(a.Offers, b.Offers) && (a.Offers == nil) == (b.Offers == nil) && a.ServerName == b.ServerName &&
+		string(a.CA) == string(b.CA) && a.Identity == b.Identity && a.Token == b.Token
+}
+
+// dependent is the result for a check that waits for another one, or of what the peer
 // does not offer in any case.
-func dependent(target string, f Facts, root Result) Result {
+func dependent(name, target string, f Facts, root Result) Result {
 	r := begin(target, f)
+	r.name = name
 	granted, known := f.offers(target)
-	if f.Stock || (known && !granted) {
+	if target != api.ServiceGateway && (f.Stock || (known && !granted)) {
 		if target == api.ServiceAuth {
 			return r.off(AuthOff)
 		}
 		return r.off(APIServerOff)
 	}
 	v := root.Verdict
-	return r.result(api.Verdict{Verdict: api.Unknown, Stage: v.Stage,
-		Cause: fmt.Sprintf("not known while %s fails (%s)", root.Target, v.Code),
-		Fix:   fmt.Sprintf("mend %s first: %s", root.Target, v.Fix)})
+	res := r.result(api.Verdict{Verdict: api.Unknown, Stage: v.Stage,
+		Cause: fmt.Sprintf("not known while %s fails (%s)", root.Name, v.Code),
+		Fix:   fmt.Sprintf("mend %s first: %s", root.Name, v.Fix)})
+	res.DependsOn = root.Name
+	return res
+}
+
+// facts are what is known of a peer now, and of this gateway.
+func (r *Runner) facts(peer string) (Facts, bool) {
+	f, ok := r.opts.Facts(peer)
+	if ok && r.opts.Own != nil {
+		o := r.opts.Own()
+		f.own = &o
+	}
+	return f, ok
+}
+
+// factsOr gives the facts before for a peer that was removed meanwhile.
+func (r *Runner) factsOr(peer string, before Facts) Facts {
+	if f, ok := r.facts(peer); ok {
+		return f
+	}
+	return before
 }

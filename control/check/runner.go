@@ -2,7 +2,9 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -40,8 +42,17 @@ type Options struct {
 	// OnHello is told what a peer's auth service answered; may be nil. It is called on
 	// the goroutine of the peer's checks and must not block.
 	OnHello func(peer string, h auth.Hello)
-	// Own gives what is known of this gateway; may be nil.
+	// Network is that of this machine, outside the tunnel; the system's unless told.
+	Network Network
+	// Own gives what is known of this gateway; without it there are no checks of its own.
+	// It is called from several goroutines, at the start of each check.
 	Own func() Own
+	// Network is what is outside the tunnel: where services are tried beside it, and the
+	// servers behind our own.
+	Network Network
+	// Root is the file system whose /proc and /sys/fs/cgroup tell of this process's
+	// limits (os.DirFS("/")); nil looks at none.
+	Root fs.FS
 	// Interval, FullInterval and Retry are as the defaults above; 0 takes those.
 	Interval, FullInterval, Retry time.Duration
 	// Logger gets a warning when a check begins to fail, and a note when it recovers.
@@ -51,7 +62,8 @@ type Options struct {
 // Report is what one round of checks of a peer found.
 type Report struct {
 	Peer string
-	// Results are those of gateway, auth and apiServer, in this order.
+	// Results are those of gateway, mtu, auth and apiServer, in this order, each with what
+	// else belongs to it behind it.
 	Results []Result
 }
 
@@ -59,7 +71,7 @@ type Report struct {
 func (r Report) Targets() api.Targets {
 	t := unknownTargets()
 	for _, res := range r.Results {
-		switch res.Target {
+		switch res.Name {
 		case api.ServiceAuth:
 			t.Auth = res.Verdict
 		case api.ServiceAPIServer:
@@ -71,9 +83,18 @@ func (r Report) Targets() api.Targets {
 	return t
 }
 
-// without are the results but for those of one target.
-func (r Report) without(target string) []Result {
-	return slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Target == target })
+// find gives the result of a check.
+func (r Report) find(name string) (Result, bool) {
+	i := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == name })
+	if i < 0 {
+		return Result{}, false
+	}
+	return r.Results[i], true
+}
+
+// services are the results but for those of the gateway itself.
+func (r Report) services() []Result {
+	return slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Target == api.ServiceGateway })
 }
 
 // unknownTargets are the verdicts before the first result.
@@ -87,6 +108,10 @@ func unknownTargets() api.Targets {
 type Runner struct {
 	opts Options
 	wg   sync.WaitGroup
+
+	ownOnce   sync.Once
+	cancelOwn context.CancelFunc
+	own       ownState
 
 	mu     sync.Mutex
 	closed bool
@@ -103,6 +128,15 @@ type watched struct {
 
 	mu   sync.Mutex
 	last Report
+	// partial are the results of the round that is under way, as far as there are any.
+	partial []Result
+}
+
+// publish adds to the results of the round under way.
+func (w *watched) publish(res Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partial = append(w.partial, res)
 }
 
 // NewRunner makes a Runner without peers.
@@ -119,7 +153,9 @@ func NewRunner(o Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{opts: o, peers: make(map[string]*watched)}
+	r := &Runner{opts: o, peers: make(map[string]*watched)}
+	r.own.reset()
+	return r
 }
 
 // SetPeers makes these the peers that are checked. A new one is checked at once, one
@@ -130,6 +166,7 @@ func (r *Runner) SetPeers(names []string) {
 	if r.closed {
 		return
 	}
+	r.startOwn()
 	gone := maps.Clone(r.peers)
 	for _, n := range names {
 		delete(gone, n)
@@ -176,13 +213,24 @@ func (w *watched) report() Report {
 	return w.last
 }
 
+// ErrNoPeer: the name is none of a peer that is checked.
+var ErrNoPeer = errors.New("no such peer")
+
+// begin empties what a round publishes, and gives the report before.
+func (w *watched) begin() Report {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partial = nil
+	return w.last
+}
+
 // Check runs a round for a peer now and gives its report.
 func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {
 	r.mu.Lock()
 	w := r.peers[peer]
 	r.mu.Unlock()
 	if w == nil {
-		return Report{}, fmt.Errorf("check %s: no such peer", cleanText(peer))
+		return Report{}, fmt.Errorf("check %s: %w", cleanText(peer), ErrNoPeer)
 	}
 	answer := make(chan Report, 1)
 	select {
@@ -219,6 +267,9 @@ func (r *Runner) Wake(peer string) {
 func (r *Runner) Close() {
 	r.mu.Lock()
 	r.closed = true
+	if r.cancelOwn != nil {
+		r.cancelOwn()
+	}
 	for n, w := range r.peers {
 		w.cancel()
 		delete(r.peers, n)
@@ -235,23 +286,23 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 	var fullAt time.Time // when the next full round is due while all is well
 	for {
 		var asked chan Report
-		full := false
+		var e effort
 		select {
 		case <-ctx.Done():
 			return
 		case <-wait.C:
 		case <-w.wake:
-			full = true
+			e.full = true
 		case asked = <-w.demand:
-			full = true
+			e = effort{full: true, demand: true}
 		}
-		before := w.report()
-		full = full || !well(before) || !time.Now().Before(fullAt)
-		if !full && asked == nil && r.probed(w.name) {
+		before := w.begin()
+		e.full = e.full || !well(before) || !time.Now().Before(fullAt)
+		if !e.full && r.probed(w.name) {
 			wait.Reset(spread(r.opts.Interval))
 			continue
 		}
-		rep, full := r.round(ctx, w.name, before, full)
+		rep, full := r.round(ctx, w, before, e)
 		if ctx.Err() != nil {
 			return // what was cut short is no verdict
 		}
@@ -295,10 +346,12 @@ func failing(rep Report) bool {
 }
 
 // well reports whether everything works. What the peer does not offer may be offered
-// the next time, and nobody else tells us: it counts as something to ask about.
+// the next time, and nobody else tells us: it counts as something to ask about. A warning
+// about the tunnel says nothing of the services.
 func well(rep Report) bool {
 	for _, res := range rep.Results {
-		if res.Verdict.Verdict != api.OK {
+		v := res.Verdict.Verdict
+		if v != api.OK && (v != api.Warning || res.Target != api.ServiceGateway) {
 			return false
 		}
 	}
@@ -311,22 +364,32 @@ func (r *Runner) keep(w *watched, rep Report) {
 	before := w.last
 	w.last = rep
 	w.mu.Unlock()
+	r.logChanges(w.name, before.Results, rep.Results)
+}
+
+// logChanges logs what became worse as warnings, and what changed otherwise.
+func (r *Runner) logChanges(peer string, before, now []Result) {
 	old := make(map[string]api.Verdict)
-	for _, res := range before.Results {
-		old[res.Target] = res.Verdict
+	for _, res := range before {
+		old[res.Name] = res.Verdict
 	}
-	for _, res := range rep.Results {
-		v, was := res.Verdict, old[res.Target]
+	for _, res := range now {
+		v, was := res.Verdict, old[res.Name]
 		if v.Verdict == was.Verdict && v.Code == was.Code {
 			continue
 		}
+		log := r.opts.Logger
+		if peer != "" {
+			log = log.With("peer", peer)
+		}
 		switch v.Verdict {
 		case api.Error, api.Warning:
-			r.opts.Logger.Warn("check fails", "code", v.Code, "peer", w.name, "target", res.Target,
-				"stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
+			log.Warn("check fails", "code", v.Code, "target", res.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
 		default:
-			r.opts.Logger.Info("check changed", "peer", w.name, "target", res.Target,
-				"verdict", string(v.Verdict), "before", string(was.Verdict))
+			if peer == "" && was.Verdict == "" {
+				continue // of this gateway itself, that all is well is no news
+			}
+			log.Info("check changed", "target", res.Name, "verdict", string(v.Verdict), "before", string(was.Verdict))
 		}
 	}
 }

@@ -24,14 +24,14 @@ import (
 //	unknown  no answer    the whole site may be gone: the outside depends on the gateway
 func sideBySide(inside, outside, gateway Result) (Result, Result) {
 	switch {
+	case inside.troubled() && outside.troubled() && alike(inside, outside):
+		inside = inside.beside(BesideFails, outside)
+		outside = outside.waitFor(inside)
 	case inside.failed() && outside.reached():
 		inside = inside.beside(BesideWorks, outside)
 	case inside.reached() && outside.failed():
 		outside = outside.beside(BesideWorks, inside)
 		outside.Verdict.Verdict = api.Warning
-	case inside.failed() && outside.failed() && alike(inside, outside):
-		inside = inside.beside(BesideFails, outside)
-		outside = outside.waitFor(inside)
 	case gateway.failed() && outside.reached():
 		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.Params.Address)
 	case gateway.failed() && outside.failed() && outside.unanswered():
@@ -41,6 +41,9 @@ func sideBySide(inside, outside, gateway Result) (Result, Result) {
 }
 
 func (r Result) failed() bool { return r.Verdict.Verdict == api.Error }
+
+// troubled reports whether there is something to mend.
+func (r Result) troubled() bool { return r.failed() || r.Verdict.Verdict == api.Warning }
 
 // reached reports whether the service answered as it should, if perhaps late or not to
 // everything.
@@ -127,16 +130,24 @@ func tryOutside(ctx context.Context, n Network, f Facts) (wait func() []Result) 
 }
 
 // compared puts each result from outside the tunnel behind the one of the same target
-// inside, and lets the two say what they tell together.
+// inside, and lets the two say what they tell together. Auth inside the tunnel issues the
+// identity that the API server is shown by either way.
 func compared(inside, outside []Result, gateway Result) []Result {
 	var out []Result
+	var issuer Result
 	for _, in := range inside {
+		if in.Name == api.ServiceAuth {
+			issuer = in
+		}
 		i := slices.IndexFunc(outside, func(r Result) bool { return r.Target == in.Target })
 		if i < 0 {
 			out = append(out, in)
 			continue
 		}
 		in, beside := sideBySide(in, outside[i], gateway)
+		if c := Code(beside.Verdict.Code); issuer.failed() && (c == IdentityMissing || c == IdentityExpired) {
+			beside = beside.waitFor(issuer)
+		}
 		out = append(out, in, beside)
 	}
 	return out

@@ -1,0 +1,139 @@
+package check
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const outsideURL = "https://api.example.net:6443"
+
+// inBand and outOfBand are results of the API server's checks; no code is a success.
+func inBand(o api.Outcome, c Code) Result {
+	return made(begin(api.ServiceAPIServer, facts()), o, c, Params{Address: "[fd12::1]:6443", Timeout: Timeout, Path: livePath, Status: 500})
+}
+
+func outOfBand(o api.Outcome, c Code, how Failure) Result {
+	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, facts())
+	p.Address, p.Failure, p.Path, p.Status = outsideURL, how, livePath, 500
+	return made(r, o, c, p)
+}
+
+func made(r *recorder, o api.Outcome, c Code, p Params) Result {
+	if o == api.OK {
+		res := r.ok(time.Millisecond)
+		res.Params = p
+		return res
+	}
+	return r.rendered(o, StageTCP, c, p)
+}
+
+func TestTwoWaysTellMoreThanOne(t *testing.T) {
+	well := begin(api.ServiceGateway, facts()).ok(time.Millisecond)
+	down := begin(api.ServiceGateway, facts()).fail(api.Error, StageHandshake, HandshakeStale, Params{Age: time.Minute})
+	waits := dependent(api.ServiceAPIServer, facts(), down)
+	for _, c := range []struct {
+		name             string
+		inside, outside  Result
+		gateway          Result
+		in, out          api.Outcome
+		inSays, outSays  string
+		dependsOn        string
+		remainingCode    Code
+		remainingOutside Code
+	}{
+		{"both work", inBand(api.OK, ""), outOfBand(api.OK, "", ""), well, api.OK, api.OK, "", "", "", "", ""},
+		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, APIServerURLUnreachable, FailureTimeout), well, api.OK, api.Warning,
+			"", "inside the tunnel it works: what is at fault is a firewall, NAT or name outside", "", "", APIServerURLUnreachable},
+		{"a proxy outside", inBand(api.OK, ""), outOfBand(api.Error, TLSWrongName, ""), well, api.OK, api.Warning,
+			"", "inside the tunnel it works: what answers outside is another server, or a proxy before it", "", "", TLSWrongName},
+		{"the peer's gateway cannot reach it", inBand(api.Error, APIServerRefused), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
+			"outside the tunnel it works (" + outsideURL + "): the server is well, and the fault is in the tunnel or in the gateway of cloud", "", "", APIServerRefused, ""},
+		{"the peer announces a wrong authority", inBand(api.Error, TLSUnknownCA), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
+			"what is wrong is what cloud announces of it", "", "", TLSUnknownCA, ""},
+		{"the server is down", inBand(api.Error, APIServerRefused), outOfBand(api.Error, APIServerURLUnreachable, FailureRefused), well, api.Error, api.Unknown,
+			"outside the tunnel it fails as well (" + outsideURL + "): the fault is the server's", "not known while apiServer fails (PST0301)", api.ServiceAPIServer, APIServerRefused, ""},
+		{"the server is ill", inBand(api.Error, APIServerHTTP), outOfBand(api.Error, APIServerHTTP, ""), well, api.Error, api.Unknown,
+			"fails as well", "not known while apiServer fails (PST0304)", api.ServiceAPIServer, APIServerHTTP, ""},
+		{"the identity has no rights", inBand(api.Warning, APIServerForbidden), outOfBand(api.Warning, APIServerForbidden, ""), well, api.Warning, api.Unknown,
+			"fails as well", "not known while apiServer fails (PST0306)", api.ServiceAPIServer, APIServerForbidden, ""},
+		{"two faults", inBand(api.Error, TLSUnknownCA), outOfBand(api.Error, APIServerURLUnreachable, FailureName), well, api.Error, api.Error,
+			"", "", "", TLSUnknownCA, APIServerURLUnreachable},
+		{"a dead server and a wrong name", inBand(api.Error, APIServerRefused), outOfBand(api.Error, APIServerURLUnreachable, FailureName), well, api.Error, api.Error,
+			"", "does not resolve here", "", APIServerRefused, APIServerURLUnreachable},
+		{"the gateway is down", waits, outOfBand(api.OK, "", ""), down, api.Unknown, api.OK,
+			"not known while gateway fails (PST0102); outside the tunnel it works (" + outsideURL + ")", "", "", "", ""},
+		{"the site is gone", waits, outOfBand(api.Error, APIServerURLUnreachable, FailureTimeout), down, api.Unknown, api.Unknown,
+			"", "not known while gateway fails (PST0102)", api.ServiceGateway, "", ""},
+		{"the gateway is down, and the server too", waits, outOfBand(api.Error, APIServerURLUnreachable, FailureRefused), down, api.Unknown, api.Error,
+			"", "nothing listens at " + outsideURL, "", "", APIServerURLUnreachable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in, out := sideBySide(c.inside, c.outside, c.gateway)
+			for _, x := range []struct {
+				what string
+				got  Result
+				want api.Outcome
+				says string
+				code Code
+			}{{"inside", in, c.in, c.inSays, c.remainingCode}, {"outside", out, c.out, c.outSays, c.remainingOutside}} {
+				v := x.got.Verdict
+				if v.Verdict != x.want || v.Code != string(x.code) || !strings.Contains(v.Cause, x.says) {
+					t.Errorf("%s: got %s %s: %s; want %s %s with %q", x.what, v.Verdict, v.Code, v.Cause, x.want, x.code, x.says)
+				}
+			}
+			if out.DependsOn != c.dependsOn {
+				t.Errorf("outside depends on %q, want %q", out.DependsOn, c.dependsOn)
+			}
+		})
+	}
+}
+
+// An identity that auth does not issue is missed by both ways; auth is who has to mend it.
+func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
+	auth := begin(api.ServiceAuth, facts()).fail(api.Error, StageTCP, AuthRefused, Params{Address: "[fd12::1]:80"})
+	waits := dependent(api.ServiceAPIServer, facts(), auth)
+	got := compared([]Result{auth, waits}, []Result{outOfBand(api.Error, IdentityMissing, "")}, Result{})
+	var names []string
+	for _, r := range got {
+		names = append(names, r.Name+" "+string(r.Verdict.Verdict))
+	}
+	if g, want := strings.Join(names, ", "), "auth error, apiServer unknown, apiServer-direct unknown"; g != want {
+		t.Errorf("got %s, want %s", g, want)
+	}
+	if got[2].DependsOn != api.ServiceAuth || !strings.Contains(got[2].Verdict.Cause, string(AuthRefused)) {
+		t.Errorf("it depends on %q: %s", got[2].DependsOn, got[2].Verdict.Cause)
+	}
+}
+
+func TestARoundShowsBothWaysAndTheTunnelsVerdictsStand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.opts.Network = Network{Dial: func(context.Context, netip.AddrPort) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}}
+		f.set(func(x *Facts) { x.Direct.APIServerURL = "https://192.0.2.7:6443" })
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "with a URL that refuses", "ok ok ok")
+		rep, err := f.Check(t.Context(), "cloud")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := rep.Results[len(rep.Results)-1]
+		checkDirect(t, got, NameAPIServerDirect, api.Warning, APIServerURLUnreachable, StageTCP)
+		f.overlay.pings(nil)
+		if rep, err = f.Check(t.Context(), "cloud"); err != nil {
+			t.Fatal(err)
+		}
+		f.want(t, "with the gateway down too", "error unknown unknown")
+		got = rep.Results[len(rep.Results)-1]
+		checkDirect(t, got, NameAPIServerDirect, api.Error, APIServerURLUnreachable, StageTCP)
+	})
+}
