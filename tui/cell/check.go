@@ -84,7 +84,8 @@ func checkHead(c *api.Check, subject string, width int, p Paint, now time.Time) 
 	if width <= 0 || ansi.StringWidth(strings.Join(plain, Gap)) <= width {
 		return []string{strings.Join(styled, Gap)}
 	}
-	lines := Wrap(word.Text+Gap, strings.Join(plain[1:], " "), width, "           ")
+	word.Text = strings.TrimRight(word.Text, " ")
+	lines := Wrap(word.Text+Gap, strings.Join(plain[1:], " "), width, "    ")
 	if rest, ok := strings.CutPrefix(lines[0], word.Text); ok {
 		lines[0] = p.Cell(word) + rest
 	}

@@ -17,7 +17,9 @@ type Column[T any] struct {
 	Rank int
 	// Min is the width that it has at least, so that changing figures do not move what
 	// stands beside them.
-	Min   int
+	Min int
+	// Max is where its texts are cut; 0 cuts none but those of rank 0.
+	Max   int
 	Right bool // flush right
 	Cell  func(row T) Cell
 }
@@ -42,7 +44,14 @@ func Layout[T any](columns []Column[T], rows []T, width int) *Table[T] {
 		for j, row := range rows {
 			content := c.Cell(row)
 			w := ansi.StringWidth(content.Text)
-			if most := max(minName, width/3); c.Rank == 0 && width > 0 && w > most {
+			most := c.Max
+			if c.Rank == 0 && width > 0 {
+				most = max(minName, width/3)
+				if c.Max > 0 {
+					most = min(most, c.Max)
+				}
+			}
+			if most > 0 && w > most {
 				content.Text = ansi.Truncate(content.Text, most, "…")
 				w = ansi.StringWidth(content.Text)
 			}
@@ -91,6 +100,9 @@ func (t *Table[T]) Shown() []string {
 	}
 	return titles
 }
+
+// Complete reports that no column was dropped.
+func (t *Table[T]) Complete() bool { return len(t.keep) == len(t.columns) }
 
 // Header is the line of titles.
 func (t *Table[T]) Header(p Paint) string {

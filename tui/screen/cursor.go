@@ -13,23 +13,40 @@ type cursor struct {
 	id string
 	// at is where id was found last, top the first row shown, and page how many are.
 	at, top, page int
+	// standIn is the row selected in place of hidden, which a filter took away or which
+	// is gone. When hidden is back and nobody has moved on, it is selected again.
+	standIn, hidden string
 }
 
-// window finds the selection among the rows and gives those that fit into a height:
-// ids[first:last], with the selected one among them. A selection that is gone passes
-// to the row that took its place.
-func (c *cursor) window(ids []string, height int) (first, last int) {
-	c.page = max(1, height)
-	if len(ids) == 0 {
-		c.at, c.top = 0, 0
-		return 0, 0
+// settle finds the selection among the rows. One that is not there passes to the row
+// that took its place.
+func (c *cursor) settle(ids []string) {
+	if c.id != c.standIn {
+		c.standIn, c.hidden = "", ""
+	}
+	if i := slices.Index(ids, c.hidden); c.hidden != "" && i >= 0 {
+		c.id, c.standIn, c.hidden = c.hidden, "", ""
 	}
 	if i := slices.Index(ids, c.id); i >= 0 {
 		c.at = i
-	} else {
-		c.at = min(max(0, c.at), len(ids)-1)
-		c.id = ids[c.at]
+		return
 	}
+	c.at = max(0, min(c.at, len(ids)-1))
+	if len(ids) == 0 {
+		return
+	}
+	if c.hidden == "" {
+		c.hidden = c.id
+	}
+	c.id = ids[c.at]
+	c.standIn = c.id
+}
+
+// window settles the selection and gives the rows that fit into a height:
+// ids[first:last], with the selected one among them.
+func (c *cursor) window(ids []string, height int) (first, last int) {
+	c.settle(ids)
+	c.page = max(1, height)
 	c.top = min(c.top, c.at, max(0, len(ids)-c.page))
 	c.top = max(c.top, c.at-c.page+1, 0)
 	return c.top, min(len(ids), c.top+c.page)
@@ -54,7 +71,7 @@ func (c *cursor) to(at int, ids []string) {
 		return
 	}
 	c.at = min(max(0, at), len(ids)-1)
-	c.id = ids[c.at]
+	c.id, c.standIn, c.hidden = ids[c.at], "", ""
 }
 
 // far is more rows than any list has.

@@ -23,7 +23,7 @@ func (m *model) header() []string {
 	}
 	lines = append(lines, m.totals())
 	g := &d.status.Gateway
-	network := []string{natWords(g.NAT)}
+	network := []string{m.traffic(), natWords(g.NAT)}
 	for _, a := range g.NAT.PublicAddresses {
 		network = append(network, cell.Printable(a))
 	}
@@ -39,8 +39,16 @@ func (m *model) header() []string {
 		identity = append(identity, "key "+cell.Printable(g.PublicKey))
 	}
 	lines = append(lines, onOneLine(network), onOneLine(identity))
-	return lines[:min(len(lines), max(1+len(lines)-3, d.height/6))]
+	room := min(maxHeader, max(1, d.height/6))
+	if d.lost != nil {
+		room = max(room, 2)
+	}
+	return lines[:min(len(lines), room)]
 }
+
+// maxHeader bounds the header, in lines. A lost gateway takes the place of the last one,
+// so that what stands below does not move.
+const maxHeader = 3
 
 func onOneLine(items []string) string {
 	var there []string
@@ -73,16 +81,12 @@ func (m *model) banner() string {
 	return d.paint.Text(cell.Bad, cell.Fit(text, d.width))
 }
 
-// totals has the gateway's name, its peers by state and their traffic; at the right,
-// whether the picture stands still.
+// totals has the gateway's name and its peers by state; at the right, whether the picture stands still.
 func (m *model) totals() string {
 	d := m.data
-	var rx, tx float64
 	count := map[api.PeerState]int{}
 	for i := range d.status.Peers {
-		p := &d.status.Peers[i]
-		count[p.State]++
-		rx, tx = rx+p.RxBytesPerSecond, tx+p.TxBytesPerSecond
+		count[d.status.Peers[i].State]++
 	}
 	still := ""
 	switch {
@@ -94,7 +98,7 @@ func (m *model) totals() string {
 	var line string
 	room := d.width - ansi.StringWidth(still)
 	for _, short := range []bool{false, true} {
-		line = m.totalsLine(count, rx, tx, short)
+		line = m.totalsLine(count, short)
 		if ansi.StringWidth(line) < room {
 			break
 		}
@@ -105,7 +109,7 @@ func (m *model) totals() string {
 	return cell.Pad(line, max(0, room-1)) + " " + still
 }
 
-func (m *model) totalsLine(count map[api.PeerState]int, rx, tx float64, short bool) string {
+func (m *model) totalsLine(count map[api.PeerState]int, short bool) string {
 	d := m.data
 	p := d.paint
 	peers := fmt.Sprintf("%d peers", len(d.status.Peers))
@@ -128,11 +132,17 @@ func (m *model) totalsLine(count map[api.PeerState]int, rx, tx float64, short bo
 	if len(states) > 0 {
 		peers += ": " + strings.Join(states, " ")
 	}
-	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers, "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"}
-	if !short {
-		items[0] = "gateway " + items[0]
+	return onOneLine([]string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers})
+}
+
+// traffic is what all peers together receive and send now.
+func (m *model) traffic() string {
+	var rx, tx float64
+	for i := range m.data.status.Peers {
+		p := &m.data.status.Peers[i]
+		rx, tx = rx+p.RxBytesPerSecond, tx+p.TxBytesPerSecond
 	}
-	return onOneLine(items)
+	return "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"
 }
 
 // natWords says in words what a NAT's behaviour (RFC 4787) means for peering.

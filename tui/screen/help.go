@@ -30,7 +30,11 @@ func (m *model) hints() []key.Binding {
 	if m.mode == modeHelp {
 		return []key.Binding{k.back, k.down, k.up, k.quit}
 	}
-	return append(m.view().bindings(), k.filter, k.command, k.freeze, k.sort, k.quit)
+	hints := append(m.view().bindings(), k.filter, k.command, k.freeze)
+	if _, ok := m.view().(sortable); ok {
+		hints = append(hints, k.sort)
+	}
+	return append(hints, k.wide, k.quit)
 }
 
 // helpSheet is made from the bindings, so that it cannot name a key that is none.

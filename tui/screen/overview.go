@@ -136,7 +136,8 @@ func (o *overview) draw(d *data, width, height int) string {
 	if len(rows) == 0 {
 		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
 	}
-	trouble := o.trouble(d, width, height, len(rows))
+	d.peers.settle(o.ids)
+	trouble := o.trouble(d, width, height)
 	first, last := d.peers.window(o.ids, max(1, height-1-len(trouble)))
 	table := layout(d, rows, unmarked(width))
 	lines := []string{"  " + table.Header(d.paint)}
@@ -156,18 +157,10 @@ func (d *data) nobody() string {
 }
 
 // trouble says at the foot of the view what fails at the selected peer, why, and what to
-// do, in the room that the rows leave; at least as much of a half.
-func (o *overview) trouble(d *data, width, height, rows int) []string {
-	room := max(height-1-rows, height/2) - 1
+// do: in the room that the rows leave, or in half of the view.
+func (o *overview) trouble(d *data, width, height int) []string {
+	room := max(height-1-len(o.ids), height/2) - 1
 	p := d.peer()
-	if p == nil || !slices.Contains(o.ids, peerID(p)) {
-		p = nil
-		for i := range d.status.Peers { // The one that the cursor is about to take.
-			if len(o.ids) > 0 && peerID(&d.status.Peers[i]) == o.ids[min(d.peers.at, len(o.ids)-1)] {
-				p = &d.status.Peers[i]
-			}
-		}
-	}
 	if p == nil || room < 3 {
 		return nil
 	}
@@ -186,15 +179,28 @@ func (o *overview) trouble(d *data, width, height, rows int) []string {
 	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat("─", width))}, lines...)
 }
 
-// layout takes the short words for verdicts where the long ones would cost a column.
+// layout takes short words for verdicts, and then short names, where that saves a
+// column.
 func layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
-	columns := overviewColumns(d, false)
-	table := cell.Layout(columns, rows, width)
-	if len(table.Shown()) < len(columns) {
-		table = cell.Layout(overviewColumns(d, true), rows, width)
+	var best *cell.Table[*api.PeerStatus]
+	for _, s := range []struct {
+		short   bool
+		maxName int
+	}{{false, 0}, {true, 0}, {true, shortName}} {
+		table := cell.Layout(overviewColumns(d, s.short, s.maxName), rows, width)
+		if best == nil || len(table.Shown()) > len(best.Shown()) {
+			best = table
+		}
+		if best.Complete() {
+			break
+		}
 	}
-	return table
+	return best
 }
+
+// shortName is what is left of a long name, in cells: with it all verdicts, state and
+// path fit a terminal of 80.
+const shortName = 16
 
 // sparkCells and sparkWindow are the size of the sparkline: two samples a cell.
 const (
@@ -204,7 +210,7 @@ const (
 
 // overviewColumns lists the columns from left to right. An arrow to the right is what
 // this gateway finds at the peer, one to the left what the peer reports of this gateway.
-func overviewColumns(d *data, short bool) []cell.Column[*api.PeerStatus] {
+func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
 	verdict := func(v api.Verdict) cell.Cell {
@@ -215,7 +221,7 @@ func overviewColumns(d *data, short bool) []cell.Column[*api.PeerStatus] {
 		return c
 	}
 	columns := []cell.Column[peer]{
-		{Title: "PEER", Cell: func(p peer) cell.Cell { return cell.Cell{Text: cell.Printable(p.Name), Style: cell.Strong} }},
+		{Title: "PEER", Max: maxName, Cell: func(p peer) cell.Cell { return cell.Cell{Text: cell.Printable(p.Name), Style: cell.Strong} }},
 		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.State) }},
 		{Title: "PATH", Rank: 4, Min: 6, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 8, Min: 6, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},

@@ -86,7 +86,7 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	if s.ApprovalFingerprint != "" {
 		lines = append(lines, cell.Wrap("  ", "its key's fingerprint is "+cell.Printable(s.ApprovalFingerprint)+"; compare it there, then: postern peer approve "+cell.Printable(s.Name), width, "  ")...)
 	}
-	lines = append(lines, facts(d, s, width)...)
+	lines = append(lines, factLines(d, faring(d, s), width)...)
 	section := func(title string, body []string) {
 		if len(body) > 0 {
 			lines = append(lines, "", p.Text(cell.Strong, title))
@@ -108,6 +108,7 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	section("path history", wrapped(cell.History(s, d.now), width))
 	section("open connections", wrapped(cell.Flows(s, d.now), width))
 	section("listeners here", wrapped(cell.Listeners(s), width))
+	section("about", factLines(d, about(s), width))
 	return lines
 }
 
@@ -131,13 +132,50 @@ func (d *data) checksOf(peer string) []*api.Check {
 	return out
 }
 
-// facts are a peer's properties, a line each.
-func facts(d *data, s *api.PeerStatus, width int) []string {
+// faring is how a peering fares.
+func faring(d *data, s *api.PeerStatus) [][2]string {
+	why := ""
+	if s.Path.Kind != api.PathNone {
+		why = cell.Printable(s.Path.Reason)
+	}
+	return [][2]string{
+		{"path", cell.PathLine(&s.Path, d.now)},
+		{"why", why},
+		{"handshake", cell.HandshakeLine(s, d.now)},
+		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
+		{"identity", cell.IdentityLine(s, d.now)},
+	}
+}
+
+// about is what a peer is.
+func about(s *api.PeerStatus) [][2]string {
+	kind, mtu := "", ""
+	if s.Stock {
+		kind = "plain WireGuard peer"
+	}
+	if s.Path.MTU != 0 {
+		mtu = fmt.Sprintf("%d bytes", s.Path.MTU)
+	}
+	return [][2]string{
+		{"may reach", cell.OrNothing(s.Allow)},
+		{"offers us", cell.OrNothing(s.Offers)},
+		{"kind", kind},
+		{"mode", cell.Printable(s.Mode)},
+		{"version", cell.Printable(s.Version)},
+		{"path MTU", mtu},
+		{"address", cell.Printable(s.Address)},
+		{"public key", cell.Printable(s.PublicKey)},
+	}
+}
+
+// factLines has a line for each fact, without those that there are none of.
+func factLines(d *data, facts [][2]string, width int) []string {
+	const indent = 12
 	var lines []string
-	add := func(name, value string) {
-		const indent = 12
+	for _, f := range facts {
+		name, value := f[0], f[1]
 		if value == "" {
-			return
+			continue
 		}
 		label := name + strings.Repeat(" ", max(1, indent-ansi.StringWidth(name)))
 		for i, l := range cell.Wrap(label, value, width, strings.Repeat(" ", indent)) {
@@ -147,25 +185,5 @@ func facts(d *data, s *api.PeerStatus, width int) []string {
 			lines = append(lines, l)
 		}
 	}
-	add("path", cell.PathLine(&s.Path, d.now))
-	if s.Path.Kind != api.PathNone {
-		add("why", cell.Printable(s.Path.Reason))
-	}
-	if s.Path.MTU != 0 {
-		add("path MTU", fmt.Sprintf("%d bytes", s.Path.MTU))
-	}
-	add("handshake", cell.HandshakeLine(s, d.now))
-	add("received", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond)))
-	add("sent", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond)))
-	add("identity", cell.IdentityLine(s, d.now))
-	add("may reach", cell.OrNothing(s.Allow))
-	add("offers us", cell.OrNothing(s.Offers))
-	if s.Stock {
-		add("kind", "plain WireGuard peer")
-	}
-	add("mode", cell.Printable(s.Mode))
-	add("version", cell.Printable(s.Version))
-	add("address", cell.Printable(s.Address))
-	add("public key", cell.Printable(s.PublicKey))
 	return lines
 }

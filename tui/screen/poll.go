@@ -77,6 +77,9 @@ func (m *model) poll() tea.Cmd {
 func (m *model) polled(msg polledMsg) {
 	m.polling = false
 	d, now := m.data, m.now()
+	if d.frozen && !d.statusAt.IsZero() {
+		return // It was under way when the screen was frozen.
+	}
 	if msg.err != nil {
 		if d.lost == nil {
 			d.lostSince = now
@@ -138,18 +141,17 @@ func (m *model) checked(msg checkedMsg) tea.Cmd {
 	return m.say("checked " + nameOf(msg.peer) + ": " + cell.CheckSummary(s))
 }
 
-// merge takes the checks of one peer into the report.
+// merge takes the checks of one peer into the report, and what else came with them.
 func (d *data) merge(r api.CheckReport, peer string) {
-	own := false
+	renewed := map[string]bool{}
 	for i := range r.Checks {
-		own = own || r.Checks[i].Peer == ""
+		renewed[checkID(&r.Checks[i])] = true
 	}
 	merged := d.report
-	merged.At, merged.Gateway = r.At, r.Gateway
-	merged.Checks = nil
-	for _, c := range d.report.Checks {
-		if c.Peer != peer && (c.Peer != "" || !own) {
-			merged.Checks = append(merged.Checks, c)
+	merged.At, merged.Checks = r.At, nil
+	for i := range d.report.Checks {
+		if c := &d.report.Checks[i]; c.Peer != peer && !renewed[checkID(c)] {
+			merged.Checks = append(merged.Checks, *c)
 		}
 	}
 	merged.Checks = append(merged.Checks, r.Checks...)

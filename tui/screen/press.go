@@ -11,6 +11,9 @@ func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 	if msg.Type == tea.KeyCtrlC {
 		return tea.Quit
 	}
+	if msg.Type == tea.KeyRunes && len(msg.Runes) > 1 && !msg.Paste {
+		return m.pressedAtOnce(msg)
+	}
 	switch m.mode {
 	case modeFilter:
 		return m.typeFilter(msg)
@@ -25,6 +28,18 @@ func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 		return cmd
 	}
 	return m.view().update(msg, m.data)
+}
+
+// pressedAtOnce takes keys that were typed faster than they were read and came as one.
+func (m *model) pressedAtOnce(msg tea.KeyMsg) tea.Cmd {
+	var cmds []tea.Cmd
+	for i, r := range msg.Runes {
+		if i > 0 {
+			m.View() // A view knows its rows when they were drawn.
+		}
+		cmds = append(cmds, m.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}, Alt: msg.Alt}))
+	}
+	return tea.Sequence(cmds...)
 }
 
 // pressedInFrame takes the keys that mean the same in every view.
@@ -52,7 +67,7 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	case key.Matches(msg, k.previous):
 		m.show(m.at - 1)
 	case key.Matches(msg, k.sort):
-		m.sortNext()
+		return nil, m.sortNext()
 	case key.Matches(msg, k.wide):
 		m.data.wide = !m.data.wide
 	case key.Matches(msg, k.freeze):
@@ -71,23 +86,20 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	return nil, true
 }
 
-// back undoes one thing: the filter, then the way here.
+// back undoes one thing: the way here, then the filter.
 func (m *model) back() {
-	if m.data.filter.text != "" {
-		m.data.filter = filter{}
-		return
-	}
 	if n := len(m.trail); n > 0 {
 		m.at, m.trail = m.trail[n-1], m.trail[:n-1]
+		return
 	}
+	m.data.filter = filter{}
 }
 
-// sortNext sorts by the column after the one sorted by.
-func (m *model) sortNext() {
+// sortNext sorts by the column after the one sorted by, in a view that has columns.
+func (m *model) sortNext() bool {
 	v, ok := m.view().(sortable)
 	if !ok {
-		m.say("nothing to sort here")
-		return
+		return false
 	}
 	columns := v.sortColumns()
 	now, _ := v.sortedBy()
@@ -98,6 +110,7 @@ func (m *model) sortNext() {
 		}
 	}
 	m.sayOrder(v)
+	return true
 }
 
 func (m *model) sayOrder(v sortable) {

@@ -1,0 +1,173 @@
+package screen
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// noon is when every picture in the goldens is taken.
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *time.Time { t := noon.Add(-d); return &t }
+
+// fake is a gateway that says what it is told to. Its methods may be called at any time.
+type fake struct {
+	mu     sync.Mutex
+	status api.Status
+	report api.CheckReport
+	log    api.Log
+	err    error
+
+	statuses int // calls of Status
+	checked  []string
+	// check, when set, runs before Check answers.
+	check func(ctx context.Context)
+}
+
+func (f *fake) Status(context.Context) (api.Status, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.statuses++
+	return f.status, f.err
+}
+
+func (f *fake) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
+	if f.check != nil {
+		f.check(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checked = append(f.checked, r.Peer)
+	return f.report, f.err
+}
+
+func (f *fake) Checks(context.Context) (api.CheckReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.report, f.err
+}
+
+func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var l api.Log
+	for _, r := range f.log.Records {
+		if r.Seq > after {
+			l.Records = append(l.Records, r)
+		}
+	}
+	return l, f.err
+}
+
+// busy is a gateway with a peer in every state, a check of every outcome, and texts that
+// are meant to do harm.
+func busy() *fake {
+	return &fake{status: busyStatus(), report: busyReport(), log: api.Log{Records: []api.LogRecord{
+		{Seq: 1, Time: noon.Add(-time.Minute), Level: "INFO", Message: "path changed", Attrs: []api.LogAttr{{Key: "peer", Value: "cloud"}, {Key: "to", Value: "198.51.100.7:51820"}}},
+		{Seq: 2, Time: noon.Add(-20 * time.Second), Level: "WARN", Message: "peer does not answer", Attrs: []api.LogAttr{{Key: "peer", Value: "hub\x1b[31m"}}},
+	}}}
+}
+
+func busyStatus() api.Status {
+	ok := api.Verdict{Verdict: api.OK, RTTSeconds: 0.0121}
+	unknown := api.Verdict{Verdict: api.Unknown}
+	off := api.Verdict{Verdict: api.Off}
+	return api.Status{
+		APIVersion: api.Version, Kind: "Status",
+		Gateway: api.GatewayStatus{
+			Name: "edge", PublicKey: "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=", Address: "fdfc:b48b:b521:208f:109d:b004:c59a:57a9",
+			Version: "v0.1.0", ListenPort: 51820, StartedAt: noon.Add(-7*time.Hour - 12*time.Minute),
+			NAT: api.NAT{Mapping: "endpoint-independent", Filtering: "unknown", PublicAddresses: []string{"203.0.113.8:51820"}},
+		},
+		Peers: []api.PeerStatus{
+			{
+				Name: "site-with-a-name-of-forty-characters-xyz", PublicKey: "site-key", State: api.StateFailed, Reason: "nothing heard from 198.51.100.7:51820 for 2m0s",
+				Path:       api.Path{Kind: api.PathNone, Reason: "no answer"},
+				Candidates: []api.Candidate{{Address: "198.51.100.7:51820", Source: "advertised", State: "failed", Reason: "no answer to 12 probes in 10 s"}},
+				Reachability: api.Reachability{
+					Outbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: api.Verdict{
+						Verdict: api.Error, Code: "PST0101", Stage: "handshake", Cause: "198.51.100.7:51820 does not answer handshakes (sent 4 in 20 s)",
+						Fix: "open UDP port 51820 towards 198.51.100.7 on the firewall there",
+					}},
+					Inbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: unknown},
+				},
+			},
+			cloud(ok, off, unknown),
+			{
+				Name: "new\x1b[31m\u202eevil\n", PublicKey: "evil-key", State: api.StatePending, ApprovalFingerprint: "fcb4-8bb5-2120-8f10",
+				Path: api.Path{Kind: api.PathRelay, RTTSeconds: 1.5, Reason: "\x1b]52;c;ZXZpbA==\a"},
+				Reachability: api.Reachability{
+					Outbound: api.Targets{Auth: off, APIServer: off, Gateway: ok}, Inbound: api.Targets{Auth: off, APIServer: off, Gateway: ok},
+				},
+			},
+			{Name: "hub", PublicKey: "hub-key", State: api.StateConnecting, Path: api.Path{Kind: api.PathNone}},
+		},
+	}
+}
+
+func cloud(ok, off, unknown api.Verdict) api.PeerStatus {
+	return api.PeerStatus{
+		Name: "cloud", PublicKey: "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=", Address: "fd1e:d2b1:b1f0:8c5d:a39b:2a5c:a6f9:fc9f", Mode: api.ModeInBand,
+		State: api.StateConnected, Version: "v0.1.0",
+		Allow: []string{"auth", "apiServer"}, Offers: []string{"auth", "apiServer", "registry"},
+		Local: []api.Local{{Service: "apiServer", Address: "127.0.0.1:7443"}, {Service: "registry", Address: "127.0.0.1:5000", Error: "address already in use"}},
+		Path: api.Path{Kind: api.PathDirect, Remote: "198.51.100.7:51820", Source: "advertised", RTTSeconds: 0.0121, Since: ago(3 * time.Hour), MTU: 1420,
+			Reason: "the only path that answers", History: []api.PathEvent{{At: noon.Add(-3 * time.Hour), Event: "direct", Reason: "first answer"}}},
+		Candidates: []api.Candidate{
+			{Address: "198.51.100.7:51820", Source: "advertised", State: "selected", RTTSeconds: 0.0121, Reason: "the only path that answers"},
+			{Address: "192.168.7.2:51820", Source: "host", State: "probing", Reason: "3 probes sent, none answered yet"},
+		},
+		Identity: &api.Identity{NotAfter: noon.Add(11 * time.Hour)},
+		Flows: []api.Flow{
+			{Direction: "outbound", Service: "apiServer", Remote: "127.0.0.1:40112", RxBytes: 5120, TxBytes: 900, StartedAt: noon.Add(-time.Minute)},
+			{Direction: "inbound", Service: "auth", Remote: "[fd1e::1]:40113", RxBytes: 512, TxBytes: 90_000, StartedAt: noon.Add(-time.Hour)},
+		},
+		LastHandshake: ago(42 * time.Second), RxBytes: 1_234_567_890, TxBytes: 98_765, RxBytesPerSecond: 1_240_000, TxBytesPerSecond: 870,
+		Reachability: api.Reachability{
+			Outbound: api.Targets{Auth: ok, APIServer: api.Verdict{
+				Verdict: api.Warning, Code: "PST0503", Stage: "tls", Cause: "the certificate names kubernetes, not kubernetes.default.svc", Fix: "set services.apiServer.serverName: kubernetes there",
+			}, Gateway: ok},
+			Inbound: api.Targets{Auth: ok, APIServer: off, Gateway: unknown},
+		},
+	}
+}
+
+func busyReport() api.CheckReport {
+	at := ago(12 * time.Second)
+	stages := func(s ...api.CheckStage) []api.CheckStage { return s }
+	const site = "site-with-a-name-of-forty-characters-xyz"
+	return api.CheckReport{
+		APIVersion: api.Version, Kind: "CheckReport", Gateway: "edge", At: noon,
+		Summary: api.CheckSummary{OK: 4, Warning: 2, Error: 1, Unknown: 2, Off: 1},
+		Checks: []api.Check{
+			{Name: "exposure", Direction: api.DirectionOwn, Verdict: api.Verdict{Verdict: api.OK, CheckedAt: at}},
+			{Name: "resources", Direction: api.DirectionOwn, Verdict: api.Verdict{
+				Verdict: api.Warning, Code: "PST0810", Stage: "resources", CheckedAt: at,
+				Cause: "the socket's receive buffer is 212992 bytes, and 1024 datagrams were dropped for want of room",
+				Fix:   "sysctl -w net.core.rmem_max=7500000",
+			}},
+			{Name: "gateway", Peer: "cloud", Target: "gateway", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.OK, RTTSeconds: 0.0121, CheckedAt: at}, Stages: stages(
+				api.CheckStage{Stage: "probe", Verdict: api.OK, Seconds: 0.0121}, api.CheckStage{Stage: "handshake", Verdict: api.OK, Seconds: 0.013})},
+			{Name: "auth", Peer: "cloud", Target: "auth", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.OK, RTTSeconds: 0.0121, CheckedAt: at}},
+			{Name: "apiServer", Peer: "cloud", Target: "apiServer", Direction: api.DirectionOutbound, Verdict: api.Verdict{
+				Verdict: api.Warning, Code: "PST0503", Stage: "tls", CheckedAt: at, Cause: "the certificate names kubernetes, not kubernetes.default.svc",
+				Fix: "set services.apiServer.serverName: kubernetes there",
+			}, Stages: stages(
+				api.CheckStage{Stage: "tcp", Verdict: api.OK, Seconds: 0.0123, Via: "in-band"},
+				api.CheckStage{Stage: "tls", Verdict: api.Warning, Seconds: 0.0312, Via: "in-band", Detail: "x509: certificate is valid for kubernetes\x1b[2J, not kubernetes.default.svc"})},
+			{Name: "inbound-auth", Peer: "cloud", Target: "auth", Direction: api.DirectionInbound, Verdict: api.Verdict{Verdict: api.OK, CheckedAt: ago(4 * time.Minute)}},
+			{Name: "inbound-apiServer", Peer: "cloud", Target: "apiServer", Direction: api.DirectionInbound, Verdict: api.Verdict{Verdict: api.Off}},
+			{Name: "gateway", Peer: site, Target: "gateway", Direction: api.DirectionOutbound, Verdict: api.Verdict{
+				Verdict: api.Error, Code: "PST0101", Stage: "handshake", CheckedAt: at, Cause: "198.51.100.7:51820 does not answer handshakes (sent 4 in 20 s)",
+				Fix: "open UDP port 51820 towards 198.51.100.7 on the firewall there",
+			}, Stages: stages(
+				api.CheckStage{Stage: "probe", Verdict: api.Error, Seconds: 5, Detail: "no answer to 12 probes"},
+				api.CheckStage{Stage: "handshake", Verdict: api.Error, Seconds: 20})},
+			{Name: "auth", Peer: site, Target: "auth", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.Unknown}, DependsOn: "gateway"},
+			{Name: "apiServer", Peer: site, Target: "apiServer", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.Unknown}, DependsOn: "gateway"},
+		},
+	}
+}

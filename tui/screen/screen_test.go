@@ -1,0 +1,170 @@
+package screen
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+var writeGolden = flag.Bool("update", false, "write the golden files")
+
+// stage is a screen without a terminal: its clock stands at noon, and commands run when
+// the test says so.
+type stage struct {
+	*testing.T
+	*model
+	gateway *fake
+	clock   time.Time
+	written strings.Builder
+}
+
+// play opens a screen of this size over a gateway and takes the first snapshot.
+func play(t *testing.T, f *fake, width, height int, color bool) *stage {
+	t.Helper()
+	s := &stage{T: t, gateway: f, clock: noon}
+	tasks := newTasks(context.Background())
+	t.Cleanup(tasks.close)
+	s.model = newModel(Options{Source: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
+	s.model.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	s.do(s.model.poll())
+	s.View()
+	return s
+}
+
+// do runs commands and feeds what they give, except those that wait.
+func (s *stage) do(cmd tea.Cmd) {
+	s.Helper()
+	if cmd == nil {
+		return
+	}
+	switch msg := cmd().(type) {
+	case nil, tickMsg, spinMsg:
+	case tea.BatchMsg:
+		for _, c := range msg {
+			s.do(c)
+		}
+	default:
+		_, next := s.model.Update(msg)
+		s.do(next)
+	}
+}
+
+// press types keys: names such as enter, or single characters.
+func (s *stage) press(names ...string) *stage {
+	s.Helper()
+	named := map[string]tea.KeyType{
+		"enter": tea.KeyEnter, "esc": tea.KeyEsc, "tab": tea.KeyTab, "shift+tab": tea.KeyShiftTab, "up": tea.KeyUp, "down": tea.KeyDown,
+		"left": tea.KeyLeft, "right": tea.KeyRight, "pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "home": tea.KeyHome, "end": tea.KeyEnd,
+		"backspace": tea.KeyBackspace, "ctrl+c": tea.KeyCtrlC, "ctrl+u": tea.KeyCtrlU, "ctrl+w": tea.KeyCtrlW,
+	}
+	for _, name := range names {
+		msg := tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(name)}
+		if k, ok := named[name]; ok {
+			msg = tea.KeyMsg{Type: k}
+		}
+		_, cmd := s.model.Update(msg)
+		s.View() // Lists learn what fits when they are drawn.
+		s.do(cmd)
+	}
+	return s
+}
+
+// typed presses a key for each character.
+func (s *stage) typed(text string) *stage {
+	for _, r := range text {
+		s.press(string(r))
+	}
+	return s
+}
+
+// pass lets time pass, one tick.
+func (s *stage) pass(d time.Duration) *stage {
+	s.clock = s.clock.Add(d)
+	s.model.Update(nil)
+	s.do(s.model.poll())
+	return s
+}
+
+// golden compares with a file in testdata; escape sequences are written as \e there,
+// so that a difference can be read.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	got = strings.ReplaceAll(got, "\x1b", `\e`) + "\n"
+	file := filepath.Join("testdata", name+".golden")
+	if *writeGolden {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (write it with go test ./tui/screen -update)", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs.\ngot:\n%s\nwant:\n%s", name, got, want)
+	}
+}
+
+// fits checks that a picture is exactly as high as the screen and no line wider, and
+// that nothing but colours controls the terminal.
+func fits(t *testing.T, picture string, width, height int) {
+	t.Helper()
+	lines := strings.Split(picture, "\n")
+	if len(lines) != height {
+		t.Errorf("%d lines on a screen of %d:\n%s", len(lines), height, picture)
+	}
+	for i, line := range lines {
+		if w := ansi.StringWidth(line); w > width {
+			t.Errorf("line %d is %d wide on a screen of %d: %q", i+1, w, width, line)
+		}
+		for _, r := range ansi.Strip(line) {
+			if unicode.IsControl(r) || cell.IsHidden(r) {
+				t.Errorf("line %d holds %U: %q", i+1, r, line)
+			}
+		}
+		for _, seq := range strings.Split(line, "\x1b")[1:] {
+			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
+				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours", i+1, seq)
+			}
+		}
+	}
+}
+
+// The sizes that operators meet: half a screen beside an editor, the classic terminal, a
+// wide one, and all of a large screen.
+func sizes() [][2]int { return [][2]int{{40, 15}, {80, 24}, {120, 40}, {200, 60}} }
+
+func TestPictures(t *testing.T) {
+	for name, keys := range map[string][]string{
+		"overview": nil,
+		"peer":     {"enter"},
+		"checks":   {":", "c", "h", "e", "c", "k", "s", "enter"},
+		"help":     {"?"},
+	} {
+		for _, size := range sizes() {
+			for _, color := range []bool{false, true} {
+				file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
+				if color {
+					file += "-color"
+				}
+				t.Run(file, func(t *testing.T) {
+					picture := play(t, busy(), size[0], size[1], color).press(keys...).View()
+					fits(t, picture, size[0], size[1])
+					golden(t, file, picture)
+				})
+			}
+		}
+	}
+}
