@@ -42,8 +42,6 @@ type Options struct {
 	// OnHello is told what a peer's auth service answered; may be nil. It is called on
 	// the goroutine of the peer's checks and must not block.
 	OnHello func(peer string, h auth.Hello)
-	// Network is that of this machine, outside the tunnel; the system's unless told.
-	Network Network
 	// Own gives what is known of this gateway; without it there are no checks of its own.
 	// It is called from several goroutines, at the start of each check.
 	Own func() Own

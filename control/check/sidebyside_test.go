@@ -38,7 +38,7 @@ func made(r *recorder, o api.Outcome, c Code, p Params) Result {
 func TestTwoWaysTellMoreThanOne(t *testing.T) {
 	well := begin(api.ServiceGateway, facts()).ok(time.Millisecond)
 	down := begin(api.ServiceGateway, facts()).fail(api.Error, StageHandshake, HandshakeStale, Params{Age: time.Minute})
-	waits := dependent(api.ServiceAPIServer, facts(), down)
+	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), down)
 	for _, c := range []struct {
 		name             string
 		inside, outside  Result
@@ -99,7 +99,7 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 // An identity that auth does not issue is missed by both ways; auth is who has to mend it.
 func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
 	auth := begin(api.ServiceAuth, facts()).fail(api.Error, StageTCP, AuthRefused, Params{Address: "[fd12::1]:80"})
-	waits := dependent(api.ServiceAPIServer, facts(), auth)
+	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
 	got := compared([]Result{auth, waits}, []Result{outOfBand(api.Error, IdentityMissing, "")}, Result{})
 	var names []string
 	for _, r := range got {
