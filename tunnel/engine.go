@@ -126,6 +126,9 @@ func New(o Options) (*Engine, error) {
 }
 
 func (e *Engine) up(port uint16) error {
+	if err := e.bind.SetPublicKey(e.publicKey); err != nil {
+		return fmt.Errorf("guard the tunnel's handshakes: %w", err)
+	}
 	err := e.configure(uapi.Config{PrivateKey: &e.private, ListenPort: &port})
 	if err == nil {
 		err = e.dev.Up()

@@ -146,7 +146,7 @@ func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint, known func(conn.E
 
 // known vouches for the paths of peers: whoever replays an initiation from an address of
 // their own gets silence.
-func (b *Bind) known(from conn.Endpoint) bool { return b.isCandidate(pathOf(from)) }
+func (b *Bind) known(from conn.Endpoint) bool { return b.paths.has(pathOf(from)) }
 
 // anyone vouches for everybody.
 func anyone(conn.Endpoint) bool { return true }

@@ -21,6 +21,7 @@ const (
 // fanOut is the endpoint peer:ID. Its identity stays while the paths behind it change.
 type fanOut struct {
 	id      string
+	changed func() // to be called when a path of it has changed
 	managed atomic.Bool
 
 	// Where initiations and where data go; replaced as a whole, under mu.
@@ -127,23 +128,11 @@ func (b *Bind) PathTo(id string) peer.Path {
 func (b *Bind) fanOut(id string) *fanOut {
 	f := b.candidates[id]
 	if f == nil {
-		f = &fanOut{id: id}
+		f = &fanOut{id: id, changed: b.paths.changed}
 		f.targets.Store(&[]conn.Endpoint{})
 		b.candidates[id] = f
 	}
 	return f
-}
-
-// isCandidate reports whether the path is among any peer's.
-func (b *Bind) isCandidate(p peer.Path) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, f := range b.candidates {
-		if f.has(p) {
-			return true
-		}
-	}
-	return false
 }
 
 func usable(a netip.AddrPort) bool {
@@ -195,6 +184,7 @@ func (f *fanOut) unlearn(relay string) {
 // routeLocked decides where data goes. An endpoint that was learned knows which address
 // of ours the peer speaks to; one that was merely told of does not.
 func (f *fanOut) routeLocked() {
+	f.changed()
 	ep := f.selected
 	switch {
 	case ep == nil && f.learned != nil, ep != nil && f.learned != nil && pathOf(ep) == pathOf(f.learned):

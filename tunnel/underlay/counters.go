@@ -13,6 +13,8 @@ type Counters struct {
 	// AnswersRepeated counts handshake responses sent again to another copy of the
 	// initiation.
 	AnswersRepeated uint64
+	// CookieReplies counts the answers to handshake messages above the limits.
+	CookieReplies uint64
 	// Server counts the messages that a TURN server's handler took.
 	Server uint64
 	// Dropped counts datagrams by reason. Every reason is present, also with 0.
@@ -25,11 +27,12 @@ const relayQueueReason = "relay-queue"
 type counters struct {
 	received, sent, stun      atomic.Uint64
 	receiveErrors, sendErrors atomic.Uint64
-	answersRepeated           atomic.Uint64
+	answersRepeated, cookies  atomic.Uint64
 	server                    atomic.Uint64
 	// relayQueue counts WireGuard's messages that came over a relay too fast.
 	relayQueue atomic.Uint64
 	dropped    [classes]atomic.Uint64
+	refused    [verdicts]atomic.Uint64
 }
 
 // Counters gives the present totals.
@@ -41,10 +44,14 @@ func (b *Bind) Counters() Counters {
 		ReceiveErrors:   b.counters.receiveErrors.Load(),
 		SendErrors:      b.counters.sendErrors.Load(),
 		AnswersRepeated: b.counters.answersRepeated.Load(),
+		CookieReplies:   b.counters.cookies.Load(),
 		Server:          b.counters.server.Load(),
-		Dropped:         make(map[string]uint64, classes),
+		Dropped:         make(map[string]uint64, int(classes)+int(verdicts)),
 	}
 	c.Dropped[relayQueueReason] = b.counters.relayQueue.Load()
+	for v := foreign; v < verdicts; v++ {
+		c.Dropped[v.String()] = b.counters.refused[v].Load()
+	}
 	for class := STUN; class < classes; class++ {
 		c.Dropped[class.String()] = b.counters.dropped[class].Load()
 	}

@@ -104,12 +104,15 @@ type flowKey struct {
 	port          uint16
 }
 
-// flows shares endpoints among datagrams of one flow, so that a transfer allocates none.
-// The table has two generations: when the young one is full it becomes the old one, and
-// what is still in use moves back when it is next seen. Only one goroutine uses it.
+// flows shares endpoints among datagrams of one flow, so that a transfer allocates none,
+// nor a flood from one source. The table has two generations: when the young one is full it
+// becomes the old one, and what is still in use moves back when it is next seen. Only one
+// goroutine uses it.
 type flows struct {
 	lastKey    flowKey
 	last       *leanEndpoint
+	otherKey   flowKey // of what was not worth keeping
+	other      *leanEndpoint
 	young, old map[flowKey]*leanEndpoint
 }
 
@@ -124,6 +127,9 @@ func (f *flows) endpoint(key flowKey, keep bool, make func() *leanEndpoint) *lea
 	if ep == nil {
 		ep = f.old[key]
 	}
+	if ep == nil && f.otherKey == key {
+		ep = f.other
+	}
 	if ep == nil || ep.cleared.Load() {
 		ep, young = make(), false
 	}
@@ -132,7 +138,9 @@ func (f *flows) endpoint(key flowKey, keep bool, make func() *leanEndpoint) *lea
 			f.insert(key, ep)
 		}
 		f.lastKey, f.last = key, ep
+		return ep
 	}
+	f.otherKey, f.other = key, ep
 	return ep
 }
 

@@ -48,18 +48,20 @@ func pause(closed <-chan struct{}, failures int) bool {
 	}
 }
 
-// filter leaves WireGuard's datagrams in the batch and empties the slots of all others:
-// a slot with a size left in it would be taken for a datagram by the device.
+// filter leaves in the batch what the device shall have of WireGuard's datagrams, and
+// empties the slots of all others: a slot with a size left in it would be taken for a
+// datagram by the device.
 func (b *Bind) filter(packets [][]byte, sizes []int, eps []conn.Endpoint) {
 	b.counters.received.Add(uint64(len(packets)))
 	for i := range packets {
 		p := packets[i][:sizes[i]]
 		class := Classify(p)
-		if class == WireGuard {
-			b.note(p, eps[i])
-			continue
-		}
 		switch {
+		case class == WireGuard:
+			if b.admits(p, eps[i]) {
+				b.note(p, eps[i])
+				continue
+			}
 		case (class == STUN || class == ChannelData) && b.servers.take(p, eps[i]):
 			b.counters.server.Add(1)
 		case class == STUN && b.onSTUN != nil:

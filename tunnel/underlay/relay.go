@@ -101,6 +101,9 @@ func (b *Bind) deliver(r *relay, packet []byte, from netip.AddrPort) {
 		ep = &relayEndpoint{path}
 		r.last.Store(ep)
 	}
+	if !b.admits(packet, ep) {
+		return
+	}
 	buf := b.relays.bufs.Get().(*[]byte)
 	*buf = append((*buf)[:0], packet...)
 	select {

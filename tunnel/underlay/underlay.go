@@ -90,6 +90,8 @@ type Bind struct {
 
 	port        atomic.Uint32
 	counters    counters
+	admission   admission
+	paths       pathBook
 	answers     answers
 	handshakes  handshakes
 	relays      relays
@@ -117,6 +119,8 @@ func newBind(inner network, o Options) *Bind {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Bind{log: o.Logger, onSTUN: o.OnSTUN, inner: inner, candidates: make(map[string]*fanOut)}
+	b.admission.init()
+	b.paths.all = b.allPaths
 	b.handshakes.init()
 	b.relays.init()
 	b.servers.init()
@@ -184,6 +188,9 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 
 // Send sends datagrams, of any number, to an endpoint of this Bind.
 func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
+	if len(bufs) == 1 {
+		b.admission.sending(bufs[0])
+	}
 	var err error
 	if f, ok := ep.(*fanOut); ok {
 		err = b.sendTo(f, bufs)

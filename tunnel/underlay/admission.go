@@ -1,0 +1,223 @@
+package underlay
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// How many handshake messages a second the device is given, and how many at once.
+//
+// While the device has a message, it holds a buffer of 64 KiB for it, and by itself it
+// queues 1,024. The bursts add up to 120, 7.5 MiB at the very worst, and stay below the 128
+// at which the device takes itself to be under load: it then asks for cookies of its own
+// making, which no cookie of ours would satisfy. The rates of initiations add up to 600 a
+// second, which take 60 % of one core of a small machine (1 ms each), and 6 % of others.
+const (
+	strangersInterval, strangersBurst = time.Second / 100, 32
+	knownInterval, knownBurst         = time.Second / 200, 32
+	provenInterval, provenBurst       = time.Second / 300, 24
+	answersInterval, answersBurst     = time.Second / 1000, 32
+	// Each source that has shown a cookie (as wireguard-go has it).
+	sourceInterval, sourceBurst = time.Second / 20, 5
+)
+
+// admission decides which handshake messages the device is given, as whitepaper §5.3 has
+// it: when there are more than it should have to verify, whoever comes must first show, by
+// a cookie, that he receives what is sent to his address. It needs no secret of the
+// gateway's: the keys of both MACs are made from its public key.
+//
+//	initiation, response ─▶ mac1 is for our key ─▶ response: to something we sent
+//	  ─▶ within the limit of its kind (known path, stranger, answer)   ─▶ device
+//	  ─▶ valid cookie, within the limits of all proven and of its source ─▶ device
+//	  ─▶ no valid cookie: a cookie reply
+//	cookie reply ─▶ to something we sent ─▶ within the limit of answers ─▶ device
+type admission struct {
+	mu                                sync.Mutex
+	cookies                           *cookies // nil until there is a key: all pass
+	strangers, known, proven, answers pace
+	sources                           sources
+	sent                              indices
+
+	replies sync.Pool // *cookieReply: a flood shall leave no garbage
+}
+
+// verdict is what becomes of a handshake message.
+type verdict uint8
+
+const (
+	admitted verdict = iota
+	// foreign: its mac1 is not for our public key.
+	foreign
+	// unasked: an answer to nothing that we have sent lately.
+	unasked
+	// cookieDue: it has to come again, with the cookie that we send.
+	cookieDue
+	// tooMany: above the limit of those with a cookie, or of cookie replies.
+	tooMany
+
+	verdicts // their number
+)
+
+// String is the reason as it is counted, a metric label.
+func (v verdict) String() string {
+	switch v {
+	case admitted:
+		return "admitted"
+	case foreign:
+		return "handshake-mac"
+	case unasked:
+		return "handshake-unasked"
+	case cookieDue:
+		return "handshake-cookie"
+	default:
+		return "handshake-rate"
+	}
+}
+
+func (a *admission) init() {
+	a.strangers = pace{interval: strangersInterval, burst: strangersBurst}
+	a.known = pace{interval: knownInterval, burst: knownBurst}
+	a.proven = pace{interval: provenInterval, burst: provenBurst}
+	a.answers = pace{interval: answersInterval, burst: answersBurst}
+	a.sources = sources{interval: sourceInterval, burst: sourceBurst, seed: maphash.MakeSeed()}
+	a.sent.known = make(map[uint32]struct{})
+	a.replies.New = func() any { return new(cookieReply) }
+}
+
+// SetPublicKey tells the gateway's key, for which handshake messages have to be made. From
+// then on the device is given no more of them than it can verify in time: see the README.
+// It fails where the cryptography is forbidden.
+func (b *Bind) SetPublicKey(k peer.PublicKey) error {
+	c, err := newCookies(k)
+	if err != nil {
+		return err
+	}
+	b.admission.mu.Lock()
+	defer b.admission.mu.Unlock()
+	b.admission.cookies = c
+	return nil
+}
+
+// judge decides on a handshake message that came over a path; known tells whether that is
+// one of a peer's. With cookieDue it makes the reply.
+func (a *admission) judge(m []byte, from peer.Path, known bool, now time.Time, reply *[sizeCookieReply]byte) verdict {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v := a.judgeLocked(m, known, now)
+	switch {
+	case v != cookieDue:
+		return v
+	case !a.cookies.shown(m, from, now):
+		if a.cookies.reply(m, from, now, reply) != nil { // no random numbers
+			return tooMany
+		}
+		return cookieDue
+	case a.sources.take(from.Remote.Addr(), now) && a.proven.take(now):
+		return admitted
+	default:
+		return tooMany
+	}
+}
+
+// judgeLocked decides on a message whatever cookie it has.
+func (a *admission) judgeLocked(m []byte, known bool, now time.Time) verdict {
+	switch {
+	case a.cookies == nil:
+		return admitted
+	case m[0] == typeCookieReply:
+		if !a.sent.has(binary.LittleEndian.Uint32(m[4:])) { // receiver_index
+			return unasked
+		}
+		if !a.answers.take(now) {
+			return tooMany
+		}
+		return admitted
+	case !a.cookies.forUs(m):
+		return foreign
+	case m[0] == typeResponse:
+		if !a.sent.has(binary.LittleEndian.Uint32(m[8:])) { // receiver_index
+			return unasked
+		}
+		if !a.answers.take(now) {
+			return cookieDue
+		}
+		return admitted
+	case a.strangers.take(now), known && a.known.take(now):
+		return admitted
+	default:
+		return cookieDue
+	}
+}
+
+// sending notes a message that is about to be sent, if it is one that is answered.
+func (a *admission) sending(m []byte) {
+	if !isInitiation(m) && !isResponse(m) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sent.add(binary.LittleEndian.Uint32(m[4:])) // sender_index
+}
+
+// admits decides on a message of WireGuard's, counts what the device shall not have, and
+// sends the cookie reply that is due: 64 bytes for 92 or 148, to where they came from.
+func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
+	if m[0] == typeData {
+		return true
+	}
+	path := pathOf(from)
+	now := time.Now()
+	reply := b.admission.replies.Get().(*cookieReply)
+	defer b.admission.replies.Put(reply)
+	v := b.admission.judge(m, path, b.paths.has(path), now, &reply.message)
+	if v == admitted {
+		return true
+	}
+	b.counters.refused[v].Add(1)
+	if v == cookieDue {
+		reply.bufs[0] = reply.message[:]
+		if b.sendDirect(reply.bufs[:], from) == nil {
+			b.counters.cookies.Add(1)
+		}
+	}
+	return false
+}
+
+// cookieReply is room for one.
+type cookieReply struct {
+	message [sizeCookieReply]byte
+	bufs    [1][]byte
+}
+
+// indicesKept bounds the session indices that are remembered: as many initiations may be
+// waiting for their answers.
+const indicesKept = 4096
+
+// indices remembers the last session indices that we have named in messages.
+type indices struct {
+	known map[uint32]struct{}
+	order []uint32 // a ring once it is full
+	next  int      // the oldest
+}
+
+func (x *indices) has(index uint32) bool { _, ok := x.known[index]; return ok }
+
+func (x *indices) add(index uint32) {
+	if x.has(index) {
+		return
+	}
+	x.known[index] = struct{}{}
+	if len(x.order) < indicesKept {
+		x.order = append(x.order, index)
+		return
+	}
+	delete(x.known, x.order[x.next])
+	x.order[x.next] = index
+	x.next = (x.next + 1) % indicesKept
+}

@@ -1,0 +1,341 @@
+package underlay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/maphash"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// handshaker makes messages for a gateway and takes its cookies, with wireguard-go's code.
+type handshaker struct {
+	device.CookieGenerator
+	from  peer.Path
+	known bool // whether its path is one of a peer's
+
+	// What the oracle knows of its cookie: to which path and of which secret it is.
+	cookie      bool
+	cookieFrom  peer.Path
+	cookieBaked time.Time
+}
+
+func (h *handshaker) initiation(index uint32) []byte { return h.message(typeInitiation, index, 0) }
+
+func (h *handshaker) message(typ byte, index, answers uint32) []byte {
+	m := make([]byte, map[byte]int{typeInitiation: sizeInitiation, typeResponse: sizeResponse}[typ])
+	m[0] = typ
+	binary.LittleEndian.PutUint32(m[4:], index)
+	if typ == typeResponse {
+		binary.LittleEndian.PutUint32(m[8:], answers)
+	}
+	h.AddMacs(m)
+	return m
+}
+
+// take reads a cookie reply as a device does.
+func (h *handshaker) take(reply []byte) bool {
+	var m device.MessageCookieReply
+	if err := binary.Read(bytes.NewReader(reply), binary.LittleEndian, &m); err != nil {
+		return false
+	}
+	return m.Type == device.MessageCookieReplyType && h.ConsumeReply(&m)
+}
+
+// past is the naive oracle of pace: it keeps when everything passed.
+type past struct {
+	at       []time.Time
+	interval time.Duration
+	burst    int
+}
+
+// take holds the definition: of all that passes from some moment on there are never more
+// than the burst and one for every interval since.
+func (p *past) take(now time.Time) bool {
+	for j, t := range p.at {
+		since := len(p.at) - j + 1 // with this one
+		if time.Duration(since-p.burst)*p.interval > now.Sub(t) {
+			return false
+		}
+	}
+	p.at = append(p.at, now)
+	return true
+}
+
+// oracle says what is to become of messages, from all that ever was.
+type oracle struct {
+	strangers, known, proven, answers past
+	sources                           map[netip.Addr]*past
+	sent                              []uint32
+	secret                            time.Time // when the present one was made
+}
+
+func newOracle() *oracle {
+	return &oracle{
+		strangers: past{interval: strangersInterval, burst: strangersBurst},
+		known:     past{interval: knownInterval, burst: knownBurst},
+		proven:    past{interval: provenInterval, burst: provenBurst},
+		answers:   past{interval: answersInterval, burst: answersBurst},
+		sources:   make(map[netip.Addr]*past),
+	}
+}
+
+// event is a message and what the oracle can't see in it.
+type event struct {
+	m       []byte
+	forUs   bool
+	answers uint32 // the index in it of a message of ours
+	forged  bool   // its mac2 is
+}
+
+func (o *oracle) judge(h *handshaker, e event, now time.Time) verdict {
+	asked := slices.Contains(o.sent, e.answers)
+	switch e.m[0] {
+	case typeCookieReply:
+		switch {
+		case !asked:
+			return unasked
+		case !o.answers.take(now):
+			return tooMany
+		}
+		return admitted
+	case typeResponse:
+		switch {
+		case !e.forUs:
+			return foreign
+		case !asked:
+			return unasked
+		case o.answers.take(now):
+			return admitted
+		}
+	default:
+		switch {
+		case !e.forUs:
+			return foreign
+		case o.strangers.take(now), h.known && o.known.take(now):
+			return admitted
+		}
+	}
+	fresh := !o.secret.IsZero() && now.Sub(o.secret) <= cookieLifetime
+	shows := !e.forged && !bytes.Equal(e.m[len(e.m)-macSize:], make([]byte, macSize))
+	if !shows || !fresh || !h.cookie || h.cookieFrom != h.from || h.cookieBaked != o.secret {
+		if !fresh {
+			o.secret = now
+		}
+		return cookieDue
+	}
+	source := o.sources[networkOf(h.from)]
+	if source == nil {
+		source = &past{interval: sourceInterval, burst: sourceBurst}
+		o.sources[networkOf(h.from)] = source
+	}
+	if !source.take(now) || !o.proven.take(now) {
+		return tooMany
+	}
+	return admitted
+}
+
+// networkOf is what counts as one source.
+func networkOf(p peer.Path) netip.Addr {
+	a := p.Remote.Addr()
+	if a.Is4() {
+		return a
+	}
+	b := a.As16()
+	return netip.AddrFrom16([16]byte(append(b[:8:8], make([]byte, 8)...)))
+}
+
+// population makes peers and strangers at several addresses in six networks, none of which
+// shares a slot with another by chance.
+func population(a *admission, key peer.PublicKey) []*handshaker {
+	var all []*handshaker
+	used := make(map[uint64]bool)
+	for i := 0; len(used) < 6; i++ {
+		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+		if i%2 == 0 {
+			addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 7: byte(i), 15: 1})
+		}
+		slot := maphash.Comparable(a.sources.seed, networkOf(peer.Direct(netip.AddrPortFrom(addr, 1)))) % sourceSlots
+		if used[slot] {
+			continue
+		}
+		used[slot] = true
+		for port := range uint16(3) {
+			h := &handshaker{from: peer.Direct(netip.AddrPortFrom(addr, 1000+port)), known: port == 0}
+			h.Init(device.NoisePublicKey(key))
+			all = append(all, h)
+			if addr.Is6() {
+				addr = addr.Next()
+			}
+		}
+	}
+	return all
+}
+
+// move gives it another path now and then: its NAT has rebound, or it comes over a relay.
+func (h *handshaker) move(r *rand.Rand) {
+	switch r.IntN(150) {
+	case 0:
+		h.from.Remote = netip.AddrPortFrom(h.from.Remote.Addr(), uint16(2000+r.IntN(3)))
+	case 1:
+		h.from.Via = []string{"", "relay-1", "relay-2"}[r.IntN(3)]
+	}
+}
+
+// A long mixture of honest and hostile messages is judged as by somebody who remembers
+// everything.
+func TestAdmissionAgainstAnOracle(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			key, other := newPublicKey(t), newPublicKey(t)
+			b := NewPacket(listenLoopback, Options{})
+			if err := b.SetPublicKey(key); err != nil {
+				t.Fatal(err)
+			}
+			a, o := &b.admission, newOracle()
+			all := population(a, key)
+			var stray handshaker
+			stray.Init(device.NoisePublicKey(other))
+			var seen [verdicts]int
+			for step := range 6000 {
+				time.Sleep(pauseBetween(r, step)) // virtual
+				h := all[r.IntN(len(all))]
+				h.move(r)
+				if r.IntN(10) == 0 {
+					index := r.Uint32()
+					a.sending((&handshaker{}).message(typeInitiation+byte(r.IntN(2)), index, 0))
+					o.sent = append(o.sent, index)
+				}
+				e, now := anyEvent(r, h, &stray, o.sent), time.Now()
+				var reply [sizeCookieReply]byte
+				got := a.judge(e.m, h.from, h.known, now, &reply)
+				if want := o.judge(h, e, now); got != want {
+					t.Fatalf("seed %d, step %d: type %d from %v: got %v, want %v", seed, step, e.m[0], h.from, got, want)
+				}
+				seen[got]++
+				// A client has not always got the time to read a reply before it goes on.
+				if got == cookieDue && r.IntN(3) == 0 && h.take(reply[:]) {
+					h.cookie, h.cookieFrom, h.cookieBaked = true, h.from, o.secret
+				}
+			}
+			for v, n := range seen {
+				if n == 0 {
+					t.Errorf("seed %d: no message was %v: the mixture is a poor one", seed, verdict(v))
+				}
+			}
+		})
+	}
+}
+
+func newPublicKey(t *testing.T) peer.PublicKey {
+	t.Helper()
+	k, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Public()
+}
+
+// pauseBetween has floods, calm, and now and then enough time for cookies to expire.
+func pauseBetween(r *rand.Rand, step int) time.Duration {
+	switch {
+	case r.IntN(300) == 0:
+		return time.Duration(r.IntN(int(3 * time.Minute)))
+	case step/500%2 == 0:
+		return time.Duration(max(0, r.IntN(4000)-2000)) // often at once
+	default:
+		return time.Duration(r.IntN(int(5 * time.Millisecond)))
+	}
+}
+
+// anyEvent makes one of what may come.
+func anyEvent(r *rand.Rand, h, stray *handshaker, sent []uint32) event {
+	e := event{forUs: true, answers: r.Uint32()}
+	if len(sent) > 0 && r.IntN(4) > 0 {
+		e.answers = sent[r.IntN(len(sent))]
+	}
+	switch r.IntN(8) {
+	case 0:
+		e.m = make([]byte, sizeCookieReply)
+		e.m[0] = typeCookieReply
+		binary.LittleEndian.PutUint32(e.m[4:], e.answers)
+	case 1, 2:
+		e.m = h.message(typeResponse, r.Uint32(), e.answers)
+	case 3:
+		e.m, e.forUs = stray.message(typeInitiation+byte(r.IntN(2)), r.Uint32(), e.answers), false
+	case 4:
+		e.m, e.forged = h.initiation(r.Uint32()), true
+		binary.LittleEndian.PutUint64(e.m[len(e.m)-macSize:], r.Uint64()|1)
+	default:
+		e.m = h.initiation(r.Uint32())
+	}
+	return e
+}
+
+// What is remembered of our own messages is bounded, and the last ones are there.
+func TestIndicesAreBounded(t *testing.T) {
+	x := indices{known: make(map[uint32]struct{})}
+	for i := range uint32(3 * indicesKept) {
+		x.add(i)
+		x.add(i) // again, as an initiation that goes over two paths
+	}
+	if len(x.known) != indicesKept || len(x.order) != indicesKept {
+		t.Errorf("%d indices are known and %d in order, want %d", len(x.known), len(x.order), indicesKept)
+	}
+	for _, i := range []uint32{2*indicesKept - 1, 2 * indicesKept, 3*indicesKept - 1} {
+		if want := i >= 2*indicesKept; x.has(i) != want {
+			t.Errorf("index %d: known is %v, want %v", i, !want, want)
+		}
+	}
+}
+
+// The reply is sent to where the message came from; what is not admitted is emptied out of
+// the batch, noted in no book of handshakes, and counted.
+func TestFloodIsAnsweredByCookiesAlone(t *testing.T) {
+	forEachKind(t, func(t *testing.T, make func(Options) *Bind) {
+		b := start(t, make(Options{}))
+		key := newPublicKey(t)
+		if err := b.SetPublicKey(key); err != nil {
+			t.Fatal(err)
+		}
+		c := plain(t, loopback4)
+		h := handshaker{}
+		h.Init(device.NoisePublicKey(key))
+		const flood = 10_000
+		packets, sizes, eps := [][]byte{nil}, []int{sizeInitiation}, []conn.Endpoint{b.inner.endpoint(localAddr(c))}
+		passed, cookies := 0, 0
+		for range flood { // However slow the machine is, some come quicker than is allowed.
+			packets[0], sizes[0] = h.initiation(1), sizeInitiation
+			b.filter(packets, sizes, eps)
+			if sizes[0] > 0 {
+				passed++
+				continue
+			}
+			if reply, _ := read(t, c); !h.take(reply) {
+				t.Fatalf("got %x, want a cookie reply", reply)
+			}
+			cookies++
+			break
+		}
+		if passed < strangersBurst || cookies != 1 {
+			t.Fatalf("%d passed and %d cookies came, want at least %d and 1", passed, cookies, strangersBurst)
+		}
+		packets[0], sizes[0] = h.initiation(2), sizeInitiation
+		if b.filter(packets, sizes, eps); sizes[0] == 0 {
+			t.Error("the cookie did not let its owner in")
+		}
+		if got := b.Counters(); got.CookieReplies != 1 || got.Dropped["handshake-cookie"] != 1 {
+			t.Errorf("got %+v, want 1 cookie reply", got)
+		}
+	})
+}

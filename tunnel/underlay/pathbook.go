@@ -1,0 +1,68 @@
+package underlay
+
+import (
+	"sync/atomic"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// pathBook knows all paths of all peers. It is made anew when it is asked after a change,
+// so that asking costs one look-up, however many there are and however often strangers
+// make us ask.
+type pathBook struct {
+	changes atomic.Uint64
+	made    atomic.Pointer[madeBook]
+	all     func() map[peer.Path]struct{}
+}
+
+// madeBook is what the paths were after so many changes. It is not changed.
+type madeBook struct {
+	changes uint64
+	paths   map[peer.Path]struct{}
+}
+
+// changed is called after each change.
+func (p *pathBook) changed() { p.changes.Add(1) }
+
+// has reports whether the path is one of any peer's.
+func (p *pathBook) has(path peer.Path) bool {
+	_, ok := p.book().paths[path]
+	return ok
+}
+
+// book is up to date. Bind.mu must not be held, nor a socket kept from closing.
+func (p *pathBook) book() *madeBook {
+	made, changes := p.made.Load(), p.changes.Load()
+	if made == nil || made.changes != changes {
+		// A change meanwhile makes the number an old one, and the next to ask make another.
+		made = &madeBook{changes, p.all()}
+		p.made.Store(made)
+	}
+	return made
+}
+
+// allPaths collects the paths of all peers.
+func (b *Bind) allPaths() map[peer.Path]struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[peer.Path]struct{})
+	for _, f := range b.candidates {
+		f.each(func(p peer.Path) { all[p] = struct{}{} })
+	}
+	return all
+}
+
+// each visits the peer's paths, some of them perhaps twice.
+func (f *fanOut) each(visit func(peer.Path)) {
+	for _, ep := range *f.targets.Load() {
+		visit(pathOf(ep))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.selected != nil {
+		visit(pathOf(f.selected))
+	}
+	if f.learned != nil {
+		visit(pathOf(f.learned))
+	}
+}
