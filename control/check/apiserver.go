@@ -2,8 +2,10 @@ package check
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -13,6 +15,8 @@ const (
 	// livePath is answered by every Kubernetes API server, to anybody where anonymous
 	// requests are on.
 	livePath = "/livez"
+	// versionPath tells what the server is, in its gitVersion.
+	versionPath = "/version"
 	// slowAnswer is from when on an answer to livePath is slow. An API server gives it
 	// from memory, in some ms; 1 s is what Kubernetes promises for 99 of 100 requests for
 	// one object (SIG Scalability's objective for API call latency), which do more.
@@ -56,7 +60,10 @@ type question struct {
 	host, path string
 	// anonymous: nothing is shown, and a server that wants something lives.
 	anonymous bool
-	p         Params
+	// version asks which one the server is. Through a tunnel that would cost more than it
+	// tells.
+	version bool
+	p       Params
 }
 
 // askAPIServer takes an API server through TLS, HTTP and auth.
@@ -69,12 +76,37 @@ func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) Res
 		return r.tlsFailed(q.expected, q.p, err)
 	}
 	r.passed(StageTLS, "certificate for "+q.serverName)
+	x := newExchange(secure, q.host, q.token)
 	asked := time.Now()
-	a, err := get(ctx, secure, q.host, q.path, q.token)
+	a, err := x.get(ctx, q.path, !q.version)
 	if err != nil {
 		return r.apiExchangeFailed(q, err)
 	}
-	return r.apiStatus(q, a.status, time.Since(asked))
+	res := r.apiStatus(q, a.status, time.Since(asked))
+	if res.Verdict.Verdict == api.OK && q.version {
+		res.sawVersion(ctx, x, strings.TrimSuffix(q.path, livePath)+versionPath)
+	}
+	return res
+}
+
+// sawVersion adds the server's version to what was seen. It is not missed: it does no more
+// than help whoever reads the stages.
+func (r *Result) sawVersion(ctx context.Context, x exchange, path string) {
+	a, err := x.get(ctx, path, true)
+	if err != nil || a.status != http.StatusOK {
+		return
+	}
+	var v struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if json.Unmarshal(a.body, &v) != nil || v.GitVersion == "" {
+		return
+	}
+	for i, s := range r.Stages {
+		if s.Name == StageHTTP {
+			r.Stages[i].Detail = cleanText(s.Detail + ", " + v.GitVersion)
+		}
+	}
 }
 
 // apiExchangeFailed is the result of a TLS connection that gave no HTTP answer.

@@ -118,7 +118,7 @@ func APIServerDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 		return res, true
 	}
 	defer c.Close()
-	return r.askAPIServer(ctx, c, question{p: p, host: o.hostPort(), path: o.path + livePath,
+	return r.askAPIServer(ctx, c, question{p: p, host: o.hostPort(), path: o.path + livePath, version: true,
 		expected: expected{serverName: o.host, ca: f.Direct.CA, credentials: f.credentials()}}), true
 }
 

@@ -271,6 +271,9 @@ func TestAPIServerOutsideTheTunnel(t *testing.T) {
 	var stages []string
 	for _, st := range r.Stages {
 		stages = append(stages, st.Name)
+		if st.Name == StageHTTP && st.Detail != "HTTP 200, v1.36.0-lab" {
+			t.Errorf("the HTTP stage saw %q, want the version too", st.Detail)
+		}
 	}
 	if got, want := strings.Join(stages, " "), "dns tcp tls http auth"; got != want {
 		t.Errorf("got the stages %s, want %s", got, want)

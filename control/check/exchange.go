@@ -27,21 +27,38 @@ type answer struct {
 // and reads the answer. It reads no further and follows no redirection: the connection is
 // closed by the caller. The end of ctx interrupts it.
 func get(ctx context.Context, c net.Conn, host, path string, token Token) (answer, error) {
-	defer bindDeadline(ctx, c)()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
+	return newExchange(c, host, token).get(ctx, path, true)
+}
+
+// exchange is a connection over which requests are sent, one after the other.
+type exchange struct {
+	conn  net.Conn
+	in    *bufio.Reader
+	host  string
+	token Token
+}
+
+func newExchange(c net.Conn, host string, token Token) exchange {
+	return exchange{conn: c, in: bufio.NewReader(io.LimitReader(c, 2*maxBody)), host: host, token: token}
+}
+
+// get is one request and its answer; last tells the server that no other follows.
+func (x exchange) get(ctx context.Context, path string, last bool) (answer, error) {
+	defer bindDeadline(ctx, x.conn)()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+x.host+path, nil)
 	if err != nil {
 		return answer{}, fmt.Errorf("request for %s: %w", path, err)
 	}
-	req.Close = true
+	req.Close = last
 	req.Header.Set("User-Agent", "postern-check")
 	req.Header.Set("Accept", "application/json, */*")
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+string(token))
+	if x.token != "" {
+		req.Header.Set("Authorization", "Bearer "+string(x.token))
 	}
 	// A server that does not want the request may have said why before it closed (a TLS
 	// alert over the client certificate): so the answer is read even then.
-	sendErr := req.Write(c)
-	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, 2*maxBody)), req)
+	sendErr := req.Write(x.conn)
+	resp, err := http.ReadResponse(x.in, req)
 	switch {
 	case err != nil && sendErr != nil && !remoteAlert(err):
 		return answer{}, fmt.Errorf("send request: %w", sendErr)

@@ -57,7 +57,7 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
 	}
 	p.Path = livePath
 	name := or(u.ServerName, DefaultServerName)
-	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, anonymous: true,
+	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, anonymous: true, version: true,
 		expected: expected{serverName: name, ca: u.CA}})
 }
 
