@@ -176,6 +176,9 @@ func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 	reply := b.admission.replies.Get().(*cookieReply)
 	defer b.admission.replies.Put(reply)
 	v := b.admission.judge(m, path, b.paths.has(path), now, &reply.message)
+	if m[0] == typeInitiation {
+		b.observed.initiationCame(m, path, v == foreign, now)
+	}
 	if v == admitted {
 		return true
 	}

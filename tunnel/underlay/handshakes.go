@@ -82,13 +82,14 @@ func (h *handshakes) endInitiatedLocked(f *fanOut) {
 	s.initiated, s.responses = false, nil
 }
 
-// responseCame notes a response, authentic or not, if it fits an initiation of ours.
-func (h *handshakes) responseCame(response []byte, from conn.Endpoint) {
+// responseCame notes a response, authentic or not, if it fits an initiation of ours. It
+// gives the ID of the peer that this was sent to, "" if it fits none.
+func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.begun[binary.LittleEndian.Uint32(response[8:])]
 	if f == nil {
-		return
+		return ""
 	}
 	r := reply{binary.LittleEndian.Uint32(response[4:]), from}
 	s := &f.handshake
@@ -98,6 +99,7 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) {
 		*last = r // Strangers must not fill the book.
 	}
 	s.open.Store(true)
+	return f.id
 }
 
 // answered gives the endpoint whose response the device has accepted, if a data message
@@ -226,7 +228,8 @@ func (b *Bind) note(p []byte, from conn.Endpoint) {
 	case typeInitiation:
 		b.answerAgain(p, from)
 	case typeResponse:
-		b.handshakes.responseCame(p, from)
+		id := b.handshakes.responseCame(p, from)
+		b.observed.responseCame(p, pathOf(from), id, time.Now())
 	case typeData:
 		if b.handshakes.awaiting.Load() == 0 {
 			return

@@ -27,7 +27,10 @@ type leanBind struct {
 	senders        sync.Pool
 	sendmsg        func(fd uintptr, m *unix.Msghdr) unix.Errno // the system call, replaced in tests
 
-	routes atomic.Uint32 // counts route changes
+	onError func(netip.AddrPort, icmpError) // told of ICMP errors
+
+	routes      atomic.Uint32 // counts route changes
+	closedDrops atomic.Uint64 // datagrams that closed sockets dropped
 
 	v4, v6 atomic.Pointer[socket] // nil while closed or not supported by the kernel
 }
@@ -43,10 +46,14 @@ type socket struct {
 	noSegments atomic.Bool
 	// probing is held while an IPv4 probe forbids fragments on the socket.
 	probing sync.Mutex
+
+	onError     func(netip.AddrPort, icmpError)
+	errors      sync.Mutex    // held while the error queue is read
+	errorsTaken atomic.Uint64 // ICMP errors that were taken from it
 }
 
 func newLean(o Options) *leanBind {
-	b := &leanBind{log: o.Logger, rcvbuf: o.ReceiveBuffer, sndbuf: o.SendBuffer, sendmsg: sendmsg}
+	b := &leanBind{log: o.Logger, rcvbuf: o.ReceiveBuffer, sndbuf: o.SendBuffer, sendmsg: sendmsg, onError: func(netip.AddrPort, icmpError) {}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -121,7 +128,7 @@ func (b *leanBind) listen(network string, port uint16) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{conn: c.(*net.UDPConn), is6: network == "udp6"}
+	s := &socket{conn: c.(*net.UDPConn), is6: network == "udp6", onError: b.onError}
 	if s.raw, err = s.conn.SyscallConn(); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -147,6 +154,7 @@ func (b *leanBind) configure(fd int, is6 bool) error {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, b.sndbuf)
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	reportErrors(fd, is6)
 	if is6 {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return fmt.Errorf("set IPV6_V6ONLY: %w", err)
@@ -174,6 +182,9 @@ func (b *leanBind) Close() error {
 	var errs []error
 	for _, p := range []*atomic.Pointer[socket]{&b.v4, &b.v6} {
 		if s := p.Swap(nil); s != nil {
+			if m, err := s.memory(); err == nil {
+				b.closedDrops.Add(uint64(m.drops))
+			}
 			errs = append(errs, s.conn.Close())
 		}
 	}

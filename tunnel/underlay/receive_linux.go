@@ -72,6 +72,7 @@ func (r *receiver) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (
 
 // read is called by the poller; false makes it wait until the socket is readable.
 func (r *receiver) read(fd uintptr) bool {
+	since, tries := r.s.errorsTaken.Load(), 0
 	for r.n < len(r.packets) {
 		n, errno := r.recvmsg(fd)
 		switch errno {
@@ -81,6 +82,10 @@ func (r *receiver) read(fd uintptr) bool {
 		case unix.EAGAIN:
 			return r.n > 0
 		default:
+			if r.s.pending(fd, errno, tries, &since) {
+				tries++
+				continue
+			}
 			r.errno = errno
 			return true
 		}

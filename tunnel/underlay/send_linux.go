@@ -21,6 +21,7 @@ const (
 // sender is the memory of one sendmsg call; callers take turns with them.
 type sender struct {
 	b       *leanBind
+	sock    *socket // of the call
 	msg     unix.Msghdr
 	iov     [maxSegments]unix.Iovec
 	control []byte
@@ -127,9 +128,9 @@ func (s *sender) call(sock *socket, to *leanEndpoint, bufs [][]byte, control []b
 		s.msg.Control = &control[0]
 		s.msg.SetControllen(len(control))
 	}
-	s.errno = 0
+	s.errno, s.sock = 0, sock
 	err := sock.raw.Write(s.write)
-	s.msg = unix.Msghdr{}
+	s.msg, s.sock = unix.Msghdr{}, nil
 	clear(s.iov[:len(bufs)]) // Keep no packet from the collector.
 	switch {
 	case err != nil:
@@ -142,7 +143,7 @@ func (s *sender) call(sock *socket, to *leanEndpoint, bufs [][]byte, control []b
 
 // try is called by the poller; false makes it wait until the socket is writable.
 func (s *sender) try(fd uintptr) bool {
-	refused := false
+	since, tries := s.sock.errorsTaken.Load(), 0
 	for {
 		if s.whole {
 			s.errno = sendWhole(fd, &s.msg, s.b.sendmsg)
@@ -153,14 +154,18 @@ func (s *sender) try(fd uintptr) bool {
 		case unix.EINTR:
 		case unix.EAGAIN:
 			return false
-		case unix.ECONNREFUSED:
-			// The pending error of an earlier datagram; this one was not sent yet.
-			if refused {
+		case 0:
+			return true
+		case unix.ENOBUFS:
+			// A queue on the way out was full, which is a loss like any other. The kernel
+			// tells it only where ICMP errors are asked for.
+			s.errno = 0
+			return true
+		default:
+			if !s.sock.pending(fd, s.errno, tries, &since) {
 				return true
 			}
-			refused = true
-		default:
-			return true
+			tries++
 		}
 	}
 }

@@ -44,6 +44,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 
@@ -94,6 +95,7 @@ type Bind struct {
 	paths       pathBook
 	answers     answers
 	handshakes  handshakes
+	observed    observed
 	relays      relays
 	servers     servers
 	onHandshake atomic.Pointer[func(string, peer.Path)]
@@ -122,6 +124,12 @@ func newBind(inner network, o Options) *Bind {
 	b.admission.init()
 	b.paths.all = b.allPaths
 	b.handshakes.init()
+	b.observed.paths = &b.paths
+	if n, ok := inner.(interface {
+		onErrors(func(netip.AddrPort, icmpError))
+	}); ok {
+		n.onErrors(func(to netip.AddrPort, e icmpError) { b.observed.unreachableCame(to, e, time.Now()) })
+	}
 	b.relays.init()
 	b.servers.init()
 	return b

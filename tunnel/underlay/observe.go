@@ -1,0 +1,235 @@
+package underlay
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// othersKept is how many sources that are no path of a peer are remembered.
+	othersKept = 16
+	// knownKept bounds the paths of peers that are remembered: 512 initiations take
+	// 120 KB, and only peers that dial take any.
+	knownKept = 512
+)
+
+// Observations are facts that only the socket knows. They are for diagnosis: nothing here
+// depends on them, and whoever can forge a source address can forge most of them.
+type Observations struct {
+	// Initiations are the last that came, one of each source: each path of a peer (by
+	// address and port, all other ports of the address together), and the last 16 other
+	// addresses; another 16 that sent initiations for another public key than ours. The
+	// last that came is the last here.
+	Initiations []InitiationSeen
+	// Responses are kept in the same way, if they answer something that we sent.
+	Responses []ResponseSeen
+	// Unreachable are ICMP errors, one of each destination, kept in the same way. Only
+	// the own socket on Linux has them.
+	Unreachable []Unreachable
+	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes that the system
+	// granted, by the measure of Options (Linux books twice as much, for its overhead). 0
+	// if not known. Of two sockets it is the smaller one's.
+	ReceiveBuffer, SendBuffer int
+	// SocketDrops counts the datagrams that came while the receive buffer was full, or
+	// had a wrong checksum, since the Bind was made.
+	SocketDrops uint64
+}
+
+// InitiationSeen is a handshake initiation that came, genuine or not.
+type InitiationSeen struct {
+	At   time.Time
+	From netip.AddrPort // beyond the relay, if it came over one
+	// Stranger is whether no peer was known to be at the address when it came.
+	Stranger bool
+	Data     [sizeInitiation]byte
+}
+
+// ResponseSeen is a handshake response that came, genuine or not.
+type ResponseSeen struct {
+	At   time.Time
+	From netip.AddrPort
+	// Peer is the ID of the managed peer whose last initiation it answers, by the random
+	// index in it; "" for all others.
+	Peer string
+	Data [sizeResponse]byte
+}
+
+// Observations gives what has been seen since the Bind was made.
+func (b *Bind) Observations() Observations {
+	var o Observations
+	b.observed.read(&o)
+	if s, ok := b.inner.(interface {
+		socketState() (receive, send int, drops uint64)
+	}); ok {
+		o.ReceiveBuffer, o.SendBuffer, o.SocketDrops = s.socketState()
+	}
+	return o
+}
+
+// observed is what was seen. Its functions are called for handshakes and for errors, not
+// for data; they allocate only for a path of a peer that was not heard before.
+type observed struct {
+	paths *pathBook
+
+	mu sync.Mutex
+	// book is what known was made from.
+	book  *madeBook
+	known map[netip.AddrPort]struct{} // the peers' paths, and their addresses with port 0
+
+	initiations recent[[sizeInitiation]byte]
+	// foreign are strangers' that are made for another key than ours, as any scanner's.
+	foreign     recent[[sizeInitiation]byte]
+	responses   recent[responseSeen]
+	unreachable recent[icmpError]
+}
+
+type responseSeen struct {
+	data [sizeResponse]byte
+	peer string
+}
+
+// refreshLocked takes in that peers have other paths than before.
+func (o *observed) refreshLocked() {
+	if book := o.paths.book(); book != o.book {
+		o.book, o.known = book, make(map[netip.AddrPort]struct{}, 2*len(book.paths))
+		for p := range book.paths {
+			o.known[p.Remote] = struct{}{}
+			o.known[anyPort(p.Remote)] = struct{}{}
+		}
+	}
+}
+
+// knowsLocked reports whether an address is a path of a peer's; with port 0, whether any
+// of its ports is.
+func (o *observed) knowsLocked(a netip.AddrPort) bool { _, ok := o.known[a]; return ok }
+
+func anyPort(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), 0) }
+
+// slotLocked is where something from the address is kept.
+func (o *observed) slotLocked(from netip.AddrPort) (key netip.AddrPort, known bool) {
+	o.refreshLocked()
+	if o.knowsLocked(from) {
+		return from, true
+	}
+	key = anyPort(from)
+	return key, o.knowsLocked(key)
+}
+
+func (o *observed) initiationCame(p []byte, from peer.Path, foreign bool, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key, known := o.slotLocked(from.Remote)
+	in := &o.initiations
+	if foreign && !known {
+		in = &o.foreign
+	}
+	s := in.slot(key, known)
+	s.at, s.addr = now, from.Remote
+	copy(s.value[:], p)
+}
+
+// responseCame notes a response; id is the peer's whose initiation it answers, if any. Who
+// knows the index of an initiation has read it: such a response is kept as a peer's, and
+// none without takes its place.
+func (o *observed) responseCame(p []byte, from peer.Path, id string, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key, known := o.slotLocked(from.Remote)
+	s := o.responses.slot(key, known || id != "")
+	if id == "" && s.value.peer != "" {
+		return
+	}
+	s.at, s.addr, s.value.peer = now, from.Remote, id
+	copy(s.value.data[:], p)
+}
+
+func (o *observed) read(to *Observations) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refreshLocked()
+	for _, s := range sorted(&o.initiations, &o.foreign) {
+		to.Initiations = append(to.Initiations, InitiationSeen{s.at, s.addr, !s.known, s.value})
+	}
+	for _, s := range sorted(&o.responses) {
+		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.data})
+	}
+	for _, s := range sorted(&o.unreachable) {
+		to.Unreachable = append(to.Unreachable, Unreachable{s.at, s.addr, s.value.String()})
+	}
+}
+
+// recent are the last values of some sources. Those that are known have a slot of their
+// own; all others share a few, so that a flood of them does not wash the known ones out.
+type recent[T any] struct {
+	known  map[netip.AddrPort]*seen[T]
+	others [othersKept]seen[T]
+}
+
+type seen[T any] struct {
+	at        time.Time // zero: nothing yet
+	key, addr netip.AddrPort
+	known     bool
+	value     T
+}
+
+// slot is the source's, with its last value still in it, or an empty one that was taken
+// from the source that has been quiet the longest.
+func (r *recent[T]) slot(key netip.AddrPort, known bool) *seen[T] {
+	if known {
+		return r.knownSlot(key)
+	}
+	oldest := &r.others[0]
+	for i := range r.others {
+		s := &r.others[i]
+		if s.key == key {
+			return s
+		}
+		if s.at.Before(oldest.at) {
+			oldest = s
+		}
+	}
+	*oldest = seen[T]{key: key}
+	return oldest
+}
+
+func (r *recent[T]) knownSlot(key netip.AddrPort) *seen[T] {
+	if s := r.known[key]; s != nil {
+		return s
+	}
+	if r.known == nil {
+		r.known = make(map[netip.AddrPort]*seen[T])
+	}
+	if len(r.known) >= knownKept {
+		var oldest *seen[T]
+		for _, s := range r.known {
+			if oldest == nil || s.at.Before(oldest.at) {
+				oldest = s
+			}
+		}
+		delete(r.known, oldest.key)
+	}
+	s := &seen[T]{key: key, known: true}
+	r.known[key] = s
+	return s
+}
+
+// sorted are the values there are, the last one last.
+func sorted[T any](of ...*recent[T]) []*seen[T] {
+	var all []*seen[T]
+	for _, r := range of {
+		for _, s := range r.known {
+			all = append(all, s)
+		}
+		for i := range r.others {
+			if !r.others[i].at.IsZero() {
+				all = append(all, &r.others[i])
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *seen[T]) int { return a.at.Compare(b.at) })
+	return all
+}

@@ -1,0 +1,168 @@
+package underlay
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// closedPort is an address on which nothing listens: the loopback interface answers with
+// an ICMP error at once.
+func closedPort(t *testing.T, on netip.Addr) netip.AddrPort {
+	t.Helper()
+	c := plain(t, on)
+	at := localAddr(c)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// observe waits until the observations are as they should be.
+func (r *running) observe(t *testing.T, what string, ok func(Observations) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(r.Observations()); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not show in %+v", what, r.Observations())
+		}
+	}
+}
+
+func TestClosedPortIsObserved(t *testing.T) {
+	for name, addr := range map[string]netip.Addr{"IPv4": loopback4, "IPv6": loopback6} {
+		t.Run(name, func(t *testing.T) {
+			b, at := start(t, New(Options{})), closedPort(t, addr)
+			before := time.Now()
+			if err := b.WriteTo(data(1, 32), peer.Direct(at)); err != nil {
+				t.Fatal(err)
+			}
+			b.observe(t, "the closed port", func(o Observations) bool { return len(o.Unreachable) == 1 })
+			got := b.Observations().Unreachable[0]
+			if got.To != at || got.Reason != "port unreachable" || got.At.Before(before) {
+				t.Errorf("got %+v, want that %v is a port unreachable", got, at)
+			}
+			if errs := b.Counters().ReceiveErrors; errs != 0 {
+				t.Errorf("got %d receive errors, want none", errs)
+			}
+		})
+	}
+}
+
+// The kernel reports an ICMP error by the next call on the socket, whatever that is for:
+// nothing that it was for may get lost.
+func TestICMPErrorsDisturbNothing(t *testing.T) {
+	for name, addr := range map[string]netip.Addr{"IPv4": loopback4, "IPv6": loopback6} {
+		t.Run(name, func(t *testing.T) {
+			const batches, batch = 200, 8
+			a, b, at := start(t, New(Options{})), start(t, New(Options{})), closedPort(t, addr)
+			toA, toB := a.inner.endpoint(netip.AddrPortFrom(addr, a.port)), a.inner.endpoint(netip.AddrPortFrom(addr, b.port))
+			stop := make(chan struct{})
+			var errors sync.WaitGroup
+			for range 2 {
+				errors.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+							_ = a.WriteTo(data(0, 32), peer.Direct(at))
+						}
+					}
+				})
+			}
+			for i := range batches {
+				var bufs [][]byte
+				for j := range batch {
+					bufs = append(bufs, data(uint64(i*batch+j), 1200))
+				}
+				if err := a.Send(bufs, toB); err != nil {
+					t.Errorf("send batch %d: %v", i, err)
+				}
+				if err := b.Send(bufs, toA); err != nil {
+					t.Errorf("receive batch %d: %v", i, err)
+				}
+				for range batch {
+					a.next(t)
+					b.next(t)
+				}
+			}
+			close(stop)
+			errors.Wait()
+			if got := a.Counters().ReceiveErrors; got != 0 {
+				t.Errorf("got %d receive errors, want none", got)
+			}
+			if a.Observations().Unreachable[0].To != at {
+				t.Error("the ICMP errors were not observed")
+			}
+		})
+	}
+}
+
+// Whoever gets the errno empties the queue: unread errors would fill the receive buffer.
+func TestErrorQueueIsEmptied(t *testing.T) {
+	b, at := start(t, New(Options{})), closedPort(t, loopback4)
+	for range 1000 {
+		if err := b.WriteTo(data(1, 1452), peer.Direct(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.observe(t, "an empty queue", func(Observations) bool {
+		m, err := leanOf(b.Bind).v4.Load().memory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.queued == 0
+	})
+}
+
+func TestOwnErrorsAreReported(t *testing.T) {
+	bind := New(Options{})
+	b, c := start(t, bind), plain(t, loopback4)
+	for _, errno := range []unix.Errno{unix.EHOSTUNREACH, unix.EACCES, unix.EMSGSIZE, unix.EPERM} {
+		leanOf(bind).sendmsg = func(uintptr, *unix.Msghdr) unix.Errno { return errno }
+		if err := b.WriteTo(data(1, 32), peer.Direct(localAddr(c))); err == nil {
+			t.Errorf("%v was taken for somebody else's error", errno)
+		}
+	}
+	// With IP_RECVERR the kernel tells of a full queue on the way out: a loss like any other.
+	leanOf(bind).sendmsg = func(uintptr, *unix.Msghdr) unix.Errno { return unix.ENOBUFS }
+	if err := b.WriteTo(data(1, 32), peer.Direct(localAddr(c))); err != nil {
+		t.Errorf("a full queue: got %v, want no error", err)
+	}
+}
+
+func TestSocketBuffersAndDropsAreTold(t *testing.T) {
+	const size = 64 << 10
+	bind := New(Options{ReceiveBuffer: size, SendBuffer: 2 * size})
+	if o := bind.Observations(); o.ReceiveBuffer != 0 || o.SendBuffer != 0 || o.SocketDrops != 0 {
+		t.Errorf("before it is open: got %+v, want nothing", o)
+	}
+	_, port, err := bind.Open(0) // Nobody reads.
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := bind.Observations()
+	if o.ReceiveBuffer != size || o.SendBuffer != 2*size || o.SocketDrops != 0 {
+		t.Errorf("got %d and %d bytes and %d drops, want %d, %d and none", o.ReceiveBuffer, o.SendBuffer, o.SocketDrops, size, 2*size)
+	}
+	c := plain(t, loopback4)
+	for i := range 300 {
+		write(t, c, data(uint64(i), 1452), netip.AddrPortFrom(loopback4, port))
+	}
+	dropped := bind.Observations().SocketDrops
+	if dropped == 0 || dropped >= 300 {
+		t.Errorf("got %d drops of 300 datagrams that %d bytes have no room for", dropped, size)
+	}
+	if err := bind.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := bind.Observations(); got.SocketDrops != dropped || got.ReceiveBuffer != 0 {
+		t.Errorf("after closing: got %d drops and a buffer of %d bytes, want %d and none", got.SocketDrops, got.ReceiveBuffer, dropped)
+	}
+}
