@@ -58,6 +58,7 @@ func (e *Engine) watchPeers(ctx context.Context) {
 // round takes in the state, dials who is due and gives the time until the next round.
 func (e *Engine) round(now time.Time, state uapi.Device) time.Duration {
 	dials, next := e.take(now, state)
+	e.keepStamps()
 	e.tell()
 	for _, d := range dials {
 		if err := e.dial(d); err != nil {
@@ -116,6 +117,7 @@ func (e *Engine) observe(now time.Time, state uapi.Device) {
 	for _, s := range state.Peers {
 		if p := e.peers[s.PublicKey]; p != nil {
 			p.watch.observe(now, s)
+			p.shook = p.shook || p.watch.shookAt.Equal(now)
 		}
 	}
 }

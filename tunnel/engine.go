@@ -63,7 +63,8 @@ type Engine struct {
 	devLog    *deviceLog
 	bind      *underlay.Bind
 
-	onEvent func(Event)
+	onEvent    func(Event)
+	inspection inspection
 
 	cancel context.CancelFunc
 	kick   chan struct{} // wakes the watch before its next tick
@@ -84,6 +85,8 @@ type peerState struct {
 	config peer.Config
 	watch  watch
 	paths  *Paths // nil until SetPaths
+	newest newest
+	shook  bool // since keepStamps was last called
 }
 
 // New starts a device without peers, and is up when it returns. A port that is taken
@@ -107,6 +110,7 @@ func New(o Options) (*Engine, error) {
 		done:      make(chan struct{}),
 		peers:     make(map[peer.PublicKey]*peerState),
 	}
+	e.inspection.inspector = NewInspector(o.PrivateKey)
 	e.dev = device.NewDevice(o.Device, o.Underlay, e.devLog.logger())
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()

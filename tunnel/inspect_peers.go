@@ -1,0 +1,247 @@
+package tunnel
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+const (
+	// settling is how long the device may take to accept a response that came.
+	settling = 100 * time.Millisecond
+	// crossing is how long an initiation may be on its way: a response that comes
+	// within this time after the peer's own initiation may have been undone by it.
+	crossing = 2 * time.Second
+	// stampSlack is how far back a clock must have gone to be told: by less, the next try
+	// 5 s later mends it.
+	stampSlack = 2 * time.Second
+	// inspectedKept bounds the initiations whose reading is remembered, 100 bytes each.
+	inspectedKept = 2048
+)
+
+// Sight is something that came, and from where.
+type Sight struct {
+	From netip.AddrPort
+	At   time.Time // zero: it did not come
+}
+
+// KeySight is an initiation of the owner of a key.
+type KeySight struct {
+	Sight
+	Key peer.PublicKey
+}
+
+// StampSight is an initiation that is refused for its timestamp.
+type StampSight struct {
+	Sight
+	// Stamp is the initiation's timestamp, Newest the latest one that came before.
+	Stamp, Newest time.Time
+}
+
+// Sightings are what came to our port that may explain why there is no session with a
+// peer, each the last of its kind since the last handshake with it. Anybody who can forge
+// the source address of a datagram can bring about some of them: they explain, and decide
+// nothing.
+type Sightings struct {
+	// Unverified is a response to our initiations that the device has not accepted: the
+	// peer has got our public key and we its, but the preshared keys differ.
+	Unverified Sight
+	// NotForUs is an initiation from the peer's address that was made for another public
+	// key than ours.
+	NotForUs Sight
+	// OtherKey is an initiation for us from the peer's address by the owner of a key that
+	// is no peer's.
+	OtherKey KeySight
+	// StampInPast is an initiation by the peer with an older timestamp than one that came
+	// before: its clock was set back, and until it has caught up its initiations are taken
+	// for replays. Or it was replayed.
+	StampInPast StampSight
+	// Unreachable are ICMP errors for what we sent to the peer's addresses, one of each
+	// address, the last one last; those before the last handshake are among them.
+	Unreachable []underlay.Unreachable
+}
+
+// inspection remembers what the initiations say that came.
+type inspection struct {
+	inspector *Inspector
+
+	mu   sync.Mutex
+	read map[arrival]Initiation
+}
+
+// arrival tells initiations apart.
+type arrival struct {
+	from netip.AddrPort
+	at   int64 // nanoseconds since 1970
+}
+
+// newest is the greatest timestamp that came of a peer, and when it came.
+type newest struct{ stamp, at time.Time }
+
+// of reads an initiation, or remembers what it says. What is not valid is not for us.
+func (i *inspection) of(seen underlay.InitiationSeen) Initiation {
+	key := arrival{seen.From, seen.At.UnixNano()}
+	i.mu.Lock()
+	in, ok := i.read[key]
+	i.mu.Unlock()
+	if ok {
+		return in
+	}
+	in, err := i.inspector.Initiation(seen.Data[:])
+	if err != nil {
+		in.Static = peer.PublicKey{}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.read) >= inspectedKept || i.read == nil {
+		i.read = make(map[arrival]Initiation)
+	}
+	i.read[key] = in
+	return in
+}
+
+// sighted is an initiation with what it says.
+type sighted struct {
+	Sight
+	Initiation
+}
+
+// inspect reads the initiations that came from the hosts, and with strangers those from
+// addresses at which no peer is known to be. It keeps the timestamps of peers.
+func (e *Engine) inspect(all []underlay.InitiationSeen, hosts map[netip.Addr]bool, strangers bool) []sighted {
+	var read []sighted
+	for _, seen := range all {
+		if hosts[seen.From.Addr()] || strangers && seen.Stranger {
+			read = append(read, sighted{Sight{seen.From, seen.At}, e.inspection.of(seen)})
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, in := range read {
+		if p := e.peers[in.Static]; p != nil && in.Stamp.After(p.newest.stamp) {
+			p.newest = newest{in.Stamp, in.At}
+		}
+	}
+	return read
+}
+
+// keepStamps remembers the timestamps of the peers that have completed a handshake since
+// it last was called: their initiations will make place for others. Only the watch calls it.
+func (e *Engine) keepStamps() {
+	hosts := make(map[netip.Addr]bool)
+	e.mu.Lock()
+	for _, p := range e.peers {
+		if p.shook && p.watch.source.IsValid() {
+			hosts[p.watch.source.Remote.Addr()] = true
+		}
+		p.shook = false
+	}
+	e.mu.Unlock()
+	if len(hosts) > 0 {
+		e.inspect(e.bind.Observations().Initiations, hosts, false)
+	}
+}
+
+// Sightings gives what came that may explain why there is no session with the peer. Its
+// addresses are ips and those of its paths. It costs about 0.2 ms for each initiation of
+// these, and of strangers, that was not read before.
+func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
+	state, err := e.state() // So that no handshake is overlooked that was completed just now.
+	if err != nil {
+		e.log.Warn("reading the tunnel's state failed", "err", err)
+	}
+	e.mu.Lock()
+	e.observe(time.Now(), state)
+	p := e.peers[k]
+	if p == nil {
+		e.mu.Unlock()
+		return Sightings{}
+	}
+	hosts := make(map[netip.Addr]bool)
+	for _, ip := range ips {
+		hosts[ip.Unmap()] = true
+	}
+	for _, path := range append(p.addresses(), e.inUseLocked(k, p)) {
+		if path.IsValid() {
+			hosts[path.Remote.Addr()] = true
+		}
+	}
+	e.mu.Unlock()
+
+	all := e.bind.Observations()
+	read := e.inspect(all.Initiations, hosts, true)
+	s := e.sortInitiations(k, read, hosts)
+	s.Unverified = e.unverified(k, all.Responses, read, hosts)
+	for _, u := range all.Unreachable {
+		if hosts[u.To.Addr()] {
+			s.Unreachable = append(s.Unreachable, u)
+		}
+	}
+	return s
+}
+
+// sortInitiations tells what the initiations say of a peer. They are in the order in which
+// they came.
+func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[netip.Addr]bool) (s Sightings) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[k]
+	if p == nil {
+		return s
+	}
+	for _, in := range read {
+		switch {
+		case in.At.Before(p.watch.shookAt):
+		case in.Static == k:
+			if in.At.After(p.newest.at) && in.Stamp.Before(p.newest.stamp.Add(-stampSlack)) {
+				s.StampInPast = StampSight{in.Sight, in.Stamp, p.newest.stamp}
+			}
+		case !hosts[in.From.Addr()]:
+		case !in.ForUs:
+			s.NotForUs = in.Sight
+		case !in.Static.IsZero() && in.Static != e.publicKey && e.peers[in.Static] == nil:
+			s.OtherKey = KeySight{in.Sight, in.Static}
+		}
+	}
+	return s
+}
+
+// unverified is the last response that the device should have accepted and did not.
+//
+// A managed peer's is known by the index of our initiation. Of any other the source and
+// the mac1 must do.
+func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen, read []sighted, hosts map[netip.Addr]bool) (s Sight) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[k]
+	if p == nil {
+		return s
+	}
+	now := time.Now()
+	for _, r := range responses {
+		fits := r.Peer == endpointID(k)
+		if !p.config.Managed {
+			fits = hosts[r.From.Addr()] && e.inspection.inspector.Response(r.Data[:])
+		}
+		// Copies of the one that was accepted come after the handshake.
+		late := !p.watch.shookAt.IsZero() && r.At.Before(p.watch.shookAt.Add(silenceLimit))
+		if fits && !late && now.Sub(r.At) >= settling && !crossed(k, r.At, read) {
+			s = Sight{r.From, r.At}
+		}
+	}
+	return s
+}
+
+// crossed reports whether the peer's own initiation came shortly before a response, and
+// may have made the device forget ours.
+func crossed(k peer.PublicKey, at time.Time, read []sighted) bool {
+	for _, in := range read {
+		if in.Static == k && !in.At.After(at) && at.Sub(in.At) < crossing {
+			return true
+		}
+	}
+	return false
+}

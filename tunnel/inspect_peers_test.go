@@ -1,0 +1,183 @@
+package tunnel
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// sightings of another node, at its own address.
+func (n *node) sightings(of *node) Sightings { return n.Sightings(of.PublicKey(), nil) }
+
+// expectNothing fails if anything was sighted.
+func (n *node) expectNothing(of *node) {
+	n.t.Helper()
+	if got := n.sightings(of); !reflect.DeepEqual(got, Sightings{}) {
+		n.t.Errorf("got %+v, want nothing", got)
+	}
+}
+
+func presharedKey(t *testing.T) peer.PresharedKey {
+	t.Helper()
+	k, err := peer.NewPresharedKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestResponsesUnderAnotherPresharedKeyAreSighted(t *testing.T) {
+	for name, managed := range map[string]bool{"managed": true, "not managed": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, cloud, edge := pair(t)
+				forCloud, forEdge := cloud.as("cloud", cloud.addr), edge.as("edge")
+				forCloud.Managed, forEdge.Managed = managed, managed
+				right := presharedKey(t)
+				forEdge.PresharedKey, forCloud.PresharedKey = right, presharedKey(t)
+				cloud.set(forEdge)
+				begin := time.Now()
+				edge.set(forCloud)
+				time.Sleep(10 * time.Second)
+				got := edge.sightings(cloud)
+				if got.Unverified.From != cloud.addr || got.Unverified.At.Before(begin) {
+					t.Errorf("at the initiator: got %+v, want a response from %v", got, cloud.addr)
+				}
+				got.Unverified = Sight{}
+				if !reflect.DeepEqual(got, Sightings{}) {
+					t.Errorf("at the initiator: got %+v besides, want nothing", got)
+				}
+				if managed { // Otherwise cloud has learned from the initiations where to dial.
+					cloud.expectNothing(edge)
+				}
+
+				forCloud.PresharedKey = right
+				edge.set(forCloud)
+				connect(cloud, edge)
+				edge.expectNothing(cloud)
+				cloud.expectNothing(edge)
+			})
+		})
+	}
+}
+
+func TestInitiationsForAndByOtherKeysAreSighted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		wrong := newKey(t).Public()
+		cloud.set(edge.managed("edge", edge.addr))
+		edge.set(peer.Config{Name: "cloud", PublicKey: wrong, Managed: true, Endpoints: []netip.AddrPort{cloud.addr}})
+		time.Sleep(10 * time.Second)
+
+		atCloud := cloud.sightings(edge)
+		if atCloud.NotForUs.From != edge.addr || atCloud.NotForUs.At.IsZero() {
+			t.Errorf("at cloud: got %+v, want an initiation for another key from %v", atCloud, edge.addr)
+		}
+		if !atCloud.OtherKey.At.IsZero() || !atCloud.Unverified.At.IsZero() || !atCloud.StampInPast.At.IsZero() {
+			t.Errorf("at cloud: got %+v, want nothing else", atCloud)
+		}
+		atEdge := edge.Sightings(wrong, []netip.Addr{cloud.addr.Addr()})
+		if atEdge.OtherKey.From != cloud.addr || atEdge.OtherKey.Key != cloud.PublicKey() {
+			t.Errorf("at edge: got %+v, want an initiation by %s from %v", atEdge, cloud.PublicKey(), cloud.addr)
+		}
+		if !atEdge.NotForUs.At.IsZero() || !atEdge.Unverified.At.IsZero() {
+			t.Errorf("at edge: got %+v, want nothing else", atEdge)
+		}
+	})
+}
+
+// A peer whose clock was set back is locked out until it has caught up, when the gateway
+// that it dials is not the one that was restarted.
+func TestTimestampsOfThePastAreSighted(t *testing.T) {
+	for name, test := range map[string]struct{ from netip.AddrPort }{
+		"from its address":   {netip.MustParseAddrPort(edgeAddr)},
+		"from a new address": {tapAddr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, cloud, edge := pair(t)
+				cloud.set(edge.managed("edge"))
+				edge.set(cloud.managed("cloud", cloud.addr))
+				connect(cloud, edge)
+				handshake := time.Now()
+				edge.stop()
+				time.Sleep(time.Minute)
+				restarted := listenTap(t, n, test.from)
+				stamp := handshake.Add(-time.Hour).Truncate(time.Second)
+				before := time.Now()
+				restarted.write(makeInitiation(t, edge.key, newKey(t), cloud.PublicKey(), stamp), cloud.addr)
+				waitFor(t, "the sight of it", func() bool { return !cloud.sightings(edge).StampInPast.At.IsZero() })
+				got := cloud.sightings(edge).StampInPast
+				if got.From != test.from || !got.Stamp.Equal(stamp) || got.At.Before(before) {
+					t.Errorf("got %+v, want the stamp %v from %v", got, stamp, test.from)
+				}
+				if ago := handshake.Sub(got.Newest); ago < 0 || ago > time.Second {
+					t.Errorf("got the newest stamp %v, want that of the handshake at %v", got.Newest, handshake)
+				}
+			})
+		})
+	}
+}
+
+func TestHealthyPeersAreNotSighted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		forward(t, n, via, cloud.addr) // Copies of each handshake come this way.
+		cloud.set(edge.managed("edge", edge.addr))
+		edge.set(cloud.managed("cloud", cloud.addr, via))
+		connect(cloud, edge)
+		for range 200 {
+			cloud.expectNothing(edge)
+			edge.expectNothing(cloud)
+			reach(cloud, edge) // The session is renewed every two minutes.
+			reach(edge, cloud)
+			time.Sleep(3 * time.Second)
+		}
+		if err := edge.Redial(cloud.PublicKey()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		cloud.expectNothing(edge)
+		edge.expectNothing(cloud)
+	})
+}
+
+// Neighbours behind one address are no strangers to each other's peers.
+func TestOtherPeersAtTheAddressAreNoOtherKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		neighbour := startNode(t, n, newKey(t), netip.AddrPortFrom(edge.addr.Addr(), 7).String())
+		cloud.set(edge.managed("edge", edge.addr), neighbour.managed("neighbour"))
+		neighbour.set(cloud.managed("cloud", cloud.addr))
+		connect(cloud, neighbour)
+		time.Sleep(time.Second)
+		cloud.expectNothing(edge)
+	})
+}
+
+func TestUnknownPeersHaveNoSightings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		cloud.expectNothing(edge)
+	})
+}
+
+func TestClosedPortsAreSighted(t *testing.T) {
+	a := startReal(t, underlay.New, underlay.Options{})
+	b := startReal(t, underlay.New, underlay.Options{})
+	at, key := b.addr, b.PublicKey()
+	b.stop() // Nothing listens there any more.
+	a.set(peer.Config{Name: "b", PublicKey: key, Managed: true, Endpoints: []netip.AddrPort{at}})
+	waitFor(t, "the ICMP error", func() bool { return len(a.Sightings(key, nil).Unreachable) > 0 })
+	if got := a.Sightings(key, nil).Unreachable[0]; got.To != at || got.Reason != "port unreachable" {
+		t.Errorf("got %+v, want that %v is a port unreachable", got, at)
+	}
+	if got := a.Sightings(key, []netip.Addr{netip.MustParseAddr("192.0.2.1")}); len(got.Unreachable) != 1 {
+		t.Errorf("got %+v, want the one ICMP error", got.Unreachable)
+	}
+}
