@@ -1,0 +1,62 @@
+// Package report is what a gateway tells a peer of reaching it: whether the peer's
+// gateway, auth and API server answer, seen from the other end. A report is a peer's
+// claim about its view of this gateway and of nothing else, and its reader trusts it so
+// far and no further.
+//
+// # Wire format
+//
+// One JSON document of at most 16 KB in UTF-8, handed over inside the tunnel by POST
+// /v1/report and with the answer to a hello (package auth). Version 1.0:
+//
+//	{"version":"1.0","at":"2026-03-02T12:00:00Z","gateway":"edge",
+//	 "verdicts":[
+//	  {"target":"gateway","outcome":"ok","rtt":0.0123,"age":12},
+//	  {"target":"auth","outcome":"ok","rtt":0.0135,"age":12},
+//	  {"target":"apiServer","outcome":"error","code":"PST0502","stage":"tls","age":12,
+//	   "params":{"address":"[fd00::1]:6443","serverName":"api.example.net","names":["kubernetes","10.0.0.1"]}}],
+//	 "hears":{"handshake":31,"probe":2,"report":290},
+//	 "nat":{"mapping":"endpoint-independent","filtering":"address-and-port-dependent"}}
+//
+//	version   major.minor of the writer. A newer minor is accepted and what it adds is
+//	          passed over; another major is refused.
+//	at        the writer's clock as it wrote; all else is told in ages, in seconds, so
+//	          that clocks need not agree.
+//	gateway   what the writer calls itself, a DNS label of at most 40 characters.
+//	verdicts  at most one each for the targets gateway, auth and apiServer; others are
+//	          passed over. outcome is ok, warning, error, unknown or off, and unknown if
+//	          it is another word. rtt is that of the check.
+//	hears     how long ago the writer had a handshake, an authenticated answer to a
+//	          probe and a report of the reader; absent: never. A report without the last
+//	          asks for one.
+//	nat       the writer's NAT in the words of RFC 4787.
+//
+// The parameters have types; all may be absent:
+//
+//	address besideAddress relay     IP:port without a zone, or a host name with a port
+//	remote from                     IP:port
+//	endpoints own                   IP:port, at most 8
+//	candidates                      at most 8 of {address, source, state}, source and state
+//	                                in the words of Status
+//	was now                         IP addresses, at most 8
+//	serverName names issuer authorities
+//	                                texts (below), at most 8 names and 8 authorities
+//	failure beside nat peerNat      words of a fixed list
+//	status                          of HTTP, 100 to 599
+//	age timeout took way seen jitter skew
+//	                                seconds; skew may be negative
+//	notBefore notAfter stamp newest RFC 3339
+//	version ownVersion              major.minor
+//	limit sent lost mtu linkMtu size port
+//	                                counts
+//	direct                          true: address was dialled outside the tunnel
+//
+// # What a peer can put on a screen
+//
+// A report carries no sentence. Cause and fix are made by the reader from its own table
+// (check.Render) out of the code and these parameters, and only for codes that say
+// something about reaching the reader: a peer can invent nothing about third parties.
+// A text (the name in a certificate, its issuer) is at most 64 characters of A-Z a-z 0-9
+// . * _ - and, depending on its kind, colon or space, comma and equals sign; one that
+// holds anything else is "?" as a whole. Slashes are in none of them, nor are quotes,
+// pipes, control and bidi characters.
+package report

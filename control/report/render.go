@@ -1,0 +1,118 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+)
+
+// Targets renders the report for the gateway that it is about. reporter is what the
+// writer is called there, and arrived when the report came. What is too old is unknown,
+// and says so.
+func (r Report) Targets(reporter string, arrived, now time.Time) api.Targets {
+	return api.Targets{
+		Auth:      r.render(api.ServiceAuth, reporter, arrived, now),
+		APIServer: r.render(api.ServiceAPIServer, reporter, arrived, now),
+		Gateway:   r.render(api.ServiceGateway, reporter, arrived, now),
+	}
+}
+
+// Unknown are the verdicts of a peer that has told nothing.
+func Unknown(cause, fix string) api.Targets {
+	v := api.Verdict{Verdict: api.Unknown, Cause: cause, Fix: fix}
+	return api.Targets{Auth: v, APIServer: v, Gateway: v}
+}
+
+func (r Report) render(target, reporter string, arrived, now time.Time) api.Verdict {
+	v, found := r.verdict(target)
+	if !found {
+		return api.Verdict{Verdict: api.Unknown, Cause: fmt.Sprintf("the report of %s says nothing of %s", reporter, target),
+			Fix: askThere(reporter)}
+	}
+	checked := arrived.Add(-v.Age).UTC()
+	out := api.Verdict{Verdict: v.Outcome, Stage: v.Stage, RTTSeconds: v.RTT.Seconds(), CheckedAt: &checked, Via: v.via()}
+	if age := now.Sub(checked); age > StaleAfter {
+		out.Verdict, out.Stage, out.RTTSeconds = api.Unknown, "", 0
+		out.Cause = fmt.Sprintf("what %s reports is %s old (then: %s)", reporter, age.Round(time.Minute), then(v))
+		out.Fix = askThere(reporter)
+		return out
+	}
+	switch {
+	case v.Outcome == api.OK:
+	case v.Outcome == api.Unknown:
+		out.Cause, out.Fix = r.why(target, reporter)
+	case v.Code == "":
+		out.Cause, out.Fix = fmt.Sprintf("%s reports this without saying why", reporter), askThere(reporter)
+	case !about(target, v.Code):
+		out.Verdict, out.Stage = api.Unknown, ""
+		out.Cause = fmt.Sprintf("%s reports %s, which is not about reaching %s here", reporter, v.Code, target)
+		out.Fix = askThere(reporter)
+	default:
+		out.Code = string(v.Code)
+		out.Cause, out.Fix = check.Render(v.Code, v.Params.rendered(reporter, target, arrived))
+	}
+	return out
+}
+
+func (r Report) verdict(target string) (Verdict, bool) {
+	for _, v := range r.Verdicts {
+		if v.Target == target {
+			return v, true
+		}
+	}
+	return Verdict{}, false
+}
+
+func (v Verdict) via() string {
+	if v.Params.Direct {
+		return "direct"
+	}
+	return check.ViaInBand
+}
+
+// then is what a verdict was.
+func then(v Verdict) string {
+	if v.Code != "" && about(v.Target, v.Code) {
+		return string(v.Outcome) + ", " + string(v.Code)
+	}
+	return string(v.Outcome)
+}
+
+// why explains what the writer could not tell: most often it did not try, because
+// something fails that comes before.
+func (r Report) why(target, reporter string) (cause, fix string) {
+	for _, before := range []string{api.ServiceGateway, api.ServiceAuth} {
+		if before == target {
+			break
+		}
+		if v, found := r.verdict(before); found && v.Outcome == api.Error {
+			return fmt.Sprintf("%s does not know while %s fails for it", reporter, before), fmt.Sprintf("mend %s first", before)
+		}
+	}
+	return fmt.Sprintf("%s could not tell", reporter), askThere(reporter)
+}
+
+func askThere(reporter string) string { return fmt.Sprintf("run `postern check` at %s", reporter) }
+
+// about reports whether a code can say something about reaching a target, as seen from a
+// peer. What else goes wrong at the peer is its own affair, and what goes wrong here it
+// cannot know.
+func about(target string, c check.Code) bool {
+	if c == check.TicketAlarm {
+		return false
+	}
+	ranges := map[string][]string{
+		api.ServiceGateway:   {"PST01", "PST04", "PST06"},
+		api.ServiceAuth:      {"PST02", "PST05"},
+		api.ServiceAPIServer: {"PST030", "PST05"},
+	}
+	for _, prefix := range ranges[target] {
+		if strings.HasPrefix(string(c), prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+)
+
+const (
+	// Version is what this package writes.
+	Version      = "1.0"
+	versionMajor = 1
+	// MaxSize bounds a report, in bytes.
+	MaxSize = 16 << 10
+	// StaleAfter is the age at which a verdict of a peer says nothing any more. Peers
+	// renew theirs within 6 min, and their checks within 6 more.
+	StaleAfter = 15 * time.Minute
+
+	maxVerdicts  = 16 // of targets that are passed over, too
+	maxNames     = 8
+	maxEndpoints = 8
+	maxText      = 64
+)
+
+// Errors of Parse; use errors.Is.
+var (
+	// ErrTooLarge: the report is larger than MaxSize.
+	ErrTooLarge = errors.New("the report is too large")
+	// ErrVersion: the writer speaks another major version.
+	ErrVersion = errors.New("incompatible version of reports")
+	// ErrMalformed: it is no report, or one with values out of bounds.
+	ErrMalformed = errors.New("not a report")
+)
+
+// Report is one gateway's view of reaching its reader. The documentation of the package
+// has its wire format.
+type Report struct {
+	// Version is the writer's; Encode writes this package's.
+	Version string
+	// At is the writer's clock as it wrote.
+	At time.Time
+	// Gateway is what the writer calls itself.
+	Gateway string
+	// Verdicts are at most one for each of gateway, auth and apiServer.
+	Verdicts []Verdict
+	Hears    Hears
+	NAT      NAT
+}
+
+// Verdict is what a check of one target came to.
+type Verdict struct {
+	Target  string
+	Outcome api.Outcome
+	// Code is empty where there is nothing to explain, and of the form PSTnnnn else.
+	Code   check.Code
+	Stage  string
+	Params Params
+	RTT    time.Duration
+	// Age is how long before the report was written the check ended.
+	Age time.Duration
+}
+
+// Never is the age of what has not happened.
+const Never time.Duration = -1
+
+// Hears says how long ago the writer had an authenticated sign of the reader: a
+// handshake, an answer to a probe, a report. It is Never for what it never had.
+type Hears struct {
+	Handshake, Probe, Report time.Duration
+}
+
+// NAT is the writer's NAT in the words of RFC 4787.
+type NAT struct {
+	Mapping, Filtering string
+}
+
+// Skew is how much the writer's clock is ahead of ours, given when its report arrived. It
+// is off by the time the report was under way: some seconds at worst.
+func (r Report) Skew(arrived time.Time) time.Duration { return r.At.Sub(arrived) }
+
+// Same reports whether two reports say the same: the same verdicts for the same reasons,
+// whatever the times.
+func (r Report) Same(other Report) bool {
+	a, errA := r.timeless().Encode()
+	b, errB := other.timeless().Encode()
+	return errA == nil && errB == nil && string(a) == string(b)
+}
+
+// timeless is the report without what changes with each one.
+func (r Report) timeless() Report {
+	verdicts := make([]Verdict, len(r.Verdicts))
+	for i, v := range r.Verdicts {
+		v.RTT, v.Age, v.Params.Age = 0, 0, 0
+		verdicts[i] = v
+	}
+	r.At, r.Hears, r.Verdicts = time.Unix(0, 0), Hears{Never, Never, Never}, verdicts
+	return r
+}

@@ -1,0 +1,211 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+type vector struct {
+	Name                     string
+	Report                   json.RawMessage
+	Error                    string
+	Gateway, Auth, APIServer string
+}
+
+func vectors(t testing.TB) []vector {
+	t.Helper()
+	b, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []vector
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// summary is a verdict in a word or three.
+func summary(v api.Verdict) string {
+	return strings.Join(strings.Fields(fmt.Sprint(v.Verdict, " ", v.Code, " ", v.Stage)), " ")
+}
+
+func TestVectors(t *testing.T) {
+	kinds := map[string]error{"version": ErrVersion, "malformed": ErrMalformed}
+	for _, v := range vectors(t) {
+		r, err := Parse(v.Report)
+		if !errors.Is(err, kinds[v.Error]) {
+			t.Errorf("%s: got error %v, want %v", v.Name, err, kinds[v.Error])
+			continue
+		}
+		if v.Error != "" {
+			continue
+		}
+		got := r.Targets("edge", noon, noon)
+		for _, c := range []struct {
+			target string
+			got    api.Verdict
+			want   string
+		}{{"gateway", got.Gateway, v.Gateway}, {"auth", got.Auth, v.Auth}, {"apiServer", got.APIServer, v.APIServer}} {
+			if summary(c.got) != c.want {
+				t.Errorf("%s: %s is %q (%s), want %q", v.Name, c.target, summary(c.got), c.got.Cause, c.want)
+			}
+			if c.got.Verdict != api.OK && (c.got.Cause == "" || c.got.Fix == "") {
+				t.Errorf("%s: %s has no cause or no fix: %+v", v.Name, c.target, c.got)
+			}
+		}
+	}
+}
+
+// full is a report with every value set.
+func full() Report {
+	p := Params{
+		Address: "api.example.net:6443", BesideAddress: "[fd00::1]:6443", Remote: netip.MustParseAddrPort("192.0.2.1:6443"),
+		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820")}, Direct: true,
+		Failure: check.FailureTimeout, Beside: check.BesideWorks, ServerName: "api", Names: []string{"*.example.net"},
+		Issuer: "CN=ca, O=ours", Authorities: []string{"kubernetes"}, Status: 403, Age: time.Minute, Timeout: 5 * time.Second,
+		Took: time.Second, Way: time.Millisecond, NotBefore: noon, NotAfter: noon.AddDate(1, 0, 0), Version: "1.0", OwnVersion: "2.1", Limit: 7,
+		Gateway: Gateway{
+			From: netip.MustParseAddrPort("[2001:db8::1]:1"), Seen: 3 * time.Second, Own: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:1")},
+			Port: 51820, Candidates: []Candidate{{netip.MustParseAddrPort("192.0.2.3:1"), "stun", "failed"}},
+			Stamp: noon, Newest: noon, Was: []netip.Addr{netip.MustParseAddr("192.0.2.4")}, Now: []netip.Addr{netip.MustParseAddr("192.0.2.5")},
+			Sent: 20, Lost: 1, Jitter: time.Millisecond, MTU: 1280, LinkMTU: 1420, Size: 1300,
+			NAT: NAT{"none", "unknown"}, PeerNAT: NAT{"endpoint-dependent", "address-dependent"}, Relay: "turn.example.net:3478", Skew: -time.Minute,
+		},
+	}
+	return Report{
+		Version: Version, At: noon, Gateway: "edge",
+		Verdicts: []Verdict{
+			{Target: "gateway", Outcome: api.Warning, Code: check.RelayInUse, Stage: "probe", Params: p, RTT: 12 * time.Millisecond, Age: time.Second},
+			{Target: "apiServer", Outcome: api.Off, Code: check.APIServerOff},
+		},
+		Hears: Hears{time.Second, Never, 0}, NAT: NAT{"none", "none"},
+	}
+}
+
+func TestEveryValueSurvivesTheWire(t *testing.T) {
+	want := full()
+	for _, part := range []reflect.Value{reflect.ValueOf(want), reflect.ValueOf(want.Verdicts[0]), reflect.ValueOf(want.Verdicts[0].Params), reflect.ValueOf(want.Verdicts[0].Params.Gateway)} {
+		for i := range part.NumField() {
+			if part.Field(i).IsZero() {
+				t.Errorf("the test leaves %s.%s out", part.Type(), part.Type().Field(i).Name)
+			}
+		}
+	}
+	b, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(b)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v (%v)\nwant %+v\nfrom %s", got, err, want, b)
+	}
+	if v := want.Verdicts[0]; !reflect.DeepEqual(paramsOf(v.Params.rendered("edge", "gateway", noon), noon), v.Params) {
+		t.Errorf("check's parameters lose something:\ngot  %+v\nwant %+v", paramsOf(v.Params.rendered("edge", "gateway", noon), noon), v.Params)
+	}
+}
+
+// The largest report that our own checks can lead to fits.
+func TestTheLargestReportFits(t *testing.T) {
+	long := strings.Repeat("a", 1000)
+	p := check.Params{Address: long, ServerName: long, Issuer: strings.Repeat("a", maxText), Detail: long}
+	p.BesideAddress, p.Remote, p.From, p.Relay = long, long, "[2001:db8:1111:2222:3333:4444:5555:6666]:51820", strings.Repeat("r", maxText)
+	for range 10_000 {
+		p.Names = append(p.Names, strings.Repeat("n", maxText))
+		p.Authorities = append(p.Authorities, strings.Repeat("n", maxText))
+		p.Endpoints = append(p.Endpoints, p.From)
+		p.Own = append(p.Own, p.From)
+		p.Was = append(p.Was, "2001:db8:1111:2222:3333:4444:5555:6666")
+		p.Candidates = append(p.Candidates, check.Candidate{Address: p.From, Source: "advertised", State: "selected", Reason: long})
+	}
+	p.Now = p.Was
+	r := Report{At: noon, Gateway: strings.Repeat("g", api.MaxNameLength)}
+	for _, target := range []string{"gateway", "auth", "apiServer"} {
+		r.Verdicts = append(r.Verdicts, VerdictOf(target, api.Verdict{Verdict: api.Error, Code: "PST0101", Stage: "handshake", Cause: long}, p, noon))
+	}
+	b, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse(b); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d bytes of %d", len(b), MaxSize)
+}
+
+func TestSameLeavesTimesOut(t *testing.T) {
+	a, b := full(), full()
+	b.At, b.Hears.Probe, b.Verdicts[0].Age, b.Verdicts[0].RTT, b.Verdicts[0].Params.Age = noon.Add(time.Hour), 7, 9, 11, 13
+	if !a.Same(b) {
+		t.Error("a report of another time differs")
+	}
+	b.Verdicts[0].Params.Lost++
+	if a.Same(b) {
+		t.Error("a report of another loss does not differ")
+	}
+	if full().Verdicts[0].Age != time.Second || a.Verdicts[0].Age != time.Second {
+		t.Error("the comparison changed a report")
+	}
+}
+
+func TestWhatIsOldIsUnknownAndSaysHowOld(t *testing.T) {
+	r := Report{Gateway: "edge", At: noon, Verdicts: []Verdict{{Target: "gateway", Outcome: api.OK, Age: time.Minute},
+		{Target: "auth", Outcome: api.Error, Code: check.AuthTimeout, Age: 14 * time.Minute}}}
+	got := r.Targets("edge", noon, noon.Add(14*time.Minute))
+	if got.Gateway.Verdict != api.OK || !got.Gateway.CheckedAt.Equal(noon.Add(-time.Minute)) {
+		t.Errorf("after 14 min: got %+v", got.Gateway)
+	}
+	if got.Auth.Verdict != api.Unknown || !strings.Contains(got.Auth.Cause, "28m0s old") || !strings.Contains(got.Auth.Cause, "error, PST0202") {
+		t.Errorf("a check of 28 min ago: got %+v", got.Auth)
+	}
+	got = r.Targets("edge", noon, noon.Add(14*time.Minute+time.Second))
+	if got.Gateway.Verdict != api.Unknown || !strings.Contains(got.Gateway.Cause, "15m0s old (then: ok)") {
+		t.Errorf("after 15 min: got %+v", got.Gateway)
+	}
+}
+
+// A peer tells of reaching us. Of anything else it can say nothing here, whatever code it
+// sends.
+func TestAPeerInventsNothingAboutOthers(t *testing.T) {
+	seen := map[string]int{}
+	for _, e := range check.Codes() {
+		for _, target := range []string{"gateway", "auth", "apiServer"} {
+			r := Report{Verdicts: []Verdict{{Target: target, Outcome: api.Error, Code: e.Code}}}
+			got := r.Targets("edge", noon, noon)
+			v := map[string]api.Verdict{"gateway": got.Gateway, "auth": got.Auth, "apiServer": got.APIServer}[target]
+			if v.Verdict == api.Error {
+				seen[target]++
+			}
+			if c := string(e.Code); (c[:5] == "PST07" || c[:5] == "PST08") && v.Verdict != api.Unknown {
+				t.Errorf("%s of %s was taken: %+v", c, target, v)
+			}
+		}
+	}
+	if seen["gateway"] == 0 || seen["auth"] == 0 || seen["apiServer"] == 0 {
+		t.Errorf("no code was taken: %v", seen)
+	}
+	for _, c := range []check.Code{check.TicketAlarm, check.UpstreamRefused, check.PeerServiceDown, check.StateExposed} {
+		if about("gateway", c) || about("auth", c) || about("apiServer", c) {
+			t.Errorf("%s counts as being about reaching us", c)
+		}
+	}
+}
+
+func TestACodeThatIsNotKnownIsNamed(t *testing.T) {
+	got := Report{Verdicts: []Verdict{{Target: "auth", Outcome: api.Error, Code: "PST0299"}}}.Targets("edge", noon, noon).Auth
+	if !strings.Contains(got.Cause, "code PST0299 is not known to this version") || got.Verdict != api.Error {
+		t.Errorf("got %+v", got)
+	}
+}

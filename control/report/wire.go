@@ -1,0 +1,163 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+)
+
+type wireReport struct {
+	Version  string        `json:"version"`
+	At       time.Time     `json:"at"`
+	Gateway  string        `json:"gateway"`
+	Verdicts []wireVerdict `json:"verdicts"`
+	Hears    wireHears     `json:"hears"`
+	NAT      wireNAT       `json:"nat"`
+}
+
+type wireVerdict struct {
+	Target  string      `json:"target"`
+	Outcome string      `json:"outcome"`
+	Code    string      `json:"code,omitempty"`
+	Stage   string      `json:"stage,omitempty"`
+	RTT     seconds     `json:"rtt,omitempty"`
+	Age     seconds     `json:"age,omitempty"`
+	Params  *wireParams `json:"params,omitempty"`
+}
+
+type wireHears struct {
+	Handshake *seconds `json:"handshake,omitempty"`
+	Probe     *seconds `json:"probe,omitempty"`
+	Report    *seconds `json:"report,omitempty"`
+}
+
+type wireNAT struct {
+	Mapping   string `json:"mapping,omitempty"`
+	Filtering string `json:"filtering,omitempty"`
+}
+
+// seconds is a duration on the wire.
+type seconds float64
+
+func toSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
+
+// Encode writes the report. It is never larger than MaxSize: a report that is out of
+// bounds is an error.
+func (r Report) Encode() ([]byte, error) {
+	w := wireReport{
+		Version: Version, At: r.At.UTC().Truncate(time.Second), Gateway: r.Gateway, Verdicts: []wireVerdict{},
+		Hears: wireHears{ago(r.Hears.Handshake), ago(r.Hears.Probe), ago(r.Hears.Report)},
+		NAT:   wireNAT{r.NAT.Mapping, r.NAT.Filtering},
+	}
+	for _, v := range r.Verdicts {
+		w.Verdicts = append(w.Verdicts, wireVerdict{
+			Target: v.Target, Outcome: string(v.Outcome), Code: string(v.Code), Stage: v.Stage,
+			RTT: toSeconds(v.RTT), Age: toSeconds(v.Age), Params: v.Params.wire(),
+		})
+	}
+	b, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("write a report: %w", err)
+	}
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("write a report: %w (%d bytes)", ErrTooLarge, len(b))
+	}
+	return b, nil
+}
+
+// ago is nil for what never was.
+func ago(d time.Duration) *seconds {
+	if d < 0 {
+		return nil
+	}
+	s := toSeconds(d.Round(time.Second))
+	return &s
+}
+
+// Parse reads a report of a peer. What it gives is within all bounds and safe to show;
+// the errors, too, repeat nothing of the report but its version.
+func Parse(body []byte) (Report, error) {
+	if len(body) > MaxSize {
+		return Report{}, fmt.Errorf("%w: %d bytes, and at most %d are taken", ErrTooLarge, len(body), MaxSize)
+	}
+	var v struct {
+		Version string `json:"version"`
+	}
+	if err := json.Unmarshal(body, &v); err != nil {
+		return Report{}, fmt.Errorf("%w: it is not the JSON that is wanted here", ErrMalformed)
+	}
+	// The version first: of another major, nothing else need be as it is here.
+	if !isVersion(v.Version) {
+		return Report{}, fmt.Errorf("%w: it gives no version such as %s", ErrMalformed, Version)
+	}
+	major, _, _ := strings.Cut(v.Version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n != versionMajor {
+		return Report{}, fmt.Errorf("%w: it is %s, and this gateway understands %s; upgrade the older one", ErrVersion, v.Version, Version)
+	}
+	var w wireReport
+	if err := json.Unmarshal(body, &w); err != nil {
+		return Report{}, fmt.Errorf("%w: a value has another type than it should", ErrMalformed)
+	}
+	return w.report()
+}
+
+func (w wireReport) report() (Report, error) {
+	n := &notes{}
+	out := Report{
+		Version: w.Version, At: n.time("at", w.At), Gateway: w.Gateway,
+		Hears: Hears{n.ago("hears.handshake", w.Hears.Handshake), n.ago("hears.probe", w.Hears.Probe), n.ago("hears.report", w.Hears.Report)},
+		NAT:   NAT{behaviour(w.NAT.Mapping), behaviour(w.NAT.Filtering)},
+	}
+	if api.CheckName(w.Gateway) != nil {
+		n.wrong("gateway", "is no name of a gateway")
+	}
+	if w.At.IsZero() {
+		n.wrong("at", "is missing")
+	}
+	n.most("verdicts", len(w.Verdicts), maxVerdicts)
+	seen := map[string]bool{}
+	for _, v := range w.Verdicts[:min(len(w.Verdicts), maxVerdicts)] {
+		if !isTarget(v.Target) {
+			continue
+		}
+		if seen[v.Target] {
+			n.wrong("verdicts", "name a target twice")
+		}
+		seen[v.Target] = true
+		out.Verdicts = append(out.Verdicts, v.verdict(n))
+	}
+	if n.err != nil {
+		return Report{}, n.err
+	}
+	return out, nil
+}
+
+func (w wireVerdict) verdict(n *notes) Verdict {
+	out := Verdict{
+		Target: w.Target, Outcome: outcome(api.Outcome(w.Outcome)), Stage: stage(w.Stage),
+		RTT: n.within("rtt", w.RTT, maxWait), Age: n.within("age", w.Age, maxAge),
+	}
+	if out.Outcome == api.OK { // which needs no explanation
+		return out
+	}
+	out.Code = code(check.Code(w.Code))
+	if w.Params != nil {
+		out.Params = w.Params.params(n)
+	}
+	return out
+}
+
+// ago gives an age, Never where there is none.
+func (n *notes) ago(field string, s *seconds) time.Duration {
+	if s == nil {
+		return Never
+	}
+	return n.within(field, *s, maxAge)
+}
+
+func malformed(field, what string) error { return fmt.Errorf("%w: %s %s", ErrMalformed, field, what) }
