@@ -136,6 +136,7 @@ func (r *recorder) apiStatus(q question, status int, took time.Duration) Result 
 		p.NotAfter = q.notAfter()
 		return r.fail(api.Error, StageAuth, IdentityExpired, p)
 	case status == http.StatusUnauthorized:
+		p.Token = q.certificate == nil
 		return r.fail(api.Error, StageAuth, APIServerUnauthorized, p)
 	case status == http.StatusForbidden:
 		return r.fail(api.Warning, StageAuth, APIServerForbidden, p)

@@ -225,7 +225,7 @@ func TestIdentitiesAtARealTLSServer(t *testing.T) {
 		{"certificate accepted", asked, func(f *Facts) { f.Identity = identity("postern:peer:edge") }, api.OK, "", ""},
 		{"token accepted", asked, func(f *Facts) { f.Token = goodToken }, api.OK, "", ""},
 		{"certificate unknown", asked, func(f *Facts) { f.Identity = identity("stranger") }, api.Error, APIServerUnauthorized, "does not trust the issuer"},
-		{"token unknown", asked, func(f *Facts) { f.Token = "stale" }, api.Error, APIServerUnauthorized, "HTTP 401"},
+		{"token unknown", asked, func(f *Facts) { f.Token = "stale" }, api.Error, APIServerUnauthorized, "HTTP 401: it does not know the token that cloud issued"},
 		{"certificate without rights", asked, func(f *Facts) { f.Identity = identity("postern:peer:nobody") }, api.Warning, APIServerForbidden, "HTTP 403"},
 		{"token without rights", asked, func(f *Facts) { f.Token = "token-of-nobody" }, api.Warning, APIServerForbidden, "HTTP 403"},
 		{"certificate expired", asked, func(f *Facts) { f.Identity = past }, api.Error, IdentityExpired, day(leaf.NotAfter)},
@@ -311,7 +311,7 @@ func TestAURLThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
 				if strings.HasPrefix(name, "to") {
 					checkDirect(t, got[0], NameAuthDirect, api.Error, AuthURLUnreachable, StageTCP)
 					checkDirect(t, got[1], NameAPIServerDirect, api.Error, APIServerURLUnreachable, StageTCP)
-					tellsTheReader(t, got[1], "https://api.example.net:6443 ([2001:db8::1]:6443)", "let TCP to [2001:db8::1]:6443 through")
+					tellsTheReader(t, got[1], "https://api.example.net:6443 ([2001:db8::1]:6443)", "`nft insert rule inet filter output ip6 daddr 2001:db8::1 tcp dport 6443 accept` here")
 					return
 				}
 				checkDirect(t, got[0], NameAuthDirect, api.Error, AuthTimeout, StageTLS)

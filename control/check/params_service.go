@@ -26,6 +26,8 @@ const (
 
 // ServiceParams are the parameters of the codes about auth, the API server and upstreams.
 type ServiceParams struct {
+	// Token: what this gateway shows of itself is a token, and no certificate.
+	Token bool `json:"token,omitempty"`
 	// Failure is how it failed.
 	Failure Failure `json:"failure,omitempty"`
 	// Remote is the address and port behind the host name of Address.

@@ -40,10 +40,10 @@ func TestWhoIsSlow(t *testing.T) {
 		{"nobody", 20 * time.Millisecond, 20 * time.Millisecond, 900 * time.Millisecond, api.OK, "", ""},
 		{"the server", 20 * time.Millisecond, 20 * time.Millisecond, 2 * time.Second, api.Warning, APIServerSlow,
 			"the API server of cloud at [fd12::1]:6443 inside the tunnel answered /livez after 2s; the way there and back takes 20ms of it"},
-		{"the server, over a tunnel that is slow too", 600 * time.Millisecond, 600 * time.Millisecond, 1700 * time.Millisecond, api.Warning, APIServerSlow, "after 2s"},
+		{"the server, over a tunnel that is slow too", 600 * time.Millisecond, 600 * time.Millisecond, 1700 * time.Millisecond, api.Warning, APIServerSlow, "after 1.7s; the way there and back takes 600ms of it"},
 		{"the server, also in TLS", 20 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond, api.Warning, APIServerSlow, "20ms of it"},
 		{"the tunnel", 1100 * time.Millisecond, 1100 * time.Millisecond, 1100 * time.Millisecond, api.Unknown, APIServerSlow,
-			"connecting to it took 1s already: it may be the way there that is slow"},
+			"connecting to it took 1.1s already: it may be the way there that is slow"},
 		{"one of the two", 1500 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, api.Unknown, APIServerSlow, "it may be the way"},
 		{"nobody that answers at all", 20 * time.Millisecond, 20 * time.Millisecond, 6 * time.Second, api.Error, APIServerTimeout, "5s"},
 	} {

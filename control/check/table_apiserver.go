@@ -1,6 +1,9 @@
 package check
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // apiServerEntries are the codes of a peer's API server, once TLS has been met.
 func apiServerEntries() []Entry {
@@ -28,8 +31,14 @@ func apiServerEntries() []Entry {
 			return fmt.Sprintf("%srun `kubectl get --raw '/livez?verbose'` and mend what it names", p.at())
 		}},
 		{APIServerUnauthorized, "the API server does not accept the identity", func(p Params) string {
+			if p.Token {
+				return fmt.Sprintf("%s answered %s with HTTP 401: it does not know the token that %s issued to %s", p.server(), p.request(), p.owner(), p.client())
+			}
 			return fmt.Sprintf("%s answered %s with HTTP 401: it does not trust the issuer of %s identity", p.server(), p.request(), p.clients())
 		}, func(p Params) string {
+			if p.Token {
+				return fmt.Sprintf("%ssee that %s leads to the cluster in which auth runs, and that the peer's ServiceAccount is there (`kubectl get serviceaccounts -A`)", p.at(), p.address())
+			}
 			return fmt.Sprintf("%sgive kube-apiserver the issuer's certificate (spec.services.auth.issuer.localCA.certFile) in --client-ca-file", p.at())
 		}},
 		{APIServerForbidden, "the identity is accepted but may do nothing", func(p Params) string {
@@ -74,9 +83,9 @@ func (p Params) bind() string {
 func slowCause(p Params) string {
 	if p.waySlow() {
 		return fmt.Sprintf("%s answered %s after %s, but connecting to it took %s already: it may be the way there that is slow",
-			p.server(), p.request(), seconds(p.Took), seconds(p.Way))
+			p.server(), p.request(), tenths(p.Took), tenths(p.Way))
 	}
-	return fmt.Sprintf("%s answered %s after %s; the way there and back takes %s of it", p.server(), p.request(), seconds(p.Took), seconds(p.Way))
+	return fmt.Sprintf("%s answered %s after %s; the way there and back takes %s of it", p.server(), p.request(), tenths(p.Took), tenths(p.Way))
 }
 
 func slowFix(p Params) string {
@@ -84,6 +93,14 @@ func slowFix(p Params) string {
 		return fmt.Sprintf("%scompare with `kubectl get --raw /livez`%s", p.at(), p.measure(", and measure the tunnel with"))
 	}
 	return fmt.Sprintf("%srun `kubectl get --raw '/livez?verbose'` and look at the load of the API server and of etcd", p.at())
+}
+
+// tenths writes a duration to a tenth of a second, or to the millisecond below one.
+func tenths(d time.Duration) string {
+	if d < time.Second {
+		return seconds(d)
+	}
+	return d.Round(100 * time.Millisecond).String()
 }
 
 // waySlow reports whether what is left without the way there and back is not slow.

@@ -14,6 +14,9 @@ func authEntries() []Entry {
 		{AuthTimeout, "auth does not answer in time", func(p Params) string {
 			return detail(fmt.Sprintf("auth of %s%s did not answer%s within %s", p.owner(), p.where(), p.toClient(), seconds(p.Timeout)), p)
 		}, func(p Params) string {
+			if p.Direct {
+				return fmt.Sprintf("see that %s leads to auth of %s (`curl -v` shows what answers there), and read the log of %s", p.of("auth").urlSetting(), p.owner(), p.gateway())
+			}
 			return fmt.Sprintf("measure with `postern ping %s --layer overlay`; when that answers, restart %s", p.peer(), p.gateway())
 		}},
 		{AuthHTTP, "auth answers with an HTTP error", func(p Params) string {
@@ -45,7 +48,10 @@ func authEntries() []Entry {
 			return fmt.Sprintf("read the log of %s for the same moment; it may have restarted or removed %s", p.gateway(), p.client())
 		}},
 		{TicketAlarm, "a ticket was tried by a second key", ticketAlarmCause, func(p Params) string {
-			return fmt.Sprintf("ask the owner of %s whether it joined; if it did not, run `postern peer remove %s`: somebody else had the ticket first", or(p.Peer, "the peer"), or(p.Peer, "NAME"))
+			if p.Peer == "" {
+				return "the audit log names who redeemed it: ask the owner whether that gateway joined; if it did not, run `postern peer remove NAME`: somebody else had the ticket first"
+			}
+			return fmt.Sprintf("ask the owner of %s whether it joined; if it did not, run `postern peer remove %s`: somebody else had the ticket first", p.Peer, p.Peer)
 		}},
 		{AuthURLUnreachable, "the auth URL cannot be reached", func(p Params) string {
 			return p.of("auth").urlCause()
@@ -61,7 +67,7 @@ func authEntries() []Entry {
 func authNotUnderstoodFix(p Params) string {
 	switch {
 	case p.Direct:
-		return fmt.Sprintf("here set %s to the URL that leads to auth of %s (`curl -v` shows what answers there)", p.urlSetting(), p.owner())
+		return fmt.Sprintf("here set %s to the URL that leads to auth of %s (`curl -v` shows what answers there)", p.of("auth").urlSetting(), p.owner())
 	case p.Inbound:
 		return fmt.Sprintf("upgrade the older gateway (`postern version` here and at %s)", p.peer())
 	}

@@ -34,7 +34,7 @@ func (p Params) urlFix() string {
 	case FailureRefused:
 		return fmt.Sprintf("%ssee that the server listens and that port forwarding, NodePort or Ingress leads to it, or %s", p.at(), correct)
 	}
-	return fmt.Sprintf("let TCP to %s through the firewalls between the two sites, or %s", to, correct)
+	return fmt.Sprintf("let TCP to %s through the firewalls between the two sites%s, or %s", to, letTCP(p.Remote), correct)
 }
 
 func tokenCause(p Params) string {

@@ -33,7 +33,11 @@ func identityEntries() []Entry {
 			return fmt.Sprintf("%ssee that %s is an HTTPS port", p.at(), p.setting("address"))
 		}},
 		{IdentityMissing, "no identity has been issued", func(p Params) string {
-			return detail(fmt.Sprintf("%s has issued no identity to %s, and its API server%s demands one%s", p.owner(), p.client(), p.where(), p.withStatus()), p)
+			how := ""
+			if p.Status != 0 {
+				how = fmt.Sprintf(" (HTTP %d)", p.Status)
+			}
+			return detail(fmt.Sprintf("%s has issued no identity to %s, and its API server%s demands one%s", p.owner(), p.client(), p.where(), how), p)
 		}, func(p Params) string {
 			return fmt.Sprintf("%sset spec.services.auth.issuer and run %s", p.at(), p.allow("auth,apiServer"))
 		}},

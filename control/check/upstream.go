@@ -42,9 +42,9 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
 		p.Detail = err.Error()
 		return r.fail(api.Error, StageTCP, UpstreamUnreachable, p)
 	}
-	c, _, stage, err := r.reach(ctx, n, host, port)
+	c, remote, stage, err := r.reach(ctx, n, host, port)
 	if err != nil {
-		p.Detail = err.Error()
+		p.Remote, p.Detail = remote, err.Error()
 		code := UpstreamName
 		if stage == StageTCP {
 			code = byFailure(err, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable)
