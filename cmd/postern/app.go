@@ -103,8 +103,9 @@ func (a *app) commands() []*cobra.Command {
 	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand())
 	all = append(all, in(groupPeer, a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
 		a.kubeconfigCommand(), a.credentialCommand())...)
-	all = append(all, in(groupLook, a.statusCommand(), a.pathCommand(), a.pingCommand(), a.netCheckCommand())...)
-	return append(all, in(groupTool, a.versionCommand(), a.completionCommand(), a.manCommand())...)
+	all = append(all, in(groupLook, a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
+		a.pingCommand(), a.netCheckCommand())...)
+	return append(all, in(groupTool, a.bundleCommand(), a.versionCommand(), a.completionCommand(), a.manCommand())...)
 }
 
 // socketPath is where the running gateway is asked.

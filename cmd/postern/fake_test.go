@@ -119,6 +119,15 @@ func (s *scripted) Credential(_ context.Context, name string) (api.Credential, e
 func (s *scripted) NetCheck(context.Context) (api.NetCheck, error) {
 	return answer[api.NetCheck](s, "netcheck", nil)
 }
+func (s *scripted) Check(_ context.Context, r api.CheckRequest) (api.CheckReport, error) {
+	return answer[api.CheckReport](s, "check", r)
+}
+func (s *scripted) Checks(context.Context) (api.CheckReport, error) {
+	return answer[api.CheckReport](s, "checks", nil)
+}
+func (s *scripted) Log(_ context.Context, after uint64) (api.Log, error) {
+	return answer[api.Log](s, "log", after)
+}
 func (s *scripted) Reload(context.Context) error {
 	_, err := answer[any](s, "reload", nil)
 	return err

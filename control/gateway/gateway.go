@@ -28,6 +28,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/metrics"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
@@ -51,6 +52,9 @@ type Options struct {
 	// OwnAddrs lists all its addresses, of bridges and tunnels too: no peer is sought
 	// there. nil is HostAddrs or, without that, discovery.OwnAddrs.
 	OwnAddrs func() ([]netip.Addr, error)
+	// Networks lists the networks that this machine is in; nil is what its interfaces say
+	// or, when HostAddrs is given, a /24 or /64 around each of those.
+	Networks func() ([]netip.Prefix, error)
 	// LinkMTU is the smallest MTU of the interfaces that lead out, in bytes, 0 when it is
 	// not known; nil is discovery.LinkMTU, or nothing when HostAddrs is given.
 	LinkMTU func() (int, error)
@@ -68,12 +72,19 @@ func (o Options) withDefaults() Options {
 	if o.NewUnderlay == nil {
 		o.NewUnderlay = underlay.New
 	}
+	given := o.HostAddrs
 	own, link := o.HostAddrs, func() (int, error) { return 0, nil } // of a host that is not this one
 	if o.HostAddrs == nil {
 		o.HostAddrs, own, link = discovery.InterfaceAddrs, discovery.OwnAddrs, discovery.LinkMTU
 	}
 	if o.OwnAddrs == nil {
 		o.OwnAddrs = own
+	}
+	if o.Networks == nil {
+		o.Networks = interfaceNetworks
+		if given != nil {
+			o.Networks = func() ([]netip.Prefix, error) { return networksAround(given) }
+		}
 	}
 	if o.LinkMTU == nil {
 		o.LinkMTU = link
@@ -90,6 +101,7 @@ type Gateway struct {
 	// Immutable after Start.
 	opts      Options
 	log       *slog.Logger
+	tail      *logtail.Tail
 	audit     *audit.Log
 	key       peer.PrivateKey
 	store     *state.Store
@@ -156,8 +168,10 @@ type running struct {
 // config.Problem. On an error nothing is left open.
 func Start(ctx context.Context, o Options) (*Gateway, error) {
 	o = o.withDefaults()
+	tail := logtail.New(o.Logger.Handler())
+	o.Logger = slog.New(tail)
 	g := &Gateway{
-		opts: o, log: o.Logger, audit: audit.New(o.Logger), startedAt: time.Now(),
+		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
 		rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
 		regather: make(chan struct{}, 1),
 		changed: changed{
@@ -222,7 +236,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.keepers = newIdentityKeepers(g)
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, OnHello: g.heardHello,
+		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, Own: g.own, OnHello: g.heardHello,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
 	g.changing.Lock()

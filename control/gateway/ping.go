@@ -8,7 +8,6 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
 )
 
 // Layers of `postern ping`, from the socket upwards.
@@ -114,38 +113,4 @@ func (g *Gateway) shake(ctx context.Context, m *member) (time.Duration, error) {
 			return 0, fmt.Errorf("no answer to the handshake: %w", context.Cause(ctx))
 		}
 	}
-}
-
-// facts are what a check of a peer starts from.
-func (g *Gateway) facts(name string) (check.Facts, bool) {
-	m := g.roster.Load().byName[name]
-	if m == nil {
-		return check.Facts{}, false
-	}
-	t := g.plane.engine.Snapshot().Peers[m.key]
-	f := check.Facts{
-		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
-		Since: g.running.Load().since[m.key], LastHandshake: t.LastHandshake,
-		Identity: g.keepers.certificate(m.name),
-	}
-	if way := g.way(m, t); way.found {
-		if way.path.Selected.IsValid() {
-			f.Probed = way.path.Heard
-		} else {
-			f.NoPath, f.PathLost = way.path.Reason, way.path.Since
-		}
-		f.Endpoints = way.addresses()
-	} else {
-		for _, e := range m.endpoints(g.provenEndpoints(m.key)) {
-			f.Endpoints = append(f.Endpoints, e.String())
-		}
-	}
-	if h, ok := g.hellos.get(m.key); ok {
-		a := apiServerOf(h.Hello)
-		f.Offers, f.ServerName, f.CA = h.Offers, a.ServerName, []byte(a.CAData)
-		if f.Offers == nil {
-			f.Offers = []string{}
-		}
-	}
-	return f, true
 }

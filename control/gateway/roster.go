@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/state"
@@ -44,7 +45,9 @@ type member struct {
 	fromFile   bool
 	// fileAllows: what it is allowed is what the file says, though it joined by ticket.
 	fileAllows bool
-	origin     state.Origin
+	// direct is how its services may be checked outside the tunnel.
+	direct check.DirectFacts
+	origin state.Origin
 }
 
 // address is the overlay address; invalid for a stock peer.
@@ -151,6 +154,7 @@ func fileMember(p config.Peer) *member {
 	m := &member{
 		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: api.ModeInBand, allow: p.Allow,
 		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{}, names: p.EndpointNames,
+		direct: p.Direct,
 	}
 	for service, a := range p.Local {
 		m.local[service] = a.String()
@@ -230,6 +234,7 @@ func (m *member) override(o config.Peer) {
 	}
 	m.candidates = append(first, m.candidates...)
 	m.names = append(slices.Clone(o.EndpointNames), m.names...)
+	m.direct = o.Direct
 }
 
 // peers are the roster in the tunnel's terms. A peer that waits for approval is none.

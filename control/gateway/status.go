@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -49,16 +50,21 @@ func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
 	s := api.GatewayStatus{
 		Name: run.cfg.Name, PublicKey: g.key.Public().String(), Address: peer.OverlayAddr(g.key.Public()).String(),
 		Version: g.opts.Version, ListenPort: g.plane.bind.Port(), StartedAt: g.startedAt.UTC(),
-		NAT:        api.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering, PublicAddresses: []string{}},
+		NAT:        apiNAT(nat),
 		Candidates: []api.Candidate{},
-	}
-	for _, p := range nat.PublicAddresses {
-		s.NAT.PublicAddresses = append(s.NAT.PublicAddresses, p.String())
 	}
 	for _, c := range a.Candidates() {
 		s.Candidates = append(s.Candidates, api.Candidate{Address: c.Addr.String(), Source: c.Source})
 	}
 	return s
+}
+
+func apiNAT(n discovery.NAT) api.NAT {
+	out := api.NAT{Mapping: n.Mapping, Filtering: n.Filtering, PublicAddresses: []string{}}
+	for _, a := range n.PublicAddresses {
+		out.PublicAddresses = append(out.PublicAddresses, a.String())
+	}
+	return out
 }
 
 func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now time.Time) api.PeerStatus {

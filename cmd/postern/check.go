@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
+)
+
+const formatJUnit = "junit"
+
+// Values of --fail-on.
+const (
+	failOnError   = "error"
+	failOnWarning = "warning"
+)
+
+// checkRetry is the pause between two rounds of `check --wait`.
+const checkRetry = time.Second
+
+// checkFlags are those of `postern check`.
+type checkFlags struct {
+	format, failOn, predict string
+	wait                    time.Duration
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var f checkFlags
+	c := &cobra.Command{
+		Use:   "check [PEER]",
+		Short: "Check every endpoint stage by stage, and say why one fails and what mends it",
+		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, " +
+			"from here to there and, as the peer reports it, from there to here. Whatever fails has a code, a cause " +
+			"and a fix to paste. With --predict nothing is asked of a gateway: FILE describes two clusters, and the " +
+			"answer is what will work between them. Exit 1 when a check fails.",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			name := ""
+			if len(args) == 1 {
+				name = args[0]
+			}
+			return a.check(c.Context(), name, f)
+		},
+	}
+	outputFlag(c, &f.format, formatTable, "table, json or junit")
+	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails")
+	c.Flags().StringVar(&f.failOn, "fail-on", failOnError, "what makes the command fail: `error` or warning")
+	c.Flags().StringVar(&f.predict, "predict", "", "say what will work between the two clusters that `FILE` describes")
+	return c
+}
+
+func (a *app) check(ctx context.Context, name string, f checkFlags) error {
+	if err := errors.Join(oneOf("-o", f.format, formatTable, formatJSON, formatJUnit),
+		oneOf("--fail-on", f.failOn, failOnError, failOnWarning)); err != nil {
+		return err
+	}
+	if f.wait < 0 {
+		return usagef("for example --wait 30s", "--wait %s is not a time to wait", f.wait)
+	}
+	r, err := a.checkUntilFine(ctx, name, f)
+	if err != nil {
+		return err
+	}
+	switch f.format {
+	case formatJSON:
+		err = a.print(formatJSON, r)
+	case formatJUnit:
+		err = a.printJUnit(r)
+	default:
+		_, err = fmt.Fprint(a.stdout, tui.Checks(r, a.width(), a.tableOptions(false)))
+	}
+	if err != nil {
+		return err
+	}
+	return checkFailure(r, f.failOn)
+}
+
+// checkUntilFine repeats the checks while they fail, for as long as it may.
+func (a *app) checkUntilFine(ctx context.Context, name string, f checkFlags) (api.CheckReport, error) {
+	until := time.Now().Add(f.wait)
+	for {
+		r, err := a.client().Check(ctx, api.CheckRequest{Peer: name})
+		if err != nil || checkFailure(r, f.failOn) == nil || !time.Now().Add(checkRetry).Before(until) {
+			return r, err
+		}
+		select {
+		case <-time.After(checkRetry):
+		case <-ctx.Done():
+			return r, context.Cause(ctx)
+		}
+	}
+}
+
+// checkFailure is the command's failure, if the report is one.
+func checkFailure(r api.CheckReport, failOn string) error {
+	warnings := failOn == failOnWarning
+	if r.Summary.Error == 0 && (!warnings || r.Summary.Warning == 0) {
+		return nil
+	}
+	var found []string
+	for _, c := range r.Checks {
+		if c.Verdict.Verdict == api.Error || warnings && c.Verdict.Verdict == api.Warning {
+			found = append(found, c.Code+" "+checkPlace(c))
+		}
+	}
+	const most = 4
+	if n := len(found) - most; n > 0 {
+		found = append(found[:most], fmt.Sprintf("%d more", n))
+	}
+	return failedf("postern check shows cause and fix of each", "check: %s", strings.Join(found, ", "))
+}
+
+// checkPlace says what a check is about: "cloud → apiServer", "cloud ← auth" or a name of
+// this gateway's own.
+func checkPlace(c api.Check) string {
+	switch {
+	case c.Peer == "":
+		return c.Name
+	case c.Direction == api.DirectionInbound:
+		return c.Peer + " ← " + c.Target
+	}
+	return c.Peer + " → " + c.Name
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestWhatLooksLikeASecretIsHidden(t *testing.T) {
+	private, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := private.Public().String()
+	pem := "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIB\n-----END EC PRIVATE KEY-----\n"
+	inJSON, err := json.Marshal(map[string]string{"file": pem})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ text, secret, rest string }{
+		"private key":  {"key=" + private.Base64() + " end", private.Base64(), " end"},
+		"PEM":          {"before " + pem + "after", "MHcCAQEEIB", "after"},
+		"PEM in JSON":  {string(inJSON), "MHcCAQEEIB", `"file"`},
+		"half a PEM":   {"x -----BEGIN PRIVATE KEY-----\nMHcCAQEEIB", "MHcCAQEEIB", "x "},
+		"ticket":       {"join postern1q5zab3k2mn4 now", "q5zab3k2mn4", "join postern1"},
+		"token":        {"got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2ln ok", "eyJpc3MiOiJrdWJlIn0", " ok"},
+		"bearer":       {"Authorization: Bearer abcdef0123456789", "abcdef0123456789", "Authorization"},
+		"password":     {`{"password": "hunter2", "user": "u"}`, "hunter2", `"user": "u"`},
+		"password arg": {"turn password=hunter2 next", "hunter2", " next"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := string(redact([]byte(tc.text), map[string]bool{public: true}))
+			if strings.Contains(got, tc.secret) || !strings.Contains(got, hidden) {
+				t.Errorf("got %q", got)
+			}
+			if !strings.Contains(got, tc.rest) {
+				t.Errorf("got %q, which lacks %q", got, tc.rest)
+			}
+		})
+	}
+	plain := "peer cloud has key " + public + " and passwordFile: /etc/postern/turn"
+	if got := string(redact([]byte(plain), map[string]bool{public: true})); got != plain {
+		t.Errorf("got %q, want it as it was", got)
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/screen"
+)
+
+// Values of --graph.
+const (
+	graphBraille = "braille"
+	graphBlock   = "block"
+	graphASCII   = "ascii"
+)
+
+func (a *app) tuiCommand() *cobra.Command {
+	var (
+		once  bool
+		graph string
+	)
+	c := &cobra.Command{
+		Use:   "tui",
+		Short: "Watch the gateway on a screen: peers, checks, throughput, flows, log",
+		Long: "Show the gateway and its peers on a live screen: what works in both directions, what fails, why and " +
+			"what mends it, throughput, flows and the log. Press ? for the keys. Where stdout is no terminal, or " +
+			"with --once, the table of `postern status` is printed instead.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
+				return err
+			}
+			if _, ok := terminal(a.stdout); once || !ok {
+				s, err := a.status(c.Context(), "")
+				if err != nil {
+					return err
+				}
+				return a.printStatus(s, "", formatTable)
+			}
+			return a.screen(c.Context(), graph)
+		},
+	}
+	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
+	c.Flags().StringVar(&graph, "graph", or(a.getenv("POSTERN_GRAPH"), graphBraille), "what charts are drawn with: `braille`, block or ascii")
+	return c
+}
+
+// screen runs the live screen over the admin socket. A gateway that is not there at the
+// start is an error; one that goes away later is waited for.
+func (a *app) screen(ctx context.Context, graph string) error {
+	client := a.client()
+	if _, err := client.Status(ctx); err != nil {
+		return err
+	}
+	err := screen.Run(ctx, screen.Options{
+		Source: source{client}, Color: a.color(), Graph: graph, In: a.stdin, Out: a.stdout,
+	})
+	if errors.Is(err, screen.ErrNoTerminal) {
+		return usagef("postern tui --once prints a table", "tui: stdin is no terminal, so no key could be read")
+	}
+	return err
+}
+
+// source asks a gateway for what the screen shows.
+type source struct{ *admin.Client }
+
+// Status is sorted by peer.
+func (s source) Status(ctx context.Context) (api.Status, error) {
+	status, err := s.Client.Status(ctx)
+	sortPeers(&status)
+	return status, err
+}

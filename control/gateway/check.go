@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Check runs the checks of one peer, or of this gateway and all its peers, and gives what
+// they found. It takes at most 10 s.
+func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
+	if r.Peer != "" {
+		if _, err := g.member(r.Peer); err != nil {
+			return api.CheckReport{}, err
+		}
+	}
+	ctx, cancel := g.whileRunning(ctx)
+	defer cancel()
+	return g.checks.Report(ctx, r.Peer, true)
+}
+
+// Checks gives what the checks found last.
+func (g *Gateway) Checks(ctx context.Context) (api.CheckReport, error) {
+	return g.checks.Report(ctx, "", false)
+}
+
+// Log gives the records of the recent log after one; 0 gives all that are kept.
+func (g *Gateway) Log(_ context.Context, after uint64) (api.Log, error) {
+	return api.Log{Kind: "Log", Records: g.tail.After(after)}, nil
+}

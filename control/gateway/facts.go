@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/tunnel"
+)
+
+// facts are what a check of a peer starts from.
+func (g *Gateway) facts(name string) (check.Facts, bool) {
+	m := g.roster.Load().byName[name]
+	if m == nil {
+		return check.Facts{}, false
+	}
+	t := g.plane.engine.Snapshot().Peers[m.key]
+	w := g.way(m, t)
+	f := check.Facts{
+		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
+		Since: g.running.Load().since[m.key], LastHandshake: t.LastHandshake,
+		Identity:     g.keepers.certificate(m.name),
+		ServiceFacts: check.ServiceFacts{Direct: m.direct},
+	}
+	for _, c := range g.candidateStatus(m, w) {
+		f.Candidates = append(f.Candidates, check.Candidate{
+			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
+		})
+	}
+	if w.found {
+		g.wayFacts(m, w, &f)
+	} else {
+		for _, e := range m.endpoints(g.provenEndpoints(m.key)) {
+			f.Endpoints = append(f.Endpoints, e.String())
+		}
+	}
+	if !m.pending {
+		g.sightings(m, w, &f)
+	}
+	if h, ok := g.hellos.get(m.key); ok {
+		a := apiServerOf(h.Hello)
+		f.Offers, f.ServerName, f.CA = h.Offers, a.ServerName, []byte(a.CAData)
+		if f.Offers == nil {
+			f.Offers = []string{}
+		}
+	}
+	return f, true
+}
+
+// wayFacts are what the path finder knows of a peer, and what was seen of it without an
+// answer.
+func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
+	selected := w.path.Selected.IsValid()
+	if selected {
+		f.Probed = w.path.Heard
+	} else {
+		f.NoPath, f.PathLost = w.path.Reason, w.path.Since
+	}
+	f.Endpoints = w.addresses()
+	f.Path = check.PathFacts{
+		Kind: api.PathNone, Since: w.path.Since, RTT: w.path.RTT, MTU: w.path.MTU, LinkMTU: g.plane.mtu,
+		NAT: natFacts(g.agent.Load().Snapshot().NAT),
+	}
+	if selected {
+		f.Path.Kind, f.Path.Remote = w.path.Kind, w.shown(w.path.Selected)
+		f.Path.Relay = w.servers.server(w.path.Selected.Via)
+	}
+	for _, u := range w.unresolved {
+		f.Unresolved = append(f.Unresolved, check.NameFact{Name: u.Name, Err: u.Reason})
+	}
+	s := g.paths.finder.Sight(m.key)
+	for _, n := range s.Moved {
+		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
+	}
+	f.Boots, f.BootsAt = s.Boots, s.BootsAt
+	if !selected && !s.RequestAt.IsZero() {
+		f.HeardUnanswered = check.Sight{From: s.RequestFrom.String(), At: s.RequestAt}
+	}
+}
+
+// sightings are what came to our port and may explain why the peer does not answer. They
+// are not read while it does.
+func (g *Gateway) sightings(m *member, w way, f *check.Facts) {
+	if w.connected(time.Now()) {
+		return
+	}
+	var ips []netip.Addr
+	for _, c := range m.known() {
+		ips = append(ips, c.Addr.Addr())
+	}
+	for _, c := range w.path.Candidates {
+		ips = append(ips, c.Path.Remote.Addr())
+	}
+	s := g.plane.engine.Sightings(m.key, ips)
+	f.Unverified, f.NotForUs = sight(s.Unverified), sight(s.NotForUs)
+	if !s.OtherKey.At.IsZero() {
+		f.OtherKey = check.KeySight{Sight: sight(s.OtherKey.Sight), Key: s.OtherKey.Key.String()}
+	}
+	if !s.StampInPast.At.IsZero() {
+		f.StampInPast = check.StampSight{Sight: sight(s.StampInPast.Sight), Stamp: s.StampInPast.Stamp, Newest: s.StampInPast.Newest}
+	}
+	for _, u := range s.Unreachable {
+		f.Unreachable = append(f.Unreachable, check.Refusal{To: u.To.String(), Reason: u.Reason, At: u.At})
+	}
+}
+
+func sight(s tunnel.Sight) check.Sight {
+	if s.At.IsZero() {
+		return check.Sight{}
+	}
+	return check.Sight{From: s.From.String(), At: s.At}
+}
+
+// own are what a check of this gateway starts from.
+func (g *Gateway) own() check.Own {
+	cfg := g.running.Load().cfg
+	s := g.agent.Load().Snapshot()
+	o := check.Own{
+		Name: cfg.Name, ListenPort: g.plane.bind.Port(), NAT: apiNAT(s.NAT),
+		Candidates: []check.Candidate{}, Advertised: cfg.Discovery.Advertise,
+		Networks: g.networks(), TicketAlarmAt: g.book.AlarmedAt(),
+	}
+	seen := g.plane.bind.Observations()
+	o.Sockets = check.Sockets{ReceiveBuffer: seen.ReceiveBuffer, SendBuffer: seen.SendBuffer, Drops: seen.SocketDrops}
+	for _, c := range s.Candidates {
+		o.Candidates = append(o.Candidates, check.Candidate{Address: c.Addr.String(), Source: c.Source})
+	}
+	for _, server := range s.Servers {
+		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
+		if server.Addr.IsValid() {
+			x.Address = server.Addr.String()
+		}
+		o.STUN = append(o.STUN, x)
+	}
+	for _, r := range g.paths.relays.Load().statuses() {
+		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, At: r.Since})
+	}
+	if a := cfg.Services.APIServer; a != nil {
+		o.Upstreams = append(o.Upstreams, check.Upstream{
+			Service: api.ServiceAPIServer, Address: a.Address, TLS: true, ServerName: a.ServerName, CA: a.CAData,
+		})
+	}
+	for _, n := range cfg.Services.Named {
+		o.Upstreams = append(o.Upstreams, check.Upstream{Service: n.Name, Address: n.Address})
+	}
+	return o
+}
+
+// networks are those that this machine is in.
+func (g *Gateway) networks() []netip.Prefix {
+	networks, err := g.opts.Networks()
+	if err != nil {
+		g.log.Debug("the networks of this machine are not known", "error", err)
+	}
+	return networks
+}
+
+// interfaceNetworks are the networks of this machine's interfaces.
+func interfaceNetworks() ([]netip.Prefix, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list this machine's addresses: %w", err)
+	}
+	var out []netip.Prefix
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out, nil
+}
+
+// networksAround guesses networks from addresses, by the lengths that are usual.
+func networksAround(hosts func() ([]netip.Addr, error)) ([]netip.Prefix, error) {
+	addrs, err := hosts()
+	var out []netip.Prefix
+	for _, a := range addrs {
+		bits := 24
+		if a.Is6() {
+			bits = 64
+		}
+		out = append(out, netip.PrefixFrom(a, bits).Masked())
+	}
+	return out, err
+}
+
+func natFacts(n discovery.NAT) check.NAT {
+	return check.NAT{Mapping: n.Mapping, Filtering: n.Filtering}
+}
+
+func texts(addrs []netip.Addr) []string {
+	var out []string
+	for _, a := range addrs {
+		out = append(out, a.String())
+	}
+	return out
+}
