@@ -178,13 +178,13 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 	return nil, o, r.fail(api.Error, stage, unreachable, *p)
 }
 
-// cleanURL is a URL for a sentence, without what may be a password.
+// cleanURL is a URL for a sentence: without user and query, which may be secrets.
 func cleanURL(raw string) string {
 	u, err := url.Parse(raw)
-	if err != nil {
-		return "the URL"
+	if err != nil || u.Host == "" {
+		return "what is configured"
 	}
-	return u.Redacted()
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // connectFailure names the way in which a connection failed.

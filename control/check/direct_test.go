@@ -122,6 +122,25 @@ func TestNothingIsTriedOutsideWithoutAURL(t *testing.T) {
 	}
 }
 
+func TestAURLIsShownWithoutItsSecrets(t *testing.T) {
+	for raw, want := range map[string]string{
+		"https://edge:planted@auth.example.net/x?token=planted": "https://auth.example.net/x, the URL of auth of cloud, cannot be used",
+		"http://auth.example.net?token=planted#planted":         "http://auth.example.net, the URL",
+		"https://auth.example.net:99999":                        "https://auth.example.net:99999, the URL",
+		"%planted":                                              "what is configured, the URL",
+		"auth.example.net:8443":                                 "what is configured, the URL",
+	} {
+		f := facts()
+		f.Direct.AuthURL = raw
+		r, _ := AuthDirect(t.Context(), nameless(), f)
+		checkDirect(t, r, NameAuthDirect, api.Error, AuthURLUnreachable, StageDNS)
+		tellsTheReader(t, r, want, "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT")
+		if strings.Contains(r.Verdict.Cause+r.Verdict.Fix, "planted") {
+			t.Errorf("%s: the cause shows a secret: %s", raw, r.Verdict.Cause)
+		}
+	}
+}
+
 // A token goes only to a server that has proved to be the one that is meant.
 func TestATokenIsNotSentToAServerThatDoesNotVerify(t *testing.T) {
 	s := newSite(t)
@@ -135,7 +154,7 @@ func TestATokenIsNotSentToAServerThatDoesNotVerify(t *testing.T) {
 		url := "https://" + serveTLS(t, conf, count)
 		f := facts()
 		f.Direct = DirectFacts{AuthURL: url, APIServerURL: url, CA: s.ca.CertPEM(), Token: goodToken}
-		f.ServiceFacts.Token = goodToken
+		f.Token = goodToken
 		AuthDirect(t.Context(), Network{}, f)
 		APIServerDirect(t.Context(), Network{}, f)
 		if n := got.Load(); n != 0 {

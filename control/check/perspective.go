@@ -49,14 +49,6 @@ func (p Params) there() string {
 	return "there"
 }
 
-// here points to where the service is used: "here" or "at cloud".
-func (p Params) here() string {
-	if p.Inbound {
-		return "at " + p.peer()
-	}
-	return "here"
-}
-
 // gateway is the gateway that offers the service.
 func (p Params) gateway() string {
 	if p.Inbound {
@@ -155,14 +147,6 @@ func (p Params) urlSetting() string {
 		field = "authURL"
 	}
 	return p.outOfBand(field)
-}
-
-// setEndpoint tells where the owner's new underlay address has to be made known.
-func (p Params) setEndpoint() string {
-	if p.Inbound {
-		return fmt.Sprintf("set it at %s (spec.peers[].endpoints)", p.peer())
-	}
-	return fmt.Sprintf("set spec.peers[name=%s].endpoints", p.peer())
 }
 
 func (p Params) outOfBand(field string) string {

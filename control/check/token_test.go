@@ -21,7 +21,7 @@ func TestATokenShowsItselfToNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"%v": fmt.Sprintf("%v", f), "%+v": fmt.Sprintf("%+v", f), "%#v": fmt.Sprintf("%#v", f.ServiceFacts),
-		"%s": fmt.Sprintf("%s", f.Token), "%q": fmt.Sprintf("%q", f.Token), "JSON": string(doc), "the log": log.String()} {
+		"String": f.Token.String(), "%q": fmt.Sprintf("%q", f.Token), "JSON": string(doc), "the log": log.String()} {
 		if strings.Contains(text, "planted") {
 			t.Errorf("%s shows the token: %s", what, text)
 		}
