@@ -204,5 +204,5 @@ func lookup(c Code) (Entry, bool) {
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {
 	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
-		identityEntries(), configEntries(), resourceEntries()}
+		exposureEntries(), identityEntries(), mtuEntries(), configEntries(), resourceEntries()}
 }

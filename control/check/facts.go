@@ -146,8 +146,9 @@ type Server struct {
 
 // Sockets are the underlay's UDP sockets.
 type Sockets struct {
-	// ReceiveBuffer and SendBuffer are SO_RCVBUF and SO_SNDBUF in bytes, as the system
-	// tells them; 0 = not known. The smaller of IPv4's and IPv6's counts.
+	// ReceiveBuffer and SendBuffer are what was granted in bytes, by the measure of
+	// setsockopt (getsockopt tells twice as much on Linux); 0 = not known. The smaller of
+	// IPv4's and IPv6's counts.
 	ReceiveBuffer, SendBuffer int
 	// Drops counts the datagrams that arrived while the receive buffer was full.
 	Drops uint64

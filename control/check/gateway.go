@@ -21,9 +21,15 @@ const (
 	retryPing = 250 * time.Millisecond
 )
 
-// Gateway checks the tunnel itself: the age of the handshake, then a ping to the peer's
-// overlay address, which also makes WireGuard start a handshake when it needs one.
+// Gateway checks the tunnel itself, with pings to the peer's overlay address: they also
+// make WireGuard start a handshake when it needs one. If none is answered, the decision
+// table (faults.go) names the root.
 func Gateway(ctx context.Context, ping PingFunc, f Facts) Result {
+	return gateway(ctx, ping, f, func() Facts { return f })
+}
+
+// gateway is Gateway with a way to learn what was seen while the pings were waited for.
+func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) Result {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	r := begin(api.ServiceGateway, f)
@@ -34,20 +40,74 @@ func Gateway(ctx context.Context, ping PingFunc, f Facts) Result {
 		return r.handshakeOnly()
 	}
 	rtt, clean, err := repeatedPing(ctx, ping, f)
-	if err == nil {
-		if !clean {
-			rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
+	if err != nil {
+		r.facts = again()
+		return r.unanswered(err)
+	}
+	if !clean {
+		rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
+	}
+	return r.answered(again(), rtt)
+}
+
+// answered is the verdict on a peer whose tunnel works: what is left is how.
+func (r *recorder) answered(f Facts, rtt time.Duration) Result {
+	r.facts = f
+	r.open(StageHandshake)
+	if e := evidenceOf(f, time.Now()); f.takesTurns(e.now) {
+		p, _ := e.duplicate()
+		return r.fail(api.Error, StageHandshake, DuplicateKey, p)
+	}
+	r.passed(StageHandshake, "")
+	r.passed(StagePing, rtt.String())
+	res := r.ok(rtt)
+	if f.relayed(time.Now()) {
+		res = r.relayInUse(rtt)
+	}
+	return res
+}
+
+// open records the stages before one that was reached: what comes later could not work
+// without them.
+func (r *recorder) open(before string) {
+	f := r.facts
+	if len(f.Unresolved)+len(f.Moved) > 0 && before != StageResolve {
+		r.stage(StageResolve, api.OK, "")
+	}
+	if f.Path.Kind != "" && before != StageResolve && before != StageProbe {
+		r.passed(StageProbe, f.Path.Remote)
+	}
+}
+
+// unanswered is the verdict on a peer that no ping reaches.
+func (r *recorder) unanswered(err error) Result {
+	f := r.facts
+	e := evidenceOf(f, time.Now())
+	for _, row := range faults() {
+		p, fits := row.fits(e)
+		if !fits {
+			continue
 		}
-		r.passed(StageHandshake, "")
-		r.passed(StagePing, rtt.String())
-		return r.ok(rtt)
+		stage := e.stageOf(row)
+		r.open(stage)
+		return r.fail(api.Error, stage, row.code, p)
 	}
-	if code, age := r.handshakeFault(); code != "" {
-		return r.fail(api.Error, StageHandshake, code, Params{Endpoints: f.Endpoints, Age: age, NoPath: f.NoPath})
-	}
+	r.open(StageHandshake)
 	r.passed(StageHandshake, "")
 	return r.fail(api.Error, StagePing, PingLost, Params{Address: f.Address.String(),
 		Age: time.Since(f.LastHandshake), Timeout: Timeout, Detail: err.Error()})
+}
+
+// stageOf is where a fault sits. Without anything more specific, silence is one of probes
+// where the path finder sends them, else of handshakes.
+func (e evidence) stageOf(row fault) string {
+	switch row.code {
+	case PeerMustDial, PeerSilent, HandshakeStale:
+		if e.probed || e.NoPath == "" {
+			return StageHandshake
+		}
+	}
+	return row.stage
 }
 
 // repeatedPing pings until one is answered or ctx ends. clean reports whether the echo
@@ -90,35 +150,19 @@ func (f Facts) hasSession() bool {
 	return !f.LastHandshake.IsZero() && time.Since(f.LastHandshake) < sessionLife-Timeout
 }
 
-// handshakeFault names what is wrong with the handshake, if anything is, and for how long
-// it has been. Where the path finder has lost its last path the peer is gone, however
-// young the session is.
-func (r *recorder) handshakeFault() (Code, time.Duration) {
-	f := r.facts
-	switch age := time.Since(f.LastHandshake); {
-	case f.LastHandshake.IsZero() && len(f.Endpoints) == 0:
-		return PeerMustDial, time.Since(f.Since)
-	case f.LastHandshake.IsZero():
-		return PeerSilent, time.Since(f.Since)
-	case f.NoPath != "":
-		return HandshakeStale, time.Since(f.PathLost)
-	case age > sessionLife:
-		return HandshakeStale, age
-	}
-	return "", 0
-}
-
 // handshakeOnly is the verdict on a stock peer whose addresses need not answer pings.
 // Such a peer is silent while nothing is to be sent, so an old handshake tells nothing.
 func (r *recorder) handshakeOnly() Result {
-	code, age := r.handshakeFault()
-	p := Params{Endpoints: r.facts.Endpoints, Age: age, NoPath: r.facts.NoPath}
-	switch code {
-	case "":
+	f := r.facts
+	young := !f.LastHandshake.IsZero() && time.Since(f.LastHandshake) <= sessionLife && f.NoPath == ""
+	if young {
 		r.passed(StageHandshake, "")
 		return r.ok(0)
-	case HandshakeStale:
-		return r.fail(api.Unknown, StageHandshake, code, p)
 	}
-	return r.fail(api.Error, StageHandshake, code, p)
+	res := r.unanswered(context.DeadlineExceeded)
+	if res.Verdict.Code == string(HandshakeStale) {
+		res.Verdict.Verdict = api.Unknown
+		res.Stages[len(res.Stages)-1].Outcome = api.Unknown
+	}
+	return res
 }

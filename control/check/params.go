@@ -1,6 +1,9 @@
 package check
 
-import "time"
+import (
+	"encoding/base64"
+	"time"
+)
 
 // GatewayParams are the parameters of the codes about tunnel, path and exposure.
 type GatewayParams struct {
@@ -9,8 +12,10 @@ type GatewayParams struct {
 	Seen time.Time `json:"seen,omitzero"`
 	// Key is a public key in base64.
 	Key string `json:"key,omitempty"`
-	// Own are addresses of this gateway as others see them, with the port.
-	Own []string `json:"own,omitempty"`
+	// Own are addresses of this gateway as others see them, with the port; Port is the one
+	// it listens on.
+	Own  []string `json:"own,omitempty"`
+	Port uint16   `json:"port,omitempty"`
 	// Candidates are the addresses concerned and what became of each.
 	Candidates []Candidate `json:"candidates,omitempty"`
 	// Stamp is a handshake's timestamp, Newest the newest that was accepted.
@@ -46,3 +51,26 @@ type ResourceParams struct {
 	// Drops counts what was dropped.
 	Drops uint64 `json:"drops,omitempty"`
 }
+
+// clean makes every text safe to show. A key that is none is dropped: it is offered to be
+// pasted.
+func (p GatewayParams) clean() GatewayParams {
+	for _, s := range []*string{&p.From, &p.Relay, &p.Server,
+		&p.NAT.Mapping, &p.NAT.Filtering, &p.PeerNAT.Mapping, &p.PeerNAT.Filtering} {
+		*s = cleanText(*s)
+	}
+	if raw, err := base64.StdEncoding.DecodeString(p.Key); err != nil || len(raw) != keySize || base64.StdEncoding.EncodeToString(raw) != p.Key {
+		p.Key = ""
+	}
+	p.Own, p.Was, p.Now = cleanAll(p.Own), cleanAll(p.Was), cleanAll(p.Now)
+	candidates := make([]Candidate, 0, len(p.Candidates))
+	for _, c := range p.Candidates {
+		candidates = append(candidates, Candidate{Address: cleanText(c.Address), Source: cleanText(c.Source),
+			State: cleanText(c.State), Reason: cleanText(c.Reason), Relay: cleanText(c.Relay)})
+	}
+	p.Candidates = candidates
+	return p
+}
+
+// keySize is that of a WireGuard public key in bytes.
+const keySize = 32

@@ -126,6 +126,10 @@ type watched struct {
 
 	mu   sync.Mutex
 	last Report
+	// demands counts the callers of Check that wait. While there are any no scheduled round
+	// begins, and interrupt ends the one under way.
+	demands   int
+	interrupt context.CancelFunc
 	// partial are the results of the round that is under way, as far as there are any.
 	partial []Result
 }
@@ -214,12 +218,35 @@ func (w *watched) report() Report {
 // ErrNoPeer: the name is none of a peer that is checked.
 var ErrNoPeer = errors.New("no such peer")
 
-// begin empties what a round publishes, and gives the report before.
-func (w *watched) begin() Report {
+// wanted counts who waits for a round on demand, and makes room for it.
+func (w *watched) wanted(more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.demands += more
+	if w.demands > 0 && w.interrupt != nil {
+		w.interrupt()
+	}
+}
+
+// begin starts a round: it gives the report before, and a context that ends when somebody
+// demands another round. It gives false when somebody already does.
+func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, context.CancelFunc, Report, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !onDemand && w.demands > 0 {
+		return ctx, func() {}, w.last, false
+	}
 	w.partial = nil
-	return w.last
+	ctx, cancel := context.WithCancel(ctx)
+	if !onDemand {
+		w.interrupt = cancel
+	}
+	return ctx, func() {
+		cancel()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.interrupt = nil
+	}, w.last, true
 }
 
 // Check runs a round for a peer now and gives its report.
@@ -230,6 +257,8 @@ func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {
 	if w == nil {
 		return Report{}, fmt.Errorf("check %s: %w", cleanText(peer), ErrNoPeer)
 	}
+	w.wanted(1)
+	defer w.wanted(-1)
 	answer := make(chan Report, 1)
 	select {
 	case w.demand <- answer:
@@ -294,15 +323,22 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		case asked = <-w.demand:
 			e = effort{full: true, demand: true}
 		}
-		before := w.begin()
+		inRound, end, before, begun := w.begin(ctx, asked != nil)
 		e.full = e.full || !well(before) || !time.Now().Before(fullAt)
-		if !e.full && r.probed(w.name) {
+		if !begun || !e.full && r.probed(w.name) {
+			end()
 			wait.Reset(spread(r.opts.Interval))
 			continue
 		}
-		rep, full := r.round(ctx, w, before, e)
+		rep, full := r.round(inRound, w, before, e)
+		cut := inRound.Err() != nil
+		end()
 		if ctx.Err() != nil {
 			return // what was cut short is no verdict
+		}
+		if cut {
+			wait.Reset(r.opts.Retry)
+			continue
 		}
 		if full {
 			fullAt = time.Now().Add(spread(r.opts.FullInterval))

@@ -1,0 +1,178 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Names of the checks of what this gateway shows to the outside.
+const (
+	NameExposure = "exposure"
+	NameSTUN     = "exposure-stun"
+	NameTURN     = "exposure-turn"
+	NameClock    = "clock"
+)
+
+// standing is how the peers fare while this gateway is judged: what only strangers would
+// miss is no fault as long as every peer is reached.
+type standing struct {
+	working, failing int
+	// waiting are the peers that can only be reached by dialling us, and have not.
+	waiting []string
+}
+
+// Exposure judges the addresses that this gateway announces.
+//
+//	announced                                         peers                 verdict
+//	loopback, link-local                              any                   PST0403
+//	private, carrier-grade NAT or unique local,
+//	  of no interface here                            none works, or one fails  PST0403
+//	  of an interface here                            one fails             PST0403
+//	nothing that a stranger may dial                  one waits to be dialled from  PST0401
+//
+// A private address is right for a peer in the same network, and a gateway that nobody can
+// dial is right where it dials its peers.
+func Exposure(o Own, s standing) Result {
+	r := begin(api.ServiceGateway, Facts{})
+	r.name, r.via = NameExposure, ""
+	var p Params
+	p.Inbound, p.Port, p.Own = true, o.ListenPort, o.seenAs()
+	p.NAT = NAT{o.NAT.Mapping, o.NAT.Filtering}
+	for _, c := range o.Candidates {
+		if o.misleads(c, s) {
+			p.Candidates = append(p.Candidates, c)
+		}
+	}
+	if len(p.Candidates) > 0 {
+		r.stage(StageProbe, api.Warning, o.compared())
+		return r.rendered(api.Warning, StageProbe, PrivateAdvertised, p)
+	}
+	if len(s.waiting) > 0 && o.wayIn() == wayShut {
+		p.Names = s.waiting
+		r.stage(StageProbe, api.Error, o.compared())
+		return r.rendered(api.Error, StageProbe, NoWayIn, p)
+	}
+	r.passed(StageProbe, o.compared())
+	return r.ok(0)
+}
+
+// misleads reports whether a candidate sends peers where this gateway is not.
+func (o Own) misleads(c Candidate, s standing) bool {
+	if c.Source != api.SourceAdvertised && c.Source != api.SourceService {
+		return false
+	}
+	switch kind := scope(c.Address); {
+	case kind == "":
+		return false
+	case nowhere(kind):
+		return true
+	case in(o.Networks, c.Address):
+		return s.failing > 0
+	}
+	return s.working == 0 || s.failing > 0
+}
+
+// compared sets side by side what is announced and what others see.
+func (o Own) compared() string {
+	var parts []string
+	for _, source := range []string{api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceSTUN, api.SourcePeer, api.SourceRelay} {
+		var found []string
+		for _, c := range o.Candidates {
+			if c.Source == source && !slices.Contains(found, c.Address) {
+				found = append(found, c.Address)
+			}
+		}
+		if len(found) > 0 {
+			parts = append(parts, source+" "+list(found))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// STUNServers judges the configured STUN servers; false without any.
+func STUNServers(o Own) (Result, bool) { return servers(NameSTUN, StunUnreachable, o, o.STUN) }
+
+// TURNServers judges the configured relays; false without any.
+func TURNServers(o Own) (Result, bool) { return servers(NameTURN, TurnUnreachable, o, o.TURN) }
+
+// servers: one is unreachable if none of its addresses answers.
+func servers(name string, code Code, o Own, all []Server) (Result, bool) {
+	if len(all) == 0 {
+		return Result{}, false
+	}
+	r := begin(api.ServiceGateway, Facts{})
+	r.name, r.via = name, ""
+	var well []string
+	var p Params
+	p.Inbound, p.Port = true, o.ListenPort
+	for _, s := range all {
+		if s.Err == "" {
+			well = append(well, s.Name)
+		}
+	}
+	for _, s := range all {
+		if slices.Contains(well, s.Name) {
+			continue
+		}
+		p.Candidates = append(p.Candidates, Candidate{Address: or(s.Address, s.Name), Reason: s.Err})
+		if p.Server == "" {
+			p.Server, p.Address, p.Detail = s.Name, s.Address, s.Err
+		}
+		if !slices.Contains(p.Names, s.Name) {
+			p.Names = append(p.Names, s.Name)
+		}
+	}
+	if p.Server == "" {
+		r.passed(StageProbe, list(slices.Compact(well)))
+		return r.ok(0), true
+	}
+	return r.fail(api.Warning, StageProbe, code, p), true
+}
+
+// skewLimit is how much clocks may differ: within it a certificate made just now is valid
+// for the peer as well, since issuers date them back by a minute or more.
+const skewLimit = time.Minute
+
+// skew is what a peer's clock shows against ours.
+type skew struct {
+	peer string
+	by   time.Duration
+}
+
+// Clock judges this machine's clock by those of the peers. Two clocks that differ do not
+// tell which is wrong; several that agree with each other do.
+func Clock(peers []skew) Result {
+	r := begin(api.ServiceGateway, Facts{})
+	r.name, r.via = NameClock, ""
+	var worst skew
+	var apart []string
+	agree := true
+	for _, s := range peers {
+		if s.by.Abs() <= skewLimit {
+			agree = false
+			continue
+		}
+		apart = append(apart, s.peer)
+		if worst.by != 0 && (s.by-worst.by).Abs() > skewLimit {
+			agree = false
+		}
+		if s.by.Abs() > worst.by.Abs() {
+			worst = s
+		}
+	}
+	if len(apart) == 0 {
+		return r.ok(0)
+	}
+	var p Params
+	p.Skew, p.Names = worst.by, nil
+	if agree && len(apart) > 1 {
+		p.Names = apart
+	}
+	r.facts.Name = worst.peer
+	r.stage(StageHandshake, api.Warning, fmt.Sprintf("%s: %s", worst.peer, seconds(worst.by)))
+	return r.rendered(api.Warning, StageHandshake, ClockSkew, p)
+}

@@ -1,0 +1,376 @@
+package check
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	// evidenceLife is how long something that was seen explains a failure. A peer that is
+	// waited for sends initiations each 5 s and probes each 30 s at the longest; what has
+	// not been seen for four times that has ended, or been mended.
+	evidenceLife = 2 * time.Minute
+	// movedBefore is how long before the failure a name's change may explain it: names
+	// are resolved each minute, and a path in use outlives its name.
+	movedBefore = 10 * time.Minute
+	// probesAnswered is how recent an answer to a probe shows that the way is open; idle
+	// paths are probed each 20 s.
+	probesAnswered = 45 * time.Second
+	// bootsApart is the longest time between two boots of a peer that counts as two
+	// gateways taking turns rather than one that was started again and again.
+	bootsApart = 5 * time.Minute
+)
+
+// fault is a row of the decision table: when every ping failed, the first row that fits is
+// the root.
+type fault struct {
+	code  Code
+	stage string
+	fits  func(evidence) (Params, bool)
+}
+
+// faults is the decision table, from the most specific evidence to the absence of any.
+//
+//	found                                                          code     stage
+//	an endpoint's name does not resolve                            PST0107  resolve
+//	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
+//	another key dials from there, or is dialled there              PST0110  handshake
+//	its handshake responses do not verify                          PST0109  handshake
+//	its handshakes have stamps of the past                         PST0111  handshake
+//	two gateways take turns with its key                           PST0113  handshake
+//	ICMP: nothing listens at what it announced                     PST0402  probe
+//	it is heard and does not hear us                               PST0106  probe
+//	only its relay could be dialled                                PST0412  probe
+//	all that it announces is private, of no network of ours        PST0403  probe
+//	neither side has an address that the other may dial            PST0401  probe
+//	no address of it is known, and it has not dialled              PST0104  probe
+//	nothing at all, ever                                           PST0101  probe, or handshake if probes pass
+//	nothing any more                                               PST0102  probe, or handshake if probes pass
+//	a young session, and no echo                                   PST0103  ping
+//
+// What names a setting comes before what a wrong setting may bring about: a peer that was
+// given a wrong name, address or key is silent as well.
+func faults() []fault {
+	return []fault{
+		{NameUnknown, StageResolve, evidence.unresolved},
+		{NameMoved, StageResolve, evidence.moved},
+		{WrongPeerKey, StageHandshake, evidence.otherKey},
+		{PresharedKeyDiffers, StageHandshake, evidence.unverified},
+		{StampInPast, StageHandshake, evidence.stamp},
+		{DuplicateKey, StageHandshake, evidence.duplicate},
+		{NothingListens, StageProbe, evidence.refused},
+		{NotHeardByPeer, StageProbe, evidence.heard},
+		{RelayLost, StageProbe, evidence.relayLost},
+		{PrivateAdvertised, StageProbe, evidence.private},
+		{NoWayIn, StageProbe, evidence.shut},
+		{PeerMustDial, StageProbe, evidence.noEndpoint},
+		{PeerSilent, StageProbe, evidence.silent},
+		{HandshakeStale, StageProbe, evidence.stale},
+	}
+}
+
+// evidence is what is known of a peer that does not answer, as far as it may explain that.
+type evidence struct {
+	Facts
+	now time.Time
+	// since is when the failure began: nothing older explains it.
+	since time.Time
+	// lost: there is no path and no session, so that the fault is on the way.
+	lost bool
+	// probed: probes pass. The way there and back is open, and the keys are right.
+	probed bool
+}
+
+func evidenceOf(f Facts, now time.Time) evidence {
+	e := evidence{Facts: f, now: now}
+	e.probed = f.NoPath == "" && !f.Probed.IsZero() && now.Sub(f.Probed) < probesAnswered
+	switch {
+	case f.LastHandshake.IsZero():
+		e.since, e.lost = f.Since, !e.probed
+	case f.NoPath != "":
+		e.since, e.lost = f.PathLost, true
+	default:
+		e.since, e.lost = f.LastHandshake, now.Sub(f.LastHandshake) > sessionLife && !e.probed
+	}
+	return e
+}
+
+// counts reports whether something that was seen at a time explains the failure: since the
+// last handshake, and not too long ago.
+func (e evidence) counts(at time.Time) bool {
+	return !at.IsZero() && at.After(e.LastHandshake) && e.now.Sub(at) < evidenceLife
+}
+
+// unanswered is counts for what an answered probe since then would refute.
+func (e evidence) unanswered(at time.Time) bool {
+	return e.counts(at) && !at.Before(e.Probed)
+}
+
+func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
+
+// params are those that every fault of the way may need.
+func (e evidence) params() Params {
+	p := Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
+	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.own.seenAs()
+	if e.own != nil {
+		p.Port = e.own.ListenPort
+	}
+	return p
+}
+
+// tried are the peer's candidates with what ICMP said of them.
+func (e evidence) tried() []Candidate {
+	out := slices.Clone(e.Candidates)
+	for i, c := range out {
+		for _, r := range e.Unreachable {
+			if r.To == c.Address && e.unanswered(r.At) {
+				out[i].Reason = r.Reason
+			}
+		}
+	}
+	return out
+}
+
+func (e evidence) unresolved() (Params, bool) {
+	if e.probed || !e.lost || len(e.Unresolved) == 0 {
+		return Params{}, false
+	}
+	p := e.params()
+	var names []string
+	for _, n := range e.Unresolved {
+		names = append(names, n.Name)
+		p.Detail = or(p.Detail, n.Err)
+	}
+	p.Names = names
+	p.Candidates = slices.DeleteFunc(p.Candidates, func(c Candidate) bool { return slices.Contains(names, c.Address) })
+	return p, true
+}
+
+func (e evidence) moved() (Params, bool) {
+	if e.probed || !e.lost {
+		return Params{}, false
+	}
+	for _, n := range e.Moved {
+		if n.At.Before(e.since.Add(-movedBefore)) && !n.At.IsZero() {
+			continue
+		}
+		p := e.params()
+		p.Names, p.Was, p.Now, p.Seen = []string{n.Name}, n.Was, n.Now, n.At
+		return p, true
+	}
+	return Params{}, false
+}
+
+// otherKey has two cases: somebody else's key at the peer's address, or our key unknown
+// there. From the very address and port that is dialled there is no doubt who it is. From
+// another port of the same host it may be a neighbour behind the same NAT, so that only
+// counts while the peer has never worked.
+func (e evidence) otherKey() (Params, bool) {
+	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
+		if e.probed || !e.counts(k.At) || !e.isPeer(k.From) {
+			continue
+		}
+		p := e.params()
+		p.From, p.Seen, p.Key = k.From, k.At, k.Key
+		return p, true
+	}
+	return Params{}, false
+}
+
+func (e evidence) isPeer(from string) bool {
+	if slices.Contains(e.Endpoints, from) || slices.ContainsFunc(e.Candidates, func(c Candidate) bool { return c.Address == from }) {
+		return true
+	}
+	host, ok := hostOf(from)
+	if !ok || !e.LastHandshake.IsZero() {
+		return false
+	}
+	same := func(a string) bool { h, ok := hostOf(a); return ok && h == host }
+	return slices.ContainsFunc(e.Endpoints, same) || slices.ContainsFunc(e.Candidates, func(c Candidate) bool { return same(c.Address) })
+}
+
+// unverified: probes are keyed with the preshared key as well, so one that is answered
+// refutes it.
+func (e evidence) unverified() (Params, bool) {
+	if e.probed || !e.unanswered(e.Unverified.At) {
+		return Params{}, false
+	}
+	p := e.params()
+	p.From, p.Seen = e.Unverified.From, e.Unverified.At
+	return p, true
+}
+
+func (e evidence) stamp() (Params, bool) {
+	if !e.counts(e.StampInPast.At) {
+		return Params{}, false
+	}
+	p := e.params()
+	s := e.StampInPast
+	p.From, p.Seen, p.Stamp, p.Newest = s.From, s.At, s.Stamp, s.Newest
+	return p, true
+}
+
+func (e evidence) duplicate() (Params, bool) {
+	if !e.takesTurns(e.now) {
+		return Params{}, false
+	}
+	p := e.params()
+	p.From, p.Seen = e.HeardUnanswered.From, e.BootsAt[len(e.BootsAt)-1]
+	p.From = or(p.From, e.Path.Remote)
+	return p, true
+}
+
+// takesTurns reports whether two gateways use the peer's key: boot ids grow with every
+// start, so one that comes back is another process. One of them may have been stopped
+// since: then the last change is not recent.
+func (f Facts) takesTurns(now time.Time) bool {
+	n := len(f.Boots)
+	if n < 3 || len(f.BootsAt) != n || now.Sub(f.BootsAt[n-1]) > bootsApart {
+		return false
+	}
+	return slices.Contains(f.Boots[:n-2], f.Boots[n-1])
+}
+
+// refused: only what the peer announced for others to dial counts. A private address may
+// be somebody else's here.
+func (e evidence) refused() (Params, bool) {
+	if e.probed {
+		return Params{}, false
+	}
+	for _, r := range e.Unreachable {
+		if r.Reason != portUnreachable || !e.unanswered(r.At) || !e.announced(r.To) {
+			continue
+		}
+		p := e.params()
+		p.Address, p.Seen, p.Detail = r.To, r.At, r.Reason
+		if e.unanswered(e.HeardUnanswered.At) {
+			p.From = e.HeardUnanswered.From
+		}
+		return p, true
+	}
+	return Params{}, false
+}
+
+// portUnreachable is the reason of a Refusal that the host itself gave.
+const portUnreachable = "port unreachable"
+
+// announced reports whether an address is one that the peer, or the operator for it,
+// names for others to dial. That nobody listens at the mapping of a NAT says no more than
+// that the NAT keeps strangers out, and a private address may be somebody else's here.
+func (e evidence) announced(address string) bool {
+	for _, c := range e.Candidates {
+		if c.Address != address {
+			continue
+		}
+		switch c.Source {
+		case api.SourceSTUN, api.SourcePeer, api.SourceRelay:
+			return false
+		case api.SourceHost:
+			return scope(address) == ""
+		}
+		return c.Relay == ""
+	}
+	return len(e.Candidates) == 0 && slices.Contains(e.Endpoints, address)
+}
+
+func (e evidence) heard() (Params, bool) {
+	if e.probed || !e.unanswered(e.HeardUnanswered.At) {
+		return Params{}, false
+	}
+	p := e.params()
+	p.From, p.Seen = e.HeardUnanswered.From, e.HeardUnanswered.At
+	return p, true
+}
+
+// relayLost: relays are among the candidates, and without them there is no way.
+func (e evidence) relayLost() (Params, bool) {
+	relayed := slices.ContainsFunc(e.Candidates, isRelayed)
+	others := slices.DeleteFunc(slices.Clone(e.Candidates), isRelayed)
+	if !e.lost || e.LastHandshake.IsZero() || !relayed || best(others, e.Path.PeerNAT, e.networks()) != wayShut ||
+		e.own.without(isRelayed).wayIn() == wayOpen {
+		return Params{}, false
+	}
+	p := e.params()
+	for _, c := range e.Candidates {
+		if isRelayed(c) {
+			p.Relay = or(c.Relay, c.Address)
+			break
+		}
+	}
+	return p, true
+}
+
+func isRelayed(c Candidate) bool { return c.Relay != "" || c.Source == api.SourceRelay }
+
+// without is what is known of this gateway but for some candidates.
+func (o *Own) without(left func(Candidate) bool) *Own {
+	if o == nil {
+		return nil
+	}
+	w := *o
+	w.Candidates = slices.DeleteFunc(slices.Clone(o.Candidates), left)
+	return &w
+}
+
+// private: while a private address has ever worked, a network in between routes it.
+func (e evidence) private() (Params, bool) {
+	announced := slices.DeleteFunc(slices.Clone(e.Candidates), func(c Candidate) bool {
+		return scope(c.Address) == "" || c.Source != api.SourceAdvertised && c.Source != api.SourceService
+	})
+	if !e.lost || !e.LastHandshake.IsZero() || len(announced) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut {
+		return Params{}, false
+	}
+	p := e.params()
+	p.Candidates = announced
+	return p, true
+}
+
+func (e evidence) shut() (Params, bool) {
+	if !e.lost || len(e.Candidates) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut || e.own.wayIn() != wayShut {
+		return Params{}, false
+	}
+	return e.params(), true
+}
+
+func (e evidence) noEndpoint() (Params, bool) {
+	return e.params(), e.LastHandshake.IsZero() && !e.probed && len(e.Endpoints)+len(e.Candidates) == 0
+}
+
+func (e evidence) silent() (Params, bool) {
+	return e.quiet(), e.LastHandshake.IsZero()
+}
+
+func (e evidence) stale() (Params, bool) {
+	return e.quiet(), e.lost || e.now.Sub(e.LastHandshake) > sessionLife
+}
+
+// quiet are the parameters of silence: with a time of the last answered probe where the
+// way is open and only handshakes fail.
+func (e evidence) quiet() Params {
+	p := e.params()
+	if e.probed {
+		p.From, p.Seen = e.Path.Remote, e.Probed
+	}
+	return p
+}
+
+func (e evidence) networks() []netip.Prefix {
+	if e.own == nil {
+		return nil
+	}
+	return e.own.Networks
+}
+
+// portOf is the port of an address, empty without one.
+func portOf(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || strings.Trim(port, "0123456789") != "" {
+		return ""
+	}
+	return port
+}

@@ -1,0 +1,261 @@
+package check
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	publicEdge  = "203.0.113.9:51820"
+	publicCloud = "198.51.100.7:51820"
+	aKey        = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+)
+
+// unreached are the facts of a peer that has been tried for a minute without an answer.
+func unreached() Facts {
+	f := facts()
+	f.LastHandshake, f.Since = time.Time{}, time.Now().Add(-time.Minute)
+	f.Endpoints = []string{publicCloud}
+	f.Candidates = []Candidate{{Address: publicCloud, Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes in 10 s"}}
+	f.NoPath = "none of 1 address answers"
+	f.Path = PathFacts{Kind: api.PathNone, LinkMTU: 1420}
+	f.own = &Own{Name: "edge", ListenPort: 51820, NAT: api.NAT{Mapping: "none", Filtering: "none"},
+		Candidates: []Candidate{{Address: publicEdge, Source: api.SourceHost}},
+		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
+	return f
+}
+
+// behindNAT makes this gateway one that nobody can dial.
+func behindNAT(f *Facts) {
+	f.own.NAT = api.NAT{Mapping: "address-and-port-dependent", Filtering: "address-and-port-dependent"}
+	f.Path.NAT = NAT{f.own.NAT.Mapping, f.own.NAT.Filtering}
+	f.own.Candidates = []Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
+}
+
+func seen(from string) Sight { return Sight{From: from, At: time.Now().Add(-5 * time.Second)} }
+
+// gatewayFaults has a row for each way in which a peer can be out of reach.
+var gatewayFaults = []struct {
+	name  string
+	facts func(*Facts)
+	code  Code
+	stage string
+	cause []string
+	fix   []string
+}{
+	{"UDP from us to the peer is blocked", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) },
+		NotHeardByPeer, StageProbe,
+		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked", "no answer to 12 probes"},
+		[]string{"at cloud let it in: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
+			"here let it out: `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
+	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, PeerSilent, StageProbe,
+		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
+		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
+			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "systemctl start postern"}},
+	{"a peer went silent", func(f *Facts) { f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second) },
+		HandshakeStale, StageProbe, []string{"no path to cloud has worked for 4", publicCloud}, []string{"`postern check` at cloud"}},
+	{"neither can be dialled", func(f *Facts) {
+		behindNAT(f)
+		f.Candidates = []Candidate{{Address: "10.1.0.5:51820", Source: api.SourceHost}, {Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "waits to be punched"}}
+		f.Path.PeerNAT = NAT{"address-dependent", "address-dependent"}
+	}, NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
+		[]string{"spec.discovery.turnServers", "forward UDP 51820", "spec.discovery.advertise"}},
+	{"the advertised port is wrong", func(f *Facts) {
+		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now().Add(-time.Second)}}
+		f.HeardUnanswered = seen("198.51.100.7:40582")
+	}, NothingListens, StageProbe, []string{publicCloud, "nothing listens", "come from 198.51.100.7:40582"},
+		[]string{"spec.discovery.advertise", "spec.peers[name=cloud].endpoints here", `["198.51.100.7:40582"]`}},
+	{"only a private address is advertised", func(f *Facts) {
+		f.Candidates = []Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
+		f.Endpoints = []string{"10.0.0.5:51820"}
+	}, PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.5:51820 (private)", "in no network of this gateway"},
+		[]string{"at cloud set spec.discovery.advertise", "udp dport 51820 accept"}},
+	{"the name does not resolve", func(f *Facts) {
+		f.Unresolved = []NameFact{{Name: "gw.cloud.example:51820", Err: "no such host"}}
+		f.Candidates, f.Endpoints = nil, []string{"gw.cloud.example:51820"}
+	}, NameUnknown, StageResolve, []string{"gw.cloud.example:51820", "does not resolve", "no such host"},
+		[]string{"spec.peers[name=cloud].endpoints", "`dig +short gw.cloud.example`"}},
+	{"the name leads elsewhere", func(f *Facts) {
+		f.LastHandshake = time.Now().Add(-time.Minute)
+		f.PathLost = time.Now().Add(-30 * time.Second)
+		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
+	}, NameMoved, StageResolve, []string{"led to 198.51.100.7", "leads to 198.51.100.99 now"}, []string{"`dig +short gw.cloud.example` gives 198.51.100.7"}},
+	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, PresharedKeyDiffers, StageHandshake,
+		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
+	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, WrongPeerKey, StageHandshake,
+		[]string{publicCloud, aKey, "configured"}, []string{"`postern key pub`", "spec.peers[name=cloud].publicKey: " + aKey}},
+	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, WrongPeerKey, StageHandshake,
+		[]string{"cloud dials from " + publicCloud, "another public key than this gateway's"}, []string{"run `postern key pub` here", "publicKey"}},
+	{"the peer's clock went back", func(f *Facts) {
+		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
+		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
+	}, StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud ", "`timedatectl set-ntp true`"}},
+	{"our clock went back", func(f *Facts) {
+		f.NoPath, f.Probed, f.Path.Kind, f.Path.Remote = "", time.Now(), api.PathDirect, publicCloud
+	}, PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"`postern check` there", "PST0111", "`timedatectl set-ntp true`"}},
+	{"two gateways have the peer's key", func(f *Facts) {
+		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
+	}, DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"`postern key rotate`"}},
+	{"the only relay is gone", func(f *Facts) {
+		behindNAT(f)
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+		f.Candidates = []Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "failed", Reason: "no answer"},
+			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		f.Path.PeerNAT = NAT{"address-dependent", "address-dependent"}
+	}, RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
+	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
+		PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
+	{"a young session without echoes", func(f *Facts) { f.LastHandshake, f.NoPath = time.Now().Add(-time.Minute), "" },
+		PingLost, StagePing, []string{"completed a handshake 1m", "fd12::1"}, []string{"`postern ping cloud --layer wg`"}},
+}
+
+func TestEachFaultOfTheWayHasOneRoot(t *testing.T) {
+	texts := make(map[string]string)
+	for _, c := range gatewayFaults {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := unreached()
+				if c.facts != nil {
+					c.facts(&f)
+				}
+				r := Gateway(t.Context(), newOverlay(t).Ping, f)
+				checkVerdict(t, r, api.Error, c.code, c.stage)
+				for _, want := range c.cause {
+					if !strings.Contains(r.Verdict.Cause, want) {
+						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
+					}
+				}
+				for _, want := range c.fix {
+					if !strings.Contains(r.Verdict.Fix, want) {
+						t.Errorf("the fix lacks %q: %s", want, r.Verdict.Fix)
+					}
+				}
+				if other := texts[r.Verdict.Cause]; other != "" {
+					t.Errorf("%q reads the same", other)
+				}
+				texts[r.Verdict.Cause] = c.name
+			})
+		})
+	}
+}
+
+// Whatever was seen explains nothing while the peer works.
+func TestEvidenceCountsForNothingWhileThePeerWorks(t *testing.T) {
+	for _, c := range gatewayFaults {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := unreached()
+				if c.facts != nil {
+					c.facts(&f)
+				}
+				if c.code == DuplicateKey {
+					f.BootsAt[2] = time.Now().Add(-time.Hour) // the copy was stopped
+				}
+				o := newOverlay(t)
+				o.pings(func() error { return nil })
+				checkVerdict(t, Gateway(t.Context(), o.Ping, f), api.OK, "", "")
+			})
+		})
+	}
+}
+
+// What was seen before the last handshake, or long ago, does not explain a silence now.
+func TestOldEvidenceIsNoCause(t *testing.T) {
+	for name, at := range map[string]func(f *Facts) time.Time{
+		"before the last handshake": func(f *Facts) time.Time {
+			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-20*time.Second)
+			return time.Now().Add(-61 * time.Second)
+		},
+		"long ago": func(f *Facts) time.Time {
+			f.Since = time.Now().Add(-time.Hour)
+			return time.Now().Add(-evidenceLife - time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := unreached()
+				s := Sight{publicCloud, at(&f)}
+				f.HeardUnanswered, f.Unverified, f.NotForUs = s, s, s
+				f.OtherKey, f.StampInPast = KeySight{s, aKey}, StampSight{Sight: s}
+				f.Unreachable = []Refusal{{publicCloud, "port unreachable", s.At}}
+				want := PeerSilent
+				if !f.LastHandshake.IsZero() {
+					want = HandshakeStale
+				}
+				checkVerdict(t, Gateway(t.Context(), newOverlay(t).Ping, f), api.Error, want, StageProbe)
+			})
+		})
+	}
+}
+
+// Where several things may be the cause, the verdict claims none of them.
+func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		facts func(*Facts)
+		want  Code
+	}{
+		{"a stranger behind the same NAT as a peer that worked", func(f *Facts) {
+			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+			f.OtherKey = KeySight{seen("198.51.100.7:1099"), aKey}
+		}, HandshakeStale},
+		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, PeerSilent},
+		{"a NAT without a mapping for us", func(f *Facts) {
+			f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+			f.Unreachable = []Refusal{{"198.51.100.7:1025", "port unreachable", time.Now()}}
+		}, PeerSilent},
+		{"another host with the peer's private address", func(f *Facts) {
+			f.Candidates = append(f.Candidates, Candidate{Address: "192.168.1.77:51820", Source: api.SourceHost})
+			f.Unreachable = []Refusal{{"192.168.1.77:51820", "port unreachable", time.Now()}}
+		}, PeerSilent},
+		{"a host without a route", func(f *Facts) {
+			f.Unreachable = []Refusal{{publicCloud, "host unreachable", time.Now()}}
+		}, PeerSilent},
+		{"a private address that worked", func(f *Facts) {
+			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+			f.Candidates = []Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
+		}, HandshakeStale},
+		{"a private address of a network of ours", func(f *Facts) {
+			f.Candidates = []Candidate{{Address: "192.168.1.20:51820", Source: api.SourceAdvertised}}
+		}, PeerSilent},
+		{"a NAT that is not known", func(f *Facts) {
+			behindNAT(f)
+			f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		}, PeerSilent},
+		{"a peer that was started again", func(f *Facts) {
+			f.Boots, f.BootsAt = []uint64{7, 8, 9}, []time.Time{time.Now(), time.Now(), time.Now()}
+		}, PeerSilent},
+		{"a name that moved long before", func(f *Facts) {
+			f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"192.0.2.1"}, Now: []string{"198.51.100.7"}, At: time.Now().Add(-time.Hour)}}
+		}, PeerSilent},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := unreached()
+				c.facts(&f)
+				r := Gateway(t.Context(), newOverlay(t).Ping, f)
+				checkVerdict(t, r, api.Error, c.want, StageProbe)
+				if !strings.Contains(r.Verdict.Cause, "cannot be told") {
+					t.Errorf("the cause claims to know: %s", r.Verdict.Cause)
+				}
+			})
+		})
+	}
+}
+
+// A key that was seen on the wire is offered to be pasted only if it is one.
+func TestOnlyAKeyIsOfferedAsAKey(t *testing.T) {
+	for _, key := range []string{"`reboot`", "AAAA", aKey + "\n", ""} {
+		p := Params{Peer: "cloud"}
+		p.Key = key
+		cause, fix := Render(WrongPeerKey, p)
+		if key != "" && strings.Contains(cause+fix, key) {
+			t.Errorf("%q is shown: %s, %s", key, cause, fix)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package check
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// ownState is what the checks of this gateway by itself remember.
+type ownState struct {
+	// checking is held during a round of them, so that two do not meet.
+	checking sync.Mutex
+
+	mu        sync.Mutex
+	resources resources
+	usage     usage
+	upstreams []Result
+	// results are the last of all own checks, for the log.
+	results []Result
+}
+
+func (o *ownState) reset() { *o = ownState{} }
+
+// startOwn starts the goroutine of the own checks, once; r.mu is held.
+func (r *Runner) startOwn() {
+	if r.opts.Own == nil {
+		return
+	}
+	r.ownOnce.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		r.cancelOwn = cancel
+		r.wg.Go(func() {
+			defer cancel()
+			r.runOwn(ctx)
+		})
+	})
+}
+
+// runOwn checks this gateway until ctx ends: limits each interval, and the servers behind
+// its services as often as a peer's are asked.
+func (r *Runner) runOwn(ctx context.Context) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	var fullAt time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+		}
+		full := !time.Now().Before(fullAt) || !r.upstreamsWell()
+		if full {
+			fullAt = time.Now().Add(spread(r.opts.FullInterval))
+		}
+		r.checkOwn(ctx, full)
+		if ctx.Err() != nil {
+			return
+		}
+		results := r.ownResults()
+		r.own.mu.Lock()
+		before := r.own.results
+		r.own.results = results
+		r.own.mu.Unlock()
+		r.logChanges("", before, results)
+		wait.Reset(spread(r.opts.Interval))
+	}
+}
+
+func (r *Runner) upstreamsWell() bool {
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	for _, res := range r.own.upstreams {
+		if res.Verdict.Verdict != api.OK {
+			return false
+		}
+	}
+	return true
+}
+
+// checkOwn makes a round of what takes time or compares with before.
+func (r *Runner) checkOwn(ctx context.Context, full bool) {
+	if r.opts.Own == nil {
+		return
+	}
+	r.own.checking.Lock()
+	defer r.own.checking.Unlock()
+	o := r.opts.Own()
+	r.own.mu.Lock()
+	r.own.usage = r.own.resources.sample(r.opts.Root, o, time.Now())
+	r.own.mu.Unlock()
+	if !full {
+		return
+	}
+	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
+	if ctx.Err() != nil {
+		return
+	}
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	r.own.upstreams = upstreams
+}
+
+// ownResults are the verdicts on this gateway as things are, the addresses first.
+func (r *Runner) ownResults() []Result {
+	if r.opts.Own == nil {
+		return nil
+	}
+	o := r.opts.Own()
+	peers, skews := r.standing()
+	out := []Result{Exposure(o, peers)}
+	if res, ok := STUNServers(o); ok {
+		out = append(out, res)
+	}
+	if res, ok := TURNServers(o); ok {
+		out = append(out, res)
+	}
+	r.own.mu.Lock()
+	out = append(out, r.own.upstreams...)
+	if !r.own.usage.at.IsZero() {
+		out = append(out, r.own.resources.judge(o, r.own.usage)...)
+	}
+	r.own.mu.Unlock()
+	return append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews))
+}
+
+// standing sums up the last reports of the peers. A clock that keeps a peer from being
+// reached is that peer's failure already.
+func (r *Runner) standing() (standing, []skew) {
+	var s standing
+	var skews []skew
+	for _, rep := range r.reports() {
+		v := rep.Targets().Gateway
+		switch {
+		case v.Verdict == api.OK || v.Verdict == api.Warning && v.Code != string(AwaitingApproval):
+			s.working++
+			if f, ok := r.opts.Facts(rep.Peer); ok && f.Skew != 0 {
+				skews = append(skews, skew{rep.Peer, f.Skew})
+			}
+		case v.Verdict == api.Error:
+			s.failing++
+			if v.Code == string(PeerMustDial) {
+				s.waiting = append(s.waiting, rep.Peer)
+			}
+		}
+	}
+	return s, skews
+}

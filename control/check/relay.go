@@ -1,0 +1,52 @@
+package check
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// NameRelay is the check of a relay in use where the check of the gateway has something
+// else to say.
+const NameRelay = "relay"
+
+// relayGrace is how long a relay may be in use before it is worth a warning: a path begins
+// on the relay, and the direct one takes its place within 10 s where there is one (1,000
+// punches of each pair of NATs, discovery/path).
+const relayGrace = 15 * time.Second
+
+func (f Facts) relayed(now time.Time) bool {
+	return f.Path.Kind == api.PathRelay && now.Sub(f.Path.Since) >= relayGrace
+}
+
+// relayInUse is the verdict on a peer that is reached over a relay only.
+func (r *recorder) relayInUse(rtt time.Duration) Result {
+	f := r.facts
+	var p Params
+	p.Address, p.Relay, p.NAT, p.PeerNAT = f.Path.Remote, f.Path.Relay, f.Path.NAT, f.Path.PeerNAT
+	if !f.Path.Since.IsZero() {
+		p.Age = time.Since(f.Path.Since)
+	}
+	p.Candidates, p.Own = notRelayed(f.Candidates), f.own.seenAs()
+	if f.own != nil {
+		p.Port = f.own.ListenPort
+	}
+	res := r.rendered(api.Warning, StageProbe, RelayInUse, p)
+	res.Verdict.RTTSeconds = rtt.Seconds()
+	for i := range res.Stages {
+		if res.Stages[i].Name == StageProbe {
+			res.Stages[i].Outcome = api.Warning
+		}
+	}
+	return res
+}
+
+func notRelayed(candidates []Candidate) []Candidate {
+	var out []Candidate
+	for _, c := range candidates {
+		if !isRelayed(c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,237 @@
+package check
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Names of the checks of what this machine gives the gateway.
+const (
+	NameResources = "resources"
+	NameMemory    = "resources-memory"
+	NameCPU       = "resources-cpu"
+)
+
+const (
+	// leastBuffer is what the receive buffer should hold at least, as asked for: 128 KiB
+	// are 1 ms at 1 Gbit/s. What Linux grants unless told otherwise is more (212,992).
+	leastBuffer = 128 << 10
+	// wantedBuffer is what the gateway asks for (tunnel/underlay).
+	wantedBuffer = 4 << 20
+	// dropsShown is how many datagrams a socket may drop in the window: a handful is a
+	// burst, and WireGuard's counters have it.
+	dropsShown = 10
+	// memoryNear is the part of the limit, in percent, from which on the kernel may end the
+	// gateway with little notice: Go's collector lets the heap grow in steps.
+	memoryNear = 90
+	// cpuThrottled is the part of the scheduler's periods, in percent, in which the gateway
+	// was made to wait, out of cpuPeriods at least. A period is 100 ms long.
+	cpuThrottled = 25
+	cpuPeriods   = 50
+	// window is over what time counters are compared.
+	window = time.Minute
+)
+
+// usage is what is counted at one moment.
+type usage struct {
+	at                 time.Time
+	drops              uint64
+	periods, throttled uint64
+	limited            bool // a CPU limit is set
+	memory, limit      uint64
+}
+
+// resources keeps two samples of counters that are a window apart.
+type resources struct {
+	older, newer usage
+}
+
+// sample reads what is counted now. It keeps the older of the samples as long as the newer
+// one is not a window old.
+func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
+	u := usage{at: now, drops: o.Sockets.Drops}
+	if root != nil {
+		readCgroup(root, &u)
+	}
+	switch {
+	case s.newer.at.IsZero():
+		s.newer, s.older = u, u
+	case now.Sub(s.newer.at) >= window:
+		s.older, s.newer = s.newer, u
+	}
+	return u
+}
+
+// judge gives the checks of sockets, memory and CPU.
+func (s *resources) judge(o Own, u usage) []Result {
+	out := []Result{s.sockets(o, u)}
+	if u.limit > 0 {
+		out = append(out, memory(u))
+	}
+	if u.limited {
+		out = append(out, s.cpu(u))
+	}
+	return out
+}
+
+func ownCheck(name string) *recorder {
+	r := begin(api.ServiceGateway, Facts{})
+	r.name, r.via = name, ""
+	return r
+}
+
+func (s *resources) sockets(o Own, u usage) Result {
+	r := ownCheck(NameResources)
+	dropped := since(u.drops, s.older.drops)
+	small := o.Sockets.ReceiveBuffer > 0 && o.Sockets.ReceiveBuffer < leastBuffer
+	if !small && dropped < dropsShown {
+		if o.Sockets.ReceiveBuffer > 0 {
+			r.stage("socket", api.OK, inBytes(uint64(o.Sockets.ReceiveBuffer))+" receive buffer")
+		}
+		return r.ok(0)
+	}
+	p := Params{Inbound: true}
+	p.Used, p.Max, p.Drops, p.Age = uint64(max(0, o.Sockets.ReceiveBuffer)), leastBuffer, dropped, u.at.Sub(s.older.at)
+	r.stage("socket", api.Warning, fmt.Sprintf("%s receive buffer, %d datagrams dropped", inBytes(p.Used), dropped))
+	return r.rendered(api.Warning, "socket", SocketBufferSmall, p)
+}
+
+func memory(u usage) Result {
+	r := ownCheck(NameMemory)
+	seen := inBytes(u.memory) + " of " + inBytes(u.limit)
+	if u.memory*100 < u.limit*memoryNear {
+		r.stage("memory", api.OK, seen)
+		return r.ok(0)
+	}
+	p := Params{Inbound: true}
+	p.Used, p.Max = u.memory, u.limit
+	r.stage("memory", api.Warning, seen)
+	return r.rendered(api.Warning, "memory", MemoryNear, p)
+}
+
+func (s *resources) cpu(u usage) Result {
+	r := ownCheck(NameCPU)
+	periods, throttled := since(u.periods, s.older.periods), since(u.throttled, s.older.throttled)
+	if periods < cpuPeriods || throttled*100 < periods*cpuThrottled {
+		return r.ok(0)
+	}
+	p := Params{Inbound: true}
+	p.Used, p.Max, p.Age = throttled, periods, u.at.Sub(s.older.at)
+	r.stage("cpu", api.Warning, fmt.Sprintf("throttled in %d of %d periods", throttled, periods))
+	return r.rendered(api.Warning, "cpu", CPUThrottled, p)
+}
+
+// since is a counter's growth; a counter that was reset has none.
+func since(now, before uint64) uint64 {
+	if now < before {
+		return 0
+	}
+	return now - before
+}
+
+// readCgroup reads the limits of this process's control group: version 2 (one hierarchy,
+// cgroup-v2.rst in the kernel's documentation) or version 1 (one for each controller). In a
+// container the group is the root of what is mounted there.
+func readCgroup(root fs.FS, u *usage) {
+	const mount = "sys/fs/cgroup"
+	groups := cgroupPaths(root)
+	for _, dir := range []string{path.Join(mount, groups[""]), mount} {
+		limit, limited := readNumber(root, path.Join(dir, "memory.max"))
+		used, ok := readNumber(root, path.Join(dir, "memory.current"))
+		if ok && limited {
+			u.memory, u.limit = since(used, readField(root, path.Join(dir, "memory.stat"), "inactive_file")), limit
+		}
+		if quota, err := fs.ReadFile(root, path.Join(dir, "cpu.max")); err == nil {
+			u.limited = !strings.HasPrefix(string(quota), "max")
+			u.periods = readField(root, path.Join(dir, "cpu.stat"), "nr_periods")
+			u.throttled = readField(root, path.Join(dir, "cpu.stat"), "nr_throttled")
+		}
+		if ok {
+			return
+		}
+	}
+	for _, dir := range []string{path.Join(mount, "memory", groups["memory"]), path.Join(mount, "memory")} {
+		limit, _ := readNumber(root, path.Join(dir, "memory.limit_in_bytes"))
+		used, ok := readNumber(root, path.Join(dir, "memory.usage_in_bytes"))
+		if !ok {
+			continue
+		}
+		if limit < 1<<62 { // without a limit it is the largest number of pages
+			u.memory, u.limit = since(used, readField(root, path.Join(dir, "memory.stat"), "total_inactive_file")), limit
+		}
+		break
+	}
+	for _, dir := range []string{path.Join(mount, "cpu", groups["cpu"]), path.Join(mount, "cpu")} {
+		quota, err := fs.ReadFile(root, path.Join(dir, "cpu.cfs_quota_us"))
+		if err != nil {
+			continue
+		}
+		u.limited = !strings.HasPrefix(string(quota), "-")
+		u.periods = readField(root, path.Join(dir, "cpu.stat"), "nr_periods")
+		u.throttled = readField(root, path.Join(dir, "cpu.stat"), "nr_throttled")
+		break
+	}
+}
+
+// cgroupPaths are this process's groups by controller, relative to their mounts; "" is
+// that of version 2 (proc(5), /proc/pid/cgroup: ID:CONTROLLERS:PATH).
+func cgroupPaths(root fs.FS) map[string]string {
+	out := make(map[string]string)
+	text, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return out
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 || strings.Contains(f[2], "..") {
+			continue
+		}
+		for c := range strings.SplitSeq(f[1], ",") {
+			out[c] = strings.Trim(f[2], "/")
+		}
+	}
+	return out
+}
+
+func readNumber(root fs.FS, name string) (uint64, bool) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}
+
+// readField reads a number from a file of lines of a key and a value.
+func readField(root fs.FS, name, key string) uint64 {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// inBytes writes a size as configuration files have it.
+func inBytes(n uint64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}

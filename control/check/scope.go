@@ -1,0 +1,145 @@
+package check
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// scope names what keeps an address from being dialled from anywhere, by the registries of
+// RFC 6890; it is empty for one that can be, and for a host name.
+func scope(address string) string {
+	a, ok := hostOf(address)
+	if !ok {
+		return ""
+	}
+	switch {
+	case a.IsLoopback():
+		return "loopback"
+	case a.IsLinkLocalUnicast():
+		return "link-local"
+	case a.IsUnspecified(), a.IsMulticast():
+		return "no address of a host"
+	case a.Is4() && a.IsPrivate():
+		return "private" // RFC 1918
+	case carrierGrade().Contains(a):
+		return "carrier-grade NAT" // RFC 6598
+	case a.IsPrivate():
+		return "unique local" // RFC 4193
+	}
+	return ""
+}
+
+// nowhere reports whether a scope is one that no network routes to another host.
+func nowhere(scope string) bool {
+	return scope == "loopback" || scope == "link-local" || scope == "no address of a host"
+}
+
+func carrierGrade() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10) }
+
+// hostOf is the IP address of an address with a port, or without.
+func hostOf(address string) (netip.Addr, bool) {
+	if ap, err := netip.ParseAddrPort(address); err == nil {
+		return ap.Addr().Unmap(), true
+	}
+	a, err := netip.ParseAddr(address)
+	return a.Unmap(), err == nil
+}
+
+// in reports whether an address is in one of the networks.
+func in(networks []netip.Prefix, address string) bool {
+	a, ok := hostOf(address)
+	return ok && slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Masked().Contains(a) })
+}
+
+// way is whether an address may be dialled by somebody outside of its network.
+type way int
+
+const (
+	wayUnknown way = iota
+	wayOpen
+	wayShut
+)
+
+// wayTo judges a candidate behind a NAT, for somebody in the networks given.
+//
+//	source                              scope     NAT                         way
+//	any but relay                       nowhere   any                         shut
+//	any but relay                       private   any                         shut, but for its own network
+//	relay                               any       any                         open
+//	advertised, service, portmap, dns   global    any                         open: the operator or router says so
+//	host                                global    none, not known             open
+//	stun, peer                          global    none                        open
+//	stun, peer                          global    maps and filters for all    open
+//	stun, peer                          global    filters, or maps by target  shut
+//	stun, peer                          global    not known                   not known
+func wayTo(c Candidate, nat NAT, networks []netip.Prefix) way {
+	s := scope(c.Address)
+	switch {
+	case c.Source == api.SourceRelay || c.Relay != "":
+		return wayOpen
+	case nowhere(s):
+		return wayShut
+	case s != "" && in(networks, c.Address):
+		return wayOpen
+	case s != "":
+		return wayShut
+	case c.Source != api.SourceSTUN && c.Source != api.SourcePeer:
+		return wayOpen
+	}
+	const all, none = "endpoint-independent", "none"
+	switch {
+	case nat.Mapping == none:
+		return wayOpen
+	case unknownNAT(nat.Mapping):
+		return wayUnknown
+	case nat.Mapping != all:
+		return wayShut
+	case unknownNAT(nat.Filtering):
+		return wayUnknown
+	case nat.Filtering == all || nat.Filtering == none:
+		return wayOpen
+	}
+	return wayShut
+}
+
+func unknownNAT(behaviour string) bool { return behaviour == "" || behaviour == "unknown" }
+
+// best is the most that any of the candidates gives: open before not known before shut.
+func best(candidates []Candidate, nat NAT, networks []netip.Prefix) way {
+	found := wayShut
+	for _, c := range candidates {
+		switch wayTo(c, nat, networks) {
+		case wayOpen:
+			return wayOpen
+		case wayUnknown:
+			found = wayUnknown
+		}
+	}
+	return found
+}
+
+// wayIn is whether this gateway can be dialled by a stranger. Without anything known of it
+// nothing can be said.
+func (o *Own) wayIn() way {
+	if o == nil || len(o.Candidates) == 0 && unknownNAT(o.NAT.Mapping) {
+		return wayUnknown
+	}
+	return best(o.Candidates, NAT{o.NAT.Mapping, o.NAT.Filtering}, nil)
+}
+
+// seenAs are the addresses by which others know this gateway, those first that anybody may
+// dial.
+func (o *Own) seenAs() []string {
+	if o == nil {
+		return nil
+	}
+	var out []string
+	for _, c := range o.Candidates {
+		if c.Source != api.SourceRelay && scope(c.Address) == "" && !slices.Contains(out, c.Address) {
+			out = append(out, c.Address)
+		}
+	}
+	return out
+}

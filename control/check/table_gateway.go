@@ -1,0 +1,267 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// gatewayEntries are the codes of the tunnel itself: names, probes, handshakes and pings.
+// Each names what was seen; where several things would look the same from here, it says so
+// and what the other side must be asked.
+func gatewayEntries() []Entry {
+	return []Entry{
+		{PeerSilent, "the peer has never answered", silentCause, silentFix},
+		{HandshakeStale, "the peer stopped answering", staleCause, silentFix},
+		{PingLost, "handshakes pass, packets inside the tunnel do not", func(p Params) string {
+			return detail(fmt.Sprintf("%s completed a handshake%s %s ago, but %s inside the tunnel does not answer pings%s within %s",
+				p.owner(), p.withClient(), seconds(p.Age), or(p.Address, "its overlay address"), p.ofClient(), seconds(p.Timeout)), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("run `postern check` %s as well: a code there names the cause; if there is none, make a new session with `postern ping %s --layer wg`, "+
+				"and see with `postern peer show` on both sides that each has the other's present key", p.there(), p.peer())
+		}},
+		{PeerMustDial, "the peer has no endpoint here and has not dialled", func(p Params) string {
+			if p.Inbound {
+				return fmt.Sprintf("%s knows no endpoint of this gateway, which has not dialled it in %s", p.peer(), seconds(p.Age))
+			}
+			return fmt.Sprintf("no endpoint of %s is known here, and it has not dialled this gateway in %s", p.peer(), seconds(p.Age))
+		}, func(p Params) string {
+			own := or(list(p.Own), "IP:PORT of this gateway")
+			return fmt.Sprintf("set spec.peers[name=%s].endpoints: [\"IP:PORT\"] here, or at %s an endpoint of this gateway (%s); "+
+				"if it has one, run `postern check` there: PST0101 there means that its packets do not arrive here: %s", p.peer(), p.peer(), own, letIn(p.ownPort(), ""))
+		}},
+		{AwaitingApproval, "the peer waits for approval", func(p Params) string {
+			return fmt.Sprintf("%s joined%s with a ticket made with --approve and is not approved yet", p.owner(), p.toClient())
+		}, func(p Params) string {
+			if p.Inbound {
+				return fmt.Sprintf("tell the owner of %s this gateway's key (`postern key pub`), for `postern peer approve` there", p.peer())
+			}
+			return fmt.Sprintf("compare the key fingerprints (`postern peer show %s`), then run `postern peer approve %s`", p.peer(), p.peer())
+		}},
+		{NotHeardByPeer, "the peer is heard and does not hear", notHeardCause, notHeardFix},
+		{NameUnknown, "the name of an endpoint does not resolve", func(p Params) string {
+			names := or(list(p.Names), "a name among its endpoints")
+			return joined(detail(fmt.Sprintf("%s, where %s dials %s, does not resolve", names, p.client(), p.owner()), p), "; of its other addresses ", p.accounts(), " either")
+		}, func(p Params) string {
+			return fmt.Sprintf("correct the name in %s, or the record: `dig +short %s` must give the address of %s; "+
+				"if it does elsewhere, mend the resolver in /etc/resolv.conf", p.endpointSetting(), hostName(p.Names), p.owner())
+		}},
+		{NameMoved, "an endpoint's name leads elsewhere than before", func(p Params) string {
+			return fmt.Sprintf("%s led to %s%s and leads to %s now, where %s does not answer", or(list(p.Names), "the name of an endpoint"),
+				or(list(p.Was), "another address"), p.until(), or(list(p.Now), "another"), p.owner())
+		}, func(p Params) string {
+			host := hostName(p.Names)
+			return fmt.Sprintf("if %s did not move, correct the record so that `dig +short %s` gives %s; if it did, see that it runs at %s "+
+				"and let UDP in there: %s", p.owner(), host, or(list(p.Was), "the address before"), or(list(p.Now), "the new address"), letIn(or(portOf(first(p.Names)), "51820"), p.ownAddress(first(p.Now))))
+		}},
+		{PresharedKeyDiffers, "the preshared keys differ", func(p Params) string {
+			return fmt.Sprintf("%s answers handshakes%s from %s, but its answers do not verify with the preshared key: the two sides do not have the same",
+				p.owner(), p.ofClient(), or(p.From, "its address"))
+		}, func(p Params) string {
+			return fmt.Sprintf("compare `sha256sum FILE` of spec.peers[name=%s].presharedKeyFile here with the one that %s has for this gateway, "+
+				"and copy one to the other; between gateways that joined by ticket run `postern invite` and `postern join` again", p.peer(), p.peer())
+		}},
+		{WrongPeerKey, "a side has a wrong public key of the other", wrongKeyCause, wrongKeyFix},
+		{StampInPast, "a gateway's clock went back", func(p Params) string {
+			return fmt.Sprintf("handshakes of %s from %s are refused as replays: their timestamp is %s, but one of %s was accepted before, so its clock went back%s",
+				p.sender(), or(p.From, "its address"), day(p.Stamp), day(p.Newest), back(p.Newest.Sub(p.Stamp)))
+		}, func(p Params) string {
+			return fmt.Sprintf("%scompare `date -u` with a good clock and run `timedatectl set-ntp true`; its handshakes are accepted again when its clock has passed %s",
+				p.atSender(), day(p.Newest))
+		}},
+		{PacketsLost, "packets are lost on the way", lossCause, lossFix},
+		{DuplicateKey, "two gateways use the same key", func(p Params) string {
+			return fmt.Sprintf("two gateways use the key of %s and take turns: the same key came back under an earlier start%s%s", p.owner(), p.lastSeen(), fromWhere(p))
+		}, func(p Params) string {
+			return fmt.Sprintf("stop the gateway that was copied (a restored backup or a cloned disk; `postern key pub` tells which have this key), "+
+				"run `postern key rotate` there and let it join anew with `postern invite` and `postern join`; %s stays as it is", p.owner())
+		}},
+		{ClockSkew, "the clocks differ", skewCause, skewFix},
+	}
+}
+
+// silentCause says what became of each address and what cannot be known from one side.
+func silentCause(p Params) string {
+	if !p.Seen.IsZero() {
+		return fmt.Sprintf("%s answers probes%s from %s, so the way is open, but no handshake in %s", p.owner(), p.ofClient(), or(p.From, "its address"), seconds(p.Age))
+	}
+	return p.cannotKnow(fmt.Sprintf("nothing has come from %s%s in %s, nor an answer to what was sent to it", p.owner(), p.toClient(), seconds(p.Age)))
+}
+
+func staleCause(p Params) string {
+	if !p.Seen.IsZero() {
+		return fmt.Sprintf("%s still answers probes%s from %s, but no handshake for %s", p.owner(), p.ofClient(), or(p.From, "its address"), seconds(p.Age))
+	}
+	if p.NoPath != "" {
+		return p.cannotKnow(fmt.Sprintf("no path%s to %s has worked for %s", p.fromClient(), p.owner(), seconds(p.Age)))
+	}
+	return p.cannotKnow(fmt.Sprintf("%s answered%s last %s ago", p.owner(), p.toClient(), seconds(p.Age)))
+}
+
+// cannotKnow adds to a sentence why, each address, and what nobody can tell from here.
+func (p Params) cannotKnow(sentence string) string {
+	if p.NoPath != "" {
+		sentence += ": " + p.NoPath
+	}
+	if a := p.accounts(); a != "" {
+		sentence += " (" + a + ")"
+	} else if len(p.Endpoints) > 0 {
+		sentence += " (UDP was sent to " + list(p.Endpoints) + ")"
+	}
+	if p.Inbound {
+		return sentence
+	}
+	return sentence + fmt.Sprintf("; from here it cannot be told whether %s runs, or which of the two directions is blocked", p.gateway())
+}
+
+// silentFix has the rules for both directions, and which line at the other side tells
+// which is needed.
+func silentFix(p Params) string {
+	if !p.Seen.IsZero() {
+		return fmt.Sprintf("run `postern check` %s: PST0111 there means that this gateway's clock went back (`date -u` here, then `timedatectl set-ntp true`); "+
+			"if nothing is wrong there, WireGuard is filtered between the two: see the log of the gateway for PST0101 on both sides", p.there())
+	}
+	if p.Inbound {
+		return fmt.Sprintf("let UDP %s in here: %s; `postern path %s` says what became of each address", p.ownPort(), letIn(p.ownPort(), p.target()), p.peer())
+	}
+	to := p.target()
+	there := letIn(or(portOf(to), "51820"), p.ownAddress(to))
+	return fmt.Sprintf("run `postern check` at %s. If it shows PST0106, our packets arrive and its answers do not; let them in here: %s. If it shows PST0101 or PST0102, "+
+		"ours do not arrive either; let them in there: %s. Any other code names the cause; without an answer start its gateway (`systemctl start postern`)",
+		p.peer(), letIn(p.ownPort(), to), there)
+}
+
+func notHeardCause(p Params) string {
+	if p.Inbound {
+		return fmt.Sprintf("%s hears this gateway but gets no answer from it: its packets do not arrive here", p.peer())
+	}
+	to := or(list(p.dialled()), "it")
+	return joined(fmt.Sprintf("packets of %s arrive here from %s, but nothing that is sent from here to %s is answered: UDP from here to %s is blocked on the way",
+		p.peer(), or(p.From, "its address"), to, p.peer()), " (", p.accounts(), ")")
+}
+
+// notHeardFix: the packets that are lost go from here to the peer, so it is the peer's
+// inbound firewall or our outbound one.
+func notHeardFix(p Params) string {
+	if p.Inbound {
+		return fmt.Sprintf("let UDP in here: %s", letIn(p.ownPort(), ""))
+	}
+	to := p.target()
+	port := or(portOf(to), "51820")
+	fix := fmt.Sprintf("at %s let it in: %s", p.peer(), letIn(port, p.ownAddress(to)))
+	if out := letOut(to); out != "" {
+		fix += "; or here let it out: " + out
+	}
+	return fix
+}
+
+func wrongKeyCause(p Params) string {
+	switch {
+	case p.Inbound:
+		return fmt.Sprintf("this gateway and %s do not know each other's present public key", p.peer())
+	case p.Key != "":
+		return fmt.Sprintf("a gateway with the public key %s dials from %s, where %s is sought; for %s another key is configured here",
+			p.Key, or(p.From, "its address"), p.peer(), p.peer())
+	}
+	return fmt.Sprintf("%s dials from %s, but its handshakes are made for another public key than this gateway's: it has a wrong key of this gateway", p.peer(), or(p.From, "its address"))
+}
+
+func wrongKeyFix(p Params) string {
+	switch {
+	case p.Inbound:
+		return fmt.Sprintf("compare `postern key pub` on each side with `postern peer show` on the other, and correct publicKey where it differs (spec.peers[name=%s].publicKey here)", p.peer())
+	case p.Key != "":
+		return fmt.Sprintf("ask the owner of %s for the output of `postern key pub` there; if it is %s set spec.peers[name=%s].publicKey: %s here; if not, somebody else has its address", p.peer(), p.Key, p.peer(), p.Key)
+	}
+	return fmt.Sprintf("run `postern key pub` here and give the key to the owner of %s, to be set there in spec.peers[].publicKey of this gateway", p.peer())
+}
+
+// sender is whose handshakes are spoken of: the reporter sees those of the reader.
+func (p Params) sender() string { return p.owner() }
+
+func (p Params) atSender() string { return p.at() }
+
+// accounts are the addresses that were tried and what became of each.
+func (p Params) accounts() string {
+	const most = 4
+	var out []string
+	for i, c := range p.Candidates {
+		if i == most {
+			out = append(out, fmt.Sprintf("and %d more", len(p.Candidates)-most))
+			break
+		}
+		name := c.Address
+		if c.Relay != "" {
+			name += " via " + c.Relay
+		}
+		if c.Source != "" {
+			name += " (" + c.Source + ")"
+		}
+		out = append(out, name+" "+or(or(c.Reason, c.State), "did not answer"))
+	}
+	return strings.Join(out, "; ")
+}
+
+// joined adds a list with what stands around it, if there is one.
+func joined(sentence, before, list, after string) string {
+	if list == "" {
+		return sentence
+	}
+	if before == " (" {
+		return sentence + before + list + after
+	}
+	return sentence + before + list
+}
+
+func (p Params) lastSeen() string {
+	if p.Seen.IsZero() {
+		return ""
+	}
+	return " at " + day(p.Seen)
+}
+
+func (p Params) until() string {
+	if p.Seen.IsZero() {
+		return ""
+	}
+	return " until " + day(p.Seen)
+}
+
+func fromWhere(p Params) string {
+	if p.From == "" {
+		return ""
+	}
+	return ", the last one from " + p.From
+}
+
+// endpointSetting is where the dialler's configuration has the owner's endpoints.
+func (p Params) endpointSetting() string {
+	if p.Inbound {
+		return "spec.peers[].endpoints at " + p.peer()
+	}
+	return fmt.Sprintf("spec.peers[name=%s].endpoints here", p.peer())
+}
+
+// hostName is the first name without its port, or a placeholder. Endpoint names come from
+// our own configuration or from a peer: only a plain one is offered to be pasted.
+func hostName(names []string) string {
+	host := strings.TrimSuffix(first(names), ":"+portOf(first(names)))
+	if !plainHost(host) {
+		return "NAME"
+	}
+	return host
+}
+
+func first(v []string) string {
+	if len(v) == 0 {
+		return ""
+	}
+	return v[0]
+}
+
+func back(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return " by " + seconds(d)
+}
