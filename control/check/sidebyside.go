@@ -90,21 +90,24 @@ func (r Result) waitFor(root Result) Result {
 
 // besideNote is what the other way adds to a cause.
 func (p Params) besideNote(c Code) string {
-	if p.Beside == "" || p.BesideAddress == "" {
-		return ""
+	at := ""
+	if p.BesideAddress != "" {
+		at = " (" + p.BesideAddress + ")"
 	}
 	announced := c == TLSUnknownCA || c == TLSWrongName
-	switch note := "; outside the tunnel it works (" + p.BesideAddress + "): "; {
+	switch works := "; outside the tunnel it works" + at + ": "; {
+	case p.Beside == "":
+		return ""
 	case p.Beside == BesideFails:
-		return "; outside the tunnel it fails as well (" + p.BesideAddress + "): the fault is the server's, not the tunnel's"
+		return "; outside the tunnel it fails as well" + at + ": the fault is the server's, not the tunnel's"
 	case p.Direct && (c == AuthURLUnreachable || c == APIServerURLUnreachable):
 		return "; inside the tunnel it works: what is at fault is a firewall, NAT or name outside"
 	case p.Direct:
 		return "; inside the tunnel it works: what answers outside is another server, or a proxy before it"
 	case announced:
-		return note + "what is wrong is what " + p.owner() + " announces of it"
+		return works + "what is wrong is what " + p.owner() + " announces of it"
 	default:
-		return note + "the server is well, and the fault is in the tunnel or in " + p.gateway()
+		return works + "the server is well, and the fault is in the tunnel or in " + p.gateway()
 	}
 }
 

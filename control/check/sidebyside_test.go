@@ -137,3 +137,18 @@ func TestARoundShowsBothWaysAndTheTunnelsVerdictsStand(t *testing.T) {
 		checkDirect(t, got, NameAPIServerDirect, api.Error, APIServerURLUnreachable, StageTCP)
 	})
 }
+
+// What the user of a service found by both ways reads right where it is offered, also when
+// the report has no room for the URL.
+func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
+	p := Params{Peer: "cloud", Inbound: true, Address: "[fd12::1]:6443", Timeout: Timeout}
+	p.Beside = BesideWorks
+	cause, _ := Render(APIServerTimeout, p)
+	if want := "outside the tunnel it works: the server is well, and the fault is in the tunnel or in this gateway"; !strings.HasSuffix(cause, want) {
+		t.Errorf("got %q, want %q at its end", cause, want)
+	}
+	cause, _ = Render(TLSUnknownCA, p)
+	if want := "what is wrong is what this gateway announces of it"; !strings.HasSuffix(cause, want) {
+		t.Errorf("got %q, want %q at its end", cause, want)
+	}
+}
