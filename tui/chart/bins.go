@@ -22,22 +22,22 @@ func Bins(points Points, now time.Time, window time.Duration, n int) []float64 {
 // binner sorts points into columns.
 type binner struct {
 	start, step, now int64 // milliseconds
-	means            []float64
+	sums             []float64
 	counts           []int
-	// The last point: its column, moment and rate.
+	// The last point: its column and where that ends, its moment and rate.
 	column int
+	ends   int64
 	at     int64
 	value  float64
+	known  bool
 }
 
 func newBinner(now time.Time, window time.Duration, n int) *binner {
-	b := &binner{now: now.UnixMilli(), means: make([]float64, n), counts: make([]int, n), column: -1, value: math.NaN()}
+	b := &binner{now: now.UnixMilli(), sums: make([]float64, n), counts: make([]int, n), column: -1}
 	b.step = max(1, window.Milliseconds()/int64(n))
 	last := b.now - ((b.now%b.step)+b.step)%b.step
 	b.start = last - int64(n-1)*b.step
-	for i := range b.means {
-		b.means[i] = math.NaN()
-	}
+	b.ends = b.start
 	return b
 }
 
@@ -46,43 +46,40 @@ func (b *binner) add(at int64, rate float64) bool {
 	if at > b.now {
 		return false
 	}
-	column := -1
-	if at >= b.start {
-		column = int((at - b.start) / b.step)
-	}
-	if column < b.column {
+	if at < b.at {
 		return true // out of order
 	}
-	b.hold(column)
-	value, ok := measured(rate)
-	if !ok {
-		value = math.NaN()
+	if at >= b.ends {
+		column := int((at - b.start) / b.step)
+		b.hold(column)
+		b.column, b.ends = column, b.start+int64(column+1)*b.step
 	}
-	b.column, b.at, b.value = column, at, value
-	if column < 0 || !ok {
-		return true
-	}
-	if b.counts[column]++; b.counts[column] == 1 {
-		b.means[column] = value
-	} else {
-		b.means[column] += (value - b.means[column]) / float64(b.counts[column])
+	b.at = at
+	b.value, b.known = measured(rate)
+	if b.column >= 0 && b.known {
+		b.sums[b.column] += b.value
+		b.counts[b.column]++
 	}
 	return true
 }
 
 // hold fills the columns between the last point and the one before to.
 func (b *binner) hold(to int) {
-	for i := b.column + 1; i < to && !math.IsNaN(b.value); i++ {
+	for i := b.column + 1; i < to && b.known; i++ {
 		if b.start+int64(i)*b.step-b.at >= Hold.Milliseconds() {
 			return
 		}
-		b.means[i] = b.value
+		b.sums[i], b.counts[i] = b.value, 1
 	}
 }
 
+// finish gives the means.
 func (b *binner) finish() []float64 {
-	b.hold(len(b.means))
-	return b.means
+	b.hold(len(b.sums))
+	for i, n := range b.counts {
+		b.sums[i] /= float64(n) // NaN where there is none
+	}
+	return b.sums
 }
 
 // Figures sum up a series over a window: the newest measurement, the mean and the
