@@ -41,6 +41,7 @@ type handshake struct {
 	open      atomic.Bool
 	index     uint32 // of our initiation, if initiated
 	initiated bool
+	begunAt   time.Time
 	responses []reply
 	answer    uint32 // the index of our response, if responded
 	responded bool
@@ -69,7 +70,7 @@ func (h *handshakes) initiated(f *fanOut, initiation []byte) {
 	defer h.mu.Unlock()
 	h.endInitiatedLocked(f)
 	s := &f.handshake
-	s.index, s.initiated = binary.LittleEndian.Uint32(initiation[4:]), true
+	s.index, s.initiated, s.begunAt = binary.LittleEndian.Uint32(initiation[4:]), true, time.Now()
 	h.begun[s.index] = f
 }
 
@@ -83,13 +84,13 @@ func (h *handshakes) endInitiatedLocked(f *fanOut) {
 }
 
 // responseCame notes a response, authentic or not, if it fits an initiation of ours. It
-// gives the ID of the peer that this was sent to, "" if it fits none.
-func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string) {
+// gives the ID of the peer that this was sent to, "" if it fits none, and when.
+func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string, asked time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.begun[binary.LittleEndian.Uint32(response[8:])]
 	if f == nil {
-		return ""
+		return "", time.Time{}
 	}
 	r := reply{binary.LittleEndian.Uint32(response[4:]), from}
 	s := &f.handshake
@@ -99,7 +100,7 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id strin
 		*last = r // Strangers must not fill the book.
 	}
 	s.open.Store(true)
-	return f.id
+	return f.id, s.begunAt
 }
 
 // answered gives the endpoint whose response the device has accepted, if a data message
@@ -228,8 +229,8 @@ func (b *Bind) note(p []byte, from conn.Endpoint) {
 	case typeInitiation:
 		b.answerAgain(p, from)
 	case typeResponse:
-		id := b.handshakes.responseCame(p, from)
-		b.observed.responseCame(p, pathOf(from), id, time.Now())
+		id, asked := b.handshakes.responseCame(p, from)
+		b.observed.responseCame(p, pathOf(from), id, asked, time.Now())
 	case typeData:
 		if b.handshakes.awaiting.Load() == 0 {
 			return

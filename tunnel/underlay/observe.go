@@ -53,9 +53,10 @@ type ResponseSeen struct {
 	At   time.Time
 	From netip.AddrPort
 	// Peer is the ID of the managed peer whose last initiation it answers, by the random
-	// index in it; "" for all others.
-	Peer string
-	Data [sizeResponse]byte
+	// index in it; "" for all others. Asked is when that was sent.
+	Peer  string
+	Asked time.Time
+	Data  [sizeResponse]byte
 }
 
 // Observations gives what has been seen since the Bind was made.
@@ -88,8 +89,9 @@ type observed struct {
 }
 
 type responseSeen struct {
-	data [sizeResponse]byte
-	peer string
+	data  [sizeResponse]byte
+	peer  string
+	asked time.Time
 }
 
 // refreshLocked takes in that peers have other paths than before.
@@ -132,10 +134,10 @@ func (o *observed) initiationCame(p []byte, from peer.Path, foreign bool, now ti
 	copy(s.value[:], p)
 }
 
-// responseCame notes a response; id is the peer's whose initiation it answers, if any. Who
-// knows the index of an initiation has read it: such a response is kept as a peer's, and
-// none without takes its place.
-func (o *observed) responseCame(p []byte, from peer.Path, id string, now time.Time) {
+// responseCame notes a response. id is the peer's whose initiation it answers, if any, and
+// asked is when that was sent. Who knows the index of an initiation has read it: such a
+// response is kept as a peer's, and none without takes its place.
+func (o *observed) responseCame(p []byte, from peer.Path, id string, asked, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key, known := o.slotLocked(from.Remote)
@@ -143,7 +145,7 @@ func (o *observed) responseCame(p []byte, from peer.Path, id string, now time.Ti
 	if id == "" && s.value.peer != "" {
 		return
 	}
-	s.at, s.addr, s.value.peer = now, from.Remote, id
+	s.at, s.addr, s.value.peer, s.value.asked = now, from.Remote, id, asked
 	copy(s.value.data[:], p)
 }
 
@@ -155,7 +157,7 @@ func (o *observed) read(to *Observations) {
 		to.Initiations = append(to.Initiations, InitiationSeen{s.at, s.addr, !s.known, s.value})
 	}
 	for _, s := range sorted(&o.responses) {
-		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.data})
+		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.asked, s.value.data})
 	}
 	for _, s := range sorted(&o.unreachable) {
 		to.Unreachable = append(to.Unreachable, Unreachable{s.at, s.addr, s.value.String()})

@@ -56,14 +56,14 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	o := observing(known)
 	o.initiationCame(initiation(7), peer.Direct(known), true, begin)
-	o.responseCame(response(7), peer.Direct(known), "", begin)
-	o.responseCame(response(8), peer.Direct(stranger(0)), "cloud", begin)
+	o.responseCame(response(7), peer.Direct(known), "", time.Time{}, begin)
+	o.responseCame(response(8), peer.Direct(stranger(0)), "cloud", begin, begin)
 	o.unreachableCame(known, icmpError{reason: portUnreachable}, begin)
 	o.initiationCame(initiation(9), peer.Direct(stranger(0)), false, begin)
 	for i := range 200 {
 		from := peer.Direct(stranger(i + 1))
 		o.initiationCame(initiation(1), from, true, second(i+1))
-		o.responseCame(response(1), from, "", second(i+1))
+		o.responseCame(response(1), from, "", time.Time{}, second(i+1))
 		o.unreachableCame(netip.AddrPortFrom(known.Addr(), uint16(i+1)), icmpError{reason: hostUnreachable}, second(i+1))
 	}
 	all := o.observations()
@@ -76,10 +76,10 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	if !slices.Contains(all.Initiations, InitiationSeen{begin, stranger(0), true, [sizeInitiation]byte(initiation(9))}) {
 		t.Error("a stranger's initiation for our key is gone, for many that are not for it")
 	}
-	if !slices.Contains(all.Responses, ResponseSeen{begin, known, "", [sizeResponse]byte(response(7))}) {
+	if !slices.Contains(all.Responses, ResponseSeen{begin, known, "", time.Time{}, [sizeResponse]byte(response(7))}) {
 		t.Error("the peer's response is gone")
 	}
-	if !slices.Contains(all.Responses, ResponseSeen{begin, stranger(0), "cloud", [sizeResponse]byte(response(8))}) {
+	if !slices.Contains(all.Responses, ResponseSeen{begin, stranger(0), "cloud", begin, [sizeResponse]byte(response(8))}) {
 		t.Error("the response to an initiation of ours is gone")
 	}
 	if !slices.Contains(all.Unreachable, Unreachable{begin, known, portUnreachable}) {
@@ -92,9 +92,9 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 
 func TestForgedResponseTakesNoPlaceOfOneThatFits(t *testing.T) {
 	o := observing(known)
-	o.responseCame(response(7), peer.Direct(known), "cloud", begin)
-	o.responseCame(response(1), peer.Direct(known), "", second(1))
-	want := []ResponseSeen{{begin, known, "cloud", [sizeResponse]byte(response(7))}}
+	o.responseCame(response(7), peer.Direct(known), "cloud", begin, begin)
+	o.responseCame(response(1), peer.Direct(known), "", time.Time{}, second(1))
+	want := []ResponseSeen{{begin, known, "cloud", begin, [sizeResponse]byte(response(7))}}
 	if got := o.observations().Responses; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -123,7 +123,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 		i++
 		o.initiationCame(m, from, false, begin)
 		o.initiationCame(m, peer.Direct(known), false, begin)
-		o.responseCame(r, from, "", begin)
+		o.responseCame(r, from, "", time.Time{}, begin)
 		o.unreachableCame(from.Remote, icmpError{reason: portUnreachable}, begin)
 	}
 	if got := testing.AllocsPerRun(1000, observe); got != 0 {
@@ -159,7 +159,7 @@ func TestHandshakesThatCameAreObserved(t *testing.T) {
 		if i.From != localAddr(c) || [sizeInitiation]byte(initiation(5)) != i.Data || i.At.Before(before) {
 			t.Errorf("initiation: got %+v", i)
 		}
-		if r.From != localAddr(c) || [sizeResponse]byte(response(77)) != r.Data || r.Peer != "cloud" || r.At.Before(i.At) {
+		if r.From != localAddr(c) || [sizeResponse]byte(response(77)) != r.Data || r.Peer != "cloud" || r.At.Before(i.At) || r.Asked.After(before) || r.Asked.IsZero() {
 			t.Errorf("response: got %+v", r)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 
 // pendingErrors bounds the errors of others that one call puts up with. Only a flood of
 // ICMP errors, each within a microsecond of the one before, gets further.
-const pendingErrors = 16
+const pendingErrors = 256
 
 // reportErrors asks for ICMP errors. They are for diagnosis only, so the kernel may refuse.
 func reportErrors(fd int, is6 bool) {
