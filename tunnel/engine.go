@@ -87,6 +87,8 @@ type peerState struct {
 	paths  *Paths // nil until SetPaths
 	newest newest
 	shook  bool // since keepStamps was last called
+
+	unverified Sight // as Sightings last told
 }
 
 // New starts a device without peers, and is up when it returns. A port that is taken

@@ -12,9 +12,11 @@ import (
 const (
 	// settling is how long the device may take to accept a response that came.
 	settling = 100 * time.Millisecond
-	// crossing is how long an initiation may be on its way: a response that comes
-	// within this time after the peer's own initiation may have been undone by it.
-	crossing = 2 * time.Second
+	// crossing is how long a response may take of which we do not know when it was asked
+	// for.
+	crossing = 500 * time.Millisecond
+	// unverifiedLifetime is longer than the 49 s that may pass between two initiations.
+	unverifiedLifetime = 2 * time.Minute
 	// stampSlack is how far back a clock must have gone to be told: by less, the next try
 	// 5 s later mends it.
 	stampSlack = 2 * time.Second
@@ -209,7 +211,9 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 	return s
 }
 
-// unverified is the last response that the device should have accepted and did not.
+// unverified is the last response that the device should have accepted and did not. One
+// that was told of stays a while, unless there is a handshake: of later ones it may be too
+// early to tell.
 //
 // A managed peer's is known by the index of our initiation. Of any other the source and
 // the mac1 must do.
@@ -221,6 +225,9 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 		return s
 	}
 	now := time.Now()
+	if !p.unverified.At.Before(p.watch.shookAt) && now.Sub(p.unverified.At) < unverifiedLifetime {
+		s = p.unverified
+	}
 	for _, r := range responses {
 		fits := r.Peer == endpointID(k)
 		if !p.config.Managed {
@@ -228,18 +235,23 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 		}
 		// Copies of the one that was accepted come after the handshake.
 		late := !p.watch.shookAt.IsZero() && r.At.Before(p.watch.shookAt.Add(silenceLimit))
-		if fits && !late && now.Sub(r.At) >= settling && !crossed(k, r.At, read) {
+		asked := r.Asked
+		if asked.IsZero() {
+			asked = r.At.Add(-crossing)
+		}
+		if fits && !late && now.Sub(r.At) >= settling && !crossed(k, asked, r.At, read) {
 			s = Sight{r.From, r.At}
 		}
 	}
+	p.unverified = s
 	return s
 }
 
-// crossed reports whether the peer's own initiation came shortly before a response, and
-// may have made the device forget ours.
-func crossed(k peer.PublicKey, at time.Time, read []sighted) bool {
+// crossed reports whether the peer's own initiation came while we waited for a response,
+// and has made the device forget ours.
+func crossed(k peer.PublicKey, asked, at time.Time, read []sighted) bool {
 	for _, in := range read {
-		if in.Static == k && !in.At.After(at) && at.Sub(in.At) < crossing {
+		if in.Static == k && !in.At.After(at) && !in.At.Before(asked.Add(-settling)) {
 			return true
 		}
 	}

@@ -43,7 +43,8 @@ func TestResponsesUnderAnotherPresharedKeyAreSighted(t *testing.T) {
 				cloud.set(forEdge)
 				begin := time.Now()
 				edge.set(forCloud)
-				time.Sleep(10 * time.Second)
+				waitFor(t, "the sight of a response", func() bool { return !edge.sightings(cloud).Unverified.At.IsZero() })
+				time.Sleep(time.Minute)
 				got := edge.sightings(cloud)
 				if got.Unverified.From != cloud.addr || got.Unverified.At.Before(begin) {
 					t.Errorf("at the initiator: got %+v, want a response from %v", got, cloud.addr)
