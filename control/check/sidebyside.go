@@ -99,7 +99,7 @@ func (p Params) besideNote(c Code) string {
 	case p.Beside == "":
 		return ""
 	case p.Beside == BesideFails:
-		return "; outside the tunnel it fails as well" + at + ": the fault is the server's, not the tunnel's"
+		return "; outside the tunnel it is no better" + at + ": the fault is the server's, not the tunnel's"
 	case p.Direct && (c == AuthURLUnreachable || c == APIServerURLUnreachable):
 		return "; inside the tunnel it works: what is at fault is a firewall, NAT or name outside"
 	case p.Direct:

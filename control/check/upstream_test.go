@@ -133,7 +133,7 @@ func late(d time.Duration) http.HandlerFunc {
 func TestASlowAPIServerIsFoundBehindARealConnection(t *testing.T) {
 	s := newSite(t)
 	u := Upstream{Service: api.ServiceAPIServer, TLS: true, CA: s.ca.CertPEM(),
-		Address: serveTLS(t, s.conf(t, s.ca, DefaultServerName), late(1200*time.Millisecond))}
+		Address: serveTLS(t, s.conf(t, s.ca, DefaultServerName), late(2500*time.Millisecond))}
 	r := CheckUpstreams(t.Context(), Network{}, []Upstream{u})[0]
 	checkDirect(t, r, "upstream-apiServer", api.Warning, APIServerSlow, StageHTTP)
 	if r.Params.Took < slowAnswer || r.Params.Way > slowAnswer {

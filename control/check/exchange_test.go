@@ -1,0 +1,66 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// recording is a connection on which everything has been said already.
+type recording struct {
+	net.Conn
+	in io.Reader
+}
+
+func (r recording) Read(p []byte) (int, error)  { return r.in.Read(p) }
+func (r recording) Write(p []byte) (int, error) { return len(p), nil }
+func (r recording) SetDeadline(time.Time) error { return nil }
+
+// Whatever a server says ends in a verdict, and nothing of it draws on the screen.
+func FuzzWhatAServerAnswers(f *testing.F) {
+	version := "HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{\"gitVersion\":\"v1.36.0\"}"
+	for _, seed := range []string{
+		body(`{"version":"1.0","name":"cloud","offers":["auth"]}`), status("401 Unauthorized"), status("999 Odd"), version + version,
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + version, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n",
+		"HTTP/1.1 200 \x1b[2J\r\n\r\n{\"gitVersion\":\"\x1b]52;c;\x07\"}", "SSH-2.0-x\r\n", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, said []byte) {
+		conn := recording{in: bytes.NewReader(said)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r := begin(api.ServiceAPIServer, facts())
+		x := newExchange(conn, "api", goodToken)
+		a, err := x.get(ctx, livePath, false)
+		var res Result
+		if err != nil {
+			res = r.apiExchangeFailed(question{}, err)
+		} else {
+			res = r.apiStatus(question{}, a.status, time.Millisecond)
+			res.sawVersion(ctx, x, versionPath)
+		}
+		results := []Result{res}
+		if err == nil {
+			results = append(results, begin(api.ServiceAuth, facts()).authAnswer(Params{}, a, time.Millisecond))
+		}
+		for _, res := range results {
+			if res.Verdict.Verdict == "" || (res.Verdict.Verdict != api.OK) == (res.Verdict.Code == "") {
+				t.Fatalf("no verdict: %+v", res.Verdict)
+			}
+			shown := res.Verdict.Cause + res.Verdict.Fix
+			for _, s := range res.Stages {
+				shown += s.Detail
+			}
+			if strings.ContainsAny(shown, "\x1b\x07\x00\n") || strings.Contains(shown, goodToken) {
+				t.Fatalf("shows %q", shown)
+			}
+		}
+	})
+}
