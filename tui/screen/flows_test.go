@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	tea "github.com/charmbracelet/bubbletea"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
@@ -209,5 +210,45 @@ func TestColumnsOfFlowsGoByTheirRank(t *testing.T) {
 		if got := strings.Join(titles(width), " "); got != want {
 			t.Errorf("%d cells show %q, want %q", width, got, want)
 		}
+	}
+}
+
+func TestTheMouseSelectsAndScrolls(t *testing.T) {
+	s := connected(t, 120, 30, false)
+	click := func(view, y int, b tea.MouseButton) {
+		s.views[view].update(tea.MouseMsg{Y: y, Button: b, Action: tea.MouseActionPress}, s.data)
+		s.View()
+	}
+	click(4, flowsTop+3, tea.MouseButtonLeft)
+	if want := listed(s)[s.data.flows.top+3].id; s.data.flows.id != want {
+		t.Errorf("a click selects %q, want %q", s.data.flows.id, want)
+	}
+	before := s.data.flows.id
+	click(4, 0, tea.MouseButtonLeft) // the summary
+	if s.data.flows.id != before {
+		t.Error("a click beside the rows moves the selection")
+	}
+	s.press("3")
+	click(2, 0, tea.MouseButtonWheelDown)
+	if got := whose(s); got != "cloud" {
+		t.Errorf("the wheel leads from all peers to %q", got)
+	}
+	click(2, 0, tea.MouseButtonWheelUp)
+	if got := whose(s); got != "all peers" {
+		t.Errorf("the wheel leads back to %q", got)
+	}
+	s.press("6")
+	for i := range 100 {
+		s.data.log = append(s.data.log, api.LogRecord{Seq: uint64(10 + i), Time: noon, Level: "INFO", Message: "more"})
+	}
+	s.View()
+	click(5, 0, tea.MouseButtonWheelUp)
+	if !s.views[5].(*logTail).still {
+		t.Error("the wheel does not leave the newest record")
+	}
+	click(5, 0, tea.MouseButtonWheelDown)
+	click(5, 0, tea.MouseButtonWheelDown)
+	if s.views[5].(*logTail).still {
+		t.Error("the wheel does not lead back to the newest record")
 	}
 }
