@@ -130,6 +130,7 @@ func (m *Machine) setLocal(l Local) {
 	if !slices.Equal(l.Candidates, m.local.Candidates) || l.NAT != m.local.NAT {
 		m.talk.stale = true
 	}
+	m.watchRelays(m.local.Relays, l.Relays)
 	m.local = Local{
 		Relays: slices.Clone(l.Relays), Hosts: slices.Clone(l.Hosts),
 		NAT: l.NAT, Candidates: slices.Clone(l.Candidates),
@@ -176,8 +177,10 @@ func (m *Machine) waysTo(c Candidate) []peer.Path {
 	return ways
 }
 
-func (m *Machine) hasVia(via string) bool {
-	return via == "" || slices.ContainsFunc(m.local.Relays, func(r Relay) bool { return r.Via == via })
+func (m *Machine) hasVia(via string) bool { return via == "" || hasRelay(m.local.Relays, via) }
+
+func hasRelay(relays []Relay, via string) bool {
+	return slices.ContainsFunc(relays, func(r Relay) bool { return r.Via == via })
 }
 
 // reflexive gives the pair that a packet of the peer came over and makes it if need be;

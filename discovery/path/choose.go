@@ -169,7 +169,7 @@ func (m *Machine) review() {
 // use makes a pair the selected one.
 func (m *Machine) use(p *pair, why string) {
 	old := m.sel
-	m.sel, m.why, m.switched = p, why, m.now
+	m.sel, m.why, m.switched, m.lost = p, why, m.now, nil
 	m.move(p, Selected, why)
 	switch {
 	case old == nil:
@@ -206,6 +206,7 @@ func sooner(a, b time.Time) time.Time {
 func (m *Machine) lose(why string) {
 	m.note("no path", m.sel.label+": "+why)
 	m.why = "the last path, " + m.sel.label + ", failed: " + why
+	m.last = lastPath{m.sel.path, m.sel.class}
 	m.sel, m.switched = nil, m.now
 	for _, p := range m.pairs {
 		p.failures = min(p.failures, 1)

@@ -34,8 +34,10 @@ type Machine struct {
 	remote remotes
 	pairs  []*pair // in the order they were made
 	lastID uint16
-	sel    *pair  // in use: Selected, or Suspect for want of better
-	why    string // of sel, or of having lost the last one; empty before the first
+	sel    *pair      // in use: Selected, or Suspect for want of better
+	why    string     // of sel, or of having lost the last one; empty before the first
+	last   lastPath   // that was lost
+	lost   *RelayLost // since there is no path, or the selected one is about to go
 	// switched is when sel last changed, to a pair or to none.
 	switched time.Time
 	traffic  time.Time // the tunnel last carried more than keepalives

@@ -21,6 +21,9 @@ func (m *Machine) Snapshot() Snapshot {
 	}
 	p := m.sel
 	if p == nil {
+		if s.RelayLost = m.relayLost(); s.RelayLost != nil {
+			s.Reason = s.RelayLost.String()
+		}
 		if s.Reason == "" {
 			s.Reason = m.whyNone(s.NextTry)
 		}

@@ -11,8 +11,10 @@ const (
 	// before it dials the peer's NAT unasked.
 	dialPatience = 5 * time.Second
 	// relayPatience is how long pairs wait to be coordinated over a relay that is known
-	// but does not carry anything.
-	relayPatience = 15 * time.Second
+	// but does not carry anything: an allocation is there within 5 s, whatever the
+	// transport, and 3 s more are a probe, its repetitions and a handshake. When both sides
+	// have lost their relayed addresses at once, blind tries are what is left to them.
+	relayPatience = 8 * time.Second
 	// heardFor is how long a packet of the peer shows that our NAT is open for it: the
 	// shortest common lifetime of a mapping (Linux, unreplied).
 	heardFor = 30 * time.Second

@@ -170,6 +170,7 @@ type Snapshot struct {
 	MTU        int       // overlay bytes, 0 = not known
 	Candidates []PairStatus
 	History    []Note         // at most 32, the latest last
+	RelayLost  *RelayLost     // why there is no path, when it is that; nil = it is not
 	NextTry    time.Time      // of a path that does not work at present; zero = none is planned
 	Proven     time.Time      // the last own round trip, or handshake
 	Heard      time.Time      // the last authenticated sign of the peer: Proven, or a probe of its own

@@ -180,8 +180,10 @@ func TestTheOnlyRelayRestarts(t *testing.T) {
 		return now[0] != "" && now[1] != "" && now[0] != before[0] && now[1] != before[1], strings.Join(append(before[:], now[:]...), " ")
 	})
 	for _, x := range s.both() {
-		x.waitPeer(s.other(x).name, "not connected", func(p api.PeerStatus) bool {
-			return p.State != api.StateConnected && p.Path.Kind == api.PathNone && p.Path.Reason != ""
+		x.waitPeer(s.other(x).name, "not connected since the relay lost both", func(p api.PeerStatus) bool {
+			why := p.Path.Reason + p.Reachability.Outbound.Gateway.Cause
+			return p.State != api.StateConnected && p.Path.Kind == api.PathNone &&
+				strings.Contains(why, "the relay "+relayAddr) && strings.Contains(why, "lost the allocations that joined both sides")
 		})
 	}
 	start := time.Now()
