@@ -102,6 +102,12 @@ func (g *gatherer) startTest() bool {
 	n.tried, n.server = append(n.tried, best.addr), best.addr
 	n.running = behaviour.New(best.addr)
 	n.running.Spoken(g.spoken...)
+	// Where the operator has us ask is the operator's matter; where that server sends us
+	// is a stranger's word.
+	if Dialable(best.addr, g.hosts, g.exclude) == "" {
+		hosts, exclude := slices.Clone(g.hosts), g.exclude
+		n.running.Refuse(func(other netip.AddrPort) string { return Dialable(other, hosts, exclude) })
+	}
 	for _, t := range g.targets() {
 		if t != best {
 			n.running.Spoken(t.addr)

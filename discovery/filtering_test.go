@@ -144,3 +144,27 @@ func TestAChangedMappingIsTestedAnew(t *testing.T) {
 		}
 	})
 }
+
+// TestAServerCannotSendUsToForbiddenPlaces has a STUN server name an address of the
+// cluster's own Services for its second one.
+func TestAServerCannotSendUsToForbiddenPlaces(t *testing.T) {
+	second := netip.MustParseAddrPort(behaviour2).Addr()
+	o := discovery.Options{STUNServers: []string{behaviour1}, Exclude: []netip.Prefix{netip.PrefixFrom(second, 32)}}
+	b := simnet.PortRestricted()
+	inWorld(t, &b, o, func(t *testing.T, w *world) {
+		defer w.addTwoAddressServer(t)()
+		var sent int
+		w.nat.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, leaves bool) bool {
+			if leaves && d.Dst.Addr() == second {
+				sent++
+			}
+			return false
+		}})
+		time.Sleep(10 * time.Minute) // virtual
+		synctest.Wait()
+		s := w.agent.Snapshot()
+		if sent != 0 || s.NAT.Filtering != discovery.BehaviourUnknown || !strings.Contains(s.FilteringReason, "to which nothing is sent") {
+			t.Errorf("%d datagrams went there; filtering %s because %q", sent, s.NAT.Filtering, s.FilteringReason)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -326,18 +327,29 @@ func (f *Pathfinder) Counts() ProbeCounts {
 }
 
 // permitLocked gives the union of what the machines want permitted, and whether it
-// changed.
+// changed. Relays bound how many they permit and take the first: so the first of each peer
+// come before the second of any.
 func (f *Pathfinder) permitLocked() ([]netip.Addr, bool) {
 	if !f.permitDue {
 		return nil, false
 	}
 	f.permitDue = false
-	all := []netip.Addr{}
-	for _, p := range f.peers {
-		all = append(all, p.permit...)
+	peers := slices.Collect(maps.Values(f.peers))
+	slices.SortFunc(peers, func(a, b *pathPeer) int { return bytes.Compare(a.key[:], b.key[:]) })
+	all, seen := []netip.Addr{}, make(map[netip.Addr]bool)
+	for n, more := 0, true; more; n++ {
+		more = false
+		for _, p := range peers {
+			if n >= len(p.permit) {
+				continue
+			}
+			more = true
+			if a := p.permit[n]; !seen[a] {
+				seen[a] = true
+				all = append(all, a)
+			}
+		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	all = slices.Compact(all)
 	if slices.Equal(all, f.permitted) {
 		return nil, false
 	}

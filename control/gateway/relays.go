@@ -52,16 +52,12 @@ type relaysOptions struct {
 	logger *slog.Logger
 }
 
-// bindSocket is the gateway's socket as a relay's client wants it.
+// bindSocket is the gateway's socket as a relay's client wants it. It hands over runs of
+// datagrams too.
 type bindSocket struct{ *underlay.Bind }
 
 func (s bindSocket) WriteTo(b []byte, to netip.AddrPort) error {
 	return s.Bind.WriteTo(b, peer.Direct(to))
-}
-
-// WriteRun sends datagrams to a server.
-func (s bindSocket) WriteRun(bs [][]byte, to netip.AddrPort) error {
-	return s.Bind.WriteRun(bs, to)
 }
 
 // openRelays begins to allocate.

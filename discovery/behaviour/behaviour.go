@@ -23,6 +23,7 @@
 package behaviour
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -74,6 +75,7 @@ type Test struct {
 	newTx         func() stunwire.TxID
 	server, other netip.AddrPort // A1:P1, A2:P2
 	spoken        []netip.AddrPort
+	refuse        func(netip.AddrPort) string // nil = nothing
 
 	stage   stage
 	started bool // the stage's exchanges are made
@@ -105,6 +107,10 @@ func (t *Test) Spoken(addrs ...netip.AddrPort) {
 		t.spoken = append(t.spoken, unmap(a))
 	}
 }
+
+// Refuse has the test ask why nothing may be sent to the other address that the server
+// tells; an empty reason lets it.
+func (t *Test) Refuse(why func(netip.AddrPort) (reason string)) { t.refuse = why }
 
 // Poll gives what is to be sent now and when to poll again at the latest; the zero time
 // when the test is finished. It is to be called after each [Test.Handle] too.
@@ -186,6 +192,12 @@ func (t *Test) conclude() stage {
 		if why := unusable(t.server, t.other); why != "" {
 			t.result.none(why)
 			return finished
+		}
+		if t.refuse != nil {
+			if why := t.refuse(t.other); why != "" {
+				t.result.none(fmt.Sprintf("the STUN server %v says that its other address is %v, to which nothing is sent: %s", t.server, t.other, why))
+				return finished
+			}
 		}
 		return filtering
 	case filtering:

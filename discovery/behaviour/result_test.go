@@ -95,6 +95,7 @@ func TestResults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			test := New(a1p1)
 			test.Spoken(c.spoken...)
+			test.Refuse(func(netip.AddrPort) string { return "" })
 			took := run(t, test, &c.model)
 			m, f, done, reason := test.Result()
 			if m != c.mapping || f != c.filtering || !done || test.Strays() != c.strays {
@@ -107,5 +108,28 @@ func TestResults(t *testing.T) {
 				t.Errorf("it took %v, want %v at most", took, c.atMost)
 			}
 		})
+	}
+}
+
+func TestNothingIsSentToAnAddressThatIsRefused(t *testing.T) {
+	test := New(a1p1)
+	test.Refuse(func(other netip.AddrPort) string {
+		if other != a2p2 {
+			t.Errorf("asked about %v, want %v", other, a2p2)
+		}
+		return "it is ours"
+	})
+	took := run(t, test, &model{admits: everybody})
+	_, filtering, done, reason := test.Result()
+	if !done || filtering != Unknown || !strings.Contains(reason, a2p2.String()) || !strings.Contains(reason, "it is ours") {
+		t.Errorf("done %v, filtering %s because %q", done, filtering, reason)
+	}
+	if took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	for _, x := range []*exchange{test.answerOther, test.answerPort, test.otherAddress, test.otherBoth, test.otherPort} {
+		if x != nil {
+			t.Errorf("%v is asked", x.to)
+		}
 	}
 }

@@ -45,6 +45,7 @@ type Client struct {
 	status   Status
 	previous *Grant // that may still be at the server
 	told     Grant  // what OnGrant was told last
+	denials  denials
 	refused  string // the latest refusal that was warned of, whatever the transport
 }
 
@@ -292,6 +293,7 @@ func (c *Client) observe(a *allocation, o observed) {
 		c.status.RTT = o.rtt
 	}
 	var news []netip.Addr
+	held := 0
 	if o.asked {
 		for addr, why := range o.denied {
 			if c.status.Denied[addr] != why {
@@ -299,12 +301,16 @@ func (c *Client) observe(a *allocation, o observed) {
 			}
 		}
 		c.status.Denied = o.denied
+		slices.SortFunc(news, netip.Addr.Compare)
+		news, held = c.denials.pass(time.Now(), news, o.denied)
 	}
 	c.mu.Unlock()
 	if o.refreshed > 0 {
 		c.granted(a, time.Now().Add(o.refreshed))
 	}
-	slices.SortFunc(news, netip.Addr.Compare)
+	if held > 0 {
+		c.log.Warn("the relay refuses more addresses than are worth a line each; the status lists them all", "count", held)
+	}
 	for _, addr := range news {
 		level := slog.LevelWarn
 		if o.denied[addr] == otherFamily {
