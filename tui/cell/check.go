@@ -77,18 +77,36 @@ func checkHead(c *api.Check, subject string, width int, p Paint, now time.Time) 
 	if c.CheckedAt != nil && !c.CheckedAt.IsZero() && !now.IsZero() {
 		parts = append(parts, Cell{Age(now.Sub(*c.CheckedAt)) + " ago", Quiet})
 	}
-	var plain, styled []string
-	for _, part := range parts {
-		plain, styled = append(plain, part.Text), append(styled, p.Cell(part))
+	return partLines(parts, width, p)
+}
+
+// partLines sets parts side by side and begins a new line where the next does not fit.
+func partLines(parts []Cell, width int, p Paint) []string {
+	const indent = "    "
+	line, used := p.Cell(parts[0]), ansi.StringWidth(parts[0].Text)
+	var lines []string
+	for i, part := range parts[1:] {
+		w := ansi.StringWidth(part.Text)
+		if width <= 0 || used+len(Gap)+w <= width {
+			line, used = line+Gap+p.Cell(part), used+len(Gap)+w
+			continue
+		}
+		if len(indent)+w <= width {
+			lines = append(lines, line)
+			line, used = indent+p.Cell(part), len(indent)+w
+			continue
+		}
+		prefix := strings.TrimRight(parts[0].Text, " ") + " "
+		if i > 0 {
+			lines = append(lines, line)
+			prefix = indent
+		}
+		pieces := Wrap(prefix, part.Text, width, indent) // It is wider than the screen.
+		lines = append(lines, pieces[:len(pieces)-1]...)
+		line = pieces[len(pieces)-1]
+		used = ansi.StringWidth(line)
 	}
-	if width <= 0 || ansi.StringWidth(strings.Join(plain, Gap)) <= width {
-		return []string{strings.Join(styled, Gap)}
-	}
-	word.Text = strings.TrimRight(word.Text, " ")
-	lines := Wrap(word.Text+Gap, strings.Join(plain[1:], " "), width, "    ")
-	if rest, ok := strings.CutPrefix(lines[0], word.Text); ok {
-		lines[0] = p.Cell(word) + rest
-	}
+	lines = append(lines, line)
 	for i := range lines {
 		lines[i] = Fit(lines[i], width)
 	}

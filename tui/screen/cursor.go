@@ -71,7 +71,9 @@ func (c *cursor) to(at int, ids []string) {
 		return
 	}
 	c.at = min(max(0, at), len(ids)-1)
-	c.id, c.standIn, c.hidden = ids[c.at], "", ""
+	if id := ids[c.at]; id != c.id { // Else there was nowhere to go.
+		c.id, c.standIn, c.hidden = id, "", ""
+	}
 }
 
 // far is more rows than any list has.

@@ -97,6 +97,7 @@ func (d *data) samples(id string, since time.Time) []sample {
 
 // took takes a snapshot.
 func (d *data) took(s api.Status, at time.Time) {
+	s.Peers = slices.Clone(s.Peers) // They are the source's.
 	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return compareText(a.Name, b.Name) })
 	d.status, d.statusAt = s, at
 	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}

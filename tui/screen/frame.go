@@ -108,14 +108,16 @@ func (m *model) foot() string {
 			typed += "  " + p.Text(cell.Quiet, cell.Printable(strings.Join(lastWords(c), "  ")))
 		}
 		return cell.Fit(typed, d.width-8) + "  " + help
-	case d.checking != "":
-		return help + "  " + m.spinner() + " checking " + cell.Printable(nameOf(d.checking))
-	case m.notice != "":
-		return help + "  " + cell.Printable(m.notice)
 	}
 	items := []string{help}
 	if d.filter.text != "" {
 		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))
+	}
+	switch {
+	case d.checking != "":
+		return strings.Join(append(items, m.spinner()+" checking "+cell.Printable(nameOf(d.checking))), "  ")
+	case m.notice != "":
+		return strings.Join(append(items, cell.Printable(m.notice)), "  ")
 	}
 	used := ansi.StringWidth(strings.Join(items, "  "))
 	for _, b := range m.hints() {

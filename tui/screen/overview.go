@@ -139,7 +139,7 @@ func (o *overview) draw(d *data, width, height int) string {
 	d.peers.settle(o.ids)
 	trouble := o.trouble(d, width, height)
 	first, last := d.peers.window(o.ids, max(1, height-1-len(trouble)))
-	table := layout(d, rows, unmarked(width))
+	table := o.layout(d, rows, unmarked(width))
 	lines := []string{"  " + table.Header(d.paint)}
 	for i := first; i < last; i++ {
 		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
@@ -181,13 +181,13 @@ func (o *overview) trouble(d *data, width, height int) []string {
 
 // layout takes short words for verdicts, and then short names, where that saves a
 // column.
-func layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
+func (o *overview) layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
 	var best *cell.Table[*api.PeerStatus]
 	for _, s := range []struct {
 		short   bool
 		maxName int
 	}{{false, 0}, {true, 0}, {true, shortName}} {
-		table := cell.Layout(overviewColumns(d, s.short, s.maxName), rows, width)
+		table := cell.Layout(o.titled(overviewColumns(d, s.short, s.maxName)), rows, width)
 		if best == nil || len(table.Shown()) > len(best.Shown()) {
 			best = table
 		}
@@ -196,6 +196,20 @@ func layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerSta
 		}
 	}
 	return best
+}
+
+// titled marks the title of the column that rows are sorted by.
+func (o *overview) titled(columns []cell.Column[*api.PeerStatus]) []cell.Column[*api.PeerStatus] {
+	sign := "▲"
+	if o.descending {
+		sign = "▼"
+	}
+	for i := range columns {
+		if name := strings.TrimSuffix(strings.ToLower(columns[i].Title), "/s"); name == o.column {
+			columns[i].Title += sign
+		}
+	}
+	return columns
 }
 
 // shortName is what is left of a long name, in cells: with it all verdicts, state and
@@ -241,8 +255,8 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 	}
 	return append(columns, []cell.Column[peer]{
 		{Title: "REMOTE", Rank: 13, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
-		{Title: "RX", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
-		{Title: "TX", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
+		{Title: "RX ALL", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
+		{Title: "TX ALL", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
 		{Title: "IDENTITY", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
 		{Title: "VERSION", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
 		{Title: "ADDRESS", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -16,7 +15,7 @@ import (
 const framesPerSecond = 20
 
 // Run takes over the terminal until q is pressed (nil) or ctx ends (its error). The
-// terminal is then as it was. A gateway that does not answer is no error: the screen
+// terminal is then as it was. Signals are the caller's, who ends ctx. A gateway that does not answer is no error: the screen
 // says so and asks again.
 func Run(ctx context.Context, o Options) error {
 	if !isTerminal(o.In) || !isTerminal(o.Out) {
@@ -32,15 +31,17 @@ func Run(ctx context.Context, o Options) error {
 
 	tasks := newTasks(ctx)
 	defer tasks.close()
-	program := tea.NewProgram(newModel(o, tasks), tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out),
+	program := tea.NewProgram(newModel(o, tasks), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
 		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond))
+	// Not by tea.WithContext: a program that is killed does not wait for its reader.
+	quit := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(quit); program.Quit() })
 	_, err := program.Run()
-	switch {
-	case ctx.Err() != nil:
+	if !stop() {
+		<-quit
 		return ctx.Err()
-	case errors.Is(err, tea.ErrInterrupted):
-		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("draw the screen: %w", err)
 	}
 	return nil

@@ -1,0 +1,367 @@
+package screen
+
+import (
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// shows reports whether the picture has a text.
+func (s *stage) shows(text string) bool { return strings.Contains(s.View(), text) }
+
+func (s *stage) want(texts ...string) {
+	s.Helper()
+	for _, text := range texts {
+		if !s.shows(text) {
+			s.Errorf("%q is not shown:\n%s", text, s.View())
+		}
+	}
+}
+
+func (s *stage) wantNot(texts ...string) {
+	s.Helper()
+	for _, text := range texts {
+		if s.shows(text) {
+			s.Errorf("%q is shown:\n%s", text, s.View())
+		}
+	}
+}
+
+func TestTheSelectionIsAPeerAndNotARow(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("j")
+	s.want("▸ hub")
+	// A peer that comes before all others, and one that goes.
+	s.gateway.status.Peers = append(s.gateway.status.Peers[1:], api.PeerStatus{Name: "aaa", PublicKey: "aaa-key", State: api.StateConnected})
+	s.pass(time.Second).want("▸ hub", "aaa")
+	s.press("s").want("▸ hub", "sorted by state")
+	s.press("s", "s", "s").want("▸ hub", "sorted by rx, the greatest first")
+	s.press("/").typed("cloud").want("▸ cloud")
+	s.wantNot("hub")
+	s.press("enter").want("/cloud")
+	s.press("esc").want("▸ hub")
+	s.press("/").typed("cloud").press("enter", "j", "esc").want("▸ hub") // j had nowhere to go
+	s.press("2").want("hub  ◌ connecting")
+}
+
+func TestAPeerThatIsGonePassesTheSelectionOn(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("j")
+	s.gateway.status.Peers = slices.DeleteFunc(slices.Clone(s.gateway.status.Peers), func(p api.PeerStatus) bool { return p.Name == "hub" })
+	s.pass(time.Second).want("▸ new")
+	s.gateway.status.Peers = nil
+	s.pass(time.Second).want("no peers yet: postern invite")
+	s.press("j", "G", "enter", "r", "c").want("no peers yet")
+}
+
+func TestEnterLeadsToThePeerAndEscBack(t *testing.T) {
+	s := play(t, busy(), 80, 60, false).press("G", "enter")
+	s.want("[2 Peer]", "site-with-a-name-of-forty-characters-xyz  ✗ failed", "no answer to 12 probes in 10 s", "PST0101 handshake")
+	s.press("left").want("�evil�  ◇ pending", "fcb4-8bb5-2120-8f10")
+	s.press("esc").want("[1 Overview]", "▸ new")
+}
+
+func TestFilters(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.press("/").typed("!CLOUD").wantNot("  cloud  ")
+	s.want("hub", "/!CLOUD▏")
+	s.press("esc").want("  hub", "▸ cloud")
+	s.press("/").typed("nobody at all").want("the filter picks no peer")
+	s.press("ctrl+w", "ctrl+u").want("▸ cloud")
+	s.press("esc", "4", "/").typed("pst0503").press("enter").want("▸ ! warning", "PST0503")
+	s.wantNot("PST0810")
+}
+
+func TestCommands(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.press(":").typed("th").press("tab").want(":throughput▏")
+	s.press("enter").want("[3 Throughput]")
+	s.press(":").typed("peer c").press("tab").want(":peer cloud▏")
+	s.press("enter").want("[2 Peer]", "cloud  ● connected")
+	s.press("esc").want("[3 Throughput]")
+	s.press(":").typed("peer nobody").press("enter").want("no peer nobody")
+	s.press("1", ":").typed("sort ").want("handshake")
+	s.typed("rtt").press("enter").want("sorted by rtt, the greatest first", "▸ cloud")
+	s.press(":").typed("sort size").press("enter").want("sort by one of peer, state")
+	s.press("2", ":").typed("sort rtt").press("enter").want("nothing to sort here")
+	s.press(":").typed("graph ascii").press("enter")
+	if s.data.graph != graphASCII {
+		t.Errorf("graph is %q", s.data.graph)
+	}
+	s.press(":").typed("graph oil").press("enter").want("graph is one of braille, block, ascii")
+	s.press(":").typed("reboot").press("enter").want("no command reboot")
+	s.press(":").typed("che").press("enter").want("[4 Checks]")
+	s.press("1", ":").typed("filter hub").press("enter").wantNot("  cloud")
+	s.press(":").typed("probe hub").press("enter")
+	s.press(":").typed("probe").press("enter")
+	s.press(":").typed("probe nobody").press("enter").want("no peer nobody")
+	if want := []string{"hub", ""}; !slices.Equal(s.gateway.checked, want) {
+		t.Errorf("checked %q, want %q", s.gateway.checked, want)
+	}
+	if cmd := s.execute("quit"); cmd == nil || cmd() != tea.Quit() {
+		t.Error(":quit does not quit")
+	}
+}
+
+func TestQuitting(t *testing.T) {
+	for _, keys := range [][]string{{"q"}, {"ctrl+c"}, {"/", "ctrl+c"}, {"?", "q"}, {":", "ctrl+c"}} {
+		s := play(t, busy(), 80, 24, false).press(keys[:len(keys)-1]...)
+		msg := tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("q")}
+		if keys[len(keys)-1] == "ctrl+c" {
+			msg = tea.KeyMsg{Type: tea.KeyCtrlC}
+		}
+		if _, cmd := s.Update(msg); cmd == nil || cmd() != tea.Quit() {
+			t.Errorf("%q does not quit", keys)
+		}
+	}
+	s := play(t, busy(), 80, 24, false).press("/")
+	if s.press("q").mode != modeFilter {
+		t.Error("q in a filter is no letter")
+	}
+}
+
+func TestKeysThatCameAsOneAreTakenOneByOne(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("1/hub")}))
+	s.want("/hub▏", "▸ hub")
+	s.wantNot("  cloud")
+	s.press("esc")
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("jjk")}))
+	s.want("▸ hub")
+}
+
+func TestWhatIsPastedIsNoKey(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("q"), Paste: true}))
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("4:quit\r"), Paste: true}))
+	s.want("[1 Overview]")
+	s.press("/")
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("h\x1bu\u202eb\n"), Paste: true}))
+	s.want("/hub▏")
+}
+
+func TestTheGatewayIsAskedOnceASecondAtMost(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	for range 20 {
+		s.pass(100 * time.Millisecond)
+	}
+	if s.gateway.statuses != 3 {
+		t.Errorf("asked %d times in 2 s, want 3", s.gateway.statuses)
+	}
+}
+
+func TestOneSnapshotAtATime(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.clock = s.clock.Add(time.Minute)
+	if first := s.poll(); first == nil {
+		t.Fatal("nothing is asked after a minute")
+	}
+	s.clock = s.clock.Add(time.Minute)
+	if second := s.poll(); second != nil {
+		t.Error("asked again before the first answer")
+	}
+}
+
+func TestAFrozenScreenStandsStill(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("p")
+	s.want("= frozen")
+	before := s.View()
+	s.gateway.status.Peers = nil
+	if s.pass(time.Minute).View() != before || s.gateway.statuses != 1 {
+		t.Errorf("the screen moves, asked %d times:\n%s", s.gateway.statuses, s.View())
+	}
+	s.press("j").want("▸ hub")
+	s.press("p").want("no peers yet")
+	s.wantNot("frozen")
+}
+
+func TestASnapshotUnderWayDoesNotMoveAFrozenScreen(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.clock = s.clock.Add(time.Second)
+	cmd := s.poll()
+	s.press("p")
+	before := s.View()
+	s.gateway.status.Peers = nil
+	s.do(cmd)
+	if s.View() != before {
+		t.Errorf("the screen moves:\n%s", s.View())
+	}
+	s.clock = s.clock.Add(time.Second)
+	s.press("p").want("no peers yet")
+}
+
+func TestOutOfFocusNothingIsAsked(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.Update(tea.BlurMsg{})
+	s.pass(time.Minute).want("= paused, not in focus")
+	if s.gateway.statuses != 1 {
+		t.Errorf("asked %d times, want 1", s.gateway.statuses)
+	}
+	_, cmd := s.Update(tea.FocusMsg{})
+	s.do(cmd)
+	s.wantNot("paused")
+	if s.gateway.statuses != 2 {
+		t.Errorf("asked %d times, want 2", s.gateway.statuses)
+	}
+}
+
+func TestALostGatewayKeepsItsLastPictureAndIsAskedAgain(t *testing.T) {
+	s := play(t, busy(), 120, 24, false)
+	s.gateway.err = errors.New("no gateway answers on /run/postern/postern.sock")
+	s.pass(time.Second).want("✗ lost the gateway 0s ago, asking again in 1s: no gateway answers on /run/postern/postern.sock", "▸ cloud")
+	asked := func() int { n := s.gateway.statuses; s.gateway.statuses = 0; return n }
+	asked()
+	var waits []int
+	for range 5 {
+		seconds := 0
+		for asked() == 0 {
+			s.pass(time.Second)
+			seconds++
+		}
+		waits = append(waits, seconds)
+	}
+	if want := []int{1, 2, 4, 8, 15}; !slices.Equal(waits, want) {
+		t.Errorf("waited %v s, want %v", waits, want)
+	}
+	s.want("✗ lost the gateway 30s ago")
+	s.gateway.err = nil
+	s.pass(maxBackoff).wantNot("lost")
+	if s.failures != 0 {
+		t.Errorf("%d failures after an answer", s.failures)
+	}
+}
+
+func TestAGatewayThatNeverAnsweredSaysWhy(t *testing.T) {
+	s := play(t, &fake{err: errors.New("permission denied on /run/postern/postern.sock\x1b[2J")}, 60, 15, false)
+	s.want("✗ no gateway answers, asking again in 1s", "permission denied on /run/postern/postern.sock�[2J", "? help")
+	s.gateway.err, s.gateway.status = nil, busyStatus()
+	s.pass(time.Second).want("▸ cloud")
+}
+
+func TestProbing(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("4")
+	changed := api.Check{Name: "gateway", Peer: "site-with-a-name-of-forty-characters-xyz", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.OK}}
+	s.gateway.report = api.CheckReport{Checks: []api.Check{changed}, Summary: api.CheckSummary{OK: 1}}
+	s.press("r").want("checked site-with-a-name-of-forty-characters-xyz: 1 ok", "PST0810", "▸ ✓ ok")
+	s.wantNot("PST0101")
+	s.gateway.err = errors.New("the gateway is closing")
+	s.press("g", "r").want("not checked: the gateway is closing")
+	if want := []string{"site-with-a-name-of-forty-characters-xyz", ""}; !slices.Equal(s.gateway.checked, want) {
+		t.Errorf("checked %q, want %q: the second is this gateway's own", s.gateway.checked, want)
+	}
+}
+
+func TestOneRunOfChecksAtATime(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	_, cmd := s.Update(probeMsg{"cloud"})
+	s.want("| checking cloud")
+	s.Update(spinMsg{})
+	s.want("/ checking cloud")
+	if _, again := s.Update(probeMsg{"hub"}); again != nil {
+		t.Error("two runs at a time")
+	}
+	s.do(cmd)
+	s.wantNot("checking cloud")
+}
+
+func TestCopyingTheFix(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("4", "c")
+	want := "\x1b]52;c;" + base64.StdEncoding.EncodeToString([]byte("open UDP port 51820 towards 198.51.100.7 on the firewall there")) + "\a"
+	if got := s.written.String(); got != want {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	s.want("copied the fix for site-with-a-name-of-forty-characters-xyz → gateway")
+	s.written.Reset()
+	s.press("1", "c")
+	if want := base64.StdEncoding.EncodeToString([]byte("set services.apiServer.serverName: kubernetes there")); !strings.Contains(s.written.String(), want) {
+		t.Errorf("wrote %q, want %q in it", s.written.String(), want)
+	}
+	s.written.Reset()
+	s.press("j", "c").want("nothing to copy here")
+	for _, evil := range []string{"rm -rf /\n", "a\x1b]52;c;x\a", "a\u202eb", "a\u200bb", strings.Repeat("x", maxCopy+1)} {
+		s.do(s.copy(copyMsg{evil, "it"}))
+		s.want("not copied: the text holds what is not shown")
+	}
+	if s.written.Len() != 0 {
+		t.Errorf("wrote %q", s.written.String())
+	}
+}
+
+func TestHelpNamesEveryKeyAndCommand(t *testing.T) {
+	s := play(t, busy(), 100, 100, false).press("?")
+	s.want("everywhere", "shift+tab", "freeze", ":peer NAME", ":graph STYLE", "! warning", "checks", "copy the fix")
+	for _, v := range s.views {
+		for _, b := range v.bindings() {
+			s.want(b.Help().Desc)
+		}
+	}
+	s.press("?").want("▸ cloud")
+	s.press("?", "4").want("[4 Checks]", "▸ ✗ error")
+	s.Update(tea.WindowSizeMsg{Width: 40, Height: 10})
+	s.press("?", "G").want("and tried again")
+	s.press("g").want("moving")
+}
+
+func TestTheMouseIsOffUntilAsked(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	_, cmd := s.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("m")})
+	if cmd == nil || cmd() != tea.EnableMouseCellMotion() {
+		t.Error("m does not switch the mouse on")
+	}
+	click := func(x, y int) {
+		_, cmd := s.Update(tea.MouseMsg{X: x, Y: y, Action: tea.MouseActionPress, Button: tea.MouseButtonLeft})
+		s.do(cmd)
+	}
+	click(5, 8)
+	s.want("▸ new")
+	click(5, 23) // the foot
+	click(5, 14) // no row
+	s.want("▸ new")
+	s.Update(tea.MouseMsg{X: 5, Y: 8, Action: tea.MouseActionPress, Button: tea.MouseButtonWheelUp})
+	s.want("▸ cloud")
+	click(strings.Index(ansiLine(s.View(), s.tabTop), "4 Checks"), s.tabTop)
+	s.want("[4 Checks]")
+	click(5, s.viewTop+7)
+	s.want("▸ ! warning  resources")
+	_, cmd = s.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("m")})
+	if cmd == nil || cmd() != tea.DisableMouse() {
+		t.Error("m does not switch the mouse off")
+	}
+}
+
+func ansiLine(picture string, n int) string { return strings.Split(picture, "\n")[n] }
+
+func TestChecksAreReadInFullOnASmallScreen(t *testing.T) {
+	s := play(t, busy(), 40, 12, false).press("4")
+	var seen strings.Builder
+	for range 60 {
+		seen.WriteString(s.View())
+		s.press("j")
+	}
+	for _, text := range []string{"on the firewall", "x509: certificate is valid", "net.core.rmem_max=7500000", "depends on", "exposure"} {
+		if !strings.Contains(seen.String(), text) {
+			t.Errorf("%q was never shown", text)
+		}
+	}
+	for range 60 {
+		s.press("k")
+	}
+	s.want("▸ ✗ error")
+	s.press("pgdown", "pgdown", "pgdown", "pgdown", "pgdown", "pgdown").press("G").want("▸ ✓ ok")
+	s.press("pgup", "pgup", "pgup", "pgup", "pgup", "pgup", "pgup").want("▸ ✗ error")
+}
+
+func TestChecksExpand(t *testing.T) {
+	s := play(t, busy(), 80, 40, false).press("4", "/").typed("gateway").press("enter", "j", "j")
+	s.want("▸ ✓ ok       cloud → gateway")
+	s.wantNot("13 ms")
+	s.press("enter").want("✓ handshake  ok      13 ms")
+	s.press("enter").wantNot("13 ms")
+	s.press("s").want("sorted by peer")
+	s.want("▸ ✓ ok       cloud → gateway")
+}
