@@ -19,7 +19,7 @@ const (
 	reportPace = 5 * time.Second
 	// reportRenewal is when a report is posted although nothing has changed. Each answer
 	// to a hello renews it for 400 bytes, and a peer asks every 4 to 6 min: a request of its
-	// own, of 2 KB, is made only for one that has stopped asking.
+	// own, of 7 KB, is made only for one that has stopped asking.
 	reportRenewal = 7 * time.Minute
 	// reportAgain is how long a peer to which a report could not be handed over is left
 	// alone.
