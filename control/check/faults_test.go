@@ -57,7 +57,9 @@ var gatewayFaults = []struct {
 		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
 		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
 			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "systemctl start postern"}},
-	{"a peer went silent", func(f *Facts) { f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second) },
+	{"a peer went silent", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
+	},
 		HandshakeStale, StageProbe, []string{"no path to cloud has worked for 4", publicCloud}, []string{"`postern check` at cloud"}},
 	{"neither can be dialled", func(f *Facts) {
 		behindNAT(f)

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,6 +107,7 @@ func lossOf(trips []time.Duration) loss {
 // withLoss makes the verdict on a gateway that works, and was measured, one on loss. What
 // it said before is kept as a check of its own.
 func withLoss(gateway Result, l loss, f Facts) []Result {
+	gateway.Stages = slices.Clone(gateway.Stages)
 	if l.lost < lossThreshold {
 		i := len(gateway.Stages) - 1
 		if i >= 0 && gateway.Stages[i].Name == StagePing {
@@ -114,7 +116,7 @@ func withLoss(gateway Result, l loss, f Facts) []Result {
 		return []Result{gateway}
 	}
 	r := begin(api.ServiceGateway, f)
-	r.stages = append(r.stages, gateway.Stages...)
+	r.stages = slices.Clone(gateway.Stages)
 	if i := len(r.stages) - 1; i >= 0 && r.stages[i].Name == StagePing {
 		r.stages[i].Outcome = api.Warning
 		r.stages[i].Detail = fmt.Sprintf("%d of %d lost, jitter %s", l.lost, l.sent, precise(l.jitter))

@@ -1,0 +1,246 @@
+package check
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func publicOwn() Own {
+	return Own{Name: "edge", ListenPort: 51820, NAT: api.NAT{Mapping: "none", Filtering: "none"},
+		Candidates: []Candidate{{Address: publicEdge, Source: api.SourceAdvertised}},
+		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
+}
+
+func TestExposureVerdicts(t *testing.T) {
+	well := standing{working: 1}
+	advertised := func(addrs ...string) func(*Own) {
+		return func(o *Own) {
+			o.Candidates = nil
+			for _, a := range addrs {
+				o.Candidates = append(o.Candidates, Candidate{Address: a, Source: api.SourceAdvertised})
+			}
+		}
+	}
+	natted := func(o *Own) {
+		o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+		o.Candidates = []Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
+	}
+	for _, c := range []struct {
+		name  string
+		own   func(*Own)
+		peers standing
+		code  Code
+		cause string
+	}{
+		{"a public address", nil, well, "", ""},
+		{"a public address and a peer that fails", nil, standing{failing: 1}, "", ""},
+		{"a private address that no peer uses", advertised("10.0.0.5:51820"), standing{}, PrivateAdvertised, "10.0.0.5:51820 (private)"},
+		{"a private address with a peer that fails", advertised("10.0.0.5:51820"), standing{working: 1, failing: 1}, PrivateAdvertised, "nobody outside"},
+		{"a private address that serves every peer", advertised("10.0.0.5:51820"), well, "", ""},
+		{"a private address of this host", advertised("192.168.1.10:51820"), standing{}, "", ""},
+		{"the same with a peer that fails", advertised("192.168.1.10:51820"), standing{failing: 1}, PrivateAdvertised, "192.168.1.10:51820"},
+		{"carrier-grade NAT", advertised("100.64.3.4:51820"), standing{}, PrivateAdvertised, "carrier-grade NAT"},
+		{"unique local", advertised("[fd00:1::1]:51820"), standing{}, PrivateAdvertised, "unique local"},
+		{"loopback, though all is well", advertised("127.0.0.1:51820"), well, PrivateAdvertised, "loopback"},
+		{"link-local, though all is well", advertised("[fe80::1]:51820"), well, PrivateAdvertised, "link-local"},
+		{"a NAT from behind which peers are dialled", natted, well, "", ""},
+		{"a NAT and a peer that must dial", natted, standing{failing: 1, waiting: []string{"cloud"}}, NoWayIn, "cloud would have to"},
+		{"a NAT that is not known", func(o *Own) { natted(o); o.NAT = api.NAT{} }, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
+		{"a public address and a peer that must dial", nil, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
+		{"a NAT with a relay and a peer that must dial", func(o *Own) {
+			natted(o)
+			o.Candidates = append(o.Candidates, Candidate{Address: "192.0.2.1:50000", Source: api.SourceRelay})
+		}, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := publicOwn()
+			if c.own != nil {
+				c.own(&o)
+			}
+			r := Exposure(o, c.peers)
+			if r.Name != NameExposure || r.Verdict.Code != string(c.code) || !strings.Contains(r.Verdict.Cause, c.cause) {
+				t.Errorf("got %s %s (%s), want %s with %q", r.Verdict.Verdict, r.Verdict.Code, r.Verdict.Cause, c.code, c.cause)
+			}
+			if c.code != "" && (r.Verdict.Fix == "" || !strings.Contains(r.Verdict.Fix, "spec.discovery.advertise")) {
+				t.Errorf("the fix names no setting: %s", r.Verdict.Fix)
+			}
+		})
+	}
+}
+
+func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
+	o := publicOwn()
+	if _, ok := STUNServers(o); ok {
+		t.Error("a check of no servers")
+	}
+	o.STUN = []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478"},
+		{Name: "stun.example.net:3478", Address: "[2001:db8::1]:3478", Err: "network is unreachable"}}
+	if r, ok := STUNServers(o); !ok || r.Verdict.Verdict != api.OK {
+		t.Errorf("one address answers: got %+v", r.Verdict)
+	}
+	o.STUN = append(o.STUN, Server{Name: "other.example.net:3478", Address: "192.0.2.2:3478", Err: "no answer in 3 s"})
+	r, _ := STUNServers(o)
+	if r.Verdict.Code != string(StunUnreachable) || !strings.Contains(r.Verdict.Cause, "other.example.net:3478 (192.0.2.2:3478)") ||
+		!strings.Contains(r.Verdict.Fix, "ip daddr 192.0.2.2 udp dport 3478") {
+		t.Errorf("got %+v", r.Verdict)
+	}
+	o.TURN = []Server{{Name: "turn.example.net:3478", Err: "401 wrong credentials"}}
+	r, _ = TURNServers(o)
+	if r.Verdict.Code != string(TurnUnreachable) || r.Verdict.Verdict != api.Warning || !strings.Contains(r.Verdict.Cause, "401 wrong credentials") {
+		t.Errorf("got %+v", r.Verdict)
+	}
+}
+
+func TestClocks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		peers []skew
+		cause string
+	}{
+		{"no peers", nil, ""},
+		{"within a minute", []skew{{"cloud", -50 * time.Second}}, ""},
+		{"one is ahead", []skew{{"cloud", 3 * time.Minute}}, "the clock of cloud is 3m0s ahead of this gateway's; which of the two"},
+		{"one is behind, others agree with us", []skew{{"a", 0}, {"cloud", -time.Hour}}, "cloud is 1h0m0s behind"},
+		{"all agree against us", []skew{{"a", 1801 * time.Second}, {"b", 1800 * time.Second}}, "it is this gateway's clock that is wrong"},
+		{"they differ among themselves", []skew{{"a", time.Hour}, {"b", -2 * time.Hour}}, "cannot be told"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Clock(c.peers)
+			if c.cause == "" {
+				if r.Verdict.Verdict != api.OK {
+					t.Errorf("got %+v", r.Verdict)
+				}
+				return
+			}
+			if r.Verdict.Verdict != api.Warning || r.Verdict.Code != string(ClockSkew) || !strings.Contains(r.Verdict.Cause, c.cause) {
+				t.Errorf("got %+v, want a cause with %q", r.Verdict, c.cause)
+			}
+		})
+	}
+}
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+func TestLimitsOfEitherVersionOfControlGroups(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		root fstest.MapFS
+		want usage
+	}{
+		{"none", fstest.MapFS{}, usage{}},
+		{"version 2, in a container", fstest.MapFS{
+			"proc/self/cgroup":               file("0::/\n"),
+			"sys/fs/cgroup/memory.current":   file("200000000\n"),
+			"sys/fs/cgroup/memory.max":       file("209715200\n"),
+			"sys/fs/cgroup/memory.stat":      file("anon 1\ninactive_file 100000000\n"),
+			"sys/fs/cgroup/cpu.max":          file("50000 100000\n"),
+			"sys/fs/cgroup/cpu.stat":         file("usage_usec 9\nnr_periods 600\nnr_throttled 30\n"),
+			"sys/fs/cgroup/memory/ignored.x": file("1"),
+		}, usage{memory: 100000000, limit: 209715200, limited: true, periods: 600, throttled: 30}},
+		{"version 2, a unit of systemd without limits", fstest.MapFS{
+			"proc/self/cgroup": file("0::/system.slice/postern.service\n"),
+			"sys/fs/cgroup/system.slice/postern.service/memory.current": file("5\n"),
+			"sys/fs/cgroup/system.slice/postern.service/memory.max":     file("max\n"),
+			"sys/fs/cgroup/system.slice/postern.service/cpu.max":        file("max 100000\n"),
+		}, usage{}},
+		{"version 1", fstest.MapFS{
+			"proc/self/cgroup": file("7:cpu,cpuacct:/docker/x\n5:memory:/docker/x\n"),
+			"sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": file("1000\n"),
+			"sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes": file("950\n"),
+			"sys/fs/cgroup/memory/docker/x/memory.stat":           file("total_inactive_file 10\n"),
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":                  file("20000\n"),
+			"sys/fs/cgroup/cpu/cpu.stat":                          file("nr_periods 4\nnr_throttled 1\n"),
+		}, usage{memory: 940, limit: 1000, limited: true, periods: 4, throttled: 1}},
+		{"version 1 without limits", fstest.MapFS{
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
+			"sys/fs/cgroup/memory/memory.usage_in_bytes": file("950\n"),
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         file("-1\n"),
+		}, usage{}},
+		{"nonsense", fstest.MapFS{
+			"proc/self/cgroup":             file("::\n0\n0::/../../etc\nx"),
+			"sys/fs/cgroup/memory.current": file("much"),
+			"sys/fs/cgroup/memory.max":     file("\x00"),
+			"sys/fs/cgroup/cpu.max":        file(""),
+			"sys/fs/cgroup/cpu.stat":       file("nr_periods -1\nnr_throttled\n"),
+		}, usage{limited: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got usage
+			readCgroup(c.root, &got)
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// Counters are compared over a minute or two; what was counted before the gateway looked
+// is not held against it.
+func TestResourceVerdicts(t *testing.T) {
+	const big = 4 << 20
+	type moment struct {
+		buffer             int
+		drops              uint64
+		periods, throttled string
+		memory             string
+	}
+	calm := moment{big, 5000, "1000", "900", "10"}
+	for _, c := range []struct {
+		name   string
+		second moment
+		want   map[string]Code
+		words  []string
+	}{
+		{"nothing happened", calm, nil, nil},
+		{"a small buffer", moment{64 << 10, 5000, "1000", "900", "10"}, map[string]Code{NameResources: SocketBufferSmall}, []string{"64 KiB", "`sysctl -w net.core.rmem_max=4194304"}},
+		{"what Linux grants by itself", moment{212992, 5000, "1000", "900", "10"}, nil, nil},
+		{"a few drops", moment{big, 5009, "1000", "900", "10"}, nil, nil},
+		{"many drops", moment{big, 5300, "1000", "900", "10"}, map[string]Code{NameResources: SocketBufferSmall}, []string{"overflowed", "300 datagrams"}},
+		{"throttled", moment{big, 5000, "1200", "1000", "10"}, map[string]Code{NameCPU: CPUThrottled}, []string{"100 of 200 periods", "resources.limits.cpu"}},
+		{"throttled in few periods", moment{big, 5000, "1040", "940", "10"}, nil, nil},
+		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400"}, map[string]Code{NameMemory: MemoryNear}, []string{"900.0 MiB of the 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
+		{"all at once", moment{1024, 5000, "1200", "1000", "943718400"},
+			map[string]Code{NameResources: SocketBufferSmall, NameCPU: CPUThrottled, NameMemory: MemoryNear}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var s resources
+			now := time.Now()
+			look := func(m moment, at time.Time) []Result {
+				o := publicOwn()
+				o.Sockets = Sockets{ReceiveBuffer: m.buffer, Drops: m.drops}
+				root := fstest.MapFS{"sys/fs/cgroup/memory.current": file(m.memory), "sys/fs/cgroup/memory.max": file("1048576000"),
+					"sys/fs/cgroup/cpu.max": file("1 1"), "sys/fs/cgroup/cpu.stat": file("nr_periods " + m.periods + "\nnr_throttled " + m.throttled)}
+				return s.judge(o, s.sample(root, o, at))
+			}
+			for _, r := range look(calm, now) {
+				if r.Verdict.Verdict != api.OK {
+					t.Errorf("at first: got %+v", r.Verdict)
+				}
+			}
+			text := ""
+			for _, r := range look(c.second, now.Add(window)) {
+				if r.Verdict.Code != string(c.want[r.Name]) {
+					t.Errorf("%s: got %+v, want %s", r.Name, r.Verdict, c.want[r.Name])
+				}
+				text += r.Verdict.Cause + r.Verdict.Fix
+			}
+			for _, w := range c.words {
+				if !strings.Contains(text, w) {
+					t.Errorf("the text lacks %q: %s", w, text)
+				}
+			}
+			// Two windows later it is over, but for what lasts.
+			look(c.second, now.Add(2*window))
+			for _, r := range look(c.second, now.Add(3*window)) {
+				if r.Name == NameCPU && r.Verdict.Verdict != api.OK || r.Name == NameResources && c.second.buffer == big && r.Verdict.Verdict != api.OK {
+					t.Errorf("later: %s is %+v", r.Name, r.Verdict)
+				}
+			}
+		})
+	}
+}

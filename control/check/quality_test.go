@@ -1,0 +1,206 @@
+package check
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// link is a way through which pings pass, or not.
+type link struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	loss  float64 // of an echo, there and back together
+	delay time.Duration
+	most  int // bytes of the largest packet that crosses; 0 = any
+	sent  int
+}
+
+func (l *link) Ping(ctx context.Context, _ netip.Addr, payload int) (time.Duration, error) {
+	l.mu.Lock()
+	l.sent++
+	lost := l.rng.Float64() < l.loss || l.most > 0 && payload+48 > l.most
+	l.mu.Unlock()
+	if lost {
+		<-ctx.Done()
+		return 0, errLost
+	}
+	time.Sleep(l.delay) // virtual
+	return l.delay, nil
+}
+
+func newLink(seed uint64, loss float64) *link {
+	return &link{rng: rand.New(rand.NewPCG(seed, 1)), loss: loss, delay: 20 * time.Millisecond}
+}
+
+func TestLossIsFoundAndHealthIsNotCalledLoss(t *testing.T) {
+	const runs = 300
+	for _, c := range []struct {
+		name     string
+		loss     float64
+		from, to int // how many of the runs may find it
+	}{
+		{"none", 0, 0, 0},
+		{"0.01 %", 0.0001, 0, 1},
+		{"5 % in one direction", 0.05, runs - 4, runs},
+		{"5 % each way", 0.0975, runs, runs},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				found := 0
+				for i := range runs {
+					start := time.Now()
+					l, ok := measureLoss(t.Context(), newLink(uint64(i), c.loss).Ping, facts())
+					if took := time.Since(start); !ok || took > 3*time.Second {
+						t.Fatalf("measured %v in %s, want a result within 3 s", ok, took)
+					}
+					if l.sent != lossPings || l.lost < lossPings && l.rtt != 20*time.Millisecond {
+						t.Fatalf("got %+v", l)
+					}
+					if l.lost >= lossThreshold {
+						found++
+					}
+				}
+				if found < c.from || found > c.to {
+					t.Errorf("found in %d of %d runs, want %d to %d", found, runs, c.from, c.to)
+				}
+			})
+		})
+	}
+}
+
+func TestJitterIsTheMeanDifferenceOfRoundTrips(t *testing.T) {
+	const ms = time.Millisecond
+	got := lossOf([]time.Duration{10 * ms, noAnswer, 14 * ms, 12 * ms, 12 * ms})
+	if want := (loss{sent: 5, lost: 1, rtt: 12 * ms, jitter: 2 * ms}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := lossOf([]time.Duration{noAnswer, noAnswer}); got.lost != 2 || got.rtt != 0 || got.jitter != 0 {
+		t.Errorf("of nothing: got %+v", got)
+	}
+}
+
+func TestWhatSizesCross(t *testing.T) {
+	direct := func(mtu, link int) PathFacts {
+		return PathFacts{Kind: api.PathDirect, Remote: publicCloud, MTU: mtu, LinkMTU: link}
+	}
+	over := func(p PathFacts, remote string) PathFacts { p.Remote = remote; return p }
+	relay := func(p PathFacts) PathFacts { p.Kind = api.PathRelay; return p }
+	for _, c := range []struct {
+		name    string
+		path    PathFacts
+		most    int // largest packet inside the tunnel that arrives; 0 = any, in fragments
+		measure bool
+		warn    bool
+		cause   []string
+		fix     string
+	}{
+		{"a path of 1500 bytes", direct(1420, 1420), 0, true, false, nil, ""},
+		{"not measured by the path finder yet", direct(0, 1420), 0, true, false, nil, ""},
+		{"1280 bytes, ICMP filtered, fragments pass", direct(1216, 1420), 0, true, true,
+			[]string{"packets of 1340 bytes", "those of 1216 bytes do", "1420"}, "set spec.mtu: 1280 on both gateways"},
+		{"the same over IPv6", over(direct(1200, 1420), "[2001:db8::7]:51820"), 0, true, true, []string{"1320 bytes", "1200"}, "set spec.mtu: 1280"},
+		{"1450 bytes behind a link of 1500", direct(1376, 1420), 0, false, true, []string{"1420 bytes", "1376"}, "set spec.mtu: 1376"},
+		{"1460 bytes as the link itself has", direct(1376, 1400), 0, true, false, nil, ""},
+		{"1450 bytes as the link itself has", direct(1376, 1390), 0, true, false, nil, ""},
+		{"1399 bytes as the link itself has", direct(1216, 1339), 0, true, false, nil, ""},
+		{"1280 bytes, and spec.mtu is at its least", direct(1216, 1280), 0, true, false, nil, ""},
+		{"a black hole that the path finder does not see", direct(0, 1420), 1300, true, true,
+			[]string{"packets of 1328 bytes", "vanish", "those of 1280 pass"}, "set spec.mtu: 1280"},
+		{"a black hole below the least MTU", direct(1216, 1280), 1250, true, true, []string{"packets of 1280 bytes", "those of 1216 pass"}, "mtu 1360"},
+		{"a black hole that is not measured", direct(0, 1420), 1300, false, false, nil, ""},
+		{"what a relay's header takes", relay(direct(1376, 1420)), 0, true, false, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := facts()
+				f.Path = c.path
+				l := newLink(1, 0)
+				l.most = c.most
+				start := time.Now()
+				r, ok := MTU(t.Context(), l.Ping, f, c.measure)
+				if !ok || r.Name != NameMTU {
+					t.Fatalf("got %v %+v", ok, r)
+				}
+				if took := time.Since(start); took > 3*time.Second {
+					t.Errorf("took %s", took)
+				}
+				if !c.measure && l.sent > 0 {
+					t.Errorf("%d pings were sent unasked", l.sent)
+				}
+				if !c.warn {
+					checkVerdict(t, r, api.OK, "", "")
+					return
+				}
+				checkVerdict(t, r, api.Warning, PathMTUSmall, StageMTU)
+				for _, want := range c.cause {
+					if !strings.Contains(r.Verdict.Cause, want) {
+						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
+					}
+				}
+				if !strings.Contains(r.Verdict.Fix, c.fix) {
+					t.Errorf("the fix lacks %q: %s", c.fix, r.Verdict.Fix)
+				}
+			})
+		})
+	}
+}
+
+// Loss is no black hole: large packets are lost as often as small ones.
+func TestALossyPathIsNotANarrowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := 0
+		for i := range uint64(300) {
+			f := facts()
+			f.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, LinkMTU: 1420}
+			if r, _ := MTU(t.Context(), newLink(i, 0.0975).Ping, f, true); r.Verdict.Verdict != api.OK {
+				wrong++
+			}
+		}
+		if wrong > 1 {
+			t.Errorf("%d of 300 checks of a path with 5 %% loss each way call it narrow", wrong)
+		}
+	})
+}
+
+func TestARelayInUse(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		since time.Duration
+		warn  bool
+	}{{"at the start", 5 * time.Second, false}, {"for a while", time.Minute, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := facts()
+				f.Path = PathFacts{Kind: api.PathRelay, Remote: "192.0.2.1:50000", Relay: "turn.example.net:3478", Since: time.Now().Add(-c.since),
+					NAT: NAT{"address-dependent", "address-dependent"}, PeerNAT: NAT{"address-and-port-dependent", ""}}
+				f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "both NATs map by destination"}}
+				o := newOverlay(t)
+				o.pings(func() error { return nil })
+				r := Gateway(t.Context(), o.Ping, f)
+				if !c.warn {
+					checkVerdict(t, r, api.OK, "", "")
+					return
+				}
+				checkVerdict(t, r, api.Warning, RelayInUse, StageProbe)
+				for _, want := range []string{"turn.example.net:3478", "cloud is behind a NAT with address-and-port-dependent mapping", "this gateway behind a NAT with address-dependent mapping", "both NATs map by destination"} {
+					if !strings.Contains(r.Verdict.Cause, want) {
+						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
+					}
+				}
+				// Loss as well: both are named.
+				both := withLoss(r, loss{sent: 200, lost: 11, rtt: time.Millisecond}, f)
+				if len(both) != 2 || both[0].Verdict.Code != string(PacketsLost) || both[1].Name != NameRelay || both[1].Verdict.Code != string(RelayInUse) {
+					t.Errorf("with loss: got %+v", both)
+				}
+			})
+		})
+	}
+}

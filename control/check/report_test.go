@@ -1,0 +1,419 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+)
+
+// wellTold is what a peer reports that reaches everything here.
+func wellTold() *api.Targets {
+	v := api.Verdict{Verdict: api.OK, Via: ViaInBand}
+	return &api.Targets{Auth: v, APIServer: v, Gateway: v}
+}
+
+// reporting is a runner with one peer, cloud, that is well in both directions, of a
+// gateway that is well itself.
+type reporting struct {
+	*fixture
+	own      Own
+	upstream error // what dialling an own upstream gives
+}
+
+func newReporting(t *testing.T) *reporting {
+	r := &reporting{fixture: newFixture(t), own: publicOwn()}
+	r.facts.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, MTU: 1420, LinkMTU: 1420}
+	r.facts.Inbound = wellTold()
+	r.own.Sockets = Sockets{ReceiveBuffer: 4 << 20}
+	r.own.STUN = []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478"}}
+	r.own.Upstreams = []Upstream{{Service: "registry", Address: "10.0.0.5:5000"}}
+	r.opts.Own = func() Own {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.own
+	}
+	r.opts.Network = Network{Dial: func(context.Context, netip.AddrPort) (net.Conn, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.upstream != nil {
+			return nil, r.upstream
+		}
+		a, b := net.Pipe()
+		b.Close()
+		return a, nil
+	}}
+	return r
+}
+
+func (r *reporting) change(own func(*Own), facts func(*Facts)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if own != nil {
+		own(&r.own)
+	}
+	if facts != nil {
+		facts(&r.facts)
+	}
+}
+
+func (r *reporting) report(t *testing.T, peer string, fresh bool) api.CheckReport {
+	t.Helper()
+	start := time.Now()
+	rep, err := r.Report(t.Context(), peer, fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the report took %s, want at most 10 s", took)
+	}
+	return rep
+}
+
+// faultsOf are the errors and warnings of a report as "peer/name code".
+func faultsOf(rep api.CheckReport) []string {
+	var out []string
+	for _, c := range rep.Checks {
+		if c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning {
+			out = append(out, c.Peer+"/"+c.Name+" "+c.Code)
+		}
+	}
+	return out
+}
+
+func checkOf(t *testing.T, rep api.CheckReport, name string) api.Check {
+	t.Helper()
+	for _, c := range rep.Checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no check %s in the report", name)
+	return api.Check{}
+}
+
+func TestAHealthyPairHasNoFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporting(t)
+		r.SetPeers([]string{"cloud"})
+		synctest.Wait()
+		var names []string
+		for i := range 100 {
+			rep := r.report(t, "", i%2 == 0)
+			if f := faultsOf(rep); len(f) > 0 || rep.Summary.Unknown > 0 || rep.Summary.OK != len(rep.Checks) {
+				t.Fatalf("run %d: faults %v, summary %+v", i, f, rep.Summary)
+			}
+			names = nil
+			for _, c := range rep.Checks {
+				names = append(names, c.Direction+" "+c.Name)
+				if c.Stages == nil {
+					t.Errorf("%s has no list of stages", c.Name)
+				}
+			}
+			if rep.Kind != "CheckReport" || rep.Gateway != "edge" || rep.APIVersion != api.Version || rep.At.IsZero() {
+				t.Fatalf("got the head %s %s %s %s", rep.APIVersion, rep.Kind, rep.Gateway, rep.At)
+			}
+		}
+		want := []string{"own exposure", "own exposure-stun", "own upstream-registry", "own resources", "own tickets", "own clock",
+			"outbound gateway", "outbound mtu", "outbound auth", "outbound apiServer", "inbound inbound-gateway", "inbound inbound-auth", "inbound inbound-apiServer"}
+		if !slices.Equal(names, want) {
+			t.Errorf("got the checks %q, want %q", names, want)
+		}
+	})
+}
+
+// Each row is one or two faults, and what a report says of them: every fault once, and
+// what follows from it as such.
+func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
+	silent := func(f *Facts) {
+		f.LastHandshake, f.NoPath, f.Since = time.Time{}, "none of 1 address answers", time.Now().Add(-time.Minute)
+		f.Path = PathFacts{Kind: api.PathNone, LinkMTU: 1420}
+		f.Candidates = []Candidate{{Address: publicCloud, Source: api.SourceAdvertised}}
+	}
+	alarm := func(o *Own) { o.TicketAlarmAt = time.Now().Add(-time.Minute) }
+	for _, c := range []struct {
+		name     string
+		own      func(*Own)
+		facts    func(*Facts)
+		overlay  func(*overlay)
+		upstream error
+		faults   []string
+		depends  map[string]string
+	}{
+		{name: "the peer is silent", facts: silent, overlay: lost, faults: []string{"cloud/gateway PST0101"},
+			depends: map[string]string{"mtu": "gateway", "auth": "gateway", "apiServer": "gateway",
+				"inbound-gateway": "gateway", "inbound-auth": "gateway", "inbound-apiServer": "gateway"}},
+		{name: "the peer is silent, and a ticket was stolen", own: alarm, facts: silent, overlay: lost,
+			faults: []string{"/tickets PST0210", "cloud/gateway PST0101"}},
+		{name: "the peer is blocked, and a STUN server is away", own: func(o *Own) { o.STUN[0].Err = "no answer" },
+			facts:   func(f *Facts) { silent(f); f.HeardUnanswered = seen(publicCloud) },
+			overlay: lost, faults: []string{"/exposure-stun PST0404", "cloud/gateway PST0106"}},
+		{name: "nobody can dial us, and the peer would have to", own: func(o *Own) {
+			o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+			o.Candidates = []Candidate{{Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
+		}, facts: func(f *Facts) { silent(f); f.Candidates, f.Endpoints = nil, nil }, overlay: lost,
+			faults:  []string{"/exposure PST0401"},
+			depends: map[string]string{"gateway": "own/exposure", "auth": "gateway", "inbound-gateway": "own/exposure"}},
+		{name: "we announce a private address, and the peer would have to dial", own: func(o *Own) {
+			o.Candidates = []Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
+		}, facts: func(f *Facts) { silent(f); f.Candidates, f.Endpoints = nil, nil }, overlay: lost,
+			faults: []string{"/exposure PST0403"}, depends: map[string]string{"gateway": "own/exposure"}},
+		{name: "we announce a private address, and the peer is silent", own: func(o *Own) {
+			o.Candidates = []Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
+		}, facts: silent, overlay: lost, faults: []string{"/exposure PST0403", "cloud/gateway PST0101"}},
+		{name: "the only relay is away", own: func(o *Own) {
+			o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+			o.Candidates = nil
+			o.TURN = []Server{{Name: "turn.example.net:3478", Err: "no answer"}}
+		}, facts: func(f *Facts) {
+			silent(f)
+			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+			f.Candidates = []Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478"}}
+		}, overlay: lost, faults: []string{"/exposure-turn PST0405"}, depends: map[string]string{"gateway": "own/exposure-turn"}},
+		{name: "packets are lost", overlay: lossy, faults: []string{"cloud/gateway PST0112"}},
+		{name: "packets are lost on the relay", overlay: lossy, facts: func(f *Facts) { f.Path.Kind = api.PathRelay },
+			faults: []string{"cloud/gateway PST0112", "cloud/relay PST0411"}},
+		{name: "packets are lost, as the peer says as well", overlay: lossy, facts: func(f *Facts) {
+			f.Inbound.Gateway = api.Verdict{Verdict: api.Warning, Code: string(PacketsLost)}
+		}, faults: []string{"cloud/gateway PST0112"}, depends: map[string]string{"inbound-gateway": "gateway"}},
+		{name: "the path is narrow, and auth is down", facts: func(f *Facts) { f.Path.MTU = 1216 },
+			overlay: func(o *overlay) { o.on(api.PortAuth, nil) }, faults: []string{"cloud/mtu PST0601", "cloud/auth PST0201"}},
+		{name: "our upstream is down", upstream: refusedError(), facts: func(f *Facts) {
+			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(APIServerRefused), Cause: "refused", Fix: "start it"}
+		}, own: func(o *Own) { o.Upstreams = []Upstream{{Service: api.ServiceAPIServer, Address: "10.0.0.5:6443"}} },
+			faults: []string{"/upstream-apiServer PST0310"}, depends: map[string]string{"inbound-apiServer": "own/upstream-apiServer"}},
+		{name: "only the peer sees the fault", facts: func(f *Facts) {
+			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(APIServerTimeout), Cause: "late", Fix: "look"}
+		}, faults: []string{"cloud/inbound-apiServer PST0302"}},
+		{name: "the peer has told nothing", facts: func(f *Facts) { f.Inbound = nil }},
+		{name: "the clocks differ", facts: func(f *Facts) { f.Skew = -5 * time.Minute }, faults: []string{"/clock PST0114"}},
+		{name: "the peer's clock went back", facts: func(f *Facts) {
+			silent(f)
+			f.NoPath, f.Probed, f.Skew = "", time.Now(), -24*time.Hour
+			f.StampInPast = StampSight{Sight: seen(publicCloud)}
+		}, overlay: lost, faults: []string{"cloud/gateway PST0111"}},
+		{name: "the peer waits for approval", facts: func(f *Facts) { f.Pending = true }, faults: []string{"cloud/gateway PST0105"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReporting(t)
+				if c.overlay != nil {
+					c.overlay(r.overlay)
+				}
+				r.upstream = c.upstream
+				r.change(c.own, c.facts)
+				r.SetPeers([]string{"cloud"})
+				synctest.Wait()
+				rep := r.report(t, "", true)
+				if got := faultsOf(rep); !slices.Equal(got, c.faults) {
+					t.Errorf("got the faults %q, want %q", got, c.faults)
+				}
+				for name, want := range c.depends {
+					got := checkOf(t, rep, name)
+					if got.DependsOn != want || got.Verdict.Verdict != api.Unknown || got.Code != "" || got.Cause == "" {
+						t.Errorf("%s: got %s %s, depends on %q (%s), want unknown, and %q", name, got.Verdict.Verdict, got.Code, got.DependsOn, got.Cause, want)
+					}
+				}
+				for _, c := range rep.Checks {
+					if c.DependsOn != "" && c.Verdict.Verdict != api.Unknown {
+						t.Errorf("%s depends on %s and is %s", c.Name, c.DependsOn, c.Verdict.Verdict)
+					}
+				}
+				s := rep.Summary
+				if s.OK+s.Warning+s.Error+s.Unknown+s.Off != len(rep.Checks) || s.Warning+s.Error != len(c.faults) {
+					t.Errorf("the summary %+v does not count %d checks with %d faults", s, len(rep.Checks), len(c.faults))
+				}
+			})
+		})
+	}
+}
+
+func lost(o *overlay) { o.pings(nil) }
+
+// lossy loses every tenth echo.
+func lossy(o *overlay) {
+	var mu sync.Mutex
+	n := 0
+	o.pings(func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n++; n%10 == 0 {
+			return errLost
+		}
+		return nil
+	})
+}
+
+func TestAReportOnOnePeerHasOwnChecksOnlyWhereItNeedsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporting(t)
+		r.SetPeers([]string{"cloud"})
+		synctest.Wait()
+		if rep := r.report(t, "cloud", false); slices.ContainsFunc(rep.Checks, func(c api.Check) bool { return c.Peer == "" }) {
+			t.Errorf("own checks in %+v", rep.Checks)
+		}
+		r.overlay.pings(nil)
+		r.change(func(o *Own) {
+			o.Candidates = []Candidate{{Address: "127.0.0.1:51820", Source: api.SourceAdvertised}}
+		}, func(f *Facts) { f.LastHandshake, f.Endpoints = time.Time{}, nil })
+		rep := r.report(t, "cloud", true)
+		if len(rep.Checks) == 0 || rep.Checks[0].Name != NameExposure {
+			t.Errorf("the root is missing: %q", faultsOf(rep))
+		}
+		if _, err := r.Report(t.Context(), "nobody", true); !errors.Is(err, ErrNoPeer) {
+			t.Errorf("of a stranger: got %v", err)
+		}
+	})
+}
+
+// A round that is under way makes room; what hangs is unknown after 10 s.
+func TestAReportIsThereWithinTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporting(t)
+		r.overlay.pings(nil) // hangs
+		r.SetPeers([]string{"cloud"})
+		synctest.Wait()
+		time.Sleep(time.Second) // the first round is under way
+		rep := r.report(t, "", true)
+		if got := checkOf(t, rep, api.ServiceGateway); got.Verdict.Verdict != api.Error {
+			t.Errorf("got %+v", got.Verdict)
+		}
+		// Pings are late and no service answers: more than fits.
+		var mu sync.Mutex
+		n := 0
+		r.opts.Ping = func(ctx context.Context, to netip.Addr, _ int) (time.Duration, error) {
+			mu.Lock()
+			n++
+			first := n < 3
+			mu.Unlock()
+			if first {
+				<-ctx.Done()
+				return 0, errLost
+			}
+			return time.Millisecond, nil
+		}
+		r.change(nil, func(f *Facts) { f.Offers = nil })
+		r.opts.OnHello = nil
+		r.overlay.on(api.PortAuth, silent)
+		r.overlay.on(api.PortAPIServer, silent)
+		r.opts.Facts = func(string) (Facts, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.facts, true
+		}
+		rep = r.report(t, "", true)
+		if got := checkOf(t, rep, api.ServiceAuth); got.Code != string(AuthTimeout) {
+			t.Errorf("auth: got %+v", got.Verdict)
+		}
+		if got := checkOf(t, rep, api.ServiceAPIServer); got.Verdict.Verdict != api.Unknown || !strings.Contains(got.Cause, "9.5s") && !strings.Contains(got.Cause, "10s") {
+			t.Errorf("apiServer: got %+v, want unknown for want of time", got.Verdict)
+		}
+	})
+}
+
+// A loss that was measured stands until it is measured again, and ends then.
+func TestLossStandsUntilItIsMeasuredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporting(t)
+		lossy(r.overlay)
+		r.SetPeers([]string{"cloud"})
+		synctest.Wait()
+		if got := r.Targets("cloud").Gateway; got.Verdict != api.OK {
+			t.Errorf("without being asked: %+v", got)
+		}
+		r.report(t, "", true)
+		r.overlay.pings(func() error { return nil })
+		sent := r.overlay.pinged()
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if got := r.Targets("cloud").Gateway; got.Code != string(PacketsLost) {
+			t.Errorf("after 3 min: %+v", got)
+		}
+		if n := r.overlay.pinged() - sent; n > 20 {
+			t.Errorf("%d pings in 3 min", n)
+		}
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		if got := r.Targets("cloud").Gateway; got.Verdict != api.OK {
+			t.Errorf("after 7 min: %+v", got)
+		}
+	})
+}
+
+func TestSnapshotGivesResultsWithTheirParameters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporting(t)
+		r.overlay.on(api.PortAuth, says(status("500 Oops")))
+		r.opts.OnHello = func(string, auth.Hello) {}
+		r.opts.Facts = func(name string) (Facts, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			f := r.facts
+			f.Name = name
+			return f, true
+		}
+		r.SetPeers([]string{"edge2", "cloud"})
+		synctest.Wait()
+		got := r.Snapshot()
+		if len(got) != 2 || got[0].Peer != "cloud" || got[1].Peer != "edge2" {
+			t.Fatalf("got %+v", got)
+		}
+		i := slices.IndexFunc(got[1].Results, func(res Result) bool { return res.Name == api.ServiceAuth })
+		if res := got[1].Results[i]; res.Params.Status != 500 || res.Params.Peer != "edge2" {
+			t.Errorf("got the parameters %+v", res.Params)
+		}
+	})
+}
+
+// refusedError is what dialling a port gives where nobody listens.
+func refusedError() error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+}
+
+func FuzzRender(f *testing.F) {
+	for _, e := range Codes() {
+		p, err := json.Marshal(full())
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(e.Code), p)
+	}
+	f.Add("PST0110", []byte(`{"peer":"\u001b]52;c;eA==\u0007","key":"$(curl x|sh)","from":"x\u202e","candidates":[{"address":"\n","reason":"\u0000"}]}`))
+	f.Add("PST0106", []byte(`{"endpoints":["::","[::1]:x",":1","1.2.3.4:99999"],"own":["%","1"],"inbound":true,"peer":"cloud"}`))
+	f.Fuzz(func(t *testing.T, code string, raw []byte) {
+		var p Params
+		if json.Unmarshal(raw, &p) != nil {
+			return
+		}
+		p.Peer = cleanText(p.Peer)
+		cause, fix := Render(Code(code), p)
+		for _, text := range []string{cause, fix} {
+			if text != cleanAllOf(text) {
+				t.Errorf("%s: %q has characters that a terminal acts on", code, text)
+			}
+			if len(text) > 64<<10 {
+				t.Errorf("%s: %d bytes", code, len(text))
+			}
+		}
+	})
+}
+
+// cleanAllOf is cleanText for a text of any length.
+func cleanAllOf(s string) string {
+	var b strings.Builder
+	for part := range slices.Chunk([]rune(s), maxText) {
+		b.WriteString(cleanText(string(part)))
+	}
+	return b.String()
+}
