@@ -44,7 +44,7 @@ type StampSight struct {
 }
 
 // Sightings are what came to our port that may explain why there is no session with a
-// peer, each the last of its kind since the last handshake with it. Anybody who can forge
+// peer. Each Sight is the last of its kind since the last handshake with it. Anybody who can forge
 // the source address of a datagram can bring about some of them: they explain, and decide
 // nothing.
 type Sightings struct {
@@ -61,6 +61,12 @@ type Sightings struct {
 	// before: its clock was set back, and until it has caught up its initiations are taken
 	// for replays. Or it was replayed.
 	StampInPast StampSight
+	// Initiated is an initiation by the peer that is valid but for the preshared key, which
+	// it does not show: the peer can reach us, and knows our key.
+	Initiated Sight
+	// Skew is how far the peer's clock was ahead of ours, to a second and less the time
+	// on the way, when the initiation with its newest timestamp came. 0 if none has come.
+	Skew time.Duration
 	// Unreachable are ICMP errors for what we sent to the peer's addresses, one of each
 	// address, the last one last; those before the last handshake are among them.
 	Unreachable []underlay.Unreachable
@@ -194,12 +200,17 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 	if p == nil {
 		return s
 	}
+	if !p.newest.at.IsZero() {
+		s.Skew = p.newest.stamp.Sub(p.newest.at.Round(0)).Round(time.Second)
+	}
 	for _, in := range read {
 		switch {
 		case in.At.Before(p.watch.shookAt):
 		case in.Static == k:
 			if in.At.After(p.newest.at) && in.Stamp.Before(p.newest.stamp.Add(-stampSlack)) {
 				s.StampInPast = StampSight{in.Sight, in.Stamp, p.newest.stamp}
+			} else {
+				s.Initiated = in.Sight
 			}
 		case !hosts[in.From.Addr()]:
 		case !in.ForUs:

@@ -49,12 +49,17 @@ func TestResponsesUnderAnotherPresharedKeyAreSighted(t *testing.T) {
 				if got.Unverified.From != cloud.addr || got.Unverified.At.Before(begin) {
 					t.Errorf("at the initiator: got %+v, want a response from %v", got, cloud.addr)
 				}
-				got.Unverified = Sight{}
+				got.Unverified, got.Initiated = Sight{}, Sight{}
 				if !reflect.DeepEqual(got, Sightings{}) {
 					t.Errorf("at the initiator: got %+v besides, want nothing", got)
 				}
-				if managed { // Otherwise cloud has learned from the initiations where to dial.
-					cloud.expectNothing(edge)
+				got = cloud.sightings(edge)
+				if got.Initiated.From != edge.addr || got.Initiated.At.Before(begin) {
+					t.Errorf("at the responder: got %+v, want an initiation from %v", got, edge.addr)
+				}
+				// Not managed, cloud has learned from the initiations where to dial.
+				if got.Unverified.At.IsZero() != managed {
+					t.Errorf("at the responder: got %+v, want a response: %t", got.Unverified, !managed)
 				}
 
 				forCloud.PresharedKey = right
@@ -117,12 +122,29 @@ func TestTimestampsOfThePastAreSighted(t *testing.T) {
 				if got.From != test.from || !got.Stamp.Equal(stamp) || got.At.Before(before) {
 					t.Errorf("got %+v, want the stamp %v from %v", got, stamp, test.from)
 				}
+				if skew := cloud.sightings(edge).Skew; skew != 0 {
+					t.Errorf("got a clock that is %v ahead, want that of before", skew)
+				}
 				if ago := handshake.Sub(got.Newest); ago < 0 || ago > time.Second {
 					t.Errorf("got the newest stamp %v, want that of the handshake at %v", got.Newest, handshake)
 				}
 			})
 		})
 	}
+}
+
+func TestClockOfThePeerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, _ := pair(t)
+		ahead, from := listenTap(t, n, tapAddr), newKey(t)
+		cloud.set(peer.Config{Name: "ahead", PublicKey: from.Public()})
+		ahead.write(makeInitiation(t, from, newKey(t), cloud.PublicKey(), time.Now().Add(time.Hour)), cloud.addr)
+		ahead.read() // the response
+		got := cloud.Sightings(from.Public(), nil)
+		if got.Skew != time.Hour || got.Initiated.From != tapAddr {
+			t.Errorf("got %+v, want an initiation from %v by a clock an hour ahead", got, tapAddr)
+		}
+	})
 }
 
 func TestHealthyPeersAreNotSighted(t *testing.T) {
