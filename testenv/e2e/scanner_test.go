@@ -4,14 +4,12 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -195,8 +193,6 @@ func (s *scanner) flood(t *testing.T, handshakes [][]byte) (stop func() int) {
 	return stop
 }
 
-func mb(n int) float64 { return float64(n) / (1 << 20) }
-
 // goroutines of cloud, by its own metrics.
 func (p *pair) goroutines() int {
 	p.t.Helper()
@@ -371,99 +367,4 @@ func (s *scanner) checkArrival(t *testing.T, sent int) {
 	if int(in.Packets) < sent*9/10 {
 		t.Errorf("%d datagrams reached cloud, want nearly all of %d", in.Packets, sent)
 	}
-}
-
-// peakMemory is the highest RssAnon seen during a time.
-func peakMemory(t *testing.T, pid int, during time.Duration) int {
-	t.Helper()
-	stop := watchPeak(t, pid)
-	<-time.After(during)
-	return stop()
-}
-
-// watchPeak looks at RssAnon until it is stopped and returns the highest seen.
-func watchPeak(t *testing.T, pid int) (stop func() int) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	peak := make(chan int)
-	go func() {
-		defer close(peak)
-		tick := time.NewTicker(poll)
-		defer tick.Stop()
-		highest := 0
-		for {
-			if b, err := os.ReadFile(procFile(pid, "status")); err == nil {
-				highest = max(highest, parseRssAnon(b))
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				peak <- highest
-				return
-			}
-		}
-	}()
-	return func() int { cancel(); return <-peak }
-}
-
-// capture keeps the UDP payloads of one size that arrive at a host.
-type capture struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	found  [][]byte // valid once done is closed
-}
-
-// startCapture listens below IP (packet(7)), so that it sees what others receive.
-func startCapture(t *testing.T, host *netlab.Host, size int) *capture {
-	t.Helper()
-	fd := -1
-	err := netlab.Do(host.Namespace(), func() (err error) {
-		const allIPv4 = unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8 // in network order
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, allIPv4)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The socket can't be woken by closing it, so it looks up now and then.
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &capture{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(c.done)
-		defer unix.Close(fd)
-		b := make([]byte, 2048)
-		for ctx.Err() == nil {
-			n, _, err := unix.Recvfrom(fd, b, 0)
-			if err != nil {
-				continue // the time-out
-			}
-			if payload, ok := udpPayload(b[:n]); ok && len(payload) == size {
-				c.found = append(c.found, bytes.Clone(payload))
-			}
-		}
-	}()
-	t.Cleanup(func() { c.stop() })
-	return c
-}
-
-func (c *capture) stop() [][]byte {
-	c.cancel()
-	<-c.done
-	return c.found
-}
-
-// udpPayload finds the payload of an IPv4 packet to the gateway's port.
-func udpPayload(b []byte) ([]byte, bool) {
-	const minIP, udpHeader = 20, 8
-	if len(b) < minIP || b[9] != unix.IPPROTO_UDP {
-		return nil, false
-	}
-	header := int(b[0]&15) * 4
-	if len(b) < header+udpHeader || binary.BigEndian.Uint16(b[header+2:]) != gatewayPort {
-		return nil, false
-	}
-	return b[header+udpHeader:], true
 }
