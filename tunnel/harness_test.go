@@ -92,6 +92,8 @@ type memory struct {
 	conns map[netip.AddrPort]*memoryConn
 	// blocked datagrams get lost; nil blocks none.
 	blocked func(from, to netip.AddrPort) bool
+	// lost messages do so too; nil loses none.
+	lost func(m []byte, from, to netip.AddrPort) bool
 	// initiations counts WireGuard's handshake initiations, lost ones included.
 	initiations map[[2]netip.AddrPort]int
 }
@@ -167,7 +169,7 @@ func (c *memoryConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error
 	if b[0] == 1 {
 		c.net.initiations[[2]netip.AddrPort{c.addr, to}]++
 	}
-	if c.net.blocked != nil && c.net.blocked(c.addr, to) {
+	if c.net.blocked != nil && c.net.blocked(c.addr, to) || c.net.lost != nil && c.net.lost(b, c.addr, to) {
 		return len(b), nil
 	}
 	d := memoryDatagram{bytes.Clone(b), c.addr}

@@ -138,6 +138,23 @@ func TestManagedPeerIsDialledAsSoonAsAPathIsKnown(t *testing.T) {
 	}
 }
 
+// The relay is known a moment after the first dial, which went nowhere.
+func TestNewPathIsTriedSoonAfterADialInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		begin := time.Now()
+		edge.setPaths(cloud, none, peer.Direct(netip.MustParseAddrPort("192.0.2.1:1")))
+		time.Sleep(50 * time.Millisecond)
+		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
+		edge.event(HandshakeDone, cloud)
+		if took := time.Since(begin); took > newPathWait+4*oneWay {
+			t.Errorf("took %v, want %v and a round trip", took, newPathWait)
+		}
+	})
+}
+
 func TestNewPathsAreDialledAtMostEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)

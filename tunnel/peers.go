@@ -71,6 +71,9 @@ func (e *Engine) prepare(c peer.Config) {
 	}
 	if c.Managed {
 		e.bind.Manage(id)
+		if !e.yields(c.PublicKey) {
+			e.bind.Insist(id)
+		}
 		e.routeLocked(c.PublicKey, &next)
 		return
 	}

@@ -19,6 +19,11 @@ const (
 	// firstRetry and lastRetry bound the growing pause between dials.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
+	// newPathWait is how long after a dial a path that is new is tried, at first: the pause
+	// doubles until it is firstRetry, so that paths that change all the time cost no more
+	// than that. An initiation makes the one before it void, so most answers to that should
+	// have come by then.
+	newPathWait = 250 * time.Millisecond
 	// sessionLifetime is how long a session's keys are accepted (whitepaper §6.2).
 	sessionLifetime = 180 * time.Second
 	// Lengths in bytes of a keepalive and of a handshake initiation (whitepaper §5.4).
@@ -57,6 +62,10 @@ type watch struct {
 	attempts int
 	// nextTry is when to dial; zero means not to. dialledAt is when it last was done.
 	nextTry, dialledAt time.Time
+	// hasty says that the next dial is for a new path, hastened how many dials for such
+	// followed one upon the other, as far as it matters.
+	hasty    bool
+	hastened int
 
 	// Whether the path selected for a managed peer is silent: since when it is selected,
 	// how many dials there had been by then, and whether its silence was told.
@@ -84,6 +93,7 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 		w.heardAt, w.proven = now, w.source
 		w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
 		w.selectedAttempts, w.told, w.asked = 0, false, false
+		w.hasty, w.hastened = false, 0
 		return
 	}
 	if wantsAnswer(tx) && w.unansweredSince.IsZero() {
@@ -120,13 +130,14 @@ func (w *watch) due(now time.Time) bool { return !w.nextTry.IsZero() && !now.Bef
 // restart asks for a dial at the time, and for quick retries after it.
 func (w *watch) restart(t time.Time) { w.attempts, w.selectedAttempts, w.nextTry = 0, 0, t }
 
-// hasten is restart for as soon as the last dial has had its time: firstRetry.
+// hasten is restart for as soon as the last dial has had its time.
 func (w *watch) hasten(now time.Time) {
 	at := now
-	if earliest := w.dialledAt.Add(firstRetry); !w.dialledAt.IsZero() && earliest.After(now) {
+	if earliest := w.dialledAt.Add(min(newPathWait<<w.hastened, firstRetry)); !w.dialledAt.IsZero() && earliest.After(now) {
 		at = earliest
 	}
 	w.restart(at)
+	w.hasty = true
 }
 
 // renew asks for a dial at the end of the wait, unless a handshake completes before, or
@@ -189,7 +200,13 @@ func (w *watch) dialled(now time.Time, yield bool) {
 	if w.attempts < 5 {
 		pause = min(firstRetry<<w.attempts, lastRetry)
 	}
-	w.begun, w.dialledAt = true, now
+	switch since := now.Sub(w.dialledAt); {
+	case since > 2*firstRetry:
+		w.hastened = 0
+	case w.hasty:
+		w.hastened = min(w.hastened+1, 2)
+	}
+	w.begun, w.dialledAt, w.hasty = true, now, false
 	w.attempts++
 	w.nextTry = now.Add(pause + rand.N(pause/4))
 	if yield {

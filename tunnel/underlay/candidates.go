@@ -23,6 +23,7 @@ type fanOut struct {
 	id      string
 	changed func() // to be called when a path of it has changed
 	managed atomic.Bool
+	insists atomic.Bool
 
 	// Where initiations and where data go; replaced as a whole, under mu.
 	targets atomic.Pointer[[]conn.Endpoint]
@@ -60,6 +61,7 @@ func (b *Bind) Forget(id string) {
 	f.setSelected(nil)
 	f.setLearned(nil)
 	b.handshakes.forget(f)
+	b.crossings.dismiss(f)
 }
 
 // SetCandidates sets the paths of the endpoint peer:ID, best first: where initiations go.
@@ -227,6 +229,7 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	ep := f.first()
 	if managed && f.handshake.open.Load() {
 		if proved := b.handshakes.answered(f, bufs[0]); proved != nil {
+			b.crossings.dismiss(f)
 			b.prove(f, proved)
 			ep = proved // The other side shall see over which path its response came.
 		}

@@ -31,10 +31,10 @@ type relay struct {
 	last atomic.Pointer[relayEndpoint] // shared among datagrams of a flow
 }
 
-// relayed is a datagram that came over an allocation.
+// relayed is a datagram that came over an allocation, or was held back for a while.
 type relayed struct {
 	buf  *[]byte
-	from *relayEndpoint
+	from conn.Endpoint
 }
 
 func (r *relays) init() {

@@ -95,6 +95,7 @@ type Bind struct {
 	paths       pathBook
 	answers     answers
 	handshakes  handshakes
+	crossings   crossings
 	observed    observed
 	relays      relays
 	servers     servers
@@ -124,6 +125,7 @@ func newBind(inner network, o Options) *Bind {
 	b.admission.init()
 	b.paths.all = b.allPaths
 	b.handshakes.init()
+	b.crossings.init()
 	b.observed.paths = &b.paths
 	if n, ok := inner.(interface {
 		onErrors(func(netip.AddrPort, icmpError))
@@ -163,6 +165,7 @@ func (b *Bind) Close() error {
 	}
 	close(b.closed)
 	b.closed = nil
+	b.crossings.close()
 	b.port.Store(0)
 	return b.inner.Close()
 }

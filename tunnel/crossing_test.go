@@ -1,0 +1,113 @@
+package tunnel
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// dialBoth starts two nodes that are told at the same moment that the path between them
+// works, and of what others there are, after prepare. a is the one whose initiation counts.
+func dialBoth(t *testing.T, prepare func(n *memory, a, b *node), others ...peer.Path) (n *memory, a, b *node, begin time.Time) {
+	t.Helper()
+	n = newMemory()
+	a, b = startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+	if a.yields(b.PublicKey()) {
+		a, b = b, a
+	}
+	prepare(n, a, b)
+	a.set(b.managed("b"))
+	b.set(a.managed("a"))
+	begin = time.Now()
+	a.setPaths(b, peer.Direct(b.addr), append(others, peer.Direct(b.addr))...)
+	b.setPaths(a, peer.Direct(a.addr), peer.Direct(a.addr))
+	return n, a, b, begin
+}
+
+// handshaken waits until both say that a handshake was completed, and gives the time.
+func handshaken(a, b *node, begin time.Time) time.Duration {
+	a.event(HandshakeDone, b)
+	b.event(HandshakeDone, a)
+	return time.Since(begin)
+}
+
+func TestCrossingInitiationsTakeOneRoundTrip(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
+			if took := handshaken(a, b, begin); took > 3*oneWay+time.Millisecond {
+				t.Errorf("crossing initiations took %v, want a round trip and a half of %v", took, 2*oneWay)
+			}
+			connect(a, b)
+			if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 1 || back != 1 {
+				t.Errorf("%d initiations one way and %d the other, want one each", to, back)
+			}
+			time.Sleep(10 * time.Second) // virtual: nothing that was held comes to life
+			if a.heard(HandshakeDone)+b.heard(HandshakeDone) > 0 {
+				t.Error("another handshake was made")
+			}
+		})
+	}
+}
+
+// On a path of which nothing is known yet nobody waits.
+func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemory()
+		a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+		if a.yields(b.PublicKey()) {
+			a, b = b, a
+		}
+		a.set(b.managed("b", b.addr)) // b doesn't know a yet, and drops its initiation.
+		time.Sleep(5 * time.Millisecond)
+		begin := time.Now()
+		time.Sleep(2 * oneWay)
+		b.set(a.managed("a", a.addr))
+		if took := handshaken(a, b, begin); took > 6*oneWay {
+			t.Errorf("took %v, want a round trip and a half of %v after the other side is ready", took, 2*oneWay)
+		}
+	})
+}
+
+// The side that insists must not wait in vain when its own initiation is lost.
+func TestLostInitiationLetsThePeersCount(t *testing.T) {
+	for name, lost := range map[string]time.Duration{"the first": time.Millisecond, "all for 10 s": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, a, b, begin := dialBoth(t, func(n *memory, a, _ *node) {
+					start := time.Now()
+					n.lost = func(m []byte, from, _ netip.AddrPort) bool {
+						return m[0] == 1 && from == a.addr && time.Since(start) < lost
+					}
+				})
+				if took := handshaken(a, b, begin); took > 250*time.Millisecond+3*oneWay {
+					t.Errorf("took %v, want a quarter of a second more than a round trip and a half", took)
+				}
+				connect(a, b)
+			})
+		})
+	}
+}
+
+// When the direct path is open in one direction only, both connect by the other path,
+// whichever side insists.
+func TestOneWayPathWhileBothDial(t *testing.T) {
+	for name, fromInsisting := range map[string]bool{"closed to the side that yields": true, "closed to the side that insists": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, a, b, begin := dialBoth(t, func(n *memory, a, b *node) {
+					forward(t, n, via, b.addr)
+					n.block(func(from, to netip.AddrPort) bool {
+						return from == a.addr && to == b.addr && fromInsisting || from == b.addr && to == a.addr && !fromInsisting
+					})
+				}, peer.Direct(via))
+				if took := handshaken(a, b, begin); took > 8*time.Second {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
+}

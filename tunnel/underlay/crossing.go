@@ -1,0 +1,133 @@
+package underlay
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// crossingTime is how long an initiation of ours may be on its way, and its response on
+	// the way back, for a peer's to have crossed it: most round trips on earth are shorter.
+	// By this, a peer whose initiation alone gets through waits longer at the most.
+	crossingTime = 250 * time.Millisecond
+	// heldCopies bounds what is held of one peer's: copies of one initiation over some paths.
+	heldCopies = 4
+)
+
+// crossings holds back initiations that may have crossed one of ours. Two that cross undo
+// each other: each side answers the other's, forgets its own by that, and then takes the
+// answer for one to nothing; only a retry seconds later mends it. So one side, which both
+// know by their keys, does not answer at once. If its own initiation is answered, the
+// other was needless. If not, it may have been lost, and what was held goes to the device.
+//
+// That is done only on paths that are known to work, selected or proved by a handshake:
+// elsewhere an initiation of ours has most likely not been heard, by a peer that does not
+// know us yet or through a NAT that is still closed, and waiting for its answer is in vain.
+type crossings struct {
+	mu   sync.Mutex
+	held map[*fanOut]*heldBack
+}
+
+type heldBack struct {
+	timer  *time.Timer
+	copies []relayed
+}
+
+func (c *crossings) init() { c.held = make(map[*fanOut]*heldBack) }
+
+// Insist makes the gateway's own initiations to a managed peer go before the peer's, when
+// they cross. Only one side of the two may do so: otherwise both wait in vain, for 250 ms.
+func (b *Bind) Insist(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fanOut(id).insists.Store(true)
+}
+
+// holdBack takes an initiation that came over a path, if one of ours to the same peer is on
+// its way that will make it needless.
+func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.Time) bool {
+	f, remaining := b.handshakes.crossed(path, now)
+	if f == nil {
+		return false
+	}
+	data := append([]byte(nil), m...)
+	c := &b.crossings
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held[f]
+	if h == nil {
+		h = &heldBack{}
+		c.held[f] = h
+		h.timer = time.AfterFunc(remaining, func() { b.release(f, h) })
+	}
+	if len(h.copies) < heldCopies {
+		h.copies = append(h.copies, relayed{&data, from})
+	}
+	return true
+}
+
+// crossed gives the peer that insists, to whom the path works and to whom an initiation of
+// ours may still be on its way, and for how long it may; nil if there is none.
+func (h *handshakes) crossed(path peer.Path, now time.Time) (f *fanOut, remaining time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.begun {
+		remaining := crossingTime - now.Sub(f.handshake.begunAt)
+		if remaining > 0 && f.insists.Load() && f.works(path) {
+			return f, remaining
+		}
+	}
+	return nil, 0
+}
+
+// works reports whether an initiation has been sent over the path, and others before it got
+// through or probes did.
+func (f *fanOut) works(p peer.Path) bool {
+	f.mu.Lock()
+	works := f.selected != nil && pathOf(f.selected) == p || f.learned != nil && pathOf(f.learned) == p
+	f.mu.Unlock()
+	return works && slices.ContainsFunc(*f.targets.Load(), func(ep conn.Endpoint) bool { return pathOf(ep) == p })
+}
+
+// release gives the device what was held of a peer's, unless it was dismissed meanwhile.
+func (b *Bind) release(f *fanOut, h *heldBack) {
+	c := &b.crossings
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held[f] != h {
+		return
+	}
+	delete(c.held, f)
+	for _, d := range h.copies {
+		select {
+		case b.relays.queue <- d:
+		default: // The peer repeats it.
+			b.counters.relayQueue.Add(1)
+		}
+	}
+}
+
+// dismiss drops what is held of a peer's: our own initiation was answered.
+func (c *crossings) dismiss(f *fanOut) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.held[f]; h != nil {
+		h.timer.Stop()
+		delete(c.held, f)
+	}
+}
+
+// close drops everything that is held.
+func (c *crossings) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.held {
+		h.timer.Stop()
+	}
+	clear(c.held)
+}
