@@ -1,15 +1,24 @@
-// Package check finds out what of a peer can be reached, and says why not.
+// Package check finds out what of a peer can be reached and what is wrong with this
+// gateway, and says why and what mends it.
 //
-// A check takes one target of one peer (gateway, auth or apiServer) through its stages
-// and ends in a verdict (api.Verdict): an outcome, and unless all is well a stable code,
-// the stage that failed, the cause with the addresses and values concerned, and a fix.
+// A check takes one thing through its stages and ends in a verdict (api.Verdict): an
+// outcome, and unless all is well a stable code, the stage that failed, the cause with the
+// addresses and values concerned, and a fix to paste.
 //
-//	gateway    handshake → ping
-//	auth       tcp → http → auth
-//	apiServer  tcp → tls → http → auth
+//	gateway           resolve → probe → handshake → ping
+//	mtu               mtu
+//	auth              tcp → http → auth
+//	apiServer         tcp → tls → http → auth
+//	auth-direct, …    dns → tcp → tls → http → auth, outside the tunnel
+//	exposure, upstream-…, resources, tickets, clock   of this gateway by itself
 //
-// All run inside the tunnel ("in-band"). Codes and their texts are one table (table.go);
-// README.md describes each code for operators. A verdict is unknown before the first
-// result and off when the peer does not offer the service. When the gateway itself does
-// not answer, the other two are unknown and point at its code: a failure has one root.
+// Facts and Own are what is known when a check starts; nothing here looks into tunnel or
+// discovery. What was seen of a peer that does not answer is judged by one decision table
+// (faults.go), what follows from faults of this gateway by another (follow.go): a failure
+// has one root, and what depends on it is unknown and names it. Where one side cannot
+// know, the verdict says so and what the other side must be asked.
+//
+// A Runner checks peers on a schedule and on demand and makes reports of it. The texts of
+// codes are tables (table_….go) from parameters alone, so that a peer's verdict is told in
+// this gateway's words; README.md has an entry for each code.
 package check

@@ -79,6 +79,9 @@ func (o Own) misleads(c Candidate, s standing) bool {
 // compared sets side by side what is announced and what others see.
 func (o Own) compared() string {
 	var parts []string
+	if len(o.Advertised) > 0 {
+		parts = append(parts, "configured "+list(o.Advertised))
+	}
 	for _, source := range []string{api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceSTUN, api.SourcePeer, api.SourceRelay} {
 		var found []string
 		for _, c := range o.Candidates {

@@ -32,16 +32,6 @@ func letOut(to string) string {
 		family(host), host, port, port, prefix(host))
 }
 
-// letAnswersIn is the rule that lets UDP from an address in.
-func letAnswersIn(from string) string {
-	a, err := netip.ParseAddrPort(from)
-	if err != nil {
-		return ""
-	}
-	host := a.Addr().Unmap()
-	return fmt.Sprintf("`nft insert rule inet filter input %s saddr %s udp sport %d accept`", family(host), host, a.Port())
-}
-
 func family(a netip.Addr) string {
 	if a.Is4() {
 		return "ip"

@@ -116,31 +116,6 @@ type Runner struct {
 	peers  map[string]*watched
 }
 
-// watched is one peer and the goroutine that checks it.
-type watched struct {
-	name   string
-	cancel context.CancelFunc
-	done   chan struct{}
-	demand chan chan Report
-	wake   chan struct{} // holds at most one request for a round soon
-
-	mu   sync.Mutex
-	last Report
-	// demands counts the callers of Check that wait. While there are any no scheduled round
-	// begins, and interrupt ends the one under way.
-	demands   int
-	interrupt context.CancelFunc
-	// partial are the results of the round that is under way, as far as there are any.
-	partial []Result
-}
-
-// publish adds to the results of the round under way.
-func (w *watched) publish(res Result) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.partial = append(w.partial, res)
-}
-
 // NewRunner makes a Runner without peers.
 func NewRunner(o Options) *Runner {
 	if o.Interval <= 0 {
@@ -208,46 +183,8 @@ func (r *Runner) Targets(peer string) api.Targets {
 	return w.report().Targets()
 }
 
-// report is the last one.
-func (w *watched) report() Report {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last
-}
-
 // ErrNoPeer: the name is none of a peer that is checked.
 var ErrNoPeer = errors.New("no such peer")
-
-// wanted counts who waits for a round on demand, and makes room for it.
-func (w *watched) wanted(more int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.demands += more
-	if w.demands > 0 && w.interrupt != nil {
-		w.interrupt()
-	}
-}
-
-// begin starts a round: it gives the report before, and a context that ends when somebody
-// demands another round. It gives false when somebody already does.
-func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, context.CancelFunc, Report, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !onDemand && w.demands > 0 {
-		return ctx, func() {}, w.last, false
-	}
-	w.partial = nil
-	ctx, cancel := context.WithCancel(ctx)
-	if !onDemand {
-		w.interrupt = cancel
-	}
-	return ctx, func() {
-		cancel()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.interrupt = nil
-	}, w.last, true
-}
 
 // Check runs a round for a peer now and gives its report.
 func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {

@@ -38,7 +38,7 @@ func exposureEntries() []Entry {
 		}},
 		{RelayInUse, "the peer is reached over a relay only", relayCause, relayFix},
 		{RelayLost, "the relay was the only way and is gone", func(p Params) string {
-			return joined(fmt.Sprintf("%s was reached over the relay %s, which carries nothing for %s, and no other address of it can be dialled", p.owner(), or(p.Relay, "of one of the two"), seconds(p.Age)), " (", p.accounts(), ")")
+			return joined(fmt.Sprintf("%s was reached over the relay %s, which carries nothing any more%s, and no other address of it can be dialled", p.owner(), or(p.Relay, "of one of the two"), p.lasting("for")), " (", p.accounts(), ")")
 		}, func(p Params) string {
 			return fmt.Sprintf("see with `postern netcheck` here and at %s that each reaches its TURN server and start the server that does not answer; "+
 				"so that one relay is not the only way, add a second to spec.discovery.turnServers", p.peer())

@@ -63,11 +63,18 @@ func gatewayEntries() []Entry {
 		}},
 		{WrongPeerKey, "a side has a wrong public key of the other", wrongKeyCause, wrongKeyFix},
 		{StampInPast, "a gateway's clock went back", func(p Params) string {
-			return fmt.Sprintf("handshakes of %s from %s are refused as replays: their timestamp is %s, but one of %s was accepted before, so its clock went back%s",
-				p.sender(), or(p.From, "its address"), day(p.Stamp), day(p.Newest), back(p.Newest.Sub(p.Stamp)))
+			sentence := fmt.Sprintf("handshakes of %s from %s are refused as replays: a later one was accepted before, so its clock went back", p.owner(), or(p.From, "its address"))
+			if p.Stamp.IsZero() {
+				return sentence
+			}
+			return fmt.Sprintf("%s%s (their timestamp is %s, the newest was %s)", sentence, back(p.Newest.Sub(p.Stamp)), day(p.Stamp), day(p.Newest))
 		}, func(p Params) string {
+			until := "the newest that was accepted"
+			if !p.Newest.IsZero() {
+				until = day(p.Newest)
+			}
 			return fmt.Sprintf("%scompare `date -u` with a good clock and run `timedatectl set-ntp true`; its handshakes are accepted again when its clock has passed %s",
-				p.atSender(), day(p.Newest))
+				p.at(), until)
 		}},
 		{PacketsLost, "packets are lost on the way", lossCause, lossFix},
 		{DuplicateKey, "two gateways use the same key", func(p Params) string {
@@ -82,20 +89,23 @@ func gatewayEntries() []Entry {
 
 // silentCause says what became of each address and what cannot be known from one side.
 func silentCause(p Params) string {
-	if !p.Seen.IsZero() {
-		return fmt.Sprintf("%s answers probes%s from %s, so the way is open, but no handshake in %s", p.owner(), p.ofClient(), or(p.From, "its address"), seconds(p.Age))
+	switch {
+	case !p.Seen.IsZero():
+		return fmt.Sprintf("%s answers probes%s from %s, so the way is open, but no handshake%s", p.owner(), p.ofClient(), or(p.From, "its address"), p.lasting("in"))
+	case p.Inbound:
+		return p.cannotKnow(fmt.Sprintf("%s has heard nothing of this gateway%s, nor an answer to what it sent here", p.peer(), p.lasting("in")))
 	}
-	return p.cannotKnow(fmt.Sprintf("nothing has come from %s%s in %s, nor an answer to what was sent to it", p.owner(), p.toClient(), seconds(p.Age)))
+	return p.cannotKnow(fmt.Sprintf("nothing has come from %s%s, nor an answer to what was sent to it", p.owner(), p.lasting("in")))
 }
 
 func staleCause(p Params) string {
 	if !p.Seen.IsZero() {
-		return fmt.Sprintf("%s still answers probes%s from %s, but no handshake for %s", p.owner(), p.ofClient(), or(p.From, "its address"), seconds(p.Age))
+		return fmt.Sprintf("%s still answers probes%s from %s, but no handshake%s", p.owner(), p.ofClient(), or(p.From, "its address"), p.lasting("for"))
 	}
-	if p.NoPath != "" {
-		return p.cannotKnow(fmt.Sprintf("no path%s to %s has worked for %s", p.fromClient(), p.owner(), seconds(p.Age)))
+	if p.NoPath != "" || p.Inbound {
+		return p.cannotKnow(fmt.Sprintf("no path%s to %s has worked%s", p.fromClient(), p.owner(), p.lasting("for")))
 	}
-	return p.cannotKnow(fmt.Sprintf("%s answered%s last %s ago", p.owner(), p.toClient(), seconds(p.Age)))
+	return p.cannotKnow(fmt.Sprintf("%s answered last %s ago", p.owner(), seconds(p.Age)))
 }
 
 // cannotKnow adds to a sentence why, each address, and what nobody can tell from here.
@@ -119,7 +129,7 @@ func (p Params) cannotKnow(sentence string) string {
 func silentFix(p Params) string {
 	if !p.Seen.IsZero() {
 		return fmt.Sprintf("run `postern check` %s: PST0111 there means that this gateway's clock went back (`date -u` here, then `timedatectl set-ntp true`); "+
-			"if nothing is wrong there, WireGuard is filtered between the two: see the log of the gateway for PST0101 on both sides", p.there())
+			"if it shows the same as here, something between the two lets probes through and holds handshakes back", p.there())
 	}
 	if p.Inbound {
 		return fmt.Sprintf("let UDP %s in here: %s; `postern path %s` says what became of each address", p.ownPort(), letIn(p.ownPort(), p.target()), p.peer())
@@ -176,11 +186,6 @@ func wrongKeyFix(p Params) string {
 	return fmt.Sprintf("run `postern key pub` here and give the key to the owner of %s, to be set there in spec.peers[].publicKey of this gateway", p.peer())
 }
 
-// sender is whose handshakes are spoken of: the reporter sees those of the reader.
-func (p Params) sender() string { return p.owner() }
-
-func (p Params) atSender() string { return p.at() }
-
 // accounts are the addresses that were tried and what became of each.
 func (p Params) accounts() string {
 	const most = 4
@@ -207,10 +212,15 @@ func joined(sentence, before, list, after string) string {
 	if list == "" {
 		return sentence
 	}
-	if before == " (" {
-		return sentence + before + list + after
+	return sentence + before + list + after
+}
+
+// lasting is how long something has lasted, if that is known: " in 40s".
+func (p Params) lasting(word string) string {
+	if p.Age <= 0 {
+		return ""
 	}
-	return sentence + before + list
+	return " " + word + " " + seconds(p.Age)
 }
 
 func (p Params) lastSeen() string {

@@ -14,6 +14,10 @@ func mtuCause(p Params) string {
 	if p.LinkMTU > 0 {
 		link = fmt.Sprintf(", though the overlay's MTU here is %d", p.LinkMTU)
 	}
+	least := ""
+	if p.MTU > 0 {
+		least = fmt.Sprintf(", those of %d bytes do%s", p.MTU, link)
+	}
 	size := "large packets"
 	if p.Size > 0 {
 		size = fmt.Sprintf("packets of %d bytes", p.Size)
@@ -22,8 +26,8 @@ func mtuCause(p Params) string {
 		return fmt.Sprintf("%s inside the tunnel to %s or back vanish (%d of %d pings lost), those of %d pass%s: a link on the way is narrower, and neither its ICMP errors nor fragments get through",
 			size, p.owner(), p.Lost, p.Sent, p.MTU, link)
 	}
-	return fmt.Sprintf("%s inside the tunnel%s to %s do not cross the way whole, those of %d bytes do%s: a link on the way is narrower than this machine's and larger ones travel in fragments or vanish",
-		size, p.ofClient(), p.owner(), p.MTU, link)
+	return fmt.Sprintf("%s inside the tunnel%s to %s do not cross the way whole%s: a link on the way is narrower than that of %s, and larger packets travel in fragments or vanish",
+		size, p.ofClient(), p.owner(), least, p.client())
 }
 
 // mtuFix: the overlay's MTU is never below 1280.
