@@ -23,7 +23,7 @@ const (
 	channelRest     = 15 * time.Minute
 	// channelAfter is how many datagrams an address is sent before it gets a channel: a
 	// candidate that never answers is not worth one.
-	channelAfter = 4
+	channelAfter = 2
 	// channelRetry is when a channel that was refused is asked for again.
 	channelRetry = time.Minute
 	// maxAddrs bounds the addresses that are remembered, bindAtOnce the requests that are
