@@ -1,6 +1,8 @@
 package underlay
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
@@ -37,7 +39,8 @@ type receiver struct {
 	n       int
 	errno   unix.Errno
 
-	readBatch func(fd uintptr) bool // r.read, made once
+	readBatch    func(fd uintptr) bool // r.read, made once
+	readUnpolled func(fd uintptr)      // r.poll, made once
 }
 
 func newReceiver(s *socket) *receiver {
@@ -46,7 +49,7 @@ func newReceiver(s *socket) *receiver {
 		buf:     make([]byte, receiveBuffer),
 		control: make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+unix.CmsgSpace(4)),
 	}
-	r.readBatch = r.read
+	r.readBatch, r.readUnpolled = r.read, r.poll
 	return r
 }
 
@@ -60,6 +63,11 @@ func (r *receiver) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (
 		return r.n, nil
 	}
 	err := r.s.raw.Read(r.readBatch)
+	for err != nil && !errors.Is(err, net.ErrClosed) {
+		if err = r.s.raw.Control(r.readUnpolled); err == nil && r.n == 0 && r.errno == 0 {
+			err = r.s.raw.Read(r.readBatch)
+		}
+	}
 	switch {
 	case r.n > 0:
 		return r.n, nil
@@ -91,6 +99,23 @@ func (r *receiver) read(fd uintptr) bool {
 		}
 	}
 	return true
+}
+
+// unpolledWait bounds how long a socket is waited for without the poller. Close waits for
+// the end of it.
+const unpolledWait = 10 // milliseconds
+
+// poll is read while Go's poller takes the socket for broken: it does, until the next event,
+// when ICMP errors are all that there is to a socket, so without room to send either.
+func (r *receiver) poll(fd uintptr) {
+	r.s.takeErrors(fd) // Else there is nothing to wait for.
+	if r.read(fd) {
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, unpolledWait); err == nil && n > 0 {
+		r.read(fd)
+	}
 }
 
 func (r *receiver) recvmsg(fd uintptr) (int, unix.Errno) {

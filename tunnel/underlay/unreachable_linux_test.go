@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -98,6 +99,40 @@ func TestICMPErrorsDisturbNothing(t *testing.T) {
 				t.Error("the ICMP errors were not observed")
 			}
 		})
+	}
+}
+
+// Go's poller takes a socket for broken that has an ICMP error and neither datagrams nor
+// room to send: a slow link with a full queue.
+func TestReceivingWithoutThePoller(t *testing.T) {
+	b := New(Options{})
+	_, port, err := b.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newReceiver(leanOf(b).v4.Load())
+	r.packets, r.sizes, r.eps = [][]byte{make([]byte, 1<<16)}, make([]int, 1), make([]conn.Endpoint, 1)
+	poll := func() {
+		t.Helper()
+		if err := r.s.raw.Control(r.readUnpolled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, c := closedPort(t, loopback4), plain(t, loopback4)
+	if err := b.WriteTo(data(1, 32), peer.Direct(at)); err != nil {
+		t.Fatal(err)
+	}
+	if poll(); r.n != 0 || r.errno != 0 || len(b.Observations().Unreachable) != 1 {
+		t.Errorf("got %d datagrams, %v and %+v, want just the error", r.n, r.errno, b.Observations().Unreachable)
+	}
+	write(t, c, data(1, 100), netip.AddrPortFrom(loopback4, port))
+	if poll(); r.n != 1 || r.sizes[0] != 100 || r.errno != 0 {
+		t.Errorf("got %d datagrams of %d bytes, %v, want one of 100", r.n, r.sizes[0], r.errno)
 	}
 }
 
