@@ -1,5 +1,7 @@
-// Package tui shows a gateway's Status on a terminal: [Table] as text that ends, and
-// [Watch] as a screen that stays. It renders api.Status and knows nothing else.
+// Package tui shows a gateway's Status on a terminal as text that ends: [Table], [Peer],
+// [Path], [NetCheck] and [Checks]; [Watch] shows the table again and again. It renders
+// the documents of control/api and knows nothing else. Package screen is the live screen,
+// package cell what both are made of.
 //
 // # Rules of the screen
 //
@@ -7,12 +9,8 @@
 // eyes that see them differently. The colours are the terminal's own first eight: the
 // user's theme decides what they look like. A narrow terminal loses the least
 // important columns, and no line is ever wider than it. Peers are sorted by name. Text
-// that others chose passes through [Printable] first.
-//
-// The terminal is never asked anything. That is why the screen is drawn here and not
-// by bubbletea, whose package initialisation asks for the background colour: a
-// terminal that does not answer, such as a serial console, would hold up every command
-// of the binary, the screenless ones too, for five seconds.
+// that others chose passes through [Printable] first. The terminal is never asked
+// anything: one that does not answer, such as a serial console, would hold up the command.
 package tui
 
 import "github.com/postern-dev/postern/tui/cell"

@@ -30,9 +30,11 @@ func (f Finding) Lines(width int, p Paint) []string {
 	return out
 }
 
-// Findings are the reasons of a peer's state, its listeners that failed, and every
-// verdict that is a warning or an error, outbound first.
-func Findings(p *api.PeerStatus) []Finding {
+// Findings are all of a peer's, what concerns its state first.
+func Findings(p *api.PeerStatus) []Finding { return append(StateFindings(p), VerdictFindings(p)...) }
+
+// StateFindings are the reason of a peer's state and its listeners that failed.
+func StateFindings(p *api.PeerStatus) []Finding {
 	name := Printable(p.Name)
 	var out []Finding
 	switch {
@@ -47,6 +49,13 @@ func Findings(p *api.PeerStatus) []Finding {
 			out = append(out, Finding{Cell{"✗", Bad}, name, "no listener for " + Printable(l.Service) + " on " + Printable(l.Address) + ": " + Printable(l.Error), ""})
 		}
 	}
+	return out
+}
+
+// VerdictFindings are the verdicts that are a warning or an error, outbound first.
+func VerdictFindings(p *api.PeerStatus) []Finding {
+	name := Printable(p.Name)
+	var out []Finding
 	directions := []struct {
 		arrow   string
 		targets *api.Targets

@@ -80,7 +80,7 @@ func TestEveryPictureFillsTheScreenExactly(t *testing.T) {
 					if i == len(keys)/2 {
 						width, height = 20+r.IntN(201), 6+r.IntN(65)
 						for _, s := range []*stage{plain, coloured} {
-							s.model.Update(tea.WindowSizeMsg{Width: width, Height: height})
+							s.Update(tea.WindowSizeMsg{Width: width, Height: height})
 						}
 					}
 					a, b := plain.press(k).View(), coloured.press(k).View()

@@ -99,10 +99,10 @@ func (m *model) foot() string {
 	p := d.paint
 	helpKey := keys().help.Help()
 	help := p.Text(cell.Second, helpKey.Key) + " " + helpKey.Desc
-	switch {
-	case m.mode == modeFilter:
+	switch m.mode {
+	case modeFilter:
 		return cell.Fit("/"+m.input.draw(), d.width-8) + "  " + help
-	case m.mode == modeCommand:
+	case modeCommand:
 		typed := ":" + m.input.draw()
 		if c := m.completions(m.input.text()); len(c) > 0 {
 			typed += "  " + p.Text(cell.Quiet, cell.Printable(strings.Join(lastWords(c), "  ")))

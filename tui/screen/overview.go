@@ -179,24 +179,30 @@ func (o *overview) trouble(d *data, width, height int) []string {
 	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat("─", width))}, lines...)
 }
 
-// layout takes short words for verdicts, and then short names, where that saves a
-// column.
+// layout takes short words for verdicts where that saves a column, and short names where
+// that saves a verdict.
 func (o *overview) layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
-	var best *cell.Table[*api.PeerStatus]
-	for _, s := range []struct {
-		short   bool
-		maxName int
-	}{{false, 0}, {true, 0}, {true, shortName}} {
-		table := cell.Layout(o.titled(overviewColumns(d, s.short, s.maxName)), rows, width)
-		if best == nil || len(table.Shown()) > len(best.Shown()) {
-			best = table
-		}
-		if best.Complete() {
-			break
-		}
+	try := func(short bool, maxName int) *cell.Table[*api.PeerStatus] {
+		return cell.Layout(o.titled(overviewColumns(d, short, maxName)), rows, width)
+	}
+	best := try(false, 0)
+	if best.Complete() {
+		return best
+	}
+	if short := try(true, 0); len(short.Shown()) > len(best.Shown()) {
+		best = short
+	}
+	if slices.Contains(best.Shown(), lastVerdict) {
+		return best
+	}
+	if short := try(true, shortName); len(short.Shown()) > len(best.Shown()) {
+		best = short
 	}
 	return best
 }
+
+// lastVerdict is the title of the verdict that is dropped first.
+const lastVerdict = "←GW"
 
 // titled marks the title of the column that rows are sorted by.
 func (o *overview) titled(columns []cell.Column[*api.PeerStatus]) []cell.Column[*api.PeerStatus] {
@@ -244,7 +250,7 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.Gateway) }},
 		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Auth) }},
 		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.APIServer) }},
-		{Title: "←GW", Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Gateway) }},
+		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Gateway) }},
 		{Title: "RX/s", Rank: 10, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
 		{Title: "TX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
 		{Title: "TRAFFIC", Rank: 9, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},

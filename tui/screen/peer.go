@@ -80,11 +80,8 @@ func (v *peerView) draw(d *data, width, height int) string {
 func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	p := d.paint
 	lines := []string{p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.State(s.State))}
-	if s.State != api.StateConnected && s.Reason != "" {
-		lines = append(lines, cell.Wrap("  ", cell.Printable(s.Reason), width, "  ")...)
-	}
-	if s.ApprovalFingerprint != "" {
-		lines = append(lines, cell.Wrap("  ", "its key's fingerprint is "+cell.Printable(s.ApprovalFingerprint)+"; compare it there, then: postern peer approve "+cell.Printable(s.Name), width, "  ")...)
+	for _, f := range cell.StateFindings(s) {
+		lines = append(lines, f.Lines(width, p)...)
 	}
 	lines = append(lines, factLines(d, faring(d, s), width)...)
 	section := func(title string, body []string) {
@@ -97,13 +94,14 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	for _, c := range d.checksOf(s.Name) {
 		checks = append(checks, cell.CheckLines(c, cell.Subject(c, false), width, p, d.now, true)...)
 	}
-	if len(checks) == 0 {
-		checks = cell.Reachability(s, p)
-		for _, f := range cell.Findings(s) {
-			checks = append(append(checks, ""), f.Lines(width, p)...)
+	if len(checks) > 0 {
+		section("checks  → from here  ← as the peer reports", checks)
+	} else {
+		section("endpoints", cell.Reachability(s, p))
+		for _, f := range cell.VerdictFindings(s) {
+			lines = append(append(lines, ""), f.Lines(width, p)...)
 		}
 	}
-	section("checks  → from here  ← as the peer reports", checks)
 	section("candidates", cell.CandidateTable(s.Candidates, width, p))
 	section("path history", wrapped(cell.History(s, d.now), width))
 	section("open connections", wrapped(cell.Flows(s, d.now), width))

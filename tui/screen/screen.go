@@ -12,13 +12,14 @@
 package screen
 
 import (
-	"errors"
 	"io"
 	"time"
+
+	"github.com/postern-dev/postern/tui"
 )
 
 // ErrNoTerminal reports that a screen was asked for where there is none.
-var ErrNoTerminal = errors.New("input and output are not both a terminal")
+var ErrNoTerminal = tui.ErrNoTerminal
 
 // Options say what the screen shows and where.
 type Options struct {

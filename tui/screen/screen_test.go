@@ -2,6 +2,7 @@ package screen
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -37,8 +39,8 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 	tasks := newTasks(context.Background())
 	t.Cleanup(tasks.close)
 	s.model = newModel(Options{Source: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
-	s.model.Update(tea.WindowSizeMsg{Width: width, Height: height})
-	s.do(s.model.poll())
+	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	s.do(s.poll())
 	s.View()
 	return s
 }
@@ -56,7 +58,7 @@ func (s *stage) do(cmd tea.Cmd) {
 			s.do(c)
 		}
 	default:
-		_, next := s.model.Update(msg)
+		_, next := s.Update(msg)
 		s.do(next)
 	}
 }
@@ -74,7 +76,7 @@ func (s *stage) press(names ...string) *stage {
 		if k, ok := named[name]; ok {
 			msg = tea.KeyMsg{Type: k}
 		}
-		_, cmd := s.model.Update(msg)
+		_, cmd := s.Update(msg)
 		s.View() // Lists learn what fits when they are drawn.
 		s.do(cmd)
 	}
@@ -92,8 +94,8 @@ func (s *stage) typed(text string) *stage {
 // pass lets time pass, one tick.
 func (s *stage) pass(d time.Duration) *stage {
 	s.clock = s.clock.Add(d)
-	s.model.Update(nil)
-	s.do(s.model.poll())
+	s.Update(nil)
+	s.do(s.poll())
 	return s
 }
 
@@ -149,6 +151,9 @@ func sizes() [][2]int { return [][2]int{{40, 15}, {80, 24}, {120, 40}, {200, 60}
 func TestPictures(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"overview": nil,
+		"wide":     {"w"},
+		"filtered": {"/", "c", "l", "o", "u", "d"},
+		"command":  {":", "s", "o", "r", "t", " "},
 		"peer":     {"enter"},
 		"checks":   {":", "c", "h", "e", "c", "k", "s", "enter"},
 		"help":     {"?"},
@@ -165,6 +170,25 @@ func TestPictures(t *testing.T) {
 					golden(t, file, picture)
 				})
 			}
+		}
+	}
+}
+
+func TestPicturesOfTrouble(t *testing.T) {
+	for name, prepare := range map[string]func(s *stage){
+		"lost":   func(s *stage) { s.gateway.err = errors.New("no gateway answers on /run/postern/postern.sock\x1b[2J") },
+		"empty":  func(s *stage) { s.gateway.status = api.Status{Gateway: api.GatewayStatus{Name: "edge"}} },
+		"frozen": func(s *stage) { s.press("p") },
+	} {
+		for _, size := range sizes() {
+			file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
+			t.Run(file, func(t *testing.T) {
+				s := play(t, busy(), size[0], size[1], false)
+				prepare(s)
+				picture := s.pass(3 * time.Second).View()
+				fits(t, picture, size[0], size[1])
+				golden(t, file, picture)
+			})
 		}
 	}
 }

@@ -1,0 +1,109 @@
+package screen
+
+import (
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// plainTalk is the busy gateway without the texts that are meant to do harm, and with
+// traffic for a minute: what the pictures in the README show.
+func plainTalk() *fake {
+	f := busy()
+	rename := func(name *string) {
+		switch {
+		case strings.HasPrefix(*name, "new"):
+			*name = "branch"
+		case strings.HasPrefix(*name, "site"):
+			*name = "site"
+		}
+	}
+	for i := range f.status.Peers {
+		p := &f.status.Peers[i]
+		rename(&p.Name)
+		if p.Path.Kind == api.PathRelay {
+			p.Path.Reason = "nothing direct answers"
+		}
+	}
+	for i := range f.report.Checks {
+		c := &f.report.Checks[i]
+		rename(&c.Peer)
+		for j := range c.Stages {
+			c.Stages[j].Detail = strings.ReplaceAll(c.Stages[j].Detail, "\x1b[2J", "")
+		}
+	}
+	for i := range f.log.Records {
+		for j := range f.log.Records[i].Attrs {
+			a := &f.log.Records[i].Attrs[j]
+			a.Value = strings.TrimSuffix(a.Value, "\x1b[31m")
+		}
+	}
+	return f
+}
+
+// minuteOf feeds a minute of snapshots in which traffic comes and goes.
+func minuteOf(t *testing.T) *stage {
+	t.Helper()
+	const seconds = 60
+	f := plainTalk()
+	s := play(t, f, 80, 24, false)
+	s.data.traffic = map[string]*ring{}
+	rx := f.status.Peers[1].RxBytes
+	for i := range seconds + 1 {
+		at := noon.Add(time.Duration(i-seconds) * time.Second)
+		wave := 1 + math.Sin(float64(i)/6)
+		step := uint64(620_000 * wave)
+		rx += step
+		snapshot := f.status
+		snapshot.Peers = append([]api.PeerStatus(nil), f.status.Peers...)
+		p := &snapshot.Peers[1]
+		p.RxBytes, p.TxBytes = rx, p.TxBytes+uint64(i)*90_000
+		p.RxBytesPerSecond, p.TxBytesPerSecond = float64(step), 90_000
+		p.Flows = append([]api.Flow(nil), p.Flows...)
+		p.Flows[0].RxBytes = rx - f.status.Peers[1].RxBytes
+		p.Flows[0].TxBytes = p.TxBytes
+		s.data.took(snapshot, at)
+		s.show(4)
+		s.View() // The rates of flows are those between two pictures.
+	}
+	s.show(0)
+	return s
+}
+
+func TestTheReadmeShowsTheViewsAsTheyAre(t *testing.T) {
+	const file = "../README.md"
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(content)
+	s := minuteOf(t)
+	s.press("j")
+	for i, v := range s.views {
+		s.press(string(rune('1' + i)))
+		picture := ""
+		for line := range strings.SplitSeq(s.View(), "\n") {
+			picture += strings.TrimRight(line, " ") + "\n"
+		}
+		fits(t, s.View(), 80, 24)
+		before, rest, found := strings.Cut(text, "### "+v.title()+"\n")
+		intro, rest, opened := strings.Cut(rest, "```text\n")
+		shown, rest, closed := strings.Cut(rest, "```\n")
+		if !found || !opened || !closed || strings.Contains(intro, "###") {
+			t.Fatalf("the README has no picture of %s", v.title())
+		}
+		if shown != picture && !*writeGolden {
+			t.Errorf("the README's picture of %s is old (write it with go test ./tui/screen -update).\ngot:\n%s\nwant:\n%s", v.title(), shown, picture)
+		}
+		text = before + "### " + v.title() + "\n" + intro + "```text\n" + picture + "```\n" + rest
+	}
+	if *writeGolden && text != string(content) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
