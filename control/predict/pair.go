@@ -1,0 +1,78 @@
+package predict
+
+// openness is how far a gateway can be reached from the outside, in the rows and columns of
+// the table below.
+type openness int
+
+const (
+	dial              openness = iota // a public address, a Service or a forwarded port
+	fullCone                          // its NAT lets anybody in
+	addressRestricted                 // … whoever it has sent to
+	portRestricted                    // … from the very port that it has sent to
+	straysAnswered                    // the same, and strays change its mapping
+	symmetric                         // its NAT maps each destination anew
+)
+
+// outcome is the path that a pair comes to.
+type outcome int
+
+const (
+	direct outcome = iota
+	punch
+	relayed
+)
+
+// table says which pairs come to what: DESIGN, "Paths". It is symmetrical.
+func table(a, b openness) outcome {
+	if a > b {
+		a, b = b, a
+	}
+	const D, P, R = direct, punch, relayed
+	return [...][6]outcome{
+		dial:              {D, D, D, D, D, D},
+		fullCone:          {D, D, D, D, D, D},
+		addressRestricted: {D, D, D, D, D, D},
+		portRestricted:    {D, D, D, D, P, R},
+		straysAnswered:    {D, D, D, P, P, R},
+		symmetric:         {D, D, D, R, R, R},
+	}[a][b]
+}
+
+// openness is a gateway's by its NAT alone. What is not known is taken for the worst that
+// is usual, and sure is false.
+func (n NAT) openness() (o openness, sure bool) {
+	switch n.Mapping {
+	case "", "unknown":
+		return symmetric, false // pods usually sit behind a NAT that maps at random
+	case "address-dependent", "address-and-port-dependent", "endpoint-dependent":
+		return symmetric, true
+	}
+	// Without a NAT, too, a firewall filters.
+	switch n.Filtering {
+	case "none", "endpoint-independent":
+		if n.Mapping == "none" {
+			return dial, true
+		}
+		return fullCone, true
+	case "address-dependent":
+		return addressRestricted, true
+	case "address-and-port-dependent", "endpoint-dependent":
+		if n.AnswersStrays && n.Mapping != "none" {
+			return straysAnswered, true
+		}
+		return portRestricted, true
+	}
+	if n.Mapping == "none" {
+		return dial, false // if no firewall is in the way
+	}
+	return portRestricted, false
+}
+
+// String names an openness in a sentence.
+func (o openness) String() string {
+	return [...]string{
+		"can be dialled", "is behind a NAT that lets anybody in", "is behind a NAT that lets in whom it has sent to",
+		"is behind a NAT that lets in only the ports it has sent to", "is behind a NAT whose mapping strays can change",
+		"is behind a NAT that maps each destination anew (symmetric)",
+	}[o]
+}

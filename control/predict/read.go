@@ -1,0 +1,135 @@
+package predict
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// maxFile bounds what is read, in bytes; two Status documents of many peers fit.
+const maxFile = 4 << 20
+
+// document is one of a YAML file: a cluster, or both.
+type document struct {
+	Clusters []Exposure `yaml:"clusters"`
+	Exposure `yaml:",inline"`
+}
+
+// Read reads the exposures of two clusters from a file: YAML as the package's documentation
+// has it, or the JSON of `postern status -o json` or `postern netcheck -o json`, one
+// document after the other. name is the file's, for errors; they name the line too.
+func Read(name string, data []byte) (a, b Exposure, err error) {
+	if len(data) > maxFile {
+		return a, b, fmt.Errorf("%s: %d bytes, and at most %d are read", name, len(data), maxFile)
+	}
+	var found []Exposure
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && bytes.Contains(data, []byte(`"kind"`)) {
+		found, err = readJSON(name, data)
+	} else {
+		found, err = readYAML(name, data)
+	}
+	switch {
+	case err != nil:
+		return a, b, err
+	case len(found) != 2:
+		return a, b, fmt.Errorf("%s: it describes %d clusters, and a prediction is about two (two documents, or clusters: [ … ])", name, len(found))
+	case found[0].Name == found[1].Name:
+		return a, b, fmt.Errorf("%s: both clusters are called %s (give them different names)", name, found[0].Name)
+	}
+	return found[0], found[1], nil
+}
+
+func readYAML(name string, data []byte) (out []Exposure, err error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	for {
+		var d document
+		err := dec.Decode(&d)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s", name, plain(err))
+		}
+		all := d.Clusters
+		if d.Name != "" || len(all) == 0 {
+			all = append(all, d.Exposure)
+		}
+		for _, e := range all {
+			if err := e.Check(); err != nil {
+				return nil, fmt.Errorf("%s: cluster %d: %w", name, len(out)+1, err)
+			}
+			out = append(out, e)
+		}
+	}
+}
+
+var unknownField = regexp.MustCompile(`^line (\d+): field (.+) not found in type .*$`)
+
+// plain makes one line of the library's errors, without the names of our types.
+func plain(err error) string {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) {
+		return strings.Join(strings.Fields(fmt.Sprintf("%q", strings.TrimPrefix(err.Error(), "yaml: "))), " ")
+	}
+	var out []string
+	for _, e := range wrong.Errors {
+		if m := unknownField.FindStringSubmatch(e); m != nil {
+			e = fmt.Sprintf("line %s: unknown field %.40q", m[1], m[2])
+		}
+		out = append(out, strings.ReplaceAll(e, "predict.", ""))
+	}
+	return strings.Join(strings.Fields(strings.Join(out, "; ")), " ")
+}
+
+func readJSON(name string, data []byte) (out []Exposure, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: not JSON: %q", name, err)
+		}
+		e, err := fromJSON(raw, len(out)+1)
+		if err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", name, len(out)+1, err)
+		}
+		out = append(out, e)
+	}
+}
+
+func fromJSON(raw json.RawMessage, number int) (Exposure, error) {
+	var head struct {
+		Kind string `json:"kind"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return Exposure{}, fmt.Errorf("%q", err)
+	}
+	var e Exposure
+	switch head.Kind {
+	case "Status":
+		var s api.Status
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return Exposure{}, fmt.Errorf("%q", err)
+		}
+		e = FromStatus(s)
+	case "NetCheck":
+		var n api.NetCheck
+		if err := json.Unmarshal(raw, &n); err != nil {
+			return Exposure{}, fmt.Errorf("%q", err)
+		}
+		e = FromNetCheck(fmt.Sprintf("cluster-%d", number), n)
+	default:
+		return Exposure{}, fmt.Errorf("its kind is %.40q (want Status or NetCheck)", head.Kind)
+	}
+	return e, e.Check()
+}
