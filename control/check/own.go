@@ -21,7 +21,14 @@ type ownState struct {
 	results []Result
 }
 
-func (o *ownState) reset() { *o = ownState{} }
+// ownFacts are what is known of this gateway now; nil without any.
+func (r *Runner) ownFacts() *Own {
+	if r.opts.Own == nil {
+		return nil
+	}
+	o := r.opts.Own()
+	return &o
+}
 
 // startOwn starts the goroutine of the own checks, once; r.mu is held.
 func (r *Runner) startOwn() {
@@ -58,7 +65,7 @@ func (r *Runner) runOwn(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		results := r.ownResults()
+		results := r.ownResults(r.ownFacts())
 		r.own.mu.Lock()
 		before := r.own.results
 		r.own.results = results
@@ -103,11 +110,11 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 }
 
 // ownResults are the verdicts on this gateway as things are, the addresses first.
-func (r *Runner) ownResults() []Result {
-	if r.opts.Own == nil {
+func (r *Runner) ownResults(known *Own) []Result {
+	if known == nil {
 		return nil
 	}
-	o := r.opts.Own()
+	o := *known
 	peers, skews := r.standing()
 	out := []Result{Exposure(o, peers)}
 	if res, ok := STUNServers(o); ok {

@@ -78,13 +78,17 @@ func (r *Runner) Report(ctx context.Context, peer string, fresh bool) (api.Check
 	}
 	now := time.Now().UTC()
 	out := api.CheckReport{APIVersion: api.Version, Kind: "CheckReport", At: now}
-	own := r.ownResults()
-	if r.opts.Own != nil {
-		out.Gateway = r.opts.Own().Name
+	known := r.ownFacts()
+	own := r.ownResults(known)
+	if known != nil {
+		out.Gateway = known.Name
 	}
 	var checks []api.Check
 	for _, rep := range reports {
-		checks = append(checks, r.peerChecks(rep, own)...)
+		if f, ok := r.opts.Facts(rep.Peer); ok {
+			f.own = known
+			checks = append(checks, peerChecks(f, rep, own)...)
+		}
 	}
 	out.Checks = append(ownChecks(own, peer, checks), checks...)
 	if out.Checks == nil {
@@ -190,11 +194,7 @@ func (r Result) check(peer, direction string) api.Check {
 }
 
 // peerChecks are the checks of one peer, in both directions.
-func (r *Runner) peerChecks(rep Report, own []Result) []api.Check {
-	f, ok := r.facts(rep.Peer)
-	if !ok {
-		return nil
-	}
+func peerChecks(f Facts, rep Report, own []Result) []api.Check {
 	results := follow(rep.Results, own, f)
 	var out []api.Check
 	if len(results) == 0 {

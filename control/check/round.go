@@ -76,17 +76,34 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached Result, before Re
 	out := []Result{reached}
 	was, lossy := before.find(api.ServiceGateway)
 	lossy = lossy && was.Verdict.Code == string(PacketsLost)
-	due := lossy && (was.Verdict.CheckedAt == nil || time.Since(*was.Verdict.CheckedAt) >= r.opts.FullInterval)
+	due := lossy && e.full && (was.Verdict.CheckedAt == nil || time.Since(*was.Verdict.CheckedAt) >= r.opts.FullInterval/2)
 	plain := reached.Verdict.Verdict != api.Error
 	switch {
 	case plain && (e.demand || due):
-		if l, measured := measureLoss(ctx, r.opts.Ping, f); measured {
+		if l, measured := r.burst(ctx, f); measured {
 			out = withLoss(reached, l, f)
+		} else if lossy {
+			out[0] = was
 		}
 	case plain && lossy:
 		out[0] = was
 	}
 	return append(out, <-mtu...)
+}
+
+// burst measures loss when it is this peer's turn; false when that does not come in time,
+// as with very many peers.
+func (r *Runner) burst(ctx context.Context, f Facts) (loss, bool) {
+	turn := time.NewTimer(burstWait)
+	defer turn.Stop()
+	select {
+	case r.bursts <- struct{}{}:
+		defer func() { <-r.bursts }()
+		return measureLoss(ctx, r.opts.Ping, f)
+	case <-turn.C:
+	case <-ctx.Done():
+	}
+	return loss{}, false
 }
 
 func (r *Runner) sizes(ctx context.Context, f Facts, before Report, e effort) []Result {
@@ -163,10 +180,7 @@ func dependent(name, target string, f Facts, root Result) Result {
 // facts are what is known of a peer now, and of this gateway.
 func (r *Runner) facts(peer string) (Facts, bool) {
 	f, ok := r.opts.Facts(peer)
-	if ok && r.opts.Own != nil {
-		o := r.opts.Own()
-		f.own = &o
-	}
+	f.own = r.ownFacts()
 	return f, ok
 }
 

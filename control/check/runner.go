@@ -107,6 +107,9 @@ type Runner struct {
 	opts Options
 	wg   sync.WaitGroup
 
+	// bursts bounds the peers whose loss is measured at the same time.
+	bursts chan struct{}
+
 	ownOnce   sync.Once
 	cancelOwn context.CancelFunc
 	own       ownState
@@ -130,8 +133,7 @@ func NewRunner(o Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{opts: o, peers: make(map[string]*watched)}
-	r.own.reset()
+	r := &Runner{opts: o, peers: make(map[string]*watched), bursts: make(chan struct{}, maxBursts)}
 	return r
 }
 
@@ -262,7 +264,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		}
 		inRound, end, before, begun := w.begin(ctx, asked != nil)
 		e.full = e.full || !well(before) || !time.Now().Before(fullAt)
-		if !begun || !e.full && r.probed(w.name) {
+		if !begun || !e.full && r.probed(w.name, before) {
 			end()
 			wait.Reset(spread(r.opts.Interval))
 			continue
@@ -296,10 +298,18 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 
 // probed reports whether the path finder has just shown that a peer is there, while all
 // is well: a ping would say no more, and keep WireGuard's session alive for nothing but
-// itself, at 3 MB a day.
-func (r *Runner) probed(peer string) bool {
+// itself, at 3 MB a day. What is to be said of the path must be the same as before.
+func (r *Runner) probed(peer string, before Report) bool {
 	f, ok := r.opts.Facts(peer)
-	return ok && !f.Probed.IsZero() && time.Since(f.Probed) < r.opts.Interval
+	if !ok || f.Probed.IsZero() || time.Since(f.Probed) >= r.opts.Interval {
+		return false
+	}
+	gateway, _ := before.find(api.ServiceGateway)
+	_, apart := before.find(NameRelay)
+	mtu, _ := before.find(NameMTU)
+	narrow := mtu.Verdict.Verdict == api.Warning
+	return f.relayed(time.Now()) == (apart || gateway.Verdict.Code == string(RelayInUse)) &&
+		(narrow && mtu.Params.Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 
 // spread varies a duration by the jitter.
