@@ -3,24 +3,16 @@ package discovery_test
 import (
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/discovery"
-	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 )
 
-// twoAddressServer is a STUN server that offers the tests of RFC 5780, at port 3478 and
-// 3479 of two addresses.
-type twoAddressServer struct {
-	addrs   [2]netip.Addr
-	conns   map[netip.AddrPort]*simnet.Conn
-	running sync.WaitGroup
-}
-
+// A STUN server that offers the tests of RFC 5780, at ports 3478 and 3479 of two addresses.
 const (
 	behaviour1 = "192.0.2.11:3478"
 	behaviour2 = "192.0.2.12:3478"
@@ -28,56 +20,19 @@ const (
 
 func (w *world) addTwoAddressServer(t *testing.T) (close func()) {
 	t.Helper()
-	s := &twoAddressServer{
-		addrs: [2]netip.Addr{netip.MustParseAddrPort(behaviour1).Addr(), netip.MustParseAddrPort(behaviour2).Addr()},
-		conns: make(map[netip.AddrPort]*simnet.Conn),
-	}
+	first, second := netip.MustParseAddrPort(behaviour1), netip.MustParseAddrPort(behaviour2)
 	h, err := w.net.AddHost(simnet.HostOptions{
-		Name: "rfc5780", Addrs: s.addrs[:],
+		Name: "rfc5780", Addrs: []netip.Addr{first.Addr(), second.Addr()},
 		Link: simnet.Both(simnet.Conditions{Delay: 10 * time.Millisecond}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range s.addrs {
-		for _, port := range []uint16{3478, 3479} {
-			at := netip.AddrPortFrom(a, port)
-			if s.conns[at], err = h.ListenAddrPort(at); err != nil {
-				t.Fatal(err)
-			}
-		}
+	s, err := stunserver.ServeBehaviour(h, first, netip.AddrPortFrom(second.Addr(), 3479))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for at, conn := range s.conns {
-		s.running.Go(func() { read(conn, func(b []byte, from netip.AddrPort) { s.answer(at, b, from) }) })
-	}
-	return func() {
-		for _, c := range s.conns {
-			_ = c.Close()
-		}
-		s.running.Wait()
-	}
-}
-
-func (s *twoAddressServer) answer(at netip.AddrPort, b []byte, from netip.AddrPort) {
-	m, err := stunwire.Parse(b)
-	if err != nil || m.Class != stunwire.Request {
-		return
-	}
-	other := netip.AddrPortFrom(s.addrs[0], 3478+3479-at.Port())
-	if at.Addr() == s.addrs[0] {
-		other = netip.AddrPortFrom(s.addrs[1], other.Port())
-	}
-	by := at
-	if m.Change&stunwire.ChangeAddress != 0 {
-		by = netip.AddrPortFrom(other.Addr(), by.Port())
-	}
-	if m.Change&stunwire.ChangePort != 0 {
-		by = netip.AddrPortFrom(by.Addr(), other.Port())
-	}
-	reply, err := stunwire.Encode(&stunwire.Message{Class: stunwire.Success, TxID: m.TxID, Mapped: from, Origin: by, Other: other}, nil)
-	if err == nil {
-		_, _ = s.conns[by].WriteToUDPAddrPort(reply, from)
-	}
+	return func() { _ = s.Close() }
 }
 
 func TestFilteringIsTestedWhereAServerCan(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/discovery/behaviour"
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,80 +23,18 @@ var (
 	natAddr = netip.MustParseAddr("198.51.100.7")
 )
 
-// rfc5780 is a STUN server with two addresses and two ports.
-type rfc5780 struct {
-	conns map[netip.AddrPort]*simnet.Conn
-	done  chan struct{} // one for each socket that is no longer read
-}
-
-func serve(t *testing.T, in *simnet.Internet) *rfc5780 {
+// serve starts a STUN server with two addresses and two ports.
+func serve(t *testing.T, in *simnet.Internet) *stunserver.BehaviourServer {
 	t.Helper()
 	h, err := in.AddHost(simnet.HostOptions{Name: "stun", Addrs: []netip.Addr{server.Addr(), other.Addr()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &rfc5780{conns: make(map[netip.AddrPort]*simnet.Conn), done: make(chan struct{}, 4)}
-	for _, a := range []netip.Addr{server.Addr(), other.Addr()} {
-		for _, p := range []uint16{server.Port(), other.Port()} {
-			at := netip.AddrPortFrom(a, p)
-			if s.conns[at], err = h.ListenAddrPort(at); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for at, conn := range s.conns {
-		go s.read(at, conn)
+	s, err := stunserver.ServeBehaviour(h, server, other)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return s
-}
-
-func (s *rfc5780) close() {
-	for _, c := range s.conns {
-		_ = c.Close()
-	}
-	for range s.conns {
-		<-s.done
-	}
-}
-
-func (s *rfc5780) read(at netip.AddrPort, conn *simnet.Conn) {
-	defer func() { s.done <- struct{}{} }()
-	buf := make([]byte, stunwire.MaxSize)
-	for {
-		n, from, err := conn.ReadFromUDPAddrPort(buf)
-		if err != nil {
-			return
-		}
-		m, err := stunwire.Parse(buf[:n])
-		if err != nil || m.Class != stunwire.Request {
-			continue
-		}
-		answerer := at
-		if m.Change&stunwire.ChangeAddress != 0 {
-			answerer = netip.AddrPortFrom(opposite(at).Addr(), answerer.Port())
-		}
-		if m.Change&stunwire.ChangePort != 0 {
-			answerer = netip.AddrPortFrom(answerer.Addr(), opposite(at).Port())
-		}
-		b, err := stunwire.Encode(&stunwire.Message{
-			Class: stunwire.Success, TxID: m.TxID, Mapped: from, Origin: answerer, Other: opposite(at),
-		}, nil)
-		if err == nil {
-			_, _ = s.conns[answerer].WriteToUDPAddrPort(b, from)
-		}
-	}
-}
-
-// opposite is the server's address that shares neither address nor port.
-func opposite(at netip.AddrPort) netip.AddrPort {
-	a, p := server.Addr(), server.Port()
-	if at.Addr() == a {
-		a = other.Addr()
-	}
-	if at.Port() == p {
-		p = other.Port()
-	}
-	return netip.AddrPortFrom(a, p)
 }
 
 // drive runs a test over a socket until it is finished.
@@ -152,7 +91,7 @@ func TestSimulatedNATs(t *testing.T) {
 				in := simnet.New(simnet.Options{Seed: 1})
 				defer in.Close()
 				s := serve(t, in)
-				defer s.close()
+				defer s.Close()
 				conn := gatewaySocket(t, in, c.nat, c.firewall)
 				test := behaviour.New(server)
 				drive(t, conn, test)
@@ -200,7 +139,7 @@ func TestAnEarlierTestIsAllowedFor(t *testing.T) {
 		in := simnet.New(simnet.Options{Seed: 1})
 		defer in.Close()
 		s := serve(t, in)
-		defer s.close()
+		defer s.Close()
 		restricted := simnet.AddressRestricted()
 		conn := gatewaySocket(t, in, &restricted, simnet.Firewall{})
 		first, untold, told := behaviour.New(server), behaviour.New(server), behaviour.New(server)

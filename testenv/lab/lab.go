@@ -79,7 +79,7 @@ type Lab struct {
 	dir      string
 	remove   bool
 	stun     []*stunserver.Server
-	tester   *tester
+	tester   *stunserver.BehaviourServer
 	relay    *turnserver.Server
 	others   []*Site
 	load     load

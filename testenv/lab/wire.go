@@ -77,7 +77,8 @@ func (l *Lab) addSTUN() error {
 	if err != nil {
 		return err
 	}
-	l.tester, err = serveTester(tester)
+	l.tester, err = stunserver.ServeBehaviour(tester,
+		netip.AddrPortFrom(testerAddrs[0], stunPort), netip.AddrPortFrom(testerAddrs[1], stunPort+1))
 	return err
 }
 
