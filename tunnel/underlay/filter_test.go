@@ -74,3 +74,37 @@ func TestProbeOverASocketThatWasHandedIn(t *testing.T) {
 		t.Errorf("asked for a TTL of %d, and %d more times; want 3 once", got, len(asked))
 	}
 }
+
+// wishConn records with which options it was asked to send.
+type wishConn struct {
+	PacketConn
+	asked chan SendOptions
+}
+
+func (c wishConn) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
+	c.asked <- SendOptions{TTL: ttl, DontFragment: dontFragment}
+	return c.WriteToUDPAddrPort(b, to)
+}
+
+// Probes alone are sent with DF, and only those that ask for it.
+func TestProbesMayForbidFragmentsWhereTheSocketCan(t *testing.T) {
+	asked := make(chan SendOptions, 4)
+	b := start(t, NewPacket(func(port uint16) (PacketConn, error) {
+		c, err := listenLoopback(port)
+		return wishConn{c, asked}, err
+	}, Options{}))
+	c := plain(t, loopback4)
+	for _, o := range []SendOptions{{DontFragment: true}, {TTL: 3}, {}} {
+		if err := b.WriteProbe(stunRequest(), peer.Direct(localAddr(c)), o); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, c, "probe", stunRequest())
+	}
+	if err := b.Send([][]byte{data(1, 32)}, b.inner.endpoint(localAddr(c))); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "data", data(1, 32))
+	if first, second := <-asked, <-asked; first != (SendOptions{DontFragment: true}) || second != (SendOptions{TTL: 3}) || len(asked) != 0 {
+		t.Errorf("asked for %+v, %+v and %d more; want DF, a TTL of 3 and none", first, second, len(asked))
+	}
+}

@@ -81,7 +81,18 @@ func (b *packetBind) open() PacketConn {
 	return b.conn
 }
 
+// probeWriter is a PacketConn that can also forbid fragments; a ttl of 0 is the usual one.
+type probeWriter interface {
+	WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error)
+}
+
 func (b *packetBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
+	if to, ok := ep.(*packetEndpoint); ok && (o.TTL > 0 || o.DontFragment) {
+		if c, ok := b.open().(probeWriter); ok {
+			_, err := c.WriteWith(p, to.AddrPort, o.TTL, o.DontFragment)
+			return err
+		}
+	}
 	if to, ok := ep.(*packetEndpoint); ok && o.TTL > 0 {
 		if c, ok := b.open().(ttlWriter); ok {
 			_, err := c.WriteToTTL(p, to.AddrPort, uint8(o.TTL))
