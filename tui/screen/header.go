@@ -92,6 +92,8 @@ func (m *model) totals() string {
 	switch {
 	case d.frozen:
 		still = d.paint.Text(cell.Wary, "= frozen")
+	case m.blurred && d.width < 60:
+		still = d.paint.Text(cell.Wary, "= paused")
 	case m.blurred:
 		still = d.paint.Text(cell.Wary, "= paused, not in focus")
 	}

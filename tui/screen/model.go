@@ -126,6 +126,11 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case tea.MouseMsg:
 		return m.moused(msg)
 	case tea.KeyMsg:
+		if m.blurred { // Who types looks, whatever the terminal says.
+			m.blurred = false
+			m.data.now = m.now()
+			return tea.Batch(m.pressed(msg), m.poll())
+		}
 		return m.pressed(msg)
 	}
 	return nil

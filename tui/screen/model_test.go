@@ -208,6 +208,12 @@ func TestOutOfFocusNothingIsAsked(t *testing.T) {
 	if s.gateway.statuses != 2 {
 		t.Errorf("asked %d times, want 2", s.gateway.statuses)
 	}
+	s.Update(tea.BlurMsg{})
+	s.pass(time.Minute).press("j").want("▸ hub")
+	s.wantNot("paused")
+	if s.gateway.statuses != 3 {
+		t.Errorf("asked %d times after a key, want 3", s.gateway.statuses)
+	}
 }
 
 func TestALostGatewayKeepsItsLastPictureAndIsAskedAgain(t *testing.T) {

@@ -185,11 +185,11 @@ func (o *overview) layout(d *data, rows []*api.PeerStatus, width int) *cell.Tabl
 	try := func(short bool, maxName int) *cell.Table[*api.PeerStatus] {
 		return cell.Layout(o.titled(overviewColumns(d, short, maxName)), rows, width)
 	}
-	best := try(false, 0)
+	best := try(false, longName)
 	if best.Complete() {
 		return best
 	}
-	if short := try(true, 0); len(short.Shown()) > len(best.Shown()) {
+	if short := try(true, longName); len(short.Shown()) > len(best.Shown()) {
 		best = short
 	}
 	if slices.Contains(best.Shown(), lastVerdict) {
@@ -218,9 +218,12 @@ func (o *overview) titled(columns []cell.Column[*api.PeerStatus]) []cell.Column[
 	return columns
 }
 
-// shortName is what is left of a long name, in cells: with it all verdicts, state and
-// path fit a terminal of 80.
-const shortName = 16
+// longName is how much of a name is shown at most, in cells, and shortName how much where
+// a verdict would have no room: with it they, state and path nearly fit a terminal of 80.
+const (
+	longName  = 24
+	shortName = 16
+)
 
 // sparkCells and sparkWindow are the size of the sparkline: two samples a cell.
 const (
