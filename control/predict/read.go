@@ -97,7 +97,7 @@ func readJSON(name string, data []byte) (out []Exposure, err error) {
 		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
 			return out, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("%s: not JSON: %q", name, err)
+			return nil, fmt.Errorf("%s: not JSON: %q", name, err.Error())
 		}
 		e, err := fromJSON(raw, len(out)+1)
 		if err != nil {
@@ -112,20 +112,20 @@ func fromJSON(raw json.RawMessage, number int) (Exposure, error) {
 		Kind string `json:"kind"`
 	}
 	if err := json.Unmarshal(raw, &head); err != nil {
-		return Exposure{}, fmt.Errorf("%q", err)
+		return Exposure{}, fmt.Errorf("%q", err.Error())
 	}
 	var e Exposure
 	switch head.Kind {
 	case "Status":
 		var s api.Status
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return Exposure{}, fmt.Errorf("%q", err)
+			return Exposure{}, fmt.Errorf("%q", err.Error())
 		}
 		e = FromStatus(s)
 	case "NetCheck":
 		var n api.NetCheck
 		if err := json.Unmarshal(raw, &n); err != nil {
-			return Exposure{}, fmt.Errorf("%q", err)
+			return Exposure{}, fmt.Errorf("%q", err.Error())
 		}
 		e = FromNetCheck(fmt.Sprintf("cluster-%d", number), n)
 	default:

@@ -18,7 +18,9 @@ type Params struct {
 	Remote                 netip.AddrPort
 	Endpoints              []netip.AddrPort
 	// Direct: Address was dialled outside the tunnel.
-	Direct  bool
+	Direct bool
+	// Token: the writer shows a token of itself, and no certificate.
+	Token   bool
 	Failure check.Failure
 	Beside  check.Beside
 	// ServerName and Names are of the host alphabet, Issuer and Authorities of that of
@@ -92,7 +94,7 @@ func VerdictOf(target string, v api.Verdict, p check.Params, now time.Time) Verd
 
 func paramsOf(p check.Params, now time.Time) Params {
 	out := Params{
-		Address: place(p.Address), BesideAddress: place(p.BesideAddress), Direct: p.Direct,
+		Address: place(p.Address), BesideAddress: place(p.BesideAddress), Direct: p.Direct, Token: p.Token,
 		Endpoints: addressesOf(p.Endpoints), Failure: failure(p.Failure), Beside: beside(p.Beside),
 		ServerName: fit(p.ServerName, host), Issuer: fit(p.Issuer, name),
 		Names: fitAll(p.Names, host), Authorities: fitAll(p.Authorities, name),
@@ -141,7 +143,7 @@ func (p Params) rendered(reporter, target string, written time.Time) check.Param
 		Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
 		GatewayParams: p.Gateway.rendered(written),
 		ServiceParams: check.ServiceParams{
-			Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
+			Token: p.Token, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
 			Beside: p.Beside, BesideAddress: p.BesideAddress,
 		},
 	}

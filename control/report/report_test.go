@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestVectors(t *testing.T) {
 func full() Report {
 	p := Params{
 		Address: "api.example.net:6443", BesideAddress: "[fd00::1]:6443", Remote: netip.MustParseAddrPort("192.0.2.1:6443"),
-		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820")}, Direct: true,
+		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820")}, Direct: true, Token: true,
 		Failure: check.FailureTimeout, Beside: check.BesideWorks, ServerName: "api", Names: []string{"*.example.net"},
 		Issuer: "CN=ca, O=ours", Authorities: []string{"kubernetes"}, Status: 403, Age: time.Minute, Timeout: 5 * time.Second,
 		Took: time.Second, Way: time.Millisecond, NotBefore: noon, NotAfter: noon.AddDate(1, 0, 0), Version: "1.0", OwnVersion: "2.1", Limit: 7,
@@ -114,6 +115,20 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 	}
 	if v := want.Verdicts[0]; !reflect.DeepEqual(paramsOf(v.Params.rendered("edge", "gateway", noon), noon), v.Params) {
 		t.Errorf("check's parameters lose something:\ngot  %+v\nwant %+v", paramsOf(v.Params.rendered("edge", "gateway", noon), noon), v.Params)
+	}
+}
+
+// What a check finds is either told or kept here, and somebody has decided which.
+func TestEveryParameterIsToldOrKept(t *testing.T) {
+	kept := strings.Fields("Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops")
+	told := map[string]bool{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Params]()) {
+		told[f.Name] = true
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[check.Params]()) {
+		if !f.Anonymous && told[f.Name] == slices.Contains(kept, f.Name) {
+			t.Errorf("check.Params.%s is told: %v, kept: %v", f.Name, told[f.Name], slices.Contains(kept, f.Name))
+		}
 	}
 }
 

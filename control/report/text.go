@@ -114,7 +114,8 @@ func state(s string) string {
 
 func failure(f check.Failure) check.Failure {
 	switch f {
-	case check.FailureName, check.FailureRefused, check.FailureTimeout, check.FailureRoute, check.FailureURL:
+	case check.FailureName, check.FailureRefused, check.FailureTimeout, check.FailureRoute, check.FailureURL,
+		check.FailureMissing, check.FailureExpired:
 		return f
 	}
 	return ""

@@ -15,6 +15,7 @@ type wireParams struct {
 	BesideAddress string    `json:"besideAddress,omitempty"`
 	Endpoints     []string  `json:"endpoints,omitempty"`
 	Direct        bool      `json:"direct,omitempty"`
+	Token         bool      `json:"token,omitempty"`
 	Failure       string    `json:"failure,omitempty"`
 	Beside        string    `json:"beside,omitempty"`
 	ServerName    string    `json:"serverName,omitempty"`
@@ -65,7 +66,7 @@ type wireCandidate struct {
 func (p Params) wire() *wireParams {
 	w := wireParams{
 		Address: p.Address, Remote: text(p.Remote), BesideAddress: p.BesideAddress, Endpoints: texts(p.Endpoints),
-		Direct: p.Direct, Failure: string(p.Failure), Beside: string(p.Beside),
+		Direct: p.Direct, Token: p.Token, Failure: string(p.Failure), Beside: string(p.Beside),
 		ServerName: p.ServerName, Names: p.Names, Issuer: p.Issuer, Authorities: p.Authorities, Status: p.Status,
 		Age: toSeconds(p.Age), Timeout: toSeconds(p.Timeout), Took: toSeconds(p.Took), Way: toSeconds(p.Way),
 		NotBefore: p.NotBefore, NotAfter: p.NotAfter, Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
@@ -94,7 +95,7 @@ func (g Gateway) wire() wireGateway {
 func (w *wireParams) params(n *notes) Params {
 	return Params{
 		Address: place(w.Address), Remote: n.address("remote", w.Remote), BesideAddress: place(w.BesideAddress),
-		Endpoints: n.addresses("endpoints", w.Endpoints), Direct: w.Direct,
+		Endpoints: n.addresses("endpoints", w.Endpoints), Direct: w.Direct, Token: w.Token,
 		Failure: failure(check.Failure(w.Failure)), Beside: beside(check.Beside(w.Beside)),
 		ServerName: fit(w.ServerName, host), Names: n.names("names", w.Names, host),
 		Issuer: fit(w.Issuer, name), Authorities: n.names("authorities", w.Authorities, name),
