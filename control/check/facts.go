@@ -82,9 +82,12 @@ type Refusal struct {
 // Evidence is what was seen of a peer besides its answers. It explains a failure; while
 // the peer works it is not looked at.
 type Evidence struct {
-	// HeardUnanswered: authenticated probes or initiations of the peer arrive while ours
-	// get no answer.
+	// HeardUnanswered: authenticated probe requests of the peer arrive while ours get no
+	// answer. Probes are keyed with the preshared key, so the keys are right.
 	HeardUnanswered Sight
+	// Initiated: handshake initiations of the peer arrive and make no session. They do not
+	// show the preshared key, so it may differ, or our responses may be lost.
+	Initiated Sight
 	// Unverified: handshake responses arrive from the peer's address that do not verify.
 	Unverified Sight
 	// OtherKey: from the peer's address somebody dials with a key that none of our peers

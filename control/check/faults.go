@@ -49,8 +49,8 @@ type fault struct {
 //	all that it announces is private, of no network of ours        PST0403  probe
 //	neither side has an address that the other may dial            PST0401  probe
 //	no address of it is known, and it has not dialled              PST0104  probe
-//	nothing at all, ever                                           PST0101  probe, or handshake if probes pass
-//	nothing any more                                               PST0102  probe, or handshake if probes pass
+//	nothing at all, ever, or only initiations                      PST0101  probe, or handshake if something passes
+//	nothing any more, or only initiations                          PST0102  probe, or handshake if something passes
 //	a young session, and no echo                                   PST0103  ping
 //
 // What names a setting comes before what a wrong setting may bring about: a peer that was
@@ -109,6 +109,11 @@ func (e evidence) counts(at time.Time) bool {
 // unanswered is counts for what an answered probe since then would refute.
 func (e evidence) unanswered(at time.Time) bool {
 	return e.counts(at) && !at.Before(e.Probed)
+}
+
+// dialled reports whether the peer reaches us, if without success.
+func (e evidence) dialled() bool {
+	return e.counts(e.Initiated.At) || e.unanswered(e.HeardUnanswered.At)
 }
 
 func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
@@ -291,7 +296,7 @@ func (e evidence) heard() (Params, bool) {
 func (e evidence) relayLost() (Params, bool) {
 	relayed := slices.ContainsFunc(e.Candidates, isRelayed)
 	others := slices.DeleteFunc(slices.Clone(e.Candidates), isRelayed)
-	if !e.lost || e.LastHandshake.IsZero() || !relayed || best(others, e.Path.PeerNAT, e.networks()) != wayShut ||
+	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || !relayed || best(others, e.Path.PeerNAT, e.networks()) != wayShut ||
 		e.own.without(isRelayed).wayIn() == wayOpen {
 		return Params{}, false
 	}
@@ -322,7 +327,7 @@ func (e evidence) private() (Params, bool) {
 	announced := slices.DeleteFunc(slices.Clone(e.Candidates), func(c Candidate) bool {
 		return scope(c.Address) == "" || c.Source != api.SourceAdvertised && c.Source != api.SourceService
 	})
-	if !e.lost || !e.LastHandshake.IsZero() || len(announced) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut {
+	if !e.lost || e.dialled() || !e.LastHandshake.IsZero() || len(announced) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut {
 		return Params{}, false
 	}
 	p := e.params()
@@ -331,14 +336,14 @@ func (e evidence) private() (Params, bool) {
 }
 
 func (e evidence) shut() (Params, bool) {
-	if !e.lost || len(e.Candidates) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut || e.own.wayIn() != wayShut {
+	if !e.lost || e.dialled() || len(e.Candidates) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut || e.own.wayIn() != wayShut {
 		return Params{}, false
 	}
 	return e.params(), true
 }
 
 func (e evidence) noEndpoint() (Params, bool) {
-	return e.params(), e.LastHandshake.IsZero() && !e.probed && len(e.Endpoints)+len(e.Candidates) == 0
+	return e.params(), e.LastHandshake.IsZero() && !e.probed && !e.dialled() && len(e.Endpoints)+len(e.Candidates) == 0
 }
 
 func (e evidence) silent() (Params, bool) {
@@ -350,11 +355,15 @@ func (e evidence) stale() (Params, bool) {
 }
 
 // quiet are the parameters of silence: with a time of the last answered probe where the
-// way is open and only handshakes fail.
+// way is open and only handshakes fail, and with a place alone where initiations of the
+// peer come from.
 func (e evidence) quiet() Params {
 	p := e.params()
-	if e.probed {
+	switch {
+	case e.probed:
 		p.From, p.Seen = e.Path.Remote, e.Probed
+	case e.counts(e.Initiated.At):
+		p.From = e.Initiated.From
 	}
 	return p
 }

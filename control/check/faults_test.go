@@ -100,6 +100,11 @@ var gatewayFaults = []struct {
 	{"our clock went back", func(f *Facts) {
 		f.NoPath, f.Probed, f.Path.Kind, f.Path.Remote = "", time.Now(), api.PathDirect, publicCloud
 	}, PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"`postern check` there", "PST0111", "`timedatectl set-ntp true`"}},
+	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
+		behindNAT(f)
+		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"
+	}, PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told from here"},
+		[]string{"`postern check` there", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
 	{"two gateways have the peer's key", func(f *Facts) {
 		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
 	}, DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"`postern key rotate`"}},

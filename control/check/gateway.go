@@ -103,7 +103,7 @@ func (r *recorder) unanswered(err error) Result {
 func (e evidence) stageOf(row fault) string {
 	switch row.code {
 	case PeerMustDial, PeerSilent, HandshakeStale:
-		if e.probed || e.NoPath == "" {
+		if e.probed || e.NoPath == "" || e.counts(e.Initiated.At) {
 			return StageHandshake
 		}
 	}

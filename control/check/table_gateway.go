@@ -92,6 +92,8 @@ func silentCause(p Params) string {
 	switch {
 	case !p.Seen.IsZero():
 		return fmt.Sprintf("%s answers probes%s from %s, so the way is open, but no handshake%s", p.owner(), p.ofClient(), or(p.From, "its address"), p.lasting("in"))
+	case p.From != "":
+		return initiatedCause(p)
 	case p.Inbound:
 		return p.cannotKnow(fmt.Sprintf("%s has heard nothing of this gateway%s, nor an answer to what it sent here", p.peer(), p.lasting("in")))
 	}
@@ -102,10 +104,27 @@ func staleCause(p Params) string {
 	if !p.Seen.IsZero() {
 		return fmt.Sprintf("%s still answers probes%s from %s, but no handshake%s", p.owner(), p.ofClient(), or(p.From, "its address"), p.lasting("for"))
 	}
+	if p.From != "" {
+		return initiatedCause(p)
+	}
 	if p.NoPath != "" || p.Inbound {
 		return p.cannotKnow(fmt.Sprintf("no path%s to %s has worked%s", p.fromClient(), p.owner(), p.lasting("for")))
 	}
 	return p.cannotKnow(fmt.Sprintf("%s answered last %s ago", p.owner(), seconds(p.Age)))
+}
+
+// initiatedCause: the one thing that arrives shows neither whether our responses do, nor
+// the preshared key.
+func initiatedCause(p Params) string {
+	return joined(fmt.Sprintf("%s begins handshakes from %s and does not complete them%s: either what is sent to it does not arrive there, or the preshared keys differ, which cannot be told from here",
+		p.owner(), p.From, p.lasting("for")), " (", p.accounts(), ")")
+}
+
+// initiatedFix: only whoever began a handshake sees whether there is an answer.
+func initiatedFix(p Params) string {
+	out := or(letOut(p.From), "`nft insert rule inet filter output meta l4proto udp accept`")
+	return fmt.Sprintf("run `postern check` %s. If it shows PST0109, the preshared keys differ: compare `sha256sum FILE` of spec.peers[name=%s].presharedKeyFile here with the one there. "+
+		"If it shows PST0101 or PST0102, our packets do not arrive: let them out here: %s, and in there: %s", p.there(), p.peer(), out, letIn(or(portOf(p.From), "51820"), p.ownAddress(p.From)))
 }
 
 // cannotKnow adds to a sentence why, each address, and what nobody can tell from here.
@@ -130,6 +149,9 @@ func silentFix(p Params) string {
 	if !p.Seen.IsZero() {
 		return fmt.Sprintf("run `postern check` %s: PST0111 there means that this gateway's clock went back (`date -u` here, then `timedatectl set-ntp true`); "+
 			"if it shows the same as here, something between the two lets probes through and holds handshakes back", p.there())
+	}
+	if p.From != "" {
+		return initiatedFix(p)
 	}
 	if p.Inbound {
 		return fmt.Sprintf("let UDP %s in here: %s; `postern path %s` says what became of each address", p.ownPort(), letIn(p.ownPort(), p.target()), p.peer())
