@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // command is one thing that the command line can do.
@@ -101,10 +103,13 @@ func commonPrefix(texts []string) string {
 	return string(prefix)
 }
 
+// peerNames are those that can be typed.
 func (m *model) peerNames() []string {
 	var names []string
 	for _, p := range m.data.status.Peers {
-		names = append(names, p.Name)
+		if cell.Printable(p.Name) == p.Name {
+			names = append(names, p.Name)
+		}
 	}
 	return names
 }

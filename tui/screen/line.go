@@ -19,9 +19,10 @@ type line struct {
 	at    int // before which of them the cursor stands
 }
 
+// set replaces the line, as if the text were typed.
 func (l *line) set(text string) {
-	l.runes = []rune(text)
-	l.at = len(l.runes)
+	l.runes, l.at = nil, 0
+	l.insert([]rune(text))
 }
 
 func (l *line) text() string { return string(l.runes) }
@@ -30,12 +31,7 @@ func (l *line) text() string { return string(l.runes) }
 func (l *line) key(msg tea.KeyMsg) {
 	switch msg.Type {
 	case tea.KeyRunes, tea.KeySpace:
-		for _, r := range msg.Runes {
-			if len(l.runes) < maxLine && !unicode.IsControl(r) && !cell.IsHidden(r) {
-				l.runes = slices.Insert(l.runes, l.at, r)
-				l.at++
-			}
-		}
+		l.insert(msg.Runes)
 	case tea.KeyBackspace:
 		if l.at > 0 {
 			l.runes = slices.Delete(l.runes, l.at-1, l.at)
@@ -64,6 +60,16 @@ func (l *line) key(msg tea.KeyMsg) {
 			from--
 		}
 		l.runes, l.at = slices.Delete(l.runes, from, l.at), from
+	}
+}
+
+// insert puts what can be shown before the cursor.
+func (l *line) insert(runes []rune) {
+	for _, r := range runes {
+		if len(l.runes) < maxLine && !unicode.IsControl(r) && !cell.IsHidden(r) {
+			l.runes = slices.Insert(l.runes, l.at, r)
+			l.at++
+		}
 	}
 }
 

@@ -310,6 +310,8 @@ func TestHelpNamesEveryKeyAndCommand(t *testing.T) {
 	s.press("?", "4").want("[4 Checks]", "▸ ✗ error")
 	s.Update(tea.WindowSizeMsg{Width: 40, Height: 10})
 	s.press("?", "G").want("and tried again")
+	s.Update(tea.MouseMsg{X: 5, Y: 5, Action: tea.MouseActionPress, Button: tea.MouseButtonWheelUp})
+	s.wantNot("and tried again")
 	s.press("g").want("moving")
 }
 
@@ -370,4 +372,17 @@ func TestChecksExpand(t *testing.T) {
 	s.press("enter").wantNot("13 ms")
 	s.press("s").want("sorted by peer")
 	s.want("▸ ✓ ok       cloud → gateway")
+}
+
+func TestACommandNeverTakesWhatCannotBeShown(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press(":").typed("peer new").press("tab")
+	s.want(":peer new▏  ")
+	fits(t, s.View(), 80, 24)
+	s.gateway.status.Peers = []api.PeerStatus{{Name: "only\x1b]52;c;eA==\a"}}
+	s.press("esc").pass(time.Second).press(":").typed("peer ").press("tab")
+	fits(t, s.View(), 80, 24)
+	s.input.set("a\x1b[2J\u202e\nb")
+	if got := s.input.text(); got != "a[2Jb" {
+		t.Errorf("the line is %q", got)
+	}
 }

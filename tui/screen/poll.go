@@ -18,7 +18,7 @@ const (
 	checksInterval = 5 * time.Second
 	// pollLimit bounds one snapshot, checkLimit one run of checks: a gateway ends them
 	// within 10 s.
-	pollLimit  = 10 * time.Second
+	pollLimit  = 5 * time.Second
 	checkLimit = 30 * time.Second
 	// maxBackoff bounds the wait before a gateway that is lost is asked again.
 	maxBackoff = 15 * time.Second

@@ -156,6 +156,9 @@ func (m *model) typeCommand(msg tea.KeyMsg) tea.Cmd {
 // moused takes a mouse event: a click on a tab opens it, the rest is the view's.
 func (m *model) moused(msg tea.MouseMsg) tea.Cmd {
 	if m.mode == modeHelp {
+		s := scroller{top: m.helpTop}
+		s.update(msg)
+		m.helpTop = s.top
 		return nil
 	}
 	if msg.Y == m.tabTop && msg.Action == tea.MouseActionPress && msg.Button == tea.MouseButtonLeft {
