@@ -41,7 +41,8 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 	s.server, err = auth.NewServer(auth.ServerOptions{
 		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
-		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.receive, Audit: g.audit, Logger: g.log,
+		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.receive,
+		OnReport: g.reports.receive, Report: g.reports.forHello, Audit: g.audit, Logger: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the auth service: %w", err)

@@ -64,6 +64,12 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 		g.keepers.setPeer(m)
 		g.keepers.wake(name)
 	})
+	if h.Report == nil {
+		return
+	}
+	if err := g.reports.receive(m.key, h.Report); err != nil {
+		g.log.Debug("the report of a peer is not understood", "peer", name, "error", err)
+	}
 }
 
 // dialOverlay connects to an address inside the tunnel.

@@ -41,6 +41,15 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if !m.pending {
 		g.sightings(m, w, &f)
 	}
+	if inbound, at, ok := g.reports.inbound(m.key); ok {
+		f.Inbound, f.InboundAge = &inbound, time.Since(at)
+	}
+	if h, ok := g.reports.last(m.key); ok {
+		f.Path.PeerNAT = check.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
+	}
+	if skew, ok := g.reports.skew(m.key); ok {
+		f.Skew = skew
+	}
 	if h, ok := g.hellos.get(m.key); ok {
 		a := apiServerOf(h.Hello)
 		f.Offers, f.ServerName, f.CA = h.Offers, a.ServerName, []byte(a.CAData)
@@ -77,7 +86,9 @@ func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
 		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
 	}
 	f.Boots, f.BootsAt = s.Boots, s.BootsAt
-	if !selected && !s.RequestAt.IsZero() {
+	// A peer that has just died was heard until then: only what came after its answers
+	// had ceased says that it hears nothing of us.
+	if !selected && s.RequestAt.After(w.path.Since) && s.RequestAt.After(w.path.Heard) {
 		f.HeardUnanswered = check.Sight{From: s.RequestFrom.String(), At: s.RequestAt}
 	}
 }
@@ -96,6 +107,12 @@ func (g *Gateway) sightings(m *member, w way, f *check.Facts) {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
 	s := g.plane.engine.Sightings(m.key, ips)
+	if s.Initiated.At.After(f.HeardUnanswered.At) {
+		f.HeardUnanswered = sight(s.Initiated)
+	}
+	if f.Skew == 0 {
+		f.Skew = s.Skew
+	}
 	f.Unverified, f.NotForUs = sight(s.Unverified), sight(s.NotForUs)
 	if !s.OtherKey.At.IsZero() {
 		f.OtherKey = check.KeySight{Sight: sight(s.OtherKey.Sight), Key: s.OtherKey.Key.String()}

@@ -112,6 +112,7 @@ type Gateway struct {
 	inbound   *forward.Inbound
 	outbound  *forward.Outbound
 	checks    *check.Runner
+	reports   *reports
 	auth      *authService
 	keepers   *identityKeepers
 	rates     *rates
@@ -190,6 +191,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(g.gather)
 	g.wg.Go(func() { g.paths.run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
+	g.wg.Go(func() { g.reports.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
 		"address", peer.OverlayAddr(g.key.Public()).String(), "port", g.plane.bind.Port(), "version", o.Version)
 	return g, nil
@@ -231,6 +233,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		return err
 	}
 	g.paths.useRelays(cfg.Discovery.TURNServers)
+	g.reports = newReports(g)
 	if g.auth, err = openAuth(g, cfg); err != nil {
 		return err
 	}
@@ -307,6 +310,9 @@ func (g *Gateway) close(ctx context.Context) error {
 	g.wg.Wait()
 	if g.paths != nil {
 		g.paths.close()
+	}
+	if g.reports != nil {
+		g.reports.close()
 	}
 	if server != nil {
 		g.shutMetrics(server)

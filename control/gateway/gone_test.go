@@ -25,7 +25,7 @@ func TestAPeerThatIsGoneIsSaidToBeGone(t *testing.T) {
 	})
 	v := p.Reachability.Outbound.Gateway
 	if v.Code != string(check.HandshakeStale) || !strings.Contains(v.Cause, "no path to cloud has worked for") ||
-		!strings.Contains(v.Cause, "the last path, ") || !strings.Contains(v.Fix, "`postern path cloud`") {
+		!strings.Contains(v.Cause, "the last path, ") || !strings.Contains(v.Fix, "`postern check` at cloud") {
 		t.Errorf("got %s: %s; fix: %s", v.Code, v.Cause, v.Fix)
 	}
 	last := p.Path.History[0].At

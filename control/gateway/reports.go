@@ -237,11 +237,14 @@ func (r *reports) receive(from peer.PublicKey, body []byte) error {
 		return errors.New("no longer a peer of this gateway")
 	}
 	r.heard[from] = heardReport{rep, time.Now()}
+	t := r.told[from]
 	if rep.Hears.Report == report.Never { // it has just started, and has none of ours
-		t := r.told[from]
 		t.said = report.Report{}
-		r.told[from] = t
 	}
+	if soon := time.Now().Add(reportPace); t.next.After(soon) { // it is there again
+		t.next = soon
+	}
+	r.told[from] = t
 	r.mu.Unlock()
 	r.mail.spoke(from)
 	r.changed()

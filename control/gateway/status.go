@@ -74,6 +74,7 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.key)
+	inbound, _, _ := g.reports.inbound(m.key)
 	s := api.PeerStatus{
 		Name: m.name, PublicKey: m.key.String(), Mode: m.mode, State: state, Reason: reason, Stock: m.stock,
 		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.offers(m)...), Local: []api.Local{},
@@ -81,7 +82,7 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.nextTry()),
-		Reachability: api.Reachability{Outbound: g.checks.Targets(m.name), Inbound: unknownTargets()},
+		Reachability: api.Reachability{Outbound: g.checks.Targets(m.name), Inbound: inbound},
 	}
 	if a := m.address(); a.IsValid() {
 		s.Address = a.String()
@@ -112,14 +113,6 @@ func (g *Gateway) offers(m *member) []string {
 		return h.Offers
 	}
 	return g.store.Observed(m.key).Offers
-}
-
-// unknownTargets are the verdicts about what only the peer can see: peers do not
-// exchange reports yet, and silence is not success.
-func unknownTargets() api.Targets {
-	v := api.Verdict{Verdict: api.Unknown, Cause: "only the peer can see this, and it has not reported it",
-		Fix: "run `postern status` at the peer"}
-	return api.Targets{Auth: v, APIServer: v, Gateway: v}
 }
 
 func apiLocal(l forward.LocalState) api.Local {
