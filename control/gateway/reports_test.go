@@ -75,12 +75,5 @@ func TestReportsComeBackAfterARestart(t *testing.T) {
 	w.inbound(w.Cloud, "edge", "ok, ok, ok")
 	w.stop(w.Cloud)
 	w.start(w.Cloud)
-	began := time.Now()
-	for range 40 {
-		p, _ := w.status(w.Cloud, "edge")
-		e, _ := w.status(w.Edge, "cloud")
-		i, o := p.Reachability.Inbound, e.Reachability.Outbound
-		t.Log(time.Since(began).Round(time.Second), p.State, e.State, i.Gateway.Verdict, i.Auth.Verdict, i.APIServer.Verdict, i.Gateway.Cause, "|", o.Gateway.Verdict, o.Auth.Verdict, o.APIServer.Verdict, o.Auth.Cause, o.APIServer.Cause)
-		time.Sleep(time.Second)
-	}
+	w.inbound(w.Cloud, "edge", "ok, ok, ok")
 }
