@@ -47,7 +47,7 @@ type fault struct {
 //	it is heard and does not hear us                               PST0106  probe
 //	only its relay could be dialled                                PST0412  probe
 //	all that it announces is private, of no network of ours        PST0403  probe
-//	neither side has an address that the other may dial            PST0401  probe
+//	no way in here, and none at the peer or none that ever answered PST0401 probe
 //	no address of it is known, and it has not dialled              PST0104  probe
 //	nothing at all, ever, or only initiations                      PST0101  probe, or handshake if something passes
 //	nothing any more, or only initiations                          PST0102  probe, or handshake if something passes
@@ -335,11 +335,16 @@ func (e evidence) private() (Params, bool) {
 	return p, true
 }
 
+// shut: this gateway is known to have no way in, and either the peer is as well, or its
+// addresses have never answered while our NAT maps by destination, so that the two cannot
+// meet halfway either. In the second case the verdict says what it does not know.
 func (e evidence) shut() (Params, bool) {
-	if !e.lost || e.dialled() || len(e.Candidates) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut || e.own.wayIn() != wayShut {
+	if !e.lost || e.dialled() || len(e.Candidates) == 0 || e.own.wayIn() != wayShut {
 		return Params{}, false
 	}
-	return e.params(), true
+	p := e.params()
+	p.PeerShut = best(e.Candidates, e.Path.PeerNAT, e.networks()) == wayShut
+	return p, p.PeerShut || e.LastHandshake.IsZero() && e.own.symmetric()
 }
 
 func (e evidence) noEndpoint() (Params, bool) {

@@ -67,6 +67,9 @@ var gatewayFaults = []struct {
 		f.Path.PeerNAT = NAT{"address-dependent", "address-dependent"}
 	}, NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
 		[]string{"spec.discovery.turnServers", "forward UDP 51820", "spec.discovery.advertise"}},
+	{"this gateway cannot be dialled, and the peer's address has never answered", behindNAT, NoWayIn, StageProbe,
+		[]string{"no way in here", "symmetric", "none at cloud that answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
+		[]string{"`postern check` at cloud", "spec.discovery.turnServers", "spec.discovery.advertise"}},
 	{"the advertised port is wrong", func(f *Facts) {
 		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now().Add(-time.Second)}}
 		f.HeardUnanswered = seen("198.51.100.7:40582")
@@ -223,6 +226,10 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		{"a host without a route", func(f *Facts) {
 			f.Unreachable = []Refusal{{publicCloud, "host unreachable", time.Now()}}
 		}, PeerSilent},
+		{"a peer that worked, from behind our NAT", func(f *Facts) {
+			behindNAT(f)
+			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+		}, HandshakeStale},
 		{"a private address that worked", func(f *Facts) {
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
 			f.Candidates = []Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
@@ -232,6 +239,7 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		}, PeerSilent},
 		{"a NAT that is not known", func(f *Facts) {
 			behindNAT(f)
+			f.own.NAT = api.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}
 			f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		}, PeerSilent},
 		{"a peer that was started again", func(f *Facts) {

@@ -36,6 +36,8 @@ type GatewayParams struct {
 	// NAT is in front of this gateway, PeerNAT in front of the peer.
 	NAT     NAT `json:"nat,omitzero"`
 	PeerNAT NAT `json:"peerNat,omitzero"`
+	// PeerShut: what the peer announces can be dialled by nobody outside of its network.
+	PeerShut bool `json:"peerShut,omitempty"`
 	// Relay is a TURN server, Server any server, as configured.
 	Relay  string `json:"relay,omitempty"`
 	Server string `json:"server,omitempty"`

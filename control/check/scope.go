@@ -129,6 +129,11 @@ func (o *Own) wayIn() way {
 	return best(o.Candidates, NAT{o.NAT.Mapping, o.NAT.Filtering}, nil)
 }
 
+// symmetric reports whether the NAT gives each destination another mapping.
+func (o *Own) symmetric() bool {
+	return o != nil && !unknownNAT(o.NAT.Mapping) && o.NAT.Mapping != "none" && o.NAT.Mapping != "endpoint-independent"
+}
+
 // seenAs are the addresses by which others know this gateway, those first that anybody may
 // dial.
 func (o *Own) seenAs() []string {

@@ -67,14 +67,23 @@ func noWayCause(p Params) string {
 		return joined(fmt.Sprintf("nobody outside can dial this gateway, which is behind %s with neither a forwarded port nor a relay, and %s would have to: no endpoint of it is known here",
 			natWords(p.NAT), or(list(p.Names), "a peer")), "; it announces ", addresses(p.Candidates), "")
 	}
+	if !p.Inbound && !p.PeerShut {
+		return joined(fmt.Sprintf("there is no way in here, behind %s without a forwarded port or a relay, and none at %s that answers",
+			natWords(p.NAT), p.peer()), ": ", p.accounts(), fmt.Sprintf("; from here it cannot be told whether that port is forwarded and %s runs", p.gateway()))
+	}
 	return joined(fmt.Sprintf("neither %s nor this gateway can be dialled by the other: %s is behind %s, this gateway behind %s, and there is no relay",
 		p.peer(), p.peer(), natWords(p.PeerNAT), natWords(p.NAT)), " (", p.accounts(), ")")
 }
 
 func noWayFix(p Params) string {
+	first := ""
+	if p.Peer != "" && !p.Inbound && !p.PeerShut {
+		to := p.target()
+		first = fmt.Sprintf("run `postern check` at %s; if it does not show PST0401 as well, let UDP in there: %s; else ", p.peer(), letIn(or(portOf(to), "51820"), p.ownAddress(to)))
+	}
 	relay := "set spec.discovery.turnServers to a TURN server that both reach"
 	forward := fmt.Sprintf("on the router forward UDP %s to this gateway and set spec.discovery.advertise: [\"PUBLIC-IP:%s\"] here", p.ownPort(), p.ownPort())
-	return relay + " (on one side is enough), or " + forward
+	return first + relay + " (on one side is enough), or " + forward
 }
 
 func addresses(candidates []Candidate) string {
