@@ -142,8 +142,8 @@ func (r *Runner) standing() (standing, []skew) {
 		switch {
 		case v.Verdict == api.OK || v.Verdict == api.Warning && v.Code != string(AwaitingApproval):
 			s.working++
-			if f, ok := r.opts.Facts(rep.Peer); ok && f.Skew != 0 {
-				skews = append(skews, skew{rep.Peer, f.Skew})
+			if rep.skew != 0 {
+				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
 		case v.Verdict == api.Error:
 			s.failing++

@@ -30,7 +30,7 @@ type PeerResults struct {
 func (r *Runner) Snapshot() []PeerResults {
 	var out []PeerResults
 	for _, rep := range r.reports() {
-		out = append(out, PeerResults(rep))
+		out = append(out, PeerResults{Peer: rep.Peer, Results: rep.Results})
 	}
 	return out
 }

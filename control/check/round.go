@@ -30,6 +30,7 @@ func (r *Runner) round(ctx context.Context, w *watched, before Report, e effort)
 	if !ok {
 		return rep, e.full
 	}
+	rep.skew = f.Skew
 	outside := func() []Result { return nil }
 	if e.full {
 		outside = tryOutside(ctx, r.opts.Network, f)

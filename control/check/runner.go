@@ -63,6 +63,8 @@ type Report struct {
 	// Results are those of gateway, mtu, auth and apiServer, in this order, each with what
 	// else belongs to it behind it.
 	Results []Result
+	// skew is the peer's clock against ours at the time.
+	skew time.Duration
 }
 
 // Targets are the verdicts of a report.
