@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -87,12 +88,12 @@ func (r *reports) changed() {
 
 // turn posts to the peers that do not know yet what is known here.
 func (r *reports) turn(now time.Time) {
-	stats := r.g.plane.engine.Snapshot().Peers
+	k := r.known()
 	for _, m := range r.g.roster.Load().members {
-		if !r.takes(m) || !r.g.way(m, stats[m.key]).connected(now) {
+		if !r.takes(m) || !r.g.way(m, k.stats[m.key]).connected(now) {
 			continue
 		}
-		if said, ok := r.compose(m, now); ok && r.due(m.key, said, now) {
+		if said, ok := r.compose(m, k, now); ok && r.due(m.key, said, now) {
 			r.mail.post(m.key, struct{}{})
 		}
 	}
@@ -117,20 +118,29 @@ func (r *reports) due(k peer.PublicKey, said report.Report, now time.Time) bool 
 	return true
 }
 
-// compose writes down what is known now about reaching a peer; false when that is nothing.
-func (r *reports) compose(m *member, now time.Time) (report.Report, bool) {
+// known is what the gateway knows of all its peers at one moment.
+type known struct {
+	stats   map[peer.PublicKey]tunnel.PeerStats
+	results map[string][]check.Result
+}
+
+func (r *reports) known() known {
+	k := known{r.g.plane.engine.Snapshot().Peers, map[string][]check.Result{}}
+	for _, p := range r.g.checks.Snapshot() {
+		k.results[p.Peer] = p.Results
+	}
+	return k
+}
+
+// compose writes down what is known about reaching a peer; false when that is nothing.
+func (r *reports) compose(m *member, k known, now time.Time) (report.Report, bool) {
 	out := report.Report{
 		At: now, Gateway: r.g.running.Load().cfg.Name,
-		Hears: report.Hears{Report: report.Never},
-	}
-	for _, p := range r.g.checks.Snapshot() {
-		if p.Peer == m.name {
-			out.Verdicts = reported(p.Results, now)
-		}
+		Verdicts: reported(k.results[m.name], now), Hears: report.Hears{Report: report.Never},
 	}
 	nat := r.g.agent.Load().NAT()
 	out.NAT = report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering}
-	t := r.g.plane.engine.Snapshot().Peers[m.key]
+	t := k.stats[m.key]
 	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.way(m, t).path.Heard, now)
 	if h, ok := r.last(m.key); ok {
 		out.Hears.Report = ago(h.at, now)
@@ -167,7 +177,7 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 		return nil // removed meanwhile
 	}
 	now := time.Now()
-	said, ok := r.compose(m, now)
+	said, ok := r.compose(m, r.known(), now)
 	if !ok {
 		return nil
 	}
@@ -205,7 +215,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 		return nil
 	}
 	now := time.Now()
-	said, ok := r.compose(m, now)
+	said, ok := r.compose(m, r.known(), now)
 	if !ok {
 		return nil
 	}
@@ -278,12 +288,6 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 	}
 	return report.Unknown(fmt.Sprintf("only %s can see this, and it has not reported it", name),
 		fmt.Sprintf("run `postern check` at %s", name)), time.Time{}, false
-}
-
-// hears is how long ago, when it reported last, a peer had signs of us.
-func (r *reports) hears(k peer.PublicKey) (hears report.Hears, at time.Time, ok bool) {
-	h, ok := r.last(k)
-	return h.Hears, h.at, ok
 }
 
 // skew is how much a peer's clock is ahead of ours, by its last report.

@@ -101,7 +101,8 @@ func askThere(reporter string) string { return fmt.Sprintf("run `postern check` 
 // peer. What else goes wrong at the peer is its own affair, and what goes wrong here it
 // cannot know.
 func about(target string, c check.Code) bool {
-	if c == check.TicketAlarm {
+	switch c {
+	case check.TicketAlarm, check.StunUnreachable, check.TurnUnreachable: // our own affairs
 		return false
 	}
 	ranges := map[string][]string{

@@ -211,7 +211,7 @@ func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 	if seen["gateway"] == 0 || seen["auth"] == 0 || seen["apiServer"] == 0 {
 		t.Errorf("no code was taken: %v", seen)
 	}
-	for _, c := range []check.Code{check.TicketAlarm, check.UpstreamRefused, check.PeerServiceDown, check.StateExposed} {
+	for _, c := range []check.Code{check.TicketAlarm, check.StunUnreachable, check.TurnUnreachable, check.UpstreamRefused, check.PeerServiceDown, check.StateExposed} {
 		if about("gateway", c) || about("auth", c) || about("apiServer", c) {
 			t.Errorf("%s counts as being about reaching us", c)
 		}
