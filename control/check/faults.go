@@ -241,19 +241,20 @@ func (f Facts) takesTurns(now time.Time) bool {
 	return slices.Contains(f.Boots[:n-2], f.Boots[n-1])
 }
 
-// refused: only what the peer announced for others to dial counts. A private address may
-// be somebody else's here.
+// refused: only what the peer announced for others to dial counts. A peer that is heard
+// from the very port listens there, so that a firewall says so in its place.
 func (e evidence) refused() (Params, bool) {
 	if e.probed {
 		return Params{}, false
 	}
 	for _, r := range e.Unreachable {
-		if r.Reason != portUnreachable || !e.unanswered(r.At) || !e.announced(r.To) {
+		heard := e.unanswered(e.HeardUnanswered.At)
+		if r.Reason != portUnreachable || !e.unanswered(r.At) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
 			continue
 		}
 		p := e.params()
 		p.Address, p.Seen, p.Detail = r.To, r.At, r.Reason
-		if e.unanswered(e.HeardUnanswered.At) {
+		if heard {
 			p.From = e.HeardUnanswered.From
 		}
 		return p, true

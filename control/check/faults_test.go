@@ -53,6 +53,10 @@ var gatewayFaults = []struct {
 		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked", "no answer to 12 probes"},
 		[]string{"at cloud let it in: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
 			"here let it out: `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
+	{"the peer's firewall rejects what we send", func(f *Facts) {
+		f.HeardUnanswered = seen(publicCloud)
+		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now()}}
+	}, NotHeardByPeer, StageProbe, []string{"blocked on the way (" + publicCloud + " (advertised) port unreachable)"}, []string{"at cloud let it in"}},
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, PeerSilent, StageProbe,
 		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
 		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",

@@ -22,7 +22,8 @@ func exposureEntries() []Entry {
 				right = p.From
 			}
 			return fmt.Sprintf("%sstart the gateway (`systemctl start postern`), or correct the port: spec.listen.port and the router's forwarding must fit "+
-				"spec.discovery.advertise; if it is %s that is wrong, set it to [\"%s\"]", p.at(), p.endpointSetting(), right)
+				"spec.discovery.advertise; if it is %s that is wrong, set it to [\"%s\"]; if a firewall there rejects, %s",
+				p.at(), p.endpointSetting(), right, letIn(or(portOf(p.Address), "51820"), p.ownAddress(p.Address)))
 		}},
 		{PrivateAdvertised, "a private address is announced to the outside", privateCause, privateFix},
 		{StunUnreachable, "a STUN server does not answer", func(p Params) string {
