@@ -49,6 +49,7 @@
 //	limit sent lost mtu linkMtu size port
 //	                                counts
 //	direct                          true: address was dialled outside the tunnel
+//	peerShut                        true: what the reader announces is dialled in vain
 //	token                           true: the writer shows a token, no certificate
 //
 // # What a peer can put on a screen

@@ -53,6 +53,8 @@ type Gateway struct {
 	Own        []netip.AddrPort
 	Port       uint16
 	Candidates []Candidate
+	// PeerShut: what the reader announces can be dialled by nobody outside of its network.
+	PeerShut bool
 	// Stamp and Newest are those of handshakes.
 	Stamp, Newest time.Time
 	// Was and Now are what a name stood and stands for.
@@ -112,7 +114,7 @@ func paramsOf(p check.Params, now time.Time) Params {
 
 func gatewayOf(p check.GatewayParams, now time.Time) Gateway {
 	out := Gateway{
-		Own: addressesOf(p.Own), Port: p.Port, Stamp: p.Stamp.UTC(), Newest: p.Newest.UTC(),
+		Own: addressesOf(p.Own), Port: p.Port, PeerShut: p.PeerShut, Stamp: p.Stamp.UTC(), Newest: p.Newest.UTC(),
 		Was: hosts(p.Was), Now: hosts(p.Now), Sent: count(p.Sent), Lost: count(p.Lost), Jitter: wait(p.Jitter),
 		MTU: count(p.MTU), LinkMTU: count(p.LinkMTU), Size: count(p.Size),
 		NAT: natOf(p.NAT), PeerNAT: natOf(p.PeerNAT), Relay: place(p.Relay),
@@ -151,7 +153,7 @@ func (p Params) rendered(reporter, target string, written time.Time) check.Param
 
 func (g Gateway) rendered(written time.Time) check.GatewayParams {
 	out := check.GatewayParams{
-		From: text(g.From), Own: texts(g.Own), Port: g.Port, Stamp: g.Stamp, Newest: g.Newest,
+		From: text(g.From), Own: texts(g.Own), Port: g.Port, PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
 		Was: hostTexts(g.Was), Now: hostTexts(g.Now), Sent: g.Sent, Lost: g.Lost, Jitter: g.Jitter,
 		MTU: g.MTU, LinkMTU: g.LinkMTU, Size: g.Size, NAT: check.NAT(g.NAT), PeerNAT: check.NAT(g.PeerNAT),
 		Relay: g.Relay, Skew: g.Skew,

@@ -80,7 +80,7 @@ func full() Report {
 		Took: time.Second, Way: time.Millisecond, NotBefore: noon, NotAfter: noon.AddDate(1, 0, 0), Version: "1.0", OwnVersion: "2.1", Limit: 7,
 		Gateway: Gateway{
 			From: netip.MustParseAddrPort("[2001:db8::1]:1"), Seen: 3 * time.Second, Own: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:1")},
-			Port: 51820, Candidates: []Candidate{{netip.MustParseAddrPort("192.0.2.3:1"), "stun", "failed"}},
+			Port: 51820, PeerShut: true, Candidates: []Candidate{{netip.MustParseAddrPort("192.0.2.3:1"), "stun", "failed"}},
 			Stamp: noon, Newest: noon, Was: []netip.Addr{netip.MustParseAddr("192.0.2.4")}, Now: []netip.Addr{netip.MustParseAddr("192.0.2.5")},
 			Sent: 20, Lost: 1, Jitter: time.Millisecond, MTU: 1280, LinkMTU: 1420, Size: 1300,
 			NAT: NAT{"none", "unknown"}, PeerNAT: NAT{"endpoint-dependent", "address-dependent"}, Relay: "turn.example.net:3478", Skew: -time.Minute,

@@ -41,6 +41,7 @@ type wireGateway struct {
 	Own        []string        `json:"own,omitempty"`
 	Port       uint16          `json:"port,omitempty"`
 	Candidates []wireCandidate `json:"candidates,omitempty"`
+	PeerShut   bool            `json:"peerShut,omitempty"`
 	Stamp      time.Time       `json:"stamp,omitzero"`
 	Newest     time.Time       `json:"newest,omitzero"`
 	Was        []string        `json:"was,omitempty"`
@@ -80,7 +81,7 @@ func (p Params) wire() *wireParams {
 
 func (g Gateway) wire() wireGateway {
 	w := wireGateway{
-		From: text(g.From), Seen: toSeconds(g.Seen), Own: texts(g.Own), Port: g.Port, Stamp: g.Stamp, Newest: g.Newest,
+		From: text(g.From), Seen: toSeconds(g.Seen), Own: texts(g.Own), Port: g.Port, PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
 		Was: hostTexts(g.Was), Now: hostTexts(g.Now), Sent: g.Sent, Lost: g.Lost, Jitter: toSeconds(g.Jitter),
 		MTU: g.MTU, LinkMTU: g.LinkMTU, Size: g.Size, NAT: wireNAT(g.NAT), PeerNAT: wireNAT(g.PeerNAT),
 		Relay: g.Relay, Skew: toSeconds(g.Skew),
@@ -110,7 +111,7 @@ func (w *wireParams) params(n *notes) Params {
 func (w *wireGateway) gateway(n *notes) Gateway {
 	out := Gateway{
 		From: n.address("from", w.From), Seen: n.within("seen", w.Seen, maxAge), Own: n.addresses("own", w.Own),
-		Port: w.Port, Stamp: n.time("stamp", w.Stamp), Newest: n.time("newest", w.Newest),
+		Port: w.Port, PeerShut: w.PeerShut, Stamp: n.time("stamp", w.Stamp), Newest: n.time("newest", w.Newest),
 		Was: n.hosts("was", w.Was), Now: n.hosts("now", w.Now), Sent: n.count("sent", w.Sent), Lost: n.count("lost", w.Lost),
 		Jitter: n.within("jitter", w.Jitter, maxWait), MTU: n.count("mtu", w.MTU), LinkMTU: n.count("linkMtu", w.LinkMTU),
 		Size: n.count("size", w.Size), NAT: NAT{known(w.NAT.Mapping), known(w.NAT.Filtering)},
