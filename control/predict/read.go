@@ -27,18 +27,27 @@ type document struct {
 // has it, or the JSON of `postern status -o json` or `postern netcheck -o json`, one
 // document after the other. name is the file's, for errors; they name the line too.
 func Read(name string, data []byte) (a, b Exposure, err error) {
-	if len(data) > maxFile {
-		return a, b, fmt.Errorf("%s: %d bytes, and at most %d are read", name, len(data), maxFile)
-	}
-	var found []Exposure
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && bytes.Contains(data, []byte(`"kind"`)) {
-		found, err = readJSON(name, data)
-	} else {
-		found, err = readYAML(name, data)
-	}
-	switch {
-	case err != nil:
+	found, err := ReadClusters(name, data)
+	if err != nil {
 		return a, b, err
+	}
+	return Pair(name, found)
+}
+
+// ReadClusters is Read for a file that may describe one cluster, or more.
+func ReadClusters(name string, data []byte) ([]Exposure, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: %d bytes, and at most %d are read", name, len(data), maxFile)
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && bytes.Contains(data, []byte(`"kind"`)) {
+		return readJSON(name, data)
+	}
+	return readYAML(name, data)
+}
+
+// Pair gives the two clusters that a prediction is about. name says where they come from.
+func Pair(name string, found []Exposure) (a, b Exposure, err error) {
+	switch {
 	case len(found) != 2:
 		return a, b, fmt.Errorf("%s: it describes %d clusters, and a prediction is about two (two documents, or clusters: [ … ])", name, len(found))
 	case found[0].Name == found[1].Name:
