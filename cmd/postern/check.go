@@ -26,8 +26,9 @@ const checkRetry = time.Second
 
 // checkFlags are those of `postern check`.
 type checkFlags struct {
-	format, failOn, predict string
-	wait                    time.Duration
+	format, failOn string
+	predict        []string
+	wait           time.Duration
 }
 
 func (a *app) checkCommand() *cobra.Command {
@@ -37,11 +38,16 @@ func (a *app) checkCommand() *cobra.Command {
 		Short: "Check every endpoint stage by stage, and say why one fails and what mends it",
 		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, " +
 			"from here to there and, as the peer reports it, from there to here. Whatever fails has a code, a cause " +
-			"and a fix to paste. With --predict nothing is asked of a gateway: FILE describes two clusters, and the " +
-			"answer is what will work between them. Exit 1 when a check fails.",
+			"and a fix to paste. With --predict nothing is tried: FILE describes two clusters (YAML as " +
+			"control/predict has it, or the JSON of postern status or netcheck), or one, or it is a ticket, and then " +
+			"this gateway is the other; the answer is what will work between them, and what is lacking. Exit 1 when a " +
+			"check fails, or in-band peering would.",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(f.predict) > 0 {
+				return a.predict(c.Context(), args, f)
+			}
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
@@ -52,7 +58,7 @@ func (a *app) checkCommand() *cobra.Command {
 	outputFlag(c, &f.format, formatTable, "table, json or junit")
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails")
 	c.Flags().StringVar(&f.failOn, "fail-on", failOnError, "what makes the command fail: `error` or warning")
-	c.Flags().StringVar(&f.predict, "predict", "", "say what will work between the two clusters that `FILE` describes")
+	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket) describes; twice for two, once for one and this gateway")
 	return c
 }
 

@@ -51,6 +51,8 @@ type Options struct {
 	// Root is the file system whose /proc and /sys/fs/cgroup tell of this process's
 	// limits (os.DirFS("/")); nil looks at none.
 	Root fs.FS
+	// Changed is called when a verdict may have changed; may be nil. It must not block.
+	Changed func()
 	// Interval, FullInterval and Retry are as the defaults above; 0 takes those.
 	Interval, FullInterval, Retry time.Duration
 	// Logger gets a warning when a check begins to fail, and a note when it recovers.
@@ -348,6 +350,9 @@ func (r *Runner) keep(w *watched, rep Report) {
 	w.last = rep
 	w.mu.Unlock()
 	r.logChanges(w.name, before.Results, rep.Results)
+	if r.opts.Changed != nil {
+		r.opts.Changed()
+	}
 }
 
 // logChanges logs what became worse as warnings, and what changed otherwise.

@@ -107,9 +107,7 @@ func (g *Gateway) sightings(m *member, w way, f *check.Facts) {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
 	s := g.plane.engine.Sightings(m.key, ips)
-	if s.Initiated.At.After(f.HeardUnanswered.At) {
-		f.HeardUnanswered = sight(s.Initiated)
-	}
+	f.Initiated = sight(s.Initiated)
 	if f.Skew == 0 {
 		f.Skew = s.Skew
 	}

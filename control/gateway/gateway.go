@@ -18,6 +18,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -64,6 +65,8 @@ type Options struct {
 	ReadConfig func() (*config.Resolved, error)
 	// CheckInterval and CheckRetry pace the checks; 0 takes package check's defaults.
 	CheckInterval, CheckRetry time.Duration
+	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
+	Root fs.FS
 	// Logger gets everything, audit records included; nil discards.
 	Logger *slog.Logger
 }
@@ -240,6 +243,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.keepers = newIdentityKeepers(g)
 	g.checks = check.NewRunner(check.Options{
 		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, Own: g.own, OnHello: g.heardHello,
+		Changed: g.reports.changed, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
 	g.changing.Lock()

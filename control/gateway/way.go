@@ -107,6 +107,8 @@ func peerState(m *member, w way, now time.Time) (api.PeerState, string) {
 	case w.found && w.path.Selected.IsValid():
 		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
 			w.shown(w.path.Selected), t.Attempts)
+	case w.path.RelayLost != nil:
+		return api.StateConnecting, w.path.RelayLost.String()
 	case !w.heard.IsZero():
 		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since",
 			now.Sub(w.heard).Round(time.Second), t.Attempts)
