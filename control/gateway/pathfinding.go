@@ -34,7 +34,7 @@ const (
 type pathfinding struct {
 	g      *Gateway
 	finder *discovery.Pathfinder
-	mail   *pathMail
+	mail   *mail[path.Message]
 	ids    *allocationIDs
 	relays atomic.Pointer[relays]
 	// permitted are the addresses that allocations let in.

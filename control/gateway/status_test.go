@@ -25,7 +25,7 @@ var statusFields = strings.Fields(`
 	peers[].lastHandshake peers[].rxBytes peers[].txBytes peers[].rxBytesPerSecond peers[].txBytesPerSecond
 	peers[].reachability.outbound.auth.verdict peers[].reachability.outbound.apiServer.rttSeconds
 	peers[].reachability.outbound.gateway.checkedAt peers[].reachability.outbound.gateway.via
-	peers[].reachability.inbound.auth.verdict peers[].reachability.inbound.apiServer.fix peers[].reachability.inbound.gateway.cause`)
+	peers[].reachability.inbound.auth.verdict peers[].reachability.inbound.apiServer.checkedAt peers[].reachability.inbound.gateway.via`)
 
 // fieldPaths collects the paths of a document's fields; null is one of a value that is
 // null.
@@ -78,6 +78,8 @@ func TestTheStatusHasEveryField(t *testing.T) {
 			return "no path is recorded"
 		case p.Path.RTTSeconds == 0 || p.Reachability.Outbound.APIServer.Verdict != api.OK:
 			return "the checks are not done"
+		case p.Reachability.Inbound.APIServer.Verdict != api.OK:
+			return "cloud has not reported that all is well"
 		}
 		return ""
 	})
