@@ -78,7 +78,7 @@ func TestARecordIsBounded(t *testing.T) {
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("key%d", i), strings.Repeat("ü", 4000))
 	}
-	slog.New(tail).Info(strings.Repeat("m", 10_000), many...)
+	slog.New(tail).Info("record", append(many, "last", strings.Repeat("m", 10_000))...)
 	r := tail.After(0)[0]
 	size := len(r.Message)
 	for _, a := range r.Attrs {
