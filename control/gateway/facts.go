@@ -87,8 +87,9 @@ func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
 	}
 	f.Boots, f.BootsAt = s.Boots, s.BootsAt
 	// A peer that has just died was heard until then: only what came after its answers
-	// had ceased says that it hears nothing of us.
-	if !selected && s.RequestAt.After(w.path.Since) && s.RequestAt.After(w.path.Heard) {
+	// had ceased says that it hears nothing of us. Heard would not do, since it has the
+	// peer's own requests as well.
+	if !selected && s.RequestAt.After(w.path.Since) && s.RequestAt.After(w.path.Proven) {
 		f.HeardUnanswered = check.Sight{From: s.RequestFrom.String(), At: s.RequestAt}
 	}
 }
