@@ -20,7 +20,10 @@ func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.
 	hangups := make(chan os.Signal, 1) // Taken first: unhandled, a SIGHUP would kill.
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	g, err := gateway.Start(ctx, gateway.Options{Config: cfg, Version: buildVersion().Version, ReadConfig: load, Root: os.DirFS("/"), Logger: log})
+	g, err := gateway.Start(ctx, gateway.Options{
+		Config: cfg, Version: buildVersion().Version, ReadConfig: load, Root: os.DirFS("/"),
+		NewClusterIssuer: newClusterIssuer, Logger: log,
+	})
 	if errors.Is(err, tunnel.ErrPortInUse) {
 		return cfg.ProblemAt("spec.listen.port", fmt.Sprintf("UDP port %d is in use (stop what has it, or choose another; 0 takes a free one)", cfg.ListenPort))
 	}

@@ -114,9 +114,17 @@ type AuthService struct {
 
 // Issuer names exactly one way to issue identities.
 type Issuer struct {
-	LocalCA        *LocalCA  `json:"localCA,omitempty" yaml:"localCA,omitempty"`
-	ServiceAccount *struct{} `json:"serviceAccount,omitempty" yaml:"serviceAccount,omitempty"`
-	CSR            *struct{} `json:"csr,omitempty" yaml:"csr,omitempty"`
+	LocalCA        *LocalCA              `json:"localCA,omitempty" yaml:"localCA,omitempty"`
+	ServiceAccount *ServiceAccountIssuer `json:"serviceAccount,omitempty" yaml:"serviceAccount,omitempty"`
+	CSR            *struct{}             `json:"csr,omitempty" yaml:"csr,omitempty"`
+}
+
+// ServiceAccountIssuer issues tokens of one ServiceAccount per peer (TokenRequest).
+type ServiceAccountIssuer struct {
+	// Namespace holds the accounts, and nothing else; postern-peers unless told.
+	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"`
+	// TTL of a token, 10m to 24h; 1h unless told.
+	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
 }
 
 // LocalCA signs client certificates with a CA kept for this purpose alone.

@@ -96,17 +96,37 @@ func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, erro
 	}, nil
 }
 
+// Grant is what a gateway answers to a request for an identity: a certificate (PEM) or a
+// token. It may be anything: [Keeper] checks it.
+type Grant struct {
+	CertificatePEM []byte
+	Token          Token
+	NotAfter       time.Time
+}
+
 // Identity has a certificate signing request (PEM) signed, for the gateway's API
-// server. The answer is PEM and may be anything: [Keeper] checks it.
+// server. A gateway that issues tokens refuses it with an [ErrIncompatible].
 func (c *Client) Identity(ctx context.Context, csrPEM []byte) (certPEM []byte, err error) {
+	g, err := c.identity(ctx, identityRequest{Version: ProtocolVersion, CSR: string(csrPEM)})
+	return g.CertificatePEM, err
+}
+
+// AnyIdentity is as Identity, and takes a token as well.
+func (c *Client) AnyIdentity(ctx context.Context, csrPEM []byte) (Grant, error) {
+	return c.identity(ctx, identityRequest{
+		Version: ProtocolVersion, CSR: string(csrPEM), Accepts: []string{acceptCertificate, acceptToken},
+	})
+}
+
+func (c *Client) identity(ctx context.Context, q identityRequest) (Grant, error) {
 	var out identityResponse
-	if err := c.do(ctx, http.MethodPost, pathIdentity, identityRequest{Version: ProtocolVersion, CSR: string(csrPEM)}, &out); err != nil {
-		return nil, err
+	if err := c.do(ctx, http.MethodPost, pathIdentity, q, &out); err != nil {
+		return Grant{}, err
 	}
 	if err := checkAnswerVersion(out.Version); err != nil {
-		return nil, err
+		return Grant{}, err
 	}
-	return []byte(out.Certificate), nil
+	return Grant{CertificatePEM: []byte(out.Certificate), Token: Token(out.Token), NotAfter: out.NotAfter}, nil
 }
 
 func checkAnswerVersion(v string) error {

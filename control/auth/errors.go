@@ -58,6 +58,7 @@ const (
 	codeNotFound       = "notFound"
 	codeMethod         = "method"
 	codeNoIssuer       = "noIssuer"
+	codeTokenOnly      = "tokenOnly"
 	codeIssuerFailed   = "issuerFailed"
 	codeInternal       = "internal"
 	resultOK           = "ok" // not an error, but a result in the counters
@@ -105,6 +106,9 @@ var refusals = []refusal{
 	{codeNotFound, http.StatusNotFound, nil, ErrRequest},
 	{codeMethod, http.StatusMethodNotAllowed, nil, ErrRequest},
 	{codeNoIssuer, http.StatusNotImplemented, nil, ErrNoIssuer},
+	// A caller that does not know the code takes it by its status, for a gateway that has
+	// nothing to issue to it.
+	{codeTokenOnly, http.StatusNotImplemented, nil, ErrIncompatible},
 }
 
 // refusalOf is the first with a code.

@@ -21,8 +21,11 @@ func (s *Server) hello(c Caller) Hello {
 	if s.o.Redeemer != nil {
 		h.Capabilities = append(h.Capabilities, CapabilityRedeem)
 	}
-	if s.issuer() != nil {
+	if i := s.issuer(); i != nil {
 		h.Capabilities = append(h.Capabilities, CapabilityIdentity)
+		if i.Tokens() {
+			h.Capabilities = append(h.Capabilities, CapabilityToken)
+		}
 	}
 	if s.o.OnPath != nil {
 		h.Capabilities = append(h.Capabilities, CapabilityPath)
@@ -106,8 +109,8 @@ func (s *Server) redeem(ctx context.Context, r *http.Request, c Caller) (any, er
 	return out, nil
 }
 
-// identity issues a certificate for the API server to a peer that may reach both auth
-// and the API server.
+// identity issues a certificate or a token for the API server to a peer that may reach
+// both auth and the API server.
 func (s *Server) identity(ctx context.Context, r *http.Request, from netip.Addr, c Caller, a *allowance) (any, error) {
 	if err := mayHaveIdentity(c); err != nil {
 		return nil, err
@@ -126,20 +129,25 @@ func (s *Server) identity(ctx context.Context, r *http.Request, from netip.Addr,
 	if err := checkVersion(body.Version, "the caller"); err != nil {
 		return nil, err
 	}
-	issued, err := issuer.Issue(ctx, Subject{Name: c.Name, PublicKey: c.PublicKey}, []byte(body.CSR))
-	if err != nil {
-		return nil, fmt.Errorf("issue an identity: %w", err)
+	if issuer.Tokens() && !slices.Contains(body.Accepts, acceptToken) {
+		return nil, newError(codeTokenOnly, "this gateway issues tokens, which the caller's version cannot take; upgrade the caller's gateway (or issue certificates here: spec.services.auth.issuer.localCA)")
 	}
+	issued, err := issuer.Issue(ctx, Subject{Name: c.Name, PublicKey: c.PublicKey}, []byte(body.CSR))
 	// The peer may have been removed while the issuer worked: then it gets nothing.
 	now, known := s.o.Directory.Caller(from)
 	if !known || now.PublicKey != c.PublicKey || now.Name != c.Name || mayHaveIdentity(now) != nil {
 		return nil, newError(codeDenied, "no longer a peer of this gateway")
 	}
+	if err != nil {
+		return nil, fmt.Errorf("issue an identity: %w", err)
+	}
 	if !issued.Again {
 		s.o.Audit.Record(ctx, audit.Issue, audit.Peer(c.Name), audit.PublicKey(c.PublicKey),
 			slog.String(audit.KeySerial, issued.Serial), audit.NotAfter(issued.NotAfter))
 	}
-	return identityResponse{Version: ProtocolVersion, Certificate: string(issued.CertificatePEM), NotAfter: issued.NotAfter}, nil
+	return identityResponse{
+		Version: ProtocolVersion, Certificate: string(issued.CertificatePEM), Token: string(issued.Token), NotAfter: issued.NotAfter,
+	}, nil
 }
 
 func mayHaveIdentity(c Caller) error {

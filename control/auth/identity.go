@@ -15,20 +15,22 @@ import (
 	"time"
 )
 
-// Identity is a client certificate and its key. It redacts itself.
+// Identity is a client certificate and its key, or a token. It redacts itself.
 type Identity struct {
-	// CertificatePEM is what the peer issued, KeyPEM (PKCS #8) is ours: a secret.
+	// CertificatePEM is what the peer issued, KeyPEM (PKCS #8) is ours: a secret. Both are
+	// empty when there is a Token.
 	CertificatePEM, KeyPEM []byte
-	// User is the name at the peer's API server.
+	Token                  Token
+	// User is the name at the peer's API server; empty when a token does not tell.
 	User                string
 	NotBefore, NotAfter time.Time
-	// TLS is the same for a tls.Config.
-	TLS tls.Certificate
+	// TLS is the certificate and its key for a tls.Config; nil when there is a Token.
+	TLS *tls.Certificate
 }
 
 // String says whose it is and until when.
 func (i Identity) String() string {
-	return fmt.Sprintf("(identity %s until %s, key hidden)", i.User, i.NotAfter.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("(identity %s until %s, secret hidden)", i.User, i.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // Format makes every fmt verb print what String gives.
@@ -59,7 +61,7 @@ func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
 	}
 	return Identity{
 		CertificatePEM: certPEM, KeyPEM: keyPEM, User: clean(leaf.Subject.CommonName, 80),
-		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, TLS: pair,
+		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, TLS: &pair,
 	}, nil
 }
 

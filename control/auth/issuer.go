@@ -37,10 +37,11 @@ func (s Subject) User() string { return UserPrefix + s.Name }
 // UserPrefix begins the user name of every peer.
 const UserPrefix = "postern:peer:"
 
-// Issuance is an identity that was issued.
+// Issuance is an identity that was issued: a certificate or a token.
 type Issuance struct {
 	CertificatePEM []byte
-	// Serial is in hexadecimal.
+	Token          Token
+	// Serial is a certificate's, in hexadecimal, or the id of a token.
 	Serial   string
 	NotAfter time.Time
 	// Again: it was issued before, for the same request.
@@ -48,14 +49,31 @@ type Issuance struct {
 }
 
 // Issuer makes identities for the API server. The issuing side alone decides who the
-// peer is. The same request of the same peer gets the same identity for a while.
-// Errors are an [ErrCSR], an [ErrCSRSubject] or an [ErrIssuer].
+// peer is. A request may be repeated: the same peer gets the same certificate for a
+// while, or another token. Errors are an [ErrCSR], an [ErrCSRSubject] or an [ErrIssuer].
 type Issuer interface {
+	// Tokens reports whether it issues tokens, and has no use for a signing request.
+	Tokens() bool
 	Issue(ctx context.Context, s Subject, csrPEM []byte) (Issuance, error)
-	// Revoke forgets the peer and tells what it can still use: how many identities,
-	// and until when.
-	Revoke(s Subject) (outstanding int, notAfter time.Time)
+	// Revoke forgets the peer, does not wait, and tells what it can still use.
+	Revoke(s Subject) Revocation
 }
+
+// Revocation is what a removed peer is left with.
+type Revocation struct {
+	// Outstanding counts the identities that stay valid until they expire, the last of
+	// them at NotAfter.
+	Outstanding int
+	NotAfter    time.Time
+	// Recalled: tokens are called back. The issuer tries until the API server has heard
+	// of it, and from then on they end within [RecallTime].
+	Recalled bool
+}
+
+// RecallTime is how long an API server may take a token whose account is gone: it
+// remembers for 10 s that a token was good (kube-apiserver's token cache), and hears of
+// the deletion from its own store a moment later.
+const RecallTime = 15 * time.Second
 
 const (
 	minRSABits = 2048

@@ -189,7 +189,7 @@ func TestAServerThatAsksForTheCATakesTheCertificate(t *testing.T) {
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{ca.cert.Raw}, PrivateKey: ca.key}},
 		ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	})
-	client := tls.Client(near, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, Certificates: []tls.Certificate{id.TLS}})
+	client := tls.Client(near, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, Certificates: []tls.Certificate{*id.TLS}})
 	ended := make(chan error, 1)
 	go func() { ended <- client.HandshakeContext(context.Background()) }()
 	if err := server.HandshakeContext(t.Context()); err != nil {
@@ -317,15 +317,15 @@ func TestRevokeTellsWhatIsOutstanding(t *testing.T) {
 	now = now.Add(30 * time.Minute)
 	ledger.err = errors.New("no space left on device")
 	issue() // a full disk must not cut the peer off
-	if n, until := ca.Revoke(subject); n != 2 || !until.Equal(noon.Add(90*time.Minute)) {
-		t.Errorf("outstanding: %d until %v, want 2 until %v", n, until, noon.Add(90*time.Minute))
+	if r := ca.Revoke(subject); r.Outstanding != 2 || !r.NotAfter.Equal(noon.Add(90*time.Minute)) {
+		t.Errorf("outstanding: %+v, want 2 until %v", r, noon.Add(90*time.Minute))
 	}
 	now = noon.Add(time.Hour)
-	if n, _ := ca.Revoke(subject); n != 1 {
-		t.Errorf("an hour later %d are outstanding, want 1", n)
+	if r := ca.Revoke(subject); r.Outstanding != 1 {
+		t.Errorf("an hour later %d are outstanding, want 1", r.Outstanding)
 	}
-	if n, until := ca.Revoke(Subject{PublicKey: berlinKey}); n != 0 || !until.IsZero() {
-		t.Errorf("another peer: %d until %v, want none", n, until)
+	if r := ca.Revoke(Subject{PublicKey: berlinKey}); r != (Revocation{}) {
+		t.Errorf("another peer: %+v, want none", r)
 	}
 }
 

@@ -27,7 +27,8 @@ const (
 	checkClock = time.Minute
 )
 
-// IdentityStore keeps identities across restarts. state.Store is one.
+// IdentityStore keeps identities across restarts. state.Store is one. Of a token there is
+// no certificate, and keyPEM is its [TokenPEM].
 type IdentityStore interface {
 	Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool)
 	SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error
@@ -38,8 +39,8 @@ type KeeperOptions struct {
 	// Peer is who issues, Name what it is called here.
 	Peer peer.PublicKey
 	Name string
-	// Request has a signing request signed: Client.Identity.
-	Request func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
+	// Request asks for a certificate or a token: Client.AnyIdentity.
+	Request func(ctx context.Context, csrPEM []byte) (Grant, error)
 	Store   IdentityStore
 	// OnChange is told of every new identity; it may be nil.
 	OnChange func(Identity)
@@ -84,7 +85,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	if !ok {
 		return k, nil
 	}
-	id, err := newIdentity(certPEM, keyPEM)
+	id, err := storedIdentity(certPEM, keyPEM)
 	if err != nil {
 		o.Logger.Warn("the stored identity cannot be used; asking for a new one", slog.String("peer", o.Name), slog.Any("error", err))
 		return k, nil
@@ -213,7 +214,7 @@ func (k *Keeper) renew(ctx context.Context) {
 	k.current, k.err, k.next, k.forced = &id, nil, time.Time{}, false
 	k.mu.Unlock()
 	k.due, k.obtained, k.retryAfter = renewAt(id), time.Now(), time.Time{}
-	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.KeyPEM); err != nil {
+	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.storedSecret()); err != nil {
 		k.o.Logger.Warn("the identity could not be stored and is lost on a restart", slog.String("peer", k.o.Name), slog.Any("error", err))
 	}
 	k.o.Logger.Info("identity obtained", slog.String("peer", k.o.Name), slog.Bool("first", first), slog.String("user", id.User), slog.Time("notAfter", id.NotAfter))
@@ -230,11 +231,11 @@ func (k *Keeper) obtain(ctx context.Context) (Identity, error) {
 		}
 		k.keyPEM, k.csrPEM = keyPEM, csrPEM
 	}
-	certPEM, err := k.o.Request(ctx, k.csrPEM)
+	granted, err := k.o.Request(ctx, k.csrPEM)
 	if err != nil {
 		return Identity{}, fmt.Errorf("ask %s for an identity: %w", k.o.Name, err)
 	}
-	id, err := newIdentity(certPEM, k.keyPEM)
+	id, err := granted.identity(k.keyPEM, time.Now())
 	if err != nil {
 		k.keyPEM, k.csrPEM = nil, nil // the same request might get the same answer
 		return Identity{}, fmt.Errorf("ask %s for an identity: %w", k.o.Name, err)

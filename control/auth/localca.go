@@ -181,24 +181,28 @@ func (ca *LocalCA) record(s Subject, out Issuance, now time.Time) {
 	ca.issued[s.PublicKey] = append(valid(ca.issued[s.PublicKey], now), out.NotAfter)
 }
 
+// Tokens is [Issuer]'s.
+func (ca *LocalCA) Tokens() bool { return false }
+
 // Revoke is [Issuer]'s. Certificates cannot be called back: they end by their expiry.
-func (ca *LocalCA) Revoke(s Subject) (outstanding int, notAfter time.Time) {
+func (ca *LocalCA) Revoke(s Subject) Revocation {
 	now := ca.o.Now()
+	var r Revocation
 	if ca.o.Ledger != nil {
-		outstanding, notAfter = ca.o.Ledger.LastIssued(s.PublicKey, now)
+		r.Outstanding, r.NotAfter = ca.o.Ledger.LastIssued(s.PublicKey, now)
 	}
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
 	for _, end := range valid(ca.issued[s.PublicKey], now) {
-		outstanding++
-		notAfter = later(notAfter, end)
+		r.Outstanding++
+		r.NotAfter = later(r.NotAfter, end)
 	}
 	for id := range ca.recent {
 		if id.peer == s.PublicKey {
 			delete(ca.recent, id)
 		}
 	}
-	return outstanding, notAfter
+	return r
 }
 
 // valid are the ends that are still to come.

@@ -24,7 +24,7 @@ type cabinet struct {
 func (c *cabinet) Identity(peer.PublicKey) (certPEM, keyPEM []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cert, c.key, c.cert != nil
+	return c.cert, c.key, c.key != nil
 }
 
 func (c *cabinet) SetIdentity(_ peer.PublicKey, certPEM, keyPEM []byte) error {
@@ -93,8 +93,17 @@ func (o *office) times(start time.Time) []time.Duration {
 	return out
 }
 
-// keep runs a keeper until the test, or stop, ends it.
+// keep runs a keeper of certificates until the test, or stop, ends it.
 func keep(t *testing.T, request func(context.Context, []byte) ([]byte, error), store IdentityStore, change func(*KeeperOptions)) (k *Keeper, stop func()) {
+	t.Helper()
+	return keepAny(t, func(ctx context.Context, csrPEM []byte) (Grant, error) {
+		certPEM, err := request(ctx, csrPEM)
+		return Grant{CertificatePEM: certPEM}, err
+	}, store, change)
+}
+
+// keepAny is keep for whatever is granted.
+func keepAny(t *testing.T, request func(context.Context, []byte) (Grant, error), store IdentityStore, change func(*KeeperOptions)) (k *Keeper, stop func()) {
 	t.Helper()
 	o := KeeperOptions{Peer: peer.PublicKey{9}, Name: "cloud", Request: request, Store: store}
 	if change != nil {

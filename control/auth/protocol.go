@@ -14,7 +14,7 @@
 //
 //	GET  /v1/hello     version, name, capabilities, services granted to the caller
 //	POST /v1/redeem    only from a one-time key's address: ticket → peer
-//	POST /v1/identity  certificate signing request → certificate
+//	POST /v1/identity  certificate signing request → certificate, or a token
 //	POST /v1/path      what one path finder tells the other (package discovery/path)
 //	POST /v1/report    what the caller found when it tried to reach us (package report)
 //
@@ -58,6 +58,7 @@ const (
 const (
 	CapabilityRedeem   = "redeem"   // it answers tickets
 	CapabilityIdentity = "identity" // it has an issuer
+	CapabilityToken    = "token"    // its issuer issues tokens
 	CapabilityPath     = "path"     // it finds paths, and takes messages about them
 	CapabilityReport   = "report"   // it takes reports, and sends some
 )
@@ -91,12 +92,23 @@ type identityRequest struct {
 	Version string `json:"version"`
 	// CSR is PKCS #10 in PEM.
 	CSR string `json:"csr"`
+	// Accepts are the kinds of identity that the caller can use; without it, certificates
+	// alone.
+	Accepts []string `json:"accepts,omitempty"`
 }
+
+// Kinds of identities in identityRequest.Accepts.
+const (
+	acceptCertificate = "certificate"
+	acceptToken       = "token"
+)
 
 type identityResponse struct {
 	Version string `json:"version"`
-	// Certificate is PEM.
-	Certificate string    `json:"certificate"`
+	// Certificate is PEM. In its place there may be a bearer token, if the caller accepts
+	// one.
+	Certificate string    `json:"certificate,omitempty"`
+	Token       string    `json:"token,omitempty"`
 	NotAfter    time.Time `json:"notAfter"`
 }
 

@@ -84,9 +84,8 @@ func (c *checker) fillDefaults() {
 		spec.Admin.Socket = DefaultSocket
 	}
 	c.fillDiscovery(&spec.Discovery)
-	if a := spec.Services.Auth; a != nil && a.Issuer != nil && a.Issuer.LocalCA != nil && a.Issuer.LocalCA.TTL == 0 &&
-		!c.given("spec.services.auth.issuer.localCA.ttl") {
-		a.Issuer.LocalCA.TTL = api.Duration(DefaultIdentityTTL)
+	if a := spec.Services.Auth; a != nil && a.Issuer != nil {
+		c.fillIssuer("spec.services.auth.issuer", a.Issuer)
 	}
 	for i := range spec.Peers {
 		if spec.Peers[i].Mode == "" {

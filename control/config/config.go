@@ -41,8 +41,12 @@ const (
 	DefaultStateDir   = "/var/lib/postern"
 	DefaultListenPort = 51820
 	DefaultSocket     = "/run/postern/postern.sock"
-	// DefaultIdentityTTL is also the longest allowed.
+	// DefaultIdentityTTL of a certificate is also the longest allowed of any identity.
 	DefaultIdentityTTL = 24 * time.Hour
+	// DefaultTokenTTL is short, for a token is all it takes to be the peer.
+	DefaultTokenTTL = time.Hour
+	// DefaultAccountNamespace holds the ServiceAccounts of peers.
+	DefaultAccountNamespace = "postern-peers"
 )
 
 // privateKeyName is the key's file in the state directory, unless one is configured.
@@ -88,9 +92,11 @@ type Resolved struct {
 type Services struct {
 	// APIServer is nil when there is none.
 	APIServer *APIServer
-	// LocalCA is nil when no identities are issued.
-	LocalCA *LocalCA
-	Named   []NamedService
+	// LocalCA and ServiceAccount are the issuer: at most one is not nil, and none when no
+	// identities are issued.
+	LocalCA        *LocalCA
+	ServiceAccount *ServiceAccount
+	Named          []NamedService
 }
 
 // APIServer is where the gateway reaches its cluster's API server.
@@ -106,6 +112,13 @@ type APIServer struct {
 type LocalCA struct {
 	CertFile, KeyFile string
 	TTL               time.Duration
+}
+
+// ServiceAccount says where the accounts are whose tokens peers get, in the gateway's own
+// cluster.
+type ServiceAccount struct {
+	Namespace string
+	TTL       time.Duration
 }
 
 // NamedService is any other TCP service that is offered.

@@ -9,8 +9,14 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// minIdentityTTL leaves room for renewal, which starts well before the end.
-const minIdentityTTL = time.Minute
+const (
+	// minIdentityTTL leaves room for renewal, which starts well before the end.
+	minIdentityTTL = time.Minute
+	// minTokenTTL is the shortest that the TokenRequest API grants.
+	minTokenTTL = 10 * time.Minute
+	// maxNamespace is how long a namespace's name may be: it is a DNS label (RFC 1123).
+	maxNamespace = 63
+)
 
 func (c *checker) services(s *api.Services) Services {
 	const at = "spec.services"
@@ -19,7 +25,7 @@ func (c *checker) services(s *api.Services) Services {
 		out.APIServer = c.apiServer(at+".apiServer", s.APIServer)
 	}
 	if s.Auth != nil {
-		out.LocalCA = c.auth(at+".auth", s.Auth)
+		c.auth(at+".auth", s.Auth, &out)
 	}
 	out.Named = c.namedServices(at+".named", s.Named)
 	return out
@@ -46,12 +52,12 @@ func isServerName(s string) bool {
 	return err == nil || isHostName(s)
 }
 
-func (c *checker) auth(at string, s *api.AuthService) *LocalCA {
+func (c *checker) auth(at string, s *api.AuthService, out *Services) {
 	if s.OutOfBand != nil {
 		c.fail(at+".outOfBand", "auth outside the tunnel is not available in this version (remove it; peers use auth in-band)")
 	}
 	if s.Issuer == nil {
-		return nil
+		return
 	}
 	at += ".issuer"
 	var chosen []string
@@ -66,16 +72,55 @@ func (c *checker) auth(at string, s *api.AuthService) *LocalCA {
 	}
 	switch {
 	case len(chosen) == 0:
-		c.fail(at, "names no issuer (want localCA, or leave issuer out to issue no identities)")
-		return nil
+		c.fail(at, "names no issuer (want serviceAccount or localCA, or leave issuer out to issue no identities)")
 	case len(chosen) > 1:
 		c.fail(at, "names several issuers: %s (keep one)", strings.Join(chosen, ", "))
-		return nil
-	case s.Issuer.LocalCA == nil:
-		c.fail(at+"."+chosen[0], "issuing by %s is not available in this version (use localCA)", chosen[0])
-		return nil
+	case s.Issuer.ServiceAccount != nil:
+		out.ServiceAccount = c.serviceAccount(at+".serviceAccount", s.Issuer.ServiceAccount)
+	case s.Issuer.LocalCA != nil:
+		out.LocalCA = c.localCA(at+".localCA", s.Issuer.LocalCA)
+	default:
+		c.fail(at+".csr", "issuing by csr is not available in this version (use serviceAccount or localCA)")
 	}
-	return c.localCA(at+".localCA", s.Issuer.LocalCA)
+}
+
+// fillIssuer sets what nobody set of an issuer.
+func (c *checker) fillIssuer(at string, i *api.Issuer) {
+	if i.LocalCA != nil && i.LocalCA.TTL == 0 && !c.given(at+".localCA.ttl") {
+		i.LocalCA.TTL = api.Duration(DefaultIdentityTTL)
+	}
+	if a := i.ServiceAccount; a != nil {
+		if a.TTL == 0 && !c.given(at+".serviceAccount.ttl") {
+			a.TTL = api.Duration(DefaultTokenTTL)
+		}
+		if a.Namespace == "" {
+			a.Namespace = DefaultAccountNamespace
+		}
+	}
+}
+
+func (c *checker) serviceAccount(at string, s *api.ServiceAccountIssuer) *ServiceAccount {
+	if !isNamespace(s.Namespace) {
+		c.fail(at+".namespace", "%q is no name of a namespace (want at most %d lower-case letters, digits and hyphens)", s.Namespace, maxNamespace)
+	}
+	for _, system := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		if s.Namespace == system {
+			c.fail(at+".namespace", "%s has accounts of others, and the gateway could make tokens for them all (make a namespace for this alone)", system)
+		}
+	}
+	switch ttl := time.Duration(s.TTL); {
+	case ttl > DefaultIdentityTTL:
+		c.fail(at+".ttl", "%s is longer than %s (identities are renewed, so keep them short)", ttl, DefaultIdentityTTL)
+	case ttl < minTokenTTL:
+		c.fail(at+".ttl", "%s is shorter than %s, the shortest that Kubernetes grants", ttl, minTokenTTL)
+	}
+	return &ServiceAccount{Namespace: s.Namespace, TTL: time.Duration(s.TTL)}
+}
+
+// isNamespace tells DNS labels (RFC 1123 §2.1), in lower case.
+func isNamespace(s string) bool {
+	return s != "" && len(s) <= maxNamespace && strings.Trim(s, "-") == s &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
 func (c *checker) localCA(at string, s *api.LocalCA) *LocalCA {

@@ -51,6 +51,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		return fmt.Errorf("apply the services: %w", err)
 	}
 	g.roster.Store(next)
+	g.auth.setPeers(next)
 	g.changed.cfg = cfg
 	g.track(next)
 

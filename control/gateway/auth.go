@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,16 +29,41 @@ type authService struct {
 	issuer   atomic.Pointer[auth.Issuer]
 	cancel   context.CancelFunc
 	done     chan struct{}
+
+	// Owned by whoever holds changing: the issuer in the cluster while it runs, nil when the
+	// issuer is none, and what it was made of.
+	cluster     ClusterIssuer
+	clusterOf   config.ServiceAccount
+	stopCluster func()
+}
+
+// ClusterIssuer issues identities that live in the gateway's own cluster, where they are
+// removed as well.
+type ClusterIssuer interface {
+	auth.Issuer
+	// SetPeers says who may have an identity. It does not wait.
+	SetPeers(peers []auth.Subject)
+	// Run removes the identities of all others until ctx ends. It is called once.
+	Run(ctx context.Context)
+}
+
+// ClusterIssuerOptions are what spec.services.auth.issuer.serviceAccount says, and whose it
+// is.
+type ClusterIssuerOptions struct {
+	Gateway   string
+	Namespace string
+	TTL       time.Duration
+	Logger    *slog.Logger
 }
 
 func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 	at := netip.AddrPortFrom(peer.OverlayAddr(g.key.Public()), api.PortAuth)
 	s := &authService{g: g, listener: forward.NewListener(net.TCPAddrFromAddrPort(at)), done: make(chan struct{})}
+	s.issuer.Store(new(auth.Issuer))
 	issuer, err := openIssuer(g, cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.setIssuer(issuer)
 	s.server, err = auth.NewServer(auth.ServerOptions{
 		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
@@ -47,6 +73,7 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the auth service: %w", err)
 	}
+	s.useIssuer(issuer, cfg)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	go func() {
@@ -58,8 +85,12 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 	return s, nil
 }
 
-// openIssuer makes the issuer that the configuration names; nil when it names none.
+// openIssuer makes the issuer that the configuration names; nil when it names none. It does
+// nothing until it is put to use.
 func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
+	if a := cfg.Services.ServiceAccount; a != nil {
+		return openClusterIssuer(g, cfg, *a)
+	}
 	ca := cfg.Services.LocalCA
 	if ca == nil {
 		return nil, nil
@@ -77,11 +108,71 @@ func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
 	return issuer, nil
 }
 
-func (s *authService) setIssuer(i auth.Issuer) { s.issuer.Store(&i) }
+// openClusterIssuer makes an issuer in the cluster, or gives the present one when it is as
+// the configuration wants it.
+func openClusterIssuer(g *Gateway, cfg *config.Resolved, a config.ServiceAccount) (auth.Issuer, error) {
+	const at = "spec.services.auth.issuer.serviceAccount"
+	if g.auth != nil && g.auth.cluster != nil && g.auth.clusterOf == a {
+		return g.auth.cluster, nil
+	}
+	if g.opts.NewClusterIssuer == nil {
+		return nil, misconfigured(cfg, at, errNoClusterIssuer)
+	}
+	issuer, err := g.opts.NewClusterIssuer(ClusterIssuerOptions{Gateway: cfg.Name, Namespace: a.Namespace, TTL: a.TTL, Logger: g.log})
+	if err != nil {
+		return nil, misconfigured(cfg, at, err)
+	}
+	return issuer, nil
+}
+
+var errNoClusterIssuer = errors.New("this gateway runs where there is no cluster to issue in (use issuer.localCA)")
+
+// useIssuer puts an issuer to use, and ends the one before. It is called with changing
+// held, or before anybody else could.
+func (s *authService) useIssuer(i auth.Issuer, cfg *config.Resolved) {
+	next, _ := i.(ClusterIssuer)
+	if next == nil || next != s.cluster {
+		if s.stopCluster != nil {
+			s.stopCluster()
+		}
+		s.cluster, s.stopCluster = next, nil
+	}
+	if next != nil && s.stopCluster == nil {
+		s.clusterOf = *cfg.Services.ServiceAccount
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); next.Run(ctx) }()
+		s.stopCluster = func() { cancel(); <-done }
+	}
+	s.issuer.Store(&i)
+}
+
+// setIssuer is useIssuer for a gateway that has peers.
+func (s *authService) setIssuer(i auth.Issuer) {
+	s.useIssuer(i, s.g.changed.cfg)
+	s.setPeers(s.g.roster.Load())
+}
+
+// setPeers tells an issuer in the cluster who may have an identity.
+func (s *authService) setPeers(r *roster) {
+	if s.cluster == nil {
+		return
+	}
+	var subjects []auth.Subject
+	for _, m := range r.members {
+		if !m.stock && !m.pending && slices.Contains(m.allow, api.ServiceAuth) && slices.Contains(m.allow, api.ServiceAPIServer) {
+			subjects = append(subjects, auth.Subject{Name: m.name, PublicKey: m.key})
+		}
+	}
+	s.cluster.SetPeers(subjects)
+}
 
 func (s *authService) close() {
 	s.cancel()
 	<-s.done
+	if s.stopCluster != nil {
+		s.stopCluster()
+	}
 }
 
 // decisions counts answers by result.
@@ -94,14 +185,19 @@ func (s *authService) revoke(m *member) {
 	if issuer == nil || m.stock {
 		return
 	}
-	n, notAfter := issuer.Revoke(auth.Subject{Name: m.name, PublicKey: m.key})
-	if n == 0 {
+	r := issuer.Revoke(auth.Subject{Name: m.name, PublicKey: m.key})
+	if r.Recalled {
+		s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.name), audit.PublicKey(m.key),
+			audit.Reason("its account is deleted, which ends its tokens"))
+		return
+	}
+	if r.Outstanding == 0 {
 		return
 	}
 	s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.name), audit.PublicKey(m.key),
-		slog.Int(audit.KeyCount, n), audit.NotAfter(notAfter))
+		slog.Int(audit.KeyCount, r.Outstanding), audit.NotAfter(r.NotAfter))
 	s.g.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
-		"peer", m.name, "certificates", n, "notAfter", notAfter)
+		"peer", m.name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
 }
 
 // Caller says whom an overlay address belongs to.

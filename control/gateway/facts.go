@@ -23,9 +23,9 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	f := check.Facts{
 		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
 		Since: g.running.Load().since[m.key], LastHandshake: t.LastHandshake,
-		Identity:     g.keepers.certificate(m.name),
 		ServiceFacts: check.ServiceFacts{Direct: m.direct},
 	}
+	g.keepers.shown(m.name, &f)
 	for _, c := range g.candidateStatus(m, w) {
 		f.Candidates = append(f.Candidates, check.Candidate{
 			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,

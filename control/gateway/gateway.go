@@ -63,6 +63,9 @@ type Options struct {
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// ReadConfig reads the configuration again, for a reload; nil has none to read.
 	ReadConfig func() (*config.Resolved, error)
+	// NewClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount; nil has
+	// no cluster to issue in.
+	NewClusterIssuer func(ClusterIssuerOptions) (ClusterIssuer, error)
 	// CheckInterval and CheckRetry pace the checks; 0 takes package check's defaults.
 	CheckInterval, CheckRetry time.Duration
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.

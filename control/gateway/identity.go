@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"slices"
 	"sync"
@@ -100,7 +99,7 @@ func (i *identityKeepers) start(m *member) {
 	}
 	client := auth.NewClient(m.address(), i.g.plane.stack.DialContext)
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
-		Peer: m.key, Name: m.name, Request: client.Identity, Store: i.g.store, Logger: i.g.log,
+		Peer: m.key, Name: m.name, Request: client.AnyIdentity, Store: i.g.store, Logger: i.g.log,
 		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name) },
 	})
 	if err != nil {
@@ -152,17 +151,20 @@ func (i *identityKeepers) renew(name string) {
 	}
 }
 
-// certificate is the identity in use, nil when there is none.
-func (i *identityKeepers) certificate(name string) *tls.Certificate {
+// shown adds to the facts of a check the identity in use, if there is one.
+func (i *identityKeepers) shown(name string, f *check.Facts) {
 	k := i.keeper(name)
 	if k == nil {
-		return nil
+		return
 	}
 	id, ok := k.Current()
 	if !ok {
-		return nil
+		return
 	}
-	return &id.TLS
+	f.Identity = id.TLS
+	if id.Token != "" {
+		f.Token, f.TokenExpires = check.Token(id.Token), id.NotAfter
+	}
 }
 
 func (i *identityKeepers) notAfter(name string) (time.Time, bool) {
@@ -238,5 +240,7 @@ func (g *Gateway) Credential(_ context.Context, name string) (api.Credential, er
 		return api.Credential{}, admin.Failed(fmt.Sprintf("there is no valid identity from %s: %v", name, err),
 			"next try at "+next.Format(time.TimeOnly))
 	}
-	return api.Credential{ClientCertificate: string(id.CertificatePEM), ClientKey: string(id.KeyPEM), NotAfter: id.NotAfter}, nil
+	return api.Credential{
+		ClientCertificate: string(id.CertificatePEM), ClientKey: string(id.KeyPEM), Token: string(id.Token), NotAfter: id.NotAfter,
+	}, nil
 }

@@ -1,0 +1,159 @@
+package auth
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+const (
+	// maxToken bounds a token, in bytes: those of Kubernetes have about 1 KB, and servers
+	// take 8 to 16 KB of headers.
+	maxToken = 8 << 10
+	// tokenPEMType and the headers are how a token is stored.
+	tokenPEMType    = "BEARER TOKEN"
+	headerNotBefore = "Not-Before"
+	headerNotAfter  = "Not-After"
+)
+
+// Token is a bearer token (RFC 6750). It shows itself to nobody: whatever prints, logs or
+// encodes one writes that there is one.
+type Token string
+
+// String hides the token.
+func (t Token) String() string {
+	if t == "" {
+		return ""
+	}
+	return "(token)"
+}
+
+// GoString hides it from %#v.
+func (t Token) GoString() string { return t.String() }
+
+// LogValue hides it from log/slog.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// MarshalText hides it from every encoder.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// ID is the token's id, if it is a JSON Web Token that has one (RFC 7519 §4.1.7). It is
+// no secret.
+func (t Token) ID() string { return clean(t.claims().ID, 80) }
+
+// tokenClaims are those of a JSON Web Token (RFC 7519 §4.1) that are read here.
+type tokenClaims struct {
+	Subject  string  `json:"sub"`
+	ID       string  `json:"jti"`
+	Expires  float64 `json:"exp"` // seconds since 1970, NumericDate (§2)
+	IssuedAt float64 `json:"iat"`
+}
+
+// claims are what the token says of itself; zero of one that is no JSON Web Token. Nothing
+// is verified: only the API server can.
+func (t Token) claims() tokenClaims {
+	var c tokenClaims
+	parts := strings.Split(string(t), ".")
+	if len(parts) != 3 {
+		return tokenClaims{}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(payload, &c) != nil {
+		return tokenClaims{}
+	}
+	return c
+}
+
+// numericDate is a claim's time; zero where there is none, or none that could be.
+func numericDate(seconds float64) time.Time {
+	if !(seconds > 0 && seconds < 1<<38) { // the year 10680; NaN fails too
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
+}
+
+// checkToken wants what RFC 6750 §2.1 lets into a header: the issuer is another gateway,
+// which may be broken or worse.
+func checkToken(t Token) error {
+	if len(t) > maxToken {
+		return fmt.Errorf("%w: a token of %d bytes, and at most %d are taken", ErrAnswer, len(t), maxToken)
+	}
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
+	if body := strings.TrimRight(string(t), "="); body == "" || strings.Trim(body, alphabet) != "" {
+		return fmt.Errorf("%w: the token has characters that no token has", ErrAnswer)
+	}
+	return nil
+}
+
+// newTokenIdentity makes an identity of a token. When it ends, it says itself, or else
+// whoever issued it; it is as old as it says, or else new.
+func newTokenIdentity(t Token, notAfter, now time.Time) (Identity, error) {
+	if err := checkToken(t); err != nil {
+		return Identity{}, err
+	}
+	c := t.claims()
+	id := Identity{Token: t, User: clean(c.Subject, 120), NotBefore: numericDate(c.IssuedAt), NotAfter: numericDate(c.Expires)}
+	if id.NotAfter.IsZero() {
+		id.NotAfter = notAfter
+	}
+	if id.NotBefore.IsZero() {
+		id.NotBefore = now
+	}
+	id.NotBefore, id.NotAfter = id.NotBefore.UTC().Truncate(time.Second), id.NotAfter.UTC().Truncate(time.Second)
+	switch life := id.NotAfter.Sub(id.NotBefore); {
+	case id.NotAfter.IsZero():
+		return Identity{}, fmt.Errorf("%w: nobody says when the token ends", ErrAnswer)
+	case life <= 0:
+		return Identity{}, fmt.Errorf("%w: the token is never valid", ErrAnswer)
+	}
+	return id, nil
+}
+
+// identity is what a gateway granted, checked. keyPEM is that of the signing request.
+func (g Grant) identity(keyPEM []byte, now time.Time) (Identity, error) {
+	if g.Token == "" {
+		return newIdentity(g.CertificatePEM, keyPEM)
+	}
+	if len(g.CertificatePEM) > 0 {
+		return Identity{}, fmt.Errorf("%w: a certificate and a token", ErrAnswer)
+	}
+	return newTokenIdentity(g.Token, g.NotAfter, now)
+}
+
+// TokenPEM is how the token of an identity is stored: PEM, so that it stands in the place
+// of a private key, with its times, which not every token tells.
+func (i Identity) TokenPEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{
+		Type: tokenPEMType, Bytes: []byte(i.Token),
+		Headers: map[string]string{
+			headerNotBefore: i.NotBefore.UTC().Format(time.RFC3339), headerNotAfter: i.NotAfter.UTC().Format(time.RFC3339),
+		},
+	})
+}
+
+// storedSecret is what a store keeps as the identity's key.
+func (i Identity) storedSecret() []byte {
+	if i.Token != "" {
+		return i.TokenPEM()
+	}
+	return i.KeyPEM
+}
+
+// storedIdentity reads what a store kept.
+func storedIdentity(certPEM, secretPEM []byte) (Identity, error) {
+	block, _ := pem.Decode(secretPEM)
+	if block == nil || block.Type != tokenPEMType {
+		return newIdentity(certPEM, secretPEM)
+	}
+	notBefore, errBefore := time.Parse(time.RFC3339, block.Headers[headerNotBefore])
+	notAfter, errAfter := time.Parse(time.RFC3339, block.Headers[headerNotAfter])
+	if err := errors.Join(errBefore, errAfter); err != nil {
+		return Identity{}, fmt.Errorf("%w: the stored token's times: %w", ErrAnswer, err)
+	}
+	return newTokenIdentity(Token(block.Bytes), notAfter, notBefore)
+}

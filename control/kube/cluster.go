@@ -1,0 +1,119 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// ErrNoCluster: it is not known where the gateway's own API server is.
+var ErrNoCluster = errors.New("no cluster to issue in")
+
+const (
+	// requestTimeout bounds one request. API servers answer in milliseconds; one that takes
+	// longer than this is asked again.
+	requestTimeout = 5 * time.Second
+	// The client's own limits, in requests a second and in a row: a gateway that starts
+	// with a hundred peers should not look like an attack.
+	requestRate  = 50
+	requestBurst = 100
+)
+
+// Cluster is the gateway's own cluster. It is safe for concurrent use.
+type Cluster struct {
+	core rest.Interface
+	http *http.Client
+	// server is the API server's URL, for messages.
+	server     string
+	parameters runtime.ParameterCodec
+}
+
+// kubeconfigVariable names kubeconfig files, as for kubectl.
+const kubeconfigVariable = "KUBECONFIG"
+
+// Connect finds the gateway's own API server: the one of the cluster it runs in, else the
+// one that the kubeconfig named by $KUBECONFIG leads to. Nothing is asked yet. An
+// [ErrNoCluster] says what to do.
+func Connect(userAgent string) (*Cluster, error) {
+	config, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		config, err = fromKubeconfig(os.Getenv(kubeconfigVariable))
+	} else if err != nil {
+		err = fmt.Errorf("%w: this is a pod without a ServiceAccount's token: %w (set automountServiceAccountToken: true in the pod's spec)", ErrNoCluster, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent, config.Timeout = userAgent, requestTimeout
+	config.QPS, config.Burst = requestRate, requestBurst
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return newCluster(config)
+}
+
+// fromKubeconfig reads what $KUBECONFIG names, a file or several.
+func fromKubeconfig(variable string) (*rest.Config, error) {
+	if variable == "" {
+		return nil, fmt.Errorf("%w: this is no pod, and %s is not set (run the gateway in the cluster, set %s for a gateway beside it, or use issuer.localCA)",
+			ErrNoCluster, kubeconfigVariable, kubeconfigVariable)
+	}
+	files := filepath.SplitList(variable)
+	for _, f := range files {
+		if _, err := os.Stat(f); err != nil {
+			return nil, fmt.Errorf("%w: %s names a file that cannot be read: %w", ErrNoCluster, kubeconfigVariable, err)
+		}
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{Precedence: files}, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w: the kubeconfig %s: %w", ErrNoCluster, variable, err)
+	}
+	return config, nil
+}
+
+// newCluster makes a client that knows the few types that are needed: client-go's own
+// scheme has all of Kubernetes in it, and costs megabytes.
+func newCluster(config *rest.Config) (*Cluster, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.ServiceAccount{}, &corev1.ServiceAccountList{})
+	scheme.AddKnownTypes(authenticationv1.SchemeGroupVersion, &authenticationv1.TokenRequest{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(scheme, authenticationv1.SchemeGroupVersion)
+	version := corev1.SchemeGroupVersion
+	config.GroupVersion, config.APIPath = &version, "/api"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType = runtime.ContentTypeJSON
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoCluster, err)
+	}
+	core, err := rest.RESTClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoCluster, err)
+	}
+	return &Cluster{core: core, http: client, server: shown(config.Host), parameters: runtime.NewParameterCodec(scheme)}, nil
+}
+
+// shown is a URL for a message: a password in it is nobody's business.
+func shown(host string) string {
+	u, err := url.Parse(host)
+	if err != nil {
+		return "the API server"
+	}
+	return strings.TrimRight(u.Redacted(), "/")
+}
+
+// close ends idle connections.
+func (c *Cluster) close() { c.http.CloseIdleConnections() }

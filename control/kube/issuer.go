@@ -1,0 +1,240 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// issueTimeout bounds one Issue, with its repetitions: the peer waits for it, 20 s at
+	// most.
+	issueTimeout = 15 * time.Second
+	// firstRetry and maxRetry pace what is done again when the API server does not
+	// answer. Whoever was removed should not profit from an outage for long after it.
+	firstRetry = 250 * time.Millisecond
+	maxRetry   = 10 * time.Second
+)
+
+// TokenIssuerOptions say for whom tokens are issued, and where.
+type TokenIssuerOptions struct {
+	// Gateway is the name of this gateway, which its accounts bear as a label.
+	Gateway string
+	// Namespace is where the accounts are. It must exist, and hold nothing else.
+	Namespace string
+	// TTL of a token, which the API server may shorten; at least 10 min.
+	TTL time.Duration
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// TokenIssuer issues tokens of one ServiceAccount per peer. It is an auth.Issuer, and safe
+// for concurrent use. It issues to those that SetPeers named, and Run removes the accounts
+// of all others.
+type TokenIssuer struct {
+	o        TokenIssuerOptions
+	accounts accounts
+	wake     chan struct{}
+
+	mu    sync.Mutex
+	known bool // SetPeers was called
+	peers map[string]peer.PublicKey
+}
+
+var _ auth.Issuer = (*TokenIssuer)(nil)
+
+// NewTokenIssuer makes an issuer in a cluster. Nothing is asked of the cluster yet.
+func NewTokenIssuer(c *Cluster, o TokenIssuerOptions) *TokenIssuer {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &TokenIssuer{
+		o: o, accounts: accounts{cluster: c, namespace: o.Namespace, gateway: o.Gateway},
+		wake: make(chan struct{}, 1),
+	}
+}
+
+// Tokens is auth.Issuer's.
+func (*TokenIssuer) Tokens() bool { return true }
+
+// Issue gives the peer a token of its account, which is made when it is not there. It has
+// no use for a signing request.
+func (t *TokenIssuer) Issue(ctx context.Context, s auth.Subject, _ []byte) (auth.Issuance, error) {
+	if !t.isPeer(s.Name, s.PublicKey) {
+		return auth.Issuance{}, fmt.Errorf("%w: %s is no peer to issue to", auth.ErrIssuer, s.Name)
+	}
+	ctx, cancel := context.WithTimeout(t.logged(ctx), issueTimeout)
+	defer cancel()
+	out, err := t.issue(ctx, s)
+	// It may have been removed meanwhile, and its account deleted before it was made: then
+	// it has to be deleted again.
+	if !t.isPeer(s.Name, s.PublicKey) {
+		t.signal()
+		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
+	}
+	return out, err
+}
+
+func (t *TokenIssuer) issue(ctx context.Context, s auth.Subject) (auth.Issuance, error) {
+	seconds := int64(math.Ceil(t.o.TTL.Seconds()))
+	pause := newBackoff()
+	for {
+		out, err := t.try(ctx, s, seconds)
+		if err == nil {
+			return out, nil
+		}
+		if !transient(err) {
+			return auth.Issuance{}, t.accounts.explain(err)
+		}
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-ctx.Done():
+			return auth.Issuance{}, t.accounts.explain(err)
+		}
+	}
+}
+
+func (t *TokenIssuer) try(ctx context.Context, s auth.Subject, seconds int64) (auth.Issuance, error) {
+	uid, err := t.accounts.ensure(ctx, s)
+	if err != nil {
+		return auth.Issuance{}, err
+	}
+	got, err := t.accounts.token(ctx, s, uid, seconds)
+	if err != nil {
+		return auth.Issuance{}, err
+	}
+	token := auth.Token(got.Status.Token)
+	if token == "" || got.Status.ExpirationTimestamp.IsZero() {
+		return auth.Issuance{}, fmt.Errorf("%w: the API server at %s gave no token", auth.ErrIssuer, t.accounts.cluster.server)
+	}
+	return auth.Issuance{Token: token, Serial: token.ID(), NotAfter: got.Status.ExpirationTimestamp.Time}, nil
+}
+
+// SetPeers says who the peers are that may have an identity. Run deletes the accounts of
+// all others.
+func (t *TokenIssuer) SetPeers(peers []auth.Subject) {
+	next := make(map[string]peer.PublicKey, len(peers))
+	for _, p := range peers {
+		next[p.Name] = p.PublicKey
+	}
+	t.mu.Lock()
+	removed := !t.known
+	for name, key := range t.peers {
+		removed = removed || next[name] != key
+	}
+	t.known, t.peers = true, next
+	t.mu.Unlock()
+	if removed {
+		t.signal()
+	}
+}
+
+// Revoke is auth.Issuer's: from now on nothing is issued to the peer, and its account is
+// deleted.
+func (t *TokenIssuer) Revoke(s auth.Subject) auth.Revocation {
+	t.mu.Lock()
+	if t.peers[s.Name] == s.PublicKey {
+		delete(t.peers, s.Name)
+	}
+	t.mu.Unlock()
+	t.signal()
+	return auth.Revocation{Recalled: true}
+}
+
+func (t *TokenIssuer) isPeer(name string, key peer.PublicKey) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	have, ok := t.peers[name]
+	return ok && have == key
+}
+
+func (t *TokenIssuer) signal() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run deletes the accounts of those who are no peers, once SetPeers has named these and
+// whenever one is removed, and tries again until it is done. It returns when ctx ends.
+func (t *TokenIssuer) Run(ctx context.Context) {
+	defer t.accounts.cluster.close()
+	ctx = t.logged(ctx)
+	pause := newBackoff()
+	var last string
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-again:
+		}
+		err := t.reconcile(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			again, last = nil, ""
+			pause.Reset()
+			continue
+		}
+		wait := pause.NextBackOff()
+		again = time.After(wait)
+		level := slog.LevelDebug
+		if err.Error() != last {
+			level, last = slog.LevelWarn, err.Error()
+		}
+		t.o.Logger.Log(ctx, level, "the accounts of removed peers cannot be deleted; their tokens may still be valid", "namespace", t.o.Namespace, "error", err, "retryIn", wait)
+	}
+}
+
+// reconcile deletes the accounts of those who are no peers.
+func (t *TokenIssuer) reconcile(ctx context.Context) error {
+	t.mu.Lock()
+	known := t.known
+	t.mu.Unlock()
+	if !known {
+		return nil
+	}
+	list, err := t.accounts.list(ctx)
+	if err != nil {
+		return t.accounts.explain(err)
+	}
+	var errs []error
+	for _, x := range list {
+		var key peer.PublicKey
+		name := x.Labels[labelPeer]
+		if key.UnmarshalText([]byte(x.Annotations[annotationKey])) == nil && t.isPeer(name, key) {
+			continue
+		}
+		if err := t.accounts.delete(ctx, &x); err != nil {
+			errs = append(errs, t.accounts.explain(err))
+			continue
+		}
+		t.o.Logger.Info("the account of a removed peer is deleted; its tokens end", "peer", name, "account", x.Namespace+"/"+x.Name, "within", auth.RecallTime)
+	}
+	return errors.Join(errs...)
+}
+
+// logged makes client-go log where we do, and not to the process's stderr.
+func (t *TokenIssuer) logged(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(t.o.Logger.Handler()))
+}
+
+func newBackoff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = firstRetry, maxRetry
+	return b
+}
