@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -28,20 +29,23 @@ const assetsVariable = "KUBEBUILDER_ASSETS"
 // bundleName is the built program; its links carry the components' names.
 const bundleName = "bundle"
 
-// components are the programs that Start and Kubectl need.
-var components = []string{"etcd", "kube-apiserver", "kubectl"}
+// Programs of the bundle: those that Start and Kubectl need, and what StartNode needs
+// besides.
+var (
+	components     = []string{"etcd", "kube-apiserver", "kubectl"}
+	nodeComponents = []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
+)
 
-// Binaries returns the folder that holds etcd, kube-apiserver and kubectl. It is the one that
-// KUBEBUILDER_ASSETS names, if any, else a folder under the user's cache, built there
-// when missing: minutes the first time (progress goes to log), nothing after that. The
-// name of the folder tells the version and a hash of the bundle's sources. Processes
-// that ask at the same time build once.
+// Binaries returns the folder that holds etcd, kubectl and the Kubernetes components. It
+// is the one that KUBEBUILDER_ASSETS names, if any (which need not hold what only
+// StartNode uses), else a folder under the user's cache, built there when missing:
+// minutes the first time (progress goes to log), nothing after that. The name of the
+// folder tells the version and a hash of the bundle's sources. Processes that ask at the
+// same time build once.
 func Binaries(ctx context.Context, log io.Writer) (string, error) {
 	if dir := os.Getenv(assetsVariable); dir != "" {
-		for _, name := range components {
-			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-				return "", fmt.Errorf("%s names %s, which holds no %s: %w", assetsVariable, dir, name, err)
-			}
+		if err := holds(dir, components); err != nil {
+			return "", fmt.Errorf("%s names %s, which %w", assetsVariable, dir, err)
 		}
 		return dir, nil
 	}
@@ -66,7 +70,7 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if built(dir) {
+	if holds(dir, allComponents()) == nil {
 		return dir, nil
 	}
 	return dir, build(ctx, source, dir, log)
@@ -92,6 +96,7 @@ func sourceHash(source string) (string, error) {
 		}
 		fmt.Fprintf(h, "%s %d\n%s", name, len(b), b)
 	}
+	fmt.Fprint(h, ldflags())
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
@@ -108,20 +113,24 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-func built(dir string) bool {
-	for _, name := range components {
+// allComponents are the names that the bundle answers to.
+func allComponents() []string { return slices.Concat(components, nodeComponents) }
+
+// holds reports which program a folder lacks, if any.
+func holds(dir string, programs []string) error {
+	for _, name := range programs {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return false
+			return fmt.Errorf("holds no %s: %w", name, err)
 		}
 	}
-	return true
+	return nil
 }
 
 // build makes the bundle in dir. A build that is cut short leaves no program behind.
 func build(ctx context.Context, source, dir string, log io.Writer) error {
-	fmt.Fprintf(log, "building etcd, kube-apiserver and kubectl %s (minutes, once) in %s\n", Version, dir)
+	fmt.Fprintf(log, "building etcd and Kubernetes %s (minutes, once) in %s\n", Version, dir)
 	partial := filepath.Join(dir, bundleName+".partial")
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-trimpath", "-ldflags", "-s -w", "-o", partial, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-trimpath", "-ldflags", ldflags(), "-o", partial, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -131,12 +140,21 @@ func build(ctx context.Context, source, dir string, log io.Writer) error {
 	if err := os.Rename(partial, filepath.Join(dir, bundleName)); err != nil {
 		return fmt.Errorf("keep the built programs: %w", err)
 	}
-	for _, name := range components {
+	for _, name := range allComponents() {
 		if err := os.Symlink(bundleName, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("keep the built programs: %w", err)
 		}
 	}
 	return nil
+}
+
+// ldflags strip the bundle and make it tell its version, which tools such as helm ask for.
+func ldflags() string {
+	flags := "-s -w"
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags += " -X " + pkg + ".gitVersion=" + Version
+	}
+	return flags
 }
 
 // withStderr adds what a failed program complained of.

@@ -1,13 +1,17 @@
 //go:build linux
 
-// Package kube starts a real Kubernetes control plane for tests: etcd and
-// kube-apiserver, built from Go modules (package bundle, a module of its own), ready in
-// a few seconds, in a network namespace if wanted. There are no nodes and no
-// controllers: what is stored stays as it is, which is enough for everything that talks
-// to an API server.
+// Package kube starts real Kubernetes clusters for tests, built from Go modules (package
+// bundle, a module of its own), without Docker, a registry or a download.
 //
-// A cluster is nothing but two processes and one folder. The processes die with the
-// process that started them, at the latest.
+//   - [Start] starts a control plane alone, etcd and kube-apiserver, ready in a few
+//     seconds. There are no nodes and no controllers: what is stored stays as it is, which
+//     is enough for everything that talks to an API server.
+//   - [StartNode] starts a whole cluster of one node, which runs pods: besides, the
+//     controllers, the scheduler, a kubelet, kube-proxy and containerd.
+//
+// A cluster is nothing but processes, one folder and, with a node, cgroups. The
+// processes die with the process that started them, at the latest, and what they
+// mounted goes with them.
 package kube
 
 import (
@@ -20,7 +24,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
+	"sync"
 
 	"github.com/postern-dev/postern/testenv/netlab"
 	"github.com/postern-dev/postern/testenv/pki"
@@ -29,17 +33,11 @@ import (
 // ServerName is the name in the API server's certificate that in-cluster clients use.
 const ServerName = "kubernetes.default.svc"
 
-// Service range of the cluster and the address in it of the API server's own Service.
-const (
-	serviceRange   = "10.96.0.0/16"
-	serviceAddress = "10.96.0.1"
-)
-
-// Options describe a cluster.
+// Options describe a control plane.
 type Options struct {
 	// Dir receives data, certificates, kubeconfig and logs. Required; it must exist.
 	Dir string
-	// Assets is the folder with etcd, kube-apiserver and kubectl; "" asks Binaries.
+	// Assets is the folder with the programs; "" asks Binaries.
 	Assets string
 	// Namespace is the network namespace to run in, as `ip netns` names it; "" is the
 	// caller's own. A namespace holds at most one cluster.
@@ -53,22 +51,41 @@ type Options struct {
 	ClientCAs []byte
 }
 
-// Cluster is a running control plane. Its methods are safe for concurrent use.
+// Cluster is a running cluster. Its methods are safe for concurrent use, but for Close.
 type Cluster struct {
 	options    Options
+	services   netip.Prefix
 	server     netip.AddrPort
-	etcd       *netlab.Process
-	api        *netlab.Process
-	logs       []*os.File
+	components []component // in the order they were started
 	ca         *pki.CA
 	admin      tls.Certificate
 	kubeconfig string
+	node       *node // nil for a control plane alone
 }
 
-// Start starts a cluster and waits until it is ready. ctx bounds the start alone; the
-// caller ends the cluster with Close. When a component ends or isn't ready in time, the
-// error shows the end of its log.
+// component is a running program with its log.
+type component struct {
+	name    string
+	process *netlab.Process
+	log     *os.File
+}
+
+// Start starts a control plane and waits until it is ready. ctx bounds the start alone;
+// the caller ends the cluster with Close. When a component ends or isn't ready in time,
+// the error shows the end of its log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
+	c, err := newCluster(ctx, o, components)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.startAlone(ctx); err != nil {
+		return nil, fmt.Errorf("start a cluster: %w", errors.Join(err, c.Close()))
+	}
+	return c, nil
+}
+
+// newCluster makes a cluster of which nothing runs yet.
+func newCluster(ctx context.Context, o Options, programs []string) (*Cluster, error) {
 	if o.Assets == "" {
 		dir, err := Binaries(ctx, os.Stderr)
 		if err != nil {
@@ -76,53 +93,24 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		}
 		o.Assets = dir
 	}
+	if err := holds(o.Assets, programs); err != nil {
+		return nil, fmt.Errorf("start a cluster: folder %s %w", o.Assets, err)
+	}
 	if !o.Address.IsValid() {
 		o.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("start a cluster: Dir %q is no folder", o.Dir)
 	}
-	c := &Cluster{options: o}
-	if err := c.start(ctx); err != nil {
-		return nil, fmt.Errorf("start a cluster: %w", errors.Join(err, c.Close()))
-	}
-	return c, nil
+	return &Cluster{options: o, services: netip.MustParsePrefix("10.96.0.0/16")}, nil
 }
 
-func (c *Cluster) start(ctx context.Context) error {
+func (c *Cluster) startAlone(ctx context.Context) error {
 	files, err := c.writeFiles()
 	if err != nil {
 		return err
 	}
-	ports, err := freePorts(ctx, c.options.Namespace, 3)
-	if err != nil {
-		return err
-	}
-	c.server = netip.AddrPortFrom(c.options.Address, ports[2])
-	if err := c.writeKubeconfig(); err != nil {
-		return err
-	}
-	client := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	c.etcd, err = c.run("etcd",
-		"--data-dir", filepath.Join(c.options.Dir, "etcd"), "--unsafe-no-fsync",
-		"--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", "default="+peer)
-	if err != nil {
-		return err
-	}
-	c.api, err = c.run("kube-apiserver",
-		"--etcd-servers="+client,
-		"--bind-address="+c.options.Address.String(),
-		"--advertise-address="+c.options.Address.String(),
-		fmt.Sprintf("--secure-port=%d", c.server.Port()),
-		"--service-cluster-ip-range="+serviceRange,
-		"--service-account-issuer=https://"+ServerName,
-		"--service-account-signing-key-file="+files.accountKey,
-		"--service-account-key-file="+files.accountCert,
-		"--tls-cert-file="+files.servingCert, "--tls-private-key-file="+files.servingKey,
-		"--client-ca-file="+files.clientCAs,
+	err = c.startControlPlane(ctx, files,
 		"--authorization-mode=RBAC",
 		// Without a controller manager there is no default service account to mount.
 		"--disable-admission-plugins=ServiceAccount")
@@ -132,65 +120,54 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.waitReady(ctx)
 }
 
-// run starts a component with its log in Dir/log/NAME.log.
-func (c *Cluster) run(name string, flags ...string) (*netlab.Process, error) {
+// run starts a component in the cluster's network namespace, with its log in
+// Dir/log/NAME.log.
+func (c *Cluster) run(name string, flags ...string) error {
+	args := append([]string{filepath.Join(c.options.Assets, name)}, flags...)
+	_, err := c.start(name, netlab.Command{Namespace: c.options.Namespace, Args: args})
+	return err
+}
+
+// start starts a program as a component.
+func (c *Cluster) start(name string, command netlab.Command) (*netlab.Process, error) {
 	log, err := os.Create(c.logFile(name))
 	if err != nil {
 		return nil, fmt.Errorf("make the log of %s: %w", name, err)
 	}
-	c.logs = append(c.logs, log)
-	return netlab.Start(netlab.Command{
-		Namespace: c.options.Namespace,
-		Args:      append([]string{filepath.Join(c.options.Assets, name)}, flags...),
-		Dir:       c.options.Dir,
-		Log:       log,
-	})
+	command.Dir, command.Log = c.options.Dir, log
+	p, err := netlab.Start(command)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	c.components = append(c.components, component{name: name, process: p, log: log})
+	return p, nil
 }
 
 func (c *Cluster) logFile(name string) string {
 	return filepath.Join(c.options.Dir, "log", name+".log")
 }
 
-// readyPoll is the pause between two looks at /readyz, which offers no event.
-const readyPoll = 100 * time.Millisecond
+// errEnded is what an error of a component that runs no more wraps.
+var errEnded = errors.New("ended")
 
-// waitReady waits until the API server answers /readyz with 200.
-func (c *Cluster) waitReady(ctx context.Context) error {
-	client := c.AdminClient()
-	defer client.CloseIdleConnections()
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-	var last error
-	for {
-		if last = probe(ctx, client, c.URL()+"/readyz"); last == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-c.etcd.Done():
-			return c.withLog("etcd", errors.New("etcd ended"))
-		case <-c.api.Done():
-			return c.withLog("kube-apiserver", errors.New("kube-apiserver ended"))
-		case <-ctx.Done():
-			return c.withLog("kube-apiserver", fmt.Errorf("not ready in time (%w): %w", ctx.Err(), last))
-		}
+// guard returns a context that ends when a component does, which is then its cause, with
+// the end of the log. The caller must call stop.
+func (c *Cluster) guard(ctx context.Context) (guarded context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watchers sync.WaitGroup
+	for _, p := range c.components {
+		watchers.Go(func() {
+			select {
+			case <-p.process.Done():
+				cancel(c.withLog(p.name, fmt.Errorf("%s %w", p.name, errEnded)))
+			case <-ctx.Done():
+			}
+		})
 	}
-}
-
-func probe(ctx context.Context, client *http.Client, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
+	return ctx, func() {
+		cancel(nil)
+		watchers.Wait()
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return nil
 }
 
 // logTail bounds how much of a log an error shows, in bytes.
@@ -246,39 +223,22 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 	return netlab.Run(ctx, c.options.Namespace, stdin, append([]string{c.KubectlPath(), "--kubeconfig", c.kubeconfig}, args...)...)
 }
 
-// Close ends both processes and closes their logs. It may be called more than once.
+// Close ends every process of the cluster, pods included, removes what they made outside
+// Dir, and closes the logs. It may be called more than once.
 func (c *Cluster) Close() error {
 	// A cluster is thrown away: there is nothing for it to save.
-	for _, p := range []*netlab.Process{c.api, c.etcd} {
-		if p != nil {
-			p.Kill()
-		}
-	}
 	var errs []error
-	for _, l := range c.logs {
-		errs = append(errs, l.Close())
+	if c.node != nil {
+		errs = append(errs, c.node.kill())
 	}
-	c.logs = nil
+	for i := len(c.components) - 1; i >= 0; i-- {
+		c.components[i].process.Kill()
+		errs = append(errs, c.components[i].log.Close())
+	}
+	c.components = nil
+	if c.node != nil {
+		errs = append(errs, c.node.removeCgroups())
+		c.node = nil
+	}
 	return errors.Join(errs...)
-}
-
-// freePorts finds free TCP ports on the loopback of a namespace. They are free when it
-// looks; the components take them moments later.
-func freePorts(ctx context.Context, namespace string, n int) ([]uint16, error) {
-	var ports []uint16
-	err := netlab.Do(namespace, func() error {
-		for range n {
-			l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-			if err != nil {
-				return fmt.Errorf("find a free port: %w", err)
-			}
-			defer l.Close()
-			ports = append(ports, l.Addr().(*net.TCPAddr).AddrPort().Port())
-		}
-		return nil
-	})
-	if err == nil && namespace != "" {
-		ports[n-1] = 6443 // nobody else is there, and it is where people look
-	}
-	return ports, err
 }

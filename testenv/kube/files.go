@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"crypto/tls"
 	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
@@ -16,10 +17,11 @@ type files struct {
 	clientCAs, servingCert, servingKey, accountCert, accountKey string
 }
 
-// writeFiles makes the cluster's authorities and certificates.
+// writeFiles makes the cluster's authorities and the certificates of the API server and
+// the administrator.
 func (c *Cluster) writeFiles() (files, error) {
 	var f files
-	dir := filepath.Join(c.options.Dir, "pki")
+	dir := c.pkiDir()
 	for _, d := range []string{dir, filepath.Join(c.options.Dir, "log")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return f, err
@@ -32,32 +34,26 @@ func (c *Cluster) writeFiles() (files, error) {
 	c.ca = ca
 	names := append([]string{
 		"kubernetes", "kubernetes.default", ServerName, ServerName + ".cluster.local", "localhost",
-		"127.0.0.1", serviceAddress, c.options.Address.String(),
+		// The first address of the range is that of the API server's own Service.
+		"127.0.0.1", c.services.Masked().Addr().Next().String(), c.options.Address.String(),
 	}, c.options.ServerNames...)
 	serving, err := ca.Server(names...)
 	if err != nil {
 		return f, err
 	}
-	// Tokens are signed with a key pair; that it comes with a certificate is of no
-	// consequence.
-	account, err := ca.Client(pkix.Name{CommonName: "service-accounts"})
-	if err != nil {
-		return f, err
-	}
-	admin, err := ca.Client(pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
-	if err != nil {
-		return f, err
-	}
-	if c.admin, err = admin.TLS(); err != nil {
-		return f, err
-	}
 	if f.servingCert, f.servingKey, err = serving.Write(dir, "apiserver"); err != nil {
 		return f, err
 	}
-	if f.accountCert, f.accountKey, err = account.Write(dir, "service-accounts"); err != nil {
+	// Tokens are signed with a key pair; that it comes with a certificate is of no
+	// consequence.
+	if f.accountCert, f.accountKey, err = c.writeClient("service-accounts", "service-accounts", ""); err != nil {
 		return f, err
 	}
-	if _, _, err = admin.Write(dir, "admin"); err != nil {
+	adminCert, adminKey, err := c.writeClient("admin", "admin", "system:masters")
+	if err != nil {
+		return f, err
+	}
+	if c.admin, err = tls.LoadX509KeyPair(adminCert, adminKey); err != nil {
 		return f, err
 	}
 	if err := os.WriteFile(c.CAFile(), ca.CertPEM(), 0o644); err != nil {
@@ -67,21 +63,38 @@ func (c *Cluster) writeFiles() (files, error) {
 	return f, os.WriteFile(f.clientCAs, append(ca.CertPEM(), c.options.ClientCAs...), 0o644)
 }
 
-// writeKubeconfig writes the administrator's kubeconfig.
-func (c *Cluster) writeKubeconfig() error {
-	c.kubeconfig = filepath.Join(c.options.Dir, "admin.kubeconfig")
-	text := strings.NewReplacer("SERVER", c.URL(), "PKI", filepath.Join(c.options.Dir, "pki")).Replace(`apiVersion: v1
+func (c *Cluster) pkiDir() string { return filepath.Join(c.options.Dir, "pki") }
+
+// writeClient makes a client certificate for a user, in a group unless that is "", and
+// returns the paths of certificate and key.
+func (c *Cluster) writeClient(file, user, group string) (certFile, keyFile string, err error) {
+	subject := pkix.Name{CommonName: user}
+	if group != "" {
+		subject.Organization = []string{group}
+	}
+	pair, err := c.ca.Client(subject)
+	if err != nil {
+		return "", "", err
+	}
+	return pair.Write(c.pkiDir(), file)
+}
+
+// writeKubeconfig writes a kubeconfig with the client certificate of that file name and
+// returns its path.
+func (c *Cluster) writeKubeconfig(file string) (string, error) {
+	path := filepath.Join(c.options.Dir, file+".kubeconfig")
+	text := strings.NewReplacer("SERVER", c.URL(), "PKI", c.pkiDir(), "USER", file).Replace(`apiVersion: v1
 kind: Config
 clusters:
 - name: test
   cluster: {server: "SERVER", certificate-authority: "PKI/ca.crt"}
 users:
-- name: admin
-  user: {client-certificate: "PKI/admin.crt", client-key: "PKI/admin.key"}
+- name: USER
+  user: {client-certificate: "PKI/USER.crt", client-key: "PKI/USER.key"}
 contexts:
 - name: test
-  context: {cluster: test, user: admin}
+  context: {cluster: test, user: USER}
 current-context: test
 `)
-	return os.WriteFile(c.kubeconfig, []byte(text), 0o600)
+	return path, os.WriteFile(path, []byte(text), 0o600)
 }

@@ -80,7 +80,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
 		}
 	}
 
-	pids := []int{c.etcd.PID(), c.api.PID()}
+	var pids []int
+	for _, p := range c.components {
+		pids = append(pids, p.process.PID())
+	}
+	if len(pids) != 2 {
+		t.Errorf("a control plane has processes %v, want two", pids)
+	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// startControlPlane starts etcd and kube-apiserver; it doesn't wait for them.
+func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...string) error {
+	ports, err := freePorts(ctx, c.options.Namespace, 3)
+	if err != nil {
+		return err
+	}
+	c.server = netip.AddrPortFrom(c.options.Address, ports[2])
+	if c.kubeconfig, err = c.writeKubeconfig("admin"); err != nil {
+		return err
+	}
+	client := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	err = c.run("etcd",
+		"--data-dir", filepath.Join(c.options.Dir, "etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "default="+peer)
+	if err != nil {
+		return err
+	}
+	return c.run("kube-apiserver", append([]string{
+		"--etcd-servers=" + client,
+		"--bind-address=" + c.options.Address.String(),
+		"--advertise-address=" + c.options.Address.String(),
+		fmt.Sprintf("--secure-port=%d", c.server.Port()),
+		"--service-cluster-ip-range=" + c.services.String(),
+		"--service-account-issuer=https://" + ServerName,
+		"--service-account-signing-key-file=" + f.accountKey,
+		"--service-account-key-file=" + f.accountCert,
+		"--tls-cert-file=" + f.servingCert, "--tls-private-key-file=" + f.servingKey,
+		"--client-ca-file=" + f.clientCAs,
+	}, flags...)...)
+}
+
+// readyPoll is the pause between two looks at /readyz, which offers no event.
+const readyPoll = 100 * time.Millisecond
+
+// waitReady waits until the API server answers /readyz with 200.
+func (c *Cluster) waitReady(ctx context.Context) error {
+	ctx, stop := c.guard(ctx)
+	defer stop()
+	client := c.AdminClient()
+	defer client.CloseIdleConnections()
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	var last error
+	for {
+		if last = probe(ctx, client, c.URL()+"/readyz"); last == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			cause := context.Cause(ctx)
+			if errors.Is(cause, errEnded) {
+				return cause
+			}
+			return c.withLog("kube-apiserver", fmt.Errorf("not ready in time (%w): %w", cause, last))
+		}
+	}
+}
+
+func probe(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// freePorts finds free TCP ports on the loopback of a namespace. They are free when it
+// looks; the components take them moments later.
+func freePorts(ctx context.Context, namespace string, n int) ([]uint16, error) {
+	var ports []uint16
+	err := netlab.Do(namespace, func() error {
+		for range n {
+			l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+			if err != nil {
+				return fmt.Errorf("find a free port: %w", err)
+			}
+			defer l.Close()
+			ports = append(ports, l.Addr().(*net.TCPAddr).AddrPort().Port())
+		}
+		return nil
+	})
+	if err == nil && namespace != "" {
+		ports[n-1] = 6443 // nobody else is there, and it is where people look
+	}
+	return ports, err
+}

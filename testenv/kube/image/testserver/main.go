@@ -1,0 +1,199 @@
+// Command testserver is what pods of the test clusters run. Without arguments it serves:
+// HTTP on TCP 8080, which answers each request with its method, path and host name, and
+// UDP 9000, which sends each datagram back. Images have no shell, so it is also the
+// client that tests run with `kubectl exec`:
+//
+//	testserver udp ADDRESS:PORT TEXT   sends TEXT until an answer comes, and prints it
+//	testserver get URL                 prints what a GET request returns
+//	testserver api PATH                the same at the pod's own API server, with the
+//	                                   token and the authority of its service account
+//
+// A client gives up after 30 s with exit code 1.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Ports that the server listens at.
+const (
+	httpAddress = ":8080"
+	udpAddress  = ":9000"
+)
+
+// clientTimeout bounds a client; it is generous for busy machines.
+const clientTimeout = 30 * time.Second
+
+// accountDir is where the kubelet mounts what a service account needs.
+const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+var errUsage = errors.New("usage: testserver [udp ADDRESS:PORT TEXT | get URL | api PATH]")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "testserver: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 {
+		return serve(ctx, out)
+	}
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	switch {
+	case args[0] == "udp" && len(args) == 3:
+		return askUDP(ctx, args[1], args[2], out)
+	case args[0] == "get" && len(args) == 2:
+		return get(ctx, http.DefaultClient, args[1], "", out)
+	case args[0] == "api" && len(args) == 2:
+		return getAPI(ctx, args[1], out)
+	default:
+		return errUsage
+	}
+}
+
+// serve serves until ctx ends.
+func serve(ctx context.Context, out io.Writer) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	packets, err := new(net.ListenConfig).ListenPacket(ctx, "udp", udpAddress)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Addr: httpAddress, ReadHeaderTimeout: clientTimeout,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s %s %s\n", r.Method, r.URL.Path, host)
+			fmt.Fprintf(out, "%s %s from %s\n", r.Method, r.URL.Path, r.RemoteAddr)
+		})}
+	ended := make(chan error, 2)
+	go func() { ended <- echo(packets) }()
+	go func() { ended <- server.ListenAndServe() }()
+	fmt.Fprintf(out, "serving on %s\n", host)
+	running := 2
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		running--
+	}
+	err = errors.Join(err, packets.Close(), server.Close())
+	for range running {
+		<-ended
+	}
+	return err
+}
+
+// echo sends datagrams back until the socket is closed.
+func echo(c net.PacketConn) error {
+	b := make([]byte, 64<<10)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return err
+		}
+		if _, err := c.WriteTo(b[:n], from); err != nil {
+			return err
+		}
+	}
+}
+
+// resend is the time after which a datagram or its answer counts as lost.
+const resend = time.Second
+
+// askUDP sends text until an answer comes.
+func askUDP(ctx context.Context, address, text string, out io.Writer) error {
+	c, err := new(net.Dialer).DialContext(ctx, "udp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := make([]byte, 64<<10)
+	for {
+		// A port that is closed yet refuses; that counts as lost.
+		if _, err = c.Write([]byte(text)); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+			if err := c.SetReadDeadline(time.Now().Add(resend)); err != nil {
+				return err
+			}
+			var n int
+			if n, err = c.Read(b); err == nil {
+				_, err = fmt.Fprintf(out, "%s\n", b[:n])
+				return err
+			}
+		}
+		if err := pause(ctx, resend/10); err != nil {
+			return fmt.Errorf("no answer from %s: %w", address, err)
+		}
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// get prints what a request returns; any status but 200 is a failure.
+func get(ctx context.Context, client *http.Client, url, token string, out io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(out, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// getAPI asks the API server as the pod's service account.
+func getAPI(ctx context.Context, path string, out io.Writer) error {
+	token, err := os.ReadFile(filepath.Join(accountDir, "token"))
+	if err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(filepath.Join(accountDir, "ca.crt"))
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return fmt.Errorf("%s/ca.crt holds no certificate", accountDir)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	host := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	return get(ctx, client, "https://"+host+path, strings.TrimSpace(string(token)), out)
+}

@@ -1,0 +1,170 @@
+//go:build linux && e2e
+
+package kube
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// processKey tells a process from a later one with the same id.
+type processKey struct {
+	pid   int
+	start string // clock ticks since boot
+}
+
+// processStat is what tests want of /proc/PID/stat (proc_pid_stat(5)).
+type processStat struct {
+	processKey
+	name   string
+	parent int
+	state  string
+	rss    int // bytes
+}
+
+// processes lists what runs on the machine.
+func processes(t *testing.T) []processStat {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []processStat
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+		fields := strings.Fields(string(b[end+1:])) // from field 3 on
+		pid, err1 := strconv.Atoi(strings.TrimSpace(string(b[:open])))
+		parent, err2 := strconv.Atoi(fields[1])
+		pages, err3 := strconv.Atoi(fields[21])
+		if err1 != nil || err2 != nil || err3 != nil {
+			t.Fatalf("unexpected %s: %q", path, b)
+		}
+		all = append(all, processStat{processKey: processKey{pid, fields[19]}, name: string(b[open+1 : end]),
+			parent: parent, state: fields[0], rss: pages * os.Getpagesize()})
+	}
+	return all
+}
+
+// descendants are the processes below this one: a node's shims and containers too, whose
+// orphans the node's first process adopts.
+func descendants(t *testing.T) []processStat {
+	t.Helper()
+	all := processes(t)
+	found := map[int]bool{os.Getpid(): true}
+	var below []processStat
+	for grown := true; grown; {
+		grown = false
+		for _, p := range all {
+			if found[p.parent] && !found[p.pid] {
+				found[p.pid], grown = true, true
+				below = append(below, p)
+			}
+		}
+	}
+	return below
+}
+
+// logMemory logs what the clusters' processes occupy.
+func logMemory(t *testing.T) {
+	t.Helper()
+	sum := 0
+	byName := map[string]int{}
+	for _, p := range descendants(t) {
+		sum += p.rss
+		byName[p.name] += p.rss
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if mb := byName[name] >> 20; mb > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", name, mb))
+		}
+	}
+	t.Logf("resident memory, sum over all processes: %d MB (%s)", sum>>20, strings.Join(parts, ", "))
+}
+
+// assertEnded fails for each process that still runs.
+func assertEnded(t *testing.T, ps []processStat) {
+	t.Helper()
+	if len(ps) < 10 {
+		t.Errorf("two clusters had %d processes: the test doesn't see them", len(ps))
+	}
+	now := map[processKey]processStat{}
+	for _, p := range processes(t) {
+		now[p.processKey] = p
+	}
+	for _, p := range ps {
+		// A zombie holds nothing; its parent, outside of the cluster, will take it away.
+		if q, ok := now[p.processKey]; ok && q.state != "Z" {
+			t.Errorf("process %d (%s) still runs", p.pid, p.name)
+		}
+	}
+}
+
+// machine is what clusters could leave behind outside their folders, by kind.
+func machine(t *testing.T) map[string][]string {
+	t.Helper()
+	m := map[string][]string{}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		// Namespaces belong to the lab, which outlives the clusters.
+		if !strings.Contains(line, " /run/netns") {
+			m["mounts"] = append(m["mounts"], line)
+		}
+	}
+	roots, err := cgroupRoots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range append([]string{
+		"/run/netns/cni-*", "/run/containerd/*", "/run/containerd/*/*", "/var/lib/cni/*", "/var/lib/cni/*/*",
+		"/var/lib/containerd/*", "/var/lib/kubelet/*", "/var/lib/kubelet/*/*", "/var/log/containers/*", "/var/log/pods/*",
+	}, under(roots, cgroupLabel+"*")...) {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m[pattern] = found
+	}
+	for _, s := range kernelSettings {
+		value, err := os.ReadFile("/proc/sys/" + s.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m[s.name] = []string{string(value)}
+	}
+	return m
+}
+
+func under(dirs []string, name string) []string {
+	var paths []string
+	for _, d := range dirs {
+		paths = append(paths, filepath.Join(d, name))
+	}
+	return paths
+}
+
+// assertUnchanged fails for what is there after that wasn't there before.
+func assertUnchanged(t *testing.T, before, after map[string][]string) {
+	t.Helper()
+	for kind, things := range after {
+		for _, thing := range things {
+			if !slices.Contains(before[kind], thing) {
+				t.Errorf("%s: %s is left behind", kind, thing)
+			}
+		}
+	}
+}

@@ -1,0 +1,181 @@
+//go:build linux && e2e
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/kube/image"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// Addresses of the two clusters' internet.
+const (
+	cloudAddress = "198.51.100.10"
+	natAddress   = "198.51.100.2"
+	edgeAddress  = "192.168.7.10"
+	edgeRouter   = "192.168.7.1"
+)
+
+// twoClusters starts cloud on the internet and edge behind a port-restricted NAT, at a
+// time, and waits until both are ready.
+func twoClusters(t *testing.T) (edge, cloud *Cluster) {
+	t.Helper()
+	lab := netlab.New(t)
+	wan := lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))
+	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
+	lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
+		WAN: wan, WANAddr: netip.MustParseAddr(natAddress), LAN: lan, LANAddr: netip.MustParseAddr(edgeRouter)})
+	edgeHost, cloudHost := lab.Host("edge"), lab.Host("cloud")
+	edgeHost.Attach("eth0", lan, netip.MustParseAddr(edgeAddress))
+	edgeHost.DefaultRoute(netip.MustParseAddr(edgeRouter))
+	cloudHost.Attach("eth0", wan, netip.MustParseAddr(cloudAddress))
+	// Where a cluster sends what is for its Services, kube-proxy catches it; but there
+	// must be a route.
+	cloudHost.DefaultRoute(netip.MustParseAddr(natAddress))
+
+	ctx := deadline(t, 10*time.Minute)
+	if _, err := Binaries(ctx, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	clusters := make([]*Cluster, 2)
+	errs := make([]error, 2)
+	var group sync.WaitGroup
+	for i, o := range []NodeOptions{
+		{Dir: t.TempDir(), Namespace: edgeHost.Namespace(), Name: "edge", NodeAddress: netip.MustParseAddr(edgeAddress)},
+		{Dir: t.TempDir(), Namespace: cloudHost.Namespace(), Name: "cloud", NodeAddress: netip.MustParseAddr(cloudAddress)},
+	} {
+		group.Go(func() {
+			if clusters[i], errs[i] = StartNode(ctx, o); errs[i] == nil {
+				errs[i] = clusters[i].WaitReady(ctx)
+			}
+			t.Logf("%s is ready after %v", o.Name, time.Since(start).Round(100*time.Millisecond))
+		})
+	}
+	group.Wait()
+	for i, c := range clusters {
+		if c != nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		if errs[i] != nil {
+			t.Error(errs[i])
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return clusters[0], clusters[1]
+}
+
+// podManifest is a pod of the test server, as the strictest Pod Security allows.
+func podManifest(name string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {app: %s}}
+spec:
+  terminationGracePeriodSeconds: 0
+  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: server
+    image: %s
+    imagePullPolicy: Never
+    ports: [{containerPort: 8080}, {containerPort: 9000, protocol: UDP}]
+    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
+    securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+`, name, name, image.TestServerName)
+}
+
+const serviceManifest = `apiVersion: v1
+kind: Service
+metadata: {name: server}
+spec:
+  type: NodePort
+  selector: {app: server}
+  ports:
+  - {name: echo, protocol: UDP, port: 9000, nodePort: 30900}
+  - {name: http, protocol: TCP, port: 80, targetPort: 8080}
+`
+
+// runPod makes a namespace that admits only restricted pods, and a test server in it.
+func runPod(ctx context.Context, t *testing.T, c *Cluster, archive, name, more string) {
+	t.Helper()
+	if err := c.Load(ctx, archive); err != nil {
+		t.Fatal(err)
+	}
+	namespace := `apiVersion: v1
+kind: Namespace
+metadata: {name: lab, labels: {pod-security.kubernetes.io/enforce: restricted}}
+`
+	if _, err := c.Kubectl(ctx, namespace, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitNamespace(ctx, "lab"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Kubectl(ctx, podManifest(name)+"---\n"+more, "apply", "-n", "lab", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitFor(ctx, "/api/v1/namespaces/lab/pods?fieldSelector=metadata.name%3D"+name, HasCondition("Ready")); err != nil {
+		t.Fatal(c.explain("kubelet", err))
+	}
+}
+
+// TestTwoClusters is what the tests of postern in Kubernetes rely on: two clusters at a
+// time, pods from images of our own under Pod Security "restricted", Services, tokens,
+// exec and logs, a NAT between the two, and nothing left when they are closed.
+func TestTwoClusters(t *testing.T) {
+	before := machine(t)
+	edge, cloud := twoClusters(t)
+	ctx := deadline(t, 5*time.Minute)
+	archive := filepath.Join(t.TempDir(), "testserver.tar")
+	if err := image.TestServer(ctx, archive); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	runPod(ctx, t, cloud, archive, "server", serviceManifest)
+	runPod(ctx, t, edge, archive, "client", "")
+	t.Logf("both pods are ready after %v more", time.Since(start).Round(100*time.Millisecond))
+	logMemory(t)
+
+	expect := func(c *Cluster, want string, args ...string) {
+		t.Helper()
+		if got, err := c.Kubectl(ctx, "", append([]string{"-n", "lab"}, args...)...); err != nil || !strings.Contains(got, want) {
+			t.Errorf("kubectl %s: got %q, %v; want %q in it", strings.Join(args, " "), got, err, want)
+		}
+	}
+	exec := func(pod string, args ...string) []string {
+		return append([]string{"exec", pod, "--", "/bin/testserver"}, args...)
+	}
+	expect(edge, "knock knock", exec("client", "udp", cloudAddress+":30900", "knock knock")...)
+	for c, pod := range map[*Cluster]string{edge: "client", cloud: "server"} {
+		expect(c, "APIVersions", exec(pod, "api", "/api")...)
+	}
+	address, err := cloud.Kubectl(ctx, "", "-n", "lab", "get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(cloud, "GET /hairpin server", exec("server", "get", "http://"+address+"/hairpin")...)
+	expect(cloud, "GET /hairpin", "logs", "server")
+
+	running := descendants(t)
+	for _, c := range []*Cluster{edge, cloud} {
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		t.Logf("closed in %v", time.Since(start).Round(time.Millisecond))
+	}
+	assertEnded(t, running)
+	assertUnchanged(t, before, machine(t))
+}

@@ -1,0 +1,113 @@
+//go:build linux
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// watchEvent is one line of a watch (Kubernetes API concepts, "Efficient detection of
+// changes").
+type watchEvent struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// WaitFor watches a path of the API server, such as
+// "/api/v1/namespaces/default/pods?labelSelector=app%3Da", until match accepts an object
+// that is there or comes: its JSON. When a component of the cluster ends meanwhile, the
+// error shows the end of its log.
+func (c *Cluster) WaitFor(ctx context.Context, path string, match func(object []byte) bool) error {
+	ctx, stop := c.guard(ctx)
+	defer stop()
+	client := c.AdminClient()
+	defer client.CloseIdleConnections()
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	// Without a resource version a watch begins with all that is there.
+	url := c.URL() + path + separator + "watch=true"
+	var last json.RawMessage
+	for {
+		found, err := watch(ctx, client, url, func(object json.RawMessage) bool {
+			last = object
+			return match(object)
+		})
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for %s: %w; last seen: %s", path, context.Cause(ctx), last)
+		}
+		if found || err != nil {
+			return err
+		}
+	}
+}
+
+// watch reads one watch to its end, which the server brings about after some time.
+func watch(ctx context.Context, client *http.Client, url string, match func(json.RawMessage) bool) (found bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false, fmt.Errorf("watch %s: %s", url, resp.Status)
+	}
+	events := json.NewDecoder(resp.Body)
+	for {
+		var e watchEvent
+		if err := events.Decode(&e); err != nil {
+			if errors.Is(err, io.EOF) {
+				return false, nil
+			}
+			return false, fmt.Errorf("watch %s: %w", url, err)
+		}
+		switch e.Type {
+		case "ADDED", "MODIFIED":
+			if match(e.Object) {
+				return true, nil
+			}
+		case "ERROR":
+			return false, fmt.Errorf("watch %s: %s", url, e.Object)
+		}
+	}
+}
+
+// conditions is what is common to the status of nodes, pods and deployments.
+type conditions struct {
+	Status struct {
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+// HasCondition is a match for WaitFor: whether a condition, such as "Ready", is true.
+func HasCondition(name string) func(object []byte) bool {
+	return func(object []byte) bool {
+		var o conditions
+		if json.Unmarshal(object, &o) != nil {
+			return false
+		}
+		for _, c := range o.Status.Conditions {
+			if c.Type == name && c.Status == "True" {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Exists is a match for WaitFor that accepts any object.
+func Exists([]byte) bool { return true }
