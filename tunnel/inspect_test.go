@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"testing"
@@ -9,8 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/blake2s"
-	"golang.org/x/crypto/chacha20poly1305"
 
+	"github.com/postern-dev/postern/testenv/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
@@ -56,49 +55,14 @@ func (p *tap) write(m []byte, to netip.AddrPort) {
 // tapAddr is where nobody but the test is.
 var tapAddr = netip.MustParseAddrPort("192.0.2.50:4500")
 
-// makeInitiation makes an initiation as a device does (whitepaper §5.4.2), but with any timestamp.
+// makeInitiation makes an initiation as a device does, but with any timestamp.
 func makeInitiation(t testing.TB, from, ephemeral peer.PrivateKey, to peer.PublicKey, stamp time.Time) []byte {
 	t.Helper()
-	seal := func(key [blake2s.Size]byte, plain []byte, transcript [blake2s.Size]byte) []byte {
-		aead, err := chacha20poly1305.New(key[:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return aead.Seal(nil, make([]byte, chacha20poly1305.NonceSize), plain, transcript[:])
-	}
-	secret := func(k peer.PrivateKey) []byte {
-		s, err := k.SharedSecret(to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s[:]
-	}
-	public, static := ephemeral.Public(), from.Public()
-	m := binary.LittleEndian.AppendUint32(nil, 1)
-	m = binary.LittleEndian.AppendUint32(m, 0x1234)
-	m = append(m, public[:]...)
-
-	construction := hashed([]byte("Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s"))
-	transcript := hashed(construction[:], []byte("WireGuard v1 zx2c4 Jason@zx2c4.com"))
-	transcript = hashed(transcript[:], to[:])
-	transcript = hashed(transcript[:], public[:])
-	chain, _ := derived(construction[:], public[:])
-	chain, key := derived(chain[:], secret(ephemeral))
-	field := seal(key, static[:], transcript)
-	m = append(m, field...)
-	transcript = hashed(transcript[:], field)
-	_, key = derived(chain[:], secret(from))
-	text := binary.BigEndian.AppendUint64(nil, uint64(0x400000000000000a+stamp.Unix()))
-	text = binary.BigEndian.AppendUint32(text, uint32(stamp.Nanosecond()))
-	m = append(m, seal(key, text, transcript)...)
-
-	macKey := hashed([]byte("mac1----"), to[:])
-	mac, err := blake2s.New128(macKey[:])
+	m, err := handshake.Initiation(from, ephemeral, to, stamp)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mac.Write(m)
-	return append(mac.Sum(m), make([]byte, blake2s.Size128)...)
+	return m
 }
 
 // exchange lets edge's device make an initiation for cloud's, and cloud's a response to it.
