@@ -309,3 +309,16 @@ func TestANarrowNetworkCutsOrDrops(t *testing.T) {
 		}
 	})
 }
+
+func TestAForwardedPortLetsEverybodyIn(t *testing.T) {
+	b := newNATBench(t, Symmetric)
+	outside := netip.AddrPortFrom(addr(natOutside), 40000)
+	if !b.isStray(t, b.a1, outside) {
+		t.Fatal("something gets in through a port that leads nowhere")
+	}
+	inside := netip.AddrPortFrom(addr(insideAddr), insidePort)
+	b.nat.Forward(outside.Port(), inside)
+	if b.isStray(t, b.a1, outside) {
+		t.Error("nothing gets in through the forwarded port")
+	}
+}

@@ -1,0 +1,17 @@
+//go:build linux
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Forward leads a UDP port of the router's outer address to an inside host, for everybody
+// outside: what people call port forwarding. It goes with ChangeWANAddress.
+func (n *NAT) Forward(port uint16, to netip.AddrPort) {
+	n.lab.t.Helper()
+	n.mustRun(fmt.Sprintf(`insert rule ip %s inbound iifname %q udp dport %d dnat to %s
+insert rule ip %s forward iifname %q ct status dnat accept
+`, natTable, wanInterface, port, to, natTable, wanInterface), "nft", "-f", "-")
+}
