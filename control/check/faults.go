@@ -21,9 +21,10 @@ const (
 	// probesAnswered is how recent an answer to a probe shows that the way is open; idle
 	// paths are probed each 20 s.
 	probesAnswered = 45 * time.Second
-	// bootsApart is the longest time between two boots of a peer that counts as two
-	// gateways taking turns rather than one that was started again and again.
-	bootsApart = 5 * time.Minute
+	// bootsApart is how long after the last change of a peer's boot two gateways count as
+	// taking turns. Each of them probes an idle path each 20 s, so that after four times
+	// that one of the two has ended.
+	bootsApart = 80 * time.Second
 )
 
 // fault is a row of the decision table: when every ping failed, the first row that fits is
