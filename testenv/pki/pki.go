@@ -29,6 +29,12 @@ type Pair struct{ Cert, Key []byte }
 
 // NewCA makes a self-signed authority.
 func NewCA(commonName string) (*CA, error) {
+	now := time.Now()
+	return NewCABetween(now.Add(-time.Hour), now.Add(24*time.Hour), commonName)
+}
+
+// NewCABetween makes one that is valid between two moments.
+func NewCABetween(notBefore, notAfter time.Time, commonName string) (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the key of %s: %w", commonName, err)
@@ -37,6 +43,7 @@ func NewCA(commonName string) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
+	template.NotBefore, template.NotAfter = notBefore, notAfter
 	template.IsCA = true
 	template.BasicConstraintsValid = true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign

@@ -1,0 +1,270 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/pki"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// faultLab is two gateways that know each other from their files, each before an API server
+// of its own and with an issuer of identities: everything that `check` looks at, in the
+// internet of the tests of paths.
+type faultLab struct {
+	*sites
+	left, right *ward
+	copied      *ward // nil: none
+}
+
+// ward is one side of a fault lab.
+type ward struct {
+	*site
+	key peer.PrivateKey
+	api *apiStandIn
+	// other is what the file says of the other side; without a name, nothing.
+	other api.Peer
+	// more are further peers.
+	more  []api.Peer
+	names *resolver // nil: this machine's
+}
+
+// setting is what a fault changes before the gateways are started: the network, and what
+// each side's file says.
+type setting struct {
+	left, right access
+	ways        ways
+	edit        func(*faultLab)
+}
+
+// newFaultLab builds everything and starts nothing.
+func newFaultLab(t *testing.T, s setting) *faultLab {
+	t.Helper()
+	f := &faultLab{sites: newSites(t, s.left, s.right, s.ways)}
+	f.left, f.right = &ward{site: f.sites.left, key: newKey(t)}, &ward{site: f.sites.right, key: newKey(t)}
+	for _, w := range f.wards() {
+		f.furnish(w)
+	}
+	if s.edit != nil {
+		s.edit(f)
+	}
+	for _, w := range f.wards() {
+		w.write()
+	}
+	return f
+}
+
+func (f *faultLab) wards() []*ward { return []*ward{f.left, f.right} }
+
+func (f *faultLab) across(w *ward) *ward {
+	if w == f.left {
+		return f.right
+	}
+	return f.left
+}
+
+// furnish gives a side its key, its API server, its issuer and its peer.
+func (f *faultLab) furnish(w *ward) {
+	f.t.Helper()
+	w.api = newAPIStandIn(f.t, w)
+	w.issueBy(w.clientCA(24 * time.Hour))
+	keyFile, caFile := filepath.Join(w.dir, "private.key"), filepath.Join(w.dir, "api-ca.crt")
+	writeFile(f.t, keyFile, w.key.Base64()+"\n", 0o600)
+	writeFile(f.t, caFile, string(w.api.ca.CertPEM()), 0o644)
+	spec := &w.doc.Spec
+	spec.PrivateKeyFile = keyFile
+	spec.Services.APIServer = &api.APIServerService{Address: apiUpstream, ServerName: apiName, CAFile: caFile}
+	spec.Services.Auth = &api.AuthService{Issuer: &api.Issuer{LocalCA: &api.LocalCA{CertFile: filepath.Join(w.dir, "issuer.crt"), KeyFile: filepath.Join(w.dir, "issuer.key")}}}
+	o := f.across(w)
+	w.other = api.Peer{Name: o.name, PublicKey: o.key.Public().String(), Allow: []string{api.ServiceAuth, api.ServiceAPIServer}}
+	if o.access.public {
+		w.other.Endpoints = []string{netip.AddrPortFrom(o.outer, gatewayPort).String()}
+	}
+}
+
+// clientCA makes an authority for the identities of a side's peers, which ends after a while.
+func (w *ward) clientCA(lasts time.Duration) *pki.CA {
+	w.t.Helper()
+	ca, err := pki.NewCABetween(time.Now().Add(-time.Hour), time.Now().Add(lasts), "peers of "+w.name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ca
+}
+
+// issueBy puts an authority where the side's issuer reads it, and has its API server trust
+// it.
+func (w *ward) issueBy(ca *pki.CA) {
+	w.t.Helper()
+	pair, err := ca.Pair()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, _, err := pair.Write(w.dir, "issuer"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.api.trust(ca)
+}
+
+// write puts the peers into the file.
+func (w *ward) write() {
+	w.t.Helper()
+	w.doc.Spec.Peers = nil
+	for _, p := range append([]api.Peer{w.other}, w.more...) {
+		if p.Name != "" {
+			w.doc.Spec.Peers = append(w.doc.Spec.Peers, p)
+		}
+	}
+	w.writeConfig()
+}
+
+// presharedKey makes a file with one.
+func (w *ward) presharedKey() string {
+	w.t.Helper()
+	name := filepath.Join(w.dir, "psk")
+	var key [32]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		w.t.Fatal(err)
+	}
+	writeFile(w.t, name, base64.StdEncoding.EncodeToString(key[:])+"\n", 0o600)
+	return name
+}
+
+// run starts both gateways; healthy ones are waited for until each has the other.
+func (f *faultLab) run(healthy bool) {
+	f.t.Helper()
+	f.left.launch()
+	f.right.launch()
+	f.left.waitReady()
+	f.right.waitReady()
+	if healthy {
+		f.left.waitConnected(f.right.name)
+		f.right.waitConnected(f.left.name)
+	}
+}
+
+// check runs the command, which must end within 10 s, and gives its report.
+func (w *ward) check() api.CheckReport {
+	w.t.Helper()
+	start := time.Now()
+	r := w.postern(within(w.t, patience), "check", "-o", "json")
+	if took := time.Since(start); took > checkBy {
+		w.t.Errorf("check at %s took %s, want at most %s", w.name, took, checkBy)
+	}
+	var report api.CheckReport
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		w.t.Fatalf("check at %s: %v\n%s%s", w.name, err, r.stdout, r.stderr)
+	}
+	if want := min(report.Summary.Error, 1); r.code != want {
+		w.t.Errorf("check at %s: exit code %d with %d errors", w.name, r.code, report.Summary.Error)
+	}
+	return report
+}
+
+// checkBy is how long a check may take on a machine that other tests use as well.
+const checkBy = 12 * time.Second
+
+// roots are the checks that name a fault, in the order of the report.
+func roots(r api.CheckReport) []api.Check {
+	return slices.DeleteFunc(slices.Clone(r.Checks), func(c api.Check) bool {
+		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning
+	})
+}
+
+// diagnosis is what one side is to find.
+type diagnosis struct {
+	code      string
+	name      string // of the check
+	direction string
+	cause     []string
+	fix       []string
+}
+
+// fits says what is wrong with a check as the diagnosis of a fault; empty when nothing is.
+func (d diagnosis) fits(c api.Check) string {
+	switch {
+	case c.Code != d.code:
+		return "code " + c.Code + ", want " + d.code
+	case c.Name != d.name:
+		return "check " + c.Name + ", want " + d.name
+	case c.Direction != d.direction:
+		return "direction " + c.Direction + ", want " + d.direction
+	case !containsAll(c.Cause, d.cause...):
+		return fmt.Sprintf("cause %q lacks one of %q", c.Cause, d.cause)
+	case !containsAll(c.Fix, d.fix...):
+		return fmt.Sprintf("fix %q lacks one of %q", c.Fix, d.fix)
+	}
+	return ""
+}
+
+// finds runs check until it has found exactly what is wanted: what depends on time, such
+// as whether a peer is heard, may need more than one look. It returns the checks.
+func (w *ward) finds(want ...diagnosis) []api.Check {
+	w.t.Helper()
+	var found []api.Check
+	eventually(within(w.t, patience), w.t, fmt.Sprintf("%s finds %v", w.name, want), func() (bool, string) {
+		found = roots(w.check())
+		if len(found) != len(want) {
+			return false, fmt.Sprintf("%d faults: %s", len(found), describeChecks(found))
+		}
+		for i, d := range want {
+			if wrong := d.fits(found[i]); wrong != "" {
+				return false, wrong + " in " + describeChecks(found)
+			}
+		}
+		return true, ""
+	})
+	return found
+}
+
+func describeChecks(checks []api.Check) string {
+	var b strings.Builder
+	for _, c := range checks {
+		fmt.Fprintf(&b, "\n    %s %s %s %s %s/%s: %s\n      fix: %s", c.Verdict.Verdict, c.Code, c.Peer, c.Direction, c.Name, c.Stage, c.Cause, c.Fix)
+	}
+	return b.String()
+}
+
+// command is the first text in backquotes of a fix that begins as wanted: what the
+// operator is told to type.
+func command(t *testing.T, fix, prefix string) string {
+	t.Helper()
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(fix, -1) {
+		if strings.HasPrefix(m[1], prefix) {
+			return m[1]
+		}
+	}
+	t.Fatalf("the fix has no command %q: %s", prefix, fix)
+	return ""
+}
+
+// healed waits until neither side finds a fault, and both know it.
+func (f *faultLab) healed() {
+	f.t.Helper()
+	for _, w := range f.wards() {
+		w.healed(2 * patience)
+	}
+}
+
+// healed waits at most d until a side finds no fault, and leaves nothing unknown.
+func (w *ward) healed(d time.Duration) {
+	w.t.Helper()
+	eventually(within(w.t, d), w.t, w.name+" finds no fault", func() (bool, string) {
+		left := slices.DeleteFunc(w.check().Checks, func(c api.Check) bool {
+			return c.Verdict.Verdict == api.OK || c.Verdict.Verdict == api.Off
+		})
+		return len(left) == 0, describeChecks(left)
+	})
+}

@@ -1,0 +1,114 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/handshake"
+)
+
+// keyIllnesses are keys and handshakes.
+func keyIllnesses() []illness {
+	return []illness{
+		{
+			name: "the preshared keys differ", sick: true,
+			setting: plain(func(f *faultLab) {
+				f.left.other.PresharedKeyFile, f.right.other.PresharedKeyFile = f.left.presharedKey(), f.right.presharedKey()
+			}),
+			left:  []diagnosis{outbound("PST0109", gatewayCheck).because("right", "preshared").until("spec.peers[name=right].presharedKeyFile")},
+			right: []diagnosis{outbound("PST0109", gatewayCheck).because("left", "preshared").until("spec.peers[name=left].presharedKeyFile")},
+			mend: func(f *faultLab, _, _ []api.Check) {
+				f.left.other.PresharedKeyFile = f.right.other.PresharedKeyFile
+				f.left.reload()
+			},
+		},
+		{
+			name: "left has a wrong key of right", sick: true,
+			setting: plain(func(f *faultLab) { f.left.other.PublicKey = newKey(f.t).Public().String() }),
+			left:    []diagnosis{outbound("PST0110", gatewayCheck).because(rightPublic, "key").until("postern key pub", "spec.peers[name=right].publicKey")},
+			right:   []diagnosis{outbound("PST0110", gatewayCheck).because("left", "another public key").until("postern key pub")},
+			mend: func(f *faultLab, left, _ []api.Check) {
+				if !strings.Contains(left[0].Fix, f.right.key.Public().String()) {
+					f.t.Errorf("the fix does not name the key of right: %s", left[0].Fix)
+				}
+				f.left.other.PublicKey = f.right.key.Public().String()
+				f.left.reload()
+			},
+		},
+		{
+			name: "right's clock went back", setting: plain(oneWay), sick: true,
+			harm: func(f *faultLab) { f.left.launch(); f.left.waitReady(); f.fromTheFuture(ahead) },
+			left: []diagnosis{outbound("PST0111", gatewayCheck).because("right", rightEndpoint, "clock went back").
+				until("at right", "date -u", "timedatectl set-ntp true")},
+			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left").until("PST0111")},
+			// Nobody can set a process's clock alone, but it does what the fix says as well:
+			// it passes the stamp that was accepted.
+			mend: func(*faultLab, []api.Check, []api.Check) {},
+		},
+		{
+			name: "two gateways have right's key", setting: plain(),
+			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
+			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("postern key rotate")},
+			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
+			mend:  func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
+		},
+	}
+}
+
+// ahead is how far in the future the stamp of right's earlier initiation is: long enough to
+// see the fault, and to see it go.
+const ahead = 75 * time.Second
+
+// fromTheFuture sends left an initiation by right, from right's address, as right would have
+// if its clock had been wrong before. Left's own initiations do not get through: they would
+// mend what right's can't.
+func (f *faultLab) fromTheFuture(by time.Duration) {
+	f.t.Helper()
+	m, err := handshake.Initiation(f.right.key, newKey(f.t), f.left.key.Public(), time.Now().Add(by))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c, err := f.right.host.ListenUDP(netip.MustParseAddrPort(rightEndpoint))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := c.WriteToUDPAddrPort(m, netip.MustParseAddrPort(leftEndpoint)); err != nil {
+		f.t.Fatal(err)
+	}
+	if _, _, err := c.ReadFromUDPAddrPort(make([]byte, 256)); err != nil {
+		f.t.Fatalf("left did not answer: %v", err)
+	}
+	f.left.check()                                                             // it takes note of the stamp, as it does of those of completed handshakes
+	f.right.host.Drop("ip saddr " + leftPublic + " udp length 156 @th,64,8 1") // initiations (148 bytes)
+}
+
+// copyOf makes a gateway with a side's key and configuration on a machine of its own, as a
+// restored backup is, before an API server like the side's.
+func (f *faultLab) copyOf(w *ward) *ward {
+	f.t.Helper()
+	host := f.lab.Host("copy")
+	host.Attach("eth0", f.servers, netip.MustParseAddr(copyAddr))
+	host.DefaultRoute(gatewayAddr(netip.MustParsePrefix("192.0.2.0/24")))
+	c := &ward{site: &site{access: dial, gateway: newGateway(f.t, host, w.name)}, key: w.key, other: w.other}
+	own := c.doc.Spec
+	c.doc.Spec = w.doc.Spec
+	c.doc.Spec.StateDir, c.doc.Spec.Admin = own.StateDir, own.Admin
+	c.api = &apiStandIn{ca: w.api.ca, clients: w.api.clients, status: http.StatusOK, w: c}
+	c.api.show(w.api.ca, apiName)
+	c.api.start()
+	c.write()
+	f.copied = c
+	return c
+}
+
+const copyAddr = "192.0.2.50"

@@ -1,0 +1,82 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// pathIllnesses are ways that work badly.
+func pathIllnesses() []illness {
+	return []illness{
+		{
+			name: "one packet in twenty is lost", setting: plain(),
+			harm:  func(f *faultLab) { f.left.host.DropIncoming("eth0", 50) },
+			left:  []diagnosis{outbound("PST0112", gatewayCheck).because("right", rightEndpoint, "%").until("mtr", rightPublic)},
+			right: []diagnosis{outbound("PST0112", gatewayCheck).because("left", leftEndpoint, "%").until("mtr", leftPublic)},
+			mend:  func(f *faultLab, _, _ []api.Check) { f.left.host.DropIncoming("eth0", 0) },
+		},
+		{
+			name: "a path of 1280 bytes whose ICMP is filtered", sick: true,
+			setting: setting{left: dial, right: portRestricted, ways: ways{noTURN: true, mtu: 1280}, edit: withoutServers},
+			harm: func(f *faultLab) {
+				for _, router := range []*netlab.Host{f.core, f.right.nat.Host} {
+					router.DropICMPErrors()
+					router.DropFragments()
+				}
+			},
+			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "pings lost").until("spec.mtu: 1280")},
+			right: []diagnosis{outbound("PST0601", "mtu").because("left", "pings lost").until("spec.mtu: 1280")},
+		},
+		{
+			name: "two symmetric NATs, so the relay is used", sick: true, joined: true,
+			setting: setting{left: symmetric, right: symmetric, edit: strangers},
+			left:    []diagnosis{outbound("PST0411", gatewayCheck).because("right", relayAddr, "symmetric").until("forward UDP 51820", "spec.discovery.advertise")},
+			right:   []diagnosis{outbound("PST0411", gatewayCheck).because("left", relayAddr, "symmetric").until("forward UDP 51820", "spec.discovery.advertise")},
+			mend:    func(f *faultLab, _, _ []api.Check) { f.right.forward() },
+		},
+		{
+			name: "left's socket overflows", setting: plain(),
+			harm:  func(f *faultLab) { f.flood(f.left) },
+			left:  []diagnosis{own("PST0810", "resources").because("dropped").until("sysctl -w net.core.rmem_max=", "more CPU")},
+			right: nil,
+			// It was no CPU at all that it had, and now it has again.
+			mend: func(*faultLab, []api.Check, []api.Check) {},
+		},
+	}
+}
+
+// forward does what a fix says of a router, and of the gateway behind it.
+func (w *ward) forward() {
+	w.t.Helper()
+	w.nat.Forward(gatewayPort, netip.AddrPortFrom(w.inner, gatewayPort))
+	w.doc.Spec.Discovery.Advertise = []string{netip.AddrPortFrom(w.outer, gatewayPort).String()}
+	w.reload()
+}
+
+// flood sends a side more than its socket holds while its gateway gets no CPU.
+func (f *faultLab) flood(w *ward) {
+	f.t.Helper()
+	c, err := f.core.ListenUDP(netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := w.proc.Signal(syscall.SIGSTOP); err != nil {
+		f.t.Fatal(err)
+	}
+	// A datagram of this size occupies 2 KB or more, and the socket holds 8 MB at the most.
+	to, noise := netip.AddrPortFrom(w.outer, gatewayPort), make([]byte, 1200)
+	for range 6000 {
+		if _, err := c.WriteToUDPAddrPort(noise, to); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if err := w.proc.Signal(syscall.SIGCONT); err != nil {
+		f.t.Fatal(err)
+	}
+}

@@ -1,0 +1,174 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"net/netip"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// names of checks.
+const (
+	gatewayCheck   = "gateway"
+	apiServerCheck = "apiServer"
+)
+
+func outbound(code, name string) diagnosis {
+	return diagnosis{code: code, name: name, direction: api.DirectionOutbound}
+}
+
+func inbound(code, name string) diagnosis {
+	return diagnosis{code: code, name: name, direction: api.DirectionInbound}
+}
+
+func own(code, name string) diagnosis {
+	return diagnosis{code: code, name: name, direction: api.DirectionOwn}
+}
+
+// because and until add the words that cause and fix must have.
+func (d diagnosis) because(words ...string) diagnosis { d.cause = words; return d }
+func (d diagnosis) until(words ...string) diagnosis   { d.fix = words; return d }
+
+// withoutServers takes the STUN and TURN servers out of both files.
+func withoutServers(f *faultLab) {
+	for _, w := range f.wards() {
+		w.doc.Spec.Discovery.STUNServers, w.doc.Spec.Discovery.TURNServers = nil, nil
+	}
+}
+
+// plain is a pair of public gateways that ask no servers.
+func plain(edit ...func(*faultLab)) setting {
+	return setting{left: dial, right: dial, ways: ways{noTURN: true}, edit: func(f *faultLab) {
+		withoutServers(f)
+		for _, e := range edit {
+			e(f)
+		}
+	}}
+}
+
+// oneWay makes right wait to be dialled.
+func oneWay(f *faultLab) { f.right.other.Endpoints = nil }
+
+const (
+	leftEndpoint  = leftPublic + ":51820"
+	rightEndpoint = rightPublic + ":51820"
+	rightMoved    = "198.51.100.11"
+)
+
+func illnesses() []illness {
+	var all []illness
+	for _, some := range [][]illness{blockedIllnesses(), addressIllnesses(), keyIllnesses(), pathIllnesses(), serviceIllnesses(), certificateIllnesses()} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+// blockedIllnesses are firewalls.
+func blockedIllnesses() []illness {
+	return []illness{
+		{
+			name: "UDP is blocked from left to right", setting: plain(), sick: true,
+			harm: func(f *faultLab) { f.right.firewall("ip saddr " + leftPublic + " udp dport 51820 drop") },
+			left: []diagnosis{outbound("PST0106", gatewayCheck).because("right", rightEndpoint, "blocked").
+				until("nft insert rule inet filter input ip saddr "+leftPublic+" udp dport 51820 accept", "right")},
+			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left", leftEndpoint, "cannot be told").until("postern check", "left")},
+			mend: func(f *faultLab, left, _ []api.Check) {
+				f.right.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
+			},
+		},
+		{
+			name: "UDP is blocked from right to left", setting: plain(), sick: true,
+			harm: func(f *faultLab) { f.left.firewall("ip saddr " + rightPublic + " udp dport 51820 drop") },
+			left: []diagnosis{outbound("PST0101", gatewayCheck).because("right", rightEndpoint, "cannot be told").until("postern check", "right")},
+			right: []diagnosis{outbound("PST0106", gatewayCheck).because("left", leftEndpoint, "blocked").
+				until("nft insert rule inet filter input ip saddr "+rightPublic+" udp dport 51820 accept", "left")},
+			mend: func(f *faultLab, _, right []api.Check) {
+				f.left.types(command(f.t, right[0].Fix, "nft insert rule inet filter input"))
+			},
+		},
+		{
+			name: "UDP is blocked both ways", setting: plain(), sick: true,
+			harm: func(f *faultLab) {
+				f.left.firewall("udp dport 51820 drop")
+				f.right.firewall("udp dport 51820 drop")
+			},
+			left:  []diagnosis{outbound("PST0101", gatewayCheck).because("right", rightEndpoint).until("nft insert rule")},
+			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left", leftEndpoint).until("nft insert rule")},
+			mend: func(f *faultLab, left, right []api.Check) {
+				f.left.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
+				f.right.types(command(f.t, right[0].Fix, "nft insert rule inet filter input"))
+			},
+		},
+	}
+}
+
+// addressIllnesses are addresses that lead nowhere.
+func addressIllnesses() []illness {
+	return []illness{
+		{
+			name: "both behind NATs and no way in", sick: true,
+			setting: setting{left: symmetric, right: symmetric, ways: ways{noTURN: true}, edit: func(f *faultLab) {
+				f.left.other.Endpoints = []string{rightOuter + ":51820"}
+				f.right.other.Endpoints = []string{leftOuter + ":51820"}
+			}},
+			left:  []diagnosis{outbound("PST0401", gatewayCheck).because("right", "symmetric").until("spec.discovery.turnServers", "spec.discovery.advertise")},
+			right: []diagnosis{outbound("PST0401", gatewayCheck).because("left", "symmetric").until("spec.discovery.turnServers", "spec.discovery.advertise")},
+			mend:  func(f *faultLab, _, _ []api.Check) { f.right.forward() },
+		},
+		{
+			name: "the announced port is wrong", sick: true,
+			setting: plain(oneWay, func(f *faultLab) { f.left.other.Endpoints = []string{rightPublic + ":40582"} }),
+			left: []diagnosis{outbound("PST0402", gatewayCheck).because(rightPublic+":40582", "port unreachable").
+				until("spec.peers[name=right].endpoints")},
+			right: []diagnosis{outbound("PST0104", gatewayCheck).because("left", "no endpoint").until("spec.peers[name=left].endpoints")},
+			mend: func(f *faultLab, _, _ []api.Check) {
+				f.left.other.Endpoints = []string{rightEndpoint}
+				f.left.reload()
+			},
+		},
+		{
+			name: "a private address is announced", sick: true,
+			setting: plain(oneWay, func(f *faultLab) { f.left.other.Endpoints = []string{"10.20.30.40:51820"} }),
+			left:    []diagnosis{outbound("PST0403", gatewayCheck).because("10.20.30.40:51820", "private").until("spec.discovery.advertise")},
+			right:   []diagnosis{outbound("PST0104", gatewayCheck).because("left")},
+			mend: func(f *faultLab, _, _ []api.Check) {
+				f.left.other.Endpoints = []string{rightEndpoint}
+				f.left.reload()
+			},
+		},
+		{
+			name: "the name does not resolve", sick: true,
+			setting: plain(oneWay, func(f *faultLab) {
+				f.left.resolves("gw.example.net", rightPublic)
+				f.left.other.Endpoints = []string{"gx.example.net:51820"}
+			}),
+			left:  []diagnosis{outbound("PST0107", gatewayCheck).because("gx.example.net:51820").until("gx.example.net")},
+			right: []diagnosis{outbound("PST0104", gatewayCheck)},
+			mend: func(f *faultLab, _, _ []api.Check) {
+				f.left.other.Endpoints = []string{"gw.example.net:51820"}
+				f.left.reload()
+			},
+		},
+		{
+			// The provider gives right another address, and the record follows; but there
+			// nobody lets left in.
+			name: "the name leads elsewhere, where right is not let in",
+			setting: plain(oneWay, func(f *faultLab) {
+				f.left.resolves("gw.example.net", rightPublic)
+				f.left.other.Endpoints = []string{"gw.example.net:51820"}
+			}),
+			harm: func(f *faultLab) {
+				f.right.firewall("ip saddr " + leftPublic + " udp dport 51820 drop")
+				f.right.host.ChangeAddress("eth0", netip.MustParseAddr(rightMoved))
+				f.left.resolves("gw.example.net", rightMoved)
+			},
+			left: []diagnosis{outbound("PST0108", gatewayCheck).because("gw.example.net", rightPublic, rightMoved).
+				until("dig +short gw.example.net", "nft insert rule inet filter input ip saddr "+leftPublic+" udp dport 51820 accept")},
+			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
+			mend: func(f *faultLab, left, _ []api.Check) {
+				f.right.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
+			},
+		},
+	}
+}
