@@ -1,0 +1,297 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+const (
+	accountNamespace = "postern-peers"
+	edgeAccount      = "postern-peer-edge"
+	edgeUser         = "system:serviceaccount:" + accountNamespace + ":" + edgeAccount
+	// tokenLife is the default of issuer.serviceAccount.ttl.
+	tokenLife = time.Hour
+	// revokedWithin is how long a removed peer's token may live: an API server remembers for
+	// 10 s that a token was good.
+	revokedWithin = 20 * time.Second
+)
+
+// tokenWorld is a world with a real API server behind cloud, where cloud has the rights of
+// the shipped role and no other.
+type tokenWorld struct {
+	*world
+	cloud, edge *gateway
+	cluster     *kube.Cluster
+	kubeconfig  string // edge's, of postern
+}
+
+func newTokenWorld(t *testing.T) *tokenWorld {
+	t.Helper()
+	w := newWorld(t)
+	cluster, err := kube.Start(within(t, 10*time.Minute), kube.Options{
+		Dir: tempDir(t), Namespace: w.kube.Namespace(), Address: netip.MustParseAddr(kubeAddr),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	k := &tokenWorld{world: w, cluster: cluster, kubeconfig: filepath.Join(tempDir(t), "cloud.kubeconfig")}
+	role, err := os.ReadFile("../../cmd/postern/deploy/rbac/peer-accounts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.admin(string(role), "apply", "-f", "-")
+	k.admin("", "create", "namespace", "postern")
+	k.admin("", "create", "serviceaccount", "-n", "postern", "postern")
+	k.admin("", "create", "clusterrole", "reader", "--verb=get,list,watch", "--resource=namespaces")
+	k.admin("", "create", "clusterrolebinding", "edge-reads", "--clusterrole=reader", "--serviceaccount="+accountNamespace+":"+edgeAccount)
+
+	k.cloud = newGateway(t, w.cloud, "cloud", func(s *api.GatewaySpec) {
+		s.Services.APIServer = &api.APIServerService{Address: cluster.Server().String(), ServerName: kube.ServerName, CAFile: cluster.CAFile()}
+		s.Services.Auth = &api.AuthService{Issuer: &api.Issuer{ServiceAccount: &api.ServiceAccountIssuer{}}}
+	})
+	k.launchBeside(k.admin("", "create", "token", "-n", "postern", "postern"))
+	k.cloud.waitReady()
+	k.edge = newGateway(t, w.edge, "edge").start()
+	return k
+}
+
+// admin runs kubectl as the administrator.
+func (k *tokenWorld) admin(stdin string, args ...string) string {
+	k.t.Helper()
+	out, err := k.cluster.Kubectl(within(k.t, patience), stdin, args...)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// launchBeside runs cloud beside its cluster, with a token for it.
+func (k *tokenWorld) launchBeside(token string) {
+	k.t.Helper()
+	file := filepath.Join(k.cloud.dir, "kubeconfig")
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: own
+clusters: [{name: own, cluster: {server: %q, certificate-authority: %q, tls-server-name: %q}}]
+contexts: [{name: own, context: {cluster: own, user: own}}]
+users: [{name: own, user: {token: %q}}]
+`, k.cluster.URL(), k.cluster.CAFile(), kube.ServerName, token)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		k.t.Fatal(err)
+	}
+	k.cloud.proc = k.cloud.host.Start(netlab.Command{
+		Args: []string{k.cloud.bin, "gateway", "--config", k.cloud.configFile()},
+		Env:  []string{"KUBECONFIG=" + file, "KUBERNETES_SERVICE_HOST="},
+	})
+}
+
+// kubectl is what a user of edge does with the kubeconfig of postern.
+func (k *tokenWorld) kubectl(args ...string) (string, error) {
+	k.t.Helper()
+	p, err := netlab.Start(netlab.Command{
+		Namespace: k.world.edge.Namespace(),
+		Args:      append([]string{k.cluster.KubectlPath(), "--kubeconfig", k.kubeconfig}, args...),
+		Env:       []string{"PATH=" + filepath.Dir(k.edge.bin) + ":" + os.Getenv("PATH"), "HOME=" + filepath.Dir(k.kubeconfig), "KUBECONFIG="},
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer p.Kill()
+	code, err := p.Wait(within(k.t, patience))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if code != 0 {
+		return "", fmt.Errorf("kubectl %s: exit code %d: %s", strings.Join(args, " "), code, p.Stderr())
+	}
+	return p.Stdout(), nil
+}
+
+// credential is what edge's exec plugin gives to kubectl.
+type credential struct {
+	Status struct {
+		Token                 string    `json:"token"`
+		ClientCertificateData string    `json:"clientCertificateData"`
+		ClientKeyData         string    `json:"clientKeyData"`
+		ExpirationTimestamp   time.Time `json:"expirationTimestamp"`
+	} `json:"status"`
+}
+
+func (k *tokenWorld) credential() credential {
+	k.t.Helper()
+	var c credential
+	if err := json.Unmarshal([]byte(k.edge.must("credential", "cloud")), &c); err != nil {
+		k.t.Fatal(err)
+	}
+	return c
+}
+
+// client speaks to the API server from within its own network, past the gateways.
+func (k *tokenWorld) client() *http.Client {
+	k.t.Helper()
+	pem, err := os.ReadFile(k.cluster.CAFile())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	c := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: kube.ServerName, MinVersion: tls.VersionTLS12},
+		DialContext:     k.world.kube.DialContext,
+	}}
+	k.t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// status is what the API server answers to the bearer of a token.
+func (k *tokenWorld) status(ctx context.Context, c *http.Client, token string) int {
+	k.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.cluster.URL()+"/api/v1/namespaces", nil)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := c.Do(req)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	return resp.StatusCode
+}
+
+// TestIdentitiesFromTheCluster is the whole way of a token: from the ticket to the
+// removal.
+func TestIdentitiesFromTheCluster(t *testing.T) {
+	k := newTokenWorld(t)
+	start := time.Now()
+	k.edge.must("join", k.cloud.invite())
+	p := k.edge.waitPeer("cloud", "with an identity", func(p api.PeerStatus) bool { return p.Identity != nil })
+	t.Logf("an identity until %s, %v after the join began", p.Identity.NotAfter.Format(time.RFC3339), time.Since(start).Round(time.Millisecond))
+	if life := time.Until(p.Identity.NotAfter); life < tokenLife-5*time.Minute || life > tokenLife+5*time.Minute {
+		t.Errorf("it lasts %v, want %v", life, tokenLife)
+	}
+	k.waitAPIServer()
+	k.checkUse(t)
+	k.checkReplaced(t)
+	k.checkRestart(t)
+	k.checkRemoval(t)
+	for _, g := range []*gateway{k.cloud, k.edge} {
+		if log := g.proc.Stderr(); strings.Contains(log, "eyJ") { // how every token of Kubernetes begins
+			t.Errorf("%s logged a token:\n%s", g.name, log)
+		}
+	}
+}
+
+// waitAPIServer waits until edge finds cloud's API server good, by the token.
+func (k *tokenWorld) waitAPIServer() {
+	k.t.Helper()
+	k.edge.waitPeer("cloud", "with a reachable API server", func(p api.PeerStatus) bool {
+		return p.Reachability.Outbound.APIServer.Verdict == api.OK && p.Reachability.Outbound.Auth.Verdict == api.OK
+	})
+}
+
+func (k *tokenWorld) checkUse(t *testing.T) {
+	t.Helper()
+	k.edge.must("kubeconfig", "cloud", "-f", k.kubeconfig)
+	if out, err := k.kubectl("get", "ns"); err != nil || !containsAll(out, "default", accountNamespace) {
+		t.Errorf("kubectl get ns: %v\n%s", err, out)
+	}
+	if out, err := k.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); err != nil || out != edgeUser {
+		t.Errorf("kubectl auth whoami: %q, %v; want %q", out, err, edgeUser)
+	}
+	if out, err := k.kubectl("get", "secrets", "-A"); err == nil || !containsAll(err.Error(), "Forbidden", edgeUser) {
+		t.Errorf("reading Secrets: got %q, %v; want Forbidden for %s", out, err, edgeUser)
+	}
+	c := k.credential()
+	if c.Status.Token == "" || c.Status.ClientCertificateData != "" || c.Status.ClientKeyData != "" || c.Status.ExpirationTimestamp.IsZero() {
+		t.Errorf("the credential should be a token with an end, and nothing else: token %v, certificate %v, end %v",
+			c.Status.Token != "", c.Status.ClientCertificateData != "", c.Status.ExpirationTimestamp)
+	}
+}
+
+// checkReplaced deletes the account, as an operator may: the token is rejected, and another
+// is issued without anybody's help.
+func (k *tokenWorld) checkReplaced(t *testing.T) {
+	t.Helper()
+	old := k.credential().Status.Token
+	k.admin("", "delete", "serviceaccount", "-n", accountNamespace, edgeAccount)
+	start := time.Now()
+	ctx := within(t, 3*time.Minute)
+	client := k.client()
+	eventually(ctx, t, "the token of the deleted account ends", func() (bool, string) {
+		status := k.status(ctx, client, old)
+		return status == http.StatusUnauthorized, fmt.Sprint(status)
+	})
+	k.edge.postern(ctx, "check", "cloud") // what an operator does who is called; it exits 1
+	eventually(ctx, t, "another token is there", func() (bool, string) {
+		out, err := k.kubectl("get", "ns")
+		return err == nil && k.credential().Status.Token != old, fmt.Sprint(out, err)
+	})
+	t.Logf("another token %v after the account was deleted", time.Since(start).Round(100*time.Millisecond))
+	k.waitAPIServer()
+}
+
+// checkRestart has edge come back with the token that it had, while cloud is away.
+func (k *tokenWorld) checkRestart(t *testing.T) {
+	t.Helper()
+	had := k.credential()
+	k.edge.stop(15)
+	k.edge.start()
+	if got := k.credential(); got != had {
+		t.Errorf("after a restart the token ends at %v, want the same, until %v", got.Status.ExpirationTimestamp, had.Status.ExpirationTimestamp)
+	}
+	k.edge.waitConnected("cloud")
+	k.waitAPIServer()
+}
+
+// checkRemoval ends all that edge had: through the gateway at once, and with the token
+// alone, were it carried elsewhere, when the API server has forgotten it.
+func (k *tokenWorld) checkRemoval(t *testing.T) {
+	t.Helper()
+	token := k.credential().Status.Token
+	client, ctx := k.client(), within(t, patience)
+	if status := k.status(ctx, client, token); status != http.StatusOK {
+		t.Fatalf("before the removal: status %d", status)
+	}
+	k.cloud.must("peer", "remove", "edge", "--force")
+	start := time.Now()
+	if out, err := k.kubectl("get", "ns", "--request-timeout=5s"); err == nil {
+		t.Errorf("a removed peer still uses the API server through the gateway:\n%s", out)
+	}
+	eventually(ctx, t, "the token ends", func() (bool, string) {
+		status := k.status(ctx, client, token)
+		return status == http.StatusUnauthorized, fmt.Sprint(status)
+	})
+	took := time.Since(start)
+	t.Logf("the token was dead %v after the removal", took.Round(100*time.Millisecond))
+	if took > revokedWithin {
+		t.Errorf("the token lived on for %v, want at most %v", took, revokedWithin)
+	}
+	if out := k.admin("", "get", "serviceaccounts", "-n", accountNamespace, "-o", "name"); strings.Contains(out, edgeAccount) {
+		t.Errorf("the account is still there: %s", out)
+	}
+	k.cloud.waitLog("audit", "revoke", "edge")
+}
