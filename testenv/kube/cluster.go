@@ -51,7 +51,8 @@ type Options struct {
 	ClientCAs []byte
 }
 
-// Cluster is a running cluster. Its methods are safe for concurrent use, but for Close.
+// Cluster is a running cluster. Its methods are safe for concurrent use, but for Close,
+// StopAPIServer and StartAPIServer.
 type Cluster struct {
 	options    Options
 	services   netip.Prefix
@@ -60,6 +61,7 @@ type Cluster struct {
 	ca         *pki.CA
 	admin      tls.Certificate
 	kubeconfig string
+	apiFlags   []string
 	node       *node // nil for a control plane alone
 }
 
@@ -229,6 +231,9 @@ func (c *Cluster) Close() error {
 	// A cluster is thrown away: there is nothing for it to save.
 	var errs []error
 	if c.node != nil {
+		if c.node.dns != nil {
+			errs = append(errs, c.node.dns.close())
+		}
 		errs = append(errs, c.node.kill())
 	}
 	for i := len(c.components) - 1; i >= 0; i-- {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/testenv/netlab"
@@ -35,7 +36,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...strin
 	if err != nil {
 		return err
 	}
-	return c.run("kube-apiserver", append([]string{
+	c.apiFlags = append([]string{
 		"--etcd-servers=" + client,
 		"--bind-address=" + c.options.Address.String(),
 		"--advertise-address=" + c.options.Address.String(),
@@ -46,7 +47,36 @@ func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...strin
 		"--service-account-key-file=" + f.accountCert,
 		"--tls-cert-file=" + f.servingCert, "--tls-private-key-file=" + f.servingKey,
 		"--client-ca-file=" + f.clientCAs,
-	}, flags...)...)
+	}, flags...)
+	return c.run(apiServer, c.apiFlags...)
+}
+
+// apiServer is the component that tests stop and start.
+const apiServer = "kube-apiserver"
+
+// StopAPIServer kills the API server; everything else runs on. Its log so far is lost
+// with the next StartAPIServer.
+func (c *Cluster) StopAPIServer() error {
+	for i, p := range c.components {
+		if p.name == apiServer {
+			p.process.Kill()
+			c.components = slices.Delete(c.components, i, i+1)
+			return p.log.Close()
+		}
+	}
+	return errors.New("stop the API server: it doesn't run")
+}
+
+// StartAPIServer starts the API server again, with what it knew before, and waits until
+// it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if slices.ContainsFunc(c.components, func(p component) bool { return p.name == apiServer }) {
+		return errors.New("start the API server: it runs already")
+	}
+	if err := c.run(apiServer, c.apiFlags...); err != nil {
+		return err
+	}
+	return c.waitReady(ctx)
 }
 
 // readyPoll is the pause between two looks at /readyz, which offers no event.
@@ -72,7 +102,7 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 			if errors.Is(cause, errEnded) {
 				return cause
 			}
-			return c.withLog("kube-apiserver", fmt.Errorf("not ready in time (%w): %w", cause, last))
+			return c.withLog(apiServer, fmt.Errorf("not ready in time (%w): %w", cause, last))
 		}
 	}
 }

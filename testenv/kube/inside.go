@@ -25,6 +25,7 @@ type node struct {
 	init    int // process id of the first process; 0 before it runs
 	initFD  int // pidfd of it
 	cgroups []string
+	dns     *dns // nil before it runs
 }
 
 // privateDirs are folders outside the cluster's own that kubelet, containerd and CNI

@@ -100,11 +100,61 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
 	}
 }
 
+func TestAPIServerStopsAndStarts(t *testing.T) {
+	c, err := Start(deadline(t, 10*time.Minute), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := deadline(t, 2*time.Minute)
+	if _, err := c.Kubectl(ctx, "", "create", "namespace", "kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartAPIServer(ctx); err == nil {
+		t.Error("an API server that runs was started")
+	}
+	if err := c.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StopAPIServer(); err == nil {
+		t.Error("an API server that was stopped was stopped again")
+	}
+	if out, err := c.Kubectl(ctx, "", "get", "--raw", "/readyz"); err == nil {
+		t.Errorf("the API server was stopped and answers %q", out)
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitFor(ctx, "/api/v1/namespaces?fieldSelector=metadata.name%3Dkept", Exists); err != nil {
+		t.Errorf("what was stored before is gone: %v", err)
+	}
+}
+
+func TestWaitForEndsWithTheCluster(t *testing.T) {
+	c, err := Start(deadline(t, 10*time.Minute), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := deadline(t, 2*time.Minute)
+	if err := c.WaitFor(ctx, "/api/v1/nothing", Exists); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("a wait for what the API server doesn't know: got %v, want its 404", err)
+	}
+	err = c.WaitFor(ctx, "/api/v1/namespaces", func([]byte) bool {
+		c.components[0].process.Kill()
+		return false
+	})
+	if err == nil || !strings.Contains(err.Error(), "etcd ended") {
+		t.Errorf("etcd was killed during a wait: got %v, want an error that says so", err)
+	}
+}
+
 func TestFailedStartShowsTheLog(t *testing.T) {
 	assets := t.TempDir()
 	for name, script := range map[string]string{
 		"etcd":           "#!/bin/sh\nexec sleep 600\n",
 		"kube-apiserver": "#!/bin/sh\necho the reason >&2\nexit 1\n",
+		"kubectl":        "#!/bin/sh\nexit 1\n",
 	} {
 		if err := os.WriteFile(filepath.Join(assets, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)

@@ -75,13 +75,16 @@ func descendants(t *testing.T) []processStat {
 	return below
 }
 
-// logMemory logs what the clusters' processes occupy.
+// logMemory logs what the clusters' processes occupy: the sum of what is resident, in
+// which the one program that most of them are counts each time, and the sum of their
+// proportional shares, in which it counts once.
 func logMemory(t *testing.T) {
 	t.Helper()
-	sum := 0
+	sum, shares := 0, 0
 	byName := map[string]int{}
 	for _, p := range descendants(t) {
 		sum += p.rss
+		shares += proportional(p.pid)
 		byName[p.name] += p.rss
 	}
 	var parts []string
@@ -90,7 +93,23 @@ func logMemory(t *testing.T) {
 			parts = append(parts, fmt.Sprintf("%s %d", name, mb))
 		}
 	}
-	t.Logf("resident memory, sum over all processes: %d MB (%s)", sum>>20, strings.Join(parts, ", "))
+	t.Logf("memory: %d MB resident, %d MB by proportional shares (resident: %s)", sum>>20, shares>>20, strings.Join(parts, ", "))
+}
+
+// proportional is a process's proportional set size in bytes, 0 when it has ended
+// (proc_pid_smaps(5)).
+func proportional(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
+			kb, _ := strconv.Atoi(f[1])
+			return kb << 10
+		}
+	}
+	return 0
 }
 
 // assertEnded fails for each process that still runs.

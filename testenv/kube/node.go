@@ -31,6 +31,8 @@ type NodeOptions struct {
 	// 10.244.0.0/24 and 10.96.0.0/16; clusters that never route to each other's pods can
 	// share them.
 	PodCIDR, ServiceCIDR netip.Prefix
+	// Hosts are names outside the cluster that its DNS knows, with an IPv4 address each.
+	Hosts map[string]netip.Addr
 	// ServerNames are added to the names and addresses in the API server's certificate.
 	ServerNames []string
 	// ClientCAs are PEM certificates of authorities whose client certificates are
@@ -111,6 +113,9 @@ func (c *Cluster) startNode(ctx context.Context, o NodeOptions) error {
 	if err := c.waitReady(ctx); err != nil {
 		return err
 	}
+	if err := c.startDNS(o.Hosts); err != nil {
+		return err
+	}
 	return c.startAgents(files, identity, o)
 }
 
@@ -142,7 +147,7 @@ func (c *Cluster) startAgents(f files, id identities, o NodeOptions) error {
 	); err != nil {
 		return err
 	}
-	kubelet, err := c.writeKubeletConfig(id)
+	kubelet, err := c.writeKubeletConfig(o, id)
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,12 @@
 package kube
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -50,7 +53,8 @@ func twoClusters(t *testing.T) (edge, cloud *Cluster) {
 	errs := make([]error, 2)
 	var group sync.WaitGroup
 	for i, o := range []NodeOptions{
-		{Dir: t.TempDir(), Namespace: edgeHost.Namespace(), Name: "edge", NodeAddress: netip.MustParseAddr(edgeAddress)},
+		{Dir: t.TempDir(), Namespace: edgeHost.Namespace(), Name: "edge", NodeAddress: netip.MustParseAddr(edgeAddress),
+			Hosts: map[string]netip.Addr{"cloud.example": netip.MustParseAddr(cloudAddress)}},
 		{Dir: t.TempDir(), Namespace: cloudHost.Namespace(), Name: "cloud", NodeAddress: netip.MustParseAddr(cloudAddress)},
 	} {
 		group.Go(func() {
@@ -82,7 +86,7 @@ kind: Pod
 metadata: {name: %s, labels: {app: %s}}
 spec:
   terminationGracePeriodSeconds: 0
-  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  securityContext: {runAsNonRoot: true, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
   containers:
   - name: server
     image: %s
@@ -90,6 +94,8 @@ spec:
     ports: [{containerPort: 8080}, {containerPort: 9000, protocol: UDP}]
     readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
     securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
 `, name, name, image.TestServerName)
 }
 
@@ -101,7 +107,7 @@ spec:
   selector: {app: server}
   ports:
   - {name: echo, protocol: UDP, port: 9000, nodePort: 30900}
-  - {name: http, protocol: TCP, port: 80, targetPort: 8080}
+  - {name: http, protocol: TCP, port: 80, targetPort: 8080, nodePort: 30080}
 `
 
 // runPod makes a namespace that admits only restricted pods, and a test server in it.
@@ -125,6 +131,28 @@ metadata: {name: lab, labels: {pod-security.kubernetes.io/enforce: restricted}}
 	}
 	if err := c.WaitFor(ctx, "/api/v1/namespaces/lab/pods?fieldSelector=metadata.name%3D"+name, HasCondition("Ready")); err != nil {
 		t.Fatal(c.explain("kubelet", err))
+	}
+}
+
+// assertCopies copies a file into a pod and back.
+func assertCopies(ctx context.Context, t *testing.T, c *Cluster, pod string) {
+	t.Helper()
+	dir := t.TempDir()
+	there, back := filepath.Join(dir, "there"), filepath.Join(dir, "back")
+	content := make([]byte, 1<<20)
+	if _, err := rand.Read(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(there, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{there, pod + ":/data/file"}, {pod + ":/data/file", back}} {
+		if _, err := c.Kubectl(ctx, "", append([]string{"-n", "lab", "cp"}, args...)...); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("what came back from the pod is %d bytes (%v), want the %d that were sent", len(got), err, len(content))
 	}
 }
 
@@ -158,12 +186,12 @@ func TestTwoClusters(t *testing.T) {
 	for c, pod := range map[*Cluster]string{edge: "client", cloud: "server"} {
 		expect(c, "APIVersions", exec(pod, "api", "/api")...)
 	}
-	address, err := cloud.Kubectl(ctx, "", "-n", "lab", "get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(cloud, "GET /hairpin server", exec("server", "get", "http://"+address+"/hairpin")...)
+	expect(cloud, "GET /hairpin server", exec("server", "get", "http://server.lab/hairpin")...)
+	expect(cloud, "GET /named server", exec("server", "get", "http://server.lab.svc.cluster.local/named")...)
 	expect(cloud, "GET /hairpin", "logs", "server")
+	assertCopies(ctx, t, edge, "client")
+	expect(cloud, `"workingSetBytes"`, "get", "--raw", "/api/v1/nodes/cloud/proxy/stats/summary")
+	expect(edge, "GET /outside server", exec("client", "get", "http://cloud.example:30080/outside")...)
 
 	running := descendants(t)
 	for _, c := range []*Cluster{edge, cloud} {

@@ -53,11 +53,12 @@ func (c *Cluster) writeIdentities(o NodeOptions) (identities, error) {
 }
 
 // writeKubeletConfig writes the kubelet's configuration and returns its path.
-func (c *Cluster) writeKubeletConfig(id identities) (string, error) {
+func (c *Cluster) writeKubeletConfig(o NodeOptions, id identities) (string, error) {
 	dir := c.options.Dir
-	// There is no cluster DNS; a test machine's own name servers are not for pods.
+	// A test machine's own name servers are not for pods, those in the host's network
+	// included.
 	resolv := filepath.Join(dir, "resolv.conf")
-	if err := os.WriteFile(resolv, nil, 0o644); err != nil {
+	if err := os.WriteFile(resolv, fmt.Appendf(nil, "nameserver %s\n", o.NodeAddress), 0o644); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "kubelet.yaml")
@@ -74,13 +75,14 @@ failCgroupV1: false # the default since 1.35 is to refuse it
 enforceNodeAllocatable: []
 failSwapOn: false
 clusterDomain: cluster.local
+clusterDNS: [%q]
 resolvConf: %q
 podLogsDir: %q
 # A full disk of the test machine is no reason to evict pods.
 evictionHard: {nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
 imageGCHighThresholdPercent: 100
 `, filepath.Join(c.pkiDir(), "ca.crt"), id.kubeletServing, id.kubeletSvKey, "unix://"+containerdSocket,
-		"/"+cgroupLabel+c.options.Namespace, resolv, filepath.Join(dir, "podlogs")), 0o644)
+		"/"+cgroupLabel+c.options.Namespace, o.NodeAddress, resolv, filepath.Join(dir, "podlogs")), 0o644)
 }
 
 // writeProxyConfig writes kube-proxy's configuration and returns its path.

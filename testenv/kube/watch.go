@@ -36,9 +36,9 @@ func (c *Cluster) WaitFor(ctx context.Context, path string, match func(object []
 	url := c.URL() + path + separator + "watch=true"
 	var last json.RawMessage
 	for {
-		found, err := watch(ctx, client, url, func(object json.RawMessage) bool {
-			last = object
-			return match(object)
+		found, err := watch(ctx, client, url, func(e watchEvent) bool {
+			last = e.Object
+			return e.Type != "DELETED" && match(e.Object)
 		})
 		if ctx.Err() != nil {
 			return fmt.Errorf("wait for %s: %w; last seen: %s", path, context.Cause(ctx), last)
@@ -49,8 +49,9 @@ func (c *Cluster) WaitFor(ctx context.Context, path string, match func(object []
 	}
 }
 
-// watch reads one watch to its end, which the server brings about after some time.
-func watch(ctx context.Context, client *http.Client, url string, match func(json.RawMessage) bool) (found bool, err error) {
+// watch hands the events of one watch to match until it returns true or the watch ends,
+// which the server brings about after some time.
+func watch(ctx context.Context, client *http.Client, url string, match func(watchEvent) bool) (found bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false, err
@@ -73,8 +74,8 @@ func watch(ctx context.Context, client *http.Client, url string, match func(json
 			return false, fmt.Errorf("watch %s: %w", url, err)
 		}
 		switch e.Type {
-		case "ADDED", "MODIFIED":
-			if match(e.Object) {
+		case "ADDED", "MODIFIED", "DELETED":
+			if match(e) {
 				return true, nil
 			}
 		case "ERROR":

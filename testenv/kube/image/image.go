@@ -8,6 +8,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -34,26 +35,37 @@ func Pause(ctx context.Context, archive string) (program string, err error) {
 	return program, Write(archive, PauseName, "/pause", map[string]string{"/pause": program})
 }
 
+// busybox is where Debian's busybox-static puts its program, which behaves as the one by
+// whose name it is called.
+const busybox = "/bin/busybox"
+
 // TestServer writes the image of the server that test pods run (see package testserver)
-// to an archive.
+// to an archive. Since `kubectl cp` runs tar in the pod, it holds that too.
 func TestServer(ctx context.Context, archive string) error {
-	return Compile(ctx, archive, TestServerName, scratch.Program{Package: module + "/testenv/kube/image/testserver"})
+	return Compile(ctx, archive, TestServerName, scratch.Program{Package: module + "/testenv/kube/image/testserver"},
+		map[string]string{"/bin/tar": busybox})
 }
 
-// Compile writes an image of one Go program to an archive; the program is found in the
-// image as /bin/NAME, NAME being the last element of its package's path.
-func Compile(ctx context.Context, archive, name string, p scratch.Program) error {
+// Compile writes an image of a Go program to an archive; the program is found in the
+// image as /bin/NAME, NAME being the last element of its package's path, and started by
+// default. Further programs can be given, as for Write.
+func Compile(ctx context.Context, archive, name string, p scratch.Program, further map[string]string) error {
 	dir, err := os.MkdirTemp("", "kube-image-")
 	if err != nil {
 		return fmt.Errorf("make a folder for the program of %s: %w", name, err)
 	}
 	defer os.RemoveAll(dir)
 	base := filepath.Base(p.Package)
-	program, path := filepath.Join(dir, base), "/bin/"+base
+	program, entrypoint := filepath.Join(dir, base), "/bin/"+base
 	if err := scratch.Compile(ctx, p, runtime.GOARCH, program); err != nil {
 		return err
 	}
-	return Write(archive, name, path, map[string]string{path: program})
+	programs := maps.Clone(further)
+	if programs == nil {
+		programs = map[string]string{}
+	}
+	programs[entrypoint] = program
+	return Write(archive, name, entrypoint, programs)
 }
 
 // Write writes an image of programs that exist already, by their path in the image, to

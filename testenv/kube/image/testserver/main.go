@@ -96,7 +96,7 @@ func serve(ctx context.Context, out io.Writer) error {
 	}
 	err = errors.Join(err, packets.Close(), server.Close())
 	for range running {
-		<-ended
+		_ = <-ended // that its socket is closed
 	}
 	return err
 }
