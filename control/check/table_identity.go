@@ -45,9 +45,11 @@ func identityEntries() []Entry {
 			return detail(fmt.Sprintf("the identity that %s issued to %s was valid until %s", p.owner(), p.client(), day(p.NotAfter)), p)
 		}, func(p Params) string {
 			if p.Inbound {
-				return fmt.Sprintf("mend auth of this gateway as %s sees it first (`postern check %s`); the identity is renewed as soon as auth answers", p.peer(), p.peer())
+				return fmt.Sprintf("see in the log of this gateway why it issues no new one to %s, and mend spec.services.auth.issuer: a localCA's own certificate may have expired "+
+					"(`openssl x509 -noout -enddate -in FILE` of localCA.certFile); the identity is renewed as soon as that works", p.peer())
 			}
-			return fmt.Sprintf("mend auth of %s first (`postern ping %s --layer auth`); the identity is renewed as soon as it answers", p.peer(), p.peer())
+			return fmt.Sprintf("see that auth of %s answers (`postern ping %s --layer auth`); if it does, its log says why it issues no new one: mend spec.services.auth.issuer there; "+
+				"the identity is renewed as soon as that works", p.peer(), p.peer())
 		}},
 		{IdentityRejected, "the API server rejects the client certificate", func(p Params) string {
 			return detail(fmt.Sprintf("%s ended TLS over %s certificate", p.server(), p.clients()), p)

@@ -34,8 +34,12 @@ func mtuCause(p Params) string {
 func mtuFix(p Params) string {
 	icmp := "on the firewalls in between let ICMP type 3 code 4 and ICMPv6 type 2 through: `nft insert rule inet filter forward icmp type destination-unreachable accept` " +
 		"and `nft insert rule inet filter forward icmpv6 type packet-too-big accept`"
-	if p.LinkMTU > 0 && p.LinkMTU <= leastMTU {
-		return fmt.Sprintf("spec.mtu is at its least (%d): give the link on the way an MTU of %d (`ip link set dev DEVICE mtu %d`), or let UDP fragments through there", leastMTU, leastMTU+80, leastMTU+80)
+	wider := fmt.Sprintf("give the link on the way an MTU of %d (`ip link set dev DEVICE mtu %d`), or let UDP fragments through there", leastMTU+80, leastMTU+80)
+	switch {
+	case p.LinkMTU > 0 && p.LinkMTU <= leastMTU:
+		return fmt.Sprintf("spec.mtu is at its least (%d): %s", leastMTU, wider)
+	case p.Sent > 0 && p.MTU < leastMTU:
+		return fmt.Sprintf("%s; spec.mtu cannot be less than %d, and packets of that size vanish as well", wider, leastMTU)
 	}
 	return fmt.Sprintf("set spec.mtu: %d on both gateways and start them again; %s", max(leastMTU, p.MTU), icmp)
 }
