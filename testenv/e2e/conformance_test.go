@@ -106,10 +106,12 @@ func TestConformanceTable(t *testing.T) {
 				t.Parallel()
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				row := p.play(t, i%2 == 1)
-				mu.Lock()
-				defer mu.Unlock()
-				rows[i] = &row
+				onTime(t, func(late lateness) {
+					row := p.play(t, i%2 == 1, late)
+					mu.Lock()
+					defer mu.Unlock()
+					rows[i] = &row
+				})
 			})
 		}
 	})
@@ -117,7 +119,7 @@ func TestConformanceTable(t *testing.T) {
 }
 
 // play brings a pair together.
-func (p conformancePair) play(t *testing.T, rightInvites bool) conformanceRow {
+func (p conformancePair) play(t *testing.T, rightInvites bool, late lateness) conformanceRow {
 	t.Helper()
 	s := newSites(t, p.left, p.right, ways{})
 	s.start()
@@ -129,10 +131,11 @@ func (p conformancePair) play(t *testing.T, rightInvites bool) conformanceRow {
 	start := time.Now()
 	row.join = s.enrol(inviter, joiner)
 	traffic := openStream(within(t, patience), t, joiner, inviter)
+	traffic.late = late
 	s.awaitPath(p.kind(), patience)
 	row.reached = time.Since(start)
 	if row.reached > p.limit() {
-		t.Errorf("%s took %v, want at most %v\nleft: %s\nright: %s", p.way, row.reached.Round(time.Millisecond), p.limit(), s.describe(s.left), s.describe(s.right))
+		late("%s took %v, want at most %v\nleft: %s\nright: %s", p.way, row.reached.Round(time.Millisecond), p.limit(), s.describe(s.left), s.describe(s.right))
 	}
 	// An upgrade from the relay must not stall what runs.
 	row.gap = traffic.check(upgradeWithin)

@@ -116,15 +116,18 @@ func TestStreamsSurviveFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			s := started(t, f.left, f.right, f.ways)
-			traffic := openStream(within(t, patience), t, s.right, s.left)
-			s.awaitPath(f.before, patience)
-			f.do(s)
-			traffic.mark()
-			traffic.watch(observed)
-			gap := traffic.check(repairWithin)
-			t.Logf("the stream rested for %v", gap.Round(time.Millisecond))
-			s.report()
+			onTime(t, func(late lateness) {
+				s := started(t, f.left, f.right, f.ways)
+				traffic := openStream(within(t, patience), t, s.right, s.left)
+				traffic.late = late
+				s.awaitPath(f.before, patience)
+				f.do(s)
+				traffic.mark()
+				traffic.watch(observed)
+				gap := traffic.check(repairWithin)
+				t.Logf("the stream rested for %v", gap.Round(time.Millisecond))
+				s.report()
+			})
 		})
 	}
 }
@@ -164,27 +167,30 @@ func TestTheRelayTakesOverAndGivesBack(t *testing.T) {
 	for _, b := range blockedPaths {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			s := started(t, dial, portRestricted, ways{})
-			traffic := openStream(within(t, patience), t, s.right, s.left)
-			s.awaitPath(api.PathDirect, patience)
-			traffic.mark()
-			filter := s.core.Drop(b.matches(s)...)
-			// One way may go on directly while the other is relayed: only the stream
-			// tells what matters.
-			traffic.watch(observed)
-			down := traffic.check(repairWithin)
-			if n, err := filter.Dropped(within(t, patience)); err != nil || n.Packets == 0 {
-				t.Errorf("the filter dropped %d packets, %v", n.Packets, err)
-			}
-			s.right.awaitPath(within(t, patience), s.left.name, api.PathRelay)
-			filter.Remove()
-			traffic.mark()
-			took := s.awaitPath(api.PathDirect, upgradeBy)
-			traffic.watch(upgradeWithin)
-			up := traffic.check(upgradeWithin)
-			t.Logf("down to the relay the stream rested for %v; up again after %v, it rested for %v",
-				down.Round(time.Millisecond), took.Round(100*time.Millisecond), up.Round(time.Millisecond))
-			s.report()
+			onTime(t, func(late lateness) {
+				s := started(t, dial, portRestricted, ways{})
+				traffic := openStream(within(t, patience), t, s.right, s.left)
+				traffic.late = late
+				s.awaitPath(api.PathDirect, patience)
+				traffic.mark()
+				filter := s.core.Drop(b.matches(s)...)
+				// One way may go on directly while the other is relayed: only the stream
+				// tells what matters.
+				traffic.watch(observed)
+				down := traffic.check(repairWithin)
+				if n, err := filter.Dropped(within(t, patience)); err != nil || n.Packets == 0 {
+					t.Errorf("the filter dropped %d packets, %v", n.Packets, err)
+				}
+				s.right.awaitPath(within(t, patience), s.left.name, api.PathRelay)
+				filter.Remove()
+				traffic.mark()
+				took := s.awaitPath(api.PathDirect, upgradeBy)
+				traffic.watch(upgradeWithin)
+				up := traffic.check(upgradeWithin)
+				t.Logf("down to the relay the stream rested for %v; up again after %v, it rested for %v",
+					down.Round(time.Millisecond), took.Round(100*time.Millisecond), up.Round(time.Millisecond))
+				s.report()
+			})
 		})
 	}
 }
@@ -231,24 +237,26 @@ func TestSessionsResumeAfterARestartByRelay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := started(t, c.left, c.right, ways{})
-			s.offerBack(s.left, s.right)
-			s.awaitPath(c.kind, patience)
-			openStream(within(t, patience), t, s.right, s.left)
-			s.right.stop(c.sig)
-			start := time.Now()
-			s.right.launch()
-			openStream(within(t, patience), t, s.right, s.left)
-			there := time.Since(start)
-			openStream(within(t, patience), t, s.left, s.right)
-			back := time.Since(start)
-			t.Logf("streams of the restarted side run after %v, those to it after %v", there.Round(time.Millisecond), back.Round(time.Millisecond))
-			if back > repairWithin {
-				t.Errorf("both directions work again after %v, want at most %v", back, repairWithin)
-			}
-			s.right.waitReady()
-			s.awaitPath(c.kind, patience)
-			s.report()
+			onTime(t, func(late lateness) {
+				s := started(t, c.left, c.right, ways{})
+				s.offerBack(s.left, s.right)
+				s.awaitPath(c.kind, patience)
+				openStream(within(t, patience), t, s.right, s.left)
+				s.right.stop(c.sig)
+				start := time.Now()
+				s.right.launch()
+				openStream(within(t, patience), t, s.right, s.left)
+				there := time.Since(start)
+				openStream(within(t, patience), t, s.left, s.right)
+				back := time.Since(start)
+				t.Logf("streams of the restarted side run after %v, those to it after %v", there.Round(time.Millisecond), back.Round(time.Millisecond))
+				if back > repairWithin {
+					late("both directions work again after %v, want at most %v", back, repairWithin)
+				}
+				s.right.waitReady()
+				s.awaitPath(c.kind, patience)
+				s.report()
+			})
 		})
 	}
 }

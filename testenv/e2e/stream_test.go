@@ -202,6 +202,8 @@ func (e *streamEnd) fail(err error) {
 type stream struct {
 	t    *testing.T
 	name string
+	// late is told of a rest that was too long; it fails the test unless told otherwise.
+	late lateness
 	ends [2]*streamEnd // the dialling one first
 }
 
@@ -223,7 +225,7 @@ func openBulk(ctx context.Context, t *testing.T, from, to *site) *stream {
 
 func dialStream(ctx context.Context, t *testing.T, from, to *site, flag uint64) *stream {
 	t.Helper()
-	s := &stream{t: t, name: from.name + " → " + to.name}
+	s := &stream{t: t, late: t.Errorf, name: from.name + " → " + to.name}
 	var wg sync.WaitGroup
 	for id := uint64(time.Now().UnixNano()); ; id++ {
 		err := s.open(ctx, &wg, id|flag, from, to)
@@ -345,8 +347,8 @@ func (s *stream) gap() time.Duration {
 	return d
 }
 
-// check waits until bytes flow both ways again and fails the test when the stream broke
-// or rested for longer than limit since the mark. It returns the gap.
+// check waits until bytes flow both ways again, fails the test when the stream broke, and
+// tells of one that rested for longer than limit since the mark. It returns the gap.
 func (s *stream) check(limit time.Duration) time.Duration {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit+patience)
@@ -356,7 +358,7 @@ func (s *stream) check(limit time.Duration) time.Duration {
 	}
 	gap := s.gap()
 	if gap > limit {
-		s.t.Errorf("stream %s rested for %v, want at most %v", s.name, gap.Round(time.Millisecond), limit)
+		s.late("stream %s rested for %v, want at most %v", s.name, gap.Round(time.Millisecond), limit)
 	}
 	return gap
 }
