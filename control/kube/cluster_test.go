@@ -289,7 +289,7 @@ func (g *gate) serve() {
 		if !g.hold(near) {
 			continue
 		}
-		far, err := net.Dial("tcp", g.to)
+		far, err := new(net.Dialer).DialContext(context.Background(), "tcp", g.to)
 		if err != nil {
 			near.Close()
 			continue
