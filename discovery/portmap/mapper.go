@@ -1,0 +1,392 @@
+package portmap
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// ErrRunning is returned by a second [Mapper.Run].
+var ErrRunning = errors.New("portmap: the mapper runs already")
+
+const (
+	// routerPort is where PCP and NAT-PMP are asked (RFC 6887 §19.1, RFC 6886 §3).
+	routerPort = 5351
+	// withdrawWait bounds how long the end of a gateway waits for the router.
+	withdrawWait = 2 * time.Second
+)
+
+// Options of a [Mapper]. Port is required.
+type Options struct {
+	// Router is whom to ask; invalid = the router of the default route.
+	Router netip.Addr
+	// Port is the UDP port that the mapping is to lead to; 0 = not open yet.
+	Port func() uint16
+	// Secret makes the nonces of PCP. With the same secret a gateway that was killed can
+	// take its own mapping up again. nil = a random one.
+	Secret []byte
+	// Changed is called when [Mapper.Status] may have something new to say. It is called
+	// without locks and must not block for long. nil = nobody is told.
+	Changed func()
+	// FindRouter finds the router when none is configured; nil = [DefaultRouter].
+	FindRouter func() (netip.Addr, error)
+	// Dial and ListenPacket open sockets; nil = the system's.
+	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
+	ListenPacket func(ctx context.Context, network, address string) (net.PacketConn, error)
+	// Logger is told of changes; nil = nobody is.
+	Logger *slog.Logger
+}
+
+// Mapper keeps a mapping while [Mapper.Run] runs. Its methods are safe for concurrent use
+// and do not block, Run and [Mapper.Refresh] apart.
+type Mapper struct {
+	options Options
+	log     *slog.Logger
+	wake    chan struct{}
+
+	// Owned by Run.
+	conn    net.Conn // to the router, of the present place
+	readers sync.WaitGroup
+	igd     *igd
+	upnp    chan upnpOrder // to the goroutine that carries them out
+
+	mu      sync.Mutex // guards what follows; not held over I/O and callbacks
+	m       *machine
+	running bool
+	last    Status        // that Changed was called for
+	looked  chan struct{} // closed and replaced after every step
+}
+
+// New makes a mapper that does nothing yet.
+func New(o Options) (*Mapper, error) {
+	if o.Port == nil {
+		return nil, errors.New("portmap: Port is required")
+	}
+	if o.Router.IsValid() && (o.Router.IsUnspecified() || o.Router.IsMulticast() || o.Router.Zone() != "") {
+		return nil, fmt.Errorf("%v is no router's address", o.Router)
+	}
+	configured := o.Router.IsValid()
+	o.setDefaults()
+	p := &Mapper{
+		options: o, log: o.Logger, wake: make(chan struct{}, 1), upnp: make(chan upnpOrder, 1),
+		igd:    &igd{dial: o.Dial, listen: o.ListenPacket, multicast: !configured},
+		looked: make(chan struct{}),
+		m:      &machine{nonce: nonces(o.Secret), random: rand.Float64},
+	}
+	return p, nil
+}
+
+func (o *Options) setDefaults() {
+	o.Router = o.Router.Unmap()
+	if o.FindRouter == nil {
+		o.FindRouter = DefaultRouter
+	}
+	if configured := o.Router; configured.IsValid() {
+		o.FindRouter = func() (netip.Addr, error) { return configured, nil }
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.ListenPacket == nil {
+		o.ListenPacket = new(net.ListenConfig).ListenPacket
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	if o.Secret == nil {
+		o.Secret = randomSecret()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// nonces derives the nonce of a client address and port: strangers cannot guess it (RFC
+// 6887 §18.2), and it is the same after a restart.
+func nonces(secret []byte) func(netip.AddrPort) nonce {
+	return func(client netip.AddrPort) nonce {
+		h := hmac.New(sha256.New, secret)
+		fmt.Fprintf(h, "postern PCP nonce v1 %v", client)
+		return nonce(h.Sum(nil)[:len(nonce{})])
+	}
+}
+
+// Run keeps the mapping until ctx ends, withdraws it (which takes 2 s at most) and returns
+// the cause. It owns its goroutines and waits for them. A mapper runs once.
+func (p *Mapper) Run(ctx context.Context) error {
+	p.mu.Lock()
+	again := p.running
+	p.running = true
+	p.mu.Unlock()
+	if again {
+		return ErrRunning
+	}
+	// Requests that are under way when ctx ends must still be answered or undone.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	orders, cancelOrder := context.WithCancel(ctx)
+	var served sync.WaitGroup
+	served.Go(func() { p.serveUPnP(orders, work) })
+	defer served.Wait()
+	defer p.disconnect()
+	defer cancel()
+	defer cancelOrder()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		timer.Reset(time.Until(p.step(work)))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-p.wake:
+		}
+	}
+	p.withdraw(work, timer)
+	return context.Cause(ctx)
+}
+
+// withdraw deletes the mapping, or leaves it to expire when the router does not answer.
+func (p *Mapper) withdraw(ctx context.Context, timer *time.Timer) {
+	ctx, cancel := context.WithTimeout(ctx, withdrawWait)
+	defer cancel()
+	p.mu.Lock()
+	p.m.stop(time.Now())
+	p.mu.Unlock()
+	for {
+		timer.Reset(time.Until(p.step(ctx)))
+		p.mu.Lock()
+		idle := p.m.idle()
+		p.mu.Unlock()
+		if idle {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			p.log.Info("the router did not confirm that it took the port mapping away; it ends by itself", "after", wantLifetime)
+			return
+		case <-timer.C:
+		case <-p.wake:
+		}
+	}
+}
+
+// step does what is due and says when to do so again.
+func (p *Mapper) step(ctx context.Context) time.Time {
+	port := p.options.Port()
+	p.mu.Lock()
+	if !p.m.stopping {
+		p.m.setPort(time.Now(), port)
+	}
+	do, next := p.m.poll(time.Now())
+	p.mu.Unlock()
+
+	if do.look {
+		p.look(ctx)
+		next = time.Now()
+	}
+	if do.packet != nil && p.conn != nil {
+		if _, err := p.conn.Write(do.packet); err != nil {
+			p.refused(err)
+		}
+	}
+	if do.upnp != nil {
+		p.order(*do.upnp)
+	}
+	p.report()
+	return next
+}
+
+// look finds the router and opens a socket to it. The socket's own address is what the
+// router is told.
+func (p *Mapper) look(ctx context.Context) {
+	router, err := p.options.FindRouter()
+	var conn net.Conn
+	here := place{}
+	if err == nil {
+		router = router.Unmap()
+		conn, err = p.options.Dial(ctx, "udp", netip.AddrPortFrom(router, routerPort).String())
+	}
+	if err == nil {
+		local, parseErr := netip.ParseAddrPort(conn.LocalAddr().String())
+		here, err = place{router, local.Addr().Unmap().WithZone("")}, parseErr
+	}
+	if err == nil && p.conn != nil && here == p.place() {
+		_ = conn.Close() // The old one serves.
+	} else {
+		p.disconnect()
+		if err == nil {
+			p.conn = conn
+			p.readers.Go(func() { p.read(conn) })
+		}
+	}
+	p.update(func(now time.Time) { p.m.setPlace(now, here, err) })
+}
+
+func (p *Mapper) place() place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.m.place
+}
+
+func (p *Mapper) disconnect() {
+	if p.conn != nil {
+		_ = p.conn.Close()
+		p.conn = nil
+	}
+	p.readers.Wait()
+}
+
+// read takes what comes from the router's port, until the socket is closed. Its errors are
+// those that ICMP brings, one for each datagram sent.
+func (p *Mapper) read(conn net.Conn) {
+	buf := make([]byte, maxPCPSize+1) // so that what is too long can be told
+	for {
+		n, err := conn.Read(buf)
+		switch {
+		case isClosed(err):
+			return
+		case err != nil:
+			p.refused(err)
+		default:
+			p.update(func(now time.Time) { p.m.received(now, buf[:n]) })
+		}
+	}
+}
+
+func (p *Mapper) refused(err error) {
+	p.update(func(now time.Time) { p.m.refused(now, refusal(err)) })
+}
+
+// order hands an order over. One that was given up and not begun yet makes room.
+func (p *Mapper) order(o upnpOrder) {
+	select {
+	case <-p.upnp:
+	default:
+	}
+	p.upnp <- o
+}
+
+// serveUPnP carries out orders, one at a time, until ctx ends; after that only the one
+// that withdraws the mapping, until last ends.
+func (p *Mapper) serveUPnP(ctx, last context.Context) {
+	for {
+		select {
+		case <-last.Done():
+			return
+		case o := <-p.upnp:
+			within := ctx
+			if o.kind == taskDelete {
+				within = last
+			}
+			within, cancel := context.WithTimeout(within, upnpTimeout)
+			r := p.igd.do(within, o)
+			cancel()
+			p.update(func(now time.Time) { p.m.upnpDone(now, o.id, r) })
+		}
+	}
+}
+
+// update changes the state and has Run look at it.
+func (p *Mapper) update(change func(now time.Time)) {
+	p.mu.Lock()
+	change(time.Now())
+	p.mu.Unlock()
+	p.wakeUp()
+}
+
+func (p *Mapper) wakeUp() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Observe tells what the world outside sees of the gateway's socket.
+func (p *Mapper) Observe(o Observation) {
+	p.update(func(now time.Time) { p.m.observe(now, o) })
+}
+
+// NetworkChanged has the router looked for and asked at once.
+func (p *Mapper) NetworkChanged() { p.update(func(now time.Time) { p.m.hurry(now) }) }
+
+// Refresh asks the router at once and waits until it has answered or was given up, or
+// until ctx ends. [Mapper.Run] must run.
+func (p *Mapper) Refresh(ctx context.Context) {
+	p.mu.Lock()
+	before := p.m.finished
+	p.m.hurry(time.Now())
+	p.mu.Unlock()
+	p.wakeUp()
+	for {
+		p.mu.Lock()
+		done := p.m.finished != before && p.m.status().State != StateAsking || p.m.placeErr != ""
+		looked := p.looked
+		p.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-looked:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Status is what is known now.
+func (p *Mapper) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.m.status()
+}
+
+// Settled says whether the router has been asked once, whatever came of it.
+func (p *Mapper) Settled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.m.settled
+}
+
+// report logs events and tells of changes.
+func (p *Mapper) report() {
+	p.mu.Lock()
+	events := p.m.events
+	p.m.events = nil
+	s := p.m.status()
+	changed := s != p.last
+	p.last = s
+	close(p.looked)
+	p.looked = make(chan struct{})
+	p.mu.Unlock()
+	for _, e := range events {
+		p.logEvent(e)
+	}
+	if changed {
+		p.options.Changed()
+	}
+}
+
+func (p *Mapper) logEvent(e event) {
+	s := e.status
+	switch e.kind {
+	case eventMapped:
+		p.log.Info("the router maps a port to this gateway", "protocol", string(s.Protocol), "router", s.Router.String(),
+			"external", s.External.String(), "internal", s.Internal.String(), "lifetime", s.Lifetime)
+	case eventLost:
+		p.log.Warn("the port mapping is gone, and asked for again", "external", s.External.String(), "reason", e.detail)
+	case eventUseless:
+		p.log.Warn("the port mapping is of no use", "external", s.External.String(), "reason", e.detail)
+	case eventFailed:
+		p.log.Warn("the router maps no port to this gateway", "router", s.Router.String(), "error", e.detail)
+	case eventWithdrawn:
+		p.log.Info("the port mapping is withdrawn", "external", s.External.String())
+	}
+}

@@ -1,0 +1,237 @@
+package portmap
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// serviceKinds are the services that map ports, the best first.
+func serviceKinds() []string {
+	return []string{
+		"urn:schemas-upnp-org:service:WANIPConnection:2",
+		"urn:schemas-upnp-org:service:WANIPConnection:1",
+		"urn:schemas-upnp-org:service:WANPPPConnection:1",
+	}
+}
+
+// maxServices bounds how many services of a description are tried.
+const maxServices = 4
+
+// description is what matters of a device description (UPnP Device Architecture 1.1 §2.3).
+type description struct {
+	URLBase string     `xml:"URLBase"`
+	Device  descDevice `xml:"device"`
+}
+
+type descDevice struct {
+	Services []descService `xml:"serviceList>service"`
+	Devices  []descDevice  `xml:"deviceList>device"`
+}
+
+type descService struct {
+	Type    string `xml:"serviceType"`
+	Control string `xml:"controlURL"`
+}
+
+// describe reads the description at a URL that routerURL has let through.
+func (g *igd) describe(ctx context.Context, router netip.Addr, at *url.URL) ([]igdService, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("read its description: %w", err)
+	}
+	body, status, err := g.exchange(router, req)
+	if err != nil {
+		return nil, fmt.Errorf("read its description: %w", err)
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("read its description: HTTP status %d", status)
+	}
+	return parseDescription(body, at, router)
+}
+
+// parseDescription finds the services that map ports, the best first.
+func parseDescription(body []byte, at *url.URL, router netip.Addr) ([]igdService, error) {
+	var d description
+	if err := decoder(body).Decode(&d); err != nil {
+		return nil, errors.New("its description is no XML that can be read")
+	}
+	base := at
+	if text := strings.TrimSpace(d.URLBase); text != "" {
+		var err error
+		if base, err = routerURL(nil, text, router); err != nil {
+			return nil, fmt.Errorf("URLBase of its description: %w", err)
+		}
+	}
+	var out []igdService
+	var refused error
+	var walk func(descDevice)
+	walk = func(dev descDevice) {
+		for _, s := range dev.Services {
+			kind := strings.TrimSpace(s.Type)
+			if !slices.Contains(serviceKinds(), kind) {
+				continue
+			}
+			control, err := routerURL(base, strings.TrimSpace(s.Control), router)
+			if err != nil {
+				refused = fmt.Errorf("control URL of its description: %w", err)
+				continue
+			}
+			out = append(out, igdService{kind, control.String()})
+		}
+		for _, inner := range dev.Devices {
+			walk(inner)
+		}
+	}
+	walk(d.Device)
+	if len(out) == 0 {
+		return nil, refused
+	}
+	slices.SortStableFunc(out, func(a, b igdService) int {
+		return slices.Index(serviceKinds(), a.kind) - slices.Index(serviceKinds(), b.kind)
+	})
+	return out[:min(len(out), maxServices)], nil
+}
+
+// decoder reads XML of any single-byte encoding as it is: all that matters is ASCII.
+func decoder(body []byte) *xml.Decoder {
+	d := xml.NewDecoder(bytes.NewReader(body))
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
+	return d
+}
+
+// soapArg is an argument of an action, in the order of its definition.
+type soapArg struct{ name, value string }
+
+// soapError is a refusal of an action. What the device says besides is foreign text and
+// stays out.
+type soapError struct {
+	action string
+	code   int
+}
+
+func (e *soapError) Error() string {
+	why := map[int]string{
+		upnpActionNotAllowed: "not authorized (the router's settings forbid it)",
+		upnpNoSuchEntry:      "there is no such mapping",
+		upnpConflict:         "the port is mapped to another host",
+		upnpConflictOther:    "the port is in use by another mechanism",
+		upnpPermanentOnly:    "it grants mappings without an end only",
+		upnpSamePorts:        "both ports have to be the same",
+		402:                  "it calls the arguments invalid",
+		501:                  "it failed",
+		728:                  "it has no room for more mappings",
+	}[e.code]
+	if why == "" {
+		return fmt.Sprintf("%s: error %d", e.action, e.code)
+	}
+	return fmt.Sprintf("%s: error %d, %s", e.action, e.code, why)
+}
+
+// call has a service do an action and gives the values it answers with.
+func (g *igd) call(ctx context.Context, router netip.Addr, s igdService, action string, args []soapArg) (map[string]string, error) {
+	// The URL was let through when it was found. It is looked at again since this is where
+	// it would do harm.
+	u, err := routerURL(nil, s.control, router)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(envelope(s.kind, action, args)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", action, err)
+	}
+	req.Header.Set("Content-Type", `text/xml; charset="utf-8"`)
+	req.Header["SOAPAction"] = []string{`"` + s.kind + "#" + action + `"`} // Some devices compare the case.
+	body, status, err := g.exchange(router, req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", action, err)
+	}
+	values, err := leaves(body)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: HTTP status %d and an answer that cannot be read", action, status)
+	case status == http.StatusOK:
+		return values, nil
+	}
+	code, err := strconv.Atoi(values["errorCode"])
+	if err != nil {
+		return nil, fmt.Errorf("%s: HTTP status %d", action, status)
+	}
+	return nil, &soapError{action, code}
+}
+
+// exchange sends a request and reads the answer, within the bounds of this package.
+func (g *igd) exchange(router netip.Addr, req *http.Request) (body []byte, status int, err error) {
+	resp, err := g.client(router).Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the URL, which is foreign text
+		}
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, 0, fmt.Errorf("read the answer: %w", err)
+	case len(body) > maxBody:
+		return nil, 0, fmt.Errorf("the answer is larger than %d bytes", maxBody)
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return nil, 0, fmt.Errorf("it redirects (HTTP status %d), which is not followed", resp.StatusCode)
+	}
+	return body, resp.StatusCode, nil
+}
+
+// envelope writes a SOAP request (UPnP Device Architecture 1.1 §3.2.1).
+func envelope(service, action string, args []soapArg) []byte {
+	var b bytes.Buffer
+	b.WriteString(xml.Header + `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"` +
+		` s:encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"><s:Body>`)
+	fmt.Fprintf(&b, `<u:%s xmlns:u="%s">`, action, service)
+	for _, a := range args {
+		fmt.Fprintf(&b, "<%s>", a.name)
+		_ = xml.EscapeText(&b, []byte(a.value)) // A buffer takes everything.
+		fmt.Fprintf(&b, "</%s>", a.name)
+	}
+	fmt.Fprintf(&b, `</u:%s></s:Body></s:Envelope>`, action)
+	return b.Bytes()
+}
+
+// leaves gives the text of every element without children, by its local name; the first
+// one counts.
+func leaves(body []byte) (map[string]string, error) {
+	d := decoder(body)
+	out := make(map[string]string)
+	var name string // of the element that has had no child yet
+	var text []byte
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read XML: %w", err)
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			name, text = x.Name.Local, nil
+		case xml.CharData:
+			text = append(text, x...)
+		case xml.EndElement:
+			if _, there := out[name]; name != "" && name == x.Name.Local && !there {
+				out[name] = strings.TrimSpace(string(text))
+			}
+			name, text = "", nil
+		}
+	}
+}
