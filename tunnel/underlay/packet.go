@@ -22,9 +22,16 @@ type ttlWriter interface {
 	WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error)
 }
 
+// refusalTeller is a PacketConn that tells where nothing listens, as the ICMP errors of a
+// simulated network do. f is called until Close returns.
+type refusalTeller interface {
+	OnPortUnreachable(f func(to netip.AddrPort))
+}
+
 // packetBind is the kind of Bind over a PacketConn: one datagram a call.
 type packetBind struct {
-	listen func(port uint16) (PacketConn, error)
+	listen  func(port uint16) (PacketConn, error)
+	onError func(netip.AddrPort, icmpError) // nil without anybody to tell
 
 	mu   sync.RWMutex
 	conn PacketConn // nil while closed
@@ -42,11 +49,17 @@ func (b *packetBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		_ = c.Close()
 		return nil, 0, fmt.Errorf("local address of the datagram socket: %w", err)
 	}
+	if t, ok := c.(refusalTeller); ok && b.onError != nil {
+		t.OnPortUnreachable(func(to netip.AddrPort) { b.onError(unmapped(to), icmpError{reason: portUnreachable}) })
+	}
 	b.mu.Lock()
 	b.conn = c
 	b.mu.Unlock()
 	return []conn.ReceiveFunc{b.receiver(c)}, local.Port(), nil
 }
+
+// onErrors is called before Open.
+func (b *packetBind) onErrors(f func(netip.AddrPort, icmpError)) { b.onError = f }
 
 func (b *packetBind) receiver(c PacketConn) conn.ReceiveFunc {
 	last := new(packetEndpoint) // endpoints are immutable, so equal ones may be shared
