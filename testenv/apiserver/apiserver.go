@@ -5,7 +5,9 @@
 //	GET /livez /readyz /version     for everybody, as Kubernetes allows by default
 //	GET /api/v1/namespaces          for users that the authority vouches for; else 401
 //
-// It is no fake of the API's semantics; tests of those run against kube-apiserver.
+// It is no fake of the API's semantics; tests of those run against kube-apiserver. What
+// goes wrong with real ones it does when told to: it is down, slow, answers with an error,
+// or shows another certificate.
 package apiserver
 
 import (
@@ -13,11 +15,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -30,12 +29,22 @@ const ServerName = "kubernetes.default.svc"
 
 // Server is a running endpoint. Its methods are safe for concurrent use.
 type Server struct {
-	addr string
+	handler http.Handler
+	clients *x509.CertPool
+
+	mu     sync.Mutex
+	addr   string
+	users  map[string]int
+	cert   tls.Certificate
+	status int           // of every answer; 0 = what is right
+	delay  time.Duration // of every answer
+	run    *running      // nil while it is down
+}
+
+// running is a server that listens.
+type running struct {
 	http *http.Server
 	done chan struct{}
-
-	mu    sync.Mutex
-	users map[string]int
 }
 
 // Start listens on a free loopback port. serving signs the server's certificate,
@@ -50,32 +59,20 @@ func Start(ctx context.Context, serving *pki.CA, clients *x509.CertPool, namespa
 	if err != nil {
 		return nil, fmt.Errorf("load the server certificate: %w", err)
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for the API server: %w", err)
+	s := &Server{addr: "127.0.0.1:0", clients: clients, users: map[string]int{}, cert: cert}
+	s.handler = s.moody(s.routes(namespaces))
+	if err := s.Restart(ctx); err != nil {
+		return nil, err
 	}
-	s := &Server{addr: l.Addr().String(), done: make(chan struct{}), users: map[string]int{}}
-	s.http = &http.Server{
-		Handler:           s.routes(namespaces),
-		ReadHeaderTimeout: 10 * time.Second,
-		TLSConfig: &tls.Config{
-			Certificates: []tls.Certificate{cert},
-			ClientAuth:   tls.VerifyClientCertIfGiven,
-			ClientCAs:    clients,
-			MinVersion:   tls.VersionTLS12,
-		},
-		ErrorLog: log.New(io.Discard, "", 0),
-	}
-	go func() {
-		defer close(s.done)
-		_ = s.http.ServeTLS(l, "", "")
-	}()
 	return s, nil
 }
 
-// Addr is the host:port it listens on.
-func (s *Server) Addr() string { return s.addr }
+// Addr is the host:port it listens on; it stays the same over Restart.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
 
 // Requests is how many authenticated requests the user (a certificate's common name)
 // has made.
@@ -83,16 +80,6 @@ func (s *Server) Requests(user string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.users[user]
-}
-
-// Close ends the server and every connection to it.
-func (s *Server) Close() error {
-	err := s.http.Close()
-	<-s.done
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 func (s *Server) routes(namespaces []string) http.Handler {

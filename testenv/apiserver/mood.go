@@ -1,0 +1,108 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Answer makes every answer come after a delay and with a status; 0 is what is right.
+func (s *Server) Answer(status int, delay time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.delay = status, delay
+}
+
+// Present makes new connections get another certificate.
+func (s *Server) Present(cert tls.Certificate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cert = cert
+}
+
+// Restart listens at the same address as before. The context bounds only the start.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run != nil {
+		return errors.New("the API server runs already")
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("listen for the API server: %w", err)
+	}
+	s.addr = l.Addr().String()
+	r := &running{done: make(chan struct{}), http: &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig:         &tls.Config{GetConfigForClient: s.config, MinVersion: tls.VersionTLS12},
+		ErrorLog:          log.New(io.Discard, "", 0),
+	}}
+	s.run = r
+	go func() {
+		defer close(r.done)
+		_ = r.http.ServeTLS(l, "", "")
+	}()
+	return nil
+}
+
+// Close ends the server and every connection to it; Restart starts it again.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	r := s.run
+	s.run = nil
+	s.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	err := r.http.Close()
+	<-r.done
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// config is that of the next connection.
+func (s *Server) config(*tls.ClientHelloInfo) (*tls.Config, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &tls.Config{
+		Certificates: []tls.Certificate{s.cert},
+		ClientAuth:   tls.VerifyClientCertIfGiven,
+		ClientCAs:    s.clients,
+		MinVersion:   tls.VersionTLS12,
+		// Sessions would be resumed under the certificate before.
+		SessionTicketsDisabled: true,
+	}, nil
+}
+
+// moody answers as it was told to, or as next does.
+func (s *Server) moody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		status, delay := s.status, s.delay
+		s.mu.Unlock()
+		late := time.NewTimer(delay)
+		defer late.Stop()
+		select {
+		case <-late.C:
+		case <-r.Context().Done():
+			return
+		}
+		if status == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		reply(w, status, map[string]any{
+			"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": http.StatusText(status), "code": status,
+		})
+	})
+}
