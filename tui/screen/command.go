@@ -27,6 +27,12 @@ func (m *model) commands() []command {
 		}
 		out = append(out, command{name: name, does: "show " + name, run: func(m *model, _ string) tea.Cmd { m.show(i); return nil }})
 	}
+	if len(m.sources) > 1 {
+		out = append(out, command{"gateway", "NAME", "show another gateway", (*model).gatewayNames, (*model).commandGateway})
+	}
+	for _, a := range m.actions {
+		out = append(out, command{name: a.Name, does: a.Does, run: func(m *model, _ string) tea.Cmd { return m.act(a) }})
+	}
 	return append(out, []command{
 		{"peer", "NAME", "show one peer", (*model).peerNames, (*model).commandPeer},
 		{"probe", "[NAME]", "check one peer now, or all", (*model).peerNames, (*model).commandProbe},

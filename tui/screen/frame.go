@@ -9,13 +9,13 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// View implements tea.Model: header, tab bar, the view, and a line at the foot.
+// View implements tea.Model: a note if there is one, header, tab bar, the view, and a line at the foot.
 func (m *model) View() string {
 	d := m.data
 	if d.width <= 0 || d.height <= 0 {
 		return "" // The terminal has not said yet how large it is.
 	}
-	lines := m.header()
+	lines := append(m.note(), m.header()...)
 	m.tabTop = len(lines)
 	lines = append(lines, m.tabBar())
 	if d.height >= roomy {

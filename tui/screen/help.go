@@ -30,7 +30,11 @@ func (m *model) hints() []key.Binding {
 	if m.mode == modeHelp {
 		return []key.Binding{k.back, k.down, k.up, k.quit}
 	}
-	hints := append(m.view().bindings(), k.filter, k.command, k.freeze)
+	var hints []key.Binding
+	if len(m.sources) > 1 {
+		hints = append(hints, k.gateway)
+	}
+	hints = append(append(hints, m.view().bindings()...), k.filter, k.command, k.freeze)
 	if _, ok := m.view().(sortable); ok {
 		hints = append(hints, k.sort)
 	}
@@ -61,7 +65,11 @@ func (m *model) helpLines(width int) []string {
 	for _, v := range m.views {
 		group(strings.ToLower(v.title()), helpOf(v.bindings()))
 	}
-	group("everywhere", helpOf(everywhere()))
+	frame := everywhere()
+	if len(m.sources) > 1 {
+		frame = append(frame, keys().gateway)
+	}
+	group("everywhere", helpOf(frame))
 	var commands [][2]string
 	for _, o := range m.commands() {
 		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})

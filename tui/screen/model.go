@@ -31,9 +31,14 @@ const (
 // model is the program's state: the data and the frame around the views. Only the
 // program's goroutine touches it.
 type model struct {
-	source Source
-	now    func() time.Time
-	tasks  *tasks
+	sources []NamedSource
+	source  int // the one of sources that is shown
+	// epoch counts the changes of it; what was asked of another is not taken.
+	epoch    int
+	actions  []Action
+	noteText func() string
+	now      func() time.Time
+	tasks    *tasks
 	// out takes what is no part of the picture: the clipboard's content.
 	out io.Writer
 
@@ -71,7 +76,10 @@ func newModel(o Options, t *tasks) *model {
 	if o.Graph != "" {
 		d.graph = o.Graph
 	}
-	return &model{source: o.Source, now: o.Now, tasks: t, out: o.Out, data: d, views: views()}
+	if len(o.Sources) == 0 {
+		o.Sources = []NamedSource{{"", o.Source}}
+	}
+	return &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, data: d, views: views()}
 }
 
 // Init implements tea.Model.
@@ -106,9 +114,15 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		}
 		return tea.Batch(m.poll(), m.tasks.after(interval, tickMsg{}))
 	case polledMsg:
-		m.polled(msg)
+		if msg.epoch == m.epoch {
+			m.polled(msg)
+		}
 	case checkedMsg:
-		return m.checked(msg)
+		if msg.epoch == m.epoch {
+			return m.checked(msg)
+		}
+	case actedMsg:
+		return m.say(cell.Printable(string(msg)))
 	case spinMsg:
 		if m.data.checking == "" {
 			return nil
@@ -148,6 +162,7 @@ func (m *model) open(title string) {
 		if v.title() == title && i != m.at {
 			m.trail = append(m.trail, m.at)
 			m.at = i
+			m.checksAt = time.Time{} // What is looked at now is to be new.
 		}
 	}
 }
@@ -156,6 +171,7 @@ func (m *model) open(title string) {
 func (m *model) show(i int) {
 	n := len(m.views)
 	m.at, m.trail = (i%n+n)%n, nil
+	m.checksAt = time.Time{}
 }
 
 func (m *model) view() view { return m.views[m.at] }

@@ -29,6 +29,7 @@ type tickMsg struct{}
 
 // polledMsg is a snapshot, or why there is none.
 type polledMsg struct {
+	epoch  int
 	status api.Status
 	err    error
 	log    api.Log
@@ -40,6 +41,7 @@ type polledMsg struct {
 
 // checkedMsg is the outcome of a run of checks.
 type checkedMsg struct {
+	epoch  int
 	peer   string
 	report api.CheckReport
 	err    error
@@ -56,16 +58,16 @@ func (m *model) poll() tea.Cmd {
 	if checks {
 		m.checksAt = now
 	}
-	after := m.data.lastLogged()
+	after, source, epoch := m.data.lastLogged(), m.sources[m.source].Source, m.epoch
 	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
-		var msg polledMsg
-		if msg.status, msg.err = m.source.Status(ctx); msg.err != nil {
+		msg := polledMsg{epoch: epoch}
+		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
 			return msg
 		}
-		msg.log, msg.logErr = m.source.Log(ctx, after)
+		msg.log, msg.logErr = source.Log(ctx, after)
 		if checks {
 			var r api.CheckReport
-			r, msg.reportErr = m.source.Checks(ctx)
+			r, msg.reportErr = source.Checks(ctx)
 			msg.report = &r
 		}
 		return msg
@@ -118,9 +120,10 @@ func (m *model) probe(peer string) tea.Cmd {
 		r.Peer = ""
 	}
 	m.spin = 0
+	source, epoch := m.sources[m.source].Source, m.epoch
 	return tea.Batch(m.tasks.after(spinInterval, spinMsg{}), m.tasks.run(checkLimit, func(ctx context.Context) tea.Msg {
-		report, err := m.source.Check(ctx, r)
-		return checkedMsg{peer, report, err}
+		report, err := source.Check(ctx, r)
+		return checkedMsg{epoch, peer, report, err}
 	}))
 }
 

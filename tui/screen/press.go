@@ -74,6 +74,8 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 		m.data.frozen = !m.data.frozen
 		m.data.now = m.now()
 		return m.poll(), true
+	case key.Matches(msg, k.gateway):
+		return m.nextGateway(), true
 	case key.Matches(msg, k.mouse):
 		m.mouse = !m.mouse
 		if m.mouse {

@@ -24,6 +24,14 @@ var ErrNoTerminal = tui.ErrNoTerminal
 // Options say what the screen shows and where.
 type Options struct {
 	Source Source
+	// Sources are several gateways, of which one at a time is shown, the first one first;
+	// Source is then not used.
+	Sources []NamedSource
+	// Note is shown above all else, and wrapped; empty is nothing. It is called for each
+	// picture and must not wait.
+	Note func() string
+	// Actions are commands besides the screen's own.
+	Actions []Action
 	// Color uses the terminal's first eight colours; see tui.ColorWanted.
 	Color bool
 	// Graph is braille, block or ascii; empty is braille.

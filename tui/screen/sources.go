@@ -1,0 +1,105 @@
+package screen
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// NamedSource is one of several gateways.
+type NamedSource struct {
+	Name   string
+	Source Source
+}
+
+// Action is a command that whoever runs the screen adds to it.
+type Action struct {
+	// Name is what is typed, and Does says in a few words what it does.
+	Name, Does string
+	// Do does it and says what came of it. It must end with its context, and may be called
+	// again before it has ended.
+	Do func(ctx context.Context) (string, error)
+}
+
+// actionLimit bounds an action.
+const actionLimit = 5 * time.Minute
+
+// actedMsg is what came of an action.
+type actedMsg string
+
+// gatewayNames are those that can be shown.
+func (m *model) gatewayNames() []string {
+	var names []string
+	for _, s := range m.sources {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// nextGateway shows the next of several.
+func (m *model) nextGateway() tea.Cmd {
+	if len(m.sources) < 2 {
+		return nil
+	}
+	return m.showGateway((m.source + 1) % len(m.sources))
+}
+
+func (m *model) commandGateway(name string) tea.Cmd {
+	for i, s := range m.sources {
+		if s.Name == name {
+			return m.showGateway(i)
+		}
+	}
+	return m.say("there are the gateways " + strings.Join(m.gatewayNames(), ", "))
+}
+
+// showGateway forgets all that was known of the one before but how it was looked at.
+func (m *model) showGateway(i int) tea.Cmd {
+	old := m.data
+	d := newData(m.now())
+	d.paint, d.graph, d.wide, d.filter = old.paint, old.graph, old.wide, old.filter
+	d.width, d.height = old.width, old.height
+	m.source, m.data, m.trail = i, d, nil
+	m.epoch++ // What is under way is of the one before.
+	m.polling, m.failures, m.polledAt, m.checksAt = false, 0, time.Time{}, time.Time{}
+	return tea.Batch(m.poll(), m.say("gateway "+m.sources[i].Name))
+}
+
+// act runs an action beside the screen.
+func (m *model) act(a Action) tea.Cmd {
+	return tea.Batch(m.say(a.Name+" …"), m.tasks.run(actionLimit, func(ctx context.Context) tea.Msg {
+		text, err := a.Do(ctx)
+		if err != nil {
+			text = a.Name + ": " + err.Error()
+		}
+		return actedMsg(text)
+	}))
+}
+
+// note is what is shown above all else: at most a fifth of the screen.
+func (m *model) note() []string {
+	if m.noteText == nil {
+		return nil
+	}
+	text := m.noteText()
+	if text == "" {
+		return nil
+	}
+	d := m.data
+	var lines []string
+	for _, part := range strings.Split(text, "\n") {
+		lines = append(lines, cell.Wrap("", cell.Printable(part), d.width, "  ")...)
+	}
+	if room := max(1, d.height/5); len(lines) > room {
+		lines = lines[:room]
+		lines[room-1] = cell.Fit(lines[room-1], max(1, d.width-2)) + " …"
+	}
+	for i := range lines {
+		lines[i] = d.paint.Text(cell.Wary, lines[i])
+	}
+	return lines
+}
