@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/lab"
 	"github.com/postern-dev/postern/tui"
+	"github.com/postern-dev/postern/tui/screen"
 )
 
 func (a *app) labCommand() *cobra.Command {
@@ -21,12 +22,14 @@ func (a *app) labCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "lab",
-		Short: "Show two gateways peer across a NAT, in this process",
+		Short: "Show two gateways, and what can go wrong between them, in this process",
 		Long: "Start two complete gateways, two API endpoints that demand client certificates, and an internet " +
 			"between them, all in this process and without privileges; then play a scenario: invite, join, and what " +
 			"the network between them makes of it. The gateways, their tunnel, tickets and certificates are " +
 			"real; the internet, NATs, firewalls and what stands behind the API endpoints are simulated. " +
-			"`postern lab --list` lists the scenarios.",
+			"`postern lab --list` lists the scenarios. Those of a fault make one, show how each side finds it, and mend it as the " +
+			"printed fix says; on a terminal they leave that to you: watch the fault come on the live screen, press n for the " +
+			"other gateway, and type :mend.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
@@ -44,7 +47,7 @@ func (a *app) labCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&once, "once", false, "end when all steps are done")
+	f.BoolVar(&once, "once", false, "play all steps and end, without the live screen")
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	f.StringVar(&scenario, "scenario", lab.DefaultScenario, "what to play, by `name`")
 	outputFlag(c, &format, formatTable, "table or json")
@@ -65,14 +68,24 @@ func scenarioNames() []string {
 	return names
 }
 
+// listScenarios has the networks first, then the faults.
 func (a *app) listScenarios() {
 	story := a.labStory(formatTable)
-	for _, s := range lab.Scenarios() {
-		story.print(fmt.Sprintf("%-26s ", s.Name), s.Summary)
+	for _, group := range []struct {
+		title  string
+		faults bool
+	}{{"networks", false}, {"faults, how both sides find them, and what mends them", true}} {
+		fmt.Fprintf(a.stdout, "%s\n", group.title)
+		for _, s := range lab.Scenarios() {
+			if s.Fault() == group.faults {
+				story.print(fmt.Sprintf("  %-26s ", s.Name), s.Summary)
+			}
+		}
 	}
 }
 
-// lab plays a scenario, then keeps it on the screen if there is one.
+// lab plays a scenario, then keeps it on the screen if there is one. A fault is made on the
+// screen, where it can be watched.
 func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string) (err error) {
 	start := time.Now()
 	l, err := lab.Build(ctx, lab.Options{Version: buildVersion().Version, Scenario: s})
@@ -80,28 +93,44 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 		return fmt.Errorf("build the lab: %w", err)
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
+	live := !once && format == formatTable && a.onTerminal()
 	out := api.Lab{Kind: "Lab", Steps: []api.LabStep{}}
 	story := a.labStory(format)
 	story.introduce(s)
-	failed := l.Run(ctx, lab.Progress{Begin: story.begin, End: func(s api.LabStep) {
-		out.Steps = append(out.Steps, s)
-		story.end(s)
-	}})
+	phases := []lab.Phase{lab.Prepare, lab.Harm, lab.Mend}
+	if live {
+		phases = phases[:1]
+	}
+	var failed error
+	for _, phase := range phases {
+		if failed == nil {
+			failed = l.Play(ctx, phase, lab.Progress{Begin: story.begin, End: func(s api.LabStep) {
+				out.Steps = append(out.Steps, s)
+				story.end(s)
+			}})
+		}
+	}
+	switch {
+	case failed != nil:
+	case live && s.Fault():
+		return a.train(ctx, l, s)
+	case live:
+		return a.labScreen(ctx, l, func() string {
+			return fmt.Sprintf("✓ %d steps of %s are done; after q they can be read again", len(out.Steps), s.Name)
+		})
+	}
 	if out.Gateways, err = l.Statuses(ctx); err != nil {
 		return err
 	}
 	if format == formatJSON {
-		if err := a.print(formatJSON, out); err != nil {
-			return err
-		}
+		err = a.print(formatJSON, out)
 	} else {
 		a.labTables(out.Gateways, time.Since(start))
 	}
 	if failed != nil {
 		return failedf("run it again; if it fails again it is a fault of postern: please report it with this output", "lab: %w", failed)
 	}
-	done := fmt.Sprintf("✓ %d steps of %s are done; after q they can be read again", len(out.Steps), s.Name)
-	return a.labScreen(ctx, l, once || format == formatJSON, done)
+	return err
 }
 
 func (a *app) labTables(gateways []api.Status, took time.Duration) {
@@ -111,18 +140,22 @@ func (a *app) labTables(gateways []api.Status, took time.Duration) {
 	fmt.Fprintf(a.stdout, "\n%.1f s in all\n", took.Seconds())
 }
 
-// labScreen shows both gateways live until someone quits.
-func (a *app) labScreen(ctx context.Context, l *lab.Lab, once bool, done string) error {
-	in, inOK := terminal(a.stdin)
-	out, outOK := terminal(a.stdout)
-	if once || !inOK || !outOK {
-		return nil
+// onTerminal reports whether there is somebody to show a screen to.
+func (a *app) onTerminal() bool {
+	_, in := terminal(a.stdin)
+	_, out := terminal(a.stdout)
+	return in && out
+}
+
+// labScreen shows both gateways live until someone quits, below a note.
+func (a *app) labScreen(ctx context.Context, l *lab.Lab, note func() string, actions ...screen.Action) error {
+	o := screen.Options{Color: a.color(), Graph: a.getenv("POSTERN_GRAPH"), In: a.stdin, Out: a.stdout, Note: note, Actions: actions}
+	for _, site := range []*lab.Site{l.Edge, l.Cloud} {
+		o.Sources = append(o.Sources, screen.NamedSource{Name: site.Name, Source: inProcess{site}})
+		o.Actions = append(o.Actions, screen.Action{
+			Name: "socket-" + site.Name, Does: "how to reach " + site.Name + " from another terminal",
+			Do: func(context.Context) (string, error) { return "postern --socket " + site.Socket + " status", nil },
+		})
 	}
-	return tui.Watch(ctx, in, out, l.Statuses, tui.WatchOptions{Color: a.color(), Below: []string{
-		done,
-		"the gateways run on until you quit; from another terminal:",
-		"  postern --socket " + l.Cloud.Socket + " status edge",
-		"  postern --socket " + l.Cloud.Socket + " path edge",
-		"  postern --socket " + l.Edge.Socket + " ping cloud",
-	}})
+	return screen.Run(ctx, o)
 }

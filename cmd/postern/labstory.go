@@ -56,7 +56,17 @@ func (s labStory) end(step api.LabStep) {
 	if s.width > 0 {
 		fmt.Fprint(s.out, clearLine)
 	}
-	s.print(fmt.Sprintf("%s %-13s %6.2f s  ", glyph, step.Name, step.Seconds), tui.Printable(step.Detail))
+	head := fmt.Sprintf("%s %-13s %6.2f s  ", glyph, step.Name, step.Seconds)
+	lines := strings.Split(step.Detail, "\n")
+	if len(lines) == 1 {
+		s.print(head, tui.Printable(step.Detail))
+		return
+	}
+	fmt.Fprintln(s.out, strings.TrimRight(head, " "))
+	for _, line := range lines { // what each side finds
+		text := strings.TrimLeft(line, " ")
+		s.print(strings.Repeat(" ", 4+len(line)-len(text)), tui.Printable(text))
+	}
 }
 
 // print writes text behind a prefix, wrapped at the terminal's width.

@@ -4,92 +4,135 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// pathLost cuts the direct path under the transfer, and mends it later.
-func (l *Lab) pathLost() []step {
-	return append(l.meet(), l.direct(),
-		step{"cut", "", func(context.Context) (string, error) {
-			l.load.transfer.measure()
-			l.Cloud.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
-				return d.Src.Addr() == natAddr || d.Dst.Addr() == natAddr
-			}})
-			return fmt.Sprintf("from now on everything between %s and %s is lost; the relay can be reached", cloudAddr, natAddr), nil
-		}},
-		step{"relay", "both notice, and go over to the relay", func(ctx context.Context) (string, error) {
-			return l.recovers(ctx, func(ctx context.Context) (string, error) { return l.pathsAre(ctx, api.PathRelay) })
-		}},
-		step{"mend", "", func(context.Context) (string, error) {
-			l.load.transfer.measure()
-			l.Cloud.Host.Link().SetFirewall(simnet.Firewall{})
-			return "nothing is lost any more", nil
-		}},
-		step{"direct again", "both find that the direct path works", func(ctx context.Context) (string, error) {
-			return l.recovers(ctx, func(ctx context.Context) (string, error) { return l.pathsAre(ctx, api.PathDirect) })
-		}},
-		l.verified())
-}
+// codes are what a side finds.
+func codes(c ...check.Code) []check.Code { return c }
 
-// natReboot has the NAT forget its mappings under the transfer.
-func (l *Lab) natReboot() []step {
-	var before string
-	return append(l.meet(), l.direct(),
-		step{"reboot", "", func(ctx context.Context) (string, error) {
-			st, err := l.Cloud.Gateway.Status(ctx)
-			if err != nil {
-				return "", err
-			}
-			before = st.Peers[0].Path.Remote
-			l.load.transfer.measure()
-			l.NAT.Reboot()
-			return fmt.Sprintf("edge's NAT forgot its mappings; cloud sends to %s, where nobody listens any more", before), nil
-		}},
-		step{"moved", "cloud finds edge where it comes from now", func(ctx context.Context) (string, error) {
-			return l.recovers(ctx, func(ctx context.Context) (string, error) {
-				all, err := l.awaitBoth(ctx, func(p api.PeerStatus) string {
-					at, err := netip.ParseAddrPort(p.Path.Remote)
-					if err != nil || p.Path.Kind != api.PathDirect || at.String() == before {
-						return pathText(p.Path)
-					}
-					return ""
-				})
-				return paths(all), err
-			})
-		}},
-		l.verified())
-}
-
-// restart ends cloud's gateway under the transfer and starts it with what its state
-// directory holds.
-func (l *Lab) restart() []step {
-	return append(l.meet(), l.direct(),
-		step{"stop", "", func(ctx context.Context) (string, error) {
-			l.load.transfer.measure()
-			now, cancel := context.WithCancel(ctx)
-			cancel() // it waits for no connection
-			return "cloud's gateway is gone; it waited for no connection", l.Cloud.Stop(now)
-		}},
-		step{"start", "", func(ctx context.Context) (string, error) {
-			return "it runs again, with its key and its peer from the state directory", l.Cloud.Start(ctx)
-		}},
-		step{"resumed", "both make a new session; the client connects anew", func(ctx context.Context) (string, error) {
-			return l.recovers(ctx, func(ctx context.Context) (string, error) { return l.pathsAre(ctx, api.PathDirect) })
-		}},
-		l.verified())
-}
-
-// recovers waits for a state and for the transfer to flow in it, and says how long the
-// transfer had to wait.
-func (l *Lab) recovers(ctx context.Context, state func(context.Context) (string, error)) (string, error) {
-	start := time.Now()
-	text, err := state(ctx)
-	took := time.Since(start)
-	if err == nil {
-		err = l.load.transfer.flows(ctx)
+// faults are the scenarios that show a fault each: of firewalls, of addresses, of keys, of
+// the way, and of API servers.
+func faults() []Scenario {
+	var all []Scenario
+	for _, some := range [][]Scenario{blocked(), addresses(), keys(), quality(), apiServers()} {
+		all = append(all, some...)
 	}
-	return fmt.Sprintf("%s after %.1f s; the transfer paused for %s", text, took.Seconds(), ms(l.load.transfer.longest())), err
+	return all
+}
+
+// blocked are firewalls that drop UDP.
+func blocked() []Scenario {
+	return []Scenario{
+		{Name: "blocked-outbound", Summary: "a firewall drops UDP from edge to cloud: edge hears cloud and is not heard",
+			fault: &fault{
+				harm:  drops("cloud's firewall drops UDP from "+edgePublic.String(), edgePublic, cloudAddr),
+				cloud: codes(check.HandshakeStale), edge: codes(check.NotHeardByPeer), mend: letIn("cloud", edgePublic),
+			}},
+		{Name: "blocked-inbound", Summary: "a firewall drops UDP from cloud to edge: cloud hears edge and is not heard",
+			fault: &fault{
+				harm:  drops("edge's firewall drops UDP from "+cloudAddr.String(), cloudAddr, edgePublic),
+				cloud: codes(check.NotHeardByPeer), edge: codes(check.HandshakeStale), mend: letIn("edge", cloudAddr),
+			}},
+		{Name: "blocked-both", Summary: "firewalls drop UDP both ways: each finds the other silent, and says what to ask there",
+			fault: &fault{
+				harm: func(ctx context.Context, l *Lab) (string, error) {
+					both := simnet.Firewall{Drop: between(cloudAddr, edgePublic)}
+					l.Cloud.Host.Link().SetFirewall(both)
+					return "a firewall between the two drops all UDP", nil
+				},
+				cloud: codes(check.HandshakeStale), edge: codes(check.HandshakeStale), mend: letIn("both", netip.Addr{}),
+			}},
+	}
+}
+
+// drops makes a firewall before cloud's line, or edge's, that lets nothing through from one
+// address to another.
+func drops(text string, from, to netip.Addr) func(context.Context, *Lab) (string, error) {
+	return func(_ context.Context, l *Lab) (string, error) {
+		at := l.Cloud
+		if to == edgePublic {
+			at = l.Edge
+		}
+		at.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
+			return d.Src.Addr() == from && d.Dst.Addr() == to
+		}})
+		return text, nil
+	}
+}
+
+// between drops everything from either of two addresses to the other.
+func between(a, b netip.Addr) func(simnet.Datagram, bool) bool {
+	return func(d simnet.Datagram, _ bool) bool {
+		return d.Src.Addr() == a && d.Dst.Addr() == b || d.Src.Addr() == b && d.Dst.Addr() == a
+	}
+}
+
+// letIn is the rule that the fix of a blocked way prints.
+func letIn(where string, from netip.Addr) func(context.Context, *Lab) (string, error) {
+	return func(_ context.Context, l *Lab) (string, error) {
+		for _, s := range l.pair() {
+			s.Host.Link().SetFirewall(simnet.Firewall{})
+		}
+		if !from.IsValid() {
+			return fmt.Sprintf("both firewalls let UDP %d in", gatewayPort), nil
+		}
+		return fmt.Sprintf("at %s: nft insert rule inet filter input ip saddr %s udp dport %d accept", where, from, gatewayPort), nil
+	}
+}
+
+// addresses are endpoints that lead nowhere.
+func addresses() []Scenario {
+	const name, typo = "cloud.example.net", "clout.example.net"
+	alone := []check.Code{check.PeerMustDial} // cloud, which does not know where edge is
+	right := func(ctx context.Context, l *Lab) (string, error) {
+		at := endpoint(cloudAddr)
+		return fmt.Sprintf("at edge: spec.peers[name=cloud].endpoints: [%q], and reload", at), l.Edge.learn(ctx, dial(at))
+	}
+	return []Scenario{
+		{Name: "wrong-port", Summary: "edge has a wrong port of cloud: the host there answers that nothing listens",
+			edge: portRestricted, fault: &fault{
+				slip:  dials("203.0.113.10:40582", "edge's file has a wrong port of cloud, 40582"),
+				cloud: alone, edge: codes(check.NothingListens), mend: right,
+			}},
+		{Name: "private-address", Summary: "edge has a private address of cloud, which is in no network of its own",
+			edge: portRestricted, fault: &fault{
+				slip:  dials("10.20.30.40:51820", "edge's file has cloud's private address, 10.20.30.40"),
+				cloud: alone, edge: codes(check.PrivateAdvertised), mend: right,
+			}},
+		{Name: "name-unknown", Summary: "the name of cloud in edge's file is misspelt and does not resolve",
+			edge: portRestricted, fault: &fault{
+				slip: func(l *Lab) (string, error) {
+					l.names.set(name, cloudAddr)
+					return dials(typo+":51820", "edge's file has "+typo+", which nobody has")(l)
+				},
+				cloud: alone, edge: codes(check.NameUnknown),
+				mend: func(ctx context.Context, l *Lab) (string, error) {
+					return fmt.Sprintf("at edge: spec.peers[name=cloud].endpoints: [%q], and reload", name+":51820"), l.Edge.learn(ctx, dial(name+":51820"))
+				},
+			}},
+		{Name: "name-moved", Summary: "cloud moves to another address, and its name is changed to a third one",
+			edge: portRestricted, fault: &fault{
+				named: name,
+				harm: func(_ context.Context, l *Lab) (string, error) {
+					l.names.set(name, elsewhere)
+					return fmt.Sprintf("cloud has moved to %s; its record %s says %s", movedAddr, name, elsewhere), l.Cloud.Host.SetAddrs(movedAddr)
+				},
+				cloud: codes(check.HandshakeStale), edge: codes(check.NameMoved),
+				mend: func(ctx context.Context, l *Lab) (string, error) {
+					l.names.set(name, movedAddr)
+					return fmt.Sprintf("the record %s says %s; edge was restarted, or it would have asked for it again within a minute", name, movedAddr),
+						l.Edge.restart(ctx)
+				},
+			}},
+	}
+}
+
+func dial(at string) func(*api.Peer) { return func(p *api.Peer) { p.Endpoints = []string{at} } }
+
+// dials is a mistake in edge's file.
+func dials(at, text string) func(*Lab) (string, error) {
+	return func(l *Lab) (string, error) { return text, l.Edge.know(dial(at)) }
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Addresses of the lab's internet: documentation ranges (RFC 5737) outside, private ones
@@ -38,7 +39,10 @@ var (
 	natAddr      = netip.MustParseAddr("198.51.100.7")
 	edgeAddr     = netip.MustParseAddr("192.168.7.2")
 	edgePublic   = netip.MustParseAddr("203.0.113.7") // where it has no NAT
-	besideAddr   = netip.MustParseAddr("192.168.7.3") // cloud's on edge's network
+	copyAddr     = netip.MustParseAddr("203.0.113.8")
+	movedAddr    = netip.MustParseAddr("203.0.113.20") // where cloud moves to
+	elsewhere    = netip.MustParseAddr("203.0.113.99") // where nobody is
+	besideAddr   = netip.MustParseAddr("192.168.7.3")  // cloud's on edge's network
 	relayAddr    = netip.MustParseAddr("192.0.2.60")
 	stunAddrs    = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
 	testerAddrs  = [2]netip.Addr{netip.MustParseAddr("192.0.2.55"), netip.MustParseAddr("192.0.2.56")}
@@ -81,9 +85,12 @@ type Lab struct {
 	stun     []*stunserver.Server
 	tester   *stunserver.BehaviourServer
 	relay    *turnserver.Server
+	cloudNAT *simnet.NAT // nil where it has none
 	others   []*Site
 	load     load
+	names    names
 	ticket   string // the latest that cloud made
+	fault    faultState
 }
 
 // load is what the transfer of a scenario goes through.
@@ -124,11 +131,24 @@ func (l *Lab) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.Cloud, err = l.newSite(ctx, cloud, "default", "kube-system", "shop"); err != nil {
+	var keys [2]peer.PrivateKey
+	if f := l.scenario.fault; f != nil && !f.byTicket { // the peers are in files, with their keys
+		for i := range keys {
+			if keys[i], err = peer.NewPrivateKey(); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Cloud, err = l.newSite(ctx, cloud, keys[0], "default", "kube-system", "shop"); err != nil {
 		return err
 	}
-	l.Edge, err = l.newSite(ctx, edge, "default", "kube-system", "sensors")
-	return err
+	if l.Edge, err = l.newSite(ctx, edge, keys[1], "default", "kube-system", "sensors"); err != nil {
+		return err
+	}
+	if f := l.scenario.fault; f != nil && !f.byTicket {
+		return l.introduce()
+	}
+	return nil
 }
 
 // AddSite starts one more cluster on a host of the lab's internet.
@@ -137,7 +157,7 @@ func (l *Lab) AddSite(ctx context.Context, o simnet.HostOptions) (*Site, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.newSite(ctx, host, "default")
+	s, err := l.newSite(ctx, host, peer.PrivateKey{}, "default")
 	if err == nil {
 		l.others = append(l.others, s)
 	}

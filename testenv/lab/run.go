@@ -24,32 +24,69 @@ type step struct {
 	do func(context.Context) (string, error)
 }
 
+// Phase is a part of a scenario.
+type Phase int
+
+// The phases, in order. All but faults have the first alone.
+const (
+	Prepare Phase = iota // until the gateways are as they should be
+	Harm                 // the fault is made, and found
+	Mend                 // it is mended, and gone
+)
+
 // Progress is told of the steps; either function may be nil.
 type Progress struct {
 	Begin func(name, doing string)
 	End   func(api.LabStep)
 }
 
-// Run plays the scenario. The error is that of the first step that failed; later ones are
-// not tried.
+// Run plays the whole scenario. The error is that of the first step that failed; later
+// ones are not tried.
 func (l *Lab) Run(ctx context.Context, p Progress) error {
-	for _, s := range l.scenario.play(l) {
-		if p.Begin != nil {
-			p.Begin(s.name, s.doing)
+	for _, phase := range []Phase{Prepare, Harm, Mend} {
+		if err := l.Play(ctx, phase, p); err != nil {
+			return err
 		}
-		start := time.Now()
-		stepCtx, cancel := context.WithTimeout(ctx, stepLimit)
-		detail, err := s.do(stepCtx)
-		cancel()
-		if err != nil {
-			detail = err.Error()
+	}
+	return nil
+}
+
+// Play plays one phase, after those before it.
+func (l *Lab) Play(ctx context.Context, phase Phase, p Progress) error {
+	for _, s := range l.steps(phase) {
+		if err := s.play(ctx, p); err != nil {
+			return err
 		}
-		if p.End != nil {
-			p.End(api.LabStep{Name: s.name, OK: err == nil, Seconds: time.Since(start).Seconds(), Detail: detail})
-		}
-		if err != nil {
-			return fmt.Errorf("step %s: %w", s.name, err)
-		}
+	}
+	return nil
+}
+
+func (l *Lab) steps(phase Phase) []step {
+	switch {
+	case l.scenario.fault != nil:
+		return l.scenario.fault.steps(l, phase)
+	case phase == Prepare:
+		return l.scenario.play(l)
+	}
+	return nil
+}
+
+func (s step) play(ctx context.Context, p Progress) error {
+	if p.Begin != nil {
+		p.Begin(s.name, s.doing)
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	detail, err := s.do(ctx)
+	if err != nil {
+		detail = err.Error()
+	}
+	if p.End != nil {
+		p.End(api.LabStep{Name: s.name, OK: err == nil, Seconds: time.Since(start).Seconds(), Detail: detail})
+	}
+	if err != nil {
+		return fmt.Errorf("step %s: %w", s.name, err)
 	}
 	return nil
 }

@@ -24,6 +24,25 @@ type Scenario struct {
 	// transfer says that bytes are sent to an echo server of cloud meanwhile.
 	transfer bool
 	play     func(*Lab) []step
+	// fault is what goes wrong; nil in scenarios in which nothing has to be mended.
+	fault *fault
+}
+
+// Fault reports whether the scenario shows a fault, how both sides find it, and what
+// mends it.
+func (s Scenario) Fault() bool { return s.fault != nil }
+
+// Before says how things are before the fault is made; empty without a fault.
+func (s Scenario) Before() string {
+	switch {
+	case s.fault == nil:
+		return ""
+	case s.fault.slip != nil:
+		return "the two do not know each other yet; they will in a moment, and something is wrong then"
+	case s.fault.ill:
+		return "the two have met; something goes wrong in a moment"
+	}
+	return "all is well; something goes wrong in a moment"
 }
 
 // place is where a gateway stands. The zero value is a public address with nothing
@@ -50,8 +69,11 @@ var (
 	symmetric      = place{nat: simnet.Symmetric, kind: "symmetric NAT"}
 )
 
-// Scenarios lists them in the order to be shown, the default first.
-func Scenarios() []Scenario {
+// Scenarios lists them in the order to be shown, the default first and the faults last.
+func Scenarios() []Scenario { return append(networks(), faults()...) }
+
+// networks are the scenarios that show what networks make of a peering.
+func networks() []Scenario {
 	return []Scenario{
 		{Name: DefaultScenario, cloud: public, edge: portRestricted, play: (*Lab).demonstration,
 			Summary: "cloud is public, edge behind a port-restricted NAT; edge joins with a ticket, API servers both ways"},

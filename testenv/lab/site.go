@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -18,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/testenv/apiserver"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
@@ -26,21 +28,36 @@ type Site struct {
 	Name string
 	Host *simnet.Host
 	API  *apiserver.Server
-	// Gateway runs between Start and Stop.
+	// Gateway runs between Start and Stop. Whoever may ask while a scenario restarts it uses
+	// Running.
 	Gateway *gateway.Gateway
 	// File is the gateway's configuration; Reload reads it again.
 	File string
 	// Socket is where `postern --socket` reaches the gateway.
 	Socket string
 
+	running  atomic.Pointer[gateway.Gateway]
 	opts     Options
+	names    *names
+	pki      authorities
 	document api.Gateway
 	admin    *admin.Server
+	// key is the gateway's where it is told its key; zero where it makes its own.
+	key peer.PrivateKey
+	// other is what the file says of the other site, in scenarios without tickets.
+	other api.Peer
 }
 
-// newSite brings one site up: authorities, API endpoint, configuration file, gateway.
-func (l *Lab) newSite(ctx context.Context, host *simnet.Host, namespaces ...string) (*Site, error) {
-	s := &Site{Name: host.Name(), Host: host, opts: l.opts}
+// authorities are a cluster's own.
+type authorities struct {
+	serving *pki.CA // signs what its API server shows
+	peers   *pki.CA // signs the identities of peers
+}
+
+// newSite brings one site up: authorities, API endpoint, configuration file, gateway. With
+// a zero key the gateway makes one for itself.
+func (l *Lab) newSite(ctx context.Context, host *simnet.Host, key peer.PrivateKey, namespaces ...string) (*Site, error) {
+	s := &Site{Name: host.Name(), Host: host, opts: l.opts, names: &l.names, key: key}
 	dir := filepath.Join(l.dir, s.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -51,7 +68,12 @@ func (l *Lab) newSite(ctx context.Context, host *simnet.Host, namespaces ...stri
 	}
 	s.File, s.Socket = filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "admin.sock")
 	s.document = s.describe(dir, issuer)
-	if err := l.offerServers(dir, &s.document); err != nil {
+	err = l.offerServers(dir, &s.document)
+	if err == nil && !key.IsZero() {
+		s.document.Spec.PrivateKeyFile = filepath.Join(dir, "private.key")
+		err = os.WriteFile(s.document.Spec.PrivateKeyFile, []byte(key.Base64()+"\n"), 0o600)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	if err := s.write(); err != nil {
@@ -100,9 +122,10 @@ func (s *Site) Start(ctx context.Context) error {
 	o := gateway.Options{
 		Config: cfg, Version: s.opts.Version, ReadConfig: read,
 		NewUnderlay: func(u underlay.Options) *underlay.Bind {
-			return underlay.NewPacket(func(port uint16) (underlay.PacketConn, error) { return s.Host.ListenUDP(port) }, u)
+			return underlay.NewPacket(s.listen, u)
 		},
 		HostAddrs: func() ([]netip.Addr, error) { return s.Host.Addrs(), nil },
+		Resolve:   s.names.resolve,
 		Logger:    s.opts.Logger.With("gateway", s.Name),
 	}
 	if s.opts.Adjust != nil {
@@ -117,8 +140,12 @@ func (s *Site) Start(ctx context.Context) error {
 		return errors.Join(err, g.Close(ctx))
 	}
 	s.Gateway = g
+	s.running.Store(g)
 	return nil
 }
+
+// Running is the gateway, nil while there is none. It may be called at any time.
+func (s *Site) Running() *gateway.Gateway { return s.running.Load() }
 
 // Stop stops the gateway; connections that are open when ctx ends are reset.
 func (s *Site) Stop(ctx context.Context) error {
@@ -127,11 +154,27 @@ func (s *Site) Stop(ctx context.Context) error {
 		errs = append(errs, s.admin.Close())
 		s.admin = nil
 	}
+	s.running.Store(nil)
 	if s.Gateway != nil {
 		errs = append(errs, s.Gateway.Close(ctx))
 		s.Gateway = nil
 	}
 	return errors.Join(errs...)
+}
+
+// restart stops the gateway without waiting for connections, and starts it.
+func (s *Site) restart(ctx context.Context) error {
+	if err := s.halt(); err != nil {
+		return err
+	}
+	return s.Start(ctx)
+}
+
+// halt stops the gateway at once; open connections are reset.
+func (s *Site) halt() error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	return s.Stop(now)
 }
 
 func (s *Site) close(ctx context.Context) error {
@@ -149,15 +192,14 @@ type issuerFiles struct{ cert, key, clusterCA string }
 // startAPI makes the cluster's two authorities, one for its API server's own certificate
 // and one for the identities of peers, and the API endpoint that trusts the latter.
 func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (issuerFiles, error) {
-	serving, err := pki.NewCA(s.Name + " cluster CA")
-	if err != nil {
+	var err error
+	if s.pki.serving, err = pki.NewCA(s.Name + " cluster CA"); err != nil {
 		return issuerFiles{}, err
 	}
-	peers, err := pki.NewCA(s.Name + " peer identities CA")
-	if err != nil {
+	if s.pki.peers, err = pki.NewCA(s.Name + " peer identities CA"); err != nil {
 		return issuerFiles{}, err
 	}
-	pair, err := peers.Pair()
+	pair, err := s.pki.peers.Pair()
 	if err != nil {
 		return issuerFiles{}, err
 	}
@@ -166,10 +208,10 @@ func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (i
 		return issuerFiles{}, err
 	}
 	f.clusterCA = filepath.Join(dir, "cluster-ca.crt")
-	if err := os.WriteFile(f.clusterCA, serving.CertPEM(), 0o644); err != nil {
+	if err := os.WriteFile(f.clusterCA, s.pki.serving.CertPEM(), 0o644); err != nil {
 		return issuerFiles{}, err
 	}
-	s.API, err = apiserver.Start(ctx, serving, peers.Pool(), namespaces...)
+	s.API, err = apiserver.Start(ctx, s.pki.serving, s.pki.peers.Pool(), namespaces...)
 	return f, err
 }
 

@@ -14,8 +14,13 @@ func (l *Lab) wire() (cloud, edge *simnet.Host, err error) {
 	if edge, l.NAT, err = l.put("edge", l.scenario.edge, ways{public: edgePublic, nat: natAddr, inside: edgeAddr}); err != nil {
 		return nil, nil, err
 	}
-	if cloud, _, err = l.put("cloud", l.scenario.cloud, ways{public: cloudAddr, nat: cloudNATAddr, inside: cloudInside}); err != nil {
+	if cloud, l.cloudNAT, err = l.put("cloud", l.scenario.cloud, ways{public: cloudAddr, nat: cloudNATAddr, inside: cloudInside}); err != nil {
 		return nil, nil, err
+	}
+	if f := l.scenario.fault; f != nil && f.forwarded {
+		if err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort)); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := l.addSTUN(); err != nil {
 		return nil, nil, err

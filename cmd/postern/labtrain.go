@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/tui/screen"
+)
+
+// wellFor is how long the screen shows a pair that is well before the fault is made.
+const wellFor = 4 * time.Second
+
+// inProcess is a gateway of the lab as the screen asks it; there is none while it is being
+// restarted.
+type inProcess struct{ site *lab.Site }
+
+var errRestarting = errors.New("the gateway is being restarted")
+
+func (p inProcess) Status(ctx context.Context) (api.Status, error) {
+	g := p.site.Running()
+	if g == nil {
+		return api.Status{}, errRestarting
+	}
+	s, err := g.Status(ctx)
+	sortPeers(&s)
+	return s, err
+}
+
+func (p inProcess) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
+	if g := p.site.Running(); g != nil {
+		return g.Check(ctx, r)
+	}
+	return api.CheckReport{}, errRestarting
+}
+
+func (p inProcess) Checks(ctx context.Context) (api.CheckReport, error) {
+	if g := p.site.Running(); g != nil {
+		return g.Checks(ctx)
+	}
+	return api.CheckReport{}, errRestarting
+}
+
+func (p inProcess) Log(ctx context.Context, after uint64) (api.Log, error) {
+	if g := p.site.Running(); g != nil {
+		return g.Log(ctx, after)
+	}
+	return api.Log{}, errRestarting
+}
+
+// training is a fault that an operator watches and mends.
+type training struct {
+	lab  *lab.Lab
+	name string
+
+	mu    sync.Mutex
+	note  string
+	made  bool // the fault is there
+	steps []api.LabStep
+	// stop ends the part that is played, and ended tells that it has.
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// train shows the screen, makes the fault on it, and mends it when told to. What happened
+// is told again afterwards.
+func (a *app) train(ctx context.Context, l *lab.Lab, s lab.Scenario) error {
+	t := &training{lab: l, name: s.Name, ended: make(chan struct{})}
+	t.say("%s.", s.Before())
+	harming, stop := context.WithCancel(ctx)
+	t.stop = stop
+	go func() {
+		defer close(t.ended)
+		t.harm(harming)
+	}()
+	err := a.labScreen(ctx, l, t.text, screen.Action{
+		Name: "mend", Does: "mend the fault, as the fix says", Do: t.mend,
+	})
+	stop()
+	<-t.ended
+	story := a.labStory(formatTable)
+	for _, step := range t.steps {
+		story.end(step)
+	}
+	return err
+}
+
+// text is what the screen shows above all else.
+func (t *training) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.note
+}
+
+func (t *training) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.note = t.name + ": " + fmt.Sprintf(format, args...)
+}
+
+// harm makes the fault, and waits until both sides have found it.
+func (t *training) harm(ctx context.Context) {
+	wait := time.NewTimer(wellFor)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return
+	}
+	fault := ""
+	err := t.lab.Play(ctx, lab.Harm, lab.Progress{End: func(s api.LabStep) {
+		if s.OK && fault == "" {
+			fault = s.Detail
+			t.mu.Lock()
+			t.made = true
+			t.mu.Unlock()
+			t.say("%s.\nLook at 4 Checks, r runs them now; n shows the other gateway. :mend mends it.", fault)
+		}
+		t.add(s)
+	}})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		t.say("%s. It was not found as it should have been: see 4 Checks. :mend mends it.", fault)
+	default:
+		t.say("%s.\nIt is found: see 4 Checks here and at the other gateway (n). :mend mends it.", fault)
+	}
+}
+
+// add keeps a step, but for one that was cut short.
+func (t *training) add(s api.LabStep) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.steps = append(t.steps, s)
+}
+
+// mend does what the fix says, and waits until nothing is wrong any more.
+func (t *training) mend(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	made, steps := t.made, len(t.steps)
+	t.made = false
+	t.mu.Unlock()
+	if !made {
+		return "there is nothing to mend now", nil
+	}
+	t.stop()
+	<-t.ended
+	t.mu.Lock()
+	if n := len(t.steps); n > steps && !t.steps[n-1].OK { // it was still being looked for
+		t.steps = t.steps[:n-1]
+	}
+	t.mu.Unlock()
+	done := ""
+	err := t.lab.Play(ctx, lab.Mend, lab.Progress{End: func(s api.LabStep) {
+		if done == "" {
+			done = s.Detail
+			t.say("mended: %s.\nBoth check again until nothing is wrong.", done)
+		}
+		t.add(s)
+	}})
+	if err != nil {
+		t.say("mended: %s. Not all is well yet: see 4 Checks.", done)
+		return "", err
+	}
+	t.say("mended: %s.\nAll is well again. q ends the lab and tells the story once more.", done)
+	return "all is well again", nil
+}

@@ -1,0 +1,251 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+)
+
+// fault is what goes wrong in a scenario: how it is made, what each side's checks must name
+// as the root, and what mends it, as the printed fix says.
+type fault struct {
+	// slip puts a mistake into the files by which the two are peered, and says which: the
+	// two do not work from the start. Without it they are well until harm.
+	slip func(*Lab) (string, error)
+	// harm makes the fault while both gateways run; nil where the slip is the fault.
+	harm func(context.Context, *Lab) (string, error)
+	// cloud and edge are the codes that each side finds, in the order of their numbers.
+	cloud, edge []check.Code
+	// mend does what a fix says, and tells what that was.
+	mend func(context.Context, *Lab) (string, error)
+	// stays are the codes that may still be shown when the fault is mended, and stay says
+	// for how long and why.
+	stays []check.Code
+	stay  string
+	// byTicket: the two are peered by a ticket rather than by files.
+	byTicket bool
+	// ill: the network does not let the two be well at any time.
+	ill bool
+	// forwarded: cloud's NAT forwards the gateway's port to it, until harm.
+	forwarded bool
+	// named is a host name by which edge knows cloud; empty is by address.
+	named string
+}
+
+// faultState is what a fault's functions need to remember.
+type faultState struct {
+	// double is a copy of edge.
+	double *Site
+}
+
+// steps are those of a phase.
+func (f *fault) steps(l *Lab, phase Phase) []step {
+	switch phase {
+	case Prepare:
+		if f.slip != nil {
+			return nil
+		}
+		met := step{"healthy", "both check all they can reach", func(ctx context.Context) (string, error) { return l.awaitClean(ctx, l.known) }}
+		if f.ill {
+			met = step{"connected", "both wait for an authenticated answer", l.awaitMet}
+		}
+		steps := append(f.peer(l), met)
+		if f.byTicket { // what is known of the other's NAT comes with its reports
+			steps = append(steps, step{"reports", "each tells the other what it reaches", l.awaitReports})
+		}
+		return steps
+	case Harm:
+		made := step{"fault", "", func(ctx context.Context) (string, error) { return f.harm(ctx, l) }}
+		if f.slip != nil {
+			made.do = func(ctx context.Context) (string, error) {
+				text, err := f.slip(l)
+				if err == nil {
+					err = l.peer(ctx)
+				}
+				return text, err
+			}
+		}
+		return []step{made, {"found", "both check until the fault has a name", func(ctx context.Context) (string, error) { return l.awaitFound(ctx, f) }}}
+	case Mend:
+		return []step{
+			{"mend", "", func(ctx context.Context) (string, error) { return f.mend(ctx, l) }},
+			{"mended", "both check until nothing is wrong", func(ctx context.Context) (string, error) {
+				text, err := l.awaitClean(ctx, l.diagnose, f.stays...)
+				return strings.TrimSuffix(text+"; "+f.stay, "; "), err
+			}},
+		}
+	}
+	return nil
+}
+
+// peer makes the two know each other.
+func (f *fault) peer(l *Lab) []step {
+	if f.byTicket {
+		return []step{l.invite(), {"join", "edge redeems the ticket", func(ctx context.Context) (string, error) {
+			return "edge redeemed it", l.join(ctx)
+		}}}
+	}
+	return []step{{"peers", "", func(ctx context.Context) (string, error) {
+		return "each has the other's public key and endpoint in its file", l.peer(ctx)
+	}}}
+}
+
+// peer has both gateways read their files.
+func (l *Lab) peer(ctx context.Context) error {
+	for _, s := range l.pair() {
+		if err := s.reload(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pair are the two sites, in the order in which they are told of.
+func (l *Lab) pair() []*Site { return []*Site{l.Cloud, l.Edge} }
+
+// diagnosis is what the checks of a site find.
+type diagnosis struct {
+	site   *Site
+	report api.CheckReport
+	err    error
+}
+
+// diagnoser gives what the checks of both sites find.
+type diagnoser func(context.Context) (cloud, edge diagnosis)
+
+// diagnose runs the checks of both sites at the same time.
+func (l *Lab) diagnose(ctx context.Context) (cloud, edge diagnosis) {
+	cloud, edge = diagnosis{site: l.Cloud}, diagnosis{site: l.Edge}
+	var both sync.WaitGroup
+	for _, d := range []*diagnosis{&cloud, &edge} {
+		both.Go(func() { d.report, d.err = d.site.Gateway.Check(ctx, api.CheckRequest{}) })
+	}
+	both.Wait()
+	return cloud, edge
+}
+
+// known is what the checks found that the gateways run by themselves. They measure neither
+// loss nor sizes, and cost next to nothing.
+func (l *Lab) known(ctx context.Context) (cloud, edge diagnosis) {
+	cloud, edge = diagnosis{site: l.Cloud}, diagnosis{site: l.Edge}
+	for _, d := range []*diagnosis{&cloud, &edge} {
+		d.report, d.err = d.site.Gateway.Checks(ctx)
+	}
+	return cloud, edge
+}
+
+// roots are the checks that name something to mend.
+func (d diagnosis) roots() []api.Check {
+	return slices.DeleteFunc(slices.Clone(d.report.Checks), func(c api.Check) bool {
+		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning
+	})
+}
+
+// codes are those of the roots, sorted.
+func (d diagnosis) codes() []check.Code {
+	var out []check.Code
+	for _, c := range d.roots() {
+		out = append(out, check.Code(c.Code))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// String has a line for each root's cause and one for its fix.
+func (d diagnosis) String() string {
+	var lines []string
+	for _, c := range d.roots() {
+		where := c.Name
+		if c.Direction == api.DirectionOwn {
+			where = "of itself, " + where
+		}
+		lines = append(lines, fmt.Sprintf("%s finds %s (%s): %s", d.site.Name, c.Code, where, c.Cause), "  fix: "+c.Fix)
+	}
+	if len(lines) == 0 {
+		return d.site.Name + " finds nothing wrong"
+	}
+	return strings.Join(lines, "\n")
+}
+
+// awaitFound waits until each side finds what it should, and nothing else. What depends on
+// time, such as whether a peer is still heard, may take more than one look.
+func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
+	return awaitDiagnosis(ctx, l.diagnose, func(cloud, edge diagnosis) string {
+		if slices.Equal(cloud.codes(), f.cloud) && slices.Equal(edge.codes(), f.edge) {
+			return ""
+		}
+		return fmt.Sprintf("cloud found %v, to find %v; edge found %v, to find %v\n%s\n%s", cloud.codes(), f.cloud, edge.codes(), f.edge, cloud, edge)
+	}, func(cloud, edge diagnosis) string { return cloud.String() + "\n" + edge.String() })
+}
+
+// awaitClean waits until neither side finds anything wrong but what stays, and all targets
+// are reached.
+func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...check.Code) (string, error) {
+	return awaitDiagnosis(ctx, look, func(cloud, edge diagnosis) string {
+		for _, d := range []diagnosis{cloud, edge} {
+			if slices.ContainsFunc(d.codes(), func(c check.Code) bool { return !slices.Contains(stays, c) }) {
+				return d.String()
+			}
+			if c := d.waits(); c != "" {
+				return d.site.Name + ": " + c
+			}
+		}
+		return ""
+	}, func(cloud, edge diagnosis) string {
+		return fmt.Sprintf("%d checks of cloud and %d of edge are ok", cloud.report.Summary.OK, edge.report.Summary.OK)
+	})
+}
+
+// awaitReports waits until each has told the other what it reaches, and what its NAT is
+// like.
+func (l *Lab) awaitReports(ctx context.Context) (string, error) {
+	return awaitDiagnosis(ctx, l.known, func(cloud, edge diagnosis) string {
+		for _, d := range []diagnosis{cloud, edge} {
+			if !slices.ContainsFunc(d.report.Checks, func(c api.Check) bool {
+				return c.Name == "inbound-"+api.ServiceGateway && c.CheckedAt != nil
+			}) {
+				return d.site.Name + " has had no report"
+			}
+		}
+		return ""
+	}, func(_, _ diagnosis) string {
+		return "each knows from the other what it reaches, and what its NAT is like"
+	})
+}
+
+// waits is a check of the peer that has no verdict yet.
+func (d diagnosis) waits() string {
+	for _, c := range d.report.Checks {
+		if c.Direction == api.DirectionOutbound && c.Verdict.Verdict == api.Unknown && c.DependsOn == "" {
+			return fmt.Sprintf("%s of %s is unknown: %s", c.Name, c.Peer, c.Cause)
+		}
+	}
+	return ""
+}
+
+// awaitDiagnosis looks at the checks until missing says nothing.
+func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(cloud, edge diagnosis) string) (string, error) {
+	var cloud, edge diagnosis
+	before := "no report came"
+	err := poll(ctx, func() (string, error) {
+		cloud, edge = look(ctx)
+		if err := errors.Join(cloud.err, edge.err); err != nil {
+			if ctx.Err() != nil {
+				return before, nil // it was cut short
+			}
+			return "", err
+		}
+		before = missing(cloud, edge)
+		return before, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return text(cloud, edge), nil
+}

@@ -1,0 +1,94 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/pki"
+)
+
+// late is how slow an API server is that answers yet: more than the second from which that
+// is worth a warning.
+const late = 1500 * time.Millisecond
+
+// apiServers are faults of cloud's API server. Edge sees them through the tunnel, and cloud
+// itself.
+func apiServers() []Scenario {
+	const otherName = "api.example.net"
+	act := func(text string, do func(ctx context.Context, l *Lab) error) func(context.Context, *Lab) (string, error) {
+		return func(ctx context.Context, l *Lab) (string, error) { return text, do(ctx, l) }
+	}
+	answers := func(text string, status int, after time.Duration) func(context.Context, *Lab) (string, error) {
+		return act(text, func(_ context.Context, l *Lab) error { l.Cloud.API.Answer(status, after); return nil })
+	}
+	renew := act("cloud's API server got a certificate by its cluster CA, for its name, valid for a day", func(_ context.Context, l *Lab) error {
+		return l.Cloud.present(l.Cloud.pki.serving, apiserver.ServerName, 24*time.Hour)
+	})
+	both := func(c check.Code, f fault) *fault { f.cloud, f.edge = codes(c), codes(c); return &f }
+	return []Scenario{
+		{Name: "api-down", Summary: "cloud's API server is down: refused at edge, and cloud says why", fault: &fault{
+			harm:  act("cloud's API server was stopped", func(_ context.Context, l *Lab) error { return l.Cloud.API.Close() }),
+			cloud: codes(check.UpstreamRefused), edge: codes(check.APIServerRefused),
+			mend: act("it was started again", func(ctx context.Context, l *Lab) error { return l.Cloud.API.Restart(ctx) }),
+		}},
+		{Name: "api-slow", Summary: fmt.Sprintf("cloud's API server answers after %s", late), fault: both(check.APIServerSlow, fault{
+			harm: answers(fmt.Sprintf("cloud's API server takes %s for each answer", late), 0, late),
+			mend: answers("what slowed it down is gone", 0, 0),
+		})},
+		{Name: "api-wrong-name", Summary: "the certificate of cloud's API server is for another name", fault: both(check.TLSWrongName, fault{
+			harm: act("cloud's API server shows a certificate for "+otherName, func(_ context.Context, l *Lab) error {
+				return l.Cloud.present(l.Cloud.pki.serving, otherName, 24*time.Hour)
+			}),
+			mend: act("at cloud: spec.services.apiServer.serverName: "+otherName+", and reload", func(ctx context.Context, l *Lab) error {
+				if err := l.Cloud.Edit(func(s *api.GatewaySpec) { s.Services.APIServer.ServerName = otherName }); err != nil {
+					return err
+				}
+				return l.Cloud.reload(ctx)
+			}),
+		})},
+		{Name: "api-unknown-ca", Summary: "the certificate of cloud's API server is signed by an authority that nobody announced", fault: both(check.TLSUnknownCA, fault{
+			harm: act("cloud's API server shows a certificate of another authority", func(_ context.Context, l *Lab) error {
+				other, err := pki.NewCA("somebody else's CA")
+				if err != nil {
+					return err
+				}
+				return l.Cloud.present(other, apiserver.ServerName, 24*time.Hour)
+			}),
+			mend: renew,
+		})},
+		{Name: "api-expired", Summary: "the certificate of cloud's API server has expired", fault: both(check.TLSNotValidNow, fault{
+			harm: act("the certificate of cloud's API server ended an hour ago", func(_ context.Context, l *Lab) error {
+				return l.Cloud.present(l.Cloud.pki.serving, apiserver.ServerName, -time.Hour)
+			}),
+			mend: renew,
+		})},
+		{Name: "api-401", Summary: "cloud's API server does not accept the identity that cloud's auth issued to edge", fault: both(check.APIServerUnauthorized, fault{
+			harm: answers("cloud's API server trusts the issuer of identities no more: it answers 401", http.StatusUnauthorized, 0),
+			mend: answers("it has the issuer's certificate in --client-ca-file again", 0, 0),
+		})},
+		{Name: "api-403", Summary: "cloud's API server knows edge and forbids what it asks", fault: both(check.APIServerForbidden, fault{
+			harm: answers("cloud's API server has no role for edge: it answers 403", http.StatusForbidden, 0),
+			mend: answers("edge was given the role again", 0, 0),
+		})},
+	}
+}
+
+// present has the API server show a certificate by an authority that ends in a while.
+func (s *Site) present(ca *pki.CA, name string, ends time.Duration) error {
+	now := time.Now()
+	pair, err := ca.ServerBetween(now.Add(-48*time.Hour), now.Add(ends), name)
+	if err != nil {
+		return err
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		return err
+	}
+	s.API.Present(cert)
+	return nil
+}
