@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -44,7 +45,19 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // ID is the token's id, if it is a JSON Web Token that has one (RFC 7519 §4.1.7). It is
 // no secret.
-func (t Token) ID() string { return clean(t.claims().ID, 80) }
+func (t Token) ID() string { return claimName(t.claims().ID) }
+
+// claimForm is that of names in tokens of Kubernetes: of users, and UUIDs.
+var claimForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.:_-]{0,255}$`)
+
+// claimName is a claim that names something, or nothing if it has another form: whoever
+// made the token may be a stranger.
+func claimName(s string) string {
+	if !claimForm.MatchString(s) {
+		return ""
+	}
+	return s
+}
 
 // tokenClaims are those of a JSON Web Token (RFC 7519 §4.1) that are read here.
 type tokenClaims struct {
@@ -97,7 +110,7 @@ func newTokenIdentity(t Token, notAfter, now time.Time) (Identity, error) {
 		return Identity{}, err
 	}
 	c := t.claims()
-	id := Identity{Token: t, User: clean(c.Subject, 120), NotBefore: numericDate(c.IssuedAt), NotAfter: numericDate(c.Expires)}
+	id := Identity{Token: t, User: claimName(c.Subject), NotBefore: numericDate(c.IssuedAt), NotAfter: numericDate(c.Expires)}
 	if id.NotAfter.IsZero() {
 		id.NotAfter = notAfter
 	}

@@ -245,6 +245,9 @@ func FuzzToken(f *testing.F) {
 		if strings.ContainsAny(s, "\r\n \x00") {
 			t.Errorf("%q was taken for a header", s)
 		}
+		if strings.ContainsAny(id.User+id.Token.ID(), " \n`$/") {
+			t.Errorf("%q: user %q, id %q: these are shown", s, id.User, id.Token.ID())
+		}
 		if !id.NotBefore.Before(id.NotAfter) {
 			t.Errorf("%q is valid from %v to %v", s, id.NotBefore, id.NotAfter)
 		}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,7 +91,6 @@ func (k *tokenWorld) admin(stdin string, args ...string) string {
 // launchBeside runs cloud beside its cluster, with a token for it.
 func (k *tokenWorld) launchBeside(token string) {
 	k.t.Helper()
-	file := filepath.Join(k.cloud.dir, "kubeconfig")
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: own
@@ -98,12 +98,17 @@ clusters: [{name: own, cluster: {server: %q, certificate-authority: %q, tls-serv
 contexts: [{name: own, context: {cluster: own, user: own}}]
 users: [{name: own, user: {token: %q}}]
 `, k.cluster.URL(), k.cluster.CAFile(), kube.ServerName, token)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(k.cloud.dir, "kubeconfig"), []byte(text), 0o600); err != nil {
 		k.t.Fatal(err)
 	}
+	k.relaunch()
+}
+
+// relaunch runs cloud with the kubeconfig that it has.
+func (k *tokenWorld) relaunch() {
 	k.cloud.proc = k.cloud.host.Start(netlab.Command{
 		Args: []string{k.cloud.bin, "gateway", "--config", k.cloud.configFile()},
-		Env:  []string{"KUBECONFIG=" + file, "KUBERNETES_SERVICE_HOST="},
+		Env:  []string{"KUBECONFIG=" + filepath.Join(k.cloud.dir, "kubeconfig"), "KUBERNETES_SERVICE_HOST="},
 	})
 }
 
@@ -254,11 +259,11 @@ func (k *tokenWorld) checkReplaced(t *testing.T) {
 	k.waitAPIServer()
 }
 
-// checkRestart has edge come back with the token that it had, while cloud is away.
+// checkRestart has edge come back with the token that it had.
 func (k *tokenWorld) checkRestart(t *testing.T) {
 	t.Helper()
 	had := k.credential()
-	k.edge.stop(15)
+	k.edge.stop(syscall.SIGTERM)
 	k.edge.start()
 	if got := k.credential(); got != had {
 		t.Errorf("after a restart the token ends at %v, want the same, until %v", got.Status.ExpirationTimestamp, had.Status.ExpirationTimestamp)
@@ -294,4 +299,45 @@ func (k *tokenWorld) checkRemoval(t *testing.T) {
 		t.Errorf("the account is still there: %s", out)
 	}
 	k.cloud.waitLog("audit", "revoke", "edge")
+}
+
+// TestARemovalDuringAnOutageIsMadeGood removes the peer while the API server is stopped,
+// and kills the gateway before it is back: nothing remembers the removal but that the peer
+// is gone.
+func TestARemovalDuringAnOutageIsMadeGood(t *testing.T) {
+	k := newTokenWorld(t)
+	k.edge.must("join", k.cloud.invite())
+	k.edge.waitPeer("cloud", "with an identity", func(p api.PeerStatus) bool { return p.Identity != nil })
+	token, client := k.credential().Status.Token, k.client()
+	if status := k.status(within(t, patience), client, token); status != http.StatusOK {
+		t.Fatalf("before the outage: status %d", status)
+	}
+	if err := k.cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	k.edge.waitConnected("cloud") // which is no matter of the API server
+	start := time.Now()
+	k.cloud.must("peer", "remove", "edge", "--force")
+	if took := time.Since(start); took > removalDeadline {
+		t.Errorf("the removal took %v, want at most %v", took, removalDeadline)
+	}
+	k.cloud.waitLog("may still be valid")
+	k.cloud.stop(syscall.SIGKILL)
+	k.relaunch()
+	k.cloud.waitReady()
+	if err := k.cluster.StartAPIServer(within(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	client.CloseIdleConnections() // those to the API server that was killed
+	ctx := within(t, patience)
+	eventually(ctx, t, "the token ends", func() (bool, string) {
+		status := k.status(ctx, client, token)
+		return status == http.StatusUnauthorized, fmt.Sprint(status)
+	})
+	took := time.Since(start)
+	t.Logf("the token was dead %v after the API server was back", took.Round(100*time.Millisecond))
+	if took > revokedWithin {
+		t.Errorf("it lived on for %v, want at most %v", took, revokedWithin)
+	}
 }
