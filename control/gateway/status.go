@@ -67,6 +67,20 @@ func apiNAT(n discovery.NAT) api.NAT {
 	return out
 }
 
+// outdated is what a peer last reported of us, once the tunnel that reports come through
+// fails: what it reached then it most likely does not reach any more.
+func outdated(t api.Targets, age time.Duration) api.Targets {
+	for _, v := range []*api.Verdict{&t.Gateway, &t.Auth, &t.APIServer} {
+		if v.Verdict == api.Off {
+			continue
+		}
+		*v = api.Verdict{Verdict: api.Unknown, Via: v.Via, CheckedAt: v.CheckedAt,
+			Cause: fmt.Sprintf("reports come through the tunnel, which fails; the last one came %s ago", age.Round(time.Second)),
+			Fix:   "mend the way to the gateway first"}
+	}
+	return t
+}
+
 func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now time.Time) api.PeerStatus {
 	way := g.way(m, t)
 	state, reason := peerState(m, way, now)
@@ -74,7 +88,11 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.key)
-	inbound, _, _ := g.reports.inbound(m.key)
+	outbound := g.checks.Targets(m.name)
+	inbound, reported, told := g.reports.inbound(m.key)
+	if told && outbound.Gateway.Verdict == api.Error {
+		inbound = outdated(inbound, now.Sub(reported))
+	}
 	s := api.PeerStatus{
 		Name: m.name, PublicKey: m.key.String(), Mode: m.mode, State: state, Reason: reason, Stock: m.stock,
 		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.offers(m)...), Local: []api.Local{},
@@ -82,7 +100,7 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.nextTry()),
-		Reachability: api.Reachability{Outbound: g.checks.Targets(m.name), Inbound: inbound},
+		Reachability: api.Reachability{Outbound: outbound, Inbound: inbound},
 	}
 	if a := m.address(); a.IsValid() {
 		s.Address = a.String()
