@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -44,6 +45,9 @@ type Options struct {
 	// Relays are the present allocations on relays; nil = there are none. It is called
 	// without locks. [Agent.RelaysChanged] tells of changes.
 	Relays func() []path.Relay
+	// PortMapper asks the router for a port; nil = no router is asked. Who made it runs it,
+	// and has it call [Agent.PortMappingChanged].
+	PortMapper *portmap.Mapper
 	// Changed is called when the candidates or the NAT have changed, NetworkChanged when
 	// the host's addresses have or the process stood still, with the reason in words.
 	// Both are called by Run, in order and without locks, and must not block for long.
@@ -63,12 +67,14 @@ type Agent struct {
 	relays    func() []path.Relay
 	changed   func()
 	network   func(reason string)
+	mapper    mapper
 	log       *slog.Logger
 
 	// Owned by Run.
-	began time.Time
-	sleep sleepWatch
-	last  Snapshot // what Changed was last called for
+	began    time.Time
+	sleep    sleepWatch
+	last     Snapshot // what Changed was last called for
+	observed observed // what the port mapper was last told
 
 	wake chan struct{} // something happened that poll should see
 
@@ -108,7 +114,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		send: o.Send, port: o.Port, hostAddrs: o.HostAddrs, resolve: o.Resolve, log: o.Logger,
-		relays: o.Relays, changed: o.Changed, network: o.NetworkChanged,
+		relays: o.Relays, changed: o.Changed, network: o.NetworkChanged, mapper: mapper{o.PortMapper},
 		wake: make(chan struct{}, 1), g: g, gathered: make(chan struct{}),
 	}
 	a.setDefaults()
@@ -161,9 +167,11 @@ func (a *Agent) Run(ctx context.Context) error {
 // step does what is due and says when to do so again.
 func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	port, relays := a.port(), a.relays()
+	mapping, settled := a.mapper.tell(), a.mapper.settled()
 	a.mu.Lock()
 	now := time.Now()
 	a.g.setPort(now, port)
+	a.g.setMapping(mapping, settled)
 	a.g.spoken = relayed(relays)
 	do, next := a.g.poll(now)
 	mono := now.Sub(a.began)
@@ -188,9 +196,11 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	}
 	if slept > 0 {
 		a.log.Info("the process stood still", "duration", slept.Round(time.Second))
+		a.mapper.networkChanged()
 		a.network(fmt.Sprintf("the process stood still for %v", slept.Round(time.Second)))
 	}
 	a.report(a.settle())
+	a.observe()
 	a.tellChanges()
 	return next
 }
@@ -284,13 +294,14 @@ func (a *Agent) report(events []event) {
 			a.log.Warn("interface addresses cannot be listed", "error", e.detail)
 		case hostsChanged:
 			a.log.Info("addresses of this host changed", "change", e.detail)
+			a.mapper.networkChanged()
 			a.network("addresses of this host changed: " + e.detail)
 		}
 	}
 }
 
-// WaitGathered waits until every configured name was resolved and every STUN server
-// answered, or failed at it. When ctx ends first, the error says what was outstanding;
+// WaitGathered waits until every configured name was resolved, every STUN server and the
+// router that is asked for a port answered, or failed at it. When ctx ends first, the error says what was outstanding;
 // the candidates found so far are there all the same.
 func (a *Agent) WaitGathered(ctx context.Context) error {
 	select {

@@ -39,6 +39,7 @@ func (g *gatherer) pollTests(now time.Time, do *actions) (next time.Time) {
 		return n.due
 	}
 	for n.running != nil || g.startTest() {
+		g.testedAt = now
 		send, at := n.running.Poll(now)
 		for _, d := range send {
 			do.send = append(do.send, datagram{to: d.To, packet: d.Packet})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
@@ -35,9 +36,15 @@ type gatherer struct {
 	// the NAT as it is now.
 	changedAt time.Time
 	tests     natTests
-	spoken    []netip.AddrPort // that is sent to for other reasons: relays
-	counts    Transactions
-	events    []event
+	testedAt  time.Time // when a test last sent something
+	// mapping is that of the router's port; nil when no router is asked. mappingSettled
+	// says that one was asked, or that there is none to ask.
+	mapping        *portmap.Status
+	mappingSettled bool
+
+	spoken []netip.AddrPort // that is sent to for other reasons: relays
+	counts Transactions
+	events []event
 }
 
 // server is a configured STUN server: a name and at most one target a family.
@@ -349,6 +356,9 @@ func (g *gatherer) pending() []string {
 	var out []string
 	if !g.hostsRead {
 		out = append(out, "interface addresses")
+	}
+	if g.mapping != nil && !g.mappingSettled {
+		out = append(out, "port mapping")
 	}
 	for _, n := range g.names() {
 		if !n.settled {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/discovery/portmap"
 )
 
 // Hints say in plain words what the NAT and the addresses found mean for peering and,
@@ -14,7 +16,7 @@ func Hints(s Snapshot, relays ...RelayState) []string {
 	f := newFacts(s, relays)
 	var out []string
 	for _, hint := range []func(facts) string{
-		hintServers, hintMapping, hintPool, hintFiltering, hintCarrier, hintPrivate, hintAdvertised,
+		hintServers, hintRouter, hintMapping, hintPool, hintFiltering, hintCarrier, hintPrivate, hintAdvertised,
 	} {
 		if h := hint(f); h != "" {
 			out = append(out, h)
@@ -117,6 +119,25 @@ func hintServers(f facts) string {
 			strings.Join(f.unresolved, ", ") + " cannot be resolved: correct it in spec.discovery.stunServers"
 	case f.NAT.Mapping == BehaviourUnknown:
 		return "the NAT's mapping is not known: it takes answers from STUN servers at two different addresses; name another in spec.discovery.stunServers"
+	}
+	return ""
+}
+
+// hintRouter tells why the router that is asked for a port is of no help.
+func hintRouter(f facts) string {
+	m := f.PortMapping
+	if m == nil || m.Err == "" {
+		return ""
+	}
+	switch m.State {
+	case portmap.StateFailed:
+		return "the router " + m.Router.String() + " maps no port to this gateway (" + m.Err + "): " +
+			"allow PCP, NAT-PMP or UPnP there, or forward the UDP port by hand and name it in spec.discovery.advertise"
+	case portmap.StateWaiting:
+		return "no router can be asked for a port: " + m.Err
+	case portmap.StateUseless:
+		return "the router's port mapping is of no use: " + m.Err
+	case portmap.StateAsking, portmap.StateMapped:
 	}
 	return ""
 }

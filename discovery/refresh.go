@@ -2,15 +2,22 @@ package discovery
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // refreshLook is how often the outcome of a refresh is looked for.
 const refreshLook = 20 * time.Millisecond
 
-// Refresh asks every STUN server anew and waits until each has answered or failed, and
-// until a test of the NAT that runs has ended, or until ctx ends. [Agent.Run] must run.
+// Refresh asks every STUN server anew, and the router about its mapping, and waits until
+// each has answered or failed, and until a test of the NAT that runs has ended, or until
+// ctx ends. [Agent.Run] must run.
 func (a *Agent) Refresh(ctx context.Context) {
+	if m := a.mapper.Mapper; m != nil {
+		var asking sync.WaitGroup
+		asking.Go(func() { m.Refresh(ctx) })
+		defer asking.Wait()
+	}
 	a.mu.Lock()
 	start := time.Now()
 	a.g.askAll(start, nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/portmap"
 )
 
 // Snapshot is what an [Agent] knows at one moment.
@@ -23,6 +24,8 @@ type Snapshot struct {
 	// LeftOut are addresses that were found and are no candidates.
 	LeftOut      []LeftOut
 	Transactions Transactions
+	// PortMapping is what became of the port that the router is asked for; nil when none is.
+	PortMapping *portmap.Status
 }
 
 // Server is the state of a STUN server's address.
@@ -69,6 +72,7 @@ func (g *gatherer) snapshot(relays []path.Relay) Snapshot {
 		Problems:        g.problems(),
 		LeftOut:         leftOut,
 		Transactions:    g.counts,
+		PortMapping:     g.mapping,
 	}
 }
 
@@ -88,6 +92,11 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 	for _, n := range g.advertised {
 		for _, a := range n.addrPorts() {
 			out = append(out, Candidate{Addr: a, Source: SourceAdvertised}) // the operator has the last word
+		}
+	}
+	if g.mapping != nil {
+		if a, ok := g.mapping.Candidate(); ok {
+			add(a, SourcePortmap)
 		}
 	}
 	for _, a := range g.hosts {
@@ -152,6 +161,9 @@ func (g *gatherer) problems() []Problem {
 		if n.err != "" {
 			out = append(out, Problem{SourceAdvertised, n.text, n.err})
 		}
+	}
+	if router, why := g.mappingProblem(); why != "" {
+		out = append(out, Problem{SourcePortmap, router, why})
 	}
 	if g.hostsErr != "" {
 		out = append(out, Problem{SourceHost, "", g.hostsErr})

@@ -60,8 +60,10 @@ type machine struct {
 	renewAt  time.Time
 	checkAt  time.Time
 	anew     bool // delete it and make another
+	useless  bool // and that was told
 	remakeAt time.Time
 	remakes  int
+	reviewAt time.Time // when it is seen to again, being of no use; zero = at the next observation
 	seen     Observation
 
 	task     *task
@@ -120,6 +122,10 @@ func (m *machine) poll(now time.Time) (actions, time.Time) {
 	if m.mapping.exists() && !now.Before(m.mapping.expires) && !m.stopping {
 		m.lose(now, "it expired, and the router did not renew it")
 	}
+	if !m.reviewAt.IsZero() && !now.Before(m.reviewAt) {
+		m.reviewAt = time.Time{}
+		m.consider(now)
+	}
 	if m.task == nil {
 		m.begin(now)
 	}
@@ -172,6 +178,9 @@ func (m *machine) deadline() time.Time {
 	if m.mapping.exists() {
 		soonest(m.mapping.expires)
 	}
+	if !m.reviewAt.IsZero() {
+		soonest(m.reviewAt)
+	}
 	return next
 }
 
@@ -208,7 +217,7 @@ func (m *machine) setPort(now time.Time, port uint16) {
 // reset has the router asked at once, as if for the first time.
 func (m *machine) reset(now time.Time) {
 	m.task, m.epoch, m.failures, m.retryAt = nil, epochClock{}, 0, now
-	m.pcpHold, m.remakes, m.remakeAt = time.Time{}, 0, time.Time{}
+	m.pcpHold, m.remakes, m.remakeAt, m.reviewAt = time.Time{}, 0, time.Time{}, time.Time{}
 }
 
 // lose takes the mapping for gone and has it made again at once.
@@ -216,7 +225,7 @@ func (m *machine) lose(now time.Time, why string) {
 	was := m.mapping
 	m.tell(eventLost, why)
 	m.suggest = was.external
-	m.mapping, m.anew = mapping{}, false
+	m.mapping, m.anew, m.useless, m.reviewAt = mapping{}, false, false, time.Time{}
 	if m.task != nil {
 		m.end()
 	}
@@ -269,10 +278,18 @@ func (m *machine) consider(now time.Time) {
 		m.remakes = 0
 	}
 	if v == usable || v == impossible {
+		m.useless = false
 		return
 	}
-	m.tell(eventUseless, why)
-	if v == behindNAT || now.Before(m.remakeAt) {
+	if !m.useless {
+		m.useless = true
+		m.tell(eventUseless, why)
+	}
+	if v == behindNAT {
+		return
+	}
+	if now.Before(m.remakeAt) {
+		m.reviewAt = m.remakeAt
 		return
 	}
 	m.remakeAt = now.Add(min(remakeFirst<<min(m.remakes, 8), remakeMost))
