@@ -166,11 +166,15 @@ func (t *TokenIssuer) signal() {
 	}
 }
 
-// Run deletes the accounts of those who are no peers, once SetPeers has named these and
-// whenever one is removed, and tries again until it is done. It returns when ctx ends.
+// Run says what would keep the issuer from issuing, then deletes the accounts of those who
+// are no peers, once SetPeers has named these and whenever one is removed, and tries again
+// until it is done. It returns when ctx ends.
 func (t *TokenIssuer) Run(ctx context.Context) {
 	defer t.accounts.cluster.close()
 	ctx = t.logged(ctx)
+	if err := t.accounts.preflight(ctx); err != nil && ctx.Err() == nil {
+		t.o.Logger.Warn("peers will get no identities", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
+	}
 	pause := newBackoff()
 	var last string
 	var again <-chan time.Time

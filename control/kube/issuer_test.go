@@ -273,6 +273,10 @@ func testDenied(t *testing.T, w *world) {
 	ns, own := w.namespace(t, "denied"), w.namespace(t, "denied-gateway")
 	w.kubectl(t, "", "create", "serviceaccount", "-n", own, "gateway")
 	s := w.issuer(t, w.config(t, w.kubectl(t, "", "create", "token", "-n", own, "gateway"), ""), ns)
+	eventually(t, "the log says at the start what is missing", func() (bool, string) {
+		log := s.log.String()
+		return strings.Contains(log, "peers will get no identities") && strings.Contains(log, "kubectl create role"), log
+	})
 	for _, missing := range []string{"serviceaccounts", "serviceaccounts/token"} {
 		_, err := s.Issue(within(t, patience), edge, nil)
 		if !errors.Is(err, auth.ErrIssuer) || !strings.Contains(err.Error(), "--resource="+missing+" ") {
@@ -291,6 +295,10 @@ func testDenied(t *testing.T, w *world) {
 
 func testNoNamespace(t *testing.T, w *world) {
 	s := w.issuer(t, w.config(t, "", ""), "missing")
+	eventually(t, "the log says at the start what is missing", func() (bool, string) {
+		log := s.log.String()
+		return strings.Contains(log, "kubectl create namespace missing"), log
+	})
 	_, err := s.Issue(within(t, patience), edge, nil)
 	if !errors.Is(err, auth.ErrIssuer) {
 		t.Fatalf("got %v, want %v", err, auth.ErrIssuer)

@@ -188,6 +188,7 @@ func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 	deleted := make(chan struct{})
 	ours := accountAnswer(edgePeer.PublicKey.String())
 	s := &scripted{answers: map[string][]answer{
+		"POST serviceaccounts":  {accountAnswer("")}, // of the preflight, as the second token
 		"GET postern-peer-edge": {ours},
 		"GET serviceaccounts": {
 			{status: http.StatusOK, body: map[string]any{"apiVersion": "v1", "kind": "ServiceAccountList", "items": []any{}}},
@@ -203,7 +204,7 @@ func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s.answers["POST token"] = []answer{good}
+	s.answers["POST token"] = []answer{good, refusal(404, metav1.StatusReasonNotFound, "nobody")}
 	i = s.issuer(t, io.Discard)
 	<-i.wake
 	out, err := i.Issue(t.Context(), edgePeer, nil)

@@ -164,7 +164,7 @@ func (k *tokenWorld) client() *http.Client {
 	roots.AppendCertsFromPEM(pem)
 	c := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: kube.ServerName, MinVersion: tls.VersionTLS12},
-		DialContext:     k.world.kube.DialContext,
+		DialContext:     k.kube.DialContext,
 	}}
 	k.t.Cleanup(c.CloseIdleConnections)
 	return c
