@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // NetCheck is what a gateway knows of the network around it (kind: NetCheck).
 type NetCheck struct {
 	Kind string `json:"kind"`
@@ -39,8 +41,29 @@ type TURNServerStatus struct {
 	Error      string  `json:"error,omitempty"`
 }
 
-// PortMappingStatus is whether a router maps a port for us. This version asks none.
+// PortMappingStatus is whether a router maps a port for us.
 type PortMappingStatus struct {
-	Mode  string `json:"mode"`
+	// Mode is that of the configuration: auto or off.
+	Mode string `json:"mode"`
+	// State is off, waiting (for a router or a port), asking, mapped, useless (listed by the
+	// router, but nobody outside gets through) or failed.
 	State string `json:"state"`
+	// Router is whom we ask, Protocol (PCP, NAT-PMP or UPnP) what made the mapping or is
+	// being tried.
+	Router   string `json:"router,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+	// External is the address that the router maps to Internal, ours.
+	External string `json:"external,omitempty"`
+	Internal string `json:"internal,omitempty"`
+	// LifetimeSeconds is what the router granted, ExpiresAt when that ends unless renewed.
+	LifetimeSeconds float64    `json:"lifetimeSeconds,omitempty"`
+	ExpiresAt       *time.Time `json:"expiresAt,omitempty"`
+	// Verified says what shows that others get through: inbound (a STUN server did), stun
+	// (STUN servers see us there), address (they see us at that IP address) or none, the
+	// router's word alone. It is empty unless the state is mapped.
+	Verified string `json:"verified,omitempty"`
+	// Error says why there is no usable mapping, or why it could not be renewed.
+	Error string `json:"error,omitempty"`
+	// RetryAt is when a router is asked again that gave none.
+	RetryAt *time.Time `json:"retryAt,omitempty"`
 }

@@ -75,7 +75,7 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check := func(what string, got, want any) {
 		t.Helper()
 		if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
-			cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+			cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 			t.Errorf("%s differs (-want +got):\n%s", what, d)
 		}
 	}
@@ -218,9 +218,36 @@ func TestFeaturesToComeAreWarnedOf(t *testing.T) {
 	for _, w := range r.Warnings {
 		got = append(got, w.Path)
 	}
-	want := []string{"spec.discovery.portMapping.mode", "spec.discovery.lan.enabled", "spec.discovery.dns.domains", "spec.peers[0].allow[0]"}
+	want := []string{"spec.discovery.lan.enabled", "spec.discovery.dns.domains", "spec.peers[0].allow[0]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("warnings at %v, want %v", got, want)
+	}
+}
+
+func TestARouterIsAskedOnlyWhenToldTo(t *testing.T) {
+	router := netip.MustParseAddr("192.168.7.1")
+	for _, c := range []struct {
+		text     string
+		want     PortMapping
+		mode     string
+		warnings int
+	}{
+		{"{}", PortMapping{}, "off", 0},
+		{"{portMapping: {}}", PortMapping{}, "off", 0},
+		{"{portMapping: {mode: auto}}", PortMapping{Enabled: true}, "auto", 0},
+		{"{portMapping: {mode: off}}", PortMapping{}, "off", 0},
+		{"{portMapping: {router: 192.168.7.1}}", PortMapping{true, router}, "auto", 0},
+		{"{portMapping: {mode: auto, router: 192.168.7.1}}", PortMapping{true, router}, "auto", 0},
+		{"{portMapping: {mode: off, router: 192.168.7.1}}", PortMapping{}, "off", 1},
+	} {
+		r, err := Load(writeConfig(t, head+"spec:\n  discovery: "+c.text+"\n"), Overrides{})
+		if err != nil {
+			t.Fatalf("%s: %v", c.text, err)
+		}
+		if got := r.Discovery.PortMapping; got != c.want || r.Document.Spec.Discovery.PortMapping.Mode != c.mode || len(r.Warnings) != c.warnings {
+			t.Errorf("%s: got %+v, mode %s, warnings %v; want %+v, mode %s, %d warnings", c.text, got,
+				r.Document.Spec.Discovery.PortMapping.Mode, r.Warnings, c.want, c.mode, c.warnings)
+		}
 	}
 }
 

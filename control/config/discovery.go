@@ -29,13 +29,32 @@ type Discovery struct {
 	// Exclude are ranges in which nothing is announced or dialled.
 	Exclude []netip.Prefix
 	// Keepalive is how often an idle path is probed.
-	Keepalive time.Duration
+	Keepalive   time.Duration
+	PortMapping PortMapping
+}
+
+// Modes of port mapping.
+const (
+	PortMappingAuto = "auto"
+	PortMappingOff  = "off"
+)
+
+// PortMapping says whether a router is asked for a port, and which: the one of the default
+// route when Router is not valid.
+type PortMapping struct {
+	Enabled bool
+	Router  netip.Addr
 }
 
 // fillDiscovery sets what nobody set.
 func (c *checker) fillDiscovery(d *api.Discovery) {
+	// A port is opened only for those who ask for it. Naming the router is asking; in a
+	// cluster it is the only way, since a pod's default route leads to its node.
 	if d.PortMapping.Mode == "" {
-		d.PortMapping.Mode = "auto"
+		d.PortMapping.Mode = PortMappingOff
+		if d.PortMapping.Router != "" {
+			d.PortMapping.Mode = PortMappingAuto
+		}
 	}
 	if d.Keepalive == 0 && !c.given("spec.discovery.keepalive") {
 		d.Keepalive = api.Duration(DefaultKeepalive)
@@ -76,6 +95,7 @@ func (c *checker) discovery(d *api.Discovery) Discovery {
 	if out.Keepalive < minKeepalive || out.Keepalive > maxKeepalive {
 		c.fail(at+".keepalive", "%s is outside %s to %s (NAT mappings end after as little as 30s)", out.Keepalive, minKeepalive, maxKeepalive)
 	}
+	out.PortMapping = c.portMapping(at+".portMapping", d.PortMapping)
 	c.finding(at, d)
 	return out
 }
@@ -108,19 +128,31 @@ func (c *checker) turnServer(at string, t api.TURNServer) relay.Server {
 	return out
 }
 
+// portMapping checks whom to ask for a port.
+func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
+	out := PortMapping{Enabled: m.Mode == PortMappingAuto}
+	if m.Mode != PortMappingAuto && m.Mode != PortMappingOff {
+		c.fail(at+".mode", "%q is no mode (want auto or off)", m.Mode)
+	}
+	if m.Router == "" {
+		return out
+	}
+	a, err := netip.ParseAddr(m.Router)
+	switch {
+	case err != nil:
+		c.fail(at+".router", "%q is not an IP address", m.Router)
+	case a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
+		c.fail(at+".router", "%q is no router's address (want that of the router in front of this gateway, as 192.168.1.1)", m.Router)
+	case !out.Enabled:
+		c.warn(at+".router", "the router is not asked for a port, since the mode is off")
+	default:
+		out.Router = a.Unmap()
+	}
+	return out
+}
+
 // finding checks the ways to be found that this version does not have.
 func (c *checker) finding(at string, d *api.Discovery) {
-	switch m := d.PortMapping.Mode; {
-	case m != "auto" && m != "off":
-		c.fail(at+".portMapping.mode", "%q is no mode (want auto or off)", m)
-	case m == "auto" && c.given(at+".portMapping.mode"):
-		c.warn(at+".portMapping.mode", "ports are not mapped at the router by this version; forward the UDP port there and name it in %s.advertise", at)
-	}
-	if d.PortMapping.Router != "" {
-		if _, err := netip.ParseAddr(d.PortMapping.Router); err != nil {
-			c.fail(at+".portMapping.router", "%q is not an IP address", d.PortMapping.Router)
-		}
-	}
 	if d.LAN.Enabled {
 		c.warn(at+".lan.enabled", "peers on the LAN are not found by this version; give them endpoints")
 	}

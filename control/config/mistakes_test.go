@@ -132,6 +132,7 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 		"exclude all":      {head + "spec:\n  discovery: {exclude: [0.0.0.0/0]}\n", `5: spec.discovery.exclude[0]: "0.0.0.0/0" excludes every address (name the ranges of pods and Services)`},
 		"keepalive":        {head + "spec:\n  discovery: {keepalive: 5m}\n", "5: spec.discovery.keepalive: 5m0s is outside 1s to 1m0s (NAT mappings end after as little as 30s)"},
 		"portMapping mode": {head + "spec:\n  discovery: {portMapping: {mode: on}}\n", `5: spec.discovery.portMapping.mode: "on" is no mode (want auto or off)`},
+		"loopback router":  {head + "spec:\n  discovery: {portMapping: {router: 127.0.0.1}}\n", `5: spec.discovery.portMapping.router: "127.0.0.1" is no router's address (want that of the router in front of this gateway, as 192.168.1.1)`},
 		"router":           {head + "spec:\n  discovery: {portMapping: {router: fritz.box}}\n", `5: spec.discovery.portMapping.router: "fritz.box" is not an IP address`},
 
 		"apiServer":        {head + "spec:\n  services:\n    apiServer: {}\n", "6: spec.services.apiServer.address: missing (want host:port)"},

@@ -3,9 +3,12 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -13,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -21,6 +25,10 @@ const gatherWait = 3 * time.Second
 
 // newAgent makes the agent that the configuration asks for; gather runs it.
 func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
+	mapper, err := g.portMapper(cfg.Discovery.PortMapping)
+	if err != nil {
+		return nil, misconfigured(cfg, "spec.discovery.portMapping.router", err)
+	}
 	a, err := discovery.New(discovery.Options{
 		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.bind.WriteTo(packet, peer.Direct(to)) },
 		Port:        func() uint16 { return g.plane.bind.Port() },
@@ -30,6 +38,7 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		Resolve:     g.opts.Resolve,
 		Exclude:     cfg.Discovery.Exclude,
 		Relays:      func() []path.Relay { return g.paths.relays.Load().local() },
+		PortMapper:  mapper,
 		Changed:     g.paths.finder.LocalChanged,
 		NetworkChanged: func(string) {
 			g.plane.bind.RouteChanged()
@@ -53,12 +62,61 @@ func (g *Gateway) replaceAgent(a *discovery.Agent) {
 	}
 }
 
-// gather runs the present agent until the gateway ends.
+// portMapper is what asks the router for a port: the present one when it does what the
+// configuration wants, nil when no router is to be asked.
+func (g *Gateway) portMapper(want config.PortMapping) (*portmap.Mapper, error) {
+	if !want.Enabled {
+		return nil, nil
+	}
+	if a := g.agent.Load(); a != nil && g.running.Load().cfg.Discovery.PortMapping == want && a.PortMapper() != nil {
+		return a.PortMapper(), nil
+	}
+	return portmap.New(portmap.Options{
+		Router: want.Router, Port: func() uint16 { return g.plane.bind.Port() },
+		Secret:  g.portMappingSecret(),
+		Changed: func() { g.agent.Load().PortMappingChanged() },
+		Logger:  g.log,
+	})
+}
+
+// portMappingSecret is derived from the gateway's key, so that a gateway that was killed
+// may renew the mapping that it left behind.
+func (g *Gateway) portMappingSecret() []byte {
+	h := hmac.New(sha256.New, []byte(g.key.Base64()))
+	h.Write([]byte("postern port mapping v1"))
+	return h.Sum(nil)
+}
+
+// mapping runs a port mapper (nil = none) and gives the function that ends it, which waits
+// until the mapping is withdrawn.
+func (g *Gateway) mapping(m *portmap.Mapper) (end func()) {
+	if m == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(g.ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := m.Run(ctx); !errors.Is(err, context.Canceled) {
+			g.log.Warn("the router is not asked for a port", "error", err)
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// gather runs the present agent, and the port mapper that it listens to, until the gateway
+// ends. A mapper that the next agent listens to as well is not disturbed.
 func (g *Gateway) gather() {
+	var mapper *portmap.Mapper
+	end := func() {}
+	defer func() { end() }()
 	for g.ctx.Err() == nil {
 		ctx, cancel := context.WithCancel(g.ctx)
 		done := make(chan struct{})
 		agent := g.agent.Load()
+		if m := agent.PortMapper(); m != mapper {
+			end()
+			mapper, end = m, g.mapping(m)
+		}
 		go func() {
 			defer close(done)
 			if err := agent.Run(ctx); !errors.Is(err, context.Canceled) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
@@ -8,13 +9,15 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/portmap"
 )
 
 // netCheckWait bounds how long servers are waited for that are asked anew.
 const netCheckWait = 5 * time.Second
 
-// NetCheck asks the STUN and TURN servers anew and says what the network around this
+// NetCheck asks the STUN and TURN servers and the router anew and says what the network around this
 // gateway is like.
 func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, netCheckWait)
@@ -31,7 +34,7 @@ func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	out := api.NetCheck{
 		Kind: "NetCheck", Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering, PublicAddresses: []string{},
 		STUNServers: []api.STUNServerStatus{}, TURNServers: []api.TURNServerStatus{},
-		PortMapping: api.PortMappingStatus{Mode: "off", State: "this version asks no router for a port"},
+		PortMapping: portMappingStatus(s.PortMapping),
 		Hints:       append([]string{}, discovery.Hints(s, states...)...),
 	}
 	for _, a := range s.NAT.PublicAddresses {
@@ -61,4 +64,31 @@ func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 		out.TURNServers = append(out.TURNServers, t)
 	}
 	return out, nil
+}
+
+// portMappingStatus writes the state of the mapping; nil means that no router is asked.
+func portMappingStatus(s *portmap.Status) api.PortMappingStatus {
+	if s == nil {
+		return api.PortMappingStatus{Mode: config.PortMappingOff, State: "off"}
+	}
+	out := api.PortMappingStatus{
+		Mode: config.PortMappingAuto, State: string(s.State), Protocol: string(s.Protocol),
+		LifetimeSeconds: s.Lifetime.Seconds(), Error: s.Err,
+	}
+	if s.Router.IsValid() {
+		out.Router = s.Router.String()
+	}
+	if s.External.IsValid() {
+		out.External, out.Internal = s.External.String(), s.Internal.String()
+	}
+	if !s.ExpiresAt.IsZero() {
+		out.ExpiresAt = &s.ExpiresAt
+	}
+	if !s.RetryAt.IsZero() {
+		out.RetryAt = &s.RetryAt
+	}
+	if s.State == portmap.StateMapped {
+		out.Verified = cmp.Or(string(s.Proof), "none")
+	}
+	return out
 }

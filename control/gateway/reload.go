@@ -99,7 +99,8 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 }
 
 func sameDiscovery(a, b config.Discovery) bool {
-	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers) && slices.Equal(a.Exclude, b.Exclude)
+	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers) && slices.Equal(a.Exclude, b.Exclude) &&
+		a.PortMapping == b.PortMapping
 }
 
 // summary says what a reload changed.
