@@ -19,8 +19,11 @@ import (
 	"syscall"
 )
 
-// Version of Kubernetes that the bundle is built from; bundle/go.mod pins it.
+// Version of Kubernetes that clusters run; bundle/go.mod pins it.
 const Version = "v1.36.3"
+
+// olderVersions can be asked of ControlPlaneBinaries; bundle/VERSION.mod pins each.
+var olderVersions = []string{"v1.35.4", "v1.34.4"}
 
 // assetsVariable names a folder that holds the programs already, as controller-runtime's
 // envtest does.
@@ -49,11 +52,35 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 		}
 		return dir, nil
 	}
+	return bundle{version: Version, modFile: "go.mod", programs: allComponents()}.folder(ctx, log)
+}
+
+// ControlPlaneBinaries is Binaries for a version of Kubernetes: etcd, kube-apiserver and
+// kubectl alone unless it is Version. It doesn't look at KUBEBUILDER_ASSETS, which is
+// where the result goes to have tests use it.
+func ControlPlaneBinaries(ctx context.Context, version string, log io.Writer) (string, error) {
+	b := bundle{version: version, modFile: version + ".mod", programs: components, tags: "controlplane"}
+	if version == Version {
+		b = bundle{version: Version, modFile: "go.mod", programs: allComponents()}
+	} else if !slices.Contains(olderVersions, version) {
+		return "", fmt.Errorf("there is no bundle of Kubernetes %q, only of %s and %s", version, Version, strings.Join(olderVersions, ", "))
+	}
+	return b.folder(ctx, log)
+}
+
+// bundle is what is built of package bundle for one version.
+type bundle struct {
+	version, modFile, tags string
+	programs               []string
+}
+
+// folder returns the folder of the programs, built when missing.
+func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
 	source, err := bundleSource(ctx)
 	if err != nil {
 		return "", err
 	}
-	sum, err := sourceHash(source)
+	sum, err := b.hash(source)
 	if err != nil {
 		return "", err
 	}
@@ -61,7 +88,7 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find a folder to keep the Kubernetes programs in: %w", err)
 	}
-	dir := filepath.Join(cache, "postern", "kube-"+Version+"-"+sum)
+	dir := filepath.Join(cache, "postern", "kube-"+b.version+"-"+sum)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make the folder for the Kubernetes programs: %w", err)
 	}
@@ -70,10 +97,10 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if holds(dir, allComponents()) == nil {
+	if holds(dir, b.programs) == nil {
 		return dir, nil
 	}
-	return dir, build(ctx, source, dir, log)
+	return dir, b.build(ctx, source, dir, log)
 }
 
 // bundleSource finds the bundle's module in the source tree that the caller runs in.
@@ -86,17 +113,22 @@ func bundleSource(ctx context.Context) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "testenv", "kube", "bundle"), nil
 }
 
-// sourceHash tells one version of the bundle's sources from another.
-func sourceHash(source string) (string, error) {
+// hash tells one version of the bundle's sources from another.
+func (b bundle) hash(source string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(source, "*.go"))
+	if err != nil {
+		return "", fmt.Errorf("list the bundle's sources: %w", err)
+	}
+	mod := filepath.Join(source, b.modFile)
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		b, err := os.ReadFile(filepath.Join(source, name))
+	for _, file := range append(files, mod, strings.TrimSuffix(mod, ".mod")+".sum") {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return "", fmt.Errorf("read the bundle's sources: %w", err)
 		}
-		fmt.Fprintf(h, "%s %d\n%s", name, len(b), b)
+		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(file), len(content), content)
 	}
-	fmt.Fprint(h, ldflags())
+	fmt.Fprint(h, b.flags())
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
@@ -127,10 +159,10 @@ func holds(dir string, programs []string) error {
 }
 
 // build makes the bundle in dir. A build that is cut short leaves no program behind.
-func build(ctx context.Context, source, dir string, log io.Writer) error {
-	fmt.Fprintf(log, "building etcd and Kubernetes %s (minutes, once) in %s\n", Version, dir)
+func (b bundle) build(ctx context.Context, source, dir string, log io.Writer) error {
+	fmt.Fprintf(log, "building etcd and Kubernetes %s (minutes, once) in %s\n", b.version, dir)
 	partial := filepath.Join(dir, bundleName+".partial")
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-trimpath", "-ldflags", ldflags(), "-o", partial, ".")
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-C", source}, b.flags(), []string{"-o", partial, "."})...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -140,7 +172,7 @@ func build(ctx context.Context, source, dir string, log io.Writer) error {
 	if err := os.Rename(partial, filepath.Join(dir, bundleName)); err != nil {
 		return fmt.Errorf("keep the built programs: %w", err)
 	}
-	for _, name := range allComponents() {
+	for _, name := range b.programs {
 		if err := os.Symlink(bundleName, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("keep the built programs: %w", err)
 		}
@@ -148,13 +180,13 @@ func build(ctx context.Context, source, dir string, log io.Writer) error {
 	return nil
 }
 
-// ldflags strip the bundle and make it tell its version, which tools such as helm ask for.
-func ldflags() string {
-	flags := "-s -w"
+// flags of the build: stripped, and with the version that tools such as helm ask for.
+func (b bundle) flags() []string {
+	ldflags := "-s -w"
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += " -X " + pkg + ".gitVersion=" + Version
+		ldflags += " -X " + pkg + ".gitVersion=" + b.version
 	}
-	return flags
+	return []string{"-modfile", b.modFile, "-tags", b.tags, "-trimpath", "-ldflags", ldflags}
 }
 
 // withStderr adds what a failed program complained of.

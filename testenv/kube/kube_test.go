@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509/pkix"
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -179,5 +180,12 @@ func TestAssetsOfKubebuilderAreHonoured(t *testing.T) {
 	}
 	if got, err := Binaries(t.Context(), os.Stderr); err != nil || got != dir {
 		t.Errorf("got %q, %v; want %q", got, err, dir)
+	}
+}
+
+func TestUnknownVersionsAreRefused(t *testing.T) {
+	_, err := ControlPlaneBinaries(t.Context(), "v1.2.3", io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "v1.2.3") || !strings.Contains(err.Error(), Version) {
+		t.Errorf("got %v, want an error that names the version and those that there are", err)
 	}
 }

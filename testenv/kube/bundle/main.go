@@ -1,18 +1,19 @@
 // Command bundle is a whole test cluster and its client in one static binary: etcd, every
 // Kubernetes component and kubectl, chosen by the name it is called by (a link named
-// "etcd", say) or, called by any other name, by its first argument.
+// "etcd", say) or, called by any other name, by its first argument. The build tag
+// "controlplane" leaves out what only a node needs.
 //
 // It is a module of its own because k8s.io/kubernetes asks for replacements of all its
-// staging modules, which must not leak into the product's go.mod. Other components join
-// by one line in the table below.
+// staging modules, which must not leak into the product's go.mod. go.mod is for the
+// version that nodes run; further files, vVERSION.mod, are for other versions.
 package main
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,16 +24,14 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// components run with os.Args as their own program would see them; they return the
-// exit code. Commands are made only when asked for: making one registers its flags and
-// feature gates.
-var components = map[string]func() int{
+// component runs with os.Args as its own program would see them and returns the exit
+// code. Its command is made only now: making one registers its feature gates.
+type component func() int
+
+// controlPlane are the components of every bundle.
+var controlPlane = map[string]component{
 	"etcd": func() int {
 		etcdmain.Main(os.Args)
 		return 0
@@ -41,32 +40,24 @@ var components = map[string]func() int{
 		kubectlutil.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand())) // exits on failure
 		return 0
 	},
-	"kube-apiserver":          component(apiserver.NewAPIServerCommand),
-	"kube-controller-manager": component(controllers.NewControllerManagerCommand),
-	"kube-scheduler":          component(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
-	"kube-proxy":              component(proxy.NewProxyCommand),
-	"kubelet":                 component(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
+	"kube-apiserver": run(apiserver.NewAPIServerCommand),
 }
 
-func component(command func() *cobra.Command) func() int {
+func run(command func() *cobra.Command) component {
 	return func() int { return cli.Run(command()) }
 }
 
 func main() {
-	name := filepath.Base(os.Args[0])
-	run, ok := components[name]
+	components := maps.Clone(controlPlane)
+	maps.Copy(components, nodeComponents)
+	start, ok := components[filepath.Base(os.Args[0])]
 	if !ok && len(os.Args) > 1 {
-		name, os.Args = os.Args[1], os.Args[1:]
-		run, ok = components[name]
+		os.Args = os.Args[1:]
+		start, ok = components[os.Args[0]]
 	}
 	if !ok {
-		var names []string
-		for n := range components {
-			names = append(names, n)
-		}
-		sort.Strings(names)
-		fmt.Fprintf(os.Stderr, "usage: bundle {%s} [flags]\n", strings.Join(names, "|"))
+		fmt.Fprintf(os.Stderr, "usage: bundle {%s} [flags]\n", strings.Join(slices.Sorted(maps.Keys(components)), "|"))
 		os.Exit(2)
 	}
-	os.Exit(run())
+	os.Exit(start())
 }

@@ -1,11 +1,13 @@
 //go:build linux
 
 // Command kube-binaries builds the Kubernetes programs that tests start, unless they are
-// there already, and prints the folder that holds them.
+// there already, and prints the folder that holds them. With -version it builds the
+// control plane of another version of Kubernetes, for KUBEBUILDER_ASSETS.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,7 +18,15 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	dir, err := kube.Binaries(ctx, os.Stderr)
+	version := flag.String("version", "", "version of Kubernetes, such as "+kube.Version)
+	flag.Parse()
+	var dir string
+	var err error
+	if *version == "" {
+		dir, err = kube.Binaries(ctx, os.Stderr)
+	} else {
+		dir, err = kube.ControlPlaneBinaries(ctx, *version, os.Stderr)
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kube-binaries: %v\n", err)
 		os.Exit(1)

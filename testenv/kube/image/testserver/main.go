@@ -24,6 +24,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -84,20 +85,17 @@ func serve(ctx context.Context, out io.Writer) error {
 			fmt.Fprintf(w, "%s %s %s\n", r.Method, r.URL.Path, host)
 			fmt.Fprintf(out, "%s %s from %s\n", r.Method, r.URL.Path, r.RemoteAddr)
 		})}
-	ended := make(chan error, 2)
-	go func() { ended <- echo(packets) }()
-	go func() { ended <- server.ListenAndServe() }()
+	ended := make(chan error, 2) // with room for both, so that neither waits for a reader
+	var tasks sync.WaitGroup
+	tasks.Go(func() { ended <- echo(packets) })
+	tasks.Go(func() { ended <- server.ListenAndServe() })
 	fmt.Fprintf(out, "serving on %s\n", host)
-	running := 2
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
-		running--
 	}
 	err = errors.Join(err, packets.Close(), server.Close())
-	for range running {
-		_ = <-ended // that its socket is closed
-	}
+	tasks.Wait()
 	return err
 }
 

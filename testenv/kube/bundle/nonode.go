@@ -1,0 +1,6 @@
+//go:build controlplane
+
+package main
+
+// nodeComponents are left out.
+var nodeComponents map[string]component
