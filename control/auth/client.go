@@ -81,7 +81,7 @@ func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, erro
 	}
 	for _, name := range []string{out.Name, out.Peer} {
 		if err := api.CheckName(name); err != nil {
-			return Redemption{}, fmt.Errorf("%w: %w", ErrAnswer, err)
+			return Redemption{}, fmt.Errorf("%w: %w", ErrAnswer, told{err})
 		}
 	}
 	for i := range out.Granted {
@@ -134,7 +134,7 @@ func checkAnswerVersion(v string) error {
 		if errors.Is(err, ErrIncompatible) {
 			return err
 		}
-		return fmt.Errorf("%w: %w", ErrAnswer, err)
+		return fmt.Errorf("%w: %w", ErrAnswer, told{err})
 	}
 	return nil
 }
@@ -193,13 +193,13 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return fmt.Errorf("%w: no header %s: this is no postern gateway", ErrAnswer, VersionHeader)
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%w: %w", ErrAnswer, err)
+		return fmt.Errorf("%w: %w", ErrAnswer, told{err})
 	}
 	return nil
 }
 
 func (c *Client) unreachable(err error) error {
-	return &UnreachableError{Address: c.addr.String(), Err: err}
+	return &UnreachableError{Address: c.addr.String(), Err: told{err}}
 }
 
 // failure reads an error. Its text is a stranger's.
@@ -207,7 +207,7 @@ func failure(resp *http.Response, body []byte) error {
 	e := &Error{Status: resp.StatusCode}
 	var b errorBody
 	if json.Unmarshal(body, &b) == nil && b.Code != "" {
-		e.Code, e.Message = clean(b.Code, 40), clean(b.Message, maxMessage)
+		e.Code, e.Message = fit(b.Code, codeForm, 40), sentence(b.Message)
 	} else if resp.Header.Get(VersionHeader) == "" {
 		return fmt.Errorf("%w: HTTP status %d without header %s: this is no postern gateway", ErrAnswer, resp.StatusCode, VersionHeader)
 	}

@@ -146,10 +146,13 @@ func newError(code, message string) *Error {
 
 // Error is the message for people.
 func (e *Error) Error() string {
-	if e.Message == "" {
+	switch {
+	case e.Message != "":
+		return e.Message
+	case e.Code != "":
 		return fmt.Sprintf("HTTP status %d (%s)", e.Status, e.Code)
 	}
-	return e.Message
+	return fmt.Sprintf("HTTP status %d", e.Status)
 }
 
 // Is compares with the sentinels of this package and of package ticket.

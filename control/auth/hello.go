@@ -14,9 +14,7 @@ import (
 const (
 	// maxOffers bounds the services that a peer can offer; what is beyond is not seen.
 	maxOffers = 256
-	// maxVersion, maxSoftware and maxServerName (RFC 1035 §2.3.4) bound texts, in
-	// characters.
-	maxVersion    = 20
+	// maxSoftware and maxServerName (RFC 1035 §2.3.4) bound texts, in characters.
 	maxSoftware   = 80
 	maxServerName = 253
 )
@@ -64,18 +62,18 @@ func (h Hello) Grants(service string) bool { return slices.Contains(h.Offers, se
 func ParseHello(body []byte) (Hello, error) {
 	var h Hello
 	if err := json.Unmarshal(body, &h); err != nil {
-		return Hello{}, fmt.Errorf("%w: %w", ErrAnswer, err)
+		return Hello{}, fmt.Errorf("%w: %w", ErrAnswer, told{err})
 	}
 	switch err := checkAnswerVersion(h.Version); {
 	case errors.Is(err, ErrIncompatible):
-		return Hello{Version: clean(h.Version, maxVersion)}, err
+		return Hello{Version: protocolVersion(h.Version)}, err
 	case err != nil:
 		return Hello{}, err
 	}
 	if err := api.CheckName(h.Name); err != nil {
-		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, err)
+		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, told{err})
 	}
-	h.Version, h.Software = clean(h.Version, maxVersion), clean(h.Software, maxSoftware)
+	h.Version, h.Software = protocolVersion(h.Version), fit(h.Software, softwareForm, maxSoftware)
 	h.Capabilities = h.Capabilities[:min(len(h.Capabilities), maxOffers)]
 	for i := range h.Capabilities {
 		h.Capabilities[i] = clean(h.Capabilities[i], api.MaxNameLength)
@@ -115,7 +113,7 @@ func (a *APIServer) clean() error {
 	if a == nil {
 		return nil
 	}
-	a.ServerName = clean(a.ServerName, maxServerName)
+	a.ServerName = fit(a.ServerName, serverNameForm, maxServerName) // without one the usual is taken
 	if len(a.CAData) > api.MaxCAData {
 		return fmt.Errorf("%w: caData of %d bytes, and at most %d are taken", ErrAnswer, len(a.CAData), api.MaxCAData)
 	}

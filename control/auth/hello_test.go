@@ -35,9 +35,9 @@ func TestAHelloIsSafeToShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Hello{
-		Version: "1.7", Software: "po [2Jstern", Name: "cloud", Capabilities: []string{"re deem"},
+		Version: "1.7", Name: "cloud", Capabilities: []string{"re deem"},
 		Offers: []string{"auth", "registry", "apiServer"}, Ports: map[string]uint16{"registry": 5000},
-		APIServer: &APIServer{ServerName: "k8s"},
+		APIServer: &APIServer{},
 	}
 	if diff := cmp.Diff(want, h); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

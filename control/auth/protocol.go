@@ -120,7 +120,7 @@ func checkVersion(version, who string) error {
 		return newError(codeBadRequest, fmt.Sprintf("%s gives no protocol version (%.20q)", who, version))
 	}
 	if n != protocolMajor {
-		return newError(codeIncompatible, fmt.Sprintf("%s speaks version %s of the protocol, this gateway %s; upgrade the older one", who, clean(version, 20), ProtocolVersion))
+		return newError(codeIncompatible, fmt.Sprintf("%s speaks version %s of the protocol, this gateway %s; upgrade the older one", who, protocolVersion(version), ProtocolVersion))
 	}
 	return nil
 }

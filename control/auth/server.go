@@ -251,7 +251,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 	attrs := []slog.Attr{
 		audit.Peer(caller.Name), audit.PublicKey(caller.PublicKey),
 		slog.String(audit.KeyAddress, remoteAddr(r.RemoteAddr).String()),
-		slog.String(audit.KeyRequest, r.Method+" "+clean(r.URL.Path, 60)),
+		slog.String(audit.KeyRequest, requested(r)),
 	}
 	switch {
 	case internal:
@@ -265,6 +265,21 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(answer.RetryAfter.Seconds()))))
 	}
 	writeJSON(w, answer.Status, errorBody{Version: ProtocolVersion, Code: answer.Code, Message: answer.Message})
+}
+
+// requested is a request's line for the log. A path that is none of ours is a stranger's
+// text, and nobody needs it.
+func requested(r *http.Request) string {
+	method, path := "?", "?"
+	switch r.Method {
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead:
+		method = r.Method
+	}
+	switch r.URL.Path {
+	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport:
+		path = r.URL.Path
+	}
+	return method + " " + path
 }
 
 type errorBody struct {

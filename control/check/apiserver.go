@@ -104,7 +104,7 @@ func (r *Result) sawVersion(ctx context.Context, x exchange, path string) {
 	}
 	for i, s := range r.Stages {
 		if s.Name == StageHTTP {
-			r.Stages[i].Detail = cleanText(s.Detail + ", " + v.GitVersion)
+			r.Stages[i].Detail = cleanText(s.Detail + ", " + fit(v.GitVersion, softwareForm))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (r *recorder) apiExchangeFailed(q question, err error) Result {
 		r.passed(StageHTTP, "it demands a client certificate")
 		return r.ok(0)
 	case overCertificate(err):
-		q.p.Detail = err.Error()
+		q.p.Detail = foreignError(err)
 		return r.rejected(q.credentials, q.p)
 	}
 	return r.exchangeFailed(q.p, err)

@@ -45,10 +45,10 @@ func (r *recorder) authAnswer(p Params, a answer, rtt time.Duration) Result {
 	hello, err := auth.ParseHello(a.body)
 	switch {
 	case errors.Is(err, auth.ErrIncompatible):
-		p.Version, p.OwnVersion, p.Detail = hello.Version, auth.ProtocolVersion, err.Error()
+		p.Version, p.OwnVersion, p.Detail = hello.Version, auth.ProtocolVersion, foreignError(err)
 		return r.fail(api.Error, StageAuth, AuthVersion, p)
 	case err != nil:
-		p.Detail = err.Error()
+		p.Detail = foreignError(err)
 		return r.fail(api.Error, StageHTTP, AuthNotUnderstood, p)
 	}
 	r.passed(StageAuth, "version "+hello.Version)

@@ -95,7 +95,7 @@ func (e expected) authorities() []string {
 			break
 		}
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			out = append(out, or(c.Subject.CommonName, c.Subject.String()))
+			out = append(out, fit(or(c.Subject.CommonName, c.Subject.String()), authorityForm))
 		}
 	}
 	return out
@@ -104,14 +104,15 @@ func (e expected) authorities() []string {
 // tlsFailed is the result of a handshake that failed: what was shown against what was
 // expected.
 func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
-	p.Detail = err.Error()
+	p.Detail = foreignError(err)
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		p.ServerName, p.Names = name.Host, names(name.Certificate)
+		p.Detail = "the certificate is valid for " + or(list(p.Names), "no name") // Go's own text has the names as they are
 		return r.fail(api.Error, StageTLS, TLSWrongName, p)
 	}
 	if ca, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if ca.Cert != nil {
-			p.Issuer = or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String())
+			p.Issuer = fit(or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String()), authorityForm)
 		}
 		p.Authorities = e.authorities()
 		return r.fail(api.Error, StageTLS, TLSUnknownCA, p)
@@ -149,7 +150,7 @@ func (r *recorder) exchangeCodes() (timeout, cut, foreign Code) {
 
 // exchangeFailed is the result of a connection that gave no HTTP answer.
 func (r *recorder) exchangeFailed(p Params, err error) Result {
-	p.Detail = err.Error()
+	p.Detail = foreignError(err)
 	timeout, cut, foreign := r.exchangeCodes()
 	switch classify(err) {
 	case timedOut:
@@ -162,7 +163,10 @@ func (r *recorder) exchangeFailed(p Params, err error) Result {
 
 // names lists what a certificate is valid for.
 func names(c *x509.Certificate) []string {
-	out := append([]string(nil), c.DNSNames...)
+	var out []string
+	for _, name := range c.DNSNames {
+		out = append(out, fit(name, hostForm))
+	}
 	for _, ip := range c.IPAddresses {
 		out = append(out, ip.String())
 	}
