@@ -156,6 +156,82 @@ func assertCopies(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	}
 }
 
+// assertForwards asks a pod by `kubectl port-forward`.
+func assertForwards(ctx context.Context, t *testing.T, c *Cluster, pod string) {
+	t.Helper()
+	p, err := netlab.Start(netlab.Command{Namespace: c.options.Namespace, Args: []string{
+		c.KubectlPath(), "--kubeconfig", c.Kubeconfig(), "-n", "lab", "port-forward", pod, ":8080"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	out, err := p.WaitStdout(ctx, func(s string) bool { return strings.Contains(s, "->") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.Fields(out)[2] // Forwarding from 127.0.0.1:40001 -> 8080
+	got, err := netlab.Run(ctx, c.options.Namespace, "", "curl", "-sS", "http://"+address+"/forwarded")
+	if err != nil || !strings.Contains(got, "GET /forwarded "+pod) {
+		t.Errorf("through port-forward at %s: got %q, %v", address, got, err)
+	}
+}
+
+// assertHostPort runs a pod with a port of the node, which "restricted" doesn't admit.
+func assertHostPort(ctx context.Context, t *testing.T, c *Cluster) {
+	t.Helper()
+	pod := strings.Replace(podManifest("host"), "{containerPort: 8080}", "{containerPort: 8080, hostPort: 8099}", 1)
+	if out, err := c.Kubectl(ctx, pod, "apply", "-n", "lab", "-f", "-"); err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
+		t.Errorf("a hostPort in a restricted namespace: got %q, %v; want it refused", out, err)
+	}
+	if _, err := c.Kubectl(ctx, pod, "apply", "-n", "default", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitFor(ctx, "/api/v1/namespaces/default/pods?fieldSelector=metadata.name%3Dhost", HasCondition("Ready")); err != nil {
+		t.Fatal(c.explain("kubelet", err))
+	}
+}
+
+// TestFailedNodeLeavesNothing starts a cluster whose kubelet fails.
+func TestFailedNodeLeavesNothing(t *testing.T) {
+	before := machine(t)
+	ctx := deadline(t, 10*time.Minute)
+	programs, err := Binaries(ctx, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	assets := t.TempDir()
+	for _, name := range allComponents() {
+		if name != "kubelet" {
+			err = os.Symlink(filepath.Join(programs, name), filepath.Join(assets, name))
+		} else {
+			err = os.WriteFile(filepath.Join(assets, name), []byte("#!/bin/sh\necho the reason >&2\nexit 1\n"), 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lab := netlab.New(t)
+	host := lab.Host("node")
+	addr := netip.MustParseAddr("192.0.2.1")
+	host.Attach("eth0", lab.Network("lan", netip.MustParsePrefix("192.0.2.0/24")), addr)
+	host.DefaultRoute(addr.Next())
+	c, err := StartNode(ctx, NodeOptions{Dir: t.TempDir(), Assets: assets, Namespace: host.Namespace(), Name: "node", NodeAddress: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.WaitReady(ctx)
+	if err == nil || !strings.Contains(err.Error(), "kubelet ended") || !strings.Contains(err.Error(), "the reason") {
+		t.Errorf("got %v, want an error that names the kubelet and shows its log", err)
+	}
+	running := descendants(t)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	assertEnded(t, running, 5)
+	assertUnchanged(t, before, machine(t))
+}
+
 // TestTwoClusters is what the tests of postern in Kubernetes rely on: two clusters at a
 // time, pods from images of our own under Pod Security "restricted", Services, tokens,
 // exec and logs, a NAT between the two, and nothing left when they are closed.
@@ -190,6 +266,9 @@ func TestTwoClusters(t *testing.T) {
 	expect(cloud, "GET /named server", exec("server", "get", "http://server.lab.svc.cluster.local/named")...)
 	expect(cloud, "GET /hairpin", "logs", "server")
 	assertCopies(ctx, t, edge, "client")
+	assertForwards(ctx, t, cloud, "server")
+	assertHostPort(ctx, t, cloud)
+	expect(edge, "GET /hostport host", exec("client", "get", "http://cloud.example:8099/hostport")...)
 	expect(cloud, `"workingSetBytes"`, "get", "--raw", "/api/v1/nodes/cloud/proxy/stats/summary")
 	expect(edge, "GET /outside server", exec("client", "get", "http://cloud.example:30080/outside")...)
 
@@ -204,6 +283,6 @@ func TestTwoClusters(t *testing.T) {
 		}
 		t.Logf("closed in %v", time.Since(start).Round(time.Millisecond))
 	}
-	assertEnded(t, running)
+	assertEnded(t, running, 20)
 	assertUnchanged(t, before, machine(t))
 }
