@@ -130,6 +130,7 @@ func (g *Gateway) forget(m *member, next *roster) {
 	g.journal.drop(m.key)
 	g.paths.forget(m.key)
 	g.reports.forget(m.key)
+	g.recent.forget(m.key)
 	if err := g.store.Forget(m.name, m.key); err != nil {
 		g.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.name, "error", err)
 	}

@@ -18,7 +18,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if m == nil {
 		return check.Facts{}, false
 	}
-	t := g.plane.engine.Snapshot().Peers[m.key]
+	t := g.recent.tunnel(g.plane.engine).Peers[m.key]
 	w := g.way(m, t)
 	f := check.Facts{
 		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
@@ -107,7 +107,7 @@ func (g *Gateway) sightings(m *member, w way, f *check.Facts) {
 	for _, c := range w.path.Candidates {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
-	s := g.plane.engine.Sightings(m.key, ips)
+	s := g.recent.sightings(g.plane.engine, m.key, ips)
 	f.Initiated = sight(s.Initiated)
 	if f.Skew == 0 {
 		f.Skew = s.Skew

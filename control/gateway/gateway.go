@@ -119,6 +119,7 @@ type Gateway struct {
 	outbound  *forward.Outbound
 	checks    *check.Runner
 	reports   *reports
+	recent    *recent
 	auth      *authService
 	keepers   *identityKeepers
 	rates     *rates
@@ -179,7 +180,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	o.Logger = slog.New(tail)
 	g := &Gateway{
 		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
-		rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
+		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
 		regather: make(chan struct{}, 1),
 		changed: changed{
 			cfg: o.Config, unstored: map[listener]uint16{},

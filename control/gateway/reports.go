@@ -226,9 +226,14 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Only a renewal: whether the answer arrives is not known, and what is new must.
-	if t, told := r.told[to]; told && said.Same(t.said) {
-		t.at = now
+	// Whether the answer arrives is not known. What it renews counts as renewed; of what is
+	// new the peer is told again, and of what follows in any case, were it as before.
+	if t, told := r.told[to]; told {
+		if said.Same(t.said) {
+			t.at = now
+		} else {
+			t.said = report.Report{}
+		}
 		r.told[to] = t
 	}
 	return body

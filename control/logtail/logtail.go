@@ -57,6 +57,9 @@ func (t *Tail) After(seq uint64) []api.LogRecord {
 	r := t.ring
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if seq >= r.seq { // of a process before this one, perhaps
+		return nil
+	}
 	n := uint64(len(r.records))
 	from := max(seq, r.seq-n) // n records, numbered r.seq-n+1 … r.seq
 	out := make([]api.LogRecord, 0, r.seq-min(from, r.seq))
@@ -146,8 +149,14 @@ func flatten(to []api.LogAttr, prefix string, a slog.Attr) []api.LogAttr {
 	return append(to, api.LogAttr{Key: prefix + a.Key, Value: text(v)})
 }
 
-// text writes a value as slog's text handler does.
-func text(v slog.Value) string {
+// text writes a value as slog's text handler does, which survives the methods of values
+// that panic: nil pointers, mostly.
+func text(v slog.Value) (out string) {
+	defer func() {
+		if r := recover(); r != nil {
+			out = fmt.Sprintf("!PANIC: %v", r)
+		}
+	}()
 	if v.Kind() != slog.KindAny {
 		if v.Kind() == slog.KindTime {
 			return v.Time().UTC().Format(time.RFC3339Nano)

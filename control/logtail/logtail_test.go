@@ -36,8 +36,10 @@ func TestTheLastRecordsAreKeptAndPassedOn(t *testing.T) {
 	if got := tail.After(kept + 8); len(got) != 2 || got[0].Seq != kept+9 {
 		t.Errorf("after %d: got %v", kept+8, got)
 	}
-	if got := tail.After(kept + 99); len(got) != 0 {
-		t.Errorf("after the last: got %v", got)
+	for _, seq := range []uint64{kept + 10, kept + 99, 1<<64 - 1} {
+		if got := tail.After(seq); len(got) != 0 {
+			t.Errorf("after %d: got %v", seq, got)
+		}
 	}
 	if n := strings.Count(out.String(), "\n"); n != kept+10 {
 		t.Errorf("%d lines were passed on", n)
@@ -69,6 +71,18 @@ func TestWhatTheNextHandlerLeavesOutIsKept(t *testing.T) {
 	slog.New(tail).Debug("neither kept nor passed on")
 	if got := tail.After(0); len(got) != 1 || got[0].Message != "kept" || out.Len() != 0 {
 		t.Errorf("kept %v, passed on %q", got, out.String())
+	}
+}
+
+type broken struct{ text string }
+
+func (b *broken) Error() string { return b.text }
+
+func TestAValueThatPanicsIsSurvived(t *testing.T) {
+	tail := New(slog.NewTextHandler(&bytes.Buffer{}, nil))
+	slog.New(tail).Info("message", "err", (*broken)(nil))
+	if got := tail.After(0)[0].Attrs[0].Value; !strings.Contains(got, "PANIC") {
+		t.Errorf("got %q", got)
 	}
 }
 
