@@ -250,21 +250,34 @@ func command(t *testing.T, fix, prefix string) string {
 	return ""
 }
 
-// healed waits until neither side finds a fault, and both know it.
-func (f *faultLab) healed() {
-	f.t.Helper()
-	for _, w := range f.wards() {
-		w.healed(2 * patience)
+// value is what a fix wants set to, after the setting's name: up to the next blank or mark.
+func value(t *testing.T, fix, name string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(fix, name)
+	if !found {
+		t.Fatalf("the fix does not set %q: %s", name, fix)
 	}
+	return rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-+/="))]
 }
 
-// healed waits at most d until a side finds no fault, and leaves nothing unknown.
-func (w *ward) healed(d time.Duration) {
-	w.t.Helper()
-	eventually(within(w.t, d), w.t, w.name+" finds no fault", func() (bool, string) {
-		left := slices.DeleteFunc(w.check().Checks, func(c api.Check) bool {
-			return c.Verdict.Verdict == api.OK || c.Verdict.Verdict == api.Off
-		})
-		return len(left) == 0, describeChecks(left)
+// healed waits until neither side finds a fault, nor leaves anything unknown. Both are asked
+// in turns, since each shows what the other last found.
+func (f *faultLab) healed() {
+	f.t.Helper()
+	eventually(within(f.t, 2*patience), f.t, "neither finds a fault", func() (bool, string) {
+		text := ""
+		for _, w := range f.wards() {
+			if left := ailing(w.check()); len(left) > 0 {
+				text += w.name + ":" + describeChecks(left) + "\n"
+			}
+		}
+		return text == "", text
+	})
+}
+
+// ailing are the checks that do not say that all is well.
+func ailing(r api.CheckReport) []api.Check {
+	return slices.DeleteFunc(slices.Clone(r.Checks), func(c api.Check) bool {
+		return c.Verdict.Verdict == api.OK || c.Verdict.Verdict == api.Off
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/testenv/netlab"
 )
 
 // pathIllnesses are ways that work badly.
@@ -21,16 +20,24 @@ func pathIllnesses() []illness {
 			mend:  func(f *faultLab, _, _ []api.Check) { f.left.host.DropIncoming("eth0", 0) },
 		},
 		{
-			name: "a path of 1280 bytes whose ICMP is filtered", sick: true,
-			setting: setting{left: dial, right: portRestricted, ways: ways{noTURN: true, mtu: 1280}, edit: withoutServers},
-			harm: func(f *faultLab) {
-				for _, router := range []*netlab.Host{f.core, f.right.nat.Host} {
-					router.DropICMPErrors()
-					router.DropFragments()
-				}
+			name: "a path of 1280 bytes whose ICMP is filtered", sick: true, setting: narrow(),
+			harm:  func(f *faultLab) { f.core.DropICMPErrors(); f.right.nat.DropICMPErrors() },
+			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "narrower", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
+			right: []diagnosis{outbound("PST0601", "mtu").because("left", "narrower", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
+			mend: func(f *faultLab, left, right []api.Check) {
+				f.left.restartWith(func(s *api.GatewaySpec) { s.MTU = atoi(f.t, value(f.t, left[0].Fix, "spec.mtu: ")) })
+				f.right.restartWith(func(s *api.GatewaySpec) { s.MTU = atoi(f.t, value(f.t, right[0].Fix, "spec.mtu: ")) })
 			},
-			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "pings lost").until("spec.mtu: 1280")},
-			right: []diagnosis{outbound("PST0601", "mtu").because("left", "pings lost").until("spec.mtu: 1280")},
+		},
+		{
+			name: "a path of 1280 bytes that swallows fragments as well", sick: true, setting: narrow(),
+			harm: func(f *faultLab) {
+				f.core.DropICMPErrors()
+				f.right.nat.DropICMPErrors()
+				f.core.DropFragments()
+			},
+			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "pings lost", "nor fragments").until("let UDP fragments through")},
+			right: []diagnosis{outbound("PST0601", "mtu").because("left", "pings lost", "nor fragments").until("let UDP fragments through")},
 		},
 		{
 			name: "two symmetric NATs, so the relay is used", sick: true, joined: true,
@@ -48,6 +55,21 @@ func pathIllnesses() []illness {
 			mend: func(*faultLab, []api.Check, []api.Check) {},
 		},
 	}
+}
+
+// narrow is a path with a link of 1280 bytes in its middle.
+func narrow() setting {
+	return setting{left: dial, right: portRestricted, ways: ways{noTURN: true, mtu: 1280}, edit: withoutServers}
+}
+
+// restartWith changes a side's file and starts its gateway again.
+func (w *ward) restartWith(change func(*api.GatewaySpec)) {
+	w.t.Helper()
+	change(&w.doc.Spec)
+	w.write()
+	w.stop(syscall.SIGTERM)
+	w.launch()
+	w.waitReady()
 }
 
 // forward does what a fix says of a router, and of the gateway behind it.

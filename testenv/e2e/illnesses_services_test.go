@@ -47,8 +47,8 @@ func serviceIllnesses() []illness {
 			name:    "left's identity has expired",
 			setting: plain(func(f *faultLab) { f.right.issueBy(f.right.clientCA(shortTTL)) }),
 			harm:    func(f *faultLab) { f.right.api.wantsIdentity() },
-			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("auth")},
-			right:   []diagnosis{inbound("PST0506", "inbound-apiServer").because("left", "valid until").until("auth")},
+			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("postern ping right --layer auth", "spec.services.auth.issuer")},
+			right:   []diagnosis{inbound("PST0506", "inbound-apiServer").because("left", "valid until").until("spec.services.auth.issuer", "localCA", "expired")},
 			mend: func(f *faultLab, _, _ []api.Check) {
 				f.right.issueBy(f.right.clientCA(24 * time.Hour))
 				f.right.reload()
@@ -125,8 +125,8 @@ func certificateIllnesses() []illness {
 			harm:  show(same, "api.example.net", 24*time.Hour),
 			left:  []diagnosis{outbound("PST0502", apiServerCheck).because("api.example.net", apiName).until("spec.services.apiServer.serverName")},
 			right: []diagnosis{own("PST0502", "upstream-apiServer").because("api.example.net", apiName).until("spec.services.apiServer.serverName")},
-			mend: func(f *faultLab, _, _ []api.Check) {
-				f.right.doc.Spec.Services.APIServer.ServerName = "api.example.net"
+			mend: func(f *faultLab, _, right []api.Check) {
+				f.right.doc.Spec.Services.APIServer.ServerName = value(f.t, right[0].Fix, "spec.services.apiServer.serverName: ")
 				f.right.reload()
 			},
 		},

@@ -1,0 +1,148 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"net/http"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// roundsVariable asks for more rounds of TestHealthyPairHasNoFault than it makes by itself.
+const roundsVariable = "POSTERN_HEALTHY_ROUNDS"
+
+// TestHealthyPairHasNoFault checks a pair that is well again and again, from both sides.
+func TestHealthyPairHasNoFault(t *testing.T) {
+	t.Parallel()
+	rounds := 20
+	if text := os.Getenv(roundsVariable); text != "" {
+		rounds = atoi(t, text)
+	}
+	f := newFaultLab(t, plain())
+	f.run(true)
+	f.healed() // each has told the other what it found
+	begin := time.Now()
+	for n := range rounds {
+		for _, w := range f.wards() {
+			if found := ailing(w.check()); len(found) > 0 {
+				t.Errorf("round %d: %s finds%s", n+1, w.name, describeChecks(found))
+			}
+		}
+	}
+	t.Logf("%d rounds at both sides in %s", rounds, time.Since(begin).Round(time.Second))
+}
+
+// addThird adds a third site, before an API server of its own, that left and it know as
+// peers. It is called before the gateways are started.
+func (f *faultLab) addThird() *ward {
+	f.t.Helper()
+	host := f.lab.Host("third")
+	host.Attach("eth0", f.servers, netip.MustParseAddr(thirdSite))
+	host.DefaultRoute(gatewayAddr(netip.MustParsePrefix("192.0.2.0/24")))
+	at := netip.MustParseAddr(thirdSite)
+	w := &ward{site: &site{access: dial, inner: at, outer: at, gateway: newGateway(f.t, host, "third")}, key: newKey(f.t)}
+	f.furnish(w)
+	w.other = f.right.other // which is left
+	f.left.more = append(f.left.more, api.Peer{Name: "third", PublicKey: w.key.Public().String(),
+		Endpoints: []string{netip.AddrPortFrom(at, gatewayPort).String()}, Allow: w.other.Allow})
+	w.write()
+	f.left.write()
+	return w
+}
+
+const thirdSite = "192.0.2.50"
+
+// TestTwoFaultsAtOnce makes two at a time: both are named, and neither is taken for the
+// other's consequence.
+func TestTwoFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("at one peer, its API server is down and packets are lost", func(t *testing.T) {
+		t.Parallel()
+		f := newFaultLab(t, plain())
+		f.run(true)
+		f.healed()
+		f.right.api.stop()
+		f.left.host.DropIncoming("eth0", 50)
+		f.left.finds(outbound("PST0112", gatewayCheck).because("right", "%"), outbound("PST0301", apiServerCheck).because("right"))
+		f.right.finds(own("PST0310", "upstream-apiServer").because(apiUpstream), outbound("PST0112", gatewayCheck).because("left", "%"))
+	})
+	t.Run("one peer is blocked and another's API server answers 401", func(t *testing.T) {
+		t.Parallel()
+		f := newFaultLab(t, plain())
+		third := f.addThird()
+		f.right.firewall("ip saddr " + leftPublic + " udp dport 51820 drop")
+		third.api.behave(http.StatusUnauthorized, 0)
+		third.launch()
+		f.run(false)
+		third.waitReady()
+		f.left.waitConnected("third")
+		f.left.finds(outbound("PST0106", gatewayCheck).because("right", rightEndpoint, "blocked"),
+			outbound("PST0305", apiServerCheck).because("third", "401"))
+		f.right.finds(outbound("PST0101", gatewayCheck).because("left", "cannot be told"))
+		third.finds(inbound("PST0305", "inbound-apiServer").because("left", "401"))
+	})
+	t.Run("one peer's name does not resolve and another's certificate has expired", func(t *testing.T) {
+		t.Parallel()
+		f := newFaultLab(t, plain(oneWay, func(f *faultLab) {
+			f.left.resolves("gw.example.net", rightPublic)
+			f.left.other.Endpoints = []string{"gx.example.net:51820"}
+		}))
+		third := f.addThird()
+		third.launch()
+		f.run(false)
+		third.waitReady()
+		f.left.waitConnected("third")
+		pair, err := third.api.ca.ServerBetween(time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour), apiName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		third.api.present(pair)
+		f.left.finds(outbound("PST0107", gatewayCheck).because("gx.example.net"), outbound("PST0503", apiServerCheck).because("third"))
+		third.finds(own("PST0503", "upstream-apiServer").because(apiUpstream))
+	})
+}
+
+// TestInboundCellsTellWhatOnlyThePeerSees has left turned away by right's API server, which
+// right cannot see by itself: its own checks of it are well.
+func TestInboundCellsTellWhatOnlyThePeerSees(t *testing.T) {
+	t.Parallel()
+	f := newFaultLab(t, plain())
+	f.run(true)
+	f.healed()
+	f.right.api.behave(http.StatusForbidden, 0)
+	f.left.finds(outbound("PST0306", apiServerCheck))
+	f.right.finds(inbound("PST0306", "inbound-apiServer"))
+	r := f.right.awaitReachability("left", func(r api.Reachability) bool { return r.Inbound.APIServer.Code == "PST0306" })
+	for name, v := range map[string]api.Verdict{"inbound gateway": r.Inbound.Gateway, "inbound auth": r.Inbound.Auth,
+		"outbound gateway": r.Outbound.Gateway, "outbound auth": r.Outbound.Auth, "outbound apiServer": r.Outbound.APIServer} {
+		if v.Verdict != api.OK {
+			t.Errorf("at right %s is %s %s (%s), want ok", name, v.Verdict, v.Code, v.Cause)
+		}
+	}
+	r = f.left.awaitReachability("right", func(r api.Reachability) bool { return r.Outbound.APIServer.Code == "PST0306" })
+	if v := r.Inbound.APIServer; v.Verdict != api.OK {
+		t.Errorf("at left the inbound API server is %s %s (%s), want ok: right reaches it", v.Verdict, v.Code, v.Cause)
+	}
+
+	f.right.api.behave(http.StatusOK, 0)
+	f.healed()
+	f.right.awaitReachability("left", func(r api.Reachability) bool { return r.Inbound.APIServer.Verdict == api.OK })
+
+	// And when nothing comes from left any more, nobody says that it is well.
+	f.left.stop(syscall.SIGKILL)
+	f.right.awaitReachability("left", func(r api.Reachability) bool {
+		return r.Outbound.Gateway.Verdict == api.Error && r.Inbound.Gateway.Verdict == api.Unknown &&
+			r.Inbound.Auth.Verdict == api.Unknown && r.Inbound.APIServer.Verdict == api.Unknown
+	})
+}
+
+// awaitReachability waits until a side's cells of a peer are as wanted.
+func (w *ward) awaitReachability(peer string, ok func(api.Reachability) bool) api.Reachability {
+	w.t.Helper()
+	return w.waitPeer(peer, "as wanted", func(p api.PeerStatus) bool { return ok(p.Reachability) }).Reachability
+}
