@@ -73,13 +73,20 @@ func (b *Bind) Observations() Observations {
 
 // observed is what was seen. Its functions are called for handshakes and for errors, not
 // for data; they allocate only for a path of a peer that was not heard before.
+//
+// The locks are taken in this order:
+//
+//	Bind.mu ─▶ use of a socket ─▶ observed.mu
+//
+// Bind.Close holds Bind.mu while it waits for those that use the socket to leave it, and
+// whoever uses it may come upon ICMP errors, which are noted here. So nobody may wait for
+// Bind.mu while holding observed.mu: the book of paths is fetched before.
 type observed struct {
 	paths *pathBook
 
 	mu sync.Mutex
-	// book is what known was made from.
-	book  *madeBook
-	known map[netip.AddrPort]struct{} // the peers' paths, and their addresses with port 0
+	// book is the newest that was fetched, nil before the first.
+	book *madeBook
 
 	initiations recent[[sizeInitiation]byte]
 	// foreign are strangers' that are made for another key than ours, as any scanner's.
@@ -94,26 +101,27 @@ type responseSeen struct {
 	asked time.Time
 }
 
-// refreshLocked takes in that peers have other paths than before.
-func (o *observed) refreshLocked() {
-	if book := o.paths.book(); book != o.book {
-		o.book, o.known = book, make(map[netip.AddrPort]struct{}, 2*len(book.paths))
-		for p := range book.paths {
-			o.known[p.Remote] = struct{}{}
-			o.known[anyPort(p.Remote)] = struct{}{}
-		}
+// lock takes the mutex, after it has fetched what paths the peers have now.
+func (o *observed) lock() {
+	book := o.paths.book()
+	o.mu.Lock()
+	if o.book == nil || o.book.changes < book.changes {
+		o.book = book
 	}
 }
 
 // knowsLocked reports whether an address is a path of a peer's; with port 0, whether any
 // of its ports is.
-func (o *observed) knowsLocked(a netip.AddrPort) bool { _, ok := o.known[a]; return ok }
-
-func anyPort(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), 0) }
+func (o *observed) knowsLocked(a netip.AddrPort) bool {
+	if o.book == nil {
+		return false
+	}
+	_, ok := o.book.remotes[a]
+	return ok
+}
 
 // slotLocked is where something from the address is kept.
 func (o *observed) slotLocked(from netip.AddrPort) (key netip.AddrPort, known bool) {
-	o.refreshLocked()
 	if o.knowsLocked(from) {
 		return from, true
 	}
@@ -122,7 +130,7 @@ func (o *observed) slotLocked(from netip.AddrPort) (key netip.AddrPort, known bo
 }
 
 func (o *observed) initiationCame(p []byte, from peer.Path, foreign bool, now time.Time) {
-	o.mu.Lock()
+	o.lock()
 	defer o.mu.Unlock()
 	key, known := o.slotLocked(from.Remote)
 	in := &o.initiations
@@ -138,7 +146,7 @@ func (o *observed) initiationCame(p []byte, from peer.Path, foreign bool, now ti
 // asked is when that was sent. Who knows the index of an initiation has read it: such a
 // response is kept as a peer's, and none without takes its place.
 func (o *observed) responseCame(p []byte, from peer.Path, id string, asked, now time.Time) {
-	o.mu.Lock()
+	o.lock()
 	defer o.mu.Unlock()
 	key, known := o.slotLocked(from.Remote)
 	s := o.responses.slot(key, known || id != "")
@@ -150,9 +158,8 @@ func (o *observed) responseCame(p []byte, from peer.Path, id string, asked, now 
 }
 
 func (o *observed) read(to *Observations) {
-	o.mu.Lock()
+	o.lock()
 	defer o.mu.Unlock()
-	o.refreshLocked()
 	for _, s := range sorted(&o.initiations, &o.foreign) {
 		to.Initiations = append(to.Initiations, InitiationSeen{s.at, s.addr, !s.known, s.value})
 	}

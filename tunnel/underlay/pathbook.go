@@ -1,6 +1,7 @@
 package underlay
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -19,7 +20,20 @@ type pathBook struct {
 type madeBook struct {
 	changes uint64
 	paths   map[peer.Path]struct{}
+	// remotes are the addresses of the paths, and each of them with port 0.
+	remotes map[netip.AddrPort]struct{}
 }
+
+func newBook(changes uint64, paths map[peer.Path]struct{}) *madeBook {
+	b := &madeBook{changes, paths, make(map[netip.AddrPort]struct{}, 2*len(paths))}
+	for p := range paths {
+		b.remotes[p.Remote] = struct{}{}
+		b.remotes[anyPort(p.Remote)] = struct{}{}
+	}
+	return b
+}
+
+func anyPort(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), 0) }
 
 // changed is called after each change.
 func (p *pathBook) changed() { p.changes.Add(1) }
@@ -30,12 +44,13 @@ func (p *pathBook) has(path peer.Path) bool {
 	return ok
 }
 
-// book is up to date. Bind.mu must not be held, nor a socket kept from closing.
+// book is up to date. It takes Bind.mu, so no other lock of the package's may be held, nor
+// a socket be kept from closing: see [observed].
 func (p *pathBook) book() *madeBook {
 	made, changes := p.made.Load(), p.changes.Load()
 	if made == nil || made.changes != changes {
 		// A change meanwhile makes the number an old one, and the next to ask make another.
-		made = &madeBook{changes, p.all()}
+		made = newBook(changes, p.all())
 		p.made.Store(made)
 	}
 	return made

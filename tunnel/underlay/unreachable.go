@@ -87,7 +87,8 @@ func ofICMPv6(typ, code uint8, info uint32) icmpError {
 
 // unreachableCame notes an error. Only the very path of a peer has a place of its own: an
 // ICMP error is forged with any port at no cost. It is called by whoever uses the socket,
-// for whom Bind.Close may be waiting with Bind.mu held: the book of paths stays as it is.
+// for whom Bind.Close may be waiting with Bind.mu held: it makes do with the book of paths
+// that was fetched last.
 func (o *observed) unreachableCame(to netip.AddrPort, e icmpError, now time.Time) {
 	if e.reason == "" {
 		return

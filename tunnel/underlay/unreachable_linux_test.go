@@ -166,6 +166,60 @@ func TestClosingWhileICMPErrorsCome(t *testing.T) {
 	}
 }
 
+// Close waits for whoever uses the socket, who may have come upon an ICMP error; and whoever
+// notes or reads what was seen waits for Close, which knows the peers' paths.
+func TestClosingWhileErrorsAndHandshakesAreNoted(t *testing.T) {
+	from := peer.Direct(known)
+	for name, observe := range map[string]func(*Bind){
+		"reading":       func(b *Bind) { b.Observations() },
+		"an initiation": func(b *Bind) { b.observed.initiationCame(initiation(1), from, false, begin) },
+		"a response":    func(b *Bind) { b.observed.responseCame(response(1), from, "", time.Time{}, begin) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, asked := New(Options{}), make(chan struct{})
+			allPaths := b.paths.all
+			b.paths.all = func() map[peer.Path]struct{} {
+				close(asked)
+				return allPaths()
+			}
+			if _, _, err := b.Open(0); err != nil {
+				t.Fatal(err)
+			}
+			s := leanOf(b).v4.Load()
+			using, proceed := make(chan struct{}), make(chan struct{})
+			ended := make(chan error, 3)
+			go func() {
+				ended <- s.raw.Control(func(uintptr) {
+					close(using)
+					<-proceed
+					s.onError(known, icmpError{reason: portUnreachable})
+				})
+			}()
+			<-using
+			go func() { ended <- b.Close() }()
+			for b.Port() != 0 { // From then on it holds the lock, until the socket is free.
+				runtime.Gosched()
+			}
+			go func() {
+				observe(b)
+				ended <- nil
+			}()
+			<-asked
+			close(proceed)
+			for n := range cap(ended) {
+				select {
+				case err := <-ended:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(patience):
+					t.Fatalf("%d of %d went on: the others wait for each other", n, cap(ended))
+				}
+			}
+		})
+	}
+}
+
 // Whoever gets the errno empties the queue: unread errors would fill the receive buffer.
 func TestErrorQueueIsEmptied(t *testing.T) {
 	b, at := start(t, New(Options{})), closedPort(t, loopback4)
