@@ -69,24 +69,34 @@ type training struct {
 // train shows the screen, makes the fault on it, and mends it when told to. What happened
 // is told again afterwards.
 func (a *app) train(ctx context.Context, l *lab.Lab, s lab.Scenario) error {
-	t := &training{lab: l, name: s.Name, ended: make(chan struct{})}
-	t.say("%s.", s.Before())
-	harming, stop := context.WithCancel(ctx)
-	t.stop = stop
-	go func() {
-		defer close(t.ended)
-		t.harm(harming)
-	}()
+	t := newTraining(ctx, l, s)
 	err := a.labScreen(ctx, l, t.text, screen.Action{
 		Name: "mend", Does: "mend the fault, as the fix says", Do: t.mend,
 	})
-	stop()
-	<-t.ended
+	t.end()
 	story := a.labStory(formatTable)
 	for _, step := range t.steps {
 		story.end(step)
 	}
 	return err
+}
+
+// newTraining begins one. The fault is made in a while.
+func newTraining(ctx context.Context, l *lab.Lab, s lab.Scenario) *training {
+	t := &training{lab: l, name: s.Name, ended: make(chan struct{})}
+	t.say("%s.", s.Before())
+	ctx, t.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(t.ended)
+		t.harm(ctx)
+	}()
+	return t
+}
+
+// end stops what is being played, and waits for it.
+func (t *training) end() {
+	t.stop()
+	<-t.ended
 }
 
 // text is what the screen shows above all else.
@@ -113,6 +123,9 @@ func (t *training) harm(ctx context.Context) {
 	}
 	fault := ""
 	err := t.lab.Play(ctx, lab.Harm, lab.Progress{End: func(s api.LabStep) {
+		if ctx.Err() != nil {
+			return // it was cut short
+		}
 		if s.OK && fault == "" {
 			fault = s.Detail
 			t.mu.Lock()
@@ -131,7 +144,7 @@ func (t *training) harm(ctx context.Context) {
 	}
 }
 
-// add keeps a step, but for one that was cut short.
+// add keeps a step, to be told again.
 func (t *training) add(s api.LabStep) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,21 +154,18 @@ func (t *training) add(s api.LabStep) {
 // mend does what the fix says, and waits until nothing is wrong any more.
 func (t *training) mend(ctx context.Context) (string, error) {
 	t.mu.Lock()
-	made, steps := t.made, len(t.steps)
+	made := t.made
 	t.made = false
 	t.mu.Unlock()
 	if !made {
 		return "there is nothing to mend now", nil
 	}
-	t.stop()
-	<-t.ended
-	t.mu.Lock()
-	if n := len(t.steps); n > steps && !t.steps[n-1].OK { // it was still being looked for
-		t.steps = t.steps[:n-1]
-	}
-	t.mu.Unlock()
+	t.end()
 	done := ""
 	err := t.lab.Play(ctx, lab.Mend, lab.Progress{End: func(s api.LabStep) {
+		if ctx.Err() != nil {
+			return
+		}
 		if done == "" {
 			done = s.Detail
 			t.say("mended: %s.\nBoth check again until nothing is wrong.", done)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -51,7 +52,7 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 		if f.slip != nil {
 			return nil
 		}
-		met := step{"healthy", "both check all they can reach", func(ctx context.Context) (string, error) { return l.awaitClean(ctx, l.known) }}
+		met := step{"healthy", "both check all they can reach", func(ctx context.Context) (string, error) { return l.awaitClean(ctx, l.patient()) }}
 		if f.ill {
 			met = step{"connected", "both wait for an authenticated answer", l.awaitMet}
 		}
@@ -138,6 +139,19 @@ func (l *Lab) known(ctx context.Context) (cloud, edge diagnosis) {
 		d.report, d.err = d.site.Gateway.Checks(ctx)
 	}
 	return cloud, edge
+}
+
+// patient is known for a while, in which the gateways' own checks mostly come to an end,
+// and then diagnose.
+func (l *Lab) patient() diagnoser {
+	const enough = 8 * time.Second
+	start := time.Now()
+	return func(ctx context.Context) (cloud, edge diagnosis) {
+		if time.Since(start) < enough {
+			return l.known(ctx)
+		}
+		return l.diagnose(ctx)
+	}
 }
 
 // roots are the checks that name something to mend.
@@ -229,6 +243,19 @@ func (d diagnosis) waits() string {
 	return ""
 }
 
+// between is how long gateways are left alone between two looks: a full check sends
+// hundreds of packets.
+const between = 500 * time.Millisecond
+
+func rest(ctx context.Context) {
+	t := time.NewTimer(between)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
 // awaitDiagnosis looks at the checks until missing says nothing.
 func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(cloud, edge diagnosis) string) (string, error) {
 	var cloud, edge diagnosis
@@ -241,7 +268,9 @@ func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(clou
 			}
 			return "", err
 		}
-		before = missing(cloud, edge)
+		if before = missing(cloud, edge); before != "" {
+			rest(ctx)
+		}
 		return before, nil
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ func blocked() []Scenario {
 		{Name: "blocked-both", Summary: "firewalls drop UDP both ways: each finds the other silent, and says what to ask there",
 			fault: &fault{
 				harm: func(ctx context.Context, l *Lab) (string, error) {
-					both := simnet.Firewall{Drop: between(cloudAddr, edgePublic)}
+					both := simnet.Firewall{Drop: betweenHosts(cloudAddr, edgePublic)}
 					l.Cloud.Host.Link().SetFirewall(both)
 					return "a firewall between the two drops all UDP", nil
 				},
@@ -63,8 +63,8 @@ func drops(text string, from, to netip.Addr) func(context.Context, *Lab) (string
 	}
 }
 
-// between drops everything from either of two addresses to the other.
-func between(a, b netip.Addr) func(simnet.Datagram, bool) bool {
+// betweenHosts drops everything from either of two addresses to the other.
+func betweenHosts(a, b netip.Addr) func(simnet.Datagram, bool) bool {
 	return func(d simnet.Datagram, _ bool) bool {
 		return d.Src.Addr() == a && d.Dst.Addr() == b || d.Src.Addr() == b && d.Dst.Addr() == a
 	}

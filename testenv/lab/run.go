@@ -9,8 +9,9 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// stepLimit bounds each step. A punch that fails is repeated after 38 s.
-const stepLimit = 60 * time.Second
+// stepLimit bounds each step: a punch that fails is repeated after 38 s, and a machine may
+// be busy.
+const stepLimit = 2 * time.Minute
 
 // look is how often a step looks whether what it waits for has come.
 const look = 20 * time.Millisecond

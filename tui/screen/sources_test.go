@@ -1,0 +1,130 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+)
+
+// twoGateways opens a screen over edge and cloud.
+func twoGateways(t *testing.T, width, height int, change func(*Options)) (s *stage, edge, cloud *fake) {
+	t.Helper()
+	edge, cloud = busy(), busy()
+	cloud.status.Gateway.Name = "cloud"
+	cloud.status.Peers = cloud.status.Peers[:1]
+	s = &stage{T: t, gateway: edge, clock: noon}
+	tasks := newTasks(context.Background())
+	t.Cleanup(tasks.close)
+	o := Options{Sources: []NamedSource{{"edge", edge}, {"cloud", cloud}}, Out: &s.written, Now: func() time.Time { return s.clock }}
+	if change != nil {
+		change(&o)
+	}
+	s.model = newModel(o, tasks)
+	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	s.do(s.poll())
+	return s, edge, cloud
+}
+
+func TestOneOfSeveralGatewaysIsShown(t *testing.T) {
+	s, edge, _ := twoGateways(t, 80, 24, nil)
+	if got := s.View(); !strings.Contains(got, "edge · 4 peers") || !strings.Contains(got, "n next gateway") {
+		t.Errorf("at first: want edge, and the key that shows the next:\n%s", got)
+	}
+	s.press("w", "n")
+	if got := s.View(); !strings.Contains(got, "cloud · 1 peer:") {
+		t.Errorf("after n: want cloud, at once:\n%s", got)
+	}
+	if !s.data.wide {
+		t.Error("the other gateway is not looked at as the first was")
+	}
+	edge.mu.Lock()
+	asked := edge.statuses
+	edge.mu.Unlock()
+	s.pass(2 * time.Second)
+	edge.mu.Lock()
+	if edge.statuses != asked {
+		t.Error("a gateway that is not shown is asked")
+	}
+	edge.mu.Unlock()
+	s.typed(":gateway edge").press("enter")
+	if got := s.View(); !strings.Contains(got, "edge · 4 peers") {
+		t.Errorf("after :gateway edge:\n%s", got)
+	}
+	s.typed(":gateway moon").press("enter")
+	if got := s.View(); !strings.Contains(got, "there are the gateways edge, cloud") {
+		t.Errorf("a gateway that there is not:\n%s", got)
+	}
+}
+
+// What was asked of one gateway comes when another is shown: it is nobody's any more.
+func TestAnAnswerOfTheOtherGatewayIsNotTaken(t *testing.T) {
+	s, _, _ := twoGateways(t, 80, 24, nil)
+	s.clock = s.clock.Add(2 * time.Second)
+	late := s.poll()
+	check := s.probe(allPeers)
+	s.press("n")
+	s.do(late)
+	s.do(check)
+	if got := s.data.status.Gateway.Name; got != "cloud" {
+		t.Errorf("shown is %s, want cloud", got)
+	}
+	if s.data.checking != "" {
+		t.Errorf("%q is said to be checked, which the other gateway does", s.data.checking)
+	}
+}
+
+func TestASingleGatewayHasNoOther(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.press("n")
+	if got := s.View(); strings.Contains(got, "next gateway") || !strings.Contains(got, "edge") {
+		t.Errorf("want edge, and no way to another:\n%s", got)
+	}
+}
+
+func TestANoteStandsAboveAll(t *testing.T) {
+	text := "wrong-port: edge's file has a wrong port of cloud\x1b[2J.\n:mend mends it " + strings.Repeat("and more ", 60)
+	for _, size := range [][2]int{{40, 15}, {80, 24}, {120, 40}} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			s, _, _ := twoGateways(t, size[0], size[1], func(o *Options) { o.Note = func() string { return text } })
+			for _, view := range []string{"1", "2", "3", "4", "5", "6", "?"} {
+				s.press(view)
+				got := s.View()
+				fits(t, got, size[0], size[1])
+				if !strings.HasPrefix(got, "wrong-port: edge's file") {
+					t.Errorf("the note is not at the top:\n%s", got)
+				}
+			}
+		})
+	}
+	s, _, _ := twoGateways(t, 80, 24, func(o *Options) { o.Note = func() string { return "" } })
+	if got := s.View(); !strings.HasPrefix(got, "edge") {
+		t.Errorf("an empty note takes room:\n%s", got)
+	}
+}
+
+func TestAnActionIsACommand(t *testing.T) {
+	done := 0
+	s, _, _ := twoGateways(t, 120, 40, func(o *Options) {
+		o.Actions = []Action{
+			{"mend", "mend the fault", func(context.Context) (string, error) { done++; return "all is well again", nil }},
+			{"break", "make a fault", func(context.Context) (string, error) { return "", errors.New("too late") }},
+		}
+	})
+	s.typed(":mend").press("enter")
+	if got := s.View(); done != 1 || !strings.Contains(got, "all is well again") {
+		t.Errorf("done %d times, want once and its outcome:\n%s", done, got)
+	}
+	s.typed(":break").press("enter")
+	if got := s.View(); !strings.Contains(got, "break: too late") {
+		t.Errorf("want why it failed:\n%s", got)
+	}
+	s.press("?")
+	if got := strings.Join(s.helpLines(120), "\n"); !strings.Contains(got, ":mend") || !strings.Contains(got, "mend the fault") {
+		t.Errorf("the help sheet lacks the action:\n%s", got)
+	}
+}
