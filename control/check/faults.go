@@ -2,7 +2,6 @@ package check
 
 import (
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -11,16 +10,9 @@ import (
 )
 
 const (
-	// evidenceLife is how long something that was seen explains a failure. A peer that is
-	// waited for sends initiations each 5 s and probes each 30 s at the longest; what has
-	// not been seen for four times that has ended, or been mended.
-	evidenceLife = 2 * time.Minute
 	// movedBefore is how long before the failure a name's change may explain it: names
 	// are resolved each minute, and a path in use outlives its name.
 	movedBefore = 10 * time.Minute
-	// probesAnswered is how recent an answer to a probe shows that the way is open; idle
-	// paths are probed each 20 s.
-	probesAnswered = 45 * time.Second
 	// bootsApart is how long after the last change of a peer's boot two gateways count as
 	// taking turns. Each of them probes an idle path each 20 s, so that after four times
 	// that one of the two has ended.
@@ -40,9 +32,10 @@ type fault struct {
 //	found                                                          code     stage
 //	an endpoint's name does not resolve                            PST0107  resolve
 //	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
-//	another key dials from there, or is dialled there              PST0110  handshake
+//	another key dials from there, or is dialled there, and neither
+//	  the peer is heard nor has there ever been a handshake         PST0110  handshake
 //	its handshake responses do not verify                          PST0109  handshake
-//	its handshakes have stamps of the past                         PST0111  handshake
+//	its handshakes come from there with stamps of the past         PST0111  handshake
 //	two gateways take turns with its key                           PST0113  handshake
 //	ICMP: nothing listens at what it announced                     PST0402  probe
 //	it is heard and does not hear us                               PST0106  probe
@@ -55,7 +48,8 @@ type fault struct {
 //	a young session, and no echo                                   PST0103  ping
 //
 // What names a setting comes before what a wrong setting may bring about: a peer that was
-// given a wrong name, address or key is silent as well.
+// given a wrong name, address or key is silent as well. What anybody can forge (other keys,
+// ICMP) is worded as what something there sends, never as what the peer is.
 func faults() []fault {
 	return []fault{
 		{NameUnknown, StageResolve, evidence.unresolved},
@@ -73,73 +67,6 @@ func faults() []fault {
 		{PeerSilent, StageProbe, evidence.silent},
 		{HandshakeStale, StageProbe, evidence.stale},
 	}
-}
-
-// evidence is what is known of a peer that does not answer, as far as it may explain that.
-type evidence struct {
-	Facts
-	now time.Time
-	// since is when the failure began: nothing older explains it.
-	since time.Time
-	// lost: there is no path and no session, so that the fault is on the way.
-	lost bool
-	// probed: probes pass. The way there and back is open, and the keys are right.
-	probed bool
-}
-
-func evidenceOf(f Facts, now time.Time) evidence {
-	e := evidence{Facts: f, now: now}
-	e.probed = f.NoPath == "" && !f.Probed.IsZero() && now.Sub(f.Probed) < probesAnswered
-	switch {
-	case f.LastHandshake.IsZero():
-		e.since, e.lost = f.Since, !e.probed
-	case f.NoPath != "":
-		e.since, e.lost = f.PathLost, true
-	default:
-		e.since, e.lost = f.LastHandshake, now.Sub(f.LastHandshake) > sessionLife && !e.probed
-	}
-	return e
-}
-
-// counts reports whether something that was seen at a time explains the failure: since the
-// last handshake, and not too long ago.
-func (e evidence) counts(at time.Time) bool {
-	return !at.IsZero() && at.After(e.LastHandshake) && e.now.Sub(at) < evidenceLife
-}
-
-// unanswered is counts for what an answered probe since then would refute.
-func (e evidence) unanswered(at time.Time) bool {
-	return e.counts(at) && !at.Before(e.Probed)
-}
-
-// dialled reports whether the peer reaches us, if without success.
-func (e evidence) dialled() bool {
-	return e.counts(e.Initiated.At) || e.unanswered(e.HeardUnanswered.At)
-}
-
-func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
-
-// params are those that every fault of the way may need.
-func (e evidence) params() Params {
-	p := Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
-	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.own.seenAs()
-	if e.own != nil {
-		p.Port = e.own.ListenPort
-	}
-	return p
-}
-
-// tried are the peer's candidates with what ICMP said of them.
-func (e evidence) tried() []Candidate {
-	out := slices.Clone(e.Candidates)
-	for i, c := range out {
-		for _, r := range e.Unreachable {
-			if r.To == c.Address && e.unanswered(r.At) {
-				out[i].Reason = r.Reason
-			}
-		}
-	}
-	return out
 }
 
 func (e evidence) unresolved() (Params, bool) {
@@ -173,12 +100,16 @@ func (e evidence) moved() (Params, bool) {
 }
 
 // otherKey has two cases: somebody else's key at the peer's address, or our key unknown
-// there. From the very address and port that is dialled there is no doubt who it is. From
-// another port of the same host it may be a neighbour behind the same NAT, so that only
-// counts while the peer has never worked.
+// there. Either can be sent by anybody who pretends to have that address: it takes no key
+// of the peer's, and at most our public one. So it counts only while nothing refutes it: a
+// probe or an initiation of the peer shows that each has the other's key, and so does a
+// handshake that was once completed.
 func (e evidence) otherKey() (Params, bool) {
+	if e.probed || e.dialled() || !e.LastHandshake.IsZero() {
+		return Params{}, false
+	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
-		if e.probed || !e.counts(k.At) || !e.isPeer(k.From) {
+		if !e.counts(k.At) || !e.isPeer(k.From) {
 			continue
 		}
 		p := e.params()
@@ -186,18 +117,6 @@ func (e evidence) otherKey() (Params, bool) {
 		return p, true
 	}
 	return Params{}, false
-}
-
-func (e evidence) isPeer(from string) bool {
-	if slices.Contains(e.Endpoints, from) || slices.ContainsFunc(e.Candidates, func(c Candidate) bool { return c.Address == from }) {
-		return true
-	}
-	host, ok := hostOf(from)
-	if !ok || !e.LastHandshake.IsZero() {
-		return false
-	}
-	same := func(a string) bool { h, ok := hostOf(a); return ok && h == host }
-	return slices.ContainsFunc(e.Endpoints, same) || slices.ContainsFunc(e.Candidates, func(c Candidate) bool { return same(c.Address) })
 }
 
 // unverified: probes are keyed with the preshared key as well, so one that is answered
@@ -211,8 +130,10 @@ func (e evidence) unverified() (Params, bool) {
 	return p, true
 }
 
+// stamp: anybody can send an old initiation of the peer again, so that it counts only from
+// where the peer is known to be.
 func (e evidence) stamp() (Params, bool) {
-	if !e.counts(e.StampInPast.At) {
+	if !e.counts(e.StampInPast.At) || !e.isPeer(e.StampInPast.From) {
 		return Params{}, false
 	}
 	p := e.params()
@@ -358,7 +279,7 @@ func (e evidence) silent() (Params, bool) {
 }
 
 func (e evidence) stale() (Params, bool) {
-	return e.quiet(), e.lost || e.now.Sub(e.LastHandshake) > sessionLife
+	return e.quiet(), e.lost || !e.youngSession()
 }
 
 // quiet are the parameters of silence: with a time of the last answered probe where the
@@ -373,13 +294,6 @@ func (e evidence) quiet() Params {
 		p.From = e.Initiated.From
 	}
 	return p
-}
-
-func (e evidence) networks() []netip.Prefix {
-	if e.own == nil {
-		return nil
-	}
-	return e.own.Networks
 }
 
 // portOf is the port of an address, empty without one.

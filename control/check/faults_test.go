@@ -77,7 +77,7 @@ var gatewayFaults = []struct {
 	{"the advertised port is wrong", func(f *Facts) {
 		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now().Add(-time.Second)}}
 		f.HeardUnanswered = seen("198.51.100.7:40582")
-	}, NothingListens, StageProbe, []string{publicCloud, "nothing listens", "come from 198.51.100.7:40582"},
+	}, NothingListens, StageProbe, []string{"something at " + publicCloud, "says that nothing listens", "come from 198.51.100.7:40582"},
 		[]string{"spec.discovery.advertise", "spec.peers[name=cloud].endpoints here", `["198.51.100.7:40582"]`}},
 	{"only a private address is advertised", func(f *Facts) {
 		f.Candidates = []Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
@@ -97,9 +97,9 @@ var gatewayFaults = []struct {
 	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
 	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, WrongPeerKey, StageHandshake,
-		[]string{publicCloud, aKey, "configured"}, []string{"`postern key pub`", "spec.peers[name=cloud].publicKey: " + aKey}},
+		[]string{"something at " + publicCloud, aKey, "configured"}, []string{"ask the owner of cloud for the output of `postern key pub`", "spec.peers[name=cloud].publicKey here"}},
 	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, WrongPeerKey, StageHandshake,
-		[]string{"cloud dials from " + publicCloud, "another public key than this gateway's"}, []string{"run `postern key pub` here", "publicKey"}},
+		[]string{"something at " + publicCloud, "another public key than this gateway's", "if it is cloud"}, []string{"run `postern key pub` here", "publicKey"}},
 	{"the peer's clock went back", func(f *Facts) {
 		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
@@ -267,8 +267,73 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 	}
 }
 
-// A key that was seen on the wire is offered to be pasted only if it is one.
-func TestOnlyAKeyIsOfferedAsAKey(t *testing.T) {
+// What anybody can send loses against what only the peer can.
+func TestWhatCanBeForgedDoesNotBeatWhatCannot(t *testing.T) {
+	forged := func(f *Facts) { f.NotForUs, f.OtherKey = seen(publicCloud), KeySight{seen(publicCloud), aKey} }
+	worked := func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+	}
+	for _, c := range []struct {
+		name  string
+		facts func(*Facts)
+		want  Code
+		stage string
+	}{
+		{"other keys, while the peer's probes arrive", func(f *Facts) { forged(f); f.HeardUnanswered = seen(publicCloud) }, NotHeardByPeer, StageProbe},
+		{"other keys, while the peer's initiations arrive", func(f *Facts) { forged(f); f.Initiated = seen(publicCloud) }, PeerSilent, StageHandshake},
+		{"other keys of a peer that worked", func(f *Facts) { worked(f); forged(f) }, HandshakeStale, StageProbe},
+		{"an old initiation from elsewhere", func(f *Facts) {
+			f.StampInPast = StampSight{seen("192.0.2.66:1"), time.Now().Add(-time.Hour), time.Now()}
+		}, PeerSilent, StageProbe},
+		{"an old initiation from elsewhere, while the peer's probes arrive", func(f *Facts) {
+			f.HeardUnanswered = seen(publicCloud)
+			f.StampInPast = StampSight{seen("192.0.2.66:1"), time.Now().Add(-time.Hour), time.Now()}
+		}, NotHeardByPeer, StageProbe},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := unreached()
+				c.facts(&f)
+				checkVerdict(t, Gateway(t.Context(), newOverlay(t).Ping, f), api.Error, c.want, c.stage)
+			})
+		})
+	}
+}
+
+// The wall clock, by which WireGuard tells the last handshake, may be set back.
+func TestAClockThatWasSetBackHidesNoEvidence(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		facts func(*Facts)
+		want  Code
+		stage string
+	}{
+		{"the peer is heard", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) }, NotHeardByPeer, StageProbe},
+		{"the peer is silent", func(*Facts) {}, HandshakeStale, StageProbe},
+		{"no paths are sought", func(f *Facts) { f.NoPath, f.Path = "", PathFacts{} }, HandshakeStale, StageHandshake},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := unreached()
+				f.LastHandshake, f.PathLost = time.Now().Add(time.Hour).Round(0), time.Now().Add(-time.Minute)
+				c.facts(&f)
+				r := Gateway(t.Context(), newOverlay(t).Ping, f)
+				checkVerdict(t, r, api.Error, c.want, c.stage)
+				if strings.Contains(r.Verdict.Cause, "-") && strings.Contains(r.Verdict.Cause, " ago") {
+					t.Errorf("the cause tells a time to come: %s", r.Verdict.Cause)
+				}
+			})
+		})
+	}
+	f := Facts{Name: "printer", Stock: true, LastHandshake: time.Now().Add(time.Hour)}
+	if r := Gateway(t.Context(), nil, f); r.Verdict.Verdict != api.Unknown {
+		t.Errorf("a handshake of a time to come makes a stock peer %s", r.Verdict.Verdict)
+	}
+}
+
+// A key that was seen on the wire is offered to be compared only if it is one, and never
+// to be pasted.
+func TestOnlyAKeyIsShownAsAKey(t *testing.T) {
 	for _, key := range []string{"`reboot`", "AAAA", aKey + "\n", ""} {
 		p := Params{Peer: "cloud"}
 		p.Key = key
@@ -276,5 +341,10 @@ func TestOnlyAKeyIsOfferedAsAKey(t *testing.T) {
 		if key != "" && strings.Contains(cause+fix, key) {
 			t.Errorf("%q is shown: %s, %s", key, cause, fix)
 		}
+	}
+	p := Params{Peer: "cloud"}
+	p.Key = aKey
+	if cause, fix := Render(WrongPeerKey, p); !strings.Contains(cause, aKey) || strings.Contains(fix, aKey) {
+		t.Errorf("a key that anybody may have sent is to be pasted: %s; %s", cause, fix)
 	}
 }

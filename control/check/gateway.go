@@ -94,8 +94,9 @@ func (r *recorder) unanswered(err error) Result {
 	}
 	r.open(StageHandshake)
 	r.passed(StageHandshake, "")
+	age, _ := f.handshakeAge(e.now)
 	return r.fail(api.Error, StagePing, PingLost, Params{Address: f.Address.String(),
-		Age: time.Since(f.LastHandshake), Timeout: Timeout, Detail: err.Error()})
+		Age: age, Timeout: Timeout, Detail: err.Error()})
 }
 
 // stageOf is where a fault sits. Without anything more specific, silence is one of probes
@@ -147,15 +148,15 @@ func pingAgain(ctx context.Context, ping PingFunc, f Facts, first time.Duration)
 // hasSession reports whether a packet can be sent at once, without a handshake: the
 // last one's session lives for as long as a check may take.
 func (f Facts) hasSession() bool {
-	return !f.LastHandshake.IsZero() && time.Since(f.LastHandshake) < sessionLife-Timeout
+	age, known := f.handshakeAge(time.Now())
+	return known && age < sessionLife-Timeout
 }
 
 // handshakeOnly is the verdict on a stock peer whose addresses need not answer pings.
 // Such a peer is silent while nothing is to be sent, so an old handshake tells nothing.
 func (r *recorder) handshakeOnly() Result {
 	f := r.facts
-	young := !f.LastHandshake.IsZero() && time.Since(f.LastHandshake) <= sessionLife && f.NoPath == ""
-	if young {
+	if age, known := f.handshakeAge(time.Now()); known && age <= sessionLife && f.NoPath == "" {
 		r.passed(StageHandshake, "")
 		return r.ok(0)
 	}

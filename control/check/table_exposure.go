@@ -10,8 +10,8 @@ func exposureEntries() []Entry {
 	return []Entry{
 		{NoWayIn, "there is no way in from outside", noWayCause, noWayFix},
 		{NothingListens, "nothing listens at the announced address", func(p Params) string {
-			cause := fmt.Sprintf("the host at %s answers that nothing listens on that UDP port (ICMP %s), though %s is dialled there",
-				or(p.Address, "the address of "+p.owner()), or(p.Detail, portUnreachable), p.owner())
+			cause := fmt.Sprintf("something at %s, where %s is dialled, says that nothing listens on that UDP port (ICMP %s)",
+				or(p.Address, "the address of "+p.owner()), p.owner(), or(p.Detail, portUnreachable))
 			if p.From != "" {
 				cause += "; packets of " + p.owner() + " come from " + p.From
 			}

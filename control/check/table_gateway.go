@@ -110,6 +110,9 @@ func staleCause(p Params) string {
 	if p.NoPath != "" || p.Inbound {
 		return p.cannotKnow(fmt.Sprintf("no path%s to %s has worked%s", p.fromClient(), p.owner(), p.lasting("for")))
 	}
+	if p.Age <= 0 { // our clock was set back since
+		return p.cannotKnow(p.owner() + " answers no more")
+	}
 	return p.cannotKnow(fmt.Sprintf("%s answered last %s ago", p.owner(), seconds(p.Age)))
 }
 
@@ -192,10 +195,11 @@ func wrongKeyCause(p Params) string {
 	case p.Inbound:
 		return fmt.Sprintf("this gateway and %s do not know each other's present public key", p.peer())
 	case p.Key != "":
-		return fmt.Sprintf("a gateway with the public key %s dials from %s, where %s is sought; for %s another key is configured here",
-			p.Key, or(p.From, "its address"), p.peer(), p.peer())
+		return fmt.Sprintf("something at %s, where %s is sought, sends handshakes with the public key %s; for %s another key is configured here",
+			or(p.From, "its address"), p.peer(), p.Key, p.peer())
 	}
-	return fmt.Sprintf("%s dials from %s, but its handshakes are made for another public key than this gateway's: it has a wrong key of this gateway", p.peer(), or(p.From, "its address"))
+	return fmt.Sprintf("something at %s, where %s is sought, sends handshakes made for another public key than this gateway's: if it is %s, that has a wrong key of this gateway",
+		or(p.From, "its address"), p.peer(), p.peer())
 }
 
 func wrongKeyFix(p Params) string {
@@ -203,7 +207,8 @@ func wrongKeyFix(p Params) string {
 	case p.Inbound:
 		return fmt.Sprintf("compare `postern key pub` on each side with `postern peer show` on the other, and correct publicKey where it differs (spec.peers[name=%s].publicKey here)", p.peer())
 	case p.Key != "":
-		return fmt.Sprintf("ask the owner of %s for the output of `postern key pub` there; if it is %s set spec.peers[name=%s].publicKey: %s here; if not, somebody else has its address", p.peer(), p.Key, p.peer(), p.Key)
+		return fmt.Sprintf("ask the owner of %s for the output of `postern key pub` there and compare it with spec.peers[name=%s].publicKey here: if they differ, set what the owner gave; "+
+			"if they are the same, somebody else has its address or pretends to", p.peer(), p.peer())
 	}
 	return fmt.Sprintf("run `postern key pub` here and give the key to the owner of %s, to be set there in spec.peers[].publicKey of this gateway", p.peer())
 }
