@@ -3,6 +3,7 @@ package underlay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ const (
 // fanOut is the endpoint peer:ID. Its identity stays while the paths behind it change.
 type fanOut struct {
 	id      string
-	changed func() // to be called when a path of it has changed
+	changed func() // to be called when it has other paths than before
 	managed atomic.Bool
 	insists atomic.Bool
 
@@ -32,6 +33,8 @@ type fanOut struct {
 	mu       sync.Mutex
 	selected conn.Endpoint // as told by SetSelected, nil for none
 	learned  conn.Endpoint // what the last handshake proved, nil for none
+	// paths are those of all of them, as of the last change.
+	paths map[peer.Path]struct{}
 
 	handshake handshake
 }
@@ -186,7 +189,7 @@ func (f *fanOut) unlearn(relay string) {
 // routeLocked decides where data goes. An endpoint that was learned knows which address
 // of ours the peer speaks to; one that was merely told of does not.
 func (f *fanOut) routeLocked() {
-	f.changed()
+	f.comparePathsLocked()
 	ep := f.selected
 	switch {
 	case ep == nil && f.learned != nil, ep != nil && f.learned != nil && pathOf(ep) == pathOf(f.learned):
@@ -199,6 +202,18 @@ func (f *fanOut) routeLocked() {
 		return
 	}
 	f.data.Store(&ep)
+}
+
+// comparePathsLocked tells of a change only if there is one: after it the book of all paths
+// is made anew, which takes milliseconds with thousands of peers, and most handshakes take a
+// path that the peer has already.
+func (f *fanOut) comparePathsLocked() {
+	now := make(map[peer.Path]struct{}, len(f.paths))
+	f.eachLocked(func(p peer.Path) { now[p] = struct{}{} })
+	if !maps.Equal(now, f.paths) {
+		f.paths = now
+		f.changed()
+	}
 }
 
 // has reports whether the path is one of the peer's.

@@ -3,9 +3,12 @@ package underlay
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func TestInitiationsGoToAllCandidates(t *testing.T) {
@@ -71,6 +74,52 @@ func TestCandidatesAreBounded(t *testing.T) {
 	b.SetCandidates("x", direct(addrs...))
 	if got := len(*b.candidates["x"].targets.Load()); got != maxCandidates {
 		t.Errorf("got %d candidates, want %d", got, maxCandidates)
+	}
+}
+
+// Making the book of all paths anew is dear: only what changes them may make it old, and
+// all of that must.
+func TestBookOfPathsIsMadeAnewForChangesOnly(t *testing.T) {
+	b := NewPacket(listenLoopback, Options{})
+	at := func(n byte) peer.Path {
+		return peer.Direct(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 1))
+	}
+	b.Manage("x")
+	f := b.candidates["x"]
+	learn := func(n byte) func() { return func() { f.setLearned(b.endpointOf(at(n))) } }
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []byte
+		anew bool
+	}{
+		{"candidates", func() { b.SetCandidates("x", []peer.Path{at(1), at(2)}) }, []byte{1, 2}, true},
+		{"the same", func() { b.SetCandidates("x", []peer.Path{at(1), at(2)}) }, []byte{1, 2}, false},
+		{"the same in another order", func() { b.SetCandidates("x", []peer.Path{at(2), at(1)}) }, []byte{1, 2}, false},
+		{"a handshake over one", learn(1), []byte{1, 2}, false},
+		{"the next over the other", learn(2), []byte{1, 2}, false},
+		{"one over a new path", learn(3), []byte{1, 2, 3}, true},
+		{"the next over it", learn(3), []byte{1, 2, 3}, false},
+		{"one over a candidate", learn(1), []byte{1, 2}, true},
+		{"a candidate is selected", func() { b.SetSelected("x", at(2)) }, []byte{1, 2}, false},
+		{"a new path is selected", func() { b.SetSelected("x", at(4)) }, []byte{1, 2, 4}, true},
+		{"as many other candidates", func() { b.SetCandidates("x", []peer.Path{at(5), at(2)}) }, []byte{1, 2, 4, 5}, true},
+		{"none is selected", func() { b.SetSelected("x", peer.Path{}) }, []byte{1, 2, 5}, true},
+		{"it is forgotten", func() { b.Forget("x") }, nil, true},
+	} {
+		before := b.paths.book()
+		step.do()
+		after := b.paths.book()
+		if anew := after != before; anew != step.anew {
+			t.Errorf("%s: the book was made anew: %v, want %v", step.what, anew, step.anew)
+		}
+		want := make(map[peer.Path]struct{})
+		for _, n := range step.want {
+			want[at(n)] = struct{}{}
+		}
+		if !maps.Equal(after.paths, want) {
+			t.Errorf("%s: got %v, want %v", step.what, after.paths, want)
+		}
 	}
 }
 

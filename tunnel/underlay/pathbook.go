@@ -69,11 +69,15 @@ func (b *Bind) allPaths() map[peer.Path]struct{} {
 
 // each visits the peer's paths, some of them perhaps twice.
 func (f *fanOut) each(visit func(peer.Path)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.eachLocked(visit)
+}
+
+func (f *fanOut) eachLocked(visit func(peer.Path)) {
 	for _, ep := range *f.targets.Load() {
 		visit(pathOf(ep))
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.selected != nil {
 		visit(pathOf(f.selected))
 	}
