@@ -16,6 +16,7 @@ const (
 	// By this, a peer whose initiation alone gets through waits longer at the most.
 	crossingTime = 250 * time.Millisecond
 	// heldCopies bounds what is held of one peer's: copies of one initiation over some paths.
+	// What comes after them goes to the device at once.
 	heldCopies = 4
 )
 
@@ -55,19 +56,20 @@ func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.T
 	if f == nil {
 		return false
 	}
-	data := append([]byte(nil), m...)
 	c := &b.crossings
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[f]
+	if h != nil && len(h.copies) == heldCopies {
+		return false // Those before may be forged, and this one the peer's.
+	}
+	data := append([]byte(nil), m...)
 	if h == nil {
 		h = &heldBack{}
 		c.held[f] = h
 		h.timer = time.AfterFunc(remaining, func() { b.release(f, h) })
 	}
-	if len(h.copies) < heldCopies {
-		h.copies = append(h.copies, relayed{&data, from})
-	}
+	h.copies = append(h.copies, relayed{&data, from})
 	return true
 }
 
