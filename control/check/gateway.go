@@ -59,7 +59,7 @@ func (r *recorder) answered(f Facts, rtt time.Duration) Result {
 		return r.fail(api.Error, StageHandshake, DuplicateKey, p)
 	}
 	r.passed(StageHandshake, "")
-	r.passed(StagePing, rtt.String())
+	r.passed(StagePing, precise(rtt))
 	res := r.ok(rtt)
 	if f.relayed(time.Now()) {
 		res = r.relayInUse(rtt)

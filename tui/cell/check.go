@@ -30,12 +30,15 @@ func Subject(c *api.Check, withPeer bool) string {
 
 // CheckLines are a check's verdict on one line, where it fails its cause and fix in full,
 // and with detail how long each stage took. A check that waits for another one to be
-// mended names only that.
+// mended names only that, and with detail its stages.
 func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time, detail bool) []string {
 	lines := checkHead(c, subject, width, p, now)
 	failed := c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning
-	if c.DependsOn != "" && !detail {
+	switch {
+	case c.DependsOn != "" && !detail:
 		return lines
+	case c.DependsOn != "": // Its cause and fix are the other's, which says them.
+		return append(lines, stageLines(c.Stages, width, p)...)
 	}
 	part := func(name, value string) {
 		if value == "" {
@@ -132,7 +135,7 @@ func stageLines(stages []api.CheckStage, width int, p Paint) []string {
 	for _, s := range stages {
 		glyph, word, _ := strings.Cut(Outcome(s.Verdict).Text, " ")
 		prefix := "    " + glyph + " " + Pad(Printable(s.Stage), name) + Gap
-		seen := Pad(word, 7) + " " + Pad(RTT(s.Seconds), 7)
+		seen := Pad(word, 7) + " " + Pad(took(s.Seconds), 7)
 		if s.Via != "" {
 			seen += " " + Printable(s.Via)
 		}
@@ -157,6 +160,16 @@ func stageLines(stages []api.CheckStage, width int, p Paint) []string {
 		}
 	}
 	return lines
+}
+
+// took is how long a stage took; nothing for one that was over at once, such as one whose
+// answer was there already.
+func took(seconds float64) string {
+	const least = 50e-6 // what is less is shown as 0.0 ms
+	if seconds < least {
+		return ""
+	}
+	return RTT(seconds)
 }
 
 // CompareChecks orders by what asks for attention: errors, warnings, what nobody could
