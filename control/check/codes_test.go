@@ -131,8 +131,9 @@ func TestInboundCommandsNameThePeer(t *testing.T) {
 	}
 }
 
-// A name in a foreign certificate is offered to be pasted only if it is nothing but one.
-func TestOnlyPlainNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
+// A name in a foreign certificate is offered to be pasted only if it is nothing but one, and
+// the right authority signed it.
+func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 	for _, c := range []struct {
 		names []string
 		want  string
@@ -143,10 +144,19 @@ func TestOnlyPlainNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 		{[]string{"*.example.net", "a b", "-rf", "`x`"}, "serverName to a name in the certificate"},
 		{nil, "serverName to a name in the certificate"},
 	} {
-		for _, inbound := range []bool{false, true} {
-			_, fix := Render(TLSWrongName, Params{Peer: "cloud", Names: c.names, Inbound: inbound})
-			if !strings.HasSuffix(fix, c.want) {
-				t.Errorf("%q: got %q, want %q at its end", c.names, fix, c.want)
+		p := Params{Peer: "cloud", Names: c.names}
+		p.Signed = true
+		if _, fix := Render(TLSWrongName, p); !strings.HasSuffix(fix, c.want) {
+			t.Errorf("%q: got %q, want %q at its end", c.names, fix, c.want)
+		}
+		for _, bare := range []Params{
+			{Peer: "cloud", Names: c.names}, {Peer: "cloud", Names: c.names, Direct: true}, {Peer: "cloud", Names: c.names, Inbound: true},
+		} {
+			_, fix := Render(TLSWrongName, bare)
+			for _, name := range c.names {
+				if strings.Contains(fix, name) {
+					t.Errorf("%q of nobody knows whom is offered: %s", name, fix)
+				}
 			}
 		}
 	}

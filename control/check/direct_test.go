@@ -67,6 +67,8 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 			api.Error, TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
 		{"shows a certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.ca, "auth.example.net"), authSite)) }, Network{}, goodToken,
 			api.Error, TLSWrongName, StageTLS, "valid for auth.example.net, not for 127.0.0.1", "here set the host in spec.peers[name=cloud].outOfBand.authURL to auth.example.net"},
+		{"shows somebody else's certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.other, "auth.evil.example"), authSite)) }, Network{}, goodToken,
+			api.Error, TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
 		{"shows a certificate that ran out", func() string { return https(serveTLS(t, s.expired(t, "127.0.0.1"), authSite)) }, Network{}, goodToken,
 			api.Error, TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud renew the certificate"},
 		{"speaks no TLS", func() string { return https(listen(t, greets)) }, Network{}, goodToken,

@@ -28,6 +28,9 @@ const (
 type ServiceParams struct {
 	// Token: what this gateway shows of itself is a token, and no certificate.
 	Token bool `json:"token,omitempty"`
+	// Signed: the authority that is configured, or announced, signed the certificate that
+	// Names are from. Without that they are shown, but nothing to paste.
+	Signed bool `json:"signed,omitempty"`
 	// Failure is how it failed.
 	Failure Failure `json:"failure,omitempty"`
 	// Remote is the address and port behind the host name of Address.

@@ -80,14 +80,22 @@ func unknownCAFix(p Params) string {
 	return fmt.Sprintf("%sset spec.services.apiServer.caFile to the PEM file of the authority that signed it (kubeadm: /etc/kubernetes/pki/ca.crt)", p.at())
 }
 
-// wrongNameFix offers a name of the certificate where it is a plain host name: whatever
-// else a certificate of somebody else's carries is shown as a value, but nothing to paste.
+// wrongNameFix offers a name of the certificate where it is a plain host name and the right
+// authority signed it: whatever else a certificate of somebody else's carries, or a peer's
+// report of one, is shown as a value, but nothing to paste.
 func wrongNameFix(p Params) string {
-	name := bestName(p.Names)
+	name := ""
+	if p.Signed {
+		name = bestName(p.Names)
+	}
 	switch {
+	case p.Direct && name == "":
+		return fmt.Sprintf("see that %s leads to the right server; if it does, set the host in it to a name in the certificate, or have a certificate made for %s",
+			p.urlSetting(), or(p.ServerName, "the present one"))
 	case p.Direct:
-		return fmt.Sprintf("here set the host in %s to %s, or have a certificate made for %s", p.urlSetting(),
-			or(name, "a name in the certificate"), or(p.ServerName, "the present one"))
+		return fmt.Sprintf("here set the host in %s to %s, or have a certificate made for %s", p.urlSetting(), name, or(p.ServerName, "the present one"))
+	case name == "" && p.Inbound && p.Peer != "":
+		return "here set spec.services.apiServer.serverName to a name in the certificate: `postern check` here shows them (upstream-apiServer)"
 	case name == "":
 		return fmt.Sprintf("%sset spec.services.apiServer.serverName to a name in the certificate", p.at())
 	}

@@ -137,6 +137,10 @@ func TestAPIServerVerdicts(t *testing.T) {
 			f.ServerName = "api.example.net"
 			return setup{secure(a.conf, live), f}
 		}, api.Error, TLSWrongName, StageTLS, "valid for kubernetes.default.svc, 10.0.0.5, not for api.example.net"},
+		{"shows a certificate of another authority for another name", func(a authorities, f Facts) setup {
+			f.CA, f.ServerName = a.clients.CertPEM(), "api.example.net"
+			return setup{secure(a.conf, live), f}
+		}, api.Error, TLSUnknownCA, StageTLS, "cluster-ca"},
 		{"demands an identity that we have not", func(a authorities, f Facts) setup {
 			f.Identity = nil
 			return setup{secure(demanding(a), live), f}

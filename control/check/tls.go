@@ -51,7 +51,8 @@ func (c credentials) expired() bool {
 }
 
 var (
-	errNoCA = errors.New("what is given as the authority holds no PEM certificate")
+	errNoCA    = errors.New("what is given as the authority holds no PEM certificate")
+	errNoChain = errors.New("the server showed no certificate")
 	// errNoCertificate: the server asked for a certificate, got none and ended TLS. In TLS
 	// 1.2 its alert, handshake_failure (RFC 5246 §7.4.6), does not say why.
 	errNoCertificate = errors.New("the server wants a client certificate")
@@ -61,12 +62,11 @@ var (
 // gained by it. Nothing that is secret goes to a server whose certificate does not verify.
 func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) {
 	conf := &tls.Config{ServerName: e.serverName, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	if len(e.ca) > 0 {
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(e.ca) {
-			return nil, errNoCA
-		}
+	roots, err := e.roots()
+	if err != nil {
+		return nil, err
 	}
+	conf.RootCAs = roots
 	demanded := false
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		if e.certificate == nil {
@@ -83,6 +83,39 @@ func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) 
 		return nil, err
 	}
 	return t, nil
+}
+
+// roots are the authorities that may have signed; nil takes this machine's.
+func (e expected) roots() (*x509.CertPool, error) {
+	if len(e.ca) == 0 {
+		return nil, nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(e.ca) {
+		return nil, errNoCA
+	}
+	return pool, nil
+}
+
+// verify takes the certificates that a handshake failed over and holds them against the
+// authorities alone, whatever names they carry.
+func (e expected) verify(failed error) error {
+	shown, ok := errors.AsType[*tls.CertificateVerificationError](failed)
+	if !ok || len(shown.UnverifiedCertificates) == 0 {
+		return errNoChain
+	}
+	roots, err := e.roots()
+	if err != nil {
+		return err
+	}
+	between := x509.NewCertPool()
+	for _, c := range shown.UnverifiedCertificates[1:] {
+		between.AddCert(c)
+	}
+	if _, err := shown.UnverifiedCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between}); err != nil {
+		return fmt.Errorf("verify without a name: %w", err)
+	}
+	return nil
 }
 
 // authorities names the authorities that were trusted, at most as many as a sentence
@@ -106,7 +139,12 @@ func (e expected) authorities() []string {
 func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
 	p.Detail = foreignError(err)
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
-		p.ServerName, p.Names = name.Host, names(name.Certificate)
+		// Names are compared before anybody asks who signed: without that, they are whatever
+		// the server likes.
+		if unsigned := e.verify(err); unsigned != nil {
+			return r.tlsFailed(e, p, unsigned)
+		}
+		p.ServerName, p.Names, p.Signed = name.Host, names(name.Certificate), len(e.ca) > 0
 		p.Detail = "the certificate is valid for " + or(list(p.Names), "no name") // Go's own text has the names as they are
 		return r.fail(api.Error, StageTLS, TLSWrongName, p)
 	}

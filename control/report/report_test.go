@@ -120,7 +120,7 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 
 // What a check finds is either told or kept here, and somebody has decided which.
 func TestEveryParameterIsToldOrKept(t *testing.T) {
-	kept := strings.Fields("Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops")
+	kept := strings.Fields("Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed")
 	told := map[string]bool{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Params]()) {
 		told[f.Name] = true
