@@ -262,10 +262,10 @@ func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(clou
 	before := "no report came"
 	err := poll(ctx, func() (string, error) {
 		cloud, edge = look(ctx)
+		if ctx.Err() != nil {
+			return before, nil // it was cut short
+		}
 		if err := errors.Join(cloud.err, edge.err); err != nil {
-			if ctx.Err() != nil {
-				return before, nil // it was cut short
-			}
 			return "", err
 		}
 		if before = missing(cloud, edge); before != "" {
