@@ -11,6 +11,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/control/auth"
@@ -176,7 +178,8 @@ func (t *TokenIssuer) Run(ctx context.Context) {
 		t.o.Logger.Warn("peers will get no identities", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
 	}
 	pause := newBackoff()
-	var last string
+	var complained bool
+	var reason metav1.StatusReason // of the last complaint; none when nobody answered
 	var again <-chan time.Time
 	for {
 		select {
@@ -190,15 +193,15 @@ func (t *TokenIssuer) Run(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			again, last = nil, ""
+			again, complained = nil, false
 			pause.Reset()
 			continue
 		}
 		wait := pause.NextBackOff()
 		again = time.After(wait)
 		level := slog.LevelDebug
-		if err.Error() != last {
-			level, last = slog.LevelWarn, err.Error()
+		if r := apierrors.ReasonForError(err); !complained || r != reason { // texts have ports in them
+			level, complained, reason = slog.LevelWarn, true, r
 		}
 		t.o.Logger.Log(ctx, level, "the accounts of removed peers cannot be deleted; their tokens may still be valid", "namespace", t.o.Namespace, "error", err, "retryIn", wait)
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,6 +218,37 @@ func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 	<-deleted
 	cancel()
 	<-done
+}
+
+// An outage is one warning, however long it is and whatever the ports in its errors.
+func TestAnOutageIsComplainedOfOnce(t *testing.T) {
+	var log bytes.Buffer
+	tried := make(chan struct{}, 16)
+	note := func(a answer) answer {
+		a.do = func() { tried <- struct{}{} }
+		return a
+	}
+	s := &scripted{answers: map[string][]answer{
+		"POST serviceaccounts": {accountAnswer("")},
+		"POST token":           {refusal(404, metav1.StatusReasonNotFound, "nobody")},
+		"GET serviceaccounts": {
+			note(refusal(503, metav1.StatusReasonServiceUnavailable, "port 1")), note(refusal(503, metav1.StatusReasonServiceUnavailable, "port 2")),
+			note(refusal(401, metav1.StatusReasonUnauthorized, "who?")),
+			note(answer{status: http.StatusOK, body: map[string]any{"apiVersion": "v1", "kind": "ServiceAccountList"}}),
+		},
+	}}
+	i := s.issuer(t, &log)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); i.Run(ctx) }()
+	for range 4 {
+		<-tried
+	}
+	cancel()
+	<-done
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 {
+		t.Errorf("%d warnings, want one for the outage and one for the refusal:\n%s", n, log.String())
+	}
 }
 
 func TestAPodWithoutATokenIsToldSo(t *testing.T) {
