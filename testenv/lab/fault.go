@@ -262,8 +262,10 @@ func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(clou
 	before := "no report came"
 	err := poll(ctx, func() (string, error) {
 		cloud, edge = look(ctx)
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return before, nil // it was cut short
+		default:
 		}
 		if err := errors.Join(cloud.err, edge.err); err != nil {
 			return "", err
