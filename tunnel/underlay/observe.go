@@ -25,7 +25,8 @@ type Observations struct {
 	// addresses; another 16 that sent initiations for another public key than ours. The
 	// last that came is the last here.
 	Initiations []InitiationSeen
-	// Responses are kept in the same way, if they answer something that we sent.
+	// Responses are kept in the same way, if they answer something that we sent; of those
+	// that answer a managed peer's last initiation the last, wherever it came from.
 	Responses []ResponseSeen
 	// Unreachable are ICMP errors, one of each destination, kept in the same way. Only
 	// the own socket on Linux has them.
@@ -120,39 +121,40 @@ func (o *observed) knowsLocked(a netip.AddrPort) bool {
 	return ok
 }
 
-// slotLocked is where something from the address is kept.
-func (o *observed) slotLocked(from netip.AddrPort) (key netip.AddrPort, known bool) {
+// placeLocked is where something from the address is kept.
+func (o *observed) placeLocked(from netip.AddrPort) (at place, known bool) {
 	if o.knowsLocked(from) {
-		return from, true
+		return place{addr: from}, true
 	}
-	key = anyPort(from)
-	return key, o.knowsLocked(key)
+	at = place{addr: anyPort(from)}
+	return at, o.knowsLocked(at.addr)
 }
 
 func (o *observed) initiationCame(p []byte, from peer.Path, foreign bool, now time.Time) {
 	o.lock()
 	defer o.mu.Unlock()
-	key, known := o.slotLocked(from.Remote)
+	at, known := o.placeLocked(from.Remote)
 	in := &o.initiations
 	if foreign && !known {
 		in = &o.foreign
 	}
-	s := in.slot(key, known)
+	s := in.slot(at, known)
 	s.at, s.addr = now, from.Remote
 	copy(s.value[:], p)
 }
 
 // responseCame notes a response. id is the peer's whose initiation it answers, if any, and
 // asked is when that was sent. Who knows the index of an initiation has read it: such a
-// response is kept as a peer's, and none without takes its place.
+// response is kept as that peer's, which has one place however many sources it comes from,
+// and none without takes it.
 func (o *observed) responseCame(p []byte, from peer.Path, id string, asked, now time.Time) {
 	o.lock()
 	defer o.mu.Unlock()
-	key, known := o.slotLocked(from.Remote)
-	s := o.responses.slot(key, known || id != "")
-	if id == "" && s.value.peer != "" {
-		return
+	at, known := o.placeLocked(from.Remote)
+	if id != "" {
+		at, known = place{peer: id}, true
 	}
+	s := o.responses.slot(at, known)
 	s.at, s.addr, s.value.peer, s.value.asked = now, from.Remote, id, asked
 	copy(s.value.data[:], p)
 }
@@ -171,46 +173,54 @@ func (o *observed) read(to *Observations) {
 	}
 }
 
-// recent are the last values of some sources. Those that are known have a slot of their
+// place is what has one value: an address, with port 0 for all others of its ports
+// together, or a managed peer.
+type place struct {
+	addr netip.AddrPort
+	peer string // its ID
+}
+
+// recent are the last values of some places. Those that are known have a slot of their
 // own; all others share a few, so that a flood of them does not wash the known ones out.
 type recent[T any] struct {
-	known  map[netip.AddrPort]*seen[T]
+	known  map[place]*seen[T]
 	others [othersKept]seen[T]
 }
 
 type seen[T any] struct {
-	at        time.Time // zero: nothing yet
-	key, addr netip.AddrPort
-	known     bool
-	value     T
+	at    time.Time // zero: nothing yet
+	place place
+	addr  netip.AddrPort
+	known bool
+	value T
 }
 
-// slot is the source's, with its last value still in it, or an empty one that was taken
-// from the source that has been quiet the longest.
-func (r *recent[T]) slot(key netip.AddrPort, known bool) *seen[T] {
+// slot is the place's, with its last value still in it, or an empty one that was taken
+// from the one that has been quiet the longest.
+func (r *recent[T]) slot(at place, known bool) *seen[T] {
 	if known {
-		return r.knownSlot(key)
+		return r.knownSlot(at)
 	}
 	oldest := &r.others[0]
 	for i := range r.others {
 		s := &r.others[i]
-		if s.key == key {
+		if s.place == at {
 			return s
 		}
 		if s.at.Before(oldest.at) {
 			oldest = s
 		}
 	}
-	*oldest = seen[T]{key: key}
+	*oldest = seen[T]{place: at}
 	return oldest
 }
 
-func (r *recent[T]) knownSlot(key netip.AddrPort) *seen[T] {
-	if s := r.known[key]; s != nil {
+func (r *recent[T]) knownSlot(at place) *seen[T] {
+	if s := r.known[at]; s != nil {
 		return s
 	}
 	if r.known == nil {
-		r.known = make(map[netip.AddrPort]*seen[T])
+		r.known = make(map[place]*seen[T])
 	}
 	if len(r.known) >= knownKept {
 		var oldest *seen[T]
@@ -219,10 +229,10 @@ func (r *recent[T]) knownSlot(key netip.AddrPort) *seen[T] {
 				oldest = s
 			}
 		}
-		delete(r.known, oldest.key)
+		delete(r.known, oldest.place)
 	}
-	s := &seen[T]{key: key, known: true}
-	r.known[key] = s
+	s := &seen[T]{place: at, known: true}
+	r.known[at] = s
 	return s
 }
 

@@ -3,6 +3,7 @@ package underlay
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,9 +95,34 @@ func TestForgedResponseTakesNoPlaceOfOneThatFits(t *testing.T) {
 	o := observing(known)
 	o.responseCame(response(7), peer.Direct(known), "cloud", begin, begin)
 	o.responseCame(response(1), peer.Direct(known), "", time.Time{}, second(1))
-	want := []ResponseSeen{{begin, known, "cloud", begin, [sizeResponse]byte(response(7))}}
+	want := []ResponseSeen{
+		{begin, known, "cloud", begin, [sizeResponse]byte(response(7))},
+		{second(1), known, "", time.Time{}, [sizeResponse]byte(response(1))},
+	}
 	if got := o.observations().Responses; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A peer can answer from any number of forged sources, for it knows the index.
+func TestResponsesOfOnePeerTakeOnePlace(t *testing.T) {
+	o := observing(known)
+	o.responseCame(response(7), peer.Direct(known), "cloud", begin, begin)
+	o.responseCame(response(8), peer.Direct(known), "", time.Time{}, begin)
+	var last netip.AddrPort
+	for i := range knownKept + 100 {
+		last = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 7)
+		o.responseCame(response(9), peer.Direct(last), "hostile", begin, second(i+1))
+	}
+	want := []ResponseSeen{
+		{begin, known, "cloud", begin, [sizeResponse]byte(response(7))},
+		{begin, known, "", time.Time{}, [sizeResponse]byte(response(8))},
+		{second(knownKept + 100), last, "hostile", begin, [sizeResponse]byte(response(9))},
+	}
+	got := o.observations().Responses
+	slices.SortFunc(got[:2], func(a, b ResponseSeen) int { return strings.Compare(b.Peer, a.Peer) }) // of one moment
+	if !slices.Equal(got, want) {
+		t.Errorf("got %d responses, %v, want %v", len(got), got[:min(len(got), 3)], want)
 	}
 }
 

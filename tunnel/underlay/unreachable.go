@@ -95,6 +95,6 @@ func (o *observed) unreachableCame(to netip.AddrPort, e icmpError, now time.Time
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.unreachable.slot(to, o.knowsLocked(to))
+	s := o.unreachable.slot(place{addr: to}, o.knowsLocked(to))
 	s.at, s.addr, s.value = now, to, e
 }
