@@ -1,6 +1,8 @@
 package check
 
 import (
+	"errors"
+	"net/textproto"
 	"regexp"
 	"strings"
 )
@@ -19,8 +21,10 @@ const maxForeign = 253
 var (
 	// hostForm is that of DNS names, wildcards and IP addresses in certificates.
 	hostForm = regexp.MustCompile(`^[0-9A-Za-z*_:][0-9A-Za-z.:*_-]*$`)
-	// authorityForm is that of common and distinguished names: k3s has an @ in its own.
-	authorityForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.:*_@+=, -]*$`)
+	// authorityForm is that of an authority's common name, as clusters' have it: kubernetes,
+	// k3s-server-ca@1690000000. There is no blank in it, since with one a name can be a
+	// sentence that tells whoever reads it to do something.
+	authorityForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.:*_@-]{0,63}$`)
 	// softwareForm is that of a version of Kubernetes: v1.36.3+k3s1.
 	softwareForm = regexp.MustCompile(`^v?[0-9][0-9A-Za-z.+_-]*$`)
 )
@@ -34,8 +38,12 @@ func fit(s string, form *regexp.Regexp) string {
 }
 
 // foreignError is the part of an error about a server that is not the server's: what Go's
-// libraries quote of another's words begins with a quotation mark.
+// libraries quote of another's words begins with a quotation mark, but for header lines,
+// which come bare.
 func foreignError(err error) string {
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
+		return "the answer's header is malformed"
+	}
 	text, _, _ := strings.Cut(err.Error(), `"`)
 	return strings.TrimRight(text, " :(")
 }
