@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,14 +28,15 @@ const (
 // apiStandIn answers as an API server does in what matters to a check, and fails as it is
 // told to.
 type apiStandIn struct {
-	ca, clients *pki.CA
+	ca *pki.CA
 
-	mu     sync.Mutex
-	cert   tls.Certificate
-	status int
-	delay  time.Duration
-	// strict: only identities that are valid are let in.
-	strict bool
+	mu    sync.Mutex
+	cert  tls.Certificate
+	delay time.Duration
+	// clients are whose identities are let in; nil lets everybody in.
+	clients *x509.CertPool
+	// bound are the users that may do anything; nil lets everybody.
+	bound  []string
 	server *http.Server
 	w      *ward
 }
@@ -45,7 +47,7 @@ func newAPIStandIn(t *testing.T, w *ward) *apiStandIn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &apiStandIn{ca: ca, status: http.StatusOK, w: w}
+	s := &apiStandIn{ca: ca, w: w}
 	s.show(ca, apiName)
 	s.start()
 	return s
@@ -72,36 +74,49 @@ func (s *apiStandIn) present(pair pki.Pair) {
 	s.cert = cert
 }
 
-// behave changes what the server answers, and after how long.
-func (s *apiStandIn) behave(status int, delay time.Duration) {
+// lag changes after how long the server answers.
+func (s *apiStandIn) lag(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status, s.delay = status, delay
+	s.delay = d
 }
 
-// wantsIdentity makes the server refuse whoever has no valid identity.
-func (s *apiStandIn) wantsIdentity() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.strict = true
-}
-
-// trust names who issues identities.
-func (s *apiStandIn) trust(clients *pki.CA) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clients = clients
-}
-
-// knows reports whether a client shows an identity that the issuer made and that is valid.
-func knows(clients *pki.CA, r *http.Request) bool {
-	if len(r.TLS.PeerCertificates) == 0 {
-		return false
+// trusts makes the server refuse whoever has no valid identity that one of the authorities
+// issued, PEM, which is what --client-ca-file is for.
+func (s *apiStandIn) trusts(authorities []byte) {
+	s.w.t.Helper()
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authorities) {
+		s.w.t.Fatal("no certificate for --client-ca-file")
 	}
-	_, err := r.TLS.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: clients.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	return err == nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients = pool
+}
+
+// binds makes the server forbid everything to everybody but these users.
+func (s *apiStandIn) binds(users ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bound = append([]string{}, users...)
+}
+
+// judge is the status that a client gets for what it shows.
+func (s *apiStandIn) judge(shown []*x509.Certificate) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients != nil {
+		if len(shown) == 0 {
+			return http.StatusUnauthorized
+		}
+		if _, err := shown[0].Verify(x509.VerifyOptions{Roots: s.clients, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			return http.StatusUnauthorized
+		}
+	}
+	if s.bound != nil && (len(shown) == 0 || !slices.Contains(s.bound, shown[0].Subject.CommonName)) {
+		return http.StatusForbidden
+	}
+	return http.StatusOK
 }
 
 func (s *apiStandIn) start() {
@@ -136,16 +151,14 @@ func (s *apiStandIn) stop() { s.server.Close() }
 
 func (s *apiStandIn) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	status, delay, strict, clients := s.status, s.delay, s.strict, s.clients
+	delay := s.delay
 	s.mu.Unlock()
-	if strict && !knows(clients, r) {
-		status = http.StatusUnauthorized
-	}
 	select {
 	case <-time.After(delay):
 	case <-r.Context().Done():
 		return
 	}
+	status := s.judge(r.TLS.PeerCertificates)
 	if status == http.StatusOK && r.URL.Path == "/version" {
 		_, _ = io.WriteString(w, `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`)
 		return

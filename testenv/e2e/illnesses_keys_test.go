@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"net/http"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -106,7 +105,7 @@ func (f *faultLab) copyOf(w *ward) *ward {
 	own := c.doc.Spec
 	c.doc.Spec = w.doc.Spec
 	c.doc.Spec.StateDir, c.doc.Spec.Admin = own.StateDir, own.Admin
-	c.api = &apiStandIn{ca: w.api.ca, clients: w.api.clients, status: http.StatusOK, w: c}
+	c.api = &apiStandIn{ca: w.api.ca, w: c}
 	c.api.show(w.api.ca, apiName)
 	c.api.start()
 	c.write()

@@ -3,8 +3,8 @@
 package e2e
 
 import (
-	"net/http"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -23,34 +23,37 @@ func serviceIllnesses() []illness {
 		},
 		{
 			name: "right's API server is slow", setting: plain(),
-			harm:  func(f *faultLab) { f.right.api.behave(http.StatusOK, 1500*time.Millisecond) },
+			harm:  func(f *faultLab) { f.right.api.lag(1500 * time.Millisecond) },
 			left:  []diagnosis{outbound("PST0308", apiServerCheck).because("right")},
 			right: []diagnosis{own("PST0308", "upstream-apiServer").because(apiUpstream)},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.api.behave(http.StatusOK, 0) },
+			mend:  func(f *faultLab, _, _ []api.Check) { f.right.api.lag(0) },
 		},
 		{
 			name: "right's API server answers 401", setting: plain(),
-			harm:  func(f *faultLab) { f.right.api.behave(http.StatusUnauthorized, 0) },
+			harm:  func(f *faultLab) { f.right.api.trusts(f.right.clientCA(time.Hour).CertPEM()) },
 			left:  []diagnosis{outbound("PST0305", apiServerCheck).because("right", "401").until("--client-ca-file")},
 			right: []diagnosis{inbound("PST0305", "inbound-apiServer").because("left", "401").until("--client-ca-file")},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.api.behave(http.StatusOK, 0) },
+			mend:  func(f *faultLab, _, _ []api.Check) { f.right.trustIssuer() },
 		},
 		{
 			name: "right's API server answers 403", setting: plain(),
-			harm:  func(f *faultLab) { f.right.api.behave(http.StatusForbidden, 0) },
+			harm:  func(f *faultLab) { f.right.api.binds() },
 			left:  []diagnosis{outbound("PST0306", apiServerCheck).because("right", "403").until("kubectl create clusterrolebinding")},
 			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("kubectl create clusterrolebinding")},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.api.behave(http.StatusOK, 0) },
+			mend: func(f *faultLab, _, right []api.Check) {
+				f.right.api.binds(value(f.t, command(f.t, right[0].Fix, "kubectl create clusterrolebinding"), "--user="))
+			},
 		},
 		{
 			// The CA of the issuer ends, and with it what it has issued.
 			name:    "left's identity has expired",
 			setting: plain(func(f *faultLab) { f.right.issueBy(f.right.clientCA(shortTTL)) }),
-			harm:    func(f *faultLab) { f.right.api.wantsIdentity() },
+			harm:    func(f *faultLab) { f.right.trustIssuer() },
 			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("postern ping right --layer auth", "spec.services.auth.issuer")},
 			right:   []diagnosis{inbound("PST0506", "inbound-apiServer").because("left", "valid until").until("spec.services.auth.issuer", "localCA", "expired")},
 			mend: func(f *faultLab, _, _ []api.Check) {
 				f.right.issueBy(f.right.clientCA(24 * time.Hour))
+				f.right.trustIssuer()
 				f.right.reload()
 			},
 		},
@@ -81,6 +84,17 @@ const (
 	shortTTL = 75 * time.Second
 	authURL  = "https://" + rightPublic + ":8443"
 )
+
+// trustIssuer gives a side's API server the certificate of the side's issuer, as
+// --client-ca-file.
+func (w *ward) trustIssuer() {
+	w.t.Helper()
+	certificate, err := os.ReadFile(w.doc.Spec.Services.Auth.Issuer.LocalCA.CertFile)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.api.trusts(certificate)
+}
 
 // useTwice has one gateway join with a ticket of left's, and another try the same.
 func (f *faultLab) useTwice() {

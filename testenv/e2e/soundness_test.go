@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"net/http"
 	"net/netip"
 	"os"
 	"syscall"
@@ -76,7 +75,7 @@ func TestTwoFaultsAtOnce(t *testing.T) {
 		f := newFaultLab(t, plain())
 		third := f.addThird()
 		f.right.firewall("ip saddr " + leftPublic + " udp dport 51820 drop")
-		third.api.behave(http.StatusUnauthorized, 0)
+		third.api.trusts(third.clientCA(time.Hour).CertPEM())
 		third.launch()
 		f.run(false)
 		third.waitReady()
@@ -114,7 +113,7 @@ func TestInboundCellsTellWhatOnlyThePeerSees(t *testing.T) {
 	f := newFaultLab(t, plain())
 	f.run(true)
 	f.healed()
-	f.right.api.behave(http.StatusForbidden, 0)
+	f.right.api.binds()
 	f.left.finds(outbound("PST0306", apiServerCheck))
 	f.right.finds(inbound("PST0306", "inbound-apiServer"))
 	r := f.right.awaitReachability("left", func(r api.Reachability) bool { return r.Inbound.APIServer.Code == "PST0306" })
@@ -129,7 +128,7 @@ func TestInboundCellsTellWhatOnlyThePeerSees(t *testing.T) {
 		t.Errorf("at left the inbound API server is %s %s (%s), want ok: right reaches it", v.Verdict, v.Code, v.Cause)
 	}
 
-	f.right.api.behave(http.StatusOK, 0)
+	f.right.api.binds("postern:peer:left")
 	f.healed()
 	f.right.awaitReachability("left", func(r api.Reachability) bool { return r.Inbound.APIServer.Verdict == api.OK })
 
