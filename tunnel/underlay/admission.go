@@ -178,7 +178,7 @@ func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 	defer b.admission.replies.Put(reply)
 	v := b.admission.judge(m, path, b.paths.has(path), now, &reply.message)
 	if m[0] == typeInitiation {
-		b.observed.initiationCame(m, path, v == foreign, now)
+		b.observed.initiationCame(m, path, v == admitted, now)
 	}
 	if v == admitted {
 		return m[0] != typeInitiation || !b.holdBack(m, path, from, now)

@@ -208,11 +208,12 @@ func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
 // and copies of the initiation that come over paths not known to us may be the only ones
 // whose answer gets through: then up to 4 of them get it, whoever sent them.
 func (b *Bind) respond(f *fanOut, response []byte) error {
-	ep := b.answers.source(binary.LittleEndian.Uint32(response[8:]), time.Now()) // receiver_index
-	if ep == nil {
-		if ep = f.first(); ep == nil {
-			return ErrNoCandidates
-		}
+	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
+	ep := b.answers.source(index, time.Now())
+	if ep != nil {
+		b.observed.initiationAnswered(index, pathOf(ep), f.id)
+	} else if ep = f.first(); ep == nil {
+		return ErrNoCandidates
 	}
 	known := b.known
 	if b.handshakes.responded(f, response, ep) {

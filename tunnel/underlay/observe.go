@@ -1,6 +1,7 @@
 package underlay
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,8 +13,8 @@ import (
 const (
 	// othersKept is how many sources that are no path of a peer are remembered.
 	othersKept = 16
-	// knownKept bounds the paths of peers that are remembered: 512 initiations take
-	// 120 KB, and only peers that dial take any.
+	// knownKept bounds the paths of peers that are remembered: of each kind 512 initiations
+	// take 120 KB, and only peers that dial take any.
 	knownKept = 512
 )
 
@@ -22,8 +23,10 @@ const (
 type Observations struct {
 	// Initiations are the last that came, one of each source: each path of a peer (by
 	// address and port, all other ports of the address together), and the last 16 other
-	// addresses; another 16 that sent initiations for another public key than ours. The
-	// last that came is the last here.
+	// addresses. Those that the device was not given, as they are for another public key
+	// than ours or too many, are kept beside these in the same way; and so is the last
+	// that the device has answered of each managed peer, or else of each source: nobody
+	// but the peer can have made that one. The last that came is the last here.
 	Initiations []InitiationSeen
 	// Responses are kept in the same way, if they answer something that we sent; of those
 	// that answer a managed peer's last initiation the last, wherever it came from.
@@ -89,11 +92,19 @@ type observed struct {
 	// book is the newest that was fetched, nil before the first.
 	book *madeBook
 
-	initiations recent[[sizeInitiation]byte]
-	// foreign are strangers' that are made for another key than ours, as any scanner's.
-	foreign     recent[[sizeInitiation]byte]
+	initiations recent[initiationSeen]
+	// refused are those that the device was not given, most of them for another key than
+	// ours, as any scanner's. With a forged source they come from a peer's path.
+	refused recent[initiationSeen]
+	// genuine are those that the device has answered.
+	genuine     recent[initiationSeen]
 	responses   recent[responseSeen]
 	unreachable recent[icmpError]
+}
+
+type initiationSeen struct {
+	data     [sizeInitiation]byte
+	stranger bool
 }
 
 type responseSeen struct {
@@ -130,17 +141,37 @@ func (o *observed) placeLocked(from netip.AddrPort) (at place, known bool) {
 	return at, o.knowsLocked(at.addr)
 }
 
-func (o *observed) initiationCame(p []byte, from peer.Path, foreign bool, now time.Time) {
+// initiationCame notes an initiation, and whether the device is given it.
+func (o *observed) initiationCame(p []byte, from peer.Path, given bool, now time.Time) {
 	o.lock()
 	defer o.mu.Unlock()
 	at, known := o.placeLocked(from.Remote)
 	in := &o.initiations
-	if foreign && !known {
-		in = &o.foreign
+	if !given {
+		in = &o.refused
 	}
 	s := in.slot(at, known)
-	s.at, s.addr = now, from.Remote
-	copy(s.value[:], p)
+	s.at, s.addr, s.value.stranger = now, from.Remote, !known
+	copy(s.value.data[:], p)
+}
+
+// initiationAnswered notes that the device answers the initiation that came from there
+// with the index: it moves to a place where none that is forged can follow. id is the
+// managed peer's whose it is, "" for any other.
+func (o *observed) initiationAnswered(index uint32, from peer.Path, id string) {
+	o.lock()
+	defer o.mu.Unlock()
+	at, known := o.placeLocked(from.Remote)
+	came := o.initiations.find(at, known)
+	if came == nil || came.at.IsZero() || binary.LittleEndian.Uint32(came.value.data[4:]) != index { // sender_index
+		return // Another has taken its place since, if only a copy made for that.
+	}
+	if id != "" {
+		at, known = place{peer: id}, true
+	}
+	s := o.genuine.slot(at, known)
+	s.at, s.addr, s.value = came.at, came.addr, came.value
+	came.at = time.Time{}
 }
 
 // responseCame notes a response. id is the peer's whose initiation it answers, if any, and
@@ -162,8 +193,8 @@ func (o *observed) responseCame(p []byte, from peer.Path, id string, asked, now 
 func (o *observed) read(to *Observations) {
 	o.lock()
 	defer o.mu.Unlock()
-	for _, s := range sorted(&o.initiations, &o.foreign) {
-		to.Initiations = append(to.Initiations, InitiationSeen{s.at, s.addr, !s.known, s.value})
+	for _, s := range sorted(&o.initiations, &o.refused, &o.genuine) {
+		to.Initiations = append(to.Initiations, InitiationSeen{s.at, s.addr, s.value.stranger, s.value.data})
 	}
 	for _, s := range sorted(&o.responses) {
 		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.asked, s.value.data})
@@ -188,10 +219,9 @@ type recent[T any] struct {
 }
 
 type seen[T any] struct {
-	at    time.Time // zero: nothing yet
+	at    time.Time // zero: nothing, or no longer
 	place place
 	addr  netip.AddrPort
-	known bool
 	value T
 }
 
@@ -215,6 +245,17 @@ func (r *recent[T]) slot(at place, known bool) *seen[T] {
 	return oldest
 }
 
+// find is the place's slot, nil if it has none.
+func (r *recent[T]) find(at place, known bool) *seen[T] {
+	if known {
+		return r.known[at]
+	}
+	if i := slices.IndexFunc(r.others[:], func(s seen[T]) bool { return s.place == at }); i >= 0 {
+		return &r.others[i]
+	}
+	return nil
+}
+
 func (r *recent[T]) knownSlot(at place) *seen[T] {
 	if s := r.known[at]; s != nil {
 		return s
@@ -231,7 +272,7 @@ func (r *recent[T]) knownSlot(at place) *seen[T] {
 		}
 		delete(r.known, oldest.place)
 	}
-	s := &seen[T]{place: at, known: true}
+	s := &seen[T]{place: at}
 	r.known[at] = s
 	return s
 }
@@ -241,7 +282,9 @@ func sorted[T any](of ...*recent[T]) []*seen[T] {
 	var all []*seen[T]
 	for _, r := range of {
 		for _, s := range r.known {
-			all = append(all, s)
+			if !s.at.IsZero() {
+				all = append(all, s)
+			}
 		}
 		for i := range r.others {
 			if !r.others[i].at.IsZero() {

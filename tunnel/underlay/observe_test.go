@@ -43,7 +43,7 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 	other := netip.AddrPortFrom(known.Addr(), 1)
 	from := []netip.AddrPort{known, other, stranger(1), stranger(2), netip.AddrPortFrom(stranger(1).Addr(), 9), known}
 	for i, a := range from {
-		o.initiationCame(initiation(uint32(i)), peer.Direct(a), false, second(i))
+		o.initiationCame(initiation(uint32(i)), peer.Direct(a), true, second(i))
 	}
 	var got []InitiationSeen
 	for _, i := range []int{1, 3, 4, 5} { // Another port of a stranger is the same stranger.
@@ -56,14 +56,14 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 
 func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	o := observing(known)
-	o.initiationCame(initiation(7), peer.Direct(known), true, begin)
+	o.initiationCame(initiation(7), peer.Direct(known), false, begin)
 	o.responseCame(response(7), peer.Direct(known), "", time.Time{}, begin)
 	o.responseCame(response(8), peer.Direct(stranger(0)), "cloud", begin, begin)
 	o.unreachableCame(known, icmpError{reason: portUnreachable}, begin)
-	o.initiationCame(initiation(9), peer.Direct(stranger(0)), false, begin)
+	o.initiationCame(initiation(9), peer.Direct(stranger(0)), true, begin)
 	for i := range 200 {
 		from := peer.Direct(stranger(i + 1))
-		o.initiationCame(initiation(1), from, true, second(i+1))
+		o.initiationCame(initiation(1), from, false, second(i+1))
 		o.responseCame(response(1), from, "", time.Time{}, second(i+1))
 		o.unreachableCame(netip.AddrPortFrom(known.Addr(), uint16(i+1)), icmpError{reason: hostUnreachable}, second(i+1))
 	}
@@ -88,6 +88,82 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	}
 	if got, want := len(all.Unreachable), 1+othersKept; got != want {
 		t.Errorf("got %d ICMP errors, want %d", got, want)
+	}
+}
+
+// Who forges a peer's source address must not make it seem as if nothing but his own came
+// from there.
+func TestForgedInitiationTakesNoPlaceOfAGenuineOne(t *testing.T) {
+	for name, forge := range map[string]func(o *observed, now time.Time){
+		"for another key": func(o *observed, now time.Time) { o.initiationCame(initiation(9), peer.Direct(known), false, now) },
+		"for our key": func(o *observed, now time.Time) {
+			o.initiationCame(initiation(9), peer.Direct(known), true, now)
+			o.initiationAnswered(7, peer.Direct(known), "cloud") // A copy was answered again.
+		},
+	} {
+		for _, id := range []string{"", "cloud"} {
+			t.Run(name+" "+id, func(t *testing.T) {
+				o := observing(known)
+				o.initiationCame(initiation(7), peer.Direct(known), true, begin)
+				o.initiationAnswered(7, peer.Direct(known), id)
+				forge(o, second(1))
+				want := []InitiationSeen{
+					{begin, known, false, [sizeInitiation]byte(initiation(7))},
+					{second(1), known, false, [sizeInitiation]byte(initiation(9))},
+				}
+				if got := o.observations().Initiations; !slices.Equal(got, want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+			})
+		}
+	}
+}
+
+// The device was about to answer when another came from the same source.
+func TestWhatIsNotAnsweredIsNotTakenForGenuine(t *testing.T) {
+	o := observing(known)
+	for i, from := range []netip.AddrPort{known, stranger(1)} {
+		o.initiationAnswered(7, peer.Direct(from), "") // nothing came
+		o.initiationCame(initiation(8), peer.Direct(from), true, second(2*i))
+		o.initiationAnswered(7, peer.Direct(from), "")
+		o.initiationCame(initiation(9), peer.Direct(from), true, second(2*i+1))
+	}
+	want := []InitiationSeen{
+		{second(1), known, false, [sizeInitiation]byte(initiation(9))},
+		{second(3), stranger(1), true, [sizeInitiation]byte(initiation(9))},
+	}
+	if got := o.observations().Initiations; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// What the device answers shows by the index of the response: one that goes to peer:ID, and
+// one to an address.
+func TestAnsweredInitiationsAreKept(t *testing.T) {
+	for name, managed := range map[string]bool{"managed": true, "not managed": false} {
+		t.Run(name, func(t *testing.T) {
+			b, c := start(t, New(Options{})), plain(t, loopback4)
+			b.SetCandidates("cloud", direct(localAddr(c)))
+			to := b.inner.endpoint(localAddr(c))
+			if managed {
+				b.Manage("cloud")
+				var err error
+				if to, err = b.ParseEndpoint("peer:cloud"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(t, c, initiation(5), b.addr())
+			b.next(t)
+			if err := b.Send([][]byte{response(5)}, to); err != nil {
+				t.Fatal(err)
+			}
+			write(t, c, initiation(6), b.addr())
+			b.next(t)
+			got := b.Observations().Initiations
+			if len(got) != 2 || got[0].Data != [sizeInitiation]byte(initiation(5)) || got[1].Data != [sizeInitiation]byte(initiation(6)) {
+				t.Errorf("got %+v, want the one that was answered and the one after it", got)
+			}
+		})
 	}
 }
 
@@ -133,7 +209,7 @@ func TestKnownSourcesAreBounded(t *testing.T) {
 	}
 	o := observing(all...)
 	for i, a := range all {
-		o.initiationCame(initiation(1), peer.Direct(a), false, second(i))
+		o.initiationCame(initiation(1), peer.Direct(a), true, second(i))
 	}
 	got := o.observations().Initiations
 	if len(got) != knownKept || got[0].From != all[100] {
@@ -147,8 +223,8 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	observe := func() {
 		from, m, r := peer.Direct(stranger(i%100)), initiation(1), response(1)
 		i++
-		o.initiationCame(m, from, false, begin)
-		o.initiationCame(m, peer.Direct(known), false, begin)
+		o.initiationCame(m, from, true, begin)
+		o.initiationCame(m, peer.Direct(known), true, begin)
 		o.responseCame(r, from, "", time.Time{}, begin)
 		o.unreachableCame(from.Remote, icmpError{reason: portUnreachable}, begin)
 	}

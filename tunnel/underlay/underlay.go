@@ -38,6 +38,7 @@
 package underlay
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -208,6 +209,7 @@ func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	} else {
 		err = b.sendDirect(bufs, ep)
 		if len(bufs) == 1 && isResponse(bufs[0]) {
+			b.observed.initiationAnswered(binary.LittleEndian.Uint32(bufs[0][8:]), pathOf(ep), "") // receiver_index
 			b.repeatAnswer(bufs[0], ep, b.known)
 		}
 	}
