@@ -25,6 +25,9 @@ type checksView struct {
 	ids      []string
 	top      int // first line shown
 	height   int
+	// chosen: the operator has taken a check up. Until then, and after a key for the first
+	// one, the first is selected whichever it is: the worst is what whoever looks needs.
+	chosen bool
 }
 
 // block is a check's place among all lines.
@@ -59,8 +62,10 @@ func (d *data) check(id string) *api.Check {
 func (v *checksView) update(msg tea.Msg, d *data) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.MouseMsg:
+		v.chosen = true
 		v.mouse(msg, d)
 	case tea.KeyMsg:
+		v.chosen = !key.Matches(msg, keys().first)
 		return v.key(msg, d)
 	}
 	return nil
@@ -191,6 +196,10 @@ func (v *checksView) draw(d *data, width, height int) string {
 	}
 	for _, c := range checks {
 		v.ids = append(v.ids, checkID(c))
+	}
+	if !v.chosen {
+		d.checks.to(0, v.ids)
+		v.top = 0
 	}
 	d.checks.window(v.ids, height)
 	var lines []string
