@@ -145,7 +145,7 @@ func (v *villain) gateway(w http.ResponseWriter, r *http.Request) {
 	case n%7 == 3:
 		v.refuse(w, n, text)
 	case n%7 == 4:
-		io.Copy(w, io.LimitReader(zeros{}, 10<<20))
+		_, _ = io.Copy(w, io.LimitReader(zeros{}, 10<<20))
 	case n%7 == 5:
 		raw(w, "HTTP/1.1 500 "+text+"\r\nX-Evil: "+text+"\r\n\r\n"+text)
 	case n%7 == 6:

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,8 +43,12 @@ func (p planted) forms() map[string]string {
 		add("base32", strings.TrimRight(base32.StdEncoding.EncodeToString(p.raw), "="))
 		add("base64", strings.TrimRight(base64.StdEncoding.EncodeToString(p.raw), "="))
 		add("base64 for URLs", base64.RawURLEncoding.EncodeToString(p.raw))
-		add("a list of numbers", strings.Trim(fmt.Sprint(p.raw), "[]"))
-		add("JSON's list of numbers", strings.ReplaceAll(strings.Trim(fmt.Sprint(p.raw), "[]"), " ", ","))
+		numbers := make([]string, len(p.raw))
+		for i, b := range p.raw {
+			numbers[i] = strconv.Itoa(int(b))
+		}
+		add("a list of numbers", strings.Join(numbers, " "))
+		add("JSON's list of numbers", strings.Join(numbers, ","))
 	}
 	if p.text != "" {
 		add("text", p.text)

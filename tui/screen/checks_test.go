@@ -28,7 +28,7 @@ func TestTheWorstCheckIsSelectedUntilOneIsChosen(t *testing.T) {
 	s := play(t, calm(), 80, 24, false).press("4")
 	s.want("▸ ✓ ok       clock")
 	s.gateway.breaks()
-	s.pass(2 * checksInterval).want("▸ ✗ error    cloud → gateway", "fix:   let UDP in")
+	s.pass(2*checksInterval).want("▸ ✗ error    cloud → gateway", "fix:   let UDP in")
 
 	s = play(t, calm(), 80, 24, false).press("4", "j", "k") // clock, and on purpose
 	s.gateway.breaks()
