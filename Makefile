@@ -8,7 +8,7 @@ GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
-E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base
+E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables
 
 .DEFAULT_GOAL := help
 
