@@ -14,6 +14,11 @@ const (
 	// leaving is how long after a peer's restart a request of its earlier life may still
 	// arrive without meaning anything: it was under way, or the old process shut down.
 	leaving = 10 * time.Second
+	// An earlier boot id has come back when it does so at two moments that lie so far
+	// apart. Once may be a request that was held up on the way, or a few, which then come
+	// together.
+	backLeast = 10 * time.Second
+	backMost  = 10 * time.Minute
 )
 
 // Sighting is what was seen of a peer, whether or not there is a path to it.
@@ -25,7 +30,8 @@ type Sighting struct {
 	// Boots are the last boot ids that the peer was seen with, in probes and in-band,
 	// newest last and no two alike in a row; at most 8. BootsAt are when each was first
 	// seen in its place. Boot ids grow with every start, so one that comes back means that
-	// two processes run with the peer's key.
+	// two processes run with the peer's key; it is among these only when it has come back
+	// more than once, 10 s apart.
 	Boots   []uint64
 	BootsAt []time.Time
 	// Moved are the endpoint names whose addresses changed, by their last change, in the
@@ -66,6 +72,7 @@ type sight struct {
 	requestFrom netip.AddrPort
 	boots       []uint64
 	bootsAt     []time.Time
+	back        map[uint64]time.Time // when each earlier boot id was seen after a later one
 }
 
 // requested notes an authenticated request.
@@ -80,13 +87,35 @@ func (s *sight) booted(now time.Time, boot uint64) {
 	switch {
 	case boot == 0 || last >= 0 && s.boots[last] == boot:
 		return
-	case last >= 0 && boot < s.boots[last] && now.Sub(s.bootsAt[last]) < leaving:
+	case last >= 0 && boot < s.boots[last] && !s.cameBack(now, boot):
 		return
 	}
 	s.boots, s.bootsAt = append(s.boots, boot), append(s.bootsAt, now)
 	if extra := len(s.boots) - maxBoots; extra > 0 {
 		s.boots, s.bootsAt = slices.Delete(s.boots, 0, extra), slices.Delete(s.bootsAt, 0, extra)
 	}
+}
+
+// cameBack notes that a boot id was seen that is less than the last, and reports whether it
+// is more than a straggler.
+func (s *sight) cameBack(now time.Time, boot uint64) bool {
+	if now.Sub(s.bootsAt[len(s.bootsAt)-1]) < leaving {
+		return false
+	}
+	first, ok := s.back[boot]
+	switch since := now.Sub(first); {
+	case !ok || since > backMost:
+	case since < backLeast:
+		return false
+	default:
+		s.back[boot] = now.Add(-backLeast) // From now on it counts whenever it comes.
+		return true
+	}
+	if s.back == nil || len(s.back) >= maxBoots {
+		s.back = make(map[uint64]time.Time)
+	}
+	s.back[boot] = now
+	return false
 }
 
 // see changes what is remembered of a peer.
