@@ -19,10 +19,11 @@ import (
 const (
 	// defaultInterval is the time between rounds.
 	defaultInterval = 30 * time.Second
-	// defaultFullInterval is how often auth and the API server are asked while all is
-	// well. A full round costs some 7 KB on the wire and an entry in the API server's
-	// audit log, a ping 0.3 KB: 2 MB a day and peer instead of 20 MB.
-	defaultFullInterval = 5 * time.Minute
+	// fullRounds is how many intervals pass between full rounds, in which auth and the API
+	// server are asked, while all is well: 5 min. A full round costs some 7 KB on the wire
+	// and an entry in the API server's audit log, a ping 0.3 KB: 2 MB a day and peer instead
+	// of 20 MB.
+	fullRounds = 10
 	// defaultRetry is the time to the next round after a failure; it doubles up to the
 	// interval while the failure lasts.
 	defaultRetry = 5 * time.Second
@@ -129,7 +130,7 @@ func NewRunner(o Options) *Runner {
 		o.Interval = defaultInterval
 	}
 	if o.FullInterval <= 0 {
-		o.FullInterval = defaultFullInterval
+		o.FullInterval = fullRounds * o.Interval
 	}
 	if o.Retry <= 0 {
 		o.Retry = min(defaultRetry, o.Interval)
