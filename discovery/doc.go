@@ -14,6 +14,8 @@
 //     that a container network or tunnel made ([InterfaceAddrs]), and without the ranges
 //     of pods and Services ([Options].Exclude).
 //   - stun: server-reflexive addresses, as STUN servers see the gateway's own socket.
+//   - portmap: the port that the router maps to the gateway ([Options].PortMapper), held
+//     against what STUN servers see.
 //   - relay: what TURN servers have allocated ([Options].Relays).
 //
 // What a peer announces is dialled only if [Dialable] has nothing against it.
