@@ -27,18 +27,23 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 # The race detector slows bulk work about tenfold, so the packages with long runs (the
 # 1 GB transfers, the 1,000 kills during a write) shorten them under it and are tested
 # a second time without it, at full length. Most tests wait most of the time, hence more
-# packages at a time than processors.
-.PHONY: test test-race test-long
+# packages at a time than processors. The lab comes last and alone: its gateways judge how
+# fast they answer each other.
+LAB := ./testenv/lab
+.PHONY: test test-race test-long test-lab
 test: ## All tests that need no root, with the race detector
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-race test-long
+	@$(MAKE) --no-print-directory test-lab
 test-race:
-	$(GO) test -race -timeout 15m -p 4 ./...
+	$(GO) test -race -timeout 15m -p 4 $$($(GO) list ./... | grep -v '/testenv/lab$$')
+test-lab:
+	$(GO) test -race -timeout 15m $(LAB)
 test-long:
 	$(GO) test -timeout 15m ./netstack ./control/state
 
 .PHONY: e2e
 e2e: build e2e-packages kube-binaries ## Tests that need root: network namespaces, nftables, a real API server
-	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./testenv/e2e/...
+	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
 
 .PHONY: e2e-packages
 e2e-packages:
@@ -58,7 +63,7 @@ lint: ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) run $(GOLANGCI) run ./...
-	$(GO) run $(GOLANGCI) run --build-tags e2e ./testenv/... ./discovery/relay/...
+	$(GO) run $(GOLANGCI) run --build-tags e2e ./testenv/... ./discovery/relay/... ./control/kube/...
 
 .PHONY: vuln
 vuln: ## Known vulnerabilities in what is linked (needs the network for its database)
