@@ -92,6 +92,7 @@ func (f *faultLab) faultAndRerun(t *testing.T, term *terminal) {
 	f.right.api.stop()
 	term.press("r")
 	term.await("the fault with its code, cause and fix", "PST0310", "✗", apiUpstream, "refused", "fix")
+	term.await("the run is over, which would take the next notice away", "checked this gateway and all peers")
 	term.press("g") // the worst is the first
 	term.press("c")
 	term.await("the fix is copied", "copied")

@@ -113,11 +113,14 @@ func (m *model) foot() string {
 	if d.filter.text != "" {
 		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))
 	}
-	switch {
-	case d.checking != "":
-		return strings.Join(append(items, m.spinner()+" checking "+cell.Printable(nameOf(d.checking))), "  ")
-	case m.notice != "":
-		return strings.Join(append(items, cell.Printable(m.notice)), "  ")
+	if d.checking != "" {
+		items = append(items, m.spinner()+" checking "+cell.Printable(nameOf(d.checking)))
+	}
+	if m.notice != "" {
+		items = append(items, cell.Printable(m.notice))
+	}
+	if d.checking != "" || m.notice != "" {
+		return strings.Join(items, "  ")
 	}
 	used := ansi.StringWidth(strings.Join(items, "  "))
 	for _, b := range m.hints() {

@@ -114,7 +114,7 @@ func (m *model) probe(peer string) tea.Cmd {
 	if m.data.checking != "" {
 		return nil
 	}
-	m.data.checking = peer
+	m.data.checking, m.notice = peer, ""
 	r := api.CheckRequest{Peer: peer}
 	if peer == allPeers {
 		r.Peer = ""
