@@ -8,7 +8,8 @@ GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
-E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables
+E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables \
+	containerd runc containernetworking-plugins busybox-static iptables util-linux
 
 .DEFAULT_GOAL := help
 
@@ -51,8 +52,19 @@ e2e-packages:
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 
 .PHONY: kube-binaries
-kube-binaries: ## Build etcd and kube-apiserver for the tests (minutes the first time, then cached)
+kube-binaries: ## Build etcd and Kubernetes for the tests (minutes the first time, then cached)
 	$(GO) run ./testenv/kube/cmd/kube-binaries
+
+.PHONY: e2e-versions
+e2e-versions: ## What needs only an API server, against the two minors of Kubernetes before
+	@for v in v1.35.4 v1.34.4; do a=$$($(GO) run ./testenv/kube/cmd/kube-binaries -version $$v) && \
+	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 -run 'ClusterServes|APIServer|WaitFor' ./testenv/kube && \
+	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 ./control/kube || exit 1; done
+
+.PHONY: image
+image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
+	@mkdir -p dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/image -o dist/postern.tar --arch amd64,arm64 --version $(VERSION)
 
 .PHONY: bench
 bench: build ## Throughput and memory against the stock WireGuard netstack, in one run
