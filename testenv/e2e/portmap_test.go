@@ -32,6 +32,8 @@ const (
 // to join it. There is neither a STUN server nor a relay.
 type mappedWorld struct {
 	t            *testing.T
+	lab          *netlab.Lab
+	wan          *netlab.Network
 	nat          *netlab.NAT
 	upnp         *netlab.UPnP
 	edge, joiner *gateway
@@ -39,20 +41,26 @@ type mappedWorld struct {
 
 func newMappedWorld(t *testing.T, o netlab.UPnPOptions, joiner access, configure ...func(*api.GatewaySpec)) *mappedWorld {
 	t.Helper()
+	return newFirewalledWorld(t, []string{netlab.PortMapped()}, o, joiner, configure...)
+}
+
+// newFirewalledWorld is newMappedWorld with another firewall in the edge's router.
+func newFirewalledWorld(t *testing.T, firewall []string, o netlab.UPnPOptions, joiner access, configure ...func(*api.GatewaySpec)) *mappedWorld {
+	t.Helper()
 	lab := netlab.New(t)
 	wan := lab.Network("wan", netip.MustParsePrefix("44.0.0.0/24"))
 	behind := func(name string, kind netlab.NATKind, outer, router, inner string) (*netlab.NAT, *netlab.Host) {
 		lan := lab.Network(name+"-lan", netip.PrefixFrom(netip.MustParseAddr(inner), 24).Masked())
 		nat := lab.NAT(name+"-nat", netlab.NATOptions{
 			Kind: kind, WAN: wan, WANAddr: netip.MustParseAddr(outer),
-			LAN: lan, LANAddr: netip.MustParseAddr(router), Firewall: []string{netlab.PortMapped()},
+			LAN: lan, LANAddr: netip.MustParseAddr(router), Firewall: firewall,
 		})
 		h := lab.Host(name)
 		h.Attach("eth0", lan, netip.MustParseAddr(inner))
 		h.DefaultRoute(netip.MustParseAddr(router))
 		return nat, h
 	}
-	w := &mappedWorld{t: t}
+	w := &mappedWorld{t: t, lab: lab, wan: wan}
 	var edge, other *netlab.Host
 	w.nat, edge = behind("edge", netlab.PortRestricted, mappedOuter, mappedRouter, mappedEdge)
 	if joiner.public {
@@ -139,6 +147,46 @@ func TestAMappedPortIsDialled(t *testing.T) {
 			if rules := w.rules(); len(rules) != 0 {
 				t.Errorf("after the gateway's end the router has %q, want nothing", rules)
 			}
+		})
+	}
+}
+
+// TestAMappingIsProvenFromOutside has a STUN server with two addresses try what a router
+// says it maps: through one that does, and one whose firewall forgets to.
+func TestAMappingIsProvenFromOutside(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name            string
+		firewall        []string
+		state, verified string
+		why             string
+	}{
+		{"open", []string{netlab.PortMapped()}, "mapped", "inbound", ""},
+		{"listed, but dead", nil, "useless", "", "the router lists " + mappedOuter + ":51820, but nothing from outside comes through"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const first, second = "44.0.0.40", "44.0.0.41"
+			w := newFirewalledWorld(t, c.firewall, netlab.UPnPOptions{}, dial, askRouter, func(spec *api.GatewaySpec) {
+				spec.Discovery.STUNServers = []string{first + ":3478"}
+			})
+			stun := w.lab.Host("stun")
+			stun.Attach("eth0", w.wan, netip.MustParseAddr(first))
+			stun.AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(second), 24))
+			stun.StartTURN(netlab.TURNOptions{Listen: []netip.Addr{netip.MustParseAddr(first), netip.MustParseAddr(second)}})
+			w.edge.launch()
+			if c.state == "useless" {
+				// It is deleted and made anew before it is given up.
+				w.edge.waitLog("the port mapping is of no use", c.why)
+				w.edge.waitLog("deleted, to be made anew")
+				return
+			}
+			w.edge.waitReady()
+			eventually(within(t, patience), t, "the mapping is proven", func() (bool, string) {
+				n, _, _ := w.edge.netCheck()
+				return n.PortMapping.State == c.state && n.PortMapping.Verified == c.verified && n.Filtering == "endpoint-independent",
+					fmt.Sprintf("%+v, filtering %s", n.PortMapping, n.Filtering)
+			})
 		})
 	}
 }
