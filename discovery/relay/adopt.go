@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// adoptWait bounds the wait for an answer about an earlier allocation: two round trips,
-	// and a datagram lost.
+	// adoptWait is how long a server may stay silent that is asked about an earlier
+	// allocation: before its first answer, which asks for credentials, and again after it.
+	// Some never answer a refresh of what they do not have.
 	adoptWait = time.Second
 	// grantAgain is how often a grant's new expiry is told. What is stored is that much too
 	// early at most.
@@ -46,7 +47,7 @@ func (g *Grant) fits(s Server, to netip.AddrPort, now time.Time) bool {
 type adopted uint8
 
 const (
-	unheard adopted = iota // no answer at all
+	unheard adopted = iota // no answer, or but half of it: it may be there
 	refused                // it is gone, or is another's
 	isOurs
 )
@@ -55,8 +56,15 @@ const (
 // server says that there is one from our address and port; that it is that one follows
 // from the address that it sees us at.
 func (l *link) adopt(ctx context.Context, g *Grant) adopted {
-	ctx, cancel := context.WithTimeoutCause(ctx, adoptWait, errNoAnswer)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := time.AfterFunc(adoptWait, func() { cancel(errNoAnswer) })
+	defer limit.Stop()
+	select {
+	case <-l.heard: // It is there; only an exchange has its limit.
+		limit.Stop()
+	default:
+	}
 	var refreshed, seen message
 	var refreshErr, seenErr error
 	var wg sync.WaitGroup
@@ -64,14 +72,23 @@ func (l *link) adopt(ctx context.Context, g *Grant) adopted {
 		refreshed, _, refreshErr = l.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, requestLifetime) })
 	})
 	wg.Go(func() { seen, _, seenErr = l.exchange(ctx, methodBinding, nil) })
+	wg.Go(func() {
+		select {
+		case <-l.heard:
+			if limit.Stop() {
+				limit.Reset(adoptWait)
+			}
+		case <-ctx.Done():
+		}
+	})
 	wg.Wait()
 	switch {
-	case refreshErr != nil && seenErr != nil:
+	case refreshErr == nil && (refreshed.class != classSuccess || refreshed.lifetime < minLifetime || l.isOpen()):
+		return refused
+	case seenErr == nil && (seen.class != classSuccess || seen.mapped != g.Mapped):
+		return refused
+	case refreshErr != nil || seenErr != nil:
 		return unheard
-	case refreshErr != nil || refreshed.class != classSuccess || refreshed.lifetime < minLifetime || l.isOpen():
-		return refused
-	case seenErr != nil || seen.class != classSuccess || seen.mapped != g.Mapped:
-		return refused
 	}
 	l.mu.Lock()
 	l.allocated = message{relayed: g.Relayed, mapped: g.Mapped, lifetime: refreshed.lifetime}
@@ -79,13 +96,17 @@ func (l *link) adopt(ctx context.Context, g *Grant) adopted {
 	return isOurs
 }
 
-// adopt makes the earlier allocation the present one, if it is there still.
-func (c *Client) adopt(ctx context.Context, l *link) bool {
+// adopt makes the earlier allocation the present one, if it is there still. Without one that
+// may be, the outcome is refused.
+func (c *Client) adopt(ctx context.Context, l *link) adopted {
+	if l.transport != TransportUDP {
+		return refused
+	}
 	c.mu.Lock()
 	g := c.previous
 	c.mu.Unlock()
 	if !g.fits(c.o.Server, l.server, time.Now()) {
-		return false
+		return refused
 	}
 	outcome := l.adopt(ctx, g)
 	if outcome == refused {
@@ -93,7 +114,7 @@ func (c *Client) adopt(ctx context.Context, l *link) bool {
 		c.previous = nil
 		c.mu.Unlock()
 	}
-	return outcome == isOurs
+	return outcome
 }
 
 // granted notes until when the present allocation lasts, for the next process and for

@@ -166,3 +166,74 @@ func TestGrantsAreToldSeldom(t *testing.T) {
 		}
 	})
 }
+
+// TestASlowServerKeepsTheAllocation has a server behind a satellite: being asked for
+// credentials first, a refresh takes two round trips.
+func TestASlowServerKeepsTheAllocation(t *testing.T) {
+	for _, rtt := range []time.Duration{450, 550, 700, 900, 1200} {
+		rtt *= time.Millisecond
+		t.Run(rtt.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Delay: rtt / 2}))
+				restartsAndKeeps(t, in, func(*socket) {})
+			})
+		})
+	}
+}
+
+// TestASilentServerKeepsTheAllocation has the server, or the way to it, fail at the very
+// moment at which it is asked.
+func TestASilentServerKeepsTheAllocation(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// lost tells what does not arrive, for a while.
+		lost    func(b []byte) bool
+		forLong time.Duration
+	}{
+		{"all, for a moment", func([]byte) bool { return true }, 1200 * time.Millisecond},
+		{"all, for two attempts", func([]byte) bool { return true }, 20 * time.Second},
+		{"refreshes, for a moment", isRefresh, 2 * time.Second},
+		{"refreshes, for two attempts", isRefresh, 20 * time.Second},
+		{"bindings, for a moment", isBinding, 2 * time.Second},
+		{"bindings, for two attempts", isBinding, 20 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Delay: 20 * time.Millisecond}))
+				restartsAndKeeps(t, in, func(s *socket) {
+					until := time.Now().Add(c.forLong)
+					s.lose(func(b []byte) bool { return time.Now().Before(until) && c.lost(b) })
+				})
+			})
+		})
+	}
+}
+
+// The types of STUN's Binding and TURN's Refresh requests (RFC 8489 §5, RFC 8656 §17).
+func isBinding(b []byte) bool { return b[0] == 0 && b[1] == 0x01 }
+func isRefresh(b []byte) bool { return b[0] == 0 && b[1] == 0x04 }
+
+// restartsAndKeeps restarts a gateway, whose socket is disturbed meanwhile, and wants it to
+// have the same allocation again.
+func restartsAndKeeps(t *testing.T, in *inet, disturb func(*socket)) {
+	t.Helper()
+	s := in.behind("home", "198.51.100.1", simnet.Symmetric())
+	sock := newSocket(t, in.listen(s.host, 51820))
+	first := start(t, relay.Options{Server: account, Socket: sock})
+	before := first.allocated(t, nil)
+	g := first.grant(t)
+	first.leave()
+	disturb(sock)
+	second := start(t, relay.Options{Server: account, Socket: sock, Previous: g})
+	if after := second.allocated(t, nil); after.Relayed != before.Relayed {
+		t.Errorf("the relayed address is %v, want %v as before", after.Relayed, before.Relayed)
+	}
+	time.Sleep(10 * time.Minute) // virtual: it is kept like any other
+	if after, ok := second.Allocation(); !ok || after.Relayed != before.Relayed {
+		t.Errorf("10 minutes later the allocation is %v, want that on %v", after, before.Relayed)
+	}
+	second.stop()
+	if n := in.server.Allocations(); n != 0 {
+		t.Errorf("the server has %d allocations in the end, want none", n)
+	}
+}

@@ -132,10 +132,10 @@ func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPo
 		s := newStream(conn, l.handle)
 		l.write, broken, detach = s.write, s.broken, s.close
 	}
-	if transport == TransportUDP && c.adopt(ctx, l) {
+	if c.adopt(ctx, l) == isOurs {
 		return c.newAllocation(ctx, l, nil, detach), nil
 	}
-	relayed, f := l.allocate(ctx, c.o.Server, silence, broken)
+	relayed, f := c.request(ctx, l, silence, broken)
 	if f != nil {
 		detach()
 		return nil, f
@@ -193,26 +193,34 @@ func (c *Client) connect(ctx context.Context, transport string, to netip.AddrPor
 	return secured, nil
 }
 
-// allocate has the library make the allocation. Of the server's first sign of life it
-// waits as long as told, of the rest for wholeAttempt.
-func (l *link) allocate(ctx context.Context, s Server, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
+// request has the library make the allocation. Of the server's first sign of life it waits
+// as long as told, of the rest for wholeAttempt. There is no conn without a failure when the
+// server turned out to have the earlier allocation, which then is adopted.
+func (c *Client) request(ctx context.Context, l *link, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, wholeAttempt)
 	defer cancel()
 	var f *failure
 	for ended := false; ; {
 		var conn net.PacketConn
-		if conn, f = l.ask(ctx, s, silence, broken); f == nil {
+		if conn, f = l.ask(ctx, c.o.Server, silence, broken); f == nil {
 			return conn, nil
 		}
 		if f.code == codeStaleNonce && l.again(ctx, 0) {
 			continue
 		}
-		// A 437 usually is about our own, from before a restart of this gateway: its
-		// socket has the same port again. Only the user that made it can end it, and
-		// coturn takes a second to.
-		if f.code == codeMismatch && (ended || l.end(ctx)) && l.again(ctx, endPause) {
-			ended = true
-			continue
+		if f.code == codeMismatch {
+			// It usually is about our own, from before a restart of this gateway: its socket
+			// has the same port again. The server may just not have been heard before.
+			outcome := c.adopt(ctx, l)
+			if outcome == isOurs {
+				return nil, nil
+			}
+			// Only the user that made it can end it, and coturn takes a second to. One that
+			// may be there for us to adopt stays.
+			if (outcome == unheard || ended || l.end(ctx)) && l.again(ctx, endPause) {
+				ended = ended || outcome == refused
+				continue
+			}
 		}
 		break
 	}

@@ -46,6 +46,7 @@ type socket struct {
 
 	mu      sync.Mutex
 	servers map[netip.AddrPort]func([]byte) bool
+	lost    func(b []byte) bool // nil = nothing that is sent
 }
 
 func newSocket(t testing.TB, conn packetConn) *socket {
@@ -81,7 +82,20 @@ func newSocket(t testing.TB, conn packetConn) *socket {
 	return s
 }
 
+// lose has the network lose some of what is sent from now on.
+func (s *socket) lose(lost func(b []byte) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = lost
+}
+
 func (s *socket) WriteTo(b []byte, to netip.AddrPort) error {
+	s.mu.Lock()
+	lost := s.lost
+	s.mu.Unlock()
+	if lost != nil && lost(b) {
+		return nil
+	}
 	_, err := s.WriteToUDPAddrPort(b, to)
 	return err
 }
