@@ -386,3 +386,16 @@ func TestACommandNeverTakesWhatCannotBeShown(t *testing.T) {
 		t.Errorf("the line is %q", got)
 	}
 }
+
+// A gateway that was started again numbers its log anew: what it has said since is shown,
+// few as the records may be.
+func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("6")
+	last := s.data.lastLogged()
+	if last < 2 {
+		t.Fatalf("the last record is %d, so there is nothing to be seen here", last)
+	}
+	s.gateway.status.Gateway.StartedAt = s.now().Add(500 * time.Millisecond)
+	s.gateway.log.Records = []api.LogRecord{{Seq: 1, Time: s.now().Add(600 * time.Millisecond), Level: "INFO", Message: "gateway is up again"}}
+	s.pass(2 * time.Second).want("gateway is up again")
+}

@@ -59,10 +59,14 @@ func (m *model) poll() tea.Cmd {
 		m.checksAt = now
 	}
 	after, source, epoch := m.data.lastLogged(), m.sources[m.source].Source, m.epoch
+	started := m.data.status.Gateway.StartedAt
 	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
 		msg := polledMsg{epoch: epoch}
 		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
 			return msg
+		}
+		if !msg.status.Gateway.StartedAt.Equal(started) {
+			after = 0 // the log of another process, which numbers its records anew
 		}
 		msg.log, msg.logErr = source.Log(ctx, after)
 		if checks {
