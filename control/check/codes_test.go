@@ -113,20 +113,23 @@ func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
 	}
 }
 
-// The owner knows by which name the peer goes here, so its command needs no placeholder.
-func TestInboundCommandsNameThePeer(t *testing.T) {
-	for c, command := range map[Code]string{
-		AuthDenied:         "`postern peer allow cloud auth,apiServer`",
-		AuthOff:            "`postern peer allow cloud auth`",
-		APIServerOff:       "`postern peer allow cloud auth,apiServer`",
-		APIServerForbidden: "--user=postern:peer:cloud`",
-		IdentityMissing:    "`postern peer allow cloud auth,apiServer`",
-	} {
-		if _, fix := Render(c, Params{Peer: "cloud", Inbound: true}); !strings.Contains(fix, command) || !strings.Contains(fix, "here ") {
-			t.Errorf("%s: got the fix %q, want %s in it", c, fix, command)
+// Whoever lacks a right is told what to have run at the other end. Whoever gives it hears
+// that another wants it, and gets no command that grants it.
+func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
+	grants := regexp.MustCompile("postern peer allow|create clusterrolebinding")
+	for _, c := range []Code{AuthDenied, AuthOff, APIServerOff, APIServerForbidden, IdentityMissing} {
+		if _, fix := Render(c, Params{Peer: "cloud", Inbound: true}); grants.MatchString(fix) || !strings.Contains(fix, "cloud") {
+			t.Errorf("%s: got the inbound fix %q, want one of cloud that grants nothing", c, fix)
 		}
 		if _, fix := Render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME being this gateway's name there") || !strings.Contains(fix, "at cloud ") {
 			t.Errorf("%s: got the outbound fix %q, want one for cloud", c, fix)
+		}
+	}
+	for _, e := range Codes() {
+		p := full()
+		p.Inbound = true
+		if _, fix := Render(e.Code, p); grants.MatchString(fix) && e.Code != NotGranted {
+			t.Errorf("%s: the inbound fix grants something: %s", e.Code, fix)
 		}
 	}
 }

@@ -87,13 +87,16 @@ func (p Params) withStatus() string {
 	return fmt.Sprintf(" with HTTP %d", p.Status)
 }
 
-// allow is the command that grants services, where the service is offered. Only there is
-// the name known by which the client goes.
+// allow is the command that grants services, where the service is offered. It is for the
+// one who uses it to ask for; who offers it is never given it ready to be pasted on another
+// gateway's word.
 func (p Params) allow(services string) string {
-	if p.Inbound && p.Peer != "" {
-		return fmt.Sprintf("`postern peer allow %s %s`", p.Peer, services)
-	}
 	return fmt.Sprintf("`postern peer allow NAME %s`, NAME being %s name there", services, p.clients())
+}
+
+// decided is said to who offers something, where another says that it may not have it.
+func (p Params) decided() string {
+	return fmt.Sprintf("there is nothing to mend unless %s is to have it: what it may reach is a decision made here (spec.peers[name=%s].allow)", p.peer(), p.peer())
 }
 
 // where is the address that was dialled, and through what.

@@ -44,11 +44,17 @@ func apiServerEntries() []Entry {
 		{APIServerForbidden, "the identity is accepted but may do nothing", func(p Params) string {
 			return fmt.Sprintf("%s accepted %s identity but answered %s with HTTP 403", p.server(), p.clients(), p.request())
 		}, func(p Params) string {
+			if p.Inbound {
+				return fmt.Sprintf("there is nothing to mend unless %s is to see more: its user in the cluster is postern:peer:%s, and what that may is a decision made here (RBAC)", p.peer(), p.peer())
+			}
 			return fmt.Sprintf("%srun %s", p.at(), p.bind())
 		}},
 		{APIServerOff, "the peer does not offer its API server to this gateway", func(p Params) string {
 			return fmt.Sprintf("%s does not offer its API server to %s", p.owner(), p.client())
 		}, func(p Params) string {
+			if p.Inbound {
+				return p.decided()
+			}
 			return fmt.Sprintf("if it should, %sset spec.services.apiServer and run %s", p.at(), p.allow("auth,apiServer"))
 		}},
 		{APIServerSlow, "the API server is slow", slowCause, slowFix},
@@ -73,11 +79,7 @@ func (p Params) measure(lead string) string {
 
 // bind is the command that lets the client's identity see something.
 func (p Params) bind() string {
-	const command = "`kubectl create clusterrolebinding postern-peer-%s --clusterrole=view --user=postern:peer:%s`"
-	if p.Inbound && p.Peer != "" {
-		return fmt.Sprintf(command, p.Peer, p.Peer)
-	}
-	return fmt.Sprintf(command, "NAME", "NAME") + fmt.Sprintf(", NAME being %s name there", p.clients())
+	return fmt.Sprintf("`kubectl create clusterrolebinding postern-peer-NAME --clusterrole=view --user=postern:peer:NAME`, NAME being %s name there", p.clients())
 }
 
 func slowCause(p Params) string {

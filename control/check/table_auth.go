@@ -27,6 +27,9 @@ func authEntries() []Entry {
 		{AuthDenied, "auth knows this gateway but denies the request", func(p Params) string {
 			return detail(fmt.Sprintf("auth of %s%s denied %s%s", p.owner(), p.where(), p.request(), p.withStatus()), p)
 		}, func(p Params) string {
+			if p.Inbound {
+				return "read the log of this gateway for the same moment; " + p.decided()
+			}
 			return fmt.Sprintf("%srun %s", p.at(), p.allow("auth,apiServer"))
 		}},
 		{AuthVersion, "the two gateways speak different major versions", func(p Params) string {
@@ -37,6 +40,9 @@ func authEntries() []Entry {
 		{AuthOff, "the peer does not offer auth to this gateway", func(p Params) string {
 			return fmt.Sprintf("%s does not offer auth to %s", p.owner(), p.client())
 		}, func(p Params) string {
+			if p.Inbound {
+				return p.decided()
+			}
 			return fmt.Sprintf("if it should, %srun %s", p.at(), p.allow("auth"))
 		}},
 		{AuthNotUnderstood, "auth's answer is not postern's", func(p Params) string {

@@ -39,6 +39,9 @@ func identityEntries() []Entry {
 			}
 			return detail(fmt.Sprintf("%s has issued no identity to %s, and its API server%s demands one%s", p.owner(), p.client(), p.where(), how), p)
 		}, func(p Params) string {
+			if p.Inbound {
+				return fmt.Sprintf("here set spec.services.auth.issuer; if it is set, the log of this gateway says why it issues nothing to %s", p.peer())
+			}
 			return fmt.Sprintf("%sset spec.services.auth.issuer and run %s", p.at(), p.allow("auth,apiServer"))
 		}},
 		{IdentityExpired, "the identity has expired", func(p Params) string {
