@@ -85,7 +85,7 @@ func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
 // params are those that every fault of the way may need.
 func (e evidence) params() Params {
 	p := Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
-	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.own.seenAs()
+	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.own.SeenAs()
 	if e.own != nil {
 		p.Port = e.own.ListenPort
 	}

@@ -40,7 +40,7 @@ func Exposure(o Own, s standing) Result {
 	r := begin(api.ServiceGateway, Facts{})
 	r.name, r.via = NameExposure, ""
 	var p Params
-	p.Inbound, p.Port, p.Own = true, o.ListenPort, o.seenAs()
+	p.Inbound, p.Port, p.Own = true, o.ListenPort, o.SeenAs()
 	p.NAT = NAT{o.NAT.Mapping, o.NAT.Filtering}
 	for _, c := range o.Candidates {
 		if o.misleads(c, s) {

@@ -27,7 +27,7 @@ func (r *recorder) relayInUse(rtt time.Duration) Result {
 	if !f.Path.Since.IsZero() {
 		p.Age = time.Since(f.Path.Since)
 	}
-	p.Candidates, p.Own = notRelayed(f.Candidates), f.own.seenAs()
+	p.Candidates, p.Own = notRelayed(f.Candidates), f.own.SeenAs()
 	if f.own != nil {
 		p.Port = f.own.ListenPort
 	}

@@ -134,9 +134,9 @@ func (o *Own) symmetric() bool {
 	return o != nil && !unknownNAT(o.NAT.Mapping) && o.NAT.Mapping != "none" && o.NAT.Mapping != "endpoint-independent"
 }
 
-// seenAs are the addresses by which others know this gateway, those first that anybody may
+// SeenAs are the addresses by which others know this gateway, those first that anybody may
 // dial.
-func (o *Own) seenAs() []string {
+func (o *Own) SeenAs() []string {
 	if o == nil {
 		return nil
 	}

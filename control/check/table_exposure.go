@@ -17,13 +17,7 @@ func exposureEntries() []Entry {
 			}
 			return cause
 		}, func(p Params) string {
-			right := "IP:PORT"
-			if a, ok := hostOf(p.From); ok && a.IsValid() {
-				right = p.From
-			}
-			return fmt.Sprintf("%sstart the gateway (`systemctl start postern`), or correct the port: spec.listen.port and the router's forwarding must fit "+
-				"spec.discovery.advertise; if it is %s that is wrong, set it to [\"%s\"]; if a firewall there rejects, %s",
-				p.at(), p.endpointSetting(), right, letIn(or(portOf(p.Address), "51820"), p.ownAddress(p.Address)))
+			return listenFix(p)
 		}},
 		{PrivateAdvertised, "a private address is announced to the outside", privateCause, privateFix},
 		{StunUnreachable, "a STUN server does not answer", func(p Params) string {
@@ -45,6 +39,20 @@ func exposureEntries() []Entry {
 				"so that one relay is not the only way, add a second to spec.discovery.turnServers", p.peer())
 		}},
 	}
+}
+
+func listenFix(p Params) string {
+	port, from := or(portOf(p.Address), "51820"), p.ownAddress(p.Address)
+	if p.Inbound { // where everybody comes from is not known here
+		port, from = p.ownPort(), ""
+	}
+	right := "IP:PORT"
+	if a, ok := hostOf(p.From); ok && a.IsValid() {
+		right = p.From
+	}
+	return fmt.Sprintf("%sstart the gateway (`systemctl start postern`), or correct the port: spec.listen.port and the router's forwarding must fit "+
+		"spec.discovery.advertise; if it is %s that is wrong, set it to [\"%s\"]; if a firewall there rejects, %s",
+		p.at(), p.endpointSetting(), right, letIn(port, from))
 }
 
 // natWords says what a NAT does, for a sentence.

@@ -50,6 +50,10 @@ func gatewayEntries() []Entry {
 			return fmt.Sprintf("%s led to %s%s and leads to %s now, where %s does not answer", or(list(p.Names), "the name of an endpoint"),
 				or(list(p.Was), "another address"), p.until(), or(list(p.Now), "another"), p.owner())
 		}, func(p Params) string {
+			if p.Inbound {
+				return fmt.Sprintf("correct the record of that name, so that it gives an address of this gateway (%s), or have the name corrected in %s; and let UDP in here: %s",
+					or(list(p.Own), "`postern netcheck` tells it"), p.endpointSetting(), letIn(p.ownPort(), ""))
+			}
 			host := hostName(p.Names)
 			return fmt.Sprintf("if %s did not move, correct the record so that `dig +short %s` gives %s; if it did, see that it runs at %s "+
 				"and let UDP in there: %s", p.owner(), host, or(list(p.Was), "the address before"), or(list(p.Now), "the new address"), letIn(or(portOf(first(p.Names)), "51820"), p.ownAddress(first(p.Now))))
@@ -125,6 +129,10 @@ func initiatedCause(p Params) string {
 
 // initiatedFix: only whoever began a handshake sees whether there is an answer.
 func initiatedFix(p Params) string {
+	if p.Inbound {
+		return fmt.Sprintf("let UDP in here: %s; if that changes nothing, the preshared keys differ: compare `sha256sum FILE` of spec.peers[name=%s].presharedKeyFile here with the one there",
+			letIn(p.ownPort(), ""), p.peer())
+	}
 	out := or(letOut(p.From), "`nft insert rule inet filter output meta l4proto udp accept`")
 	return fmt.Sprintf("run `postern check` %s. If it shows PST0109, the preshared keys differ: compare `sha256sum FILE` of spec.peers[name=%s].presharedKeyFile here with the one there. "+
 		"If it shows PST0101 or PST0102, our packets do not arrive: let them out here: %s, and in there: %s", p.there(), p.peer(), out, letIn(or(portOf(p.From), "51820"), p.ownAddress(p.From)))
@@ -150,14 +158,18 @@ func (p Params) cannotKnow(sentence string) string {
 // which is needed.
 func silentFix(p Params) string {
 	if !p.Seen.IsZero() {
-		return fmt.Sprintf("run `postern check` %s: PST0111 there means that this gateway's clock went back (`date -u` here, then `timedatectl set-ntp true`); "+
-			"if it shows the same as here, something between the two lets probes through and holds handshakes back", p.there())
+		between := "something between the two lets probes through and holds handshakes back"
+		if p.Inbound {
+			return fmt.Sprintf("run `postern check` here: PST0111 means that the clock of %s went back, which is mended there; otherwise %s", p.peer(), between)
+		}
+		return fmt.Sprintf("run `postern check` there: PST0111 there means that this gateway's clock went back (`date -u` here, then `timedatectl set-ntp true`); "+
+			"if it shows the same as here, %s", between)
 	}
 	if p.From != "" {
 		return initiatedFix(p)
 	}
 	if p.Inbound {
-		return fmt.Sprintf("let UDP %s in here: %s; `postern path %s` says what became of each address", p.ownPort(), letIn(p.ownPort(), p.target()), p.peer())
+		return fmt.Sprintf("let UDP %s in here: %s; `postern path %s` says what became of each address", p.ownPort(), letIn(p.ownPort(), ""), p.peer())
 	}
 	to := p.target()
 	there := letIn(or(portOf(to), "51820"), p.ownAddress(to))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 )
@@ -135,16 +136,10 @@ func sight(s tunnel.Sight) check.Sight {
 func (g *Gateway) own() check.Own {
 	cfg := g.running.Load().cfg
 	s := g.agent.Load().Snapshot()
-	o := check.Own{
-		Name: cfg.Name, ListenPort: g.plane.bind.Port(), NAT: apiNAT(s.NAT),
-		Candidates: []check.Candidate{}, Advertised: cfg.Discovery.Advertise,
-		Networks: g.networks(), TicketAlarmAt: g.book.AlarmedAt(),
-	}
+	o := g.shown(cfg, s)
+	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
 	seen := g.plane.bind.Observations()
 	o.Sockets = check.Sockets{ReceiveBuffer: seen.ReceiveBuffer, SendBuffer: seen.SendBuffer, Drops: seen.SocketDrops}
-	for _, c := range s.Candidates {
-		o.Candidates = append(o.Candidates, check.Candidate{Address: c.Addr.String(), Source: c.Source})
-	}
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
 		if server.Addr.IsValid() {
@@ -162,6 +157,18 @@ func (g *Gateway) own() check.Own {
 	}
 	for _, n := range cfg.Services.Named {
 		o.Upstreams = append(o.Upstreams, check.Upstream{Service: n.Name, Address: n.Address})
+	}
+	return o
+}
+
+// shown is what this gateway shows of itself to the outside.
+func (g *Gateway) shown(cfg *config.Resolved, s discovery.Snapshot) check.Own {
+	o := check.Own{
+		Name: cfg.Name, ListenPort: g.plane.bind.Port(), NAT: apiNAT(s.NAT),
+		Candidates: []check.Candidate{}, Advertised: cfg.Discovery.Advertise,
+	}
+	for _, c := range s.Candidates {
+		o.Candidates = append(o.Candidates, check.Candidate{Address: c.Addr.String(), Source: c.Source})
 	}
 	return o
 }

@@ -279,7 +279,7 @@ func (r *reports) last(k peer.PublicKey) (heardReport, bool) {
 func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, ok bool) {
 	name := r.g.nameOf(k)
 	if h, found := r.last(k); found {
-		return h.Targets(name, h.at, time.Now()), h.at, true
+		return h.Targets(r.reader(k), h.at, time.Now()), h.at, true
 	}
 	m := r.g.roster.Load().byKey[k]
 	h, answered := r.g.hellos.get(k)
@@ -293,6 +293,17 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 	}
 	return report.Unknown(fmt.Sprintf("only %s can see this, and it has not reported it", name),
 		fmt.Sprintf("run `postern check` at %s", name)), time.Time{}, false
+}
+
+// reader is this gateway as the reader of a peer's report.
+func (r *reports) reader(k peer.PublicKey) report.Reader {
+	out := report.Reader{Peer: r.g.nameOf(k), Own: func() check.Own {
+		return r.g.shown(r.g.running.Load().cfg, r.g.agent.Load().Snapshot())
+	}}
+	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {
+		out.Offers = r.g.auth.offers(c)
+	}
+	return out
 }
 
 // skew is how much a peer's clock is ahead of ours, by its last report.

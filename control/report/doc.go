@@ -34,7 +34,7 @@
 //
 //	address besideAddress relay     IP:port without a zone, or a host name with a port
 //	remote from                     IP:port
-//	endpoints own                   IP:port, at most 8
+//	endpoints                       IP:port, at most 8
 //	candidates                      at most 8 of {address, source, state}, source and state
 //	                                in the words of Status
 //	was now                         IP addresses, at most 8
@@ -42,13 +42,12 @@
 //	                                texts (below), at most 8 names and 8 authorities
 //	failure beside nat peerNat      words of a fixed list
 //	status                          of HTTP, 100 to 599
-//	age timeout took way seen jitter skew
-//	                                seconds; skew may be negative
+//	age timeout took way seen jitter
+//	                                seconds
 //	notBefore notAfter stamp newest RFC 3339
 //	version ownVersion              major.minor
-//	limit sent lost mtu linkMtu size port
-//	                                counts
-//	direct                          true: address was dialled outside the tunnel
+//	limit sent lost                 counts
+//	mtu linkMtu size                bytes, at most 65535
 //	peerShut                        true: what the reader announces is dialled in vain
 //	token                           true: the writer shows a token, no certificate
 //
@@ -56,9 +55,14 @@
 //
 // A report carries no sentence. Cause and fix are made by the reader from its own table
 // (check.Render) out of the code and these parameters, and only for codes that say
-// something about reaching the reader: a peer can invent nothing about third parties.
-// A text (the name in a certificate, its issuer) is at most 64 characters of A-Z a-z 0-9
-// . * _ - and, depending on its kind, colon or space, comma and equals sign; one that
-// holds anything else is "?" as a whole. Slashes are in none of them, nor are quotes,
-// pipes, control and bidi characters.
+// something about reaching the reader inside the tunnel: a peer can invent nothing about
+// third parties. A text (the name in a certificate, its issuer) is at most 64 characters of
+// A-Z a-z 0-9 . * _ - : and, of authorities, @; one that holds anything else is "?" as a
+// whole. So there are no blanks, slashes, quotes, pipes, control or bidi characters in it.
+//
+// The parameters end in causes, as what the peer says. A fix is made of what the reader
+// knows: its own port, addresses and NAT (Reader), and no address, name or number that came
+// with a report but a packet size between 1280 and 1500. What the writer may reach here is
+// the reader's decision too: a report that asks for more is answered with what is granted,
+// and no command that grants more comes of it.
 package report

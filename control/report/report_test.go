@@ -54,7 +54,7 @@ func TestVectors(t *testing.T) {
 		if v.Error != "" {
 			continue
 		}
-		got := r.Targets("edge", noon, noon)
+		got := r.Targets(reading(), noon, noon)
 		for _, c := range []struct {
 			target string
 			got    api.Verdict
@@ -70,20 +70,29 @@ func TestVectors(t *testing.T) {
 	}
 }
 
+// reading is a gateway that offers everything, and that is known at its public address.
+func reading() Reader {
+	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() check.Own {
+		return check.Own{ListenPort: 51999, NAT: api.NAT{Mapping: "none"}, Candidates: []check.Candidate{
+			{Address: "203.0.113.9:51999", Source: api.SourceHost}, {Address: "[2001:db8::9]:51999", Source: api.SourceHost},
+		}}
+	}}
+}
+
 // full is a report with every value set.
 func full() Report {
 	p := Params{
 		Address: "api.example.net:6443", BesideAddress: "[fd00::1]:6443", Remote: netip.MustParseAddrPort("192.0.2.1:6443"),
-		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820")}, Direct: true, Token: true,
+		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820")}, Token: true,
 		Failure: check.FailureTimeout, Beside: check.BesideWorks, ServerName: "api", Names: []string{"*.example.net"},
-		Issuer: "CN=ca, O=ours", Authorities: []string{"kubernetes"}, Status: 403, Age: time.Minute, Timeout: 5 * time.Second,
+		Issuer: "k3s-server-ca@1690000000", Authorities: []string{"kubernetes"}, Status: 403, Age: time.Minute, Timeout: 5 * time.Second,
 		Took: time.Second, Way: time.Millisecond, NotBefore: noon, NotAfter: noon.AddDate(1, 0, 0), Version: "1.0", OwnVersion: "2.1", Limit: 7,
 		Gateway: Gateway{
-			From: netip.MustParseAddrPort("[2001:db8::1]:1"), Seen: 3 * time.Second, Own: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:1")},
-			Port: 51820, PeerShut: true, Candidates: []Candidate{{netip.MustParseAddrPort("192.0.2.3:1"), "stun", "failed"}},
+			From: netip.MustParseAddrPort("[2001:db8::1]:1"), Seen: 3 * time.Second,
+			PeerShut: true, Candidates: []Candidate{{netip.MustParseAddrPort("192.0.2.3:1"), "stun", "failed"}},
 			Stamp: noon, Newest: noon, Was: []netip.Addr{netip.MustParseAddr("192.0.2.4")}, Now: []netip.Addr{netip.MustParseAddr("192.0.2.5")},
 			Sent: 20, Lost: 1, Jitter: time.Millisecond, MTU: 1280, LinkMTU: 1420, Size: 1300,
-			NAT: NAT{"none", "unknown"}, PeerNAT: NAT{"endpoint-dependent", "address-dependent"}, Relay: "turn.example.net:3478", Skew: -time.Minute,
+			NAT: NAT{"none", "unknown"}, PeerNAT: NAT{"endpoint-dependent", "address-dependent"}, Relay: "turn.example.net:3478",
 		},
 	}
 	return Report{
@@ -113,14 +122,19 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v (%v)\nwant %+v\nfrom %s", got, err, want, b)
 	}
-	if v := want.Verdicts[0]; !reflect.DeepEqual(paramsOf(v.Params.rendered("edge", "gateway", noon), noon), v.Params) {
-		t.Errorf("check's parameters lose something:\ngot  %+v\nwant %+v", paramsOf(v.Params.rendered("edge", "gateway", noon), noon), v.Params)
+	v := want.Verdicts[0]
+	everything := check.Own{NAT: api.NAT{Mapping: v.Params.PeerNAT.Mapping, Filtering: v.Params.PeerNAT.Filtering},
+		Candidates: []check.Candidate{{Address: "192.0.2.3:1"}, {Address: "192.0.2.1:51820"}}}
+	back := paramsOf(reading().told("gateway", v.Params, everything, noon), noon)
+	back.NAT, back.PeerNAT = back.PeerNAT, back.NAT // each is the other's at the other end
+	if !reflect.DeepEqual(back, v.Params) {
+		t.Errorf("check's parameters lose something:\ngot  %+v\nwant %+v", back, v.Params)
 	}
 }
 
 // What a check finds is either told or kept here, and somebody has decided which.
 func TestEveryParameterIsToldOrKept(t *testing.T) {
-	kept := strings.Fields("Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed")
+	kept := strings.Fields("Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew")
 	told := map[string]bool{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Params]()) {
 		told[f.Name] = true
@@ -178,14 +192,14 @@ func TestSameLeavesTimesOut(t *testing.T) {
 func TestWhatIsOldIsUnknownAndSaysHowOld(t *testing.T) {
 	r := Report{Gateway: "edge", At: noon, Verdicts: []Verdict{{Target: "gateway", Outcome: api.OK, Age: time.Minute},
 		{Target: "auth", Outcome: api.Error, Code: check.AuthTimeout, Age: 14 * time.Minute}}}
-	got := r.Targets("edge", noon, noon.Add(14*time.Minute))
+	got := r.Targets(reading(), noon, noon.Add(14*time.Minute))
 	if got.Gateway.Verdict != api.OK || !got.Gateway.CheckedAt.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("after 14 min: got %+v", got.Gateway)
 	}
 	if got.Auth.Verdict != api.Unknown || !strings.Contains(got.Auth.Cause, "28m0s old") || !strings.Contains(got.Auth.Cause, "error, PST0202") {
 		t.Errorf("a check of 28 min ago: got %+v", got.Auth)
 	}
-	got = r.Targets("edge", noon, noon.Add(14*time.Minute+time.Second))
+	got = r.Targets(reading(), noon, noon.Add(14*time.Minute+time.Second))
 	if got.Gateway.Verdict != api.Unknown || !strings.Contains(got.Gateway.Cause, "15m0s old (then: ok)") {
 		t.Errorf("after 15 min: got %+v", got.Gateway)
 	}
@@ -198,7 +212,7 @@ func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 	for _, e := range check.Codes() {
 		for _, target := range []string{"gateway", "auth", "apiServer"} {
 			r := Report{Verdicts: []Verdict{{Target: target, Outcome: api.Error, Code: e.Code}}}
-			got := r.Targets("edge", noon, noon)
+			got := r.Targets(reading(), noon, noon)
 			v := map[string]api.Verdict{"gateway": got.Gateway, "auth": got.Auth, "apiServer": got.APIServer}[target]
 			if v.Verdict == api.Error {
 				seen[target]++
@@ -219,7 +233,7 @@ func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 }
 
 func TestACodeThatIsNotKnownIsNamed(t *testing.T) {
-	got := Report{Verdicts: []Verdict{{Target: "auth", Outcome: api.Error, Code: "PST0299"}}}.Targets("edge", noon, noon).Auth
+	got := Report{Verdicts: []Verdict{{Target: "auth", Outcome: api.Error, Code: "PST0299"}}}.Targets(reading(), noon, noon).Auth
 	if !strings.Contains(got.Cause, "code PST0299 is not known to this version") || got.Verdict != api.Error {
 		t.Errorf("got %+v", got)
 	}

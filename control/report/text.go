@@ -24,10 +24,9 @@ func host(c byte) bool {
 	return alphanumeric(c) || c == '.' || c == ':' || c == '*' || c == '_' || c == '-'
 }
 
-// name is for the common or distinguished name of an authority.
-func name(c byte) bool {
-	return alphanumeric(c) || c == '.' || c == '*' || c == '_' || c == '-' || c == ' ' || c == ',' || c == '='
-}
+// authority is for the common name of one: k3s has an @ in its own. There is no blank in it,
+// since with one a name can be a sentence.
+func authority(c byte) bool { return host(c) || c == '@' }
 
 // fit gives a text if it is short and of its alphabet. One that begins with a hyphen
 // could be taken for an option.

@@ -12,6 +12,7 @@ const (
 	maxAge   = 10 * 365 * 24 * time.Hour
 	maxWait  = time.Hour
 	maxCount = 1 << 31
+	maxSize  = 1<<16 - 1 // of an IP packet, in bytes (RFC 791 §3.1)
 )
 
 // age and wait bring a duration that was found here within bounds; what a peer sends
@@ -20,10 +21,21 @@ func age(d time.Duration) time.Duration  { return min(max(d, 0), maxAge).Round(t
 func wait(d time.Duration) time.Duration { return min(max(d, 0), maxWait).Round(time.Millisecond) }
 func count(n int) int                    { return min(max(n, 0), maxCount) }
 
+func size(n int) int { return min(max(n, 0), maxSize) }
+
 func isStatus(n int) bool { return n >= 100 && n <= 599 }
 
 // inTime tells times that a clock may show; small machines start at 1970.
 func inTime(t time.Time) bool { return t.Year() >= 1970 && t.Year() < 10000 }
+
+// moment is a time that can be told, or none: the stamp of a handshake and the dates of a
+// certificate are whatever their maker likes, and JSON has no year of five digits.
+func moment(t time.Time) time.Time {
+	if !inTime(t) {
+		return time.Time{}
+	}
+	return t.UTC()
+}
 
 // address reads an IP address with a port. A zone is a free text, and means nothing
 // anywhere else.

@@ -14,7 +14,6 @@ type wireParams struct {
 	Remote        string    `json:"remote,omitempty"`
 	BesideAddress string    `json:"besideAddress,omitempty"`
 	Endpoints     []string  `json:"endpoints,omitempty"`
-	Direct        bool      `json:"direct,omitempty"`
 	Token         bool      `json:"token,omitempty"`
 	Failure       string    `json:"failure,omitempty"`
 	Beside        string    `json:"beside,omitempty"`
@@ -38,8 +37,6 @@ type wireParams struct {
 type wireGateway struct {
 	From       string          `json:"from,omitempty"`
 	Seen       seconds         `json:"seen,omitempty"`
-	Own        []string        `json:"own,omitempty"`
-	Port       uint16          `json:"port,omitempty"`
 	Candidates []wireCandidate `json:"candidates,omitempty"`
 	PeerShut   bool            `json:"peerShut,omitempty"`
 	Stamp      time.Time       `json:"stamp,omitzero"`
@@ -55,7 +52,6 @@ type wireGateway struct {
 	NAT        wireNAT         `json:"nat,omitzero"`
 	PeerNAT    wireNAT         `json:"peerNat,omitzero"`
 	Relay      string          `json:"relay,omitempty"`
-	Skew       seconds         `json:"skew,omitempty"`
 }
 
 type wireCandidate struct {
@@ -67,7 +63,7 @@ type wireCandidate struct {
 func (p Params) wire() *wireParams {
 	w := wireParams{
 		Address: p.Address, Remote: text(p.Remote), BesideAddress: p.BesideAddress, Endpoints: texts(p.Endpoints),
-		Direct: p.Direct, Token: p.Token, Failure: string(p.Failure), Beside: string(p.Beside),
+		Token: p.Token, Failure: string(p.Failure), Beside: string(p.Beside),
 		ServerName: p.ServerName, Names: p.Names, Issuer: p.Issuer, Authorities: p.Authorities, Status: p.Status,
 		Age: toSeconds(p.Age), Timeout: toSeconds(p.Timeout), Took: toSeconds(p.Took), Way: toSeconds(p.Way),
 		NotBefore: p.NotBefore, NotAfter: p.NotAfter, Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
@@ -81,10 +77,10 @@ func (p Params) wire() *wireParams {
 
 func (g Gateway) wire() wireGateway {
 	w := wireGateway{
-		From: text(g.From), Seen: toSeconds(g.Seen), Own: texts(g.Own), Port: g.Port, PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
+		From: text(g.From), Seen: toSeconds(g.Seen), PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
 		Was: hostTexts(g.Was), Now: hostTexts(g.Now), Sent: g.Sent, Lost: g.Lost, Jitter: toSeconds(g.Jitter),
 		MTU: g.MTU, LinkMTU: g.LinkMTU, Size: g.Size, NAT: wireNAT(g.NAT), PeerNAT: wireNAT(g.PeerNAT),
-		Relay: g.Relay, Skew: toSeconds(g.Skew),
+		Relay: g.Relay,
 	}
 	for _, c := range g.Candidates {
 		w.Candidates = append(w.Candidates, wireCandidate{text(c.Address), c.Source, c.State})
@@ -96,10 +92,10 @@ func (g Gateway) wire() wireGateway {
 func (w *wireParams) params(n *notes) Params {
 	return Params{
 		Address: place(w.Address), Remote: n.address("remote", w.Remote), BesideAddress: place(w.BesideAddress),
-		Endpoints: n.addresses("endpoints", w.Endpoints), Direct: w.Direct, Token: w.Token,
+		Endpoints: n.addresses("endpoints", w.Endpoints), Token: w.Token,
 		Failure: failure(check.Failure(w.Failure)), Beside: beside(check.Beside(w.Beside)),
 		ServerName: fit(w.ServerName, host), Names: n.names("names", w.Names, host),
-		Issuer: fit(w.Issuer, name), Authorities: n.names("authorities", w.Authorities, name),
+		Issuer: fit(w.Issuer, authority), Authorities: n.names("authorities", w.Authorities, authority),
 		Status: n.status(w.Status), Age: n.within("age", w.Age, maxAge), Timeout: n.within("timeout", w.Timeout, maxWait),
 		Took: n.within("took", w.Took, maxWait), Way: n.within("way", w.Way, maxWait),
 		NotBefore: n.time("notBefore", w.NotBefore), NotAfter: n.time("notAfter", w.NotAfter),
@@ -110,13 +106,12 @@ func (w *wireParams) params(n *notes) Params {
 
 func (w *wireGateway) gateway(n *notes) Gateway {
 	out := Gateway{
-		From: n.address("from", w.From), Seen: n.within("seen", w.Seen, maxAge), Own: n.addresses("own", w.Own),
-		Port: w.Port, PeerShut: w.PeerShut, Stamp: n.time("stamp", w.Stamp), Newest: n.time("newest", w.Newest),
+		From: n.address("from", w.From), Seen: n.within("seen", w.Seen, maxAge),
+		PeerShut: w.PeerShut, Stamp: n.time("stamp", w.Stamp), Newest: n.time("newest", w.Newest),
 		Was: n.hosts("was", w.Was), Now: n.hosts("now", w.Now), Sent: n.count("sent", w.Sent), Lost: n.count("lost", w.Lost),
-		Jitter: n.within("jitter", w.Jitter, maxWait), MTU: n.count("mtu", w.MTU), LinkMTU: n.count("linkMtu", w.LinkMTU),
-		Size: n.count("size", w.Size), NAT: NAT{known(w.NAT.Mapping), known(w.NAT.Filtering)},
+		Jitter: n.within("jitter", w.Jitter, maxWait), MTU: n.size("mtu", w.MTU), LinkMTU: n.size("linkMtu", w.LinkMTU),
+		Size: n.size("size", w.Size), NAT: NAT{known(w.NAT.Mapping), known(w.NAT.Filtering)},
 		PeerNAT: NAT{known(w.PeerNAT.Mapping), known(w.PeerNAT.Filtering)}, Relay: place(w.Relay),
-		Skew: n.either("skew", w.Skew, maxAge),
 	}
 	n.most("candidates", len(w.Candidates), maxEndpoints)
 	for _, c := range w.Candidates[:min(len(w.Candidates), maxEndpoints)] {
@@ -142,17 +137,8 @@ func (n *notes) most(field string, have, bound int) {
 
 // within gives a duration between 0 and the bound.
 func (n *notes) within(field string, s seconds, bound time.Duration) time.Duration {
-	if s < 0 {
-		n.wrong(field, "is no time that can pass")
-		return 0
-	}
-	return n.either(field, s, bound)
-}
-
-// either gives a duration within the bound, back or forth.
-func (n *notes) either(field string, s seconds, bound time.Duration) time.Duration {
-	if f := float64(s); f < -bound.Seconds() || f > bound.Seconds() { // JSON has no NaN
-		n.wrong(field, "is out of bounds")
+	if f := float64(s); f < 0 || f > bound.Seconds() { // JSON has no NaN
+		n.wrong(field, "is no time that can have passed")
 		return 0
 	}
 	return time.Duration(float64(s) * float64(time.Second)).Round(time.Microsecond)
@@ -163,6 +149,13 @@ func (n *notes) count(field string, v int) int {
 		n.wrong(field, "is out of bounds")
 	}
 	return count(v)
+}
+
+func (n *notes) size(field string, v int) int {
+	if v != size(v) {
+		n.wrong(field, "is no size of a packet")
+	}
+	return size(v)
 }
 
 func (n *notes) status(v int) int {

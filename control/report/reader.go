@@ -1,0 +1,132 @@
+package report
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+)
+
+const (
+	// mostMTU bounds the packet size that a report can bring into a fix: what is wider than
+	// Ethernet is no narrow link. The least is the table's, which goes no lower than IPv6 may.
+	mostMTU = 1500
+	// elsewhere stands in a fix for an address of the reader's that is not known.
+	elsewhere = "IP:PORT"
+)
+
+// Reader is the gateway that reads a report, as it knows itself.
+type Reader struct {
+	// Peer is what the writer is called here.
+	Peer string
+	// Offers are the services that the writer may reach here, nil if that is not known.
+	Offers []string
+	// Own is called when a fix is made of what is known of this gateway; nil knows nothing.
+	Own func() check.Own
+}
+
+// explain gives cause and fix of a code. The cause is what the writer says, the fix is made
+// of what is known here.
+func (r Reader) explain(c check.Code, target string, p Params, written time.Time) (cause, fix string) {
+	var o check.Own
+	if r.Own != nil {
+		o = r.Own()
+	}
+	told := r.told(target, p, o, written)
+	cause, _ = check.Render(c, told)
+	_, fix = check.Render(c, trusted(told, o))
+	return cause, fix
+}
+
+// told are the parameters as they are read here. What has two ends changes them: the
+// writer's NAT is the peer's. Own and Port are never a writer's, and of the addresses at
+// which it sought this gateway only those are named that are.
+func (r Reader) told(target string, p Params, o check.Own, written time.Time) check.Params {
+	out := check.Params{
+		Inbound: true, Peer: r.Peer, Service: target, Address: p.Address,
+		ServerName: p.ServerName, Names: p.Names, Issuer: p.Issuer,
+		Authorities: p.Authorities, Status: p.Status, Age: p.Age, Timeout: p.Timeout,
+		NotBefore: p.NotBefore, NotAfter: p.NotAfter,
+		Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
+		GatewayParams: p.Gateway.told(o, written),
+		ServiceParams: check.ServiceParams{
+			Token: p.Token, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
+			Beside: p.Beside, BesideAddress: p.BesideAddress,
+		},
+	}
+	for _, e := range texts(p.Endpoints) {
+		if isOwn(o, e) {
+			out.Endpoints = append(out.Endpoints, e)
+		}
+	}
+	return out
+}
+
+func (g Gateway) told(o check.Own, written time.Time) check.GatewayParams {
+	out := check.GatewayParams{
+		From: text(g.From), Own: o.SeenAs(), Port: o.ListenPort, PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
+		Was: hostTexts(g.Was), Now: hostTexts(g.Now), Sent: g.Sent, Lost: g.Lost, Jitter: g.Jitter,
+		MTU: min(g.MTU, mostMTU), LinkMTU: g.LinkMTU, Size: g.Size,
+		NAT: check.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, PeerNAT: check.NAT(g.NAT),
+		Relay: g.Relay,
+	}
+	if g.From.IsValid() {
+		out.Seen = written.Add(-g.Seen)
+	}
+	for _, c := range g.Candidates {
+		if a := c.Address.String(); isOwn(o, a) {
+			out.Candidates = append(out.Candidates, check.Candidate{Address: a, Source: c.Source, State: c.State})
+		}
+	}
+	return out
+}
+
+// isOwn reports whether peers are told to dial an address.
+func isOwn(o check.Own, address string) bool {
+	return slices.ContainsFunc(o.Candidates, func(c check.Candidate) bool { return c.Address == address }) ||
+		slices.Contains(o.Advertised, address)
+}
+
+// trusted are the parameters without any address or name that the writer chose.
+func trusted(p check.Params, o check.Own) check.Params {
+	p.Address, p.Remote, p.BesideAddress, p.Relay = "", "", "", ""
+	p.ServerName, p.Names, p.Issuer, p.Authorities = "", nil, "", nil
+	p.Version, p.OwnVersion, p.Was, p.Now = "", "", nil, nil
+	if p.From != "" { // that something was seen matters; where this gateway is, it knows itself
+		p.From = elsewhere
+		if own := o.SeenAs(); len(own) > 0 {
+			p.From = own[0]
+		}
+	}
+	return p
+}
+
+// denied answers a report that the writer may not reach something here: what it may is
+// decided here, and known. It is false where the code is about something else, or the
+// services are granted and what fails is how they are used.
+func (r Reader) denied(c check.Code, target string) (api.Verdict, bool) {
+	needs := []string{target}
+	switch c {
+	case check.AuthOff, check.APIServerOff, check.AuthDenied, check.APIServerUnauthorized, check.APIServerForbidden:
+	case check.IdentityMissing:
+		needs = append(needs, api.ServiceAuth)
+	default:
+		return api.Verdict{}, false
+	}
+	off := check.APIServerOff
+	if target == api.ServiceAuth {
+		off = check.AuthOff
+	}
+	v := api.Verdict{Verdict: api.Off, Code: string(off)}
+	missing := slices.ContainsFunc(needs, func(service string) bool { return !slices.Contains(r.Offers, service) })
+	switch {
+	case r.Offers != nil && missing:
+		v.Cause, v.Fix = check.Render(off, check.Params{Inbound: true, Peer: r.Peer, Service: target})
+	case c == off:
+		v.Cause, v.Fix = r.Peer+" reports that "+target+" here is not offered to it", askThere(r.Peer)
+	default:
+		return api.Verdict{}, false
+	}
+	return v, true
+}
