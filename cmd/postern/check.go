@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (a *app) checkCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &f.format, formatTable, "table, json or junit")
-	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails")
+	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails and none is unknown")
 	c.Flags().StringVar(&f.failOn, "fail-on", failOnError, "what makes the command fail: `error` or warning")
 	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket) describes; twice for two, once for one and this gateway")
 	return c
@@ -88,12 +89,13 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 	return checkFailure(r, f.failOn)
 }
 
-// checkUntilFine repeats the checks while they fail, for as long as it may.
+// checkUntilFine repeats the checks while one fails or has no result yet, for as long as it
+// may: right after a start nobody knows, and that is not fine.
 func (a *app) checkUntilFine(ctx context.Context, name string, f checkFlags) (api.CheckReport, error) {
 	until := time.Now().Add(f.wait)
 	for {
 		r, err := a.client().Check(ctx, api.CheckRequest{Peer: name})
-		if err != nil || checkFailure(r, f.failOn) == nil || !time.Now().Add(checkRetry).Before(until) {
+		if err != nil || checkFailure(r, f.failOn) == nil && !undecided(r) || !time.Now().Add(checkRetry).Before(until) {
 			return r, err
 		}
 		select {
@@ -102,6 +104,13 @@ func (a *app) checkUntilFine(ctx context.Context, name string, f checkFlags) (ap
 			return r, context.Cause(ctx)
 		}
 	}
+}
+
+// undecided reports whether a check has no result that it does not owe to another one.
+func undecided(r api.CheckReport) bool {
+	return slices.ContainsFunc(r.Checks, func(c api.Check) bool {
+		return c.Verdict.Verdict == api.Unknown && c.DependsOn == ""
+	})
 }
 
 // checkFailure is the command's failure, if the report is one.

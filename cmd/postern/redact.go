@@ -16,8 +16,17 @@ var (
 	// webToken is a JSON Web Token (RFC 7519): a ServiceAccount's token.
 	webToken = regexp.MustCompile(`eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+\.[0-9A-Za-z_-]*`)
 	// bearerText and passwordText are named as such.
-	bearerText   = regexp.MustCompile(`(?i)\b(bearer|basic) [0-9A-Za-z+/=._~-]{8,}`)
-	passwordText = regexp.MustCompile(`(?i)\b(password|secret|token)(["']?\s*[=:]\s*["']?)([^\s"',}]+)`)
+	bearerText   = regexp.MustCompile(`(?i)\b(bearer|basic) [0-9A-Za-z+/=._~-]+`)
+	passwordText = regexp.MustCompile(`(?i)\b(password|passwd|secret|token|client-key-data|clientKey)(\\?["']?\s*[=:]\s*)("[^"]*"|'[^']*'|\\"[^"]*\\"|[^\s"',}]+)`)
+	// pemBase64 is a PEM text in Base64, as kubeconfigs have keys; a certificate is one too,
+	// but nobody misses it.
+	pemBase64 = regexp.MustCompile(`LS0tLS1CRUdJTi[0-9A-Za-z+/=]*`)
+	// userinfo is the name and password in a URL (RFC 3986 §3.2.1).
+	userinfo = regexp.MustCompile(`(://)[^/\s@"']*:[^/\s@"']*@`)
+	// bootstrap is a token by which nodes join a cluster.
+	bootstrap = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+	// hexKey is 32 bytes in hexadecimal, as WireGuard's configuration protocol writes keys.
+	hexKey = regexp.MustCompile(`\b[0-9a-fA-F]{64}\b`)
 	// keyText is 32 bytes in Base64, as WireGuard writes keys of every kind.
 	keyText = regexp.MustCompile(`[0-9A-Za-z+/]{43}=`)
 )
@@ -29,7 +38,11 @@ func redact(text []byte, known map[string]bool) []byte {
 	s = ticketText.ReplaceAllString(s, "postern1"+hidden)
 	s = webToken.ReplaceAllString(s, hidden)
 	s = bearerText.ReplaceAllString(s, "$1 "+hidden)
+	s = userinfo.ReplaceAllString(s, "$1"+hidden+"@")
 	s = passwordText.ReplaceAllString(s, "$1$2"+hidden)
+	s = pemBase64.ReplaceAllString(s, hidden)
+	s = bootstrap.ReplaceAllString(s, hidden)
+	s = hexKey.ReplaceAllString(s, hidden)
 	s = keyText.ReplaceAllStringFunc(s, func(k string) string {
 		if known[k] {
 			return k

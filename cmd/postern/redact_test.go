@@ -20,15 +20,22 @@ func TestWhatLooksLikeASecretIsHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ text, secret, rest string }{
-		"private key":  {"key=" + private.Base64() + " end", private.Base64(), " end"},
-		"PEM":          {"before " + pem + "after", "MHcCAQEEIB", "after"},
-		"PEM in JSON":  {string(inJSON), "MHcCAQEEIB", `"file"`},
-		"half a PEM":   {"x -----BEGIN PRIVATE KEY-----\nMHcCAQEEIB", "MHcCAQEEIB", "x "},
-		"ticket":       {"join postern1q5zab3k2mn4 now", "q5zab3k2mn4", "join postern1"},
-		"token":        {"got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2ln ok", "eyJpc3MiOiJrdWJlIn0", " ok"},
-		"bearer":       {"Authorization: Bearer abcdef0123456789", "abcdef0123456789", "Authorization"},
-		"password":     {`{"password": "hunter2", "user": "u"}`, "hunter2", `"user": "u"`},
-		"password arg": {"turn password=hunter2 next", "hunter2", " next"},
+		"private key":   {"key=" + private.Base64() + " end", private.Base64(), " end"},
+		"PEM":           {"before " + pem + "after", "MHcCAQEEIB", "after"},
+		"PEM in JSON":   {string(inJSON), "MHcCAQEEIB", `"file"`},
+		"half a PEM":    {"x -----BEGIN PRIVATE KEY-----\nMHcCAQEEIB", "MHcCAQEEIB", "x "},
+		"ticket":        {"join postern1q5zab3k2mn4 now", "q5zab3k2mn4", "join postern1"},
+		"token":         {"got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2ln ok", "eyJpc3MiOiJrdWJlIn0", " ok"},
+		"bearer":        {"Authorization: Bearer abcdef0123456789", "abcdef0123456789", "Authorization"},
+		"password":      {`{"password": "hunter2", "user": "u"}`, "hunter2", `"user": "u"`},
+		"quoted":        {`password="correct horse" next`, "horse", " next"},
+		"kubeconfig":    {"    client-key-data: LS0tLS1CRUdJTiBFQyBQUk== end", "LS0tLS1CRUdJTiBF", " end"},
+		"PEM in base64": {`{"x":"LS0tLS1CRUdJTiBFQyBQUklWQVRF"}`, "BFQyBQUklWQVRF", `{"x"`},
+		"URL":           {"dial https://user:hunter2@host/path", "hunter2", "@host/path"},
+		"bootstrap":     {"kubeadm token abcdef.0123456789abcdef ok", "0123456789abcdef", " ok"},
+		"hex":           {"private_key=" + private.Hex() + " end", private.Hex(), " end"},
+		"short bearer":  {"Bearer abc end", "abc", " end"},
+		"password arg":  {"turn password=hunter2 next", "hunter2", " next"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := string(redact([]byte(tc.text), map[string]bool{public: true}))
