@@ -1,6 +1,7 @@
 package portmap_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -95,4 +96,52 @@ func header() http.Handler {
 		w.Header().Set("X-Padding", strings.Repeat("x", 1<<20))
 		w.WriteHeader(http.StatusOK)
 	})
+}
+
+// TestForgedAnswersAreIgnored has answers of PCP and NAT-PMP come that do not belong to what
+// was asked.
+func TestForgedAnswersAreIgnored(t *testing.T) {
+	change := func(do func(b []byte)) func([]byte, []byte) [][]byte {
+		return func(_, b []byte) [][]byte { do(b); return [][]byte{b} }
+	}
+	for _, c := range []struct {
+		name   string
+		answer func(request, answer []byte) [][]byte
+	}{
+		{"another nonce", change(func(b []byte) {
+			if len(b) > 30 {
+				b[30]++
+			}
+		})},
+		{"another port", change(func(b []byte) {
+			if len(b) >= 60 {
+				binary.BigEndian.PutUint16(b[40:], 1)
+			} else if len(b) == 16 {
+				binary.BigEndian.PutUint16(b[8:], 1)
+			}
+		})},
+		{"another protocol", change(func(b []byte) {
+			if len(b) >= 60 {
+				b[36] = 6
+			} else {
+				b[1] = 130
+			}
+		})},
+		{"the request itself", func(q, _ []byte) [][]byte { return [][]byte{q} }},
+		{"cut", func(_, b []byte) [][]byte { return [][]byte{b[:len(b)-4], {}, {2}, b[:len(b)/2]} }},
+		{"a newer version", change(func(b []byte) { b[0] = 3 })},
+		{"much too long", func(_, b []byte) [][]byte { return [][]byte{append(b, make([]byte, 4000)...)} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, faketest.Options{PCP: true}, faketest.Lies{Answer: c.answer}, func(w *world) {
+				w.want(w.after(20*time.Second), portmap.StateFailed, "", "PCP: no answer")
+			})
+			if c.name == "another nonce" { // NAT-PMP has none.
+				return
+			}
+			inWorld(t, faketest.Options{NATPMP: true}, faketest.Lies{Answer: c.answer}, func(w *world) {
+				w.want(w.after(20*time.Second), portmap.StateFailed, "", "NAT-PMP: no answer")
+			})
+		})
+	}
 }

@@ -1,115 +1,16 @@
 package portmap_test
 
 import (
-	"context"
-	"encoding/binary"
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/portmap/faketest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const port = 51820
-
-var (
-	routerAddr = netip.MustParseAddr("192.168.7.1")
-	clientAddr = netip.MustParseAddr("192.168.7.2")
-	external   = netip.MustParseAddr("203.0.113.20")
-	mapped     = netip.AddrPortFrom(external, port)
-)
-
-// world is a router and a mapper that asks it, in virtual time.
-type world struct {
-	t       *testing.T
-	router  *faketest.Router
-	mapper  *portmap.Mapper
-	options portmap.Options
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	began   time.Time
-
-	mu   sync.Mutex
-	at   netip.Addr // the router of the default route
-	port uint16
-}
-
-func inWorld(t *testing.T, o faketest.Options, lies faketest.Lies, f func(w *world)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		o.Addr, o.Client = routerAddr, clientAddr
-		if !o.External.IsValid() {
-			o.External = external
-		}
-		w := &world{t: t, router: faketest.New(o), at: routerAddr, port: port, began: time.Now()}
-		w.options = portmap.Options{
-			Secret: []byte("secret"), Dial: w.router.Dial, ListenPacket: w.router.ListenPacket,
-			FindRouter: func() (netip.Addr, error) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				if !w.at.IsValid() {
-					return netip.Addr{}, errors.New("no default route")
-				}
-				return w.at, nil
-			},
-			Port: func() uint16 {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return w.port
-			},
-		}
-		w.router.Lie(lies)
-		w.start()
-		f(w)
-		w.stop()
-		w.router.Close()
-	})
-}
-
-func (w *world) start() {
-	w.t.Helper()
-	var err error
-	if w.mapper, err = portmap.New(w.options); err != nil {
-		w.t.Fatal(err)
-	}
-	var ctx context.Context
-	ctx, w.cancel = context.WithCancel(w.t.Context())
-	m := w.mapper
-	w.running.Go(func() {
-		if err := m.Run(ctx); !errors.Is(err, context.Canceled) {
-			w.t.Errorf("Run: got %v, want context.Canceled", err)
-		}
-	})
-}
-
-func (w *world) stop() {
-	w.cancel()
-	w.running.Wait()
-}
-
-// after lets time pass and gives the status then.
-func (w *world) after(d time.Duration) portmap.Status {
-	time.Sleep(d) // virtual
-	synctest.Wait()
-	return w.mapper.Status()
-}
-
-func (w *world) want(s portmap.Status, state portmap.State, p portmap.Protocol, err string) {
-	w.t.Helper()
-	if s.State != state || s.Protocol != p || !strings.Contains(s.Err, err) || err == "" && s.Err != "" {
-		w.t.Errorf("got %s by %q (%s), want %s by %q (%s)", s.State, s.Protocol, s.Err, state, p, err)
-	}
-}
 
 func TestEachProtocolMapsAndWithdraws(t *testing.T) {
 	for _, c := range []struct {
@@ -448,51 +349,4 @@ func TestRefreshWaitsForTheAnswer(t *testing.T) {
 			t.Errorf("after a refresh the router has %+v, want the mapping again", m)
 		}
 	})
-}
-
-// answers of PCP and NAT-PMP that are none of the router's own making.
-func TestForgedAnswersAreIgnored(t *testing.T) {
-	change := func(do func(b []byte)) func([]byte, []byte) [][]byte {
-		return func(_, b []byte) [][]byte { do(b); return [][]byte{b} }
-	}
-	for _, c := range []struct {
-		name   string
-		answer func(request, answer []byte) [][]byte
-	}{
-		{"another nonce", change(func(b []byte) {
-			if len(b) > 30 {
-				b[30]++
-			}
-		})},
-		{"another port", change(func(b []byte) {
-			if len(b) >= 60 {
-				binary.BigEndian.PutUint16(b[40:], 1)
-			} else if len(b) == 16 {
-				binary.BigEndian.PutUint16(b[8:], 1)
-			}
-		})},
-		{"another protocol", change(func(b []byte) {
-			if len(b) >= 60 {
-				b[36] = 6
-			} else {
-				b[1] = 130
-			}
-		})},
-		{"the request itself", func(q, _ []byte) [][]byte { return [][]byte{q} }},
-		{"cut", func(_, b []byte) [][]byte { return [][]byte{b[:len(b)-4], {}, {2}, b[:len(b)/2]} }},
-		{"a newer version", change(func(b []byte) { b[0] = 3 })},
-		{"much too long", func(_, b []byte) [][]byte { return [][]byte{append(b, make([]byte, 4000)...)} }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, faketest.Options{PCP: true}, faketest.Lies{Answer: c.answer}, func(w *world) {
-				w.want(w.after(20*time.Second), portmap.StateFailed, "", "PCP: no answer")
-			})
-			if c.name == "another nonce" { // NAT-PMP has none.
-				return
-			}
-			inWorld(t, faketest.Options{NATPMP: true}, faketest.Lies{Answer: c.answer}, func(w *world) {
-				w.want(w.after(20*time.Second), portmap.StateFailed, "", "NAT-PMP: no answer")
-			})
-		})
-	}
 }
