@@ -3,6 +3,7 @@ package underlay
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -23,8 +24,11 @@ const (
 	knownInterval, knownBurst         = time.Second / 200, 32
 	provenInterval, provenBurst       = time.Second / 300, 24
 	answersInterval, answersBurst     = time.Second / 1000, 32
-	// Each source that has shown a cookie (as wireguard-go has it).
-	sourceInterval, sourceBurst = time.Second / 20, 5
+	// Each source that has shown a cookie (as wireguard-go has it), and all those of a
+	// network, a fifth of what the proven have: one customer of a provider has at will up
+	// to 65,536 sources of a /48.
+	sourceInterval, sourceBurst   = time.Second / 20, 5
+	networkInterval, networkBurst = time.Second / 60, 12
 )
 
 // admission decides which handshake messages the device is given, as whitepaper §5.3 has
@@ -34,14 +38,15 @@ const (
 //
 //	initiation, response ─▶ mac1 is for our key ─▶ response: to something we sent
 //	  ─▶ within the limit of its kind (known path, stranger, answer)   ─▶ device
-//	  ─▶ valid cookie, within the limits of all proven and of its source ─▶ device
+//	  ─▶ valid cookie, within the limits of its source, of that one's network,
+//	     and of all proven                                              ─▶ device
 //	  ─▶ no valid cookie: a cookie reply
 //	cookie reply ─▶ to something we sent ─▶ within the limit of answers ─▶ device
 type admission struct {
 	mu                                sync.Mutex
 	cookies                           *cookies // nil until there is a key: all pass
 	strangers, known, proven, answers pace
-	sources                           sources
+	sources, networks                 sources
 	sent                              indices
 
 	replies sync.Pool // *cookieReply: a flood shall leave no garbage
@@ -86,6 +91,7 @@ func (a *admission) init() {
 	a.proven = pace{interval: provenInterval, burst: provenBurst}
 	a.answers = pace{interval: answersInterval, burst: answersBurst}
 	a.sources = sources{interval: sourceInterval, burst: sourceBurst, seed: maphash.MakeSeed()}
+	a.networks = sources{interval: networkInterval, burst: networkBurst, seed: maphash.MakeSeed()}
 	a.sent.known = make(map[uint32]struct{})
 	a.replies.New = func() any { return new(cookieReply) }
 }
@@ -118,11 +124,24 @@ func (a *admission) judge(m []byte, from peer.Path, known bool, now time.Time, r
 			return tooMany
 		}
 		return cookieDue
-	case a.sources.take(from.Remote.Addr(), now) && a.proven.take(now):
+	case a.takeProven(from.Remote.Addr(), now):
 		return admitted
 	default:
 		return tooMany
 	}
+}
+
+// takeProven counts a message with a cookie, if it is within all three limits: what one of
+// them keeps out uses up none of the others.
+func (a *admission) takeProven(from netip.Addr, now time.Time) bool {
+	source, network := a.sources.of(sourceOf(from)), a.networks.of(networkOf(from))
+	if !source.ready(now) || !network.ready(now) || !a.proven.ready(now) {
+		return false
+	}
+	source.take(now)
+	network.take(now)
+	a.proven.take(now)
+	return true
 }
 
 // judgeLocked decides on a message whatever cookie it has.

@@ -3,7 +3,6 @@ package underlay
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/maphash"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -58,25 +57,34 @@ type past struct {
 	burst    int
 }
 
-// take holds the definition: of all that passes from some moment on there are never more
+// ready holds the definition: of all that passes from some moment on there are never more
 // than the burst and one for every interval since.
-func (p *past) take(now time.Time) bool {
+func (p *past) ready(now time.Time) bool {
 	for j, t := range p.at {
 		since := len(p.at) - j + 1 // with this one
 		if time.Duration(since-p.burst)*p.interval > now.Sub(t) {
 			return false
 		}
 	}
-	p.at = append(p.at, now)
 	return true
+}
+
+func (p *past) take(now time.Time) bool {
+	ready := p.ready(now)
+	if ready {
+		p.at = append(p.at, now)
+	}
+	return ready
 }
 
 // oracle says what is to become of messages, from all that ever was.
 type oracle struct {
 	strangers, known, proven, answers past
-	sources                           map[netip.Addr]*past
-	sent                              []uint32
-	secret                            time.Time // when the present one was made
+	sources, networks                 map[netip.Prefix]*past
+	// tooManyOf counts those who were kept out for their source or network alone.
+	tooManyOf struct{ source, network int }
+	sent      []uint32
+	secret    time.Time // when the present one was made
 }
 
 func newOracle() *oracle {
@@ -85,7 +93,8 @@ func newOracle() *oracle {
 		known:     past{interval: knownInterval, burst: knownBurst},
 		proven:    past{interval: provenInterval, burst: provenBurst},
 		answers:   past{interval: answersInterval, burst: answersBurst},
-		sources:   make(map[netip.Addr]*past),
+		sources:   make(map[netip.Prefix]*past),
+		networks:  make(map[netip.Prefix]*past),
 	}
 }
 
@@ -133,42 +142,53 @@ func (o *oracle) judge(h *handshaker, e event, now time.Time) verdict {
 		}
 		return cookieDue
 	}
-	source := o.sources[networkOf(h.from)]
-	if source == nil {
-		source = &past{interval: sourceInterval, burst: sourceBurst}
-		o.sources[networkOf(h.from)] = source
+	bits := [2]int{64, 48}
+	if h.from.Remote.Addr().Is4() {
+		bits = [2]int{32, 24}
 	}
-	if !source.take(now) || !o.proven.take(now) {
+	source := pastOf(o.sources, h.from, bits[0], sourceInterval, sourceBurst)
+	network := pastOf(o.networks, h.from, bits[1], networkInterval, networkBurst)
+	switch sourceReady, networkReady := source.ready(now), network.ready(now); {
+	case !o.proven.ready(now), !sourceReady && !networkReady:
+		return tooMany
+	case !sourceReady:
+		o.tooManyOf.source++
+		return tooMany
+	case !networkReady:
+		o.tooManyOf.network++
 		return tooMany
 	}
+	source.take(now)
+	network.take(now)
+	o.proven.take(now)
 	return admitted
 }
 
-// networkOf is what counts as one source.
-func networkOf(p peer.Path) netip.Addr {
-	a := p.Remote.Addr()
-	if a.Is4() {
-		return a
+// pastOf is that of the prefix which a path's address is in.
+func pastOf(all map[netip.Prefix]*past, p peer.Path, bits int, interval time.Duration, burst int) *past {
+	of := netip.PrefixFrom(p.Remote.Addr(), bits).Masked()
+	if all[of] == nil {
+		all[of] = &past{interval: interval, burst: burst}
 	}
-	b := a.As16()
-	return netip.AddrFrom16([16]byte(append(b[:8:8], make([]byte, 8)...)))
+	return all[of]
 }
 
-// population makes peers and strangers at several addresses in six networks, none of which
-// shares a slot with another by chance.
+// population makes peers and strangers at several addresses in eight sources of two
+// networks, none of which shares a slot with another by chance.
 func population(a *admission, key peer.PublicKey) []*handshaker {
 	var all []*handshaker
-	used := make(map[uint64]bool)
-	for i := 0; len(used) < 6; i++ {
-		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+	sources, networks := make(map[*pace]bool), make(map[*pace]netip.Addr)
+	for i := 0; len(sources) < 8; i++ {
+		// The third byte, or the third pair, is that of the network.
+		addr := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
 		if i%2 == 0 {
-			addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 7: byte(i), 15: 1})
+			addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 5: byte(i >> 8), 7: byte(i), 15: 1})
 		}
-		slot := maphash.Comparable(a.sources.seed, networkOf(peer.Direct(netip.AddrPortFrom(addr, 1)))) % sourceSlots
-		if used[slot] {
+		source, network := a.sources.of(sourceOf(addr)), a.networks.of(networkOf(addr))
+		if other, ok := networks[network]; sources[source] || ok && other != networkOf(addr) {
 			continue
 		}
-		used[slot] = true
+		sources[source], networks[network] = true, networkOf(addr)
 		for port := range uint16(3) {
 			h := &handshaker{from: peer.Direct(netip.AddrPortFrom(addr, 1000+port)), known: port == 0}
 			h.Init(device.NoisePublicKey(key))
@@ -232,6 +252,9 @@ func TestAdmissionAgainstAnOracle(t *testing.T) {
 				if n == 0 {
 					t.Errorf("seed %d: no message was %v: the mixture is a poor one", seed, verdict(v))
 				}
+			}
+			if n := o.tooManyOf; n.source == 0 || n.network == 0 {
+				t.Errorf("seed %d: %d messages were too many of a source alone and %d of a network: the mixture is a poor one", seed, n.source, n.network)
 			}
 		})
 	}

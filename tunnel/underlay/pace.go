@@ -15,17 +15,20 @@ type pace struct {
 	spent time.Time
 }
 
+// ready reports whether an event may pass.
+func (p *pace) ready(now time.Time) bool {
+	return p.spent.Sub(now) <= time.Duration(p.burst-1)*p.interval
+}
+
 // take reports whether an event may pass, and counts it if so.
 func (p *pace) take(now time.Time) bool {
-	from := p.spent
-	if from.Before(now) {
-		from = now
-	}
-	after := from.Add(p.interval)
-	if after.Sub(now) > time.Duration(p.burst)*p.interval {
+	if !p.ready(now) {
 		return false
 	}
-	p.spent = after
+	if p.spent.Before(now) {
+		p.spent = now
+	}
+	p.spent = p.spent.Add(p.interval)
 	return true
 }
 
@@ -38,24 +41,33 @@ type sources struct {
 	interval time.Duration
 	burst    int
 	seed     maphash.Seed
-	slots    [sourceSlots]time.Time // what pace.spent is
+	slots    [sourceSlots]pace
 }
 
-// take is pace.take for a source: an IPv4 address, or the /64 of an IPv6 one, which is
-// the least that one network has.
-func (s *sources) take(source netip.Addr, now time.Time) bool {
-	slot := &s.slots[maphash.Comparable(s.seed, network64(source))%sourceSlots]
-	p := pace{s.interval, s.burst, *slot}
-	ok := p.take(now)
-	*slot = p.spent
-	return ok
+// of is the pace of a source.
+func (s *sources) of(source netip.Addr) *pace {
+	p := &s.slots[maphash.Comparable(s.seed, source)%sourceSlots]
+	p.interval, p.burst = s.interval, s.burst
+	return p
 }
 
-func network64(a netip.Addr) netip.Addr {
-	if a.Is6() {
-		if n, err := a.WithZone("").Prefix(64); err == nil {
-			return n.Addr()
-		}
+// sourceOf is what counts as one source: an IPv4 address, or the /64 of an IPv6 one, which
+// is the least that one network has.
+func sourceOf(a netip.Addr) netip.Addr { return prefixOf(a, 32, 64) }
+
+// networkOf is what counts as one network: a /24 of IPv4, or a /48 of IPv6, the most that
+// one site has (RFC 6177).
+func networkOf(a netip.Addr) netip.Addr { return prefixOf(a, 24, 48) }
+
+// prefixOf is the first address of the prefix that the address is in.
+func prefixOf(a netip.Addr, bits4, bits6 int) netip.Addr {
+	bits := bits6
+	if a.Is4() {
+		bits = bits4
 	}
-	return a
+	p, err := a.WithZone("").Prefix(bits)
+	if err != nil {
+		return a
+	}
+	return p.Addr()
 }
