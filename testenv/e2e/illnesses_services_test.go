@@ -39,10 +39,9 @@ func serviceIllnesses() []illness {
 			name: "right's API server answers 403", setting: plain(),
 			harm:  func(f *faultLab) { f.right.api.binds() },
 			left:  []diagnosis{outbound("PST0306", apiServerCheck).because("right", "403").until("kubectl create clusterrolebinding")},
-			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("kubectl create clusterrolebinding")},
-			mend: func(f *faultLab, _, right []api.Check) {
-				f.right.api.binds(value(f.t, command(f.t, right[0].Fix, "kubectl create clusterrolebinding"), "--user="))
-			},
+			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("its user in the cluster is postern:peer:left", "a decision made here")},
+			// Right's owner decides, and is given no command for it on left's word.
+			mend: func(f *faultLab, _, _ []api.Check) { f.right.api.binds("postern:peer:left") },
 		},
 		{
 			// The CA of the issuer ends, and with it what it has issued.
