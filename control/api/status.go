@@ -174,11 +174,14 @@ const (
 
 // Verdict is the result of a check.
 type Verdict struct {
-	Verdict    Outcome    `json:"verdict"`
-	Code       string     `json:"code,omitempty"`
-	Stage      string     `json:"stage,omitempty"`
-	Cause      string     `json:"cause,omitempty"`
-	Fix        string     `json:"fix,omitempty"`
+	Verdict Outcome `json:"verdict"`
+	Code    string  `json:"code,omitempty"`
+	Stage   string  `json:"stage,omitempty"`
+	Cause   string  `json:"cause,omitempty"`
+	Fix     string  `json:"fix,omitempty"`
+	// Command is the one command or rule of Fix that is to be typed at this gateway, ready to
+	// be copied; empty where Fix is a decision, offers several, or sends to the other side.
+	Command    string     `json:"command,omitempty"`
 	RTTSeconds float64    `json:"rttSeconds,omitempty"`
 	CheckedAt  *time.Time `json:"checkedAt,omitempty"`
 	Via        string     `json:"via,omitempty"` // "direct" or "in-band"

@@ -145,7 +145,7 @@ func (w *watched) late(before Report) Report {
 		r.name = name
 		done.Results = append(done.Results, r.result(api.Verdict{Verdict: api.Unknown,
 			Cause: "the check was not finished within " + seconds(reportLimit),
-			Fix:   fmt.Sprintf("run `postern check %s` again", w.name)}))
+			Fix:   fmt.Sprintf("run `postern check %s` again", w.name), Command: "postern check " + w.name}))
 	}
 	return done
 }

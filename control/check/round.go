@@ -173,7 +173,7 @@ func dependent(name, target string, f Facts, root Result) Result {
 	v := root.Verdict
 	res := r.result(api.Verdict{Verdict: api.Unknown, Stage: v.Stage,
 		Cause: fmt.Sprintf("not known while %s fails (%s)", root.Name, v.Code),
-		Fix:   fmt.Sprintf("mend %s first: %s", root.Name, v.Fix)})
+		Fix:   fmt.Sprintf("mend %s first: %s", root.Name, v.Fix), Command: v.Command})
 	res.DependsOn = root.Name
 	return res
 }

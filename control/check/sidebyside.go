@@ -74,7 +74,9 @@ func alike(inside, outside Result) bool {
 // beside renders a verdict anew with what came of the other way.
 func (r Result) beside(b Beside, other Result) Result {
 	r.Params.Beside, r.Params.BesideAddress = b, other.Params.Address
-	r.Verdict.Cause, r.Verdict.Fix = Render(Code(r.Verdict.Code), r.Params)
+	code := Code(r.Verdict.Code)
+	r.Verdict.Cause, r.Verdict.Fix = Render(code, r.Params)
+	r.Verdict.Command = Command(code, r.Params)
 	return r
 }
 
@@ -84,7 +86,7 @@ func (r Result) waitFor(root Result) Result {
 	r.DependsOn = root.Name
 	v.Verdict, v.Code = api.Unknown, ""
 	v.Cause = fmt.Sprintf("not known while %s fails (%s): %s", root.Name, root.Verdict.Code, v.Cause)
-	v.Fix = fmt.Sprintf("mend %s first: %s", root.Name, root.Verdict.Fix)
+	v.Fix, v.Command = fmt.Sprintf("mend %s first: %s", root.Name, root.Verdict.Fix), root.Verdict.Command
 	return r
 }
 

@@ -174,7 +174,7 @@ func (r *recorder) rendered(o api.Outcome, stage string, c Code, p Params) Resul
 func (r *recorder) verdict(o api.Outcome, stage string, c Code, p Params) api.Verdict {
 	p.Peer = r.facts.Name
 	cause, fix := Render(c, p)
-	return api.Verdict{Verdict: o, Code: string(c), Stage: stage, Cause: cause, Fix: fix}
+	return api.Verdict{Verdict: o, Code: string(c), Stage: stage, Cause: cause, Fix: fix, Command: Command(c, p)}
 }
 
 func (r *recorder) result(v api.Verdict) Result {

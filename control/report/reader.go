@@ -26,17 +26,19 @@ type Reader struct {
 	Own func() check.Own
 }
 
-// explain gives cause and fix of a code. The cause is what the writer says, the fix is made
-// of what is known here.
-func (r Reader) explain(c check.Code, target string, p Params, written time.Time) (cause, fix string) {
+// explain gives a verdict its cause and fix. The cause is what the writer says, the fix is
+// made of what is known here.
+func (r Reader) explain(v *api.Verdict, c check.Code, target string, p Params, written time.Time) {
 	var o check.Own
 	if r.Own != nil {
 		o = r.Own()
 	}
 	told := r.told(target, p, o, written)
-	cause, _ = check.Render(c, told)
-	_, fix = check.Render(c, trusted(told, o))
-	return cause, fix
+	known := trusted(told, o)
+	v.Code = string(c)
+	v.Cause, _ = check.Render(c, told)
+	_, v.Fix = check.Render(c, known)
+	v.Command = check.Command(c, known)
 }
 
 // told are the parameters as they are read here. What has two ends changes them: the

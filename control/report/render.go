@@ -58,8 +58,7 @@ func (r Report) render(target string, reader Reader, arrived, now time.Time) api
 		if out.Verdict == api.Off { // a word for what is not offered, and for nothing else
 			out.Verdict = api.Unknown
 		}
-		out.Code = string(v.Code)
-		out.Cause, out.Fix = reader.explain(v.Code, target, v.Params, arrived)
+		reader.explain(&out, v.Code, target, v.Params, arrived)
 	}
 	return out
 }
