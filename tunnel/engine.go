@@ -89,6 +89,8 @@ type peerState struct {
 	shook  bool // since keepStamps was last called
 
 	unverified Sight // as Sightings last told
+	// stampInPast likewise, since what came may have made place for something forged.
+	stampInPast StampSight
 }
 
 // New starts a device without peers, and is up when it returns. A port that is taken

@@ -219,6 +219,11 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 			s.OtherKey = KeySight{in.Sight, in.Static}
 		}
 	}
+	// Nobody answers such a one, so what is forged with its source takes its place.
+	if last := p.stampInPast; s.StampInPast.At.IsZero() && !last.At.Before(p.watch.shookAt) && time.Since(last.At) < unverifiedLifetime {
+		s.StampInPast = last
+	}
+	p.stampInPast = s.StampInPast
 	return s
 }
 

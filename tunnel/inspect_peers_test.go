@@ -133,6 +133,51 @@ func TestTimestampsOfThePastAreSighted(t *testing.T) {
 	}
 }
 
+// Whoever forges the peer's address, and knows our key, cannot make it seem as if only
+// somebody else called from there.
+func TestForgedInitiationsHideNoGenuineOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		cloud.set(edge.managed("edge", edge.addr))
+		edge.set(cloud.managed("cloud", cloud.addr))
+		connect(cloud, edge)
+		handshake := time.Now()
+		edge.stop()
+		time.Sleep(time.Minute)
+		at := listenTap(t, n, edge.addr)
+		forge := func() {
+			for range 3 {
+				at.write(makeInitiation(t, newKey(t), newKey(t), cloud.PublicKey(), time.Now()), cloud.addr)
+				at.write(makeInitiation(t, edge.key, newKey(t), newKey(t).Public(), time.Now()), cloud.addr)
+			}
+			waitFor(t, "the sight of the forged ones", func() bool { return !cloud.sightings(edge).OtherKey.At.IsZero() })
+		}
+		at.write(makeInitiation(t, edge.key, newKey(t), cloud.PublicKey(), handshake.Add(-time.Hour)), cloud.addr)
+		waitFor(t, "the sight of the stamp", func() bool { return !cloud.sightings(edge).StampInPast.At.IsZero() })
+		genuine := cloud.sightings(edge).StampInPast
+		forge()
+		if got := cloud.sightings(edge).StampInPast; got != genuine {
+			t.Errorf("got the stamp %+v, want %+v as before", got, genuine)
+		}
+		time.Sleep(unverifiedLifetime)
+		if got := cloud.sightings(edge).StampInPast; !got.At.IsZero() {
+			t.Errorf("two minutes later: got %+v, want nothing any more", got)
+		}
+
+		at.write(makeInitiation(t, edge.key, newKey(t), cloud.PublicKey(), time.Now()), cloud.addr)
+		at.read() // the response, which is not followed by data
+		initiated := cloud.sightings(edge).Initiated
+		if initiated.From != edge.addr {
+			t.Fatalf("got %+v, want an initiation from %v", initiated, edge.addr)
+		}
+		time.Sleep(time.Second)
+		forge()
+		if got := cloud.sightings(edge).Initiated; got != initiated {
+			t.Errorf("got the initiation %+v, want %+v as before", got, initiated)
+		}
+	})
+}
+
 func TestClockOfThePeerIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, _ := pair(t)
