@@ -51,7 +51,7 @@ func (r Reader) told(target string, p Params, o check.Own, written time.Time) ch
 		Authorities: p.Authorities, Status: p.Status, Age: p.Age, Timeout: p.Timeout,
 		NotBefore: p.NotBefore, NotAfter: p.NotAfter,
 		Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
-		GatewayParams: p.Gateway.told(o, written),
+		GatewayParams: p.told(o, written),
 		ServiceParams: check.ServiceParams{
 			Token: p.Token, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
 			Beside: p.Beside, BesideAddress: p.BesideAddress,
