@@ -94,7 +94,7 @@ func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 		}
 		return ask(probeMsg{c.Peer})
 	case key.Matches(msg, k.copy) && c != nil:
-		return ask(copyMsg{c.Fix, "the fix for " + cell.Subject(c, true)})
+		return ask(copyFix(&c.Verdict, cell.Subject(c, true)))
 	}
 	return nil
 }

@@ -399,3 +399,15 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 	s.gateway.log.Records = []api.LogRecord{{Seq: 1, Time: s.now().Add(600 * time.Millisecond), Level: "INFO", Message: "gateway is up again"}}
 	s.pass(2 * time.Second).want("gateway is up again")
 }
+
+// Pasted into a shell, a text with backquotes runs what is between them.
+func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
+	v := &api.Verdict{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`"}
+	if got := copyFix(v, "cloud"); strings.Contains(got.text, "`") || !strings.Contains(got.text, "'nft two'") || !strings.Contains(got.what, "in words") {
+		t.Errorf("got %+v", got)
+	}
+	v = &api.Verdict{Fix: "here let it in: `nft one`", Command: "nft one"}
+	if got := copyFix(v, "cloud"); got.text != "nft one" || !strings.Contains(got.what, "command") {
+		t.Errorf("got %+v", got)
+	}
+}

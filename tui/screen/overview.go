@@ -67,21 +67,21 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	case key.Matches(msg, k.probe) && p != nil:
 		return ask(probeMsg{p.Name})
 	case key.Matches(msg, k.copy) && p != nil:
-		return ask(copyMsg{d.fixOf(p), "the fix for " + p.Name})
+		return ask(copyFix(d.worst(p), p.Name))
 	}
 	return nil
 }
 
-// fixOf is the fix of a peer's worst check.
-func (d *data) fixOf(p *api.PeerStatus) string {
+// worst is the verdict of a peer's worst check that has a fix.
+func (d *data) worst(p *api.PeerStatus) *api.Verdict {
 	for _, want := range []api.Outcome{api.Error, api.Warning} {
 		for i := range d.report.Checks {
 			if c := &d.report.Checks[i]; c.Peer == p.Name && c.Verdict.Verdict == want && c.Fix != "" {
-				return c.Fix
+				return &c.Verdict
 			}
 		}
 	}
-	return ""
+	return &api.Verdict{}
 }
 
 // peers are those that the filter picks, in their order.
