@@ -43,7 +43,7 @@ type apiStandIn struct {
 
 func newAPIStandIn(t *testing.T, w *ward) *apiStandIn {
 	t.Helper()
-	ca, err := pki.NewCA("kubernetes of " + w.name)
+	ca, err := pki.NewCA("kubernetes-of-" + w.name)
 	if err != nil {
 		t.Fatal(err)
 	}

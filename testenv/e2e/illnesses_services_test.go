@@ -125,7 +125,7 @@ func certificateIllnesses() []illness {
 	}
 	same := func(f *faultLab) *pki.CA { return f.right.api.ca }
 	other := func(f *faultLab) *pki.CA {
-		ca, err := pki.NewCA("somebody else")
+		ca, err := pki.NewCA("somebody-else")
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -146,8 +146,8 @@ func certificateIllnesses() []illness {
 		{
 			name: "right's API server has an unknown authority", setting: plain(),
 			harm:  show(other, apiName, 24*time.Hour),
-			left:  []diagnosis{outbound("PST0501", apiServerCheck).because("somebody else").until("spec.services.apiServer.caFile")},
-			right: []diagnosis{own("PST0501", "upstream-apiServer").because("somebody else").until("spec.services.apiServer.caFile")},
+			left:  []diagnosis{outbound("PST0501", apiServerCheck).because("somebody-else").until("spec.services.apiServer.caFile")},
+			right: []diagnosis{own("PST0501", "upstream-apiServer").because("somebody-else").until("spec.services.apiServer.caFile")},
 			mend:  renew,
 		},
 		{

@@ -53,7 +53,7 @@ func apiServers() []Scenario {
 		})},
 		{Name: "api-unknown-ca", Summary: "the certificate of cloud's API server is signed by an authority that nobody announced", fault: both(check.TLSUnknownCA, fault{
 			harm: act("cloud's API server shows a certificate of another authority", func(_ context.Context, l *Lab) error {
-				other, err := pki.NewCA("somebody else's CA")
+				other, err := pki.NewCA("somebody-elses-ca")
 				if err != nil {
 					return err
 				}

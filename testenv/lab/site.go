@@ -193,10 +193,10 @@ type issuerFiles struct{ cert, key, clusterCA string }
 // and one for the identities of peers, and the API endpoint that trusts the latter.
 func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (issuerFiles, error) {
 	var err error
-	if s.pki.serving, err = pki.NewCA(s.Name + " cluster CA"); err != nil {
+	if s.pki.serving, err = pki.NewCA(s.Name + "-cluster-ca"); err != nil {
 		return issuerFiles{}, err
 	}
-	if s.pki.peers, err = pki.NewCA(s.Name + " peer identities CA"); err != nil {
+	if s.pki.peers, err = pki.NewCA(s.Name + "-peers-ca"); err != nil {
 		return issuerFiles{}, err
 	}
 	pair, err := s.pki.peers.Pair()
