@@ -107,7 +107,7 @@ func (r *Runner) refresh(ctx context.Context, peers []*watched, reports []Report
 	wg.Go(func() { r.checkOwn(ctx, true) })
 	for i, w := range peers {
 		wg.Go(func() {
-			rep, err := r.Check(ctx, w.name)
+			rep, err := r.check(ctx, w.name, true)
 			switch {
 			case err == nil:
 				reports[i] = rep

@@ -14,8 +14,8 @@ type effort struct {
 	// full asks the services as well. Without it, the verdicts before stand for them while
 	// the gateway works.
 	full bool
-	// demand: somebody waits for the answer, so that loss and sizes are measured.
-	demand bool
+	// measured: loss and sizes are measured.
+	measured bool
 }
 
 // round checks the gateway, then auth, then the API server of a peer. What the answer of
@@ -80,7 +80,7 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached Result, before Re
 	due := lossy && e.full && (was.Verdict.CheckedAt == nil || time.Since(*was.Verdict.CheckedAt) >= r.opts.FullInterval/2)
 	plain := reached.Verdict.Verdict != api.Error
 	switch {
-	case plain && (e.demand || due):
+	case plain && (e.measured || due):
 		if l, measured := r.burst(ctx, f); measured {
 			out = withLoss(reached, l, f)
 		} else if lossy {
@@ -113,7 +113,7 @@ func (r *Runner) sizes(ctx context.Context, f Facts, before Report, e effort) []
 	if small && was.Params.Sent > 0 && !e.full {
 		return []Result{was}
 	}
-	res, ok := MTU(ctx, r.opts.Ping, f, e.demand || small && was.Params.Sent > 0)
+	res, ok := MTU(ctx, r.opts.Ping, f, e.measured || small && was.Params.Sent > 0)
 	if !ok {
 		return nil
 	}

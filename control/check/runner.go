@@ -167,7 +167,7 @@ func (r *Runner) SetPeers(names []string) {
 // watch starts the goroutine of a peer.
 func (r *Runner) watch(name string) *watched {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan chan Report), wake: make(chan struct{}, 1),
+	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan demand), wake: make(chan struct{}, 1),
 		last: Report{Peer: name}}
 	r.wg.Add(1)
 	go func() {
@@ -193,8 +193,14 @@ func (r *Runner) Targets(peer string) api.Targets {
 // ErrNoPeer: the name is none of a peer that is checked.
 var ErrNoPeer = errors.New("no such peer")
 
-// Check runs a round for a peer now and gives its report.
+// Check runs a round for a peer now and gives its report. Loss and sizes are not measured:
+// that takes 2 s, and whoever dials a service waits for this.
 func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {
+	return r.check(ctx, peer, false)
+}
+
+// check is Check, with loss and sizes measured if that is wanted.
+func (r *Runner) check(ctx context.Context, peer string, measured bool) (Report, error) {
 	r.mu.Lock()
 	w := r.peers[peer]
 	r.mu.Unlock()
@@ -205,7 +211,7 @@ func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {
 	defer w.wanted(-1)
 	answer := make(chan Report, 1)
 	select {
-	case w.demand <- answer:
+	case w.demand <- demand{answer, measured}:
 	case <-w.done:
 		return Report{}, fmt.Errorf("check %s: the peer was removed", peer)
 	case <-ctx.Done():
@@ -256,7 +262,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 	retry := r.opts.Retry
 	var fullAt time.Time // when the next full round is due while all is well
 	for {
-		var asked chan Report
+		var asked demand
 		var e effort
 		select {
 		case <-ctx.Done():
@@ -265,9 +271,9 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		case <-w.wake:
 			e.full = true
 		case asked = <-w.demand:
-			e = effort{full: true, demand: true}
+			e = effort{full: true, measured: asked.measured}
 		}
-		inRound, end, before, begun := w.begin(ctx, asked != nil)
+		inRound, end, before, begun := w.begin(ctx, asked.answer != nil)
 		e.full = e.full || !well(before) || !time.Now().Before(fullAt)
 		if !begun || !e.full && r.probed(w.name, before) {
 			end()
@@ -288,8 +294,8 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 			fullAt = time.Now().Add(spread(r.opts.FullInterval))
 		}
 		r.keep(w, rep)
-		if asked != nil {
-			asked <- rep
+		if asked.answer != nil {
+			asked.answer <- rep
 		}
 		next := r.opts.Interval
 		if failing(rep) {

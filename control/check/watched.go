@@ -10,7 +10,7 @@ type watched struct {
 	name   string
 	cancel context.CancelFunc
 	done   chan struct{}
-	demand chan chan Report
+	demand chan demand
 	wake   chan struct{} // holds at most one request for a round soon
 
 	mu   sync.Mutex
@@ -21,6 +21,13 @@ type watched struct {
 	interrupt context.CancelFunc
 	// partial are the results of the round that is under way, as far as there are any.
 	partial []Result
+}
+
+// demand is a round that somebody waits for.
+type demand struct {
+	answer chan Report
+	// measured: loss and sizes are measured, which takes 2 s.
+	measured bool
 }
 
 // publish adds to the results of the round under way.
