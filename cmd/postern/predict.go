@@ -41,7 +41,7 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 		found = append(found, some...)
 	}
 	where := strings.Join(f.predict, " and ")
-	if strings.Contains(where, ticketPrefix) {
+	if strings.Contains(where, ticket.Prefix) {
 		where = "the ticket"
 	}
 	if len(found) == 1 {
@@ -75,9 +75,6 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	return nil
 }
 
-// ticketPrefix begins every ticket.
-const ticketPrefix = "postern1"
-
 // exposures reads a source: a ticket, a file, or - for either on stdin.
 func (a *app) exposures(source string) ([]predict.Exposure, error) {
 	var data []byte
@@ -88,7 +85,7 @@ func (a *app) exposures(source string) ([]predict.Exposure, error) {
 			return nil, fmt.Errorf("read stdin: %w", err)
 		}
 		source = "stdin"
-	case strings.HasPrefix(source, ticketPrefix):
+	case strings.HasPrefix(source, ticket.Prefix):
 		data = []byte(source)
 	default:
 		f, err := os.Open(source)
@@ -102,7 +99,7 @@ func (a *app) exposures(source string) ([]predict.Exposure, error) {
 			return nil, fmt.Errorf("read %s: %w", source, err)
 		}
 	}
-	if text := strings.TrimSpace(string(data)); strings.HasPrefix(text, ticketPrefix) {
+	if text := strings.TrimSpace(string(data)); strings.HasPrefix(text, ticket.Prefix) {
 		return ticketExposure(text)
 	}
 	return predict.ReadClusters(source, data)

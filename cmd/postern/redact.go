@@ -3,6 +3,8 @@ package main
 import (
 	"regexp"
 	"strings"
+
+	"github.com/postern-dev/postern/control/ticket"
 )
 
 // hidden takes the place of what looks like a secret.
@@ -35,7 +37,7 @@ var (
 func redact(text []byte, known map[string]bool) []byte {
 	s := string(text)
 	s = pemSecret.ReplaceAllString(s, hidden)
-	s = ticketText.ReplaceAllString(s, "postern1"+hidden)
+	s = ticketText.ReplaceAllString(s, ticket.Prefix+hidden)
 	s = webToken.ReplaceAllString(s, hidden)
 	s = bearerText.ReplaceAllString(s, "$1 "+hidden)
 	s = userinfo.ReplaceAllString(s, "$1"+hidden+"@")
