@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,6 +37,10 @@ const (
 type Cluster struct {
 	core rest.Interface
 	http *http.Client
+	// config is what every client is made from; nobody changes it.
+	config *rest.Config
+	// namespace is the pod's own, or the kubeconfig context's.
+	namespace string
 	// server is the API server's URL, for messages.
 	server     string
 	parameters runtime.ParameterCodec
@@ -48,11 +53,15 @@ const kubeconfigVariable = "KUBECONFIG"
 // one that the kubeconfig named by $KUBECONFIG leads to. Nothing is asked yet. An
 // [ErrNoCluster] says what to do.
 func Connect(userAgent string) (*Cluster, error) {
+	var namespace string
 	config, err := rest.InClusterConfig()
-	if errors.Is(err, rest.ErrNotInCluster) {
-		config, err = fromKubeconfig(os.Getenv(kubeconfigVariable))
-	} else if err != nil {
+	switch {
+	case errors.Is(err, rest.ErrNotInCluster):
+		config, namespace, err = fromKubeconfig(os.Getenv(kubeconfigVariable))
+	case err != nil:
 		err = fmt.Errorf("%w: this is a pod without a ServiceAccount's token: %w (set automountServiceAccountToken: true in the pod's spec)", ErrNoCluster, err)
+	default:
+		namespace, err = podNamespace(namespaceFile)
 	}
 	if err != nil {
 		return nil, err
@@ -60,32 +69,47 @@ func Connect(userAgent string) (*Cluster, error) {
 	config.UserAgent, config.Timeout = userAgent, requestTimeout
 	config.QPS, config.Burst = requestRate, requestBurst
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	return newCluster(config)
+	return newCluster(config, namespace)
+}
+
+// namespaceFile is where the kubelet says in which namespace a pod is.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+func podNamespace(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%w: this pod's namespace is not known: %w (set automountServiceAccountToken: true in the pod's spec)", ErrNoCluster, err)
+	}
+	return strings.TrimSpace(string(b)), nil
 }
 
 // fromKubeconfig reads what $KUBECONFIG names, a file or several.
-func fromKubeconfig(variable string) (*rest.Config, error) {
+func fromKubeconfig(variable string) (config *rest.Config, namespace string, err error) {
 	if variable == "" {
-		return nil, fmt.Errorf("%w: this is no pod, and %s is not set (run the gateway in the cluster, set %s for a gateway beside it, or use issuer.localCA)",
+		return nil, "", fmt.Errorf("%w: this is no pod, and %s is not set (run the gateway in the cluster, set %s for a gateway beside it, or use issuer.localCA)",
 			ErrNoCluster, kubeconfigVariable, kubeconfigVariable)
 	}
 	files := filepath.SplitList(variable)
 	for _, f := range files {
 		if _, err := os.Stat(f); err != nil {
-			return nil, fmt.Errorf("%w: %s names a file that cannot be read: %w", ErrNoCluster, kubeconfigVariable, err)
+			return nil, "", fmt.Errorf("%w: %s names a file that cannot be read: %w", ErrNoCluster, kubeconfigVariable, err)
 		}
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{Precedence: files}, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("%w: the kubeconfig %s: %w", ErrNoCluster, variable, err)
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{Precedence: files}, &clientcmd.ConfigOverrides{})
+	if config, err = loader.ClientConfig(); err == nil {
+		namespace, _, err = loader.Namespace()
 	}
-	return config, nil
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: the kubeconfig %s: %w", ErrNoCluster, variable, err)
+	}
+	return config, namespace, nil
 }
 
 // newCluster makes a client that knows the few types that are needed: client-go's own
 // scheme has all of Kubernetes in it, and costs megabytes.
-func newCluster(config *rest.Config) (*Cluster, error) {
+func newCluster(config *rest.Config, namespace string) (*Cluster, error) {
+	base := rest.CopyConfig(config)
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.ServiceAccount{}, &corev1.ServiceAccountList{})
 	scheme.AddKnownTypes(authenticationv1.SchemeGroupVersion, &authenticationv1.TokenRequest{})
@@ -103,7 +127,32 @@ func newCluster(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoCluster, err)
 	}
-	return &Cluster{core: core, http: client, server: shown(config.Host), parameters: runtime.NewParameterCodec(scheme)}, nil
+	return &Cluster{core: core, http: client, config: base, namespace: namespace, server: shown(config.Host), parameters: runtime.NewParameterCodec(scheme)}, nil
+}
+
+// Namespace is the gateway's own: that of its pod, or of the kubeconfig's context.
+func (c *Cluster) Namespace() string { return c.namespace }
+
+// Group makes a client for the types of one API group, their lists included, each to be
+// given by the caller. It has no time limit of its own, since a watch takes as long as it
+// takes: every request ends with its context.
+func (c *Cluster) Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(version, objects...)
+	metav1.AddToGroupVersion(scheme, version)
+	config := rest.CopyConfig(c.config)
+	config.Timeout = 0
+	config.GroupVersion, config.APIPath = &version, "/apis"
+	if version.Group == corev1.GroupName {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType = runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", version, err)
+	}
+	return client, nil
 }
 
 // shown is a URL for a message: a password in it is nobody's business.

@@ -114,7 +114,7 @@ type site struct {
 // issuer starts one. Its peer is edge.
 func (w *world) issuer(t *testing.T, config *rest.Config, namespace string) *site {
 	t.Helper()
-	c, err := newCluster(config)
+	c, err := newCluster(config, "default")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (s *scripted) issuer(t *testing.T, out io.Writer) *TokenIssuer {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	c, err := newCluster(&rest.Config{Host: server.URL, Timeout: requestTimeout, QPS: requestRate, Burst: requestBurst})
+	c, err := newCluster(&rest.Config{Host: server.URL, Timeout: requestTimeout, QPS: requestRate, Burst: requestBurst}, "default")
 	if err != nil {
 		t.Fatal(err)
 	}
