@@ -26,7 +26,23 @@ type GatewaySpec struct {
 	HTTP      HTTP      `json:"http,omitempty" yaml:"http,omitempty"`
 	Discovery Discovery `json:"discovery,omitempty" yaml:"discovery,omitempty"`
 	Services  Services  `json:"services,omitempty" yaml:"services,omitempty"`
-	Peers     []Peer    `json:"peers,omitempty" yaml:"peers,omitempty"`
+	// Kubernetes has the gateway live in its cluster: peers come from Peer objects, and
+	// its state is kept in Secrets. Peers below are ignored then.
+	Kubernetes *Kubernetes `json:"kubernetes,omitempty" yaml:"kubernetes,omitempty"`
+	Peers      []Peer      `json:"peers,omitempty" yaml:"peers,omitempty"`
+}
+
+// Kubernetes says what a gateway in a cluster keeps there, in its pod's namespace. The
+// Helm chart writes it.
+type Kubernetes struct {
+	// Release begins the names of all that the gateway keeps; postern unless told.
+	Release string `json:"release,omitempty" yaml:"release,omitempty"`
+	// Service is the one that leads to the gateway; the release's name unless told.
+	Service string `json:"service,omitempty" yaml:"service,omitempty"`
+	// PeerServices: each peer gets a Service and a Secret with a kubeconfig; true unless told.
+	PeerServices *bool `json:"peerServices,omitempty" yaml:"peerServices,omitempty"`
+	// LeaseSeconds is how long a standby waits for a silent active gateway; 8 unless told.
+	LeaseSeconds int `json:"leaseSeconds,omitempty" yaml:"leaseSeconds,omitempty"`
 }
 
 // Listen is the underlay socket. Port 0 takes a free one.

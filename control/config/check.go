@@ -66,6 +66,13 @@ func (c *checker) resolve() *Resolved {
 	}
 	r.Discovery = c.discovery(&spec.Discovery)
 	r.Services = c.services(&spec.Services)
+	if spec.Kubernetes != nil {
+		r.Kubernetes = c.kubernetes("spec.kubernetes", spec.Kubernetes)
+		if len(spec.Peers) > 0 {
+			c.warn("spec.peers", "ignored in a cluster (make a Peer object of each: kubectl explain peers.postern.dev)")
+		}
+		return r
+	}
 	r.Peers = c.peers(spec.Peers, r.PrivateKey)
 	return r
 }
@@ -86,6 +93,9 @@ func (c *checker) fillDefaults() {
 	c.fillDiscovery(&spec.Discovery)
 	if a := spec.Services.Auth; a != nil && a.Issuer != nil {
 		c.fillIssuer("spec.services.auth.issuer", a.Issuer)
+	}
+	if k := spec.Kubernetes; k != nil {
+		c.fillKubernetes(k)
 	}
 	for i := range spec.Peers {
 		if spec.Peers[i].Mode == "" {

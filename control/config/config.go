@@ -80,7 +80,10 @@ type Resolved struct {
 	HTTPAddress string
 	Discovery   Discovery
 	Services    Services
-	Peers       []Peer
+	// Kubernetes is nil when the gateway does not live in a cluster.
+	Kubernetes *Kubernetes
+	// Peers are those of the file; none in a cluster, which has its own.
+	Peers []Peer
 
 	// Warnings are problems that do not keep the gateway from running.
 	Warnings Problems
@@ -119,6 +122,16 @@ type LocalCA struct {
 type ServiceAccount struct {
 	Namespace string
 	TTL       time.Duration
+}
+
+// Kubernetes is what a gateway in a cluster keeps there, in its pod's namespace.
+type Kubernetes struct {
+	// Release begins the names of all of it, Service is the one that leads to the gateway.
+	Release, Service string
+	// PeerServices: each peer gets a Service and a Secret with a kubeconfig.
+	PeerServices bool
+	// Lease is how long a standby waits for a silent active gateway.
+	Lease time.Duration
 }
 
 // NamedService is any other TCP service that is offered.

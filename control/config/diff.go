@@ -44,14 +44,15 @@ func (c Changes) RestartError() error {
 }
 
 // needsRestart are the fields that are part of what a running gateway is: who it is,
-// where its state is, and the sockets that its peers and commands know.
+// where its state is, the sockets that its peers and commands know, and what it keeps in
+// its cluster.
 func needsRestart(path string) bool {
 	switch path {
 	case "metadata.name", "spec.stateDir", "spec.privateKeyFile", "spec.listen.port", "spec.mtu", "spec.admin.socket",
 		"spec.discovery.keepalive":
 		return true
 	}
-	return false
+	return strings.HasPrefix(path, "spec.kubernetes.")
 }
 
 // Diff compares two configurations by meaning: order and spelling do not count.

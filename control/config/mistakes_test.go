@@ -97,7 +97,7 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 		"unknown field":   {head + "spec:\n  listn: {port: 1}\n", "5: spec.listn: unknown field (did you mean listen?)"},
 		"unknown, far":    {head + "spec:\n  listen: {fortytwo: 1}\n", "5: spec.listen.fortytwo: unknown field (known here: port)"},
 		"unknown, case":   {head + "spec:\n  statedir: /x\n", "5: spec.statedir: unknown field (did you mean stateDir?)"},
-		"escape in field": {head + "spec:\n  \"\\e[2J\": 1\n", `5: spec."\x1b[2J": unknown field (known here: admin, discovery, http, listen, mtu, peers, privateKeyFile, services, stateDir)`},
+		"escape in field": {head + "spec:\n  \"\\e[2J\": 1\n", `5: spec."\x1b[2J": unknown field (known here: admin, discovery, http, kubernetes, listen, mtu, peers, privateKeyFile, services, stateDir)`},
 		"field twice":     {head + "spec:\n  mtu: 1400\n  mtu: 1300\n", "6: spec.mtu: given twice, first in line 5 (remove one)"},
 		"text for number": {head + "spec:\n  mtu: many\n", `5: spec.mtu: want a whole number, got the text "many"`},
 		"number for text": {head + "spec:\n  stateDir: 5\n", `5: spec.stateDir: want a text, got the number "5" (put it in quotes)`},

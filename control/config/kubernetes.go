@@ -1,0 +1,58 @@
+package config
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Defaults of a gateway in a cluster.
+const (
+	DefaultRelease = "postern"
+	// DefaultLeaseSeconds leaves two of the ten seconds that a hand-over may take for the
+	// new one's start.
+	DefaultLeaseSeconds = 8
+)
+
+const (
+	// A lease shorter than minLeaseSeconds is lost to every hiccup of the API server, and
+	// with one longer than maxLeaseSeconds nobody would wait for the standby.
+	minLeaseSeconds = 4
+	maxLeaseSeconds = 120
+	// maxRelease leaves room for what is added to the name in those of objects, of at most
+	// 63 characters: "-kubeconfig" and the like, and the 40 of a peer's name.
+	maxRelease = 30
+)
+
+// fillKubernetes sets what nobody set.
+func (c *checker) fillKubernetes(k *api.Kubernetes) {
+	if k.Release == "" {
+		k.Release = DefaultRelease
+	}
+	if k.Service == "" {
+		k.Service = k.Release
+	}
+	if k.PeerServices == nil {
+		yes := true
+		k.PeerServices = &yes
+	}
+	if k.LeaseSeconds == 0 && !c.given("spec.kubernetes.leaseSeconds") {
+		k.LeaseSeconds = DefaultLeaseSeconds
+	}
+}
+
+func (c *checker) kubernetes(at string, k *api.Kubernetes) *Kubernetes {
+	if !isNamespace(k.Release) || len(k.Release) > maxRelease {
+		c.fail(at+".release", "%q cannot begin the names of objects (want at most %d lower-case letters, digits and hyphens)", k.Release, maxRelease)
+	}
+	if !isNamespace(k.Service) {
+		c.fail(at+".service", "%q is no name of a Service (want at most %d lower-case letters, digits and hyphens)", k.Service, maxNamespace)
+	}
+	if k.LeaseSeconds < minLeaseSeconds || k.LeaseSeconds > maxLeaseSeconds {
+		c.fail(at+".leaseSeconds", "%d is outside %d to %d", k.LeaseSeconds, minLeaseSeconds, maxLeaseSeconds)
+	}
+	return &Kubernetes{
+		Release: k.Release, Service: k.Service, PeerServices: *k.PeerServices,
+		Lease: time.Duration(k.LeaseSeconds) * time.Second,
+	}
+}

@@ -1,0 +1,69 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// loaded is what a document with this spec gives.
+func loaded(t *testing.T, spec string) (*Resolved, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "edge.yaml")
+	if err := os.WriteFile(file, []byte(head+"spec:\n"+spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(file, Overrides{})
+}
+
+func TestInAClusterPeersComeFromTheCluster(t *testing.T) {
+	r, err := loaded(t, "  kubernetes: {}\n  peers:\n  - name: cloud\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Kubernetes{Release: "postern", Service: "postern", PeerServices: true, Lease: 8 * time.Second}
+	if r.Kubernetes == nil || *r.Kubernetes != want {
+		t.Errorf("got %+v, want %+v", r.Kubernetes, want)
+	}
+	if len(r.Peers) != 0 {
+		t.Errorf("the file's peers count in a cluster: %+v", r.Peers)
+	}
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Error(), "edge.yaml:6: spec.peers: ignored in a cluster") {
+		t.Errorf("warnings: %v", r.Warnings)
+	}
+}
+
+func TestTheReleaseNamesItsService(t *testing.T) {
+	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, leaseSeconds: 15}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Kubernetes{Release: "west", Service: "west", Lease: 15 * time.Second}
+	if *r.Kubernetes != want {
+		t.Errorf("got %+v, want %+v", *r.Kubernetes, want)
+	}
+	next, err := loaded(t, "  kubernetes: {release: east, peerServices: false, leaseSeconds: 15}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Diff(r, next).RestartError(); err == nil || !strings.Contains(err.Error(), "spec.kubernetes.release (west → east)") {
+		t.Errorf("a running gateway takes another release: %v", err)
+	}
+}
+
+func TestMistakesInTheClusterSettings(t *testing.T) {
+	for given, want := range map[string]string{
+		"{release: West}": `spec.kubernetes.release: "West" cannot begin the names of objects`,
+		"{release: a-really-very-long-name-of-a-release}": `want at most 30 lower-case letters`,
+		"{service: a_b}":    `spec.kubernetes.service: "a_b" is no name of a Service`,
+		"{leaseSeconds: 1}": "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
+		"{leases: 1}":       "spec.kubernetes.leases",
+	} {
+		_, err := loaded(t, "  kubernetes: "+given+"\n")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", given, err, want)
+		}
+	}
+}
