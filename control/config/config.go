@@ -147,7 +147,11 @@ type Peer struct {
 	Name         string
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
-	Endpoints    []netip.AddrPort
+	// Joined: a Peer object of a peer that joined by ticket or was added by command. It has
+	// what is allowed and where to listen, and counts only while the state has a peer of
+	// that name and key.
+	Joined    bool
+	Endpoints []netip.AddrPort
 	// EndpointNames are endpoints given as host:port, resolved while the gateway runs.
 	EndpointNames []string
 	// Allow are the services that it may reach here, sorted, each once.

@@ -122,7 +122,7 @@ func union(a, b map[string]string) map[string]bool {
 }
 
 func (p Peer) equal(q Peer) bool {
-	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock {
+	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock || p.Joined != q.Joined {
 		return false
 	}
 	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.EndpointNames, q.EndpointNames) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) {

@@ -163,6 +163,7 @@ func (g *Gateway) track(r *roster) {
 func (g *Gateway) publish() {
 	c := &g.changed
 	g.running.Store(&running{cfg: c.cfg, since: c.since, reloads: maps.Clone(c.reloads)})
+	g.announceChange()
 }
 
 // provenEndpoints are where the peer was heard from in this run or the last.

@@ -68,6 +68,8 @@ type Options struct {
 	NewClusterIssuer func(ClusterIssuerOptions) (ClusterIssuer, error)
 	// CheckInterval and CheckRetry pace the checks; 0 takes package check's defaults.
 	CheckInterval, CheckRetry time.Duration
+	// ClusterPeers are the configured peers of a gateway in a cluster until SetPeers.
+	ClusterPeers []config.Peer
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
 	Root fs.FS
 	// Logger gets everything, audit records included; nil discards.
@@ -149,6 +151,8 @@ type Gateway struct {
 	// remembered of a peer. It is not held while anything is waited for that needs it.
 	changing sync.Mutex
 	changed  changed
+	// onChange is told of changes.
+	onChange atomic.Pointer[func()]
 }
 
 // changed is what changing guards.
@@ -178,6 +182,9 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	tail := logtail.New(o.Logger.Handler())
 	o.Logger = slog.New(tail)
+	if o.Config.Kubernetes != nil {
+		o.Config = withPeers(o.Config, o.ClusterPeers)
+	}
 	g := &Gateway{
 		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
 		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
@@ -247,7 +254,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.keepers = newIdentityKeepers(g)
 	g.checks = check.NewRunner(check.Options{
 		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, Own: g.own, OnHello: g.heardHello,
-		Changed: g.reports.changed, Root: g.opts.Root,
+		Changed: func() { g.reports.changed(); g.announceChange() }, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
 	g.changing.Lock()

@@ -100,7 +100,7 @@ func (i *identityKeepers) start(m *member) {
 	client := auth.NewClient(m.address(), i.g.plane.stack.DialContext)
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
 		Peer: m.key, Name: m.name, Request: client.AnyIdentity, Store: i.g.store, Logger: i.g.log,
-		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name) },
+		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name); i.g.announceChange() },
 	})
 	if err != nil {
 		i.g.log.Error("the identity for a peer cannot be kept", "peer", m.name, "error", err)

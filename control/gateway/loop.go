@@ -205,6 +205,9 @@ func (c *clockwork) follow(now time.Time, m *member, p tunnel.PeerStats) {
 	g, was := c.g, c.states[m.key]
 	is, reason := peerState(m, g.way(m, p), now)
 	c.states[m.key] = is
+	if is != was {
+		g.announceChange()
+	}
 	switch {
 	case is == was:
 	case is == api.StateConnected:

@@ -226,6 +226,10 @@ func editPeer(m *member, f func(*state.Peer)) func(*state.Peers) error {
 
 // inFile refuses to change what the configuration file says.
 func (g *Gateway) inFile(m *member) error {
+	if g.running.Load().cfg.Kubernetes != nil {
+		return admin.Conflict(fmt.Sprintf("what peer %s is and may do is said by its Peer object, which commands do not change", m.name),
+			"kubectl edit peers.postern.dev "+m.name+", or kubectl delete")
+	}
 	return admin.Conflict(fmt.Sprintf("peer %s comes from %s, which commands do not change", m.name, g.running.Load().cfg.File),
 		"edit the file, then send the gateway SIGHUP")
 }

@@ -40,6 +40,9 @@ func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, err
 	if g.changed.closed {
 		return errStopping
 	}
+	if err == nil && next.Kubernetes != nil {
+		next = withPeers(next, g.changed.cfg.Peers)
+	}
 	if err == nil {
 		err = g.setConfig(ctx, next)
 	}

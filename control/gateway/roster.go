@@ -110,7 +110,7 @@ func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime
 	}
 	options := map[string]config.Peer{}
 	for _, p := range file {
-		if p.PublicKey.IsZero() {
+		if p.PublicKey.IsZero() || p.Joined {
 			options[p.Name] = p
 			continue
 		}
@@ -130,7 +130,7 @@ func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime
 				errConflict, other.name, p.Name, p.PublicKey)
 		}
 		m := joinedMember(p)
-		if o, ok := options[p.Name]; ok {
+		if o, ok := options[p.Name]; ok && (!o.Joined || o.PublicKey == p.PublicKey) {
 			m.override(o)
 		}
 		r.add(m)
@@ -222,7 +222,7 @@ func keepsOptions(cfg *config.Resolved, name string) bool {
 
 // override applies what the file says of a peer that joins by ticket.
 func (m *member) override(o config.Peer) {
-	if len(o.Allow) > 0 {
+	if len(o.Allow) > 0 || o.Joined {
 		m.allow, m.fileAllows = o.Allow, true
 	}
 	for service, a := range o.Local {
