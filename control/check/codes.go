@@ -67,6 +67,17 @@ const (
 	TurnUnreachable   Code = "PST0405"
 	RelayInUse        Code = "PST0411"
 	RelayLost         Code = "PST0412"
+
+	LoadBalancerPending Code = "PST0420"
+	NodePortPrivate     Code = "PST0421"
+	ServiceMissing      Code = "PST0422"
+	ServicePort         Code = "PST0423"
+	NoUDPWay            Code = "PST0424"
+	ExposureUnknown     Code = "PST0425"
+	HostPortRefused     Code = "PST0426"
+	APIServerUnlocated  Code = "PST0427"
+	ExposureMoved       Code = "PST0428"
+	PodRefused          Code = "PST0429"
 )
 
 // PST05xx: TLS and identity.
@@ -93,6 +104,8 @@ const (
 	StateDamaged  Code = "PST0710"
 	StateExposed  Code = "PST0711"
 	NotStored     Code = "PST0712"
+
+	NameTaken Code = "PST0739"
 )
 
 // PST08xx: resources.
@@ -159,6 +172,7 @@ type Params struct {
 	GatewayParams
 	ServiceParams
 	ResourceParams
+	ClusterParams
 }
 
 // Entry is one row of the table of codes.
@@ -204,5 +218,5 @@ func lookup(c Code) (Entry, bool) {
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {
 	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
-		exposureEntries(), identityEntries(), mtuEntries(), configEntries(), resourceEntries()}
+		exposureEntries(), clusterEntries(), identityEntries(), mtuEntries(), configEntries(), resourceEntries()}
 }

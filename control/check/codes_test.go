@@ -30,6 +30,7 @@ func full() Params {
 		Sent: 200, Lost: 11, Jitter: time.Millisecond, MTU: 1216, LinkMTU: 1420, Size: 1340,
 		NAT: NAT{"endpoint-independent", "address-dependent"}, PeerNAT: NAT{Mapping: "address-dependent"},
 		Relay: "turn.example.net:3478", Server: "stun.example.net:3478", Skew: 3 * time.Minute}
+	p.ClusterParams = ClusterParams{Namespace: "postern", Object: "Service postern", Account: "postern:postern", Verbs: "list", Resource: "nodes"}
 	p.ResourceParams = ResourceParams{Used: 65536, Max: 262144, Drops: 12}
 	return p
 }

@@ -126,6 +126,19 @@ type Own struct {
 	Sockets   Sockets
 	// TicketAlarmAt is when a ticket was last tried by a second key; zero = never.
 	TicketAlarmAt time.Time
+	// Found are problems that others than this package found, in their cluster for example.
+	Found []OwnProblem
+}
+
+// OwnProblem is something that is wrong with this gateway, found elsewhere: it is shown as
+// an own check that fails.
+type OwnProblem struct {
+	// Name is the check's, "service" for example. Several problems may have one name.
+	Name   string
+	Code   Code
+	Params Params
+	// Since is when it began; zero where that does not matter.
+	Since time.Time
 }
 
 // Upstream is the server behind a service that this gateway offers.

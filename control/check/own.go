@@ -129,6 +129,7 @@ func (r *Runner) ownResults(known *Own) []Result {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
 	r.own.mu.Unlock()
+	out = append(out, foundResults(o.Found, time.Now())...)
 	return append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews))
 }
 

@@ -20,7 +20,7 @@ func (p Params) clean() Params {
 	p.Endpoints = cleanAll(p.Endpoints)
 	p.Names = cleanAll(p.Names)
 	p.Authorities = cleanAll(p.Authorities)
-	p.GatewayParams = p.GatewayParams.clean()
+	p.GatewayParams, p.ClusterParams = p.GatewayParams.clean(), p.ClusterParams.clean()
 	return p
 }
 

@@ -42,5 +42,17 @@ func configEntries() []Entry {
 		}, func(Params) string {
 			return "free space for spec.stateDir, then repeat the command or wait a minute"
 		}},
+		{NameTaken, "an object of a name that the gateway needs is somebody else's", func(p Params) string {
+			return detail(fmt.Sprintf("%s bears a name that this gateway needs%s and not its labels: it is left as it is", p.placed("an object"), p.forPeer()), p)
+		}, func(p Params) string {
+			return fmt.Sprintf("rename the peer, or delete it if nobody needs it: `kubectl delete %s%s`", p.kubectlObject("KIND NAME"), p.inNamespace())
+		}},
 	}
+}
+
+func (p Params) forPeer() string {
+	if p.Peer == "" {
+		return ""
+	}
+	return " for peer " + p.Peer
 }

@@ -10,6 +10,7 @@ const (
 	UnknownPeer       Reason = "unknown_peer"
 	NoService         Reason = "no_service"
 	NotGranted        Reason = "not_granted"
+	NotAdmitted       Reason = "not_admitted"
 	UpstreamDown      Reason = "upstream_down"
 	HandshakeFailed   Reason = "handshake_failed"
 	PeerDown          Reason = "peer_down"
@@ -21,7 +22,7 @@ const (
 
 // Reasons lists all of them, so that counters exist before they count.
 func Reasons() []Reason {
-	return []Reason{UnknownPeer, NoService, NotGranted, UpstreamDown, HandshakeFailed, PeerDown,
+	return []Reason{UnknownPeer, NoService, NotGranted, NotAdmitted, UpstreamDown, HandshakeFailed, PeerDown,
 		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, Stopping}
 }
 

@@ -50,7 +50,7 @@ func (l *local) key() localKey { return localKey{l.want.Peer, l.want.Service} }
 func (l *local) serves(w Local) bool {
 	s := l.state()
 	if w.Address == "" {
-		// Any loopback port will do, but an address that was asked for and is no longer
+		// Any port will do, but an address that was asked for and is no longer
 		// gives way to a port of its own.
 		return l.want.Address == "" && s.Err == nil
 	}
@@ -82,8 +82,8 @@ func (l *local) open() {
 	}
 }
 
-// listen tries the address that was asked for, or else the remembered one and then any
-// free port of the loopback interface.
+// listen tries the address that was asked for, or else the remembered port and then any
+// free one.
 func (l *local) listen() (net.Listener, error) {
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
 	if l.want.Address != "" {
@@ -93,14 +93,15 @@ func (l *local) listen() (net.Listener, error) {
 		}
 		return ln, nil
 	}
-	if a, err := netip.ParseAddrPort(l.want.Remembered); err == nil && a.Addr().IsLoopback() {
-		if ln, err := lc.Listen(l.ctx, "tcp", a.String()); err == nil {
+	host := l.out.opts.Host
+	if a, err := netip.ParseAddrPort(l.want.Remembered); err == nil {
+		if ln, err := lc.Listen(l.ctx, "tcp", netip.AddrPortFrom(host, a.Port()).String()); err == nil {
 			return ln, nil
 		}
 	}
-	ln, err := lc.Listen(l.ctx, "tcp", "127.0.0.1:0")
+	ln, err := lc.Listen(l.ctx, "tcp", netip.AddrPortFrom(host, 0).String())
 	if err != nil {
-		return nil, fmt.Errorf("listen on a loopback port for %s of %s: %w", l.want.Service, l.want.Peer, err)
+		return nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
 	}
 	return ln, nil
 }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -15,7 +17,8 @@ import (
 type Local struct {
 	Peer    string
 	Service string
-	// Address is host:port to listen on. Empty takes a loopback port that stays.
+	// Address is host:port to listen on. Empty takes a port of OutboundOptions.Host that
+	// stays.
 	Address string
 	// Remembered is the address that an empty Address was given in an earlier run. It
 	// is taken again when it is free.
@@ -38,7 +41,14 @@ type OutboundOptions struct {
 	Dial func(ctx context.Context, peer, service string) (Conn, error)
 	// DialTimeout bounds Dial; 0 takes 5 s.
 	DialTimeout time.Duration
-	Logger      *slog.Logger
+	// Admit says why whoever connects from an address may not use a listener; nil admits
+	// everybody. It may take a while: each connection waits for it on its own.
+	Admit func(local Local, from netip.AddrPort) error
+	// Host is where a listener without an Address listens; the zero value is 127.0.0.1.
+	Host   netip.Addr
+	Logger *slog.Logger
+	// Audit may be nil.
+	Audit *audit.Log
 }
 
 // Outbound carries local connections to services of peers.
@@ -61,6 +71,9 @@ type localKey struct{ peer, service string }
 func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 	if o.DialTimeout <= 0 {
 		o.DialTimeout = upstreamTimeout
+	}
+	if !o.Host.IsValid() {
+		o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	o.Logger = orDiscard(o.Logger)
 	return &Outbound{flows: flows, opts: o, logs: newSampler(), count: newCounters(),
@@ -169,6 +182,10 @@ func (o *Outbound) carry(w Local, f *flow, c Conn) {
 	defer o.flows.end(f)
 	if !f.attach(c) {
 		o.refused(w, Stopping, nil)
+		return
+	}
+	if err := o.admits(w, f); err != nil {
+		o.turnAway(w, f, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, o.opts.DialTimeout)

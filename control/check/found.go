@@ -1,0 +1,40 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// foundResults are the verdicts on what others have found of this gateway, in the order of
+// the checks' names and then of the codes.
+func foundResults(problems []OwnProblem, now time.Time) []Result {
+	problems = slices.Clone(problems)
+	slices.SortStableFunc(problems, func(a, b OwnProblem) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Code, b.Code))
+	})
+	var out []Result
+	for _, found := range problems {
+		r := begin(api.ServiceGateway, Facts{})
+		r.name, r.via = found.Name, ""
+		p := found.Params
+		p.Inbound = true
+		if !found.Since.IsZero() {
+			p.Age = max(0, now.Sub(found.Since))
+		}
+		out = append(out, r.fail(Severity(found.Code), StageResolve, found.Code, p))
+	}
+	return out
+}
+
+// Severity is the outcome of an own check that ends with a code: a warning for what keeps
+// no peer from being reached by itself.
+func Severity(c Code) api.Outcome {
+	switch c {
+	case LoadBalancerPending, NodePortPrivate, ExposureUnknown, APIServerUnlocated, ExposureMoved, PodRefused:
+		return api.Warning
+	}
+	return api.Error
+}

@@ -1,0 +1,71 @@
+package check
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	pending := Params{ClusterParams: ClusterParams{Namespace: "postern", Object: "Service postern"}}
+	got := foundResults([]OwnProblem{
+		{Name: "service", Code: NoUDPWay, Params: Params{ClusterParams: ClusterParams{Object: "Ingress front"}}},
+		{Name: "node-addresses", Code: ExposureUnknown},
+		{Name: "service", Code: LoadBalancerPending, Params: pending, Since: now.Add(-95 * time.Second)},
+	}, now)
+	want := []struct {
+		name    string
+		verdict api.Outcome
+		code    Code
+		cause   string
+	}{
+		{"node-addresses", api.Warning, ExposureUnknown, "this gateway may not"},
+		{"service", api.Warning, LoadBalancerPending, "Service postern in namespace postern is of type LoadBalancer and has no address for 1m35s"},
+		{"service", api.Error, NoUDPWay, "Ingress front leads to the Service of this gateway"},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %d results, want %d", len(got), len(want))
+	}
+	for i, w := range want {
+		v := got[i].Verdict
+		if got[i].Name != w.name || v.Verdict != w.verdict || v.Code != string(w.code) || !strings.HasPrefix(v.Cause, w.cause) {
+			t.Errorf("got %s %s %s %q, want %+v", got[i].Name, v.Verdict, v.Code, v.Cause, w)
+		}
+		if v.Fix == "" {
+			t.Errorf("%s: no fix: %+v", w.code, got[i])
+		}
+	}
+}
+
+// Names of objects come from the cluster: one that is no name is not offered to be pasted.
+func TestOnlyNamesOfObjectsAreOfferedToBePasted(t *testing.T) {
+	for object, want := range map[string]string{
+		"Service postern":   "kubectl describe service postern -n",
+		"Service $(reboot)": "kubectl describe service NAME -n",
+		"":                  "kubectl describe service NAME -n",
+	} {
+		_, fix := Render(LoadBalancerPending, Params{ClusterParams: ClusterParams{Namespace: "ns", Object: object}})
+		if !strings.Contains(fix, want) {
+			t.Errorf("%q: got %q, want %q in it", object, fix, want)
+		}
+	}
+}
+
+func TestARightThatIsMissingIsGivenWhereItIs(t *testing.T) {
+	for _, c := range []struct {
+		p    ClusterParams
+		want string
+	}{
+		{ClusterParams{Account: "a:b", Verbs: "list, watch", Resource: "nodes"},
+			"`kubectl create clusterrole postern-nodes --verb=list,watch --resource=nodes && kubectl create clusterrolebinding postern-nodes --clusterrole=postern-nodes --serviceaccount=a:b`"},
+		{ClusterParams{Account: "a:b", Verbs: "get", Resource: "services", Namespace: "a"},
+			"`kubectl create role postern-services -n a --verb=get --resource=services && kubectl create rolebinding postern-services -n a --role=postern-services --serviceaccount=a:b`"},
+	} {
+		if _, fix := Render(ExposureUnknown, Params{ClusterParams: c.p}); !strings.Contains(fix, c.want) {
+			t.Errorf("got %q, want %q in it", fix, c.want)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/check"
+)
+
+// admits says why whoever made a connection may not use the listener; nil when he may.
+// Nothing has been read from him and nothing been dialled for him by then.
+func (o *Outbound) admits(w Local, f *flow) error {
+	if o.opts.Admit == nil {
+		return nil
+	}
+	from, err := netip.ParseAddrPort(f.remote)
+	if err != nil {
+		return fmt.Errorf("its address %q cannot be read: %w", f.remote, err)
+	}
+	return o.opts.Admit(w, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+}
+
+// turnAway resets a connection that is not admitted, counts it and says so where somebody
+// should know.
+func (o *Outbound) turnAway(w Local, f *flow, why error) {
+	if f.ctx.Err() != nil { // it has ended already
+		o.refused(w, Stopping, nil)
+		return
+	}
+	f.abort()
+	o.count.refuse(NotAdmitted)
+	from, _ := netip.ParseAddrPort(f.remote) // admits has read it
+	suppressed, ok := o.logs.allow(string(NotAdmitted) + " " + w.Peer + " " + w.Service)
+	if !ok {
+		return
+	}
+	o.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(w.Peer),
+		slog.String(audit.KeyService, w.Service), slog.String(audit.KeyAddress, f.remote),
+		slog.String(audit.KeyCode, string(check.PodRefused)), audit.Reason(why.Error()),
+		slog.Uint64("suppressed", suppressed))
+	p := check.Params{Peer: w.Peer, Service: w.Service, Detail: why.Error()}
+	p.From = from.Addr().String()
+	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset",
+		warning(DirectionOutbound, check.PodRefused, p, suppressed)...)
+}
