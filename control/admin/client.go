@@ -21,8 +21,8 @@ import (
 // all their flows.
 const maxAnswer = 64 << 20
 
-// Client asks a running gateway. It holds no connection between requests and may be
-// used concurrently. Failures of the gateway are [*Error]; when nobody answers, the
+// Client asks a running gateway. It holds no connection to a socket between requests and
+// may be used concurrently. Failures of the gateway are [*Error]; when nobody answers, the
 // error is [ErrNoGateway].
 type Client struct {
 	socket string
@@ -41,8 +41,25 @@ func NewClient(socket string) *Client {
 	}}
 }
 
-// Socket is the path that is asked.
+// idleConnTimeout is below the server's, so that no request goes into a connection that is
+// being closed.
+const idleConnTimeout = idleTimeout / 2
+
+// NewClientVia asks the gateway that dial reaches, which is called name in messages. Its
+// connections are kept for the next request, since to make one may be costly. An error of
+// dial that is [ErrNoGateway] is given as it is.
+func NewClientVia(name string, dial func(context.Context) (net.Conn, error)) *Client {
+	return &Client{socket: name, http: &http.Client{Transport: &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		IdleConnTimeout: idleConnTimeout, DisableCompression: true,
+	}}}
+}
+
+// Socket is the path that is asked, or the name of what else is.
 func (c *Client) Socket() string { return c.socket }
+
+// Close ends the connections that no request uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // do sends one request. A nil body or answer means that there is none.
 func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
@@ -85,6 +102,13 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 
 // dialError tells an absent gateway from a request that ended otherwise.
 func (c *Client) dialError(err error) error {
+	if errors.Is(err, ErrNoGateway) {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			return ue.Err
+		}
+		return err
+	}
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {
 		var ue *url.Error
