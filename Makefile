@@ -5,6 +5,7 @@ BIN         := bin/postern
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
@@ -70,8 +71,23 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 bench: build ## Throughput and memory against the stock WireGuard netstack, in one run
 	$(GO) run ./bench/cmd/bench
 
+# The CRDs and the copying methods of the types that they are made of.
+API_TYPES := control/kube/v1alpha1
+CRDS      := cmd/postern/deploy/chart/crds
+GENERATE  := $(GO) run $(CONTROLLERGEN) object crd:maxDescLen=400 paths=./$(API_TYPES)
+.PHONY: generate
+generate: ## Make the CRDs of the chart from the Go types
+	$(GENERATE) output:object:dir=$(API_TYPES) output:crd:dir=$(CRDS)
+
+.PHONY: generated
+generated:
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/types" "$$tmp/crds" && \
+	$(GENERATE) output:object:dir="$$tmp/types" output:crd:dir="$$tmp/crds" && \
+	diff -u $(API_TYPES)/zz_generated.deepcopy.go "$$tmp/types/zz_generated.deepcopy.go" && diff -ru $(CRDS) "$$tmp/crds" || \
+	{ echo "not what the types of $(API_TYPES) say: make generate"; exit 1; }
+
 .PHONY: lint
-lint: ## Format, vet, static analysis and the layering of imports
+lint: generated ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) run $(GOLANGCI) run ./...

@@ -1,0 +1,105 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Types of a Peer's conditions. The reason of each is the name of its PST code in one word,
+// and the message has the code, what causes it and what mends it.
+const (
+	// TunnelReady: the gateways hear each other.
+	TunnelReady = "TunnelReady"
+	// AuthReachable and APIServerReachable: the peer's services answer us.
+	AuthReachable      = "AuthReachable"
+	APIServerReachable = "APIServerReachable"
+	// IdentityIssued: the peer has issued us an identity for its API server, which is valid.
+	IdentityIssued = "IdentityIssued"
+)
+
+// StateRefused is the state of a Peer that the gateway cannot take as it is; TunnelReady says
+// why. The other states are those of `postern status`.
+const StateRefused = "refused"
+
+// PeerStatus is what the gateway knows of the peer. It is written by the gateway alone.
+type PeerStatus struct {
+	// ObservedGeneration is the generation of the spec that is in force.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// State is connected, connecting, pending, failed or refused.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	State string `json:"state,omitempty"`
+	// Path is the way in use to the peer.
+	//
+	// +optional
+	Path *PeerPath `json:"path,omitempty"`
+	// RTT is the round trip time of that way, rounded. It is brought up to date when it
+	// changes a lot, and every few minutes at most.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	RTT string `json:"rtt,omitempty"`
+	// Auth and APIServer are the verdicts on the peer's services: ok, warning, error, unknown,
+	// or off where the peer does not offer them to us.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Auth string `json:"auth,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	APIServer string `json:"apiServer,omitempty"`
+	// Code is the PST code of the first thing to mend.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Code string `json:"code,omitempty"`
+	// Address of the peer in the tunnel.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Address string `json:"address,omitempty"`
+	// Identity is what the peer has issued to us.
+	//
+	// +optional
+	Identity *PeerIdentity `json:"identity,omitempty"`
+	// Conditions are TunnelReady, AuthReachable, APIServerReachable and IdentityIssued.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PeerPath is the way in use to a peer.
+type PeerPath struct {
+	// Kind is direct, relay or none.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Kind string `json:"kind,omitempty"`
+	// Remote is the address at which the peer is reached, ip:port.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Remote string `json:"remote,omitempty"`
+}
+
+// PeerIdentity is what a peer has issued to us for its API server.
+type PeerIdentity struct {
+	// NotAfter is when it ends; it is renewed before.
+	//
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+}
+
+// PeerList is a list of Peers.
+//
+// +kubebuilder:object:root=true
+type PeerList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Peer `json:"items"`
+}
