@@ -157,28 +157,41 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
-	req.Header.Set(VersionHeader, ProtocolVersion)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	resp, end, err := c.send(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return c.read(resp, out)
+}
+
+// send makes one request on a connection of its own. end closes both.
+func (c *Client) send(ctx context.Context, req *http.Request) (resp *http.Response, end func(), err error) {
+	req.Header.Set(VersionHeader, ProtocolVersion)
 	// An http.Transport goes on dialling after the request has given up, so it gets a
 	// connection that is there.
 	conn, err := c.dial(ctx, "tcp", c.addr.String())
 	if err != nil {
-		return c.unreachable(err)
+		return nil, nil, c.unreachable(err)
 	}
-	defer func() { _ = conn.Close() }()
 	transport := &http.Transport{
 		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
-	resp, err := transport.RoundTrip(req) // which follows no redirect
-	if err != nil {
-		return c.unreachable(err)
+	if resp, err = transport.RoundTrip(req); err != nil { // which follows no redirect
+		_ = conn.Close()
+		return nil, nil, c.unreachable(err)
 	}
-	defer func() { _ = resp.Body.Close() }()
+	return resp, func() { _ = resp.Body.Close(); _ = conn.Close() }, nil
+}
+
+// read takes an answer of JSON, or the error that it is.
+func (c *Client) read(resp *http.Response, out any) error {
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
 		return c.unreachable(err)

@@ -34,6 +34,7 @@ func (s *Server) hello(c Caller) Hello {
 		h.Capabilities = append(h.Capabilities, CapabilityReport)
 	}
 	if c.Kind == KindPeer && !c.Pending {
+		h.Capabilities = append(h.Capabilities, CapabilityThroughput)
 		h.Report = s.reportFor(c)
 		h.Offers = append(h.Offers, s.offers(c)...)
 		h.APIServer = s.apiServer(c)

@@ -30,6 +30,8 @@ const (
 // peers are counted, so there are no more entries than peers.
 type limits struct {
 	total chan struct{}
+	// load is held by the one whose throughput is measured.
+	load chan struct{}
 
 	mu    sync.Mutex
 	peers map[peer.PublicKey]*allowance
@@ -37,13 +39,13 @@ type limits struct {
 }
 
 type allowance struct {
-	requests, identities, reports *rate.Limiter
-	slots                         chan struct{}
-	seen                          time.Time
+	requests, identities, reports, loads *rate.Limiter
+	slots                                chan struct{}
+	seen                                 time.Time
 }
 
 func newLimits() *limits {
-	return &limits{total: make(chan struct{}, totalConcurrency), peers: make(map[peer.PublicKey]*allowance)}
+	return &limits{total: make(chan struct{}, totalConcurrency), load: make(chan struct{}, 1), peers: make(map[peer.PublicKey]*allowance)}
 }
 
 // of gives a peer's allowance.
@@ -64,6 +66,7 @@ func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
 			requests:   rate.NewLimiter(requestRate, requestBurst),
 			identities: rate.NewLimiter(identityRate, identityBurst),
 			reports:    rate.NewLimiter(reportRate, reportBurst),
+			loads:      rate.NewLimiter(loadRate, loadBurst),
 			slots:      make(chan struct{}, peerConcurrency),
 		}
 		l.peers[k] = a

@@ -17,6 +17,7 @@
 //	POST /v1/identity  certificate signing request → certificate, or a token
 //	POST /v1/path      what one path finder tells the other (package discovery/path)
 //	POST /v1/report    what the caller found when it tried to reach us (package report)
+//	POST, GET /v1/throughput  a load to the callee, or from it, for a second
 //
 // Whoever is no peer gets 403, whatever it asks. Errors have one form,
 // {"version":…,"code":…,"message":…}; codes are stable, see README.
@@ -52,6 +53,8 @@ const (
 	pathIdentity = "/v1/identity"
 	pathPath     = "/v1/path"
 	pathReport   = "/v1/report"
+
+	pathThroughput = "/v1/throughput"
 )
 
 // Capabilities that a gateway can announce.
@@ -61,6 +64,8 @@ const (
 	CapabilityToken    = "token"    // its issuer issues tokens
 	CapabilityPath     = "path"     // it finds paths, and takes messages about them
 	CapabilityReport   = "report"   // it takes reports, and sends some
+	// CapabilityThroughput: it takes and sends a load, to be measured.
+	CapabilityThroughput = "throughput"
 )
 
 type redeemRequest struct {

@@ -205,7 +205,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.count(resultOK)
-	writeJSON(w, http.StatusOK, body)
+	if body != nil { // else it is answered
+		writeJSON(w, http.StatusOK, body)
+	}
 }
 
 // route finds the handler. Every path tells a wrong method from a wrong path.
@@ -216,17 +218,20 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 	}
 	method := http.MethodPost
-	if r.URL.Path == HelloPath {
+	if r.URL.Path == HelloPath || r.URL.Path == pathThroughput && r.Method == http.MethodGet {
 		method = http.MethodGet
 	}
 	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport:
+	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput:
 		if r.Method != method {
 			w.Header().Set("Allow", method)
 			return nil, newError(codeMethod, "use "+method)
 		}
 	default:
 		return nil, newError(codeNotFound, "no such path")
+	}
+	if r.URL.Path == pathThroughput {
+		return s.throughput(w, r, caller, a)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 	switch r.URL.Path {
@@ -276,7 +281,7 @@ func requested(r *http.Request) string {
 		method = r.Method
 	}
 	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport:
+	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput:
 		path = r.URL.Path
 	}
 	return method + " " + path

@@ -52,6 +52,9 @@ func TestHelloTellsEachCallerItsOwn(t *testing.T) {
 	} {
 		c.want.Version, c.want.Name, c.want.Software = "1.0", "cloud", "postern test"
 		c.want.Capabilities = []string{CapabilityRedeem}
+		if len(c.want.Offers) > 0 {
+			c.want.Capabilities = append(c.want.Capabilities, CapabilityThroughput)
+		}
 		got, err := s.client(c.key).Hello(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)

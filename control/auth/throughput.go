@@ -1,0 +1,188 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// A measurement ends after loadTime or loadBytes, whichever comes first: long enough
+	// for TCP to find its rate on most paths, and no more than a peer may cost.
+	loadTime  = time.Second
+	loadBytes = 32 << 20
+	// loadGrace is what the last bytes may take to arrive on a slow path.
+	loadGrace = 2 * time.Second
+	// A measurement is two loads, one each way, and a peer may have one in 10 s.
+	loadRate  = rate.Limit(0.2)
+	loadBurst = 2
+	loadChunk = 64 << 10
+)
+
+// loadAnswer says what of a load arrived.
+type loadAnswer struct {
+	Version string `json:"version"`
+	Bytes   int64  `json:"bytes"`
+	// Seconds from the first byte to the last.
+	Seconds float64 `json:"seconds"`
+}
+
+// Load is what was carried one way.
+type Load struct {
+	Bytes int64
+	Took  time.Duration
+}
+
+// BitsPerSecond is 0 when nothing was carried.
+func (l Load) BitsPerSecond() float64 {
+	if l.Took <= 0 {
+		return 0
+	}
+	return float64(8*l.Bytes) / l.Took.Seconds()
+}
+
+// throughput takes a load (POST), or sends one (GET). Of all peers one at a time gets it,
+// or two would measure each other. Nothing of it is kept.
+func (s *Server) throughput(w http.ResponseWriter, r *http.Request, caller Caller, a *allowance) (any, error) {
+	switch {
+	case caller.Kind != KindPeer:
+		return nil, newError(codeDenied, "only for peers")
+	case caller.Pending:
+		return nil, newError(codePending, "the caller's key has yet to be approved")
+	}
+	if wait := spend(a.loads, time.Now()); wait > 0 {
+		return nil, limited(wait)
+	}
+	select {
+	case s.limits.load <- struct{}{}:
+		defer func() { <-s.limits.load }()
+	default:
+		e := newError(codeBusy, "another peer's throughput is being measured")
+		e.RetryAfter = retryAfterBusy
+		return nil, e
+	}
+	control := http.NewResponseController(w)
+	if r.Method == http.MethodGet {
+		if err := control.SetWriteDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
+			return nil, fmt.Errorf("send a load: %w", err)
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = io.Copy(w, newLoad()) // the peer counts what arrives
+		return nil, nil
+	}
+	if err := control.SetReadDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
+		return nil, fmt.Errorf("take a load: %w", err)
+	}
+	got, err := measure(http.MaxBytesReader(w, r.Body, loadBytes+loadChunk))
+	if err != nil {
+		return nil, newError(codeBadRequest, "the load did not arrive whole: "+clean(err.Error(), 120))
+	}
+	return loadAnswer{Version: ProtocolVersion, Bytes: got.Bytes, Seconds: got.Took.Seconds()}, nil
+}
+
+// load is a reader of zeros that ends by itself.
+type load struct {
+	until time.Time
+	left  int
+}
+
+// newLoad begins now.
+func newLoad() *load { return &load{until: time.Now().Add(loadTime), left: loadBytes} }
+
+// Read gives zeros until the load is over.
+func (l *load) Read(b []byte) (int, error) {
+	if l.left <= 0 || !time.Now().Before(l.until) {
+		return 0, io.EOF
+	}
+	n := min(len(b), l.left)
+	clear(b[:n])
+	l.left -= n
+	return n, nil
+}
+
+// measure reads a load to its end.
+func measure(r io.Reader) (Load, error) {
+	buffer := make([]byte, loadChunk)
+	var l Load
+	var first, last time.Time
+	for {
+		n, err := r.Read(buffer)
+		if n > 0 {
+			last = time.Now()
+			if first.IsZero() { // What came with the first read took no time that is known.
+				first = last
+			} else {
+				l.Bytes += int64(n)
+			}
+			l.Took = last.Sub(first)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return l, nil
+		case err != nil:
+			return l, err
+		}
+	}
+}
+
+// Throughput measures what the path carries to the peer and from it, for a second each. A
+// gateway that does not do this answers an ErrRequest, one that has just done it an
+// ErrRateLimited.
+func (c *Client) Throughput(ctx context.Context) (to, from Load, err error) {
+	if to, err = c.sendLoad(ctx); err != nil {
+		return to, from, err
+	}
+	from, err = c.takeLoad(ctx)
+	return to, from, err
+}
+
+// sendLoad has the peer say what arrived: what was sent may still be on its way.
+func (c *Client) sendLoad(ctx context.Context) (Load, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTime+loadGrace)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.addr.String()+pathThroughput, newLoad())
+	if err != nil {
+		return Load{}, fmt.Errorf("make request: %w", err)
+	}
+	resp, end, err := c.send(ctx, req)
+	if err != nil {
+		return Load{}, err
+	}
+	defer end()
+	var out loadAnswer
+	if err := c.read(resp, &out); err != nil {
+		return Load{}, err
+	}
+	if out.Bytes < 0 || out.Bytes > loadBytes || out.Seconds < 0 || out.Seconds > (loadTime+loadGrace).Seconds() {
+		return Load{}, fmt.Errorf("%w: %d bytes in %g s", ErrAnswer, out.Bytes, out.Seconds)
+	}
+	return Load{Bytes: out.Bytes, Took: time.Duration(out.Seconds * float64(time.Second))}, nil
+}
+
+func (c *Client) takeLoad(ctx context.Context) (Load, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTime+loadGrace)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr.String()+pathThroughput, http.NoBody)
+	if err != nil {
+		return Load{}, fmt.Errorf("make request: %w", err)
+	}
+	resp, end, err := c.send(ctx, req)
+	if err != nil {
+		return Load{}, err
+	}
+	defer end()
+	if resp.StatusCode != http.StatusOK {
+		return Load{}, c.read(resp, nil)
+	}
+	l, err := measure(io.LimitReader(resp.Body, loadBytes))
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return Load{}, c.unreachable(err)
+	}
+	return l, nil
+}

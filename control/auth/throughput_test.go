@@ -1,0 +1,113 @@
+package auth
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// A load ends by its size when the path is fast, and all of it arrives but what came
+// first.
+func TestALoadIsMeasuredBothWays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		to, from, err := s.client(edgeKey).Throughput(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for way, l := range map[string]Load{"to": to, "from": from} {
+			if l.Bytes > loadBytes || l.Bytes < loadBytes-loadChunk {
+				t.Errorf("%s the peer: %d bytes, want nearly %d", way, l.Bytes, loadBytes)
+			}
+		}
+		_, _, err = s.client(edgeKey).Throughput(t.Context())
+		var answer *Error
+		if !errors.Is(err, ErrRateLimited) || !errors.As(err, &answer) || answer.RetryAfter <= 0 || answer.RetryAfter > 10*time.Second {
+			t.Errorf("another at once: got %#v, want %v within 10 s", err, ErrRateLimited)
+		}
+		time.Sleep(10 * time.Second) // virtual
+		if _, _, err := s.client(edgeKey).Throughput(t.Context()); err != nil {
+			t.Errorf("10 s later: %v", err)
+		}
+		s.stop()
+	})
+}
+
+func TestOnlyPeersMayLoad(t *testing.T) {
+	s := serve(t, nil)
+	pending := peer.PublicKey{5}
+	s.dir.set(Caller{Name: "new", PublicKey: pending, Pending: true})
+	s.dir.set(Caller{PublicKey: ticketKey, Kind: KindOneTime})
+	for key, want := range map[peer.PublicKey]error{pending: ErrPending, ticketKey: ErrDenied, {99}: ErrDenied} {
+		if _, _, err := s.client(key).Throughput(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%v: got %v, want %v", key, err, want)
+		}
+	}
+}
+
+// One peer's measurement is not disturbed by another's.
+func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		other := peer.PublicKey{6}
+		s.dir.set(Caller{Name: "berlin", PublicKey: other})
+		body, feed := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.client(edgeKey).addr.String()+pathThroughput, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			resp, end, err := s.client(edgeKey).send(t.Context(), req)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				end()
+			}
+			done <- err
+		}()
+		if _, err := feed.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, _, err := s.client(other).Throughput(t.Context()); !errors.Is(err, ErrRateLimited) && !strings.Contains(err.Error(), "another peer's throughput") {
+			t.Errorf("beside another's: got %v", err)
+		}
+		_ = feed.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		s.stop()
+	})
+}
+
+// A load that stands still is given up, and says so.
+func TestALoadThatStopsIsGivenUp(t *testing.T) {
+	clock := time.Now()
+	l := newLoad()
+	if n, err := l.Read(make([]byte, 10)); n != 10 || err != nil {
+		t.Errorf("got %d bytes and %v", n, err)
+	}
+	l.until = clock
+	if n, err := l.Read(make([]byte, 10)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("after its time: %d bytes and %v", n, err)
+	}
+	if _, err := measure(io.MultiReader(strings.NewReader("some"), errReader{})); err == nil {
+		t.Error("a load that breaks off counts")
+	}
+	if got := (Load{Bytes: 1e6, Took: 2 * time.Second}).BitsPerSecond(); got != 4e6 {
+		t.Errorf("1 MB in 2 s is %g bit/s", got)
+	}
+	if got := (Load{Bytes: 1e6}).BitsPerSecond(); got != 0 {
+		t.Errorf("in no time: %g bit/s", got)
+	}
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
