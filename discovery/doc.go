@@ -9,6 +9,8 @@
 //
 //   - advertised: what the operator configured, as is. Names are resolved, and again
 //     every minute.
+//   - service: what the gateway's cluster says leads to it ([Agent.SetServiceEndpoints]):
+//     load balancers, node ports. Names are resolved likewise.
 //   - host: the addresses of this machine's interfaces with the gateway's port, without
 //     loopback, link-local, multicast and overlay addresses, without those of interfaces
 //     that a container network or tunnel made ([InterfaceAddrs]), and without the ranges

@@ -23,6 +23,7 @@ type gatherer struct {
 	jitter func() time.Duration // 0 up to refreshJitter
 
 	advertised []*name
+	services   []service
 	servers    []*server
 	exclude    []netip.Prefix
 
@@ -135,6 +136,9 @@ func (g *gatherer) stepTarget(now time.Time, s *server, t *target, do *actions) 
 // names are all configured names.
 func (g *gatherer) names() []*name {
 	out := slices.Clone(g.advertised)
+	for _, s := range g.services {
+		out = append(out, s.name)
+	}
 	for _, s := range g.servers {
 		out = append(out, s.name)
 	}

@@ -19,6 +19,8 @@ type Snapshot struct {
 	// Servers has an entry for each address of each STUN server, in the order of the
 	// configuration, and one for a server whose name was not resolved.
 	Servers []Server
+	// Services are the addresses that the cluster leads to the gateway.
+	Services []ServiceState
 	// Problems say why something configured gives no candidate.
 	Problems []Problem
 	// LeftOut are addresses that were found and are no candidates.
@@ -69,6 +71,7 @@ func (g *gatherer) snapshot(relays []path.Relay) Snapshot {
 
 		FilteringReason: g.filteringReason(),
 		Servers:         g.serverStates(),
+		Services:        g.serviceStates(),
 		Problems:        g.problems(),
 		LeftOut:         leftOut,
 		Transactions:    g.counts,
@@ -93,6 +96,13 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 		for _, a := range n.addrPorts() {
 			out = append(out, Candidate{Addr: a, Source: SourceAdvertised}) // the operator has the last word
 		}
+	}
+	for _, s := range g.services {
+		fit, not := s.serviceAddrs()
+		for _, a := range fit {
+			add(a, SourceService)
+		}
+		leftOut = append(leftOut, not...)
 	}
 	if g.mapping != nil {
 		if a, ok := g.mapping.Candidate(); ok {
@@ -160,6 +170,11 @@ func (g *gatherer) problems() []Problem {
 	for _, n := range g.advertised {
 		if n.err != "" {
 			out = append(out, Problem{SourceAdvertised, n.text, n.err})
+		}
+	}
+	for _, s := range g.services {
+		if s.err != "" {
+			out = append(out, Problem{SourceService, s.text, s.err})
 		}
 	}
 	if router, why := g.mappingProblem(); why != "" {
