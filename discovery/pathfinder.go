@@ -70,6 +70,9 @@ type PathPeer struct {
 	// run. Those count that may be dialled ([Dialable]). What it tells from now on comes
 	// by [Pathfinder.Receive].
 	Announced []Candidate
+	// Order says in which order addresses are preferred within a class of paths, 0 first,
+	// which is that of those that it does not have: see [path.Machine.SetOrder].
+	Order map[netip.AddrPort]uint8
 	// Names are further addresses, "host:port", that are resolved again and again.
 	Names []string
 }
@@ -173,6 +176,10 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 		}
 		if err := p.configure(c); err != nil {
 			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
+		}
+		if !maps.Equal(p.order, c.Order) {
+			p.order = maps.Clone(c.Order)
+			p.m.SetOrder(now, p.order)
 		}
 		p.tellRemote(now, f.refusedLocked)
 		f.dueLocked(p, now)

@@ -25,6 +25,7 @@ type pathPeer struct {
 	fixed     []Candidate // of the configuration
 	announced []Candidate // by the peer, before
 	names     []*name
+	order     map[netip.AddrPort]uint8
 	remote    []Candidate // what the machine was last told of all these; nil = nothing yet
 
 	selected peer.Path    // of the last routing

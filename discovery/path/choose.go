@@ -41,11 +41,11 @@ type rule struct {
 	bars  bool // the selected path is kept out for a while, as after the tunnel's silence
 }
 
-// rules are tried in order, for the reserves in theirs: class, then round trip.
+// rules are tried in order, for the reserves in theirs: class, order, then round trip.
 var rules = []rule{
 	{holds: insteadOfNothing},
 	{holds: insteadOfDead},
-	{holds: betterClass},
+	{holds: betterKind},
 	{holds: left, bars: true},
 	{holds: moved},
 	{holds: faster},
@@ -63,9 +63,12 @@ func insteadOfDead(_ *Machine, sel, p *pair) (string, bool) {
 	return fmt.Sprintf("%s, in place of %s: %s", p.class, sel.label, sel.reason), true
 }
 
-func betterClass(m *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || p.class >= sel.class || p.answers < betterAnswers && m.judged(p) {
+func betterKind(m *Machine, sel, p *pair) (string, bool) {
+	if sel == nil || p.kind(sel) >= 0 || p.answers < betterAnswers && m.judged(p) {
 		return "", false
+	}
+	if p.class == sel.class {
+		return fmt.Sprintf("preferred to %s by the order of the peer's records", sel.label), true
 	}
 	return fmt.Sprintf("%s, in place of a path that is %s", p.class, sel.class), true
 }
@@ -93,7 +96,7 @@ func moved(_ *Machine, sel, p *pair) (string, bool) {
 }
 
 func faster(m *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || p.class != sel.class || sel.rtt == 0 || m.now.Sub(m.switched) < calm {
+	if sel == nil || p.kind(sel) != 0 || sel.rtt == 0 || m.now.Sub(m.switched) < calm {
 		return "", false
 	}
 	if slices.Contains(p.latest[:], 0) || slices.Max(p.latest[:])+leastGain(sel) >= sel.rtt {
@@ -110,7 +113,7 @@ func leastGain(p *pair) time.Duration {
 // shared has the high side follow the low one when both are idle on equal paths, so that
 // one exchange keeps both alive.
 func shared(m *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || m.o.Low || !m.idle() || p.class != sel.class || m.now.Sub(m.switched) < calm {
+	if sel == nil || m.o.Low || !m.idle() || p.kind(sel) != 0 || m.now.Sub(m.switched) < calm {
 		return "", false
 	}
 	window := m.o.Keepalive * 2
@@ -222,6 +225,8 @@ func (m *Machine) whyNot(p *pair) string {
 		return p.reason
 	case p.class > s.class:
 		return fmt.Sprintf("in reserve: %s, and the selected path is %s", p.class, s.class)
+	case p.class == s.class && p.order > s.order:
+		return "in reserve: the selected path comes before it in the order of the peer's records"
 	case p.rtt > s.rtt:
 		return fmt.Sprintf("slower than the selected path (%s against %s)", roughly(p.rtt), roughly(s.rtt))
 	case p.class == s.class && p.rtt == s.rtt:
@@ -272,7 +277,7 @@ func (m *Machine) initiate() []peer.Path {
 		if r := rank(a) - rank(b); r != 0 {
 			return r
 		}
-		if r := int(a.class) - int(b.class); r != 0 {
+		if r := a.kind(b); r != 0 {
 			return r
 		}
 		return int(a.id) - int(b.id)

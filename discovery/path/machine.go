@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -33,6 +34,7 @@ type Machine struct {
 	local  Local
 	remote remotes
 	pairs  []*pair // in the order they were made
+	order  map[netip.AddrPort]uint8
 	lastID uint16
 	sel    *pair      // in use: Selected, or Suspect for want of better
 	why    string     // of sel, or of having lost the last one; empty before the first
@@ -87,6 +89,17 @@ func (m *Machine) SetRemote(now time.Time, cs []Candidate, announced bool) {
 		m.remote.give(cs)
 	}
 	m.pairUp()
+}
+
+// SetOrder tells in which order addresses of the peer are preferred, whatever their round
+// trips, as the priorities and weights of records in DNS say: 0 first, which is that of all
+// others too. It counts within a class of paths.
+func (m *Machine) SetOrder(now time.Time, order map[netip.AddrPort]uint8) {
+	m.advance(now)
+	m.order = maps.Clone(order)
+	for _, p := range m.pairs {
+		p.order = m.order[p.path.Remote]
+	}
 }
 
 // Receive takes a message of the peer's machine.

@@ -48,7 +48,8 @@ type pair struct {
 	label     string // the path for people
 	source    string
 	class     class
-	reflexive bool // learnt from the peer's packets, not from a candidate
+	order     uint8 // of preference within the class, 0 first ([Machine.SetOrder])
+	reflexive bool  // learnt from the peer's packets, not from a candidate
 
 	state  State
 	since  time.Time
@@ -126,10 +127,16 @@ func (p *pair) forgetSamples() {
 	p.rtt, p.latest, p.answers = 0, [gainSamples]time.Duration{}, 0
 }
 
-// compare orders pairs: the class, then the round trip, then age.
+// kind orders pairs by what the round trip does not change: the class, then the order that
+// was set.
+func (p *pair) kind(o *pair) int {
+	return cmp.Or(cmp.Compare(p.class, o.class), cmp.Compare(p.order, o.order))
+}
+
+// compare orders pairs: the kind, then the round trip, then age.
 func (p *pair) compare(o *pair) int {
 	return cmp.Or(
-		cmp.Compare(p.class, o.class),
+		p.kind(o),
 		cmp.Compare(p.rtt, o.rtt),
 		cmp.Compare(p.id, o.id),
 	)
@@ -219,7 +226,7 @@ func (m *Machine) add(path peer.Path, source string) *pair {
 	m.lastID++
 	p := &pair{
 		id: m.lastID, path: path, label: m.label(path), source: source, class: classify(path, source),
-		state: Frozen, since: m.now, reason: "new",
+		order: m.order[path.Remote], state: Frozen, since: m.now, reason: "new",
 	}
 	m.pairs = append(m.pairs, p)
 	return p

@@ -250,7 +250,7 @@ func (m *Machine) wakeUp() {
 		case p == m.sel:
 		case p.works() && m.now.Sub(p.answered) > standbyEvery:
 			p.due = m.now
-		case p.state == Failed && m.sel != nil && p.class < m.sel.class && m.now.Sub(p.tried) > wakeRetry:
+		case p.state == Failed && m.sel != nil && p.kind(m.sel) < 0 && m.now.Sub(p.tried) > wakeRetry:
 			m.startRound(p, "the tunnel carries traffic again")
 		}
 	}
@@ -268,7 +268,7 @@ func (m *Machine) retryAt(p *pair) time.Time {
 		return step(aloneRetries)
 	case m.idle() && p.failures >= len(betterRetries):
 		return later(m.slow, m.now)
-	case p.class < m.sel.class:
+	case p.kind(m.sel) < 0:
 		return step(betterRetries)
 	default:
 		return p.tried.Add(otherRetry)
