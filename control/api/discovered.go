@@ -55,10 +55,10 @@ type Discovered struct {
 	DNSSEC string `json:"dnssec,omitempty"`
 }
 
-// Discovery is the answer of GET /v1/discovered.
-type Discovery struct {
+// DiscoveredList is the answer of GET /v1/discovered.
+type DiscoveredList struct {
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"` // "Discovery"
+	Kind       string `json:"kind"` // "DiscoveredList"
 	// Looking names what is searched: the local network's interfaces, domains of DNS. Empty
 	// when this gateway is not configured to look for others.
 	Looking []string `json:"looking"`
