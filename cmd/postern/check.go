@@ -29,6 +29,7 @@ const checkRetry = time.Second
 type checkFlags struct {
 	format, failOn string
 	predict        []string
+	throughput     bool
 	wait           time.Duration
 }
 
@@ -58,6 +59,7 @@ func (a *app) checkCommand() *cobra.Command {
 	}
 	outputFlag(c, &f.format, formatTable, "table, json or junit")
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails and none is unknown")
+	c.Flags().BoolVar(&f.throughput, "throughput", false, "measure what the path to PEER carries as well: a second each way, at most 64 MB")
 	c.Flags().StringVar(&f.failOn, "fail-on", failOnError, "what makes the command fail: `error` or warning")
 	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket) describes; twice for two, once for one and this gateway")
 	return c
@@ -94,7 +96,7 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 func (a *app) checkUntilFine(ctx context.Context, name string, f checkFlags) (api.CheckReport, error) {
 	until := time.Now().Add(f.wait)
 	for {
-		r, err := a.client().Check(ctx, api.CheckRequest{Peer: name})
+		r, err := a.client().Check(ctx, api.CheckRequest{Peer: name, Throughput: f.throughput})
 		if err != nil || checkFailure(r, f.failOn) == nil && !undecided(r) || !time.Now().Add(checkRetry).Before(until) {
 			return r, err
 		}

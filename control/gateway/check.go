@@ -3,20 +3,28 @@ package gateway
 import (
 	"context"
 
+	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 )
 
 // Check runs the checks of one peer, or of this gateway and all its peers, and gives what
-// they found. It takes at most 10 s.
+// they found. It takes at most 10 s, unless throughput is to be measured too.
 func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
 	if r.Peer != "" {
 		if _, err := g.member(r.Peer); err != nil {
 			return api.CheckReport{}, err
 		}
 	}
+	if r.Throughput && r.Peer == "" {
+		return api.CheckReport{}, admin.Usage("check --throughput: of which peer?", "postern check PEER --throughput")
+	}
 	ctx, cancel := g.whileRunning(ctx)
 	defer cancel()
-	return g.checks.Report(ctx, r.Peer, true)
+	report, err := g.checks.Report(ctx, r.Peer, true)
+	if err == nil && r.Throughput {
+		g.addThroughput(ctx, r.Peer, &report)
+	}
+	return report, err
 }
 
 // Checks gives what the checks found last.

@@ -1,0 +1,43 @@
+package gateway_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
+	w := newWorld(t)
+	w.peer()
+	check := func(r api.CheckRequest) (api.Check, bool) {
+		t.Helper()
+		report, err := w.Edge.Gateway.Check(w.ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(report.Checks, func(c api.Check) bool { return c.Name == "throughput" })
+		if i < 0 {
+			return api.Check{}, false
+		}
+		if n := report.Summary.OK + report.Summary.Warning + report.Summary.Error + report.Summary.Unknown + report.Summary.Off; n != len(report.Checks) {
+			t.Errorf("the summary counts %d of %d checks", n, len(report.Checks))
+		}
+		return report.Checks[i], true
+	}
+	if c, measured := check(api.CheckRequest{Peer: "cloud"}); measured {
+		t.Errorf("nobody asked for it: %+v", c)
+	}
+	c, _ := check(api.CheckRequest{Peer: "cloud", Throughput: true})
+	if c.Verdict.Verdict != api.OK || !strings.Contains(c.Cause, "bit/s to cloud, ") || len(c.Stages) != 2 || c.Stages[0].Stage != "to" || c.Stages[1].Stage != "from" {
+		t.Errorf("got %+v", c)
+	}
+	if c, _ := check(api.CheckRequest{Peer: "cloud", Throughput: true}); c.Verdict.Verdict != api.Unknown || !strings.Contains(c.Fix, "try again in ") {
+		t.Errorf("at once again: got %+v", c.Verdict)
+	}
+	_, err := w.Edge.Gateway.Check(w.ctx, api.CheckRequest{Throughput: true})
+	if err == nil || !strings.Contains(err.Error(), "of which peer") {
+		t.Errorf("of all peers: %v", err)
+	}
+}
