@@ -16,8 +16,10 @@ const (
 	leaving = 10 * time.Second
 	// An earlier boot id has come back when it does so at two moments that lie so far
 	// apart. Once may be a request that was held up on the way, or a few, which then come
-	// together.
-	backLeast = 10 * time.Second
+	// together. A gateway that lost its path to another that runs with its key asks for
+	// about ten seconds, from the fifth on, and then not for another twenty: more than 3 s
+	// would mostly not fit between leaving and that pause.
+	backLeast = 3 * time.Second
 	backMost  = 10 * time.Minute
 )
 
@@ -31,7 +33,7 @@ type Sighting struct {
 	// newest last and no two alike in a row; at most 8. BootsAt are when each was first
 	// seen in its place. Boot ids grow with every start, so one that comes back means that
 	// two processes run with the peer's key; it is among these only when it has come back
-	// more than once, 10 s apart.
+	// more than once, 3 s apart.
 	Boots   []uint64
 	BootsAt []time.Time
 	// Moved are the endpoint names whose addresses changed, by their last change, in the
