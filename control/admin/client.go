@@ -47,13 +47,25 @@ const idleConnTimeout = idleTimeout / 2
 
 // NewClientVia asks the gateway that dial reaches, which is called name in messages. Its
 // connections are kept for the next request, since to make one may be costly. An error of
-// dial that is [ErrNoGateway] is given as it is.
+// dial is given as it is.
 func NewClientVia(name string, dial func(context.Context) (net.Conn, error)) *Client {
 	return &Client{socket: name, http: &http.Client{Transport: &http.Transport{
-		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := dial(ctx)
+			if err != nil {
+				return nil, &viaError{err}
+			}
+			return conn, nil
+		},
 		IdleConnTimeout: idleConnTimeout, DisableCompression: true,
 	}}}
 }
+
+// viaError marks an error of a dial that is not ours.
+type viaError struct{ error }
+
+// Unwrap is the error itself.
+func (e *viaError) Unwrap() error { return e.error }
 
 // Socket is the path that is asked, or the name of what else is.
 func (c *Client) Socket() string { return c.socket }
@@ -102,12 +114,9 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 
 // dialError tells an absent gateway from a request that ended otherwise.
 func (c *Client) dialError(err error) error {
-	if errors.Is(err, ErrNoGateway) {
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			return ue.Err
-		}
-		return err
+	var via *viaError
+	if errors.As(err, &via) {
+		return via.error
 	}
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {

@@ -1,0 +1,194 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/postern-dev/postern/control/admin"
+)
+
+// How a gateway's pods are labelled. The role is set by the gateway itself.
+const (
+	labelName     = "app.kubernetes.io/name"
+	labelInstance = "app.kubernetes.io/instance"
+	labelRole     = "postern.dev/role"
+	nameValue     = "postern"
+	roleActive    = "active"
+
+	// container is the gateway's in its pod; a pod without one of this name has it first.
+	container = "postern"
+	// listTimeout bounds asking for pods.
+	listTimeout = 15 * time.Second
+	// maxListed bounds how many pods and releases a message names.
+	maxListed = 4
+)
+
+// Target is the pod in which the active gateway runs.
+type Target struct{ Namespace, Pod, Container string }
+
+// Find looks for the active gateway's pod. Its errors are admin.ErrNoGateway, and say why
+// there is none.
+func (g *Gateway) Find(ctx context.Context) (Target, error) {
+	ctx, cancel := context.WithTimeout(quiet(ctx), listTimeout)
+	defer cancel()
+	pods, err := g.list(ctx, labelName+"="+nameValue+","+labelInstance+"="+g.release)
+	if err != nil {
+		return Target{}, err
+	}
+	if len(pods) == 0 {
+		return Target{}, g.absent(ctx)
+	}
+	var active []corev1.Pod
+	for _, p := range pods {
+		if p.Labels[labelRole] == roleActive && p.DeletionTimestamp == nil {
+			active = append(active, p)
+		}
+	}
+	switch {
+	case len(active) > 1:
+		return Target{}, fmt.Errorf("%w: %d pods say that they are the active one of %s: %s (one of them is taking over; try again in a moment)",
+			admin.ErrNoGateway, len(active), g, names(active))
+	case len(active) == 0:
+		return Target{}, fmt.Errorf("%w: no pod of %s is active: %s (see kubectl -n %s describe pod -l %s=%s)",
+			admin.ErrNoGateway, g, states(pods), g.namespace, labelInstance, g.release)
+	}
+	p := active[0]
+	if state := notRunning(&p); state != "" {
+		return Target{}, fmt.Errorf("%w: the pod of %s does not run: %s (see kubectl -n %s describe pod %s)",
+			admin.ErrNoGateway, g, state, g.namespace, p.Name)
+	}
+	return Target{Namespace: p.Namespace, Pod: p.Name, Container: containerOf(&p)}, nil
+}
+
+func (g *Gateway) list(ctx context.Context, selector string) ([]corev1.Pod, error) {
+	var out corev1.PodList
+	err := g.client.Get().Namespace(g.namespace).Resource("pods").Param("labelSelector", selector).Do(ctx).Into(&out)
+	if err != nil {
+		return nil, g.refused("list pods", err)
+	}
+	slices.SortFunc(out.Items, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return out.Items, nil
+}
+
+// absent says what there is instead of a pod of the release.
+func (g *Gateway) absent(ctx context.Context) error {
+	others, err := g.list(ctx, labelName+"="+nameValue)
+	if err != nil {
+		return err
+	}
+	var releases []string
+	for _, p := range others {
+		if r := p.Labels[labelInstance]; r != "" && !slices.Contains(releases, r) {
+			releases = append(releases, r)
+		}
+	}
+	if len(releases) == 0 {
+		return fmt.Errorf("%w: there is no gateway of %s (choose the namespace with -n; kubectl get pods -A -l %s=%s finds gateways)",
+			admin.ErrNoGateway, g, labelName, nameValue)
+	}
+	return fmt.Errorf("%w: there is no gateway of %s, but of %s (choose one with --release)", admin.ErrNoGateway, g, some(releases))
+}
+
+// refused says of a failed request to the API server what to do.
+func (g *Gateway) refused(what string, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: the API server at %s does not know this user: %w (renew the credentials in the kubeconfig)", admin.ErrNoGateway, g.config.Host, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: this user may not %s in namespace %q: %w (it takes get and list of pods and create of pods/exec there; choose the namespace with -n)",
+			admin.ErrNoGateway, what, g.namespace, err)
+	case errors.As(err, &status):
+		return fmt.Errorf("%w: the API server at %s refused to %s: %w", admin.ErrNoGateway, g.config.Host, what, err)
+	}
+	return fmt.Errorf("%w: the API server at %s cannot be asked: %w (see that kubectl get pods -n %s works)", admin.ErrNoGateway, g.config.Host, oneLine(err), g.namespace)
+}
+
+// containerOf is the gateway's container.
+func containerOf(p *corev1.Pod) string {
+	for _, c := range p.Spec.Containers {
+		if c.Name == container {
+			return c.Name
+		}
+	}
+	if len(p.Spec.Containers) == 0 {
+		return ""
+	}
+	return p.Spec.Containers[0].Name
+}
+
+// notRunning is what a pod does instead of running; empty when it runs.
+func notRunning(p *corev1.Pod) string {
+	name := containerOf(p)
+	for _, c := range p.Status.ContainerStatuses {
+		switch {
+		case c.Name != name:
+		case c.State.Running != nil:
+			return ""
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			return told(p, c.State.Waiting.Reason, c.State.Waiting.Message)
+		case c.State.Terminated != nil:
+			return told(p, fmt.Sprintf("it ended with exit code %d", c.State.Terminated.ExitCode), c.State.Terminated.Message)
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return told(p, c.Reason, c.Message)
+		}
+	}
+	return told(p, string(p.Status.Phase), p.Status.Message)
+}
+
+// maxReason bounds what the cluster says of a pod, in bytes.
+const maxReason = 200
+
+func told(p *corev1.Pod, reason, message string) string {
+	if message = strings.Join(strings.Fields(message), " "); message != "" {
+		if len(message) > maxReason {
+			message = strings.ToValidUTF8(message[:maxReason], "") + "…"
+		}
+		reason += ": " + message
+	}
+	return p.Name + ": " + reason
+}
+
+// states says of each pod that is not the active one what it does.
+func states(pods []corev1.Pod) string {
+	var out []string
+	for _, p := range pods {
+		switch state := notRunning(&p); {
+		case p.DeletionTimestamp != nil:
+			out = append(out, p.Name+": is being stopped")
+		case state != "":
+			out = append(out, state)
+		default:
+			out = append(out, p.Name+": runs and stands by")
+		}
+	}
+	return some(out)
+}
+
+func names(pods []corev1.Pod) string {
+	var out []string
+	for _, p := range pods {
+		out = append(out, p.Name)
+	}
+	return some(out)
+}
+
+// some are the first of many.
+func some(list []string) string {
+	if more := len(list) - maxListed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:maxListed], ", "), more)
+	}
+	return strings.Join(list, ", ")
+}
