@@ -76,7 +76,7 @@ type bundle struct {
 
 // folder returns the folder of the programs, built when missing.
 func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
-	source, err := bundleSource(ctx)
+	source, err := sourceFolder(ctx, "bundle")
 	if err != nil {
 		return "", err
 	}
@@ -103,14 +103,15 @@ func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
 	return dir, b.build(ctx, source, dir, log)
 }
 
-// bundleSource finds the bundle's module in the source tree that the caller runs in.
-func bundleSource(ctx context.Context) (string, error) {
+// sourceFolder finds a folder beside this package in the source tree that the caller runs
+// in: each holds a module of its own.
+func sourceFolder(ctx context.Context, name string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/postern-dev/postern")
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("find postern's source tree (run from inside it, or set %s): %w", assetsVariable, withStderr(err))
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "testenv", "kube", "bundle"), nil
+	return filepath.Join(strings.TrimSpace(string(out)), "testenv", "kube", name), nil
 }
 
 // hash tells one version of the bundle's sources from another.

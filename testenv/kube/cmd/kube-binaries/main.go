@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command kube-binaries builds the Kubernetes programs that tests start, unless they are
-// there already, and prints the folder that holds them. With -version it builds the
-// control plane of another version of Kubernetes, for KUBEBUILDER_ASSETS.
+// Command kube-binaries builds the Kubernetes programs that tests start, and helm, unless
+// they are there already, and prints the folder that holds the former. With -version it
+// builds the control plane of another version of Kubernetes, for KUBEBUILDER_ASSETS.
 package main
 
 import (
@@ -20,16 +20,22 @@ func main() {
 	defer stop()
 	version := flag.String("version", "", "version of Kubernetes, such as "+kube.Version)
 	flag.Parse()
-	var dir string
-	var err error
-	if *version == "" {
-		dir, err = kube.Binaries(ctx, os.Stderr)
-	} else {
-		dir, err = kube.ControlPlaneBinaries(ctx, *version, os.Stderr)
-	}
+	dir, err := build(ctx, *version)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kube-binaries: %v\n", err)
 		os.Exit(1)
 	}
 	fmt.Println(dir)
+}
+
+// build returns the folder of the programs of a version, "" being the one that clusters of
+// a node run: only for that one there is helm.
+func build(ctx context.Context, version string) (string, error) {
+	if version != "" {
+		return kube.ControlPlaneBinaries(ctx, version, os.Stderr)
+	}
+	if _, err := kube.Helm(ctx, os.Stderr); err != nil {
+		return "", err
+	}
+	return kube.Binaries(ctx, os.Stderr)
 }

@@ -1,0 +1,60 @@
+{{- /* The prefix of every object's name: the release, with the chart's name unless it is in it. */}}
+{{- define "postern.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Objects of the whole cluster carry the namespace too: each may have a release. */}}
+{{- define "postern.clusterName" -}}
+{{ include "postern.fullname" . }}-{{ .Release.Namespace }}
+{{- end }}
+
+{{- define "postern.selector" -}}
+app.kubernetes.io/name: postern
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "postern.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{ include "postern.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "postern.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end }}
+
+{{- define "postern.accounts" -}}
+{{- default (printf "%s-peers" (include "postern.fullname" .)) .Values.issuer.serviceAccount.namespace -}}
+{{- end }}
+
+{{- /* NodePort where a load balancer is not to be had as a rule: k3s tells itself by its version,
+       kind by its nodes. */}}
+{{- define "postern.serviceType" -}}
+{{- if .Values.service.type -}}
+{{ .Values.service.type }}
+{{- else if contains "k3s" .Capabilities.KubeVersion.Version -}}
+NodePort
+{{- else -}}
+{{- $type := "LoadBalancer" -}}
+{{- range (lookup "v1" "Node" "" "").items -}}
+{{- if hasPrefix "kind://" (default "" .spec.providerID) -}}
+{{- $type = "NodePort" -}}
+{{- end -}}
+{{- end -}}
+{{ $type }}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,112 @@
+{{- /* A pod that Pod Security "restricted" admits. Nothing in it can be written but two
+       directories in memory: no key is ever on the node's disk. */}}
+{{- define "postern.pod" -}}
+serviceAccountName: {{ include "postern.fullname" . }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+# A Service called postern would set variables that begin as the gateway's own do.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+terminationGracePeriodSeconds: {{ int .Values.terminationGracePeriodSeconds }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+  {{- if .Values.affinity }}
+  {{- toYaml .Values.affinity | nindent 2 }}
+  {{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "postern.selector" . | nindent 12 }}
+  {{- end }}
+{{- with .Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+- name: postern
+  {{- include "postern.container" . | nindent 2 }}
+volumes:
+- name: config
+  configMap:
+    name: {{ include "postern.fullname" . }}
+# The gateway makes directories of its own below, with mode 0700: one that everybody may write
+# to, as these are, it refuses.
+- name: run
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+- name: state
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- range .Values.secretMounts }}
+- name: secret-{{ .name }}
+  secret:
+    secretName: {{ .secretName }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+
+{{- define "postern.container" -}}
+image: {{ include "postern.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args: [gateway, --config=/etc/postern/gateway.yaml, --log-format={{ .Values.log.format }}, --log-level={{ .Values.log.level }}]
+env:
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+ports:
+- {name: gateway, containerPort: {{ int .Values.gateway.port }}, protocol: UDP}
+- {name: http, containerPort: {{ int .Values.metrics.port }}, protocol: TCP}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+# None of these asks about peers: a gateway whose peers are all away is fine.
+startupProbe:
+  httpGet: {path: /livez, port: http}
+  periodSeconds: 1
+  failureThreshold: 120
+livenessProbe:
+  httpGet: {path: /livez, port: http}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 5
+  timeoutSeconds: 5
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+volumeMounts:
+- {name: config, mountPath: /etc/postern, readOnly: true}
+- {name: run, mountPath: /run}
+- {name: state, mountPath: /var/lib}
+{{- range .Values.secretMounts }}
+- {name: secret-{{ .name }}, mountPath: /etc/postern-secrets/{{ .name }}, readOnly: true}
+{{- end }}
+{{- end }}
