@@ -1,6 +1,10 @@
 package check
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Code is a stable name for one way in which something fails. Codes are never reused
 // and never change their meaning; README.md has one entry for each.
@@ -200,6 +204,7 @@ func Codes() []Entry {
 	for _, t := range tables() {
 		all = append(all, t...)
 	}
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(a.Code, b.Code) })
 	return all
 }
 
@@ -218,5 +223,5 @@ func lookup(c Code) (Entry, bool) {
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {
 	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
-		exposureEntries(), clusterEntries(), identityEntries(), mtuEntries(), configEntries(), resourceEntries()}
+		exposureEntries(), clusterEntries(), identityEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
 }
