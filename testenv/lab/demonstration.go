@@ -61,7 +61,7 @@ func (l *Lab) join(ctx context.Context) error {
 }
 
 func (l *Lab) joinRequest() api.JoinRequest {
-	r := api.JoinRequest{Ticket: l.ticket, Allow: []string{api.ServiceAuth, api.ServiceAPIServer}}
+	r := api.JoinRequest{Ticket: l.ticket, Allow: []string{api.ServiceAuth, api.ServiceAPIServer}, Wait: api.Duration(l.stepLimit())}
 	if l.load.echo != nil {
 		r.Local = map[string]string{echoService: "127.0.0.1:0"}
 	}

@@ -23,6 +23,11 @@ type fault struct {
 	harm func(context.Context, *Lab) (string, error)
 	// cloud and edge are the codes that each side finds, in the order of their numbers.
 	cloud, edge []check.Code
+	// turns says that the fault comes and goes by its nature: each side finds its codes at
+	// some look, which need not be one at which the other does. edgeOr is what edge may find
+	// in their place.
+	turns  bool
+	edgeOr []check.Code
 	// mend does what a fix says, and tells what that was.
 	mend func(context.Context, *Lab) (string, error)
 	// stays are the codes that may still be shown when the fault is mended, and stay says
@@ -190,12 +195,24 @@ func (d diagnosis) String() string {
 // awaitFound waits until each side finds what it should, and nothing else. What depends on
 // time, such as whether a peer is still heard, may take more than one look.
 func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
+	var found [2]string // what was found by cloud and by edge, while it counts
 	return awaitDiagnosis(ctx, l.diagnose, func(cloud, edge diagnosis) string {
-		if slices.Equal(cloud.codes(), f.cloud) && slices.Equal(edge.codes(), f.edge) {
+		for i, fits := range []bool{
+			slices.Equal(cloud.codes(), f.cloud),
+			slices.Equal(edge.codes(), f.edge) || f.edgeOr != nil && slices.Equal(edge.codes(), f.edgeOr),
+		} {
+			switch d := []diagnosis{cloud, edge}[i]; {
+			case fits:
+				found[i] = d.String()
+			case !f.turns:
+				found[i] = ""
+			}
+		}
+		if !slices.Contains(found[:], "") {
 			return ""
 		}
 		return fmt.Sprintf("cloud found %v, to find %v; edge found %v, to find %v\n%s\n%s", cloud.codes(), f.cloud, edge.codes(), f.edge, cloud, edge)
-	}, func(cloud, edge diagnosis) string { return cloud.String() + "\n" + edge.String() })
+	}, func(_, _ diagnosis) string { return found[0] + "\n" + found[1] })
 }
 
 // awaitClean waits until neither side finds anything wrong but what stays, and all targets

@@ -65,7 +65,8 @@ func keys() []Scenario {
 					return fmt.Sprintf("somebody restored a backup of edge at %s and started it", copyAddr),
 						double.learn(ctx, func(p *api.Peer) { *p = l.Edge.other })
 				},
-				cloud: codes(check.DuplicateKey), edge: codes(check.HandshakeStale),
+				// While the copy has the session, edge is not answered; cloud may still ask there.
+				cloud: codes(check.DuplicateKey), edge: codes(check.HandshakeStale), edgeOr: codes(check.NotHeardByPeer), turns: true,
 				mend: func(_ context.Context, l *Lab) (string, error) {
 					return "the copy was stopped", l.fault.double.halt()
 				},

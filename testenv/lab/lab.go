@@ -69,6 +69,8 @@ type Options struct {
 	// Adjust changes the options of each gateway before it starts, by the site's name;
 	// nil leaves them as they are.
 	Adjust func(site string, o *gateway.Options)
+	// StepLimit bounds each step of the scenario; 0 is two minutes.
+	StepLimit time.Duration
 }
 
 // Lab is a running demonstration.

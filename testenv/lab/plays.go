@@ -86,7 +86,7 @@ func (l *Lab) oneWay() []step {
 		reply = answer.Reply
 		return fmt.Sprintf("no answer within %s, so edge made a reply of %d characters for cloud", dialWait, len(reply)), err
 	}}, {"accept", "cloud accepts the reply and dials edge", func(ctx context.Context) (string, error) {
-		r, err := l.Cloud.Gateway.Accept(ctx, api.AcceptRequest{Reply: reply})
+		r, err := l.Cloud.Gateway.Accept(ctx, api.AcceptRequest{Reply: reply, Wait: api.Duration(l.stepLimit())})
 		if err == nil && !r.Connected {
 			err = errors.New(r.Reason)
 		}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,11 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// stepLimit bounds each step: a punch that fails is repeated after 38 s, and a machine may
-// be busy.
-const stepLimit = 2 * time.Minute
+// defaultStepLimit bounds each step unless told otherwise: a punch that fails is repeated
+// after 38 s, and a machine may be busy.
+const defaultStepLimit = 2 * time.Minute
+
+func (l *Lab) stepLimit() time.Duration { return cmp.Or(l.opts.StepLimit, defaultStepLimit) }
 
 // look is how often a step looks whether what it waits for has come.
 const look = 20 * time.Millisecond
@@ -55,7 +58,7 @@ func (l *Lab) Run(ctx context.Context, p Progress) error {
 // Play plays one phase, after those before it.
 func (l *Lab) Play(ctx context.Context, phase Phase, p Progress) error {
 	for _, s := range l.steps(phase) {
-		if err := s.play(ctx, p); err != nil {
+		if err := s.play(ctx, p, l.stepLimit()); err != nil {
 			return err
 		}
 	}
@@ -72,12 +75,12 @@ func (l *Lab) steps(phase Phase) []step {
 	return nil
 }
 
-func (s step) play(ctx context.Context, p Progress) error {
+func (s step) play(ctx context.Context, p Progress, limit time.Duration) error {
 	if p.Begin != nil {
 		p.Begin(s.name, s.doing)
 	}
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	detail, err := s.do(ctx)
 	if err != nil {
