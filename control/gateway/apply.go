@@ -72,7 +72,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		}
 	}
 	g.paths.setPeers(next)
-	g.outbound.SetLocals(g.locals(next))
+	g.outbound.SetLocals(g.locals(next, cfg))
 	g.rememberPorts()
 	g.checkPeers(next, gone)
 	g.keepers.setPeers(next)

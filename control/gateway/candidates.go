@@ -50,6 +50,9 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 	if err != nil {
 		return nil, misconfigured(cfg, "spec.discovery", err)
 	}
+	if list := g.clusterAddrs.Load(); list != nil {
+		a.SetServiceEndpoints(*list)
+	}
 	return a, nil
 }
 

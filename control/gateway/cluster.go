@@ -2,10 +2,16 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/discovery"
 )
 
 // SetPeers replaces the configured peers of a gateway in a cluster, which has a Peer object
@@ -47,4 +53,63 @@ func (g *Gateway) announceChange() {
 	if f := g.onChange.Load(); f != nil {
 		(*f)()
 	}
+}
+
+// SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. They
+// are candidates with the source "service", and peers are told.
+func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
+	list = slices.Clone(list)
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	g.clusterAddrs.Store(&list)
+	g.agent.Load().SetServiceEndpoints(list)
+}
+
+// SetProblems replaces what one source has found to be wrong with this gateway. Each is
+// shown as an own check that fails.
+func (g *Gateway) SetProblems(source string, list []check.OwnProblem) {
+	if g.found.set(source, list) {
+		g.announceChange()
+	}
+}
+
+// problems are what others than package check found of this gateway, by source. It is safe
+// for concurrent use; the zero value has none.
+type problems struct {
+	mu       sync.Mutex
+	bySource map[string][]check.OwnProblem
+}
+
+// set reports whether anything changed.
+func (p *problems) set(source string, list []check.OwnProblem) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(list) == 0 && len(p.bySource[source]) == 0 {
+		return false
+	}
+	if p.bySource == nil {
+		p.bySource = map[string][]check.OwnProblem{}
+	}
+	p.bySource[source] = slices.Clone(list)
+	return true
+}
+
+// all are those of every source, in the order of the sources' names.
+func (p *problems) all() []check.OwnProblem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []check.OwnProblem
+	for _, source := range slices.Sorted(maps.Keys(p.bySource)) {
+		out = append(out, p.bySource[source]...)
+	}
+	return out
+}
+
+// outboundOptions are those of the listeners that lead to services of peers.
+func (g *Gateway) outboundOptions() forward.OutboundOptions {
+	o := forward.OutboundOptions{Dial: g.dialService, Host: g.opts.LocalHost, Logger: g.log, Audit: g.audit}
+	if admit := g.opts.AdmitLocal; admit != nil {
+		o.Admit = func(l forward.Local, from netip.AddrPort) error { return admit(l.Peer, from) }
+	}
+	return o
 }

@@ -1,14 +1,19 @@
 package gateway_test
 
 import (
+	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -84,4 +89,86 @@ func TestTheObjectOfAJoinedPeerHasItsOptions(t *testing.T) {
 	if _, there := w.status(w.Cloud, "edge"); there {
 		t.Error("a removed peer's object keeps it a peer")
 	}
+}
+
+func TestWhatTheClusterFindsIsShown(t *testing.T) {
+	w := newWorld(t, inCluster)
+	g := w.Cloud.Gateway
+	g.SetServiceEndpoints([]discovery.ServiceEndpoint{{Address: "198.51.100.20:30820", From: "NodePort of Service postern"}})
+	w.await("the Service's address is a candidate", func() string {
+		s, err := g.Status(w.ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if !slices.ContainsFunc(s.Gateway.Candidates, func(c api.Candidate) bool {
+			return c.Address == "198.51.100.20:30820" && c.Source == api.SourceService
+		}) {
+			return fmt.Sprint(s.Gateway.Candidates)
+		}
+		return ""
+	})
+	shown := func() (api.Check, bool) {
+		t.Helper()
+		report, err := g.Checks(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(report.Checks, func(c api.Check) bool { return c.Name == "service" })
+		if i < 0 {
+			return api.Check{}, false
+		}
+		return report.Checks[i], true
+	}
+	g.SetProblems("exposure", []check.OwnProblem{{Name: "service", Code: check.LoadBalancerPending}})
+	if c, there := shown(); !there || c.Code != string(check.LoadBalancerPending) || c.Verdict.Verdict != api.Warning || c.Fix == "" {
+		t.Errorf("got %+v", c)
+	}
+	g.SetProblems("exposure", nil)
+	if c, there := shown(); there {
+		t.Errorf("it is mended, and shown still: %+v", c)
+	}
+}
+
+// In a cluster there is a listener for each service that a peer offers, for the peer's
+// Service leads there; elsewhere only those that somebody wants.
+func TestEveryServiceOfAPeerHasAListenerInACluster(t *testing.T) {
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if site == "edge" {
+			cfg := *o.Config
+			cfg.Kubernetes = &config.Kubernetes{Release: "postern", Service: "postern", PeerServices: true}
+			o.Config = &cfg
+			o.AdmitLocal = func(peer string, from netip.AddrPort) error {
+				return fmt.Errorf("no pod has the address %s", from.Addr())
+			}
+		}
+	})
+	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) {
+		g.Services.Named = []api.NamedService{{Name: "registry", Port: 5000, Address: "127.0.0.1:1"}}
+	})
+	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"apiServer", "auth", "registry"}}), api.JoinRequest{})
+	var address string
+	w.await("edge listens for both services of cloud", func() string {
+		p, _ := w.status(w.Edge, "cloud")
+		var services []string
+		for _, l := range p.Local {
+			services = append(services, l.Service)
+			address = l.Address
+		}
+		if !slices.Equal(services, []string{"apiServer", "registry"}) {
+			return fmt.Sprint(services)
+		}
+		return ""
+	})
+	if c, err := new(net.Dialer).DialContext(w.ctx, "tcp", address); err == nil { // the reset may come as soon
+		defer c.Close()
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("who is not admitted gets %d bytes", n)
+		}
+	}
+	w.await("the refusal is recorded", func() string {
+		if !strings.Contains(w.log.tail(64<<10), "no pod has the address 127.0.0.1") {
+			return "it is not in the log"
+		}
+		return ""
+	})
 }

@@ -138,6 +138,7 @@ func (g *Gateway) own() check.Own {
 	s := g.agent.Load().Snapshot()
 	o := g.shown(cfg, s)
 	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
+	o.Found = g.found.all()
 	seen := g.plane.bind.Observations()
 	o.Sockets = check.Sockets{ReceiveBuffer: seen.ReceiveBuffer, SendBuffer: seen.SendBuffer, Drops: seen.SocketDrops}
 	for _, server := range s.Servers {

@@ -70,6 +70,11 @@ type Options struct {
 	CheckInterval, CheckRetry time.Duration
 	// ClusterPeers are the configured peers of a gateway in a cluster until SetPeers.
 	ClusterPeers []config.Peer
+	// AdmitLocal says why whoever connects to a listener for a peer's services may not use
+	// it; nil admits everybody who can connect. Each connection waits for it on its own.
+	AdmitLocal func(peer string, from netip.AddrPort) error
+	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
+	LocalHost netip.Addr
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
 	Root fs.FS
 	// Logger gets everything, audit records included; nil discards.
@@ -153,6 +158,9 @@ type Gateway struct {
 	changed  changed
 	// onChange is told of changes.
 	onChange atomic.Pointer[func()]
+	// found are problems, and clusterAddrs addresses, that others than the gateway found.
+	found        problems
+	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
 }
 
 // changed is what changing guards.
@@ -234,7 +242,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		Allowed: func(p forward.Peer, service string) bool { return g.roster.Load().allowed(p, service) },
 		Logger:  g.log, Audit: g.audit,
 	})
-	g.outbound = forward.NewOutbound(g.flows, forward.OutboundOptions{Dial: g.dialService, Logger: g.log})
+	g.outbound = forward.NewOutbound(g.flows, g.outboundOptions())
 	if g.paths, err = openPathfinding(g, cfg); err != nil {
 		return err
 	}

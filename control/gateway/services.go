@@ -28,11 +28,12 @@ type listener struct{ peer, service string }
 
 // locals are the listeners here that lead to services of peers. A port that was found
 // for one stays its own.
-func (g *Gateway) locals(r *roster) []forward.Local {
+func (g *Gateway) locals(r *roster, cfg *config.Resolved) []forward.Local {
 	var out []forward.Local
 	for _, m := range r.members {
-		for _, service := range slices.Sorted(maps.Keys(m.local)) {
-			l := forward.Local{Peer: m.name, Service: service, Address: m.local[service]}
+		wanted := g.wantedLocals(m, cfg)
+		for _, service := range slices.Sorted(maps.Keys(wanted)) {
+			l := forward.Local{Peer: m.name, Service: service, Address: wanted[service]}
 			if port := g.store.ListenerPort(m.name, service); port != 0 && l.Address == "" {
 				l.Remembered = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
 			}
@@ -40,6 +41,23 @@ func (g *Gateway) locals(r *roster) []forward.Local {
 		}
 	}
 	return out
+}
+
+// wantedLocals maps services of a peer to addresses to listen on; "" is any free port. In
+// a cluster whose peers get Services there is a listener behind each of those: one for the
+// API server, and one for whatever else the peer offers.
+func (g *Gateway) wantedLocals(m *member, cfg *config.Resolved) map[string]string {
+	if cfg.Kubernetes == nil || !cfg.Kubernetes.PeerServices || m.stock || m.pending {
+		return m.local
+	}
+	wanted := map[string]string{api.ServiceAPIServer: ""}
+	for _, service := range g.offers(m) {
+		if service != api.ServiceAuth {
+			wanted[service] = ""
+		}
+	}
+	maps.Copy(wanted, m.local)
+	return wanted
 }
 
 // rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
