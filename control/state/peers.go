@@ -47,6 +47,9 @@ type Peer struct {
 	// Ticket is the id of the ticket by which it came, if it did.
 	Ticket   string
 	JoinedAt time.Time
+	// ObjectKey is the public key in the peer's object in the cluster as it was seen last;
+	// zero before there is one. A peer that has had an object goes with it.
+	ObjectKey peer.PublicKey
 }
 
 func (p Peer) clone() Peer {
@@ -182,6 +185,7 @@ type peerJSON struct {
 	Origin       Origin            `json:"origin,omitempty"`
 	Ticket       string            `json:"ticket,omitempty"`
 	JoinedAt     time.Time         `json:"joinedAt,omitzero"`
+	ObjectKey    *peer.PublicKey   `json:"objectKey,omitempty"`
 }
 
 type peersJSON struct {
@@ -204,6 +208,9 @@ func encodePeers(p Peers) (any, error) {
 		}
 		for _, c := range x.Candidates {
 			j.Candidates = append(j.Candidates, Announced{Address: c.Addr, Source: c.Source})
+		}
+		if !x.ObjectKey.IsZero() {
+			j.ObjectKey = &x.ObjectKey
 		}
 		out.Peers = append(out.Peers, j)
 	}
@@ -228,6 +235,9 @@ func decodePeers(raw json.RawMessage) (Peers, error) {
 		}
 		for _, c := range j.Candidates {
 			x.Candidates = append(x.Candidates, ticket.Candidate{Addr: c.Address, Source: c.Source})
+		}
+		if j.ObjectKey != nil {
+			x.ObjectKey = *j.ObjectKey
 		}
 		if _, ok := p.Get(x.Name); ok {
 			return Peers{}, fmt.Errorf("%w: name %q", ErrDuplicate, x.Name)

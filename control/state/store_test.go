@@ -59,6 +59,7 @@ func edge() Peer {
 		Allow:      []string{"auth", "apiServer"}, Offers: []string{"auth"},
 		Local: map[string]string{"apiServer": "127.0.0.1:7443"}, AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		Pending: true, Origin: OriginInvited, Ticket: "0011223344556677", JoinedAt: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC),
+		ObjectKey: peer.PublicKey{1},
 	}
 }
 
