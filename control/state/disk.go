@@ -107,6 +107,8 @@ func remedy(err error) error {
 // advised adds what to do, and a remark behind it. nil stays nil.
 func advised(err error, remark string) error {
 	switch {
+	case errors.Is(err, ErrBackend):
+		return fmt.Errorf("%w%s", err, remark)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w (free some space%s)", err, remark)
 	case errors.Is(err, syscall.EROFS):

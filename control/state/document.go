@@ -31,6 +31,8 @@ type header struct {
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
 	Checksum   string `json:"checksum"`
+	// Ahead is the version that the backend has, where the directory's goes beyond it.
+	Ahead string `json:"ahead,omitempty"`
 }
 
 // format says how a T is written and what it is worth.
@@ -54,6 +56,8 @@ type format[T any] struct {
 	loss string
 	// previousIsUnsafe: an earlier generation must not come back.
 	previousIsUnsafe bool
+	// lazy: a change counts before the backend has it.
+	lazy bool
 }
 
 // place is where a document lives.
@@ -61,6 +65,7 @@ type place struct {
 	dir, base string
 	disk      disk
 	logger    *slog.Logger
+	mirror    *mirror // nil: there is no backend
 }
 
 func (p place) path(suffix string) string { return filepath.Join(p.dir, p.base+suffix) }
@@ -81,8 +86,16 @@ type document[T any] struct {
 	format[T]
 	turn    chan struct{}              // one slot: whoever writes holds it
 	current atomic.Pointer[content[T]] // what readers see
-	stored  atomic.Pointer[content[T]] // what the file has
-	closed  bool                       // owned by the holder of turn
+	stored  atomic.Pointer[content[T]] // what the file has or, when there is one, the backend
+
+	// Owned by the holder of turn.
+	closed bool
+	// highest is the highest generation that was ever given to a backend or found.
+	highest uint64
+	// kept is the version that the backend has.
+	kept string
+	// doubtful: a Save failed, and the backend may have what does not count.
+	doubtful bool
 }
 
 func openDocument[T any](p place, f format[T]) (*document[T], error) {
@@ -93,6 +106,7 @@ func openDocument[T any](p place, f format[T]) (*document[T], error) {
 	}
 	d.current.Store(c)
 	d.stored.Store(c)
+	d.highest = c.generation
 	return d, nil
 }
 
@@ -113,7 +127,7 @@ func (d *document[T]) update(f func(*T) error) error {
 	if err != nil {
 		return err
 	}
-	return remedy(d.store(next))
+	return remedy(d.store(next, promptly))
 }
 
 // restrict is update, but what f takes away counts also when it cannot be written: that
@@ -125,7 +139,7 @@ func (d *document[T]) restrict(f func(*T) error) error {
 	if err != nil {
 		return err
 	}
-	cause := d.store(next)
+	cause := d.store(next, briefly)
 	if cause == nil || errors.Is(cause, ErrNotDurable) {
 		return cause
 	}
@@ -139,6 +153,9 @@ func (d *document[T]) restrict(f func(*T) error) error {
 	}
 	less.generation = old.generation
 	d.current.Store(less)
+	if d.mirror != nil { // so that it lasts as long as the directory does
+		d.goAhead(less)
+	}
 	return fmt.Errorf("%w: %w", ErrNotStored, advised(cause, ""))
 }
 
@@ -149,7 +166,7 @@ func (d *document[T]) flush() error {
 	if d.closed {
 		return ErrClosed
 	}
-	return advised(d.store(d.current.Load()), "")
+	return advised(d.storeAnyway(d.current.Load(), briefly), "")
 }
 
 // unstored reports whether memory is ahead of the file.
@@ -177,42 +194,68 @@ func (d *document[T]) content(v T) (*content[T], error) {
 	return &content[T]{value: d.clone(v), body: body}, nil
 }
 
-// store writes next unless the file has it already, and shows it.
-func (d *document[T]) store(next *content[T]) error {
+// store writes next unless it is stored already, and shows it. how is for the backend.
+func (d *document[T]) store(next *content[T], how manner) error {
 	before := d.stored.Load()
 	if bytes.Equal(next.body, before.body) {
 		d.current.Store(before)
 		return nil
 	}
+	if d.mirror != nil {
+		return d.storeBoth(next, how)
+	}
 	c := &content[T]{value: next.value, body: next.body, generation: before.generation + 1}
-	if err := d.write(c); err != nil {
+	if err := d.write(c, ""); err != nil {
 		return err
 	}
-	if d.narrows != nil && d.narrows(before.value, c.value) {
-		if err := d.write(&content[T]{value: c.value, body: c.body, generation: c.generation + 1}); err != nil {
-			d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
-				slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
-		}
-	}
+	d.writeTwice(before, c)
 	return nil
 }
 
-// write puts c into the file and shows it. The file in place becomes the previous
-// generation.
-func (d *document[T]) write(c *content[T]) error {
-	b, err := d.file(c)
+// storeAnyway is store, for when it is not known what the backend has.
+func (d *document[T]) storeAnyway(next *content[T], how manner) error {
+	if d.mirror != nil && d.doubtful {
+		return d.storeBoth(next, how)
+	}
+	return d.store(next, how)
+}
+
+// writeTwice has the generation before not give back what was taken away.
+func (d *document[T]) writeTwice(before, c *content[T]) {
+	if d.narrows == nil || !d.narrows(before.value, c.value) {
+		return
+	}
+	again := *c
+	if d.mirror == nil { // else both copies have the same
+		again.generation++
+	}
+	if err := d.write(&again, ""); err != nil {
+		d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
+			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
+	}
+}
+
+// write puts c into the file and shows it. ahead is the version that the backend has where
+// c goes beyond it.
+func (d *document[T]) write(c *content[T], ahead string) error {
+	err := d.writeFile(c, ahead)
+	if err == nil || errors.Is(err, ErrNotDurable) {
+		d.stored.Store(c)
+		d.current.Store(c) // memory says what the file says, durable or not
+	}
+	return err
+}
+
+// writeFile puts c into the file. The file in place becomes the previous generation.
+func (d *document[T]) writeFile(c *content[T], ahead string) error {
+	b, err := d.file(c, ahead)
 	if err != nil {
 		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
 	if err := d.disk.keep(d.dir, d.base, d.base+previous); err != nil {
 		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
-	err = d.disk.replace(d.dir, d.base, b)
-	if err == nil || errors.Is(err, ErrNotDurable) {
-		d.stored.Store(c)
-		d.current.Store(c) // memory says what the file says, durable or not
-	}
-	if err != nil {
+	if err := d.disk.replace(d.dir, d.base, b); err != nil {
 		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
 	return nil
@@ -230,10 +273,10 @@ func (d *document[T]) marshal(v T) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-func (d *document[T]) file(c *content[T]) ([]byte, error) {
+func (d *document[T]) file(c *content[T], ahead string) ([]byte, error) {
 	h, err := json.Marshal(header{
 		Format: "postern/" + d.name, Version: fmt.Sprintf("%d.%d", d.major, minorVersion),
-		Generation: c.generation, Checksum: checksum(c.body),
+		Generation: c.generation, Checksum: checksum(c.body), Ahead: ahead,
 	})
 	if err != nil {
 		return nil, err
@@ -346,7 +389,7 @@ func (d *document[T]) recover() (*content[T], error) {
 		c = &content[T]{value: old.value, body: old.body, generation: old.generation + 1}
 		d.logger.Warn("a state file was damaged; the generation before takes its place", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
 	}
-	b, err := d.file(c)
+	b, err := d.file(c, "")
 	if err != nil {
 		return nil, fmt.Errorf("restore %s: %w", d.path(""), err)
 	}

@@ -48,8 +48,16 @@ func EnsurePrivateKey(file string) (peer.PrivateKey, error) {
 	if k, err = peer.NewPrivateKey(); err != nil {
 		return peer.PrivateKey{}, err
 	}
+	return putPrivateKey(file, k)
+}
+
+// keyText is what a key file has.
+func keyText(k peer.PrivateKey) []byte { return []byte(k.Base64() + "\n") }
+
+// putPrivateKey makes the file, or gives what is in it when there is one by now.
+func putPrivateKey(file string, k peer.PrivateKey) (peer.PrivateKey, error) {
 	d, dir := osDisk(), filepath.Dir(file)
-	temp, err := d.temporary(dir, []byte(k.Base64()+"\n"))
+	temp, err := d.temporary(dir, keyText(k))
 	if err != nil {
 		return peer.PrivateKey{}, fmt.Errorf("make private key %s: %w", file, remedy(err))
 	}

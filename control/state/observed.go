@@ -213,7 +213,7 @@ func (i identities) clone() identities {
 var observedFormat = format[observed]{
 	name: "observed", major: 1,
 	encode: func(o observed) (any, error) { return o.clone(), nil },
-	decode: decodeJSON[observed], clone: observed.clone,
+	decode: decodeJSON[observed], clone: observed.clone, lazy: true,
 	loss: "last endpoints and listener ports; peers that dial us or have endpoints come back by themselves",
 }
 

@@ -34,7 +34,7 @@ func (g relayGrants) clone() relayGrants { return relayGrants{slices.Clone(g.Rel
 var relaysFormat = format[relayGrants]{
 	name: "relays", major: 1,
 	encode: func(g relayGrants) (any, error) { return g, nil },
-	decode: decodeJSON[relayGrants], clone: relayGrants.clone,
+	decode: decodeJSON[relayGrants], clone: relayGrants.clone, lazy: true,
 	loss: "the allocations on relays; the servers give new ones",
 }
 

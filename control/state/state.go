@@ -13,6 +13,7 @@
 //	relays.json       allocations on TURN servers, which a restart may take up
 //	NAME.previous     the generation before, for when the file is damaged
 //	NAME.damaged-TIME a damaged file, kept for inspection
+//	term              of which backend's term the directory is a copy, where there is one
 //	lock              held (flock) by the gateway that uses the directory; its pid
 //
 // Everything is readable by the owner only; a directory that others may enter is
@@ -32,6 +33,34 @@
 // memory stay. There is one exception: a right that is taken away is gone at once
 // (Restrict), whatever the disk says.
 //
+// # Copies outside of the directory
+//
+// Where the directory does not outlive the gateway, as in a pod, a [Backend] keeps copies of
+// the files (control/kube/secrets). A change counts when the backend has it, and then
+// in the directory, whose failure is a warning. After a Save that failed nothing has changed; but
+// the backend may have got it, so what counts is saved over it as soon as the backend
+// answers. What can be learned again (observed.json, relays.json) counts at once and is
+// saved at most every 30 s and at the end.
+//
+// What is taken away (Restrict) counts at once as always. When the backend does not take
+// it, it is written to the directory alone. The header of such a file, as that of one that
+// can be learned again, says which version it goes beyond:
+//
+//	"ahead":"7:sha256:…"
+//
+// At Open the backend's files count, but for one that the directory's goes beyond: its
+// "ahead" is the very version that the backend has, so nobody wrote since. A generation
+// that is merely higher is worth nothing: two gateways may have counted on from the same.
+// So a ticket that was used or a peer that was removed by another gateway, or by this one,
+// stays so. What a directory has and the backend has not is taken only if nobody else can
+// have been at work since (the file "term" has the name of the backend's term), or
+// if the whole backend is empty and the directory never was a copy: then it moves
+// there. The boot number is the higher one, wherever it is.
+//
+// A backend that cannot be read at Open is done without in the same term alone, which a
+// restart of the process within a pod is; else Open fails. One that does not answer costs a
+// change 5 s at most (a removal 4 s, then it counts all the same); readers never wait.
+//
 // # Damage
 //
 // A file whose header or checksum does not fit is kept beside as NAME.damaged-TIME and
@@ -46,6 +75,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -87,15 +117,23 @@ type Store struct {
 	observed   *document[observed]
 	boots      *document[boots]
 	relays     *document[relayGrants]
+
+	mirror *mirror // nil: there is no backend
+	// keyKept: the backend has the private key. It is the caller's of PrivateKey.
+	keyKept bool
 }
 
 // Open makes the directory if it is missing, locks it and reads what is there. A
 // directory that another process has open is an [ErrInUse]. logger may be nil.
-func Open(dir string, logger *slog.Logger) (*Store, error) {
-	return open(dir, logger, osDisk())
+func Open(dir string, logger *slog.Logger, opts ...Option) (*Store, error) {
+	return open(dir, logger, osDisk(), opts...)
 }
 
-func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
+func open(dir string, logger *slog.Logger, d disk, opts ...Option) (s *Store, err error) {
+	var o options
+	for _, set := range opts {
+		set(&o)
+	}
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -112,42 +150,93 @@ func open(dir string, logger *slog.Logger, d disk) (s *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s = &Store{dir: dir, lock: lock, logger: logger}
+	opened := s
 	defer func() {
-		if err != nil {
-			_ = unlock(lock)
+		if err == nil {
+			return
 		}
+		if opened.mirror != nil {
+			opened.mirror.stop()
+		}
+		_ = unlock(lock)
 	}()
 	removeTemporary(dir)
-	at := func(name string) place { return place{dir: dir, base: name, disk: d, logger: logger} }
-	s = &Store{dir: dir, lock: lock, logger: logger}
-	if s.peers, err = openDocument(at("peers.json"), peersFormat); err != nil {
+	var found map[string]reconciled
+	if o.backend != nil {
+		if found, err = s.load(o.backend, d); err != nil {
+			return nil, err
+		}
+		s.keyKept = !found[keyFile].unsaved && found[keyFile].kept != absent
+	}
+	if err := s.openDocuments(d); err != nil {
 		return nil, err
 	}
-	if s.tickets, err = openDocument(at("tickets.json"), ticketsFormat); err != nil {
-		return nil, err
-	}
-	if s.identities, err = openDocument(at("identities.json"), identitiesFormat); err != nil {
-		return nil, err
-	}
-	if s.observed, err = openDocument(at("observed.json"), observedFormat); err != nil {
-		return nil, err
-	}
-	if s.boots, err = openDocument(at("boots.json"), bootsFormat); err != nil {
-		return nil, err
-	}
-	if s.relays, err = openDocument(at("relays.json"), relaysFormat); err != nil {
-		return nil, err
+	if s.mirror != nil {
+		s.follow(found)
 	}
 	return s, nil
 }
 
-// Close lets another process open the directory. Changes after it fail.
+// load brings the directory and the backend together.
+func (s *Store) load(b Backend, d disk) (map[string]reconciled, error) {
+	s.mirror = newMirror(b, s.logger)
+	there, err := s.mirror.load()
+	r := reconciler{place: place{dir: s.dir, disk: d, logger: s.logger}, there: there}
+	if t, ok := b.(Tenure); ok {
+		r.term = t.Term()
+	}
+	return r.reconcile(err)
+}
+
+// follow joins the documents to the backend and begins to save.
+func (s *Store) follow(found map[string]reconciled) {
+	s.peers.follow(s.mirror, found["peers.json"])
+	s.tickets.follow(s.mirror, found["tickets.json"])
+	s.identities.follow(s.mirror, found["identities.json"])
+	s.observed.follow(s.mirror, found["observed.json"])
+	s.boots.follow(s.mirror, found[bootsFile])
+	s.relays.follow(s.mirror, found["relays.json"])
+	go s.mirror.run(s.mirror.ctx)
+}
+
+func (s *Store) openDocuments(d disk) (err error) {
+	at := func(name string) place { return place{dir: s.dir, base: name, disk: d, logger: s.logger} }
+	if s.peers, err = openDocument(at("peers.json"), peersFormat); err != nil {
+		return err
+	}
+	if s.tickets, err = openDocument(at("tickets.json"), ticketsFormat); err != nil {
+		return err
+	}
+	if s.identities, err = openDocument(at("identities.json"), identitiesFormat); err != nil {
+		return err
+	}
+	if s.observed, err = openDocument(at("observed.json"), observedFormat); err != nil {
+		return err
+	}
+	if s.boots, err = openDocument(at(bootsFile), bootsFormat); err != nil {
+		return err
+	}
+	if s.relays, err = openDocument(at("relays.json"), relaysFormat); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Close lets another process open the directory. Changes after it fail. What the backend
+// lacks is saved, within 5 s.
 func (s *Store) Close() error {
+	if s.mirror != nil {
+		defer s.mirror.finish()()
+	}
 	if s.Unstored() {
 		if err := s.Flush(); err != nil {
 			s.logger.Warn("what was taken away from peers could not be stored and comes back at the next start; repeat it then",
 				slog.Any("error", err))
 		}
+	}
+	if s.mirror != nil {
+		s.mirror.rest()
 	}
 	s.peers.close()
 	s.tickets.close()
@@ -162,9 +251,31 @@ func (s *Store) Close() error {
 func (s *Store) Dir() string { return s.dir }
 
 // PrivateKey reads the gateway's key from the directory and makes one if there is
-// none.
+// none. A key that the backend does not have, and does not take, is none: after a restart
+// the gateway would be another. It is called by one goroutine at a time.
 func (s *Store) PrivateKey() (peer.PrivateKey, error) {
-	return EnsurePrivateKey(filepath.Join(s.dir, "private.key"))
+	file := filepath.Join(s.dir, keyFile)
+	if s.mirror == nil {
+		return EnsurePrivateKey(file)
+	}
+	k, err := LoadPrivateKey(file)
+	made := errors.Is(err, fs.ErrNotExist)
+	if made {
+		k, err = peer.NewPrivateKey()
+	}
+	if err != nil {
+		return peer.PrivateKey{}, err
+	}
+	if made || !s.keyKept {
+		if _, err := s.mirror.save(keyFile, keyText(k), firmly); err != nil {
+			return peer.PrivateKey{}, fmt.Errorf("store the private key: %w", err)
+		}
+		s.keyKept = true
+	}
+	if !made {
+		return k, nil
+	}
+	return putPrivateKey(file, k)
 }
 
 // Peers is the present set of peers. It is a snapshot: changing it changes nothing.

@@ -1,0 +1,138 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// CodeNotKept is the code of the warnings about a backend that does not take the files.
+const CodeNotKept = "PST0713"
+
+// storeBoth writes next to the backend and then to the file, and shows it as soon as the
+// backend has it: a directory that cannot be written to makes nothing undone. Where the
+// format is lazy it is the other way round. The caller has the turn.
+func (d *document[T]) storeBoth(next *content[T], how manner) error {
+	before := d.stored.Load()
+	c := &content[T]{value: next.value, body: next.body, generation: max(d.highest, before.generation) + 1}
+	if d.lazy {
+		d.highest = c.generation
+		if err := d.write(c, d.kept); err != nil && !errors.Is(err, ErrNotDurable) {
+			return err
+		}
+		d.mirror.later(d.base, lazyEvery)
+		return nil
+	}
+	if err := d.save(c, how); err != nil {
+		return err
+	}
+	if err := d.write(c, ""); err != nil && !errors.Is(err, ErrNotDurable) {
+		d.stored.Store(c)
+		d.current.Store(c)
+		d.logger.Warn("the state directory cannot be written to; what changed is kept outside of it",
+			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
+		return nil
+	}
+	d.writeTwice(before, c)
+	return nil
+}
+
+// save hands c to the backend. After an error nobody knows whether it arrived: then what
+// counts is saved over it as soon as possible.
+func (d *document[T]) save(c *content[T], how manner) error {
+	b, err := d.file(c, "")
+	if err != nil {
+		return fmt.Errorf("store %s: %w", d.path(""), err)
+	}
+	sent, err := d.mirror.save(d.base, b, how)
+	if err != nil {
+		if sent {
+			d.highest, d.doubtful = max(d.highest, c.generation), true
+			d.mirror.later(d.base, retryAfter)
+		}
+		return fmt.Errorf("store %s: %w", d.base, err)
+	}
+	d.highest, d.doubtful = max(d.highest, c.generation), false
+	d.kept = version(c.generation, checksum(c.body))
+	return nil
+}
+
+// goAhead writes what the backend did not take to the directory alone, marked as such.
+func (d *document[T]) goAhead(c *content[T]) {
+	d.highest++
+	ahead := &content[T]{value: c.value, body: c.body, generation: d.highest}
+	err := d.writeFile(ahead, d.kept)
+	if err == nil && d.narrows != nil && d.narrows(d.stored.Load().value, c.value) {
+		err = d.writeFile(ahead, d.kept) // so that the generation before does not give it back
+	}
+	if err != nil && !errors.Is(err, ErrNotDurable) {
+		d.logger.Warn("what was taken away is not in the state directory either",
+			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
+	}
+}
+
+// pushLazily saves the present content. Nobody waits for the turn meanwhile: this is called
+// by one goroutine at a time.
+func (d *document[T]) pushLazily() error {
+	c := d.stored.Load()
+	b, err := d.file(c, "")
+	if err != nil {
+		return fmt.Errorf("store %s: %w", d.path(""), err)
+	}
+	if _, err := d.mirror.save(d.base, b, probing); err != nil {
+		return fmt.Errorf("store %s: %w", d.base, err)
+	}
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	d.kept = version(c.generation, checksum(c.body))
+	return nil
+}
+
+// settle saves what counts when the backend may have something else.
+func (d *document[T]) settle() error {
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	now, stored := d.current.Load(), d.stored.Load()
+	if d.closed || !d.doubtful && bytes.Equal(now.body, stored.body) {
+		return nil
+	}
+	c := &content[T]{value: now.value, body: now.body, generation: max(d.highest, stored.generation) + 1}
+	if err := d.save(c, probing); err != nil {
+		return err
+	}
+	if err := d.write(c, ""); err != nil && !errors.Is(err, ErrNotDurable) {
+		d.stored.Store(c)
+		d.current.Store(c)
+		return nil // the directory is only the copy
+	}
+	d.writeTwice(stored, c)
+	return nil
+}
+
+// follow joins a document that was just opened to the backend, as reconcile left it.
+func (d *document[T]) follow(m *mirror, r reconciled) {
+	d.mirror, d.kept = m, r.kept
+	m.push[d.base] = d.settle
+	if d.lazy {
+		m.push[d.base] = d.pushLazily
+	}
+	d.highest = max(d.highest, r.highest)
+	c := d.current.Load()
+	// What was damaged and begins anew is to be kept, too.
+	renewed := !strings.HasSuffix(r.kept, checksum(c.body)) && (r.there != nil || c.generation > 0)
+	if !r.unsaved && !renewed {
+		return
+	}
+	old := &content[T]{value: d.clone(c.value)} // nobody can tell: it has none of this
+	if r.there != nil {
+		if there, err := d.parse(r.there); err == nil {
+			old = there
+		}
+	}
+	if !d.lazy {
+		d.stored.Store(old)
+	}
+	m.later(d.base, 0)
+}

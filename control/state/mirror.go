@@ -1,0 +1,228 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// saveTimeout bounds one Load or Save. API servers answer in milliseconds; operators
+	// and peers wait for this.
+	saveTimeout = 5 * time.Second
+	// briefTimeout bounds a Save that others wait behind, or that is not worth the wait: what
+	// takes a right away is to be in force within 5 s, the turn of another included.
+	briefTimeout = 2 * time.Second
+	// awayFor is how long a backend that let a Save run into saveTimeout is not waited for
+	// again: changes are refused at once.
+	awayFor = 10 * time.Second
+	// lazyEvery is how often what can be learned again is saved at most.
+	lazyEvery = 30 * time.Second
+	// retryAfter is the pause after a Save that failed and whose outcome is to be settled.
+	retryAfter = 5 * time.Second
+	// closeTimeout bounds what is saved at the end.
+	closeTimeout = 5 * time.Second
+)
+
+// errAway: the backend did not answer a moment ago.
+var errAway = errors.New("it did not answer in time just now, and is being asked again")
+
+// mirror is a store's side of its [Backend]: it bounds every call, and has a goroutine
+// that saves what nobody waits for.
+type mirror struct {
+	backend Backend
+	logger  *slog.Logger
+	wake    chan struct{} // holds at most one
+	stop    context.CancelFunc
+	done    chan struct{}
+	// push saves a document, by file name. It is complete before run starts.
+	push map[string]func() error
+
+	mu      sync.Mutex
+	ctx     context.Context // of the calls: the store's life, then that of its end
+	due     map[string]time.Time
+	pushed  map[string]time.Time // when a document was last pushed, or tried to be
+	away    time.Time            // until when nobody waits for the backend
+	fenced  bool
+	ailing  bool // a push failed, and was complained of
+	stopped bool
+}
+
+func newMirror(b Backend, logger *slog.Logger) *mirror {
+	m := &mirror{
+		backend: b, logger: logger, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		push: map[string]func() error{}, due: map[string]time.Time{}, pushed: map[string]time.Time{},
+	}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m
+}
+
+// load is the backend's Load, bounded.
+func (m *mirror) load() (map[string][]byte, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, saveTimeout)
+	defer cancel()
+	return m.backend.Load(ctx)
+}
+
+// manner is how a file is saved.
+type manner struct {
+	limit time.Duration
+	// probing asks a backend that is away, too.
+	probing bool
+}
+
+var (
+	promptly = manner{limit: saveTimeout}
+	briefly  = manner{limit: briefTimeout}
+	probing  = manner{limit: briefTimeout, probing: true}
+	firmly   = manner{limit: saveTimeout, probing: true}
+)
+
+// save is the backend's Save, bounded. Its errors are an [ErrBackend]. sent tells whether the
+// backend may have got it.
+func (m *mirror) save(name string, b []byte, how manner) (sent bool, err error) {
+	m.mu.Lock()
+	base, fenced, away := m.ctx, m.fenced, time.Now().Before(m.away)
+	m.mu.Unlock()
+	switch {
+	case fenced:
+		return false, fmt.Errorf("%w: %w", ErrBackend, ErrFenced)
+	case away && !how.probing:
+		return false, fmt.Errorf("%w: %w", ErrBackend, errAway)
+	}
+	ctx, cancel := context.WithTimeout(base, how.limit)
+	defer cancel()
+	err = m.backend.Save(ctx, name, b)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.away = time.Time{}
+		return true, nil
+	case errors.Is(err, ErrFenced):
+		m.fenced = true
+		sent = false
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		m.away = time.Now().Add(awayFor)
+		sent = true
+	default:
+		sent = true
+	}
+	return sent, fmt.Errorf("%w: %w", ErrBackend, err)
+}
+
+// later has a document pushed: at once, or as soon as its last push is so long ago.
+func (m *mirror) later(name string, since time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := m.pushed[name].Add(since)
+	if old, ok := m.due[name]; !ok || at.Before(old) {
+		m.due[name] = at
+	}
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run pushes what is due until the mirror is stopped.
+func (m *mirror) run(ctx context.Context) {
+	defer close(m.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next := m.turn(ctx)
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// turn pushes what is due and tells how long nothing else will be.
+func (m *mirror) turn(ctx context.Context) time.Duration {
+	for ctx.Err() == nil {
+		name, wait := m.next(time.Now())
+		if name == "" {
+			return wait
+		}
+		m.try(name)
+	}
+	return time.Hour
+}
+
+// next takes what is due; else it says for how long nothing is.
+func (m *mirror) next(now time.Time) (name string, wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wait = time.Hour
+	for n, at := range m.due {
+		if left := at.Sub(now); left > 0 {
+			wait = min(wait, left)
+			continue
+		}
+		delete(m.due, n)
+		m.pushed[n] = now
+		return n, 0
+	}
+	return "", wait
+}
+
+// try pushes a document, complains of the first failure of an outage, and tries it again later.
+func (m *mirror) try(name string) {
+	err := m.push[name]()
+	m.mu.Lock()
+	was := m.ailing
+	m.ailing = err != nil
+	quiet := was || m.fenced || m.stopped // the end tries again
+	m.mu.Unlock()
+	switch {
+	case err == nil && was:
+		m.logger.Info("the state is kept outside of this pod again", slog.String("file", name))
+	case err != nil:
+		if !quiet {
+			m.logger.Warn("state cannot be kept outside of this pod now and is tried again; what peers and operators change is refused meanwhile",
+				slog.String("code", CodeNotKept), slog.String("file", name), slog.Any("error", err))
+		}
+		m.later(name, retryAfter)
+	}
+}
+
+// finish ends the goroutine and gives what is left closeTimeout to be saved.
+func (m *mirror) finish() context.CancelFunc {
+	m.mu.Lock()
+	m.stopped = true
+	m.mu.Unlock()
+	m.stop()
+	<-m.done
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var cancel context.CancelFunc
+	m.ctx, cancel = context.WithTimeout(context.Background(), closeTimeout)
+	return cancel
+}
+
+// rest pushes what is still to be pushed, whenever it would have been due.
+func (m *mirror) rest() {
+	m.mu.Lock()
+	var names []string
+	if !m.fenced { // else it is another's to save
+		names = slices.Sorted(maps.Keys(m.due))
+	}
+	clear(m.due)
+	m.mu.Unlock()
+	for _, n := range names {
+		if err := m.push[n](); err != nil {
+			m.logger.Warn("what was learned of peers is not kept outside of this pod",
+				slog.String("code", CodeNotKept), slog.String("file", n), slog.Any("error", err))
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// markFile says of which backend's term the directory is the copy.
+const markFile = "term"
+
+// documents are the names of all state files but the key, which has no header.
+var documents = []string{"peers.json", "tickets.json", "identities.json", "observed.json", bootsFile, "relays.json"}
+
+const (
+	keyFile   = "private.key"
+	bootsFile = "boots.json"
+)
+
+// standing is what a directory is worth beside a backend.
+type standing int
+
+const (
+	// foreign: it was never a copy of the backend, or of another gateway's.
+	foreign standing = iota
+	// former: it was a copy once, and somebody else may have written the backend since.
+	former
+	// continuous: nobody else can have written since.
+	continuous
+)
+
+// copyOf is one side's copy of a file.
+type copyOf struct {
+	generation uint64
+	version    string // generation and checksum
+	checksum   string
+	ahead      string // the backend's version that it goes beyond; empty: none
+}
+
+// choice is what becomes of a file.
+type choice int
+
+const (
+	takeNeither   choice = iota // there is none, or none that may count
+	takeDirectory               // and save it
+	takeBackend                 // and write it to the directory
+	takeEither                  // they are the same
+)
+
+// choose decides which copy of a file counts. here and there are nil where there is no
+// intact copy; empty tells that the backend has no file at all.
+//
+//	here      there     standing     counts
+//	no        yes       any          the backend's
+//	equal     equal     any          either
+//	goes beyond what is there
+//	                    former       the directory's: nobody wrote since
+//	                    continuous   the directory's
+//	else differs        any          the backend's
+//	yes       no        continuous   the directory's: it was not saved yet, or was deleted
+//	yes       no        foreign      the directory's if the backend is empty: it moves there
+//	yes       no        else         none: it may be outdated
+func choose(here, there *copyOf, s standing, empty bool) choice {
+	switch {
+	case here == nil && there == nil:
+		return takeNeither
+	case here == nil:
+		return takeBackend
+	case there == nil && (s == continuous || s == foreign && empty):
+		return takeDirectory
+	case there == nil:
+		return takeNeither
+	case here.checksum == there.checksum:
+		return takeEither
+	case s != foreign && here.ahead == there.version:
+		return takeDirectory
+	}
+	return takeBackend
+}
+
+// reconciled is what reconcile found about one file.
+type reconciled struct {
+	kept    string // the version that the backend has, "" when none
+	there   []byte // the backend's file
+	unsaved bool   // the directory's counts and is to be saved
+	highest uint64 // the highest generation of both
+}
+
+// absent is the version of a file that the backend does not have.
+const absent = "none"
+
+func version(generation uint64, checksum string) string {
+	return fmt.Sprintf("%d:%s", generation, checksum)
+}
+
+// inspect reads the header of a file. nil: there is none, or it is damaged.
+func inspect(b []byte) *copyOf {
+	line, body, ok := bytes.Cut(b, []byte("\n"))
+	var h header
+	if !ok || len(line) > maxHeader || json.Unmarshal(line, &h) != nil || h.Checksum != checksum(body) {
+		return nil
+	}
+	return &copyOf{generation: h.Generation, version: version(h.Generation, h.Checksum), checksum: h.Checksum, ahead: h.Ahead}
+}
+
+// inspectKey is inspect for the key file.
+func inspectKey(b []byte) *copyOf {
+	text := bytes.TrimSpace(b)
+	if len(text) == 0 {
+		return nil
+	}
+	sum := checksum(text)
+	return &copyOf{version: version(0, sum), checksum: sum}
+}
+
+// reconciler brings a directory and what was loaded from a backend together, before the
+// files are opened.
+type reconciler struct {
+	place
+	there    map[string][]byte
+	standing standing
+	term     string
+}
+
+// reconcile makes the directory hold what counts, and tells what of it the backend lacks.
+// A backend that cannot be read is done without in the same term alone.
+func (r *reconciler) reconcile(loadErr error) (map[string]reconciled, error) {
+	mark, err := os.ReadFile(filepath.Join(r.dir, markFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open state directory: %w", err)
+	}
+	last, marked := strings.CutSuffix(string(mark), "\n")
+	switch {
+	case marked && last == r.term && r.term != "":
+		r.standing = continuous
+	case marked:
+		r.standing = former
+	}
+	if loadErr != nil {
+		return r.alone(loadErr)
+	}
+	if err := r.sameGateway(); err != nil {
+		return nil, err
+	}
+	out := make(map[string]reconciled)
+	for _, name := range append([]string{keyFile}, documents...) {
+		if out[name], err = r.file(name); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.disk.replace(r.dir, markFile, []byte(r.term+"\n")); err != nil && !errors.Is(err, ErrNotDurable) {
+		return nil, fmt.Errorf("open state directory: %w", remedy(err))
+	}
+	return out, nil
+}
+
+// alone goes on with the directory alone, where that is known to be right.
+func (r *reconciler) alone(cause error) (map[string]reconciled, error) {
+	if r.standing != continuous || errors.Is(cause, ErrFenced) {
+		return nil, fmt.Errorf("read the state that is kept outside of this pod: %w", cause)
+	}
+	r.logger.Warn("the state that is kept outside of this pod cannot be read; the directory of the same term takes its place, and changes are refused until it can be written",
+		slog.String("code", CodeNotKept), slog.Any("error", cause))
+	out := make(map[string]reconciled)
+	b, err := r.here(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	out[keyFile] = reconciled{unsaved: b == nil}
+	for _, name := range documents {
+		if b, err = r.here(name); err != nil {
+			return nil, err
+		}
+		c := inspect(b)
+		switch {
+		case c == nil && b != nil:
+			return nil, fmt.Errorf("%s is %w, and the state that is kept outside of this pod cannot be read: %w", r.at(name), ErrDamaged, cause)
+		case c == nil:
+			out[name] = reconciled{kept: absent}
+		case c.ahead != "":
+			out[name] = reconciled{kept: c.ahead, unsaved: true, highest: c.generation}
+		default:
+			out[name] = reconciled{kept: c.version, highest: c.generation}
+		}
+	}
+	return out, nil
+}
+
+// sameGateway lowers the standing of a directory with another gateway's key.
+func (r *reconciler) sameGateway() error {
+	b, err := r.here(keyFile)
+	if err != nil {
+		return err
+	}
+	here, there := inspectKey(b), inspectKey(r.there[keyFile])
+	if here != nil && there != nil && here.checksum != there.checksum {
+		r.standing = foreign
+	}
+	return nil
+}
+
+// here reads a file of the directory; nil when there is none.
+func (r *reconciler) here(name string) ([]byte, error) {
+	info, err := os.Stat(r.at(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("open state directory: %w", err)
+	case info.Size() > maxFile:
+		return nil, nil // damaged, as whoever opens it will say
+	}
+	b, err := os.ReadFile(r.at(name))
+	if err != nil {
+		return nil, fmt.Errorf("open state directory: %w", err)
+	}
+	return b, nil
+}
+
+func (r *reconciler) at(name string) string { return filepath.Join(r.dir, name) }
+
+// file brings the two copies of one file together.
+func (r *reconciler) file(name string) (reconciled, error) {
+	b, err := r.here(name)
+	if err != nil {
+		return reconciled{}, err
+	}
+	look := inspect
+	if name == keyFile {
+		look = inspectKey
+	}
+	data, present := r.there[name]
+	here, there := look(b), look(data)
+	out := reconciled{kept: absent, there: data}
+	for _, c := range []*copyOf{here, there} {
+		if c != nil {
+			out.highest = max(out.highest, c.generation)
+		}
+	}
+	if there != nil {
+		out.kept = there.version
+	}
+	pick := choose(here, there, r.standing, len(r.there) == 0)
+	if name == bootsFile && here != nil && (there == nil || lastBoot(b) > lastBoot(data)) {
+		pick = takeDirectory // the number must never go back, whoever gave it
+	}
+	switch {
+	case pick == takeDirectory:
+		out.unsaved = true
+		r.logger.Info("a state file of the directory goes beyond what is kept outside of this pod", slog.String("file", name))
+	case pick == takeEither:
+	case pick == takeBackend, present:
+		// Damage there is for whoever opens it to judge, as damage here is.
+		return out, r.install(name, data, b)
+	default:
+		return out, r.dismiss(name, b)
+	}
+	return out, nil
+}
+
+// lastBoot is the number in a file of boots, 0 when there is none.
+func lastBoot(b []byte) uint64 {
+	_, body, _ := bytes.Cut(b, []byte("\n"))
+	v, err := decodeJSON[boots](body)
+	if err != nil {
+		return 0
+	}
+	return v.Last
+}
+
+// install puts the backend's copy in the place of the directory's.
+func (r *reconciler) install(name string, data, old []byte) error {
+	if err := r.dismiss(name, old); err != nil {
+		return err
+	}
+	if err := r.disk.replace(r.dir, name, data); err != nil && !errors.Is(err, ErrNotDurable) {
+		return fmt.Errorf("write %s: %w", r.at(name), remedy(err))
+	}
+	return nil
+}
+
+// dismiss takes a file and its generation before out of the directory: neither may come
+// back. A key is kept beside, since whoever made it may want it.
+func (r *reconciler) dismiss(name string, old []byte) error {
+	if name == keyFile {
+		if old == nil {
+			return nil
+		}
+		if err := r.disk.keep(r.dir, name, name+previous); err != nil {
+			return fmt.Errorf("keep %s: %w", r.at(name), remedy(err))
+		}
+		r.logger.Warn("the private key in the state directory is not the one that is kept outside of this pod, which counts",
+			slog.String("keptAs", name+previous))
+	}
+	for _, n := range []string{name, name + previous} {
+		if n == keyFile+previous {
+			continue
+		}
+		if err := os.Remove(r.at(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the outdated %s: %w", r.at(n), remedy(err))
+		}
+	}
+	return nil
+}
