@@ -24,6 +24,10 @@ type app struct {
 
 	// socket is the value of --socket.
 	socket string
+	// cluster says which gateway in a cluster is asked instead.
+	cluster inCluster
+	// asked is the client of the gateway, once there is one.
+	asked *admin.Client
 	// parsed: the command line made sense. An error before that is one of usage.
 	parsed bool
 }
@@ -36,6 +40,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) strin
 func execute(ctx context.Context, a *app, args []string) int {
 	root := a.rootCommand()
 	root.SetArgs(args)
+	defer a.close()
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
@@ -46,7 +51,7 @@ func execute(ctx context.Context, a *app, args []string) int {
 	if cause := context.Cause(ctx); errors.As(cause, new(interrupted)) {
 		err = cause
 	}
-	code, lines := explain(err, a.socketPath())
+	code, lines := explain(err, a.place())
 	for _, line := range lines {
 		fmt.Fprintf(a.stderr, "postern: %s\n", tui.Printable(line))
 	}
@@ -65,7 +70,10 @@ func (a *app) rootCommand() *cobra.Command {
 		Args:              cobra.NoArgs,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		PersistentPreRun:  func(*cobra.Command, []string) { a.parsed = true },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			a.parsed = true
+			return a.onePlace()
+		},
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -80,7 +88,11 @@ func (a *app) rootCommand() *cobra.Command {
 	for _, c := range a.commands() {
 		root.AddCommand(c)
 	}
+	root.AddCommand(a.stdioCommand())
 	root.SetHelpCommandGroupID(groupTool)
+	if a.cluster.plugin {
+		asPlugin(root)
+	}
 	return root
 }
 
@@ -101,11 +113,12 @@ func (a *app) commands() []*cobra.Command {
 		return commands
 	}
 	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand())
-	all = append(all, in(groupPeer, a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
-		a.kubeconfigCommand(), a.credentialCommand())...)
-	all = append(all, in(groupLook, a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
-		a.pingCommand(), a.netCheckCommand())...)
-	return append(all, in(groupTool, a.bundleCommand(), a.versionCommand(), a.completionCommand(), a.manCommand())...)
+	all = append(all, in(groupPeer, a.reaching(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
+		a.kubeconfigCommand(), a.credentialCommand())...)...)
+	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
+		a.pingCommand(), a.netCheckCommand())...)...)
+	all = append(all, in(groupTool, a.reaching(a.bundleCommand())...)...)
+	return append(all, in(groupTool, a.versionCommand(), a.completionCommand(), a.manCommand())...)
 }
 
 // socketPath is where the running gateway is asked.
@@ -118,8 +131,6 @@ func (a *app) socketPath() string {
 	}
 	return config.DefaultSocket
 }
-
-func (a *app) client() *admin.Client { return admin.NewClient(a.socketPath()) }
 
 // terminal gives the file behind a stream when that is a terminal.
 func terminal(stream any) (*os.File, bool) {

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	return group("config", "Check and show the configuration", a.configView(), a.configValidate())
+	return group("config", "Check and show the configuration", a.reaching(a.configView())[0], a.configValidate())
 }
 
 func (a *app) configView() *cobra.Command {

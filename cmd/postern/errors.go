@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/remote"
 )
 
 // Exit codes: the public interface of every script.
@@ -50,7 +51,7 @@ func usageError(err error, root *cobra.Command, args []string) error {
 	if errors.As(err, new(*commandError)) {
 		return err
 	}
-	help := "postern --help"
+	help := root.CommandPath() + " --help"
 	if c, _, findErr := root.Find(args); findErr == nil {
 		help = c.CommandPath() + " --help"
 	}
@@ -58,13 +59,14 @@ func usageError(err error, root *cobra.Command, args []string) error {
 	return &commandError{exitUsage, errors.New(first), "see " + help}
 }
 
-// explain gives the exit code of an error and the lines to print.
+// explain gives the exit code of an error and the lines to print. socket is empty when a
+// gateway in a cluster was asked.
 func explain(err error, socket string) (int, []string) {
 	var (
 		own      *commandError
 		problems config.Problems
 		problem  config.Problem
-		remote   *admin.Error
+		answer   *admin.Error
 	)
 	switch {
 	case errors.As(err, &own):
@@ -73,12 +75,16 @@ func explain(err error, socket string) (int, []string) {
 		return exitUsage, strings.Split(problems.Error(), "\n")
 	case errors.As(err, &problem):
 		return exitUsage, []string{problem.Error()}
-	case errors.As(err, &remote):
+	case errors.As(err, &answer):
 		code := exitFailed
-		if remote.Usage {
+		if answer.Usage {
 			code = exitUsage
 		}
-		return code, []string{hinted(remote.Message, remote.Hint)}
+		return code, []string{hinted(answer.Message, answer.Hint)}
+	case errors.Is(err, remote.ErrConfig):
+		return exitUsage, []string{hinted(err.Error(), "")}
+	case errors.Is(err, admin.ErrNoGateway) && socket == "":
+		return exitNoGateway, []string{hinted(err.Error(), "")}
 	case errors.Is(err, admin.ErrNoGateway):
 		return exitNoGateway, []string{hinted(err.Error(), noGatewayHint(err, socket))}
 	case errors.As(err, new(interrupted)), errors.Is(err, context.Canceled):

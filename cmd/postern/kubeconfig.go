@@ -61,12 +61,17 @@ type (
 		Exec execPlugin `yaml:"exec"`
 	}
 	execPlugin struct {
-		APIVersion         string   `yaml:"apiVersion"`
-		Command            string   `yaml:"command"`
-		Args               []string `yaml:"args"`
-		InteractiveMode    string   `yaml:"interactiveMode"`
-		ProvideClusterInfo bool     `yaml:"provideClusterInfo"`
-		InstallHint        string   `yaml:"installHint"`
+		APIVersion         string         `yaml:"apiVersion"`
+		Command            string         `yaml:"command"`
+		Args               []string       `yaml:"args"`
+		Env                []execVariable `yaml:"env,omitempty"`
+		InteractiveMode    string         `yaml:"interactiveMode"`
+		ProvideClusterInfo bool           `yaml:"provideClusterInfo"`
+		InstallHint        string         `yaml:"installHint"`
+	}
+	execVariable struct {
+		Name  string `yaml:"name"`
+		Value string `yaml:"value"`
 	}
 )
 
@@ -79,7 +84,9 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 		Use:   "kubeconfig PEER",
 		Short: "Print a kubeconfig for the peer's API server",
 		Long: "Print a kubeconfig that leads to the peer's API server through the local listener. It holds no " +
-			"secret and does not expire: kubectl asks `postern credential PEER` for the identity of the moment.",
+			"secret and does not expire: kubectl asks `postern credential PEER` for the identity of the moment. " +
+			"Of a gateway in a cluster the listener is in its pod: then the command that forwards a port to it is " +
+			"told on stderr. Pods mount the Secret postern-PEER-kubeconfig instead.",
 		Example:           "  postern kubeconfig cloud -f cloud.kubeconfig && kubectl --kubeconfig cloud.kubeconfig get ns",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -93,7 +100,16 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			data, err := a.renderKubeconfig(args[0], k)
+			plugin, err := a.credentialPlugin(args[0])
+			if err != nil {
+				return err
+			}
+			if a.inCluster() {
+				if err := a.forwarded(c.Context(), &k, &plugin); err != nil {
+					return err
+				}
+			}
+			data, err := renderKubeconfig(args[0], k, plugin)
 			if err != nil {
 				return err
 			}
@@ -109,27 +125,32 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) renderKubeconfig(name string, k api.Kubeconfig) ([]byte, error) {
+// credentialPlugin is how kubectl asks for the identity of the moment.
+func (a *app) credentialPlugin(name string) (execPlugin, error) {
 	binary, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find the path of this program: %w", err)
+		return execPlugin{}, fmt.Errorf("find the path of this program: %w", err)
 	}
 	args := []string{"credential", name}
-	if socket := a.socketPath(); socket != config.DefaultSocket {
+	if socket := a.socketPath(); socket != config.DefaultSocket && !a.inCluster() {
 		if socket, err = filepath.Abs(socket); err != nil {
-			return nil, fmt.Errorf("find the path of the socket: %w", err)
+			return execPlugin{}, fmt.Errorf("find the path of the socket: %w", err)
 		}
 		args = append(args, "--socket", socket)
 	}
+	return execPlugin{
+		APIVersion: execAPIVersion, Command: binary, Args: args, InteractiveMode: "Never",
+		InstallHint: "postern must be at " + binary + "; write this file anew with postern kubeconfig " + name,
+	}, nil
+}
+
+func renderKubeconfig(name string, k api.Kubeconfig, plugin execPlugin) ([]byte, error) {
 	id := kubeconfigPrefix + name
 	doc := kubeconfig{
 		APIVersion: "v1", Kind: "Config", CurrentContext: id,
 		Clusters: []namedCluster{{id, cluster{Server: k.Server, TLSServerName: k.ServerName}}},
 		Contexts: []namedContext{{id, kubeContext{id, id}}},
-		Users: []namedUser{{id, user{execPlugin{
-			APIVersion: execAPIVersion, Command: binary, Args: args, InteractiveMode: "Never",
-			InstallHint: "postern must be at " + binary + "; write this file anew with postern kubeconfig " + name,
-		}}}},
+		Users:    []namedUser{{id, user{plugin}}},
 	}
 	if k.CAData != "" {
 		doc.Clusters[0].Cluster.CAData = base64.StdEncoding.EncodeToString([]byte(k.CAData))

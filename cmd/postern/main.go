@@ -27,7 +27,9 @@ func run() int {
 	noquery.Restore()
 	ctx, stop := signalContext()
 	defer stop()
-	return execute(ctx, newApp(os.Stdin, os.Stdout, os.Stderr, os.Getenv), os.Args[1:])
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
+	a.cluster.plugin = isPlugin(os.Args[0])
+	return execute(ctx, a, os.Args[1:])
 }
 
 // interrupted is the cause of a context that a signal ended.

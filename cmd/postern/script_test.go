@@ -22,7 +22,8 @@ import (
 var update = flag.Bool("update", false, "write what the scripts compare with")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"postern": func() { os.Exit(run()) }})
+	command := func() { os.Exit(run()) }
+	testscript.Main(m, map[string]func(){"postern": command, "kubectl-postern": command})
 }
 
 // The scripts run the program as users do. Beside testscript's own commands there are
@@ -32,7 +33,8 @@ func TestMain(m *testing.M) {
 //	lines stdout N     want so many lines on stdout or stderr
 //
 // and the variables TICKET and REPLY, a ticket of "cloud" and a reply to it, BOBKEY, a
-// public key, and PRIVATE and PUBLIC, a key pair of RFC 7748 §6.1.
+// public key, PRIVATE and PUBLIC, a key pair of RFC 7748 §6.1, and SOCKET, which is
+// POSTERN_SOCKET unless the script changes that. kubectl-postern is the same program.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -84,6 +86,7 @@ func setup(e *testscript.Env) error {
 	}
 	e.Defer(func() { _ = os.RemoveAll(dir) })
 	e.Setenv("POSTERN_SOCKET", filepath.Join(dir, "s"))
+	e.Setenv("SOCKET", filepath.Join(dir, "s"))
 	e.Setenv("TICKET", text)
 	e.Setenv("REPLY", reply)
 	e.Setenv("PRIVATE", alicePrivate)

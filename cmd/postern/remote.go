@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/kube/remote"
+)
+
+// inCluster says which gateway in a cluster is asked: flags named as kubectl's are.
+type inCluster struct {
+	kubeconfig, context, namespace, release string
+	// plugin: kubectl runs this program, so that a gateway in a cluster is meant unless a
+	// socket is named.
+	plugin bool
+
+	mu   sync.Mutex
+	held *remote.Gateway
+}
+
+// reaching gives the flags to commands that ask a gateway.
+func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
+	f := pflag.NewFlagSet("cluster", pflag.ContinueOnError)
+	f.StringVar(&a.cluster.kubeconfig, "kubeconfig", "", "ask the gateway in the cluster of this kubeconfig `FILE`")
+	f.StringVar(&a.cluster.context, "context", "", "ask the gateway in the cluster of this kubeconfig `context`")
+	f.StringVarP(&a.cluster.namespace, "namespace", "n", "", "the `namespace` of the gateway in the cluster")
+	f.StringVar(&a.cluster.release, "release", "", "its Helm `release` (default "+remote.DefaultRelease+")")
+	for _, c := range commands {
+		c.PersistentFlags().AddFlagSet(f)
+	}
+	return commands
+}
+
+// inCluster reports whether a gateway in a cluster is asked, and not the one of a socket.
+func (a *app) inCluster() bool {
+	c := &a.cluster
+	if c.kubeconfig+c.context+c.namespace+c.release != "" {
+		return true
+	}
+	return c.plugin && a.socket == "" && a.getenv("POSTERN_SOCKET") == ""
+}
+
+// onePlace refuses a command line that names two gateways.
+func (a *app) onePlace() error {
+	if a.socket != "" && a.inCluster() {
+		return usagef("give either", "--socket names a gateway of this machine, and --context, --kubeconfig, --namespace and --release one in a cluster")
+	}
+	return nil
+}
+
+// place is the socket that is asked; empty when it is a gateway in a cluster.
+func (a *app) place() string {
+	if a.inCluster() {
+		return ""
+	}
+	return a.socketPath()
+}
+
+// client asks the gateway that the command line names.
+func (a *app) client() *admin.Client {
+	if a.asked == nil && a.inCluster() {
+		a.asked = admin.NewClientVia("the gateway in the cluster", func(ctx context.Context) (net.Conn, error) {
+			g, err := a.gatewayInCluster()
+			if err != nil {
+				return nil, err
+			}
+			return g.Dial(ctx)
+		})
+	}
+	if a.asked == nil {
+		a.asked = admin.NewClient(a.socketPath())
+	}
+	return a.asked
+}
+
+// gatewayInCluster reads the kubeconfig once.
+func (a *app) gatewayInCluster() (*remote.Gateway, error) {
+	c := &a.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held != nil {
+		return c.held, nil
+	}
+	_, interactive := terminal(a.stdin)
+	g, err := remote.Open(remote.Options{
+		Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace, Release: c.release,
+		UserAgent: "postern/" + buildVersion().Version, StdinTaken: !interactive,
+	})
+	c.held = g
+	return g, err
+}
+
+// close ends what the command kept open.
+func (a *app) close() {
+	if a.asked != nil {
+		a.asked.Close()
+	}
+	a.cluster.mu.Lock()
+	defer a.cluster.mu.Unlock()
+	if a.cluster.held != nil {
+		_ = a.cluster.held.Close()
+	}
+}
+
+// forwarded makes what a gateway in a cluster says of its listener fit for this machine: the
+// listener is in the pod, to which kubectl forwards a port.
+func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlugin) error {
+	g, err := a.gatewayInCluster()
+	if err != nil {
+		return err
+	}
+	target, err := g.Find(ctx)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(k.Server)
+	if err != nil {
+		return fmt.Errorf("the gateway's listener %q is no URL: %w", k.Server, err)
+	}
+	from, port := "pod/"+target.Pod, u.Port()
+	if _, err := netip.ParseAddr(u.Hostname()); err != nil { // a Service
+		name, _, _ := strings.Cut(u.Hostname(), ".")
+		from = "service/" + name
+	}
+	local := port
+	if port == fmt.Sprint(api.PortAPIServer) { // a node's own API server has that one
+		local = "7443"
+	}
+	k.Server = "https://" + net.JoinHostPort("127.0.0.1", local)
+	kubectl := []string{"kubectl"}
+	if a.cluster.kubeconfig != "" {
+		file, err := filepath.Abs(a.cluster.kubeconfig)
+		if err != nil {
+			return fmt.Errorf("find the path of the kubeconfig: %w", err)
+		}
+		kubectl = append(kubectl, "--kubeconfig", file)
+	}
+	if name := g.Context(); name != "" {
+		kubectl = append(kubectl, "--context", name)
+		plugin.Args = append(plugin.Args, "--context", name)
+	}
+	plugin.Args = append(plugin.Args, "--namespace", g.Namespace())
+	if a.cluster.release != "" {
+		plugin.Args = append(plugin.Args, "--release", a.cluster.release)
+	}
+	if files := g.Files(); len(files) > 0 { // kubectl may be told of the new file by the same variable
+		plugin.Env = []execVariable{{"KUBECONFIG", strings.Join(files, string(filepath.ListSeparator))}}
+	}
+	kubectl = append(kubectl, "-n", g.Namespace(), "port-forward", from, local+":"+port)
+	fmt.Fprintf(a.stderr, "postern: the listener is in the cluster; while the kubeconfig is used, keep this running: %s\n", strings.Join(kubectl, " "))
+	return nil
+}
+
+// pluginName is what users type when kubectl runs this program.
+const pluginName = "kubectl postern"
+
+// typed is this program's name where texts show a command: in quotes, at the beginning of an
+// example, or after what a shell joins commands with.
+var typed = regexp.MustCompile("(?m)(`|^ *|[|&;<(] *)postern ")
+
+// asPlugin makes help say what users of the plugin type.
+func asPlugin(root *cobra.Command) {
+	if root.Annotations == nil {
+		root.Annotations = map[string]string{}
+	}
+	root.Annotations[cobra.CommandDisplayNameAnnotation] = pluginName
+	var rename func(c *cobra.Command)
+	rename = func(c *cobra.Command) {
+		c.Example = typed.ReplaceAllString(c.Example, "${1}"+pluginName+" ")
+		c.Long = strings.ReplaceAll(c.Long, "`postern ", "`"+pluginName+" ")
+		for _, sub := range c.Commands() {
+			rename(sub)
+		}
+	}
+	rename(root)
+}

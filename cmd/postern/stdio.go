@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/kube/remote"
+)
+
+// stdioCommand is what commands elsewhere run in the gateway's pod.
+func (a *app) stdioCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    remote.Subcommand,
+		Short:  "Connect stdin and stdout to the admin socket",
+		Long:   "What commands run in the gateway's pod when they reach it with --context, --kubeconfig or -n.",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE:   func(c *cobra.Command, _ []string) error { return a.stdio(c.Context()) },
+	}
+}
+
+// stdio copies both ways until either side ends, and says first that the gateway is there.
+func (a *app) stdio(ctx context.Context) error {
+	socket := a.socketPath()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("%w on %s: %w", admin.ErrNoGateway, socket, dialCause(err))
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := io.WriteString(a.stdout, remote.Greeting); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	// Nobody can end a read from stdin: the goroutine goes with the process.
+	go func() {
+		_, _ = io.Copy(conn, a.stdin)
+		conn.Close()
+	}()
+	_, err = io.Copy(a.stdout, conn)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil, errors.Is(err, net.ErrClosed):
+		return nil
+	}
+	return fmt.Errorf("copy from the admin socket: %w", err)
+}
+
+// dialCause is why there is no connection, without what was dialled.
+func dialCause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// pluginPrefix begins the names of kubectl's plugins.
+const pluginPrefix = "kubectl-"
+
+// isPlugin tells by the name that it was called by that kubectl runs this program.
+func isPlugin(argv0 string) bool {
+	base := argv0[strings.LastIndexAny(argv0, `/\`)+1:]
+	return strings.HasPrefix(base, pluginPrefix)
+}
