@@ -1,0 +1,220 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
+	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/image"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// The internet between two real clusters: cloud is a public host, edge is behind a
+// port-restricted NAT. Both have the same ranges of pods and Services.
+//
+//	edge 192.168.7.10 ── 192.168.7.1 nat 198.51.100.20 ── wan ── 198.51.100.10 cloud
+const (
+	cloudNode    = "198.51.100.10"
+	cloudNATAddr = "198.51.100.20"
+	edgeNode     = "192.168.7.10"
+	edgeGateway  = "192.168.7.1"
+
+	chartFolder = "../../cmd/postern/deploy/chart"
+	// release names what the chart makes, and gatewayNamespace is where.
+	release          = "postern"
+	gatewayNamespace = "postern"
+	// cloudNodePort leads to cloud's gateway.
+	cloudNodePort = 31820
+
+	posternImage = "localhost/postern:e2e"
+	kubectlImage = "localhost/kubectl:e2e"
+)
+
+// cluster is one of the two, with the host that is its node.
+type cluster struct {
+	*kube.Cluster
+	t    *testing.T
+	name string
+	node *netlab.Host
+	helm string // the program
+}
+
+// clusters are both.
+type clusters struct {
+	edge, cloud *cluster
+	nat         *netlab.NAT
+}
+
+// newClusters starts both at a time, with the images that tests use. An API server is for
+// its own cluster: nothing of the wan reaches cloud's, and the NAT hides edge's.
+func newClusters(t *testing.T) *clusters {
+	t.Helper()
+	lab := netlab.New(t)
+	wan := lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))
+	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
+	c := &clusters{nat: lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
+		WAN: wan, WANAddr: netip.MustParseAddr(cloudNATAddr), LAN: lan, LANAddr: netip.MustParseAddr(edgeGateway)})}
+	edge, cloud := lab.Host("edge"), lab.Host("cloud")
+	edge.Attach("eth0", lan, netip.MustParseAddr(edgeNode))
+	edge.DefaultRoute(netip.MustParseAddr(edgeGateway))
+	cloud.Attach("eth0", wan, netip.MustParseAddr(cloudNode))
+	// What is for Services goes to the default route, where kube-proxy catches it.
+	cloud.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
+	cloud.Drop(`iifname "eth0" tcp dport 6443`)
+
+	ctx := within(t, 10*time.Minute)
+	program, err := kube.Helm(ctx, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kube.Binaries(ctx, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	c.edge = &cluster{t: t, name: "edge", node: edge, helm: program}
+	c.cloud = &cluster{t: t, name: "cloud", node: cloud, helm: program}
+	archives := imageArchives(ctx, t)
+	start := time.Now()
+	var group sync.WaitGroup
+	for addr, one := range map[string]*cluster{edgeNode: c.edge, cloudNode: c.cloud} {
+		dir := tempDir(t)
+		group.Go(func() {
+			one.start(ctx, dir, netip.MustParseAddr(addr), archives)
+			t.Logf("%s is ready after %v", one.name, time.Since(start).Round(100*time.Millisecond))
+		})
+	}
+	group.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return c
+}
+
+// start starts the cluster and loads the images. It is called beside the test's goroutine,
+// so it fails the test without ending it.
+func (c *cluster) start(ctx context.Context, dir string, addr netip.Addr, archives []string) {
+	var err error
+	c.Cluster, err = kube.StartNode(ctx, kube.NodeOptions{Dir: dir, Namespace: c.node.Namespace(), Name: c.name, NodeAddress: addr})
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	c.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			c.t.Error(err)
+		}
+	})
+	if err := c.WaitReady(ctx); err != nil {
+		c.t.Error(err)
+		return
+	}
+	for _, archive := range archives {
+		if err := c.Load(ctx, archive); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// imageArchives makes the images: the program under test, the test server, and kubectl
+// with what a shell script needs beside it.
+func imageArchives(ctx context.Context, t *testing.T) []string {
+	t.Helper()
+	dir := tempDir(t)
+	programs, err := kube.Binaries(ctx, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	archives := []string{filepath.Join(dir, "postern.tar"), filepath.Join(dir, "kubectl.tar"), filepath.Join(dir, "testserver.tar")}
+	tools := map[string]string{"/bin/kubectl": filepath.Join(programs, "kubectl")}
+	for _, name := range []string{"sh", "head", "sha256sum", "wget", "nc"} {
+		tools["/bin/"+name] = "/bin/busybox"
+	}
+	_, err = scratch.WriteFile(archives[0], scratch.Image{Name: posternImage, Platforms: []scratch.Platform{
+		{Arch: runtime.GOARCH, Programs: map[string]string{"/postern": posternBinary(t)}, Entrypoint: "/postern"}}})
+	if err == nil {
+		err = image.Write(archives[1], kubectlImage, "/bin/sh", tools)
+	}
+	if err == nil {
+		err = image.TestServer(ctx, archives[2])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archives
+}
+
+// kubectl runs kubectl as the cluster's administrator.
+func (c *cluster) kubectl(args ...string) string {
+	c.t.Helper()
+	return c.apply("", args...)
+}
+
+// apply is kubectl with a manifest, or something else, as its input.
+func (c *cluster) apply(stdin string, args ...string) string {
+	c.t.Helper()
+	out, err := c.Kubectl(within(c.t, patience), stdin, args...)
+	if err != nil {
+		c.t.Fatalf("%s: %v", c.name, err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// as is the same cluster for a subtest.
+func (c *cluster) as(t *testing.T) *cluster {
+	of := *c
+	of.t = t
+	return &of
+}
+
+// restricted makes a namespace that admits only what Pod Security "restricted" does.
+func (c *cluster) restricted(name string) {
+	c.t.Helper()
+	c.apply(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, name), "apply", "-f", "-")
+	if err := c.WaitNamespace(within(c.t, patience), name); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// install installs the chart, and waits until the pods of the gateway are ready.
+func (c *cluster) install(release, namespace string, values ...string) {
+	c.t.Helper()
+	c.restricted(namespace)
+	c.upgrade(release, namespace, values...)
+}
+
+// upgrade installs the chart or changes the values that it is installed with.
+func (c *cluster) upgrade(release, namespace string, values ...string) {
+	c.t.Helper()
+	args := []string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--reset-values"}
+	values = append([]string{"name=" + c.name, "image.repository=localhost/postern", "image.tag=e2e", "image.pullPolicy=Never"}, values...)
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	if _, err := c.Helm(within(c.t, patience), c.helm, args...); err != nil {
+		c.t.Fatal(err)
+	}
+	c.kubectl("rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=60s")
+}
+
+// postern runs a command of postern in a pod of the gateway.
+func (c *cluster) postern(args ...string) (string, error) {
+	return c.Kubectl(within(c.t, patience), "", append([]string{"exec", "-n", gatewayNamespace, release + "-0", "--", "/postern"}, args...)...)
+}
+
+// object reads an object into v.
+func (c *cluster) object(v any, args ...string) {
+	c.t.Helper()
+	if err := json.Unmarshal([]byte(c.kubectl(append([]string{"get", "-o", "json"}, args...)...)), v); err != nil {
+		c.t.Fatal(err)
+	}
+}
