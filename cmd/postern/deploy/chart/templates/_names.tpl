@@ -41,8 +41,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-peers" (include "postern.fullname" .)) .Values.issuer.serviceAccount.namespace -}}
 {{- end }}
 
-{{- /* NodePort where a load balancer is not to be had as a rule: k3s tells itself by its version,
-       kind by its nodes. */}}
+{{- /* NodePort where a load balancer is not to be had as a rule. k3s tells itself by its version, to
+       those as well who may not list nodes. */}}
 {{- define "postern.serviceType" -}}
 {{- if .Values.service.type -}}
 {{ .Values.service.type }}
@@ -51,7 +51,7 @@ NodePort
 {{- else -}}
 {{- $type := "LoadBalancer" -}}
 {{- range (lookup "v1" "Node" "" "").items -}}
-{{- if hasPrefix "kind://" (default "" .spec.providerID) -}}
+{{- if regexMatch "^(kind|k3s)://" (default "" .spec.providerID) -}}
 {{- $type = "NodePort" -}}
 {{- end -}}
 {{- end -}}

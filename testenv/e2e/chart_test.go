@@ -1,0 +1,264 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/netlab"
+	"github.com/postern-dev/postern/testenv/pki"
+)
+
+// accountFolder is where a pod finds what its ServiceAccount needs.
+const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// chart renders with helm, without a cluster.
+type chart struct {
+	t    *testing.T
+	helm string
+}
+
+func newChart(t *testing.T) chart {
+	t.Helper()
+	program, err := kube.Helm(within(t, 10*time.Minute), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chart{t: t, helm: program}
+}
+
+// template renders the chart with values, each as --set takes it.
+func (c chart) template(more []string, values ...string) (string, error) {
+	c.t.Helper()
+	args := append([]string{c.helm, "template", release, chartFolder, "-n", gatewayNamespace}, more...)
+	return netlab.Run(within(c.t, patience), "", "", append(args, set(values)...)...)
+}
+
+// objects renders the chart; the objects are by kind and name.
+func (c chart) objects(values ...string) map[string]map[string]any {
+	c.t.Helper()
+	out, err := c.template([]string{"--include-crds"}, values...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := map[string]map[string]any{}
+	decoder := yaml.NewDecoder(strings.NewReader(out))
+	for {
+		var o map[string]any
+		err := decoder.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			c.t.Fatalf("%v in:\n%s", err, out)
+		}
+		if o != nil {
+			found[o["kind"].(string)+" "+at(o, "metadata", "name").(string)] = o
+		}
+	}
+}
+
+// at follows keys into nested maps; nil when there is nothing.
+func at(o any, keys ...string) any {
+	for _, k := range keys {
+		m, _ := o.(map[string]any)
+		o = m[k]
+	}
+	return o
+}
+
+// full are values that show most of what the chart can make.
+var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service.nodePort=31820", "service.externalTrafficPolicy=Local",
+	"gateway.port=4500", "gateway.mtu=1300", "log.level=debug", "log.format=text",
+	"discovery.advertise={203.0.113.8:40582}", "discovery.stunServers={stun.example.net:3478}",
+	"discovery.turnServers[0].address=turn.example.net:3478",
+	"discovery.portMapping.mode=auto", "discovery.portMapping.router=192.168.1.1", "discovery.exclude={10.244.0.0/16}",
+	"discovery.keepalive=15s", "services.named[0].name=registry", "services.named[0].port=5000", "services.named[0].address=10.0.0.5:5000",
+	"issuer.ttl=12h", "issuer.access[0].clusterRole=view", "issuer.access[1].role=edit", "issuer.access[1].namespace=tenant",
+	"metrics.serviceMonitor.enabled=true", "metrics.dashboard.enabled=true", "peerServices=false", "leaseSeconds=10"}
+
+// TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
+// under test, which knows every field, accepts what comes out.
+func TestChartMakesConfigurationsThatLoad(t *testing.T) {
+	c := newChart(t)
+	for _, v := range []struct {
+		name   string
+		values []string
+	}{
+		{"defaults", []string{"name=edge"}},
+		{"everything", full},
+		{"no API server", []string{"name=edge", "services.apiServer.enabled=false", "issuer.type=none"}},
+		{"another release", []string{"name=edge", "fullnameOverride=gw", "issuer.serviceAccount.namespace=tenants"}},
+		{"relay with a password", []string{"name=edge", "secretMounts[0].name=turn", "secretMounts[0].secretName=relay",
+			"discovery.turnServers[0].address=turn.example.net:3478", "discovery.turnServers[0].username=u",
+			"discovery.turnServers[0].passwordFile=/etc/postern-secrets/turn/password"}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			c := chart{t: t, helm: c.helm}
+			if out, err := netlab.Run(within(t, patience), "", "", append([]string{c.helm, "lint", "--strict", chartFolder}, set(v.values)...)...); err != nil {
+				t.Error(out, err)
+			}
+			for _, o := range c.objects(v.values...) {
+				if text, ok := at(o, "data", "gateway.yaml").(string); ok {
+					validate(t, text)
+					return
+				}
+			}
+			t.Error("there is no ConfigMap with a gateway.yaml")
+		})
+	}
+}
+
+func set(values []string) (args []string) {
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	return args
+}
+
+// validate has the program under test load a configuration. Of the files that it names,
+// which are those of a pod, there are stand-ins here.
+func validate(t *testing.T, text string) {
+	t.Helper()
+	dir := tempDir(t)
+	ca, err := pki.NewCA("cluster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"ca.crt": ca.CertPEM(), "password": []byte("secret"), "gateway.yaml": nil} {
+		if content == nil {
+			content = []byte(strings.NewReplacer(accountFolder, dir, "/etc/postern-secrets/turn", dir).Replace(text))
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := netlab.Run(within(t, patience), "", "", posternBinary(t), "config", "validate", filepath.Join(dir, "gateway.yaml"))
+	if err != nil {
+		t.Errorf("the configuration is refused: %v%s\n%s", err, out, text)
+	}
+}
+
+// TestChartRefusesWrongValues shows that a mistake is found when the chart is installed,
+// and named.
+func TestChartRefusesWrongValues(t *testing.T) {
+	c := newChart(t)
+	for want, values := range map[string][]string{
+		"name is missing":         {},
+		"'/name'":                 {"name=Edge"},
+		"'listn' not allowed":     {"name=edge", "listn=3"},
+		"'/service/type'":         {"name=edge", "service.type=ExternalName"},
+		"'/discovery/advertise/":  {"name=edge", "discovery.advertise={203.0.113.8}"},
+		"'/replicas'":             {"name=edge", "replicas=3"},
+		"/namespace'":             {"name=edge", "issuer.serviceAccount.namespace=kube-system"},
+		"'passwordFile' required": {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},
+		"issuer.access binds":     {"name=edge", "issuer.type=none", "issuer.access[0].clusterRole=view"},
+	} {
+		if out, err := c.template(nil, values...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want an error with %q\n%s", values, err, want, out)
+		}
+	}
+}
+
+// TestChartServiceTypes: NodePort where there is no load balancer as a rule, which the
+// chart learns from the nodes.
+func TestChartServiceTypes(t *testing.T) {
+	ctx := within(t, 10*time.Minute)
+	c := newChart(t)
+	api, err := kube.Start(ctx, kube.Options{Dir: tempDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, v := range []struct {
+		provider, want string
+		values         []string
+	}{
+		{"aws:///eu-west-1a/i-0123456789", "LoadBalancer", nil},
+		{"kind://podman/test/test-control-plane", "NodePort", nil},
+		{"k3s://node", "NodePort", nil},
+		{"k3s://node", "LoadBalancer", []string{"service.type=LoadBalancer"}},
+		{"", "LoadBalancer", nil},
+		{"", "ClusterIP", []string{"service.type=ClusterIP"}},
+	} {
+		node := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"one"},"spec":{"providerID":%q}}`, v.provider)
+		if _, err := api.Kubectl(ctx, node, "apply", "-f", "-"); err != nil {
+			t.Fatal(err)
+		}
+		out, err := api.Helm(ctx, c.helm, append([]string{"install", release, chartFolder, "--dry-run=server"}, set(append(v.values, "name=edge"))...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out, "\n  type: "+v.want+"\n") {
+			t.Errorf("nodes of provider %q, values %v: want type %s in:\n%s", v.provider, v.values, v.want, out)
+		}
+		if _, err := api.Kubectl(ctx, "", "delete", "node", "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestChartAndManifestGrantTheSame: gateways without Helm get their rights over the
+// accounts of peers from a manifest.
+func TestChartAndManifestGrantTheSame(t *testing.T) {
+	role := newChart(t).objects("name=edge")["Role postern-peer-accounts"]
+	b, err := os.ReadFile("../../cmd/postern/deploy/rbac/peer-accounts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(b))
+	for {
+		var o map[string]any
+		if err := decoder.Decode(&o); err != nil {
+			t.Fatalf("no Role in the manifest: %v", err)
+		}
+		if o["kind"] != "Role" {
+			continue
+		}
+		if role == nil || !reflect.DeepEqual(role["rules"], o["rules"]) || at(role, "metadata", "namespace") != at(o, "metadata", "namespace") {
+			t.Errorf("the chart's Role is\n%v\nand the manifest's\n%v", role, o)
+		}
+		return
+	}
+}
+
+// TestChartObjects looks at what a second replica and the options bring.
+func TestChartObjects(t *testing.T) {
+	c := newChart(t)
+	least, most := c.objects("name=edge"), c.objects(full...)
+	for _, name := range []string{"PodDisruptionBudget postern", "ServiceMonitor postern", "Service postern-metrics", "ConfigMap postern-dashboard"} {
+		if least[name] != nil || most[name] == nil {
+			t.Errorf("%s: there by default: %v, when it is asked for: %v", name, least[name] != nil, most[name] != nil)
+		}
+	}
+	for _, name := range []string{"CustomResourceDefinition peers.postern.dev", "CustomResourceDefinition tickets.postern.dev"} {
+		if least[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	dashboard, _ := at(most["ConfigMap postern-dashboard"], "data", "postern.json").(string)
+	source, err := os.ReadFile("../../cmd/postern/deploy/grafana/postern.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := errors.Join(yaml.Unmarshal([]byte(dashboard), &got), yaml.Unmarshal(source, &want)); err != nil || got == nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the dashboard is not the one of folder grafana: %v", err)
+	}
+}
