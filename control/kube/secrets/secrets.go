@@ -1,0 +1,359 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/state"
+)
+
+const (
+	// Type of the Secrets.
+	Type corev1.SecretType = "postern.dev/state"
+	// WriterAnnotation names whoever may write.
+	WriterAnnotation = "postern.dev/writer"
+
+	labelInstance  = "app.kubernetes.io/instance"
+	labelName      = "app.kubernetes.io/name"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+
+	resource = "secrets"
+	// tries bounds how often a write is repeated for an object that changes meanwhile.
+	tries = 4
+)
+
+// ErrTooLarge: the files of one Secret are larger than it may be.
+var ErrTooLarge = errors.New("more than the 1 MiB that a Secret holds")
+
+// places says which object has which file, by the end of its name.
+var places = map[string]string{
+	"private.key":     "key",
+	"peers.json":      "peers",
+	"tickets.json":    "tickets",
+	"identities.json": "identities",
+	"observed.json":   "learned",
+	"boots.json":      "learned",
+	"relays.json":     "learned",
+}
+
+// parts are the ends of the objects' names, sorted.
+var parts = slices.Compact(slices.Sorted(maps.Values(places)))
+
+// Names lists the Secrets of a release.
+func Names(release string) []string {
+	out := make([]string, 0, len(parts))
+	for _, p := range parts {
+		out = append(out, release+"-state-"+p)
+	}
+	return out
+}
+
+// Options of a backend. Release and Term are required.
+type Options struct {
+	// Release begins the names.
+	Release string
+	// Term is what the annotation says: nobody else's, and no other term's of ours
+	// (lease.Lease.Term).
+	Term string
+	// Owner is whose end is also the end of the state: the StatefulSet. Without a UID the
+	// Secrets belong to nobody, and stay.
+	Owner metav1.OwnerReference
+	// OnFenced is called once, when somebody else has taken over. It must not block. nil: nobody
+	// is told but whoever writes.
+	OnFenced func()
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Backend keeps the files of one gateway in one term. It is safe for concurrent use: calls for
+// one object wait for each other.
+type Backend struct {
+	o      Options
+	api    objects
+	logger *slog.Logger
+
+	turn chan struct{} // one slot: whoever talks to the API server holds it
+	// Owned by the holder of turn.
+	seen   map[string]*corev1.Secret // by name, as last seen; a missing one is not in it
+	fenced bool
+
+	once sync.Once
+}
+
+var (
+	_ state.Backend = (*Backend)(nil)
+	_ state.Tenure  = (*Backend)(nil)
+)
+
+// New makes a backend. Nothing is asked yet.
+func New(c *kube.Cluster, o Options) (*Backend, error) {
+	client, err := c.Group(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
+	if err != nil {
+		return nil, err
+	}
+	return newBackend(remote{client, c.Namespace()}, o)
+}
+
+func newBackend(api objects, o Options) (*Backend, error) {
+	if o.Release == "" || o.Term == "" {
+		return nil, errors.New("keep state in Secrets: a release and a term are needed")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}}, nil
+}
+
+// Term is that of the options.
+func (b *Backend) Term() string { return b.o.Term }
+
+// lock waits for the turn, as long as ctx lasts.
+func (b *Backend) lock(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *Backend) unlock() { <-b.turn }
+
+// Load reads every file and makes this backend their only writer.
+func (b *Backend) Load(ctx context.Context) (map[string][]byte, error) {
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer b.unlock()
+	out := make(map[string][]byte)
+	for _, name := range Names(b.o.Release) {
+		if err := b.claim(ctx, name); err != nil {
+			return nil, explain("read", name, err)
+		}
+		for file, data := range b.seen[name].Data {
+			if b.o.Release+"-state-"+places[file] == name {
+				out[file] = data
+			}
+		}
+	}
+	return out, nil
+}
+
+// claim makes this backend the writer of an object as it is at that moment. One that is
+// missing is made, with nothing in it: else whoever wrote before could still make it.
+func (b *Backend) claim(ctx context.Context, name string) (err error) {
+	for range tries {
+		var have, got *corev1.Secret
+		have, err = b.api.get(ctx, name)
+		switch {
+		case apierrors.IsNotFound(err):
+			have = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type}
+		case err != nil:
+			return err
+		case have.Type != Type:
+			return foreign(have)
+		}
+		b.mark(have)
+		if got, err = b.put(ctx, have); err == nil {
+			b.seen[name] = got
+			return nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("it changes all the time, as when two gateways take it from each other: %w", err)
+}
+
+// mark puts labels, writer and owner into an object.
+func (b *Backend) mark(x *corev1.Secret) {
+	if x.Labels == nil {
+		x.Labels = map[string]string{}
+	}
+	x.Labels[labelInstance], x.Labels[labelName], x.Labels[labelManagedBy] = b.o.Release, "postern", "postern"
+	if x.Annotations == nil {
+		x.Annotations = map[string]string{}
+	}
+	x.Annotations[WriterAnnotation] = b.o.Term
+	owner := b.o.Owner
+	if owner.UID == "" {
+		return
+	}
+	x.OwnerReferences = slices.DeleteFunc(x.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == owner.Kind && r.Name == owner.Name
+	})
+	x.OwnerReferences = append(x.OwnerReferences, owner)
+}
+
+// Save writes one file.
+func (b *Backend) Save(ctx context.Context, file string, data []byte) error {
+	part, ok := places[file]
+	if !ok {
+		return fmt.Errorf("there is no Secret for a file %q", file)
+	}
+	if err := b.lock(ctx); err != nil {
+		return err
+	}
+	defer b.unlock()
+	if b.fenced {
+		return state.ErrFenced
+	}
+	name := b.o.Release + "-state-" + part
+	err := b.save(ctx, name, file, data)
+	if errors.Is(err, state.ErrFenced) {
+		b.fenced = true
+		b.logger.Warn("another gateway has taken over the state; this one ends",
+			slog.String("secret", name), slog.Any("error", err))
+		b.once.Do(func() {
+			if b.o.OnFenced != nil {
+				b.o.OnFenced()
+			}
+		})
+	}
+	if err != nil {
+		return explain("write", name, err)
+	}
+	return nil
+}
+
+func (b *Backend) save(ctx context.Context, name, file string, data []byte) (err error) {
+	for range tries {
+		var next, got *corev1.Secret
+		if next, err = b.with(name, file, data); err != nil {
+			return err
+		}
+		got, err = b.put(ctx, next)
+		switch {
+		case err == nil:
+			b.seen[name] = got
+			return nil
+		case !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err):
+			return err
+		}
+		if err := b.lookAgain(ctx, name); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("it changes all the time, so something else writes it: %w", err)
+}
+
+// put makes an object or replaces the version that was seen.
+func (b *Backend) put(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error) {
+	if x.ResourceVersion == "" {
+		return b.api.create(ctx, x)
+	}
+	return b.api.update(ctx, x)
+}
+
+// with is the object as it was seen last, or a new one, with one file replaced.
+func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type}
+	if have := b.seen[name]; have != nil {
+		next = have.DeepCopy()
+	}
+	b.mark(next)
+	if next.Data == nil {
+		next.Data = map[string][]byte{}
+	}
+	next.Data[file] = bytes.Clone(data)
+	size := 0
+	for _, v := range next.Data {
+		size += len(v)
+	}
+	if size > corev1.MaxSecretSize {
+		return nil, fmt.Errorf("%w: %s would make it %d bytes (remove peers or tickets that nobody needs, or give this gateway a spec.stateDir on a volume)", ErrTooLarge, file, size)
+	}
+	return next, nil
+}
+
+// lookAgain reads an object that is another than was seen. One that another gateway writes
+// is a state.ErrFenced; what we have not seen in our own term is our own.
+func (b *Backend) lookAgain(ctx context.Context, name string) error {
+	have, err := b.api.get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err): // deleted; it is made again, with all that it had
+		if old := b.seen[name]; old != nil {
+			lost := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type, Data: old.Data}
+			b.seen[name] = lost
+			b.logger.Warn("a Secret of the gateway's state was deleted and is made again; to remove the gateway, uninstall it",
+				slog.String("secret", name))
+		}
+		return nil
+	case err != nil:
+		return err
+	case have.Type != Type:
+		return foreign(have)
+	case have.Annotations[WriterAnnotation] != b.o.Term:
+		return fmt.Errorf("%w: its writer is %q", state.ErrFenced, have.Annotations[WriterAnnotation])
+	}
+	if old := b.seen[name]; old != nil { // whatever else was changed there by hand
+		have.Data = maps.Clone(old.Data)
+	}
+	b.seen[name] = have
+	return nil
+}
+
+func foreign(x *corev1.Secret) error {
+	return fmt.Errorf("it is of type %q and not this gateway's (delete it, or give spec.kubernetes.release another name)", x.Type)
+}
+
+// explain says of a failed request what to do.
+func explain(verb, name string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, state.ErrFenced), errors.Is(err, ErrTooLarge):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		hint = " (the namespace is being deleted)"
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "):
+		hint = " (the gateway's Role needs secrets get and update for this name, and create; the chart gives it)"
+	case apierrors.IsUnauthorized(err):
+		hint = " (see that the gateway's ServiceAccount exists)"
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
+		hint = " (the API server gives no answer; see that it runs)"
+	}
+	return fmt.Errorf("%s the Secret %s: %w%s", verb, name, err, hint)
+}
+
+// objects is what is asked of the API server.
+type objects interface {
+	get(ctx context.Context, name string) (*corev1.Secret, error)
+	create(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error)
+	update(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error)
+}
+
+// remote is a real one.
+type remote struct {
+	client    rest.Interface
+	namespace string
+}
+
+func (r remote) get(ctx context.Context, name string) (*corev1.Secret, error) {
+	var out corev1.Secret
+	err := r.client.Get().Namespace(r.namespace).Resource(resource).Name(name).Do(ctx).Into(&out)
+	return &out, err
+}
+
+func (r remote) create(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error) {
+	var out corev1.Secret
+	err := r.client.Post().Namespace(r.namespace).Resource(resource).Body(x).Do(ctx).Into(&out)
+	return &out, err
+}
+
+func (r remote) update(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error) {
+	var out corev1.Secret
+	err := r.client.Put().Namespace(r.namespace).Resource(resource).Name(x.Name).Body(x).Do(ctx).Into(&out)
+	return &out, err
+}
