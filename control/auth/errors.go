@@ -33,6 +33,9 @@ var (
 	ErrRequest = errors.New("request not understood")
 	// ErrAnswer: what answered is no postern gateway, or a broken one.
 	ErrAnswer = errors.New("answer not understood")
+	// ErrConfigured: our key is in the gateway's configuration, which only its operator
+	// changes.
+	ErrConfigured = errors.New("the key is in the other side's configuration")
 	// ErrServer: the gateway failed.
 	ErrServer = errors.New("the gateway failed")
 )
@@ -60,6 +63,7 @@ const (
 	codeNoIssuer       = "noIssuer"
 	codeTokenOnly      = "tokenOnly"
 	codeIssuerFailed   = "issuerFailed"
+	codeConfigured     = "configured"
 	codeInternal       = "internal"
 	resultOK           = "ok" // not an error, but a result in the counters
 	retryAfterBusy     = time.Second
@@ -96,6 +100,7 @@ var refusals = []refusal{
 	{codeBadRequest, http.StatusBadRequest, ErrCSR, ErrRequest},
 	{codeCSRSubject, http.StatusForbidden, ErrCSRSubject, ErrDenied},
 	{codeIssuerFailed, http.StatusServiceUnavailable, ErrIssuer, ErrServer},
+	{codeConfigured, http.StatusConflict, ErrConfigured, nil},
 
 	{codeUnknownPeer, http.StatusForbidden, nil, ErrDenied},
 	{codePending, http.StatusForbidden, ErrPending, ErrDenied},

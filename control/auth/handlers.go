@@ -35,6 +35,9 @@ func (s *Server) hello(c Caller) Hello {
 	}
 	if c.Kind == KindPeer && !c.Pending {
 		h.Capabilities = append(h.Capabilities, CapabilityThroughput)
+		if s.o.OnRotation != nil {
+			h.Capabilities = append(h.Capabilities, CapabilityRotation)
+		}
 		h.Report = s.reportFor(c)
 		h.Offers = append(h.Offers, s.offers(c)...)
 		h.APIServer = s.apiServer(c)

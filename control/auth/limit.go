@@ -39,9 +39,9 @@ type limits struct {
 }
 
 type allowance struct {
-	requests, identities, reports, loads *rate.Limiter
-	slots                                chan struct{}
-	seen                                 time.Time
+	requests, identities, reports, loads, rotations *rate.Limiter
+	slots                                           chan struct{}
+	seen                                            time.Time
 }
 
 func newLimits() *limits {
@@ -67,6 +67,7 @@ func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
 			identities: rate.NewLimiter(identityRate, identityBurst),
 			reports:    rate.NewLimiter(reportRate, reportBurst),
 			loads:      rate.NewLimiter(loadRate, loadBurst),
+			rotations:  rate.NewLimiter(identityRate, identityBurst),
 			slots:      make(chan struct{}, peerConcurrency),
 		}
 		l.peers[k] = a

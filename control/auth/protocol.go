@@ -17,6 +17,7 @@
 //	POST /v1/identity  certificate signing request → certificate, or a token
 //	POST /v1/path      what one path finder tells the other (package discovery/path)
 //	POST /v1/report    what the caller found when it tried to reach us (package report)
+//	POST /v1/rotation  the key that the caller will have, announced under the one it has
 //	POST, GET /v1/throughput  a load to the callee, or from it, for a second
 //
 // Whoever is no peer gets 403, whatever it asks. Errors have one form,
@@ -55,6 +56,7 @@ const (
 	pathReport   = "/v1/report"
 
 	pathThroughput = "/v1/throughput"
+	pathRotation   = "/v1/rotation"
 )
 
 // Capabilities that a gateway can announce.
@@ -66,6 +68,8 @@ const (
 	CapabilityReport   = "report"   // it takes reports, and sends some
 	// CapabilityThroughput: it takes and sends a load, to be measured.
 	CapabilityThroughput = "throughput"
+	// CapabilityRotation: it takes a peer's next key.
+	CapabilityRotation = "rotation"
 )
 
 type redeemRequest struct {

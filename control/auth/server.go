@@ -95,6 +95,10 @@ type ServerOptions struct {
 	// Report gives the report that goes with the answer to a peer's hello, one JSON
 	// document of at most MaxReport bytes, and must not block. It may be nil or give nil.
 	Report func(to peer.PublicKey) []byte
+	// OnRotation takes the key that a peer will have, and the preshared key that goes with
+	// it; the answer is sent when it is stored. An [ErrConfigured] and an [ErrRequest] are
+	// told to the peer, with their text. nil: keys are not taken here.
+	OnRotation func(ctx context.Context, from, next peer.PublicKey, psk peer.PresharedKey) error
 	// Audit and Logger may be nil.
 	Audit  *audit.Log
 	Logger *slog.Logger
@@ -222,7 +226,7 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		method = http.MethodGet
 	}
 	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput:
+	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput, pathRotation:
 		if r.Method != method {
 			w.Header().Set("Allow", method)
 			return nil, newError(codeMethod, "use "+method)
@@ -243,6 +247,8 @@ func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return s.path(r, caller)
 	case pathReport:
 		return s.report(r, caller, a)
+	case pathRotation:
+		return s.rotation(ctx, r, caller, a)
 	default:
 		return s.identity(ctx, r, from, caller, a)
 	}
@@ -281,7 +287,7 @@ func requested(r *http.Request) string {
 		method = r.Method
 	}
 	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput:
+	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput, pathRotation:
 		path = r.URL.Path
 	}
 	return method + " " + path

@@ -50,6 +50,10 @@ type Peer struct {
 	// ObjectKey is the public key in the peer's object in the cluster as it was seen last;
 	// zero before there is one. A peer that has had an object goes with it.
 	ObjectKey peer.PublicKey
+	// NextKey is the key that the peer said it will have, with the preshared key that goes
+	// with it; zero when it announced none. Both keys count until the next one is used.
+	NextKey          peer.PublicKey
+	NextPresharedKey peer.PresharedKey
 }
 
 func (p Peer) clone() Peer {
@@ -89,6 +93,28 @@ func (p Peers) ByKey(k peer.PublicKey) (Peer, bool) {
 	return p.list[i], true
 }
 
+// holder finds the peer that has a key, or will have it.
+func (p Peers) holder(k peer.PublicKey) (Peer, bool) {
+	i := slices.IndexFunc(p.list, func(x Peer) bool { return !k.IsZero() && (x.PublicKey == k || x.NextKey == k) })
+	if i < 0 {
+		return Peer{}, false
+	}
+	return p.list[i], true
+}
+
+// Succeed gives a peer the key that it announced, and forgets the one before. It reports
+// whether it had announced one.
+func (p *Peers) Succeed(name string) bool {
+	i, ok := p.index(name)
+	if !ok || p.list[i].NextKey.IsZero() {
+		return false
+	}
+	x := &p.list[i]
+	x.PublicKey, x.PresharedKey = x.NextKey, x.NextPresharedKey
+	x.NextKey, x.NextPresharedKey = peer.PublicKey{}, peer.PresharedKey{}
+	return true
+}
+
 // Put adds a peer or replaces the one of the same name. A name that belongs to
 // another key, or a key that belongs to another name, is an [ErrDuplicate]: remove that
 // peer first.
@@ -99,8 +125,10 @@ func (p *Peers) Put(v Peer) error {
 	if v.PublicKey.IsZero() {
 		return fmt.Errorf("peer %s: %w", v.Name, peer.ErrKey)
 	}
-	if old, ok := p.ByKey(v.PublicKey); ok && old.Name != v.Name {
-		return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, v.PublicKey, old.Name)
+	for _, k := range []peer.PublicKey{v.PublicKey, v.NextKey} {
+		if old, ok := p.holder(k); ok && old.Name != v.Name {
+			return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, k, old.Name)
+		}
 	}
 	i, ok := p.index(v.Name)
 	if !ok {
@@ -186,6 +214,8 @@ type peerJSON struct {
 	Ticket       string            `json:"ticket,omitempty"`
 	JoinedAt     time.Time         `json:"joinedAt,omitzero"`
 	ObjectKey    *peer.PublicKey   `json:"objectKey,omitempty"`
+	NextKey      *peer.PublicKey   `json:"nextKey,omitempty"`
+	NextPSK      string            `json:"nextPresharedKey,omitempty"`
 }
 
 type peersJSON struct {
@@ -211,6 +241,9 @@ func encodePeers(p Peers) (any, error) {
 		}
 		if !x.ObjectKey.IsZero() {
 			j.ObjectKey = &x.ObjectKey
+		}
+		if !x.NextKey.IsZero() {
+			j.NextKey, j.NextPSK = &x.NextKey, presharedText(x.NextPresharedKey)
 		}
 		out.Peers = append(out.Peers, j)
 	}
@@ -238,6 +271,12 @@ func decodePeers(raw json.RawMessage) (Peers, error) {
 		}
 		if j.ObjectKey != nil {
 			x.ObjectKey = *j.ObjectKey
+		}
+		if j.NextKey != nil {
+			x.NextKey = *j.NextKey
+			if x.NextPresharedKey, err = parsePreshared(j.NextPSK); err != nil {
+				return Peers{}, fmt.Errorf("peer %q: next preshared key: %w", j.Name, err)
+			}
 		}
 		if _, ok := p.Get(x.Name); ok {
 			return Peers{}, fmt.Errorf("%w: name %q", ErrDuplicate, x.Name)

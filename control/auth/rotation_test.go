@@ -1,0 +1,88 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestANextKeyIsTakenFromPeersAlone(t *testing.T) {
+	type announced struct {
+		next peer.PublicKey
+		psk  string
+	}
+	got := map[peer.PublicKey]announced{}
+	configured := peer.PublicKey{7}
+	s := serve(t, func(o *ServerOptions) {
+		o.OnRotation = func(_ context.Context, from, next peer.PublicKey, psk peer.PresharedKey) error {
+			switch from {
+			case configured:
+				return fmt.Errorf("%w: spec.peers of cloud names it", ErrConfigured)
+			case peer.PublicKey{8}:
+				return errors.New("the disk is full, and its name is secret")
+			case next:
+				return fmt.Errorf("%w: this is the present key", ErrRequest)
+			}
+			got[from] = announced{next, psk.Hex()}
+			return nil
+		}
+	})
+	pending := peer.PublicKey{5}
+	s.dir.set(Caller{Name: "new", PublicKey: pending, Pending: true})
+	s.dir.set(Caller{PublicKey: ticketKey, Kind: KindOneTime})
+	s.dir.set(Caller{Name: "filed", PublicKey: configured})
+	s.dir.set(Caller{Name: "unlucky", PublicKey: peer.PublicKey{8}})
+	next, psk := peer.PublicKey{42}, peer.PresharedKeyFromBytes([32]byte{1, 2, 3})
+	for _, c := range []struct {
+		name string
+		key  peer.PublicKey
+		next peer.PublicKey
+		want error
+	}{
+		{"a peer", edgeKey, next, nil},
+		{"its present key", edgeKey, edgeKey, ErrRequest},
+		{"a peer of the configuration", configured, next, ErrConfigured},
+		{"when it cannot be stored", peer.PublicKey{8}, next, ErrServer},
+		{"one that waits for approval", pending, next, ErrPending},
+		{"a one-time peer", ticketKey, next, ErrDenied},
+		{"a stranger", peer.PublicKey{99}, next, ErrDenied},
+	} {
+		err := s.client(c.key).Rotate(t.Context(), c.next, psk)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", c.name, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the gateway's own trouble is told: %v", c.name, err)
+		}
+	}
+	if len(got) != 1 || got[edgeKey] != (announced{next, psk.Hex()}) {
+		t.Errorf("taken: %v", got)
+	}
+}
+
+func TestANextKeyThatIsNoneIsRefused(t *testing.T) {
+	s := serve(t, func(o *ServerOptions) {
+		o.OnRotation = func(context.Context, peer.PublicKey, peer.PublicKey, peer.PresharedKey) error {
+			t.Error("it was taken")
+			return nil
+		}
+	})
+	good := peer.PublicKey{1}.String()
+	for name, q := range map[string]rotationRequest{
+		"no key":           {Version: "1.0", PublicKey: "x", PresharedKey: good},
+		"no preshared key": {Version: "1.0", PublicKey: good},
+		"a zero one":       {Version: "1.0", PublicKey: good, PresharedKey: peer.PublicKey{}.String()},
+		"version 2":        {Version: "2.0", PublicKey: good, PresharedKey: good},
+	} {
+		var out rotationAnswer
+		err := s.client(edgeKey).do(t.Context(), http.MethodPost, pathRotation, q, &out)
+		if !errors.Is(err, ErrRequest) && !errors.Is(err, ErrIncompatible) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
