@@ -1,0 +1,137 @@
+package dnssd
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// What no server answers is asked again after retryFirst, and twice as long each time,
+	// up to retryMost.
+	retryFirst, retryMost = 5 * time.Second, 5 * time.Minute
+	// staleFor is how long what was last known holds while no server answers: RFC 8767 §5
+	// recommends one to three days.
+	staleFor = 24 * time.Hour
+	// maxQuestions bounds the record sets of a domain that are asked for, and pace how often:
+	// ten a second on average, however short a zone's times to live.
+	maxQuestions = 512
+	pace         = 100 * time.Millisecond
+	// idleWait is how long a machine sleeps that has nothing to ask.
+	idleWait = time.Minute
+)
+
+// entry is what is known of a record set.
+type entry struct {
+	known    bool // answer holds
+	answer   answer
+	at       time.Time // of the answer
+	due      time.Time // when it is asked for again, by its time to live
+	hurried  bool      // it is asked for again before that
+	pending  bool
+	failures int   // in a row
+	err      error // why it was not answered the last time; nil when it was
+	used     bool  // by the survey
+}
+
+// machine browses one domain: answers and the time in, questions and the next deadline
+// out. It holds no clock and is not safe for concurrent use.
+type machine struct {
+	domain  string // folded
+	seed    []byte
+	refuse  func(netip.AddrPort) string
+	entries map[question]*entry
+	full    bool // there was no room for another entry
+}
+
+func newMachine(domain string, seed []byte, refuse func(netip.AddrPort) string) *machine {
+	return &machine{domain: fold(domain), seed: seed, refuse: refuse, entries: map[question]*entry{}}
+}
+
+// poll gives what to ask now, and when to poll again at the latest, answers apart. As long
+// as something was never answered, nor given up, the domain is not complete.
+func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain, complete bool) {
+	for _, e := range m.entries {
+		e.used = false
+	}
+	m.full = false
+	d, complete = m.survey(now)
+	next = now.Add(idleWait)
+	for q, e := range m.entries {
+		switch {
+		case e.pending:
+		case !e.used:
+			delete(m.entries, q)
+		case !m.due(e).After(now):
+			e.pending = true
+			ask = append(ask, q)
+		case m.due(e).Before(next):
+			next = m.due(e)
+		}
+	}
+	slices.SortFunc(ask, question.compare)
+	return ask, next, d, complete
+}
+
+// due is when a record set is asked for again.
+func (m *machine) due(e *entry) time.Time {
+	if paced := e.at.Add(pace * time.Duration(len(m.entries))); !e.hurried && !e.at.IsZero() && paced.After(e.due) {
+		return paced
+	}
+	return e.due
+}
+
+func (q question) compare(o question) int {
+	if c := strings.Compare(q.name, o.name); c != 0 {
+		return c
+	}
+	return int(q.rtype) - int(o.rtype)
+}
+
+// answered takes what came of a question.
+func (m *machine) answered(now time.Time, q question, a answer, err error) {
+	e := m.entries[q]
+	if e == nil {
+		return
+	}
+	e.pending, e.hurried = false, false
+	if err != nil && !errors.As(err, new(aliasError)) {
+		e.err = err
+		e.due = now.Add(min(retryFirst<<min(e.failures, 10), retryMost))
+		e.failures++
+		if e.known && now.Sub(e.at) > staleFor {
+			e.known, e.answer = false, answer{}
+		}
+		return
+	}
+	if e.err = err; err != nil {
+		a = answer{ttl: negativeTTL}
+	}
+	e.known, e.answer, e.at, e.failures = err == nil, a, now, 0
+	e.due = now.Add(a.ttl)
+}
+
+// hurry has everything asked for again at once.
+func (m *machine) hurry(now time.Time) {
+	for _, e := range m.entries {
+		e.due, e.hurried, e.failures = now, true, 0
+	}
+}
+
+// look gives the entry of a question, and has it asked for if there is none; nil when there
+// is no room.
+func (m *machine) look(now time.Time, q question) *entry {
+	e := m.entries[q]
+	if e == nil {
+		if len(m.entries) >= maxQuestions {
+			m.full = true
+			return nil
+		}
+		e = &entry{due: now}
+		m.entries[q] = e
+	}
+	e.used = true
+	return e
+}

@@ -1,0 +1,98 @@
+package dnssd
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// dnsPort is where servers are asked (RFC 1035 §4.2).
+	dnsPort = 53
+	// maxServers is how many of resolv.conf's are asked: more than the 3 of resolv.conf(5).
+	maxServers = 4
+	// maxResolvConf bounds what is read of the file in bytes.
+	maxResolvConf = 64 << 10
+	// illFor is how long a server that did not answer is asked after the others.
+	illFor = time.Minute
+)
+
+// resolvConf is where systems name their servers (resolv.conf(5)).
+const resolvConf = "/etc/resolv.conf"
+
+// systemServers are those of a resolv.conf. Without any it is the one of this host.
+func systemServers(file string) ([]netip.AddrPort, error) {
+	f, err := os.Open(file)
+	if os.IsNotExist(err) {
+		return []netip.AddrPort{localServer()}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the DNS servers: %w", err)
+	}
+	defer f.Close()
+	return parseServers(io.LimitReader(f, maxResolvConf))
+}
+
+func localServer() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort)
+}
+
+func parseServers(r io.Reader) ([]netip.AddrPort, error) {
+	conf, err := dns.ClientConfigFromReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("find the DNS servers: %w", err)
+	}
+	var out []netip.AddrPort
+	for _, s := range conf.Servers {
+		a, err := netip.ParseAddr(strings.TrimSpace(s))
+		if err == nil && len(out) < maxServers {
+			out = append(out, netip.AddrPortFrom(a.Unmap(), dnsPort))
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, localServer())
+	}
+	return out, nil
+}
+
+// health remembers which servers did not answer. It is safe for concurrent use.
+type health struct {
+	mu  sync.Mutex
+	ill map[netip.AddrPort]time.Time // until when
+}
+
+// arrange puts the servers that answer before the others, each in their order.
+func (h *health) arrange(now time.Time, servers []netip.AddrPort) []netip.AddrPort {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var well, ill []netip.AddrPort
+	for _, s := range servers {
+		if h.ill[s].After(now) {
+			ill = append(ill, s)
+		} else {
+			well = append(well, s)
+		}
+	}
+	return append(well, ill...)
+}
+
+func (h *health) silent(now time.Time, s netip.AddrPort) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ill == nil || len(h.ill) > 16*maxServers {
+		h.ill = map[netip.AddrPort]time.Time{}
+	}
+	h.ill[s] = now.Add(illFor)
+}
+
+func (h *health) answers(s netip.AddrPort) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.ill, s)
+}

@@ -1,0 +1,80 @@
+package dnssd
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	textVersion = "1"
+	// maxText bounds a TXT record in bytes: RFC 6763 §6.2 has 400 bytes fit and warns of more
+	// than 1300.
+	maxText = 1024
+	// maxCapabilities and maxCapability bound what is taken of another's.
+	maxCapabilities = 16
+	maxCapability   = 32
+)
+
+// text is what a TXT record says of a gateway.
+type text struct {
+	key          peer.PublicKey
+	capabilities []string
+}
+
+// parseText reads a TXT record. The errors are for operators, who may have written it.
+func parseText(list []string) (text, error) {
+	size := 0
+	values := map[string]string{}
+	for _, s := range list {
+		size += 1 + len(s)
+		key, value, _ := strings.Cut(s, "=")
+		key = strings.ToLower(key)
+		if _, again := values[key]; !again {
+			values[key] = value
+		}
+	}
+	var t text
+	if size > maxText {
+		return t, fmt.Errorf("has %d bytes, and at most %d are read", size, maxText)
+	}
+	version, known := values["v"]
+	switch major, _, _ := strings.Cut(version, "."); {
+	case !known:
+		return t, errors.New("has no version (v=1)")
+	case major != textVersion:
+		return t, fmt.Errorf("has version %.16q, and this gateway understands %s", version, textVersion)
+	}
+	pk, known := values["pk"]
+	if !known {
+		return t, errors.New("has no public key (pk=)")
+	}
+	key, err := peer.ParsePublicKey(pk)
+	if err != nil || key.IsZero() {
+		return t, fmt.Errorf("has a public key that is none: pk=%.64q", pk)
+	}
+	t.key = key
+	if ov, given := values["ov"]; given {
+		if a, err := netip.ParseAddr(ov); err != nil || a != peer.OverlayAddr(key) {
+			return t, fmt.Errorf("has an overlay address that is not that of its key: ov=%.64q", ov)
+		}
+	}
+	for c := range strings.SplitSeq(values["caps"], ",") {
+		if c != "" && len(c) <= maxCapability && len(t.capabilities) < maxCapabilities {
+			t.capabilities = append(t.capabilities, c)
+		}
+	}
+	return t, nil
+}
+
+// writeText is the inverse.
+func writeText(key peer.PublicKey, capabilities []string) []string {
+	out := []string{"v=" + textVersion, "pk=" + key.String(), "ov=" + peer.OverlayAddr(key).String()}
+	if len(capabilities) > 0 {
+		out = append(out, "caps="+strings.Join(capabilities, ","))
+	}
+	return out
+}
