@@ -1,0 +1,155 @@
+package exposure
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/predict"
+)
+
+// authService finds how auth is exposed out-of-band. An Ingress comes first: its Service is
+// a ClusterIP then, or a NodePort that only the Ingress is to use.
+func (f facts) authService(d *derived) {
+	if f.auth == "" {
+		return
+	}
+	s, ok := named(f.services, f.auth)
+	if !ok {
+		if f.services.read {
+			d.problem(NameService, check.ServiceMissing, f.about("Service", f.auth))
+		}
+		return
+	}
+	var found endpoints
+	for _, i := range f.ingresses.list {
+		if backs(i, f.auth) {
+			d.Auth.Exposure, d.Auth.TLS = predict.Ingress, tlsOf(i, s)
+			ofIngress(&found, i, f.auth, d.Auth.TLS)
+		}
+	}
+	if d.Auth.Exposure == "" {
+		f.authDirect(d, &found, s)
+	}
+	d.Auth.Endpoints = found
+}
+
+// authDirect is auth without an Ingress.
+func (f facts) authDirect(d *derived, found *endpoints, s *corev1.Service) {
+	d.Auth.Exposure = predict.ClusterIP
+	for _, port := range s.Spec.Ports {
+		if port.Protocol != corev1.ProtocolTCP {
+			continue
+		}
+		number := strconv.Itoa(int(port.Port))
+		for _, ip := range s.Spec.ExternalIPs {
+			found.add(ip, number, "externalIPs of Service "+s.Name)
+		}
+		switch s.Spec.Type {
+		case corev1.ServiceTypeLoadBalancer:
+			d.Auth.Exposure = predict.LoadBalancer
+			for _, in := range s.Status.LoadBalancer.Ingress {
+				found.add(in.IP, number, "LoadBalancer of Service "+s.Name)
+				found.add(in.Hostname, number, "LoadBalancer of Service "+s.Name)
+			}
+		case corev1.ServiceTypeNodePort:
+			d.Auth.Exposure = predict.NodePort
+			f.nodePorts(d, found, s, port)
+		}
+	}
+}
+
+// ofIngress adds the hosts of the rules that lead to a Service; where there is none, any
+// host will do, and the Ingress's own addresses are added.
+func ofIngress(found *endpoints, i *networkingv1.Ingress, service, tls string) {
+	port, from := "443", "Ingress "+i.Name
+	if tls == TLSNone {
+		port = "80"
+	}
+	named := false
+	for _, r := range i.Spec.Rules {
+		one := networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{r}}}
+		if r.Host != "" && !strings.HasPrefix(r.Host, "*") && backs(&one, service) {
+			found.add(r.Host, port, from)
+			named = true
+		}
+	}
+	if named {
+		return
+	}
+	for _, in := range i.Status.LoadBalancer.Ingress {
+		found.add(in.IP, port, from)
+		found.add(in.Hostname, port, from)
+	}
+}
+
+// annotation is one by which a controller is told what to do with TLS.
+type annotation struct {
+	key    string
+	values []string // any of them, in lower case; empty = any value
+}
+
+// passing, encrypting and ending are the annotations of the controllers in use: ingress-nginx,
+// HAProxy Technologies', haproxy-ingress, Traefik, AWS Load Balancer Controller, OpenShift.
+// The first two say that TLS comes to auth, as it was or anew; the last that it ends before.
+func passing() []annotation {
+	yes := []string{"true"}
+	return []annotation{
+		{"nginx.ingress.kubernetes.io/ssl-passthrough", yes},
+		{"haproxy.org/ssl-passthrough", yes},
+		{"haproxy-ingress.github.io/ssl-passthrough", yes},
+		{"ingress.kubernetes.io/ssl-passthrough", yes},
+		{"traefik.ingress.kubernetes.io/router.tls.passthrough", yes},
+		{"route.openshift.io/termination", []string{"passthrough"}},
+	}
+}
+
+func encrypting() []annotation {
+	https := []string{"https", "h2", "h2-ssl", "grpcs"}
+	return []annotation{
+		{"nginx.ingress.kubernetes.io/backend-protocol", https},
+		{"haproxy-ingress.github.io/backend-protocol", https},
+		{"haproxy-ingress.github.io/secure-backends", []string{"true"}},
+		{"haproxy.org/server-ssl", []string{"true"}},
+		{"alb.ingress.kubernetes.io/backend-protocol", https},
+		{"traefik.ingress.kubernetes.io/service.serversscheme", https},
+		{"route.openshift.io/termination", []string{"reencrypt"}},
+	}
+}
+
+func ending() []annotation {
+	return []annotation{
+		{"alb.ingress.kubernetes.io/certificate-arn", nil},
+		{"traefik.ingress.kubernetes.io/router.tls", []string{"true"}},
+		{"route.openshift.io/termination", []string{"edge"}},
+	}
+}
+
+// tlsOf says what an Ingress does with TLS on its way to a Service. Traefik reads some
+// annotations of the Service.
+func tlsOf(i *networkingv1.Ingress, s *corev1.Service) string {
+	has := func(list []annotation) bool {
+		return slices.ContainsFunc(list, func(a annotation) bool {
+			for _, of := range []map[string]string{i.Annotations, s.Annotations} {
+				if v, ok := of[a.key]; ok && (len(a.values) == 0 || slices.Contains(a.values, strings.ToLower(v))) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	takesTLS := len(i.Spec.TLS) > 0 || has(ending())
+	switch {
+	case has(passing()):
+		return predict.Passthrough
+	case has(encrypting()):
+		return predict.Reencrypted
+	case takesTLS:
+		return predict.Terminated
+	}
+	return TLSNone
+}

@@ -1,0 +1,60 @@
+package exposure
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/predict"
+)
+
+// Predict is the exposure as package predict takes it, of a cluster of that name.
+func (e Exposure) Predict(name string) predict.Exposure {
+	out := predict.Exposure{Name: name, Gateway: predict.Gateway{Exposure: e.how(), Addresses: addresses(e.Endpoints)}}
+	out.Auth.Exposure = e.Auth.Exposure
+	if out.Auth.Exposure == "" && e.Type != "" {
+		out.Auth.Exposure = predict.ClusterIP // inside the tunnel alone
+	}
+	if e.Auth.TLS != TLSNone {
+		out.Auth.TLS = e.Auth.TLS
+	}
+	if len(e.Auth.Endpoints) > 0 {
+		out.Auth.Address = e.Auth.Endpoints[0].Address
+	}
+	if a := e.APIServer.Address; a != "" {
+		out.APIServer = predict.Service{Exposure: predict.Public, Address: a}
+		if private(hostOf(a)) {
+			out.APIServer.Exposure = predict.Private
+		}
+	}
+	return out
+}
+
+// how the gateway is exposed, in package predict's words.
+func (e Exposure) how() string {
+	problem := func(code check.Code) bool {
+		for _, p := range e.Problems {
+			if p.Code == code {
+				return true
+			}
+		}
+		return false
+	}
+	if len(e.Endpoints) == 0 {
+		switch {
+		case problem(check.NoUDPWay) && e.Type != string(corev1.ServiceTypeExternalName):
+			return predict.Ingress
+		case e.Type == string(corev1.ServiceTypeExternalName):
+			return predict.ClusterIP // as good as nothing
+		}
+		return e.Type
+	}
+	// What the best address is from says more than the type: node ports while a load
+	// balancer is waited for, a hostPort beside a ClusterIP.
+	from := e.Endpoints[0].From
+	if strings.HasPrefix(from, "LoadBalancer") || strings.HasPrefix(from, "externalIPs") {
+		return predict.LoadBalancer
+	}
+	return predict.NodePort
+}

@@ -1,0 +1,218 @@
+package exposure
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/predict"
+)
+
+// The labels of what the chart makes.
+const (
+	labelName = "app.kubernetes.io/name"
+	labelRole = "postern.dev/role"
+	ourName   = "postern"
+	active    = "active"
+)
+
+// defaultPort is the gateway's UDP port unless its Service says otherwise.
+const defaultPort = 51820
+
+// ReadOptions say what of a cluster is read. All may be empty.
+type ReadOptions struct {
+	// Name of the cluster in the prediction; a DNS label. Empty takes the namespace's.
+	Name string
+	// Service is the gateway's; empty takes what the chart made in the cluster's namespace.
+	Service string
+	// AuthService is auth's, if it is exposed out-of-band.
+	AuthService string
+}
+
+// Read reads how a cluster exposes the gateway, auth and its API server, with the rights of
+// whoever's kubeconfig made the cluster: what they do not suffice for is not known then, and
+// a problem with its code. A cluster without a gateway is one that exposes none. The error is
+// that the API server does not answer.
+func Read(ctx context.Context, c *kube.Cluster, o ReadOptions) (predict.Exposure, []check.OwnProblem, error) {
+	clients, err := newClients(c)
+	if err != nil {
+		return predict.Exposure{}, nil, err
+	}
+	f, err := clients.facts(ctx, c.Namespace(), o)
+	if err != nil {
+		return predict.Exposure{}, nil, fmt.Errorf("read how the cluster at %s is exposed: %w", c.Server(), err)
+	}
+	installed := f.service != "" || f.services.denied
+	d := derive(f, time.Now())
+	if !installed {
+		d.Exposure = Exposure{APIServer: d.APIServer, Auth: d.Auth}
+	}
+	refused, err := refusals(ctx, c, c.Namespace())
+	if err != nil {
+		return predict.Exposure{}, nil, fmt.Errorf("read how the cluster at %s is exposed: %w", c.Server(), err)
+	}
+	d.Problems = append(d.Problems, refused...)
+	if o.Name == "" {
+		o.Name = c.Namespace()
+	}
+	out := d.Predict(o.Name)
+	if out.APIServer.Exposure == "" {
+		out.APIServer = ofServer(c.Server())
+	}
+	return out, d.Problems, nil
+}
+
+// ofServer takes the address that the operator's own kubeconfig has, where the cluster
+// itself says nothing: managed clusters put theirs there.
+func ofServer(server string) predict.Service {
+	u, err := url.Parse(server)
+	if err != nil || u.Hostname() == "" || private(u.Hostname()) || u.Hostname() == "localhost" {
+		return predict.Service{}
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	return predict.Service{Exposure: predict.Provider, Address: net.JoinHostPort(u.Hostname(), port)}
+}
+
+// facts reads everything once.
+func (c clients) facts(ctx context.Context, namespace string, o ReadOptions) (facts, error) {
+	f := facts{namespace: namespace, service: o.Service, auth: o.AuthService, port: defaultPort}
+	var services corev1.ServiceList
+	var err error
+	if f.services.denied, err = list(ctx, c.core, "services", namespace, "", &services); err != nil {
+		return f, err
+	}
+	f.services.read = !f.services.denied
+	for i := range services.Items {
+		s := slimService(&services.Items[i])
+		f.services.list = append(f.services.list, s)
+		if f.service == "" && services.Items[i].Labels[labelName] == ourName && udp(s) {
+			f.service = s.Name
+		}
+	}
+	var pods corev1.PodList
+	if f.pods.denied, err = list(ctx, c.core, "pods", namespace, labelName+"="+ourName+","+labelRole+"="+active, &pods); err != nil {
+		return f, err
+	}
+	for i := range pods.Items {
+		f.pods.list = append(f.pods.list, slimPod(&pods.Items[i]))
+	}
+	var nodes corev1.NodeList
+	if f.nodes.denied, err = list(ctx, c.core, "nodes", "", "", &nodes); err != nil {
+		return f, err
+	}
+	f.nodes.read = !f.nodes.denied
+	for i := range nodes.Items {
+		f.nodes.list = append(f.nodes.list, slimNode(&nodes.Items[i]))
+	}
+	var ingresses networkingv1.IngressList
+	if f.ingresses.denied, err = list(ctx, c.networking, "ingresses", namespace, "", &ingresses); err != nil {
+		return f, err
+	}
+	for i := range ingresses.Items {
+		f.ingresses.list = append(f.ingresses.list, slimIngress(&ingresses.Items[i]))
+	}
+	if s, ok := named(f.services, f.service); ok {
+		f.port = targetOf(s, f.port)
+	}
+	f.located, err = locate(ctx, c.core)
+	return f, err
+}
+
+// list lists what there is. That it is refused is no error.
+func list(ctx context.Context, client rest.Interface, resource, namespace, labels string, into runtime.Object) (denied bool, err error) {
+	o := metav1.ListOptions{LabelSelector: labels, ResourceVersion: "0"}
+	err = client.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(into)
+	if apierrors.IsForbidden(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list %s: %w", resource, err)
+	}
+	return false, nil
+}
+
+func udp(s *corev1.Service) bool {
+	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolUDP })
+}
+
+// targetOf is where the Service's UDP port leads, which is taken for the gateway's port when
+// the gateway itself cannot be asked.
+func targetOf(s *corev1.Service, otherwise uint16) uint16 {
+	for _, p := range s.Spec.Ports {
+		if p.Protocol == corev1.ProtocolUDP && p.TargetPort.IntVal > 0 {
+			return uint16(p.TargetPort.IntVal)
+		}
+	}
+	return otherwise
+}
+
+// enforce is the label by which a namespace says what pods it admits (Pod Security
+// Admission). Neither baseline nor restricted admits a hostPort.
+const enforce = "pod-security.kubernetes.io/enforce"
+
+// refusals are the StatefulSets of gateways that the namespace keeps from having pods.
+func refusals(ctx context.Context, c *kube.Cluster, namespace string) ([]check.OwnProblem, error) {
+	clients, err := newClients(c)
+	if err != nil {
+		return nil, err
+	}
+	apps, err := c.Group(appsv1.SchemeGroupVersion, &appsv1.StatefulSet{}, &appsv1.StatefulSetList{})
+	if err != nil {
+		return nil, err
+	}
+	var ns corev1.Namespace
+	err = clients.core.Get().Resource("namespaces").Name(namespace).Do(ctx).Into(&ns)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", namespace, err)
+	}
+	level := ns.Labels[enforce]
+	if level != "baseline" && level != "restricted" {
+		return nil, nil
+	}
+	var sets appsv1.StatefulSetList
+	if denied, err := list(ctx, apps, "statefulsets", namespace, labelName+"="+ourName, &sets); denied || err != nil {
+		return nil, err
+	}
+	var out []check.OwnProblem
+	for _, s := range sets.Items {
+		if ports := hostPortsOf(s.Spec.Template.Spec); len(ports) > 0 {
+			p := check.OwnProblem{Name: NameService, Code: check.HostPortRefused}
+			p.Params.Namespace, p.Params.Object = namespace, "StatefulSet "+s.Name
+			p.Params.Detail = fmt.Sprintf("%s=%s, hostPort %s", enforce, level, strings.Join(ports, ", "))
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func hostPortsOf(p corev1.PodSpec) []string {
+	var out []string
+	for _, c := range p.Containers {
+		for _, q := range c.Ports {
+			if q.HostPort != 0 {
+				out = append(out, fmt.Sprint(q.HostPort))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,250 @@
+package exposure
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube"
+)
+
+const (
+	// calm is how long nothing must change before a change is told: what one `helm upgrade`
+	// does arrives in several events, within a few milliseconds.
+	calm = 200 * time.Millisecond
+	// firstWait bounds how long the first exposure waits for what cannot be read.
+	firstWait = 10 * time.Second
+	// movedFor is how long it is shown that addresses have changed.
+	movedFor = 15 * time.Minute
+)
+
+// Options of a [Watcher]. Cluster, Service, Port and OnChange are required.
+type Options struct {
+	Cluster *kube.Cluster
+	// Namespace is the gateway's; empty takes the cluster's.
+	Namespace string
+	// Service is the name of the gateway's Service, AuthService that of auth's when it is
+	// exposed out-of-band.
+	Service, AuthService string
+	// Port is the gateway's UDP port in its pod.
+	Port uint16
+	// Pods selects the active pod: labels as in a Service's selector.
+	Pods map[string]string
+	// APIServer is the API server's address for others by the configuration; empty asks the
+	// cluster.
+	APIServer string
+	// Account is the gateway's ServiceAccount (namespace:name), for what messages tell to
+	// type; may be empty.
+	Account string
+	// OnChange is called by Run with the first exposure and whenever it has changed, one call
+	// at a time.
+	OnChange func(Exposure)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Watcher keeps the exposure of a gateway while [Watcher.Run] runs.
+type Watcher struct {
+	o    Options
+	log  *slog.Logger
+	wake chan struct{}
+
+	services, auth *mirror[*corev1.Service]
+	pods           *mirror[*corev1.Pod]
+	nodes          *mirror[*corev1.Node]
+	ingresses      *mirror[*networkingv1.Ingress]
+	locator        *locator
+
+	// Owned by Run.
+	last         *derived // nil before the first
+	pendingSince time.Time
+	moved        *check.OwnProblem
+	movedUntil   time.Time
+	running      sync.WaitGroup
+	nodesRun     bool
+}
+
+// New makes a watcher. Nothing is asked yet.
+func New(o Options) (*Watcher, error) {
+	if o.Cluster == nil || o.Service == "" || o.Port == 0 || o.OnChange == nil {
+		return nil, fmt.Errorf("exposure: Cluster, Service, Port and OnChange are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Namespace == "" {
+		o.Namespace = o.Cluster.Namespace()
+	}
+	c, err := newClients(o.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watcher{o: o, log: o.Logger, wake: make(chan struct{}, 1)}
+	w.services = newMirror(c.service(o.Namespace, o.Service), slimService, w.signal)
+	if o.AuthService != "" && o.AuthService != o.Service {
+		w.auth = newMirror(c.service(o.Namespace, o.AuthService), slimService, w.signal)
+	}
+	w.pods = newMirror(source{client: c.core, resource: "pods", namespace: o.Namespace, labels: selector(o.Pods)}, slimPod, w.signal)
+	w.nodes = newMirror(source{client: c.core, resource: "nodes"}, slimNode, w.signal)
+	w.ingresses = newMirror(source{client: c.networking, resource: "ingresses", namespace: o.Namespace}, slimIngress, w.signal)
+	w.locator = &locator{core: c.core, changed: w.signal}
+	return w, nil
+}
+
+func (w *Watcher) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches until ctx ends, and returns when nothing of it is left running.
+func (w *Watcher) Run(ctx context.Context) {
+	defer w.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.start(ctx)
+	began := time.Now()
+	first := time.NewTimer(firstWait)
+	defer first.Stop()
+	look := time.NewTimer(firstWait) // when to look next
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+			look.Reset(calm)
+			continue
+		case <-look.C:
+		case <-first.C:
+		}
+		now := time.Now()
+		if !w.settled() && now.Sub(began) < firstWait {
+			continue // a wake follows, or first
+		}
+		if again := w.update(ctx, now); !again.IsZero() {
+			look.Reset(max(calm, again.Sub(now)))
+		}
+	}
+}
+
+// start has everything watched but the nodes.
+func (w *Watcher) start(ctx context.Context) {
+	services := func() runtime.Object { return &corev1.ServiceList{} }
+	w.running.Go(func() { w.services.run(ctx, &corev1.Service{}, services) })
+	if w.auth != nil {
+		w.running.Go(func() { w.auth.run(ctx, &corev1.Service{}, services) })
+	}
+	if len(w.o.Pods) > 0 {
+		w.running.Go(func() {
+			w.pods.run(ctx, &corev1.Pod{}, func() runtime.Object { return &corev1.PodList{} })
+		})
+	}
+	w.running.Go(func() {
+		w.ingresses.run(ctx, &networkingv1.Ingress{}, func() runtime.Object { return &networkingv1.IngressList{} })
+	})
+	if w.o.APIServer == "" {
+		w.running.Go(func() { w.locator.run(ctx) })
+	}
+}
+
+// settled reports whether everything that is watched has been read, or cannot be.
+func (w *Watcher) settled() bool {
+	return w.services.settled() && (w.auth == nil || w.auth.settled()) && w.ingresses.settled() &&
+		(len(w.o.Pods) == 0 || w.pods.settled()) && (!w.nodesRun || w.nodes.settled()) &&
+		(w.o.APIServer != "" || w.locator.location().asked)
+}
+
+// update derives the exposure and tells it when it is another. It says when to look again
+// even if nothing changes; zero = never.
+func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
+	f := w.facts()
+	d := derive(f, now)
+	if d.wantNodes && !w.nodesRun {
+		w.nodesRun = true
+		w.running.Go(func() {
+			w.nodes.run(ctx, &corev1.Node{}, func() runtime.Object { return &corev1.NodeList{} })
+		})
+		return now.Add(firstWait) // or when they have been read
+	}
+	if !f.services.read && !f.services.denied {
+		return now.Add(firstWait) // the API server has not answered yet: nothing is known
+	}
+	if d.pending && w.last != nil && !w.last.pending && w.pendingSince.IsZero() {
+		w.pendingSince = now
+		f.pendingSince = now
+		d = derive(f, now)
+	}
+	if !d.pending {
+		w.pendingSince = time.Time{}
+	}
+	d.again = w.compare(&d, now)
+	before := w.last
+	w.last = &d
+	if before == nil || !reflect.DeepEqual(before.Exposure, d.Exposure) {
+		w.o.OnChange(d.Exposure)
+	}
+	return d.again
+}
+
+// compare adds to an exposure that addresses have changed since the last. It says when to
+// look again.
+func (w *Watcher) compare(d *derived, now time.Time) time.Time {
+	if w.last != nil {
+		was, is := addresses(w.last.Endpoints), addresses(d.Endpoints)
+		if !slices.Equal(was, is) {
+			w.log.Info("the addresses that the cluster leads here have changed", "was", strings.Join(was, ", "), "now", strings.Join(is, ", "))
+		}
+		if lost(was, is) {
+			p := check.OwnProblem{Name: NameMoved, Code: check.ExposureMoved}
+			p.Params.Was, p.Params.Seen, p.Params.Port = was, now, w.o.Port
+			w.moved, w.movedUntil = &p, now.Add(movedFor)
+		}
+	}
+	if w.moved == nil {
+		return d.again
+	}
+	is := addresses(d.Endpoints)
+	if !now.Before(w.movedUntil) || !lost(w.moved.Params.Was, is) {
+		w.moved = nil // it has been told, or is as it was
+		return d.again
+	}
+	p := *w.moved
+	p.Params.Now = is
+	d.Problems = append(d.Problems, p)
+	if d.again.IsZero() || w.movedUntil.Before(d.again) {
+		return w.movedUntil
+	}
+	return d.again
+}
+
+// lost reports whether an address is gone: one that came besides breaks nothing.
+func lost(was, is []string) bool {
+	return slices.ContainsFunc(was, func(a string) bool { return !slices.Contains(is, a) })
+}
+
+// facts are what the mirrors hold.
+func (w *Watcher) facts() facts {
+	f := facts{
+		namespace: w.o.Namespace, service: w.o.Service, auth: w.o.AuthService, port: w.o.Port, account: w.o.Account,
+		services: w.services.known(), pods: w.pods.known(), nodes: w.nodes.known(), ingresses: w.ingresses.known(),
+		configured: w.o.APIServer, located: w.locator.location(), pendingSince: w.pendingSince,
+	}
+	if w.auth != nil {
+		a := w.auth.known()
+		f.services.list = append(f.services.list, a.list...)
+		f.services.read = f.services.read && a.read
+	}
+	return f
+}
