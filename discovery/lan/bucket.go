@@ -1,0 +1,93 @@
+package lan
+
+import (
+	"hash/maphash"
+	"time"
+)
+
+// bucket is a token bucket: rate a second, and burst at once. Its zero count is full.
+type bucket struct {
+	rate, burst float64
+	used        float64
+	at          time.Time
+}
+
+// take takes one, and is false when there is none.
+func (b *bucket) take(now time.Time) bool {
+	if elapsed := now.Sub(b.at).Seconds(); elapsed > 0 {
+		b.used = max(0, b.used-elapsed*b.rate)
+	}
+	b.at = now
+	if b.used+1 > b.burst {
+		return false
+	}
+	b.used++
+	return true
+}
+
+const (
+	// echoWait is how long the copy of an own message may take to come back.
+	echoWait = 2 * time.Second
+	// maxEchoes bounds what is remembered: more than is sent within echoWait.
+	maxEchoes = 512
+)
+
+// echoes remember what was sent, since a message to the group comes back to the sender's
+// own sockets. They can tell by nothing else: other programs of this host send from the
+// same address and port. Each copy is dropped once, so that the same message of another
+// program is still heard; on other links, which may be the same wire, any time.
+type echoes struct {
+	seed maphash.Seed
+	list []echo
+}
+
+type echo struct {
+	sum    uint64
+	link   int
+	family Family
+	until  time.Time
+	back   bool // it has come back on its own link
+}
+
+func (e *echoes) sum(packet []byte) uint64 {
+	if e.seed == (maphash.Seed{}) {
+		e.seed = maphash.MakeSeed()
+	}
+	return maphash.Bytes(e.seed, packet)
+}
+
+func (e *echoes) add(now time.Time, link int, f Family, packet []byte) {
+	e.expire(now)
+	if len(e.list) == maxEchoes {
+		e.list = e.list[1:]
+	}
+	e.list = append(e.list, echo{sum: e.sum(packet), link: link, family: f, until: now.Add(echoWait)})
+}
+
+// drop says whether a packet is the copy of an own one.
+func (e *echoes) drop(now time.Time, link int, f Family, packet []byte) bool {
+	e.expire(now)
+	sum := e.sum(packet)
+	for i := range e.list {
+		x := &e.list[i]
+		if x.sum != sum {
+			continue
+		}
+		if x.link != link {
+			return true
+		}
+		if x.family == f && !x.back {
+			x.back = true
+			return true
+		}
+	}
+	return false
+}
+
+func (e *echoes) expire(now time.Time) {
+	n := 0
+	for n < len(e.list) && !e.list[n].until.After(now) {
+		n++
+	}
+	e.list = e.list[n:]
+}

@@ -1,0 +1,288 @@
+package lan
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// maxInstances bounds what is kept of a link, maxPerSender of one sender: a host may run
+	// several gateways, and a reflector brings those of another network.
+	maxInstances = 256
+	maxPerSender = 32
+	// maxAlternatives bounds the SRV and TXT records of an instance. There should be one.
+	maxAlternatives = 4
+	// flushWait is how long records stay that newer ones replace, and those that were taken
+	// back (RFC 6762 §10.1, §10.2): whoever is about to repeat them has a second.
+	flushWait = time.Second
+	// refreshes are the points in a record's life at which it is asked for again (§5.2), in
+	// percent, each up to refreshSpread later.
+	firstRefresh, refreshStep, refreshes = 80, 5, 4
+	refreshSpread                        = 2
+)
+
+// cached is a record of others.
+type cached struct {
+	rr       dns.RR
+	value    string // of rr, to be compared
+	from     netip.Addr
+	received time.Time
+	expires  time.Time
+	ttl      time.Duration
+	asked    int       // refreshes that were due so far
+	refresh  time.Time // of the next; zero = none
+}
+
+// plan sets the next refresh.
+func (c *cached) plan(random float64) {
+	c.refresh = time.Time{}
+	if c.asked < refreshes {
+		percent := float64(firstRefresh+refreshStep*c.asked) + random*refreshSpread
+		c.refresh = c.received.Add(time.Duration(float64(c.ttl) * percent / 100))
+	}
+}
+
+// instance is one that was heard of on a link.
+type instance struct {
+	label string
+	first time.Time
+	// asks and due are of the questions for what is missing of it.
+	asks int
+	due  time.Time
+}
+
+// cache are the records of a link that matter: who there is, what they say, where they are.
+type cache struct {
+	records map[recordKey][]*cached
+	// instances are those that PTR records name, by the full name in the form in which names
+	// are compared.
+	instances map[string]*instance
+	full      bool // an instance was refused for want of room
+}
+
+// live are the records of a name and type that have not expired.
+func (c *cache) live(now time.Time, name string, rtype uint16) []*cached {
+	return slices.DeleteFunc(slices.Clone(c.records[recordKey{fold(name), rtype}]), func(r *cached) bool { return !r.expires.After(now) })
+}
+
+// targets are the hosts that instances are on.
+func (c *cache) targets() map[string]bool {
+	out := map[string]bool{}
+	for k, list := range c.records {
+		if k.rtype != dns.TypeSRV {
+			continue
+		}
+		for _, r := range list {
+			if srv, ok := r.rr.(*dns.SRV); ok {
+				out[fold(srv.Target)] = true
+			}
+		}
+	}
+	return out
+}
+
+// room says whether a record may be kept that is not there yet.
+func (c *cache) room(now time.Time, k recordKey, from netip.Addr) bool {
+	switch n := len(c.records[k]); k.rtype {
+	case dns.TypePTR:
+		return c.admit(now, k, from)
+	case dns.TypeA, dns.TypeAAAA:
+		return n < maxAddresses
+	default:
+		return n < maxAlternatives
+	}
+}
+
+// admit makes room for an instance that a sender names. When there is none, one goes that
+// was not whole when it was asked for, or one of the sender that named the most, if those
+// are more than the newcomer's.
+func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
+	count := map[netip.Addr]int{}
+	var most netip.Addr
+	for _, r := range c.records[k] {
+		if count[r.from]++; count[r.from] > count[most] {
+			most = r.from
+		}
+	}
+	if count[from] >= maxPerSender {
+		return false
+	}
+	if len(c.records[k]) < maxInstances {
+		return true
+	}
+	i := slices.IndexFunc(c.records[k], func(r *cached) bool { return c.hollow(now, r.value) })
+	if i < 0 && count[most] > count[from]+1 {
+		i = slices.IndexFunc(c.records[k], func(r *cached) bool { return r.from == most })
+	}
+	if i < 0 {
+		c.full = true
+		return false
+	}
+	c.records[k] = slices.Delete(c.records[k], i, i+1)
+	c.tidy()
+	return true
+}
+
+// hollow says whether nobody answered for an instance.
+func (c *cache) hollow(now time.Time, name string) bool {
+	i := c.instances[name]
+	return i != nil && i.due.IsZero() && (len(c.live(now, name, dns.TypeSRV)) == 0 || len(c.live(now, name, dns.TypeTXT)) == 0)
+}
+
+// put takes a record in, and says whether that is news.
+func (c *cache) put(now time.Time, rr dns.RR, from netip.Addr, random float64) (news bool) {
+	k, v, ttl := keyOf(rr), value(rr), ttlOf(rr)
+	if flushes(rr) {
+		for _, r := range c.records[k] {
+			if now.Sub(r.received) > flushWait && r.value != v {
+				c.end(now, r)
+			}
+		}
+	}
+	i := slices.IndexFunc(c.records[k], func(r *cached) bool { return r.value == v })
+	if ttl == 0 {
+		if i >= 0 {
+			c.end(now, c.records[k][i])
+		}
+		return false
+	}
+	var r *cached
+	switch {
+	case i >= 0:
+		r = c.records[k][i]
+	case !c.room(now, k, from):
+		return false
+	default:
+		r = &cached{value: v, from: from}
+		if c.records == nil {
+			c.records = map[recordKey][]*cached{}
+		}
+		c.records[k] = append(c.records[k], r)
+		news = true
+	}
+	r.rr, r.received, r.ttl, r.expires, r.asked = rr, now, ttl, now.Add(ttl), 0
+	r.plan(random)
+	return news
+}
+
+// end has a record go in a second, unless it goes before.
+func (c *cache) end(now time.Time, r *cached) {
+	r.expires = earlier(r.expires, now.Add(flushWait))
+	r.refresh = time.Time{}
+}
+
+// expire drops what has expired and what nothing leads to any more.
+func (c *cache) expire(now time.Time) (changed bool) {
+	for k := range c.records {
+		changed = c.drop(k, func(r *cached) bool { return !r.expires.After(now) }) || changed
+	}
+	if changed {
+		c.tidy()
+	}
+	return changed
+}
+
+func (c *cache) drop(k recordKey, gone func(*cached) bool) (changed bool) {
+	before := len(c.records[k])
+	c.records[k] = slices.DeleteFunc(c.records[k], gone)
+	after := len(c.records[k])
+	if after == 0 {
+		delete(c.records, k)
+	}
+	return after != before
+}
+
+// tidy drops what nothing leads to: instances that nobody names, their records, and hosts
+// that none is on.
+func (c *cache) tidy() {
+	all := func(*cached) bool { return true }
+	there := c.named()
+	for name := range c.instances {
+		if there[name] == nil {
+			delete(c.instances, name)
+		}
+	}
+	for k := range c.records {
+		if (k.rtype == dns.TypeSRV || k.rtype == dns.TypeTXT) && there[k.name] == nil {
+			c.drop(k, all)
+		}
+	}
+	targets := c.targets()
+	for k := range c.records {
+		if (k.rtype == dns.TypeA || k.rtype == dns.TypeAAAA) && !targets[k.name] {
+			c.drop(k, all)
+		}
+	}
+}
+
+// named are the records that name instances, by these.
+func (c *cache) named() map[string]*cached {
+	out := map[string]*cached{}
+	for _, r := range c.records[recordKey{serviceName, dns.TypePTR}] {
+		out[r.value] = r
+	}
+	return out
+}
+
+// learn takes in the records of a message that matter: those that announce instances, then
+// those of instances, then those of their hosts.
+func (b *browser) learn(now time.Time, l *link, records []dns.RR, from netip.Addr) {
+	c := &b.cache
+	news := false
+	// What came together is asked for together.
+	random := l.m.random()
+	take := func(want func(dns.RR) bool) {
+		for _, rr := range records {
+			if !isIN(rr) || !want(rr) {
+				continue
+			}
+			changed := c.put(now, rr, from, random)
+			news = news || changed || rr.Header().Ttl == 0
+		}
+	}
+	take(func(rr dns.RR) bool {
+		ptr, ok := rr.(*dns.PTR)
+		if !ok || fold(ptr.Hdr.Name) != serviceName {
+			return false
+		}
+		_, ours := instanceLabel(ptr.Ptr)
+		return ours
+	})
+	c.meet(now)
+	take(func(rr dns.RR) bool {
+		switch rr.(type) {
+		case *dns.SRV, *dns.TXT:
+			return c.instances[fold(rr.Header().Name)] != nil
+		}
+		return false
+	})
+	targets := c.targets()
+	take(func(rr dns.RR) bool { return address(rr).IsValid() && targets[fold(rr.Header().Name)] })
+	l.m.dirty = l.m.dirty || news
+}
+
+// meet notes the instances that PTR records name.
+func (c *cache) meet(now time.Time) {
+	for _, r := range c.records[recordKey{serviceName, dns.TypePTR}] {
+		ptr, ok := r.rr.(*dns.PTR)
+		if !ok {
+			continue
+		}
+		name := fold(ptr.Ptr)
+		if c.instances[name] == nil {
+			label, _ := instanceLabel(ptr.Ptr)
+			if c.instances == nil {
+				c.instances = map[string]*instance{}
+			}
+			c.instances[name] = &instance{label: strings.ToValidUTF8(label, "\uFFFD"), first: now}
+		}
+		if r.received.Equal(now) { // Heard of just now: what is missing is asked for anew.
+			c.instances[name].asks = 0
+			c.instances[name].due = now.Add(resolveWait)
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package lan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// ErrRunning is returned by a second [Finder.Run].
+var ErrRunning = errors.New("lan: the finder runs already")
+
+const (
+	// DefaultTTL is how long what was announced is believed without being repeated: what
+	// RFC 6762 §10 recommends for records that contain a host's addresses. It holds for
+	// all records here, so that a gateway that was killed is forgotten as a whole.
+	DefaultTTL = 120 * time.Second
+	// MinTTL and MaxTTL bound it. MaxTTL is RFC 6762's for records without addresses.
+	MinTTL = 5 * time.Second
+	MaxTTL = 75 * time.Minute
+)
+
+const (
+	// lookEvery is how often interfaces are compared, and what could not be opened is
+	// tried again.
+	lookEvery = 3 * time.Second
+	// maxPacket is the largest message in bytes (RFC 6762 §17).
+	maxPacket = 9000
+)
+
+// Options of a [Finder]. Name, PublicKey and Port are required.
+type Options struct {
+	// Name is the cluster's name, a DNS label.
+	Name      string
+	PublicKey peer.PublicKey
+	// Port is the UDP port of the gateway; while it is 0 nothing is announced.
+	Port func() uint16
+	// Capabilities are announced.
+	Capabilities []string
+	// Secret is that of the LAN group; zero = none.
+	Secret peer.PresharedKey
+	// TTL is how long what is announced here is believed; 0 = [DefaultTTL].
+	TTL time.Duration
+	// Interfaces lists the interfaces to look at; nil = all of the system that are fit.
+	Interfaces func() ([]Interface, error)
+	// Listen opens a socket for one family on an interface; nil = the system's.
+	Listen func(i Interface, f Family) (Conn, error)
+	// Changed is called when [Finder.Found] has something else to say. It is called without
+	// locks, by one goroutine at a time, and must not block for long. nil = nobody is told.
+	Changed func()
+	// Logger is told of changes; nil = nobody is.
+	Logger *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if o.Interfaces == nil {
+		o.Interfaces = func() ([]Interface, error) { return SystemInterfaces(nil, nil) }
+	}
+	if o.Listen == nil {
+		o.Listen = listen
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Instance is a gateway that was found on one interface. All of it is what somebody
+// there says, but for the times and the interface.
+type Instance struct {
+	// Name is the instance's: a cluster's name, or that with a number such as "edge (2)".
+	// It may be any text of up to 63 bytes.
+	Name      string
+	PublicKey peer.PublicKey
+	Overlay   netip.Addr
+	// Addresses are those of the interface's networks, with the port, sorted.
+	Addresses    []netip.AddrPort
+	Capabilities []string
+	// Member says that it proves to belong to the same LAN group.
+	Member    bool
+	Interface string
+	FirstSeen time.Time
+	LastSeen  time.Time
+	// Expires is when it is forgotten unless it is heard again.
+	Expires time.Time
+	// Err says what is wrong with its records; the rest may be empty then.
+	Err string
+}
+
+// LinkStatus is how an interface fares.
+type LinkStatus struct {
+	Interface string
+	// Unfit says why the interface is not used; empty when it is.
+	Unfit string
+	// IPv4 and IPv6 say whether messages are exchanged that way, Err why one is not that
+	// should be.
+	IPv4, IPv6 bool
+	Err        string
+	// Heard is when another sender of multicast DNS was last heard there; zero = never.
+	Heard time.Time
+}
+
+// Status is what a [Finder] does.
+type Status struct {
+	// Running since; zero = it does not run.
+	Since time.Time
+	// Name is the one announced: another than the configured one when that was taken.
+	Name string
+	// Announced says that it is, on some interface.
+	Announced bool
+	Links     []LinkStatus
+	// Err says why the interfaces cannot be listed.
+	Err    string
+	Counts Counts
+}
+
+// Counts count packets since the start.
+type Counts struct {
+	Received  uint64 // taken in
+	Malformed uint64 // not understood
+	OffLink   uint64 // from senders that are not on the link
+	Excess    uint64 // more than is taken in of a link
+	Sent      uint64
+	Unsent    uint64 // refused by the socket
+}
+
+// Finder announces this gateway and finds others while [Finder.Run] runs. Its methods are
+// safe for concurrent use and do not block, Run apart.
+type Finder struct {
+	o    Options
+	log  *slog.Logger
+	wake chan struct{}
+
+	// Owned by Run.
+	conns   map[connKey]*openConn
+	readers sync.WaitGroup
+	failed  map[connKey]string // why what should be open is not, and was complained of
+
+	mu         sync.Mutex // guards what follows; not held over I/O and callbacks
+	m          *machine
+	since      time.Time
+	running    bool
+	interfaces []Interface
+	listErr    string
+	errs       map[int][]string // by interface
+	counts     Counts
+}
+
+type connKey struct {
+	index  int
+	family Family
+}
+
+type openConn struct {
+	Conn
+	done chan struct{} // closed when its reader has ended
+}
+
+// New makes a finder that does nothing yet.
+func New(o Options) (*Finder, error) {
+	if o.Port == nil || o.PublicKey.IsZero() {
+		return nil, errors.New("lan: Port and PublicKey are required")
+	}
+	if len(o.Name) == 0 || len(o.Name) > maxLabel {
+		return nil, fmt.Errorf("lan: %q is no name for an instance", o.Name)
+	}
+	o.setDefaults()
+	if o.TTL < MinTTL || o.TTL > MaxTTL {
+		return nil, fmt.Errorf("lan: a TTL of %v is outside %v to %v", o.TTL, MinTTL, MaxTTL)
+	}
+	return &Finder{
+		o: o, log: o.Logger, wake: make(chan struct{}, 1),
+		conns: map[connKey]*openConn{}, failed: map[connKey]string{},
+		m: newMachine(identity{
+			name: o.Name, key: o.PublicKey, capabilities: o.Capabilities, secret: o.Secret, ttl: o.TTL,
+		}, rand.Float64),
+	}, nil
+}
+
+// Run announces and finds until ctx ends, says goodbye and returns the cause. It owns its
+// goroutines and waits for them. A finder runs once.
+func (f *Finder) Run(ctx context.Context) error {
+	f.mu.Lock()
+	again := f.running
+	f.running, f.since = true, time.Now()
+	f.mu.Unlock()
+	if again {
+		return ErrRunning
+	}
+	defer f.readers.Wait()
+	defer f.closeAll()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var looked time.Time
+	for ctx.Err() == nil {
+		if now := time.Now(); now.Sub(looked) >= lookEvery {
+			looked = now
+			f.look()
+		}
+		next := f.step()
+		if again := looked.Add(lookEvery); next.IsZero() || again.Before(next) {
+			next = again
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-f.wake:
+		}
+	}
+	f.mu.Lock()
+	f.m.stop(time.Now())
+	out := f.m.take()
+	f.mu.Unlock()
+	f.send(out)
+	return context.Cause(ctx)
+}
+
+// step does what is due, sends what came of it and says when to do so again.
+func (f *Finder) step() time.Time {
+	port := f.o.Port()
+	f.mu.Lock()
+	now := time.Now()
+	f.m.setPort(now, port)
+	next := f.m.poll(now)
+	out, changed, renamed := f.m.take(), f.m.takeChanged(now), f.m.takeRenamed()
+	f.mu.Unlock()
+	f.send(out)
+	if renamed != "" {
+		f.log.Warn("this gateway's name is taken on the local network, where it has another now",
+			"name", f.o.Name, "announcedAs", renamed)
+	}
+	if changed {
+		f.o.Changed()
+	}
+	return next
+}
+
+// send sends what the machine wants sent.
+func (f *Finder) send(out []datagram) {
+	for _, d := range out {
+		c := f.conns[connKey{d.link, d.family}]
+		if c == nil {
+			continue
+		}
+		var err error
+		if d.to.IsValid() {
+			err = c.WriteTo(d.data, d.to)
+		} else {
+			err = c.Multicast(d.data)
+		}
+		f.mu.Lock()
+		f.counts.Sent++
+		if err != nil {
+			f.counts.Sent--
+			f.counts.Unsent++
+		}
+		f.mu.Unlock()
+		if err != nil {
+			f.log.Debug("a message to the local network could not be sent", "interface", d.name, "error", err)
+		}
+	}
+}
+
+// read takes in what arrives at a socket until that is closed.
+func (f *Finder) read(key connKey, c *openConn) {
+	defer close(c.done)
+	b := make([]byte, maxPacket)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		f.mu.Lock()
+		what := f.m.handle(time.Now(), key.index, key.family, b[:n], from)
+		switch what {
+		case taken, echoed:
+			f.counts.Received++
+		case malformed:
+			f.counts.Malformed++
+		case offLink:
+			f.counts.OffLink++
+		case excess:
+			f.counts.Excess++
+		}
+		f.mu.Unlock()
+		if what == taken {
+			f.wakeUp()
+		}
+	}
+}
+
+func (f *Finder) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// PortChanged tells that Options.Port may have something new to say.
+func (f *Finder) PortChanged() { f.wakeUp() }
+
+// Found lists the gateways that are out there now, by name, this one left out.
+func (f *Finder) Found() []Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.m.found(time.Now())
+}
+
+// Status says what the finder does.
+func (f *Finder) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Status{Since: f.since, Name: f.m.label, Announced: f.m.announced(), Err: f.listErr, Counts: f.counts}
+	for _, i := range f.interfaces {
+		l := LinkStatus{Interface: i.Name, Unfit: i.Unfit, Err: strings.Join(f.errs[i.Index], "; ")}
+		if k := f.m.links[i.Index]; k != nil {
+			l.IPv4, l.IPv6, l.Heard = k.open[IPv4], k.open[IPv6], k.heard
+		}
+		s.Links = append(s.Links, l)
+	}
+	slices.SortFunc(s.Links, func(a, b LinkStatus) int { return strings.Compare(a.Interface, b.Interface) })
+	return s
+}

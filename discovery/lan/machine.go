@@ -1,0 +1,310 @@
+package lan
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"crypto/sha256"
+
+	"github.com/miekg/dns"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// Rates of one link. Answers: a record goes out at most once a second anyway (RFC 6762
+	// §6), so this bounds what many askers or many addresses can bring about. Intake: a
+	// hundred responders that all announce at once are a tenth of it.
+	sendRate, sendBurst     = 10, 40     // messages a second
+	intakeRate, intakeBurst = 1000, 2000 // messages a second
+)
+
+// identity is who is announced.
+type identity struct {
+	name         string
+	key          peer.PublicKey
+	capabilities []string
+	secret       peer.PresharedKey
+	ttl          time.Duration
+}
+
+// datagram is a message to be sent.
+type datagram struct {
+	link   int
+	name   string // of the interface
+	family Family
+	to     netip.AddrPort // invalid: the group
+	data   []byte
+}
+
+// machine is responder and browser on all links. It is not safe for concurrent use.
+type machine struct {
+	self   identity
+	random func() float64
+
+	label  string // of the instance that is announced
+	number int    // in it
+	host   string // full name of the host that is announced
+	hosts  int    // its number
+	port   uint16
+
+	links     map[int]*link
+	own       []netip.Addr // of all interfaces
+	conflicts []time.Time  // of the last 10 s
+	echoes    echoes
+
+	out     []datagram
+	renamed string // to be reported
+	dirty   bool   // what was found may have changed
+	last    string // what was found when that was last reported
+}
+
+func newMachine(self identity, random func() float64) *machine {
+	m := &machine{self: self, random: random, label: self.name, number: 1, hosts: 1, links: map[int]*link{}}
+	m.nameHost()
+	return m
+}
+
+// nameHost derives the host's name from the key.
+func (m *machine) nameHost() {
+	sum := sha256.Sum256(append([]byte("postern lan host v1"), m.self.key[:]...))
+	name := "postern-" + hex.EncodeToString(sum[:8])
+	if m.hosts > 1 {
+		name += fmt.Sprintf("-%d", m.hosts)
+	}
+	m.host = name + "." + localDomain
+}
+
+// link is one interface.
+type link struct {
+	m     *machine
+	iface Interface
+	open  [families]bool
+	heard time.Time // when somebody else was last
+	// What goes to the group, to one asker, and our own questions: none takes from another.
+	group, alone, asking bucket
+	intake               bucket
+	claim                claim
+	answers              [families]answers
+	browser              browser
+}
+
+// linkState is what the driver tells of an interface.
+type linkState struct {
+	Interface
+	open [families]bool
+}
+
+// setLinks tells which interfaces there are, with what is open on them.
+func (m *machine) setLinks(now time.Time, list []linkState) {
+	gone := maps.Clone(m.links)
+	m.own = nil
+	for _, s := range list {
+		for _, p := range s.Prefixes {
+			m.own = append(m.own, p.Addr())
+		}
+		delete(gone, s.Index)
+		l := m.links[s.Index]
+		if l == nil {
+			sends := bucket{rate: sendRate, burst: sendBurst}
+			l = &link{m: m, iface: s.Interface, open: s.open,
+				group: sends, alone: sends, asking: sends, intake: bucket{rate: intakeRate, burst: intakeBurst}}
+			l.browser.start(now, m.random())
+			m.links[s.Index] = l
+			l.begin(now)
+			continue
+		}
+		moved := !slices.Equal(l.iface.announceable(), s.announceable())
+		more := l.open != s.open
+		l.iface, l.open = s.Interface, s.open
+		if more {
+			l.browser.start(now, m.random())
+		}
+		if moved || more {
+			l.reannounce(now)
+		}
+		if moved {
+			m.dirty = true // Other addresses are on-link now.
+		}
+	}
+	for index := range gone {
+		delete(m.links, index)
+		m.dirty = true
+	}
+}
+
+// setPort tells the gateway's port; 0 = none yet.
+func (m *machine) setPort(now time.Time, port uint16) {
+	if port == m.port {
+		return
+	}
+	before := m.port
+	m.port = port
+	for _, l := range m.sorted() {
+		if before == 0 {
+			l.begin(now)
+		} else {
+			l.reannounce(now)
+		}
+	}
+}
+
+// sorted lists the links, always in the same order.
+func (m *machine) sorted() []*link {
+	out := make([]*link, 0, len(m.links))
+	for _, index := range slices.Sorted(maps.Keys(m.links)) {
+		out = append(out, m.links[index])
+	}
+	return out
+}
+
+// outcome is what became of a packet.
+type outcome int
+
+const (
+	taken outcome = iota
+	echoed
+	malformed
+	offLink
+	excess
+)
+
+// handle takes what arrived on a link.
+func (m *machine) handle(now time.Time, index int, f Family, packet []byte, from netip.AddrPort) outcome {
+	l := m.links[index]
+	a := from.Addr().WithZone("")
+	if l == nil || !l.listensTo(a) {
+		return offLink
+	}
+	if slices.Contains(m.own, a) && m.echoes.drop(now, index, f, packet) {
+		return echoed
+	}
+	if !l.intake.take(now) {
+		return excess
+	}
+	msg, err := parse(packet)
+	if err != nil {
+		return malformed
+	}
+	if !slices.Contains(m.own, a) {
+		l.heard = now
+	}
+	if msg.Response {
+		if from.Port() == mdnsPort { // RFC 6762 §6
+			l.response(now, msg, a)
+		}
+	} else {
+		l.query(now, f, msg, from)
+	}
+	return taken
+}
+
+// listensTo says whether a sender is on the link.
+func (l *link) listensTo(a netip.Addr) bool {
+	return a.IsValid() && !a.IsMulticast() && (a.IsLinkLocalUnicast() || l.iface.onLink(a))
+}
+
+// response takes what others say: about what is ours, and about themselves.
+func (l *link) response(now time.Time, msg *dns.Msg, from netip.Addr) {
+	records := slices.Concat(msg.Answer, msg.Extra)
+	l.contest(now, records)
+	l.browser.learn(now, l, records, from)
+}
+
+// poll does what is due and says when there is more; zero = never.
+func (m *machine) poll(now time.Time) (next time.Time) {
+	for _, l := range m.sorted() {
+		l.pollClaim(now)
+		for f := range Family(families) {
+			l.pollAnswers(now, f)
+		}
+		l.browser.poll(now, l)
+		for _, at := range []time.Time{l.claim.due, l.answers[IPv4].due(), l.answers[IPv6].due(), l.browser.due()} {
+			next = earlier(next, at)
+		}
+	}
+	return next
+}
+
+// earlier is the first of two times; zero = never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// stop says goodbye.
+func (m *machine) stop(now time.Time) {
+	for _, l := range m.sorted() {
+		if l.claim.holds() {
+			l.announce(now, 0)
+		}
+		l.claim = claim{}
+	}
+}
+
+// announced says whether the gateway is, on some link.
+func (m *machine) announced() bool {
+	for _, l := range m.links {
+		if l.claim.holds() {
+			return true
+		}
+	}
+	return false
+}
+
+// take gives what is to be sent.
+func (m *machine) take() []datagram {
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// takeRenamed gives the name that took the place of one that was taken, once.
+func (m *machine) takeRenamed() string {
+	name := m.renamed
+	m.renamed = ""
+	return name
+}
+
+// takeChanged says whether what is found is something else than the last time.
+func (m *machine) takeChanged(now time.Time) bool {
+	if !m.dirty {
+		return false
+	}
+	m.dirty = false
+	var s string
+	for _, i := range m.found(now) {
+		s += fmt.Sprintf("%q %v %v %v %v %q %q\n", i.Name, i.PublicKey, i.Addresses, i.Capabilities, i.Member, i.Interface, i.Err)
+	}
+	changed := s != m.last
+	m.last = s
+	return changed
+}
+
+// multicast sends to the group: in one family, or (-1) in all that are open.
+func (l *link) multicast(now time.Time, f Family, msg *dns.Msg) {
+	data := pack(msg)
+	if data == nil {
+		return
+	}
+	for fam := range Family(families) {
+		if (f == fam || f < 0) && l.open[fam] {
+			l.m.out = append(l.m.out, datagram{link: l.iface.Index, name: l.iface.Name, family: fam, data: data})
+			l.m.echoes.add(now, l.iface.Index, fam, data)
+		}
+	}
+}
+
+// anyFamily has multicast send in all families.
+const anyFamily Family = -1
+
+// between is a random time in a range, as RFC 6762 asks for so that not all speak at once.
+func (m *machine) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(m.random()*float64(high-low))
+}
