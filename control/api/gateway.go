@@ -102,7 +102,10 @@ type LAN struct {
 
 // DNS is discovery by service records.
 type DNS struct {
+	// Domains are browsed for gateways: _postern._udp.DOMAIN.
 	Domains []string `json:"domains,omitempty" yaml:"domains,omitempty"`
+	// Servers (address or address:port) are asked in place of the system's.
+	Servers []string `json:"servers,omitempty" yaml:"servers,omitempty"`
 }
 
 // Services are what this gateway offers inside the tunnel.

@@ -207,7 +207,6 @@ func TestFeaturesToComeAreWarnedOf(t *testing.T) {
     turnServers: [{address: "turn.example.net:3478", username: u, passwordFile: good.key}]
     portMapping: {mode: auto}
     lan: {enabled: true}
-    dns: {domains: [example.net]}
   peers:
   - {name: cloud, allow: [apiServer]}
 `), Overrides{})
@@ -218,7 +217,7 @@ func TestFeaturesToComeAreWarnedOf(t *testing.T) {
 	for _, w := range r.Warnings {
 		got = append(got, w.Path)
 	}
-	want := []string{"spec.discovery.lan.enabled", "spec.discovery.dns.domains", "spec.peers[0].allow[0]"}
+	want := []string{"spec.discovery.lan.enabled", "spec.peers[0].allow[0]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("warnings at %v, want %v", got, want)
 	}

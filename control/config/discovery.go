@@ -31,6 +31,7 @@ type Discovery struct {
 	// Keepalive is how often an idle path is probed.
 	Keepalive   time.Duration
 	PortMapping PortMapping
+	DNS         DNS
 }
 
 // Modes of port mapping.
@@ -96,6 +97,7 @@ func (c *checker) discovery(d *api.Discovery) Discovery {
 		c.fail(at+".keepalive", "%s is outside %s to %s (NAT mappings end after as little as 30s)", out.Keepalive, minKeepalive, maxKeepalive)
 	}
 	out.PortMapping = c.portMapping(at+".portMapping", d.PortMapping)
+	out.DNS = c.dns(at+".dns", d.DNS)
 	c.finding(at, d)
 	return out
 }
@@ -155,9 +157,6 @@ func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
 func (c *checker) finding(at string, d *api.Discovery) {
 	if d.LAN.Enabled {
 		c.warn(at+".lan.enabled", "peers on the LAN are not found by this version; give them endpoints")
-	}
-	if len(d.DNS.Domains) > 0 {
-		c.warn(at+".dns.domains", "peers are not found by DNS in this version; give them endpoints")
 	}
 }
 
