@@ -1,0 +1,236 @@
+// Package events writes Kubernetes Events about objects (core/v1), which `kubectl describe`
+// and `kubectl get events` show.
+//
+// # Rules
+//
+// Events are for people, and may be lost: nobody waits for them. They are kept in a queue of
+// [queueSize] and written one after the other; what comes when it is full is dropped, and
+// counted. Each object has [objectBurst] in a row and one every [objectEvery] after that, so
+// that a peer that comes and goes all day does not fill the cluster's store. The same event
+// of the same object again within [repeatWithin] is the same Event with a higher count, which
+// is written at most once a minute.
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	queueSize   = 256
+	objectBurst = 12
+	objectEvery = time.Minute
+	// repeatWithin is how long an event is remembered, countEvery how often its count is
+	// written.
+	repeatWithin = 30 * time.Minute
+	countEvery   = time.Minute
+	// maxRemembered bounds the memory of events and of objects.
+	maxRemembered = 1024
+	// maxMessage is what the API server takes of a message in the newer form, in bytes.
+	maxMessage = 1024
+	// writeTimeout bounds one request.
+	writeTimeout = 5 * time.Second
+	resource     = "events"
+	component    = "postern"
+)
+
+// Types of events.
+const (
+	Normal  = corev1.EventTypeNormal
+	Warning = corev1.EventTypeWarning
+)
+
+// Event is what happened. Reason is one word in CamelCase.
+type Event struct {
+	Type, Reason, Message string
+}
+
+// Options of a recorder. Client and Namespace are required.
+type Options struct {
+	// Client knows core/v1's Event.
+	Client    rest.Interface
+	Namespace string
+	// Instance is who reports: the gateway's name.
+	Instance string
+	Logger   *slog.Logger
+}
+
+// Recorder writes events. It is safe for concurrent use.
+type Recorder struct {
+	o     Options
+	queue chan entry
+
+	mu      sync.Mutex
+	objects map[types.UID]*allowance
+	dropped uint64
+	// Owned by Run.
+	written map[string]*remembered
+}
+
+type entry struct {
+	about corev1.ObjectReference
+	event Event
+	at    time.Time
+}
+
+// allowance is a token bucket.
+type allowance struct {
+	left float64
+	at   time.Time
+}
+
+type remembered struct {
+	count       int32
+	first, last time.Time
+	wrote       time.Time
+}
+
+// New makes a recorder, which writes while Run runs.
+func New(o Options) *Recorder {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Recorder{o: o, queue: make(chan entry, queueSize), objects: map[types.UID]*allowance{}, written: map[string]*remembered{}}
+}
+
+// Record has an event about an object written. It never blocks.
+func (r *Recorder) Record(about corev1.ObjectReference, e Event) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.admit(about.UID, now) {
+		r.dropped++
+		return
+	}
+	select {
+	case r.queue <- entry{about, e, now}:
+	default:
+		r.dropped++
+	}
+}
+
+// Dropped counts the events that were too many.
+func (r *Recorder) Dropped() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dropped
+}
+
+// admit takes one from the object's allowance; r.mu is held.
+func (r *Recorder) admit(uid types.UID, now time.Time) bool {
+	a := r.objects[uid]
+	if a == nil {
+		if len(r.objects) >= maxRemembered {
+			r.objects = map[types.UID]*allowance{}
+		}
+		a = &allowance{left: objectBurst, at: now}
+		r.objects[uid] = a
+	}
+	a.left = min(objectBurst, a.left+float64(now.Sub(a.at))/float64(objectEvery))
+	a.at = now
+	if a.left < 1 {
+		return false
+	}
+	a.left--
+	return true
+}
+
+// Run writes events until ctx ends.
+func (r *Recorder) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-r.queue:
+			if err := r.write(ctx, e); err != nil && ctx.Err() == nil {
+				r.o.Logger.Debug("an event cannot be written", "object", e.about.Kind+"/"+e.about.Name, "reason", e.event.Reason, "error", err)
+			}
+		}
+	}
+}
+
+func (r *Recorder) write(ctx context.Context, e entry) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	name := eventName(e)
+	m := r.written[name]
+	if m == nil || e.at.Sub(m.last) > repeatWithin {
+		if len(r.written) >= maxRemembered {
+			r.written = map[string]*remembered{}
+		}
+		m = &remembered{count: 1, first: e.at, last: e.at, wrote: e.at}
+		r.written[name] = m
+		err := r.create(ctx, name, e, m)
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return r.patch(ctx, name, m) // of an earlier run of this gateway
+	}
+	m.count, m.last = m.count+1, e.at
+	if e.at.Sub(m.wrote) < countEvery {
+		return nil
+	}
+	m.wrote = e.at
+	err := r.patch(ctx, name, m)
+	if apierrors.IsNotFound(err) { // events live for an hour
+		return r.create(ctx, name, e, m)
+	}
+	return err
+}
+
+func (r *Recorder) create(ctx context.Context, name string, e entry, m *remembered) error {
+	x := &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: r.o.Namespace},
+		InvolvedObject: e.about, Type: e.event.Type, Reason: e.event.Reason, Message: cut(e.event.Message),
+		FirstTimestamp: metav1.NewTime(m.first), LastTimestamp: metav1.NewTime(m.last), Count: m.count,
+		Source: corev1.EventSource{Component: component}, ReportingController: component, ReportingInstance: r.o.Instance,
+	}
+	return r.o.Client.Post().Namespace(r.o.Namespace).Resource(resource).Body(x).Do(ctx).Error()
+}
+
+func (r *Recorder) patch(ctx context.Context, name string, m *remembered) error {
+	body, err := json.Marshal(map[string]any{"count": m.count, "lastTimestamp": metav1.NewTime(m.last)})
+	if err != nil {
+		return fmt.Errorf("encode an event: %w", err)
+	}
+	return r.o.Client.Patch(types.MergePatchType).Namespace(r.o.Namespace).Resource(resource).Name(name).Body(body).Do(ctx).Error()
+}
+
+// eventName is the same for the same event of the same object.
+func eventName(e entry) string {
+	h := sha256.New()
+	for _, s := range []string{string(e.about.UID), e.event.Type, e.event.Reason, e.event.Message} {
+		fmt.Fprintf(h, "%d:%s", len(s), s)
+	}
+	return e.about.Name + "." + hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// cut shortens a message to what fits, at a character.
+func cut(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	const more = "…"
+	s = s[:maxMessage-len(more)]
+	for len(s) > 0 && !utf8.ValidString(s[max(0, len(s)-utf8.UTFMax):]) && !utf8.RuneStart(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	if r, n := utf8.DecodeLastRuneInString(s); r == utf8.RuneError && n == 1 {
+		s = s[:len(s)-1]
+	}
+	return s + more
+}

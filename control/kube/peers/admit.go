@@ -1,0 +1,101 @@
+package peers
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// admit judges the candidates beside each other, the oldest first, so that a newer object
+// never puts an older one out of force.
+func admit(list []*candidate, own peer.PublicKey) {
+	byAge := slices.Clone(list)
+	slices.SortStableFunc(byAge, func(a, b *candidate) int {
+		return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), cmp.Compare(a.object.Name, b.object.Name))
+	})
+	keys := map[peer.PublicKey]string{}
+	listeners := map[netip.AddrPort]string{}
+	var before []config.Peer
+	for _, c := range byAge {
+		if !c.inForce() {
+			continue
+		}
+		if c.refused = beside(c, own, keys, listeners, before); c.refused != nil {
+			continue
+		}
+		keys[c.peer.PublicKey] = c.object.Name
+		for _, a := range c.peer.Local {
+			if a.Port() != 0 {
+				listeners[a] = c.object.Name
+			}
+		}
+		before = append(before, c.peer)
+	}
+}
+
+// beside says why a candidate cannot be beside those before it; nil when it can.
+func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, listeners map[netip.AddrPort]string, before []config.Peer) *finding {
+	if c.peer.PublicKey == own && !own.IsZero() {
+		return duplicate(c.object, "this gateway itself")
+	}
+	if other, twice := keys[c.peer.PublicKey]; twice {
+		return duplicate(c.object, "Peer "+other)
+	}
+	for service, a := range c.peer.Local {
+		if other, twice := listeners[a]; twice {
+			return found(c.object, check.PeerRefused, fmt.Sprintf("spec.local: %s for %s is already a listener of Peer %s (choose another port)", a, service, other))
+		}
+	}
+	for _, prefix := range c.peer.AllowedIPs {
+		for _, p := range before {
+			if slices.ContainsFunc(p.AllowedIPs, prefix.Overlaps) {
+				return found(c.object, check.PeerRefused, fmt.Sprintf("spec.allowedIPs: %s overlaps an address of Peer %s (an address leads to one peer)", prefix, p.Name))
+			}
+		}
+	}
+	return nil
+}
+
+func duplicate(o *v1alpha1.Peer, of string) *finding {
+	f := found(o, check.PeerDuplicate, "")
+	f.params.Key, f.params.Upstream = o.Spec.PublicKey, of
+	return f
+}
+
+// origin is how a peer came, if the object was made for one that joined; empty if it makes
+// the peer by itself.
+func origin(o *v1alpha1.Peer) string { return o.Labels[v1alpha1.LabelOrigin] }
+
+// fitJoined brings a candidate together with the peer of the same name in the gateway's
+// state; joined is nil when there is none.
+func fitJoined(c *candidate, joined *state.Peer) {
+	switch {
+	case origin(c.object) == "":
+		// It makes the peer by itself. A pending one is not the gateway's yet, and one whose
+		// name the state has for another key must wait until that is removed.
+		c.apart = c.apart || c.refused == nil && (c.object.Spec.Pending || joined != nil && !c.peer.PublicKey.IsZero() && joined.PublicKey != c.peer.PublicKey)
+	case joined == nil:
+		c.refused = found(c.object, check.PeerNotInState, "")
+	default:
+		// Its options must go to the peer that joined even when something is wrong with the
+		// object, or it would get back all that its ticket granted.
+		p := config.Peer{Name: c.object.Name, PublicKey: joined.PublicKey, Joined: true}
+		switch {
+		case c.refused != nil:
+		case c.peer.PublicKey != joined.PublicKey:
+			c.refused = found(c.object, check.PeerRefused, fmt.Sprintf(
+				"spec.publicKey: it joined with the key %s, and nothing is agreed with another (delete the object and enrol it again, or give this key back)", joined.PublicKey))
+		default:
+			p = c.peer
+			p.Joined = true
+		}
+		c.peer = p
+	}
+}

@@ -1,0 +1,95 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+)
+
+// refusedAgain is when a set is offered again of which the gateway refused something: what
+// it depends on besides the objects (peers that joined) may have changed.
+const refusedAgain = time.Minute
+
+// applied is what the gateway was last told.
+type applied struct {
+	// want is what was asked for and given what the gateway took of it; refused says why
+	// it did not take the rest, by name.
+	want, given []config.Peer
+	refused     map[string]string
+	at          time.Time
+	known       bool
+}
+
+// chosen are the peers that the gateway is to have, by name. A joined peer is told its
+// options even when its object is refused: see fitJoined.
+func chosen(list []*candidate) []config.Peer {
+	out := []config.Peer{}
+	for _, c := range list {
+		if c.inForce() || c.peer.Joined {
+			out = append(out, c.peer)
+		}
+	}
+	return out
+}
+
+// apply has the gateway take the candidates, unless nothing has changed, and marks those
+// that it refuses.
+func (c *Controller) apply(ctx context.Context, list []*candidate) {
+	want := chosen(list)
+	stale := len(c.applied.refused) > 0 && time.Since(c.applied.at) >= refusedAgain
+	if !c.applied.known || stale || !reflect.DeepEqual(c.applied.want, want) {
+		next := applied{want: want, given: want, at: time.Now(), known: true}
+		if err := c.o.Gateway.SetPeers(ctx, want); err != nil {
+			c.log.Warn("the gateway refuses the peers of the cluster together; they are tried one by one", "error", err)
+			next.given, next.refused = c.applyEach(ctx, list)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		c.applied = next
+	}
+	for _, x := range list {
+		if why, bad := c.applied.refused[x.object.Name]; bad {
+			x.refused = found(x.object, check.PeerRefused, why)
+		}
+	}
+}
+
+// applyEach finds out what the gateway refuses. Peers that it has and that are wanted as they
+// are stay; then the others are added, the oldest first.
+func (c *Controller) applyEach(ctx context.Context, list []*candidate) (given []config.Peer, refused map[string]string) {
+	given, refused = []config.Peer{}, map[string]string{}
+	byAge := slices.Clone(list)
+	slices.SortStableFunc(byAge, func(a, b *candidate) int {
+		return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), cmp.Compare(a.object.Name, b.object.Name))
+	})
+	var added []*candidate
+	for _, x := range byAge {
+		switch {
+		case !x.inForce() && !x.peer.Joined:
+		case slices.ContainsFunc(c.applied.given, func(p config.Peer) bool { return reflect.DeepEqual(p, x.peer) }):
+			given = append(given, x.peer)
+		default:
+			added = append(added, x)
+		}
+	}
+	for _, x := range added {
+		next := append(slices.Clone(given), x.peer)
+		if err := c.o.Gateway.SetPeers(ctx, next); err != nil {
+			refused[x.object.Name] = err.Error()
+			continue
+		}
+		given = next
+	}
+	if len(refused) == len(added) { // nothing was added, and what is not wanted any more must go
+		if err := c.o.Gateway.SetPeers(ctx, given); err != nil && ctx.Err() == nil {
+			c.log.Error("the gateway refuses even the peers that it has", "error", err)
+		}
+	}
+	return given, refused
+}

@@ -1,0 +1,202 @@
+//go:build linux && e2e
+
+package peers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// patience bounds failure; nothing takes that long unless it is broken.
+const patience = 90 * time.Second
+
+// world is a real API server with the definitions.
+type world struct {
+	t       *testing.T
+	cluster *testkube.Cluster
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	c, err := testkube.Start(ctx, testkube.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{t: t, cluster: c}
+	w.install()
+	return w
+}
+
+// crds is the chart's folder.
+func crds(t *testing.T) string {
+	t.Helper()
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		t.Fatal("this file is nowhere")
+	}
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "crds")
+}
+
+func (w *world) install() {
+	w.t.Helper()
+	w.kubectl("", "apply", "--server-side", "-f", crds(w.t))
+	w.kubectl("", "wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev")
+}
+
+// kubectl runs it as the administrator.
+func (w *world) kubectl(stdin string, args ...string) string {
+	w.t.Helper()
+	out, err := w.try(stdin, args...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) try(stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), patience)
+	defer cancel()
+	out, err := w.cluster.Kubectl(ctx, stdin, args...)
+	return strings.TrimSpace(out), err
+}
+
+// site is a namespace with a gateway and its controller.
+type site struct {
+	*world
+	t         *testing.T
+	namespace string
+	gateway   *fakeGateway
+	log       *buffer
+	stop      func()
+}
+
+// site makes one; run starts the controller.
+func (w *world) site(t *testing.T, namespace string) *site {
+	t.Helper()
+	w.kubectl("", "create", "namespace", namespace)
+	return &site{world: w, t: t, namespace: namespace, gateway: newFakeGateway(), log: &buffer{}}
+}
+
+// controller is one as the administrator.
+func (s *site) controller() *Controller {
+	s.t.Helper()
+	s.t.Setenv("KUBECONFIG", s.cluster.Kubeconfig())
+	k, err := kube.Connect("test")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c, err := New(Options{
+		Cluster: inNamespace{k, s.namespace}, Gateway: s.gateway, Name: "edge",
+		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+type inNamespace struct {
+	*kube.Cluster
+	namespace string
+}
+
+func (c inNamespace) Namespace() string { return c.namespace }
+
+func (s *site) run() *site {
+	s.t.Helper()
+	c := s.controller()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Run(ctx); err != nil {
+			s.t.Error(err)
+		}
+	}()
+	s.stop = sync.OnceFunc(func() { cancel(); <-done })
+	s.t.Cleanup(s.stop)
+	return s
+}
+
+// apply applies manifests.
+func (s *site) apply(manifests ...string) {
+	s.t.Helper()
+	s.kubectl(strings.Join(manifests, "\n---\n"), "apply", "-n", s.namespace, "-f", "-")
+}
+
+// await waits until an object of a resource is as wanted.
+func (s *site) await(resource, name string, what string, fits func(o *v1alpha1.Peer) bool) *v1alpha1.Peer {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var last v1alpha1.Peer
+	path := fmt.Sprintf("/apis/postern.dev/v1alpha1/namespaces/%s/%s?fieldSelector=metadata.name%%3D%s", s.namespace, resource, name)
+	if err := s.cluster.WaitFor(ctx, path, func(object []byte) bool {
+		last = v1alpha1.Peer{}
+		return json.Unmarshal(object, &last) == nil && fits(&last)
+	}); err != nil {
+		s.t.Fatalf("%s: %v\n%s", what, err, s.log)
+	}
+	return &last
+}
+
+// peer waits until a Peer is as wanted.
+func (s *site) peer(name, what string, fits func(o *v1alpha1.Peer) bool) *v1alpha1.Peer {
+	s.t.Helper()
+	return s.await(v1alpha1.PeerResource, name, what, fits)
+}
+
+// eventually waits for what no watch tells.
+func (s *site) eventually(what string, holds func() (bool, string)) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, seen := holds()
+		if ok {
+			return
+		}
+		select {
+		case <-deadline:
+			s.t.Fatalf("%s: it does not; last: %s\n%s", what, seen, s.log)
+		case <-tick.C:
+		}
+	}
+}
+
+// manifest is a Peer.
+func manifest(name string, key peer.PublicKey, spec ...string) string {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "apiVersion: postern.dev/v1alpha1\nkind: Peer\nmetadata: {name: %q}\nspec:\n  publicKey: %q\n", name, key.String())
+	for _, line := range spec {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	return b.String()
+}
+
+// keyOf is one of many keys.
+func keyOf(n int) peer.PublicKey {
+	return peer.PublicKey{byte(n >> 8), byte(n), 0x77}
+}

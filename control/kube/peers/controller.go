@@ -1,0 +1,346 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/events"
+	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// gather is how long is waited for more when something has changed: many objects applied
+	// at once become one change.
+	gather = 250 * time.Millisecond
+	// lookAgain is how often the gateway is looked at without being told: a round trip time
+	// changes without anything happening.
+	lookAgain = 10 * time.Second
+	// firstPause and maxPause are between writes while the API server refuses them.
+	firstPause = time.Second
+	maxPause   = 15 * time.Second
+)
+
+// Options of a controller. Cluster and Name are required, Gateway for Run.
+type Options struct {
+	Cluster Cluster
+	Gateway Gateway
+	// Name is the gateway's, as events have it.
+	Name string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Controller keeps a gateway's peers and the cluster's Peer objects the same. Its methods
+// other than Initial and Run are for the one goroutine of Run.
+type Controller struct {
+	o        Options
+	log      *slog.Logger
+	wake     chan struct{}
+	mirror   *mirror.Mirror[*v1alpha1.Peer]
+	objects  *objects
+	resolver *resolver
+	events   *events.Recorder
+
+	// Of the goroutine of Run.
+	own        peer.PublicKey
+	applied    applied
+	candidates []*candidate
+	// By object: whether its peer was in the gateway's state, which generation was read, and
+	// what was last to be shown.
+	hadPeer     map[types.UID]bool
+	generations map[types.UID]int64
+	shown       map[types.UID]v1alpha1.PeerStatus
+	pace        *pace
+	troubles    troubles
+	complaints  map[string]string
+	// writeAfter is when to write again after a write has failed.
+	writeAfter time.Time
+	pause      time.Duration
+}
+
+// New makes a controller. Nothing is asked of the cluster yet.
+func New(o Options) (*Controller, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	client, err := o.Cluster.Group(v1alpha1.GroupVersion(), &v1alpha1.Peer{}, &v1alpha1.PeerList{})
+	if err != nil {
+		return nil, err
+	}
+	core, err := o.Cluster.Group(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.Event{})
+	if err != nil {
+		return nil, err
+	}
+	namespace := o.Cluster.Namespace()
+	c := &Controller{
+		o: o, log: o.Logger, wake: make(chan struct{}, 1), objects: newObjects(client, namespace),
+		resolver: &resolver{secrets: newSecrets(core, namespace)},
+		events:   events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
+		hadPeer:  map[types.UID]bool{}, generations: map[types.UID]int64{}, shown: map[types.UID]v1alpha1.PeerStatus{}, pace: newPace(),
+		troubles: troubles{now: map[string]check.OwnProblem{}}, complaints: map[string]string{},
+	}
+	c.mirror = mirror.New(mirror.Options[*v1alpha1.Peer]{
+		Client: client, Version: v1alpha1.GroupVersion(), Resource: v1alpha1.PeerResource, Namespace: namespace,
+		Example: &v1alpha1.Peer{}, NewList: func() runtime.Object { return &v1alpha1.PeerList{} },
+		Changed: c.signal, Logger: o.Logger,
+	})
+	return c, nil
+}
+
+// Initial reads the objects once, for the first roster of a gateway that is about to start:
+// with them its peers are dialled at once. The services that the gateway has are not known
+// yet, so grants of named ones follow when Run runs. Objects of peers that joined are
+// options of theirs.
+func (c *Controller) Initial(ctx context.Context) ([]config.Peer, error) {
+	list, err := c.mirror.List(c.logged(ctx))
+	if err != nil {
+		return nil, err
+	}
+	var found []*candidate
+	for _, o := range list.(*v1alpha1.PeerList).Items {
+		key, err := peer.ParsePublicKey(o.Spec.PublicKey)
+		if err != nil {
+			continue
+		}
+		x := c.resolver.resolve(ctx, &o)
+		if origin(&o) != "" {
+			fitJoined(x, &state.Peer{PublicKey: key})
+		} else {
+			fitJoined(x, nil)
+		}
+		found = append(found, x)
+	}
+	admit(found, peer.PublicKey{})
+	return chosen(found), nil
+}
+
+// Run does it until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx = c.logged(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { c.mirror.Run(ctx) })
+	wg.Go(func() { c.events.Run(ctx) })
+	c.o.Gateway.OnChange(c.signal)
+	defer c.o.Gateway.OnChange(func() {})
+	defer c.o.Gateway.SetProblems(source, nil)
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wait.C:
+		case <-c.wake:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(gather):
+			}
+			select {
+			case <-c.wake:
+			default:
+			}
+		}
+		wait.Reset(c.turn(ctx))
+	}
+}
+
+// signal has Run take a turn.
+func (c *Controller) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// turn does what there is to do, and says when to come again at the latest.
+func (c *Controller) turn(ctx context.Context) time.Duration {
+	namespace := c.objects.namespace
+	c.troubles.note("watch", v1alpha1.PeerResource, namespace, c.mirror.Err(), time.Now())
+	list, synced := c.mirror.Objects()
+	next := lookAgain
+	if synced {
+		if wait := c.resolver.secrets.refresh(ctx); wait > 0 {
+			next = min(next, wait)
+		}
+		status, err := c.o.Gateway.Status(ctx)
+		if err == nil {
+			err = c.sync(ctx, list, status)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("the gateway does not say how its peers are", "error", err)
+		}
+		if err == nil && c.follow(ctx, c.candidates) {
+			c.signal()
+		}
+		if err == nil {
+			next = min(next, c.show(ctx, status))
+		}
+	}
+	c.tell()
+	return next
+}
+
+// sync makes the objects the gateway's peers.
+func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api.Status) error {
+	var err error
+	if c.own, err = peer.ParsePublicKey(status.Gateway.PublicKey); err != nil {
+		return err
+	}
+	if c.resolver.named, err = namedServices(ctx, c.o.Gateway); err != nil {
+		return err
+	}
+	joined := map[string]*state.Peer{}
+	for _, p := range c.o.Gateway.Joined() {
+		joined[p.Name] = &p
+	}
+	c.resolver.secrets.begin()
+	c.candidates = c.candidates[:0]
+	for _, o := range list {
+		if c.generations[o.UID] != o.Generation { // whoever changes an object has put its Secrets right
+			c.generations[o.UID] = o.Generation
+			c.resolver.secrets.forget(o.Spec.SecretRefs()...)
+		}
+		x := c.resolver.resolve(ctx, o)
+		fitJoined(x, joined[o.Name])
+		c.candidates = append(c.candidates, x)
+	}
+	admit(c.candidates, c.own)
+	c.apply(ctx, c.candidates)
+	return nil
+}
+
+// show brings the objects' status up to date, and says when to come again.
+func (c *Controller) show(ctx context.Context, status api.Status) time.Duration {
+	byName := map[string]*api.PeerStatus{}
+	for i := range status.Peers {
+		byName[status.Peers[i].Name] = &status.Peers[i]
+	}
+	now, next := time.Now(), lookAgain
+	uids := map[types.UID]bool{}
+	for _, x := range c.candidates {
+		o := x.object
+		uids[o.UID] = true
+		if x.leaving {
+			continue
+		}
+		s := byName[o.Name]
+		if s != nil && !x.peer.PublicKey.IsZero() && s.PublicKey != x.peer.PublicKey.String() {
+			s = nil // another gateway of the name, which is about to go
+		}
+		before := c.pace.known(o.UID, o.Status, now)
+		want := statusOf(x, s, before, now)
+		c.note(x, want)
+		write, wait := c.pace.due(o.UID, o.Status, want, now)
+		if wait > 0 {
+			next = min(next, wait)
+		}
+		if !write {
+			continue
+		}
+		if now.Before(c.writeAfter) {
+			next = min(next, c.writeAfter.Sub(now))
+			continue
+		}
+		c.pace.wrote(o.UID, want, now)
+		if err := c.objects.applyStatus(ctx, o, want); err != nil && !c.vanished(err) {
+			c.pace.failed(o.UID, before)
+			c.pause = min(max(2*c.pause, firstPause), maxPause)
+			c.writeAfter = time.Now().Add(c.pause)
+			next = min(next, c.pause)
+			c.troubles.note("write", v1alpha1.PeerResource+"/status", c.objects.namespace, err, now)
+		} else {
+			c.pause, c.writeAfter = 0, time.Time{}
+			c.troubles.note("write", "", "", nil, now)
+		}
+	}
+	c.pace.keep(uids)
+	maps.DeleteFunc(c.shown, func(uid types.UID, _ v1alpha1.PeerStatus) bool { return !uids[uid] })
+	maps.DeleteFunc(c.generations, func(uid types.UID, _ int64) bool { return !uids[uid] })
+	return max(next, gather)
+}
+
+// vanished tells the answers to a write of an object that is gone, or another by now: the
+// watch will say so.
+func (c *Controller) vanished(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsConflict(err) ||
+		apierrors.IsNotFound(err) && asStatus(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
+}
+
+// note has the events written that a new status calls for.
+func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
+	was, known := c.shown[x.object.UID]
+	if !known {
+		was = x.object.Status
+	}
+	c.shown[x.object.UID] = want
+	for _, e := range notes(was, want) {
+		c.events.Record(reference(x.object), e)
+	}
+}
+
+// tell hands what is wrong with the cluster to the gateway's own checks and to the log, when
+// that changes.
+func (c *Controller) tell() {
+	same := maps.EqualFunc(c.troubles.now, c.troubles.told, func(a, b check.OwnProblem) bool {
+		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource
+	})
+	if same && c.troubles.told != nil {
+		return
+	}
+	var list []check.OwnProblem
+	for _, what := range slices.Sorted(maps.Keys(c.troubles.now)) {
+		p := c.troubles.now[what]
+		list = append(list, p)
+		if was, there := c.troubles.told[what]; there && was.Code == p.Code {
+			continue
+		}
+		cause, fix := check.Render(p.Code, p.Params)
+		c.log.Warn("the cluster cannot be asked as it should be", "code", string(p.Code), "problem", cause, "fix", fix)
+	}
+	if len(list) < len(c.troubles.told) {
+		c.log.Info("the cluster can be asked again")
+	}
+	c.troubles.told = maps.Clone(c.troubles.now)
+	c.o.Gateway.SetProblems(source, list)
+}
+
+// complain logs an error about a peer once, until it is another or gone.
+func (c *Controller) complain(what, name string, err error) {
+	key := what + name
+	switch {
+	case err == nil:
+		delete(c.complaints, key)
+	case errors.Is(err, context.Canceled) || c.complaints[key] == string(apierrors.ReasonForError(err))+"!":
+	default:
+		c.complaints[key] = string(apierrors.ReasonForError(err)) + "!"
+		c.log.Warn(what, "peer", name, "error", err)
+	}
+}
+
+// logged makes client-go log where we do, and not to the process's stderr.
+func (c *Controller) logged(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
+}

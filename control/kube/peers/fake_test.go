@@ -1,0 +1,206 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var _ Gateway = (*fakeGateway)(nil)
+
+// fakeGateway has the peers that it is given, all connected unless told otherwise.
+type fakeGateway struct {
+	mu       sync.Mutex
+	key      peer.PublicKey
+	named    []string
+	peers    []config.Peer
+	sets     int
+	refuse   func([]config.Peer) error
+	joined   map[string]state.Peer
+	status   map[string]api.PeerStatus // in place of what is made up
+	removed  []string
+	problems []check.OwnProblem
+	onChange func()
+}
+
+func newFakeGateway() *fakeGateway {
+	return &fakeGateway{key: peer.PublicKey{0xee}, joined: map[string]state.Peer{}, status: map[string]api.PeerStatus{}, onChange: func() {}}
+}
+
+// change does something to the gateway and tells of it.
+func (g *fakeGateway) change(f func()) {
+	g.mu.Lock()
+	f()
+	told := g.onChange
+	g.mu.Unlock()
+	told()
+}
+
+func (g *fakeGateway) Status(context.Context) (api.Status, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := api.Status{Gateway: api.GatewayStatus{Name: "edge", PublicKey: g.key.String()}}
+	seen := map[string]bool{}
+	add := func(name string, key peer.PublicKey, allow []string, pending bool) {
+		if seen[name] {
+			return
+		}
+		seen[name] = true
+		p, told := g.status[name]
+		if !told {
+			p = connected(name)
+		}
+		if pending {
+			p = api.PeerStatus{State: api.StatePending, ApprovalFingerprint: peer.Fingerprint(key)}
+		}
+		p.Name, p.PublicKey, p.Allow = name, key.String(), allow
+		p.Address = peer.OverlayAddr(key).String()
+		s.Peers = append(s.Peers, p)
+	}
+	for _, p := range g.peers {
+		if !p.Joined {
+			add(p.Name, p.PublicKey, p.Allow, false)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.joined)) {
+		p := g.joined[name]
+		add(name, p.PublicKey, p.Allow, p.Pending)
+	}
+	return s, nil
+}
+
+// connected is the status of a peer with which all is well.
+func connected(name string) api.PeerStatus {
+	ok := api.Verdict{Verdict: api.OK}
+	return api.PeerStatus{
+		Name: name, State: api.StateConnected, Mode: api.ModeInBand,
+		Path:         api.Path{Kind: api.PathDirect, Remote: "198.51.100.7:51820", RTTSeconds: 0.012},
+		Reachability: api.Reachability{Outbound: api.Targets{Auth: ok, APIServer: ok, Gateway: ok}},
+	}
+}
+
+func (g *fakeGateway) Config(context.Context) ([]config.Value, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []config.Value
+	for i, n := range g.named {
+		out = append(out, config.Value{Path: fmt.Sprintf("spec.services.named[%d].name", i), Value: n})
+	}
+	return out, nil
+}
+
+func (g *fakeGateway) SetPeers(_ context.Context, list []config.Peer) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sets++
+	if g.refuse != nil {
+		if err := g.refuse(list); err != nil {
+			return err
+		}
+	}
+	g.peers = slices.Clone(list)
+	return nil
+}
+
+func (g *fakeGateway) PeerRemove(_ context.Context, name string, _ bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if slices.ContainsFunc(g.peers, func(p config.Peer) bool { return p.Name == name && !p.Joined }) {
+		return errors.New("its object says what it is")
+	}
+	delete(g.joined, name)
+	g.removed = append(g.removed, name)
+	return nil
+}
+
+func (g *fakeGateway) PeerApprove(_ context.Context, name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.joined[name]
+	p.Pending = false
+	g.joined[name] = p
+	return nil
+}
+
+func (g *fakeGateway) Joined() []state.Peer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []state.Peer
+	for _, name := range slices.Sorted(maps.Keys(g.joined)) {
+		out = append(out, g.joined[name])
+	}
+	return out
+}
+
+func (g *fakeGateway) NoteObject(name string, key peer.PublicKey) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p, ok := g.joined[name]; ok {
+		p.ObjectKey = key
+		g.joined[name] = p
+	}
+	return nil
+}
+
+func (g *fakeGateway) OnChange(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.onChange = f
+}
+
+func (g *fakeGateway) SetProblems(_ string, list []check.OwnProblem) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.problems = list
+}
+
+// has is what the gateway was given, by name, and how often it was.
+func (g *fakeGateway) has() (byName map[string]config.Peer, sets int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	byName = map[string]config.Peer{}
+	for _, p := range g.peers {
+		byName[p.Name] = p
+	}
+	return byName, g.sets
+}
+
+// trouble is what the gateway was told is wrong with it.
+func (g *fakeGateway) trouble() []check.OwnProblem {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.problems)
+}
+
+// buffer is a log that may be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

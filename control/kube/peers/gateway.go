@@ -1,0 +1,55 @@
+package peers
+
+import (
+	"context"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Gateway is what the controller needs of the gateway it serves.
+type Gateway interface {
+	Status(ctx context.Context) (api.Status, error)
+	Config(ctx context.Context) ([]config.Value, error)
+	// SetPeers replaces the configured peers by difference; an error changes nothing.
+	SetPeers(ctx context.Context, peers []config.Peer) error
+	PeerRemove(ctx context.Context, name string, force bool) error
+	PeerApprove(ctx context.Context, name string) error
+	// Joined lists the peers of the gateway's own state.
+	Joined() []state.Peer
+	// NoteObject remembers that such a peer has an object, and the key in it.
+	NoteObject(name string, key peer.PublicKey) error
+	// OnChange has f called when there may be something new in Status or Joined.
+	OnChange(f func())
+	// SetProblems replaces what one source has found wrong with the gateway itself.
+	SetProblems(source string, list []check.OwnProblem)
+}
+
+// Cluster gives clients for the gateway's own cluster.
+type Cluster interface {
+	Namespace() string
+	Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error)
+}
+
+// namedServices are those of the gateway's configuration, by which grants are judged.
+func namedServices(ctx context.Context, g Gateway) ([]config.NamedService, error) {
+	values, err := g.Config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []config.NamedService
+	for _, v := range values {
+		if strings.HasPrefix(v.Path, "spec.services.named[") && strings.HasSuffix(v.Path, "].name") {
+			out = append(out, config.NamedService{Name: v.Value})
+		}
+	}
+	return out, nil
+}

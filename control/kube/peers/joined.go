@@ -1,0 +1,156 @@
+package peers
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/control/state"
+)
+
+// noListener is what the gateway keeps in place of an address where none is wanted.
+const noListener = "none"
+
+// follow brings the peers of the gateway's state and the objects together. It is called with
+// objects that were all seen, after these are in force, and reports whether it has changed
+// what was seen.
+func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool) {
+	byName := map[string]*candidate{}
+	for _, x := range list {
+		byName[x.object.Name] = x
+	}
+	joined := map[string]state.Peer{}
+	for _, p := range c.o.Gateway.Joined() {
+		joined[p.Name] = p
+	}
+	for _, name := range slices.Sorted(maps.Keys(joined)) {
+		var err error
+		changed := false
+		if x := byName[name]; x == nil {
+			changed, err = c.withoutObject(ctx, joined[name])
+		} else {
+			changed, err = c.withObject(ctx, joined[name], x)
+		}
+		again = again || changed
+		c.complain("a peer that joined and its object cannot be brought together; it is tried again", name, err)
+	}
+	for _, x := range list {
+		o := x.object
+		if _, there := joined[o.Name]; there {
+			c.hadPeer[o.UID] = true
+			continue
+		}
+		if origin(o) != "" && c.hadPeer[o.UID] { // it was removed by command
+			err := c.objects.delete(ctx, o)
+			c.complain("the object of a removed peer cannot be deleted; it is tried again", o.Name, err)
+			if err == nil {
+				x.leaving = true
+				c.log.Info("the object of a removed peer is deleted", "peer", o.Name)
+			}
+		}
+	}
+	uids := map[types.UID]bool{}
+	for _, x := range list {
+		uids[x.object.UID] = true
+	}
+	maps.DeleteFunc(c.hadPeer, func(uid types.UID, _ bool) bool { return !uids[uid] })
+	return again
+}
+
+// withoutObject makes the object of a peer that has had none, and removes a peer whose object
+// was deleted.
+func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed bool, err error) {
+	if p.ObjectKey.IsZero() {
+		made, err := c.objects.create(ctx, objectFor(p, c.objects.namespace))
+		if made {
+			c.log.Info("a peer that joined has an object now", "peer", p.Name, "origin", string(p.Origin))
+		}
+		return false, err // it is noted when it is seen
+	}
+	if gone, err := c.objects.gone(ctx, p.Name); err != nil || !gone {
+		return false, err
+	}
+	if err := c.o.Gateway.PeerRemove(ctx, p.Name, true); err != nil {
+		return false, err
+	}
+	c.log.Info("a peer whose object was deleted is removed", "peer", p.Name)
+	return true, nil
+}
+
+// withObject settles where a peer and its object differ.
+func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate) (changed bool, err error) {
+	o := x.object
+	switch {
+	case o.Spec.PublicKey == p.PublicKey.String():
+		if p.ObjectKey != p.PublicKey {
+			if err := c.o.Gateway.NoteObject(p.Name, p.PublicKey); err != nil {
+				return false, err
+			}
+		}
+	case !p.ObjectKey.IsZero() && p.ObjectKey != p.PublicKey && o.Spec.PublicKey == p.ObjectKey.String():
+		// The peer has announced another key under the old one.
+		return false, c.objects.setSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
+	case origin(o) == "" && x.apart && !o.Spec.Pending:
+		// The operator has written another gateway into the object: the old one is gone.
+		if err := c.o.Gateway.PeerRemove(ctx, p.Name, true); err != nil {
+			return false, err
+		}
+		c.log.Info("a peer whose object names another gateway is removed", "peer", p.Name, "publicKey", p.PublicKey.String())
+		return true, nil
+	default:
+		return false, nil // its condition says so
+	}
+	switch {
+	case origin(o) == "" || p.Pending == o.Spec.Pending:
+		return false, nil
+	case p.Pending:
+		c.log.Info("a peer is let in by its object", "peer", p.Name)
+		return true, c.o.Gateway.PeerApprove(ctx, p.Name)
+	}
+	return false, c.objects.setSpec(ctx, o, map[string]any{"pending": false})
+}
+
+// objectFor is the object of a peer that joined or was added.
+func objectFor(p state.Peer, namespace string) *v1alpha1.Peer {
+	o := &v1alpha1.Peer{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.PeerKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.Name, Namespace: namespace, Labels: map[string]string{v1alpha1.LabelOrigin: string(p.Origin)},
+		},
+		Spec: v1alpha1.PeerSpec{
+			PublicKey: p.PublicKey.String(), Mode: p.Mode, Allow: slices.Clone(p.Allow), Stock: p.Stock,
+			Endpoints: slices.Clone(p.Endpoints), Pending: p.Pending,
+		},
+	}
+	if p.Mode == "" {
+		o.Spec.Mode = v1alpha1.ModeInBand
+	}
+	if o.Labels[v1alpha1.LabelOrigin] == "" {
+		o.Labels[v1alpha1.LabelOrigin] = string(state.OriginAdded)
+	}
+	for _, prefix := range p.AllowedIPs {
+		o.Spec.AllowedIPs = append(o.Spec.AllowedIPs, prefix.String())
+	}
+	local := &v1alpha1.PeerLocal{}
+	for service, address := range p.Local {
+		switch {
+		case address == "" || address == noListener:
+		case service == api.ServiceAPIServer:
+			local.APIServer = address
+		default:
+			if local.Named == nil {
+				local.Named = map[string]v1alpha1.LocalAddress{}
+			}
+			local.Named[service] = v1alpha1.LocalAddress(address)
+		}
+	}
+	if local.APIServer != "" || len(local.Named) > 0 {
+		o.Spec.Local = local
+	}
+	return o
+}

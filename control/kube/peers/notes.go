@@ -1,0 +1,93 @@
+package peers
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/kube/events"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+// Reasons of events that are not those of a code.
+const (
+	noteConnected = "Connected"
+	noteLost      = "Lost"
+	noteIdentity  = "IdentityIssued"
+	noteCleared   = "Cleared"
+)
+
+// notes are the events that tell of a status that was and one that is: what an operator
+// should know, and what he was told of and is over.
+func notes(was, is v1alpha1.PeerStatus) []events.Event {
+	var out []events.Event
+	connected := is.State == string(api.StateConnected)
+	tunnelTold := false
+	switch before := was.State == string(api.StateConnected); {
+	case connected && !before:
+		tunnelTold = true
+		out = append(out, events.Event{Type: events.Normal, Reason: noteConnected, Message: "the gateways hear each other: " + pathText(is)})
+	case !connected && before && is.State != v1alpha1.StateRefused:
+		tunnelTold = true
+		text := "the peer is not heard any more"
+		if t := conditionOf(is, v1alpha1.TunnelReady); t.Message != "" {
+			text += "; " + t.Message
+		}
+		out = append(out, events.Event{Type: events.Warning, Reason: noteLost, Message: text})
+	}
+	for _, x := range is.Conditions {
+		w := conditionOf(was, x.Type)
+		if w.Reason == x.Reason && w.Status == x.Status || x.Type == v1alpha1.TunnelReady && tunnelTold && !coded(x) && !coded(w) {
+			continue
+		}
+		lost := x.Type == v1alpha1.TunnelReady && tunnelTold && !connected
+		switch {
+		case coded(x) && x.Type == v1alpha1.IdentityIssued && codeOf(x) == codeOf(conditionOf(is, v1alpha1.AuthReachable)):
+			// told as the auth service's
+		case coded(x) && !lost && codeOf(x) != codeOf(w):
+			out = append(out, events.Event{Type: events.Warning, Reason: x.Reason, Message: x.Message})
+		case coded(w) && x.Status == metav1.ConditionTrue && !coded(x) && x.Type != v1alpha1.IdentityIssued:
+			out = append(out, events.Event{Type: events.Normal, Reason: noteCleared, Message: fmt.Sprintf("%s is over: %s", codeOf(w), x.Message)})
+		}
+	}
+	if was.Identity == nil && is.Identity != nil && is.Identity.NotAfter != nil {
+		out = append(out, events.Event{Type: events.Normal, Reason: noteIdentity,
+			Message: "the peer has issued an identity to us, valid until " + is.Identity.NotAfter.UTC().Format(time.RFC3339) + " and renewed before"})
+	}
+	return out
+}
+
+func pathText(s v1alpha1.PeerStatus) string {
+	p := pathOf(s)
+	text := p.Kind + " path"
+	if p.Remote != "" {
+		text += " to " + p.Remote
+	}
+	if s.RTT != "" {
+		text += ", " + s.RTT
+	}
+	return text
+}
+
+func conditionOf(s v1alpha1.PeerStatus, kind string) metav1.Condition {
+	for _, x := range s.Conditions {
+		if x.Type == kind {
+			return x
+		}
+	}
+	return metav1.Condition{}
+}
+
+// codeOf is the PST code at the beginning of a condition's message; empty without one.
+func codeOf(x metav1.Condition) string {
+	code, _, ok := strings.Cut(x.Message, ": ")
+	if !ok || !strings.HasPrefix(code, "PST") {
+		return ""
+	}
+	return code
+}
+
+func coded(x metav1.Condition) bool { return codeOf(x) != "" }

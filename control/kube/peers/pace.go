@@ -1,0 +1,201 @@
+package peers
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+const (
+	// urgentBurst changes of one peer's state are written at once, and one each urgentEvery
+	// after that.
+	urgentBurst = 6
+	urgentEvery = 10 * time.Second
+	// calmEvery, and up to half of it more, is between two writes for the sake of what only
+	// wears on: a round trip time, wording, a renewed identity. calmGap is between two such
+	// writes of any peers.
+	calmEvery = 2 * time.Minute
+	calmGap   = 3 * time.Second
+	// A round trip time is worth a write when it differs by rttShare and by rttStep.
+	rttShare = 0.20
+	rttStep  = time.Millisecond
+	// trustWritten is how long what was written is believed to be what the object says, for
+	// the watch to bring it back.
+	trustWritten = time.Minute
+)
+
+// pace decides which status is written when. It keeps no clock and does no I/O; it is used
+// by one goroutine.
+type pace struct {
+	objects  map[types.UID]*paced
+	calmNext time.Time
+	chance   func() float64 // of [0, 1)
+}
+
+// paced is one object.
+type paced struct {
+	written v1alpha1.PeerStatus
+	at      time.Time // of the last write; zero before the first
+	left    float64   // of the urgent writes
+	filled  time.Time
+	jitter  time.Duration
+}
+
+func newPace() *pace { return &pace{objects: map[types.UID]*paced{}, chance: rand.Float64} }
+
+// due reports whether an object's status, which says is, should be written now to say want;
+// if not, wait is when to ask again, 0 if not before something changes.
+func (p *pace) due(uid types.UID, is, want v1alpha1.PeerStatus, now time.Time) (write bool, wait time.Duration) {
+	x := p.objects[uid]
+	if x == nil {
+		x = &paced{written: is, left: urgentBurst, filled: now}
+		p.objects[uid] = x
+	}
+	if x.at.IsZero() || now.Sub(x.at) >= trustWritten {
+		x.written = is
+	}
+	x.left = min(urgentBurst, x.left+float64(now.Sub(x.filled))/float64(urgentEvery))
+	x.filled = now
+	switch {
+	case urgent(x.written, want):
+		if x.left < 1 {
+			return false, time.Duration((1 - x.left) * float64(urgentEvery))
+		}
+		return true, 0
+	case !calm(x.written, want):
+		return false, 0
+	}
+	earliest := p.calmNext
+	if !x.at.IsZero() && x.at.Add(calmEvery+x.jitter).After(earliest) {
+		earliest = x.at.Add(calmEvery + x.jitter)
+	}
+	if now.Before(earliest) {
+		return false, earliest.Sub(now)
+	}
+	return true, 0
+}
+
+// wrote notes a write that is under way, whether it succeeds or not: a failed one is made
+// again at the same pace.
+func (p *pace) wrote(uid types.UID, want v1alpha1.PeerStatus, now time.Time) {
+	x := p.objects[uid]
+	if x == nil {
+		return
+	}
+	if urgent(x.written, want) {
+		x.left--
+	} else {
+		p.calmNext = now.Add(calmGap)
+	}
+	x.written, x.at = want, now
+	x.jitter = time.Duration(p.chance() * float64(calmEvery/2))
+}
+
+// failed takes a write back that did not succeed.
+func (p *pace) failed(uid types.UID, is v1alpha1.PeerStatus) {
+	if x := p.objects[uid]; x != nil {
+		x.written = is
+	}
+}
+
+// known is what an object's status says as far as is known: what was written last, which the
+// watch may not have brought back yet.
+func (p *pace) known(uid types.UID, is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
+	if x := p.objects[uid]; x != nil && !x.at.IsZero() && now.Sub(x.at) < trustWritten {
+		return x.written
+	}
+	return is
+}
+
+// keep forgets all objects but these.
+func (p *pace) keep(uids map[types.UID]bool) {
+	for uid := range p.objects {
+		if !uids[uid] {
+			delete(p.objects, uid)
+		}
+	}
+}
+
+// urgent reports whether two statuses differ in what people and programs wait for.
+func urgent(a, b v1alpha1.PeerStatus) bool {
+	if a.ObservedGeneration != b.ObservedGeneration || a.State != b.State || a.Auth != b.Auth || a.APIServer != b.APIServer ||
+		a.Code != b.Code || a.Address != b.Address || pathOf(a) != pathOf(b) || (a.RTT == "") != (b.RTT == "") ||
+		(a.Identity == nil) != (b.Identity == nil) || len(a.Conditions) != len(b.Conditions) {
+		return true
+	}
+	for i := range a.Conditions {
+		x, y := a.Conditions[i], b.Conditions[i]
+		if x.Type != y.Type {
+			return urgentByType(a.Conditions, b.Conditions)
+		}
+		if differs(x, y) {
+			return true
+		}
+	}
+	return false
+}
+
+func differs(x, y metav1.Condition) bool {
+	return x.Status != y.Status || x.Reason != y.Reason || x.ObservedGeneration != y.ObservedGeneration
+}
+
+// urgentByType compares conditions that are in another order.
+func urgentByType(a, b []metav1.Condition) bool {
+	byType := map[string]metav1.Condition{}
+	for _, x := range a {
+		byType[x.Type] = x
+	}
+	for _, y := range b {
+		if x, ok := byType[y.Type]; !ok || differs(x, y) {
+			return true
+		}
+	}
+	return false
+}
+
+// calm reports whether two statuses that are not urgently different differ at all.
+func calm(a, b v1alpha1.PeerStatus) bool {
+	if rttMoved(a.RTT, b.RTT) || !notAfter(a).Equal(notAfter(b)) {
+		return true
+	}
+	messages := map[string]string{}
+	for _, x := range a.Conditions {
+		messages[x.Type] = x.Message
+	}
+	for _, y := range b.Conditions {
+		if messages[y.Type] != y.Message {
+			return true
+		}
+	}
+	return false
+}
+
+func pathOf(s v1alpha1.PeerStatus) v1alpha1.PeerPath {
+	if s.Path == nil {
+		return v1alpha1.PeerPath{}
+	}
+	return *s.Path
+}
+
+func notAfter(s v1alpha1.PeerStatus) time.Time {
+	if s.Identity == nil || s.Identity.NotAfter == nil {
+		return time.Time{}
+	}
+	return s.Identity.NotAfter.Time
+}
+
+// rttMoved reports whether a round trip time has changed enough to be told.
+func rttMoved(was, is string) bool {
+	a, errA := time.ParseDuration(was)
+	b, errB := time.ParseDuration(is)
+	if errA != nil || errB != nil {
+		return was != is
+	}
+	step := math.Abs(float64(b - a))
+	return step >= float64(rttStep) && step >= rttShare*float64(a)
+}

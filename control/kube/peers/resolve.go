@@ -1,0 +1,191 @@
+package peers
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// candidate is a Peer object on its way to the gateway.
+type candidate struct {
+	object *v1alpha1.Peer
+	peer   config.Peer
+	// refused says why it is out of force; nil when it is not.
+	refused *finding
+	// noted is what is wrong with it although it is in force.
+	noted *finding
+	// apart: it is neither refused nor the gateway's, as one that waits for approval.
+	apart bool
+	// leaving: the object is being deleted.
+	leaving bool
+}
+
+// inForce reports whether the gateway is to have the peer.
+func (c *candidate) inForce() bool { return c.refused == nil && !c.apart }
+
+// finding is a problem with one object, with its code.
+type finding struct {
+	code   check.Code
+	params check.Params
+}
+
+// text is cause and fix in one message.
+func (f *finding) text() string {
+	cause, fix := check.Render(f.code, f.params)
+	return message(string(f.code), cause, fix)
+}
+
+// message is how a condition or an event says what is wrong.
+func message(code, cause, fix string) string {
+	out := cause
+	if code != "" {
+		out = code + ": " + cause
+	}
+	if fix != "" {
+		out += ". Fix: " + fix
+	}
+	return out
+}
+
+// found makes a finding about an object.
+func found(o *v1alpha1.Peer, code check.Code, detail string) *finding {
+	p := check.Params{Peer: o.Name, Detail: detail, Inbound: true}
+	p.Namespace, p.Object = o.Namespace, "Peer "+o.Name
+	return &finding{code, p}
+}
+
+// resolver reads objects. It is used by one goroutine.
+type resolver struct {
+	named   []config.NamedService
+	secrets *secrets
+}
+
+// resolve reads one object by itself.
+func (r *resolver) resolve(ctx context.Context, o *v1alpha1.Peer) *candidate {
+	c := &candidate{object: o}
+	entry := configured(o)
+	var unknown []string
+	entry.Allow = slices.DeleteFunc(entry.Allow, func(s string) bool {
+		known := s == api.ServiceAuth || s == api.ServiceAPIServer ||
+			slices.ContainsFunc(r.named, func(n config.NamedService) bool { return n.Name == s })
+		if !known {
+			unknown = append(unknown, s)
+		}
+		return !known
+	})
+	if len(unknown) > 0 {
+		c.noted = found(o, check.GrantWithoutUse, "")
+		c.noted.params.Service = strings.Join(unknown, ", ")
+	}
+	p, err := config.ResolvePeer(entry, r.named)
+	if err == nil && p.PublicKey.IsZero() {
+		err = errors.New("publicKey: missing (the peer's operator sees it in `postern status` or `postern key pub`)")
+	}
+	if err != nil {
+		c.refused = found(o, check.PeerRefused, "spec."+err.Error())
+		return c
+	}
+	c.peer = p
+	c.refused = r.secretsOf(ctx, o, &c.peer)
+	return c
+}
+
+// configured is the object as an entry of the configuration file. What is in Secrets is
+// left out.
+func configured(o *v1alpha1.Peer) api.Peer {
+	s := &o.Spec
+	e := api.Peer{
+		Name: o.Name, PublicKey: s.PublicKey, Endpoints: slices.Clone(s.Endpoints), Mode: s.Mode,
+		Allow: slices.Clone(s.Allow), Stock: s.Stock, AllowedIPs: slices.Clone(s.AllowedIPs),
+	}
+	if b := s.OutOfBand; b != nil {
+		e.OutOfBand = &api.PeerOutOfBand{AuthURL: b.AuthURL, APIServerURL: b.APIServerURL}
+	}
+	if l := s.Local; l != nil {
+		e.Local = &api.PeerLocal{APIServer: l.APIServer, Named: map[string]string{}}
+		for name, address := range l.Named {
+			e.Local.Named[name] = string(address)
+		}
+	}
+	return e
+}
+
+// secretsOf fills in what the object keeps in Secrets.
+func (r *resolver) secretsOf(ctx context.Context, o *v1alpha1.Peer, p *config.Peer) *finding {
+	if ref := o.Spec.PresharedKeySecretRef; ref != nil {
+		if bad := r.value(ctx, o, ref, func(data []byte) error {
+			key, err := peer.ParsePresharedKey(strings.TrimSpace(string(data)))
+			p.PresharedKey = key
+			return err
+		}); bad != nil {
+			return bad
+		}
+	}
+	b := o.Spec.OutOfBand
+	if b == nil {
+		return nil
+	}
+	if b.CA != "" {
+		if err := checkPEM([]byte(b.CA)); err != nil {
+			return found(o, check.PeerRefused, "spec.outOfBand.ca: "+err.Error())
+		}
+		p.Direct.CA = []byte(b.CA)
+	}
+	if ref := b.CASecretRef; ref != nil {
+		if bad := r.value(ctx, o, ref, func(data []byte) error { p.Direct.CA = data; return checkPEM(data) }); bad != nil {
+			return bad
+		}
+	}
+	if ref := b.TokenSecretRef; ref != nil {
+		return r.value(ctx, o, ref, func(data []byte) error {
+			p.Direct.Token = check.Token(strings.TrimSpace(string(data)))
+			if p.Direct.Token == "" {
+				return errors.New("it is empty")
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// value hands one value of a Secret to use. No error of use may have the value in it.
+func (r *resolver) value(ctx context.Context, o *v1alpha1.Peer, ref *v1alpha1.SecretKey, use func([]byte) error) *finding {
+	data, err := r.secrets.get(ctx, *ref)
+	if err == nil {
+		err = use(data)
+	}
+	if err == nil {
+		return nil
+	}
+	f := found(o, check.SecretUnusable, err.Error())
+	f.params.File, f.params.Field = ref.Name, ref.Key
+	return f
+}
+
+// checkPEM wants certificates.
+func checkPEM(data []byte) error {
+	n := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Errorf("its certificate %d is damaged: %w", n+1, err)
+		}
+		n++
+	}
+	if n == 0 {
+		return errors.New("no PEM certificate in it (want BEGIN CERTIFICATE)")
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+const (
+	// secretFresh is how long a Secret that was read is taken as it was, secretRetry how long
+	// one that could not be, and secretGap what lies at least between two that are read
+	// again: nothing is watched, so that the gateway need not be allowed to list its
+	// namespace's Secrets, and 100 of them cost 0.2 requests a second.
+	secretFresh = time.Minute
+	secretRetry = 15 * time.Second
+	secretGap   = 5 * time.Second
+	// secretTimeout bounds one request.
+	secretTimeout = 5 * time.Second
+)
+
+// secrets remembers the Secrets that objects refer to. It is used by one goroutine.
+type secrets struct {
+	client    rest.Interface
+	namespace string
+	now       func() time.Time
+	read      map[string]*secret
+	lastRead  time.Time
+	wanted    map[string]bool // since the last sweep
+}
+
+type secret struct {
+	data map[string][]byte
+	at   time.Time
+	// err is why there is none; data is then what was read before, if it was.
+	err error
+}
+
+func newSecrets(client rest.Interface, namespace string) *secrets {
+	return &secrets{client: client, namespace: namespace, now: time.Now, read: map[string]*secret{}, wanted: map[string]bool{}}
+}
+
+// get gives a value. That the API server does not answer is no reason to forget one.
+func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) ([]byte, error) {
+	s.wanted[ref.Name] = true
+	have := s.read[ref.Name]
+	if have == nil {
+		have = s.fetch(ctx, ref.Name)
+	}
+	if have.err != nil {
+		return nil, have.err
+	}
+	value, ok := have.data[ref.Key]
+	if !ok {
+		return nil, fmt.Errorf("it has no such key (it has %v)", slices.Sorted(maps.Keys(have.data)))
+	}
+	return value, nil
+}
+
+// fetch reads a Secret.
+func (s *secrets) fetch(ctx context.Context, name string) *secret {
+	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+	defer cancel()
+	var x corev1.Secret
+	err := s.client.Get().Namespace(s.namespace).Resource("secrets").Name(name).Do(ctx).Into(&x)
+	next := &secret{data: x.Data, at: s.now(), err: err}
+	var answered apierrors.APIStatus
+	if have := s.read[name]; err != nil && have != nil && have.err == nil && (!errors.As(err, &answered) || !apierrors.IsNotFound(err)) {
+		next = &secret{data: have.data, at: s.now()}
+	}
+	s.read[name], s.lastRead = next, s.now()
+	return next
+}
+
+// refresh reads the one Secret again that is due first, if one is, and says when to come
+// again; 0 if there is none. What is not wanted any more is forgotten.
+func (s *secrets) refresh(ctx context.Context) (next time.Duration) {
+	first, at := "", time.Time{}
+	for name, x := range s.read {
+		if !s.wanted[name] {
+			delete(s.read, name)
+			continue
+		}
+		if due := x.due(); first == "" || due.Before(at) {
+			first, at = name, due
+		}
+	}
+	if first == "" {
+		return 0
+	}
+	if gap := s.lastRead.Add(secretGap); at.Before(gap) {
+		at = gap
+	}
+	if wait := at.Sub(s.now()); wait > 0 {
+		return wait
+	}
+	s.fetch(ctx, first)
+	return secretGap
+}
+
+// due is when a Secret is to be read again.
+func (x *secret) due() time.Time {
+	if x.err != nil {
+		return x.at.Add(secretRetry)
+	}
+	return x.at.Add(secretFresh)
+}
+
+// begin forgets what is wanted: a round of get follows, which says so anew.
+func (s *secrets) begin() { s.wanted = map[string]bool{} }
+
+// forget has a Secret read anew.
+func (s *secrets) forget(refs ...*v1alpha1.SecretKey) {
+	for _, ref := range refs {
+		if ref != nil {
+			delete(s.read, ref.Name)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package peers
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+// Reasons of conditions that are not those of a code.
+const (
+	reasonReady      = "Ready"
+	reasonNotChecked = "NotChecked"
+	reasonNotOffered = "NotOffered"
+	reasonIssued     = "Issued"
+	reasonPending    = "WaitsForApproval"
+	reasonConnecting = "Connecting"
+)
+
+// statusOf is what an object's status should say. s is the gateway's view of the peer; nil
+// when the gateway does not have it. before is what the status said, for the times of its
+// conditions.
+func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
+	out := v1alpha1.PeerStatus{ObservedGeneration: c.object.Generation}
+	var list []metav1.Condition
+	switch {
+	case c.refused != nil:
+		out.State, out.Code = v1alpha1.StateRefused, string(c.refused.code)
+		list = unknownAfter(metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionFalse,
+			Reason: reasonOf(c.refused.code), Message: c.refused.text()})
+	case s == nil || s.State == api.StatePending:
+		out.State = string(api.StatePending)
+		list = unknownAfter(pendingCondition(c, s))
+	default:
+		list = fill(&out, s)
+		if c.noted != nil && out.Code == "" {
+			out.Code = string(c.noted.code)
+		}
+	}
+	if s != nil {
+		out.Address = s.Address
+	}
+	for _, x := range list {
+		x.ObservedGeneration = c.object.Generation
+		x.LastTransitionTime = metav1.NewTime(now)
+		if c.noted != nil && c.refused == nil && x.Type == v1alpha1.TunnelReady {
+			x.Message += "; " + c.noted.text()
+		}
+		for _, was := range before.Conditions {
+			if was.Type == x.Type && was.Status == x.Status && !was.LastTransitionTime.IsZero() {
+				x.LastTransitionTime = was.LastTransitionTime
+			}
+		}
+		out.Conditions = append(out.Conditions, x)
+	}
+	return out
+}
+
+// fill sums up what the gateway knows of a peer, and gives its conditions.
+func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
+	to := s.Reachability.Outbound
+	out.State = string(s.State)
+	out.Path = &v1alpha1.PeerPath{Kind: s.Path.Kind, Remote: s.Path.Remote}
+	out.RTT = rttText(s.Path.RTTSeconds)
+	out.Auth, out.APIServer = string(to.Auth.Verdict), string(to.APIServer.Verdict)
+	for _, v := range []api.Verdict{to.Gateway, to.Auth, to.APIServer} {
+		if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) {
+			out.Code = v.Code
+			break
+		}
+	}
+	if s.Identity != nil {
+		at := metav1.NewTime(s.Identity.NotAfter.UTC().Truncate(time.Second))
+		out.Identity = &v1alpha1.PeerIdentity{NotAfter: &at}
+	}
+	return []metav1.Condition{
+		tunnelCondition(s), serviceCondition(v1alpha1.AuthReachable, api.ServiceAuth, to.Auth),
+		serviceCondition(v1alpha1.APIServerReachable, api.ServiceAPIServer, to.APIServer), identityCondition(s),
+	}
+}
+
+// tunnelCondition is true while the peer is connected, whatever else there may be to mend.
+func tunnelCondition(s *api.PeerStatus) metav1.Condition {
+	v := s.Reachability.Outbound.Gateway
+	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the gateways hear each other: " + way(s)}
+	if s.State != api.StateConnected {
+		x.Status, x.Reason, x.Message = metav1.ConditionFalse, reasonConnecting, s.Reason
+		if x.Message == "" {
+			x.Message = "the peer has not answered yet"
+		}
+	}
+	if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) {
+		x.Reason, x.Message = reasonOf(check.Code(v.Code)), message(v.Code, v.Cause, v.Fix)
+	}
+	return x
+}
+
+// way is the path in use, in words.
+func way(s *api.PeerStatus) string {
+	text := s.Path.Kind + " path"
+	if s.Path.Remote != "" {
+		text += " to " + s.Path.Remote
+	}
+	return text
+}
+
+// serviceCondition is a verdict as a condition: what works, if not perfectly, is true.
+func serviceCondition(kind, service string, v api.Verdict) metav1.Condition {
+	x := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonNotChecked, Message: message(v.Code, v.Cause, v.Fix)}
+	if v.Code != "" {
+		x.Reason = reasonOf(check.Code(v.Code))
+	}
+	switch v.Verdict {
+	case api.OK:
+		x.Status, x.Reason, x.Message = metav1.ConditionTrue, reasonReady, "the peer's "+service+" answers"
+	case api.Warning:
+		x.Status = metav1.ConditionTrue
+	case api.Error:
+		x.Status = metav1.ConditionFalse
+	case api.Off:
+		x.Status = metav1.ConditionFalse
+		if v.Code == "" {
+			x.Reason = reasonNotOffered
+		}
+	}
+	if x.Message == "" {
+		x.Message = service + " has not been checked yet"
+		if v.Verdict == api.Off {
+			x.Message = "the peer does not offer " + service + " to us"
+		}
+	}
+	return x
+}
+
+func identityCondition(s *api.PeerStatus) metav1.Condition {
+	x := metav1.Condition{Type: v1alpha1.IdentityIssued, Status: metav1.ConditionFalse, Reason: reasonNotOffered, Message: "the peer has issued no identity to us"}
+	auth := s.Reachability.Outbound.Auth
+	switch {
+	case s.Identity != nil:
+		x.Status, x.Reason, x.Message = metav1.ConditionTrue, reasonIssued, "an identity of the peer is held, and is renewed before it ends"
+	case auth.Code != "" && auth.Verdict != api.OK:
+		x.Reason, x.Message = reasonOf(check.Code(auth.Code)), message(auth.Code, auth.Cause, auth.Fix)
+	case auth.Verdict == api.Unknown || auth.Verdict == "":
+		x.Status, x.Reason = metav1.ConditionUnknown, reasonNotChecked
+	}
+	return x
+}
+
+// pendingCondition is that of a peer that is not let in yet, or that the gateway has not
+// taken yet.
+func pendingCondition(c *candidate, s *api.PeerStatus) metav1.Condition {
+	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionFalse, Reason: reasonConnecting, Message: "the gateway is about to take the peer"}
+	if c.object.Spec.Pending || s != nil {
+		fingerprint := ""
+		if s != nil && s.ApprovalFingerprint != "" {
+			fingerprint = " (fingerprint " + s.ApprovalFingerprint + ")"
+		}
+		x.Reason = reasonPending
+		x.Message = message(string(check.AwaitingApproval), "the peer waits until its key"+fingerprint+" is confirmed",
+			fmt.Sprintf("if it is the peer's, which `postern key pub` shows there: `kubectl patch peers.postern.dev %s -n %s --type=merge -p '{\"spec\":{\"pending\":false}}'`, or `postern peer approve %s`",
+				c.object.Name, c.object.Namespace, c.object.Name))
+	}
+	return x
+}
+
+// unknownAfter are all conditions when that of the tunnel says why nothing is known of the
+// others.
+func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
+	list := []metav1.Condition{tunnel}
+	for _, kind := range []string{v1alpha1.AuthReachable, v1alpha1.APIServerReachable, v1alpha1.IdentityIssued} {
+		list = append(list, metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonNotChecked, Message: "there is no tunnel: see TunnelReady"})
+	}
+	return list
+}
+
+// rttText rounds to what a person compares: tenths below 10 ms, whole milliseconds above.
+func rttText(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d <= 0:
+		return ""
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
