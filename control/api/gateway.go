@@ -98,6 +98,19 @@ type PortMapping struct {
 // LAN is discovery by multicast DNS.
 type LAN struct {
 	Enabled bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
+	// Interfaces are those that are used; all that are fit unless told.
+	Interfaces []string `json:"interfaces,omitempty" yaml:"interfaces,omitempty"`
+	// TTL is how long others remember this gateway without hearing of it, 5s to 75m; 2m
+	// unless told.
+	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
+	// AutoPeer lists the public keys of gateways that become peers as soon as they are
+	// found.
+	AutoPeer []string `json:"autoPeer,omitempty" yaml:"autoPeer,omitempty"`
+	// SecretFile holds the secret of a group of gateways that become each other's peers as
+	// soon as they are found: 32 random bytes, base64.
+	SecretFile string `json:"secretFile,omitempty" yaml:"secretFile,omitempty"`
+	// Allow is what those that become peers by themselves may reach here.
+	Allow []string `json:"allow,omitempty" yaml:"allow,omitempty"`
 }
 
 // DNS is discovery by service records.

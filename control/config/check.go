@@ -66,6 +66,7 @@ func (c *checker) resolve() *Resolved {
 	}
 	r.Discovery = c.discovery(&spec.Discovery)
 	r.Services = c.services(&spec.Services)
+	r.Discovery.LAN = c.lan("spec.discovery.lan", &spec.Discovery.LAN)
 	if spec.Kubernetes != nil {
 		r.Kubernetes = c.kubernetes("spec.kubernetes", spec.Kubernetes)
 		if len(spec.Peers) > 0 {

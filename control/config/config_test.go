@@ -96,6 +96,7 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("discovery", r.Discovery, Discovery{
 		Advertise: []string{"203.0.113.8:40582"}, STUNServers: []string{"stun.example.net:3478"}, TURNServers: r.Discovery.TURNServers,
 		Exclude: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Keepalive: 15 * time.Second,
+		LAN: LAN{TTL: 2 * time.Minute},
 	})
 	check("relay", turn, relay.Server{Address: "turn.example.net:5349", Username: "u", Transport: relay.TransportTLS,
 		ServerName: "relay.example.net", CAData: r.Services.APIServer.CAData})
@@ -201,12 +202,12 @@ func TestAllMistakesAreReportedInOrder(t *testing.T) {
 	}
 }
 
-func TestFeaturesToComeAreWarnedOf(t *testing.T) {
+func TestSettingsWithoutEffectAreWarnedOf(t *testing.T) {
 	r, err := Load(writeConfig(t, head+`spec:
   discovery:
     turnServers: [{address: "turn.example.net:3478", username: u, passwordFile: good.key}]
     portMapping: {mode: auto}
-    lan: {enabled: true}
+    lan: {interfaces: [eth0], allow: [auth]}
   peers:
   - {name: cloud, allow: [apiServer]}
 `), Overrides{})
@@ -217,7 +218,7 @@ func TestFeaturesToComeAreWarnedOf(t *testing.T) {
 	for _, w := range r.Warnings {
 		got = append(got, w.Path)
 	}
-	want := []string{"spec.discovery.lan.enabled", "spec.peers[0].allow[0]"}
+	want := []string{"spec.discovery.lan.allow", "spec.discovery.lan.enabled", "spec.peers[0].allow[0]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("warnings at %v, want %v", got, want)
 	}

@@ -102,6 +102,9 @@ func fields(r *Resolved) map[string]string {
 	if a := r.Services.APIServer; a != nil && a.CAData != nil {
 		out["spec.services.apiServer.caFile"] += " " + fingerprint(a.CAData)
 	}
+	if !r.Discovery.LAN.Secret.IsZero() {
+		out["spec.discovery.lan.secretFile"] += " " + fingerprint([]byte(r.Discovery.LAN.Secret.Base64()))
+	}
 	for i, t := range r.Discovery.TURNServers {
 		at := fmt.Sprintf("spec.discovery.turnServers[%d].", i)
 		out[at+"passwordFile"] += " " + fingerprint([]byte(t.Password))

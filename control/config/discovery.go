@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -32,6 +33,7 @@ type Discovery struct {
 	Keepalive   time.Duration
 	PortMapping PortMapping
 	DNS         DNS
+	LAN         LAN
 }
 
 // Modes of port mapping.
@@ -59,6 +61,9 @@ func (c *checker) fillDiscovery(d *api.Discovery) {
 	}
 	if d.Keepalive == 0 && !c.given("spec.discovery.keepalive") {
 		d.Keepalive = api.Duration(DefaultKeepalive)
+	}
+	if d.LAN.TTL == 0 && !c.given("spec.discovery.lan.ttl") {
+		d.LAN.TTL = api.Duration(lan.DefaultTTL)
 	}
 	for i := range d.TURNServers {
 		if d.TURNServers[i].Transport == "" {
@@ -98,7 +103,6 @@ func (c *checker) discovery(d *api.Discovery) Discovery {
 	}
 	out.PortMapping = c.portMapping(at+".portMapping", d.PortMapping)
 	out.DNS = c.dns(at+".dns", d.DNS)
-	c.finding(at, d)
 	return out
 }
 
@@ -151,13 +155,6 @@ func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
 		out.Router = a.Unmap()
 	}
 	return out
-}
-
-// finding checks the ways to be found that this version does not have.
-func (c *checker) finding(at string, d *api.Discovery) {
-	if d.LAN.Enabled {
-		c.warn(at+".lan.enabled", "peers on the LAN are not found by this version; give them endpoints")
-	}
 }
 
 // endpoints takes a peer's apart: addresses, and host:port names that are resolved while

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/lan"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// LAN is discovery by multicast DNS.
+type LAN struct {
+	Enabled bool
+	// Interfaces are those that are used; none = all that are fit.
+	Interfaces []string
+	TTL        time.Duration
+	// AutoPeer are the keys of gateways that become peers as soon as they are found, and
+	// Secret is that of a group whose members do; Allow is what these may reach here.
+	AutoPeer []peer.PublicKey
+	Secret   peer.PresharedKey
+	Allow    []string
+}
+
+// Equal says whether both do the same.
+func (l LAN) Equal(o LAN) bool {
+	return l.Enabled == o.Enabled && l.TTL == o.TTL && l.Secret.Equal(o.Secret) &&
+		slices.Equal(l.Interfaces, o.Interfaces) && slices.Equal(l.AutoPeer, o.AutoPeer) && slices.Equal(l.Allow, o.Allow)
+}
+
+// lan checks discovery on the local network. It wants the named services to be known.
+func (c *checker) lan(at string, d *api.LAN) LAN {
+	out := LAN{Enabled: d.Enabled, Interfaces: sortedSet(d.Interfaces), TTL: time.Duration(d.TTL)}
+	for i, name := range d.Interfaces {
+		if name == "" {
+			c.fail(fmt.Sprintf("%s.interfaces[%d]", at, i), "empty (want an interface's name, such as eth0)")
+		}
+	}
+	if out.TTL < lan.MinTTL || out.TTL > lan.MaxTTL || out.TTL%time.Second != 0 {
+		c.fail(at+".ttl", "%v is not a number of whole seconds from %v to %v", out.TTL, lan.MinTTL, lan.MaxTTL)
+	}
+	for i, s := range d.AutoPeer {
+		field := fmt.Sprintf("%s.autoPeer[%d]", at, i)
+		key, err := peer.ParsePublicKey(s)
+		switch {
+		case err != nil:
+			c.fail(field, "%v (`postern status -o wide` or `postern discover -o json` shows a gateway's)", err)
+		case !slices.Contains(out.AutoPeer, key):
+			out.AutoPeer = append(out.AutoPeer, key)
+		}
+	}
+	if d.SecretFile != "" {
+		out.Secret = c.lanSecret(at+".secretFile", d.SecretFile)
+	}
+	out.Allow = c.allow(at, &api.Peer{Allow: d.Allow})
+	if len(d.Allow) > 0 && len(d.AutoPeer) == 0 && d.SecretFile == "" {
+		c.warn(at+".allow", "has no effect without autoPeer or secretFile: other gateways become peers by `postern peer approve`, which has an --allow of its own")
+	}
+	if !d.Enabled && (len(d.Interfaces)+len(d.AutoPeer) > 0 || d.SecretFile != "") {
+		c.warn(at+".enabled", "false, so that the other settings of lan have no effect (set enabled: true)")
+	}
+	return out
+}
+
+// lanSecret reads the secret of a LAN group: 32 random bytes, for a listener could guess a
+// password from a proof.
+func (c *checker) lanSecret(field, configured string) peer.PresharedKey {
+	data, ok := c.secret(field, configured)
+	if !ok {
+		return peer.PresharedKey{}
+	}
+	key, err := peer.ParsePresharedKey(strings.TrimSpace(string(data)))
+	if err != nil || key.IsZero() {
+		c.fail(field, "%s holds no secret of 32 random bytes (make one for all gateways of the group: postern key gen)", c.path(field, configured))
+	}
+	return key
+}
