@@ -82,6 +82,18 @@ const (
 	APIServerUnlocated  Code = "PST0427"
 	ExposureMoved       Code = "PST0428"
 	PodRefused          Code = "PST0429"
+
+	KeyMoved         Code = "PST0440"
+	DomainUnanswered Code = "PST0441"
+	DomainEmpty      Code = "PST0442"
+	RecordUnusable   Code = "PST0443"
+	RecordForged     Code = "PST0444"
+
+	MappingStale     Code = "PST0450"
+	MappingRefused   Code = "PST0451"
+	RouterSilent     Code = "PST0452"
+	MappingInside    Code = "PST0453"
+	MappingElsewhere Code = "PST0454"
 )
 
 // PST05xx: TLS and identity.
@@ -177,6 +189,7 @@ type Params struct {
 	ServiceParams
 	ResourceParams
 	ClusterParams
+	DiscoveryParams
 }
 
 // Entry is one row of the table of codes.
@@ -223,5 +236,5 @@ func lookup(c Code) (Entry, bool) {
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {
 	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
-		exposureEntries(), clusterEntries(), identityEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
+		exposureEntries(), clusterEntries(), dnsEntries(), mappingEntries(), identityEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
 }

@@ -126,6 +126,8 @@ type Own struct {
 	Sockets   Sockets
 	// TicketAlarmAt is when a ticket was last tried by a second key; zero = never.
 	TicketAlarmAt time.Time
+	// Mapping is the port that the router is asked for; nil when none is.
+	Mapping *Mapping
 	// Found are problems that others than this package found, in their cluster for example.
 	Found []OwnProblem
 }

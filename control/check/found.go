@@ -33,7 +33,9 @@ func foundResults(problems []OwnProblem, now time.Time) []Result {
 // no peer from being reached by itself.
 func Severity(c Code) api.Outcome {
 	switch c {
-	case LoadBalancerPending, NodePortPrivate, ExposureUnknown, APIServerUnlocated, ExposureMoved, PodRefused:
+	case LoadBalancerPending, NodePortPrivate, ExposureUnknown, APIServerUnlocated, ExposureMoved, PodRefused,
+		DomainUnanswered, DomainEmpty, RecordUnusable,
+		MappingStale, MappingRefused, RouterSilent, MappingInside, MappingElsewhere:
 		return api.Warning
 	}
 	return api.Error

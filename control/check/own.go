@@ -123,6 +123,9 @@ func (r *Runner) ownResults(known *Own) []Result {
 	if res, ok := TURNServers(o); ok {
 		out = append(out, res)
 	}
+	if res, ok := PortMapping(o); ok {
+		out = append(out, res)
+	}
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {

@@ -20,7 +20,7 @@ func (p Params) clean() Params {
 	p.Endpoints = cleanAll(p.Endpoints)
 	p.Names = cleanAll(p.Names)
 	p.Authorities = cleanAll(p.Authorities)
-	p.GatewayParams, p.ClusterParams = p.GatewayParams.clean(), p.ClusterParams.clean()
+	p.GatewayParams, p.ClusterParams, p.DiscoveryParams = p.GatewayParams.clean(), p.ClusterParams.clean(), p.DiscoveryParams.clean()
 	return p
 }
 

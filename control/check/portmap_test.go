@@ -1,0 +1,38 @@
+package check
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestTheMappedPort(t *testing.T) {
+	well := Mapping{State: "mapped", Protocol: "PCP", Router: "192.168.1.1", External: "203.0.113.9:51820", Verified: "inbound"}
+	failed := func(code Code, external, why string) *Mapping {
+		return &Mapping{State: "failed", Router: "192.168.1.1", External: external, Err: why, Code: code}
+	}
+	for _, c := range []struct {
+		name    string
+		mapping *Mapping
+		verdict api.Outcome
+		says    string
+	}{
+		{"not asked for", nil, "", ""},
+		{"being asked for", &Mapping{State: "asking", Router: "192.168.1.1"}, "", ""},
+		{"mapped", &well, api.OK, ""},
+		{"stale", failed(MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, and nothing from outside"},
+		{"refused", failed(MappingRefused, "", "PCP: not authorized"), api.Warning, "the router 192.168.1.1 was asked to map a port to this gateway and refused (PCP: not authorized)"},
+		{"silent", failed(RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, ok := PortMapping(Own{ListenPort: 51820, Mapping: c.mapping})
+			if ok != (c.verdict != "") || r.Verdict.Verdict != c.verdict || !strings.Contains(r.Verdict.Cause, c.says) {
+				t.Fatalf("got %v %+v, want %q with %q", ok, r.Verdict, c.verdict, c.says)
+			}
+			if c.mapping != nil && r.Verdict.Code != string(c.mapping.Code) {
+				t.Errorf("code %q, want %q", r.Verdict.Code, c.mapping.Code)
+			}
+		})
+	}
+}
