@@ -128,6 +128,10 @@ func (s *scripted) Checks(context.Context) (api.CheckReport, error) {
 func (s *scripted) Log(_ context.Context, after uint64) (api.Log, error) {
 	return answer[api.Log](s, "log", after)
 }
+func (s *scripted) KeyRotate(_ context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	return answer[api.KeyRotateResponse](s, "rotate", r)
+}
+
 func (s *scripted) Reload(context.Context) error {
 	_, err := answer[any](s, "reload", nil)
 	return err

@@ -6,14 +6,18 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func (a *app) keyCommand() *cobra.Command {
-	return group("key", "Make keys", a.keyGen(), a.keyPub())
+	return group("key", "Make keys, and give the gateway another", a.keyGen(), a.keyPub(), a.keyRotate())
 }
 
 func (a *app) keyGen() *cobra.Command {
@@ -52,6 +56,65 @@ func (a *app) keyPub() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func (a *app) keyRotate() *cobra.Command {
+	var r api.KeyRotateRequest
+	var wait time.Duration
+	var format string
+	c := &cobra.Command{
+		Use:   "rotate",
+		Short: "Give the gateway another key, and its peers with it, without losing one",
+		Long: "Make another key, tell it to every peer through the tunnel together with another preshared key, and " +
+			"take it when all of them know. The gateway then starts anew, and connections that are open end; nobody " +
+			"has to join again. If a peer does not answer or cannot be told, nothing changes and it is named: repeat " +
+			"the command when it is back, or use --force and enrol that one anew. Run it also when a copy of this " +
+			"gateway's key is about (PST0113).",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
+				return err
+			}
+			r.Wait = api.Duration(wait)
+			out, err := a.client().KeyRotate(c.Context(), r)
+			if err != nil {
+				return err
+			}
+			if format == formatJSON {
+				err = a.print(formatJSON, out)
+			} else {
+				err = a.printRotation(out)
+			}
+			if err == nil && !out.Rotated {
+				err = failedf("the old key stays in force; repeat the command when they are there, or use --force", "key rotate: not every peer knows the next key")
+			}
+			return err
+		},
+	}
+	outputFlag(c, &format, formatTable, "table or json")
+	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long peers that do not answer are tried")
+	c.Flags().BoolVar(&r.Force, "force", false, "take the next key though there are peers that do not know it")
+	return c
+}
+
+// printRotation says who was told, and what is left to be done.
+func (a *app) printRotation(r api.KeyRotateResponse) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PEER\tNEXT KEY")
+	for _, name := range r.Told {
+		fmt.Fprintf(w, "%s\tknown\n", tui.Printable(name))
+	}
+	for _, u := range r.Untold {
+		fmt.Fprintf(w, "%s\tnot known: %s\n", tui.Printable(u.Peer), tui.Printable(u.Reason))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Rotated {
+		_, err := fmt.Fprintf(a.stdout, "the gateway's key is now %s; it starts anew\n", tui.Printable(r.PublicKey))
+		return err
+	}
+	return nil
 }
 
 // readSecretFile reads a small file, or stdin for "-", without the white space around.

@@ -68,6 +68,9 @@ type Backend interface {
 	// Log gives the records of the recent log that came after one; 0 gives all that are
 	// kept.
 	Log(ctx context.Context, after uint64) (api.Log, error)
+	// KeyRotate tells the peers of another key and takes it. It waits at most as long as the
+	// request says for those that do not answer.
+	KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error)
 	// Reload reads the configuration file again; an error leaves the old one in force.
 	Reload(ctx context.Context) error
 }

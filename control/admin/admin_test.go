@@ -114,6 +114,10 @@ func calls() []call {
 			l, err := b.Log(ctx, 41)
 			return len(l.Records), err
 		}, "1"},
+		{`rotate {Wait:1m0s Force:true}`, func(ctx context.Context, b Backend) (any, error) {
+			r, err := b.KeyRotate(ctx, api.KeyRotateRequest{Wait: api.Duration(time.Minute), Force: true})
+			return fmt.Sprint(r.Rotated, r.Told), err
+		}, "true [cloud]"},
 		{"reload", func(ctx context.Context, b Backend) (any, error) { return "", b.Reload(ctx) }, ""},
 	}
 }

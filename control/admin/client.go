@@ -185,6 +185,11 @@ func (c *Client) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRes
 	return ask[api.AcceptResponse](ctx, c, http.MethodPost, "/v1/accept", r)
 }
 
+// KeyRotate gives the gateway another key, after which it starts anew.
+func (c *Client) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	return ask[api.KeyRotateResponse](ctx, c, http.MethodPost, "/v1/key/rotate", r)
+}
+
 // PeerAdd adds or replaces a peer.
 func (c *Client) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
 	return c.do(ctx, http.MethodPost, "/v1/peers", r, nil)

@@ -89,4 +89,8 @@ func (f *fake) Checks(context.Context) (api.CheckReport, error) {
 func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 	return api.Log{Kind: "Log", Records: []api.LogRecord{{Seq: after + 1}}}, f.called("log %d", after)
 }
+func (f *fake) KeyRotate(_ context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	return api.KeyRotateResponse{Rotated: true, Told: []string{"cloud"}}, f.called("rotate %+v", r)
+}
+
 func (f *fake) Reload(context.Context) error { return f.called("reload") }

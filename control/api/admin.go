@@ -83,6 +83,29 @@ type PeerAllowRequest struct {
 	Allow []string `json:"allow"`
 }
 
+// KeyRotateRequest asks for another key of the gateway's own.
+type KeyRotateRequest struct {
+	// Wait is how long peers that do not answer are tried; 0 takes 30 s.
+	Wait Duration `json:"wait,omitempty"`
+	// Force takes the next key though there are peers that do not know it.
+	Force bool `json:"force,omitempty"`
+}
+
+// KeyRotateResponse says who knows the next key, and whether it is in force.
+type KeyRotateResponse struct {
+	// PublicKey is the next one, base64.
+	PublicKey string       `json:"publicKey"`
+	Told      []string     `json:"told"`
+	Untold    []UntoldPeer `json:"untold,omitempty"`
+	Rotated   bool         `json:"rotated"`
+}
+
+// UntoldPeer is one that does not know the gateway's next key.
+type UntoldPeer struct {
+	Peer   string `json:"peer"`
+	Reason string `json:"reason"`
+}
+
 // PeerLocalRequest adds or replaces listeners; an empty address removes one.
 type PeerLocalRequest struct {
 	Local map[string]string `json:"local"`

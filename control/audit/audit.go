@@ -48,6 +48,8 @@ const (
 	Disconnect Event = "disconnect"
 	// Reload: the configuration was read again.
 	Reload Event = "reload"
+	// Rotate: a gateway's key, or a peer's, takes the place of another.
+	Rotate Event = "rotate"
 	// Refuse: somebody asked for what is not theirs.
 	Refuse Event = "refuse"
 	// Alarm: a ticket was tried by a second key; an operator should look.

@@ -15,7 +15,7 @@ import (
 type rotationRequest struct {
 	Version      string `json:"version"`
 	PublicKey    string `json:"publicKey"`
-	PresharedKey string `json:"presharedKey"`
+	PresharedKey string `json:"presharedKey,omitempty"`
 }
 
 type rotationAnswer struct {
@@ -47,8 +47,11 @@ func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a
 	if err != nil {
 		return nil, newError(codeBadRequest, "publicKey: no WireGuard key")
 	}
-	psk, err := peer.ParsePresharedKey(q.PresharedKey)
-	if err != nil || psk.IsZero() {
+	var psk peer.PresharedKey
+	if q.PresharedKey != "" { // a peer whose file has none cannot agree on one
+		psk, err = peer.ParsePresharedKey(q.PresharedKey)
+	}
+	if err != nil {
 		return nil, newError(codeBadRequest, "presharedKey: none that can be used")
 	}
 	err = s.o.OnRotation(ctx, caller.PublicKey, next, psk)
@@ -68,7 +71,10 @@ func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a
 // [ErrConfigured] says that the peer's operator has to enter the key.
 func (c *Client) Rotate(ctx context.Context, next peer.PublicKey, psk peer.PresharedKey) error {
 	var out rotationAnswer
-	q := rotationRequest{Version: ProtocolVersion, PublicKey: next.String(), PresharedKey: psk.Base64()}
+	q := rotationRequest{Version: ProtocolVersion, PublicKey: next.String()}
+	if !psk.IsZero() {
+		q.PresharedKey = psk.Base64()
+	}
 	if err := c.do(ctx, http.MethodPost, pathRotation, q, &out); err != nil {
 		return err
 	}

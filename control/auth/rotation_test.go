@@ -75,8 +75,7 @@ func TestANextKeyThatIsNoneIsRefused(t *testing.T) {
 	good := peer.PublicKey{1}.String()
 	for name, q := range map[string]rotationRequest{
 		"no key":           {Version: "1.0", PublicKey: "x", PresharedKey: good},
-		"no preshared key": {Version: "1.0", PublicKey: good},
-		"a zero one":       {Version: "1.0", PublicKey: good, PresharedKey: peer.PublicKey{}.String()},
+		"no preshared key": {Version: "1.0", PublicKey: good, PresharedKey: "none"},
 		"version 2":        {Version: "2.0", PublicKey: good, PresharedKey: good},
 	} {
 		var out rotationAnswer

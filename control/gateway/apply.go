@@ -131,7 +131,11 @@ func (g *Gateway) forget(m *member, next *roster) {
 	g.paths.forget(m.key)
 	g.reports.forget(m.key)
 	g.recent.forget(m.key)
-	if err := g.store.Forget(m.name, m.key); err != nil {
+	name := m.name
+	if now := next.byName[name]; now != nil && now.key == m.nextKey {
+		name = "" // it has another key, and the ports that are its own
+	}
+	if err := g.store.Forget(name, m.key); err != nil {
 		g.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.name, "error", err)
 	}
 }

@@ -68,7 +68,7 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
 		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.receive,
-		OnReport: g.reports.receive, Report: g.reports.forHello, Audit: g.audit, Logger: g.log,
+		OnRotation: g.onRotation, OnReport: g.reports.receive, Report: g.reports.forHello, Audit: g.audit, Logger: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the auth service: %w", err)

@@ -18,6 +18,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -143,6 +144,12 @@ type Gateway struct {
 	// regather holds at most one wish that gathering begin anew, with another agent.
 	regather chan struct{}
 
+	// rotating is held while peers are told of another key; restarts is closed when that is
+	// in force, and restart does so once.
+	rotating sync.Mutex
+	restart  sync.Once
+	restarts chan struct{}
+
 	// Snapshots for readers. Whoever replaces roster or running holds changing.
 	agent   atomic.Pointer[discovery.Agent]
 	roster  atomic.Pointer[roster]
@@ -196,7 +203,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
 		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
-		regather: make(chan struct{}, 1),
+		regather: make(chan struct{}, 1), restarts: make(chan struct{}),
 		changed: changed{
 			cfg: o.Config, unstored: map[listener]uint16{},
 			reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
@@ -230,6 +237,9 @@ func (g *Gateway) open(ctx context.Context) error {
 		if g.key, err = g.store.PrivateKey(); err != nil {
 			return err
 		}
+	}
+	if err := g.takeRekeyed(); err != nil {
+		return fmt.Errorf("take the preshared keys that were agreed: %w", err)
 	}
 	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
 		Self: g.key.Public(), Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,

@@ -107,6 +107,7 @@ func (c *clockwork) turn(now time.Time) {
 		c.remembered = now
 		g.paths.remember()
 	}
+	g.succeed(s)
 	c.expireTickets(now)
 	c.dropOneTime(now)
 	c.storeAgain(now)

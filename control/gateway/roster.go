@@ -48,6 +48,9 @@ type member struct {
 	// direct is how its services may be checked outside the tunnel.
 	direct check.DirectFacts
 	origin state.Origin
+	// nextKey is what it announced, with its preshared key.
+	nextKey peer.PublicKey
+	nextPSK peer.PresharedKey
 }
 
 // address is the overlay address; invalid for a stock peer.
@@ -97,7 +100,9 @@ type roster struct {
 	members []*member // sorted by name
 	byName  map[string]*member
 	byKey   map[peer.PublicKey]*member
-	byAddr  map[netip.Addr]*member // overlay addresses
+	byAddr  map[netip.Addr]*member // overlay addresses, those of next keys too
+	// next are the members that announced a key, by that key.
+	next    map[peer.PublicKey]*member
 	oneTime map[netip.Addr]ticket.OneTime
 }
 
@@ -106,7 +111,7 @@ type roster struct {
 func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*roster, error) {
 	r := &roster{
 		byName: map[string]*member{}, byKey: map[peer.PublicKey]*member{},
-		byAddr: map[netip.Addr]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
+		byAddr: map[netip.Addr]*member{}, next: map[peer.PublicKey]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
 	}
 	options := map[string]config.Peer{}
 	for _, p := range file {
@@ -130,7 +135,7 @@ func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime
 				errConflict, other.name, p.Name, p.PublicKey)
 		}
 		m := joinedMember(p)
-		if o, ok := options[p.Name]; ok && (!o.Joined || o.PublicKey == p.PublicKey) {
+		if o, ok := options[p.Name]; ok && (!o.Joined || o.PublicKey == p.PublicKey || o.PublicKey == p.ObjectKey) {
 			m.override(o)
 		}
 		r.add(m)
@@ -147,6 +152,10 @@ func (r *roster) add(m *member) {
 	r.byName[m.name], r.byKey[m.key] = m, m
 	if a := m.address(); a.IsValid() {
 		r.byAddr[a] = m
+	}
+	if !m.nextKey.IsZero() && !m.pending {
+		r.next[m.nextKey] = m
+		r.byAddr[peer.OverlayAddr(m.nextKey)] = m
 	}
 }
 
@@ -193,7 +202,7 @@ func joinedMember(p state.Peer) *member {
 	m := &member{
 		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
 		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,
-		local: maps.Clone(p.Local),
+		local: maps.Clone(p.Local), nextKey: p.NextKey, nextPSK: p.NextPresharedKey,
 	}
 	m.learn(p)
 	if m.local == nil {
@@ -245,6 +254,10 @@ func (r *roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 			out = append(out, m.tunnel(proven(m.key)))
 		}
 	}
+	for key, m := range r.next {
+		// It dials us, and is a peer like any other from the first handshake.
+		out = append(out, peer.Config{Name: nextName(m), PublicKey: key, PresharedKey: m.nextPSK, Managed: true})
+	}
 	for _, o := range r.oneTime {
 		out = append(out, peer.Config{
 			// Managed, though nobody chooses a path: that of the last handshake is taken,
@@ -255,6 +268,9 @@ func (r *roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 	slices.SortFunc(out, func(a, b peer.Config) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
+
+// nextName cannot be a peer's: it is no DNS label.
+func nextName(m *member) string { return m.name + ":next" }
 
 // oneTimeName cannot be a peer's: it is no DNS label.
 func oneTimeName(o ticket.OneTime) string { return "ticket:" + o.Ticket.String() }

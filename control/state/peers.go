@@ -54,6 +54,10 @@ type Peer struct {
 	// with it; zero when it announced none. Both keys count until the next one is used.
 	NextKey          peer.PublicKey
 	NextPresharedKey peer.PresharedKey
+	// RekeyFor is the key of this gateway's own from which on RekeyPSK is the preshared key;
+	// zero when there is none to come.
+	RekeyFor peer.PublicKey
+	RekeyPSK peer.PresharedKey
 }
 
 func (p Peer) clone() Peer {
@@ -216,6 +220,8 @@ type peerJSON struct {
 	ObjectKey    *peer.PublicKey   `json:"objectKey,omitempty"`
 	NextKey      *peer.PublicKey   `json:"nextKey,omitempty"`
 	NextPSK      string            `json:"nextPresharedKey,omitempty"`
+	RekeyFor     *peer.PublicKey   `json:"rekeyFor,omitempty"`
+	RekeyPSK     string            `json:"rekeyPresharedKey,omitempty"`
 }
 
 type peersJSON struct {
@@ -244,6 +250,9 @@ func encodePeers(p Peers) (any, error) {
 		}
 		if !x.NextKey.IsZero() {
 			j.NextKey, j.NextPSK = &x.NextKey, presharedText(x.NextPresharedKey)
+		}
+		if !x.RekeyFor.IsZero() {
+			j.RekeyFor, j.RekeyPSK = &x.RekeyFor, presharedText(x.RekeyPSK)
 		}
 		out.Peers = append(out.Peers, j)
 	}
@@ -276,6 +285,12 @@ func decodePeers(raw json.RawMessage) (Peers, error) {
 			x.NextKey = *j.NextKey
 			if x.NextPresharedKey, err = parsePreshared(j.NextPSK); err != nil {
 				return Peers{}, fmt.Errorf("peer %q: next preshared key: %w", j.Name, err)
+			}
+		}
+		if j.RekeyFor != nil {
+			x.RekeyFor = *j.RekeyFor
+			if x.RekeyPSK, err = parsePreshared(j.RekeyPSK); err != nil {
+				return Peers{}, fmt.Errorf("peer %q: preshared key to come: %w", j.Name, err)
 			}
 		}
 		if _, ok := p.Get(x.Name); ok {

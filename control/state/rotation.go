@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -42,5 +43,33 @@ func (s *Store) UseNextKey() error {
 	if err := osDisk().replace(s.dir, keyFile, keyText(k)); err != nil && !errors.Is(err, ErrNotDurable) {
 		return fmt.Errorf("replace the private key: %w", remedy(err))
 	}
+	// Whatever peers issued to the old key they may take back: each is asked anew.
+	if err := s.identities.update(func(i *identities) error { clear(i.Identities); return nil }); err != nil && !errors.Is(err, ErrNotDurable) {
+		s.logger.Warn("the identities that peers issued to the old key cannot be forgotten; they are replaced when they are refused",
+			slog.Any("error", err))
+	}
 	return s.DropNextKey()
+}
+
+// Inherit gives a peer's next key what was learned of the one before. What was issued to
+// the old one stays noted there.
+func (s *Store) Inherit(old, next peer.PublicKey) error {
+	err := s.identities.update(func(i *identities) error {
+		if id, ok := i.Identities[old.String()]; ok {
+			i.Identities[next.String()] = id
+		}
+		return nil
+	})
+	if err == nil || errors.Is(err, ErrNotDurable) {
+		err = s.observed.update(func(o *observed) error {
+			v := o.Peers[old.String()].clone()
+			v.Issued = nil
+			o.Peers[next.String()] = v
+			return nil
+		})
+	}
+	if err != nil && !errors.Is(err, ErrNotDurable) {
+		return fmt.Errorf("remember what was learned of a peer under its next key: %w", err)
+	}
+	return nil
 }

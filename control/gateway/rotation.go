@@ -1,0 +1,240 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// # Rotation of the gateway's key
+//
+// The next key is announced to each peer under the present one, with a preshared key of
+// its own. A peer that has stored both takes either: the present key with the present
+// preshared key, the next with the next. When all know it the gateway starts anew with the
+// next key, and a peer forgets the old one on the first handshake with the new. Nothing has
+// to happen at the same moment, and a gateway that dies at any point has one key that its
+// peers take.
+
+// announceRetry is the pause between tries to tell a peer.
+const announceRetry = time.Second
+
+// KeyRotate gives the gateway another key without losing a peer. The gateway has then to
+// be started anew, which [Gateway.Restart] says. Unless forced, nothing happens as long as
+// there is a peer that does not know the next key: it is told again by the next try.
+func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	if !g.rotating.TryLock() {
+		return api.KeyRotateResponse{}, admin.Conflict("key rotate: another rotation is under way", "wait for its end")
+	}
+	defer g.rotating.Unlock()
+	if cfg := g.running.Load().cfg; !cfg.PrivateKey.IsZero() {
+		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: the key comes from %s, which is not the gateway's to change", cfg.PrivateKeyFile),
+			"unset spec.privateKeyFile to have it kept in the state directory, or replace the file and have each peer enter the new public key")
+	}
+	next, err := g.store.NextKey()
+	if err != nil {
+		return api.KeyRotateResponse{}, admin.Failed("key rotate: "+err.Error(), "")
+	}
+	ctx, cancel := g.whileRunning(ctx)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	defer stop()
+	out := api.KeyRotateResponse{PublicKey: next.Public().String(), Told: []string{}}
+	told := g.announceKey(ctx, next.Public(), &out)
+	if len(out.Untold) > 0 && !r.Force {
+		return out, nil
+	}
+	if err := g.useNextKey(next.Public(), told); err != nil {
+		return out, err
+	}
+	out.Rotated = true
+	g.audit.Record(ctx, audit.Rotate, audit.PublicKey(next.Public()), audit.Reason(fmt.Sprintf("told: %v", out.Told)))
+	g.log.Info("the gateway has another key and starts anew", "publicKey", next.Public().String(),
+		"fingerprint", peer.Fingerprint(next.Public()), "told", out.Told, "untold", len(out.Untold))
+	g.restart.Do(func() { close(g.restarts) })
+	return out, nil
+}
+
+// Restart is closed when the gateway has to be closed and started again.
+func (g *Gateway) Restart() <-chan struct{} { return g.restarts }
+
+// announceKey tells every peer the next key at the same time, until ctx ends, and gives the
+// preshared keys that go with it, by the name of the peer.
+func (g *Gateway) announceKey(ctx context.Context, next peer.PublicKey, out *api.KeyRotateResponse) map[string]peer.PresharedKey {
+	var mu sync.Mutex
+	told := map[string]peer.PresharedKey{}
+	var wg sync.WaitGroup
+	for _, m := range g.roster.Load().members {
+		wg.Go(func() {
+			psk, err := g.announceTo(ctx, m, next)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				out.Untold = append(out.Untold, api.UntoldPeer{Peer: m.name, Reason: err.Error()})
+				return
+			}
+			out.Told, told[m.name] = append(out.Told, m.name), psk
+		})
+	}
+	wg.Wait()
+	slices.Sort(out.Told)
+	slices.SortFunc(out.Untold, func(a, b api.UntoldPeer) int { return cmp.Compare(a.Peer, b.Peer) })
+	return told
+}
+
+// announceTo tells one peer. What it answers for good is not asked again.
+func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PublicKey) (peer.PresharedKey, error) {
+	switch {
+	case m.stock:
+		return peer.PresharedKey{}, fmt.Errorf("it is a plain WireGuard peer: enter %s there as this gateway's key", next)
+	case m.pending:
+		return peer.PresharedKey{}, fmt.Errorf("it waits for approval: postern peer approve %s, or remove it", m.name)
+	}
+	psk := m.psk // where that comes from a file or object, no other can be stored
+	if !m.fromFile {
+		var err error
+		if psk, err = peer.NewPresharedKey(); err != nil {
+			return peer.PresharedKey{}, err
+		}
+	}
+	client := auth.NewClient(m.address(), g.plane.stack.DialContext)
+	for {
+		err := client.Rotate(ctx, next, psk)
+		switch {
+		case err == nil:
+			return psk, nil
+		case errors.Is(err, auth.ErrConfigured):
+			return peer.PresharedKey{}, fmt.Errorf("its configuration names this gateway's key: enter %s there", next)
+		case errors.Is(err, auth.ErrRequest), errors.Is(err, auth.ErrDenied):
+			return peer.PresharedKey{}, fmt.Errorf("it does not take another key: %w", err)
+		}
+		select {
+		case <-time.After(announceRetry):
+		case <-ctx.Done():
+			return peer.PresharedKey{}, fmt.Errorf("it does not answer: %w", err)
+		}
+	}
+}
+
+// useNextKey has the next start take the next key, and the preshared keys that the peers
+// have for it. These are stored first, each for that key alone: a crash in between leaves
+// the old keys in force.
+func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.PresharedKey) error {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if g.changed.closed {
+		return errStopping
+	}
+	err := g.store.Update(func(all *state.Peers) error {
+		for name, psk := range told {
+			if p, ok := all.Get(name); ok {
+				p.RekeyFor, p.RekeyPSK = next, psk
+				if err := all.Put(p); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil || errors.Is(err, state.ErrNotDurable) {
+		err = g.store.UseNextKey()
+	}
+	if err != nil {
+		return admin.Failed("key rotate: "+err.Error(), "the old key stays in force; repeat the command")
+	}
+	return nil
+}
+
+// takeRekeyed puts the preshared keys in force that were agreed for the key that the gateway
+// has now. It runs at the start, before anybody reads the peers.
+func (g *Gateway) takeRekeyed() error {
+	own := g.key.Public()
+	if !slices.ContainsFunc(g.store.Peers().All(), func(p state.Peer) bool { return p.RekeyFor == own }) {
+		return nil
+	}
+	err := g.store.Update(func(all *state.Peers) error {
+		for _, p := range all.All() {
+			if p.RekeyFor != own {
+				continue
+			}
+			p.PresharedKey = p.RekeyPSK
+			p.RekeyFor, p.RekeyPSK = peer.PublicKey{}, peer.PresharedKey{}
+			if err := all.Put(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, state.ErrNotDurable) {
+		return nil
+	}
+	return err
+}
+
+// onRotation stores the next key of a peer.
+func (g *Gateway) onRotation(ctx context.Context, from, next peer.PublicKey, psk peer.PresharedKey) error {
+	m := g.roster.Load().byKey[from]
+	switch {
+	case m == nil:
+		return fmt.Errorf("%w: the peer was removed", auth.ErrRequest)
+	case m.fromFile:
+		return fmt.Errorf("%w (%s)", auth.ErrConfigured, m.name)
+	case next == from:
+		return fmt.Errorf("%w: it is the present key", auth.ErrRequest)
+	case next == g.key.Public():
+		return fmt.Errorf("%w: it is this gateway's own key", auth.ErrRequest)
+	case g.roster.Load().byKey[next] != nil:
+		return fmt.Errorf("%w: it is the key of another peer", auth.ErrRequest)
+	}
+	err := g.update(peerChange{
+		peers: editPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk }),
+		applied: func() {
+			g.audit.Record(ctx, audit.Rotate, audit.Peer(m.name), audit.PublicKey(from),
+				slog.String("next", next.String()), audit.Reason("announced"))
+		},
+	})
+	if errors.Is(err, state.ErrDuplicate) {
+		return fmt.Errorf("%w: it is the key of another peer", auth.ErrRequest)
+	}
+	return err
+}
+
+// succeed gives those peers their next key with which a handshake was completed.
+func (g *Gateway) succeed(s tunnel.Snapshot) {
+	for key, m := range g.roster.Load().next {
+		if s.Peers[key].LastHandshake.IsZero() {
+			continue
+		}
+		old := m.key
+		err := g.update(peerChange{
+			peers: func(all *state.Peers) error {
+				if p, ok := all.Get(m.name); !ok || p.NextKey != key || !all.Succeed(m.name) {
+					return errGone
+				}
+				return g.store.Inherit(old, key)
+			},
+			applied: func() {
+				g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.name), audit.PublicKey(key), audit.Reason("in use"))
+				g.log.Info("a peer has another key", "peer", m.name, "publicKey", key.String(), "fingerprint", peer.Fingerprint(key))
+			},
+		})
+		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errStopping) {
+			g.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.name, "error", err)
+		}
+	}
+}
+
+// errGone: what was to be changed is no longer there.
+var errGone = errors.New("gone meanwhile")

@@ -1,0 +1,124 @@
+package gateway_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/lab"
+)
+
+// keyOf is what a gateway shows as its public key.
+func (w *world) keyOf(s *lab.Site) string {
+	w.t.Helper()
+	st, err := s.Gateway.Status(w.ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st.Gateway.PublicKey
+}
+
+// rotate gives a gateway another key and starts it anew.
+func (w *world) rotate(s *lab.Site, r api.KeyRotateRequest) api.KeyRotateResponse {
+	w.t.Helper()
+	out, err := s.Gateway.KeyRotate(w.ctx, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !out.Rotated {
+		return out
+	}
+	select {
+	case <-s.Gateway.Restart():
+	default:
+		w.t.Error("the gateway has another key and does not want to be started anew")
+	}
+	w.stop(s)
+	w.start(s)
+	return out
+}
+
+// Both sides of a NAT rotate in turn, and then the first again: nobody joins anew, and
+// everything works under the new keys alone.
+func TestARotationLosesNoPeer(t *testing.T) {
+	w := newWorld(t)
+	w.peer()
+	for _, s := range []*lab.Site{w.Cloud, w.Edge, w.Cloud} {
+		other, name := w.Edge, "cloud"
+		if s == w.Edge {
+			other, name = w.Cloud, "edge"
+		}
+		old := w.keyOf(s)
+		before, _ := w.status(other, name)
+		out := w.rotate(s, api.KeyRotateRequest{})
+		if !out.Rotated || len(out.Told) != 1 || len(out.Untold) > 0 || out.PublicKey == old {
+			t.Fatalf("%s: %+v", s.Name, out)
+		}
+		if got := w.keyOf(s); got != out.PublicKey {
+			t.Errorf("%s has the key %s after the rotation to %s", s.Name, got, out.PublicKey)
+		}
+		w.await(other.Name+" knows "+name+" by its next key", func() string {
+			p, _ := w.status(other, name)
+			if p.PublicKey != out.PublicKey || p.State != api.StateConnected || p.Identity == nil {
+				return p.PublicKey + " " + string(p.State)
+			}
+			return ""
+		})
+		w.connected(w.Cloud, w.Edge)
+		after, _ := w.status(other, name)
+		if !slices.Equal(after.Allow, before.Allow) || len(after.Local) != len(before.Local) || after.Local[0].Address != before.Local[0].Address {
+			t.Errorf("the rotation changed what %s may do and where it is listened for: %+v, before %+v", name, after, before)
+		}
+	}
+	w.apiServerVerdict(w.Edge, "cloud", api.OK)
+	w.apiServerVerdict(w.Cloud, "edge", api.OK)
+	if n := strings.Count(w.log.tail(1<<20), `"event":"rotate"`); n != 3*3 {
+		t.Errorf("%d records of rotations, want one of each announcement, switch and first use", n)
+	}
+}
+
+// A peer that does not answer is not lost by a rotation: there is none until it does.
+func TestARotationWaitsForAPeerThatIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.peer()
+	old := w.keyOf(w.Cloud)
+	w.stop(w.Edge)
+	out := w.rotate(w.Cloud, api.KeyRotateRequest{Wait: 1e9})
+	if out.Rotated || len(out.Untold) != 1 || out.Untold[0].Peer != "edge" || !strings.Contains(out.Untold[0].Reason, "does not answer") {
+		t.Fatalf("with edge away: %+v", out)
+	}
+	if w.keyOf(w.Cloud) != old {
+		t.Error("the key has changed")
+	}
+	w.start(w.Edge)
+	w.connected(w.Cloud, w.Edge)
+	again := w.rotate(w.Cloud, api.KeyRotateRequest{})
+	if !again.Rotated || again.PublicKey != out.PublicKey {
+		t.Errorf("when it is back: %+v, and the key announced before was %s", again, out.PublicKey)
+	}
+	w.connected(w.Cloud, w.Edge)
+}
+
+// What a file says only its owner changes: such a peer is named with what to do.
+func TestARotationNamesThePeersThatConfigureTheKey(t *testing.T) {
+	w := newWorld(t)
+	third := w.addSite("third", "203.0.113.30")
+	w.mustEdit(third, func(g *api.GatewaySpec) {
+		g.Peers = []api.Peer{{Name: "cloud", PublicKey: w.keyOf(w.Cloud), Endpoints: []string{"203.0.113.10:51820"}}}
+	})
+	key := w.keyOf(third)
+	if err := w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "third", PublicKey: key}}); err != nil {
+		t.Fatal(err)
+	}
+	w.connected(w.Cloud, third)
+	out := w.rotate(w.Cloud, api.KeyRotateRequest{})
+	if out.Rotated || len(out.Untold) != 1 || !strings.Contains(out.Untold[0].Reason, "enter "+out.PublicKey+" there") {
+		t.Errorf("got %+v", out)
+	}
+	if out = w.rotate(w.Cloud, api.KeyRotateRequest{Force: true}); !out.Rotated {
+		t.Fatalf("forced: %+v", out)
+	}
+	w.mustEdit(third, func(g *api.GatewaySpec) { g.Peers[0].PublicKey = out.PublicKey })
+	w.connected(w.Cloud, third)
+}
