@@ -1,0 +1,111 @@
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	labelTimeout = 2 * time.Second
+	labelRetry   = time.Second
+	labelSlowest = 30 * time.Second
+)
+
+// labels brings the labels of pods to what is wanted, and tries until it is so. Nothing waits
+// for it, but for the end.
+type labels struct {
+	pods   Pods
+	logger *slog.Logger
+	wish   chan labelling // holds at most the newest
+	mu     sync.Mutex     // held to replace it
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+type labelling struct {
+	active bool
+	// from is the identity whose pod is to lose the label.
+	from string
+}
+
+func newLabels(pods Pods, logger *slog.Logger) *labels {
+	b := &labels{pods: pods, logger: logger, wish: make(chan labelling, 1)}
+	var ctx context.Context
+	ctx, b.stop = context.WithCancel(context.Background())
+	if pods != nil {
+		b.wg.Go(func() { b.run(ctx) })
+	}
+	return b
+}
+
+// want replaces the wish.
+func (b *labels) want(active bool, from string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.wish:
+	default:
+	}
+	b.wish <- labelling{active, from}
+}
+
+// drop takes the own label away, now, if the API server answers in time.
+func (b *labels) drop() {
+	b.close()
+	if b.pods == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), labelTimeout)
+	defer cancel()
+	if err := b.pods.Mark(ctx, false); err != nil {
+		b.logger.Warn("the pod keeps the label of the active one until it is gone", slog.Any("error", err))
+	}
+}
+
+// close gives up what is not done.
+func (b *labels) close() {
+	b.stop()
+	b.wg.Wait()
+}
+
+func (b *labels) run(ctx context.Context) {
+	var w labelling
+	pause, complained := labelRetry, false
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case w = <-b.wish:
+			timer.Stop()
+			pause, complained = labelRetry, false
+		case <-timer.C:
+		}
+		err := b.apply(ctx, w)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if !complained {
+			b.logger.Warn("a pod cannot be labelled, so Services may lead elsewhere; it is tried again", slog.Bool("active", w.active), slog.Any("error", err))
+			complained = true
+		}
+		timer.Reset(pause)
+		pause = min(2*pause, labelSlowest)
+	}
+}
+
+func (b *labels) apply(ctx context.Context, w labelling) error {
+	ctx, cancel := context.WithTimeout(ctx, labelTimeout)
+	defer cancel()
+	if err := b.pods.Mark(ctx, w.active); err != nil {
+		return err
+	}
+	if w.from == "" {
+		return nil
+	}
+	return b.pods.Unmark(ctx, w.from)
+}

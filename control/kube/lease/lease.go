@@ -1,0 +1,198 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/kube"
+)
+
+const (
+	// DefaultDuration is how long a replica that stands by waits for a silent active one.
+	DefaultDuration = 8 * time.Second
+	// MinDuration bounds it: requests have a quarter of it.
+	MinDuration = 3 * time.Second
+	// DefaultWithoutAPI is how long a replica is active without an answer of the API server.
+	DefaultWithoutAPI = 15 * time.Minute
+	// endTimeout bounds what is asked at a clean end.
+	endTimeout = 3 * time.Second
+)
+
+// ErrLost is the cause (context.Cause) with which the context of the active role ends when the
+// role was lost: everything is to be closed at once, without letting anything finish, since
+// another replica may be at work.
+var ErrLost = errors.New("the role of the active gateway was lost")
+
+// Pods marks pods (package role).
+type Pods interface {
+	// Mark labels the own pod as active or not.
+	Mark(ctx context.Context, active bool) error
+	// Unmark takes the label from the pod with that identity.
+	Unmark(ctx context.Context, identity string) error
+}
+
+// Options of a lease. Cluster, Name and Identity are required.
+type Options struct {
+	Cluster *kube.Cluster
+	// Name of the Lease, in the cluster's own namespace.
+	Name string
+	// Identity tells this pod from all others, and is the same after a restart of the
+	// container (role.Pod.Identity).
+	Identity string
+	// Duration is rounded up to whole seconds; 0 is DefaultDuration.
+	Duration time.Duration
+	// WithoutAPI: 0 is DefaultWithoutAPI; less than 0 is for ever, which is right where there is
+	// no other replica.
+	WithoutAPI time.Duration
+	// Owner goes with the lease: the StatefulSet. Without a UID nobody does.
+	Owner metav1.OwnerReference
+	// Pods may be nil.
+	Pods Pods
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Role of a replica.
+type Role string
+
+// Roles.
+const (
+	Standby Role = "standby"
+	Active  Role = "active"
+)
+
+// Status is a snapshot.
+type Status struct {
+	Role Role
+	// Since is when the role began.
+	Since time.Time
+	// Holder is who holds the lease, as far as is known.
+	Holder string
+	// Answered is when the API server last answered about the lease.
+	Answered time.Time
+}
+
+// Lease is one replica's part in it. Its methods are safe for concurrent use; Run is called
+// once at a time.
+type Lease struct {
+	o      Options
+	api    leases
+	t      timing
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	status Status
+	term   string
+	// lose ends the present role; nil while there is none.
+	lose context.CancelCauseFunc
+}
+
+// New makes a lease. Nothing is asked yet.
+func New(o Options) (*Lease, error) {
+	if o.Cluster == nil {
+		return nil, errors.New("make a lease: no cluster given")
+	}
+	api, err := newRemote(o.Cluster, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	return newLease(api, o)
+}
+
+func newLease(api leases, o Options) (*Lease, error) {
+	if o.Name == "" || o.Identity == "" {
+		return nil, errors.New("make a lease: a name and an identity are needed")
+	}
+	if o.Duration == 0 {
+		o.Duration = DefaultDuration
+	}
+	if o.Duration < MinDuration {
+		return nil, fmt.Errorf("make a lease of %v: it needs %v at least (spec.kubernetes.leaseSeconds)", o.Duration, MinDuration)
+	}
+	o.Duration = (o.Duration + time.Second - 1).Truncate(time.Second)
+	if o.WithoutAPI == 0 {
+		o.WithoutAPI = DefaultWithoutAPI
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}}, nil
+}
+
+// Status says how things are.
+func (l *Lease) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.status
+}
+
+// Term names the present time in the active role: nobody else can have had it since that
+// term began. Empty while standing by.
+func (l *Lease) Term() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term
+}
+
+// Supersede tells that another replica is active, by whatever sign: the role is lost at once.
+// While standing by it does nothing.
+func (l *Lease) Supersede(sign string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lose != nil {
+		l.lose(fmt.Errorf("%w: %s", ErrLost, sign))
+	}
+}
+
+// Run stands by until the lease can be had, and then calls active with a context that ends when
+// ctx does or when the role is lost ([ErrLost] is its cause then); active is to return
+// soon after, and stands for the role until it has. After a loss the replica stands by again.
+// Run ends with ctx, which is no error, or with what active returns of itself; the lease is given
+// back then.
+func (l *Lease) Run(ctx context.Context, active func(context.Context) error) error {
+	label := newLabels(l.o.Pods, l.logger)
+	defer label.close()
+	label.want(false, "")
+	var notBefore time.Time
+	for {
+		got, err := l.standBy(ctx, notBefore)
+		if err != nil {
+			return nil //nolint:nilerr // ctx has ended
+		}
+		lost, err := l.serve(ctx, got, label, active)
+		if !lost {
+			return err
+		}
+		if err != nil {
+			l.logger.Warn("the gateway did not end well when it lost its role", slog.Any("error", err))
+		}
+		notBefore = time.Now().Add(l.t.reclaiming)
+		if ctx.Err() != nil {
+			label.drop()
+			return nil
+		}
+	}
+}
+
+// enter notes a role. lose is nil for standing by.
+func (l *Lease) enter(r Role, term string, lose context.CancelCauseFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.status.Role != r {
+		l.status.Role, l.status.Since = r, time.Now()
+	}
+	l.term, l.lose = term, lose
+}
+
+// answered notes what the API server said.
+func (l *Lease) answered(now time.Time, holder string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.Answered, l.status.Holder = now, holder
+}

@@ -1,0 +1,161 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube"
+)
+
+const resource = "leases"
+
+// holder is whose a lease is; empty: nobody's.
+func holder(x *coordinationv1.Lease) string {
+	if x.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *x.Spec.HolderIdentity
+}
+
+// mark is what changes with every write of the holder, and with nothing else.
+func mark(x *coordinationv1.Lease) string {
+	return fmt.Sprintf("%s %s %s", holder(x), stamp(x.Spec.AcquireTime), stamp(x.Spec.RenewTime))
+}
+
+func stamp(t *metav1.MicroTime) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(metav1.RFC3339Micro)
+}
+
+// lasts is how long the holder wants to be waited for.
+func lasts(x *coordinationv1.Lease) time.Duration {
+	if x.Spec.LeaseDurationSeconds == nil {
+		return 0
+	}
+	return time.Duration(*x.Spec.LeaseDurationSeconds) * time.Second
+}
+
+// term names the time in which the holder has been that without a break.
+func term(x *coordinationv1.Lease) string { return holder(x) + "@" + stamp(x.Spec.AcquireTime) }
+
+// taken is the lease as its new holder writes it. What was the holder's own already goes on.
+func taken(x *coordinationv1.Lease, identity string, d time.Duration, now time.Time) *coordinationv1.Lease {
+	next := x.DeepCopy()
+	at := metav1.NewMicroTime(now)
+	if was := holder(x); was != identity || next.Spec.AcquireTime == nil {
+		turns := int32(0)
+		if n := x.Spec.LeaseTransitions; n != nil {
+			turns = *n
+		}
+		if x.ResourceVersion != "" {
+			turns++
+		}
+		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &at, &turns
+	}
+	next.Spec.HolderIdentity = &identity
+	next.Spec.RenewTime = &at
+	seconds := int32((d + time.Second - 1) / time.Second)
+	next.Spec.LeaseDurationSeconds = &seconds
+	return next
+}
+
+// given is the lease as whoever gives it back writes it.
+func given(x *coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
+	next := x.DeepCopy()
+	at := metav1.NewMicroTime(now)
+	next.Spec.HolderIdentity, next.Spec.RenewTime = nil, &at
+	return next
+}
+
+// owned adds an owner, with which the lease goes.
+func owned(x *coordinationv1.Lease, owner metav1.OwnerReference) {
+	if owner.UID == "" || slices.ContainsFunc(x.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+		return
+	}
+	x.OwnerReferences = append(slices.DeleteFunc(x.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == owner.Kind && r.Name == owner.Name
+	}), owner)
+}
+
+// leases is what is asked of the API server, about one lease.
+type leases interface {
+	get(ctx context.Context) (*coordinationv1.Lease, error)
+	create(ctx context.Context, x *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	update(ctx context.Context, x *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	// watch calls changed for every state of the lease until ctx or the watch ends.
+	watch(ctx context.Context, changed func(*coordinationv1.Lease)) error
+	// redial drops a connection that may lead nowhere.
+	redial()
+}
+
+// watchSeconds ends a watch; API servers end those that last an hour anyway.
+const watchSeconds = "600"
+
+// remote is a real one.
+type remote struct {
+	client          rest.Interface
+	namespace, name string
+}
+
+func newRemote(c *kube.Cluster, name string) (remote, error) {
+	client, err := c.Apart().Group(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{})
+	return remote{client, c.Namespace(), name}, err
+}
+
+func (r remote) get(ctx context.Context) (*coordinationv1.Lease, error) {
+	var out coordinationv1.Lease
+	err := r.client.Get().Namespace(r.namespace).Resource(resource).Name(r.name).MaxRetries(0).Do(ctx).Into(&out)
+	return &out, err
+}
+
+func (r remote) create(ctx context.Context, x *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	x = x.DeepCopy()
+	x.Name = r.name
+	var out coordinationv1.Lease
+	err := r.client.Post().Namespace(r.namespace).Resource(resource).Body(x).MaxRetries(0).Do(ctx).Into(&out)
+	return &out, err
+}
+
+func (r remote) update(ctx context.Context, x *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	var out coordinationv1.Lease
+	err := r.client.Put().Namespace(r.namespace).Resource(resource).Name(r.name).Body(x).MaxRetries(0).Do(ctx).Into(&out)
+	return &out, err
+}
+
+func (r remote) watch(ctx context.Context, changed func(*coordinationv1.Lease)) error {
+	w, err := r.client.Get().Namespace(r.namespace).Resource(resource).
+		Param("watch", "true").Param("fieldSelector", "metadata.name="+r.name).Param("timeoutSeconds", watchSeconds).Watch(ctx)
+	if err != nil {
+		return fmt.Errorf("watch the lease %s: %w", r.name, err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			x, ok := e.Object.(*coordinationv1.Lease)
+			switch {
+			case !ok: // an error, after which the watch ends
+			case e.Type == watch.Deleted:
+				changed(&coordinationv1.Lease{})
+			default:
+				changed(x)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r remote) redial() { kube.Redial(r.client) }

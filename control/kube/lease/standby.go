@@ -1,0 +1,175 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// gained is what standing by ends with.
+type gained struct {
+	lease *coordinationv1.Lease
+	// from is who held it before; empty: nobody, or this pod.
+	from string
+	at   time.Time
+}
+
+// standBy returns with the lease, or with the error of ctx. It does not take it before
+// notBefore.
+func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	events := make(chan *coordinationv1.Lease)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var present watching
+	wg.Go(func() { l.follow(ctx, &present, events) })
+	v := vigil{timing: l.t, needed: l.t.duration}
+	var ailing outage
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var x *coordinationv1.Lease
+		select {
+		case <-ctx.Done():
+			return gained{}, ctx.Err()
+		case x = <-events:
+		case <-timer.C:
+			var err error
+			if x, err = l.look(ctx); err != nil {
+				present.end() // else its connection is kept, which may lead nowhere
+				if ctx.Err() == nil {
+					ailing.failed(l, "the lease cannot be read; this replica cannot take over", err)
+				}
+				timer.Reset(l.t.look)
+				continue
+			}
+		}
+		now := time.Now()
+		ailing.over(l)
+		l.answered(now, holder(x))
+		v.needed = max(l.t.duration, lasts(x))
+		v.heard(now, mark(x))
+		if free := holder(x) == "" || holder(x) == l.o.Identity; (free || v.over()) && !now.Before(notBefore) {
+			if got, ok := l.take(ctx, x, &ailing); ok {
+				return got, nil
+			}
+			timer.Reset(l.t.retry)
+			continue
+		} else if free {
+			timer.Reset(notBefore.Sub(now))
+			continue
+		}
+		timer.Reset(time.Until(v.next(now)))
+	}
+}
+
+// look asks for the lease. One that is not there is nobody's.
+func (l *Lease) look(ctx context.Context) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.t.request)
+	defer cancel()
+	x, err := l.api.get(ctx)
+	if apierrors.IsNotFound(err) {
+		return &coordinationv1.Lease{}, nil
+	}
+	if err != nil && ctx.Err() != nil {
+		l.api.redial()
+	}
+	return x, err
+}
+
+// take writes the lease as the own, if it is still what was seen.
+func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outage) (gained, bool) {
+	ctx, cancel := context.WithTimeout(ctx, l.t.request)
+	defer cancel()
+	start := time.Now()
+	next := taken(x, l.o.Identity, l.t.duration, start)
+	owned(next, l.o.Owner)
+	put := l.api.update
+	if x.ResourceVersion == "" {
+		put = l.api.create
+	}
+	got, err := put(ctx, next)
+	switch {
+	case err == nil:
+		from := holder(x)
+		if from == l.o.Identity {
+			from = ""
+		}
+		return gained{got, from, start}, true
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(ctx.Err(), context.Canceled):
+	default:
+		ailing.failed(l, "the lease cannot be written; this replica cannot take over", err)
+	}
+	return gained{}, false
+}
+
+// watching is the present watch.
+type watching struct {
+	mu     sync.Mutex
+	cancel context.CancelFunc
+}
+
+func (w *watching) begin(ctx context.Context) context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ctx, w.cancel = context.WithCancel(ctx)
+	return ctx
+}
+
+func (w *watching) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cancel != nil {
+		w.cancel()
+	}
+}
+
+// follow hands on what a watch tells of the lease, until ctx ends. Without a watch the lease is
+// asked for all the same, only more often.
+func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *coordinationv1.Lease) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		watch := present.begin(ctx)
+		err := l.api.watch(watch, func(x *coordinationv1.Lease) {
+			select {
+			case events <- x:
+			case <-watch.Done():
+			}
+		})
+		present.end()
+		if err != nil && ctx.Err() == nil {
+			l.logger.Debug("the lease cannot be watched now", slog.Any("error", err))
+		}
+		pause.Reset(l.t.rewatch)
+	}
+}
+
+// outage has one warning written for each.
+type outage struct{ on bool }
+
+func (o *outage) failed(l *Lease, text string, err error) {
+	if !o.on {
+		l.logger.Warn("the API server gives no good answer about the lease",
+			slog.String("lease", l.o.Name), slog.String("effect", text), slog.Any("error", explain(err)))
+	}
+	o.on = true
+}
+
+func (o *outage) over(l *Lease) {
+	if o.on {
+		l.logger.Info("the API server answers about the lease again", slog.String("lease", l.o.Name))
+	}
+	o.on = false
+}
