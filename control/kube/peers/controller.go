@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/events"
 	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -37,6 +37,9 @@ const (
 	firstPause = time.Second
 	maxPause   = 15 * time.Second
 )
+
+// source is whose problems of the gateway these are.
+const source = "peers"
 
 // Options of a controller. Cluster and Name are required, Gateway for Run.
 type Options struct {
@@ -55,7 +58,7 @@ type Controller struct {
 	log      *slog.Logger
 	wake     chan struct{}
 	mirror   *mirror.Mirror[*v1alpha1.Peer]
-	objects  *objects
+	objects  *objects.Writer
 	resolver *resolver
 	events   *events.Recorder
 
@@ -69,7 +72,7 @@ type Controller struct {
 	generations map[types.UID]int64
 	shown       map[types.UID]v1alpha1.PeerStatus
 	pace        *pace
-	troubles    troubles
+	troubles    objects.Troubles
 	complaints  map[string]string
 	// writeAfter is when to write again after a write has failed.
 	writeAfter time.Time
@@ -91,11 +94,11 @@ func New(o Options) (*Controller, error) {
 	}
 	namespace := o.Cluster.Namespace()
 	c := &Controller{
-		o: o, log: o.Logger, wake: make(chan struct{}, 1), objects: newObjects(client, namespace),
+		o: o, log: o.Logger, wake: make(chan struct{}, 1), objects: objects.NewWriter(client, namespace, v1alpha1.PeerResource, v1alpha1.PeerKind),
 		resolver: &resolver{secrets: newSecrets(core, namespace)},
 		events:   events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
 		hadPeer:  map[types.UID]bool{}, generations: map[types.UID]int64{}, shown: map[types.UID]v1alpha1.PeerStatus{}, pace: newPace(),
-		troubles: troubles{now: map[string]check.OwnProblem{}}, complaints: map[string]string{},
+		complaints: map[string]string{},
 	}
 	c.mirror = mirror.New(mirror.Options[*v1alpha1.Peer]{
 		Client: client, Version: v1alpha1.GroupVersion(), Resource: v1alpha1.PeerResource, Namespace: namespace,
@@ -176,8 +179,8 @@ func (c *Controller) signal() {
 
 // turn does what there is to do, and says when to come again at the latest.
 func (c *Controller) turn(ctx context.Context) time.Duration {
-	namespace := c.objects.namespace
-	c.troubles.note("watch", v1alpha1.PeerResource, namespace, c.mirror.Err(), time.Now())
+	namespace := c.objects.Namespace()
+	c.troubles.Note("watch", v1alpha1.PeerResource, namespace, c.mirror.Err(), time.Now())
 	list, synced := c.mirror.Objects()
 	next := lookAgain
 	if synced {
@@ -264,29 +267,21 @@ func (c *Controller) show(ctx context.Context, status api.Status) time.Duration 
 			continue
 		}
 		c.pace.wrote(o.UID, want, now)
-		if err := c.objects.applyStatus(ctx, o, want); err != nil && !c.vanished(err) {
+		if err := c.objects.ApplyStatus(ctx, o, want); err != nil && !objects.Vanished(err) {
 			c.pace.failed(o.UID, before)
 			c.pause = min(max(2*c.pause, firstPause), maxPause)
 			c.writeAfter = time.Now().Add(c.pause)
 			next = min(next, c.pause)
-			c.troubles.note("write", v1alpha1.PeerResource+"/status", c.objects.namespace, err, now)
+			c.troubles.Note("write", v1alpha1.PeerResource+"/status", c.objects.Namespace(), err, now)
 		} else {
 			c.pause, c.writeAfter = 0, time.Time{}
-			c.troubles.note("write", "", "", nil, now)
+			c.troubles.Note("write", "", "", nil, now)
 		}
 	}
 	c.pace.keep(uids)
 	maps.DeleteFunc(c.shown, func(uid types.UID, _ v1alpha1.PeerStatus) bool { return !uids[uid] })
 	maps.DeleteFunc(c.generations, func(uid types.UID, _ int64) bool { return !uids[uid] })
 	return max(next, gather)
-}
-
-// vanished tells the answers to a write of an object that is gone, or another by now: the
-// watch will say so.
-func (c *Controller) vanished(err error) bool {
-	var status apierrors.APIStatus
-	return apierrors.IsConflict(err) ||
-		apierrors.IsNotFound(err) && asStatus(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
 // note has the events written that a new status calls for.
@@ -297,34 +292,22 @@ func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
 	}
 	c.shown[x.object.UID] = want
 	for _, e := range notes(was, want) {
-		c.events.Record(reference(x.object), e)
+		c.events.Record(c.objects.Reference(x.object), e)
 	}
 }
 
 // tell hands what is wrong with the cluster to the gateway's own checks and to the log, when
 // that changes.
 func (c *Controller) tell() {
-	same := maps.EqualFunc(c.troubles.now, c.troubles.told, func(a, b check.OwnProblem) bool {
-		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource
-	})
-	if same && c.troubles.told != nil {
+	all, fresh, changed := c.troubles.Changed()
+	if !changed {
 		return
 	}
-	var list []check.OwnProblem
-	for _, what := range slices.Sorted(maps.Keys(c.troubles.now)) {
-		p := c.troubles.now[what]
-		list = append(list, p)
-		if was, there := c.troubles.told[what]; there && was.Code == p.Code {
-			continue
-		}
+	for _, p := range fresh {
 		cause, fix := check.Render(p.Code, p.Params)
 		c.log.Warn("the cluster cannot be asked as it should be", "code", string(p.Code), "problem", cause, "fix", fix)
 	}
-	if len(list) < len(c.troubles.told) {
-		c.log.Info("the cluster can be asked again")
-	}
-	c.troubles.told = maps.Clone(c.troubles.now)
-	c.o.Gateway.SetProblems(source, list)
+	c.o.Gateway.SetProblems(source, all)
 }
 
 // complain logs an error about a peer once, until it is another or gone.

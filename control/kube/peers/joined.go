@@ -46,7 +46,7 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 			continue
 		}
 		if origin(o) != "" && c.hadPeer[o.UID] { // it was removed by command
-			err := c.objects.delete(ctx, o)
+			err := c.objects.Delete(ctx, o)
 			c.complain("the object of a removed peer cannot be deleted; it is tried again", o.Name, err)
 			if err == nil {
 				x.leaving = true
@@ -66,13 +66,13 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 // was deleted.
 func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed bool, err error) {
 	if p.ObjectKey.IsZero() {
-		made, err := c.objects.create(ctx, objectFor(p, c.objects.namespace))
+		made, err := c.objects.Create(ctx, objectFor(p, c.objects.Namespace()))
 		if made {
 			c.log.Info("a peer that joined has an object now", "peer", p.Name, "origin", string(p.Origin))
 		}
 		return false, err // it is noted when it is seen
 	}
-	if gone, err := c.objects.gone(ctx, p.Name); err != nil || !gone {
+	if gone, err := c.objects.Gone(ctx, p.Name); err != nil || !gone {
 		return false, err
 	}
 	if err := c.o.Gateway.PeerRemove(ctx, p.Name, true); err != nil {
@@ -94,7 +94,7 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		}
 	case !p.ObjectKey.IsZero() && p.ObjectKey != p.PublicKey && o.Spec.PublicKey == p.ObjectKey.String():
 		// The peer has announced another key under the old one.
-		return false, c.objects.setSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
+		return false, c.objects.SetSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
 	case origin(o) == "" && x.apart && !o.Spec.Pending:
 		// The operator has written another gateway into the object: the old one is gone.
 		if err := c.o.Gateway.PeerRemove(ctx, p.Name, true); err != nil {
@@ -112,7 +112,7 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		c.log.Info("a peer is let in by its object", "peer", p.Name)
 		return true, c.o.Gateway.PeerApprove(ctx, p.Name)
 	}
-	return false, c.objects.setSpec(ctx, o, map[string]any{"pending": false})
+	return false, c.objects.SetSpec(ctx, o, map[string]any{"pending": false})
 }
 
 // objectFor is the object of a peer that joined or was added.

@@ -1,0 +1,145 @@
+// Package objects writes the cluster's postern objects, and reads what an API server says
+// when it refuses to.
+//
+// # Rules
+//
+// A write concerns the very object that was seen, by its UID, and none that has come to its
+// name since. Status is applied by server-side apply of the status subresource, as the field
+// manager postern: nobody else's fields are touched, and there are no conflicts to be lost.
+// Every request is bounded, since nobody should wait for an API server that hangs.
+package objects
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+const (
+	// FieldManager is who the gateway is to server-side apply.
+	FieldManager = "postern"
+	// requestTimeout bounds one request.
+	requestTimeout = 5 * time.Second
+)
+
+// Object is one of ours, or a Secret.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Writer writes the objects of one kind in one namespace.
+type Writer struct {
+	client                    rest.Interface
+	namespace, resource, kind string
+	parameters                runtime.ParameterCodec
+}
+
+// NewWriter makes one for a kind of postern.dev, by a client that knows it.
+func NewWriter(client rest.Interface, namespace, resource, kind string) *Writer {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, v1alpha1.GroupVersion())
+	return &Writer{client: client, namespace: namespace, resource: resource, kind: kind, parameters: runtime.NewParameterCodec(scheme)}
+}
+
+// Namespace is where the objects are.
+func (w *Writer) Namespace() string { return w.namespace }
+
+// Reference is how an event names an object.
+func (w *Writer) Reference(o Object) corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion().String(), Kind: w.kind,
+		Namespace: w.namespace, Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+	}
+}
+
+// ApplyStatus makes an object's status say what it should.
+func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion().String(), "kind": w.kind,
+		"metadata": map[string]any{"name": o.GetName(), "uid": o.GetUID()}, "status": status,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the status of %s %s: %w", w.kind, o.GetName(), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	force := true
+	return w.client.Patch(types.ApplyPatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).SubResource("status").
+		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, w.parameters).Body(body).Do(ctx).Error()
+}
+
+// Create makes an object. One that is there already is no error: it is seen soon.
+func (w *Writer) Create(ctx context.Context, o Object) (made bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err = w.client.Post().Namespace(w.namespace).Resource(w.resource).
+		VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, w.parameters).Body(o).Do(ctx).Error()
+	if apierrors.IsAlreadyExists(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// SetSpec changes fields of an object's spec.
+func (w *Writer) SetSpec(ctx context.Context, o Object, fields map[string]any) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.GetUID()}, "spec": fields})
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", w.kind, o.GetName(), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return w.client.Patch(types.MergePatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).
+		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, w.parameters).Body(body).Do(ctx).Error()
+}
+
+// Delete deletes an object. That it is gone already is fine.
+func (w *Writer) Delete(ctx context.Context, o Object) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	uid := o.GetUID()
+	err := w.client.Delete().Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// Gone asks whether there is no object of the name any more. It is sure only when the API
+// server knows the kind and not the object.
+func (w *Writer) Gone(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := w.client.Get().Namespace(w.namespace).Resource(w.resource).Name(name).Do(ctx).Error()
+	switch {
+	case err == nil:
+		return false, nil
+	case apierrors.IsNotFound(err) && namesAnObject(err):
+		return true, nil
+	}
+	return false, err
+}
+
+// Vanished tells the answers to a write of an object that is gone, or another by now: whoever
+// watches hears of it.
+func Vanished(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && namesAnObject(err)
+}
+
+// namesAnObject tells "no such object" from "no such kind".
+func namesAnObject(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
+}
