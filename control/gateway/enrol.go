@@ -20,6 +20,11 @@ const echoWait = time.Second
 
 // Invite makes a ticket.
 func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	return g.InviteFor(ctx, r, "")
+}
+
+// InviteFor is Invite for an object of the cluster, whose UID is kept with the ticket.
+func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object string) (api.InviteResponse, error) {
 	if err := g.checkServices("invite --allow", r.Allow); err != nil {
 		return api.InviteResponse{}, err
 	}
@@ -31,7 +36,7 @@ func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteRe
 			return api.InviteResponse{}, admin.Conflict(fmt.Sprintf("invite --name: there is a peer %s already", r.Name), "choose another name, or remove that peer first")
 		}
 	}
-	v := ticket.Invitation{Name: r.Name, TTL: time.Duration(r.TTL), Allow: sortedSet(r.Allow), Approve: r.Approve}
+	v := ticket.Invitation{Name: r.Name, TTL: time.Duration(r.TTL), Allow: sortedSet(r.Allow), Approve: r.Approve, Object: object}
 	if r.For != "" {
 		k, err := peer.ParsePublicKey(r.For)
 		if err != nil {

@@ -72,7 +72,7 @@ func records() ticket.Records {
 	return ticket.Records{Seen: at, List: []ticket.Record{
 		{
 			ID: ticket.ID{1}, OneTime: peer.PublicKey{2}, Tunnel: peer.PresharedKeyFromBytes([32]byte{0x5e, 3}), Reply: key, Peer: key,
-			Name: "edge", For: peer.PublicKey{4}, Allow: []string{"auth"}, Approve: true, CreatedAt: at, ExpiresAt: at.Add(time.Hour),
+			Name: "edge", For: peer.PublicKey{4}, Allow: []string{"auth"}, Approve: true, Object: "0f0e", CreatedAt: at, ExpiresAt: at.Add(time.Hour),
 			State: ticket.Redeemed, Failures: 3,
 			By: ticket.Redeemer{PublicKey: peer.PublicKey{4}, Name: "edge", PresharedKey: peer.PresharedKeyFromBytes([32]byte{0x5e, 5}), Allow: []string{"auth"}, Approved: true, At: at},
 		},

@@ -45,6 +45,7 @@ type recordJSON struct {
 	For       *peer.PublicKey `json:"for,omitempty"`
 	Allow     []string        `json:"allow,omitempty"`
 	Approve   bool            `json:"approve,omitempty"`
+	Object    string          `json:"object,omitempty"`
 	CreatedAt time.Time       `json:"createdAt"`
 	ExpiresAt time.Time       `json:"expiresAt"`
 	State     ticket.State    `json:"state"`
@@ -74,7 +75,7 @@ func encodeBook(b book) (any, error) {
 	for _, r := range b.List {
 		j := recordJSON{
 			ID: r.ID, OneTime: r.OneTime, Tunnel: presharedText(r.Tunnel), Reply: r.Reply.Base64(), Peer: r.Peer.Base64(),
-			Name: r.Name, Allow: r.Allow, Approve: r.Approve,
+			Name: r.Name, Allow: r.Allow, Approve: r.Approve, Object: r.Object,
 			CreatedAt: r.CreatedAt.Round(0).UTC(), ExpiresAt: r.ExpiresAt.Round(0).UTC(), State: r.State, Failures: r.Failures, EndedAt: r.EndedAt.Round(0).UTC(),
 		}
 		if !r.For.IsZero() {
@@ -109,7 +110,7 @@ func decodeBook(raw json.RawMessage) (book, error) {
 
 func (j recordJSON) record() (ticket.Record, error) {
 	r := ticket.Record{
-		ID: j.ID, OneTime: j.OneTime, Name: j.Name, Allow: j.Allow, Approve: j.Approve,
+		ID: j.ID, OneTime: j.OneTime, Name: j.Name, Allow: j.Allow, Approve: j.Approve, Object: j.Object,
 		CreatedAt: j.CreatedAt, ExpiresAt: j.ExpiresAt, State: j.State, Failures: j.Failures, EndedAt: j.EndedAt,
 	}
 	var err error

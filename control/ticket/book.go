@@ -113,6 +113,8 @@ type Invitation struct {
 	Approve bool
 	// Candidates of this gateway, best first. More than MaxCandidates are cut off.
 	Candidates []Candidate
+	// Object is the UID of the cluster's object that asks for the ticket; empty without.
+	Object string
 }
 
 func (v Invitation) check() error {
@@ -140,10 +142,12 @@ type Info struct {
 	Approve   bool
 	ExpiresAt time.Time
 	State     State
+	// Object is the UID of the cluster's object that asked for it; empty without.
+	Object string
 }
 
 func (r Record) info() Info {
-	return Info{ID: r.ID, OneTime: r.OneTime, Name: r.Name, Allow: r.Allow, Approve: r.Approve, ExpiresAt: r.ExpiresAt, State: r.State}
+	return Info{ID: r.ID, OneTime: r.OneTime, Name: r.Name, Allow: r.Allow, Approve: r.Approve, ExpiresAt: r.ExpiresAt, State: r.State, Object: r.Object}
 }
 
 // Invite makes a ticket. The one-time peer must be in the tunnel before the ticket is
@@ -174,7 +178,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 	}
 	record := Record{
 		ID: k.ID, OneTime: k.OneTime.Public(), Tunnel: k.Tunnel, Reply: k.Reply, Peer: k.Peer,
-		Name: v.Name, For: v.For, Allow: v.Allow, Approve: v.Approve,
+		Name: v.Name, For: v.For, Allow: v.Allow, Approve: v.Approve, Object: v.Object,
 		CreatedAt: now.Round(0), ExpiresAt: t.Expires.Round(0), State: Open,
 	}
 	err = b.change(now, func(e *edit) error {

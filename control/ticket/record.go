@@ -49,6 +49,8 @@ type Record struct {
 	For     peer.PublicKey
 	Allow   []string
 	Approve bool
+	// Object is the UID of the cluster's object that asked for it; empty without.
+	Object string
 
 	CreatedAt time.Time
 	ExpiresAt time.Time
