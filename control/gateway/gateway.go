@@ -76,6 +76,8 @@ type Options struct {
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
 	LocalHost netip.Addr
+	// State keeps the state where it outlives the directory; nil is the directory alone.
+	State state.Backend
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
 	Root fs.FS
 	// Logger gets everything, audit records included; nil discards.
@@ -230,7 +232,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 func (g *Gateway) open(ctx context.Context) error {
 	cfg := g.opts.Config
 	var err error
-	if g.store, err = state.Open(cfg.StateDir, g.log); err != nil {
+	if g.store, err = state.Open(cfg.StateDir, g.log, state.WithBackend(g.opts.State)); err != nil {
 		return err
 	}
 	if g.key = cfg.PrivateKey; g.key.IsZero() {
