@@ -68,8 +68,8 @@ func (a *app) keyRotate() *cobra.Command {
 		Long: "Make another key, tell it to every peer through the tunnel together with another preshared key, and " +
 			"take it when all of them know. The gateway then starts anew, and connections that are open end; nobody " +
 			"has to join again. If a peer does not answer or cannot be told, nothing changes and it is named: repeat " +
-			"the command when it is back, or use --force and enrol that one anew. Run it also when a copy of this " +
-			"gateway's key is about (PST0113).",
+			"the command when it is back, or use --force and enrol that one anew. Do not run it " +
+			"while a copy of this gateway runs with the same key (PST0113): stop that one first.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {

@@ -102,7 +102,7 @@ func calls() []call {
 			n, err := b.NetCheck(ctx)
 			return n.Mapping, err
 		}, "none"},
-		{"check {Peer:cloud}", func(ctx context.Context, b Backend) (any, error) {
+		{"check {Peer:cloud Throughput:false}", func(ctx context.Context, b Backend) (any, error) {
 			r, err := b.Check(ctx, api.CheckRequest{Peer: "cloud"})
 			return r.Gateway, err
 		}, "edge"},
@@ -114,7 +114,7 @@ func calls() []call {
 			l, err := b.Log(ctx, 41)
 			return len(l.Records), err
 		}, "1"},
-		{`rotate {Wait:1m0s Force:true}`, func(ctx context.Context, b Backend) (any, error) {
+		{`rotate {Wait:60000000000 Force:true}`, func(ctx context.Context, b Backend) (any, error) {
 			r, err := b.KeyRotate(ctx, api.KeyRotateRequest{Wait: api.Duration(time.Minute), Force: true})
 			return fmt.Sprint(r.Rotated, r.Told), err
 		}, "true [cloud]"},
@@ -166,7 +166,7 @@ func TestErrorsArriveWholeWithTheirStatus(t *testing.T) {
 func TestRightsFollowTheCaller(t *testing.T) {
 	own := ownIdentity()
 	other := own.uid + 1000
-	reading := []string{"status", "config", "netcheck", "check {Peer:cloud}", "checks", "log 41"}
+	reading := []string{"status", "config", "netcheck", "check {Peer:cloud Throughput:false}", "checks", "log 41"}
 	for name, tc := range map[string]struct {
 		who          identity
 		err          error

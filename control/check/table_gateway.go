@@ -84,8 +84,8 @@ func gatewayEntries() []Entry {
 		{DuplicateKey, "two gateways use the same key", func(p Params) string {
 			return fmt.Sprintf("two gateways use the key of %s and take turns: the same key came back under an earlier start%s%s", p.owner(), p.lastSeen(), fromWhere(p))
 		}, func(p Params) string {
-			return fmt.Sprintf("stop the gateway that was copied (a restored backup or a cloned disk; `postern key pub` tells which have this key), "+
-				"run `postern key rotate` there and let it join anew with `postern invite` and `postern join`; %s stays as it is", p.owner())
+			return fmt.Sprintf("stop the gateway that was copied (a restored backup or a cloned disk; `postern status` there shows this key), "+
+				"remove its state directory (`rm -r /var/lib/postern`, or what spec.stateDir says), so that it starts with a key of its own, and let it join with `postern invite` and `postern join`; %s stays as it is", p.owner())
 		}},
 		{ClockSkew, "the clocks differ", skewCause, skewFix},
 	}

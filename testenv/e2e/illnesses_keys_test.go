@@ -56,7 +56,7 @@ func keyIllnesses() []illness {
 		{
 			name: "two gateways have right's key", setting: plain(),
 			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
-			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("postern key rotate")},
+			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove its state directory")},
 			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
 			mend:  func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
 		},
