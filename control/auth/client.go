@@ -102,6 +102,8 @@ type Grant struct {
 	CertificatePEM []byte
 	Token          Token
 	NotAfter       time.Time
+	// User is given alone: the request has to be made anew, for this user.
+	User string
 }
 
 // Identity has a certificate signing request (PEM) signed, for the gateway's API
@@ -114,7 +116,7 @@ func (c *Client) Identity(ctx context.Context, csrPEM []byte) (certPEM []byte, e
 // AnyIdentity is as Identity, and takes a token as well.
 func (c *Client) AnyIdentity(ctx context.Context, csrPEM []byte) (Grant, error) {
 	return c.identity(ctx, identityRequest{
-		Version: ProtocolVersion, CSR: string(csrPEM), Accepts: []string{acceptCertificate, acceptToken},
+		Version: ProtocolVersion, CSR: string(csrPEM), Accepts: []string{acceptCertificate, acceptToken, acceptUser},
 	})
 }
 
@@ -126,7 +128,7 @@ func (c *Client) identity(ctx context.Context, q identityRequest) (Grant, error)
 	if err := checkAnswerVersion(out.Version); err != nil {
 		return Grant{}, err
 	}
-	return Grant{CertificatePEM: []byte(out.Certificate), Token: Token(out.Token), NotAfter: out.NotAfter}, nil
+	return Grant{CertificatePEM: []byte(out.Certificate), Token: Token(out.Token), NotAfter: out.NotAfter, User: out.User}, nil
 }
 
 func checkAnswerVersion(v string) error {

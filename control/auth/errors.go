@@ -62,6 +62,7 @@ const (
 	codeMethod         = "method"
 	codeNoIssuer       = "noIssuer"
 	codeTokenOnly      = "tokenOnly"
+	codeUserOnly       = "userOnly"
 	codeIssuerFailed   = "issuerFailed"
 	codeConfigured     = "configured"
 	codeInternal       = "internal"
@@ -114,6 +115,7 @@ var refusals = []refusal{
 	// A caller that does not know the code takes it by its status, for a gateway that has
 	// nothing to issue to it.
 	{codeTokenOnly, http.StatusNotImplemented, nil, ErrIncompatible},
+	{codeUserOnly, http.StatusNotImplemented, nil, ErrIncompatible},
 }
 
 // refusalOf is the first with a code.

@@ -136,7 +136,14 @@ func (s *Server) identity(ctx context.Context, r *http.Request, from netip.Addr,
 	if issuer.Tokens() && !slices.Contains(body.Accepts, acceptToken) {
 		return nil, newError(codeTokenOnly, "this gateway issues tokens, which the caller's version cannot take; upgrade the caller's gateway (or issue certificates here: spec.services.auth.issuer.localCA)")
 	}
-	issued, err := issuer.Issue(ctx, Subject{Name: c.Name, PublicKey: c.PublicKey}, []byte(body.CSR))
+	subject := Subject{Name: c.Name, PublicKey: c.PublicKey}
+	if user := userWanted(issuer, subject, []byte(body.CSR)); user != "" {
+		if !slices.Contains(body.Accepts, acceptUser) {
+			return nil, newError(codeUserOnly, "this gateway's cluster signs requests as they are, and the caller's version cannot be told what to ask for; upgrade the caller's gateway (or issue otherwise here: spec.services.auth.issuer)")
+		}
+		return identityResponse{Version: ProtocolVersion, User: user}, nil
+	}
+	issued, err := issuer.Issue(ctx, subject, []byte(body.CSR))
 	// The peer may have been removed while the issuer worked: then it gets nothing.
 	now, known := s.o.Directory.Caller(from)
 	if !known || now.PublicKey != c.PublicKey || now.Name != c.Name || mayHaveIdentity(now) != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -65,22 +66,22 @@ func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
 	}, nil
 }
 
-// keyAndCSR makes a key and a signing request for it. The subject is empty: the issuer
-// decides who we are.
-func keyAndCSR() (keyPEM, csrPEM []byte, err error) {
+// keyAndCSR makes a key and a signing request for it. The subject is empty unless the issuer
+// has told which user to ask for: it decides who we are.
+func keyAndCSR(user string) (keyPEM, csrPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a key: %w", err)
 	}
-	return encodeRequest(key)
+	return encodeRequest(key, user)
 }
 
-func encodeRequest(key crypto.Signer) (keyPEM, csrPEM []byte, err error) {
+func encodeRequest(key crypto.Signer, user string) (keyPEM, csrPEM []byte, err error) {
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, nil, errors.New("the new key cannot be encoded")
 	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}}, key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate signing request: %w", err)
 	}

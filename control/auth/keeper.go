@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -66,6 +68,7 @@ type Keeper struct {
 	obtained   time.Time // when the present one came, monotonic; zero if from the store
 	keyPEM     []byte    // of the request that is under way
 	csrPEM     []byte
+	user       string // whom the issuer told us to ask for; empty for those that need none
 	retry      *backoff.ExponentialBackOff
 	retryAfter time.Time
 }
@@ -224,15 +227,18 @@ func (k *Keeper) renew(ctx context.Context) {
 }
 
 func (k *Keeper) obtain(ctx context.Context) (Identity, error) {
-	if k.csrPEM == nil {
-		keyPEM, csrPEM, err := keyAndCSR()
-		if err != nil {
-			return Identity{}, err
+	granted, err := k.ask(ctx)
+	if err == nil && granted.User != "" {
+		if k.user = userAsked(granted.User); k.user == "" {
+			return Identity{}, fmt.Errorf("ask %s for an identity: %w: the user that it tells to ask for is no peer's", k.o.Name, ErrAnswer)
 		}
-		k.keyPEM, k.csrPEM = keyPEM, csrPEM
+		k.keyPEM, k.csrPEM = nil, nil
+		granted, err = k.ask(ctx)
 	}
-	granted, err := k.o.Request(ctx, k.csrPEM)
 	if err != nil {
+		if errors.Is(err, ErrDenied) && k.user != "" { // we may have another name there now
+			k.user, k.keyPEM, k.csrPEM = "", nil, nil
+		}
 		return Identity{}, fmt.Errorf("ask %s for an identity: %w", k.o.Name, err)
 	}
 	id, err := granted.identity(k.keyPEM, time.Now())
@@ -241,6 +247,28 @@ func (k *Keeper) obtain(ctx context.Context) (Identity, error) {
 		return Identity{}, fmt.Errorf("ask %s for an identity: %w", k.o.Name, err)
 	}
 	return id, nil
+}
+
+// ask makes one request, with the key and the signing request that are under way.
+func (k *Keeper) ask(ctx context.Context) (Grant, error) {
+	if k.csrPEM == nil {
+		keyPEM, csrPEM, err := keyAndCSR(k.user)
+		if err != nil {
+			return Grant{}, err
+		}
+		k.keyPEM, k.csrPEM = keyPEM, csrPEM
+	}
+	return k.o.Request(ctx, k.csrPEM)
+}
+
+// userAsked is a user that another gateway tells us to ask for, if it can be one of its
+// peers; else nothing.
+func userAsked(user string) string {
+	name, ok := strings.CutPrefix(user, UserPrefix)
+	if !ok || api.CheckName(name) != nil {
+		return ""
+	}
+	return user
 }
 
 // failed notes an error and when to try again.

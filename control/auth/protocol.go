@@ -110,15 +110,20 @@ type identityRequest struct {
 const (
 	acceptCertificate = "certificate"
 	acceptToken       = "token"
+	// acceptUser: the caller can be told which user to ask for.
+	acceptUser = "user"
 )
 
 type identityResponse struct {
 	Version string `json:"version"`
 	// Certificate is PEM. In its place there may be a bearer token, if the caller accepts
 	// one.
-	Certificate string    `json:"certificate,omitempty"`
-	Token       string    `json:"token,omitempty"`
-	NotAfter    time.Time `json:"notAfter"`
+	Certificate string `json:"certificate,omitempty"`
+	Token       string `json:"token,omitempty"`
+	// User stands alone: the caller has to ask again, with this name as its request's whole
+	// subject.
+	User     string    `json:"user,omitempty"`
+	NotAfter time.Time `json:"notAfter,omitzero"`
 }
 
 // checkVersion refuses what cannot be understood. who is the side that sent it.

@@ -67,7 +67,7 @@ func TestTokensAreIssuedToThoseWhoTakeThem(t *testing.T) {
 	if err != nil || !h.Can(CapabilityIdentity) || !h.Can(CapabilityToken) {
 		t.Errorf("hello: %v, %v; want the capabilities %s and %s", h.Capabilities, err, CapabilityIdentity, CapabilityToken)
 	}
-	_, csrPEM, err := keyAndCSR()
+	_, csrPEM, err := keyAndCSR("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestTokensAreIssuedToThoseWhoTakeThem(t *testing.T) {
 func TestAnOlderJoinerIsToldThatItCannotTakeTokens(t *testing.T) {
 	m := &mintIssuer{life: time.Hour}
 	s := serveTokens(t, m)
-	_, csrPEM, err := keyAndCSR()
+	_, csrPEM, err := keyAndCSR("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAnOlderJoinerIsToldThatItCannotTakeTokens(t *testing.T) {
 func TestAnOlderGatewayIssuesCertificatesToThoseWhoTakeBoth(t *testing.T) {
 	ca := loadCA(t, nil)
 	s := serve(t, func(o *ServerOptions) { o.Issuer = func() Issuer { return ca } })
-	_, csrPEM, err := keyAndCSR()
+	_, csrPEM, err := keyAndCSR("")
 	if err != nil {
 		t.Fatal(err)
 	}
