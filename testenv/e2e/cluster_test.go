@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 )
 
@@ -12,18 +11,29 @@ import (
 // follows, in order, since each takes ten seconds to start and a gigabyte with its pods.
 func TestClusters(t *testing.T) {
 	c := newClusters(t)
-	c.cloud.install(release, gatewayNamespace, "service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort))
-	c.edge.install(release, gatewayNamespace, "service.type=ClusterIP")
+	for _, one := range []*cluster{c.cloud, c.edge} {
+		one.restricted(tenant)
+	}
+	c.cloud.install(release, gatewayNamespace, c.cloudValues()...)
+	c.edge.install(release, gatewayNamespace, c.edgeValues()...)
 	for _, s := range []struct {
 		name string
 		test func(*testing.T, *clusters)
 	}{
-		{"a pod at rest is small", testPodAtRest},
+		{"rights", testRights},
+		{"peering by ticket", testPeering},
+		{"use from pods", testUse},
+		{"label", testLabel},
+		{"edit cannot invite", testEditCannotInvite},
+		{"rest", testPodAtRest},
+		{"own API server away", testOwnAPIServerAway},
+		{"active pod deleted", testActivePodDeleted},
+		{"upgrade", testUpgrade},
+		{"remove", testRemove},
+		{"uninstall", testUninstall},
 	} {
-		if !t.Run(s.name, func(t *testing.T) {
+		t.Run(s.name, func(t *testing.T) {
 			s.test(t, &clusters{edge: c.edge.as(t), cloud: c.cloud.as(t), nat: c.nat})
-		}) {
-			return
-		}
+		})
 	}
 }

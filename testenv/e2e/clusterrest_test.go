@@ -27,14 +27,14 @@ func testPodAtRest(t *testing.T, c *clusters) {
 	var pids []int
 	var before []time.Duration
 	for _, one := range all {
-		pid, _ := one.gatewayProcess(gatewayNamespace, release+"-0")
+		pid, _ := one.process(gatewayNamespace, release+"-0", "/postern")
 		pids, before = append(pids, pid), append(before, cpuTime(t, pid))
 	}
 	start := time.Now()
 	<-time.After(podRestFor)
 	for i, one := range all {
 		share := float64(cpuTime(t, pids[i])-before[i]) / float64(time.Since(start))
-		_, used := one.gatewayProcess(gatewayNamespace, release+"-0")
+		_, used := one.process(gatewayNamespace, release+"-0", "/postern")
 		anonymous := rssAnon(t, pids[i])
 		t.Logf("%s: %.1f MB anonymous, %.1f MB by the pod's cgroup, %.2f %% of a core", one.name, mb(anonymous), mb(used), 100*share)
 		if anonymous > podAnonymous || used > podMemory || share > podCPU {
@@ -43,9 +43,9 @@ func testPodAtRest(t *testing.T, c *clusters) {
 	}
 }
 
-// gatewayProcess finds the process of the gateway in a pod, and the memory that the pod
-// uses by its cgroup, in bytes.
-func (c *cluster) gatewayProcess(namespace, pod string) (pid, memory int) {
+// process finds the process of a program in a pod, and the memory that the pod uses by its
+// cgroup, in bytes.
+func (c *cluster) process(namespace, pod, program string) (pid, memory int) {
 	c.t.Helper()
 	uid := c.kubectl("get", "pod", "-n", namespace, pod, "-o", "jsonpath={.metadata.uid}")
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
@@ -55,7 +55,7 @@ func (c *cluster) gatewayProcess(namespace, pod string) (pid, memory int) {
 		for _, name := range []string{"memory.usage_in_bytes", "memory.current"} { // v1, v2
 			if b, err := os.ReadFile(filepath.Join(path, name)); err == nil {
 				memory = atoi(c.t, strings.TrimSpace(string(b)))
-				pid = processBelow(path, "/postern")
+				pid = processBelow(path, program)
 			}
 		}
 		return nil

@@ -74,10 +74,8 @@ env:
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-- name: POD_IP
-  valueFrom: {fieldRef: {fieldPath: status.podIP}}
-- name: NODE_NAME
-  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 ports:
 - {name: gateway, containerPort: {{ int .Values.gateway.port }}, protocol: UDP}
 - {name: http, containerPort: {{ int .Values.metrics.port }}, protocol: TCP}

@@ -1,0 +1,128 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cloudValues are the values that cloud is installed with.
+func (c *clusters) cloudValues() []string {
+	return append([]string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort)}, accessToTenant...)
+}
+
+// edgeValues are edge's: it is behind a NAT and dials, so it is not exposed.
+func (c *clusters) edgeValues() []string {
+	return append([]string{"service.type=ClusterIP"}, accessToTenant...)
+}
+
+// gone: how long a cluster takes to collect what belonged to something that was deleted.
+const gone = time.Minute
+
+// testUpgrade changes the values of both gateways, which restarts them. Nobody enrols
+// again, and the pod that mounts a peer's Secret goes on with it.
+func testUpgrade(t *testing.T, c *clusters) {
+	type identity struct{ key, peerUID, accounts, service string }
+	identify := func(one, other *cluster) identity {
+		p := one.peer(other.name)
+		return identity{p.Spec.PublicKey, p.Metadata.UID, one.accountUIDs(),
+			one.kubectl("get", "service", "-n", gatewayNamespace, "postern-"+other.name, "-o", "jsonpath={.metadata.uid} {.spec.clusterIP}")}
+	}
+	before := map[*cluster]identity{}
+	pods := map[*cluster]string{}
+	for one, other := range c.both() {
+		before[one] = identify(one, other)
+		pods[one] = one.podUID(release + "-0")
+	}
+	c.cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "log.level=debug")...)
+	c.edge.upgrade(release, gatewayNamespace, append(c.edgeValues(), "log.level=debug", "resources.limits.memory=96Mi")...)
+	for one, other := range c.both() {
+		if one.podUID(release+"-0") == pods[one] {
+			t.Errorf("%s: the pod was not replaced, so this shows nothing", one.name)
+		}
+		one.waitPeer(other.name, "usable", func(p peerObject) bool {
+			return p.Status.State == "connected" && p.Status.Auth == "ok" && p.Status.APIServer == "ok"
+		})
+		if got := identify(one, other); got != before[one] {
+			t.Errorf("%s: after the upgrade there is %+v, before %+v", one.name, got, before[one])
+		}
+		if out, err := one.away(within(t, patience), "get", "pods", "-n", tenant); err != nil || !strings.Contains(out, "server") {
+			t.Errorf("%s: the pod that mounted the Secret can no longer use it: %v\n%s", one.name, err, out)
+		}
+	}
+}
+
+func (c *cluster) podUID(name string) string {
+	c.t.Helper()
+	return c.kubectl("get", "pod", "-n", gatewayNamespace, name, "-o", "jsonpath={.metadata.uid}")
+}
+
+// testRemove removes the peering at edge: with it go its Service, its Secret and its account,
+// and at cloud edge has no way left.
+func testRemove(t *testing.T, c *clusters) {
+	for one, other := range c.both() {
+		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout=60s")
+	}
+	for one, other := range c.both() {
+		eventually(within(t, gone), t, "nothing of "+other.name+" is left at "+one.name, func() (bool, string) {
+			left := one.kubectl("get", "peers,services,secrets,networkpolicies", "-n", gatewayNamespace, "-o", "name",
+				"-l", "postern.dev/peer="+other.name) + one.accountUIDs()
+			return left == "", left
+		})
+	}
+}
+
+// testUninstall takes cloud's cluster away from edge first: nobody is there to be told.
+func testUninstall(t *testing.T, c *clusters) {
+	ticket := c.cloud.invite("again", "")
+	c.edge.join("again", ticket, "allow: [auth, apiServer]")
+	for one, other := range c.both() {
+		one.waitPeer(other.name, "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	}
+	c.cloud.uninstall()
+	c.edge.uninstall()
+}
+
+// uninstall removes the release, and expects that nothing of it is left but what tests and
+// Kubernetes itself have made in its namespace.
+func (c *cluster) uninstall() {
+	c.t.Helper()
+	c.kubectl("delete", "pods", "-n", gatewayNamespace, "-l", "!app.kubernetes.io/name", "--wait=false")
+	start := time.Now()
+	if _, err := c.Helm(within(c.t, 2*time.Minute), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout=90s"); err != nil {
+		c.t.Fatal(err)
+	}
+	eventually(within(c.t, gone), c.t, "nothing is left in "+c.name, func() (bool, string) {
+		left := c.leftovers()
+		return left == "", left
+	})
+	c.t.Logf("%s: all is gone %v after helm uninstall began", c.name, time.Since(start).Round(100*time.Millisecond))
+}
+
+// leftovers lists what is of the gateway, by any of its marks.
+func (c *cluster) leftovers() string {
+	c.t.Helper()
+	var left []string
+	for _, line := range strings.Split(c.kubectl("get", "all,secrets,configmaps,serviceaccounts,roles,rolebindings,leases,networkpolicies,poddisruptionbudgets",
+		"-n", gatewayNamespace, "-o", "name"), "\n") {
+		switch line {
+		case "", "serviceaccount/default", "configmap/kube-root-ca.crt":
+		default:
+			if !strings.HasSuffix(line, "-text") { // the tests' own
+				left = append(left, line)
+			}
+		}
+	}
+	for _, all := range []string{"namespaces", "clusterroles", "clusterrolebindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"customresourcedefinitions", "roles -n kube-public", "rolebindings -n kube-public"} {
+		for _, name := range strings.Fields(c.kubectl(append([]string{"get", "-o", "name"}, strings.Fields(all)...)...)) {
+			if strings.Contains(name, "postern") && name != "namespace/"+gatewayNamespace {
+				left = append(left, name)
+			}
+		}
+	}
+	return strings.Join(left, " ")
+}

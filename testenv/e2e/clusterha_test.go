@@ -1,0 +1,194 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+const (
+	// replacedWithin is how long the other side may be without an answer when the active
+	// pod is gone.
+	replacedWithin = 10 * time.Second
+	// outage is how long a cluster's own API server is away.
+	outage = 3 * time.Minute
+	// catchUp is how long the status of Peers may be behind after that.
+	catchUp = time.Minute
+	// outageGap is how long nothing may pass through the tunnel during the outage.
+	outageGap = 5 * time.Second
+)
+
+// activePod is the pod that has the role, "" while there is none.
+func (c *cluster) activePod() string {
+	c.t.Helper()
+	return c.kubectl("get", "pods", "-n", gatewayNamespace, "-l", "postern.dev/role=active",
+		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].metadata.name}")
+}
+
+// accountUIDs are the accounts of peers: a peer that enrols again has another key, and so
+// another account.
+func (c *cluster) accountUIDs() string {
+	c.t.Helper()
+	return c.kubectl("get", "serviceaccounts", "-n", "postern-peers", "-l", "postern.dev/peer", "-o", "jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}")
+}
+
+// pulse asks the peer's API server again and again through the tunnel, each time by a new
+// connection, from the pod client. The channel has the longest time without an answer when
+// stop has been called.
+func (c *cluster) pulse() (stop func() time.Duration) {
+	c.t.Helper()
+	script := `while :; do if /bin/kubectl get --raw /readyz --request-timeout=2s >/dev/null 2>&1; then echo pulse; fi; done`
+	p := c.node.Start(netlab.Command{Args: append([]string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig()}, inside("client", "/bin/sh", "-c", script)...)})
+	ctx, cancel := context.WithCancel(c.t.Context())
+	longest := make(chan time.Duration, 1)
+	go func() {
+		last, gap, seen := time.Now(), time.Duration(0), 0
+		for {
+			_, err := p.WaitStdout(ctx, func(s string) bool { return strings.Count(s, "\n") > seen })
+			gap = max(gap, time.Since(last))
+			if err != nil {
+				longest <- gap
+				return
+			}
+			last, seen = time.Now(), strings.Count(p.Stdout(), "\n")
+		}
+	}()
+	return func() time.Duration {
+		cancel()
+		p.Kill()
+		return <-longest
+	}
+}
+
+// testActivePodDeleted has two replicas at cloud and deletes the active one, under a watch
+// and a transfer of edge.
+func testActivePodDeleted(t *testing.T, c *clusters) {
+	cloud, edge := c.cloud, c.edge
+	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)
+	edge.waitPeer("cloud", "connected", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	key := edge.peer("cloud").Spec.PublicKey
+	accounts := cloud.accountUIDs()
+	watch := edge.stays("get", "configmaps", "-n", tenant, "--watch", "-o", "name")
+	if _, err := watch.WaitStdout(within(t, patience), func(s string) bool { return s != "" }); err != nil {
+		t.Fatal(err)
+	}
+	transfer := edge.stays("cp", "/data/file", tenant+"/server:/data/again")
+
+	stop := edge.pulse()
+	was := cloud.activePod()
+	start := time.Now()
+	cloud.kubectl("delete", "pod", "-n", gatewayNamespace, was, "--wait=false")
+	next := ""
+	eventually(within(t, patience), t, "the other replica is active", func() (bool, string) {
+		next = cloud.activePod()
+		return next != "" && next != was, next
+	})
+	t.Logf("%s is active %v after %s was deleted", next, time.Since(start).Round(100*time.Millisecond), was)
+	if _, err := edge.away(within(t, patience), "get", "--raw", "/readyz"); err != nil {
+		t.Error(err)
+	}
+	gap := stop()
+	t.Logf("the longest time without an answer was %v", gap.Round(100*time.Millisecond))
+	if gap > replacedWithin {
+		t.Errorf("that is more than %v", replacedWithin)
+	}
+	watch.Kill()
+	transfer.Kill()
+	cloud.kubectl("rollout", "status", "-n", gatewayNamespace, "statefulset/"+release, "--timeout=60s")
+	// What was broken off is begun again by its owner, and nobody enrolled.
+	edge.useCopy(cloud)
+	if got := edge.peer("cloud").Spec.PublicKey; got != key {
+		t.Errorf("cloud's key is %s, was %s", got, key)
+	}
+	if got := cloud.accountUIDs(); got != accounts {
+		t.Errorf("the accounts of peers are %s, were %s: edge enrolled again", got, accounts)
+	}
+	if active := strings.Fields(cloud.activePod()); len(active) != 1 {
+		t.Errorf("active are %v, want one", active)
+	}
+}
+
+// peer reads a Peer.
+func (c *cluster) peer(name string) peerObject {
+	c.t.Helper()
+	var p peerObject
+	c.object(&p, "peer", "-n", gatewayNamespace, name)
+	return p
+}
+
+// testOwnAPIServerAway stops edge's API server. What flows through the tunnel flows on: a
+// client beside the cluster, which needs no API server to exist, uses cloud's by edge's
+// Service.
+func testOwnAPIServerAway(t *testing.T, c *clusters) {
+	edge, cloud := c.edge, c.cloud
+	seen := edge.peer("cloud")
+	ask := edge.direct("cloud")
+	if err := ask(within(t, patience)); err != nil {
+		t.Fatalf("before the outage: %v", err)
+	}
+	if err := edge.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	start, last, gap, answers := time.Now(), time.Now(), time.Duration(0), 0
+	var failed error
+	for time.Since(start) < outage {
+		ctx, cancel := context.WithTimeout(t.Context(), outageGap)
+		if err := ask(ctx); err != nil {
+			failed = err
+		} else {
+			answers++
+			gap, last = max(gap, time.Since(last)), time.Now()
+		}
+		cancel()
+		<-time.After(poll)
+	}
+	gap = max(gap, time.Since(last))
+	t.Logf("%d answers in %v without the API server, the longest time between two was %v", answers, outage, gap.Round(time.Millisecond))
+	if gap > outageGap {
+		t.Errorf("forwarding stopped for %v: %v", gap.Round(time.Millisecond), failed)
+	}
+	cloud.waitPeer("edge", "connected", func(p peerObject) bool { return p.Status.State == "connected" })
+	// What changes meanwhile is to be in the status afterwards.
+	cloud.kubectl("patch", "peer", "-n", gatewayNamespace, "edge", "--type=merge", "-p", `{"spec":{"allow":["auth"]}}`)
+	if err := edge.StartAPIServer(within(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	edge.waitPeer("cloud", "up to date", func(p peerObject) bool { return p.Status.APIServer == "off" })
+	t.Logf("status has caught up %v after the API server was back", time.Since(start).Round(100*time.Millisecond))
+	if took := time.Since(start); took > catchUp {
+		t.Errorf("that is more than %v", catchUp)
+	}
+	cloud.kubectl("patch", "peer", "-n", gatewayNamespace, "edge", "--type=merge", "-p", `{"spec":{"allow":["auth","apiServer"]}}`)
+	edge.waitPeer("cloud", "as before", func(p peerObject) bool { return p.Status.APIServer == "ok" && p.Status.State == "connected" })
+	if got := edge.peer("cloud"); got.Spec.PublicKey != seen.Spec.PublicKey || got.Metadata.UID != seen.Metadata.UID {
+		t.Errorf("the Peer is another one: %+v, was %+v", got, seen)
+	}
+}
+
+// direct is how the pod client asks the peer's API server without `kubectl exec`, which
+// needs the own one: from inside its container's namespaces.
+func (c *cluster) direct(peer string) func(context.Context) error {
+	c.t.Helper()
+	pid, _ := c.process(gatewayNamespace, "client", "/bin/nc")
+	return func(ctx context.Context) error {
+		out, err := netlab.Run(ctx, "", "", "nsenter", "-t", strconv.Itoa(pid), "--net", "--mount", "/bin/kubectl", "--kubeconfig=/peer/kubeconfig",
+			"--cache-dir=/data/cache", "get", "--raw", "/api/v1/namespaces/"+tenant+"/pods", "--request-timeout=4s")
+		if err != nil {
+			return fmt.Errorf("ask %s's API server: %w", peer, err)
+		}
+		var list struct{ Items []any }
+		if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Items) == 0 {
+			return fmt.Errorf("%s's API server answered %.200q", peer, out)
+		}
+		return nil
+	}
+}

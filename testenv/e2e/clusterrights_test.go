@@ -1,0 +1,246 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/testenv/kube"
+)
+
+// gatewayAccount is who the gateway is at its own API server.
+const gatewayAccount = "system:serviceaccount:" + gatewayNamespace + ":" + release
+
+// rightsFile lists all that the gateway may do, by namespace.
+const rightsFile = "testdata/can-i.golden"
+
+var updateGolden = flag.Bool("update", false, "write the golden files")
+
+// testRights compares what the gateway may do with the list, and tries to become mightier
+// with the token that is in its pod.
+func testRights(t *testing.T, c *clusters) {
+	cloud := c.cloud
+	got := &strings.Builder{}
+	for _, namespace := range []string{gatewayNamespace, "postern-peers", "kube-public", "default"} {
+		lines := strings.Split(cloud.kubectl("auth", "can-i", "--list", "-n", namespace, "--as", gatewayAccount), "\n")
+		for i, line := range lines {
+			lines[i] = strings.Join(strings.Fields(line), " ")
+		}
+		slices.Sort(lines[1:])
+		fmt.Fprintf(got, "# namespace %s\n%s\n", namespace, strings.Join(lines, "\n"))
+	}
+	if *updateGolden {
+		if err := os.WriteFile(rightsFile, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(rightsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("the gateway's rights are\n%s\nwant, by %s:\n%s", got, rightsFile, want)
+	}
+	cloud.escalate(cloud.podToken())
+}
+
+// podToken is what is mounted into the gateway's pod.
+func (c *cluster) podToken() string {
+	c.t.Helper()
+	pid, _ := c.process(gatewayNamespace, c.activePod(), "/postern")
+	b, err := os.ReadFile(procFile(pid, "root"+accountFolder+"/token"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// escalation is a way for whoever has the gateway's token to become mightier.
+type escalation struct {
+	name, method, path, body, as string
+}
+
+const rbacAPI = "/apis/rbac.authorization.k8s.io/v1"
+
+// escalations are 12 of them.
+func escalations(request []byte) []escalation {
+	binding := func(kind string) string {
+		return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":%q,"metadata":{"name":"up"},
+			"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+			"subjects":[{"kind":"ServiceAccount","namespace":%q,"name":%q}]}`, kind, gatewayNamespace, release)
+	}
+	csr := func(signer string) string {
+		return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"up"},
+			"spec":{"signerName":%q,"usages":["client auth"],"request":%q}}`, signer, base64.StdEncoding.EncodeToString(request))
+	}
+	const token = `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"up"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	return []escalation{
+		{name: "a certificate for the controller manager", method: http.MethodPost, path: "/apis/certificates.k8s.io/v1/certificatesigningrequests", body: csr("kubernetes.io/kube-apiserver-client")},
+		{name: "a kubelet's certificate", method: http.MethodPost, path: "/apis/certificates.k8s.io/v1/certificatesigningrequests", body: csr("kubernetes.io/kube-apiserver-client-kubelet")},
+		{name: "another namespace's Secrets", method: http.MethodGet, path: "/api/v1/namespaces/kube-system/secrets"},
+		{name: "all Secrets", method: http.MethodGet, path: "/api/v1/secrets"},
+		{name: "binding in the own namespace", method: http.MethodPost, path: rbacAPI + "/namespaces/" + gatewayNamespace + "/rolebindings", body: binding("RoleBinding")},
+		{name: "binding in the accounts' namespace", method: http.MethodPost, path: rbacAPI + "/namespaces/postern-peers/rolebindings", body: binding("RoleBinding")},
+		{name: "binding everywhere", method: http.MethodPost, path: rbacAPI + "/clusterrolebindings", body: binding("ClusterRoleBinding")},
+		{name: "more rights in the own role", method: http.MethodPatch, path: rbacAPI + "/namespaces/" + gatewayNamespace + "/roles/" + release, body: `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`},
+		{name: "impersonation", method: http.MethodGet, path: "/api/v1/namespaces", as: "system:admin"},
+		{name: "a token of an account in another namespace", method: http.MethodPost, path: "/api/v1/namespaces/kube-system/serviceaccounts/namespace-controller/token", body: token},
+		{name: "a pod in the own namespace, with an account of its choice", method: http.MethodPost, path: "/api/v1/namespaces/" + gatewayNamespace + "/pods", body: pod},
+		{name: "exec into another pod", method: http.MethodPost, path: "/api/v1/namespaces/" + tenant + "/pods/server/exec?command=/bin/testserver&stdout=true"},
+	}
+}
+
+// escalate tries them all with a token; each must be refused, and not for being malformed.
+func (c *cluster) escalate(token string) {
+	c.t.Helper()
+	client := &http.Client{Transport: c.anonymous()}
+	defer client.CloseIdleConnections()
+	admin := c.AdminClient()
+	defer admin.CloseIdleConnections()
+	for _, e := range escalations(signingRequest(c.t)) {
+		if status, body := c.ask(client, e, token); status != http.StatusForbidden {
+			c.t.Errorf("%s: got %d, want %d: %.300s", e.name, status, http.StatusForbidden, body)
+		}
+		if e.as != "" || strings.HasSuffix(e.path, "stdout=true") {
+			continue // the administrator is whom it would be, and exec has no dry run
+		}
+		e.path += map[bool]string{true: "&", false: "?"}[strings.Contains(e.path, "?")] + "dryRun=All"
+		if status, body := c.ask(admin, e, ""); status >= http.StatusBadRequest {
+			c.t.Errorf("%s: the administrator gets %d too, so it shows nothing: %.300s", e.name, status, body)
+		}
+	}
+}
+
+func (c *cluster) ask(client *http.Client, e escalation, token string) (int, string) {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(within(c.t, patience), e.method, c.URL()+e.path, strings.NewReader(e.body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", map[bool]string{true: "application/merge-patch+json", false: "application/json"}[e.method == http.MethodPatch])
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if e.as != "" {
+		req.Header.Set("Impersonate-User", e.as)
+		req.Header.Set("Impersonate-Group", "system:masters")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.StatusCode, body.String()
+}
+
+// testLabel: whoever lacks the label is refused, in the gateway's namespace and in another;
+// with the label, pods of either namespace get through.
+func testLabel(t *testing.T, c *clusters) {
+	edge := c.edge
+	const allowed = "postern.dev/peer-cloud: allow"
+	for _, p := range []struct {
+		name, labels string
+		want         bool
+	}{
+		{"stranger", "app: stranger", false},
+		{"wrong", "postern.dev/peer-cloud: deny", false},
+		{"elsewhere", "postern.dev/peer-another: allow", false},
+		{"friend", allowed, true},
+	} {
+		edge.run(gatewayNamespace, p.name, clientPod(p.name, "cloud", p.labels))
+		out, err := edge.reach(p.name)
+		if got := err == nil && strings.Contains(out, "server"); got != p.want {
+			t.Errorf("a pod with labels %q reaches cloud: %v, want %v: %v\n%s", p.labels, got, p.want, err, out)
+		}
+	}
+	// What counts is the label of the moment.
+	edge.kubectl("label", "pod", "-n", gatewayNamespace, "friend", "postern.dev/peer-cloud-")
+	eventually(within(t, patience), t, "the pod that lost its label is refused", func() (bool, string) {
+		out, err := edge.reach("friend")
+		return err != nil, out
+	})
+	edge.kubectl("label", "pod", "-n", gatewayNamespace, "stranger", "postern.dev/peer-cloud=allow")
+	eventually(within(t, patience), t, "the pod that got the label is let in", func() (bool, string) {
+		out, err := edge.reach("stranger")
+		return err == nil, fmt.Sprint(out, err)
+	})
+}
+
+// reach asks cloud for pods from a pod of edge.
+func (c *cluster) reach(pod string) (string, error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	return c.Kubectl(ctx, "", inside(pod, "/bin/kubectl", "get", "pods", "-n", tenant, "--request-timeout=5s")...)
+}
+
+// testEditCannotInvite: who may edit the gateway's namespace may not let clusters in.
+func testEditCannotInvite(t *testing.T, c *clusters) {
+	cloud := c.cloud
+	cloud.kubectl("create", "serviceaccount", "-n", tenant, "editor")
+	cloud.kubectl("create", "rolebinding", "-n", gatewayNamespace, "editor", "--clusterrole=edit", "--serviceaccount="+tenant+":editor")
+	editor := "system:serviceaccount:" + tenant + ":editor"
+	cloud.kubectl("create", "configmap", "-n", gatewayNamespace, "by-editor", "--as", editor)
+	for _, manifest := range []string{
+		"apiVersion: postern.dev/v1alpha1\nkind: Ticket\nmetadata: {name: by-editor}\nspec: {invite: {}}\n",
+		fmt.Sprintf("apiVersion: postern.dev/v1alpha1\nkind: Peer\nmetadata: {name: by-editor}\nspec: {publicKey: %q}\n", strings.Repeat("A", 42)+"E="),
+	} {
+		out, err := cloud.Kubectl(within(t, patience), manifest, "create", "-n", gatewayNamespace, "--as", editor, "-f", "-")
+		if err == nil || !strings.Contains(err.Error(), "orbidden") {
+			t.Errorf("a user with role edit creates\n%s%s, %v; want it forbidden", manifest, out, err)
+		}
+	}
+	for _, o := range []string{"rolebinding/editor", "configmap/by-editor"} {
+		cloud.kubectl("delete", "-n", gatewayNamespace, o)
+	}
+}
+
+// anonymous speaks to the API server from its own network, with no identity of its own.
+func (c *cluster) anonymous() http.RoundTripper {
+	c.t.Helper()
+	ca, err := os.ReadFile(c.CAFile())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: kube.ServerName, MinVersion: tls.VersionTLS12},
+		DialContext:     c.node.DialContext,
+	}
+}
+
+// signingRequest asks for a certificate of the controller manager, in PEM.
+func signingRequest(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:kube-controller-manager"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
