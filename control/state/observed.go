@@ -19,6 +19,8 @@ type Observation struct {
 	At time.Time `json:"at,omitzero"`
 	// Announced are the candidates that the peer last told in-band.
 	Announced []Announced `json:"announced,omitempty"`
+	// Records are names in DNS that had its key.
+	Records []string `json:"records,omitempty"`
 	// Offers is what the peer said we may reach there.
 	Offers []string `json:"offers,omitempty"`
 	// ServerName and CAData (PEM) describe its API server.
@@ -43,6 +45,7 @@ type Issued struct {
 func (o Observation) clone() Observation {
 	o.Endpoints = slices.Clone(o.Endpoints)
 	o.Announced = slices.Clone(o.Announced)
+	o.Records = slices.Clone(o.Records)
 	o.Offers = slices.Clone(o.Offers)
 	o.Issued = slices.Clone(o.Issued)
 	return o

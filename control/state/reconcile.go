@@ -298,10 +298,11 @@ func (r *reconciler) dismiss(name string, old []byte) error {
 		r.logger.Warn("the private key in the state directory is not the one that is kept outside of this pod, which counts",
 			slog.String("keptAs", name+previous))
 	}
-	for _, n := range []string{name, name + previous} {
-		if n == keyFile+previous {
-			continue
-		}
+	gone := []string{name, name + previous}
+	if name == keyFile {
+		gone = []string{name, nextKeyFile} // which was to follow the old one
+	}
+	for _, n := range gone {
 		if err := os.Remove(r.at(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the outdated %s: %w", r.at(n), remedy(err))
 		}

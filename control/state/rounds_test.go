@@ -4,3 +4,6 @@ package state
 
 // killRounds is how often the writer is killed.
 const killRounds = 1000
+
+// everyStep is the distance of the steps at which a backend fails.
+const everyStep = 1
