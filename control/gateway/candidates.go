@@ -44,6 +44,7 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 			g.plane.bind.RouteChanged()
 			g.paths.finder.NetworkChanged()
 			g.paths.relays.Load().check()
+			g.dns.networkChanged()
 		},
 		Logger: g.log,
 	})

@@ -123,6 +123,7 @@ type Gateway struct {
 	store     *state.Store
 	plane     *plane
 	paths     *pathfinding
+	dns       *dnsSearch
 	book      *ticket.Book
 	flows     *forward.Flows
 	inbound   *forward.Inbound
@@ -221,6 +222,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(func() { newClockwork(g).run(g.ctx) })
 	g.wg.Go(g.gather)
 	g.wg.Go(func() { g.paths.run(g.ctx) })
+	g.wg.Go(func() { g.dns.run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.wg.Go(func() { g.reports.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
@@ -257,6 +259,9 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.outbound = forward.NewOutbound(g.flows, g.outboundOptions())
 	if g.paths, err = openPathfinding(g, cfg); err != nil {
 		return err
+	}
+	if g.dns, err = openDNSSearch(g, cfg.Discovery.DNS); err != nil {
+		return misconfigured(cfg, "spec.discovery.dns.domains", err)
 	}
 	agent, err := g.newAgent(cfg)
 	if err != nil {

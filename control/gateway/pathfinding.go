@@ -273,13 +273,16 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 
 // setPeers has paths found to the members that can be probed.
 func (p *pathfinding) setPeers(r *roster) {
+	found := p.g.dns.settle(r)
 	var peers []discovery.PathPeer
 	for _, m := range r.members {
 		if m.stock || m.pending {
 			continue
 		}
+		at := found[m.key]
 		peers = append(peers, discovery.PathPeer{
-			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Announced: p.g.announcedBefore(m), Names: m.names,
+			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Names: m.names,
+			Announced: append(p.g.announcedBefore(m), at.candidates...), Order: at.order,
 		})
 	}
 	if err := p.finder.SetPeers(peers); err != nil {

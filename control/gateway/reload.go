@@ -75,6 +75,12 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 			return err
 		}
 	}
+	search := g.dns.current()
+	if !sameDNS(old.Discovery, next.Discovery) {
+		if search, err = g.dns.newFinder(next.Discovery.DNS); err != nil {
+			return misconfigured(next, "spec.discovery.dns.domains", err)
+		}
+	}
 	moved, err := g.moveMetrics(ctx, next)
 	if err != nil {
 		return err
@@ -89,6 +95,11 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 		g.replaceAgent(agent)
 	}
 	g.paths.finder.SetForbidden(next.Discovery.Exclude)
+	if search != g.dns.current() {
+		g.dns.use(search)
+	} else if !slices.Equal(old.Discovery.Exclude, next.Discovery.Exclude) {
+		g.dns.networkChanged() // which of its addresses may be dialled is another question now
+	}
 	if !reflect.DeepEqual(old.Discovery.TURNServers, next.Discovery.TURNServers) {
 		g.paths.useRelays(next.Discovery.TURNServers)
 	}

@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"net/netip"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/discovery"
+	dnssd "github.com/postern-dev/postern/discovery/dns"
+)
+
+// ownAddrsFor is how long a list of this host's addresses is good for while records are
+// judged, of which there may be many.
+const ownAddrsFor = 3 * time.Second
+
+// dnsSearch looks for gateways in DNS as long as domains are configured. What it finds is
+// used for peers that are known by key, and shown of others.
+type dnsSearch struct {
+	g *Gateway
+	// again holds at most one wish that another finder be run, changed one that what was
+	// found be used.
+	again, changed chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	finder *dnssd.Finder
+	own    []netip.Addr
+	ownErr error
+	ownAt  time.Time
+}
+
+func openDNSSearch(g *Gateway, cfg config.DNS) (*dnsSearch, error) {
+	s := &dnsSearch{g: g, again: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	finder, err := s.newFinder(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.finder = finder
+	return s, nil
+}
+
+// newFinder makes what the configuration asks for: nil when it asks for nothing.
+func (s *dnsSearch) newFinder(cfg config.DNS) (*dnssd.Finder, error) {
+	if len(cfg.Domains) == 0 {
+		return nil, nil
+	}
+	return dnssd.New(dnssd.Options{
+		Domains: cfg.Domains, Servers: cfg.Servers, Seed: s.seed(), Refuse: s.refuse,
+		Changed: func() { signal(s.changed) }, Logger: s.g.log,
+	})
+}
+
+// seed is this gateway's own, and the same after a restart.
+func (s *dnsSearch) seed() []byte {
+	h := hmac.New(sha256.New, []byte(s.g.key.Base64()))
+	h.Write([]byte("postern SRV draw v1"))
+	return h.Sum(nil)
+}
+
+// signal leaves a wish unless there is one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// refuse says why an address of a record is not dialled.
+func (s *dnsSearch) refuse(a netip.AddrPort) string {
+	s.mu.Lock()
+	stale := time.Since(s.ownAt) > ownAddrsFor
+	s.mu.Unlock()
+	if stale {
+		own, err := s.g.opts.OwnAddrs()
+		s.mu.Lock()
+		s.own, s.ownErr, s.ownAt = own, err, time.Now()
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	own, err := s.own, s.ownErr
+	s.mu.Unlock()
+	if err != nil {
+		return "the addresses of this host are not known"
+	}
+	return discovery.Dialable(a, own, s.g.running.Load().cfg.Discovery.Exclude)
+}
+
+// use searches by another configuration from now on.
+func (s *dnsSearch) use(f *dnssd.Finder) {
+	s.mu.Lock()
+	s.finder = f
+	s.mu.Unlock()
+	signal(s.again)
+}
+
+func (s *dnsSearch) current() *dnssd.Finder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.finder
+}
+
+// domains is what was found; nil when nothing is looked for.
+func (s *dnsSearch) domains() []dnssd.Domain {
+	if f := s.current(); f != nil {
+		return f.Domains()
+	}
+	return nil
+}
+
+// networkChanged has everything asked for again.
+func (s *dnsSearch) networkChanged() {
+	if f := s.current(); f != nil {
+		f.NetworkChanged()
+	}
+}
+
+// run searches until ctx ends.
+func (s *dnsSearch) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		searching, stop := context.WithCancel(ctx)
+		var search sync.WaitGroup
+		if f := s.current(); f != nil {
+			search.Go(func() {
+				if err := f.Run(searching); !errors.Is(err, context.Canceled) {
+					s.g.log.Warn("gateways are not looked for in DNS", "error", err)
+				}
+			})
+		}
+		s.follow(ctx)
+		stop()
+		search.Wait()
+		s.g.rematch()
+	}
+}
+
+// follow has what is found used, until there is another finder or ctx ends.
+func (s *dnsSearch) follow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.again:
+			return
+		case <-s.changed:
+			s.g.rematch()
+		}
+	}
+}
+
+// rematch brings what was found together with the peers, once more.
+func (g *Gateway) rematch() {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if g.changed.closed {
+		return
+	}
+	g.paths.setPeers(g.roster.Load())
+	g.announceChange()
+}
+
+// sameDNS compares what is looked for.
+func sameDNS(a, b config.Discovery) bool { return reflect.DeepEqual(a.DNS, b.DNS) }

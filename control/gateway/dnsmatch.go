@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/discovery"
+	dnssd "github.com/postern-dev/postern/discovery/dns"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// sourceDNSProblems names this among those that find problems of the gateway.
+	sourceDNSProblems = "dns"
+	// maxDNSProblems bounds the verdicts on the records of one domain.
+	maxDNSProblems = 8
+)
+
+// dnsMatch is a gateway that was found in DNS, and whose it is.
+type dnsMatch struct {
+	dnssd.Instance
+	domain string
+	// member is the peer that it is by its key or, with another key, that it is taken for.
+	member *member
+	// moved: the key is not the member's.
+	moved bool
+}
+
+// matches holds what was found against the peers. The own records are left out.
+func (s *dnsSearch) matches(r *roster) []dnsMatch {
+	domains := s.domains()
+	if len(domains) == 0 {
+		return nil
+	}
+	had := map[string]*member{} // by record
+	seen := map[*member]bool{}
+	for _, m := range r.members {
+		for _, record := range s.g.store.Observed(m.key).Records {
+			had[record], seen[m] = m, true
+		}
+	}
+	var out []dnsMatch
+	for _, d := range domains {
+		for _, i := range d.Instances {
+			if i.Key == s.g.key.Public() {
+				continue
+			}
+			m := dnsMatch{Instance: i, domain: d.Name}
+			switch known, named := had[i.Record], r.byName[i.Name]; {
+			case i.Key.IsZero():
+			case r.byKey[i.Key] != nil:
+				m.member = r.byKey[i.Key]
+			case known != nil: // Its record had the key of a peer before.
+				m.member, m.moved = known, true
+			case named != nil && !seen[named]: // It bears the name of one that was found nowhere.
+				m.member, m.moved = named, true
+			}
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// foundAt is where DNS has a peer, and the order in which its addresses are to be tried.
+type foundAt struct {
+	candidates []discovery.Candidate
+	order      map[netip.AddrPort]uint8
+}
+
+// settle brings what was found together with the peers: it notes where each was found,
+// shows what is wrong, and gives the addresses of those that are found by their key.
+func (s *dnsSearch) settle(r *roster) map[peer.PublicKey]foundAt {
+	matches := s.matches(r)
+	s.g.SetProblems(sourceDNSProblems, s.problems(matches))
+	out := map[peer.PublicKey]foundAt{}
+	for _, m := range matches {
+		if m.member == nil || m.moved {
+			continue
+		}
+		if err := s.g.store.FoundAt(m.member.key, m.Record); err != nil {
+			s.g.log.Warn("where a peer was found in DNS cannot be remembered; after a restart another key there is not told from somebody new",
+				"peer", m.member.name, "error", err)
+		}
+		at := out[m.member.key]
+		if at.order == nil {
+			at.order = map[netip.AddrPort]uint8{}
+		}
+		for _, a := range m.Addresses {
+			if _, again := at.order[a.Addr]; !again {
+				at.order[a.Addr] = a.Order
+				at.candidates = append(at.candidates, discovery.Candidate{Addr: a.Addr, Source: discovery.SourceDNS})
+			}
+		}
+		out[m.member.key] = at
+	}
+	return out
+}
+
+// problems are those of the domains and of the records in them, as own checks.
+func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
+	var out []check.OwnProblem
+	add := func(code check.Code, domain string, p check.Params) {
+		p.Domain = domain
+		out = append(out, check.OwnProblem{Name: sourceDNSProblems, Code: code, Params: p})
+	}
+	count := map[string]int{}
+	for _, d := range s.domains() {
+		for _, p := range d.Problems {
+			add(dnsCode(p.Kind), d.Name, recordParams(p))
+		}
+	}
+	for _, m := range matches {
+		if m.moved {
+			var p check.Params
+			p.Peer, p.Record = m.member.name, m.Record
+			p.Known, p.Found = peer.Fingerprint(m.member.key), peer.Fingerprint(m.Key)
+			add(check.KeyMoved, m.domain, p)
+			continue
+		}
+		if len(m.Problems) > 0 && count[m.domain] < maxDNSProblems {
+			count[m.domain]++
+			add(dnsCode(m.Problems[0].Kind), m.domain, recordParams(m.Problems[0]))
+		}
+	}
+	return out
+}
+
+func recordParams(p dnssd.Problem) check.Params {
+	out := check.Params{Detail: p.What}
+	out.Record = p.Record
+	return out
+}
+
+func dnsCode(k dnssd.Kind) check.Code {
+	switch k {
+	case dnssd.Unanswered:
+		return check.DomainUnanswered
+	case dnssd.Nothing:
+		return check.DomainEmpty
+	case dnssd.Forged:
+		return check.RecordForged
+	}
+	return check.RecordUnusable
+}
+
+// discovered lists what was found, for those who decide on it.
+func (s *dnsSearch) discovered(r *roster, now time.Time) []api.Discovered {
+	var out []api.Discovered
+	for _, m := range s.matches(r) {
+		d := api.Discovered{
+			Name: printable(m.Name), Source: api.SourceDNS, Domain: m.domain, Addresses: []string{},
+			State: api.DiscoveredNew, DNSSEC: dnssecWord(m.DNSSEC),
+		}
+		if !m.Key.IsZero() {
+			d.PublicKey, d.Fingerprint = m.Key.String(), peer.Fingerprint(m.Key)
+		}
+		for _, a := range m.Addresses {
+			d.Addresses = append(d.Addresses, a.Addr.String())
+		}
+		if !m.SeenAt.IsZero() {
+			d.SeenAt, d.AgeSeconds = m.SeenAt.UTC(), now.Sub(m.SeenAt).Seconds()
+		}
+		if len(m.Problems) > 0 {
+			d.Problem, d.Code = printable(m.Problems[0].String()), string(dnsCode(m.Problems[0].Kind))
+		}
+		switch {
+		case m.moved:
+			d.State, d.Peer, d.Code = api.DiscoveredConflict, m.member.name, string(check.KeyMoved)
+			d.Problem = fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.member.name, peer.Fingerprint(m.member.key))
+		case m.member != nil && m.member.pending:
+			d.State, d.Peer = api.DiscoveredPending, m.member.name
+		case m.member != nil:
+			d.State, d.Peer = api.DiscoveredPeer, m.member.name
+		case !m.Usable():
+			d.State = api.DiscoveredInvalid
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// discoveryProblems are those of the domains.
+func (s *dnsSearch) discoveryProblems() []api.DiscoveryProblem {
+	var out []api.DiscoveryProblem
+	for _, d := range s.domains() {
+		for _, p := range d.Problems {
+			out = append(out, api.DiscoveryProblem{Where: d.Name, Problem: printable(p.String()), Code: string(dnsCode(p.Kind))})
+		}
+	}
+	return out
+}
+
+func dnssecWord(d dnssd.DNSSEC) string {
+	switch d {
+	case dnssd.Validated:
+		return api.DNSSECValidated
+	case dnssd.Bogus:
+		return api.DNSSECBogus
+	}
+	return api.DNSSECNone
+}
+
+// maxPrintable bounds a stranger's text in bytes.
+const maxPrintable = 400
+
+// printable makes a stranger's text fit to be shown: what does not print is left out.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return -1
+	}, s)
+	if len(s) > maxPrintable {
+		s = strings.ToValidUTF8(s[:maxPrintable], "") + "…"
+	}
+	return s
+}
+
+// byName orders what was found.
+func byName(list []api.Discovered) {
+	slices.SortStableFunc(list, func(a, b api.Discovered) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Domain, b.Domain))
+	})
+}
