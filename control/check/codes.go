@@ -83,6 +83,13 @@ const (
 	ExposureMoved       Code = "PST0428"
 	PodRefused          Code = "PST0429"
 
+	LANNoInterface Code = "PST0430"
+	LANNotJoined   Code = "PST0431"
+	LANSilent      Code = "PST0432"
+	LANPod         Code = "PST0433"
+	LANOtherKey    Code = "PST0434"
+	LANRecord      Code = "PST0435"
+
 	KeyMoved         Code = "PST0440"
 	DomainUnanswered Code = "PST0441"
 	DomainEmpty      Code = "PST0442"
@@ -236,5 +243,5 @@ func lookup(c Code) (Entry, bool) {
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {
 	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
-		exposureEntries(), clusterEntries(), dnsEntries(), mappingEntries(), identityEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
+		exposureEntries(), clusterEntries(), lanEntries(), dnsEntries(), mappingEntries(), identityEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
 }

@@ -128,6 +128,8 @@ type Own struct {
 	TicketAlarmAt time.Time
 	// Mapping is the port that the router is asked for; nil when none is.
 	Mapping *Mapping
+	// LAN is about finding gateways on the local network; nil when that is off.
+	LAN *LANFacts
 	// Found are problems that others than this package found, in their cluster for example.
 	Found []OwnProblem
 }

@@ -126,6 +126,9 @@ func (r *Runner) ownResults(known *Own) []Result {
 	if res, ok := PortMapping(o); ok {
 		out = append(out, res)
 	}
+	if o.LAN != nil {
+		out = append(out, LAN(*o.LAN)...)
+	}
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
