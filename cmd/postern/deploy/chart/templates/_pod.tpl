@@ -77,7 +77,12 @@ env:
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 ports:
-- {name: gateway, containerPort: {{ int .Values.gateway.port }}, protocol: UDP}
+- name: gateway
+  containerPort: {{ int .Values.gateway.port }}
+  protocol: UDP
+  {{- with int .Values.hostPort }}
+  hostPort: {{ . }}
+  {{- end }}
 - {name: http, containerPort: {{ int .Values.metrics.port }}, protocol: TCP}
 securityContext:
   allowPrivilegeEscalation: false
