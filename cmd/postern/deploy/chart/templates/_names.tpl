@@ -17,9 +17,10 @@
 {{ include "postern.fullname" . }}-{{ .Release.Namespace }}
 {{- end }}
 
+{{- /* The gateway selects by these too, and knows its name by its configuration. */}}
 {{- define "postern.selector" -}}
 app.kubernetes.io/name: postern
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ include "postern.fullname" . }}
 {{- end }}
 
 {{- define "postern.labels" -}}

@@ -74,6 +74,8 @@ env:
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 ports:
