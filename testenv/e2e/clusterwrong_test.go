@@ -1,0 +1,137 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// wrongThing is a mistake of an operator at edge, or what a cluster lacks.
+type wrongThing struct {
+	name string
+	make func(*clusters)
+	// mend undoes it.
+	mend func(*clusters)
+	// code and what it must name, in the verdict of check, in an event, and in a condition
+	// of the Peer, if it is about one.
+	code  string
+	words []string
+	peer  string
+}
+
+// wrongThings need nothing of each other; what removes definitions comes last.
+func wrongThings() []wrongThing {
+	values := func(more ...string) func(*clusters) {
+		return func(c *clusters) { c.edge.upgrade(release, gatewayNamespace, append(c.edgeValues(), more...)...) }
+	}
+	ingress := fmt.Sprintf(`apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, namespace: %s}
+spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
+`, gatewayNamespace, release)
+	return []wrongThing{
+		{"NodePort with a private node address", values("service.type=NodePort"), values(), "PST0421", []string{edgeNode, "advertise"}, ""},
+		{"LoadBalancer pending", values("service.type=LoadBalancer"), values(), "PST0420", []string{release, "NodePort"}, ""},
+		{"Ingress for the gateway", func(c *clusters) { c.edge.apply(ingress, "apply", "-f", "-") },
+			func(c *clusters) { c.edge.apply(ingress, "delete", "-f", "-") }, "PST0424", []string{"UDP", "kubectl delete ingress web"}, ""},
+		{"API server's certificate for another name",
+			func(c *clusters) {
+				c.cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "services.apiServer.serverName=wrong.example")...)
+			},
+			func(c *clusters) { c.cloud.upgrade(release, gatewayNamespace, c.cloudValues()...) },
+			"PST0502", []string{"wrong.example"}, "cloud"},
+		{"two Peers with one key",
+			func(c *clusters) {
+				c.edge.apply(fmt.Sprintf("apiVersion: postern.dev/v1alpha1\nkind: Peer\nmetadata: {name: twin, namespace: %s}\nspec: {publicKey: %q}\n",
+					gatewayNamespace, c.edge.peer("cloud").Spec.PublicKey), "apply", "-f", "-")
+			},
+			func(c *clusters) { c.edge.kubectl("delete", "peer", "-n", gatewayNamespace, "twin") },
+			"PST0731", []string{"cloud", "kubectl"}, "twin"},
+		{"RBAC missing",
+			func(c *clusters) { c.edge.kubectl("delete", "rolebinding", "-n", gatewayNamespace, release) }, values(),
+			"PST0721", []string{"helm upgrade"}, ""},
+		{"CRD missing",
+			func(c *clusters) { c.edge.kubectl("delete", "crd", "tickets.postern.dev") }, values(),
+			"PST0720", []string{"tickets"}, ""},
+	}
+}
+
+// testWrongThings makes each mistake and expects it to be named, with what mends it.
+func testWrongThings(t *testing.T, c *clusters) {
+	for _, w := range wrongThings() {
+		t.Run(w.name, func(t *testing.T) {
+			c := &clusters{edge: c.edge.as(t), cloud: c.cloud.as(t), nat: c.nat}
+			w.make(c)
+			c.edge.waitVerdict(w)
+			c.edge.waitEvent(w.code)
+			if w.peer != "" {
+				c.edge.waitPeer(w.peer, "told of "+w.code, func(p peerObject) bool {
+					for _, condition := range p.Status.Conditions {
+						if condition.Status != "True" && strings.Contains(condition.Message, w.code) {
+							return true
+						}
+					}
+					return false
+				})
+			}
+			w.mend(c)
+			eventually(within(t, patience), t, "the verdict is gone", func() (bool, string) {
+				v, ok := c.edge.verdict(w.code)
+				return !ok, fmt.Sprint(v)
+			})
+		})
+	}
+}
+
+// verdict finds a code in what `postern check` says at the active pod.
+func (c *cluster) verdict(code string) (api.Check, bool) {
+	c.t.Helper()
+	pod := c.activePod()
+	if pod == "" {
+		return api.Check{}, false
+	}
+	out, err := c.Kubectl(within(c.t, patience), "", inside(pod, "/postern", "check", "-o", "json")...)
+	if out == "" {
+		c.t.Logf("%s: postern check: %v", c.name, err) // it exits 1 when it finds something
+		return api.Check{}, false
+	}
+	var report api.CheckReport
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		c.t.Fatalf("%v in %q", err, out)
+	}
+	for _, check := range report.Checks {
+		if check.Code == code {
+			return check, true
+		}
+	}
+	return api.Check{}, false
+}
+
+func (c *cluster) waitVerdict(w wrongThing) {
+	c.t.Helper()
+	var found api.Check
+	eventually(within(c.t, patience), c.t, "check finds "+w.code, func() (ok bool, _ string) {
+		found, ok = c.verdict(w.code)
+		return ok, ""
+	})
+	text := found.Cause + " " + found.Fix
+	if found.Cause == "" || found.Fix == "" || !containsAll(text, w.words...) {
+		c.t.Errorf("%s: cause %q, fix %q; want both, with %q", w.code, found.Cause, found.Fix, w.words)
+	}
+}
+
+// waitEvent waits until an event in the gateway's namespace names the code.
+func (c *cluster) waitEvent(code string) {
+	c.t.Helper()
+	err := c.WaitFor(within(c.t, patience), "/api/v1/namespaces/"+gatewayNamespace+"/events", func(b []byte) bool {
+		return strings.Contains(string(b), code)
+	})
+	if err != nil {
+		c.t.Errorf("%s: no event has %s: %v", c.name, code, err)
+	}
+}
