@@ -112,6 +112,12 @@ const (
 	IdentityMissing  Code = "PST0505"
 	IdentityExpired  Code = "PST0506"
 	IdentityRejected Code = "PST0507"
+
+	CSRDenied    Code = "PST0525"
+	CSRFailed    Code = "PST0526"
+	CSRUnsigned  Code = "PST0527"
+	CSRUnguarded Code = "PST0528"
+	CSRForbidden Code = "PST0529"
 )
 
 // PST06xx: MTU.
@@ -243,5 +249,5 @@ func lookup(c Code) (Entry, bool) {
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {
 	return [][]Entry{gatewayEntries(), authEntries(), apiServerEntries(), upstreamEntries(),
-		exposureEntries(), clusterEntries(), lanEntries(), dnsEntries(), mappingEntries(), identityEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
+		exposureEntries(), clusterEntries(), lanEntries(), dnsEntries(), mappingEntries(), identityEntries(), csrEntries(), mtuEntries(), configEntries(), objectEntries(), resourceEntries()}
 }
