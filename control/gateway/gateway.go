@@ -35,6 +35,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -62,6 +63,10 @@ type Options struct {
 	LinkMTU func() (int, error)
 	// Resolve looks up a host name of the discovery settings; nil asks the system.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// LANInterfaces lists the interfaces on which gateways are looked for, and ListenLAN
+	// opens a socket for multicast DNS on one; nil are this machine's.
+	LANInterfaces func() ([]lan.Interface, error)
+	ListenLAN     func(lan.Interface, lan.Family) (lan.Conn, error)
 	// ReadConfig reads the configuration again, for a reload; nil has none to read.
 	ReadConfig func() (*config.Resolved, error)
 	// NewClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount; nil has
@@ -124,6 +129,7 @@ type Gateway struct {
 	plane     *plane
 	paths     *pathfinding
 	dns       *dnsSearch
+	lan       *lanSearch
 	book      *ticket.Book
 	flows     *forward.Flows
 	inbound   *forward.Inbound
@@ -167,7 +173,7 @@ type Gateway struct {
 	changing sync.Mutex
 	changed  changed
 	// onChange is told of changes.
-	onChange atomic.Pointer[func()]
+	onChange atomic.Pointer[[]func()]
 	// found are problems, and clusterAddrs addresses, that others than the gateway found.
 	found        problems
 	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
@@ -223,6 +229,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(g.gather)
 	g.wg.Go(func() { g.paths.run(g.ctx) })
 	g.wg.Go(func() { g.dns.run(g.ctx) })
+	g.wg.Go(func() { g.lan.run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.wg.Go(func() { g.reports.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
@@ -260,6 +267,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	if g.paths, err = openPathfinding(g, cfg); err != nil {
 		return err
 	}
+	g.lan = newLANSearch(g)
 	if g.dns, err = openDNSSearch(g, cfg.Discovery.DNS); err != nil {
 		return misconfigured(cfg, "spec.discovery.dns.domains", err)
 	}
@@ -321,6 +329,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 
 // close takes down what open made, in the opposite order, as far as it got.
 func (g *Gateway) close(ctx context.Context) error {
+	if g.store != nil && ctx.Err() != nil {
+		g.store.Interrupt() // nothing may be waited for, so not for this
+	}
 	g.changing.Lock()
 	g.changed.closed = true
 	server := g.changed.metrics

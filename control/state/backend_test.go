@@ -507,6 +507,33 @@ func TestNobodyWaitsLongForABackendThatHangs(t *testing.T) {
 	})
 }
 
+func TestWhoeverMustEndNowWaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCell()
+		s := openWith(t, t.TempDir(), c)
+		c.setSave(hang)
+		result := make(chan error)
+		go func() { result <- s.Update(func(p *Peers) error { return p.Put(edge()) }) }()
+		synctest.Wait()
+		start := time.Now()
+		s.Interrupt()
+		if err := <-result; !errors.Is(err, ErrBackend) || time.Since(start) > 0 {
+			t.Errorf("got %v after %v, want %v at once", err, time.Since(start), ErrBackend)
+		}
+		if err := remove(s); err != nil { // it is not there
+			t.Error(err)
+		}
+		if err := s.SaveTickets(records()); !errors.Is(err, ErrBackend) || time.Since(start) > 0 {
+			t.Errorf("got %v after %v, want %v at once", err, time.Since(start), ErrBackend)
+		}
+		c.setSave(nil)
+		mustClose(t, s)
+		if elsewhere(t, c).Peers().Len() != 0 {
+			t.Error("what was refused is there")
+		}
+	})
+}
+
 func TestChangesAreTakenAgainWhenTheBackendAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCell()

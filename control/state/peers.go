@@ -22,6 +22,7 @@ const (
 	OriginInvited Origin = "invited" // it redeemed a ticket of ours, or we accepted its reply
 	OriginJoined  Origin = "joined"  // we redeemed a ticket of its
 	OriginAdded   Origin = "added"   // `postern peer add`
+	OriginFound   Origin = "found"   // on the local network
 )
 
 // Peer is a peer that is not in the configuration file.

@@ -247,6 +247,14 @@ func (s *Store) Close() error {
 	return unlock(s.lock)
 }
 
+// Interrupt has nobody wait for the backend any more: what is being saved fails, as does what
+// comes after. Close still saves what it can. It is for one that must end now.
+func (s *Store) Interrupt() {
+	if s.mirror != nil {
+		s.mirror.stop()
+	}
+}
+
 // Dir is the directory.
 func (s *Store) Dir() string { return s.dir }
 
