@@ -1,0 +1,196 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+// NameAccess is the own check that problems are shown as.
+const NameAccess = "peer-services"
+
+// kind is one of the kinds of object that are kept.
+type kind struct {
+	name, resource, group, version string
+	client                         rest.Interface
+	// optional: without the right to it, it is left out.
+	optional bool
+	off      bool // left out, for want of the right
+	denied   bool // it should not be, and is
+}
+
+// held is an object of ours that is there.
+type held struct {
+	peer string
+	uid  string
+	rv   string            // resourceVersion, which tells whether somebody changed it
+	sum  [sha256.Size]byte // of what was applied last; zero = nothing is known of what it is
+}
+
+// survey finds out which of our objects are there, and what may be used. The error is that
+// the API server does not answer.
+func (k *Keeper) survey(ctx context.Context) error {
+	k.findOwner(ctx)
+	k.refused = map[id]check.OwnProblem{}
+	for _, kind := range k.kinds {
+		list, err := k.list(ctx, kind)
+		denied := apierrors.IsForbidden(err)
+		kind.off, kind.denied = denied && kind.optional, denied && !kind.optional
+		if denied {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("list %s: %w", kind.resource, err)
+		}
+		k.seen(kind, list)
+	}
+	return nil
+}
+
+// seen notes which objects of a kind are there. One that is not as it was left has to be
+// applied again.
+func (k *Keeper) seen(kind *kind, list []metav1.PartialObjectMetadata) {
+	there := map[id]bool{}
+	for _, x := range list {
+		peer := x.Labels[LabelPeer]
+		if !k.ours(x.Labels, peer) {
+			continue
+		}
+		i := id{kind.name, x.Name}
+		there[i] = true
+		if h, ok := k.have[i]; !ok || h.uid != string(x.UID) || h.rv != x.ResourceVersion {
+			k.have[i] = held{peer: peer, uid: string(x.UID), rv: x.ResourceVersion}
+		}
+	}
+	maps.DeleteFunc(k.have, func(i id, _ held) bool { return i.kind == kind.name && !there[i] })
+}
+
+func (k *Keeper) list(ctx context.Context, kind *kind) ([]metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return listMetadata(ctx, kind.client, kind.resource, k.o.Namespace,
+		metav1.ListOptions{LabelSelector: LabelPeer + "," + labelInstance + "=" + k.o.Release + "," + labelManagedBy + "=" + program})
+}
+
+// settle applies what should be and is not so, and deletes what should not be. What is
+// refused becomes a problem; the error is what is worth another try.
+func (k *Keeper) settle(ctx context.Context, offers []offer) error {
+	wanted := map[id]bool{}
+	for _, o := range offers {
+		for _, x := range k.objects(o) {
+			wanted[x.id] = true
+			if _, refused := k.refused[x.id]; refused || x.keep {
+				continue
+			}
+			if err := k.settled(x, k.apply(ctx, x)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, i := range sorted(k.have) {
+		if _, refused := k.refused[i]; refused || wanted[i] {
+			continue
+		}
+		if err := k.settled(object{id: i, peer: k.have[i].peer}, k.remove(ctx, i)); err != nil {
+			return err
+		}
+	}
+	maps.DeleteFunc(k.refused, func(i id, _ check.OwnProblem) bool { _, there := k.have[i]; return !wanted[i] && !there })
+	return nil
+}
+
+// settled sorts out what came of a request: a refusal is noted, anything else is given back.
+func (k *Keeper) settled(o object, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		delete(k.refused, o.id)
+		return nil
+	case errors.Is(err, errTaken):
+		p := check.OwnProblem{Name: NameAccess, Code: check.NameTaken}
+		p.Params.Peer, p.Params.Namespace, p.Params.Object = o.peer, k.o.Namespace, o.kind+" "+o.name
+		k.refused[o.id] = p
+		return nil
+	case errors.As(err, &status) && refusal(status.Status().Code):
+		p := k.forbidden(k.kind(o.kind))
+		p.Params.Detail = fmt.Sprintf("%s %s: %v", o.kind, o.name, err)
+		k.refused[o.id] = p
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", o.kind, o.name, err)
+}
+
+// refusal tells the answers that will be the same the next time: forbidden, by rights, quota
+// or admission, and invalid.
+func refusal(code int32) bool {
+	return code == http.StatusForbidden || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
+}
+
+func sorted[T any](m map[id]T) []id {
+	return slices.SortedFunc(maps.Keys(m), func(a, b id) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name)) })
+}
+
+func (k *Keeper) kind(name string) *kind {
+	i := slices.IndexFunc(k.kinds, func(x *kind) bool { return x.name == name })
+	return k.kinds[i]
+}
+
+// errTaken: something of the name is there, and not ours.
+var errTaken = errors.New("not this gateway's")
+
+// apply brings one object to what it should be, unless it is so.
+func (k *Keeper) apply(ctx context.Context, o object) error {
+	kind := k.kind(o.kind)
+	if kind.off || kind.denied {
+		return nil
+	}
+	plain, err := json.Marshal(k.body(kind.version, o, ""))
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(plain)
+	if k.have[o.id].sum == sum {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if k.have[o.id].uid == "" {
+		if err := k.look(ctx, kind, o); err != nil {
+			return err
+		}
+	}
+	before := k.have[o.id].uid
+	now, err := k.patch(ctx, kind, o, before)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		delete(k.have, o.id) // another is in its place, or none: the next pass looks
+	}
+	if err != nil {
+		return err
+	}
+	if before == "" {
+		k.log.Info("pods can use what a peer offers", "peer", o.peer, "object", kind.name+" "+o.name)
+	}
+	k.have[o.id] = held{peer: o.peer, uid: string(now.UID), rv: now.ResourceVersion, sum: sum}
+	return nil
+}
+func (k *Keeper) forbidden(kind *kind) check.OwnProblem {
+	p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
+	p.Params.Namespace, p.Params.Account = k.o.Namespace, k.o.Account
+	p.Params.Verbs, p.Params.Resource = "get,list,create,patch,delete", kind.resource
+	if kind.group != "" {
+		p.Params.Resource += "." + kind.group
+	}
+	return p
+}

@@ -1,0 +1,383 @@
+//go:build linux && e2e
+
+package access
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	ownkube "github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/testenv/kube"
+)
+
+// patience bounds failure; nothing takes that long unless it is broken.
+const patience = 90 * time.Second
+
+// rights are all that a gateway needs for what is done here. They are in README.md, and the
+// chart gives them.
+const rights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: access, namespace: NS}
+rules:
+- {apiGroups: [""], resources: [services], verbs: [get, list, create, patch, delete]}
+- {apiGroups: [""], resources: [secrets], verbs: [get, list, create, patch, delete]}
+- {apiGroups: [""], resources: [pods], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: access, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: access}
+subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
+`
+
+const policyRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: access-policies, namespace: NS}
+rules:
+- {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [get, list, create, patch, delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: access-policies, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: access-policies}
+subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
+`
+
+const podRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: access-NS}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: access-NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: access-NS}
+subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
+`
+
+// world is a real API server.
+type world struct {
+	cluster *kube.Cluster
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := w.cluster.Kubectl(within(t, patience), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+func (w *world) apply(t *testing.T, ns, manifest string) {
+	t.Helper()
+	w.kubectl(t, strings.ReplaceAll(manifest, "NS", ns), "apply", "-f", "-")
+}
+
+// account makes a namespace with a gateway's account in it, and connects as that.
+func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
+	t.Helper()
+	w.kubectl(t, "", "create", "namespace", ns)
+	w.kubectl(t, "", "create", "serviceaccount", "-n", ns, "postern")
+	token := w.kubectl(t, "", "create", "token", "-n", ns, "postern")
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: x, user: x, namespace: %s}}]\n"+
+		"clusters: [{name: x, cluster: {server: %q, certificate-authority: %q, tls-server-name: %s}}]\nusers: [{name: x, user: {token: %s}}]\n",
+		ns, w.cluster.URL(), w.cluster.CAFile(), kube.ServerName, token)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ownkube.ConnectContext(ownkube.Context{Kubeconfig: file}, "postern-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// site is a keeper at work.
+type site struct {
+	*world
+	ns       string
+	gateway  *gateway
+	keeper   *Keeper
+	mu       sync.Mutex
+	problems []check.OwnProblem
+}
+
+// keep runs a keeper that looks every second, until the test ends.
+func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, pod string) *site {
+	t.Helper()
+	s := &site{world: w, ns: own.Namespace(), gateway: g}
+	k, err := NewKeeper(Options{
+		Cluster: own, Gateway: g, Release: "postern", Port: 51820, Pod: pod, Account: own.Namespace() + ":postern",
+		Selector: map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "active"},
+		Pods:     map[string]string{"app.kubernetes.io/name": "postern"},
+		OnProblems: func(list []check.OwnProblem) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.problems = list
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.every = time.Second
+	s.keeper = k
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); k.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return s
+}
+
+// change changes the gateway and tells the keeper.
+func (s *site) change(f func(g *gateway)) {
+	s.gateway.mu.Lock()
+	f(s.gateway)
+	s.gateway.mu.Unlock()
+	s.keeper.Changed()
+}
+
+// until asks kubectl until it says what is wanted.
+func (s *site) until(t *testing.T, want string, args ...string) {
+	t.Helper()
+	ctx := within(t, patience)
+	args = append([]string{"get", "-n", s.ns}, args...)
+	for {
+		got, err := s.cluster.Kubectl(ctx, "", args...)
+		if err == nil && strings.TrimSpace(got) == want {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%v: got %q %v, want %q", args, got, err, want)
+		}
+	}
+}
+
+// untilCodes waits for problems.
+func (s *site) untilCodes(t *testing.T, want string) {
+	t.Helper()
+	ctx := within(t, patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.mu.Lock()
+		var got []string
+		for _, p := range s.problems {
+			got = append(got, string(p.Code)+" "+p.Params.Object+p.Params.Resource)
+		}
+		s.mu.Unlock()
+		if strings.Join(got, ", ") == want {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("problems: got %q, want %q", got, want)
+		}
+	}
+}
+
+const (
+	jsonpath = "-o=jsonpath="
+	ports    = jsonpath + "{range .spec.ports[*]}{.name} {.port} {.targetPort} {.protocol},{end}"
+	tokenOf  = jsonpath + "{.data.token}"
+)
+
+func TestPodsUsePeersOfARealCluster(t *testing.T) {
+	c, err := kube.Start(within(t, 15*time.Minute), kube.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{cluster: c}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("objects come and go with peers", w.testKeeper)
+	t.Run("what is somebody else's stays", w.testForeign)
+	t.Run("rights", w.testRights)
+	t.Run("who may connect", w.testGuard)
+}
+
+func (w *world) testKeeper(t *testing.T) {
+	own := w.account(t, "keeper")
+	w.apply(t, "keeper", rights+"---"+policyRights)
+	// The pod's owner is there; nothing runs it here.
+	w.kubectl(t, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"postern"},"spec":{"serviceName":"postern","selector":{"matchLabels":{"a":"b"}},
+		"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`, "apply", "-n", "keeper", "-f", "-")
+	uid := w.kubectl(t, "", "get", "statefulset", "postern", "-n", "keeper", jsonpath+"{.metadata.uid}")
+	w.kubectl(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"postern-0","ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"postern","uid":"`+uid+`","controller":true}]},
+		"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"}]}}`, "apply", "-n", "keeper", "-f", "-")
+	token := w.kubectl(t, "", "create", "token", "-n", "keeper", "postern")
+	ca, err := os.ReadFile(w.cluster.CAFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{
+		peers:       []api.PeerStatus{offering("cloud")},
+		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud", ServerName: kube.ServerName, CAData: string(ca)}},
+		ports:       map[string]uint16{"registry": 5000},
+	}
+	s := w.keep(t, own, g, "postern-0")
+	s.until(t, "apiserver 6443 41000 TCP,registry 5000 41001 TCP,", "service/postern-cloud", ports)
+	s.until(t, `{"app.kubernetes.io/name":"postern","postern.dev/role":"active"}`, "service/postern-cloud", jsonpath+"{.spec.selector}")
+	s.until(t, "cloud postern StatefulSet/"+uid, "service/postern-cloud",
+		jsonpath+`{.metadata.labels.postern\.dev/peer} {.metadata.labels.app\.kubernetes\.io/instance} {.metadata.ownerReferences[0].kind}/{.metadata.ownerReferences[0].uid}`)
+	s.until(t, `allow 41000 41001 UDP 51820`, "networkpolicy/postern-cloud",
+		jsonpath+`{.spec.ingress[0].from[0].podSelector.matchLabels.postern\.dev/peer-cloud} {.spec.ingress[0].ports[*].port} {.spec.ingress[1].ports[0].protocol} {.spec.ingress[1].ports[0].port}`)
+
+	// The Secret comes with the identity, and works.
+	s.change(func(g *gateway) { g.credentials = map[string]api.Credential{"cloud": {Token: token}} })
+	s.until(t, base64.StdEncoding.EncodeToString([]byte(token)), "secret/postern-cloud-kubeconfig", tokenOf)
+	dir := s.mounted(t, "postern-cloud-kubeconfig")
+	who := w.kubectl(t, "", "--kubeconfig", filepath.Join(dir, "kubeconfig"), "--server", w.cluster.URL(), "auth", "whoami", jsonpath+"{.status.userInfo.username}")
+	if who != "system:serviceaccount:keeper:postern" {
+		t.Errorf("with the kubeconfig of the Secret we are %q", who)
+	}
+
+	// What others add stays when it is renewed.
+	w.kubectl(t, "", "annotate", "secret", "postern-cloud-kubeconfig", "-n", "keeper", "mine=1")
+	s.change(func(g *gateway) { g.credentials["cloud"] = api.Credential{ClientCertificate: "cert", ClientKey: "key"} })
+	s.until(t, "1 "+base64.StdEncoding.EncodeToString([]byte("cert")), "secret/postern-cloud-kubeconfig", jsonpath+`{.metadata.annotations.mine} {.data.tls\.crt}{.data.token}`)
+	// While the identity cannot be had the last one stays.
+	s.change(func(g *gateway) { delete(g.credentials, "cloud") })
+
+	// What others change of ours is put back, what they delete is made again.
+	w.kubectl(t, "", "patch", "service", "postern-cloud", "-n", "keeper", "-p", `{"spec":{"selector":{"postern.dev/role":"mine"}}}`)
+	s.until(t, "active", "service/postern-cloud", jsonpath+`{.spec.selector.postern\.dev/role}`)
+	w.kubectl(t, "", "delete", "networkpolicy", "postern-cloud", "-n", "keeper")
+	s.until(t, "networkpolicy.networking.k8s.io/postern-cloud", "networkpolicy/postern-cloud", "-o=name")
+
+	// Another port, and one service less.
+	s.change(func(g *gateway) {
+		g.peers[0].Offers = []string{"apiServer", "auth"}
+		g.peers[0].Local = []api.Local{{Service: "apiServer", Address: "10.244.0.5:42000"}}
+	})
+	s.until(t, "apiserver 6443 42000 TCP,", "service/postern-cloud", ports)
+	s.until(t, base64.StdEncoding.EncodeToString([]byte("cert")), "secret/postern-cloud-kubeconfig", jsonpath+`{.data.tls\.crt}`)
+
+	s.change(func(g *gateway) { g.peers = nil })
+	s.until(t, "", "service,secret,networkpolicy", "-l", LabelPeer, "-o=name")
+	s.untilCodes(t, "")
+}
+
+// mounted writes a Secret as the kubelet would.
+func (s *site) mounted(t *testing.T, name string) string {
+	t.Helper()
+	var secret struct{ Data map[string][]byte }
+	if err := json.Unmarshal([]byte(s.kubectl(t, "", "get", "secret", name, "-n", s.ns, "-o=json")), &secret); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for k, v := range secret.Data {
+		if err := os.WriteFile(filepath.Join(dir, k), v, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func (w *world) testForeign(t *testing.T) {
+	own := w.account(t, "foreign")
+	w.apply(t, "foreign", rights+"---"+policyRights)
+	w.kubectl(t, "", "create", "service", "clusterip", "postern-cloud", "-n", "foreign", "--tcp=80:80")
+	s := w.keep(t, own, &gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000}}, "")
+	s.untilCodes(t, "PST0739 Service postern-cloud")
+	s.until(t, "networkpolicy.networking.k8s.io/postern-cloud", "networkpolicy/postern-cloud", "-o=name")
+	s.change(func(g *gateway) { g.peers = nil })
+	s.until(t, "", "networkpolicy", "-o=name")
+	s.until(t, "80-80 80 80 TCP,", "service/postern-cloud", ports)
+	s.untilCodes(t, "")
+}
+
+func (w *world) testRights(t *testing.T) {
+	own := w.account(t, "rights")
+	w.apply(t, "rights", strings.ReplaceAll(rights, "resources: [secrets], verbs: [get, list, create, patch, delete]", "resources: [secrets], verbs: [get]"))
+	g := &gateway{
+		peers:       []api.PeerStatus{offering("cloud")},
+		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud"}}, credentials: map[string]api.Credential{"cloud": {Token: "t0"}},
+	}
+	s := w.keep(t, own, g, "")
+	// Without the right to NetworkPolicies there are none, and nothing is wrong.
+	s.untilCodes(t, "PST0721 secrets")
+	s.until(t, "service/postern-cloud", "service", "-o=name")
+	s.until(t, "", "networkpolicy", "-o=name")
+	w.apply(t, "rights", rights+"---"+policyRights)
+	s.untilCodes(t, "")
+	s.until(t, base64.StdEncoding.EncodeToString([]byte("t0")), "secret/postern-cloud-kubeconfig", tokenOf)
+	s.until(t, "networkpolicy.networking.k8s.io/postern-cloud", "networkpolicy", "-o=name")
+}
+
+func (w *world) testGuard(t *testing.T) {
+	own := w.account(t, "guard")
+	g, err := NewGuard(GuardOptions{Cluster: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(ip string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(ip), 40000) }
+	if err := g.Admit("cloud", at("10.244.0.7")); err == nil || !strings.Contains(err.Error(), "forbidden") {
+		t.Errorf("without the right to list pods: got %v", err)
+	}
+	w.apply(t, "guard", podRights)
+	w.kubectl(t, "", "create", "namespace", "tenant")
+	w.kubectl(t, "", "create", "serviceaccount", "-n", "tenant", "default")
+	for name, p := range map[string]struct{ labels, spec, status string }{
+		"allowed": {`"postern.dev/peer-cloud":"allow"`, ``, `"podIP":"10.244.0.7"`},
+		"other":   {`"postern.dev/peer-berlin":"allow"`, ``, `"podIP":"10.244.0.8"`},
+		"ended":   {`"postern.dev/peer-cloud":"allow"`, ``, `"phase":"Succeeded","podIP":"10.244.0.9"`},
+		"onhost":  {`"postern.dev/peer-cloud":"allow"`, `"hostNetwork":true,`, `"podIP":"10.0.0.1"`},
+	} {
+		w.kubectl(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","labels":{`+p.labels+`}},"spec":{`+p.spec+`"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"}]}}`,
+			"apply", "-n", "tenant", "-f", "-")
+		w.kubectl(t, "", "patch", "pod", name, "-n", "tenant", "--subresource=status", "--type=merge", "-p", `{"status":{`+p.status+`}}`)
+	}
+	for ip, want := range map[string]string{
+		"10.244.0.7": "", "10.244.0.8": "pod tenant/other has no label postern.dev/peer-cloud: allow",
+		"10.244.0.9": "the address of no pod", "10.0.0.1": "the address of no pod", "10.9.9.9": "the address of no pod",
+	} {
+		var err error
+		for begun := time.Now(); time.Since(begun) < patience; {
+			// Rights take a moment to count everywhere in an API server.
+			if err = g.Admit("cloud", at(ip)); err == nil || !strings.Contains(err.Error(), "forbidden") {
+				break
+			}
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", ip, err, want)
+		}
+	}
+	w.kubectl(t, "", "label", "pod", "other", "-n", "tenant", "postern.dev/peer-cloud=allow")
+	begun := time.Now()
+	for g.Admit("cloud", at("10.244.0.8")) != nil {
+		if time.Since(begun) > patience {
+			t.Fatal("a label that was given does not count")
+		}
+	}
+	if d := time.Since(begun); d > 2*refusedFor+5*time.Second {
+		t.Errorf("a label that was given counts after %v", d)
+	}
+}

@@ -1,0 +1,302 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube"
+)
+
+const (
+	// admittedFor and refusedFor are how long an answer holds: a label that is taken away
+	// counts soon, one that is given counts before somebody gives up.
+	admittedFor = 10 * time.Second
+	refusedFor  = 2 * time.Second
+	// staleFor is how long what was last known of an address holds while the API server is
+	// away. Pods do not come and go then, and addresses hardly find another pod.
+	staleFor = 10 * time.Minute
+	// findTimeout bounds one question to the API server.
+	findTimeout = 3 * time.Second
+	// appearAfter are the waits for a pod that is not there yet: the kubelet tells its address
+	// a moment after its first container has begun, which may be after that has connected.
+	// Three seconds cover what a busy kubelet takes.
+	appearSteps = 5
+	appearAfter = 200 * time.Millisecond
+	// maxAddresses bounds what is remembered, maxWaiters the connections of one address that
+	// wait for an answer at a time, and maxAsking the questions at a time.
+	maxAddresses = 4096
+	maxWaiters   = 32
+	maxAsking    = 64
+)
+
+// GuardOptions are what a [Guard] needs.
+type GuardOptions struct {
+	Cluster *kube.Cluster
+	// Namespaces are those whose pods may be admitted; empty = any, for which the gateway
+	// needs the right to list the pods of all.
+	Namespaces []string
+	// Own is the address of the gateway's own pod: its other containers may connect.
+	Own netip.Addr
+	// Account is the gateway's ServiceAccount (namespace:name), for messages; may be empty.
+	Account string
+	// OnProblems is told that pods may not be listed, and that they may be again; may be nil.
+	// It must not block.
+	OnProblems func([]check.OwnProblem)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Guard says which pods may use which peer's services. It is safe for concurrent use.
+type Guard struct {
+	find func(context.Context, netip.Addr) ([]pod, error)
+	o    GuardOptions
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	known  map[netip.Addr]answer
+	asking map[netip.Addr]*question
+	failed metav1.StatusReason // why the last question was not answered
+	fails  bool                // it was not
+}
+
+// pod is one that has an address.
+type pod struct {
+	name  string // namespace/name
+	peers []string
+	ends  bool // it is being deleted
+}
+
+// answer is what is known of an address.
+type answer struct {
+	pods []pod
+	// at is when the API server said so; until is when it is asked again.
+	at, until time.Time
+}
+
+// question is one to the API server that is under way.
+type question struct {
+	done    chan struct{} // closed when answer and err are there
+	waiting int
+	answer  answer
+	err     error
+}
+
+// NewGuard makes a guard. Nothing is asked yet.
+func NewGuard(o GuardOptions) (*Guard, error) {
+	if o.Cluster == nil {
+		return nil, errors.New("access: Cluster is required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	core, err := o.Cluster.Group(corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, fmt.Errorf("access: %w", err)
+	}
+	f := finder{core: core, namespaces: o.Namespaces}
+	return newGuard(f.find, o), nil
+}
+
+func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOptions) *Guard {
+	o.Own = o.Own.Unmap()
+	return &Guard{find: find, o: o, log: o.Logger, known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
+}
+
+// Admit says why whoever connects from an address may not use a peer's services; nil when
+// he may. It asks the API server unless the answer is known, which takes some milliseconds,
+// and [findTimeout] and a little at most.
+func (g *Guard) Admit(peer string, from netip.AddrPort) error {
+	ip := from.Addr().Unmap()
+	if ip.IsLoopback() || ip == g.o.Own {
+		return nil // a container of the gateway's own pod
+	}
+	now := time.Now()
+	g.mu.Lock()
+	a, ok := g.known[ip]
+	g.mu.Unlock()
+	if ok && now.Before(a.until) {
+		why := a.judge(peer, ip)
+		if why == nil || now.Sub(a.at) < refusedFor {
+			return why
+		}
+	}
+	next, err := g.ask(ip)
+	if err == nil {
+		return next.judge(peer, ip)
+	}
+	if ok && now.Sub(a.at) < staleFor {
+		return a.judge(peer, ip)
+	}
+	return fmt.Errorf("which pod has the address %s is not known: %w", ip, err)
+}
+
+// ask asks the API server of an address, once for all who want to know.
+func (g *Guard) ask(ip netip.Addr) (answer, error) {
+	g.mu.Lock()
+	q := g.asking[ip]
+	switch {
+	case q != nil && q.waiting >= maxWaiters:
+		g.mu.Unlock()
+		return answer{}, fmt.Errorf("%d connections from it wait already", q.waiting)
+	case q == nil && len(g.asking) >= maxAsking:
+		g.mu.Unlock()
+		return answer{}, errors.New("too many addresses are asked about at a time")
+	}
+	if q != nil {
+		q.waiting++
+		g.mu.Unlock()
+		<-q.done
+		return q.answer, q.err
+	}
+	q = &question{done: make(chan struct{}), waiting: 1}
+	g.asking[ip] = q
+	g.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
+	q.answer, q.err = g.appears(ctx, ip)
+	cancel()
+	g.mu.Lock()
+	delete(g.asking, ip)
+	g.remember(ip, q.answer, q.err)
+	other := g.outcome(q.err)
+	g.mu.Unlock()
+	close(q.done)
+	if other {
+		g.tell(q.err)
+	}
+	return q.answer, q.err
+}
+
+// appears asks until a pod has the address, or none will.
+func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
+	wait := appearAfter
+	for i := range appearSteps {
+		pods, err := g.find(ctx, ip)
+		now := time.Now()
+		switch {
+		case err != nil && i > 0: // none had it when that was asked the last time
+			return answer{at: now, until: now.Add(refusedFor)}, nil
+		case err != nil:
+			return answer{}, err
+		case len(pods) > 0:
+			return answer{pods: pods, at: now, until: now.Add(admittedFor)}, nil
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+		wait *= 2
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	now := time.Now()
+	return answer{at: now, until: now.Add(refusedFor)}, nil
+}
+
+// remember keeps an answer. After a failure what was known before stays for a while, and is
+// not asked for again at once; g.mu is held.
+func (g *Guard) remember(ip netip.Addr, a answer, err error) {
+	if err != nil {
+		old, ok := g.known[ip]
+		if !ok {
+			return
+		}
+		a = old
+		a.until = time.Now().Add(admittedFor)
+	}
+	if _, there := g.known[ip]; !there && len(g.known) >= maxAddresses {
+		g.forget()
+	}
+	g.known[ip] = a
+}
+
+// outcome reports whether a question ended otherwise than the one before; g.mu is held.
+func (g *Guard) outcome(err error) bool {
+	reason, fails := apierrors.ReasonForError(err), err != nil
+	other := fails != g.fails || reason != g.failed
+	g.fails, g.failed = fails, reason
+	return other
+}
+
+// tell says that questions are not answered, or are again.
+func (g *Guard) tell(err error) {
+	if err == nil {
+		g.log.Info("pods that connect to peers can be looked up again")
+	} else {
+		g.log.Warn("pods that connect to peers cannot be looked up; those known by now are admitted as before", "for", staleFor, "error", err)
+	}
+	if g.o.OnProblems == nil {
+		return
+	}
+	if !apierrors.IsForbidden(err) {
+		g.o.OnProblems(nil)
+		return
+	}
+	p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
+	p.Params.Account, p.Params.Verbs, p.Params.Resource, p.Params.Detail = g.o.Account, "list", "pods", err.Error()
+	g.o.OnProblems([]check.OwnProblem{p})
+}
+
+// forget makes room: what is too old to be of use goes, or else the oldest half.
+func (g *Guard) forget() {
+	type seen struct {
+		ip netip.Addr
+		at time.Time
+	}
+	all := make([]seen, 0, len(g.known))
+	for ip, a := range g.known {
+		all = append(all, seen{ip, a.at})
+	}
+	slices.SortFunc(all, func(a, b seen) int { return a.at.Compare(b.at) })
+	old := time.Now().Add(-staleFor)
+	for i, s := range all {
+		if i >= len(all)/2 && s.at.After(old) {
+			return
+		}
+		delete(g.known, s.ip)
+	}
+}
+
+// judge says why what has an address may not use a peer's services; nil when it may. Where
+// several pods have it, which should not be, each must be allowed to.
+func (a answer) judge(peer string, ip netip.Addr) error {
+	if len(a.pods) == 0 {
+		return fmt.Errorf("%s is the address of no pod with a network of its own (it is a node's, or the way here hides the pod's)", ip)
+	}
+	for _, p := range a.pods {
+		if p.ends {
+			return fmt.Errorf("pod %s is being deleted", p.name)
+		}
+		if !slices.Contains(p.peers, peer) {
+			return fmt.Errorf("pod %s has no label %s%s: %s", p.name, LabelAllow, peer, Allow)
+		}
+	}
+	return nil
+}
+
+// peersOf are the peers that a pod's labels allow it.
+func peersOf(labels map[string]string) []string {
+	var out []string
+	for k, v := range labels {
+		if peer, ok := strings.CutPrefix(k, LabelAllow); ok && v == Allow {
+			out = append(out, peer)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,281 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+var (
+	podAt   = netip.MustParseAddrPort("10.244.0.7:40000")
+	otherAt = netip.MustParseAddrPort("10.244.0.8:40000")
+)
+
+// cluster is what a guard asks: pods by address.
+type cluster struct {
+	mu    sync.Mutex
+	pods  map[netip.Addr][]pod
+	err   error
+	hang  chan struct{} // answers wait for it; nil = they don't
+	asked int
+}
+
+func (c *cluster) find(ctx context.Context, ip netip.Addr) ([]pod, error) {
+	c.mu.Lock()
+	c.asked++
+	hang := c.hang
+	c.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pods[ip], c.err
+}
+
+func (c *cluster) set(f func(c *cluster)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c)
+}
+
+func (c *cluster) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+func guardOf(c *cluster) *Guard {
+	return newGuard(c.find, GuardOptions{Logger: slog.New(slog.DiscardHandler)})
+}
+
+func allowed(peers ...string) []pod { return []pod{{name: "tenant/x", peers: peers}} }
+
+func TestWhoMayConnect(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pods []pod
+		from netip.AddrPort
+		want string // in the reason; empty = admitted
+	}{
+		{"with the label", allowed("berlin", "cloud"), podAt, ""},
+		{"by the address's other form", allowed("cloud"), netip.AddrPortFrom(netip.AddrFrom16(podAt.Addr().As16()), 1), ""},
+		{"with another peer's label", allowed("berlin"), podAt, "pod tenant/x has no label postern.dev/peer-cloud: allow"},
+		{"without any", allowed(), podAt, "pod tenant/x has no label"},
+		{"that ends", []pod{{name: "tenant/x", peers: []string{"cloud"}, ends: true}}, podAt, "pod tenant/x is being deleted"},
+		{"one of two with an address", []pod{{name: "a/x", peers: []string{"cloud"}}, {name: "b/y"}}, podAt, "pod b/y has no label"},
+		{"no pod", nil, podAt, "10.244.0.7 is the address of no pod"},
+		{"the own pod's containers", nil, netip.MustParseAddrPort("127.0.0.1:1"), ""},
+		{"the own pod by its address", nil, netip.MustParseAddrPort("10.244.0.1:1"), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGuard((&cluster{pods: map[netip.Addr][]pod{podAt.Addr(): c.pods}}).find,
+					GuardOptions{Own: netip.MustParseAddr("10.244.0.1"), Logger: slog.New(slog.DiscardHandler)})
+				err := g.Admit("cloud", c.from)
+				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestAnswersHoldForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		for range 100 {
+			if err := g.Admit("cloud", podAt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := c.count(); n != 1 {
+			t.Errorf("asked %d times for 100 connections, want once", n)
+		}
+		// The label is taken away: that counts after 10 s.
+		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed() })
+		time.Sleep(admittedFor - time.Millisecond)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("before %v: %v", admittedFor, err)
+		}
+		time.Sleep(time.Millisecond)
+		if err := g.Admit("cloud", podAt); err == nil {
+			t.Errorf("admitted %v after the label was taken away", admittedFor)
+		}
+		// It is given back: that counts after 2 s.
+		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
+		if err := g.Admit("cloud", podAt); err == nil {
+			t.Error("asked again at once")
+		}
+		time.Sleep(refusedFor)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("%v after the label was given: %v", refusedFor, err)
+		}
+	})
+}
+
+// A pod may connect before its kubelet has told anybody its address.
+func TestAPodThatIsNotThereYetIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{}}
+		g := guardOf(c)
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() {
+			c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
+		})
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		begun = time.Now()
+		if err := g.Admit("cloud", otherAt); err == nil || time.Since(begun) > findTimeout {
+			t.Errorf("an address of nobody: %v after %v", err, time.Since(begun))
+		}
+		n := c.count()
+		if err := g.Admit("cloud", otherAt); err == nil || c.count() != n {
+			t.Errorf("again: %v, asked %d times more", err, c.count()-n)
+		}
+	})
+}
+
+func TestWhatWasKnownHoldsWhileTheAPIServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		c.set(func(c *cluster) { c.err = errors.New("connection refused") })
+		for time.Since(begun) < staleFor-time.Minute {
+			time.Sleep(7 * time.Second)
+			if err := g.Admit("cloud", podAt); err != nil {
+				t.Fatalf("after %v: %v", time.Since(begun), err)
+			}
+			if err := g.Admit("berlin", podAt); err == nil {
+				t.Fatalf("after %v: admitted for another peer", time.Since(begun))
+			}
+		}
+		if err := g.Admit("cloud", otherAt); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("of an address that was never known: got %v, want the reason", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := g.Admit("cloud", podAt); err == nil {
+			t.Errorf("admitted %v after anything was known", time.Since(begun))
+		}
+		c.set(func(c *cluster) { c.err = nil })
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("when it is back: %v", err)
+		}
+	})
+}
+
+func TestManyConnectionsAskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}, hang: make(chan struct{})}
+		g := guardOf(c)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		admitted, refused := 0, 0
+		for range maxWaiters + 10 {
+			wg.Go(func() {
+				err := g.Admit("cloud", podAt)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					admitted++
+				} else {
+					refused++
+				}
+			})
+		}
+		synctest.Wait() // those that may wait do
+		if refused != 10 || c.count() != 1 {
+			t.Errorf("%d refused and %d questions while one is asked, want 10 and 1", refused, c.count())
+		}
+		close(c.hang)
+		wg.Wait()
+		if admitted != maxWaiters {
+			t.Errorf("%d admitted, want %d", admitted, maxWaiters)
+		}
+	})
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{}}
+		at := func(i int) netip.AddrPort {
+			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)
+		}
+		g := guardOf(c)
+		for i := range maxAddresses + 1 {
+			c.pods[at(i).Addr()] = allowed("cloud")
+			if err := g.Admit("cloud", at(i)); err != nil {
+				t.Fatal(err)
+			}
+			if i%1000 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if n := len(g.known); n > maxAddresses || n < maxAddresses/2 {
+			t.Errorf("%d addresses are remembered, want at most %d, and no fewer than half", n, maxAddresses)
+		}
+		before := c.count()
+		if err := g.Admit("cloud", at(maxAddresses)); err != nil || c.count() != before {
+			t.Errorf("the newest was forgotten: %v", err)
+		}
+	})
+}
+
+func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{err: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}
+		var told []string
+		g := newGuard(c.find, GuardOptions{Account: "ns:postern", Logger: slog.New(slog.DiscardHandler), OnProblems: func(list []check.OwnProblem) {
+			told = append(told, fmt.Sprint(len(list)))
+			for _, p := range list {
+				_, fix := check.Render(p.Code, p.Params)
+				if p.Code != check.ClusterForbidden || !strings.Contains(fix, "--verb=list --resource=pods") || !strings.Contains(fix, "--serviceaccount=ns:postern") {
+					t.Errorf("got %s, fix %q", p.Code, fix)
+				}
+			}
+		}})
+		for range 3 {
+			if err := g.Admit("cloud", podAt); err == nil || !strings.Contains(err.Error(), "no right") {
+				t.Errorf("got %v", err)
+			}
+		}
+		c.set(func(c *cluster) { c.err, c.pods = nil, map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Error(err)
+		}
+		if strings.Join(told, " ") != "1 0" {
+			t.Errorf("told of %v problems, want one and then none", told)
+		}
+	})
+}
+
+func TestOnlyTheLabelsValueAllows(t *testing.T) {
+	got := peersOf(map[string]string{
+		"postern.dev/peer-cloud": "allow", "postern.dev/peer-berlin": "deny", "postern.dev/peer-": "x", "postern.dev/peer": "allow", "a": "allow", "postern.dev/peer-edge": "allow",
+	})
+	if strings.Join(got, " ") != "cloud edge" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,182 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube"
+)
+
+const (
+	// calm is how long is waited after a change for more of it.
+	calm = 300 * time.Millisecond
+	// surveyEvery is how often is looked whether somebody changed or deleted something. It
+	// costs one list of metadata a kind; three watches would cost more with few peers.
+	surveyEvery = time.Minute
+	// firstRetry doubles with each failure up to maxRetry.
+	firstRetry = time.Second
+	maxRetry   = time.Minute
+	// requestTimeout bounds one request.
+	requestTimeout = 10 * time.Second
+)
+
+// Gateway is what a Keeper asks of the gateway; *gateway.Gateway is one.
+type Gateway interface {
+	Status(context.Context) (api.Status, error)
+	Kubeconfig(ctx context.Context, peer string) (api.Kubeconfig, error)
+	Credential(ctx context.Context, peer string) (api.Credential, error)
+	// ServicePort is the port of a peer's service inside the tunnel.
+	ServicePort(peer, service string) (uint16, bool)
+}
+
+// Options of a [Keeper]. Cluster, Gateway, Release and Selector are required.
+type Options struct {
+	Cluster *kube.Cluster
+	Gateway Gateway
+	// Namespace is the gateway's; empty takes the cluster's.
+	Namespace string
+	// Release marks what is ours: the label app.kubernetes.io/instance.
+	Release string
+	// Selector are the labels of the active pod, Pods those of all of the gateway's pods.
+	Selector, Pods map[string]string
+	// Port is the gateway's UDP port.
+	Port uint16
+	// Pod is the gateway's own: what owns it, a StatefulSet, owns the objects as well, so that
+	// they end with it. Empty leaves them without an owner.
+	Pod string
+	// Account is the gateway's ServiceAccount (namespace:name), for messages; may be empty.
+	Account string
+	// OnProblems is called by Run when what is wrong has changed; may be nil.
+	OnProblems func([]check.OwnProblem)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Keeper keeps the objects of the peers while [Keeper.Run] runs.
+type Keeper struct {
+	o     Options
+	log   *slog.Logger
+	kinds []*kind
+	core  clients
+	wake  chan struct{}
+	every time.Duration // surveyEvery
+
+	// Owned by Run.
+	owner    owner
+	have     map[id]held
+	refused  map[id]check.OwnProblem // what is not tried again before the next survey
+	problems []check.OwnProblem
+	surveyed time.Time
+}
+
+// NewKeeper makes a keeper. Nothing is asked yet.
+func NewKeeper(o Options) (*Keeper, error) {
+	if o.Cluster == nil || o.Gateway == nil || o.Release == "" || len(o.Selector) == 0 {
+		return nil, errors.New("access: Cluster, Gateway, Release and Selector are required")
+	}
+	if o.Namespace == "" {
+		o.Namespace = o.Cluster.Namespace()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := newClients(o.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{
+		o: o, log: o.Logger, core: c, wake: make(chan struct{}, 1), every: surveyEvery, have: map[id]held{},
+		kinds: []*kind{
+			{name: kindService, resource: "services", version: corev1.SchemeGroupVersion.String(), client: c.core},
+			{name: kindSecret, resource: "secrets", version: corev1.SchemeGroupVersion.String(), client: c.core},
+			{name: kindPolicy, resource: "networkpolicies", group: networkingv1.GroupName, version: networkingv1.SchemeGroupVersion.String(), client: c.networking, optional: true},
+		},
+	}, nil
+}
+
+// Changed tells that peers, listeners or identities may be others. It never blocks.
+func (k *Keeper) Changed() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the objects until ctx ends. It leaves them as they are: the gateway that comes
+// next keeps them on.
+func (k *Keeper) Run(ctx context.Context) {
+	delay := firstRetry
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+			next.Reset(calm)
+			continue
+		case <-next.C:
+		}
+		failed := k.pass(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := time.Until(k.surveyed.Add(k.every))
+		if failed {
+			wait, delay = delay, min(2*delay, maxRetry)
+		} else {
+			delay = firstRetry
+		}
+		next.Reset(max(wait, calm))
+	}
+}
+
+// pass brings the objects to what they should be. It reports whether something failed that
+// is worth another try soon: then nothing is told of it yet, and the problems stay.
+func (k *Keeper) pass(ctx context.Context) (failed bool) {
+	if time.Since(k.surveyed) >= k.every {
+		if err := k.survey(ctx); err != nil {
+			k.log.Debug("the Services of peers cannot be looked at", "error", err)
+			return true
+		}
+		k.surveyed = time.Now()
+	}
+	want, err := k.wanted(ctx)
+	if err == nil {
+		err = k.settle(ctx, want)
+	}
+	if err != nil {
+		k.log.Debug("the Services of peers are not as they should be yet", "error", err)
+		return true
+	}
+	if found := k.found(); !reflect.DeepEqual(found, k.problems) {
+		k.problems = found
+		if k.o.OnProblems != nil {
+			k.o.OnProblems(found)
+		}
+	}
+	return false
+}
+
+// found are the problems there are: kinds that may not be used, and objects that were
+// refused.
+func (k *Keeper) found() []check.OwnProblem {
+	var out []check.OwnProblem
+	for _, kind := range k.kinds {
+		if kind.denied {
+			out = append(out, k.forbidden(kind))
+		}
+	}
+	for _, i := range sorted(k.refused) {
+		out = append(out, k.refused[i])
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// gateway is one whose peers a test sets.
+type gateway struct {
+	mu          sync.Mutex
+	peers       []api.PeerStatus
+	kubeconfigs map[string]api.Kubeconfig
+	credentials map[string]api.Credential
+	ports       map[string]uint16
+}
+
+func (g *gateway) Status(context.Context) (api.Status, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return api.Status{Peers: slices.Clone(g.peers)}, nil
+}
+
+func (g *gateway) Kubeconfig(_ context.Context, peer string) (api.Kubeconfig, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k, ok := g.kubeconfigs[peer]
+	if !ok {
+		return k, errors.New("not known yet")
+	}
+	return k, nil
+}
+
+func (g *gateway) Credential(_ context.Context, peer string) (api.Credential, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c, ok := g.credentials[peer]
+	if !ok {
+		return c, errors.New("none yet")
+	}
+	return c, nil
+}
+
+func (g *gateway) ServicePort(_, service string) (uint16, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, ok := g.ports[service]
+	return p, ok
+}
+
+// offering is a peer with the API server and a registry.
+func offering(name string) api.PeerStatus {
+	return api.PeerStatus{Name: name, State: api.StateConnected, Offers: []string{"apiServer", "auth", "registry"}, Local: []api.Local{
+		{Service: "registry", Address: "10.244.0.5:41001"}, {Service: "apiServer", Address: "10.244.0.5:41000"},
+	}}
+}
+
+func keeperOf(g Gateway) *Keeper {
+	return &Keeper{o: Options{Gateway: g, Namespace: "ns", Release: "rel", Port: 51820,
+		Selector: map[string]string{"a": "b"}, Pods: map[string]string{"c": "d"}}, have: map[id]held{}}
+}
+
+func TestWhatIsOfferedToPods(t *testing.T) {
+	api1, registry := port{"apiserver", 6443, 41000}, port{"registry", 5000, 41001}
+	for _, c := range []struct {
+		name   string
+		change func(*api.PeerStatus)
+		want   *offer // nil = nothing
+	}{
+		{"all", func(*api.PeerStatus) {}, &offer{ports: []port{api1, registry}}},
+		{"what is not offered is not", func(p *api.PeerStatus) { p.Offers = []string{"registry"} }, &offer{ports: []port{registry}, noSecret: true}},
+		{"a listener of the loopback interface cannot be led to", func(p *api.PeerStatus) { p.Local[0].Address = "127.0.0.1:41001" }, &offer{ports: []port{api1}}},
+		{"a listener that is not there", func(p *api.PeerStatus) { p.Local[0].Error = "in use" }, &offer{ports: []port{api1}}},
+		{"no listener just now: nothing goes", func(p *api.PeerStatus) { p.Local = nil }, &offer{keep: true}},
+		{"not known yet: nothing goes", func(p *api.PeerStatus) { p.Offers, p.State = nil, api.StateConnecting }, &offer{keep: true}},
+		{"nothing offered any more", func(p *api.PeerStatus) { p.Offers = []string{"auth"} }, nil},
+		{"a stock peer", func(p *api.PeerStatus) { p.Stock = true }, nil},
+		{"one that waits for approval", func(p *api.PeerStatus) { p.ApprovalFingerprint = "x" }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := offering("cloud")
+			c.change(&p)
+			k := keeperOf(&gateway{peers: []api.PeerStatus{p}, ports: map[string]uint16{"registry": 5000}})
+			got, err := k.wanted(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []offer
+			if c.want != nil {
+				c.want.peer = "cloud"
+				want = []offer{*c.want}
+			}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(offer{}, port{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAPortThatIsNotKnownIsNotTakenOutOfAService(t *testing.T) {
+	k := keeperOf(&gateway{peers: []api.PeerStatus{offering("cloud")}})
+	offers, err := k.wanted(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := func() object {
+		list := k.objects(offers[0])
+		return list[slices.IndexFunc(list, func(o object) bool { return o.kind == kindService })]
+	}
+	if s := service(); s.keep || len(s.spec["spec"].(map[string]any)["ports"].([]any)) != 1 {
+		t.Errorf("a Service that is not there: got %+v, want one with what is known", s)
+	}
+	k.have[id{kindService, "postern-cloud"}] = held{uid: "x"}
+	if s := service(); !s.keep {
+		t.Errorf("a Service that is there: got %+v, want it to be kept", s)
+	}
+}
+
+func TestAKubeconfigWorksWhereverItIsMounted(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		credential api.Credential
+		ca         string
+		keys       string
+	}{
+		{"token", api.Credential{Token: "t0"}, "CA", "ca.crt kubeconfig token"},
+		{"certificate", api.Credential{ClientCertificate: "cert", ClientKey: "key"}, "CA", "ca.crt kubeconfig tls.crt tls.key"},
+		{"a public authority", api.Credential{Token: "t0"}, "", "kubeconfig token"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			data, err := secretData("https://postern-cloud.ns.svc:6443", api.Kubeconfig{Peer: "cloud", CAData: c.ca, ServerName: "kubernetes.default.svc"}, c.credential)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(slices.Sorted(maps.Keys(data)), " "); got != c.keys {
+				t.Errorf("keys: got %s, want %s", got, c.keys)
+			}
+			dir := t.TempDir()
+			for name, text := range data {
+				if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+				&clientcmd.ClientConfigLoadingRules{ExplicitPath: filepath.Join(dir, "kubeconfig")}, nil).ClientConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := func(file string, there bool) string {
+				if !there {
+					return ""
+				}
+				return filepath.Join(dir, file)
+			}
+			got := []string{config.Host, config.ServerName, config.CAFile, config.BearerTokenFile, config.CertFile, config.KeyFile}
+			certificate := c.credential.ClientCertificate != ""
+			want := []string{"https://postern-cloud.ns.svc:6443", "kubernetes.default.svc", in("ca.crt", c.ca != ""), in("token", !certificate), in("tls.crt", certificate), in("tls.key", certificate)}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

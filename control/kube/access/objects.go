@@ -1,0 +1,125 @@
+package access
+
+import (
+	"maps"
+	"slices"
+)
+
+const (
+	// LabelPeer marks an object, and LabelAllow with a peer's name behind it the pods that may
+	// use what the peer offers: with the value Allow.
+	LabelPeer  = "postern.dev/peer"
+	LabelAllow = "postern.dev/peer-"
+	Allow      = "allow"
+
+	labelName      = "app.kubernetes.io/name"
+	labelInstance  = "app.kubernetes.io/instance"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	// manager is who we are to server-side apply.
+	manager = "postern"
+	program = "postern"
+
+	kindService = "Service"
+	kindSecret  = "Secret"
+	kindPolicy  = "NetworkPolicy"
+)
+
+// id names an object.
+type id struct{ kind, name string }
+
+// object is one that should be.
+type object struct {
+	id
+	peer string
+	spec map[string]any // what the body has besides type and metadata
+	// keep: nothing is to be done but to leave what is there.
+	keep bool
+}
+
+func serviceName(peer string) string { return program + "-" + peer }
+
+func secretName(peer string) string { return program + "-" + peer + "-kubeconfig" }
+
+// objects are those of one offer.
+func (k *Keeper) objects(o offer) []object {
+	service := object{id: id{kindService, serviceName(o.peer)}, peer: o.peer, spec: k.service(o)}
+	// A port whose number is not known yet would be taken out of a Service that has it.
+	_, there := k.have[service.id]
+	unknown := slices.ContainsFunc(o.ports, func(p port) bool { return p.number == 0 })
+	service.keep = o.keep || service.spec == nil || there && unknown
+	out := []object{
+		service,
+		{id: id{kindPolicy, serviceName(o.peer)}, peer: o.peer, spec: k.policy(o), keep: o.keep},
+	}
+	if !o.noSecret {
+		out = append(out, object{id: id{kindSecret, secretName(o.peer)}, peer: o.peer,
+			spec: map[string]any{"type": "Opaque", "data": o.secret}, keep: o.secret == nil})
+	}
+	return out
+}
+
+func (k *Keeper) service(o offer) map[string]any {
+	var ports []any
+	for _, p := range o.ports {
+		if p.number != 0 {
+			ports = append(ports, map[string]any{"name": p.name, "protocol": "TCP", "port": p.number, "targetPort": p.target})
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	return map[string]any{"spec": map[string]any{"type": "ClusterIP", "selector": k.o.Selector, "ports": ports}}
+}
+
+// policy lets pods with the label to the peer's listeners, and everybody to the gateway's
+// UDP port.
+func (k *Keeper) policy(o offer) map[string]any {
+	pods := k.o.Pods
+	if len(pods) == 0 {
+		pods = k.o.Selector
+	}
+	var ports []any
+	for _, p := range o.ports {
+		ports = append(ports, map[string]any{"protocol": "TCP", "port": p.target})
+	}
+	ingress := []any{map[string]any{
+		"from": []any{map[string]any{
+			"namespaceSelector": map[string]any{},
+			"podSelector":       map[string]any{"matchLabels": map[string]string{LabelAllow + o.peer: Allow}},
+		}},
+		"ports": ports,
+	}}
+	if k.o.Port != 0 {
+		ingress = append(ingress, map[string]any{"ports": []any{map[string]any{"protocol": "UDP", "port": k.o.Port}}})
+	}
+	return map[string]any{"spec": map[string]any{
+		"podSelector": map[string]any{"matchLabels": pods}, "policyTypes": []string{"Ingress"}, "ingress": ingress,
+	}}
+}
+
+// labels are those of our objects of a peer.
+func (k *Keeper) labels(peer string) map[string]string {
+	return map[string]string{labelName: program, labelInstance: k.o.Release, labelManagedBy: program, LabelPeer: peer}
+}
+
+// ours tells the objects that may be touched.
+func (k *Keeper) ours(labels map[string]string, peer string) bool {
+	want := k.labels(peer)
+	return maps.Equal(want, map[string]string{labelName: labels[labelName], labelInstance: labels[labelInstance],
+		labelManagedBy: labels[labelManagedBy], LabelPeer: labels[LabelPeer]})
+}
+
+// body is an object as it is applied. uid is that of the one that is there; empty when there
+// is none.
+func (k *Keeper) body(version string, o object, uid string) map[string]any {
+	meta := map[string]any{"name": o.name, "namespace": k.o.Namespace, "labels": k.labels(o.peer)}
+	if uid != "" {
+		meta["uid"] = uid
+	}
+	if k.owner.UID != "" {
+		meta["ownerReferences"] = []any{k.owner}
+	}
+	out := map[string]any{"apiVersion": version, "kind": o.kind, "metadata": meta}
+	maps.Copy(out, o.spec)
+	return out
+}

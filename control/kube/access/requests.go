@@ -1,0 +1,78 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// patch applies an object. With the UID of the one that is there, another in its place is a
+// conflict, and so is none.
+func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid string) (metav1.PartialObjectMetadata, error) {
+	body, err := json.Marshal(k.body(kind.version, o, uid))
+	if err != nil {
+		return metav1.PartialObjectMetadata{}, err
+	}
+	force := true
+	return metadataOf(ctx, kind.client.Patch(types.ApplyYAMLPatchType).Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body))
+}
+
+// look finds out what is in the place of an object that is to be made. Between this and the
+// making somebody else could make one, which would be taken for ours: that moment is all that
+// server-side apply leaves.
+func (k *Keeper) look(ctx context.Context, kind *kind, o object) error {
+	there, err := metadataOf(ctx, kind.client.Get().Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !k.ours(there.Labels, o.peer) {
+		return errTaken
+	}
+	k.have[o.id] = held{peer: o.peer, uid: string(there.UID), rv: there.ResourceVersion}
+	return nil
+}
+
+// remove deletes an object of ours, and no other in its place; that it is gone is fine.
+func (k *Keeper) remove(ctx context.Context, i id) error {
+	kind, h := k.kind(i.kind), k.have[i]
+	if kind.off || kind.denied {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	uid := types.UID(h.uid)
+	body, err := json.Marshal(&metav1.DeleteOptions{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil {
+		return err
+	}
+	err = kind.client.Delete().Namespace(k.o.Namespace).Resource(kind.resource).Name(i.name).Body(body).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return err
+	}
+	delete(k.have, i)
+	k.log.Info("what a peer offered is no longer there for pods", "peer", h.peer, "object", kind.name+" "+i.name)
+	return nil
+}
+
+// metadataOf makes a request about one object, of which only the metadata comes back.
+func metadataOf(ctx context.Context, r *rest.Request) (metav1.PartialObjectMetadata, error) {
+	var out metav1.PartialObjectMetadata
+	raw, err := bodyOf(r.SetHeader("Accept", metadataOne).Do(ctx))
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return out, fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,99 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// portAPIServer is the port of a peer's Service for its API server: that of the service
+// inside the tunnel, where clients expect it.
+const portAPIServer = api.PortAPIServer
+
+// port is one of a peer's Service.
+type port struct {
+	name   string
+	number uint16 // 0 is not known: the one that the Service has stays
+	target uint16 // of the listener in the gateway's pod
+}
+
+// offer is what pods may use of a peer.
+type offer struct {
+	peer  string
+	ports []port // sorted by name
+	// secret is the data of its kubeconfig's Secret; nil as long as there is no identity, and
+	// the last one stays. noSecret: there is not to be one.
+	secret   map[string][]byte
+	noSecret bool
+	// keep: there is nothing to be made now, but what there is stays.
+	keep bool
+}
+
+// wanted are the offers of the peers as the gateway has them.
+func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
+	s, err := k.o.Gateway.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the gateway for its peers: %w", err)
+	}
+	var out []offer
+	for _, p := range s.Peers {
+		o := offer{peer: p.Name, ports: k.portsOf(p)}
+		if p.Stock || p.ApprovalFingerprint != "" || len(o.ports) == 0 && !mayOffer(p) {
+			continue
+		}
+		o.keep = len(o.ports) == 0
+		switch {
+		case slices.Contains(p.Offers, api.ServiceAPIServer):
+			o.secret = k.kubeconfig(ctx, p.Name)
+		case !o.keep:
+			o.noSecret = true
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// mayOffer reports whether a peer without a listener may have one again in a moment: a
+// Service that is made anew has another address.
+func mayOffer(p api.PeerStatus) bool {
+	some := slices.ContainsFunc(p.Offers, func(s string) bool { return s != api.ServiceAuth })
+	return some || p.State != api.StateConnected
+}
+
+// portsOf are the listeners that a Service can lead to: not those of the loopback interface,
+// which an operator asked for.
+func (k *Keeper) portsOf(p api.PeerStatus) []port {
+	var out []port
+	for _, l := range p.Local {
+		a, err := netip.ParseAddrPort(l.Address)
+		if err != nil || l.Error != "" || a.Addr().IsLoopback() || a.Port() == 0 || !slices.Contains(p.Offers, l.Service) {
+			continue
+		}
+		number, _ := k.o.Gateway.ServicePort(p.Name, l.Service)
+		if l.Service == api.ServiceAPIServer {
+			number = portAPIServer
+		}
+		out = append(out, port{name: portName(l.Service), number: number, target: a.Port()})
+	}
+	slices.SortFunc(out, func(a, b port) int {
+		if a.name < b.name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// portName is a service's in a Service, where a name is a DNS label: apiServer is none.
+func portName(service string) string {
+	switch service {
+	case api.ServiceAPIServer:
+		return "apiserver"
+	case "apiserver":
+		return "apiserver-named"
+	}
+	return service
+}
