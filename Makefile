@@ -27,24 +27,25 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 	$(BIN) lab $(LAB_FLAGS)
 
 # The race detector slows bulk work about tenfold, so the packages with long runs (the
-# 1 GB transfers, the 1,000 kills during a write) shorten them under it and are tested
-# a second time without it, at full length. Most tests wait most of the time, hence more
-# packages at a time than processors. The lab comes last and alone: its gateways judge how
-# fast they answer each other.
-LAB := ./testenv/lab
-.PHONY: test test-race test-long test-lab
-test: ## All tests that need no root, with the race detector
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-race test-long
-	@$(MAKE) --no-print-directory test-lab
+# 1 GB transfers, the 1,000 kills during a write, each pair of NATs) shorten them under it,
+# and test-long has them without it, at full length. Most tests wait most of the time, hence
+# more packages at a time than processors. The lab comes alone: its gateways judge how fast
+# they answer each other.
+LAB  := ./testenv/lab
+LONG := ./netstack ./control/state ./discovery ./discovery/path ./tunnel ./tunnel/underlay
+.PHONY: test test-race test-long test-lab test-lab-all
+test: test-race test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
 	$(GO) test -race -timeout 15m -p 4 $$($(GO) list ./... | grep -v '/testenv/lab$$')
 test-lab:
 	$(GO) test -race -timeout 15m $(LAB)
-test-long:
-	$(GO) test -timeout 15m ./netstack ./control/state
+test-long: ## What `make test` shortens, at full length
+	$(GO) test -timeout 30m $(LONG)
+test-lab-all: ## Each scenario of the lab
+	$(GO) test -tags e2e -timeout 60m $(LAB)
 
 .PHONY: e2e
-e2e: build e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
+e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
 	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does

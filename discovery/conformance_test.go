@@ -45,7 +45,7 @@ func TestEachPairMeetsAsItShould(t *testing.T) {
 func eachPair(t *testing.T, tested bool) {
 	for i, row := range conformance {
 		for j := i; j < len(kinds); j++ {
-			for _, reverse := range []bool{false, true} {
+			for _, reverse := range reversed {
 				maker, joiner := kinds[i], kinds[j]
 				if reverse {
 					maker, joiner = joiner, maker

@@ -199,7 +199,7 @@ func arrives(t *testing.T, d *fakeTun, want []byte) {
 }
 
 func TestScannerMeetsSilence(t *testing.T) {
-	const datagrams, burst = 100_000, 100
+	const datagrams, burst = scanned, 100
 	arrived := make(chan struct{}, datagrams) // markers, the last of each burst
 	bind := underlay.New(underlay.Options{OnSTUN: func(p []byte, _ peer.Path) {
 		if bytes.Equal(p, marker) {

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -32,7 +33,14 @@ const (
 // both are the services that a peering is for.
 var both = []string{api.ServiceAPIServer, api.ServiceAuth}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has more tests run at once than there are processors: most of the time they
+// wait. There are limits of some seconds in some, hence not all at once.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // world is a lab with its log: cloud is public, edge behind a port-restricted NAT.
 type world struct {

@@ -117,6 +117,7 @@ func TestWhatCannotBeAdoptedIsReplaced(t *testing.T) {
 				if took := time.Since(began); took > c.within {
 					t.Errorf("the allocation took %v, want at most %v", took, c.within)
 				}
+				synctest.Wait() // it is told of after the state has changed
 				if n := second.told(); n != 1 {
 					t.Errorf("%d grants were told of, want the new one", n)
 				}

@@ -214,7 +214,7 @@ func (h *handshaker) move(r *rand.Rand) {
 // A long mixture of honest and hostile messages is judged as by somebody who remembers
 // everything.
 func TestAdmissionAgainstAnOracle(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(oracleSeeds) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			key, other := newPublicKey(t), newPublicKey(t)

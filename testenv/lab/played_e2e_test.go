@@ -1,0 +1,6 @@
+//go:build e2e
+
+package lab
+
+// played are all scenarios.
+func played() []Scenario { return Scenarios() }

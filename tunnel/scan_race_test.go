@@ -1,0 +1,6 @@
+//go:build race
+
+package tunnel
+
+// scanned is how many datagrams a scanner sends; `make test-long` has all
+const scanned = 20_000

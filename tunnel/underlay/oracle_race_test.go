@@ -1,0 +1,6 @@
+//go:build race
+
+package underlay
+
+// oracleSeeds is how many runs admission is compared over; `make test-long` has all
+const oracleSeeds = 2
