@@ -1,8 +1,14 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/pod"
 )
 
 // newClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount in the
@@ -15,4 +21,20 @@ func newClusterIssuer(o gateway.ClusterIssuerOptions) (gateway.ClusterIssuer, er
 	return kube.NewTokenIssuer(c, kube.TokenIssuerOptions{
 		Gateway: o.Gateway, Namespace: o.Namespace, TTL: o.TTL, Logger: o.Logger,
 	}), nil
+}
+
+// runInCluster runs the gateway whenever this pod is the active one, until ctx ends.
+func runInCluster(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), hangups <-chan os.Signal, log *slog.Logger) error {
+	c, err := kube.Connect("postern/" + buildVersion().Version)
+	if err != nil {
+		return cfg.ProblemAt("spec.kubernetes", err.Error())
+	}
+	return pod.Run(ctx, pod.Options{Cluster: c, Config: cfg, Logger: log}, func(ctx context.Context, s pod.Seams) error {
+		return runAgain(ctx, cfg, load, func(cfg *config.Resolved) (bool, error) {
+			return runOnce(ctx, gateway.Options{
+				Config: cfg, ReadConfig: load, Logger: log,
+				State: s.State, ClusterPeers: s.Peers, AdmitLocal: s.AdmitLocal, LocalHost: s.LocalHost,
+			}, hangups, s.Attach)
+		})
+	})
 }

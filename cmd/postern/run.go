@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/control/kube/lease"
 	"github.com/postern-dev/postern/tunnel"
 )
 
@@ -21,9 +22,19 @@ func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.
 	hangups := make(chan os.Signal, 1) // Taken first: unhandled, a SIGHUP would kill.
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	if cfg.Kubernetes != nil {
+		return runInCluster(ctx, cfg, load, hangups, log)
+	}
+	return runAgain(ctx, cfg, load, func(cfg *config.Resolved) (bool, error) {
+		return runOnce(ctx, gateway.Options{Config: cfg, ReadConfig: load, Logger: log}, hangups, nil)
+	})
+}
+
+// runAgain runs a gateway as often as it wants to be started anew.
+func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), once func(*config.Resolved) (again bool, err error)) error {
 	for {
-		again, err := runOnce(ctx, cfg, load, hangups, log)
-		if err != nil || !again {
+		again, err := once(cfg)
+		if err != nil || !again || ctx.Err() != nil {
 			return err
 		}
 		if cfg, err = load(); err != nil {
@@ -32,28 +43,37 @@ func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.
 	}
 }
 
-// runOnce runs a gateway until ctx ends or it wants to be started anew.
-func runOnce(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), hangups <-chan os.Signal, log *slog.Logger) (again bool, err error) {
-	g, err := gateway.Start(ctx, gateway.Options{
-		Config: cfg, Version: buildVersion().Version, ReadConfig: load, Root: os.DirFS("/"),
-		NewClusterIssuer: newClusterIssuer, Logger: log,
-	})
+// attachFunc joins a gateway to what runs beside it, until detach is called.
+type attachFunc func(*gateway.Gateway) (detach func(), err error)
+
+// runOnce runs a gateway until ctx ends or it wants to be started anew. attach may be nil.
+func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, attach attachFunc) (again bool, err error) {
+	cfg := o.Config
+	o.Version, o.Root, o.NewClusterIssuer = buildVersion().Version, os.DirFS("/"), newClusterIssuer
+	g, err := gateway.Start(ctx, o)
 	if errors.Is(err, tunnel.ErrPortInUse) {
 		return false, cfg.ProblemAt("spec.listen.port", fmt.Sprintf("UDP port %d is in use (stop what has it, or choose another; 0 takes a free one)", cfg.ListenPort))
 	}
 	if err != nil {
 		return false, err
 	}
-	server, err := admin.Listen(admin.ServerOptions{Socket: cfg.AdminSocket, Backend: g, Logger: log})
+	detach := func() {}
+	if attach != nil {
+		if detach, err = attach(g); err != nil {
+			return false, errors.Join(err, g.Close(ctx))
+		}
+	}
+	server, err := admin.Listen(admin.ServerOptions{Socket: cfg.AdminSocket, Backend: g, Logger: o.Logger})
 	if err == nil {
 		again = reloadOn(ctx, hangups, g)
 		err = server.Close() // lets the command that wanted it have its answer
 	} else {
 		err = cfg.ProblemAt("spec.admin.socket", err.Error())
 	}
+	detach()
 	wait := drainTime
-	if again { // connections end with the key, so nothing is gained by waiting
-		wait = 0
+	if again || errors.Is(context.Cause(ctx), lease.ErrLost) {
+		wait = 0 // connections end with the key, or with the role: nothing is gained by waiting
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()

@@ -20,8 +20,8 @@ const (
 	minLeaseSeconds = 4
 	maxLeaseSeconds = 120
 	// maxRelease leaves room for what is added to the name in those of objects, of at most
-	// 63 characters: "-kubeconfig" and the like, and the 40 of a peer's name.
-	maxRelease = 30
+	// 63 characters: "-state-identities" is the longest.
+	maxRelease = 40
 )
 
 // fillKubernetes sets what nobody set.

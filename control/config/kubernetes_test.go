@@ -56,7 +56,7 @@ func TestTheReleaseNamesItsService(t *testing.T) {
 func TestMistakesInTheClusterSettings(t *testing.T) {
 	for given, want := range map[string]string{
 		"{release: West}": `spec.kubernetes.release: "West" cannot begin the names of objects`,
-		"{release: a-really-very-long-name-of-a-release}": `want at most 30 lower-case letters`,
+		"{release: a-really-very-long-name-of-a-release-of-postern}": `want at most 40 lower-case letters`,
 		"{service: a_b}":    `spec.kubernetes.service: "a_b" is no name of a Service`,
 		"{leaseSeconds: 1}": "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
 		"{leases: 1}":       "spec.kubernetes.leases",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
@@ -44,15 +45,45 @@ func withPeers(cfg *config.Resolved, peers []config.Peer) *config.Resolved {
 	return &next
 }
 
-// OnChange has f called whenever peers, their states, identities or verdicts may have
-// changed. f must not block, and not call the gateway. Only the last f given is called.
-func (g *Gateway) OnChange(f func()) { g.onChange.Store(&f) }
+// OnChange has f called, besides those given before, whenever peers, their states, identities
+// or verdicts may have changed. f must not block, and not call the gateway.
+func (g *Gateway) OnChange(f func()) {
+	for {
+		old := g.onChange.Load()
+		next := []func(){f}
+		if old != nil {
+			next = append(slices.Clone(*old), f)
+		}
+		if g.onChange.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
 
 // announceChange tells whoever asked for it.
 func (g *Gateway) announceChange() {
-	if f := g.onChange.Load(); f != nil {
-		(*f)()
+	if list := g.onChange.Load(); list != nil {
+		for _, f := range *list {
+			f()
+		}
 	}
+}
+
+// Port is the UDP port that the gateway listens on.
+func (g *Gateway) Port() uint16 { return g.plane.bind.Port() }
+
+// ServicePort is the port of a peer's service inside the tunnel, if it is known.
+func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
+	m := g.roster.Load().byName[name]
+	switch {
+	case m == nil:
+		return 0, false
+	case service == api.ServiceAPIServer:
+		return api.PortAPIServer, true
+	}
+	h, _ := g.hellos.get(m.key)
+	port := h.Ports[service]
+	return port, port != 0
 }
 
 // SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. They

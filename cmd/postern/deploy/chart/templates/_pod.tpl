@@ -78,6 +78,8 @@ env:
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
 ports:
 - name: gateway
   containerPort: {{ int .Values.gateway.port }}

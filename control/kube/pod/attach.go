@@ -1,0 +1,102 @@
+package pod
+
+import (
+	"context"
+	"sync"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/control/kube/access"
+	"github.com/postern-dev/postern/control/kube/exposure"
+	"github.com/postern-dev/postern/control/kube/peers"
+	"github.com/postern-dev/postern/control/kube/role"
+	"github.com/postern-dev/postern/control/kube/tickets"
+	"github.com/postern-dev/postern/discovery"
+)
+
+// Labels of the gateway's pods, as the chart gives them.
+const (
+	labelName     = "app.kubernetes.io/name"
+	labelInstance = "app.kubernetes.io/instance"
+	name          = "postern"
+)
+
+// Sources of problems that are shown as own checks.
+const (
+	sourceExposure = "exposure"
+	sourceAccess   = "access"
+)
+
+// attach runs the controllers of a gateway.
+func (p *pod) attach(ctx context.Context, g *gateway.Gateway) (detach func(), err error) {
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	detach = func() { cancel(); running.Wait() }
+	runs, err := p.controllers(g)
+	if err != nil {
+		detach()
+		return nil, err
+	}
+	for _, run := range runs {
+		running.Go(func() { run(ctx) })
+	}
+	return detach, nil
+}
+
+// controllers makes all of them.
+func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
+	k, log := p.o.Config.Kubernetes, p.o.Logger
+	all := map[string]string{labelName: name, labelInstance: k.Release}
+	active := map[string]string{labelName: name, labelInstance: k.Release, role.Label: role.Active}
+	account := p.o.Cluster.Namespace() + ":" + k.Release
+
+	pc, err := peers.New(peers.Options{Cluster: p.o.Cluster, Gateway: g, Name: p.o.Config.Name, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	tc, err := tickets.New(tickets.Options{Cluster: p.o.Cluster, Gateway: g, Name: p.o.Config.Name, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	ew, err := exposure.New(exposure.Options{
+		Cluster: p.o.Cluster, Service: k.Service, Port: g.Port(), Pods: active, Account: account, Logger: log,
+		OnChange: func(e exposure.Exposure) { show(g, e) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	runs := []func(context.Context){
+		func(ctx context.Context) { p.must(pc.Run(ctx)) },
+		func(ctx context.Context) { p.must(tc.Run(ctx)) },
+		ew.Run,
+	}
+	if k.PeerServices {
+		keeper, err := access.NewKeeper(access.Options{
+			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), Account: account,
+			OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceAccess, list) }, Logger: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		g.OnChange(keeper.Changed)
+		runs = append(runs, keeper.Run)
+	}
+	return runs, nil
+}
+
+// show tells the gateway where the cluster leads to it.
+func show(g *gateway.Gateway, e exposure.Exposure) {
+	list := make([]discovery.ServiceEndpoint, 0, len(e.Endpoints))
+	for _, x := range e.Endpoints {
+		list = append(list, discovery.ServiceEndpoint{Address: x.Address, From: x.From})
+	}
+	g.SetServiceEndpoints(list)
+	g.SetProblems(sourceExposure, e.Problems)
+}
+
+// must logs why a controller ended, which none does of itself.
+func (p *pod) must(err error) {
+	if err != nil {
+		p.o.Logger.Error("a controller ended; restart the pod", "error", err)
+	}
+}

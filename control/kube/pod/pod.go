@@ -1,0 +1,197 @@
+// Package pod has a gateway live in its cluster: it says when this pod's gateway is to run,
+// and gives it what the cluster has for it.
+//
+//	role of this pod (lease) ─▶ state (Secrets) ─▶ gateway ◀─ peers, tickets (objects)
+//	                                                  ▲  └──▶ Services and Secrets per peer
+//	                                                  └─ addresses (Service, Nodes)
+//
+// One replica is active and runs the gateway; the others stand by with nothing but
+// their probes, which say that they are fine. What a controller cannot do, for want of an
+// answer or of a right, it says and tries again: nothing of that ends the gateway.
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/access"
+	"github.com/postern-dev/postern/control/kube/lease"
+	"github.com/postern-dev/postern/control/kube/peers"
+	"github.com/postern-dev/postern/control/kube/role"
+	"github.com/postern-dev/postern/control/kube/secrets"
+	"github.com/postern-dev/postern/control/metrics"
+	"github.com/postern-dev/postern/control/state"
+)
+
+const (
+	// AddressVariable tells the pod its own address (downward API: status.podIP).
+	AddressVariable = "POD_IP"
+
+	// ownerTimeout bounds the question whose the pod is, and peersTimeout the first list of
+	// the Peers: without an answer the gateway starts with those that its state has.
+	ownerTimeout = 10 * time.Second
+	peersTimeout = 5 * time.Second
+	// probesGrace is how long probes may go on while the gateway takes over their address.
+	probesGrace = time.Second
+)
+
+// Options are who the gateway is. All but Logger are required.
+type Options struct {
+	Cluster *kube.Cluster
+	// Config has Kubernetes set.
+	Config *config.Resolved
+	Logger *slog.Logger
+}
+
+// Seams are what the gateway of an active replica is to be started with, and what has to run
+// beside it.
+type Seams struct {
+	State      state.Backend
+	Peers      []config.Peer
+	AdmitLocal func(peer string, from netip.AddrPort) error
+	LocalHost  netip.Addr
+	// Attach joins the gateway to the cluster until detach is called, which waits.
+	Attach func(g *gateway.Gateway) (detach func(), err error)
+}
+
+// Run stands by until this replica is the active one, and then calls active, as often as that
+// happens, until ctx ends. The context of active ends when the role is lost, with
+// [lease.ErrLost] as its cause: the gateway is to be closed at once then, without a drain.
+func Run(ctx context.Context, o Options, active func(context.Context, Seams) error) error {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p, err := newPod(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := p.standBy(ctx); err != nil {
+		return err
+	}
+	defer p.leaveStandby()
+	return p.lease.Run(ctx, func(ctx context.Context) error {
+		p.leaveStandby()
+		seams, err := p.seams(ctx)
+		if err == nil {
+			err = active(ctx, seams)
+		}
+		if errors.Is(context.Cause(ctx), lease.ErrLost) {
+			return errors.Join(err, p.standBy(context.WithoutCancel(ctx)))
+		}
+		return err
+	})
+}
+
+// pod is this replica.
+type pod struct {
+	o     Options
+	lease *lease.Lease
+	owner metav1.OwnerReference
+	// address is the pod's own.
+	address netip.Addr
+	// probes answer while it stands by.
+	probes *metrics.Server
+}
+
+func newPod(ctx context.Context, o Options) (*pod, error) {
+	self, err := role.Self(o.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	p := &pod{o: o}
+	if p.address, err = netip.ParseAddr(os.Getenv(AddressVariable)); err != nil {
+		return nil, fmt.Errorf("this pod's address is not known: %s is %q (give the container the field status.podIP in it, as the chart does)",
+			AddressVariable, os.Getenv(AddressVariable))
+	}
+	asking, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	if p.owner, err = self.Owner(asking); err != nil {
+		o.Logger.Warn("it is not known what this pod belongs to, so that what the gateway makes here is not removed with it", "error", err)
+	}
+	p.lease, err = lease.New(lease.Options{
+		Cluster: o.Cluster, Name: o.Config.Kubernetes.Release, Identity: self.Identity(),
+		Duration: o.Config.Kubernetes.Lease, Owner: p.owner, Pods: self, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// standBy answers probes: a replica that waits is as alive and as ready as it can be.
+func (p *pod) standBy(ctx context.Context) error {
+	if p.o.Config.HTTPAddress == "" || p.probes != nil {
+		return nil
+	}
+	fine := func() error { return nil }
+	var err error
+	p.probes, err = metrics.Serve(ctx, metrics.ServerOptions{
+		Address: p.o.Config.HTTPAddress, Gatherer: prometheus.NewRegistry(), Live: fine, Ready: fine, Logger: p.o.Logger,
+	})
+	if err != nil {
+		return p.o.Config.ProblemAt("spec.http.address", err.Error())
+	}
+	return nil
+}
+
+// leaveStandby gives the address of the probes away.
+func (p *pod) leaveStandby() {
+	if p.probes == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probesGrace)
+	defer cancel()
+	if err := p.probes.Shutdown(ctx); err != nil {
+		p.o.Logger.Debug("probes were cut off", "error", err)
+	}
+	p.probes = nil
+}
+
+// seams are those of the present term.
+func (p *pod) seams(ctx context.Context) (Seams, error) {
+	k := p.o.Config.Kubernetes
+	backend, err := secrets.New(p.o.Cluster, secrets.Options{
+		Release: k.Release, Term: p.lease.Term(), Owner: p.owner, Logger: p.o.Logger,
+		OnFenced: func() { p.lease.Supersede("another replica writes the state") },
+	})
+	if err != nil {
+		return Seams{}, err
+	}
+	s := Seams{State: backend, LocalHost: p.address, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
+	if k.PeerServices {
+		guard, err := access.NewGuard(access.GuardOptions{Cluster: p.o.Cluster, Own: p.address, Logger: p.o.Logger})
+		if err != nil {
+			return Seams{}, err
+		}
+		s.AdmitLocal = guard.Admit
+	}
+	s.Peers, err = p.firstPeers(ctx)
+	return s, err
+}
+
+// firstPeers are the Peers as far as they can be read now. Without them the gateway still has
+// all that joined; the controller brings the others as soon as it can.
+func (p *pod) firstPeers(ctx context.Context) ([]config.Peer, error) {
+	c, err := peers.New(peers.Options{Cluster: p.o.Cluster, Name: p.o.Config.Name, Logger: p.o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, peersTimeout)
+	defer cancel()
+	list, err := c.Initial(ctx)
+	if err != nil {
+		p.o.Logger.Warn("the cluster's Peers cannot be read yet; the gateway starts with the peers that its state has", "error", err)
+	}
+	return list, nil
+}
