@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,7 +25,7 @@ import (
 // patience bounds failure; nothing takes that long unless it is broken.
 const patience = 90 * time.Second
 
-// world is a real API server with the definitions.
+// world is a real API server.
 type world struct {
 	t       *testing.T
 	cluster *testkube.Cluster
@@ -43,9 +44,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{t: t, cluster: c}
-	w.install()
-	return w
+	return &world{t: t, cluster: c}
 }
 
 // crds is the chart's folder.
@@ -88,7 +87,9 @@ type site struct {
 	namespace string
 	gateway   *fakeGateway
 	log       *buffer
-	stop      func()
+	// token is whom the controller is; the administrator without.
+	token string
+	stop  func()
 }
 
 // site makes one; run starts the controller.
@@ -98,10 +99,9 @@ func (w *world) site(t *testing.T, namespace string) *site {
 	return &site{world: w, t: t, namespace: namespace, gateway: newFakeGateway(), log: &buffer{}}
 }
 
-// controller is one as the administrator.
 func (s *site) controller() *Controller {
 	s.t.Helper()
-	s.t.Setenv("KUBECONFIG", s.cluster.Kubeconfig())
+	s.t.Setenv("KUBECONFIG", s.kubeconfig())
 	k, err := kube.Connect("test")
 	if err != nil {
 		s.t.Fatal(err)
@@ -114,6 +114,24 @@ func (s *site) controller() *Controller {
 		s.t.Fatal(err)
 	}
 	return c
+}
+
+// kubeconfig is that of whoever the controller is.
+func (s *site) kubeconfig() string {
+	if s.token == "" {
+		return s.cluster.Kubeconfig()
+	}
+	b, err := os.ReadFile(s.cluster.Kubeconfig())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	file := filepath.Join(s.t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.kubectl("", "--kubeconfig="+file, "config", "set-credentials", "gateway", "--token="+s.token)
+	s.kubectl("", "--kubeconfig="+file, "config", "set-context", "--current", "--user=gateway")
+	return file
 }
 
 type inNamespace struct {

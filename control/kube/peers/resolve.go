@@ -167,6 +167,7 @@ func (r *resolver) value(ctx context.Context, o *v1alpha1.Peer, ref *v1alpha1.Se
 	if err == nil {
 		return nil
 	}
+	r.secrets.doubt(ref.Name)
 	f := found(o, check.SecretUnusable, err.Error())
 	f.params.File, f.params.Field = ref.Name, ref.Key
 	return f

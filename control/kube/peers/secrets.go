@@ -17,11 +17,11 @@ import (
 
 const (
 	// secretFresh is how long a Secret that was read is taken as it was, secretRetry how long
-	// one that could not be, and secretGap what lies at least between two that are read
+	// one that could not be or is no use, and secretGap what lies at least between two that are read
 	// again: nothing is watched, so that the gateway need not be allowed to list its
 	// namespace's Secrets, and 100 of them cost 0.2 requests a second.
 	secretFresh = time.Minute
-	secretRetry = 15 * time.Second
+	secretRetry = 10 * time.Second
 	secretGap   = 5 * time.Second
 	// secretTimeout bounds one request.
 	secretTimeout = 5 * time.Second
@@ -40,8 +40,9 @@ type secrets struct {
 type secret struct {
 	data map[string][]byte
 	at   time.Time
-	// err is why there is none; data is then what was read before, if it was.
-	err error
+	// err is why there is none; useless is what is not what it should be.
+	err     error
+	useless bool
 }
 
 func newSecrets(client rest.Interface, namespace string) *secrets {
@@ -108,7 +109,7 @@ func (s *secrets) refresh(ctx context.Context) (next time.Duration) {
 
 // due is when a Secret is to be read again.
 func (x *secret) due() time.Time {
-	if x.err != nil {
+	if x.err != nil || x.useless {
 		return x.at.Add(secretRetry)
 	}
 	return x.at.Add(secretFresh)
@@ -116,6 +117,13 @@ func (x *secret) due() time.Time {
 
 // begin forgets what is wanted: a round of get follows, which says so anew.
 func (s *secrets) begin() { s.wanted = map[string]bool{} }
+
+// doubt has a Secret read again sooner: what is in it is no use.
+func (s *secrets) doubt(name string) {
+	if x := s.read[name]; x != nil {
+		x.useless = true
+	}
+}
 
 // forget has a Secret read anew.
 func (s *secrets) forget(refs ...*v1alpha1.SecretKey) {
