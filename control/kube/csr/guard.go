@@ -1,0 +1,76 @@
+package csr
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+// guardFor is how long it is believed that the policy is in force.
+const guardFor = 10 * time.Minute
+
+// probeUser is a user for whom nothing may be signed, and whom nobody knows.
+const probeUser = "postern-preflight"
+
+// guard finds out whether something keeps this gateway's account from having certificates for
+// anyone: our policy, or another of the cluster's owner. It asks for what must be refused,
+// without having it made (dry run).
+type guard struct {
+	objects objects
+
+	mu   sync.Mutex
+	good time.Time // when it was last found in force
+}
+
+func (g *guard) check(ctx context.Context, now time.Time) error {
+	g.mu.Lock()
+	fresh := !g.good.IsZero() && now.Sub(g.good) < guardFor && !now.Before(g.good)
+	g.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	x, err := g.probe()
+	if err != nil {
+		return err
+	}
+	err = g.objects.do(ctx, g.objects.client.Post().Resource(resource).Param("dryRun", metav1.DryRunAll).Body(x.CertificateSigningRequest),
+		&certificatesv1.CertificateSigningRequest{})
+	switch {
+	case err == nil:
+		return &problem{code: check.CSRUnguarded}
+	case lacksRight(err):
+		return lacking(err)
+	case !refusedByPolicy(err):
+		return fmt.Errorf("find out whether a policy guards certificate requests: %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.good = now
+	return nil
+}
+
+// probe is a request that is as ours are but for the user.
+func (g *guard) probe() (object, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return object{}, fmt.Errorf("make a key: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: probeUser}}, key)
+	if err != nil {
+		return object{}, fmt.Errorf("make a request: %w", err)
+	}
+	x := g.objects.blank(der)
+	x.Name = probeUser
+	return x, nil
+}

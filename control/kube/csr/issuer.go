@@ -1,0 +1,258 @@
+package csr
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// MinTTL is the shortest that Kubernetes grants (expirationSeconds), MaxTTL the longest
+	// that the policy lets pass, and DefaultTTL what is asked for unless told.
+	MinTTL     = 10 * time.Minute
+	MaxTTL     = 24 * time.Hour
+	DefaultTTL = time.Hour
+
+	// issueTimeout bounds one Issue: the peer waits for it, 20 s at most.
+	issueTimeout = 15 * time.Second
+	// requestTimeout bounds one request to the API server.
+	requestTimeout = 5 * time.Second
+	// firstPoll and maxPoll pace the look for the certificate: a signer takes some
+	// milliseconds when it is not overloaded.
+	firstPoll = 100 * time.Millisecond
+	maxPoll   = time.Second
+	// keepFor is how long objects are kept for a request that is repeated, which is also how
+	// long a denial counts.
+	keepFor = 5 * time.Minute
+	// firstRetry and maxRetry pace what is done again when the API server does not answer.
+	firstRetry = 250 * time.Millisecond
+	maxRetry   = 10 * time.Second
+)
+
+// Options say for whom certificates are asked.
+type Options struct {
+	// Gateway is the name of this gateway, which its objects bear as a label.
+	Gateway string
+	// TTL of a certificate, MinTTL to MaxTTL; 0 is DefaultTTL. The signer may shorten it.
+	TTL time.Duration
+	// Ledger remembers what was issued; it may be nil.
+	Ledger auth.Ledger
+	// Report is told what keeps the issuer from issuing, an empty list when nothing does. It
+	// must not block, and may be nil.
+	Report func([]check.OwnProblem)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Issuer has certificates signed by the cluster. It is an auth.RequestIssuer, and safe for
+// concurrent use. It issues to those that SetPeers named, and Run deletes what is left.
+type Issuer struct {
+	o       Options
+	objects objects
+	guard   guard
+	wake    chan struct{}
+
+	mu       sync.Mutex
+	known    bool // SetPeers was called
+	peers    map[string]peer.PublicKey
+	problems map[string]check.OwnProblem // by peer; of the guard by ""
+}
+
+var _ auth.RequestIssuer = (*Issuer)(nil)
+
+// New makes an issuer in a cluster. Nothing is asked of the cluster yet.
+func New(c *kube.Cluster, o Options) (*Issuer, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if o.TTL < MinTTL || o.TTL > MaxTTL {
+		return nil, fmt.Errorf("csr: ttl %s must be between %s and %s", o.TTL, MinTTL, MaxTTL)
+	}
+	objects, err := newObjects(c, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Issuer{o: o, objects: objects, guard: guard{objects: objects}, wake: make(chan struct{}, 1), problems: map[string]check.OwnProblem{}}, nil
+}
+
+// Tokens is auth.Issuer's.
+func (*Issuer) Tokens() bool { return false }
+
+// User is auth.RequestIssuer's.
+func (*Issuer) User(s auth.Subject) string { return s.User() }
+
+// Issue has the request signed. A request that is repeated gets the same certificate.
+func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth.Issuance, error) {
+	if !i.isPeer(s) {
+		return auth.Issuance{}, fmt.Errorf("%w: %s is no peer to issue to", auth.ErrIssuer, s.Name)
+	}
+	request, err := auth.ExactRequest(csrPEM, s)
+	if err != nil {
+		return auth.Issuance{}, err
+	}
+	ctx, cancel := context.WithTimeout(i.logged(ctx), issueTimeout)
+	defer cancel()
+	out, err := i.issue(ctx, s, request)
+	i.signal() // the object is to be deleted in time
+	if !i.isPeer(s) {
+		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
+	}
+	i.note(s.Name, err)
+	if err != nil {
+		return auth.Issuance{}, wrapped(err)
+	}
+	if i.o.Ledger != nil && !out.Again {
+		if err := i.o.Ledger.RecordIssued(s.PublicKey, out.Serial, time.Now(), out.NotAfter); err != nil {
+			i.o.Logger.Warn("an issued identity could not be noted", "peer", s.Name, "error", err)
+		}
+	}
+	return out, nil
+}
+
+// wrapped makes an error an auth.ErrIssuer.
+func wrapped(err error) error {
+	if errors.Is(err, auth.ErrIssuer) || errors.Is(err, auth.ErrCSR) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", auth.ErrIssuer, err)
+}
+
+// issue goes on from wherever the object of the request is.
+func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.CertificateRequest) (auth.Issuance, error) {
+	if err := i.guard.check(ctx, time.Now()); err != nil {
+		i.noteGuard(err)
+		return auth.Issuance{}, err
+	}
+	i.noteGuard(nil)
+	want := i.objects.wanted(s, request)
+	pause, made := newBackoff(firstPoll, maxPoll), false
+	var last error
+	for {
+		have, created, err := i.objects.ensure(ctx, want)
+		made = made || created
+		if err == nil {
+			out, done, stepErr := i.step(ctx, s, request, have)
+			if done && stepErr == nil {
+				out.Again = !made
+				return out, nil
+			}
+			err = stepErr
+		}
+		if err != nil && !transient(err) {
+			return auth.Issuance{}, explain(err, want.Name)
+		}
+		if err != nil || last == nil {
+			last = err
+		}
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-ctx.Done():
+			if err == nil {
+				return auth.Issuance{}, unsigned(want.Name)
+			}
+			return auth.Issuance{}, explain(err, want.Name)
+		}
+	}
+}
+
+// step does the next thing that an object needs.
+func (i *Issuer) step(ctx context.Context, s auth.Subject, request *x509.CertificateRequest, have *object) (out auth.Issuance, done bool, err error) {
+	switch state, why := have.state(); state {
+	case stateDenied:
+		if have.age() > keepFor { // whoever denied it may think otherwise by now
+			return out, false, i.objects.delete(ctx, have)
+		}
+		return out, false, denied(have.Name, why)
+	case stateFailed:
+		if have.age() > keepFor {
+			return out, false, i.objects.delete(ctx, have)
+		}
+		return out, false, failed(have.Name, why)
+	case statePending:
+		return out, false, i.objects.approve(ctx, have)
+	case stateSigned:
+		out, err := accept(have.Status.Certificate, s, request, time.Now())
+		if errors.Is(err, errTooOld) {
+			return out, false, i.objects.delete(ctx, have)
+		}
+		return out, true, err
+	}
+	return out, false, nil // approved: the signer's turn
+}
+
+// SetPeers says who the peers are that may have an identity. Run deletes the objects of all
+// others.
+func (i *Issuer) SetPeers(peers []auth.Subject) {
+	next := make(map[string]peer.PublicKey, len(peers))
+	for _, p := range peers {
+		next[p.Name] = p.PublicKey
+	}
+	i.mu.Lock()
+	changed := !i.known
+	for name, key := range i.peers {
+		changed = changed || next[name] != key
+	}
+	i.known, i.peers = true, next
+	i.mu.Unlock()
+	if changed {
+		i.signal()
+	}
+	i.forget(next)
+}
+
+// Revoke is auth.Issuer's: nothing more is issued to the peer, and what it has ends by its
+// expiry.
+func (i *Issuer) Revoke(s auth.Subject) auth.Revocation {
+	i.mu.Lock()
+	if i.peers[s.Name] == s.PublicKey {
+		delete(i.peers, s.Name)
+	}
+	i.mu.Unlock()
+	i.signal()
+	var r auth.Revocation
+	if i.o.Ledger != nil {
+		r.Outstanding, r.NotAfter = i.o.Ledger.LastIssued(s.PublicKey, time.Now())
+	}
+	return r
+}
+
+func (i *Issuer) isPeer(s auth.Subject) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	have, ok := i.peers[s.Name]
+	return ok && have == s.PublicKey
+}
+
+func (i *Issuer) signal() {
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+// logged makes client-go log where we do, and not to the process's stderr.
+func (i *Issuer) logged(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(i.o.Logger.Handler()))
+}
+
+func newBackoff(first, longest time.Duration) *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = first, longest
+	return b
+}

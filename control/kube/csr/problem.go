@@ -1,0 +1,172 @@
+package csr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// problem is an error that operators find by its code.
+type problem struct {
+	code check.Code
+	// object is the request's name; empty where it is not about one.
+	object string
+	detail string
+	// verbs and resource are the right that is missing.
+	verbs, resource string
+}
+
+// Error is for the log.
+func (p *problem) Error() string {
+	text := string(p.code) + ": "
+	switch p.code {
+	case check.CSRDenied:
+		text += "the cluster denied the request " + p.object
+	case check.CSRFailed:
+		text += "the cluster's signer failed the request " + p.object
+	case check.CSRUnsigned:
+		text += "nothing has signed the request " + p.object + " yet"
+	case check.CSRUnguarded:
+		text += "the cluster would let this gateway's account have certificates for anyone; apply the policy"
+	default:
+		text += fmt.Sprintf("this gateway may not %s %s", p.verbs, p.resource)
+	}
+	if p.detail != "" {
+		text += ": " + p.detail
+	}
+	return text
+}
+
+func denied(name, why string) error {
+	return &problem{code: check.CSRDenied, object: name, detail: why}
+}
+func failed(name, why string) error {
+	return &problem{code: check.CSRFailed, object: name, detail: why}
+}
+func unsigned(name string) error { return &problem{code: check.CSRUnsigned, object: name} }
+
+// lacksRight tells what RBAC refuses from what a policy does.
+func lacksRight(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+}
+
+// refusedByPolicy is admission's refusal: a policy's, a webhook's or a plugin's.
+func refusedByPolicy(err error) bool {
+	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && !lacksRight(err)
+}
+
+// explain gives an error of the API server its code.
+func explain(err error, name string) error {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return err
+	case errors.Is(err, errForeign):
+		return fmt.Errorf("CertificateSigningRequest %s: %w (delete it: kubectl delete csr %s)", name, err, name)
+	case errors.Is(err, errSigner):
+		return &problem{code: check.CSRFailed, object: name, detail: err.Error()}
+	case lacksRight(err):
+		return lacking(err)
+	case refusedByPolicy(err):
+		return &problem{code: check.CSRDenied, object: name, detail: err.Error()}
+	}
+	return err
+}
+
+// lacking reads the missing right from what the API server says, in which it is quoted.
+func lacking(err error) error {
+	p := &problem{code: check.CSRForbidden, verbs: "use", resource: resource, detail: err.Error()}
+	if _, rest, ok := strings.Cut(err.Error(), " cannot "); ok {
+		p.verbs, rest, _ = strings.Cut(rest, " ")
+		if _, rest, ok = strings.Cut(rest, `"`); ok {
+			p.resource, _, _ = strings.Cut(rest, `"`)
+		}
+	}
+	// The plugin CertificateApproval asks for the right to approve for a signer.
+	if strings.Contains(err.Error(), "not permitted to approve") {
+		p.verbs, p.resource = "approve", "signers/"+certificatesv1.KubeAPIServerClientSignerName
+	}
+	return p
+}
+
+// transient tells errors that may be gone in a moment.
+func transient(err error) bool {
+	var p *problem
+	if errors.As(err, &p) || errors.Is(err, errForeign) || errors.Is(err, errSigner) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	if errors.Is(err, errReplaced) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError ||
+		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+// guardName stands for the guard among the names of peers, which are never empty.
+const guardName = ""
+
+// note keeps what came of a peer's request for the checks.
+func (i *Issuer) note(name string, err error) {
+	var p *problem
+	if err != nil && !errors.As(err, &p) {
+		return // it says nothing lasting
+	}
+	if p != nil && (p.code == check.CSRUnguarded || p.code == check.CSRForbidden) {
+		name = guardName
+	}
+	i.mu.Lock()
+	if p == nil {
+		delete(i.problems, name)
+	} else {
+		i.problems[name] = check.OwnProblem{Name: "issuer", Code: p.code, Params: check.Params{
+			Peer: name, Detail: p.detail,
+			ClusterParams: check.ClusterParams{Object: p.object, Verbs: p.verbs, Resource: p.resource},
+		}}
+	}
+	list := i.listLocked()
+	i.mu.Unlock()
+	i.report(list)
+}
+
+func (i *Issuer) noteGuard(err error) { i.note(guardName, err) }
+
+// forget drops the problems of those who are no peers any more.
+func (i *Issuer) forget(peers map[string]peer.PublicKey) {
+	i.mu.Lock()
+	maps.DeleteFunc(i.problems, func(name string, _ check.OwnProblem) bool {
+		_, ok := peers[name]
+		return name != guardName && !ok
+	})
+	list := i.listLocked()
+	i.mu.Unlock()
+	i.report(list)
+}
+
+func (i *Issuer) listLocked() []check.OwnProblem {
+	var out []check.OwnProblem
+	for _, name := range slices.Sorted(maps.Keys(i.problems)) {
+		out = append(out, i.problems[name])
+	}
+	return out
+}
+
+func (i *Issuer) report(list []check.OwnProblem) {
+	if i.o.Report != nil {
+		i.o.Report(list)
+	}
+}

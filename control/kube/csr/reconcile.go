@@ -1,0 +1,94 @@
+package csr
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Run says what would keep the issuer from issuing, then deletes the objects of those who are
+// no peers, once SetPeers has named these, and those that are over; and tries again until it
+// is done. It returns when ctx ends.
+func (i *Issuer) Run(ctx context.Context) {
+	ctx = i.logged(ctx)
+	if err := i.guard.check(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		i.o.Logger.Warn("peers will get no identities", "error", explain(err, ""))
+		i.noteGuard(explain(err, ""))
+	}
+	pause, complained := newBackoff(firstRetry, maxRetry), false
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.wake:
+		case <-again:
+		}
+		next, err := i.reconcile(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		level := slog.LevelDebug
+		switch {
+		case err != nil:
+			next = pause.NextBackOff()
+			if !complained {
+				level, complained = slog.LevelWarn, true
+			}
+			i.o.Logger.Log(ctx, level, "certificate requests that are over cannot be deleted", "error", explain(err, ""), "retryIn", next)
+		default:
+			complained = false
+			pause.Reset()
+		}
+		again = nil
+		if next > 0 {
+			again = time.After(next)
+		}
+	}
+}
+
+// reconcile deletes what is over, and says when there will be more; 0 means never.
+func (i *Issuer) reconcile(ctx context.Context) (next time.Duration, err error) {
+	i.mu.Lock()
+	known := i.known
+	i.mu.Unlock()
+	if !known {
+		return 0, nil
+	}
+	list, err := i.objects.list(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, x := range list {
+		left := i.left(x)
+		if left > 0 {
+			if next == 0 || left < next {
+				next = left
+			}
+			continue
+		}
+		if err := i.objects.delete(ctx, &x); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return next, errors.Join(errs...)
+}
+
+// left is how long an object is still to be kept.
+func (i *Issuer) left(x object) time.Duration {
+	var key peer.PublicKey
+	if key.UnmarshalText([]byte(x.Annotations[annotationKey])) != nil {
+		return 0
+	}
+	i.mu.Lock()
+	have, ok := i.peers[x.Labels[labelPeer]]
+	i.mu.Unlock()
+	if !ok || have != key {
+		return 0
+	}
+	return keepFor - x.age()
+}
