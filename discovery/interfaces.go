@@ -36,6 +36,10 @@ func dockerBridge(name string) bool {
 	return found && len(id) == 12 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
+// MadeByOthers says whether an interface's name is one that container networks, virtual
+// machines and tunnels give to theirs.
+func MadeByOthers(name string) bool { return ignoredInterface(name) }
+
 // ignoredInterface says whether an interface's addresses are never candidates.
 func ignoredInterface(name string) bool {
 	return dockerBridge(name) || slices.ContainsFunc(madeByOthers(), func(pattern string) bool {

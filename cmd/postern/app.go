@@ -116,7 +116,7 @@ func (a *app) commands() []*cobra.Command {
 	all = append(all, in(groupPeer, a.reaching(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
 		a.kubeconfigCommand(), a.credentialCommand())...)...)
 	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
-		a.pingCommand(), a.netCheckCommand(), a.dnsRecordsCommand())...)...)
+		a.pingCommand(), a.netCheckCommand(), a.discoverCommand(), a.dnsRecordsCommand())...)...)
 	all = append(all, in(groupTool, a.reaching(a.bundleCommand())...)...)
 	return append(all, in(groupTool, a.versionCommand(), a.completionCommand(), a.manCommand())...)
 }

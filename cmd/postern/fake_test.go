@@ -96,6 +96,12 @@ func (s *scripted) PeerApprove(_ context.Context, name string) error {
 	_, err := answer[any](s, "approve", named{Name: name})
 	return err
 }
+func (s *scripted) Discovered(context.Context) (api.DiscoveredList, error) {
+	return answer[api.DiscoveredList](s, "discovered", nil)
+}
+func (s *scripted) DiscoveredApprove(_ context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
+	return answer[api.DiscoveredApproveResponse](s, "approve-found", named{Name: name, Body: r})
+}
 func (s *scripted) PeerRemove(_ context.Context, name string, force bool) error {
 	_, err := answer[any](s, "remove", named{Name: name, Force: force})
 	return err

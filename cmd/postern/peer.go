@@ -249,22 +249,6 @@ func parseLocal(items []string, mayRemove bool) (map[string]string, error) {
 	return out, nil
 }
 
-func (a *app) peerApprove() *cobra.Command {
-	return &cobra.Command{
-		Use:               "approve NAME",
-		Short:             "Admit a peer that joined with a ticket made by invite --approve",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePeer,
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := a.client().PeerApprove(c.Context(), args[0]); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stdout, "approved %s\n", args[0])
-			return nil
-		},
-	}
-}
-
 func (a *app) peerRemove() *cobra.Command {
 	var force bool
 	c := &cobra.Command{

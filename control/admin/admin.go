@@ -50,6 +50,10 @@ type Backend interface {
 	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
 	PeerLocal(ctx context.Context, name string, r api.PeerLocalRequest) error
 	PeerApprove(ctx context.Context, name string) error
+	// Discovered lists the gateways that were found, at once.
+	Discovered(ctx context.Context) (api.DiscoveredList, error)
+	// DiscoveredApprove makes a peer of one that was found by a name, such as "edge (2)".
+	DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error)
 	// PeerRemove refuses a peer that has open flows, unless forced.
 	PeerRemove(ctx context.Context, name string, force bool) error
 

@@ -85,6 +85,14 @@ func calls() []call {
 			return "", b.PeerLocal(ctx, "a/b ?c", api.PeerLocalRequest{Local: map[string]string{"registry": ""}})
 		}, ""},
 		{"approve cloud", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerApprove(ctx, "cloud") }, ""},
+		{"discovered", func(ctx context.Context, b Backend) (any, error) {
+			d, err := b.Discovered(ctx)
+			return d.AnnouncedAs, err
+		}, "edge (2)"},
+		{"approve found edge (2) {As:edge Allow:[auth] Fingerprint:f}", func(ctx context.Context, b Backend) (any, error) {
+			a, err := b.DiscoveredApprove(ctx, "edge (2)", api.DiscoveredApproveRequest{As: "edge", Allow: []string{"auth"}, Fingerprint: "f"})
+			return a.Peer, err
+		}, "edge"},
 		{"remove cloud false", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerRemove(ctx, "cloud", false) }, ""},
 		{"remove cloud true", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerRemove(ctx, "cloud", true) }, ""},
 		{"ping cloud {Layer:auth Seq:7}", func(ctx context.Context, b Backend) (any, error) {

@@ -210,6 +210,16 @@ func (c *Client) PeerApprove(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), nil, nil)
 }
 
+// Discovered asks for the gateways that were found.
+func (c *Client) Discovered(ctx context.Context) (api.DiscoveredList, error) {
+	return ask[api.DiscoveredList](ctx, c, http.MethodGet, "/v1/discovered", nil)
+}
+
+// DiscoveredApprove makes a peer of a gateway that was found.
+func (c *Client) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
+	return ask[api.DiscoveredApproveResponse](ctx, c, http.MethodPost, "/v1/discovered/"+url.PathEscape(name)+"/approve", r)
+}
+
 // PeerRemove forgets a peer.
 func (c *Client) PeerRemove(ctx context.Context, name string, force bool) error {
 	path := peerPath(name, "")

@@ -65,6 +65,12 @@ func (f *fake) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest)
 	return f.called("local %s %v", name, r.Local)
 }
 func (f *fake) PeerApprove(_ context.Context, name string) error { return f.called("approve %s", name) }
+func (f *fake) Discovered(context.Context) (api.DiscoveredList, error) {
+	return api.DiscoveredList{Kind: "DiscoveredList", AnnouncedAs: "edge (2)"}, f.called("discovered")
+}
+func (f *fake) DiscoveredApprove(_ context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
+	return api.DiscoveredApproveResponse{Peer: r.As}, f.called("approve found %s %+v", name, r)
+}
 func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
 	return f.called("remove %s %v", name, force)
 }

@@ -48,6 +48,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("POST /v1/peers/{name}/approve", answer(s, mayChange, withName(func(ctx context.Context, name string) (any, error) {
 		return nil, b.PeerApprove(ctx, name)
 	})))
+	mux.Handle("GET /v1/discovered", answer(s, mayRead, func(r *request) (any, error) { return b.Discovered(r.Context()) }))
+	mux.Handle("POST /v1/discovered/{name}/approve", answer(s, mayChange, withNameAndBody(b.DiscoveredApprove)))
 	mux.Handle("DELETE /v1/peers/{name}", answer(s, mayChange, func(r *request) (any, error) {
 		return nil, b.PeerRemove(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") == "true")
 	}))

@@ -5,10 +5,13 @@ import "time"
 // States of a gateway that was found.
 const (
 	// DiscoveredNew: nobody has decided on it. Finding is not trusting.
-	DiscoveredNew = "new"
+	DiscoveredNew = "unknown"
+	// DiscoveredApproved: it is a peer here, by the key that was found, and not connected: it
+	// may have to approve this gateway first.
+	DiscoveredApproved = "approved"
 	// DiscoveredPending: it is a peer that waits for approval.
 	DiscoveredPending = "pending"
-	// DiscoveredPeer: it is a peer, by the key that was found.
+	// DiscoveredPeer: it is a peer that is connected.
 	DiscoveredPeer = "peer"
 	// DiscoveredConflict: a peer of its name, or one that was found there before, has another
 	// key. Nothing of it is used.
@@ -51,6 +54,12 @@ type Discovered struct {
 	// Problem says what is wrong with it, Code which entry of the table of codes that is.
 	Problem string `json:"problem,omitempty"`
 	Code    string `json:"code,omitempty"`
+	// Member says that it proves to know the secret of spec.discovery.lan.secretFile.
+	Member       bool     `json:"member,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
+	// FirstSeenAt and ExpiresAt bound the time in which it is known, unless it is heard again.
+	FirstSeenAt time.Time `json:"firstSeenAt,omitzero"`
+	ExpiresAt   time.Time `json:"expiresAt,omitzero"`
 	// DNSSEC is one of the DNSSEC constants; empty for what DNS did not tell.
 	DNSSEC string `json:"dnssec,omitempty"`
 }
@@ -59,9 +68,15 @@ type Discovered struct {
 type DiscoveredList struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // "DiscoveredList"
+	// Name and Fingerprint are this gateway's own, for others to compare.
+	Name        string `json:"name"`
+	Fingerprint string `json:"fingerprint"`
 	// Looking names what is searched: the local network's interfaces, domains of DNS. Empty
 	// when this gateway is not configured to look for others.
 	Looking []string `json:"looking"`
+	// AnnouncedAs is the name that this gateway has on the local network: another than its
+	// own when that was taken there; empty while it is not announced.
+	AnnouncedAs string `json:"announcedAs,omitempty"`
 	// Gateways are in the order of their names.
 	Gateways []Discovered `json:"gateways"`
 	// Problems say why a search finds nothing.
@@ -72,5 +87,24 @@ type DiscoveredList struct {
 type DiscoveryProblem struct {
 	Where   string `json:"where"` // the interface or the domain
 	Problem string `json:"problem"`
-	Code    string `json:"code,omitempty"`
+	// Fix says what to do; empty where there is nothing to add.
+	Fix  string `json:"fix,omitempty"`
+	Code string `json:"code,omitempty"`
+}
+
+// DiscoveredApproveRequest makes a gateway that was found a peer.
+type DiscoveredApproveRequest struct {
+	// As is what it will be called here; empty takes its own name.
+	As string `json:"as,omitempty"`
+	// Allow is what it may reach here.
+	Allow []string `json:"allow,omitempty"`
+	// Fingerprint, when given, must be that of its key.
+	Fingerprint string `json:"fingerprint,omitempty"`
+}
+
+// DiscoveredApproveResponse is what has become a peer.
+type DiscoveredApproveResponse struct {
+	Peer        string `json:"peer"`
+	PublicKey   string `json:"publicKey"`
+	Fingerprint string `json:"fingerprint"`
 }

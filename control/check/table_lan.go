@@ -29,7 +29,7 @@ func lanEntries() []Entry {
 			return fmt.Sprintf("somebody on the local network (%s) announces the name of %s with the key %s, and %s has %s here: this gateway keeps to the key that it knows, and dials nothing of what was found there",
 				or(list(p.Endpoints), "without an address"), p.peer(), or(p.Found, "of somebody else"), p.peer(), or(p.Known, "another one"))
 		}, func(p Params) string {
-			return fmt.Sprintf("ask the operator of %s for the fingerprint (`postern key pub`): if it is still %s, find out who has that address; if it is new, `postern peer remove %s`, then `postern peer approve`; if they are two gateways, `postern peer approve NAME --as OTHER`",
+			return fmt.Sprintf("ask the operator of %s for the fingerprint, which `postern discover` shows there: if it is still %s, find out who has that address; if it is new, `postern peer remove %s`, then `postern peer approve`; if they are two gateways, `postern peer approve NAME --as OTHER`",
 				p.peer(), or(p.Known, "the old one"), or(p.Peer, "NAME"))
 		}},
 		{LANRecord, "what a gateway announces cannot be used", func(p Params) string {

@@ -5,14 +5,18 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Discovered lists the gateways that were found, and why a search finds none.
 func (g *Gateway) Discovered(context.Context) (api.DiscoveredList, error) {
 	out := api.DiscoveredList{
 		APIVersion: api.Version, Kind: "DiscoveredList", Looking: []string{},
-		Gateways: g.discovered(), Problems: g.dns.discoveryProblems(),
+		Name: g.running.Load().cfg.Name, Fingerprint: peer.Fingerprint(g.key.Public()),
+		AnnouncedAs: g.lan.announcedAs(), Gateways: g.discovered(),
+		Problems: append(g.lan.discoveryProblems(time.Now()), g.dns.discoveryProblems()...),
 	}
+	out.Looking = append(out.Looking, g.lan.looking(time.Now())...)
 	for _, d := range g.dns.domains() {
 		out.Looking = append(out.Looking, d.Name)
 	}
@@ -21,7 +25,15 @@ func (g *Gateway) Discovered(context.Context) (api.DiscoveredList, error) {
 
 // discovered are the gateways that were found, whoever found them, by name.
 func (g *Gateway) discovered() []api.Discovered {
-	out := append([]api.Discovered{}, g.dns.discovered(g.roster.Load(), time.Now())...)
+	r, now := g.roster.Load(), time.Now()
+	out := append(append([]api.Discovered{}, g.lan.discovered(r, now)...), g.dns.discovered(r, now)...)
+	stats := g.recent.tunnel(g.plane.engine).Peers
+	for i := range out {
+		d := &out[i]
+		if m := r.byName[d.Peer]; d.State == api.DiscoveredPeer && m != nil && !g.way(m, stats[m.key]).connected(now) {
+			d.State = api.DiscoveredApproved
+		}
+	}
 	byName(out)
 	return out
 }

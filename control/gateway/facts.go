@@ -137,6 +137,7 @@ func (g *Gateway) own() check.Own {
 	cfg := g.running.Load().cfg
 	s := g.agent.Load().Snapshot()
 	o := g.shown(cfg, s)
+	o.LAN = g.lan.facts(time.Now())
 	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
 	o.Found = g.found.all()
 	seen := g.plane.bind.Observations()

@@ -273,7 +273,7 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 
 // setPeers has paths found to the members that can be probed.
 func (p *pathfinding) setPeers(r *roster) {
-	found := p.g.dns.settle(r)
+	found, near := p.g.dns.settle(r), p.g.lan.found()
 	var peers []discovery.PathPeer
 	for _, m := range r.members {
 		if m.stock || m.pending {
@@ -282,7 +282,7 @@ func (p *pathfinding) setPeers(r *roster) {
 		at := found[m.key]
 		peers = append(peers, discovery.PathPeer{
 			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Names: m.names,
-			Announced: append(p.g.announcedBefore(m), at.candidates...), Order: at.order,
+			Announced: slices.Concat(p.g.lan.candidates(near, m.key, m.nextKey), p.g.announcedBefore(m), at.candidates), Order: at.order,
 		})
 	}
 	if err := p.finder.SetPeers(peers); err != nil {

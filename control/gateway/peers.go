@@ -189,7 +189,10 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 			}
 			return nil
 		},
-		applied:   func() { g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key)) },
+		applied: func() {
+			g.lan.removedByHand(m.key)
+			g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key))
+		},
 		restricts: func() string { return removed(name) },
 	})
 }

@@ -95,6 +95,7 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 		g.replaceAgent(agent)
 	}
 	g.paths.finder.SetForbidden(next.Discovery.Exclude)
+	g.lan.reload(old.Discovery, next.Discovery)
 	if search != g.dns.current() {
 		g.dns.use(search)
 	} else if !slices.Equal(old.Discovery.Exclude, next.Discovery.Exclude) {

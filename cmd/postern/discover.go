@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+func (a *app) discoverCommand() *cobra.Command {
+	var (
+		format string
+		watch  bool
+	)
+	c := &cobra.Command{
+		Use:   "discover",
+		Short: "List the gateways found on the local network and in DNS",
+		Long: "List the gateways that announce themselves on the local network (multicast DNS, with " +
+			"spec.discovery.lan.enabled) and in the domains of spec.discovery.dns, and why none is seen. What is " +
+			"found is what somebody says: compare the fingerprint with the other operator, then run " +
+			"`postern peer approve NAME` at both gateways. The state is unknown (no peer), pending, approved (a peer " +
+			"here that is not connected: it may have to approve this gateway), peer, conflict (a peer's name with " +
+			"another key, which is not followed) or invalid.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			if watch && format == formatYAML {
+				return usagef("use -o json", "--watch writes tables and JSON, not YAML")
+			}
+			d, err := a.client().Discovered(c.Context())
+			if err != nil {
+				return err
+			}
+			_, screen := terminal(a.stdout)
+			switch {
+			case watch && (format == formatJSON || screen):
+				return a.watchDiscovered(c.Context(), d, format)
+			case format == formatTable:
+				return writeDiscovered(a.stdout, d)
+			}
+			return a.print(format, d)
+		},
+	}
+	outputFlag(c, &format, formatTable, "table, json or yaml")
+	c.Flags().BoolVar(&watch, "watch", false, "go on, a line for each that comes, changes or goes; with -o json a document for each change")
+	return c
+}
+
+// writeDiscovered prints who was found, and below why others may not be.
+func writeDiscovered(out io.Writer, d api.DiscoveredList) error {
+	self := fmt.Sprintf("this gateway: %s, fingerprint %s", tui.Printable(d.Name), d.Fingerprint)
+	if d.AnnouncedAs != "" && d.AnnouncedAs != d.Name {
+		self += fmt.Sprintf("; its name is taken on the local network, where it is announced as %q", tui.Printable(d.AnnouncedAs))
+	}
+	fmt.Fprintf(out, "%s\n\n", self)
+	if len(d.Gateways) > 0 {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "NAME\tSTATE\tFINGERPRINT\tADDRESSES\tAGE\tFOUND BY\tPEER")
+		for _, g := range d.Gateways {
+			fmt.Fprintln(w, strings.Join(discoveredCells(g), "\t"))
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintln(out, nobodyFound(d))
+	}
+	for _, g := range d.Gateways {
+		if g.Problem != "" {
+			fmt.Fprintf(out, "\n%s: %s\n", tui.Printable(g.Name), tui.Printable(g.Problem))
+		}
+	}
+	for _, p := range d.Problems {
+		fmt.Fprintf(out, "\n%s\n", tui.Printable(strings.TrimSpace(p.Code+" "+p.Problem)))
+		if p.Fix != "" {
+			fmt.Fprintf(out, "  %s\n", tui.Printable(p.Fix))
+		}
+	}
+	return nil
+}
+
+// nobodyFound says where was looked in vain.
+func nobodyFound(d api.DiscoveredList) string {
+	if len(d.Looking) == 0 && len(d.Problems) == 0 {
+		return "gateways are not looked for: set spec.discovery.lan: {enabled: true}, or spec.discovery.dns.domains"
+	}
+	text := "no other gateway was found"
+	if len(d.Looking) > 0 {
+		text += "; looked for on " + tui.Printable(strings.Join(d.Looking, ", "))
+	}
+	return text
+}
+
+func discoveredCells(g api.Discovered) []string {
+	age := "–"
+	if !g.SeenAt.IsZero() {
+		age = cell.Age(time.Duration(g.AgeSeconds * float64(time.Second)))
+	}
+	by := g.Source
+	if g.Domain != "" {
+		by += " " + g.Domain
+	}
+	return []string{
+		tui.Printable(g.Name), g.State, cmp.Or(g.Fingerprint, "–"), orNothing(g.Addresses), age,
+		tui.Printable(by), cmp.Or(tui.Printable(g.Peer), "–"),
+	}
+}
+
+// watchDiscovered goes on until it is interrupted, with a look a second.
+func (a *app) watchDiscovered(ctx context.Context, d api.DiscoveredList, format string) error {
+	if format == formatJSON {
+		if err := a.printLine(d); err != nil {
+			return err
+		}
+	} else if err := writeDiscovered(a.stdout, d); err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		next, err := a.client().Discovered(ctx)
+		if err != nil {
+			return err
+		}
+		changes := discoveredChanges(d, next)
+		d = next
+		switch {
+		case len(changes) == 0:
+		case format == formatJSON:
+			if err := a.printLine(d); err != nil {
+				return err
+			}
+		default:
+			for _, line := range changes {
+				fmt.Fprintf(a.stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), line)
+			}
+		}
+	}
+}
+
+// discoveredChanges say what came, changed and went. An age alone is no change.
+func discoveredChanges(before, after api.DiscoveredList) []string {
+	lines := func(d api.DiscoveredList) []string {
+		var out []string
+		for _, g := range d.Gateways {
+			g.SeenAt = time.Time{}
+			cells := discoveredCells(g)
+			cells = slices.Delete(cells, 4, 5) // the age
+			out = append(out, strings.Join(append(cells, tui.Printable(g.Problem)), "  "))
+		}
+		return out
+	}
+	was, is := lines(before), lines(after)
+	var out []string
+	for _, l := range was {
+		if !slices.Contains(is, l) {
+			out = append(out, "- "+strings.TrimSpace(l))
+		}
+	}
+	for _, l := range is {
+		if !slices.Contains(was, l) {
+			out = append(out, "+ "+strings.TrimSpace(l))
+		}
+	}
+	return out
+}
+
+func (a *app) peerApprove() *cobra.Command {
+	var r api.DiscoveredApproveRequest
+	c := &cobra.Command{
+		Use:   "approve NAME",
+		Short: "Admit a peer that waits for it, or a gateway that postern discover lists",
+		Long: "Admit a peer that joined with a ticket made by invite --approve, or make a peer of a gateway that " +
+			"`postern discover` lists. Its key is pinned and its fingerprint printed: compare it with the other " +
+			"operator (`postern discover` there shows its own). A gateway that was found has to approve this one as well.",
+		Example: "  postern peer approve cloud --allow auth,apiServer\n" +
+			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			name := args[0]
+			if found := len(r.Allow) > 0 || r.As != "" || r.Fingerprint != ""; !found {
+				err := a.client().PeerApprove(c.Context(), name)
+				if err == nil {
+					fmt.Fprintf(a.stdout, "approved %s\n", name)
+				}
+				if !noSuchPeer(err) {
+					return err
+				}
+			}
+			p, err := a.client().DiscoveredApprove(c.Context(), name, r)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "approved %s, whose key has the fingerprint %s\n", p.Peer, p.Fingerprint)
+			fmt.Fprintf(a.stderr, "Compare it with what `postern discover` shows of itself there; if it differs: postern peer remove %s.\n"+
+				"There, approve this gateway too, unless that was done.\n", p.Peer)
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that it may reach (of a gateway that was found; default none)")
+	f.StringVar(&r.As, "as", "", "`name` of the peer here (of a gateway that was found)")
+	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve no other key than that with this `fingerprint`")
+	return c
+}
+
+// noSuchPeer says whether a request failed because no peer has the name.
+func noSuchPeer(err error) bool {
+	var e *admin.Error
+	return errors.As(err, &e) && e.Status == http.StatusNotFound
+}

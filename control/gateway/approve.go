@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// claim is what a gateway that was found says it is.
+type claim struct {
+	name    string
+	key     peer.PublicKey
+	problem string // why it is no use
+}
+
+// claims are those of all gateways that were found, whoever found them.
+func (g *Gateway) claims() []claim {
+	var out []claim
+	for _, i := range g.lan.found() {
+		out = append(out, claim{i.Name, i.PublicKey, i.Err})
+	}
+	for _, m := range g.dns.matches(g.roster.Load()) {
+		c := claim{name: m.Name, key: m.Key}
+		if !m.Usable() {
+			c.problem = "its records are of no use"
+			if len(m.Problems) > 0 {
+				c.problem = m.Problems[0].String()
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// DiscoveredApprove makes a peer of a gateway that was found: its key is pinned, and its
+// addresses are those found from time to time. The other side has to do the same.
+func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
+	if err := g.checkServices("allow", r.Allow); err != nil {
+		return api.DiscoveredApproveResponse{}, err
+	}
+	c, err := g.claimed(name, r.Fingerprint)
+	if err != nil {
+		return api.DiscoveredApproveResponse{}, err
+	}
+	fingerprint := peer.Fingerprint(c.key)
+	called := cmp.Or(r.As, peerName(c.name))
+	switch m, otherKey := g.roster.Load().match(c.name, c.key); {
+	case m != nil && !otherKey:
+		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: it is peer %s already (fingerprint %s)", called, m.name, fingerprint),
+			"what it may reach here is set by `postern peer allow`")
+	case m != nil && m.name == called:
+		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: peer %s has another key (fingerprint %s) than the one found (%s)",
+			called, m.name, peer.Fingerprint(m.key), fingerprint),
+			"if they are two gateways give this one another name with --as NAME; if the key is new, remove the peer first")
+	}
+	if err := g.befriend(ctx, called, c, r.Allow, r.As != ""); err != nil {
+		return api.DiscoveredApproveResponse{}, err
+	}
+	g.lan.wantedAgain(c.key)
+	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint}, nil
+}
+
+// befriend makes a peer of a gateway that was found. chosen says that an operator gave the
+// name.
+func (g *Gateway) befriend(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
+	if err := api.CheckName(name); err != nil {
+		return admin.Usage(fmt.Sprintf("approve %.*q: it cannot be a peer's name here: %v", maxShownName, c.name, err), "give it one with --as NAME")
+	}
+	return g.update(peerChange{
+		peers: func(all *state.Peers) error {
+			// Once more, and last: somebody may have come to the name or the key meanwhile.
+			if err := (names{g}).Reserve(name, c.key, chosen); err != nil {
+				return admin.Conflict("approve: "+err.Error(), "give it another name with --as NAME")
+			}
+			if old, ok := all.ByKey(c.key); ok {
+				return admin.Conflict(fmt.Sprintf("approve: this key is peer %s already", old.Name), "")
+			}
+			return all.Put(state.Peer{
+				Name: name, PublicKey: c.key, Mode: api.ModeInBand, Allow: sortedSet(allow),
+				Origin: state.OriginFound, JoinedAt: time.Now(), Local: map[string]string{},
+			})
+		},
+		applied: func() {
+			g.audit.Record(ctx, audit.Approve, audit.Peer(name), audit.PublicKey(c.key), audit.Services(allow))
+		},
+	})
+}
+
+// maxShownName bounds a stranger's name in a message, in characters.
+const maxShownName = 63
+
+// claimed is the one gateway that was found by a name. Somebody else may use it too, with
+// another key: then the fingerprint has to say which is meant.
+func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
+	var fit []claim
+	var all, prints, wrong []string
+	for _, c := range g.claims() {
+		all = append(all, printable(c.name))
+		if c.name != name && peerName(c.name) != name {
+			continue
+		}
+		if c.problem != "" {
+			wrong = append(wrong, printable(c.problem))
+			continue
+		}
+		print := peer.Fingerprint(c.key)
+		if slices.Contains(prints, print) {
+			continue
+		}
+		prints = append(prints, print)
+		if fingerprint == "" || fingerprint == print || fingerprint == c.key.String() {
+			fit = append(fit, c)
+		}
+	}
+	what := fmt.Sprintf("approve %.*q", maxShownName, name)
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return claim{}, admin.Conflict(what+": gateways with different keys use this name: "+strings.Join(prints, ", "), "say which with --fingerprint")
+	case len(prints) > 0:
+		return claim{}, admin.Conflict(what+": the key found has the fingerprint "+strings.Join(prints, ", "),
+			"compare it with what `postern discover` shows of itself at the other gateway, and trust no other")
+	case len(wrong) > 0:
+		return claim{}, admin.Conflict(what+": what it announces cannot be used: "+wrong[0], "")
+	case g.lan.finder.Load() == nil && len(g.dns.domains()) == 0:
+		return claim{}, admin.NotFound(what+": no peer of this name waits for approval, and gateways are not looked for",
+			"set spec.discovery.lan: {enabled: true} to find those on the local network")
+	}
+	slices.Sort(all)
+	hint := "found are: " + strings.Join(slices.Compact(all), ", ")
+	if len(all) == 0 {
+		hint = "none was found: postern discover says why"
+	}
+	return claim{}, admin.NotFound(what+": no peer of this name waits for approval, and no gateway of this name was found", hint)
+}

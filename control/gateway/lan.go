@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/lan"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// lanAgain is how often those that were found are looked at once more: a name may have
+// become free, or a state directory writable.
+const lanAgain = 30 * time.Second
+
+// lanSearch announces this gateway on the local network and finds others there, as long as
+// the configuration says so. What it finds is used for peers that are known by key, and
+// shown of others; those that the configuration names become peers.
+type lanSearch struct {
+	g *Gateway
+	// again holds at most one wish that another finder be run, changed one that what was
+	// found be used.
+	again, changed chan struct{}
+	// finder is nil while nothing is looked for.
+	finder atomic.Pointer[lan.Finder]
+
+	mu sync.Mutex // guards what follows
+	// removed are the keys of peers that an operator removed: they do not become peers by
+	// themselves again while this gateway runs.
+	removed map[peer.PublicKey]bool
+	// told is what was logged of a gateway last, by where it was found.
+	told map[lanPlace]string
+}
+
+// lanPlace is where an instance was found.
+type lanPlace struct{ name, iface string }
+
+func newLANSearch(g *Gateway) *lanSearch {
+	return &lanSearch{
+		g: g, again: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		removed: map[peer.PublicKey]bool{}, told: map[lanPlace]string{},
+	}
+}
+
+// run announces and searches until ctx ends.
+func (s *lanSearch) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		finder := s.newFinder(s.g.running.Load().cfg)
+		s.finder.Store(finder)
+		searching, stop := context.WithCancel(ctx)
+		var search sync.WaitGroup
+		if finder != nil {
+			search.Go(func() {
+				if err := finder.Run(searching); !errors.Is(err, context.Canceled) {
+					s.g.log.Warn("gateways are not looked for on the local network", "error", err)
+				}
+			})
+		}
+		s.follow(ctx)
+		stop()
+		search.Wait()
+		s.finder.Store(nil)
+		s.g.rematch()
+	}
+}
+
+// newFinder makes what the configuration asks for: nil when it asks for nothing.
+func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
+	l := cfg.Discovery.LAN
+	if !l.Enabled {
+		return nil
+	}
+	f, err := lan.New(lan.Options{
+		Name: cfg.Name, PublicKey: s.g.key.Public(), Port: func() uint16 { return s.g.plane.bind.Port() },
+		Capabilities: []string{auth.CapabilityPath, auth.CapabilityReport},
+		Secret:       l.Secret, TTL: l.TTL,
+		Interfaces: s.interfaces(l.Interfaces, cfg.Discovery.Exclude), Listen: s.g.opts.ListenLAN,
+		Changed: func() { signal(s.changed) }, Logger: s.g.log,
+	})
+	if err != nil { // The configuration was checked by the same rules.
+		s.g.log.Error("gateways cannot be looked for on the local network", "error", err)
+		return nil
+	}
+	return f
+}
+
+// interfaces lists those to use. Addresses in the excluded ranges are nobody's to dial, so
+// they are not announced.
+func (s *lanSearch) interfaces(names []string, exclude []netip.Prefix) func() ([]lan.Interface, error) {
+	list := s.g.opts.LANInterfaces
+	if list == nil {
+		list = func() ([]lan.Interface, error) { return lan.SystemInterfaces(names, discovery.MadeByOthers) }
+	}
+	return func() ([]lan.Interface, error) {
+		all, err := list()
+		for i, x := range all {
+			kept := slices.DeleteFunc(slices.Clone(x.Prefixes), func(p netip.Prefix) bool {
+				return slices.ContainsFunc(exclude, func(e netip.Prefix) bool { return e.Contains(p.Addr()) })
+			})
+			if x.Unfit == "" && len(kept) == 0 {
+				all[i].Unfit = "its addresses are in the ranges of spec.discovery.exclude"
+			}
+			all[i].Prefixes = kept
+		}
+		return all, err
+	}
+}
+
+// reload has another finder run if the configuration asks for something else.
+func (s *lanSearch) reload(old, next config.Discovery) {
+	if !old.LAN.Equal(next.LAN) || old.LAN.Enabled && !slices.Equal(old.Exclude, next.Exclude) {
+		signal(s.again)
+	}
+}
+
+// follow has what is found used, until there is to be another finder or ctx ends.
+func (s *lanSearch) follow(ctx context.Context) {
+	tick := time.NewTicker(lanAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.again:
+			return
+		case <-tick.C:
+			s.admit(ctx)
+		case <-s.changed:
+			s.tell()
+			s.admit(ctx)
+			s.g.rematch()
+		}
+	}
+}
+
+// found is what is out there; nil while nothing is looked for.
+func (s *lanSearch) found() []lan.Instance {
+	if f := s.finder.Load(); f != nil {
+		return f.Found()
+	}
+	return nil
+}
+
+// candidates are where the holder of a key was found. They are a stranger's words as any
+// that are announced, and dialled only as far as those may be.
+func (s *lanSearch) candidates(found []lan.Instance, keys ...peer.PublicKey) []discovery.Candidate {
+	var out []discovery.Candidate
+	for _, i := range found {
+		if i.Err != "" || !slices.Contains(keys, i.PublicKey) {
+			continue
+		}
+		for _, a := range i.Addresses {
+			if c := (discovery.Candidate{Addr: a, Source: discovery.SourceLAN}); !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// removedByHand notes that an operator does not want a peer.
+func (s *lanSearch) removedByHand(k peer.PublicKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed[k] = true
+}
+
+// wantedAgain is the opposite.
+func (s *lanSearch) wantedAgain(k peer.PublicKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.removed, k)
+}
