@@ -42,7 +42,6 @@ type held struct {
 // survey finds out which of our objects are there, and what may be used. The error is that
 // the API server does not answer.
 func (k *Keeper) survey(ctx context.Context) error {
-	k.findOwner(ctx)
 	k.refused = map[id]check.OwnProblem{}
 	for _, kind := range k.kinds {
 		list, err := k.list(ctx, kind)

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	ownkube "github.com/postern-dev/postern/control/kube"
@@ -33,7 +36,6 @@ metadata: {name: access, namespace: NS}
 rules:
 - {apiGroups: [""], resources: [services], verbs: [get, list, create, patch, delete]}
 - {apiGroups: [""], resources: [secrets], verbs: [get, list, create, patch, delete]}
-- {apiGroups: [""], resources: [pods], verbs: [get]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -127,11 +129,11 @@ type site struct {
 }
 
 // keep runs a keeper that looks every second, until the test ends.
-func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, pod string) *site {
+func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav1.OwnerReference) *site {
 	t.Helper()
 	s := &site{world: w, ns: own.Namespace(), gateway: g}
 	k, err := NewKeeper(Options{
-		Cluster: own, Gateway: g, Release: "postern", Port: 51820, Pod: pod, Account: own.Namespace() + ":postern",
+		Cluster: own, Gateway: g, Release: "postern", Port: 51820, Owner: owner, Account: own.Namespace() + ":postern",
 		Selector: map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "active"},
 		Pods:     map[string]string{"app.kubernetes.io/name": "postern"},
 		OnProblems: func(list []check.OwnProblem) {
@@ -226,12 +228,9 @@ func TestPodsUsePeersOfARealCluster(t *testing.T) {
 func (w *world) testKeeper(t *testing.T) {
 	own := w.account(t, "keeper")
 	w.apply(t, "keeper", rights+"---"+policyRights)
-	// The pod's owner is there; nothing runs it here.
 	w.kubectl(t, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"postern"},"spec":{"serviceName":"postern","selector":{"matchLabels":{"a":"b"}},
 		"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`, "apply", "-n", "keeper", "-f", "-")
 	uid := w.kubectl(t, "", "get", "statefulset", "postern", "-n", "keeper", jsonpath+"{.metadata.uid}")
-	w.kubectl(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"postern-0","ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"postern","uid":"`+uid+`","controller":true}]},
-		"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"}]}}`, "apply", "-n", "keeper", "-f", "-")
 	token := w.kubectl(t, "", "create", "token", "-n", "keeper", "postern")
 	ca, err := os.ReadFile(w.cluster.CAFile())
 	if err != nil {
@@ -242,7 +241,7 @@ func (w *world) testKeeper(t *testing.T) {
 		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud", ServerName: kube.ServerName, CAData: string(ca)}},
 		ports:       map[string]uint16{"registry": 5000},
 	}
-	s := w.keep(t, own, g, "postern-0")
+	s := w.keep(t, own, g, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: types.UID(uid)})
 	s.until(t, "apiserver 6443 41000 TCP,registry 5000 41001 TCP,", "service/postern-cloud", ports)
 	s.until(t, `{"app.kubernetes.io/name":"postern","postern.dev/role":"active"}`, "service/postern-cloud", jsonpath+"{.spec.selector}")
 	s.until(t, "cloud postern StatefulSet/"+uid, "service/postern-cloud",
@@ -305,7 +304,7 @@ func (w *world) testForeign(t *testing.T) {
 	own := w.account(t, "foreign")
 	w.apply(t, "foreign", rights+"---"+policyRights)
 	w.kubectl(t, "", "create", "service", "clusterip", "postern-cloud", "-n", "foreign", "--tcp=80:80")
-	s := w.keep(t, own, &gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000}}, "")
+	s := w.keep(t, own, &gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000}}, metav1.OwnerReference{})
 	s.untilCodes(t, "PST0739 Service postern-cloud")
 	s.until(t, "networkpolicy.networking.k8s.io/postern-cloud", "networkpolicy/postern-cloud", "-o=name")
 	s.change(func(g *gateway) { g.peers = nil })
@@ -321,7 +320,7 @@ func (w *world) testRights(t *testing.T) {
 		peers:       []api.PeerStatus{offering("cloud")},
 		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud"}}, credentials: map[string]api.Credential{"cloud": {Token: "t0"}},
 	}
-	s := w.keep(t, own, g, "")
+	s := w.keep(t, own, g, metav1.OwnerReference{})
 	// Without the right to NetworkPolicies there are none, and nothing is wrong.
 	s.untilCodes(t, "PST0721 secrets")
 	s.until(t, "service/postern-cloud", "service", "-o=name")

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -49,9 +50,10 @@ type Options struct {
 	Selector, Pods map[string]string
 	// Port is the gateway's UDP port.
 	Port uint16
-	// Pod is the gateway's own: what owns it, a StatefulSet, owns the objects as well, so that
-	// they end with it. Empty leaves them without an owner.
-	Pod string
+	// Owner is what owns the gateway's pod, a StatefulSet. Garbage collection deletes the
+	// objects with it, when the release is uninstalled and no gateway is left to do so. Its zero
+	// value leaves them without.
+	Owner metav1.OwnerReference
 	// Account is the gateway's ServiceAccount (namespace:name), for messages; may be empty.
 	Account string
 	// OnProblems is called by Run when what is wrong has changed; may be nil.
@@ -65,12 +67,10 @@ type Keeper struct {
 	o     Options
 	log   *slog.Logger
 	kinds []*kind
-	core  clients
 	wake  chan struct{}
 	every time.Duration // surveyEvery
 
 	// Owned by Run.
-	owner    owner
 	have     map[id]held
 	refused  map[id]check.OwnProblem // what is not tried again before the next survey
 	problems []check.OwnProblem
@@ -93,7 +93,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	return &Keeper{
-		o: o, log: o.Logger, core: c, wake: make(chan struct{}, 1), every: surveyEvery, have: map[id]held{},
+		o: o, log: o.Logger, wake: make(chan struct{}, 1), every: surveyEvery, have: map[id]held{},
 		kinds: []*kind{
 			{name: kindService, resource: "services", version: corev1.SchemeGroupVersion.String(), client: c.core},
 			{name: kindSecret, resource: "secrets", version: corev1.SchemeGroupVersion.String(), client: c.core},

@@ -116,8 +116,8 @@ func (k *Keeper) body(version string, o object, uid string) map[string]any {
 	if uid != "" {
 		meta["uid"] = uid
 	}
-	if k.owner.UID != "" {
-		meta["ownerReferences"] = []any{k.owner}
+	if w := k.o.Owner; w.UID != "" {
+		meta["ownerReferences"] = []any{map[string]any{"apiVersion": w.APIVersion, "kind": w.Kind, "name": w.Name, "uid": w.UID}}
 	}
 	out := map[string]any{"apiVersion": version, "kind": o.kind, "metadata": meta}
 	maps.Copy(out, o.spec)
