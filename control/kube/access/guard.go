@@ -51,9 +51,6 @@ type GuardOptions struct {
 	Own netip.Addr
 	// Account is the gateway's ServiceAccount (namespace:name), for messages; may be empty.
 	Account string
-	// OnProblems is told that pods may not be listed, and that they may be again; may be nil.
-	// It must not block.
-	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -69,6 +66,9 @@ type Guard struct {
 	asking map[netip.Addr]*question
 	failed metav1.StatusReason // why the last question was not answered
 	fails  bool                // it was not
+	// problem is told to notify, which may be nil.
+	problem []check.OwnProblem
+	notify  func([]check.OwnProblem)
 }
 
 // pod is one that has an address.
@@ -233,6 +233,16 @@ func (g *Guard) outcome(err error) bool {
 	return other
 }
 
+// Notify has f told, now and whenever it changes, that pods may not be listed; without a
+// problem when they may. f must not block.
+func (g *Guard) Notify(f func([]check.OwnProblem)) {
+	g.mu.Lock()
+	g.notify = f
+	problem := g.problem
+	g.mu.Unlock()
+	f(problem)
+}
+
 // tell says that questions are not answered, or are again.
 func (g *Guard) tell(err error) {
 	if err == nil {
@@ -240,16 +250,19 @@ func (g *Guard) tell(err error) {
 	} else {
 		g.log.Warn("pods that connect to peers cannot be looked up; those known by now are admitted as before", "for", staleFor, "error", err)
 	}
-	if g.o.OnProblems == nil {
-		return
+	var list []check.OwnProblem
+	if apierrors.IsForbidden(err) {
+		p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
+		p.Params.Account, p.Params.Verbs, p.Params.Resource, p.Params.Detail = g.o.Account, "list", "pods", err.Error()
+		list = append(list, p)
 	}
-	if !apierrors.IsForbidden(err) {
-		g.o.OnProblems(nil)
-		return
+	g.mu.Lock()
+	g.problem = list
+	notify := g.notify
+	g.mu.Unlock()
+	if notify != nil {
+		notify(list)
 	}
-	p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
-	p.Params.Account, p.Params.Verbs, p.Params.Resource, p.Params.Detail = g.o.Account, "list", "pods", err.Error()
-	g.o.OnProblems([]check.OwnProblem{p})
 }
 
 // forget makes room: what is too old to be of use goes, or else the oldest half.

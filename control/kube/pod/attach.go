@@ -25,6 +25,7 @@ const (
 const (
 	sourceExposure = "exposure"
 	sourceAccess   = "access"
+	sourceGuard    = "guard"
 )
 
 // attach runs the controllers of a gateway.
@@ -72,7 +73,7 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	}
 	if k.PeerServices {
 		keeper, err := access.NewKeeper(access.Options{
-			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), Account: account,
+			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), Account: account, Owner: p.owner,
 			OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceAccess, list) }, Logger: log,
 		})
 		if err != nil {

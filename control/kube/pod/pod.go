@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/access"
@@ -170,11 +171,18 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	}
 	s := Seams{State: backend, LocalHost: p.address, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
 	if k.PeerServices {
-		guard, err := access.NewGuard(access.GuardOptions{Cluster: p.o.Cluster, Own: p.address, Logger: p.o.Logger})
+		guard, err := access.NewGuard(access.GuardOptions{
+			Cluster: p.o.Cluster, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,
+		})
 		if err != nil {
 			return Seams{}, err
 		}
 		s.AdmitLocal = guard.Admit
+		attach := s.Attach
+		s.Attach = func(g *gateway.Gateway) (func(), error) {
+			guard.Notify(func(list []check.OwnProblem) { g.SetProblems(sourceGuard, list) })
+			return attach(g)
+		}
 	}
 	s.Peers, err = p.firstPeers(ctx)
 	return s, err
