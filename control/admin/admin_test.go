@@ -174,7 +174,7 @@ func TestErrorsArriveWholeWithTheirStatus(t *testing.T) {
 func TestRightsFollowTheCaller(t *testing.T) {
 	own := ownIdentity()
 	other := own.uid + 1000
-	reading := []string{"status", "config", "netcheck", "check {Peer:cloud Throughput:false}", "checks", "log 41"}
+	reading := []string{"status", "config", "discovered", "netcheck", "check {Peer:cloud Throughput:false}", "checks", "log 41"}
 	for name, tc := range map[string]struct {
 		who          identity
 		err          error
