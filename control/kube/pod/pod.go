@@ -22,8 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/access"
