@@ -8,15 +8,19 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/csr"
 	"github.com/postern-dev/postern/control/kube/pod"
 )
 
-// newClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount in the
-// cluster that this gateway runs in or beside.
+// newClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount, or of csr, in
+// the cluster that this gateway runs in or beside.
 func newClusterIssuer(o gateway.ClusterIssuerOptions) (gateway.ClusterIssuer, error) {
 	c, err := kube.Connect("postern/" + buildVersion().Version)
 	if err != nil {
 		return nil, err
+	}
+	if o.CSR {
+		return csr.New(c, csr.Options{Gateway: o.Gateway, TTL: o.TTL, Ledger: o.Ledger, Report: o.Report, Logger: o.Logger})
 	}
 	return kube.NewTokenIssuer(c, kube.TokenIssuerOptions{
 		Gateway: o.Gateway, Namespace: o.Namespace, TTL: o.TTL, Logger: o.Logger,

@@ -148,7 +148,13 @@ type AuthService struct {
 type Issuer struct {
 	LocalCA        *LocalCA              `json:"localCA,omitempty" yaml:"localCA,omitempty"`
 	ServiceAccount *ServiceAccountIssuer `json:"serviceAccount,omitempty" yaml:"serviceAccount,omitempty"`
-	CSR            *struct{}             `json:"csr,omitempty" yaml:"csr,omitempty"`
+	CSR            *CSRIssuer            `json:"csr,omitempty" yaml:"csr,omitempty"`
+}
+
+// CSRIssuer has client certificates signed by the cluster (CertificateSigningRequest).
+type CSRIssuer struct {
+	// TTL of a certificate, 10m to 24h; 1h unless told.
+	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
 }
 
 // ServiceAccountIssuer issues tokens of one ServiceAccount per peer (TokenRequest).

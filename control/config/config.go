@@ -95,10 +95,11 @@ type Resolved struct {
 type Services struct {
 	// APIServer is nil when there is none.
 	APIServer *APIServer
-	// LocalCA and ServiceAccount are the issuer: at most one is not nil, and none when no
-	// identities are issued.
+	// LocalCA, ServiceAccount and CSR are the issuer: at most one is not nil, and none when
+	// no identities are issued.
 	LocalCA        *LocalCA
 	ServiceAccount *ServiceAccount
+	CSR            *CSR
 	Named          []NamedService
 }
 
@@ -122,6 +123,11 @@ type LocalCA struct {
 type ServiceAccount struct {
 	Namespace string
 	TTL       time.Duration
+}
+
+// CSR says for how long the gateway's own cluster is asked to certify peers.
+type CSR struct {
+	TTL time.Duration
 }
 
 // Kubernetes is what a gateway in a cluster keeps there, in its pod's namespace.

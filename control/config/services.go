@@ -12,7 +12,7 @@ import (
 const (
 	// minIdentityTTL leaves room for renewal, which starts well before the end.
 	minIdentityTTL = time.Minute
-	// minTokenTTL is the shortest that the TokenRequest API grants.
+	// minTokenTTL is the shortest that the APIs for tokens and for certificates grant.
 	minTokenTTL = 10 * time.Minute
 	// maxNamespace is how long a namespace's name may be: it is a DNS label (RFC 1123).
 	maxNamespace = 63
@@ -72,7 +72,7 @@ func (c *checker) auth(at string, s *api.AuthService, out *Services) {
 	}
 	switch {
 	case len(chosen) == 0:
-		c.fail(at, "names no issuer (want serviceAccount or localCA, or leave issuer out to issue no identities)")
+		c.fail(at, "names no issuer (want serviceAccount, csr or localCA, or leave issuer out to issue no identities)")
 	case len(chosen) > 1:
 		c.fail(at, "names several issuers: %s (keep one)", strings.Join(chosen, ", "))
 	case s.Issuer.ServiceAccount != nil:
@@ -80,7 +80,7 @@ func (c *checker) auth(at string, s *api.AuthService, out *Services) {
 	case s.Issuer.LocalCA != nil:
 		out.LocalCA = c.localCA(at+".localCA", s.Issuer.LocalCA)
 	default:
-		c.fail(at+".csr", "issuing by csr is not available in this version (use serviceAccount or localCA)")
+		out.CSR = &CSR{TTL: c.clusterTTL(at+".csr.ttl", s.Issuer.CSR.TTL)}
 	}
 }
 
@@ -97,6 +97,9 @@ func (c *checker) fillIssuer(at string, i *api.Issuer) {
 			a.Namespace = DefaultAccountNamespace
 		}
 	}
+	if r := i.CSR; r != nil && r.TTL == 0 && !c.given(at+".csr.ttl") {
+		r.TTL = api.Duration(DefaultTokenTTL)
+	}
 }
 
 func (c *checker) serviceAccount(at string, s *api.ServiceAccountIssuer) *ServiceAccount {
@@ -108,13 +111,18 @@ func (c *checker) serviceAccount(at string, s *api.ServiceAccountIssuer) *Servic
 			c.fail(at+".namespace", "%s has accounts of others, and the gateway could make tokens for them all (make a namespace for this alone)", system)
 		}
 	}
-	switch ttl := time.Duration(s.TTL); {
+	return &ServiceAccount{Namespace: s.Namespace, TTL: c.clusterTTL(at+".ttl", s.TTL)}
+}
+
+// clusterTTL is for how long a cluster is asked to make an identity.
+func (c *checker) clusterTTL(at string, d api.Duration) time.Duration {
+	switch ttl := time.Duration(d); {
 	case ttl > DefaultIdentityTTL:
-		c.fail(at+".ttl", "%s is longer than %s (identities are renewed, so keep them short)", ttl, DefaultIdentityTTL)
+		c.fail(at, "%s is longer than %s (identities are renewed, so keep them short)", ttl, DefaultIdentityTTL)
 	case ttl < minTokenTTL:
-		c.fail(at+".ttl", "%s is shorter than %s, the shortest that Kubernetes grants", ttl, minTokenTTL)
+		c.fail(at, "%s is shorter than %s, the shortest that Kubernetes grants", ttl, minTokenTTL)
 	}
-	return &ServiceAccount{Namespace: s.Namespace, TTL: time.Duration(s.TTL)}
+	return time.Duration(d)
 }
 
 // isNamespace tells DNS labels (RFC 1123 §2.1), in lower case.

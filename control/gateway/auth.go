@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/ticket"
@@ -33,7 +34,7 @@ type authService struct {
 	// Owned by whoever holds changing: the issuer in the cluster while it runs, nil when the
 	// issuer is none, and what it was made of.
 	cluster     ClusterIssuer
-	clusterOf   config.ServiceAccount
+	clusterOf   clusterOf
 	stopCluster func()
 }
 
@@ -47,13 +48,38 @@ type ClusterIssuer interface {
 	Run(ctx context.Context)
 }
 
-// ClusterIssuerOptions are what spec.services.auth.issuer.serviceAccount says, and whose it
-// is.
+// ClusterIssuerOptions are what spec.services.auth.issuer says of serviceAccount or csr, and
+// whose it is.
 type ClusterIssuerOptions struct {
-	Gateway   string
+	Gateway string
+	// Namespace is that of the accounts. CSR asks for certificates instead of tokens.
 	Namespace string
+	CSR       bool
 	TTL       time.Duration
-	Logger    *slog.Logger
+	// Ledger remembers which certificates were issued.
+	Ledger auth.Ledger
+	// Report takes what keeps the issuer from issuing, and does not block.
+	Report func([]check.OwnProblem)
+	Logger *slog.Logger
+}
+
+// clusterOf is what an issuer in the cluster is made of.
+type clusterOf struct {
+	namespace string
+	csr       bool
+	ttl       time.Duration
+}
+
+// clusterIssuerOf is the issuer in the cluster that a configuration wants, if it does, and
+// the field that says so.
+func clusterIssuerOf(cfg *config.Resolved) (of clusterOf, field string) {
+	switch s := cfg.Services; {
+	case s.ServiceAccount != nil:
+		return clusterOf{namespace: s.ServiceAccount.Namespace, ttl: s.ServiceAccount.TTL}, "spec.services.auth.issuer.serviceAccount"
+	case s.CSR != nil:
+		return clusterOf{csr: true, ttl: s.CSR.TTL}, "spec.services.auth.issuer.csr"
+	}
+	return clusterOf{}, ""
 }
 
 func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
@@ -88,8 +114,8 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 // openIssuer makes the issuer that the configuration names; nil when it names none. It does
 // nothing until it is put to use.
 func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
-	if a := cfg.Services.ServiceAccount; a != nil {
-		return openClusterIssuer(g, cfg, *a)
+	if of, field := clusterIssuerOf(cfg); field != "" {
+		return openClusterIssuer(g, cfg, of, field)
 	}
 	ca := cfg.Services.LocalCA
 	if ca == nil {
@@ -110,15 +136,17 @@ func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
 
 // openClusterIssuer makes an issuer in the cluster, or gives the present one when it is as
 // the configuration wants it.
-func openClusterIssuer(g *Gateway, cfg *config.Resolved, a config.ServiceAccount) (auth.Issuer, error) {
-	const at = "spec.services.auth.issuer.serviceAccount"
-	if g.auth != nil && g.auth.cluster != nil && g.auth.clusterOf == a {
+func openClusterIssuer(g *Gateway, cfg *config.Resolved, of clusterOf, at string) (auth.Issuer, error) {
+	if g.auth != nil && g.auth.cluster != nil && g.auth.clusterOf == of {
 		return g.auth.cluster, nil
 	}
 	if g.opts.NewClusterIssuer == nil {
 		return nil, misconfigured(cfg, at, errNoClusterIssuer)
 	}
-	issuer, err := g.opts.NewClusterIssuer(ClusterIssuerOptions{Gateway: cfg.Name, Namespace: a.Namespace, TTL: a.TTL, Logger: g.log})
+	issuer, err := g.opts.NewClusterIssuer(ClusterIssuerOptions{
+		Gateway: cfg.Name, Namespace: of.namespace, CSR: of.csr, TTL: of.ttl, Ledger: g.store,
+		Report: func(list []check.OwnProblem) { g.SetProblems("issuer", list) }, Logger: g.log,
+	})
 	if err != nil {
 		return nil, misconfigured(cfg, at, err)
 	}
@@ -136,9 +164,10 @@ func (s *authService) useIssuer(i auth.Issuer, cfg *config.Resolved) {
 			s.stopCluster()
 		}
 		s.cluster, s.stopCluster = next, nil
+		s.g.SetProblems("issuer", nil)
 	}
 	if next != nil && s.stopCluster == nil {
-		s.clusterOf = *cfg.Services.ServiceAccount
+		s.clusterOf, _ = clusterIssuerOf(cfg)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); next.Run(ctx) }()
