@@ -42,7 +42,8 @@ func (a *app) checkCommand() *cobra.Command {
 			"from here to there and, as the peer reports it, from there to here. Whatever fails has a code, a cause " +
 			"and a fix to paste. With --predict nothing is tried: FILE describes two clusters (YAML as " +
 			"control/predict has it, or the JSON of postern status or netcheck), or one, or it is a ticket, and then " +
-			"this gateway is the other; the answer is what will work between them, and what is lacking. Exit 1 when a " +
+			"this gateway is the other; context:NAME or context:NAME/NAMESPACE reads the cluster of a " +
+			"context of the kubeconfig; the answer is what will work between them, and what is lacking. Exit 1 when a " +
 			"check fails, or in-band peering would.",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -61,7 +62,7 @@ func (a *app) checkCommand() *cobra.Command {
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails and none is unknown")
 	c.Flags().BoolVar(&f.throughput, "throughput", false, "measure what the path to PEER carries as well: a second each way, at most 64 MB")
 	c.Flags().StringVar(&f.failOn, "fail-on", failOnError, "what makes the command fail: `error` or warning")
-	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket) describes; twice for two, once for one and this gateway")
+	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; twice for two, once for one and this gateway")
 	return c
 }
 

@@ -34,8 +34,10 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	}
 	var found []predict.Exposure
 	for _, source := range f.predict {
-		some, err := a.exposures(source)
-		if err != nil {
+		some, err := a.exposures(ctx, source)
+		if errors.Is(err, errUnread) {
+			return failedf("see that its API server answers, and that you may read there", "check --predict: %w", err)
+		} else if err != nil {
 			return usagef("", "check --predict: %w", err)
 		}
 		found = append(found, some...)
@@ -75,8 +77,9 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	return nil
 }
 
-// exposures reads a source: a ticket, a file, or - for either on stdin.
-func (a *app) exposures(source string) ([]predict.Exposure, error) {
+// exposures reads a source: a ticket, a file, or - for either on stdin, or the cluster of a
+// context.
+func (a *app) exposures(ctx context.Context, source string) ([]predict.Exposure, error) {
 	var data []byte
 	switch {
 	case source == "-":
@@ -85,6 +88,8 @@ func (a *app) exposures(source string) ([]predict.Exposure, error) {
 			return nil, fmt.Errorf("read stdin: %w", err)
 		}
 		source = "stdin"
+	case strings.HasPrefix(source, contextPrefix):
+		return a.clusterExposure(ctx, source)
 	case strings.HasPrefix(source, ticket.Prefix):
 		data = []byte(source)
 	default:
