@@ -116,7 +116,7 @@ func discoveredCells(g api.Discovered) []string {
 		by += " " + g.Domain
 	}
 	return []string{
-		tui.Printable(g.Name), g.State, cmp.Or(g.Fingerprint, "–"), orNothing(g.Addresses), age,
+		tui.Printable(g.Name), g.State, cmp.Or(g.Fingerprint, "–"), cmp.Or(strings.Join(g.Addresses, ", "), "–"), age,
 		tui.Printable(by), cmp.Or(tui.Printable(g.Peer), "–"),
 	}
 }
