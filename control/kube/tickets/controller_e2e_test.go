@@ -1,0 +1,384 @@
+//go:build linux && e2e
+
+package tickets
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// patience bounds failure; nothing takes that long unless it is broken.
+const patience = 90 * time.Second
+
+type world struct{ cluster *testkube.Cluster }
+
+// site is a namespace with a gateway and its controller.
+type site struct {
+	*world
+	t         *testing.T
+	namespace string
+	gateway   *fakeGateway
+	stop      func()
+}
+
+func TestControllerInARealCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	c, err := testkube.Start(ctx, testkube.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{c}
+	_, file, _, _ := runtime.Caller(0)
+	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "crds")
+	for _, args := range [][]string{
+		{"apply", "--server-side", "-f", crds},
+		{"wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev"},
+	} {
+		if out, err := c.Kubectl(ctx, "", args...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	for _, x := range []struct {
+		name string
+		test func(*testing.T, *site)
+	}{
+		{"an invitation", testInvite},
+		{"deleted is revoked", testRevoked},
+		{"a gateway that died in between", testDied},
+		{"what cannot be made", testCannot},
+		{"a join", testJoin},
+		{"a join that waits for the inviter's call", testReply},
+		{"a join that is refused", testRefused},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			namespace := strings.NewReplacer(" ", "-", "'", "").Replace(x.name)
+			s := &site{world: w, t: t, namespace: namespace, gateway: newFakeGateway(t)}
+			s.kubectl("", "create", "namespace", namespace)
+			x.test(t, s)
+		})
+	}
+}
+
+func (s *site) kubectl(stdin string, args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), patience)
+	defer cancel()
+	out, err := s.cluster.Kubectl(ctx, stdin, args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+type inNamespace struct {
+	*kube.Cluster
+	namespace string
+}
+
+func (c inNamespace) Namespace() string { return c.namespace }
+
+func (s *site) run() {
+	s.t.Helper()
+	s.t.Setenv("KUBECONFIG", s.cluster.Kubeconfig())
+	k, err := kube.Connect("test")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c, err := New(Options{Cluster: inNamespace{k, s.namespace}, Gateway: s.gateway, Name: "edge", Logger: s.gateway.logger()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Run(ctx); err != nil {
+			s.t.Error(err)
+		}
+	}()
+	s.stop = sync.OnceFunc(func() { cancel(); <-done })
+	s.t.Cleanup(s.stop)
+}
+
+func (s *site) apply(name, spec string) {
+	s.t.Helper()
+	s.kubectl(fmt.Sprintf("apiVersion: postern.dev/v1alpha1\nkind: Ticket\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, s.namespace, spec), "apply", "-f", "-")
+}
+
+// becomes waits until a Ticket has a phase.
+func (s *site) becomes(name, phase string) v1alpha1.TicketStatus {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var last v1alpha1.Ticket
+	path := fmt.Sprintf("/apis/postern.dev/v1alpha1/namespaces/%s/tickets?fieldSelector=metadata.name%%3D%s", s.namespace, name)
+	if err := s.cluster.WaitFor(ctx, path, func(object []byte) bool {
+		last = v1alpha1.Ticket{}
+		return json.Unmarshal(object, &last) == nil && last.Status.Phase == phase
+	}); err != nil {
+		s.t.Fatalf("it does not become %s: %v\n%s", phase, err, s.gateway.log)
+	}
+	return last.Status
+}
+
+// eventually waits for what no watch tells.
+func (s *site) eventually(what string, holds func() (bool, string)) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, seen := holds()
+		if ok {
+			return
+		}
+		select {
+		case <-deadline:
+			s.t.Fatalf("%s: it does not; last: %s\n%s", what, seen, s.gateway.log)
+		case <-tick.C:
+		}
+	}
+}
+
+// value is one of a Secret's; empty when there is none.
+func (s *site) value(secret, key string) string {
+	s.t.Helper()
+	text := s.kubectl("", "get", "secret", "--ignore-not-found", secret, "-n", s.namespace, "-o", "jsonpath={.data."+key+"}")
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// keptSecret fails if a text is where others read it.
+func (s *site) keptSecret(text string) {
+	s.t.Helper()
+	shown := s.kubectl("", "get", "tickets,events", "-n", s.namespace, "-o", "yaml") + s.gateway.log.String()
+	if text == "" || strings.Contains(shown, text) || strings.Contains(shown, "postern1") {
+		s.t.Errorf("the text %.12q… is shown", text)
+	}
+}
+
+func testInvite(t *testing.T, s *site) {
+	s.run()
+	s.apply("cloud", "{invite: {name: cloud, ttl: 2h, allow: [auth]}}")
+	status := s.becomes("cloud", v1alpha1.TicketOpen)
+	text := s.value(status.SecretRef.Name, status.SecretRef.Key)
+	got, err := ticket.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.SecretRef.Name != "postern-ticket-cloud" || len(status.ID) == 0 || time.Until(status.ExpiresAt.Time) < time.Hour || !strings.Contains(status.Message, "kubectl get secret") ||
+		!strings.Contains(status.Message, "nobody can dial") {
+		t.Errorf("the status is %+v", status)
+	}
+	if owner := s.kubectl("", "get", "secret", "postern-ticket-cloud", "-n", s.namespace, "-o", "jsonpath={.metadata.ownerReferences[0].kind}/{.metadata.ownerReferences[0].name}"); owner != "Ticket/cloud" {
+		t.Errorf("the Secret belongs to %q", owner)
+	}
+	s.keptSecret(text)
+	// A restart makes no other.
+	s.stop()
+	s.run()
+	keys, err := got.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.gateway.set(func() {
+		s.gateway.alarms = []api.LogRecord{{Seq: 7, Message: audit.Message, Attrs: []api.LogAttr{
+			{Key: audit.KeyEvent, Value: string(audit.Alarm)}, {Key: audit.KeyTicket, Value: status.ID}, {Key: audit.KeyReason, Value: "a second key"}}}}
+	})
+	if _, err := s.gateway.book.Redeem(time.Now(), keys.OneTime.Public(), ticket.Request{PublicKey: peer.PublicKey{1}, Name: "berlin"}); err != nil {
+		t.Fatal(err)
+	}
+	status = s.becomes("cloud", v1alpha1.TicketRedeemed)
+	if status.Peer != "cloud" || status.RedeemedBy != (peer.PublicKey{1}).String() || status.SecretRef != nil || len(s.gateway.Tickets()) != 1 {
+		t.Errorf("the status is %+v of %d tickets", status, len(s.gateway.Tickets()))
+	}
+	s.eventually("the text that is of no use any more is deleted", func() (bool, string) {
+		v := s.value("postern-ticket-cloud", "ticket")
+		return v == "", "it is there"
+	})
+	s.eventually("events tell of it", func() (bool, string) {
+		out := s.kubectl("", "get", "events", "-n", s.namespace, "-o", "jsonpath={.items[*].reason}")
+		return strings.Contains(out, "Open") && strings.Contains(out, "Redeemed") && strings.Contains(out, "TicketAlarm"), out
+	})
+	s.keptSecret(text)
+}
+
+// states are those of the book's tickets.
+func (s *site) states() string {
+	var out []string
+	for _, x := range s.gateway.Tickets() {
+		out = append(out, string(x.State))
+	}
+	return strings.Join(out, " ")
+}
+
+func testRevoked(_ *testing.T, s *site) {
+	s.run()
+	s.apply("one", "{invite: {}}")
+	s.apply("two", "{invite: {}}")
+	s.becomes("one", v1alpha1.TicketOpen)
+	s.becomes("two", v1alpha1.TicketOpen)
+	s.kubectl("", "delete", "ticket", "one", "-n", s.namespace)
+	s.eventually("the first is revoked", func() (bool, string) {
+		got := s.states()
+		return strings.Count(got, "expired") == 1 && strings.Count(got, "open") == 1, got
+	})
+	s.stop()
+	s.kubectl("", "delete", "ticket", "two", "-n", s.namespace)
+	s.run()
+	s.eventually("the second is revoked after a restart", func() (bool, string) { got := s.states(); return got == "expired expired", got })
+	// One by command has nothing to do with objects.
+	if _, err := s.gateway.InviteFor(s.t.Context(), api.InviteRequest{}, ""); err != nil {
+		s.t.Fatal(err)
+	}
+	s.apply("three", "{invite: {}}")
+	s.becomes("three", v1alpha1.TicketOpen)
+	if got := s.states(); got != "expired expired open open" {
+		s.t.Errorf("the tickets are %s", got)
+	}
+}
+
+func testDied(t *testing.T, s *site) {
+	// The ticket is in the book, and its text nowhere.
+	s.apply("cloud", "{invite: {}}")
+	uid := s.kubectl("", "get", "ticket", "cloud", "-n", s.namespace, "-o", "jsonpath={.metadata.uid}")
+	if _, err := s.gateway.InviteFor(t.Context(), api.InviteRequest{}, uid); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	status := s.becomes("cloud", v1alpha1.TicketOpen)
+	if got := s.states(); got != "expired open" || status.ID != s.gateway.Tickets()[1].ID.String() {
+		t.Errorf("the tickets are %s, the status %+v", got, status)
+	}
+	if s.value("postern-ticket-cloud", "ticket") == "" {
+		t.Error("there is no text")
+	}
+}
+
+func testCannot(t *testing.T, s *site) {
+	s.kubectl("", "create", "secret", "generic", "postern-ticket-taken", "-n", s.namespace, "--from-literal=a=b")
+	s.run()
+	s.apply("taken", "{invite: {}}")
+	if status := s.becomes("taken", v1alpha1.TicketFailed); !strings.HasPrefix(status.Message, "PST0726: ") || !strings.Contains(status.Message, "belongs to something else") {
+		t.Errorf("got %q", status.Message)
+	}
+	if s.value("postern-ticket-taken", "a") != "b" {
+		t.Error("somebody else's Secret was touched")
+	}
+	s.gateway.set(func() { s.gateway.failing = admin.Usage("invite --allow: this gateway has no service \"nothing\"", "") })
+	s.apply("wrong", "{invite: {allow: [nothing]}}")
+	if status := s.becomes("wrong", v1alpha1.TicketFailed); !strings.Contains(status.Message, "no service") {
+		t.Errorf("got %q", status.Message)
+	}
+	s.gateway.set(func() { s.gateway.failing = admin.Conflict("invite: 256 tickets are open", "") })
+	s.apply("full", "{invite: {}}")
+	if status := s.becomes("full", v1alpha1.TicketPending); !strings.Contains(status.Message, "256 tickets") {
+		t.Errorf("got %q", status.Message)
+	}
+	s.gateway.set(func() { s.gateway.failing = nil })
+	s.becomes("full", v1alpha1.TicketOpen)
+}
+
+func testJoin(t *testing.T, s *site) {
+	text := foreignTicket(t, peer.PublicKey{5}, time.Hour)
+	s.gateway.set(func() {
+		s.gateway.answer = func(api.JoinRequest) (api.JoinResponse, error) {
+			return api.JoinResponse{Outcome: api.JoinConnected, Peer: "paris"}, nil
+		}
+	})
+	s.run()
+	s.apply("paris", "{join: {secretRef: {name: handed, key: ticket}, name: paris, allow: [auth]}}")
+	if status := s.becomes("paris", v1alpha1.TicketPending); !strings.Contains(status.Conditions[0].Message, "handed") && status.Conditions[0].Reason != "Waits" {
+		t.Errorf("without its Secret: %+v", status)
+	}
+	s.kubectl("", "create", "secret", "generic", "handed", "-n", s.namespace, "--from-literal=ticket="+text+"\n")
+	if status := s.becomes("paris", v1alpha1.TicketJoined); status.Peer != "paris" || status.ExpiresAt == nil {
+		t.Errorf("the status is %+v", status)
+	}
+	if got := s.gateway.asked(); len(got) != 1 || got[0].Ticket != text || got[0].Name != "paris" || fmt.Sprint(got[0].Allow) != "[auth]" {
+		t.Errorf("the gateway was asked %d times: %+v", len(got), got)
+	}
+	if s.value("handed", "ticket") == "" {
+		t.Error("the operator's Secret is gone")
+	}
+	s.keptSecret(text)
+}
+
+func testReply(t *testing.T, s *site) {
+	text := foreignTicket(t, peer.PublicKey{5}, time.Hour)
+	s.kubectl("", "create", "secret", "generic", "handed", "-n", s.namespace, "--from-literal=ticket="+text)
+	s.gateway.set(func() {
+		s.gateway.answer = func(api.JoinRequest) (api.JoinResponse, error) {
+			return api.JoinResponse{Outcome: api.JoinReply, Peer: "cloud", Reply: "the-reply-text", Reason: "nobody answers"}, nil
+		}
+	})
+	s.run()
+	s.apply("cloud", "{join: {secretRef: {name: handed, key: ticket}}}")
+	status := s.becomes("cloud", v1alpha1.TicketReply)
+	if got := s.value(status.SecretRef.Name, status.SecretRef.Key); got != "the-reply-text" || !strings.Contains(status.Message, "postern accept -") {
+		t.Errorf("the reply is %q, the message %q", got, status.Message)
+	}
+	s.keptSecret("the-reply-text")
+	// The inviter calls, while this gateway is away for a moment.
+	s.stop()
+	s.gateway.set(func() {
+		s.gateway.joined = []state.Peer{{Name: "cloud", PublicKey: peer.PublicKey{5}, Origin: state.OriginJoined}}
+	})
+	asked := len(s.gateway.asked())
+	s.run()
+	if status = s.becomes("cloud", v1alpha1.TicketJoined); status.Peer != "cloud" || len(s.gateway.asked()) != asked {
+		t.Errorf("the status is %+v after %d tries", status, len(s.gateway.asked()))
+	}
+	s.eventually("the reply is deleted", func() (bool, string) { v := s.value("postern-ticket-cloud", "reply"); return v == "", v })
+}
+
+func testRefused(t *testing.T, s *site) {
+	for secret, text := range map[string]string{
+		"nonsense": "not a ticket", "late": foreignTicket(t, peer.PublicKey{5}, -time.Minute), "good": foreignTicket(t, peer.PublicKey{6}, time.Hour),
+	} {
+		s.kubectl("", "create", "secret", "generic", secret, "-n", s.namespace, "--from-literal=ticket="+text)
+	}
+	s.gateway.set(func() {
+		s.gateway.answer = func(api.JoinRequest) (api.JoinResponse, error) {
+			return api.JoinResponse{}, admin.Usage("join: this gateway made the ticket itself", "")
+		}
+	})
+	s.run()
+	for name, want := range map[string]string{"nonsense": "not a postern ticket", "late": "expired", "good": "made the ticket itself"} {
+		s.apply(name, "{join: {secretRef: {name: "+name+", key: ticket}}}")
+		status := s.becomes(name, v1alpha1.TicketFailed)
+		if !strings.HasPrefix(status.Message, "PST0726: ") || !strings.Contains(status.Message, want) || strings.Contains(status.Message, "not a ticket") && name != "nonsense" {
+			t.Errorf("%s: got %q, want %q in it", name, status.Message, want)
+		}
+	}
+	if got := s.gateway.asked(); len(got) != 1 {
+		t.Errorf("the inviters were asked %d times, want once", len(got))
+	}
+}
