@@ -54,6 +54,8 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 // written last.
 func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc, got gained) *coordinationv1.Lease {
 	have, answered := got.lease, got.at
+	// One that was silent may live all the same; an earlier pod of the own name does not.
+	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	var ailing outage
 	timer := time.NewTimer(l.t.renew)
 	defer timer.Stop()
@@ -81,7 +83,7 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 			<-running.Done()
 			return have
 		case running.Err() != nil:
-		case l.o.WithoutAPI > 0 && time.Since(answered) >= l.o.WithoutAPI:
+		case l.o.WithoutAPI > 0 && (silent || rival(have) != "") && time.Since(answered) >= l.o.WithoutAPI:
 			lose(fmt.Errorf("%w: the API server has given no good answer for %v: %w", ErrLost, l.o.WithoutAPI, err))
 		default:
 			ailing.failed(l, "the gateway goes on; no other replica takes over unless the API server answers that one", err)

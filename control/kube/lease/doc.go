@@ -9,7 +9,9 @@
 //
 //   - The active replica writes the lease every D/3, and every D/8 after a write that was not
 //     answered; each attempt has D/4. No answer is no reason to step down, until it has lasted
-//     for WithoutAPI. Any answer that somebody else holds the lease is, at once.
+//     for WithoutAPI and there is somebody who could have taken over: a replica that stands by
+//     says so in the annotation postern.dev/standby, unless one has already. Any answer that
+//     somebody else holds the lease is a reason, at once.
 //   - It steps down at once, too, when told that somebody else is active ([Lease.Supersede]).
 //   - A replica that stands by watches the lease, which costs no requests while the active
 //     one writes. After D/3 + D/12 without a write it asks, every D/6. It takes the lease when

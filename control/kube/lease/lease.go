@@ -18,7 +18,8 @@ const (
 	DefaultDuration = 8 * time.Second
 	// MinDuration bounds it: requests have a quarter of it.
 	MinDuration = 3 * time.Second
-	// DefaultWithoutAPI is how long a replica is active without an answer of the API server.
+	// DefaultWithoutAPI is how long a replica is active without an answer of the API server while
+	// another stands by.
 	DefaultWithoutAPI = 15 * time.Minute
 	// endTimeout bounds what is asked at a clean end.
 	endTimeout = 3 * time.Second
@@ -47,8 +48,8 @@ type Options struct {
 	Identity string
 	// Duration is rounded up to whole seconds; 0 is DefaultDuration.
 	Duration time.Duration
-	// WithoutAPI: 0 is DefaultWithoutAPI; less than 0 is for ever, which is right where there is
-	// no other replica.
+	// WithoutAPI: 0 is DefaultWithoutAPI; less than 0 is for ever, as it always is while no
+	// other replica has been seen to stand by.
 	WithoutAPI time.Duration
 	// Owner goes with the lease: the StatefulSet. Without a UID nobody does.
 	Owner metav1.OwnerReference

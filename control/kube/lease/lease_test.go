@@ -209,15 +209,46 @@ func TestOneThatAloneIsCutOffIsReplacedAndEndsInTheEnd(t *testing.T) {
 	})
 }
 
-func TestOneAloneMayGoOnForEver(t *testing.T) {
-	play(t, func(_ *testing.T, s *stage) {
-		a := s.enter("a", func(_ *replica, o *Options) { o.WithoutAPI = -1 })
-		time.Sleep(settle)
-		a.door.set(refused)
-		time.Sleep(48 * time.Hour)
-		s.expect("after two days", "a")
-		a.stop()
-	})
+// With nobody to give way to, stepping down would end the tunnels for nothing.
+func TestOneAloneGoesOnForEver(t *testing.T) {
+	for name, c := range map[string]struct {
+		others bool // one stands by
+		stays  bool // and is there when the API server goes
+		option time.Duration
+		goesOn bool
+	}{
+		"alone":                {goesOn: true},
+		"another stands by":    {others: true, stays: true},
+		"another has stood by": {others: true, goesOn: true},
+		"told to go on":        {others: true, stays: true, option: -1, goesOn: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(_ *testing.T, s *stage) {
+				a := s.enter("a", func(_ *replica, o *Options) { o.WithoutAPI = c.option })
+				defer a.stop()
+				time.Sleep(settle)
+				if c.others {
+					b := s.enter("b", nil)
+					defer b.stop()
+					time.Sleep(time.Minute)
+					if !c.stays {
+						b.stop()
+					}
+					time.Sleep(time.Minute)
+					defer b.door.set(fair)
+					b.door.set(refused)
+				}
+				a.door.set(refused)
+				defer a.door.set(fair)
+				time.Sleep(2 * time.Hour)
+				if c.goesOn {
+					s.expect("after two hours", "a")
+				} else {
+					s.expect("after two hours")
+				}
+			})
+		})
+	}
 }
 
 func TestTheRoleEndsWithinASecondOfTheAnswer(t *testing.T) {

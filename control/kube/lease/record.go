@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,6 +16,38 @@ import (
 )
 
 const resource = "leases"
+
+// waiting names a replica that stands by. It is written by that replica, and taken away by
+// whoever takes the lease: the others then write it again.
+const waiting = "postern.dev/standby"
+
+// rival is a replica that could take the lease from the holder; empty when none has been seen.
+func rival(x *coordinationv1.Lease) string {
+	if name := x.Annotations[waiting]; name != holder(x) {
+		return name
+	}
+	return ""
+}
+
+// pod is the name of the pod with that identity (role.Pod.Identity).
+func pod(identity string) string {
+	name, _, _ := strings.Cut(identity, "_")
+	return name
+}
+
+// announced is the lease with a replica that stands by; empty takes it away.
+func announced(x *coordinationv1.Lease, identity string) *coordinationv1.Lease {
+	next := x.DeepCopy()
+	delete(next.Annotations, waiting)
+	if identity == "" {
+		return next
+	}
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[waiting] = identity
+	return next
+}
 
 // holder is whose a lease is; empty: nobody's.
 func holder(x *coordinationv1.Lease) string {
@@ -60,6 +93,7 @@ func taken(x *coordinationv1.Lease, identity string, d time.Duration, now time.T
 			turns++
 		}
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &at, &turns
+		delete(next.Annotations, waiting)
 	}
 	next.Spec.HolderIdentity = &identity
 	next.Spec.RenewTime = &at

@@ -31,6 +31,8 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 	wg.Go(func() { l.follow(ctx, &present, events) })
 	v := vigil{timing: l.t, needed: l.t.duration}
 	var ailing outage
+	var seen *coordinationv1.Lease
+	defer func() { l.withdraw(ctx, seen) }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -53,6 +55,7 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 		now := time.Now()
 		ailing.over(l)
 		l.answered(now, holder(x))
+		seen = x
 		v.needed = max(l.t.duration, lasts(x))
 		v.heard(now, mark(x))
 		if free := holder(x) == "" || holder(x) == l.o.Identity; (free || v.over()) && !now.Before(notBefore) {
@@ -65,7 +68,34 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 			timer.Reset(notBefore.Sub(now))
 			continue
 		}
+		l.announce(ctx, x)
 		timer.Reset(time.Until(v.next(now)))
+	}
+}
+
+// announce has the holder know that somebody waits. What fails is repeated at the next sign of
+// the holder.
+func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
+	if x.Annotations[waiting] != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.t.request)
+	defer cancel()
+	if _, err := l.api.update(ctx, announced(x, l.o.Identity)); err != nil && !apierrors.IsConflict(err) {
+		l.logger.Debug("the active replica cannot be told of this one", slog.Any("error", explain(err)))
+	}
+}
+
+// withdraw takes that back at the end of ctx. What fails does no harm: the holder gives way
+// sooner than it would have to.
+func (l *Lease) withdraw(ctx context.Context, x *coordinationv1.Lease) {
+	if ctx.Err() == nil || x == nil || x.Annotations[waiting] != l.o.Identity || holder(x) == l.o.Identity {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.t.request)
+	defer cancel()
+	if _, err := l.api.update(ctx, announced(x, "")); err != nil && !apierrors.IsConflict(err) {
+		l.logger.Debug("the active replica cannot be told that this one goes", slog.Any("error", explain(err)))
 	}
 }
 
