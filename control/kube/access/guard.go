@@ -184,28 +184,30 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 	wait := appearAfter
 	for i := range appearSteps {
 		pods, err := g.find(ctx, ip)
-		now := time.Now()
 		switch {
-		case err != nil && i > 0: // none had it when that was asked the last time
-			return answer{at: now, until: now.Add(refusedFor)}, nil
-		case err != nil:
+		case err != nil && i == 0:
 			return answer{}, err
+		case err != nil: // none had it when that was asked the last time
+			return says(nil, refusedFor), nil //nolint:nilerr // that is the answer
 		case len(pods) > 0:
-			return answer{pods: pods, at: now, until: now.Add(admittedFor)}, nil
+			return says(pods, admittedFor), nil
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
+			return says(nil, refusedFor), nil
 		}
 		wait *= 2
-		if ctx.Err() != nil {
-			break
-		}
 	}
+	return says(nil, refusedFor), nil
+}
+
+// says is an answer of now that holds for a while.
+func says(pods []pod, hold time.Duration) answer {
 	now := time.Now()
-	return answer{at: now, until: now.Add(refusedFor)}, nil
+	return answer{pods: pods, at: now, until: now.Add(hold)}
 }
 
 // remember keeps an answer. After a failure what was known before stays for a while, and is
