@@ -18,9 +18,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -225,12 +225,5 @@ func cut(s string) string {
 		return s
 	}
 	const more = "…"
-	s = s[:maxMessage-len(more)]
-	for len(s) > 0 && !utf8.ValidString(s[max(0, len(s)-utf8.UTFMax):]) && !utf8.RuneStart(s[len(s)-1]) {
-		s = s[:len(s)-1]
-	}
-	if r, n := utf8.DecodeLastRuneInString(s); r == utf8.RuneError && n == 1 {
-		s = s[:len(s)-1]
-	}
-	return s + more
+	return strings.ToValidUTF8(s[:maxMessage-len(more)], "") + more
 }

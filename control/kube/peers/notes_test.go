@@ -1,0 +1,139 @@
+package peers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func object(name string) *v1alpha1.Peer {
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "postern", Generation: 3}, Spec: v1alpha1.PeerSpec{PublicKey: keyText(1)}}
+}
+
+func keyText(n byte) string { return peer.PublicKey{n}.String() }
+
+// shown is the status of a peer as the controller shows it.
+func shown(s *api.PeerStatus) v1alpha1.PeerStatus {
+	return statusOf(&candidate{object: object("cloud")}, s, v1alpha1.PeerStatus{}, noon)
+}
+
+func with(change func(*api.PeerStatus)) *api.PeerStatus {
+	s := connected("cloud")
+	change(&s)
+	return &s
+}
+
+func failing(code, cause string) api.Verdict {
+	return api.Verdict{Verdict: api.Error, Code: code, Cause: cause, Fix: "mend it"}
+}
+
+func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
+	end := noon.Add(time.Hour)
+	for name, c := range map[string]struct {
+		s    *api.PeerStatus
+		want string // state, code, and each condition's status and reason
+	}{
+		"all is well": {with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: end} }),
+			"connected  True/Ready True/Ready True/Ready True/Issued"},
+		"it is not let in": {&api.PeerStatus{State: api.StatePending}, "pending  False/WaitsForApproval Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"it is not known":  {nil, "pending  False/Connecting Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"nothing is offered": {with(func(s *api.PeerStatus) {
+			s.Reachability.Outbound.Auth, s.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Off}, api.Verdict{Verdict: api.Off}
+		}), "connected  True/Ready False/NotOffered False/NotOffered False/NotOffered"},
+		"it is about to be checked": {with(func(s *api.PeerStatus) { s.Reachability.Outbound = api.Targets{} }),
+			"connected  True/Ready Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"slow": {with(func(s *api.PeerStatus) {
+			s.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: string(check.APIServerSlow), Cause: "c", Fix: "f"}
+		}), "connected PST0308 True/Ready True/Ready True/APIServerSlow False/NotOffered"},
+		"denied": {with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing(string(check.AuthDenied), "denied") }),
+			"connected PST0204 True/Ready False/AuthDenied True/Ready False/AuthDenied"},
+		"silent": {with(func(s *api.PeerStatus) {
+			s.State = api.StateFailed
+			s.Reachability.Outbound = api.Targets{Gateway: failing(string(check.PeerSilent), "silence")}
+		}), "failed PST0101 False/PeerSilent Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"a newer peer's code": {with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0299", "new") }),
+			"connected PST0299 True/Ready False/Problem True/Ready False/Problem"},
+	} {
+		is := shown(c.s)
+		got := is.State + " " + is.Code
+		for _, x := range is.Conditions {
+			got += fmt.Sprintf(" %s/%s", x.Status, x.Reason)
+			if x.Message == "" || x.ObservedGeneration != 3 || !x.LastTransitionTime.Time.Equal(noon) {
+				t.Errorf("%s: the condition %+v", name, x)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
+	before := shown(with(func(*api.PeerStatus) {}))
+	later := noon.Add(time.Minute)
+	is := statusOf(&candidate{object: object("cloud")}, with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0204", "denied") }), before, later)
+	if got := conditionOf(is, v1alpha1.TunnelReady).LastTransitionTime.Time; !got.Equal(noon) {
+		t.Errorf("TunnelReady changed at %v", got)
+	}
+	if got := conditionOf(is, v1alpha1.AuthReachable).LastTransitionTime.Time; !got.Equal(later) {
+		t.Errorf("AuthReachable changed at %v", got)
+	}
+}
+
+func TestEventsTellWhatAnOperatorShouldKnow(t *testing.T) {
+	well := with(func(*api.PeerStatus) {})
+	identity := with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: noon} })
+	denied := with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0204", "denied") })
+	silent := with(func(s *api.PeerStatus) {
+		s.State = api.StateConnecting
+		s.Reachability.Outbound = api.Targets{Gateway: failing("PST0102", "silence")}
+	})
+	other := with(func(s *api.PeerStatus) {
+		s.State = api.StateFailed
+		s.Reachability.Outbound = api.Targets{Gateway: failing("PST0402", "nothing listens")}
+	})
+	refused := statusOf(&candidate{object: object("cloud"), refused: found(object("cloud"), check.PeerDuplicate, "")}, nil, v1alpha1.PeerStatus{}, noon)
+	for name, c := range map[string]struct {
+		was, is v1alpha1.PeerStatus
+		want    string
+	}{
+		"nothing new":                {shown(well), shown(well), ""},
+		"it connects":                {v1alpha1.PeerStatus{}, shown(well), "Normal/Connected"},
+		"it connects, and is denied": {v1alpha1.PeerStatus{}, shown(denied), "Normal/Connected Warning/AuthDenied"},
+		"an identity":                {shown(well), shown(identity), "Normal/IdentityIssued"},
+		"another one":                {shown(identity), shown(with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: noon.Add(time.Hour)} })), ""},
+		"denied":                     {shown(well), shown(denied), "Warning/AuthDenied"},
+		"not denied any more":        {shown(denied), shown(well), "Normal/Cleared"},
+		"lost":                       {shown(well), shown(silent), "Warning/Lost"},
+		"the reason becomes clear":   {shown(silent), shown(other), "Warning/NothingListens"},
+		"found again":                {shown(other), shown(well), "Normal/Connected Normal/Cleared"},
+		"refused":                    {shown(well), refused, "Warning/PeerDuplicate"},
+	} {
+		var got []string
+		for _, e := range notes(c.was, c.is) {
+			got = append(got, e.Type+"/"+e.Reason)
+			if e.Message == "" {
+				t.Errorf("%s: %s says nothing", name, e.Reason)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestRoundTripTimesAreRounded(t *testing.T) {
+	for seconds, want := range map[float64]string{0: "", 0.00042: "400µs", 0.001234: "1.2ms", 0.0123: "12ms", 1.2345: "1.235s"} {
+		if got := rttText(seconds); got != want {
+			t.Errorf("%g: got %q, want %q", seconds, got, want)
+		}
+	}
+}

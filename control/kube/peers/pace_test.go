@@ -1,0 +1,181 @@
+package peers
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func steadyPace() *pace {
+	p := newPace()
+	p.chance = func() float64 { return 0 }
+	return p
+}
+
+func rttStatus(rtt string) v1alpha1.PeerStatus {
+	return v1alpha1.PeerStatus{State: "connected", RTT: rtt, Path: &v1alpha1.PeerPath{Kind: "direct"}}
+}
+
+// offer is what the controller does with one object: it reports whether it was written.
+func (p *pace) offer(uid types.UID, is *v1alpha1.PeerStatus, want v1alpha1.PeerStatus, now time.Time) bool {
+	write, _ := p.due(uid, *is, want, now)
+	if write {
+		p.wrote(uid, want, now)
+		*is = want
+	}
+	return write
+}
+
+func TestAChangedStateIsWrittenAtOnceAndAFlappingOneIsNot(t *testing.T) {
+	p := steadyPace()
+	var is v1alpha1.PeerStatus
+	now, written := noon, 0
+	states := []string{"connected", "connecting"}
+	for i := range 600 { // it flaps each second for 10 min
+		if p.offer("a", &is, v1alpha1.PeerStatus{State: states[i%2]}, now) {
+			written++
+			if i < urgentBurst && written != i+1 {
+				t.Errorf("change %d was not written at once", i)
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	if limit := urgentBurst + int(10*time.Minute/urgentEvery) + 1; written > limit || written < urgentBurst {
+		t.Errorf("%d writes in 10 min, want at most %d", written, limit)
+	}
+	// What it was in the end is written.
+	want := v1alpha1.PeerStatus{State: "failed"}
+	for range 20 {
+		p.offer("a", &is, want, now)
+		now = now.Add(time.Second)
+	}
+	if is.State != "failed" {
+		t.Errorf("the last state is not written: %+v", is)
+	}
+}
+
+func TestARoundTripTimeIsWrittenSeldomAndOnlyWhenItMoves(t *testing.T) {
+	p := steadyPace()
+	is, now := rttStatus("10ms"), noon
+	for _, c := range []struct {
+		after time.Duration
+		rtt   string
+		want  bool
+	}{
+		{0, "11ms", false},           // a tenth
+		{0, "13ms", true},            // a third, and nothing was written before
+		{time.Minute, "26ms", false}, // too soon
+		{calmEvery, "26ms", true},
+		{calmEvery, "26ms", false}, {calmEvery, "22ms", false}, {calmEvery, "20ms", true},
+		{time.Second, "", true}, // it is not known any more: that is news
+	} {
+		now = now.Add(c.after)
+		if got := p.offer("a", &is, rttStatus(c.rtt), now); got != c.want {
+			t.Errorf("%s after %s: written %v, want %v", c.rtt, c.after, got, c.want)
+		}
+	}
+	if rttMoved("300µs", "600µs") {
+		t.Error("a doubled round trip within a machine is no news")
+	}
+}
+
+func TestOneThatCanWaitDoesNotHoldUpOneThatCannot(t *testing.T) {
+	p := steadyPace()
+	a, b := rttStatus("10ms"), rttStatus("10ms")
+	if !p.offer("a", &a, rttStatus("20ms"), noon) {
+		t.Fatal("the first is not written")
+	}
+	if p.offer("b", &b, rttStatus("20ms"), noon.Add(time.Second)) {
+		t.Error("two within a second")
+	}
+	lost := rttStatus("20ms")
+	lost.State = "connecting"
+	if !p.offer("b", &b, lost, noon.Add(time.Second)) {
+		t.Error("a lost peer is not shown")
+	}
+}
+
+func TestConditionsCountByTypeAndMessagesCanWait(t *testing.T) {
+	x := func(kind, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+	}
+	was := v1alpha1.PeerStatus{Conditions: []metav1.Condition{x("A", "Ready", "1"), x("B", "Ready", "2")}}
+	for name, c := range map[string]struct {
+		is           []metav1.Condition
+		urgent, calm bool
+	}{
+		"the same":        {[]metav1.Condition{x("A", "Ready", "1"), x("B", "Ready", "2")}, false, false},
+		"another order":   {[]metav1.Condition{x("B", "Ready", "2"), x("A", "Ready", "1")}, false, false},
+		"other words":     {[]metav1.Condition{x("A", "Ready", "9"), x("B", "Ready", "2")}, false, true},
+		"another reason":  {[]metav1.Condition{x("B", "Ready", "2"), x("A", "Slow", "1")}, true, false},
+		"one less":        {[]metav1.Condition{x("B", "Ready", "2")}, true, false},
+		"another of them": {[]metav1.Condition{x("A", "Ready", "1"), x("C", "Ready", "2")}, true, false},
+	} {
+		is := v1alpha1.PeerStatus{Conditions: c.is}
+		if got := urgent(was, is); got != c.urgent {
+			t.Errorf("%s: urgent %v, want %v", name, got, c.urgent)
+		}
+		if got := calm(was, is); !c.urgent && got != c.calm {
+			t.Errorf("%s: worth a write %v, want %v", name, got, c.calm)
+		}
+	}
+}
+
+func TestWhatSomebodyElseWroteIsPutRightWithinAMinute(t *testing.T) {
+	p := steadyPace()
+	var is v1alpha1.PeerStatus
+	want := rttStatus("10ms")
+	p.offer("a", &is, want, noon)
+	is.State = "wrong"
+	if p.offer("a", &is, want, noon.Add(trustWritten-time.Second)) {
+		t.Error("what the watch has not brought back yet is taken for somebody else's")
+	}
+	if !p.offer("a", &is, want, noon.Add(trustWritten)) {
+		t.Error("it is left wrong")
+	}
+	// A write that failed is made again.
+	next := rttStatus("10ms")
+	next.State = "failed"
+	p.due("a", is, next, noon.Add(time.Hour))
+	p.wrote("a", next, noon.Add(time.Hour))
+	p.failed("a", is)
+	if write, _ := p.due("a", is, next, noon.Add(time.Hour+time.Second)); !write {
+		t.Error("a write that failed is forgotten")
+	}
+	p.keep(nil)
+	if len(p.objects) != 0 {
+		t.Error("what is gone is remembered")
+	}
+}
+
+// With 100 peers whose round trip times are never the same, an hour long, looked at as often
+// as the controller does.
+func TestAHundredPeersCostAThirdOfARequestASecond(t *testing.T) {
+	p := newPace()
+	const peers = 100
+	r := rand.New(rand.NewPCG(1, 2)) // any will do; this one is always the same
+	p.chance = r.Float64
+	var is [peers]v1alpha1.PeerStatus
+	writes := 0
+	for now := noon; now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+		for i := range peers {
+			want := rttStatus(fmt.Sprintf("%dms", 10+r.IntN(200)))
+			if p.offer(types.UID(fmt.Sprint(i)), &is[i], want, now) && now.After(noon) {
+				writes++
+			}
+		}
+	}
+	rate := float64(writes) / time.Hour.Seconds()
+	t.Logf("%.2f status writes a second", rate)
+	if limit := 1/calmGap.Seconds() + 0.01; rate > limit || rate < 0.1 {
+		t.Errorf("%.2f writes a second, want at most %.2f", rate, limit)
+	}
+}
