@@ -81,7 +81,7 @@ bench: build ## Throughput and memory against the stock WireGuard netstack, in o
 
 # The CRDs and the copying methods of the types that they are made of.
 API_TYPES := control/kube/v1alpha1
-CRDS      := cmd/postern/deploy/chart/crds
+CRDS      := cmd/postern/deploy/chart/definitions
 GENERATE  := $(GO) run $(CONTROLLERGEN) object crd:maxDescLen=400 paths=./$(API_TYPES)
 .PHONY: generate
 generate: ## Make the CRDs of the chart from the Go types

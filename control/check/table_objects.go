@@ -44,7 +44,7 @@ func clusterAccessEntries() []Entry {
 		{CRDMissing, "the cluster does not know Peers and Tickets", func(p Params) string {
 			return detail(fmt.Sprintf("the API server has no resource %s.postern.dev: the definitions are not installed, so %s takes no peers from the cluster", or(p.Resource, "peers"), thisGateway), p)
 		}, func(Params) string {
-			return "install them, of the same release as the gateway: `kubectl apply --server-side -f cmd/postern/deploy/chart/crds` (helm does not at an upgrade)"
+			return "install them, of the same release as the gateway: `kubectl apply --server-side -f cmd/postern/deploy/chart/definitions`, or have `helm upgrade` do so"
 		}},
 		{ClusterForbidden, "the gateway may not use what it needs of its cluster", func(p Params) string {
 			return detail(fmt.Sprintf("%s may not %s %s in namespace %s of its cluster", thisGateway, or(p.Verbs, "use"), or(p.Resource, "what it needs"), or(p.Namespace, "?")), p)

@@ -49,7 +49,7 @@ func (c chart) template(more []string, values ...string) (string, error) {
 // objects renders the chart; the objects are by kind and name.
 func (c chart) objects(values ...string) map[string]map[string]any {
 	c.t.Helper()
-	out, err := c.template([]string{"--include-crds"}, values...)
+	out, err := c.template(nil, values...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

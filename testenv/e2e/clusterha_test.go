@@ -178,7 +178,7 @@ func testOwnAPIServerAway(t *testing.T, c *clusters) {
 // needs the own one: from inside its container's namespaces.
 func (c *cluster) direct(peer string) func(context.Context) error {
 	c.t.Helper()
-	pid, _ := c.process(gatewayNamespace, "client", "/bin/nc")
+	pid, _ := c.process(gatewayNamespace, "client", "/bin/sleep")
 	return func(ctx context.Context) error {
 		out, err := netlab.Run(ctx, "", "", "nsenter", "-t", strconv.Itoa(pid), "--net", "--mount", "/bin/kubectl", "--kubeconfig=/peer/kubeconfig",
 			"--cache-dir=/data/cache", "get", "--raw", "/api/v1/namespaces/"+tenant+"/pods", "--request-timeout=4s")

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/postern-dev/postern/testenv/kube"
 )
 
@@ -55,7 +57,7 @@ func testRights(t *testing.T, c *clusters) {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("the gateway's rights are\n%s\nwant, by %s:\n%s", got, rightsFile, want)
+		t.Errorf("the gateway's rights are not those of %s (-want +got):\n%s", rightsFile, cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")))
 	}
 	cloud.escalate(cloud.podToken())
 }
@@ -90,7 +92,8 @@ func escalations(request []byte) []escalation {
 			"spec":{"signerName":%q,"usages":["client auth"],"request":%q}}`, signer, base64.StdEncoding.EncodeToString(request))
 	}
 	const token = `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`
-	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"up"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"up"},"spec":{"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},
+		"containers":[{"name":"c","image":"i","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}`
 	return []escalation{
 		{name: "a certificate for the controller manager", method: http.MethodPost, path: "/apis/certificates.k8s.io/v1/certificatesigningrequests", body: csr("kubernetes.io/kube-apiserver-client")},
 		{name: "a kubelet's certificate", method: http.MethodPost, path: "/apis/certificates.k8s.io/v1/certificatesigningrequests", body: csr("kubernetes.io/kube-apiserver-client-kubelet")},

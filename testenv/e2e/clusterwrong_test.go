@@ -51,7 +51,7 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 					gatewayNamespace, c.edge.peer("cloud").Spec.PublicKey), "apply", "-f", "-")
 			},
 			func(c *clusters) { c.edge.kubectl("delete", "peer", "-n", gatewayNamespace, "twin") },
-			"PST0731", []string{"cloud", "kubectl"}, "twin"},
+			"PST0724", []string{"cloud", "kubectl"}, "twin"},
 		{"RBAC missing",
 			func(c *clusters) { c.edge.kubectl("delete", "rolebinding", "-n", gatewayNamespace, release) }, values(),
 			"PST0721", []string{"helm upgrade"}, ""},

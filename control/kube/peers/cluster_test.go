@@ -54,7 +54,7 @@ func crds(t *testing.T) string {
 	if !ok {
 		t.Fatal("this file is nowhere")
 	}
-	return filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "crds")
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
 }
 
 func (w *world) install() {

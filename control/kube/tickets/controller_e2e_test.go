@@ -53,7 +53,7 @@ func TestControllerInARealCluster(t *testing.T) {
 	})
 	w := &world{c}
 	_, file, _, _ := runtime.Caller(0)
-	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "crds")
+	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
 	for _, args := range [][]string{
 		{"apply", "--server-side", "-f", crds},
 		{"wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev"},

@@ -1,7 +1,7 @@
 // Package v1alpha1 has the objects by which a cluster is told what its gateway's peers are:
 // Peer and Ticket, of the group postern.dev. They live in the gateway's own namespace.
 //
-// The custom resource definitions in cmd/postern/deploy/chart/crds and the copying methods
+// The custom resource definitions in cmd/postern/deploy/chart/definitions and the copying methods
 // in zz_generated.deepcopy.go are made of these types by `make generate`. What a value must
 // be is said here, as markers: a pattern or a rule in CEL with the message that whoever
 // applies a wrong one reads. Rules that need to know the gateway (which named services it

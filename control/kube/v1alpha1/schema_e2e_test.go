@@ -61,7 +61,7 @@ func TestDefinitionsInARealCluster(t *testing.T) {
 	})
 	_, file, _, _ := runtime.Caller(0)
 	o := objects{t, c}
-	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "crds")
+	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
 	if out := o.must(t, "", "apply", "--server-side", "-f", crds); strings.Contains(out, "Warning") {
 		t.Errorf("the API server warns: %s", out)
 	}
