@@ -10,6 +10,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
 E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables \
+	avahi-daemon avahi-utils dbus \
 	containerd runc containernetworking-plugins busybox-static iptables util-linux qemu-user-static
 
 .DEFAULT_GOAL := help
