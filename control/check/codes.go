@@ -133,6 +133,7 @@ const (
 	StateDamaged  Code = "PST0710"
 	StateExposed  Code = "PST0711"
 	NotStored     Code = "PST0712"
+	StateNotKept  Code = "PST0713"
 
 	NameTaken Code = "PST0739"
 )

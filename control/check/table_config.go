@@ -42,6 +42,11 @@ func configEntries() []Entry {
 		}, func(Params) string {
 			return "free space for spec.stateDir, then repeat the command or wait a minute"
 		}},
+		{StateNotKept, "the state cannot be kept outside of the pod", func(p Params) string {
+			return detail("the Secrets that keep the gateway's state cannot be read or written: tunnels go on, and what would change is refused", p)
+		}, func(p Params) string {
+			return fmt.Sprintf("see that the API server answers and that the gateway's Role has the rights that the chart gives it: `kubectl describe role%s`; then repeat what was refused", p.inNamespace())
+		}},
 		{NameTaken, "an object of a name that the gateway needs is somebody else's", func(p Params) string {
 			return detail(fmt.Sprintf("%s bears a name that this gateway needs%s and not its labels: it is left as it is", p.placed("an object"), p.forPeer()), p)
 		}, func(p Params) string {

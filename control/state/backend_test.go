@@ -218,7 +218,15 @@ func TestWhatTheBackendDoesNotTakeDoesNotCount(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("the directory changed (-before +after):\n%s", diff)
 			}
+			if err := s.Kept(); !errors.Is(err, errBroken) {
+				t.Errorf("Kept: got %v, want %v", err, errBroken)
+			}
 			c.setSave(nil)
+			put(t, s, edge())
+			put(t, s, Peer{Name: "edge", PublicKey: edge().PublicKey})
+			if err := s.Kept(); err != nil {
+				t.Errorf("Kept: got %v although the last file was", err)
+			}
 			mustClose(t, s)
 			s = elsewhere(t, c)
 			if _, _, ok := s.Identity(peer.PublicKey{1}); ok || s.Peers().Len() != 1 || len(s.Tickets().List) != 0 {

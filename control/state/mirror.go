@@ -50,6 +50,7 @@ type mirror struct {
 	away    time.Time            // until when nobody waits for the backend
 	fenced  bool
 	ailing  bool // a push failed, and was complained of
+	failure error
 	stopped bool
 }
 
@@ -100,6 +101,7 @@ func (m *mirror) save(name string, b []byte, how manner) (sent bool, err error) 
 	err = m.backend.Save(ctx, name, b)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.failure = err
 	switch {
 	case err == nil:
 		m.away = time.Time{}

@@ -247,6 +247,17 @@ func (s *Store) Close() error {
 	return unlock(s.lock)
 }
 
+// Kept tells why the last file could not be kept outside of the directory; nil when it could,
+// or none was to be.
+func (s *Store) Kept() error {
+	if s.mirror == nil {
+		return nil
+	}
+	s.mirror.mu.Lock()
+	defer s.mirror.mu.Unlock()
+	return s.mirror.failure
+}
+
 // Interrupt has nobody wait for the backend any more: what is being saved fails, as does what
 // comes after. Close still saves what it can. It is for one that must end now.
 func (s *Store) Interrupt() {
