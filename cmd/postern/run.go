@@ -66,14 +66,17 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	server, err := admin.Listen(admin.ServerOptions{Socket: cfg.AdminSocket, Backend: g, Logger: o.Logger})
 	if err == nil {
 		again = reloadOn(ctx, hangups, g)
-		err = server.Close() // lets the command that wanted it have its answer
+		if errors.Is(context.Cause(ctx), lease.ErrLost) { // another replica is at work: the port first
+			err = g.Close(ctx)
+		}
+		err = errors.Join(err, server.Close()) // lets the command that wanted it have its answer
 	} else {
 		err = cfg.ProblemAt("spec.admin.socket", err.Error())
 	}
 	detach()
 	wait := drainTime
-	if again || errors.Is(context.Cause(ctx), lease.ErrLost) {
-		wait = 0 // connections end with the key, or with the role: nothing is gained by waiting
+	if again {
+		wait = 0 // connections end with the key: nothing is gained by waiting
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
