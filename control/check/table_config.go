@@ -43,7 +43,7 @@ func configEntries() []Entry {
 			return "free space for spec.stateDir, then repeat the command or wait a minute"
 		}},
 		{StateNotKept, "the state cannot be kept outside of the pod", func(p Params) string {
-			return detail("the Secrets that keep the gateway's state cannot be read or written: tunnels go on, and what would change is refused", p)
+			return detail(fmt.Sprintf("the Secrets that keep the state of %s cannot be read or written: tunnels go on, and what would change is refused", thisGateway), p)
 		}, func(p Params) string {
 			return fmt.Sprintf("see that the API server answers and that the gateway's Role has the rights that the chart gives it: `kubectl describe role%s`; then repeat what was refused", p.inNamespace())
 		}},
