@@ -62,7 +62,7 @@ func (c *checker) fillDiscovery(d *api.Discovery) {
 	if d.Keepalive == 0 && !c.given("spec.discovery.keepalive") {
 		d.Keepalive = api.Duration(DefaultKeepalive)
 	}
-	if d.LAN.Enabled && d.LAN.TTL == 0 && !c.given("spec.discovery.lan.ttl") {
+	if d.LAN.TTL == 0 && !c.given("spec.discovery.lan.ttl") {
 		d.LAN.TTL = api.Duration(lan.DefaultTTL)
 	}
 	for i := range d.TURNServers {

@@ -38,8 +38,7 @@ func (c *checker) lan(at string, d *api.LAN) LAN {
 			c.fail(fmt.Sprintf("%s.interfaces[%d]", at, i), "empty (want an interface's name, such as eth0)")
 		}
 	}
-	used := d.Enabled || c.given(at+".ttl")
-	if used && (out.TTL < lan.MinTTL || out.TTL > lan.MaxTTL || out.TTL%time.Second != 0) {
+	if out.TTL < lan.MinTTL || out.TTL > lan.MaxTTL || out.TTL%time.Second != 0 {
 		c.fail(at+".ttl", "%v is not a number of whole seconds from %v to %v", out.TTL, lan.MinTTL, lan.MaxTTL)
 	}
 	for i, s := range d.AutoPeer {
