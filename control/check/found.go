@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -16,9 +17,10 @@ func foundResults(problems []OwnProblem, now time.Time) []Result {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Code, b.Code))
 	})
 	var out []Result
+	taken := map[string]bool{}
 	for _, found := range problems {
 		r := begin(api.ServiceGateway, Facts{})
-		r.name, r.via = found.Name, ""
+		r.name, r.via = unique(taken, found), ""
 		p := found.Params
 		p.Inbound = true
 		if !found.Since.IsZero() {
@@ -27,6 +29,20 @@ func foundResults(problems []OwnProblem, now time.Time) []Result {
 		out = append(out, r.fail(Severity(found.Code), StageResolve, found.Code, p))
 	}
 	return out
+}
+
+// unique is a name that no other check has: a second problem of a name has its code behind
+// it, and a third of that a number.
+func unique(taken map[string]bool, found OwnProblem) string {
+	name := found.Name
+	for i := 1; taken[name]; i++ {
+		name = found.Name + "-" + string(found.Code)
+		if i > 1 {
+			name += "-" + strconv.Itoa(i)
+		}
+	}
+	taken[name] = true
+	return name
 }
 
 // Severity is the outcome of an own check that ends with a code: a warning for what keeps

@@ -24,7 +24,7 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 	}{
 		{"node-addresses", api.Warning, ExposureUnknown, "this gateway may not"},
 		{"service", api.Warning, LoadBalancerPending, "Service postern in namespace postern is of type LoadBalancer and has no address for 1m35s"},
-		{"service", api.Error, NoUDPWay, "Ingress front leads to the Service of this gateway"},
+		{"service-PST0424", api.Error, NoUDPWay, "Ingress front leads to the Service of this gateway"},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("got %d results, want %d", len(got), len(want))
@@ -37,6 +37,18 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 		if v.Fix == "" {
 			t.Errorf("%s: no fix: %+v", w.code, got[i])
 		}
+	}
+}
+
+// A check is found by its name, which it must not share.
+func TestProblemsOfOneNameAreChecksOfTheirOwn(t *testing.T) {
+	p := OwnProblem{Name: "peer-services", Code: NameTaken}
+	var names []string
+	for _, r := range foundResults([]OwnProblem{p, p, {Name: "peer-services", Code: ClusterForbidden}, p}, time.Now()) {
+		names = append(names, r.Name)
+	}
+	if got, want := strings.Join(names, " "), "peer-services peer-services-PST0739 peer-services-PST0739-2 peer-services-PST0739-3"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube/access"
 	"github.com/postern-dev/postern/control/kube/exposure"
+	"github.com/postern-dev/postern/control/kube/notices"
 	"github.com/postern-dev/postern/control/kube/peers"
 	"github.com/postern-dev/postern/control/kube/role"
 	"github.com/postern-dev/postern/control/kube/tickets"
@@ -66,11 +67,16 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
+	nw, err := notices.New(notices.Options{Cluster: p.o.Cluster, Gateway: g, About: p.owner, Instance: p.o.Config.Name, Logger: log})
+	if err != nil {
+		return nil, err
+	}
 	runs := []func(context.Context){
 		func(ctx context.Context) { p.must(pc.Run(ctx)) },
 		func(ctx context.Context) { p.must(tc.Run(ctx)) },
-		ew.Run,
+		ew.Run, nw.Run,
 	}
+	g.OnChange(nw.Changed)
 	if k.PeerServices {
 		keeper, err := access.NewKeeper(access.Options{
 			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), Account: account, Owner: p.owner,

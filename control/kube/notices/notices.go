@@ -1,0 +1,170 @@
+// Package notices tells the cluster of what a gateway finds wrong with itself: an Event
+// about its StatefulSet for each own check that fails, and one when that is over. What is
+// wrong with a peer is told of at its Peer (package peers).
+//
+// Events say what the verdict says: code, cause and fix. One is written when a check fails
+// or fails with another code, not each time it is made.
+package notices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/events"
+)
+
+// Reasons of the events.
+const (
+	ReasonFailed  = "CheckFailed"
+	ReasonWarning = "CheckWarning"
+	ReasonCleared = "CheckCleared"
+)
+
+const (
+	// calm is how long is waited after a change for more of it: one fault moves several
+	// verdicts.
+	calm = time.Second
+	// every is how often is looked without being told: verdicts on memory or clocks change
+	// by themselves.
+	every = 30 * time.Second
+)
+
+// Gateway is what is watched; *gateway.Gateway is one.
+type Gateway interface {
+	// Checks gives what the checks found last, without making any.
+	Checks(context.Context) (api.CheckReport, error)
+}
+
+// Options of [Notices]. Cluster and Gateway are required.
+type Options struct {
+	Cluster *kube.Cluster
+	Gateway Gateway
+	// About is what the events are about: what owns the gateway's pod. Without it they are
+	// about the namespace.
+	About metav1.OwnerReference
+	// Instance is the gateway's name.
+	Instance string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Notices tells while [Notices.Run] runs.
+type Notices struct {
+	o      Options
+	log    *slog.Logger
+	about  corev1.ObjectReference
+	write  func(corev1.ObjectReference, events.Event)
+	run    func(context.Context) // of the recorder
+	wake   chan struct{}
+	failed map[string]api.Check // by code; owned by Run
+}
+
+// New makes notices. Nothing is asked of the cluster yet.
+func New(o Options) (*Notices, error) {
+	if o.Cluster == nil || o.Gateway == nil {
+		return nil, errors.New("notices: Cluster and Gateway are required")
+	}
+	core, err := o.Cluster.Group(corev1.SchemeGroupVersion, &corev1.Event{})
+	if err != nil {
+		return nil, fmt.Errorf("notices: %w", err)
+	}
+	r := events.New(events.Options{Client: core, Namespace: o.Cluster.Namespace(), Instance: o.Instance, Logger: o.Logger})
+	return newNotices(o, r.Record, r.Run), nil
+}
+
+func newNotices(o Options, write func(corev1.ObjectReference, events.Event), run func(context.Context)) *Notices {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	about := corev1.ObjectReference{APIVersion: o.About.APIVersion, Kind: o.About.Kind, Name: o.About.Name, UID: o.About.UID}
+	if o.Cluster != nil {
+		about.Namespace = o.Cluster.Namespace()
+	}
+	if about.UID == "" { // an event has to be about something of its own namespace
+		about.APIVersion, about.Kind, about.Name = "v1", "Namespace", about.Namespace
+	}
+	return &Notices{o: o, log: o.Logger, about: about, write: write, run: run, wake: make(chan struct{}, 1), failed: map[string]api.Check{}}
+}
+
+// Changed tells that verdicts may be others. It never blocks.
+func (n *Notices) Changed() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run tells until ctx ends.
+func (n *Notices) Run(ctx context.Context) {
+	var recorder sync.WaitGroup
+	defer recorder.Wait()
+	recorder.Go(func() { n.run(ctx) })
+	look := time.NewTimer(calm)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.wake:
+			look.Reset(calm)
+			continue
+		case <-look.C:
+		}
+		look.Reset(every)
+		report, err := n.o.Gateway.Checks(ctx)
+		if err != nil {
+			n.log.Debug("the verdicts cannot be read", "error", err)
+			continue
+		}
+		n.tell(report)
+	}
+}
+
+// tell writes what has begun, and what is over. A fault is known by its code, since the name
+// of a check that stands for several changes with them.
+func (n *Notices) tell(report api.CheckReport) {
+	now, unknown := map[string]api.Check{}, map[string]bool{}
+	for _, c := range report.Checks {
+		switch {
+		case c.Peer != "":
+		case c.Verdict.Verdict == api.Unknown:
+			unknown[c.Name] = true
+		case c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning:
+			key := c.Code
+			for i := 2; now[key].Code != ""; i++ {
+				key = fmt.Sprintf("%s-%d", c.Code, i)
+			}
+			now[key] = c
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if _, told := n.failed[key]; told {
+			continue
+		}
+		c, reason := now[key], ReasonFailed
+		if c.Verdict.Verdict == api.Warning {
+			reason = ReasonWarning
+		}
+		n.failed[key] = c
+		n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To mend it: %s", c.Code, c.Name, c.Cause, c.Fix)})
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.failed)) {
+		c := n.failed[key]
+		if _, still := now[key]; still || unknown[c.Name] { // what depends on another failure is not over
+			continue
+		}
+		n.write(n.about, events.Event{Type: events.Normal, Reason: ReasonCleared, Message: fmt.Sprintf("%s %s is over", c.Code, c.Name)})
+		delete(n.failed, key)
+	}
+}
