@@ -11,11 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	testkube "github.com/postern-dev/postern/testenv/kube"
@@ -217,4 +219,38 @@ func manifest(name string, key peer.PublicKey, spec ...string) string {
 // keyOf is one of many keys.
 func keyOf(n int) peer.PublicKey {
 	return peer.PublicKey{byte(n >> 8), byte(n), 0x77}
+}
+
+// change does something to the gateway and tells of it.
+func (g *fakeGateway) change(f func()) {
+	g.mu.Lock()
+	f()
+	told := g.onChange
+	g.mu.Unlock()
+	told()
+}
+
+// trouble is what the gateway was told is wrong with it.
+func (g *fakeGateway) trouble() []check.OwnProblem {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.problems)
+}
+
+// buffer is a log that may be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -73,7 +74,7 @@ type Controller struct {
 	shown       map[types.UID]v1alpha1.PeerStatus
 	pace        *pace
 	troubles    objects.Troubles
-	complaints  map[string]string
+	complaints  map[string]metav1.StatusReason
 	// writeAfter is when to write again after a write has failed.
 	writeAfter time.Time
 	pause      time.Duration
@@ -98,7 +99,7 @@ func New(o Options) (*Controller, error) {
 		resolver: &resolver{secrets: newSecrets(core, namespace)},
 		events:   events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
 		hadPeer:  map[types.UID]bool{}, generations: map[types.UID]int64{}, shown: map[types.UID]v1alpha1.PeerStatus{}, pace: newPace(),
-		complaints: map[string]string{},
+		complaints: map[string]metav1.StatusReason{},
 	}
 	c.mirror = mirror.New(mirror.Options[*v1alpha1.Peer]{
 		Client: client, Version: v1alpha1.GroupVersion(), Resource: v1alpha1.PeerResource, Namespace: namespace,
@@ -310,17 +311,19 @@ func (c *Controller) tell() {
 	c.o.Gateway.SetProblems(source, all)
 }
 
-// complain logs an error about a peer once, until it is another or gone.
-func (c *Controller) complain(what, name string, err error) {
-	key := what + name
-	switch {
-	case err == nil:
-		delete(c.complaints, key)
-	case errors.Is(err, context.Canceled) || c.complaints[key] == string(apierrors.ReasonForError(err))+"!":
-	default:
-		c.complaints[key] = string(apierrors.ReasonForError(err)) + "!"
-		c.log.Warn(what, "peer", name, "error", err)
+// complain logs that a peer that joined and its object could not be brought together, once
+// for each reason.
+func (c *Controller) complain(name string, err error) {
+	if err == nil {
+		delete(c.complaints, name)
+		return
 	}
+	reason := apierrors.ReasonForError(err)
+	if was, told := c.complaints[name]; told && was == reason || errors.Is(err, context.Canceled) {
+		return
+	}
+	c.complaints[name] = reason
+	c.log.Warn("a peer that joined and its object cannot be brought together; it is tried again", "peer", name, "error", err)
 }
 
 // logged makes client-go log where we do, and not to the process's stderr.

@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,15 +39,6 @@ type fakeGateway struct {
 
 func newFakeGateway() *fakeGateway {
 	return &fakeGateway{key: peer.PublicKey{0xee}, joined: map[string]state.Peer{}, status: map[string]api.PeerStatus{}, onChange: func() {}}
-}
-
-// change does something to the gateway and tells of it.
-func (g *fakeGateway) change(f func()) {
-	g.mu.Lock()
-	f()
-	told := g.onChange
-	g.mu.Unlock()
-	told()
 }
 
 func (g *fakeGateway) Status(context.Context) (api.Status, error) {
@@ -178,29 +168,4 @@ func (g *fakeGateway) has() (byName map[string]config.Peer, sets int) {
 		byName[p.Name] = p
 	}
 	return byName, g.sets
-}
-
-// trouble is what the gateway was told is wrong with it.
-func (g *fakeGateway) trouble() []check.OwnProblem {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.problems)
-}
-
-// buffer is a log that may be read while it is written.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

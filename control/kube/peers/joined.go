@@ -37,7 +37,7 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 			changed, err = c.withObject(ctx, joined[name], x)
 		}
 		again = again || changed
-		c.complain("a peer that joined and its object cannot be brought together; it is tried again", name, err)
+		c.complain(name, err)
 	}
 	for _, x := range list {
 		o := x.object
@@ -47,7 +47,7 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 		}
 		if origin(o) != "" && c.hadPeer[o.UID] { // it was removed by command
 			err := c.objects.Delete(ctx, o)
-			c.complain("the object of a removed peer cannot be deleted; it is tried again", o.Name, err)
+			c.complain(o.Name, err)
 			if err == nil {
 				x.leaving = true
 				c.log.Info("the object of a removed peer is deleted", "peer", o.Name)

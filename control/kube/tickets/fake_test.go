@@ -1,3 +1,5 @@
+//go:build linux && e2e
+
 package tickets
 
 import (
@@ -9,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -18,8 +18,6 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ Gateway = (*fakeGateway)(nil)
 

@@ -71,7 +71,7 @@ func (s *secrets) own(ctx context.Context, o *v1alpha1.Ticket) (*corev1.Secret, 
 	case x.Labels[labelTicket] == o.Name:
 		return nil, s.delete(ctx, x)
 	}
-	return nil, fmt.Errorf("Secret %s %w", x.Name, errForeign)
+	return nil, fmt.Errorf("the Secret %s %w", x.Name, errForeign)
 }
 
 func ownedBy(x *corev1.Secret, o *v1alpha1.Ticket) bool {

@@ -1,0 +1,149 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func invited(name string, key peer.PublicKey) state.Peer {
+	return state.Peer{Name: name, PublicKey: key, Mode: api.ModeInBand, Allow: []string{"auth"}, Origin: state.OriginInvited}
+}
+
+// aged is a candidate whose object is so many minutes old.
+func aged(name string, key byte, minutes int) *candidate {
+	o := object(name)
+	o.CreationTimestamp = metav1.NewTime(noon.Add(-time.Duration(minutes) * time.Minute))
+	return &candidate{object: o, peer: config.Peer{Name: name, PublicKey: peer.PublicKey{key}}}
+}
+
+func names(list []config.Peer) string {
+	var out []string
+	for _, p := range list {
+		out = append(out, p.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// What the gateway refuses for reasons of its own is found without taking away what works.
+func TestOneThatTheGatewayRefusesDoesNotKeepOthersFromIt(t *testing.T) {
+	g := newFakeGateway()
+	fewest := 99
+	g.refuse = func(list []config.Peer) error {
+		if slices.ContainsFunc(list, func(p config.Peer) bool { return strings.HasPrefix(p.Name, "bad") }) {
+			return errors.New("no")
+		}
+		fewest = min(fewest, len(list))
+		return nil
+	}
+	c := &Controller{o: Options{Gateway: g}, log: slog.New(slog.DiscardHandler)}
+	old := []*candidate{aged("a", 1, 9), aged("b", 2, 8)}
+	c.apply(t.Context(), old)
+	next := []*candidate{aged("a", 1, 9), aged("b", 2, 8), aged("bad-1", 3, 7), aged("c", 4, 6), aged("bad-2", 5, 5)}
+	c.apply(t.Context(), next)
+	byName, sets := g.has()
+	if len(byName) != 3 || byName["c"].Name == "" || fewest < 2 {
+		t.Errorf("the gateway has %v, and had %d at times", byName, fewest)
+	}
+	for _, x := range next {
+		if bad := strings.HasPrefix(x.object.Name, "bad"); bad != (x.refused != nil) {
+			t.Errorf("%s: refused for %+v", x.object.Name, x.refused)
+		}
+	}
+	again := []*candidate{aged("a", 1, 9), aged("b", 2, 8), aged("bad-1", 3, 7), aged("c", 4, 6), aged("bad-2", 5, 5)}
+	c.apply(t.Context(), again)
+	if _, now := g.has(); now != sets || again[2].refused == nil {
+		t.Errorf("the same set was offered %d times more; refused for %+v", now-sets, again[2].refused)
+	}
+	// Once it is gone, what is not wanted goes too.
+	c.apply(t.Context(), []*candidate{aged("b", 2, 8), aged("bad-1", 3, 7)})
+	if byName, _ := g.has(); len(byName) != 1 || byName["b"].Name == "" {
+		t.Errorf("the gateway has %v", byName)
+	}
+}
+
+func TestOfTwoWithOneKeyTheOlderCounts(t *testing.T) {
+	list := []*candidate{aged("a-new", 1, 1), aged("z-old", 1, 5), aged("self", 9, 3), aged("other", 2, 4)}
+	admit(list, peer.PublicKey{9})
+	if got := names(chosen(list)); got != "other z-old" {
+		t.Errorf("in force are %s", got)
+	}
+	for _, x := range []*candidate{list[0], list[2]} {
+		if x.refused == nil || x.refused.code != check.PeerDuplicate {
+			t.Errorf("%s: refused for %+v", x.object.Name, x.refused)
+		}
+	}
+}
+
+func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
+	labelled := func(key byte) *candidate {
+		c := aged("cloud", key, 1)
+		c.object.Labels = map[string]string{"postern.dev/origin": "invited"}
+		c.peer.Allow = []string{"apiServer"}
+		return c
+	}
+	joined := invited("cloud", peer.PublicKey{1})
+	other := invited("cloud", peer.PublicKey{2})
+	refused := labelled(1)
+	refused.refused = found(refused.object, check.PeerRefused, "nonsense")
+	pending := aged("cloud", 1, 1)
+	pending.object.Spec.Pending = true
+	for name, c := range map[string]struct {
+		is     *candidate
+		joined *state.Peer
+		want   string // name, key, whether it joined, what it may
+		code   check.Code
+	}{
+		"it joined":                              {labelled(1), &joined, "cloud 1 true [apiServer]", ""},
+		"it has another key":                     {labelled(1), &other, "cloud 2 true []", check.PeerRefused},
+		"something is wrong with it":             {refused, &joined, "cloud 1 true []", check.PeerRefused},
+		"its peer is not there":                  {labelled(1), nil, "", check.PeerNotInState},
+		"it makes the peer":                      {aged("cloud", 1, 1), nil, "cloud 1 false []", ""},
+		"it makes a peer that joined, too":       {aged("cloud", 1, 1), &joined, "cloud 1 false []", ""},
+		"the name has another key at the moment": {aged("cloud", 1, 1), &other, "", ""},
+		"it waits":                               {pending, nil, "", ""},
+	} {
+		fitJoined(c.is, c.joined)
+		got := ""
+		for _, p := range chosen([]*candidate{c.is}) {
+			got = fmt.Sprintf("%s %d %v %v", p.Name, p.PublicKey[0], p.Joined, p.Allow)
+		}
+		var code check.Code
+		if c.is.refused != nil {
+			code = c.is.refused.code
+		}
+		if got != c.want || code != c.code {
+			t.Errorf("%s: got %q and %q, want %q and %q", name, got, code, c.want, c.code)
+		}
+	}
+}
+
+func TestGrantsOfNamedServicesAreReadFromTheConfiguration(t *testing.T) {
+	g := newFakeGateway()
+	g.named = []string{"registry", "metrics"}
+	list, err := namedServices(context.Background(), g)
+	if err != nil || len(list) != 2 || list[0].Name != "registry" {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	o := object("cloud")
+	o.Spec.Allow = []string{"auth", "registry", "nothing"}
+	r := &resolver{named: list}
+	c := r.resolve(t.Context(), o)
+	if c.refused != nil || !slices.Equal(c.peer.Allow, []string{"auth", "registry"}) || c.noted == nil || c.noted.params.Service != "nothing" {
+		t.Errorf("got %+v, refused %+v, noted %+v", c.peer, c.refused, c.noted)
+	}
+}
