@@ -49,12 +49,16 @@ func TestShippedPolicyIsTheGeneratedOne(t *testing.T) {
 	}
 }
 
+// The patterns are large: they are compiled once.
+var (
+	beginsAsAPeer = regexp.MustCompile(requestPattern())
+	isOdd         = regexp.MustCompile(oddPattern())
+)
+
 // admits is what the policy's two expressions say of a request.
-func admits(t *testing.T, text []byte) bool {
-	t.Helper()
+func admits(text []byte) bool {
 	request := base64.StdEncoding.EncodeToString(text)
-	begins, odd := regexp.MustCompile(requestPattern()), regexp.MustCompile(oddPattern())
-	return begins.MatchString(request) && len(request) > 2*pemEdge && !odd.MatchString(request[pemEdge:len(request)-pemEdge])
+	return beginsAsAPeer.MatchString(request) && len(request) > 2*pemEdge && !isOdd.MatchString(request[pemEdge:len(request)-pemEdge])
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -93,7 +97,7 @@ func TestPolicyAdmitsEveryPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 8 {
-				if !admits(t, requestFor(t, "postern:peer:"+name)) {
+				if !admits(requestFor(t, "postern:peer:"+name)) {
 					t.Fatalf("%q is refused", name)
 				}
 			}
@@ -139,11 +143,11 @@ func TestPolicyRefusesAllElse(t *testing.T) {
 		"the lengths of a longer name":  inPEM(patched(good, 7+3, 1)),
 		"a set of two":                  inPEM(patched(good, 7+5, 1)),
 	} {
-		if admits(t, text) {
+		if admits(text) {
 			t.Errorf("%s is admitted:\n%s", name, text)
 		}
 	}
-	if !admits(t, inPEM(good)) {
+	if !admits(inPEM(good)) {
 		t.Error("the good one is refused")
 	}
 }
@@ -163,10 +167,8 @@ func FuzzPolicy(f *testing.F) {
 	f.Add(good)
 	f.Add(evil)
 	f.Add(append(bytes.Clone(good), evil...))
-	begins, odd := regexp.MustCompile(requestPattern()), regexp.MustCompile(oddPattern())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		request := base64.StdEncoding.EncodeToString(text)
-		if !begins.MatchString(request) || len(request) <= 2*pemEdge || odd.MatchString(request[pemEdge:len(request)-pemEdge]) {
+		if !admits(text) {
 			return
 		}
 		block, _ := pem.Decode(text)
@@ -181,4 +183,8 @@ func FuzzPolicy(f *testing.F) {
 			t.Errorf("admitted %q", got.Subject)
 		}
 	})
+}
+
+func pemOfCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
