@@ -239,7 +239,7 @@ func TestWhatTheBackendDoesNotTakeDoesNotCount(t *testing.T) {
 // A gateway is told that its change did not count. However often, and wherever, that
 // happens: who comes after finds what was acknowledged, and nothing else.
 func TestEveryFailurePoint(t *testing.T) {
-	const steps = 24
+	const steps = 12
 	for at := 0; at < steps; at += everyStep {
 		for name, fault := range map[string]func(context.Context, string) (error, bool){"refused": refuse, "lost": lose} {
 			t.Run(fmt.Sprintf("%s at %d", name, at), func(t *testing.T) {
@@ -656,5 +656,62 @@ func TestChoose(t *testing.T) {
 		if got := choose(c.here, c.there, c.standing, c.empty); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// moment is what a kill leaves: the directory and the backend.
+type moment struct {
+	dir   string
+	files map[string][]byte
+	step  int // that was under way
+}
+
+// TestAKillAtEveryMoment has the process and the pod end before and after each Save, and after
+// each change. What is found then is what was acknowledged, or the change that was under way
+// as well.
+func TestAKillAtEveryMoment(t *testing.T) {
+	c, dir := newCell(), fresh(t)
+	s := openWith(t, dir, c)
+	var moments []moment
+	now := 0
+	snapshot := func() {
+		to := fresh(t)
+		if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+			t.Error(err)
+		}
+		if err := os.Chmod(to, 0o700); err != nil {
+			t.Error(err)
+		}
+		moments = append(moments, moment{to, maps.Clone(c.files), now})
+	}
+	c.setSave(func(context.Context, string) (error, bool) { snapshot(); return nil, false })
+	models := []Peers{{}}
+	for i := 1; i <= 12; i++ {
+		now = i
+		model := models[i-1].clone()
+		if err := step(&model, i); err != nil {
+			t.Fatal(err)
+		}
+		models = append(models, model)
+		if err := s.Update(func(p *Peers) error { return step(p, i) }); err != nil {
+			t.Fatal(err)
+		}
+		snapshot()
+	}
+	for n, m := range moments {
+		for _, term := range []string{"a", "b"} {
+			c := &cell{files: maps.Clone(m.files), saves: map[string]int{}, term: term}
+			to := fresh(t)
+			if err := os.CopyFS(to, os.DirFS(m.dir)); err != nil {
+				t.Fatal(err)
+			}
+			got := openWith(t, to, c).Peers().All()
+			if !cmp.Equal(got, models[m.step].All(), same) && !cmp.Equal(got, models[m.step-1].All(), same) {
+				t.Errorf("moment %d in step %d, term %s: %v", n, m.step, term, got)
+			}
+		}
+	}
+	if len(moments) < 24 {
+		t.Errorf("%d moments were tried, want 24", len(moments))
 	}
 }
