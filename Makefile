@@ -9,7 +9,7 @@ CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
-E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables \
+E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables bind9 \
 	avahi-daemon avahi-utils dbus \
 	containerd runc containernetworking-plugins busybox-static iptables util-linux qemu-user-static
 

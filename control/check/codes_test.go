@@ -31,7 +31,7 @@ func full() Params {
 		NAT: NAT{"endpoint-independent", "address-dependent"}, PeerNAT: NAT{Mapping: "address-dependent"},
 		Relay: "turn.example.net:3478", Server: "stun.example.net:3478", Skew: 3 * time.Minute}
 	p.ClusterParams = ClusterParams{Namespace: "postern", Object: "Service postern", Account: "postern:postern", Verbs: "list", Resource: "nodes"}
-	p.DiscoveryParams = DiscoveryParams{Domain: "example.com", Record: "TXT cloud._postern._udp.example.com", Known: "aaaa-bbbb", Found: "cccc-dddd",
+	p.DiscoveryParams = DiscoveryParams{PeerName: "cloud", Domain: "example.com", Record: "TXT cloud._postern._udp.example.com", Known: "aaaa-bbbb", Found: "cccc-dddd",
 		Router: "192.168.1.1", Mapped: "203.0.113.9:51820"}
 	p.ResourceParams = ResourceParams{Used: 65536, Max: 262144, Drops: 12}
 	return p

@@ -6,6 +6,8 @@ type DiscoveryParams struct {
 	// Domain is browsed for gateways; Record is the type and name of a record.
 	Domain string `json:"domain,omitempty"`
 	Record string `json:"record,omitempty"`
+	// PeerName is a peer that the check of this gateway itself is about.
+	PeerName string `json:"peerName,omitempty"`
 	// Known and Found are fingerprints of public keys: the peer's, and the one that was found.
 	Known string `json:"known,omitempty"`
 	Found string `json:"found,omitempty"`
@@ -15,7 +17,7 @@ type DiscoveryParams struct {
 }
 
 func (p DiscoveryParams) clean() DiscoveryParams {
-	for _, s := range []*string{&p.Domain, &p.Record, &p.Known, &p.Found, &p.Router, &p.Mapped} {
+	for _, s := range []*string{&p.Domain, &p.Record, &p.PeerName, &p.Known, &p.Found, &p.Router, &p.Mapped} {
 		*s = cleanText(*s)
 	}
 	return p

@@ -7,10 +7,10 @@ func dnsEntries() []Entry {
 	return []Entry{
 		{KeyMoved, "a peer has another key in DNS", func(p Params) string {
 			return fmt.Sprintf("%s has the key %s in DNS, and %s has %s here: this gateway keeps to the key that it knows, and dials nothing of what was found there",
-				or(p.Record, "a record"), or(p.Found, "of somebody else"), p.peer(), or(p.Known, "another one"))
+				or(p.Record, "a record"), or(p.Found, "of somebody else"), keyed(p), or(p.Known, "another one"))
 		}, func(p Params) string {
 			return fmt.Sprintf("ask the operator of %s for the fingerprint (`postern key pub`): if the key there is still %s, have the TXT record corrected, since somebody else may have written it; if it is new, `postern peer remove %s`, then approve or join it again",
-				p.peer(), or(p.Known, "the old one"), or(p.Peer, "NAME"))
+				keyed(p), or(p.Known, "the old one"), or(p.PeerName, "NAME"))
 		}},
 		{DomainUnanswered, "a domain is not answered", func(p Params) string {
 			return detail(fmt.Sprintf("this gateway cannot look for gateways in %s: %s is not answered", domain(p), or(p.Record, "it")), p)
@@ -34,6 +34,8 @@ func dnsEntries() []Entry {
 		}},
 	}
 }
+
+func keyed(p Params) string { return or(p.PeerName, "the peer") }
 
 func domain(p Params) string { return or(p.Domain, "DOMAIN") }
 

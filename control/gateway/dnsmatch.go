@@ -119,7 +119,7 @@ func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 	for _, m := range matches {
 		if m.moved {
 			var p check.Params
-			p.Peer, p.Record = m.member.name, m.Record
+			p.PeerName, p.Record = m.member.name, m.Record
 			p.Known, p.Found = peer.Fingerprint(m.member.key), peer.Fingerprint(m.Key)
 			add(check.KeyMoved, m.domain, p)
 			continue

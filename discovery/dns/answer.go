@@ -15,9 +15,9 @@ const (
 	// A record set is asked for again within these, whatever its time to live.
 	minTTL = 5 * time.Second
 	maxTTL = time.Hour
-	// negativeTTL is for zones that do not say how long it holds that something does not
-	// exist (RFC 2308 §5 wants a SOA record).
-	negativeTTL = time.Minute
+	// negativeTTL is for servers that do not say how long it holds that something does not
+	// exist: without a SOA record the answer is not to be kept (RFC 2308 §5).
+	negativeTTL = 15 * time.Second
 	// maxAliases bounds the aliases that are followed in a row.
 	maxAliases = 8
 )
@@ -61,11 +61,10 @@ func unpack(packet []byte, id uint16, q question) (*dns.Msg, error) {
 }
 
 // read takes from a message what answers a question: the records at the end of the
-// aliases. An error is a server's that cannot answer, or records that lead nowhere.
+// aliases. An error is a server's that cannot answer, or records that lead nowhere, which
+// servers may report as a failure of theirs.
 func read(m *dns.Msg, q question) (answer, error) {
-	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
-		return answer{}, refusal(m)
-	}
+	failed := m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError
 	a := answer{validated: m.AuthenticatedData, missing: m.Rcode == dns.RcodeNameError, ttl: maxTTL}
 	name := q.name
 	seen := []string{name}
@@ -90,6 +89,9 @@ func read(m *dns.Msg, q question) (answer, error) {
 			a.missing = false
 			break
 		}
+		if alias == "" && failed {
+			break
+		}
 		if alias == "" {
 			a.negative(m, name, name != q.name)
 			break
@@ -99,6 +101,9 @@ func read(m *dns.Msg, q question) (answer, error) {
 		}
 		seen = append(seen, alias)
 		name = alias
+	}
+	if failed {
+		return answer{}, refusal(m)
 	}
 	a.ttl = min(max(a.ttl, minTTL), maxTTL)
 	return a, nil

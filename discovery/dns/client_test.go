@@ -94,7 +94,7 @@ func TestTheNextServer(t *testing.T) {
 }
 
 func TestNoAnswer(t *testing.T) {
-	closed, err := net.ListenPacket("udp", "127.0.0.1:0")
+	closed, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,12 +30,12 @@ func newZoneServer(t *testing.T, zone string) *zoneServer {
 	t.Helper()
 	z := &zoneServer{edns: true}
 	z.set(t, zone)
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	udp, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	z.addr = netip.MustParseAddrPort(udp.LocalAddr().String())
-	tcp, err := net.Listen("tcp", z.addr.String())
+	tcp, err := new(net.ListenConfig).Listen(t.Context(), "tcp", z.addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
