@@ -103,9 +103,11 @@ const maxShownName = 63
 func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
 	var fit []claim
 	var all, prints, wrong []string
-	for _, c := range g.claims() {
+	claims := g.claims()
+	exact := slices.ContainsFunc(claims, func(c claim) bool { return c.name == name })
+	for _, c := range claims {
 		all = append(all, printable(c.name))
-		if c.name != name && peerName(c.name) != name {
+		if c.name != name && (exact || peerName(c.name) != name) {
 			continue
 		}
 		if c.problem != "" {

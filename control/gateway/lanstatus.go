@@ -56,11 +56,11 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 		if l.Unfit != "" {
 			unfit = append(unfit, fmt.Sprintf("%s (%s)", l.Interface, l.Unfit))
 		}
-		if l.Err != "" {
-			failed, errs = append(failed, l.Interface), l.Err
-		}
-		if l.IPv4 || l.IPv6 {
+		switch {
+		case l.IPv4 || l.IPv6: // One way is enough to be found.
 			open = append(open, l.Interface)
+		case l.Err != "":
+			failed, errs = append(failed, l.Interface), l.Err
 		}
 		heard = heard || !l.Heard.IsZero()
 	}

@@ -1,6 +1,7 @@
 package lan
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -277,7 +278,7 @@ func TestASecondRunIsRefused(t *testing.T) {
 		_, hosts := segment(t, "a")
 		hosts[0].run()
 		pass(time.Second)
-		if err := hosts[0].Run(t.Context()); err != ErrRunning {
+		if err := hosts[0].Run(t.Context()); !errors.Is(err, ErrRunning) {
 			t.Errorf("got %v, want %v", err, ErrRunning)
 		}
 	})

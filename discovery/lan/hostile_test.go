@@ -77,14 +77,14 @@ func TestInstancesAreBounded(t *testing.T) {
 		pass(2 * time.Second)
 		kept := func() int { return len(hosts[0].m.links[1].browser.cache.records[recordKey{serviceName, dns.TypePTR}]) }
 		one := newAsker(t, w, mdnsPort)
-		for n := range 1000 {
+		for n := range 200 {
 			one.tell(announced(t, fmt.Sprintf("one-%d", n), keyOfTest(9).String(), "192.168.1.9")...)
 			pass(10 * time.Millisecond)
 		}
 		if n := kept(); n != maxPerSender {
 			t.Errorf("of one sender %d instances are kept, want %d", n, maxPerSender)
 		}
-		for n := range 600 {
+		for n := range 400 {
 			c := w.listen(IPv4, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, byte(10 + n%100)}), mdnsPort))
 			(&asker{c, t}).tell(announced(t, fmt.Sprintf("many-%d", n), keyOfTest(9).String(), "192.168.1.9")...)
 			c.Close()

@@ -237,7 +237,8 @@ func (f *Finder) step() time.Time {
 	now := time.Now()
 	f.m.setPort(now, port)
 	next := f.m.poll(now)
-	out, changed, renamed := f.m.take(), f.m.takeChanged(now), f.m.takeRenamed()
+	out, renamed := f.m.take(), f.m.takeRenamed()
+	changed, again := f.m.takeChanged(now)
 	f.mu.Unlock()
 	f.send(out)
 	if renamed != "" {
@@ -247,7 +248,7 @@ func (f *Finder) step() time.Time {
 	if changed {
 		f.o.Changed()
 	}
-	return next
+	return earlier(next, again)
 }
 
 // send sends what the machine wants sent.

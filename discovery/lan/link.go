@@ -91,11 +91,6 @@ func (i Interface) onLink(a netip.Addr) bool {
 	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// owns says whether it is the interface's own.
-func (i Interface) owns(a netip.Addr) bool {
-	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == a })
-}
-
 // SystemInterfaces lists the interfaces of this machine, and why those are unfit that are:
 // down, without multicast or addresses, loopback and point-to-point. Without names those are
 // left out too that leave is true of; with names, all others are left out, and a name that

@@ -1,14 +1,14 @@
 package lan
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
-
-	"crypto/sha256"
 
 	"github.com/miekg/dns"
 
@@ -59,8 +59,10 @@ type machine struct {
 
 	out     []datagram
 	renamed string // to be reported
-	dirty   bool   // what was found may have changed
-	last    string // what was found when that was last reported
+	// What was found: whether it may have changed, and what it was when that was last looked at.
+	dirty  bool
+	last   string
+	lastAt time.Time
 }
 
 func newMachine(self identity, random func() float64) *machine {
@@ -272,19 +274,27 @@ func (m *machine) takeRenamed() string {
 	return name
 }
 
-// takeChanged says whether what is found is something else than the last time.
-func (m *machine) takeChanged(now time.Time) bool {
+// changePause is how often what is found is compared at most, so that many who come and go
+// cost little. The first change is told of at once.
+const changePause = 250 * time.Millisecond
+
+// takeChanged says whether what is found is something else than the last time, and when to
+// ask again; zero = when there is reason to.
+func (m *machine) takeChanged(now time.Time) (changed bool, again time.Time) {
 	if !m.dirty {
-		return false
+		return false, time.Time{}
 	}
-	m.dirty = false
-	var s string
+	if next := m.lastAt.Add(changePause); next.After(now) {
+		return false, next
+	}
+	m.dirty, m.lastAt = false, now
+	var b strings.Builder
 	for _, i := range m.found(now) {
-		s += fmt.Sprintf("%q %v %v %v %v %q %q\n", i.Name, i.PublicKey, i.Addresses, i.Capabilities, i.Member, i.Interface, i.Err)
+		fmt.Fprintf(&b, "%q %v %v %v %v %q %q\n", i.Name, i.PublicKey, i.Addresses, i.Capabilities, i.Member, i.Interface, i.Err)
 	}
-	changed := s != m.last
-	m.last = s
-	return changed
+	changed = b.String() != m.last
+	m.last = b.String()
+	return changed, time.Time{}
 }
 
 // multicast sends to the group: in one family, or (-1) in all that are open.
