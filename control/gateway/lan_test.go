@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/discovery/lan"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestNamesOfInstancesBecomeNamesOfPeers(t *testing.T) {
+	for instance, want := range map[string]string{
+		"edge": "edge", "edge (2)": "edge-2", "Edge": "edge", "my cluster!": "my-cluster", "--a--": "a",
+		"": "", "…": "", "Küche": "k-che", strings.Repeat("a", 63): strings.Repeat("a", 40), strings.Repeat("a", 39) + " b": strings.Repeat("a", 39),
+	} {
+		if got := peerName(instance); got != want || got != "" && api.CheckName(got) != nil {
+			t.Errorf("%q: got %q, want %q", instance, got, want)
+		}
+	}
+}
+
+func TestAKeyDecidesWhoWasFound(t *testing.T) {
+	key := func(n byte) peer.PublicKey { return peer.PrivateKeyFromBytes([32]byte{1, n}).Public() }
+	cloud := &member{name: "cloud", key: key(1), nextKey: key(2)}
+	r := &roster{
+		byName: map[string]*member{"cloud": cloud}, byKey: map[peer.PublicKey]*member{key(1): cloud}, next: map[peer.PublicKey]*member{key(2): cloud},
+	}
+	for _, c := range []struct {
+		what, name string
+		key        peer.PublicKey
+		want       *member
+		otherKey   bool
+	}{
+		{"the peer", "cloud", key(1), cloud, false},
+		{"the peer, under another name", "cloud (2)", key(1), cloud, false},
+		{"the peer's next key", "cloud", key(2), cloud, false},
+		{"its name with another key", "cloud", key(3), nil, true},
+		{"somebody else", "edge", key(3), nil, false},
+		{"no key", "cloud", peer.PublicKey{}, nil, false},
+	} {
+		m, otherKey := r.match(c.name, c.key)
+		if want := c.want; otherKey != c.otherKey || !otherKey && m != want || otherKey && m != cloud {
+			t.Errorf("%s: got %+v, other key %v", c.what, m, otherKey)
+		}
+	}
+}
+
+// Each reason why nobody is seen has a code, and only when it is one.
+func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	long := now.Add(-10 * time.Minute)
+	up := lan.LinkStatus{Interface: "eth0", IPv4: true}
+	heard, down := up, lan.LinkStatus{Interface: "eth1", Unfit: "down"}
+	heard.Heard = long
+	broken := lan.LinkStatus{Interface: "eth0", Err: "IPv4: bind to 224.0.0.251:5353: address already in use"}
+	half := up
+	half.Err = "IPv6: join ff02::fb: no such device"
+	pod := fstest.MapFS{
+		"sys/class/net/eth0/ifindex": {Data: []byte("2\n")}, "sys/class/net/eth0/iflink": {Data: []byte("17\n")},
+	}
+	node := fstest.MapFS{
+		"sys/class/net/eth0/ifindex": {Data: []byte("2\n")}, "sys/class/net/eth0/iflink": {Data: []byte("2\n")},
+	}
+	for _, c := range []struct {
+		name   string
+		status lan.Status
+		found  int
+		chosen []string
+		root   fstest.MapFS
+		want   string
+		words  string
+	}{
+		{"not started", lan.Status{}, 0, nil, nil, "", ""},
+		{"has yet to look", lan.Status{Since: long}, 0, nil, nil, "", ""},
+		{"all is well", lan.Status{Since: long, Links: []lan.LinkStatus{heard, down}}, 1, nil, nil, "", ""},
+		{"one family of two", lan.Status{Since: long, Links: []lan.LinkStatus{half}}, 1, nil, nil, "", ""},
+		{"just started", lan.Status{Since: now.Add(-time.Second), Links: []lan.LinkStatus{up}}, 0, nil, nil, "", ""},
+		{"nothing heard", lan.Status{Since: long, Links: []lan.LinkStatus{up, down}}, 0, nil, nil, "PST0432", "eth0 for 10m0s"},
+		{"nothing heard on a node", lan.Status{Since: long, Links: []lan.LinkStatus{up}}, 0, nil, node, "PST0432", "eth0"},
+		{"nothing heard in a pod", lan.Status{Since: long, Links: []lan.LinkStatus{up}}, 0, nil, pod, "PST0433", "pod whose network (eth0)"},
+		{"no interface", lan.Status{Since: long, Links: []lan.LinkStatus{down}}, 0, nil, nil, "PST0430", "eth1 (down)"},
+		{"the chosen one is down", lan.Status{Since: long, Links: []lan.LinkStatus{heard, down}}, 1, []string{"eth0", "eth1"}, nil, "PST0430", "eth1 (down)"},
+		{"the port is taken", lan.Status{Since: long, Links: []lan.LinkStatus{broken}}, 0, nil, nil, "PST0431", "on eth0: IPv4: bind to 224.0.0.251:5353: address already in use"},
+		{"interfaces are not known", lan.Status{Since: long, Err: "list network interfaces: no"}, 0, nil, nil, "PST0431", "list network interfaces: no"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+			g := &Gateway{}
+			if c.root != nil {
+				g.opts.Root = c.root
+			}
+			cfg := &config.Resolved{}
+			cfg.Discovery.LAN.Interfaces = c.chosen
+			g.running.Store(&running{cfg: cfg})
+			got := newLANSearch(g).linkProblems(c.status, c.found, now)
+			if c.want == "" {
+				if len(got) != 0 {
+					t.Errorf("got %+v, want nothing", got)
+				}
+				return
+			}
+			if len(got) != 1 || string(got[0].Code) != c.want {
+				t.Fatalf("got %+v, want %s", got, c.want)
+			}
+			if cause, fix := check.Render(got[0].Code, got[0].Params); !strings.Contains(cause, c.words) || fix == "" {
+				t.Errorf("got %q, want %q in it", cause, c.words)
+			}
+		})
+	}
+}
