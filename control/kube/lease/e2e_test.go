@@ -242,6 +242,10 @@ func TestTheLeaseInARealCluster(t *testing.T) {
 	b := w.enter("postern-1")
 	w.eventually("a alone has the label", func() (bool, string) { got := w.marked(); return got == "postern-0", got })
 
+	w.eventually("b has said that it stands by, and a has heard it", func() (bool, string) {
+		got := w.kubectl("", "get", "lease", "postern", "-o", `jsonpath={.metadata.annotations.postern\.dev/standby}`)
+		return got == "postern-1_uid" && time.Since(a.Status().Answered) < time.Second, got
+	})
 	before, start := w.requests(), time.Now()
 	<-time.After(20 * time.Second)
 	rate := (w.requests() - before) / time.Since(start).Seconds()

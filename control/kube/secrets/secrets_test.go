@@ -207,6 +207,21 @@ func TestOwnWritesWhoseAnswerWasLostAreNoOtherGateways(t *testing.T) {
 	}
 }
 
+// A container that is started again while the API server is away has nothing but its term.
+func TestWritingWithoutHavingLoaded(t *testing.T) {
+	v := newVault()
+	b := backend(t, v, "a")
+	load(t, b)
+	save(t, b, "boots.json", "7")
+	save(t, backend(t, v, "a"), "relays.json", "r")
+	if got := load(t, b); got["boots.json"] != "7" || got["relays.json"] != "r" {
+		t.Errorf("the files are %v", got)
+	}
+	if err := backend(t, v, "b").Save(t.Context(), "relays.json", []byte("x")); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("in another term: got %v, want %v", err, state.ErrFenced)
+	}
+}
+
 func TestWhatOthersDoToASecret(t *testing.T) {
 	const name = "postern-state-learned"
 	for what, c := range map[string]struct {
