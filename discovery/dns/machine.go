@@ -29,7 +29,7 @@ type entry struct {
 	answer   answer
 	at       time.Time // of the answer
 	due      time.Time // when it is asked for again, by its time to live
-	hurried  bool      // it is asked for again before that
+	hurried  bool      // it is to be asked for at once, and again when it is pending
 	pending  bool
 	failures int   // in a row
 	err      error // why it was not answered the last time; nil when it was
@@ -65,7 +65,7 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 		case !e.used:
 			delete(m.entries, q)
 		case !m.due(e).After(now):
-			e.pending = true
+			e.pending, e.hurried = true, false
 			ask = append(ask, q)
 		case m.due(e).Before(next):
 			next = m.due(e)
@@ -96,7 +96,12 @@ func (m *machine) answered(now time.Time, q question, a answer, err error) {
 	if e == nil {
 		return
 	}
-	e.pending, e.hurried = false, false
+	e.pending = false
+	defer func() {
+		if e.hurried { // The answer is to a question from before that.
+			e.due = now
+		}
+	}()
 	if err != nil && !errors.As(err, new(aliasError)) {
 		e.err = err
 		e.due = now.Add(min(retryFirst<<min(e.failures, 10), retryMost))

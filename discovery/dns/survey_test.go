@@ -420,3 +420,18 @@ func FuzzInstanceLabel(f *testing.F) {
 		}
 	})
 }
+
+// TestAHurryOutlivesAnAnswer asks again what was under way when the network changed.
+func TestAHurryOutlivesAnAnswer(t *testing.T) {
+	m := newMachine("example.com", nil, refuseLoopback)
+	ask, _, _, _ := m.poll(epoch)
+	m.hurry(epoch)
+	m.answered(epoch, ask[0], answer{ttl: time.Hour}, nil)
+	if again, _, _, _ := m.poll(epoch); !slices.Equal(again, ask) {
+		t.Errorf("%v is asked again, want %v", again, ask)
+	}
+	m.answered(epoch, ask[0], answer{ttl: time.Hour}, nil)
+	if again, _, _, _ := m.poll(epoch); len(again) != 0 {
+		t.Errorf("%v is asked a third time", again)
+	}
+}
