@@ -124,7 +124,8 @@ func (w *world) marked() string {
 	return w.kubectl("", "get", "pods", "-l", role.Label+"="+role.Active, "-o", "jsonpath={.items[*].metadata.name}")
 }
 
-// requests counts those about leases, by the API server's own metrics; a watch counts once.
+// requests counts those about leases, by the API server's own metrics, in which are its own
+// renewals, 0.2 a second; a watch counts once.
 func (w *world) requests() float64 {
 	w.t.Helper()
 	sum := 0.0
