@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/creack/pty"
@@ -14,11 +13,8 @@ import (
 // A command that has nothing to do with the screen must write to a terminal what it has to
 // say, and ask it nothing: some terminals do not answer, and then every command takes 5 s.
 func TestNothingIsAskedOfTheTerminal(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "postern")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	command := exec.CommandContext(t.Context(), binary, "version")
+	command := exec.CommandContext(t.Context(), os.Args[0], "version")
+	command.Args[0] = "postern" // by which name the test binary is the program
 	for _, v := range os.Environ() { // what a shell on a desktop has
 		if name, _, _ := bytes.Cut([]byte(v), []byte("=")); string(name) != "CI" && string(name) != "TERM" {
 			command.Env = append(command.Env, v)
