@@ -3,6 +3,8 @@ package auth
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -25,14 +29,58 @@ const requestTimeout = 30 * time.Second
 // Client asks one gateway. It keeps no connection open, and is safe for concurrent
 // use. Its errors are told apart by errors.Is with this package's sentinels.
 type Client struct {
-	addr netip.AddrPort
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// base is what paths are added to, addr what is dialled, host:port.
+	base, addr string
+	dial       func(ctx context.Context, network, address string) (net.Conn, error)
+	// direct is nil inside the tunnel.
+	direct *directAccess
+}
+
+// directAccess is what it takes outside the tunnel.
+type directAccess struct {
+	tls   *tls.Config
+	token Token
+}
+
+// DirectOptions say how a gateway's auth is reached outside the tunnel.
+type DirectOptions struct {
+	// URL is https, with a path or without.
+	URL string
+	// CA holds the PEM certificates of the authorities that are believed; empty takes this
+	// machine's.
+	CA []byte
+	// Token says who we are. It is sent only after the server's certificate verified.
+	Token Token
+}
+
+// NewDirectClient makes a client for a gateway outside the tunnel.
+func NewDirectClient(o DirectOptions) (*Client, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		return nil, errors.New("the URL of auth is not https://HOST or https://HOST:PORT")
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}}
+	if len(o.CA) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(o.CA) {
+			return nil, errors.New("the authorities of auth hold no PEM certificate")
+		}
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	return &Client{
+		base: "https://" + u.Host + strings.TrimRight(u.EscapedPath(), "/"), addr: net.JoinHostPort(u.Hostname(), port),
+		dial: new(net.Dialer).DialContext, direct: &directAccess{tls: config, token: o.Token},
+	}, nil
 }
 
 // NewClient makes a client for the gateway with an overlay address. dial reaches into
 // the tunnel: netstack's DialContext.
 func NewClient(overlay netip.Addr, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
-	return &Client{addr: netip.AddrPortFrom(overlay, api.PortAuth), dial: dial}
+	at := netip.AddrPortFrom(overlay, api.PortAuth).String()
+	return &Client{base: "http://" + at, addr: at, dial: dial}
 }
 
 // Hello asks who the gateway is and what it grants us. It reports an
@@ -155,7 +203,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.addr.String()+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
@@ -175,7 +223,7 @@ func (c *Client) send(ctx context.Context, req *http.Request) (resp *http.Respon
 	req.Header.Set(VersionHeader, ProtocolVersion)
 	// An http.Transport goes on dialling after the request has given up, so it gets a
 	// connection that is there.
-	conn, err := c.dial(ctx, "tcp", c.addr.String())
+	conn, err := c.dial(ctx, "tcp", c.addr)
 	if err != nil {
 		return nil, nil, c.unreachable(err)
 	}
@@ -184,6 +232,10 @@ func (c *Client) send(ctx context.Context, req *http.Request) (resp *http.Respon
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeaderBytes,
+	}
+	if c.direct != nil {
+		transport.TLSClientConfig = c.direct.tls
+		req.Header.Set("Authorization", "Bearer "+string(c.direct.token))
 	}
 	if resp, err = transport.RoundTrip(req); err != nil { // which follows no redirect
 		_ = conn.Close()
@@ -214,7 +266,7 @@ func (c *Client) read(resp *http.Response, out any) error {
 }
 
 func (c *Client) unreachable(err error) error {
-	return &UnreachableError{Address: c.addr.String(), Err: told{err}}
+	return &UnreachableError{Address: c.addr, Err: told{err}}
 }
 
 // failure reads an error. Its text is a stranger's.

@@ -42,36 +42,38 @@ var (
 
 // Codes of errors on the wire. They are stable.
 const (
-	codeUnknownPeer    = "unknownPeer"
-	codeDenied         = "denied"
-	codePending        = "pending"
-	codeNotGranted     = "notGranted"
-	codeWrongKey       = "wrongKey"
-	codeCSRSubject     = "csrSubject"
-	codeAlreadyUsed    = "alreadyUsed"
-	codeExpired        = "expired"
-	codeBurned         = "burned"
-	codeClosed         = "closed"
-	codeName           = "name"
-	codeRateLimited    = "rateLimited"
-	codeBusy           = "busy"
-	codeIncompatible   = "incompatibleVersion"
-	codeBadRequest     = "badRequest"
-	codeTooLarge       = "tooLarge"
-	codeNotFound       = "notFound"
-	codeMethod         = "method"
-	codeNoIssuer       = "noIssuer"
-	codeTokenOnly      = "tokenOnly"
-	codeUserOnly       = "userOnly"
-	codeIssuerFailed   = "issuerFailed"
-	codeConfigured     = "configured"
-	codeInternal       = "internal"
-	resultOK           = "ok" // not an error, but a result in the counters
-	retryAfterBusy     = time.Second
-	maxRetryAfter      = time.Hour
-	maxMessage         = 300
-	messageInternal    = "the gateway failed; its log has the cause"
-	messageUnknownPeer = "this address belongs to no peer of this gateway"
+	codeUnknownPeer     = "unknownPeer"
+	codeDenied          = "denied"
+	codePending         = "pending"
+	codeNotGranted      = "notGranted"
+	codeWrongKey        = "wrongKey"
+	codeCSRSubject      = "csrSubject"
+	codeAlreadyUsed     = "alreadyUsed"
+	codeExpired         = "expired"
+	codeBurned          = "burned"
+	codeClosed          = "closed"
+	codeName            = "name"
+	codeRateLimited     = "rateLimited"
+	codeBusy            = "busy"
+	codeIncompatible    = "incompatibleVersion"
+	codeBadRequest      = "badRequest"
+	codeTooLarge        = "tooLarge"
+	codeNotFound        = "notFound"
+	codeMethod          = "method"
+	codeNoIssuer        = "noIssuer"
+	codeTokenOnly       = "tokenOnly"
+	codeUserOnly        = "userOnly"
+	codeUnauthorized    = "unauthorized"
+	codeIssuerFailed    = "issuerFailed"
+	codeConfigured      = "configured"
+	codeInternal        = "internal"
+	resultOK            = "ok" // not an error, but a result in the counters
+	retryAfterBusy      = time.Second
+	maxRetryAfter       = time.Hour
+	maxMessage          = 300
+	messageInternal     = "the gateway failed; its log has the cause"
+	messageUnauthorized = "a token of a peer is needed"
+	messageUnknownPeer  = "this address belongs to no peer of this gateway"
 )
 
 // refusal is one thing that can go wrong: what it is here, on the wire and at the client.
@@ -104,6 +106,7 @@ var refusals = []refusal{
 	{codeConfigured, http.StatusConflict, ErrConfigured, nil},
 
 	{codeUnknownPeer, http.StatusForbidden, nil, ErrDenied},
+	{codeUnauthorized, http.StatusUnauthorized, nil, ErrDenied},
 	{codePending, http.StatusForbidden, ErrPending, ErrDenied},
 	{codeRateLimited, http.StatusTooManyRequests, nil, ErrRateLimited},
 	{codeBusy, http.StatusServiceUnavailable, nil, ErrRateLimited},
@@ -130,6 +133,7 @@ func refusalOf(code string) (refusal, bool) {
 // statuses gives a meaning to answers with codes that we do not know.
 var statuses = map[int]error{
 	http.StatusForbidden:           ErrDenied,
+	http.StatusUnauthorized:        ErrDenied,
 	http.StatusConflict:            ticket.ErrAlreadyUsed,
 	http.StatusGone:                ticket.ErrExpired,
 	http.StatusUnprocessableEntity: ticket.ErrName,

@@ -147,8 +147,12 @@ func (s *Server) count(result string) {
 
 // Serve answers on ln until ctx ends, then lets requests finish for 2 s. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	return s.serveHTTP(ctx, ln, s)
+}
+
+func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler) error {
 	srv := &http.Server{
-		Handler:           s,
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -189,6 +193,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, caller, newError(codeUnknownPeer, messageUnknownPeer))
 		return
 	}
+	s.answer(w, r, from, caller)
+}
+
+// answer answers a caller that is known; from is its overlay address.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, from netip.Addr, caller Caller) {
 	allowance := s.limits.of(caller.PublicKey, time.Now())
 	if wait := spend(allowance.requests, time.Now()); wait > 0 {
 		s.fail(w, r, caller, limited(wait))

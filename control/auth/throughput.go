@@ -146,7 +146,7 @@ func (c *Client) Throughput(ctx context.Context) (to, from Load, err error) {
 func (c *Client) sendLoad(ctx context.Context) (Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime+loadGrace)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.addr.String()+pathThroughput, newLoad())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+pathThroughput, newLoad())
 	if err != nil {
 		return Load{}, fmt.Errorf("make request: %w", err)
 	}
@@ -168,7 +168,7 @@ func (c *Client) sendLoad(ctx context.Context) (Load, error) {
 func (c *Client) takeLoad(ctx context.Context) (Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime+loadGrace)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr.String()+pathThroughput, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+pathThroughput, http.NoBody)
 	if err != nil {
 		return Load{}, fmt.Errorf("make request: %w", err)
 	}

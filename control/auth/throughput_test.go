@@ -58,7 +58,7 @@ func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
 		other := peer.PublicKey{6}
 		s.dir.set(Caller{Name: "berlin", PublicKey: other})
 		body, feed := io.Pipe()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.client(edgeKey).addr.String()+pathThroughput, body)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.client(edgeKey).addr+pathThroughput, body)
 		if err != nil {
 			t.Fatal(err)
 		}

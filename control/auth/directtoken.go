@@ -1,0 +1,114 @@
+package auth
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// MaxDirectTTL bounds the life of a token by which a peer is known outside the tunnel,
+	// DefaultDirectTTL is what it is unless told, MinDirectTTL the shortest.
+	MaxDirectTTL     = 366 * 24 * time.Hour
+	DefaultDirectTTL = 90 * 24 * time.Hour
+	MinDirectTTL     = time.Minute
+
+	// directLabel separates this use of the gateway's key from others (HKDF's info).
+	directLabel = "postern out-of-band auth v1"
+	// directAudience is the token's aud: it is good for auth, and for no API server.
+	directAudience = "postern-auth"
+	// directHeader is the only header that is taken, so that nobody can choose an algorithm
+	// (RFC 8725 §3.1): {"alg":"HS256","typ":"JWT"}.
+	directHeader = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"
+	// directLeeway allows for this machine's clock having been set back since.
+	directLeeway = time.Minute
+)
+
+// errDirectToken: a token is not good. What is wrong with it is for the log alone.
+var errDirectToken = errors.New("the token is not good")
+
+// DirectTokens makes and checks the tokens by which peers are known outside the tunnel,
+// where no overlay address says who calls. A token is a JSON Web Token (RFC 7519, HS256) that
+// names a peer's key; nothing is kept of it. The key that signs is derived from the gateway's
+// own, so tokens end with that, with the peer, with the peer's key, and by their expiry. It is
+// safe for concurrent use.
+type DirectTokens struct{ key []byte }
+
+// NewDirectTokens derives the key.
+func NewDirectTokens(own peer.PrivateKey) (*DirectTokens, error) {
+	key, err := hkdf.Key(sha256.New, []byte(own.Base64()), nil, directLabel, sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of tokens: %w", err)
+	}
+	return &DirectTokens{key: key}, nil
+}
+
+// directClaims are a token's.
+type directClaims struct {
+	Audience string `json:"aud"`
+	Subject  string `json:"sub"` // the peer's public key, in base64
+	IssuedAt int64  `json:"iat"`
+	Expires  int64  `json:"exp"`
+}
+
+// Make makes a token for the peer with a key, good from now on.
+func (d *DirectTokens) Make(k peer.PublicKey, now time.Time, ttl time.Duration) (Token, time.Time, error) {
+	if ttl < MinDirectTTL || ttl > MaxDirectTTL {
+		return "", time.Time{}, fmt.Errorf("a token of %s: want %s to %s", ttl, MinDirectTTL, MaxDirectTTL)
+	}
+	end := now.Add(ttl).Truncate(time.Second)
+	claims, err := json.Marshal(directClaims{Audience: directAudience, Subject: k.String(), IssuedAt: now.Unix(), Expires: end.Unix()})
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("make a token: %w", err)
+	}
+	text := directHeader + "." + base64.RawURLEncoding.EncodeToString(claims)
+	return Token(text + "." + base64.RawURLEncoding.EncodeToString(d.sum(text))), end, nil
+}
+
+func (d *DirectTokens) sum(text string) []byte {
+	h := hmac.New(sha256.New, d.key)
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+// check gives the key of the peer that a token was made for. Nothing of the token is looked at
+// before its signature, which is compared in constant time.
+func (d *DirectTokens) check(t Token, now time.Time) (peer.PublicKey, error) {
+	if len(t) > maxToken {
+		return peer.PublicKey{}, fmt.Errorf("%w: it is too long", errDirectToken)
+	}
+	at := strings.LastIndexByte(string(t), '.')
+	if at < 0 {
+		return peer.PublicKey{}, fmt.Errorf("%w: no token of this gateway", errDirectToken)
+	}
+	text := string(t[:at])
+	given, err := base64.RawURLEncoding.DecodeString(string(t[at+1:]))
+	if err != nil || !hmac.Equal(given, d.sum(text)) {
+		return peer.PublicKey{}, fmt.Errorf("%w: not signed by this gateway's present key", errDirectToken)
+	}
+	header, payload, _ := strings.Cut(text, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(payload)
+	var c directClaims
+	if err != nil || header != directHeader || json.Unmarshal(raw, &c) != nil || c.Audience != directAudience {
+		return peer.PublicKey{}, fmt.Errorf("%w: not a token for auth", errDirectToken)
+	}
+	switch {
+	case now.Before(time.Unix(c.IssuedAt, 0).Add(-directLeeway)):
+		return peer.PublicKey{}, fmt.Errorf("%w: it is of the future", errDirectToken)
+	case !now.Before(time.Unix(c.Expires, 0)):
+		return peer.PublicKey{}, fmt.Errorf("%w: it expired at %s", errDirectToken, time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
+	}
+	k, err := peer.ParsePublicKey(c.Subject)
+	if err != nil {
+		return peer.PublicKey{}, fmt.Errorf("%w: it names no peer", errDirectToken)
+	}
+	return k, nil
+}

@@ -1,0 +1,139 @@
+package auth
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Auth outside the tunnel: the same server, for callers that no overlay address makes known
+// but a bearer token. Whoever has no good one gets one and the same answer, and is not told
+// why. Only hello and identity are there: tickets are redeemed in their tunnels, and paths and
+// reports are about tunnels.
+
+const (
+	// strangerRate and strangerBurst bound the answers to whoever has no good token, per
+	// address: the next get 429. Those with one are not bounded by it, for behind an
+	// Ingress all have one address.
+	strangerRate  = rate.Limit(1)
+	strangerBurst = 20
+	// maxStrangers bounds how many addresses are remembered; beyond it they share one bound.
+	maxStrangers = 4096
+	// ipv6Site is what one IPv6 user has at least.
+	ipv6Site = 64
+)
+
+// OutOfBand is the http.Handler for callers outside the tunnel. It is safe for concurrent
+// use.
+type OutOfBand struct {
+	server *Server
+	tokens *DirectTokens
+
+	mu        sync.Mutex
+	strangers map[netip.Prefix]*rate.Limiter
+	swept     time.Time
+}
+
+// OutOfBand makes the handler that knows callers by tokens.
+func (s *Server) OutOfBand(tokens *DirectTokens) *OutOfBand {
+	return &OutOfBand{server: s, tokens: tokens, strangers: map[netip.Prefix]*rate.Limiter{}}
+}
+
+// Serve answers on ln until ctx ends, as Server.Serve does.
+func (o *OutOfBand) Serve(ctx context.Context, ln net.Listener) error {
+	return o.server.serveHTTP(ctx, ln, o)
+}
+
+// ServeHTTP answers one request.
+func (o *OutOfBand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(VersionHeader, ProtocolVersion)
+	key, err := o.tokens.check(bearer(r), time.Now())
+	from := peer.OverlayAddr(key)
+	caller, known := Caller{}, false
+	if err == nil {
+		caller, known = o.server.o.Directory.Caller(from)
+		known = known && caller.Kind == KindPeer && caller.PublicKey == key
+	}
+	if !known {
+		o.stranger(w, r, err)
+		return
+	}
+	if r.URL.Path != HelloPath && r.URL.Path != pathIdentity {
+		o.server.fail(w, r, caller, newError(codeNotFound, "no such path outside the tunnel"))
+		return
+	}
+	o.server.answer(w, r, from, caller)
+}
+
+// stranger answers whoever has no good token.
+func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) {
+	addr := remoteAddr(r.RemoteAddr)
+	if !o.limiter(addr, time.Now()).Allow() {
+		w.Header().Set("Connection", "close")
+		e := limited(time.Second)
+		o.server.count(e.Code)
+		writeJSON(w, e.Status, errorBody{Version: ProtocolVersion, Code: e.Code, Message: e.Message})
+		return
+	}
+	o.server.count(codeUnauthorized)
+	reason := "the token's peer is none of ours"
+	if why != nil {
+		reason = why.Error()
+	}
+	o.server.o.Logger.LogAttrs(r.Context(), slog.LevelDebug, "request outside the tunnel without a good token",
+		slog.String(audit.KeyAddress, addr.String()), slog.String("reason", reason))
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	w.Header().Set("Connection", "close")
+	e := newError(codeUnauthorized, messageUnauthorized)
+	writeJSON(w, e.Status, errorBody{Version: ProtocolVersion, Code: e.Code, Message: e.Message})
+}
+
+// limiter is that of an address's network.
+func (o *OutOfBand) limiter(a netip.Addr, now time.Time) *rate.Limiter {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = ipv6Site
+	}
+	site, err := a.Prefix(bits)
+	if err != nil {
+		site = netip.Prefix{}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.Sub(o.swept) > forgetAfter {
+		o.swept = now
+		for k, l := range o.strangers {
+			if l.TokensAt(now) >= strangerBurst {
+				delete(o.strangers, k)
+			}
+		}
+	}
+	if o.strangers[site] == nil && len(o.strangers) >= maxStrangers {
+		site = netip.Prefix{}
+	}
+	l := o.strangers[site]
+	if l == nil {
+		l = rate.NewLimiter(strangerRate, strangerBurst)
+		o.strangers[site] = l
+	}
+	return l
+}
+
+// bearer is the request's token (RFC 6750 §2.1); empty when it has none.
+func bearer(r *http.Request) Token {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return Token(strings.TrimSpace(token))
+}
