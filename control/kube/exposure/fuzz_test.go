@@ -1,0 +1,26 @@
+package exposure
+
+import (
+	"net"
+	"strings"
+	"testing"
+)
+
+// cluster-info is readable, and in some clusters writable, by many: whatever it holds, what
+// comes of it is an address or an error.
+func FuzzClusterInfo(f *testing.F) {
+	for _, server := range []string{"10.0.0.5:6443", "api.example.net", "[2001:db8::5]:6443", ":0", "a b", "%zz"} {
+		f.Add(strings.Replace(clusterInfo, "SERVER", server, 1))
+	}
+	f.Add("{")
+	f.Add("clusters: [{name: x, cluster: {server: 'http://[::1%25lo]'}}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		e, err := ofClusterInfo(text)
+		if err != nil {
+			return
+		}
+		if host, port, err := net.SplitHostPort(e.Address); err != nil || host == "" || port == "" || e.From == "" {
+			t.Errorf("got %+v %v", e, err)
+		}
+	})
+}
