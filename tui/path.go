@@ -2,6 +2,7 @@ package tui
 
 import (
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/ansi"
 
@@ -69,7 +70,7 @@ func NetCheck(n api.NetCheck, width int, o Options) string {
 	add("NAT mapping", nat)
 	add("NAT filtering", Printable(n.Filtering))
 	add("public addresses", cell.OrNothing(n.PublicAddresses))
-	add("port mapping", strings.TrimSuffix(Printable(n.PortMapping.Mode)+": "+Printable(n.PortMapping.State), ": "))
+	add("port mapping", mappingLine(n.PortMapping, o.Now))
 	for _, s := range n.STUNServers {
 		add("STUN server", serverLine(name(s.Name, s.Address), join("sees us at ", s.Mapped), s.RTTSeconds, s.Error))
 	}
@@ -88,6 +89,27 @@ func NetCheck(n api.NetCheck, width int, o Options) string {
 		lines[i] = cell.Fit(lines[i], width)
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// mappingLine says what the router maps, for how long and what shows it, or why not.
+func mappingLine(m api.PortMappingStatus, now time.Time) string {
+	out := strings.TrimSuffix(Printable(m.Mode)+": "+Printable(m.State), ": ")
+	if m.External != "" {
+		out += ", " + Printable(m.External) + " → " + Printable(m.Internal)
+	}
+	if m.Protocol != "" {
+		out += " by " + Printable(m.Protocol)
+	}
+	out += join(", router ", m.Router)
+	if m.ExpiresAt != nil {
+		out += ", lease " + cell.Age(m.ExpiresAt.Sub(now))
+	}
+	out += join(", verified: ", m.Verified)
+	out += join(" ✗ ", m.Error)
+	if m.RetryAt != nil {
+		out += ", next try in " + cell.Age(m.RetryAt.Sub(now))
+	}
+	return out
 }
 
 // name is the configured name with the address that it stands for.

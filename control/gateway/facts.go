@@ -140,6 +140,7 @@ func (g *Gateway) own() check.Own {
 	o.LAN = g.lan.facts(time.Now())
 	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
 	o.Found = g.found.all()
+	o.Mapping = mappingFacts(s.PortMapping)
 	seen := g.plane.bind.Observations()
 	o.Sockets = check.Sockets{ReceiveBuffer: seen.ReceiveBuffer, SendBuffer: seen.SendBuffer, Drops: seen.SocketDrops}
 	for _, server := range s.Servers {

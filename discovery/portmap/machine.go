@@ -77,6 +77,8 @@ type machine struct {
 	epoch    epochClock
 
 	err      string // of the last round, or why the mapping was lost
+	fault    Fault  // of this round, so far
+	faulted  Fault  // of the last one
 	checkErr string // of the last check
 	settled  bool   // the first round has ended
 	stopping bool
@@ -198,7 +200,7 @@ func (m *machine) setPlace(now time.Time, p place, err error) {
 	if m.mapping.exists() {
 		m.lose(now, "the network changed")
 	}
-	m.place, m.suggest = p, netip.AddrPort{}
+	m.place, m.suggest, m.faulted = p, netip.AddrPort{}, FaultNone
 	m.reset(now)
 }
 
@@ -225,7 +227,7 @@ func (m *machine) lose(now time.Time, why string) {
 	was := m.mapping
 	m.tell(eventLost, why)
 	m.suggest = was.external
-	m.mapping, m.anew, m.useless, m.reviewAt = mapping{}, false, false, time.Time{}
+	m.mapping, m.anew, m.useless, m.reviewAt, m.faulted = mapping{}, false, false, time.Time{}, FaultNone
 	if m.task != nil {
 		m.end()
 	}
@@ -236,6 +238,7 @@ func (m *machine) lose(now time.Time, why string) {
 func (m *machine) granted(now time.Time, external netip.AddrPort, lifetime time.Duration) {
 	external = netip.AddrPortFrom(external.Addr().Unmap(), external.Port())
 	if v, _, why := judge(external, Observation{}); v == impossible {
+		m.fault = FaultImpossible
 		m.fail(now, why)
 		return
 	}
@@ -245,7 +248,8 @@ func (m *machine) granted(now time.Time, external netip.AddrPort, lifetime time.
 		protocol: m.task.protocol, internal: netip.AddrPortFrom(m.place.client, m.port), external: external,
 		lifetime: lifetime, made: now, expires: now.Add(lifetime),
 	}
-	m.suggest, m.failures, m.err, m.checkErr, m.settled, m.pcpErr = external, 0, "", "", true, ""
+	m.suggest, m.failures, m.err, m.checkErr, m.settled, m.pcpErr, m.fault = external, 0, "", "", true, "", FaultNone
+	m.faulted = FaultNone
 	m.end()
 	m.renewAt = now.Add(max(minRenewal, lifetime/2+time.Duration(m.random()*float64(lifetime)/8)))
 	m.checkAt = now.Add(checkAfter)
@@ -338,15 +342,19 @@ func (m *machine) status() Status {
 		v, proof, why := m.judge()
 		if s.State, s.Proof = StateMapped, proof; v != usable || m.anew {
 			s.State = StateUseless
+			s.Fault = v.fault()
 		}
 		s.Err = cmp.Or(why, m.err, m.checkErr)
 		return s
 	}
+	s.Fault = m.faulted
 	switch {
 	case !m.ready():
 		s.State, s.Err = StateWaiting, m.placeErr
 		if m.place.router.IsValid() {
 			s.Err = "the gateway's port is not open yet"
+		} else if m.placeErr != "" {
+			s.Fault = FaultUnreachable
 		}
 	case m.task != nil:
 		s.State, s.Protocol = StateAsking, m.task.protocol
@@ -367,6 +375,7 @@ func (m *machine) endRound(now time.Time) {
 		return
 	}
 	m.retryAt = now.Add(min(retryFirst<<min(m.failures, 8), retryMost))
+	m.faulted = m.fault
 	m.failures++
 	if m.failures == 1 {
 		m.tell(eventFailed, m.err)

@@ -158,32 +158,36 @@ func TestWhyThereIsNoMappingIsSaid(t *testing.T) {
 		lies  faketest.Lies
 		in    time.Duration
 		state portmap.State
+		fault portmap.Fault
 		words []string
 	}{
-		{"nobody answers", faketest.Options{Silent: true}, faketest.Lies{}, 20 * time.Second, portmap.StateFailed,
+		{"nobody answers", faketest.Options{Silent: true}, faketest.Lies{}, 20 * time.Second, portmap.StateFailed, portmap.FaultUnreachable,
 			[]string{"PCP: no answer", "NAT-PMP: no answer", "UPnP: no answer"}},
-		{"port closed", faketest.Options{}, faketest.Lies{}, 4 * time.Second, portmap.StateFailed,
+		{"port closed", faketest.Options{}, faketest.Lies{}, 4 * time.Second, portmap.StateFailed, portmap.FaultUnreachable,
 			[]string{"port 5351 of the router is closed", "UPnP: no answer"}},
 		{"refused", faketest.Options{PCP: true, NATPMP: true, UPnP: true}, faketest.Lies{Result: 2, SOAPError: []int{606}}, 4 * time.Second,
-			portmap.StateFailed, []string{"PCP: not authorized", "NAT-PMP: not authorized", "UPnP: AddPortMapping: error 606, not authorized"}},
+			portmap.StateFailed, portmap.FaultRefused, []string{"PCP: not authorized", "NAT-PMP: not authorized", "UPnP: AddPortMapping: error 606, not authorized"}},
 		{"no room", faketest.Options{PCP: true, NATPMP: true}, faketest.Lies{Result: 8}, 4 * time.Second,
-			portmap.StateFailed, []string{"PCP: it has no room", "NAT-PMP: result 8"}},
+			portmap.StateFailed, portmap.FaultRefused, []string{"PCP: it has no room", "NAT-PMP: result 8"}},
 		{"a NAT before the router", faketest.Options{PCP: true, NATPMP: true, UPnP: true, Seen: netip.MustParseAddr("192.168.7.9")}, faketest.Lies{},
-			4 * time.Second, portmap.StateFailed, []string{"ADDRESS_MISMATCH", "a NAT between this gateway and the router"}},
+			4 * time.Second, portmap.StateFailed, portmap.FaultRefused, []string{"ADDRESS_MISMATCH", "a NAT between this gateway and the router"}},
 		{"carrier-grade NAT", faketest.Options{PCP: true, External: netip.MustParseAddr("100.64.3.4")}, faketest.Lies{}, 0,
-			portmap.StateUseless, []string{"the router's own address 100.64.3.4 is private: there is another NAT before it"}},
+			portmap.StateUseless, portmap.FaultBehindNAT, []string{"the router's own address 100.64.3.4 is private: there is another NAT before it"}},
 		{"private", faketest.Options{UPnP: true, External: netip.MustParseAddr("10.1.2.3")}, faketest.Lies{}, time.Second,
-			portmap.StateUseless, []string{"the router's own address 10.1.2.3 is private"}},
+			portmap.StateUseless, portmap.FaultBehindNAT, []string{"the router's own address 10.1.2.3 is private"}},
 		{"not connected", faketest.Options{PCP: true, NATPMP: true, UPnP: true, External: netip.IPv4Unspecified()}, faketest.Lies{}, 4 * time.Second,
-			portmap.StateFailed, []string{"PCP: the router says that the mapping is at 0.0.0.0:51820, where nothing can be"}},
+			portmap.StateFailed, portmap.FaultImpossible, []string{"PCP: the router says that the mapping is at 0.0.0.0:51820, where nothing can be"}},
 		{"lies about its address", faketest.Options{PCP: true, External: netip.MustParseAddr("127.0.0.1")}, faketest.Lies{}, 4 * time.Second,
-			portmap.StateFailed, []string{"at 127.0.0.1:51820, where nothing can be"}},
+			portmap.StateFailed, portmap.FaultImpossible, []string{"at 127.0.0.1:51820, where nothing can be"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, c.o, c.lies, func(w *world) {
 				s := w.after(c.in)
 				if s.State != c.state {
 					t.Errorf("state %s (%s), want %s", s.State, s.Err, c.state)
+				}
+				if s.Fault != c.fault {
+					t.Errorf("fault %q, want %q", s.Fault, c.fault)
 				}
 				for _, word := range c.words {
 					if !strings.Contains(s.Err, word) {
@@ -283,11 +287,17 @@ func TestWhatSTUNServersSeeDecides(t *testing.T) {
 		proof(s, portmap.ProofSTUN) // The test was of the one before.
 		w.after(time.Second)
 		w.want(see(mapped, portmap.InboundShut), portmap.StateUseless, portmap.PCP, "nothing from outside comes through")
+		if f := w.mapper.Status().Fault; f != portmap.FaultStale {
+			t.Errorf("fault %q, want %q", f, portmap.FaultStale)
+		}
 		if m := w.router.Mappings(); len(m) != 1 {
 			t.Errorf("the router has %+v, want one mapping", m)
 		}
 		// Another public address than the router's.
 		w.want(see(other, portmap.InboundUnknown), portmap.StateUseless, portmap.PCP, "STUN servers see this gateway at 198.51.100.9")
+		if f := w.mapper.Status().Fault; f != portmap.FaultContradicted {
+			t.Errorf("fault %q, want %q", f, portmap.FaultContradicted)
+		}
 		proof(see(mapped, portmap.InboundOpen), portmap.ProofInbound)
 	})
 }

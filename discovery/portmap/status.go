@@ -45,6 +45,27 @@ const (
 	ProofInbound Proof = "inbound" // a STUN server got through to it unasked, from another address
 )
 
+// Fault is why there is no mapping that others may use.
+type Fault string
+
+// Faults. None of them is known before a round of asking has ended.
+const (
+	FaultNone         Fault = ""
+	FaultUnreachable  Fault = "unreachable"  // no router is known, or it answers by no protocol
+	FaultRefused      Fault = "refused"      // it answers, and says no
+	FaultImpossible   Fault = "impossible"   // it says what no host can have
+	FaultStale        Fault = "stale"        // it lists the mapping, and nothing comes through
+	FaultBehindNAT    Fault = "behindNAT"    // its own address is private
+	FaultContradicted Fault = "contradicted" // STUN servers see another public address
+)
+
+// fault is the verdict on a mapping in the words of the status.
+func (v verdict) fault() Fault {
+	return map[verdict]Fault{
+		impossible: FaultImpossible, dead: FaultStale, behindNAT: FaultBehindNAT, contradicted: FaultContradicted,
+	}[v]
+}
+
 // Status is what a [Mapper] knows at one moment.
 type Status struct {
 	State State
@@ -60,7 +81,8 @@ type Status struct {
 	Lifetime        time.Duration
 	Proof           Proof
 	// Err says why there is no usable mapping, or why the last renewal failed.
-	Err string
+	Err   string
+	Fault Fault
 	// RetryAt is when the router is asked again after a failure.
 	RetryAt time.Time
 }

@@ -1,6 +1,7 @@
 package portmap
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -79,6 +80,7 @@ func (m *machine) end() {
 // startRound asks by one protocol after the other, by the one that made the mapping first.
 func (m *machine) startRound(now time.Time) {
 	m.tried, m.untried = nil, []Protocol{PCP, NATPMP, UPnP}
+	m.fault = FaultUnreachable
 	if p := m.mapping.protocol; p != "" {
 		m.untried = slices.DeleteFunc(m.untried, func(x Protocol) bool { return x == p })
 		m.untried = slices.Insert(m.untried, 0, p)
@@ -95,6 +97,7 @@ func (m *machine) tryNext(now time.Time) {
 		m.untried = m.untried[1:]
 		if p == PCP && now.Before(m.pcpHold) {
 			m.tried = append(m.tried, PCP.because(m.pcpErr))
+			m.fault = FaultRefused
 			continue
 		}
 		m.start(now, taskMap, p)
@@ -191,6 +194,14 @@ func (m *machine) fail(now time.Time, why string) {
 	}
 }
 
+// denied is fail for a router that says no.
+func (m *machine) denied(now time.Time, why string) {
+	if m.fault == FaultUnreachable {
+		m.fault = FaultRefused
+	}
+	m.fail(now, why)
+}
+
 // deleted ends a deletion, answered or not.
 func (m *machine) deleted(now time.Time) {
 	m.end()
@@ -259,7 +270,7 @@ func (m *machine) receivedPCP(now time.Time, packet []byte) {
 			// The other protocols would map a port of that NAT's address.
 			m.untried = nil
 		}
-		m.fail(now, r.result.String())
+		m.denied(now, r.result.String())
 	case t.kind == taskMap:
 		m.granted(now, r.external, seconds(r.lifetime))
 	case lost:
@@ -315,7 +326,7 @@ func (m *machine) receivedNATPMP(now time.Time, packet []byte) {
 	case t.kind == taskDelete:
 		m.deleted(now)
 	case r.result != natpmpSuccess:
-		m.fail(now, r.result.String())
+		m.denied(now, r.result.String())
 	case t.kind == taskCheck && (lost || r.address != m.mapping.external.Addr()):
 		why := "the router has lost its mappings"
 		if !lost {
@@ -351,6 +362,10 @@ func (m *machine) upnpDone(now time.Time, id uint64, r upnpResult) {
 			m.checked(now)
 		}
 	case taskMap:
+		if errors.As(r.err, new(*soapError)) {
+			m.denied(now, r.err.Error())
+			return
+		}
 		if r.err != nil {
 			m.fail(now, r.err.Error())
 			return
