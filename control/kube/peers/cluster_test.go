@@ -31,6 +31,9 @@ const patience = 90 * time.Second
 type world struct {
 	t       *testing.T
 	cluster *testkube.Cluster
+	// token is an administrator's: controllers have tokens, as in a pod. With certificates in
+	// files client-go would watch these for ever.
+	token string
 }
 
 func newWorld(t *testing.T) *world {
@@ -46,7 +49,11 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	return &world{t: t, cluster: c}
+	w := &world{t: t, cluster: c}
+	w.kubectl("", "create", "serviceaccount", "administrator", "-n", "default")
+	w.kubectl("", "create", "clusterrolebinding", "administrator", "--clusterrole=cluster-admin", "--serviceaccount=default:administrator")
+	w.token = w.kubectl("", "create", "token", "administrator", "-n", "default")
+	return w
 }
 
 // crds is the chart's folder.
@@ -89,7 +96,7 @@ type site struct {
 	namespace string
 	gateway   *fakeGateway
 	log       *buffer
-	// token is whom the controller is; the administrator without.
+	// token is whom the controller is.
 	token string
 	stop  func()
 }
@@ -98,7 +105,7 @@ type site struct {
 func (w *world) site(t *testing.T, namespace string) *site {
 	t.Helper()
 	w.kubectl("", "create", "namespace", namespace)
-	return &site{world: w, t: t, namespace: namespace, gateway: newFakeGateway(), log: &buffer{}}
+	return &site{world: w, t: t, namespace: namespace, gateway: newFakeGateway(), log: &buffer{}, token: w.token}
 }
 
 func (s *site) controller() *Controller {
@@ -120,9 +127,6 @@ func (s *site) controller() *Controller {
 
 // kubeconfig is that of whoever the controller is.
 func (s *site) kubeconfig() string {
-	if s.token == "" {
-		return s.cluster.Kubeconfig()
-	}
 	b, err := os.ReadFile(s.cluster.Kubeconfig())
 	if err != nil {
 		s.t.Fatal(err)

@@ -146,7 +146,6 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.mirror.Run(ctx) })
 	wg.Go(func() { c.events.Run(ctx) })
 	c.o.Gateway.OnChange(c.signal)
-	defer c.o.Gateway.OnChange(func() {})
 	defer c.o.Gateway.SetProblems(source, nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()

@@ -37,6 +37,7 @@ func TestControllerInARealCluster(t *testing.T) {
 		{"a peer that waits for approval", testApproval},
 		{"somebody else writes too", testConflicts},
 		{"without rights", testRights},
+		{"a hundred at rest", testRest},
 		{"the API server is away", testOutage},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, w) })

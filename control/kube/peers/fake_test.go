@@ -35,6 +35,7 @@ type fakeGateway struct {
 	removed  []string
 	problems []check.OwnProblem
 	onChange func()
+	rtt      func() float64 // seconds; nil is always the same
 }
 
 func newFakeGateway() *fakeGateway {
@@ -54,6 +55,9 @@ func (g *fakeGateway) Status(context.Context) (api.Status, error) {
 		p, told := g.status[name]
 		if !told {
 			p = connected(name)
+		}
+		if g.rtt != nil {
+			p.Path.RTTSeconds = g.rtt()
 		}
 		if pending {
 			p = api.PeerStatus{State: api.StatePending, ApprovalFingerprint: peer.Fingerprint(key)}

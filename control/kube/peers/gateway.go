@@ -27,7 +27,8 @@ type Gateway interface {
 	Joined() []state.Peer
 	// NoteObject remembers that such a peer has an object, and the key in it.
 	NoteObject(name string, key peer.PublicKey) error
-	// OnChange has f called when there may be something new in Status or Joined.
+	// OnChange has f called, besides others, when there may be something new in Status or
+	// Joined.
 	OnChange(f func())
 	// SetProblems replaces what one source has found wrong with the gateway itself.
 	SetProblems(source string, list []check.OwnProblem)

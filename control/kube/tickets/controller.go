@@ -25,9 +25,10 @@ import (
 const (
 	// gather is how long is waited for more when something has changed.
 	gather = 250 * time.Millisecond
-	// lookAgain is how often the book is looked at while a Ticket is under way: that is in
-	// memory, and costs nothing. calmAgain is when none is.
-	lookAgain = time.Second
+	// lookAgain is how often the book is looked at without being told while a Ticket is under
+	// way, for deadlines and further tries: that is in memory, and costs nothing. calmAgain is
+	// when none is.
+	lookAgain = 3 * time.Second
 	calmAgain = 30 * time.Second
 	// firstPause and maxPause are between tries while the API server refuses something.
 	firstPause = time.Second
@@ -108,6 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer cancel()
 	c.wg.Go(func() { c.mirror.Run(ctx) })
 	c.wg.Go(func() { c.events.Run(ctx) })
+	c.o.Gateway.OnChange(c.signal)
 	defer c.o.Gateway.SetProblems(source, nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -28,7 +29,12 @@ import (
 // patience bounds failure; nothing takes that long unless it is broken.
 const patience = 90 * time.Second
 
-type world struct{ cluster *testkube.Cluster }
+type world struct {
+	cluster *testkube.Cluster
+	// kubeconfig is an administrator's with a token, as a pod has: client-go would watch the
+	// files of a certificate for ever.
+	kubeconfig string
+}
 
 // site is a namespace with a gateway and its controller.
 type site struct {
@@ -51,7 +57,7 @@ func TestControllerInARealCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w := &world{c}
+	w := &world{cluster: c}
 	_, file, _, _ := runtime.Caller(0)
 	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
 	for _, args := range [][]string{
@@ -62,6 +68,7 @@ func TestControllerInARealCluster(t *testing.T) {
 			t.Fatal(out, err)
 		}
 	}
+	w.kubeconfig = withToken(t, c)
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, *site)
@@ -81,6 +88,32 @@ func TestControllerInARealCluster(t *testing.T) {
 			x.test(t, s)
 		})
 	}
+}
+
+// withToken writes a kubeconfig of an administrator that has a token.
+func withToken(t *testing.T, c *testkube.Cluster) string {
+	t.Helper()
+	b, err := os.ReadFile(c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := c.Kubectl(t.Context(), "", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	run("create", "serviceaccount", "administrator", "-n", "default")
+	run("create", "clusterrolebinding", "administrator", "--clusterrole=cluster-admin", "--serviceaccount=default:administrator")
+	run("--kubeconfig="+file, "config", "set-credentials", "administrator", "--token="+run("create", "token", "administrator", "-n", "default"))
+	run("--kubeconfig="+file, "config", "set-context", "--current", "--user=administrator")
+	return file
 }
 
 func (s *site) kubectl(stdin string, args ...string) string {
@@ -103,7 +136,7 @@ func (c inNamespace) Namespace() string { return c.namespace }
 
 func (s *site) run() {
 	s.t.Helper()
-	s.t.Setenv("KUBECONFIG", s.cluster.Kubeconfig())
+	s.t.Setenv("KUBECONFIG", s.kubeconfig)
 	k, err := kube.Connect("test")
 	if err != nil {
 		s.t.Fatal(err)

@@ -35,6 +35,7 @@ type fakeGateway struct {
 	joined   []state.Peer
 	alarms   []api.LogRecord
 	problems []check.OwnProblem
+	onChange func()
 }
 
 func newFakeGateway(t *testing.T) *fakeGateway {
@@ -114,6 +115,8 @@ func (g *fakeGateway) Log(_ context.Context, after uint64) (api.Log, error) {
 	}
 	return out, nil
 }
+
+func (g *fakeGateway) OnChange(f func()) { g.set(func() { g.onChange = f }) }
 
 func (g *fakeGateway) SetProblems(_ string, list []check.OwnProblem) {
 	g.set(func() { g.problems = list })

@@ -26,6 +26,8 @@ type Gateway interface {
 	Status(ctx context.Context) (api.Status, error)
 	// Log gives the gateway's recent log, in which alarms are.
 	Log(ctx context.Context, after uint64) (api.Log, error)
+	// OnChange has f called, besides others, when there may be something new in any of these.
+	OnChange(f func())
 	// SetProblems replaces what one source has found wrong with the gateway itself.
 	SetProblems(source string, list []check.OwnProblem)
 }
