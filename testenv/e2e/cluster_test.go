@@ -6,34 +6,38 @@ import (
 	"testing"
 )
 
-// TestClusters is what people do with two real clusters: install the chart into both, hand
-// a ticket over, and use the other cluster from a pod. The clusters are shared by what
-// follows, in order, since each takes ten seconds to start and a gigabyte with its pods.
+// TestClusters is what people do with real clusters: install the chart, hand a ticket
+// over, and use the other cluster from a pod. The clusters are shared by what follows, in
+// order, since each takes ten seconds to start and half a gigabyte.
 func TestClusters(t *testing.T) {
 	c := newClusters(t)
-	for _, one := range []*cluster{c.cloud, c.edge} {
+	for _, one := range []*cluster{c.cloud, c.edge, c.branch} {
 		one.restricted(tenant)
 	}
 	c.cloud.install(release, gatewayNamespace, c.cloudValues()...)
 	c.edge.install(release, gatewayNamespace, c.edgeValues()...)
-	for _, s := range []struct {
-		name string
-		test func(*testing.T, *clusters)
-	}{
-		{"rights", testRights},
-		{"peering by ticket", testPeering},
-		{"use from pods", testUse},
-		{"label", testLabel},
-		{"edit cannot invite", testEditCannotInvite},
-		{"rest", testPodAtRest},
-		{"own API server away", testOwnAPIServerAway},
-		{"active pod deleted", testActivePodDeleted},
-		{"upgrade", testUpgrade},
-		{"remove", testRemove},
-		{"uninstall", testUninstall},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			s.test(t, &clusters{edge: c.edge.as(t), cloud: c.cloud.as(t), nat: c.nat})
-		})
+	c.branch.install(release, gatewayNamespace, c.edgeValues()...)
+	step := func(name string, test func(*testing.T, *clusters)) {
+		t.Run(name, func(t *testing.T) { test(t, c.as(t)) })
 	}
+	step("rights", testRights)
+	step("peering by ticket", testPeering)
+	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
+	t.Run("meanwhile", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *clusters){
+			"use from pods": testUse, "own API server away": testOwnAPIServerAway, "edit cannot invite": testEditCannotInvite,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, c.as(t))
+			})
+		}
+	})
+	step("label", testLabel)
+	step("rest", testPodAtRest)
+	step("active pod deleted", testActivePodDeleted)
+	step("upgrade", testUpgrade)
+	step("wrong things", testWrongThings)
+	step("remove", testRemove)
+	step("uninstall", testUninstall)
 }

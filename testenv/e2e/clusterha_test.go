@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
@@ -124,22 +125,67 @@ func (c *cluster) peer(name string) peerObject {
 	return p
 }
 
-// testOwnAPIServerAway stops edge's API server. What flows through the tunnel flows on: a
-// client beside the cluster, which needs no API server to exist, uses cloud's by edge's
-// Service.
+// testOwnAPIServerAway stops branch's API server. What flows through the tunnel flows on;
+// the clients are inside of pods, and need no API server of their own.
 func testOwnAPIServerAway(t *testing.T, c *clusters) {
-	edge, cloud := c.edge, c.cloud
-	seen := edge.peer("cloud")
-	ask := edge.direct("cloud")
+	branch, cloud := c.branch, c.cloud
+	branch.join("cloud", cloud.invite("branch", ""), "")
+	had := branch.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.APIServer == "ok" && !p.Status.Identity.NotAfter.IsZero() })
+	branch.run(gatewayNamespace, "client", clientPod("client", "cloud", "postern.dev/peer-cloud: allow"))
+	ask := branch.direct("cloud")
 	if err := ask(within(t, patience)); err != nil {
 		t.Fatalf("before the outage: %v", err)
 	}
-	if err := edge.StopAPIServer(); err != nil {
+	gateway, _ := branch.process(gatewayNamespace, release+"-0", "/postern")
+	if err := branch.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
+	askFor(t, outage, ask)
+	// What changes during an outage is to be in the cluster afterwards: another token, for the
+	// account of the first is gone.
+	cloud.kubectl("delete", "serviceaccount", "-n", "postern-peers", "postern-peer-branch")
+	var renewed time.Time
+	eventually(within(t, 3*time.Minute), t, "the gateway has another identity", func() (bool, string) {
+		_, _ = inContainer(t.Context(), gateway, "/postern", "check", "cloud") // as who is called does
+		out, err := inContainer(t.Context(), gateway, "/postern", "status", "cloud", "-o", "json")
+		var s api.Status
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &s)
+		}
+		if err != nil || len(s.Peers) != 1 || s.Peers[0].Identity == nil {
+			return false, fmt.Sprint(out, err)
+		}
+		renewed = s.Peers[0].Identity.NotAfter
+		return !renewed.Truncate(time.Second).Equal(had.Status.Identity.NotAfter), fmt.Sprint(renewed)
+	})
+	if err := branch.StartAPIServer(within(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	got := branch.waitPeer("cloud", "up to date", func(p peerObject) bool {
+		return p.Status.State == "connected" && p.Status.APIServer == "ok" && p.Status.Identity.NotAfter.Equal(renewed.Truncate(time.Second))
+	})
+	took := time.Since(start)
+	t.Logf("status has caught up %v after the API server was back", took.Round(100*time.Millisecond))
+	if took > catchUp {
+		t.Errorf("that is more than %v", catchUp)
+	}
+	if got.Spec.PublicKey != had.Spec.PublicKey || got.Metadata.UID != had.Metadata.UID {
+		t.Errorf("the Peer is another one: %+v, was %+v", got, had)
+	}
+	eventually(within(t, 3*time.Minute), t, "the pod's Secret has the new token", func() (bool, string) {
+		err := ask(within(t, patience))
+		return err == nil, fmt.Sprint(err)
+	})
+	cloud.kubectl("delete", "peer", "-n", gatewayNamespace, "branch")
+}
+
+// askFor asks again and again; the longest time between two answers must be short.
+func askFor(t *testing.T, during time.Duration, ask func(context.Context) error) {
+	t.Helper()
 	start, last, gap, answers := time.Now(), time.Now(), time.Duration(0), 0
 	var failed error
-	for time.Since(start) < outage {
+	for time.Since(start) < during {
 		ctx, cancel := context.WithTimeout(t.Context(), outageGap)
 		if err := ask(ctx); err != nil {
 			failed = err
@@ -151,27 +197,16 @@ func testOwnAPIServerAway(t *testing.T, c *clusters) {
 		<-time.After(poll)
 	}
 	gap = max(gap, time.Since(last))
-	t.Logf("%d answers in %v without the API server, the longest time between two was %v", answers, outage, gap.Round(time.Millisecond))
+	t.Logf("%d answers in %v without the API server, the longest time between two was %v", answers, during, gap.Round(time.Millisecond))
 	if gap > outageGap {
 		t.Errorf("forwarding stopped for %v: %v", gap.Round(time.Millisecond), failed)
 	}
-	cloud.waitPeer("edge", "connected", func(p peerObject) bool { return p.Status.State == "connected" })
-	// What changes meanwhile is to be in the status afterwards.
-	cloud.kubectl("patch", "peer", "-n", gatewayNamespace, "edge", "--type=merge", "-p", `{"spec":{"allow":["auth"]}}`)
-	if err := edge.StartAPIServer(within(t, patience)); err != nil {
-		t.Fatal(err)
-	}
-	start = time.Now()
-	edge.waitPeer("cloud", "up to date", func(p peerObject) bool { return p.Status.APIServer == "off" })
-	t.Logf("status has caught up %v after the API server was back", time.Since(start).Round(100*time.Millisecond))
-	if took := time.Since(start); took > catchUp {
-		t.Errorf("that is more than %v", catchUp)
-	}
-	cloud.kubectl("patch", "peer", "-n", gatewayNamespace, "edge", "--type=merge", "-p", `{"spec":{"allow":["auth","apiServer"]}}`)
-	edge.waitPeer("cloud", "as before", func(p peerObject) bool { return p.Status.APIServer == "ok" && p.Status.State == "connected" })
-	if got := edge.peer("cloud"); got.Spec.PublicKey != seen.Spec.PublicKey || got.Metadata.UID != seen.Metadata.UID {
-		t.Errorf("the Peer is another one: %+v, was %+v", got, seen)
-	}
+}
+
+// inContainer runs a program of a container as its user, past the API server.
+func inContainer(ctx context.Context, pid int, args ...string) (string, error) {
+	const user = "65532" // of every image here
+	return netlab.Run(ctx, "", "", append([]string{"nsenter", "-t", strconv.Itoa(pid), "--net", "--mount", "-S", user, "-G", user}, args...)...)
 }
 
 // direct is how the pod client asks the peer's API server without `kubectl exec`, which
@@ -180,7 +215,7 @@ func (c *cluster) direct(peer string) func(context.Context) error {
 	c.t.Helper()
 	pid, _ := c.process(gatewayNamespace, "client", "/bin/sleep")
 	return func(ctx context.Context) error {
-		out, err := netlab.Run(ctx, "", "", "nsenter", "-t", strconv.Itoa(pid), "--net", "--mount", "/bin/kubectl", "--kubeconfig=/peer/kubeconfig",
+		out, err := inContainer(ctx, pid, "/bin/kubectl", "--kubeconfig=/peer/kubeconfig",
 			"--cache-dir=/data/cache", "get", "--raw", "/api/v1/namespaces/"+tenant+"/pods", "--request-timeout=4s")
 		if err != nil {
 			return fmt.Errorf("ask %s's API server: %w", peer, err)

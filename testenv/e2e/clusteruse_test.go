@@ -224,7 +224,7 @@ func (c *cluster) useCopy(other *cluster) {
 	}
 	there := time.Since(start)
 	start = time.Now()
-	if out, err := c.away(within(c.t, copyTime), "cp", tenant+"/server:/data/file", "/data/back", "--retries=3"); err != nil {
+	if out, err := c.away(within(c.t, copyTime), "cp", tenant+"/server:/data/file", "/data/back"); err != nil {
 		c.t.Errorf("%s: cp from %s: %v%s", c.name, other.name, err, out)
 		return
 	}

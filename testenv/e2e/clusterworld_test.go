@@ -20,12 +20,15 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The internet between two real clusters: cloud is a public host, edge is behind a
-// port-restricted NAT. Both have the same ranges of pods and Services.
+// The internet between real clusters: cloud is a public host, edge is behind a
+// port-restricted NAT, and branch, whose own API server is taken away, is elsewhere. All
+// have the same ranges of pods and Services.
 //
 //	edge 192.168.7.10 ── 192.168.7.1 nat 198.51.100.20 ── wan ── 198.51.100.10 cloud
+//	                                                       └──── 198.51.100.30 branch
 const (
 	cloudNode    = "198.51.100.10"
+	branchNode   = "198.51.100.30"
 	cloudNATAddr = "198.51.100.20"
 	edgeNode     = "192.168.7.10"
 	edgeGateway  = "192.168.7.1"
@@ -41,7 +44,7 @@ const (
 	kubectlImage = "localhost/kubectl:e2e"
 )
 
-// cluster is one of the two, with the host that is its node.
+// cluster is one of them, with the host that is its node.
 type cluster struct {
 	*kube.Cluster
 	t    *testing.T
@@ -50,13 +53,23 @@ type cluster struct {
 	helm string // the program
 }
 
-// clusters are both.
+// clusters are all.
 type clusters struct {
-	edge, cloud *cluster
-	nat         *netlab.NAT
+	edge, cloud, branch *cluster
+	nat                 *netlab.NAT
 }
 
-// newClusters starts both at a time, with the images that tests use. An API server is for
+// as are the same clusters for a subtest.
+func (c *clusters) as(t *testing.T) *clusters {
+	of := func(one *cluster) *cluster {
+		copied := *one
+		copied.t = t
+		return &copied
+	}
+	return &clusters{edge: of(c.edge), cloud: of(c.cloud), branch: of(c.branch), nat: c.nat}
+}
+
+// newClusters starts all at a time, with the images that tests use. An API server is for
 // its own cluster: nothing of the wan reaches cloud's, and the NAT hides edge's.
 func newClusters(t *testing.T) *clusters {
 	t.Helper()
@@ -65,12 +78,14 @@ func newClusters(t *testing.T) *clusters {
 	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
 	c := &clusters{nat: lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
 		WAN: wan, WANAddr: netip.MustParseAddr(cloudNATAddr), LAN: lan, LANAddr: netip.MustParseAddr(edgeGateway)})}
-	edge, cloud := lab.Host("edge"), lab.Host("cloud")
+	edge, cloud, branch := lab.Host("edge"), lab.Host("cloud"), lab.Host("branch")
 	edge.Attach("eth0", lan, netip.MustParseAddr(edgeNode))
 	edge.DefaultRoute(netip.MustParseAddr(edgeGateway))
 	cloud.Attach("eth0", wan, netip.MustParseAddr(cloudNode))
+	branch.Attach("eth0", wan, netip.MustParseAddr(branchNode))
 	// What is for Services goes to the default route, where kube-proxy catches it.
 	cloud.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
+	branch.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
 	cloud.Drop(`iifname "eth0" tcp dport 6443`)
 
 	ctx := within(t, 10*time.Minute)
@@ -83,10 +98,11 @@ func newClusters(t *testing.T) *clusters {
 	}
 	c.edge = &cluster{t: t, name: "edge", node: edge, helm: program}
 	c.cloud = &cluster{t: t, name: "cloud", node: cloud, helm: program}
+	c.branch = &cluster{t: t, name: "branch", node: branch, helm: program}
 	archives := imageArchives(ctx, t)
 	start := time.Now()
 	var group sync.WaitGroup
-	for addr, one := range map[string]*cluster{edgeNode: c.edge, cloudNode: c.cloud} {
+	for addr, one := range map[string]*cluster{edgeNode: c.edge, cloudNode: c.cloud, branchNode: c.branch} {
 		dir := tempDir(t)
 		group.Go(func() {
 			one.start(ctx, dir, netip.MustParseAddr(addr), archives)
@@ -167,13 +183,6 @@ func (c *cluster) apply(stdin string, args ...string) string {
 		c.t.Fatalf("%s: %v", c.name, err)
 	}
 	return strings.TrimSpace(out)
-}
-
-// as is the same cluster for a subtest.
-func (c *cluster) as(t *testing.T) *cluster {
-	of := *c
-	of.t = t
-	return &of
 }
 
 // restricted makes a namespace that admits only what Pod Security "restricted" does.

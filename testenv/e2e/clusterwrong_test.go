@@ -65,7 +65,7 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 func testWrongThings(t *testing.T, c *clusters) {
 	for _, w := range wrongThings() {
 		t.Run(w.name, func(t *testing.T) {
-			c := &clusters{edge: c.edge.as(t), cloud: c.cloud.as(t), nat: c.nat}
+			c := c.as(t)
 			w.make(c)
 			c.edge.waitVerdict(w)
 			c.edge.waitEvent(w.code)
