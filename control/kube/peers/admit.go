@@ -87,14 +87,16 @@ func fitJoined(c *candidate, joined *state.Peer) {
 		// Its options must go to the peer that joined even when something is wrong with the
 		// object, or it would get back all that its ticket granted.
 		p := config.Peer{Name: c.object.Name, PublicKey: joined.PublicKey, Joined: true}
+		// A peer may announce another key: then the object has the one before for a moment.
+		agreed := c.peer.PublicKey == joined.PublicKey || !joined.ObjectKey.IsZero() && c.peer.PublicKey == joined.ObjectKey
 		switch {
 		case c.refused != nil:
-		case c.peer.PublicKey != joined.PublicKey:
+		case !agreed:
 			c.refused = found(c.object, check.PeerRefused, fmt.Sprintf(
 				"spec.publicKey: it joined with the key %s, and nothing is agreed with another (delete the object and enrol it again, or give this key back)", joined.PublicKey))
 		default:
 			p = c.peer
-			p.Joined = true
+			p.Joined, p.PublicKey = true, joined.PublicKey
 		}
 		c.peer = p
 	}

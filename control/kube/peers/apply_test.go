@@ -98,6 +98,8 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 	}
 	joined := invited("cloud", peer.PublicKey{1})
 	other := invited("cloud", peer.PublicKey{2})
+	rotated := invited("cloud", peer.PublicKey{3})
+	rotated.ObjectKey = peer.PublicKey{1}
 	refused := labelled(1)
 	refused.refused = found(refused.object, check.PeerRefused, "nonsense")
 	pending := aged("cloud", 1, 1)
@@ -110,6 +112,7 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 	}{
 		"it joined":                              {labelled(1), &joined, "cloud 1 true [apiServer]", ""},
 		"it has another key":                     {labelled(1), &other, "cloud 2 true []", check.PeerRefused},
+		"its peer has announced another":         {labelled(1), &rotated, "cloud 3 true [apiServer]", ""},
 		"something is wrong with it":             {refused, &joined, "cloud 1 true []", check.PeerRefused},
 		"its peer is not there":                  {labelled(1), nil, "", check.PeerNotInState},
 		"it makes the peer":                      {aged("cloud", 1, 1), nil, "cloud 1 false []", ""},

@@ -71,10 +71,20 @@ func testJoined(t *testing.T, w *world) {
 	s.kubectl("", "delete", "peer", "rome", "-n", s.namespace)
 	s.run()
 	s.forgotten("rome")
+	// A peer that announces another key keeps its object, which has that key then.
+	s.gateway.change(func() {
+		p := s.gateway.joined["oslo"]
+		p.PublicKey = keyOf(44)
+		s.gateway.joined["oslo"] = p
+	})
+	s.peer("oslo", "its object has the key that it announced", func(o *v1alpha1.Peer) bool {
+		return isConnected(o) && o.Spec.PublicKey == keyOf(44).String()
+	})
+	s.noted("oslo", keyOf(44))
 	// With another key the object contradicts what was agreed: what it allows counts.
 	s.kubectl("", "patch", "peer", "oslo", "-n", s.namespace, "--type=merge", `-p={"spec":{"publicKey":"`+keyOf(77).String()+`"}}`)
 	s.peer("oslo", "its key was agreed", refusedFor("PeerRefused"))
-	if byName, _ := s.gateway.has(); byName["oslo"].PublicKey != keyOf(4) || len(byName["oslo"].Allow) > 0 {
+	if byName, _ := s.gateway.has(); byName["oslo"].PublicKey != keyOf(44) || len(byName["oslo"].Allow) > 0 {
 		t.Errorf("the gateway has %+v", byName["oslo"])
 	}
 	// A state that was lost takes no objects with it.
