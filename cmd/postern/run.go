@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
@@ -43,6 +44,10 @@ func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Re
 	}
 }
 
+// answerTime is how long commands that a gateway answers may take to be answered when it
+// starts anew.
+const answerTime = 2 * time.Second
+
 // attachFunc joins a gateway to what runs beside it, until detach is called.
 type attachFunc func(*gateway.Gateway) (detach func(), err error)
 
@@ -65,11 +70,15 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	}
 	server, err := admin.Listen(admin.ServerOptions{Socket: cfg.AdminSocket, Backend: g, Logger: o.Logger})
 	if err == nil {
-		again = reloadOn(ctx, hangups, g)
+		if again = reloadOn(ctx, hangups, g); again { // whoever wanted it has yet to be answered
+			answering, cancel := context.WithTimeout(ctx, answerTime)
+			_ = server.Shutdown(answering) // what is left is ended
+			cancel()
+		}
 		if errors.Is(context.Cause(ctx), lease.ErrLost) { // another replica is at work: the port first
 			err = g.Close(ctx)
 		}
-		err = errors.Join(err, server.Close()) // lets the command that wanted it have its answer
+		err = errors.Join(err, server.Close())
 	} else {
 		err = cfg.ProblemAt("spec.admin.socket", err.Error())
 	}
