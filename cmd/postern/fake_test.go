@@ -92,6 +92,9 @@ func (s *scripted) PeerLocal(_ context.Context, name string, r api.PeerLocalRequ
 	_, err := answer[any](s, "local", named{Name: name, Body: r})
 	return err
 }
+func (s *scripted) PeerToken(_ context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
+	return answer[api.PeerTokenResponse](s, "token", named{Name: name, Body: r})
+}
 func (s *scripted) PeerApprove(_ context.Context, name string) error {
 	_, err := answer[any](s, "approve", named{Name: name})
 	return err

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) peerCommand() *cobra.Command {
-	return group("peer", "List and change peers", a.peerList(), a.peerShow(), a.peerAdd(), a.peerAllow(), a.peerLocal(), a.peerApprove(), a.peerRemove())
+	return group("peer", "List and change peers", a.peerList(), a.peerShow(), a.peerAdd(), a.peerAllow(), a.peerLocal(), a.peerApprove(), a.peerToken(), a.peerRemove())
 }
 
 func (a *app) peerList() *cobra.Command {

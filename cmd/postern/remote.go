@@ -121,6 +121,10 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	if err != nil {
 		return err
 	}
+	if k.Direct {
+		a.fromHere(g, plugin)
+		return nil
+	}
 	target, err := g.Find(ctx)
 	if err != nil {
 		return err
@@ -149,6 +153,16 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	}
 	if name := g.Context(); name != "" {
 		kubectl = append(kubectl, "--context", name)
+	}
+	a.fromHere(g, plugin)
+	kubectl = append(kubectl, "-n", g.Namespace(), "port-forward", from, local+":"+port)
+	fmt.Fprintf(a.stderr, "postern: the listener is in the cluster; while the kubeconfig is used, keep this running: %s\n", strings.Join(kubectl, " "))
+	return nil
+}
+
+// fromHere lets the credential plugin find the gateway that was asked now.
+func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
+	if name := g.Context(); name != "" {
 		plugin.Args = append(plugin.Args, "--context", name)
 	}
 	plugin.Args = append(plugin.Args, "--namespace", g.Namespace())
@@ -158,9 +172,6 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	if files := g.Files(); len(files) > 0 { // kubectl may be told of the new file by the same variable
 		plugin.Env = []execVariable{{"KUBECONFIG", strings.Join(files, string(filepath.ListSeparator))}}
 	}
-	kubectl = append(kubectl, "-n", g.Namespace(), "port-forward", from, local+":"+port)
-	fmt.Fprintf(a.stderr, "postern: the listener is in the cluster; while the kubeconfig is used, keep this running: %s\n", strings.Join(kubectl, " "))
-	return nil
 }
 
 // pluginName is what users type when kubectl runs this program.

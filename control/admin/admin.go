@@ -50,6 +50,8 @@ type Backend interface {
 	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
 	PeerLocal(ctx context.Context, name string, r api.PeerLocalRequest) error
 	PeerApprove(ctx context.Context, name string) error
+	// PeerToken makes a token by which the peer is known to auth outside the tunnel.
+	PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error)
 	// Discovered lists the gateways that were found, at once.
 	Discovered(ctx context.Context) (api.DiscoveredList, error)
 	// DiscoveredApprove makes a peer of one that was found by a name, such as "edge (2)".

@@ -85,6 +85,10 @@ func calls() []call {
 			return "", b.PeerLocal(ctx, "a/b ?c", api.PeerLocalRequest{Local: map[string]string{"registry": ""}})
 		}, ""},
 		{"approve cloud", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerApprove(ctx, "cloud") }, ""},
+		{"token cloud {TTL:3600000000000}", func(ctx context.Context, b Backend) (any, error) {
+			t, err := b.PeerToken(ctx, "cloud", api.PeerTokenRequest{TTL: api.Duration(time.Hour)})
+			return t.Token, err
+		}, "t"},
 		{"discovered", func(ctx context.Context, b Backend) (any, error) {
 			d, err := b.Discovered(ctx)
 			return d.AnnouncedAs, err

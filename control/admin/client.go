@@ -220,6 +220,11 @@ func (c *Client) DiscoveredApprove(ctx context.Context, name string, r api.Disco
 	return ask[api.DiscoveredApproveResponse](ctx, c, http.MethodPost, "/v1/discovered/"+url.PathEscape(name)+"/approve", r)
 }
 
+// PeerToken asks for a token for a peer.
+func (c *Client) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
+	return ask[api.PeerTokenResponse](ctx, c, http.MethodPost, peerPath(name, "token"), r)
+}
+
 // PeerRemove forgets a peer.
 func (c *Client) PeerRemove(ctx context.Context, name string, force bool) error {
 	path := peerPath(name, "")

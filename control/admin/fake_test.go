@@ -65,6 +65,9 @@ func (f *fake) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest)
 	return f.called("local %s %v", name, r.Local)
 }
 func (f *fake) PeerApprove(_ context.Context, name string) error { return f.called("approve %s", name) }
+func (f *fake) PeerToken(_ context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
+	return api.PeerTokenResponse{Token: "t"}, f.called("token %s %+v", name, r)
+}
 func (f *fake) Discovered(context.Context) (api.DiscoveredList, error) {
 	return api.DiscoveredList{Kind: "DiscoveredList", AnnouncedAs: "edge (2)"}, f.called("discovered")
 }

@@ -48,6 +48,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("POST /v1/peers/{name}/approve", answer(s, mayChange, withName(func(ctx context.Context, name string) (any, error) {
 		return nil, b.PeerApprove(ctx, name)
 	})))
+	mux.Handle("POST /v1/peers/{name}/token", answer(s, mayChange, withNameAndBody(b.PeerToken)))
 	mux.Handle("GET /v1/discovered", answer(s, mayRead, func(r *request) (any, error) { return b.Discovered(r.Context()) }))
 	mux.Handle("POST /v1/discovered/{name}/approve", answer(s, mayChange, withNameAndBody(b.DiscoveredApprove)))
 	mux.Handle("DELETE /v1/peers/{name}", answer(s, mayChange, func(r *request) (any, error) {

@@ -83,6 +83,18 @@ type PeerAllowRequest struct {
 	Allow []string `json:"allow"`
 }
 
+// PeerTokenRequest asks for a token by which a peer is known outside the tunnel.
+type PeerTokenRequest struct {
+	// TTL is how long it is good, 1m to 8784h; 0 takes 2160h (90 days).
+	TTL Duration `json:"ttl,omitempty"`
+}
+
+// PeerTokenResponse is one. It is a secret.
+type PeerTokenResponse struct {
+	Token    string    `json:"token"`
+	NotAfter time.Time `json:"notAfter"`
+}
+
 // KeyRotateRequest asks for another key of the gateway's own.
 type KeyRotateRequest struct {
 	// Wait is how long peers that do not answer are tried; 0 takes 30 s.
@@ -131,8 +143,10 @@ type PingReply struct {
 // Kubeconfig is what it takes to write one for a peer's API server.
 type Kubeconfig struct {
 	Peer string `json:"peer"`
-	// Server is the local listener's URL.
+	// Server is the local listener's URL. With Direct it is the API server's own, outside
+	// the tunnel.
 	Server     string `json:"server"`
+	Direct     bool   `json:"direct,omitempty"`
 	CAData     string `json:"caData,omitempty"` // PEM
 	ServerName string `json:"serverName,omitempty"`
 }

@@ -86,6 +86,23 @@ func (r Report) Targets() api.Targets {
 	return t
 }
 
+// DirectTargets are the verdicts of a report on a peer whose auth and API server are used
+// outside the tunnel.
+func (r Report) DirectTargets() api.Targets {
+	t := unknownTargets()
+	for _, res := range r.Results {
+		switch res.Name {
+		case NameAuthDirect:
+			t.Auth = res.Verdict
+		case NameAPIServerDirect:
+			t.APIServer = res.Verdict
+		case api.ServiceGateway:
+			t.Gateway = res.Verdict
+		}
+	}
+	return t
+}
+
 // find gives the result of a check.
 func (r Report) find(name string) (Result, bool) {
 	i := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == name })
@@ -188,6 +205,18 @@ func (r *Runner) Targets(peer string) api.Targets {
 		return unknownTargets()
 	}
 	return w.report().Targets()
+}
+
+// DirectTargets are the last verdicts on a peer, of its auth and API server outside the
+// tunnel; unknown before the first round.
+func (r *Runner) DirectTargets(peer string) api.Targets {
+	r.mu.Lock()
+	w := r.peers[peer]
+	r.mu.Unlock()
+	if w == nil {
+		return unknownTargets()
+	}
+	return w.report().DirectTargets()
 }
 
 // ErrNoPeer: the name is none of a peer that is checked.

@@ -100,7 +100,9 @@ type Services struct {
 	LocalCA        *LocalCA
 	ServiceAccount *ServiceAccount
 	CSR            *CSR
-	Named          []NamedService
+	// OutOfBand is where auth answers outside the tunnel; nil: nowhere.
+	OutOfBand *OutOfBand
+	Named     []NamedService
 }
 
 // APIServer is where the gateway reaches its cluster's API server.
@@ -128,6 +130,13 @@ type ServiceAccount struct {
 // CSR says for how long the gateway's own cluster is asked to certify peers.
 type CSR struct {
 	TTL time.Duration
+}
+
+// OutOfBand is auth outside the tunnel.
+type OutOfBand struct {
+	Listen string // host:port; the host may be empty
+	// CertFile and KeyFile are the server's certificate; both empty when TLS ends before.
+	CertFile, KeyFile string
 }
 
 // Kubernetes is what a gateway in a cluster keeps there, in its pod's namespace.
@@ -167,7 +176,10 @@ type Peer struct {
 	Stock bool
 	// AllowedIPs of a stock peer, masked.
 	AllowedIPs []netip.Prefix
-	// Direct is how its services can be reached outside the tunnel, to check them there.
+	// Mode is api.ModeInBand or api.ModeOutOfBand.
+	Mode string
+	// Direct is how its services are reached outside the tunnel: to check them there, and,
+	// with ModeOutOfBand, to use them.
 	Direct check.DirectFacts
 }
 

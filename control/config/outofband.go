@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"net/url"
 	"strings"
 
@@ -8,9 +9,51 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// direct reads how a peer's services can be reached outside the tunnel: nothing is
-// carried there in this version, but it is checked, side by side with the way through the
-// tunnel.
+// outOfBand reads where auth answers outside the tunnel.
+func (c *checker) outOfBand(at string, o *api.OutOfBand) *OutOfBand {
+	out := &OutOfBand{Listen: o.Listen}
+	if o.Listen == "" {
+		c.fail(at+".listen", "missing (want host:port or :port)")
+	} else {
+		c.listenAddress(at+".listen", o.Listen)
+	}
+	if o.TLS == nil {
+		c.warn(at+".tls", "none is given: tokens and identities are readable on the way here unless an Ingress or a proxy before it ends TLS, and the network from there is yours")
+		return out
+	}
+	cert, okCert := c.read(at+".tls.certFile", c.path(at+".tls.certFile", o.TLS.CertFile))
+	key, okKey := c.secret(at+".tls.keyFile", o.TLS.KeyFile)
+	if okCert && okKey {
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			c.fail(at+".tls", "%s and %s are no certificate and its key (give files that belong together)", o.TLS.CertFile, o.TLS.KeyFile)
+		}
+	}
+	out.CertFile, out.KeyFile = c.path(at+".tls.certFile", o.TLS.CertFile), c.path(at+".tls.keyFile", o.TLS.KeyFile)
+	return out
+}
+
+// needsDirect wants what mode OutOfBand cannot do without.
+func (c *checker) needsDirect(at string, e *api.Peer) {
+	o := e.OutOfBand
+	if o == nil {
+		o = new(api.PeerOutOfBand)
+	}
+	if e.Stock {
+		c.fail(at+".mode", "a stock WireGuard peer has no auth (use InBand)")
+		return
+	}
+	for _, x := range []struct{ field, value, want string }{
+		{"authURL", o.AuthURL, "where the peer's auth answers: https://host:port"},
+		{"apiServerURL", o.APIServerURL, "where the peer's API server answers: https://host:port"},
+	} {
+		if x.value == "" {
+			c.fail(at+".outOfBand."+x.field, "missing with mode OutOfBand (want %s)", x.want)
+		}
+	}
+}
+
+// direct reads how a peer's services can be reached outside the tunnel. With any mode they
+// are checked there, side by side with the way through the tunnel.
 func (c *checker) direct(at string, e *api.Peer) check.DirectFacts {
 	o := e.OutOfBand
 	if o == nil {

@@ -65,7 +65,7 @@ func (c *checker) distinctAllowedIPs(at string, p Peer, before []Peer) {
 
 // peer checks one entry.
 func (c *checker) peer(at string, e *api.Peer) Peer {
-	p := Peer{Name: e.Name, Stock: e.Stock}
+	p := Peer{Name: e.Name, Stock: e.Stock, Mode: e.Mode}
 	switch err := api.CheckName(e.Name); {
 	case e.Name == "":
 		c.fail(at+".name", "missing (name the peer, as commands will call it)")
@@ -86,9 +86,9 @@ func (c *checker) mode(at string, e *api.Peer) {
 	switch e.Mode {
 	case api.ModeInBand:
 	case api.ModeOutOfBand:
-		c.fail(at+".mode", "OutOfBand is not available in this version (use InBand: only the gateways need to reach each other)")
+		c.needsDirect(at, e)
 	default:
-		c.fail(at+".mode", "%q is no mode (want InBand)", e.Mode)
+		c.fail(at+".mode", "%q is no mode (want InBand or OutOfBand)", e.Mode)
 	}
 }
 

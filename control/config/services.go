@@ -54,7 +54,7 @@ func isServerName(s string) bool {
 
 func (c *checker) auth(at string, s *api.AuthService, out *Services) {
 	if s.OutOfBand != nil {
-		c.fail(at+".outOfBand", "auth outside the tunnel is not available in this version (remove it; peers use auth in-band)")
+		out.OutOfBand = c.outOfBand(at+".outOfBand", s.OutOfBand)
 	}
 	if s.Issuer == nil {
 		return

@@ -27,12 +27,14 @@ type authService struct {
 	g        *Gateway
 	listener *forward.Listener
 	server   *auth.Server
+	tokens   *auth.DirectTokens
 	issuer   atomic.Pointer[auth.Issuer]
 	cancel   context.CancelFunc
 	done     chan struct{}
 
 	// Owned by whoever holds changing: the issuer in the cluster while it runs, nil when the
 	// issuer is none, and what it was made of.
+	outside     *outsideAuth // nil when auth answers inside the tunnel alone
 	cluster     ClusterIssuer
 	clusterOf   clusterOf
 	stopCluster func()
@@ -99,7 +101,15 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the auth service: %w", err)
 	}
+	if s.tokens, err = auth.NewDirectTokens(g.key); err != nil {
+		return nil, fmt.Errorf("start the auth service: %w", err)
+	}
+	outside, err := s.prepareOutside(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
 	s.useIssuer(issuer, cfg)
+	s.useOutside(outside)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	go func() {
@@ -197,6 +207,9 @@ func (s *authService) setPeers(r *roster) {
 }
 
 func (s *authService) close() {
+	if s.outside != nil {
+		s.outside.stop()
+	}
 	s.cancel()
 	<-s.done
 	if s.stopCluster != nil {

@@ -86,6 +86,9 @@ func (g *Gateway) offersIdentity(m *member) bool {
 	if m.stock || m.pending {
 		return false
 	}
+	if m.mode == api.ModeOutOfBand {
+		return m.direct.AuthURL != ""
+	}
 	offers := g.offers(m)
 	return slices.Contains(offers, api.ServiceAuth) && slices.Contains(offers, api.ServiceAPIServer)
 }
@@ -97,9 +100,8 @@ func (i *identityKeepers) start(m *member) {
 	if i.closed || i.keepers[m.name] != nil {
 		return
 	}
-	client := auth.NewClient(m.address(), i.g.plane.stack.DialContext)
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
-		Peer: m.key, Name: m.name, Request: client.AnyIdentity, Store: i.g.store, Logger: i.g.log,
+		Peer: m.key, Name: m.name, Request: i.g.requestIdentity(m), Store: i.g.store, Logger: i.g.log,
 		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name); i.g.announceChange() },
 	})
 	if err != nil {
@@ -181,6 +183,9 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 	m, err := g.member(name)
 	if err != nil {
 		return api.Kubeconfig{}, err
+	}
+	if m.mode == api.ModeOutOfBand {
+		return directKubeconfig(m), nil
 	}
 	k := api.Kubeconfig{Peer: name}
 	for _, l := range g.outbound.Locals() {

@@ -81,16 +81,23 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 			return misconfigured(next, "spec.discovery.dns.domains", err)
 		}
 	}
+	outside, err := g.auth.prepareOutside(ctx, next)
+	if err != nil {
+		return err
+	}
 	moved, err := g.moveMetrics(ctx, next)
 	if err != nil {
+		g.auth.discard(outside)
 		return err
 	}
 	if err := g.apply(next); err != nil {
 		moved.undo(ctx)
+		g.auth.discard(outside)
 		return err
 	}
 	moved.commit()
 	g.auth.setIssuer(issuer)
+	g.auth.useOutside(outside)
 	if agent != g.agent.Load() {
 		g.replaceAgent(agent)
 	}

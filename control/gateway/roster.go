@@ -161,7 +161,7 @@ func (r *roster) add(m *member) {
 
 func fileMember(p config.Peer) *member {
 	m := &member{
-		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: api.ModeInBand, allow: p.Allow,
+		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand), allow: p.Allow,
 		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{}, names: p.EndpointNames,
 		direct: p.Direct,
 	}
@@ -243,7 +243,7 @@ func (m *member) override(o config.Peer) {
 	}
 	m.candidates = append(first, m.candidates...)
 	m.names = append(slices.Clone(o.EndpointNames), m.names...)
-	m.direct = o.Direct
+	m.direct, m.mode = o.Direct, cmp.Or(o.Mode, m.mode)
 }
 
 // peers are the roster in the tunnel's terms. A peer that waits for approval is none.

@@ -89,6 +89,9 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 	}
 	rx, tx := g.rates.of(m.key)
 	outbound := g.checks.Targets(m.name)
+	if m.mode == api.ModeOutOfBand {
+		outbound = g.checks.DirectTargets(m.name)
+	}
 	inbound, reported, told := g.reports.inbound(m.key)
 	if told && outbound.Gateway.Verdict == api.Error {
 		inbound = outdated(inbound, now.Sub(reported))

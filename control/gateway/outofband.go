@@ -1,0 +1,158 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/config"
+)
+
+// outsideAuth is auth outside the tunnel: a listener of its own for the same server, whose
+// callers are known by tokens.
+type outsideAuth struct {
+	of   config.OutOfBand
+	cert *auth.FileCertificate // nil when TLS ends before
+	ln   net.Listener
+	stop func()
+}
+
+const outsideField = "spec.services.auth.outOfBand"
+
+// prepareOutside makes all that can fail of what a configuration wants outside the tunnel,
+// and disturbs nothing that serves. It gives the present one when nothing has changed, nil
+// when none is wanted.
+func (s *authService) prepareOutside(ctx context.Context, cfg *config.Resolved) (*outsideAuth, error) {
+	o := cfg.Services.OutOfBand
+	if o == nil {
+		return nil, nil
+	}
+	if s.outside != nil && s.outside.of == *o {
+		return s.outside, nil
+	}
+	next := &outsideAuth{of: *o}
+	if o.CertFile != "" {
+		var err error
+		if next.cert, err = auth.LoadCertificate(o.CertFile, o.KeyFile, s.g.log); err != nil {
+			return nil, misconfigured(cfg, outsideField+".tls", err)
+		}
+	}
+	if s.outside != nil && s.outside.of.Listen == o.Listen {
+		return next, nil // the address is taken until the present one ends
+	}
+	if err := next.listen(ctx); err != nil {
+		return nil, misconfigured(cfg, outsideField+".listen", err)
+	}
+	return next, nil
+}
+
+func (o *outsideAuth) listen(ctx context.Context) error {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", o.of.Listen)
+	if err != nil {
+		return fmt.Errorf("auth outside the tunnel cannot listen: %w", err)
+	}
+	if o.cert != nil {
+		ln = o.cert.Listen(ln)
+	}
+	o.ln = ln
+	return nil
+}
+
+// discard closes what was prepared and is not put to use.
+func (s *authService) discard(next *outsideAuth) {
+	if next != nil && next != s.outside && next.ln != nil {
+		_ = next.ln.Close()
+	}
+}
+
+// useOutside puts it to use, and ends the one before. It is called with changing held, or
+// before anybody else could.
+func (s *authService) useOutside(next *outsideAuth) {
+	if next == s.outside {
+		return
+	}
+	if s.outside != nil {
+		s.outside.stop()
+	}
+	s.outside = nil
+	if next == nil {
+		return
+	}
+	if next.ln == nil {
+		if err := next.listen(context.Background()); err != nil {
+			s.g.log.Error("auth is not served outside the tunnel", "error", err)
+			return
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.server.OutOfBand(s.tokens).Serve(ctx, next.ln); err != nil {
+			s.g.log.Error("auth outside the tunnel ended", "error", err)
+		}
+	}()
+	next.stop = func() { cancel(); <-done }
+	s.outside = next
+	s.g.log.Info("auth is served outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
+}
+
+// requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
+func (g *Gateway) requestIdentity(m *member) func(context.Context, []byte) (auth.Grant, error) {
+	inside := auth.NewClient(m.address(), g.plane.stack.DialContext)
+	name, key := m.name, m.key
+	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
+		now := g.roster.Load().byName[name]
+		if now == nil || now.key != key {
+			return auth.Grant{}, errors.New("no longer a peer")
+		}
+		if now.mode != api.ModeOutOfBand {
+			return inside.AnyIdentity(ctx, csrPEM)
+		}
+		client, err := auth.NewDirectClient(auth.DirectOptions{
+			URL: now.direct.AuthURL, CA: now.direct.CA, Token: auth.Token(now.direct.Token),
+		})
+		if err != nil {
+			return auth.Grant{}, err
+		}
+		return client.AnyIdentity(ctx, csrPEM)
+	}
+}
+
+// directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
+func directKubeconfig(m *member) api.Kubeconfig {
+	return api.Kubeconfig{Peer: m.name, Server: m.direct.APIServerURL, CAData: string(m.direct.CA), Direct: true}
+}
+
+// PeerToken makes a token by which a peer is known to auth outside the tunnel.
+func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
+	m, err := g.member(name)
+	if err != nil {
+		return api.PeerTokenResponse{}, err
+	}
+	switch {
+	case g.running.Load().cfg.Services.OutOfBand == nil:
+		return api.PeerTokenResponse{}, admin.Conflict("this gateway's auth does not answer outside the tunnel, so a token is good for nothing", "set "+outsideField)
+	case m.stock:
+		return api.PeerTokenResponse{}, admin.Usage("a stock WireGuard peer cannot use auth", "")
+	case m.pending:
+		return api.PeerTokenResponse{}, admin.Conflict(fmt.Sprintf("peer %s has yet to be approved", name), "postern peer approve "+name)
+	}
+	ttl := time.Duration(r.TTL)
+	if ttl == 0 {
+		ttl = auth.DefaultDirectTTL
+	}
+	token, notAfter, err := g.auth.tokens.Make(m.key, time.Now(), ttl)
+	if err != nil {
+		return api.PeerTokenResponse{}, admin.Usage(err.Error(), "")
+	}
+	g.audit.Record(ctx, audit.Issue, audit.Peer(m.name), audit.PublicKey(m.key), audit.NotAfter(notAfter),
+		audit.Reason("a token for auth outside the tunnel"))
+	return api.PeerTokenResponse{Token: string(token), NotAfter: notAfter}, nil
+}
