@@ -35,6 +35,7 @@ func ConnectContext(x Context, userAgent string) (*Cluster, error) {
 		return nil, fmt.Errorf("%w: the kubeconfig's context %q: %w", ErrNoCluster, x.Context, err)
 	}
 	config.UserAgent, config.Timeout = userAgent, requestTimeout
+	config.QPS, config.Burst = requestRate, requestBurst
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return newCluster(config, namespace)
 }

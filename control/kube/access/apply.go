@@ -99,7 +99,7 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 		}
 	}
 	for _, i := range sorted(k.have) {
-		if _, refused := k.refused[i]; refused || wanted[i] {
+		if _, refused := k.refused[i]; refused || wanted[i] || k.young() {
 			continue
 		}
 		if err := k.settled(object{id: i, peer: k.have[i].peer}, k.remove(ctx, i)); err != nil {

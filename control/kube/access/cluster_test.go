@@ -124,12 +124,13 @@ type site struct {
 	ns       string
 	gateway  *gateway
 	keeper   *Keeper
+	stop     func()
 	mu       sync.Mutex
 	problems []check.OwnProblem
 }
 
 // keep runs a keeper that looks every second, until the test ends.
-func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav1.OwnerReference) *site {
+func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav1.OwnerReference, grace time.Duration) *site {
 	t.Helper()
 	s := &site{world: w, ns: own.Namespace(), gateway: g}
 	k, err := NewKeeper(Options{
@@ -145,12 +146,13 @@ func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.every = time.Second
+	k.every, k.grace = time.Second, grace
 	s.keeper = k
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); k.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	s.stop = func() { cancel(); <-done }
+	t.Cleanup(s.stop)
 	return s
 }
 
@@ -221,6 +223,7 @@ func TestPodsUsePeersOfARealCluster(t *testing.T) {
 	})
 	t.Run("objects come and go with peers", w.testKeeper)
 	t.Run("what is somebody else's stays", w.testForeign)
+	t.Run("a gateway that takes over deletes nothing at once", w.testTakeOver)
 	t.Run("rights", w.testRights)
 	t.Run("who may connect", w.testGuard)
 }
@@ -241,7 +244,7 @@ func (w *world) testKeeper(t *testing.T) {
 		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud", ServerName: kube.ServerName, CAData: string(ca)}},
 		ports:       map[string]uint16{"registry": 5000},
 	}
-	s := w.keep(t, own, g, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: types.UID(uid)})
+	s := w.keep(t, own, g, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: types.UID(uid)}, 0)
 	s.until(t, "apiserver 6443 41000 TCP,registry 5000 41001 TCP,", "service/postern-cloud", ports)
 	s.until(t, `{"app.kubernetes.io/name":"postern","postern.dev/role":"active"}`, "service/postern-cloud", jsonpath+"{.spec.selector}")
 	s.until(t, "cloud postern StatefulSet/"+uid, "service/postern-cloud",
@@ -304,13 +307,38 @@ func (w *world) testForeign(t *testing.T) {
 	own := w.account(t, "foreign")
 	w.apply(t, "foreign", rights+"---"+policyRights)
 	w.kubectl(t, "", "create", "service", "clusterip", "postern-cloud", "-n", "foreign", "--tcp=80:80")
-	s := w.keep(t, own, &gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000}}, metav1.OwnerReference{})
+	s := w.keep(t, own, &gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000}}, metav1.OwnerReference{}, 0)
 	s.untilCodes(t, "PST0739 Service postern-cloud")
 	s.until(t, "networkpolicy.networking.k8s.io/postern-cloud", "networkpolicy/postern-cloud", "-o=name")
 	s.change(func(g *gateway) { g.peers = nil })
 	s.until(t, "", "networkpolicy", "-o=name")
 	s.until(t, "80-80 80 80 TCP,", "service/postern-cloud", ports)
 	s.untilCodes(t, "")
+}
+
+func (w *world) testTakeOver(t *testing.T) {
+	own := w.account(t, "takeover")
+	w.apply(t, "takeover", rights+"---"+policyRights)
+	g := &gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000}}
+	first := w.keep(t, own, g, metav1.OwnerReference{}, 0)
+	first.until(t, "service/postern-cloud", "service", "-o=name")
+	uid := w.kubectl(t, "", "get", "service", "postern-cloud", "-n", "takeover", jsonpath+"{.metadata.uid}")
+	first.stop()
+	// The next has heard nothing of cloud yet, and of berlin knows not even that it is there.
+	const grace = 5 * time.Second
+	next := &gateway{peers: []api.PeerStatus{{Name: "cloud", State: api.StateConnected}}}
+	second := w.keep(t, own, next, metav1.OwnerReference{}, grace)
+	begun := time.Now()
+	second.change(func(g *gateway) { g.peers = nil })
+	second.until(t, "", "service", "-o=name")
+	if d := time.Since(begun); d < grace/2 {
+		t.Errorf("the Service of a peer that is not known yet was deleted after %v, want %v of grace", d, grace)
+	}
+	second.change(func(g *gateway) { g.peers = []api.PeerStatus{offering("cloud")} })
+	second.until(t, "service/postern-cloud", "service", "-o=name")
+	if again := w.kubectl(t, "", "get", "service", "postern-cloud", "-n", "takeover", jsonpath+"{.metadata.uid}"); again == uid {
+		t.Error("it was never deleted")
+	}
 }
 
 func (w *world) testRights(t *testing.T) {
@@ -320,7 +348,7 @@ func (w *world) testRights(t *testing.T) {
 		peers:       []api.PeerStatus{offering("cloud")},
 		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud"}}, credentials: map[string]api.Credential{"cloud": {Token: "t0"}},
 	}
-	s := w.keep(t, own, g, metav1.OwnerReference{})
+	s := w.keep(t, own, g, metav1.OwnerReference{}, 0)
 	// Without the right to NetworkPolicies there are none, and nothing is wrong.
 	s.untilCodes(t, "PST0721 secrets")
 	s.until(t, "service/postern-cloud", "service", "-o=name")

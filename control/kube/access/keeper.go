@@ -22,6 +22,9 @@ const (
 	// surveyEvery is how often is looked whether somebody changed or deleted something. It
 	// costs one list of metadata a kind; three watches would cost more with few peers.
 	surveyEvery = time.Minute
+	// startGrace is how long after the start nothing is deleted: a gateway that takes over from
+	// another, or cannot read its Peers at once, knows them all only after a moment.
+	startGrace = 30 * time.Second
 	// firstRetry doubles with each failure up to maxRetry.
 	firstRetry = time.Second
 	maxRetry   = time.Minute
@@ -69,12 +72,14 @@ type Keeper struct {
 	kinds []*kind
 	wake  chan struct{}
 	every time.Duration // surveyEvery
+	grace time.Duration // startGrace
 
 	// Owned by Run.
 	have     map[id]held
 	refused  map[id]check.OwnProblem // what is not tried again before the next survey
 	problems []check.OwnProblem
 	surveyed time.Time
+	begun    time.Time
 }
 
 // NewKeeper makes a keeper. Nothing is asked yet.
@@ -93,7 +98,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	return &Keeper{
-		o: o, log: o.Logger, wake: make(chan struct{}, 1), every: surveyEvery, have: map[id]held{},
+		o: o, log: o.Logger, wake: make(chan struct{}, 1), every: surveyEvery, grace: startGrace, have: map[id]held{},
 		kinds: []*kind{
 			{name: kindService, resource: "services", version: corev1.SchemeGroupVersion.String(), client: c.core},
 			{name: kindSecret, resource: "secrets", version: corev1.SchemeGroupVersion.String(), client: c.core},
@@ -113,6 +118,7 @@ func (k *Keeper) Changed() {
 // Run keeps the objects until ctx ends. It leaves them as they are: the gateway that comes
 // next keeps them on.
 func (k *Keeper) Run(ctx context.Context) {
+	k.begun = time.Now()
 	delay := firstRetry
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -130,6 +136,9 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		}
 		wait := time.Until(k.surveyed.Add(k.every))
+		if k.young() {
+			wait = min(wait, time.Until(k.begun.Add(k.grace)))
+		}
 		if failed {
 			wait, delay = delay, min(2*delay, maxRetry)
 		} else {
@@ -138,6 +147,9 @@ func (k *Keeper) Run(ctx context.Context) {
 		next.Reset(max(wait, calm))
 	}
 }
+
+// young reports whether nothing is to be deleted yet.
+func (k *Keeper) young() bool { return time.Since(k.begun) < k.grace }
 
 // pass brings the objects to what they should be. It reports whether something failed that
 // is worth another try soon: then nothing is told of it yet, and the problems stay.

@@ -61,7 +61,7 @@ func (g *gateway) ServicePort(_, service string) (uint16, bool) {
 
 // offering is a peer with the API server and a registry.
 func offering(name string) api.PeerStatus {
-	return api.PeerStatus{Name: name, State: api.StateConnected, Offers: []string{"apiServer", "auth", "registry"}, Local: []api.Local{
+	return api.PeerStatus{Name: name, State: api.StateConnected, Version: "1.0", Offers: []string{"apiServer", "auth", "registry"}, Local: []api.Local{
 		{Service: "registry", Address: "10.244.0.5:41001"}, {Service: "apiServer", Address: "10.244.0.5:41000"},
 	}}
 }
@@ -83,7 +83,8 @@ func TestWhatIsOfferedToPods(t *testing.T) {
 		{"a listener of the loopback interface cannot be led to", func(p *api.PeerStatus) { p.Local[0].Address = "127.0.0.1:41001" }, &offer{ports: []port{api1}}},
 		{"a listener that is not there", func(p *api.PeerStatus) { p.Local[0].Error = "in use" }, &offer{ports: []port{api1}}},
 		{"no listener just now: nothing goes", func(p *api.PeerStatus) { p.Local = nil }, &offer{keep: true}},
-		{"not known yet: nothing goes", func(p *api.PeerStatus) { p.Offers, p.State = nil, api.StateConnecting }, &offer{keep: true}},
+		{"connected, and has not said yet: nothing goes", func(p *api.PeerStatus) { p.Offers, p.Version = nil, "" }, &offer{keep: true}},
+		{"remembered of an earlier run: the Secret stays", func(p *api.PeerStatus) { p.Offers, p.Version = []string{"registry"}, "" }, &offer{ports: []port{registry}}},
 		{"nothing offered any more", func(p *api.PeerStatus) { p.Offers = []string{"auth"} }, nil},
 		{"a stock peer", func(p *api.PeerStatus) { p.Stock = true }, nil},
 		{"one that waits for approval", func(p *api.PeerStatus) { p.ApprovalFingerprint = "x" }, nil},

@@ -41,14 +41,14 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 	var out []offer
 	for _, p := range s.Peers {
 		o := offer{peer: p.Name, ports: k.portsOf(p)}
-		if p.Stock || p.ApprovalFingerprint != "" || len(o.ports) == 0 && !mayOffer(p) {
+		if p.Stock || p.ApprovalFingerprint != "" || len(o.ports) == 0 && told(p) && !offers(p) {
 			continue
 		}
 		o.keep = len(o.ports) == 0
 		switch {
 		case slices.Contains(p.Offers, api.ServiceAPIServer):
 			o.secret = k.kubeconfig(ctx, p.Name)
-		case !o.keep:
+		case told(p):
 			o.noSecret = true
 		}
 		out = append(out, o)
@@ -56,11 +56,15 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 	return out, nil
 }
 
-// mayOffer reports whether a peer without a listener may have one again in a moment: a
-// Service that is made anew has another address.
-func mayOffer(p api.PeerStatus) bool {
-	some := slices.ContainsFunc(p.Offers, func(s string) bool { return s != api.ServiceAuth })
-	return some || p.State != api.StateConnected
+// told reports whether the peer has said in this run what it offers. Before that nothing is
+// taken away: a gateway that takes over from another hears it a moment after it is connected,
+// and a Service that is made anew has another address.
+func told(p api.PeerStatus) bool { return p.Version != "" }
+
+// offers reports whether a peer offers anything that a Service can lead to, even if there is
+// no listener for it just now.
+func offers(p api.PeerStatus) bool {
+	return slices.ContainsFunc(p.Offers, func(s string) bool { return s != api.ServiceAuth })
 }
 
 // portsOf are the listeners that a Service can lead to: not those of the loopback interface,
