@@ -21,7 +21,7 @@ func TestTheMappedPort(t *testing.T) {
 		{"not asked for", nil, "", ""},
 		{"being asked for", &Mapping{State: "asking", Router: "192.168.1.1"}, "", ""},
 		{"mapped", &well, api.OK, ""},
-		{"stale", failed(MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, and nothing from outside"},
+		{"stale", failed(MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, and nothing from outside has come"},
 		{"refused", failed(MappingRefused, "", "PCP: not authorized"), api.Warning, "the router 192.168.1.1 was asked to map a port to this gateway and refused: PCP: not authorized"},
 		{"silent", failed(RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
 	} {

@@ -46,7 +46,7 @@ func mappingEntries() []Entry {
 	}
 	return []Entry{
 		{MappingStale, "the router's mapping is dead", func(p Params) string {
-			return detail(fmt.Sprintf("the router %s lists %s for this gateway, and nothing from outside comes through it; it was deleted and made anew, to no avail", or(p.Router, "of this gateway"), or(p.Mapped, "a port")), p)
+			return detail(fmt.Sprintf("the router %s lists %s for this gateway, and nothing from outside has come through it, though it was deleted and made anew", or(p.Router, "of this gateway"), or(p.Mapped, "a port")), p)
 		}, func(p Params) string {
 			return fmt.Sprintf("allow inbound UDP %s in the firewall of the router and of the provider; or %s", or(portOf(p.Mapped), p.ownPort()), byHand(p))
 		}},

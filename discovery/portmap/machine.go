@@ -59,8 +59,9 @@ type machine struct {
 	suggest  netip.AddrPort // the external address that we had last
 	renewAt  time.Time
 	checkAt  time.Time
-	anew     bool // delete it and make another
-	useless  bool // and that was told
+	anew     bool   // delete it and make another
+	useless  bool   // and that was told
+	doubt    string // why the last one was dead, until a test shows that this one is not
 	remakeAt time.Time
 	remakes  int
 	reviewAt time.Time // when it is seen to again, being of no use; zero = at the next observation
@@ -219,7 +220,7 @@ func (m *machine) setPort(now time.Time, port uint16) {
 // reset has the router asked at once, as if for the first time.
 func (m *machine) reset(now time.Time) {
 	m.task, m.epoch, m.failures, m.retryAt = nil, epochClock{}, 0, now
-	m.pcpHold, m.remakes, m.remakeAt, m.reviewAt = time.Time{}, 0, time.Time{}, time.Time{}
+	m.pcpHold, m.remakes, m.remakeAt, m.reviewAt, m.doubt = time.Time{}, 0, time.Time{}, time.Time{}, ""
 }
 
 // lose takes the mapping for gone and has it made again at once.
@@ -279,7 +280,10 @@ func (m *machine) consider(now time.Time) {
 	}
 	v, proof, why := m.judge()
 	if proof == ProofInbound {
-		m.remakes = 0
+		m.remakes, m.doubt = 0, ""
+	}
+	if v == dead {
+		m.doubt = why
 	}
 	if v == usable || v == impossible {
 		m.useless = false
@@ -343,8 +347,10 @@ func (m *machine) status() Status {
 		if s.State, s.Proof = StateMapped, proof; v != usable || m.anew {
 			s.State = StateUseless
 			s.Fault = v.fault()
+		} else if m.doubt != "" {
+			s.Fault = FaultStale
 		}
-		s.Err = cmp.Or(why, m.err, m.checkErr)
+		s.Err = cmp.Or(why, m.doubt, m.err, m.checkErr)
 		return s
 	}
 	s.Fault = m.faulted

@@ -284,7 +284,11 @@ func TestWhatSTUNServersSeeDecides(t *testing.T) {
 		if s.Made.Equal(first.Made) {
 			t.Error("a dead mapping was not made anew")
 		}
-		proof(s, portmap.ProofSTUN) // The test was of the one before.
+		// The test was of the one before, so this one is a candidate, and in doubt.
+		w.want(s, portmap.StateMapped, portmap.PCP, "nothing from outside comes through")
+		if _, ok := s.Candidate(); !ok || s.Proof != portmap.ProofSTUN || s.Fault != portmap.FaultStale {
+			t.Errorf("got %+v, want a candidate in doubt", s)
+		}
 		w.after(time.Second)
 		w.want(see(mapped, portmap.InboundShut), portmap.StateUseless, portmap.PCP, "nothing from outside comes through")
 		if f := w.mapper.Status().Fault; f != portmap.FaultStale {

@@ -50,11 +50,13 @@ type Fault string
 
 // Faults. None of them is known before a round of asking has ended.
 const (
-	FaultNone         Fault = ""
-	FaultUnreachable  Fault = "unreachable"  // no router is known, or it answers by no protocol
-	FaultRefused      Fault = "refused"      // it answers, and says no
-	FaultImpossible   Fault = "impossible"   // it says what no host can have
-	FaultStale        Fault = "stale"        // it lists the mapping, and nothing comes through
+	FaultNone        Fault = ""
+	FaultUnreachable Fault = "unreachable" // no router is known, or it answers by no protocol
+	FaultRefused     Fault = "refused"     // it answers, and says no
+	FaultImpossible  Fault = "impossible"  // it says what no host can have
+	// FaultStale: it lists the mapping, and nothing comes through. It stays when the mapping was
+	// made anew and is a candidate again, until a test gets through.
+	FaultStale        Fault = "stale"
 	FaultBehindNAT    Fault = "behindNAT"    // its own address is private
 	FaultContradicted Fault = "contradicted" // STUN servers see another public address
 )
@@ -80,7 +82,8 @@ type Status struct {
 	Made, ExpiresAt time.Time
 	Lifetime        time.Duration
 	Proof           Proof
-	// Err says why there is no usable mapping, or why the last renewal failed.
+	// Err says why there is no usable mapping, or why the last renewal failed, and Fault what
+	// kind of reason that is.
 	Err   string
 	Fault Fault
 	// RetryAt is when the router is asked again after a failure.
