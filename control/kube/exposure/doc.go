@@ -29,7 +29,7 @@
 //
 // # Watching
 //
-// Watches hold no more than what is read of an object, and nodes are watched only while
+// Watches hold no more than what is read of an object, and nodes are watched only once
 // their addresses matter. While the API server is away, what was known stays in force. A
 // change is told after a moment, in which what belongs together arrives.
 package exposure
