@@ -107,8 +107,11 @@ func (w *mappedWorld) rules() []string {
 	return rules
 }
 
+// onlyNATPMP drops what PCP says (RFC 6887 §7.1: version 2), so that NAT-PMP gets its turn.
+const onlyNATPMP = "udp dport 5351 @th,64,8 2"
+
 // TestAMappedPortIsDialled has a gateway behind a NAT joined by others who know nothing but
-// its ticket, by each protocol.
+// its ticket, by each protocol: from the internet, and from behind a symmetric NAT.
 func TestAMappedPortIsDialled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -118,11 +121,16 @@ func TestAMappedPortIsDialled(t *testing.T) {
 	}{
 		{"PCP", netlab.UPnPOptions{}, dial},
 		{"PCP", netlab.UPnPOptions{NoUPnP: true}, symmetric},
+		{"NAT-PMP", netlab.UPnPOptions{NoUPnP: true}, symmetric},
 		{"UPnP", netlab.UPnPOptions{NoPCP: true}, dial},
+		{"UPnP", netlab.UPnPOptions{NoPCP: true}, symmetric},
 	} {
 		t.Run(c.protocol+", "+c.joiner.name, func(t *testing.T) {
 			t.Parallel()
 			w := newMappedWorld(t, c.o, c.joiner, askRouter)
+			if c.protocol == "NAT-PMP" {
+				w.nat.Drop(onlyNATPMP)
+			}
 			start := time.Now()
 			w.edge.start()
 			w.joiner.start()
@@ -179,6 +187,10 @@ func TestAMappingIsProvenFromOutside(t *testing.T) {
 				// It is deleted and made anew before it is given up.
 				w.edge.waitLog("the port mapping is of no use", c.why)
 				w.edge.waitLog("deleted, to be made anew")
+				v := w.edge.verdict("PST0450", mappedRouter, mappedOuter+":51820", "nothing from outside comes through")
+				if !strings.Contains(v.Fix, "inbound UDP 51820") || v.Name != "portmap" {
+					t.Errorf("got %+v, want what to allow", v)
+				}
 				return
 			}
 			w.edge.waitReady()
@@ -252,10 +264,59 @@ func TestARefusingRouterIsNamed(t *testing.T) {
 			t.Errorf("the reason is %q, want %q in it", n.PortMapping.Error, word)
 		}
 	}
+	w.edge.verdict("PST0451", mappedRouter, "error 606, not authorized")
 	if !slices.ContainsFunc(n.Hints, func(h string) bool {
 		return strings.Contains(h, mappedRouter) && strings.Contains(h, "spec.discovery.advertise")
 	}) {
 		t.Errorf("hints %q, want one that names the router and what to do", n.Hints)
+	}
+}
+
+// TestALeaseEnds has a router that grants half a minute fall silent: the mapping is not
+// announced any longer than it lasts, and made again when the router answers.
+func TestALeaseEnds(t *testing.T) {
+	t.Parallel()
+	w := newMappedWorld(t, netlab.UPnPOptions{NoUPnP: true, Lifetime: 30}, dial, askRouter)
+	w.edge.start()
+	m := w.awaitMapping("PCP")
+	if m.LifetimeSeconds > 30 {
+		t.Errorf("the lease is %v s, want 30 at most", m.LifetimeSeconds)
+	}
+	announced := func() bool {
+		return slices.ContainsFunc(w.edge.status().Gateway.Candidates, func(c api.Candidate) bool { return c.Source == api.SourcePortmap })
+	}
+	silent := w.nat.Drop("udp dport 5351")
+	start := time.Now()
+	eventually(within(t, patience), t, "the mapping has ended", func() (bool, string) { return !announced(), "it is announced" })
+	if took := time.Since(start); took > 35*time.Second {
+		t.Errorf("it was announced for %v, and lasts 30 s", took)
+	}
+	w.edge.waitLog("it expired, and the router did not renew it")
+	w.edge.verdict("PST0452", mappedRouter, "PCP: no answer")
+	silent.Remove()
+	w.awaitMapping("PCP")
+	eventually(within(t, patience), t, "the mapping is announced again", func() (bool, string) { return announced(), "it is not" })
+}
+
+// TestALyingRouterIsNamed has one claim another address than STUN servers see.
+func TestALyingRouterIsNamed(t *testing.T) {
+	t.Parallel()
+	const server, claim = "44.0.0.40", "44.0.0.99"
+	w := newMappedWorld(t, netlab.UPnPOptions{Claim: netip.MustParseAddr(claim)}, dial, askRouter, func(spec *api.GatewaySpec) {
+		spec.Discovery.STUNServers = []string{server + ":3478"}
+	})
+	stun := w.lab.Host("stun")
+	stun.Attach("eth0", w.wan, netip.MustParseAddr(server))
+	stun.StartTURN(netlab.TURNOptions{Listen: []netip.Addr{netip.MustParseAddr(server)}})
+	w.edge.start()
+	v := w.edge.verdict("PST0454", mappedRouter, claim+":51820", mappedOuter)
+	if !strings.Contains(v.Fix, "spec.discovery.advertise") {
+		t.Errorf("the fix is %q, want what to set", v.Fix)
+	}
+	for _, c := range w.edge.status().Gateway.Candidates {
+		if strings.HasPrefix(c.Address, claim) {
+			t.Errorf("%+v is announced", c)
+		}
 	}
 }
 

@@ -3,8 +3,10 @@
 package netlab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +21,10 @@ type UPnPOptions struct {
 	NoUPnP bool
 	// Refuse has it refuse every mapping.
 	Refuse bool
+	// Lifetime is the longest lease in seconds; 0 = a day.
+	Lifetime int
+	// Claim is what it says that its outer address is; zero = the truth.
+	Claim netip.Addr
 }
 
 // UPnP is miniupnpd on a router: PCP, NAT-PMP and UPnP IGD, with its mappings in nftables.
@@ -81,12 +87,16 @@ func upnpConfig(n NATOptions, o UPnPOptions) string {
 	if o.Refuse {
 		allow = ""
 	}
+	lifetime, claim := cmp.Or(o.Lifetime, 86400), ""
+	if o.Claim.IsValid() {
+		claim = "ext_ip=" + o.Claim.String()
+	}
 	return strings.Join([]string{
-		"ext_ifname=" + wanInterface, "listening_ip=" + lanInterface, "http_port=5000",
+		claim, "ext_ifname=" + wanInterface, "listening_ip=" + lanInterface, "http_port=5000",
 		"enable_natpmp=" + yes[!o.NoPCP], "enable_upnp=" + yes[!o.NoUPnP], "secure_mode=yes",
 		"upnp_table_name=" + upnpTable, "upnp_nat_table_name=" + upnpTable, "upnp_forward_chain=miniupnpd",
 		"upnp_nat_chain=prerouting_miniupnpd", "upnp_nat_postrouting_chain=postrouting_miniupnpd",
-		"uuid=00000000-0000-0000-0000-000000000001", "min_lifetime=20", "max_lifetime=86400",
+		"uuid=00000000-0000-0000-0000-000000000001", "min_lifetime=20", fmt.Sprintf("max_lifetime=%d", lifetime),
 		allow + "deny 0-65535 0.0.0.0/0 0-65535", "",
 	}, "\n")
 }
