@@ -30,7 +30,7 @@ import (
 const (
 	// gather is how long is waited for more when something has changed: many objects applied
 	// at once become one change.
-	gather = 250 * time.Millisecond
+	gather = 400 * time.Millisecond
 	// lookAgain is how often the gateway is looked at without being told: a round trip time
 	// changes without anything happening.
 	lookAgain = 10 * time.Second
@@ -291,7 +291,11 @@ func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
 		was = x.object.Status
 	}
 	c.shown[x.object.UID] = want
-	for _, e := range notes(was, want) {
+	list := notes(was, want)
+	if x.noted != nil && x.refused == nil && want.Code == string(x.noted.code) && was.Code != want.Code {
+		list = append(list, events.Event{Type: events.Warning, Reason: reasonOf(x.noted.code), Message: x.noted.text()})
+	}
+	for _, e := range list {
 		c.events.Record(c.objects.Reference(x.object), e)
 	}
 }

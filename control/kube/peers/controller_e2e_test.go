@@ -191,6 +191,7 @@ func testIsolation(t *testing.T, w *world) {
 	if x := condition(o, v1alpha1.TunnelReady); !strings.Contains(x.Message, "PST0728") || o.Status.Code != "PST0728" {
 		t.Errorf("grants: got code %q and %q", o.Status.Code, x.Message)
 	}
+	s.hasEvent("grants", "Warning", "GrantWithoutUse", "nothing")
 	byName, _ := s.gateway.has()
 	if got := slices.Sorted(maps.Keys(byName)); !slices.Equal(got, []string{"good", "grants", "stock-a"}) {
 		t.Errorf("the gateway has %v", got)
