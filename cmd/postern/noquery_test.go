@@ -14,7 +14,7 @@ import (
 // say, and ask it nothing: some terminals do not answer, and then every command takes 5 s.
 func TestNothingIsAskedOfTheTerminal(t *testing.T) {
 	command := exec.CommandContext(t.Context(), os.Args[0], "version")
-	command.Args[0] = "postern" // by which name the test binary is the program
+	command.Args[0] = "postern"      // by which name the test binary is the program
 	for _, v := range os.Environ() { // what a shell on a desktop has
 		if name, _, _ := bytes.Cut([]byte(v), []byte("=")); string(name) != "CI" && string(name) != "TERM" {
 			command.Env = append(command.Env, v)
