@@ -85,7 +85,8 @@ func TestWhatIsOfferedToPods(t *testing.T) {
 		{"no listener just now: nothing goes", func(p *api.PeerStatus) { p.Local = nil }, &offer{keep: true}},
 		{"connected, and has not said yet: nothing goes", func(p *api.PeerStatus) { p.Offers, p.Version = nil, "" }, &offer{keep: true}},
 		{"remembered of an earlier run: the Secret stays", func(p *api.PeerStatus) { p.Offers, p.Version = []string{"registry"}, "" }, &offer{ports: []port{registry}}},
-		{"nothing offered any more", func(p *api.PeerStatus) { p.Offers = []string{"auth"} }, nil},
+		{"nothing offered any more", func(p *api.PeerStatus) { p.Offers = []string{"auth"} }, &offer{noService: true, noSecret: true}},
+		{"out-of-band there is a kubeconfig without a Service", func(p *api.PeerStatus) { p.Mode, p.Offers = api.ModeOutOfBand, nil }, &offer{noService: true}},
 		{"a stock peer", func(p *api.PeerStatus) { p.Stock = true }, nil},
 		{"one that waits for approval", func(p *api.PeerStatus) { p.ApprovalFingerprint = "x" }, nil},
 	} {
@@ -125,6 +126,25 @@ func TestAPortThatIsNotKnownIsNotTakenOutOfAService(t *testing.T) {
 	k.have[id{kindService, "postern-cloud"}] = held{uid: "x"}
 	if s := service(); !s.keep {
 		t.Errorf("a Service that is there: got %+v, want it to be kept", s)
+	}
+}
+
+func TestOutOfBandTheKubeconfigLeadsToTheAPIServerItself(t *testing.T) {
+	p := api.PeerStatus{Name: "cloud", State: api.StateConnected, Mode: api.ModeOutOfBand, Version: "1.0"}
+	k := keeperOf(&gateway{peers: []api.PeerStatus{p},
+		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud", Server: "https://api.example.net:6443"}},
+		credentials: map[string]api.Credential{"cloud": {Token: "t0"}}})
+	offers, err := k.wanted(t.Context())
+	if err != nil || len(offers) != 1 {
+		t.Fatalf("got %+v %v", offers, err)
+	}
+	list := k.objects(offers[0])
+	if len(list) != 1 || list[0].kind != kindSecret || list[0].keep {
+		t.Fatalf("got %+v, want the Secret alone", list)
+	}
+	text := string(offers[0].secret[keyKubeconfig])
+	if !strings.Contains(text, `"server": "https://api.example.net:6443"`) || strings.Contains(text, "tls-server-name") {
+		t.Errorf("got %s", text)
 	}
 }
 

@@ -18,8 +18,9 @@ const (
 )
 
 // kubeconfig is the data of a peer's Secret; nil as long as the peer has not said how its
-// API server is known, or has issued no identity.
-func (k *Keeper) kubeconfig(ctx context.Context, peer string) map[string][]byte {
+// API server is known, or has issued no identity. direct is for an API server that is reached
+// outside the tunnel, where the gateway says: no Service leads there.
+func (k *Keeper) kubeconfig(ctx context.Context, peer string, direct bool) map[string][]byte {
 	how, err := k.o.Gateway.Kubeconfig(ctx, peer)
 	if err != nil {
 		return nil
@@ -29,6 +30,9 @@ func (k *Keeper) kubeconfig(ctx context.Context, peer string) map[string][]byte 
 		return nil
 	}
 	server := fmt.Sprintf("https://%s.%s.svc:%d", serviceName(peer), k.o.Namespace, portAPIServer)
+	if direct {
+		server = how.Server
+	}
 	data, err := secretData(server, how, credential)
 	if err != nil {
 		k.log.Error("the kubeconfig for a peer cannot be written", "peer", peer, "error", err)
@@ -41,7 +45,10 @@ func (k *Keeper) kubeconfig(ctx context.Context, peer string) map[string][]byte 
 // the file, so that it works wherever the Secret is mounted, and clients read a renewed token
 // by themselves.
 func secretData(server string, how api.Kubeconfig, c api.Credential) (map[string][]byte, error) {
-	cluster := map[string]any{"server": server, "tls-server-name": how.ServerName}
+	cluster := map[string]any{"server": server}
+	if how.ServerName != "" {
+		cluster["tls-server-name"] = how.ServerName
+	}
 	data := map[string][]byte{}
 	if how.CAData != "" {
 		cluster["certificate-authority"], data[keyCA] = keyCA, []byte(how.CAData)

@@ -42,14 +42,14 @@ func secretName(peer string) string { return program + "-" + peer + "-kubeconfig
 
 // objects are those of one offer.
 func (k *Keeper) objects(o offer) []object {
-	service := object{id: id{kindService, serviceName(o.peer)}, peer: o.peer, spec: k.service(o)}
-	// A port whose number is not known yet would be taken out of a Service that has it.
-	_, there := k.have[service.id]
-	unknown := slices.ContainsFunc(o.ports, func(p port) bool { return p.number == 0 })
-	service.keep = o.keep || service.spec == nil || there && unknown
-	out := []object{
-		service,
-		{id: id{kindPolicy, serviceName(o.peer)}, peer: o.peer, spec: k.policy(o), keep: o.keep},
+	var out []object
+	if !o.noService {
+		service := object{id: id{kindService, serviceName(o.peer)}, peer: o.peer, spec: k.service(o)}
+		// A port whose number is not known yet would be taken out of a Service that has it.
+		_, there := k.have[service.id]
+		unknown := slices.ContainsFunc(o.ports, func(p port) bool { return p.number == 0 })
+		service.keep = o.keep || service.spec == nil || there && unknown
+		out = append(out, service, object{id: id{kindPolicy, serviceName(o.peer)}, peer: o.peer, spec: k.policy(o), keep: o.keep})
 	}
 	if !o.noSecret {
 		out = append(out, object{id: id{kindSecret, secretName(o.peer)}, peer: o.peer,

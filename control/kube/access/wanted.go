@@ -28,8 +28,9 @@ type offer struct {
 	// the last one stays. noSecret: there is not to be one.
 	secret   map[string][]byte
 	noSecret bool
-	// keep: there is nothing to be made now, but what there is stays.
-	keep bool
+	// keep: there are no ports now, but the Service that there is stays. noService: there is not
+	// to be one.
+	keep, noService bool
 }
 
 // wanted are the offers of the peers as the gateway has them.
@@ -40,14 +41,17 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 	}
 	var out []offer
 	for _, p := range s.Peers {
-		o := offer{peer: p.Name, ports: k.portsOf(p)}
-		if p.Stock || p.ApprovalFingerprint != "" || len(o.ports) == 0 && told(p) && !offers(p) {
+		if p.Stock || p.ApprovalFingerprint != "" {
 			continue
 		}
-		o.keep = len(o.ports) == 0
+		o := offer{peer: p.Name, ports: k.portsOf(p)}
+		direct := p.Mode == api.ModeOutOfBand // to its API server outside the tunnel
+		none := len(o.ports) == 0
+		o.noService = none && told(p) && !offers(p)
+		o.keep = none && !o.noService
 		switch {
-		case slices.Contains(p.Offers, api.ServiceAPIServer):
-			o.secret = k.kubeconfig(ctx, p.Name)
+		case direct || slices.Contains(p.Offers, api.ServiceAPIServer):
+			o.secret = k.kubeconfig(ctx, p.Name, direct)
 		case told(p):
 			o.noSecret = true
 		}
