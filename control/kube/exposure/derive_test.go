@@ -155,6 +155,10 @@ func TestWhatLeadsToTheGateway(t *testing.T) {
 		{"ExternalName", cluster(service(corev1.ServiceTypeExternalName)), nil, []string{"service PST0424"}},
 		{"an Ingress for the gateway", cluster(service(balancer, given(corev1.LoadBalancerIngress{IP: "203.0.113.9"})), ingress("front", "postern"), ingress("other", "auth")),
 			[]string{"203.0.113.9:443 LoadBalancer of Service postern"}, []string{"service PST0424"}},
+		{"an Ingress for auth, which has a port of the same Service", cluster(service(balancer, given(corev1.LoadBalancerIngress{IP: "203.0.113.9"}), func(s *corev1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "auth", Protocol: corev1.ProtocolTCP, Port: 8443})
+		}), ingress("front", "postern", func(i *networkingv1.Ingress) { i.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Name = "auth" })),
+			[]string{"203.0.113.9:443 LoadBalancer of Service postern"}, nil},
 		{"hostPort at a node that is known", cluster(service(corev1.ServiceTypeClusterIP), pod("n1", hostPort), public1),
 			[]string{"203.0.113.1:40000 hostPort of pod postern-0 on node n1 (ExternalIP)"}, nil},
 		{"hostPort at a node that is not", cluster(service(corev1.ServiceTypeClusterIP), pod("n9", hostPort)),

@@ -35,7 +35,7 @@ func (f facts) gateway(d *derived, now time.Time) {
 	f.hostPorts(d, &found)
 	d.Endpoints = found
 	for _, i := range f.ingresses.list {
-		if backs(i, f.service) {
+		if backs(i, f.service) && !toTCP(i, s, f.service) {
 			d.problem(NameService, check.NoUDPWay, f.about("Ingress", i.Name))
 		}
 	}
@@ -207,18 +207,34 @@ func (f facts) hostPort(d *derived, found *endpoints, pod *corev1.Pod, p corev1.
 	}
 }
 
-// backs reports whether an Ingress leads to a Service.
-func backs(i *networkingv1.Ingress, service string) bool {
-	is := func(b *networkingv1.IngressBackend) bool {
-		return b != nil && b.Service != nil && b.Service.Name == service
-	}
-	if is(i.Spec.DefaultBackend) {
-		return true
-	}
-	for _, r := range i.Spec.Rules {
-		if r.HTTP != nil && slices.ContainsFunc(r.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return is(&p.Backend) }) {
-			return true
+// backends are the ports of a Service that an Ingress leads to.
+func backends(i *networkingv1.Ingress, service string) []networkingv1.ServiceBackendPort {
+	var out []networkingv1.ServiceBackendPort
+	add := func(b *networkingv1.IngressBackend) {
+		if b != nil && b.Service != nil && b.Service.Name == service {
+			out = append(out, b.Service.Port)
 		}
 	}
-	return false
+	add(i.Spec.DefaultBackend)
+	for _, r := range i.Spec.Rules {
+		if r.HTTP != nil {
+			for _, p := range r.HTTP.Paths {
+				add(&p.Backend)
+			}
+		}
+	}
+	return out
+}
+
+// backs reports whether an Ingress leads to a Service.
+func backs(i *networkingv1.Ingress, service string) bool { return len(backends(i, service)) > 0 }
+
+// toTCP reports whether all that an Ingress leads to of the gateway's Service are TCP ports,
+// which are there for something else: auth out-of-band. s is nil where there is none.
+func toTCP(i *networkingv1.Ingress, s *corev1.Service, service string) bool {
+	return s != nil && !slices.ContainsFunc(backends(i, service), func(b networkingv1.ServiceBackendPort) bool {
+		return !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+			return p.Protocol == corev1.ProtocolTCP && (b.Name != "" && b.Name == p.Name || b.Number != 0 && b.Number == p.Port)
+		})
+	})
 }

@@ -60,8 +60,12 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
+	var authService string // of peers out-of-band: a port of the same Service
+	if p.o.Config.Services.OutOfBand != nil {
+		authService = k.Service
+	}
 	ew, err := exposure.New(exposure.Options{
-		Cluster: p.o.Cluster, Service: k.Service, Port: g.Port(), Pods: active, Account: account, Logger: log,
+		Cluster: p.o.Cluster, Service: k.Service, AuthService: authService, Port: g.Port(), Pods: active, Account: account, Logger: log,
 		OnChange: func(e exposure.Exposure) { show(g, e) },
 	})
 	if err != nil {
