@@ -191,6 +191,24 @@ func TestThePortIsAnnouncedWhenItIsThere(t *testing.T) {
 	})
 }
 
+// One family is enough.
+func TestANetworkOfIPv6Alone(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		w := &wireNet{}
+		a, b := newHost(t, "a", 1), newHost(t, "b", 2)
+		a.plug(1, w, linkLocal(1)+"/64", v6(1)+"/64")
+		b.plug(1, w, linkLocal(2)+"/64", v6(2)+"/64")
+		a.run()
+		b.run()
+		pass(3 * time.Second)
+		a.want("b@eth1")
+		if got := a.Found()[0].Addresses; !slices.Equal(got, []netip.AddrPort{netip.MustParseAddrPort("[" + v6(2) + "]:51820")}) {
+			t.Errorf("b is found at %v, want its address that is not link-local", got)
+		}
+		b.want("a@eth1")
+	})
+}
+
 // Two gateways of one host have one address and one port for multicast DNS.
 func TestTwoGatewaysOfOneHost(t *testing.T) {
 	inTime(t, func(t *testing.T) {

@@ -283,8 +283,13 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	if peers := a.status().Peers; len(peers) != 1 {
 		t.Errorf("a has the peers %+v, want b alone", peers)
 	}
-	if log := a.proc.Stderr() + b.proc.Stderr() + stranger.proc.Stderr(); strings.Contains(log, "hSDwCYkwp1R0i33ctD73Wg2") {
-		t.Error("the secret is in a log")
+	said := a.proc.Stderr() + b.proc.Stderr() + stranger.proc.Stderr()
+	for _, command := range [][]string{{"discover", "-o", "json"}, {"status", "-o", "json"}, {"config", "view"}, {"check", "-o", "json"}} {
+		r := a.postern(within(t, patience), command...)
+		said += r.stdout + r.stderr
+	}
+	if strings.Contains(said, "hSDwCYkwp1R0i33ctD73Wg2") {
+		t.Error("the secret is in a log, or in what a command prints")
 	}
 
 	// By its key the stranger becomes one at both sides.
@@ -378,6 +383,20 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	published.Kill()
 	odd.Kill()
 	a.finds("b")
+	b.finds("a")
+
+	// Names are settled with avahi as well: who has one keeps it.
+	late := apart.Publish("a", "_postern._udp", 51820, "v=1", "pk="+key)
+	b.finds("a", "a #2")
+	late.Kill()
+	first := apart.Publish("edge", "_postern._udp", 51820, "v=1", "pk="+key)
+	edge := w.gateway("d", "edge").start()
+	b.finds("a", "edge", "edge (2)")
+	if as := edge.discover().AnnouncedAs; as != "edge (2)" {
+		t.Errorf("beside avahi's edge, the gateway is announced as %q", as)
+	}
+	first.Kill()
+	edge.stop(syscall.SIGTERM)
 	b.finds("a")
 
 	// Somebody with another key bears the name of a peer.
