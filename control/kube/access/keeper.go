@@ -27,7 +27,7 @@ const (
 	startGrace = 30 * time.Second
 	// firstRetry doubles with each failure up to maxRetry.
 	firstRetry = time.Second
-	maxRetry   = time.Minute
+	maxRetry   = 15 * time.Second
 	// requestTimeout bounds one request.
 	requestTimeout = 10 * time.Second
 )

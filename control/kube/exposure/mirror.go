@@ -6,15 +6,25 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+)
+
+// firstRetry and maxRetry pace the tries when the API server does not answer: what happened
+// during an outage is to be known soon after it. retrySteps are the doublings between them.
+const (
+	firstRetry = 500 * time.Millisecond
+	maxRetry   = 10 * time.Second
+	retrySteps = 5
 )
 
 // object is what a mirror holds.
@@ -69,7 +79,8 @@ func (m *mirror[T]) run(ctx context.Context, item T, list func() runtime.Object)
 	}
 	// What fails is known from asked; client-go would repeat it in the log each time.
 	quiet := logr.Discard()
-	r := cache.NewReflectorWithOptions(lw, item, m, cache.ReflectorOptions{Name: m.source.resource, Logger: &quiet})
+	r := cache.NewReflectorWithOptions(lw, item, m, cache.ReflectorOptions{Name: m.source.resource, Logger: &quiet,
+		Backoff: &wait.Backoff{Duration: firstRetry, Cap: maxRetry, Steps: retrySteps, Factor: 2, Jitter: 1}})
 	r.RunWithContext(klog.NewContext(ctx, quiet))
 }
 
