@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,8 @@ type runningKeeper struct {
 	keeper *auth.Keeper
 	cancel context.CancelFunc
 	done   chan struct{}
+	// direct is how it was last told to ask outside the tunnel; under identityKeepers.mu.
+	direct check.DirectFacts
 }
 
 // stop ends the keeper and waits for it: it stores nothing afterwards.
@@ -97,7 +100,14 @@ func (g *Gateway) offersIdentity(m *member) bool {
 func (i *identityKeepers) start(m *member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed || i.keepers[m.name] != nil {
+	if i.closed {
+		return
+	}
+	if k := i.keepers[m.name]; k != nil {
+		if !reflect.DeepEqual(k.direct, m.direct) { // another token, perhaps the right one
+			k.direct = m.direct
+			k.keeper.Wake()
+		}
 		return
 	}
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
@@ -109,7 +119,7 @@ func (i *identityKeepers) start(m *member) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &runningKeeper{key: m.key, keeper: keeper, cancel: cancel, done: make(chan struct{})}
+	k := &runningKeeper{key: m.key, direct: m.direct, keeper: keeper, cancel: cancel, done: make(chan struct{})}
 	i.keepers[m.name] = k
 	go func() {
 		defer close(k.done)
