@@ -17,11 +17,11 @@ func TestKeysRotateWithoutLosingThePeer(t *testing.T) {
 	p := newPeers(t, newWorld(t))
 	for _, g := range []*gateway{p.cloud, p.edge} {
 		process, old := g.proc.PID(), g.status().Gateway.PublicKey
-		r := g.must("key", "rotate", "-o", "json")
+		text := g.must("key", "rotate", "-o", "json")
 		start := time.Now()
 		var out api.KeyRotateResponse
-		if err := json.Unmarshal([]byte(r.stdout), &out); err != nil {
-			t.Fatalf("key rotate at %s: %v\n%s%s", g.name, err, r.stdout, r.stderr)
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatalf("key rotate at %s: %v\n%s", g.name, err, text)
 		}
 		if !out.Rotated || out.PublicKey == old || len(out.Told) != 1 {
 			t.Errorf("key rotate at %s: %+v", g.name, out)
@@ -33,7 +33,7 @@ func TestKeysRotateWithoutLosingThePeer(t *testing.T) {
 			t.Errorf("%s: key %s in process %d, want %s in %d", g.name, now, g.proc.PID(), out.PublicKey, process)
 		}
 	}
-	out := p.edge.must("peer", "show", "cloud").stdout
+	out := p.edge.must("peer", "show", "cloud")
 	if key := p.cloud.status().Gateway.PublicKey; !strings.Contains(out, key) {
 		t.Errorf("edge does not show cloud's key %s:\n%s", key, out)
 	}
