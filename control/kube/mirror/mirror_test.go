@@ -1,0 +1,192 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 60 * time.Second
+
+// server is an API server with Peers: watches are refused or stay open until it is told.
+type server struct {
+	mu     sync.Mutex
+	names  []string
+	listed int // how often
+	refuse bool
+	events chan string // lines of the watch
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	query := r.URL.Query()
+	s.mu.Lock()
+	refuse := s.refuse
+	s.mu.Unlock()
+	switch {
+	case query.Get("watch") == "" || query.Get("watch") == "false":
+		s.mu.Lock()
+		s.listed++
+		list := v1alpha1.PeerList{TypeMeta: metav1.TypeMeta{APIVersion: "postern.dev/v1alpha1", Kind: "PeerList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		for _, n := range s.names {
+			list.Items = append(list.Items, object(n))
+		}
+		s.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(list)
+	case query.Get("sendInitialEvents") == "true":
+		failure(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid) // as servers do that know no such lists
+	case refuse:
+		failure(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	default:
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case line := <-s.events:
+				_, _ = io.WriteString(w, line+"\n")
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+func failure(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason)})
+}
+
+func object(name string) v1alpha1.Peer {
+	return v1alpha1.Peer{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "postern.dev/v1alpha1", Kind: "Peer"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "postern", ResourceVersion: "2"},
+	}
+}
+
+func event(t *testing.T, kind, name string) string {
+	t.Helper()
+	b, err := json.Marshal(map[string]any{"type": kind, "object": object(name)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// watched is a mirror at work.
+type watched struct {
+	*Mirror[*v1alpha1.Peer]
+	t       *testing.T
+	changed chan struct{}
+}
+
+func follow(t *testing.T, s *server) *watched {
+	t.Helper()
+	h := httptest.NewServer(s)
+	version := v1alpha1.GroupVersion()
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(version, &v1alpha1.Peer{}, &v1alpha1.PeerList{})
+	metav1.AddToGroupVersion(scheme, version)
+	client, err := rest.RESTClientFor(&rest.Config{Host: h.URL, APIPath: "/apis", ContentConfig: rest.ContentConfig{
+		GroupVersion: &version, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(), ContentType: runtime.ContentTypeJSON}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{t: t, changed: make(chan struct{}, 1)}
+	w.Mirror = New(Options[*v1alpha1.Peer]{
+		Client: client, Version: version, Resource: v1alpha1.PeerResource, Namespace: "postern",
+		Example: &v1alpha1.Peer{}, NewList: func() runtime.Object { return &v1alpha1.PeerList{} },
+		Changed: func() {
+			select {
+			case w.changed <- struct{}{}:
+			default:
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		client.Client.CloseIdleConnections()
+		h.Close()
+	})
+	return w
+}
+
+// until waits until the mirror is as wanted.
+func (w *watched) until(what string, holds func(names string, synced bool, err error) bool) {
+	w.t.Helper()
+	deadline := time.After(patience)
+	for {
+		list, synced := w.Objects()
+		var names []string
+		for _, o := range list {
+			names = append(names, o.Name)
+		}
+		err := w.Err()
+		if holds(strings.Join(names, " "), synced, err) {
+			return
+		}
+		select {
+		case <-w.changed:
+		case <-deadline:
+			w.t.Fatalf("%s: it has %v, synced %v, %v", what, names, synced, err)
+		}
+	}
+}
+
+func TestAMirrorFollowsWhatComesChangesAndGoes(t *testing.T) {
+	s := &server{names: []string{"b", "a"}, events: make(chan string)}
+	w := follow(t, s)
+	w.until("the list", func(names string, synced bool, err error) bool { return names == "a b" && synced && err == nil })
+	s.events <- event(t, "ADDED", "c")
+	w.until("one more", func(names string, _ bool, _ error) bool { return names == "a b c" })
+	s.events <- event(t, "DELETED", "a")
+	w.until("one less", func(names string, _ bool, _ error) bool { return names == "b c" })
+}
+
+// Lists that succeed are no comfort while watches do not.
+func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
+	s := &server{names: []string{"a"}, events: make(chan string), refuse: true}
+	w := follow(t, s)
+	w.until("it was refused", func(names string, synced bool, err error) bool {
+		return names == "a" && synced && apierrors.IsForbidden(err)
+	})
+	deadline := time.After(patience)
+	for again := false; !again; {
+		s.mu.Lock()
+		again = s.listed >= 3
+		s.mu.Unlock()
+		if err := w.Err(); !apierrors.IsForbidden(err) {
+			t.Fatalf("between two refusals it says %v", err)
+		}
+		select {
+		case <-w.changed:
+		case <-deadline:
+			t.Fatal("it does not list again")
+		}
+	}
+	s.mu.Lock()
+	s.refuse = false
+	s.mu.Unlock()
+	w.until("it is well", func(names string, _ bool, err error) bool { return names == "a" && err == nil })
+}
