@@ -48,6 +48,10 @@ func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Re
 // starts anew.
 const answerTime = 2 * time.Second
 
+// handOverTime is how long open connections may go on where another replica waits for the
+// role: a watch never ends by itself, and new connections are not served until it is over.
+const handOverTime = 2 * time.Second
+
 // attachFunc joins a gateway to what runs beside it, until detach is called.
 type attachFunc func(*gateway.Gateway) (detach func(), err error)
 
@@ -84,8 +88,11 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	}
 	detach()
 	wait := drainTime
-	if again {
+	switch {
+	case again:
 		wait = 0 // connections end with the key: nothing is gained by waiting
+	case cfg.Kubernetes != nil:
+		wait = handOverTime
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
