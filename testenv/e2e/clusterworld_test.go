@@ -152,7 +152,7 @@ func imageArchives(ctx context.Context, t *testing.T) []string {
 	}
 	archives := []string{filepath.Join(dir, "postern.tar"), filepath.Join(dir, "kubectl.tar"), filepath.Join(dir, "testserver.tar")}
 	tools := map[string]string{"/bin/kubectl": filepath.Join(programs, "kubectl")}
-	for _, name := range []string{"sh", "head", "sha256sum", "wget", "sleep"} {
+	for _, name := range []string{"sh", "head", "sha256sum", "wget", "sleep", "timeout"} {
 		tools["/bin/"+name] = "/bin/busybox"
 	}
 	_, err = scratch.WriteFile(archives[0], scratch.Image{Name: posternImage, Platforms: []scratch.Platform{
