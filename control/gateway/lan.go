@@ -3,8 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,13 +33,34 @@ type lanSearch struct {
 	again, changed chan struct{}
 	// finder is nil while nothing is looked for.
 	finder atomic.Pointer[lan.Finder]
+	// used is where peers were found when their paths were last told of it.
+	used atomic.Pointer[string]
+
+	// Owned by run: what was logged of a gateway last, by where it was found, and how many
+	// lines since the minute began.
+	told   map[lanPlace]string
+	lines  int
+	minute time.Time
 
 	mu sync.Mutex // guards what follows
 	// removed are the keys of peers that an operator removed: they do not become peers by
 	// themselves again while this gateway runs.
 	removed map[peer.PublicKey]bool
-	// told is what was logged of a gateway last, by where it was found.
-	told map[lanPlace]string
+}
+
+// maxLANLines bounds what is logged in a minute of those who come and go: whoever makes up
+// gateways must not fill the disk.
+const maxLANLines = 60
+
+// level is that of a line about what was found.
+func (s *lanSearch) level(now time.Time, l slog.Level) slog.Level {
+	if now.Sub(s.minute) >= time.Minute {
+		s.minute, s.lines = now, 0
+	}
+	if s.lines++; s.lines > maxLANLines {
+		return slog.LevelDebug
+	}
+	return l
 }
 
 // lanPlace is where an instance was found.
@@ -133,9 +157,12 @@ func (s *lanSearch) follow(ctx context.Context) {
 		case <-tick.C:
 			s.admit(ctx)
 		case <-s.changed:
-			s.tell()
+			s.tell(time.Now())
 			s.admit(ctx)
-			s.g.rematch()
+			// Strangers who come and go are no reason to look at the peers.
+			if used := s.used.Load(); used == nil || *used != peersAt(s.g.roster.Load(), s.found()) {
+				s.g.rematch()
+			}
 		}
 	}
 }
@@ -163,6 +190,25 @@ func (s *lanSearch) candidates(found []lan.Instance, keys ...peer.PublicKey) []d
 		}
 	}
 	return out
+}
+
+// near is what is found, for the peers of a roster, which will be sought there.
+func (s *lanSearch) near(r *roster) []lan.Instance {
+	found := s.found()
+	at := peersAt(r, found)
+	s.used.Store(&at)
+	return found
+}
+
+// peersAt is where peers were found, in a form that can be compared.
+func peersAt(r *roster, found []lan.Instance) string {
+	var b strings.Builder
+	for _, i := range found {
+		if m, otherKey := r.match(i.Name, i.PublicKey); m != nil && !otherKey && i.Err == "" {
+			fmt.Fprintln(&b, i.PublicKey, i.Addresses)
+		}
+	}
+	return b.String()
 }
 
 // removedByHand notes that an operator does not want a peer.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -46,38 +48,32 @@ func peerName(instance string) string {
 }
 
 // tell logs what was found and lost since the last time.
-func (s *lanSearch) tell() {
-	r, now := s.g.roster.Load(), map[lanPlace]string{}
+func (s *lanSearch) tell(at time.Time) {
+	ctx, r, now := s.g.ctx, s.g.roster.Load(), map[lanPlace]string{}
 	for _, i := range s.found() {
 		place, what := lanPlace{i.Name, i.Interface}, i.PublicKey.String()+i.Err
 		now[place] = what
-		s.mu.Lock()
-		before := s.told[place]
-		s.mu.Unlock()
-		if before == what {
+		if s.told[place] == what {
 			continue
 		}
 		switch m, otherKey := r.match(i.Name, i.PublicKey); {
 		case i.Err != "":
-			s.g.log.Warn("what a gateway announces on the local network cannot be used", "name", printable(i.Name),
+			s.g.log.Log(ctx, s.level(at, slog.LevelWarn), "what a gateway announces on the local network cannot be used", "name", printable(i.Name),
 				"interface", i.Interface, "problem", printable(i.Err), "code", string(check.LANRecord))
 		case otherKey:
-			s.g.log.Warn("a peer's name is announced on the local network with another key, which is not followed", "peer", m.name,
+			s.g.log.Log(ctx, s.level(at, slog.LevelWarn), "a peer's name is announced on the local network with another key, which is not followed", "peer", m.name,
 				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.key), "code", string(check.LANOtherKey))
 		default:
-			s.g.log.Info("gateway found on the local network", "name", printable(i.Name), "interface", i.Interface,
+			s.g.log.Log(ctx, s.level(at, slog.LevelInfo), "gateway found on the local network", "name", printable(i.Name), "interface", i.Interface,
 				"fingerprint", peer.Fingerprint(i.PublicKey), "addresses", fmt.Sprint(i.Addresses))
 		}
 	}
-	s.mu.Lock()
-	gone := s.told
-	s.told = now
-	s.mu.Unlock()
-	for place := range gone {
+	for place := range s.told {
 		if _, still := now[place]; !still {
-			s.g.log.Info("gateway is gone from the local network", "name", printable(place.name), "interface", place.iface)
+			s.g.log.Log(ctx, s.level(at, slog.LevelInfo), "gateway is gone from the local network", "name", printable(place.name), "interface", place.iface)
 		}
 	}
+	s.told = now
 }
 
 // admit makes peers of those that the configuration names by key, and of those that prove

@@ -273,7 +273,7 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 
 // setPeers has paths found to the members that can be probed.
 func (p *pathfinding) setPeers(r *roster) {
-	found, near := p.g.dns.settle(r), p.g.lan.found()
+	found, near := p.g.dns.settle(r), p.g.lan.near(r)
 	var peers []discovery.PathPeer
 	for _, m := range r.members {
 		if m.stock || m.pending {
