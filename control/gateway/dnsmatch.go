@@ -53,10 +53,11 @@ func (s *dnsSearch) matches(r *roster) []dnsMatch {
 				continue
 			}
 			m := dnsMatch{Instance: i, domain: d.Name}
+			holder := cmp.Or(r.byKey[i.Key], r.next[i.Key]) // by the key that it has, or has announced
 			switch known, named := had[i.Record], r.byName[i.Name]; {
 			case i.Key.IsZero():
-			case r.byKey[i.Key] != nil:
-				m.member = r.byKey[i.Key]
+			case holder != nil:
+				m.member = holder
 			case known != nil: // Its record had the key of a peer before.
 				m.member, m.moved = known, true
 			case named != nil && !seen[named]: // It bears the name of one that was found nowhere.
