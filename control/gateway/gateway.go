@@ -81,6 +81,10 @@ type Options struct {
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
 	LocalHost netip.Addr
+	// OnSuperseded is told that a peer says that it has heard a later start of a gateway with
+	// this one's key: boot is its number, in the order of the state's. It may be called again
+	// and again, and must not block. A peer may say anything. nil: nobody is told.
+	OnSuperseded func(peer string, boot uint64)
 	// State keeps the state where it outlives the directory; nil is the directory alone.
 	State state.Backend
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
@@ -295,7 +299,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	if g.changed.metrics, err = g.serveMetrics(ctx, cfg); err != nil {
 		return err
 	}
-	return g.apply(cfg)
+	return g.applyFirst(cfg)
 }
 
 func (g *Gateway) openPlane(cfg *config.Resolved) error {

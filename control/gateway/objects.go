@@ -2,15 +2,34 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // What a cluster's objects are made of, and what is remembered of them.
+
+// applyFirst applies the configuration of the start. One object of the cluster that cannot be
+// must not keep the gateway from running: without those it starts with the peers that joined,
+// under the options that their objects give them, and who reads the objects finds out which
+// are good. It is called with changing held.
+func (g *Gateway) applyFirst(cfg *config.Resolved) error {
+	err := g.apply(cfg)
+	if err == nil || cfg.Kubernetes == nil {
+		return err
+	}
+	options := slices.DeleteFunc(slices.Clone(cfg.Peers), func(p config.Peer) bool { return !p.Joined })
+	if len(options) == len(cfg.Peers) {
+		return err
+	}
+	g.log.Warn("the cluster's peers cannot all be taken at the start; they are tried one by one", "error", err)
+	return g.apply(withPeers(cfg, options))
+}
 
 // Joined lists the peers that joined or were added by command, by name. It is a snapshot.
 func (g *Gateway) Joined() []state.Peer { return g.store.Peers().All() }

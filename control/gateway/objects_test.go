@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/ticket"
 )
 
@@ -59,4 +61,22 @@ func TestARevokedTicketAdmitsNobody(t *testing.T) {
 		t.Error("a reply to a revoked ticket was accepted")
 	}
 	w.refused("revoke", w.Cloud.Gateway.Revoke("nonsense"), true, "no ticket id")
+}
+
+func TestAnObjectThatCannotBeDoesNotKeepAGatewayFromStarting(t *testing.T) {
+	twin := newKey(t).Public()
+	w := newWorld(t, inCluster, func(site string, o *gateway.Options) {
+		if site == "cloud" {
+			o.ClusterPeers = []config.Peer{{Name: "one", PublicKey: twin}, {Name: "two", PublicKey: twin}, {Name: "edge", Joined: true, PublicKey: newKey(t).Public()}}
+		}
+	})
+	if s, err := w.Cloud.Gateway.Status(w.ctx); err != nil || len(s.Peers) != 0 {
+		t.Errorf("it has started with %+v, %v", s.Peers, err)
+	}
+	if err := w.Cloud.Gateway.SetPeers(w.ctx, []config.Peer{{Name: "one", PublicKey: twin}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := w.status(w.Cloud, "one"); !there {
+		t.Error("the one that is good is no peer")
+	}
 }
