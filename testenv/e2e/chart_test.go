@@ -100,6 +100,9 @@ func TestChartMakesConfigurationsThatLoad(t *testing.T) {
 		{"defaults", []string{"name=edge"}},
 		{"everything", full},
 		{"no API server", []string{"name=edge", "services.apiServer.enabled=false", "issuer.type=none"}},
+		{"certificates", []string{"name=edge", "issuer.type=csr", "issuer.ttl=2h"}},
+		{"auth outside the tunnel", []string{"name=edge", "outOfBand.enabled=true"}},
+		{"auth outside the tunnel with TLS", []string{"name=edge", "outOfBand.enabled=true", "outOfBand.tlsSecret=auth", "outOfBand.nodePort=30443"}},
 		{"another release", []string{"name=edge", "fullnameOverride=gw", "issuer.serviceAccount.namespace=tenants"}},
 		{"relay with a password", []string{"name=edge", "secretMounts[0].name=turn", "secretMounts[0].secretName=relay",
 			"discovery.turnServers[0].address=turn.example.net:3478", "discovery.turnServers[0].username=u",
@@ -137,10 +140,15 @@ func validate(t *testing.T, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"ca.crt": ca.CertPEM(), "password": []byte("secret"), "gateway.yaml": nil} {
-		if content == nil {
-			content = []byte(strings.NewReplacer(accountFolder, dir, "/etc/postern-secrets/turn", dir).Replace(text))
-		}
+	serving, err := ca.Server("auth.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := serving.Write(dir, "tls"); err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer(accountFolder, dir, "/etc/postern-secrets/turn", dir, "/etc/postern-auth", dir).Replace(text)
+	for name, content := range map[string][]byte{"ca.crt": ca.CertPEM(), "password": []byte("secret"), "gateway.yaml": []byte(here)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}

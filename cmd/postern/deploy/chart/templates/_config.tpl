@@ -61,6 +61,13 @@ spec:
 {{- if $issuer -}}
 {{- $_ := set $auth "issuer" $issuer -}}
 {{- end -}}
+{{- if .Values.outOfBand.enabled -}}
+{{- $open := dict "listen" (printf ":%d" (int .Values.outOfBand.port)) -}}
+{{- if .Values.outOfBand.tlsSecret -}}
+{{- $_ := set $open "tls" (dict "certFile" "/etc/postern-auth/tls.crt" "keyFile" "/etc/postern-auth/tls.key") -}}
+{{- end -}}
+{{- $_ := set $auth "outOfBand" $open -}}
+{{- end -}}
 {{- $_ := set $out "auth" $auth -}}
 {{- with .Values.services.named -}}
 {{- $_ := set $out "named" . -}}

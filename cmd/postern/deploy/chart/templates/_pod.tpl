@@ -57,6 +57,12 @@ volumes:
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: state
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- if and .Values.outOfBand.enabled .Values.outOfBand.tlsSecret }}
+- name: auth
+  secret:
+    secretName: {{ .Values.outOfBand.tlsSecret }}
+    defaultMode: 0440
+{{- end }}
 {{- range .Values.secretMounts }}
 - name: secret-{{ .name }}
   secret:
@@ -88,6 +94,9 @@ ports:
   hostPort: {{ . }}
   {{- end }}
 - {name: http, containerPort: {{ int .Values.metrics.port }}, protocol: TCP}
+{{- if .Values.outOfBand.enabled }}
+- {name: auth, containerPort: {{ int .Values.outOfBand.port }}, protocol: TCP}
+{{- end }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -113,6 +122,9 @@ volumeMounts:
 - {name: config, mountPath: /etc/postern, readOnly: true}
 - {name: run, mountPath: /run}
 - {name: state, mountPath: /var/lib}
+{{- if and .Values.outOfBand.enabled .Values.outOfBand.tlsSecret }}
+- {name: auth, mountPath: /etc/postern-auth, readOnly: true}
+{{- end }}
 {{- range .Values.secretMounts }}
 - {name: secret-{{ .name }}, mountPath: /etc/postern-secrets/{{ .name }}, readOnly: true}
 {{- end }}
