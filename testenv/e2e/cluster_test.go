@@ -22,6 +22,7 @@ func TestClusters(t *testing.T) {
 	}
 	step("rights", testRights)
 	step("peering by ticket", testPeering)
+	step("pods", testPods)
 	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
 	t.Run("meanwhile", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *clusters){

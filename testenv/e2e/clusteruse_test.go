@@ -93,16 +93,21 @@ func (c *cluster) stays(args ...string) *netlab.Process {
 		inside("client", append([]string{"/bin/kubectl"}, args...)...)...)})
 }
 
+// testPods makes what the others work with: a server in each cluster for the peer's users,
+// and a client that mounts the peer's Secret.
+func testPods(_ *testing.T, c *clusters) {
+	for one, other := range c.both() {
+		one.run(tenant, "server", tenantServer)
+		one.run(gatewayNamespace, "client", clientPod("client", other.name, "postern.dev/peer-"+other.name+": allow"))
+	}
+}
+
 // testUse has pods of each cluster use the other's API server, by the Secret that they
 // mount and nothing else.
 func testUse(t *testing.T, c *clusters) {
 	before, err := c.nat.Traffic(within(t, patience))
 	if err != nil {
 		t.Fatal(err)
-	}
-	for one, other := range c.both() {
-		one.run(tenant, "server", tenantServer)
-		one.run(gatewayNamespace, "client", clientPod("client", other.name, "postern.dev/peer-"+other.name+": allow"))
 	}
 	var users sync.WaitGroup
 	for one, other := range c.both() {
