@@ -308,11 +308,10 @@ func FuzzMessage(f *testing.F) {
 	seed := func(m *dns.Msg) { f.Add(pack(m), uint16(mdnsPort)) }
 	seed(question(serviceName, dns.TypePTR))
 	seed(question(instanceName("edge"), dns.TypeANY))
-	t := &testing.T{}
-	seed(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true}, Answer: announced(t, "cloud (2)", keyOfTest(9).String(), "192.168.1.9")})
+	seed(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true}, Answer: announced(f, "cloud (2)", keyOfTest(9).String(), "192.168.1.9")})
 	f.Add(pack(question(enumerationName, dns.TypePTR)), uint16(40000))
 	probe := question(instanceName("edge"), dns.TypeANY)
-	probe.Ns = announced(t, "edge", keyOfTest(9).String(), "192.168.1.9")[1:]
+	probe.Ns = announced(f, "edge", keyOfTest(9).String(), "192.168.1.9")[1:]
 	seed(probe)
 	f.Add([]byte{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 12, 0, 1}, uint16(mdnsPort))
 	f.Fuzz(func(t *testing.T, packet []byte, port uint16) {

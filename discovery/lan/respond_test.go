@@ -198,7 +198,7 @@ func TestWhoIsNotOnTheLinkIsIgnored(t *testing.T) {
 }
 
 // announced are the records of an instance, as another program might write them.
-func announced(t *testing.T, name, key, address string) []dns.RR {
+func announced(t testing.TB, name, key, address string) []dns.RR {
 	t.Helper()
 	full, host := instanceName(name), "host-of-"+strings.ReplaceAll(fold(escaped(name)), `\`, "-")+".local."
 	host = strings.NewReplacer(" ", "-", "(", "-", ")", "-").Replace(host)

@@ -321,7 +321,7 @@ func question(name string, qtype uint16) *dns.Msg {
 	return m
 }
 
-func mustRR(t *testing.T, s string) dns.RR {
+func mustRR(t testing.TB, s string) dns.RR {
 	t.Helper()
 	rr, err := dns.NewRR(s)
 	if err != nil {
