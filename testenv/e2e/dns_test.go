@@ -422,3 +422,30 @@ func TestAStrangerInDNSIsApproved(t *testing.T) {
 	w.found(dnsCloud + ":51820")
 	w.cloud.waitConnected("edge")
 }
+
+// TestDNSSECIsShown has a signed zone asked for through resolvers that validate: one with
+// the zone's key, and one with another.
+func TestDNSSECIsShown(t *testing.T) {
+	t.Parallel()
+	const good, bad = "198.51.100.54", "198.51.100.55"
+	w := newDNSWorld(t, func(h *netlab.Host, domain string, addr netip.Addr, text string) *netlab.Zone {
+		return h.StartSignedNamed(domain, addr, text)
+	})
+	w.zone.Set(w.records())
+	anchor := w.zone.Anchor()
+	other := strings.Replace(anchor, anchor[len(anchor)-12:len(anchor)-8], "AAAA", 1)
+	w.host("validator", good).StartValidator(dnsDomain, netip.MustParseAddr(dnsAddr), netip.MustParseAddr(good), anchor)
+	w.host("misled", bad).StartValidator(dnsDomain, netip.MustParseAddr(dnsAddr), netip.MustParseAddr(bad), other)
+
+	w.edge.doc.Spec.Discovery.DNS = api.DNS{Domains: []string{dnsDomain}, Servers: []string{good}}
+	w.edge.reload()
+	w.edge.discovered("cloud by validated records", func(d api.Discovered) bool {
+		return d.Name == "cloud" && d.PublicKey == w.cloudKey && d.DNSSEC == api.DNSSECValidated
+	})
+	w.edge.doc.Spec.Discovery.DNS.Servers = []string{bad}
+	w.edge.reload()
+	v := w.edge.verdict("PST0444", dnsDomain, bad, "SERVFAIL")
+	if !strings.Contains(v.Fix, "delv") {
+		t.Errorf("the fix is %q, want the command that shows it", v.Fix)
+	}
+}

@@ -22,6 +22,7 @@ type Zone struct {
 	dir    string
 	addr   netip.Addr
 	serial int
+	signed bool
 	proc   *Process
 	// load has the server take up what the file says.
 	load func(text string)
@@ -35,6 +36,57 @@ func (h *Host) StartNamed(domain string, addr netip.Addr, text string) *Zone {
 	z.load = z.loadNamed
 	z.Set(text)
 	return z
+}
+
+// StartSignedNamed is StartNamed with a zone that BIND signs, with keys of its own making.
+// The records may be there a moment before their signatures.
+func (h *Host) StartSignedNamed(domain string, addr netip.Addr, text string) *Zone {
+	h.lab.t.Helper()
+	z := h.zone(domain, addr)
+	z.signed, z.load = true, z.loadNamed
+	z.Set(text)
+	return z
+}
+
+// Anchor is the public key of a signed zone, as "257 3 13 BASE64".
+func (z *Zone) Anchor() string {
+	t := z.host.lab.t
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(z.dir, "K*.key"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("netlab: the keys of %s are %q (%v), want one", z.domain, files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatalf("netlab: the key of %s: %v", z.domain, err)
+	}
+	_, key, found := strings.Cut(string(text), " DNSKEY ")
+	if !found {
+		t.Fatalf("netlab: no key in %q", text)
+	}
+	return strings.TrimSpace(key)
+}
+
+// StartValidator runs BIND as a resolver that asks one server about a domain and validates
+// what it says by a key, on the host's loopback and at addr.
+func (h *Host) StartValidator(domain string, server, addr netip.Addr, anchor string) {
+	t := h.lab.t
+	t.Helper()
+	z := h.zone(domain, addr)
+	fields := strings.Fields(anchor)
+	if len(fields) < 4 {
+		t.Fatalf("netlab: %q is no key", anchor)
+	}
+	conf := z.write("named.conf", fmt.Sprintf(`options {
+  directory %q; pid-file none; session-keyfile none;
+  listen-on port 53 { 127.0.0.1; %s; }; listen-on-v6 { none; };
+  recursion yes; allow-recursion { any; }; allow-query { any; }; dnssec-validation yes; empty-zones-enable no;
+};
+controls {};
+trust-anchors { %q static-key %s %s %s "%s"; };
+zone %q { type forward; forward only; forwarders { %s; }; };
+`, z.dir, addr, domain, fields[0], fields[1], fields[2], strings.Join(fields[3:], ""), domain, server))
+	z.await("running", "named", "-g", "-n", "1", "-c", conf)
 }
 
 // StartDnsmasq serves a domain by dnsmasq, which knows no zone files: records of the types
@@ -112,15 +164,19 @@ func (z *Zone) await(line string, args ...string) {
 func (z *Zone) loadNamed(text string) {
 	z.host.lab.t.Helper()
 	file := z.write("zone", fmt.Sprintf("$TTL 5\n@ IN SOA ns admin %d 60 60 600 5\n@ IN NS ns\nns IN A %s\n%s\n", z.serial, z.addr, text))
+	signing, which := "", ""
+	if z.signed {
+		signing, which = "dnssec-policy default; inline-signing yes; ", " (unsigned)"
+	}
 	conf := z.write("named.conf", fmt.Sprintf(`options {
   directory %q; pid-file none; session-keyfile none;
   listen-on port 53 { any; }; listen-on-v6 port 53 { any; };
   recursion no; dnssec-validation no; allow-query { any; }; notify no;
 };
 controls {};
-zone %q { type primary; file %q; };
-`, z.dir, z.domain, file))
-	z.await(fmt.Sprintf("zone %s/IN: loaded serial %d", z.domain, z.serial), "named", "-g", "-n", "1", "-c", conf)
+zone %q { type primary; file %q; %s};
+`, z.dir, z.domain, file, signing))
+	z.await(fmt.Sprintf("zone %s/IN%s: loaded serial %d", z.domain, which, z.serial), "named", "-g", "-n", "1", "-c", conf)
 }
 
 // loadDnsmasq starts the server anew: it reads its options only then.
