@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,20 +54,6 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: access-policies, namespace: NS}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: access-policies}
-subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
-`
-
-const podRights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: access-NS}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [list]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: access-NS}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: access-NS}
 subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
 `
 
@@ -357,54 +342,4 @@ func (w *world) testRights(t *testing.T) {
 	s.untilCodes(t, "")
 	s.until(t, base64.StdEncoding.EncodeToString([]byte("t0")), "secret/postern-cloud-kubeconfig", tokenOf)
 	s.until(t, "networkpolicy.networking.k8s.io/postern-cloud", "networkpolicy", "-o=name")
-}
-
-func (w *world) testGuard(t *testing.T) {
-	own := w.account(t, "guard")
-	g, err := NewGuard(GuardOptions{Cluster: own})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(ip string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(ip), 40000) }
-	if err := g.Admit("cloud", at("10.244.0.7")); err == nil || !strings.Contains(err.Error(), "forbidden") {
-		t.Errorf("without the right to list pods: got %v", err)
-	}
-	w.apply(t, "guard", podRights)
-	w.kubectl(t, "", "create", "namespace", "tenant")
-	w.kubectl(t, "", "create", "serviceaccount", "-n", "tenant", "default")
-	for name, p := range map[string]struct{ labels, spec, status string }{
-		"allowed": {`"postern.dev/peer-cloud":"allow"`, ``, `"podIP":"10.244.0.7"`},
-		"other":   {`"postern.dev/peer-berlin":"allow"`, ``, `"podIP":"10.244.0.8"`},
-		"ended":   {`"postern.dev/peer-cloud":"allow"`, ``, `"phase":"Succeeded","podIP":"10.244.0.9"`},
-		"onhost":  {`"postern.dev/peer-cloud":"allow"`, `"hostNetwork":true,`, `"podIP":"10.0.0.1"`},
-	} {
-		w.kubectl(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","labels":{`+p.labels+`}},"spec":{`+p.spec+`"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"}]}}`,
-			"apply", "-n", "tenant", "-f", "-")
-		w.kubectl(t, "", "patch", "pod", name, "-n", "tenant", "--subresource=status", "--type=merge", "-p", `{"status":{`+p.status+`}}`)
-	}
-	for ip, want := range map[string]string{
-		"10.244.0.7": "", "10.244.0.8": "pod tenant/other has no label postern.dev/peer-cloud: allow",
-		"10.244.0.9": "the address of no pod", "10.0.0.1": "the address of no pod", "10.9.9.9": "the address of no pod",
-	} {
-		var err error
-		for begun := time.Now(); time.Since(begun) < patience; {
-			// Rights take a moment to count everywhere in an API server.
-			if err = g.Admit("cloud", at(ip)); err == nil || !strings.Contains(err.Error(), "forbidden") {
-				break
-			}
-		}
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: got %v, want %q", ip, err, want)
-		}
-	}
-	w.kubectl(t, "", "label", "pod", "other", "-n", "tenant", "postern.dev/peer-cloud=allow")
-	begun := time.Now()
-	for g.Admit("cloud", at("10.244.0.8")) != nil {
-		if time.Since(begun) > patience {
-			t.Fatal("a label that was given does not count")
-		}
-	}
-	if d := time.Since(begun); d > 2*refusedFor+5*time.Second {
-		t.Errorf("a label that was given counts after %v", d)
-	}
 }
