@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -111,5 +113,49 @@ func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
 				t.Errorf("got %q, want %q in it", cause, c.words)
 			}
 		})
+	}
+}
+
+// Whoever makes up gateways must not fill the log.
+func TestWhatIsLoggedOfStrangersIsBounded(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s := newLANSearch(&Gateway{})
+	count := func(at time.Time) (shown int) {
+		for range 1000 {
+			if s.level(at, slog.LevelInfo) == slog.LevelInfo {
+				shown++
+			}
+		}
+		return shown
+	}
+	if first, again, next := count(now), count(now.Add(59*time.Second)), count(now.Add(time.Minute)); first != maxLANLines || again != 0 || next != maxLANLines {
+		t.Errorf("of 1,000 lines each %d, %d in the same minute and %d in the next are shown; want %d, 0, %d", first, again, next, maxLANLines, maxLANLines)
+	}
+}
+
+// Where peers were found is told once, whoever else comes and goes.
+func TestOnlyPeersThatMoveAreLookedAt(t *testing.T) {
+	key := func(n byte) peer.PublicKey { return peer.PrivateKeyFromBytes([32]byte{1, n}).Public() }
+	cloud := &member{name: "cloud", key: key(1)}
+	r := &roster{byName: map[string]*member{"cloud": cloud}, byKey: map[peer.PublicKey]*member{key(1): cloud}}
+	at := func(name string, k peer.PublicKey, address, problem string) lan.Instance {
+		return lan.Instance{Name: name, PublicKey: k, Addresses: []netip.AddrPort{netip.MustParseAddrPort(address)}, Err: problem}
+	}
+	here := at("cloud", key(1), "192.168.1.2:51820", "")
+	was := peersAt(r, []lan.Instance{here})
+	for _, c := range []struct {
+		what  string
+		found []lan.Instance
+		same  bool
+	}{
+		{"a stranger", []lan.Instance{here, at("edge", key(2), "192.168.1.3:51820", "")}, true},
+		{"its name with another key", []lan.Instance{here, at("cloud", key(2), "192.168.1.3:51820", "")}, true},
+		{"another address", []lan.Instance{at("cloud", key(1), "192.168.1.4:51820", "")}, false},
+		{"broken records", []lan.Instance{at("cloud", key(1), "192.168.1.2:51820", "no port")}, false},
+		{"nobody", nil, false},
+	} {
+		if same := peersAt(r, c.found) == was; same != c.same {
+			t.Errorf("%s: the same: %v, want %v", c.what, same, c.same)
+		}
 	}
 }
