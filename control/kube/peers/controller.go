@@ -64,20 +64,51 @@ type Controller struct {
 	events   *events.Recorder
 
 	// Of the goroutine of Run.
-	own        peer.PublicKey
-	applied    applied
-	candidates []*candidate
-	// By object: whether its peer was in the gateway's state, which generation was read, and
-	// what was last to be shown.
-	hadPeer     map[types.UID]bool
-	generations map[types.UID]int64
-	shown       map[types.UID]v1alpha1.PeerStatus
-	pace        *pace
+	own         peer.PublicKey
+	applied     applied
+	candidates  []*candidate
+	objectsSeen map[types.UID]*seen
+	writes      writes
 	troubles    objects.Troubles
 	complaints  map[string]metav1.StatusReason
-	// writeAfter is when to write again after a write has failed.
-	writeAfter time.Time
-	pause      time.Duration
+}
+
+// seen is what is remembered of an object.
+type seen struct {
+	// hadPeer: its peer was in the gateway's state.
+	hadPeer bool
+	// generation is that whose Secrets were read.
+	generation int64
+	// shown is what its status was to say last; nil before the first time.
+	shown *v1alpha1.PeerStatus
+}
+
+// seen is what is remembered of an object.
+func (c *Controller) seen(o *v1alpha1.Peer) *seen {
+	x := c.objectsSeen[o.UID]
+	if x == nil {
+		x = &seen{}
+		c.objectsSeen[o.UID] = x
+	}
+	return x
+}
+
+// writes paces what is written.
+type writes struct {
+	*pace
+	// after is when to write again after a write has failed, and pause how long was waited.
+	after time.Time
+	pause time.Duration
+}
+
+// succeeded ends the pause.
+func (w *writes) succeeded() { w.pause, w.after = 0, time.Time{} }
+
+// hold begins a pause, longer each time.
+func (w *writes) hold() time.Duration {
+	w.pause = min(max(2*w.pause, firstPause), maxPause)
+	w.after = time.Now().Add(w.pause)
+	return w.pause
 }
 
 // New makes a controller. Nothing is asked of the cluster yet.
@@ -96,9 +127,9 @@ func New(o Options) (*Controller, error) {
 	namespace := o.Cluster.Namespace()
 	c := &Controller{
 		o: o, log: o.Logger, wake: make(chan struct{}, 1), objects: objects.NewWriter(client, namespace, v1alpha1.PeerResource, v1alpha1.PeerKind),
-		resolver: &resolver{secrets: newSecrets(core, namespace)},
-		events:   events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
-		hadPeer:  map[types.UID]bool{}, generations: map[types.UID]int64{}, shown: map[types.UID]v1alpha1.PeerStatus{}, pace: newPace(),
+		resolver:    &resolver{secrets: newSecrets(core, namespace)},
+		events:      events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
+		objectsSeen: map[types.UID]*seen{}, writes: writes{pace: newPace()},
 		complaints: map[string]metav1.StatusReason{},
 	}
 	c.mirror = mirror.New(mirror.Options[*v1alpha1.Peer]{
@@ -221,8 +252,8 @@ func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api
 	c.resolver.secrets.begin()
 	c.candidates = c.candidates[:0]
 	for _, o := range list {
-		if c.generations[o.UID] != o.Generation { // whoever changes an object has put its Secrets right
-			c.generations[o.UID] = o.Generation
+		if x := c.seen(o); x.generation != o.Generation { // whoever changes an object has put its Secrets right
+			x.generation = o.Generation
 			c.resolver.secrets.forget(o.Spec.SecretRefs()...)
 		}
 		x := c.resolver.resolve(ctx, o)
@@ -252,45 +283,42 @@ func (c *Controller) show(ctx context.Context, status api.Status) time.Duration 
 		if s != nil && !x.peer.PublicKey.IsZero() && s.PublicKey != x.peer.PublicKey.String() {
 			s = nil // another gateway of the name, which is about to go
 		}
-		before := c.pace.known(o.UID, o.Status, now)
+		before := c.writes.known(o.UID, o.Status, now)
 		want := statusOf(x, s, before, now)
 		c.note(x, want)
-		write, wait := c.pace.due(o.UID, o.Status, want, now)
+		write, wait := c.writes.due(o.UID, o.Status, want, now)
 		if wait > 0 {
 			next = min(next, wait)
 		}
 		if !write {
 			continue
 		}
-		if now.Before(c.writeAfter) {
-			next = min(next, c.writeAfter.Sub(now))
+		if now.Before(c.writes.after) {
+			next = min(next, c.writes.after.Sub(now))
 			continue
 		}
-		c.pace.wrote(o.UID, want, now)
+		c.writes.wrote(o.UID, want, now)
 		if err := c.objects.ApplyStatus(ctx, o, want); err != nil && !objects.Vanished(err) {
-			c.pace.failed(o.UID, before)
-			c.pause = min(max(2*c.pause, firstPause), maxPause)
-			c.writeAfter = time.Now().Add(c.pause)
-			next = min(next, c.pause)
+			c.writes.failed(o.UID, before)
+			next = min(next, c.writes.hold())
 			c.troubles.Note("write", v1alpha1.PeerResource+"/status", c.objects.Namespace(), err, now)
 		} else {
-			c.pause, c.writeAfter = 0, time.Time{}
+			c.writes.succeeded()
 			c.troubles.Note("write", "", "", nil, now)
 		}
 	}
-	c.pace.keep(uids)
-	maps.DeleteFunc(c.shown, func(uid types.UID, _ v1alpha1.PeerStatus) bool { return !uids[uid] })
-	maps.DeleteFunc(c.generations, func(uid types.UID, _ int64) bool { return !uids[uid] })
+	c.writes.keep(uids)
+	maps.DeleteFunc(c.objectsSeen, func(uid types.UID, _ *seen) bool { return !uids[uid] })
 	return max(next, gather)
 }
 
 // note has the events written that a new status calls for.
 func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
-	was, known := c.shown[x.object.UID]
-	if !known {
-		was = x.object.Status
+	was, seen := x.object.Status, c.seen(x.object)
+	if seen.shown != nil {
+		was = *seen.shown
 	}
-	c.shown[x.object.UID] = want
+	seen.shown = &want
 	list := notes(was, want)
 	if x.noted != nil && x.refused == nil && want.Code == string(x.noted.code) && was.Code != want.Code {
 		list = append(list, events.Event{Type: events.Warning, Reason: reasonOf(x.noted.code), Message: x.noted.text()})

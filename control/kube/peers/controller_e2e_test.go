@@ -199,6 +199,11 @@ func testIsolation(t *testing.T, w *world) {
 	if got := byName["good"].Allow; !slices.Equal(got, []string{"registry"}) {
 		t.Errorf("good may reach %v", got)
 	}
+	// A gateway that is about to start knows neither its key nor its services yet.
+	first, err := s.controller().Initial(t.Context())
+	if got := names(first); err != nil || got != "good grants odd self stock-a" {
+		t.Errorf("a gateway starts with %s, %v", got, err)
+	}
 	s.kubectl("", "delete", "peer", "-n", s.namespace, "good")
 	s.peer("twin", "the key is free now", isConnected)
 }

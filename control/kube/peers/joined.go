@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
@@ -42,10 +41,10 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 	for _, x := range list {
 		o := x.object
 		if _, there := joined[o.Name]; there {
-			c.hadPeer[o.UID] = true
+			c.seen(o).hadPeer = true
 			continue
 		}
-		if origin(o) != "" && c.hadPeer[o.UID] { // it was removed by command
+		if origin(o) != "" && c.seen(o).hadPeer { // it was removed by command
 			err := c.objects.Delete(ctx, o)
 			c.complain(o.Name, err)
 			if err == nil {
@@ -54,11 +53,6 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 			}
 		}
 	}
-	uids := map[types.UID]bool{}
-	for _, x := range list {
-		uids[x.object.UID] = true
-	}
-	maps.DeleteFunc(c.hadPeer, func(uid types.UID, _ bool) bool { return !uids[uid] })
 	return again
 }
 

@@ -61,14 +61,31 @@ type Controller struct {
 
 	// Of the goroutine of Run.
 	running  int // joins
-	joins    map[types.UID]*joining
-	written  map[types.UID]v1alpha1.TicketStatus // of this run
-	tidied   map[types.UID]bool
+	progress map[types.UID]*progress
 	revoked  map[ticket.ID]bool
 	troubles objects.Troubles
 	logSeen  uint64
 	pause    time.Duration
 	after    time.Time // when requests are made again after one has failed
+}
+
+// progress is how far an object is, in this run.
+type progress struct {
+	join joining
+	// written is the status that was written last; nil before the first time.
+	written *v1alpha1.TicketStatus
+	// tidied: nothing is left that would have to be deleted.
+	tidied bool
+}
+
+// of is how far an object is.
+func (c *Controller) of(o *v1alpha1.Ticket) *progress {
+	x := c.progress[o.UID]
+	if x == nil {
+		x = &progress{}
+		c.progress[o.UID] = x
+	}
+	return x
 }
 
 // New makes a controller. Nothing is asked of the cluster yet.
@@ -87,11 +104,10 @@ func New(o Options) (*Controller, error) {
 	namespace := o.Cluster.Namespace()
 	c := &Controller{
 		o: o, log: o.Logger, wake: make(chan struct{}, 1), done: make(chan joined),
-		objects: objects.NewWriter(client, namespace, v1alpha1.TicketResource, v1alpha1.TicketKind),
-		secrets: &secrets{client: core, namespace: namespace},
-		events:  events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
-		joins:   map[types.UID]*joining{}, written: map[types.UID]v1alpha1.TicketStatus{},
-		tidied: map[types.UID]bool{}, revoked: map[ticket.ID]bool{},
+		objects:  objects.NewWriter(client, namespace, v1alpha1.TicketResource, v1alpha1.TicketKind),
+		secrets:  &secrets{client: core, namespace: namespace},
+		events:   events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
+		progress: map[types.UID]*progress{}, revoked: map[ticket.ID]bool{},
 	}
 	c.mirror = mirror.New(mirror.Options[*v1alpha1.Ticket]{
 		Client: client, Version: v1alpha1.GroupVersion(), Resource: v1alpha1.TicketResource, Namespace: namespace,
@@ -152,9 +168,9 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	var failed error
 	for _, o := range list {
 		uids[o.UID] = true
-		if s, ours := c.written[o.UID]; ours && o.DeletionTimestamp == nil {
+		if s := c.of(o).written; s != nil && o.DeletionTimestamp == nil {
 			o = o.DeepCopy()
-			o.Status = s // the watch may not have brought it back yet
+			o.Status = *s // the watch may not have brought it back yet
 		}
 		if !terminal(o.Status.Phase) {
 			next = lookAgain
@@ -165,9 +181,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	}
 	c.revokeOrphans(list)
 	c.alarms(ctx, list)
-	c.forgetJoins(uids)
-	maps.DeleteFunc(c.written, func(uid types.UID, _ v1alpha1.TicketStatus) bool { return !uids[uid] })
-	maps.DeleteFunc(c.tidied, func(uid types.UID, _ bool) bool { return !uids[uid] })
+	maps.DeleteFunc(c.progress, func(uid types.UID, _ *progress) bool { return !uids[uid] })
 	if failed != nil && ctx.Err() == nil {
 		c.pause = min(max(2*c.pause, firstPause), maxPause)
 		c.after = time.Now().Add(c.pause)
@@ -206,7 +220,7 @@ func (c *Controller) step(ctx context.Context, o *v1alpha1.Ticket) error {
 	if err != nil {
 		return err
 	}
-	c.written[o.UID] = s
+	c.of(o).written = &s
 	c.note(o, s)
 	return nil
 }
@@ -249,8 +263,8 @@ func (c *Controller) alarms(ctx context.Context, list []*v1alpha1.Ticket) {
 		}
 		for _, o := range list {
 			s := o.Status
-			if written, ours := c.written[o.UID]; ours {
-				s = written
+			if written := c.of(o).written; written != nil {
+				s = *written
 			}
 			if s.ID != "" && s.ID == attrs[audit.KeyTicket] {
 				c.events.Record(c.objects.Reference(o), events.Event{Type: events.Warning, Reason: "TicketAlarm",

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
@@ -56,11 +55,7 @@ func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 	if terminal(o.Status.Phase) {
 		return o.Status, c.tidy(ctx, o)
 	}
-	j := c.joins[o.UID]
-	if j == nil {
-		j = &joining{}
-		c.joins[o.UID] = j
-	}
+	j := &c.of(o).join
 	now := time.Now()
 	s := statusFor(o)
 	if j.status != nil {
@@ -163,10 +158,11 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.Ticket, j *joining, 
 // finish takes the outcome of a try.
 func (c *Controller) finish(ctx context.Context, r joined) {
 	c.running--
-	j := c.joins[r.object.UID]
-	if j == nil { // it was deleted meanwhile
+	x, there := c.progress[r.object.UID]
+	if !there { // it was deleted meanwhile
 		return
 	}
+	j := &x.join
 	j.running = false
 	o, s := r.object, statusFor(r.object)
 	s.ExpiresAt = at(r.ticket.Expires)
@@ -213,13 +209,4 @@ func (c *Controller) notJoined(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, j *j
 	}
 	s.Message = err.Error()
 	return ready(o, s, metav1.ConditionFalse, reasonWaits, err.Error()+"; it is tried again")
-}
-
-// forgetJoins drops what is remembered of objects that are gone.
-func (c *Controller) forgetJoins(uids map[types.UID]bool) {
-	for uid := range c.joins {
-		if !uids[uid] {
-			delete(c.joins, uid)
-		}
-	}
 }

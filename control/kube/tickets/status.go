@@ -76,13 +76,14 @@ func coded(o *v1alpha1.Ticket, code check.Code, field, file string, err error) s
 
 // tidy deletes the Secret of a Ticket of which nothing more comes: its text is of no use.
 func (c *Controller) tidy(ctx context.Context, o *v1alpha1.Ticket) error {
-	if c.tidied[o.UID] {
+	x := c.of(o)
+	if x.tidied {
 		return nil
 	}
 	if err := c.secrets.drop(ctx, o); err != nil {
 		return err
 	}
-	c.tidied[o.UID] = true
+	x.tidied = true
 	return nil
 }
 
