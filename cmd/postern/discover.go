@@ -196,7 +196,7 @@ func (a *app) peerApprove() *cobra.Command {
 		Example: "  postern peer approve cloud --allow auth,apiServer\n" +
 			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePeer,
+		ValidArgsFunction: a.completeApprove,
 		RunE: func(c *cobra.Command, args []string) error {
 			name := args[0]
 			if found := len(r.Allow) > 0 || r.As != "" || r.Fingerprint != ""; !found {
@@ -223,6 +223,27 @@ func (a *app) peerApprove() *cobra.Command {
 	f.StringVar(&r.As, "as", "", "`name` of the peer here (of a gateway that was found)")
 	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve no other key than that with this `fingerprint`")
 	return c
+}
+
+// completeApprove completes the names of peers, which may wait for approval, and of the
+// gateways found that are none.
+func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+	names, directive := a.completePeer(c, args, text)
+	if len(args) > 0 {
+		return names, directive
+	}
+	ctx, cancel := contextWithTimeout(c, completionTimeout)
+	defer cancel()
+	d, err := a.client().Discovered(ctx)
+	if err != nil {
+		return names, directive
+	}
+	for _, g := range d.Gateways {
+		if g.State == api.DiscoveredNew && !slices.Contains(names, g.Name) {
+			names = append(names, tui.Printable(g.Name))
+		}
+	}
+	return names, directive
 }
 
 // noSuchPeer says whether a request failed because no peer has the name.
