@@ -71,6 +71,7 @@ type Controller struct {
 	writes      writes
 	troubles    objects.Troubles
 	complaints  map[string]metav1.StatusReason
+	told        []check.OwnProblem // of Peers that are not in force
 }
 
 // seen is what is remembered of an object.
@@ -178,6 +179,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.events.Run(ctx) })
 	c.o.Gateway.OnChange(c.signal)
 	defer c.o.Gateway.SetProblems(source, nil)
+	defer c.o.Gateway.SetProblems(sourceRefused, nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
@@ -233,6 +235,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 		}
 	}
 	c.tell()
+	c.tellRefused()
 	return next
 }
 

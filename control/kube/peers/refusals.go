@@ -1,0 +1,33 @@
+package peers
+
+import (
+	"slices"
+
+	"github.com/postern-dev/postern/control/check"
+)
+
+// sourceRefused is the source of what is wrong with Peers that are not in force, and
+// checkRefused the own check that shows it: the gateway has no peer that a check could be
+// about.
+const (
+	sourceRefused = "refused-peers"
+	checkRefused  = "peers"
+)
+
+// tellRefused hands the Peers that are not in force to the gateway's own checks, when they
+// are others than the last time.
+func (c *Controller) tellRefused() {
+	var list []check.OwnProblem
+	for _, x := range c.candidates {
+		if x.refused != nil && !x.leaving {
+			list = append(list, check.OwnProblem{Name: checkRefused, Code: x.refused.code, Params: x.refused.params})
+		}
+	}
+	same := slices.EqualFunc(list, c.told, func(a, b check.OwnProblem) bool {
+		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Detail == b.Params.Detail
+	})
+	if !same {
+		c.told = list
+		c.o.Gateway.SetProblems(sourceRefused, list)
+	}
+}
