@@ -141,6 +141,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	if peers := a.status().Peers; len(peers) != 0 {
 		t.Errorf("a has peers that nobody approved: %+v", peers)
 	}
+	watch := a.host.Start(netlab.Command{Args: []string{a.bin, "discover", "--socket", a.socket(), "--watch", "-o", "json"}})
 	a.befriends(b, "--allow", blobService)
 	if d := a.discovered("b, approved", func(d api.Discovered) bool { return d.Name == "b" && d.Peer == "b" }); d.State != api.DiscoveredApproved {
 		t.Errorf("approved at one side alone, b is %q, want %q", d.State, api.DiscoveredApproved)
@@ -157,6 +158,13 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 		t.Errorf("a's peer b has the key %s", p.PublicKey)
 	}
 	a.discovered("b, a peer", func(d api.Discovered) bool { return d.Name == "b" && d.State == api.DiscoveredPeer })
+	if _, err := watch.WaitStdout(within(t, patience), func(out string) bool {
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		return len(lines) > 1 && strings.Contains(lines[len(lines)-1], `"state":"peer","peer":"b"`)
+	}); err != nil {
+		t.Errorf("discover --watch: %v", err)
+	}
+	watch.Kill()
 	if out := b.must("path", "a"); !strings.Contains(out, "lan") {
 		t.Errorf("path shows no source lan:\n%s", out)
 	}
