@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +64,8 @@ type gateway struct {
 	handshakes map[peer.PublicKey]int // that the path finder asked for
 	sentTo     map[netip.Addr]int     // datagrams, by destination
 	tap        func(b []byte, from peer.Path)
-	busy       bool // the tunnel carries traffic all the time
+	later      atomic.Uint64 // the later start of the own key that a peer told of
+	busy       bool          // the tunnel carries traffic all the time
 }
 
 const listenPort = 51820
@@ -162,9 +164,10 @@ func (g *gateway) start() {
 		PrivateKey: g.key, BootID: g.boot, Resolve: g.p.resolve, Logger: log,
 		Send:  func(b []byte, to peer.Path, ttl int, _ bool) error { return g.send(b, to, ttl) },
 		Route: g.route, Handshake: g.handshake, Tell: g.tell, Local: g.agent.Local,
-		Permit:    func(addrs []netip.Addr) { g.alloc.permit(addrs) },
-		Own:       func() ([]netip.Addr, error) { return g.host.Addrs(), nil },
-		Forbidden: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
+		OnSuperseded: func(_ peer.PublicKey, boot uint64) { g.later.Store(boot) },
+		Permit:       func(addrs []netip.Addr) { g.alloc.permit(addrs) },
+		Own:          func() ([]netip.Addr, error) { return g.host.Addrs(), nil },
+		Forbidden:    []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +194,9 @@ func (g *gateway) stop() {
 	_ = g.conn.Close()
 	g.running.Wait()
 }
+
+// heard is the later start of its key that the gateway was told of; 0 is none.
+func (g *gateway) heard() uint64 { return g.later.Load() }
 
 func (g *gateway) public() peer.PublicKey { return g.key.Public() }
 

@@ -53,6 +53,9 @@ type PathfinderOptions struct {
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Keepalive is how often an idle path is kept open; 0 = 20 s.
 	Keepalive time.Duration
+	// OnSuperseded is told, again and again, that a peer has heard a later start of a gateway
+	// with the own key; it must not block. nil = nobody is.
+	OnSuperseded func(k peer.PublicKey, boot uint64)
 	// Logger is told of every change of a path; nil = nobody is.
 	Logger *slog.Logger
 }

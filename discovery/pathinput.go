@@ -41,13 +41,28 @@ func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
 		f.handleRequest(r, from)
 	case r.Kind == probe.Response:
 		f.handleResponse(r, from)
+	case r.Kind == probe.Superseded:
+		if f.o.OnSuperseded != nil {
+			f.o.OnSuperseded(r.Peer, r.BootID)
+		}
 	default:
 		f.count(func(c *ProbeCounts) { c.Refused++ })
 		if r.Reason == probe.ReasonTwoLives {
 			f.see(r.Peer, func(now time.Time, s *sight) { s.booted(now, r.BootID) })
+			f.tellLater(r, from)
 		}
 	}
 	return true
+}
+
+// tellLater tells a gateway that another runs with its key since.
+func (f *Pathfinder) tellLater(r probe.Result, to peer.Path) {
+	if r.Reply == nil || nobodys(to.Remote.Addr()) != "" || !to.IsValid() {
+		return
+	}
+	if err := f.o.Send(r.Reply, to, 0, false); err != nil {
+		f.log.Debug("an earlier gateway of the peer's key cannot be told", "path", to.String(), "error", err)
+	}
 }
 
 func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {

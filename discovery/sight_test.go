@@ -64,10 +64,14 @@ func TestTwoLivesOfOneKeyAreSeen(t *testing.T) {
 		p.connected(3*time.Second, path.KindDirect, edge, cloud)
 		twin := p.add("twin", nil, func(g *gateway) { g.key, g.boot = edge.key, 6 })
 		twin.know(cloud, advertised("203.0.113.1:51820"))
+		p.until(5*time.Second, "the first is told of the later one", func() bool { return edge.heard() == 7 })
 		p.until(3*time.Minute, "both boot ids come again", func() bool {
 			b := cloud.pf.Sight(edge.public()).Boots
 			return len(b) >= 4 && slices.Equal(b[:4], []uint64{1, 7, 1, 7})
 		})
+		if cloud.heard() != 0 || twin.heard() != 0 {
+			t.Errorf("cloud was told of %d, and the later one of %d", cloud.heard(), twin.heard())
+		}
 	})
 }
 

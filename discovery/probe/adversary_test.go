@@ -370,12 +370,14 @@ func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
 	second := a.Prober
 	a.Prober = first
 	on := a.request(RequestOptions{})
-	if r := b.takes(on, Drop); r.Reason != ReasonTwoLives || r.BootID != 1 {
-		t.Errorf("what the first life sends on: got %q with boot %d, want %q", r.Reason, r.BootID, ReasonTwoLives)
+	told := b.takes(on, Drop)
+	if told.Reason != ReasonTwoLives || told.BootID != 1 {
+		t.Errorf("what the first life sends on: got %q with boot %d, want %q", told.Reason, told.BootID, ReasonTwoLives)
 	}
-	if r := b.takes(on, Drop); r.Reason != ReasonStaleBoot {
-		t.Errorf("its replay: got %q, want %q", r.Reason, ReasonStaleBoot)
+	if r := b.takes(on, Drop); r.Reason != ReasonStaleBoot || r.Reply != nil {
+		t.Errorf("its replay: got %q and the answer %x, want %q and none", r.Reason, r.Reply, ReasonStaleBoot)
 	}
+	a.learnsOfALaterLife(on, told.Reply)
 	// When it wins in-band, what was seen of it is still known.
 	b.SetBootID(b.other, 1)
 	if r := b.takes(on, Drop); r.Reason != ReasonReplay {
@@ -384,6 +386,28 @@ func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
 	b.takes(a.request(RequestOptions{}), Request)
 	a.Prober = second
 	b.takes(a.request(RequestOptions{}), Request)
+}
+
+// learnsOfALaterLife takes the answer to a request of the first life, after what others make
+// of it.
+func (s *side) learnsOfALaterLife(request, answer []byte) {
+	s.t.Helper()
+	if len(answer) == 0 || len(answer) > len(request) {
+		s.t.Fatalf("the answer has %d bytes, the request %d", len(answer), len(request))
+	}
+	for i := range answer {
+		forged := bytes.Clone(answer)
+		forged[i] ^= 1
+		if r, _ := s.Handle(forged, source); r.Kind != Drop {
+			s.t.Errorf("with another byte %d: got %v", i, r.Kind)
+		}
+	}
+	if r := s.takes(answer, Superseded); r.BootID != 2 || r.Peer != s.other {
+		s.t.Errorf("got boot %d of %v, want 2 of the peer", r.BootID, r.Peer)
+	}
+	if r, ours := s.Handle(answer, source); ours {
+		s.t.Errorf("the answer again: got %+v", r)
+	}
 }
 
 // TestEachPeerHasItsOwnWindow has a busy gateway with many peers: what it sends to others

@@ -37,6 +37,10 @@
 // tied to its request by the transaction ID. Neither has a FINGERPRINT. All numbers are
 // big-endian.
 //
+// A request of a gateway that another runs on in place of, with its key (Replay, below), is
+// answered by a binding error response, of 76 bytes: the probe attribute, of which the boot id
+// counts and is that of the later start, ERROR-CODE 438 and MESSAGE-INTEGRITY by the reply key.
+//
 // So an exchange in 20 s, with the headers of IPv4 and UDP, is (80 + 56 + 2×28) × 4,320 =
 // 829 kB a day.
 //
@@ -70,8 +74,9 @@
 // The counter rises with every request of a process to a peer, and the boot id with every
 // process. A request with a lower boot id than the highest seen of the peer is refused; when
 // it has the boot id before that one and was not seen before, it is told apart
-// ([ReasonTwoLives]). And of one boot id each counter counts once, unless it is more than
-// 1,023 behind the newest. Refused requests change nothing and are answered by nothing.
+// ([ReasonTwoLives]), and its sender is told. And of one boot id each counter counts once,
+// unless it is more than 1,023 behind the newest. Refused requests change nothing, and all
+// others are answered by nothing.
 //
 // What is left to somebody on the path: to deliver a request from another address before
 // the original arrives. The response then goes there and is of no use to him, and an

@@ -32,7 +32,7 @@ func (p *Prober) request(packet []byte, from netip.AddrPort, k *keys) Result {
 	if reason != "" {
 		r.Reason = reason
 		if reason == ReasonTwoLives {
-			r.BootID = a.boot
+			r.BootID, r.Reply = a.boot, p.tellLater(m.TxID, k)
 		}
 		return r
 	}
@@ -129,5 +129,51 @@ func (p *Prober) response(packet []byte, tx stunwire.TxID, t *transaction) Resul
 	delete(p.pending, tx)
 	t.peer.out.answered(t.generation)
 	r.Kind, r.PathID, r.Flags, r.Mapped = Response, t.pathID, t.flags, m.Mapped
+	return r
+}
+
+// tellLater answers a request of an earlier life that runs still: that there is a later one.
+// It is not larger than the request.
+func (p *Prober) tellLater(tx stunwire.TxID, k *keys) []byte {
+	p.mu.Lock()
+	a := attribute{boot: k.peer.in.boot}
+	p.mu.Unlock()
+	reply, err := stunwire.Encode(&stunwire.Message{
+		Class: stunwire.Error, Code: codeSuperseded, TxID: tx, Probe: a.encode(), NoFingerprint: true,
+	}, k.reply[:])
+	if err != nil { // It has nothing that could be wrong; and nobody has to be told.
+		return nil
+	}
+	return reply
+}
+
+// superseded takes an error response to a transaction of ours.
+func (p *Prober) superseded(packet []byte, tx stunwire.TxID, t *transaction) Result {
+	r := Result{Kind: Drop, Peer: t.peer.Key, TxID: tx}
+	m, err := stunwire.Parse(packet)
+	if err != nil {
+		r.Reason = ReasonMalformed
+		return r
+	}
+	if err := m.Verify(t.keys.reply[:]); err != nil {
+		r.Reason = ReasonUnauthenticated
+		return r
+	}
+	a, reason := decodeAttribute(m.Probe)
+	if reason == "" && (m.Code != codeSuperseded || a.boot <= p.bootID) {
+		reason = ReasonMalformed
+	}
+	if reason != "" {
+		r.Reason = reason
+		return r
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pending[tx] != t {
+		r.Reason = ReasonGone
+		return r
+	}
+	delete(p.pending, tx)
+	r.Kind, r.PathID, r.Flags, r.BootID = Superseded, t.pathID, t.flags, a.boot
 	return r
 }

@@ -155,6 +155,14 @@ func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 			return p.response(packet, tx, t), true
 		}
 	}
+	if tx, ok := stunwire.PeekError(packet); ok {
+		p.mu.Lock()
+		t := p.pending[tx]
+		p.mu.Unlock()
+		if t != nil {
+			return p.superseded(packet, tx, t), true
+		}
+	}
 	return Result{}, false
 }
 

@@ -12,9 +12,10 @@ type Kind uint8
 
 // Kinds of results.
 const (
-	Drop     Kind = iota // refused: nothing may be sent, nothing was learnt
-	Request              // an authenticated request: send Reply to where it came from, the way it came
-	Response             // an authenticated answer to a request of ours
+	Drop       Kind = iota // refused: nothing was learnt, and nothing may be sent unless there is a Reply
+	Request                // an authenticated request: send Reply to where it came from, the way it came
+	Response               // an authenticated answer to a request of ours
+	Superseded             // the authenticated answer that the peer has heard a later start of our key
 )
 
 // String names the kind.
@@ -26,6 +27,8 @@ func (k Kind) String() string {
 		return "request"
 	case Response:
 		return "response"
+	case Superseded:
+		return "superseded"
 	}
 	return "unknown kind"
 }
@@ -54,13 +57,14 @@ type Result struct {
 	PathID uint16 // of a request: the sender's number; of a response: that of our request
 	Flags  uint8  // likewise
 	TxID   stunwire.TxID
-	// BootID is the sender's, of a request and of a Drop for [ReasonTwoLives].
+	// BootID is the sender's, of a request and of a Drop for [ReasonTwoLives]; of a
+	// Superseded that of the later start.
 	BootID uint64
 	// Rebooted says that the request is the first with a higher boot id than before:
 	// the peer has restarted, and its sessions are gone.
 	Rebooted bool
 	// Mapped is the address that the peer saw our request come from, of a response.
 	Mapped netip.AddrPort
-	// Reply is the response to send, of a request.
+	// Reply is the response to send, of a request and of a Drop for [ReasonTwoLives].
 	Reply []byte
 }

@@ -12,6 +12,10 @@ const (
 	// maxCounter is the largest counter that fits its 48 bits: a request every
 	// microsecond for nine years.
 	maxCounter = 1<<48 - 1
+
+	// codeSuperseded is the ERROR-CODE that tells of a later boot id: it is "Stale Nonce" of
+	// RFC 8489 §14.8, whose meaning comes closest.
+	codeSuperseded = 438
 )
 
 // attribute is the value of the probe attribute.

@@ -11,6 +11,7 @@ const (
 
 	typeRequest = 0x0001 // message types of method Binding, RFC 8489 §5
 	typeSuccess = 0x0101
+	typeError   = 0x0111
 )
 
 // PeekRequest gives the USERNAME of a binding request in which it is the first
@@ -33,6 +34,14 @@ func PeekRequest(b []byte) (username []byte, ok bool) {
 // allocates nor checks what follows the header.
 func PeekSuccess(b []byte) (TxID, bool) {
 	if !peek(b, typeSuccess) {
+		return TxID{}, false
+	}
+	return TxID(b[8:HeaderSize]), true
+}
+
+// PeekError gives the transaction ID of a binding error response, likewise.
+func PeekError(b []byte) (TxID, bool) {
+	if !peek(b, typeError) {
 		return TxID{}, false
 	}
 	return TxID(b[8:HeaderSize]), true
