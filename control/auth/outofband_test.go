@@ -178,7 +178,7 @@ func TestStrangersAreToldNothing(t *testing.T) {
 		"unsigned":        "Bearer " + none + "." + payload + ".",
 		"too long":        "Bearer " + strings.Repeat("a", 7<<10),
 	} {
-		r := httptest.NewRequest(http.MethodPost, pathIdentity, nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, pathIdentity, nil)
 		if authorization != "" {
 			r.Header.Set("Authorization", authorization)
 		}
@@ -207,7 +207,7 @@ func TestStrangersAreToldNothing(t *testing.T) {
 func TestStrangersAreBoundedAndPeersAreNot(t *testing.T) {
 	o := serveOutside(t)
 	ask := func(token Token) int {
-		r := httptest.NewRequest(http.MethodGet, HelloPath, nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, HelloPath, nil)
 		r.Header.Set("Authorization", "Bearer "+string(token))
 		w := httptest.NewRecorder()
 		o.handle.ServeHTTP(w, r)
@@ -229,7 +229,7 @@ func TestStrangersAreBoundedAndPeersAreNot(t *testing.T) {
 func TestOnlyHelloAndIdentityAreOutside(t *testing.T) {
 	o := serveOutside(t)
 	for _, path := range []string{pathRedeem, pathPath, pathReport, "/"} {
-		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader("{}"))
 		r.Header.Set("Authorization", "Bearer "+string(o.token(t, edgeKey, time.Now())))
 		w := httptest.NewRecorder()
 		o.handle.ServeHTTP(w, r)

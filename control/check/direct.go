@@ -48,6 +48,9 @@ type DirectFacts struct {
 	CA []byte
 	// Token is for auth alone. It is sent only after the server's certificate verified.
 	Token Token
+	// Used: this is the way by which the services are used (mode OutOfBand), and not only
+	// one to compare with.
+	Used bool
 }
 
 // AuthDirect checks the peer's auth service outside the tunnel, if the configuration has a

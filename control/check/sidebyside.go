@@ -22,7 +22,13 @@ import (
 //	                      otherwise: two
 //	unknown  works        the server is well, and the gateway's fault stands by itself
 //	unknown  no answer    the whole site may be gone: the outside depends on the gateway
+//
+// Where the way outside is the one that is used, it is the other way round: what fails there
+// fails, and the inside is only compared with it.
 func sideBySide(inside, outside, gateway Result) (Result, Result) {
+	if outside.used {
+		return usedOutside(inside, outside)
+	}
 	switch {
 	case inside.troubled() && outside.troubled() && alike(inside, outside):
 		inside = inside.beside(BesideFails, outside)
@@ -36,6 +42,20 @@ func sideBySide(inside, outside, gateway Result) (Result, Result) {
 		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.Params.Address)
 	case gateway.failed() && outside.failed() && outside.unanswered():
 		outside = outside.waitFor(gateway)
+	}
+	return inside, outside
+}
+
+// usedOutside is sideBySide for a service that is used outside the tunnel.
+func usedOutside(inside, outside Result) (Result, Result) {
+	switch {
+	case inside.troubled() && outside.troubled() && alike(inside, outside):
+		inside = inside.waitFor(outside)
+	case outside.failed() && inside.reached():
+		outside = outside.beside(BesideWorks, inside)
+	case inside.failed() && outside.reached():
+		inside = inside.beside(BesideWorks, outside)
+		inside.Verdict.Verdict = api.Warning
 	}
 	return inside, outside
 }
@@ -150,6 +170,9 @@ func compared(inside, outside []Result, gateway Result) []Result {
 			continue
 		}
 		in, beside := sideBySide(in, outside[i], gateway)
+		if beside.used && beside.Target == api.ServiceAuth {
+			issuer = beside
+		}
 		if c := Code(beside.Verdict.Code); issuer.failed() && (c == IdentityMissing || c == IdentityExpired) {
 			beside = beside.waitFor(issuer)
 		}

@@ -152,3 +152,30 @@ func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
 		t.Errorf("got %q, want %q at its end", cause, want)
 	}
 }
+
+// Where the way outside is the one that is used, it is what fails.
+func TestTheWayThatIsUsedIsTheOneThatFails(t *testing.T) {
+	used := func(r Result) Result { r.used = true; return r }
+	well := begin(api.ServiceGateway, facts()).ok(time.Millisecond)
+	for _, c := range []struct {
+		name            string
+		inside, outside Result
+		in, out         api.Outcome
+	}{
+		{"both work", inBand(api.OK, ""), outOfBand(api.OK, "", ""), api.OK, api.OK},
+		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, APIServerURLUnreachable, FailureTimeout), api.OK, api.Error},
+		{"the tunnel's way is worse", inBand(api.Error, APIServerRefused), outOfBand(api.OK, "", ""), api.Warning, api.OK},
+		{"the server is down", inBand(api.Error, APIServerRefused), outOfBand(api.Error, APIServerURLUnreachable, FailureRefused), api.Unknown, api.Error},
+	} {
+		in, out := sideBySide(c.inside, used(c.outside), well)
+		if in.Verdict.Verdict != c.in || out.Verdict.Verdict != c.out {
+			t.Errorf("%s: inside %s (%s), outside %s (%s); want %s and %s", c.name, in.Verdict.Verdict, in.Verdict.Cause, out.Verdict.Verdict, out.Verdict.Cause, c.in, c.out)
+		}
+	}
+	f := facts()
+	f.Direct.Used = true
+	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
+	if !r.rendered(api.Error, StageTCP, APIServerURLUnreachable, p).used {
+		t.Error("a result does not know that its way is used")
+	}
+}

@@ -125,6 +125,8 @@ type Result struct {
 	Stages []Stage
 	// Hello is the peer's answer, when the auth check got one.
 	Hello *auth.Hello
+	// used: the way outside the tunnel is the one that is used.
+	used bool
 }
 
 // recorder collects the stages of one check.
@@ -180,7 +182,7 @@ func (r *recorder) verdict(o api.Outcome, stage string, c Code, p Params) api.Ve
 func (r *recorder) result(v api.Verdict) Result {
 	now := time.Now()
 	v.CheckedAt, v.Via = &now, r.via
-	return Result{Name: r.name, Target: r.target, Verdict: v, Stages: r.stages}
+	return Result{Name: r.name, Target: r.target, Verdict: v, Stages: r.stages, used: r.via == ViaDirect && r.facts.Direct.Used}
 }
 
 // off ends a check of what the peer does not offer.

@@ -65,6 +65,7 @@ func (c *checker) direct(at string, e *api.Peer) check.DirectFacts {
 		return check.DirectFacts{}
 	}
 	d := check.DirectFacts{
+		Used:         e.Mode == api.ModeOutOfBand,
 		AuthURL:      c.httpsURL(at+".authURL", o.AuthURL),
 		APIServerURL: c.httpsURL(at+".apiServerURL", o.APIServerURL),
 	}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -203,7 +204,7 @@ func exitStatus(code int) metav1.Status {
 // stdio is `postern admin-stdio` in a pod whose gateway listens at socket.
 func stdio(socket string) func(io.Reader, io.Writer, io.Writer) int {
 	return func(stdin io.Reader, stdout, stderr io.Writer) int {
-		conn, err := net.Dial("unix", socket)
+		conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)
 		if err != nil {
 			_, _ = io.WriteString(stderr, "postern: no gateway answers on "+socket+": connection refused\n")
 			return 3
