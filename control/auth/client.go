@@ -210,23 +210,19 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, end, err := c.send(ctx, req)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return c.read(resp, out)
+	return c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, out) })
 }
 
-// send makes one request on a connection of its own. end closes both.
-func (c *Client) send(ctx context.Context, req *http.Request) (resp *http.Response, end func(), err error) {
+// send makes one request on a connection of its own, and has its answer used.
+func (c *Client) send(ctx context.Context, req *http.Request, use func(*http.Response) error) error {
 	req.Header.Set(VersionHeader, ProtocolVersion)
 	// An http.Transport goes on dialling after the request has given up, so it gets a
 	// connection that is there.
 	conn, err := c.dial(ctx, "tcp", c.addr)
 	if err != nil {
-		return nil, nil, c.unreachable(err)
+		return c.unreachable(err)
 	}
+	defer func() { _ = conn.Close() }()
 	transport := &http.Transport{
 		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives:      true,
@@ -237,11 +233,12 @@ func (c *Client) send(ctx context.Context, req *http.Request) (resp *http.Respon
 		transport.TLSClientConfig = c.direct.tls
 		req.Header.Set("Authorization", "Bearer "+string(c.direct.token))
 	}
-	if resp, err = transport.RoundTrip(req); err != nil { // which follows no redirect
-		_ = conn.Close()
-		return nil, nil, c.unreachable(err)
+	resp, err := transport.RoundTrip(req) // which follows no redirect
+	if err != nil {
+		return c.unreachable(err)
 	}
-	return resp, func() { _ = resp.Body.Close(); _ = conn.Close() }, nil
+	defer func() { _ = resp.Body.Close() }()
+	return use(resp)
 }
 
 // read takes an answer of JSON, or the error that it is.

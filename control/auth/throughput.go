@@ -150,13 +150,8 @@ func (c *Client) sendLoad(ctx context.Context) (Load, error) {
 	if err != nil {
 		return Load{}, fmt.Errorf("make request: %w", err)
 	}
-	resp, end, err := c.send(ctx, req)
-	if err != nil {
-		return Load{}, err
-	}
-	defer end()
 	var out loadAnswer
-	if err := c.read(resp, &out); err != nil {
+	if err := c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, &out) }); err != nil {
 		return Load{}, err
 	}
 	if out.Bytes < 0 || out.Bytes > loadBytes || out.Seconds < 0 || out.Seconds > (loadTime+loadGrace).Seconds() {
@@ -172,17 +167,17 @@ func (c *Client) takeLoad(ctx context.Context) (Load, error) {
 	if err != nil {
 		return Load{}, fmt.Errorf("make request: %w", err)
 	}
-	resp, end, err := c.send(ctx, req)
-	if err != nil {
-		return Load{}, err
-	}
-	defer end()
-	if resp.StatusCode != http.StatusOK {
-		return Load{}, c.read(resp, nil)
-	}
-	l, err := measure(io.LimitReader(resp.Body, loadBytes))
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return Load{}, c.unreachable(err)
-	}
-	return l, nil
+	var l Load
+	err = c.send(ctx, req, func(resp *http.Response) error {
+		if resp.StatusCode != http.StatusOK {
+			return c.read(resp, nil)
+		}
+		var err error
+		l, err = measure(io.LimitReader(resp.Body, loadBytes))
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return c.unreachable(err)
+		}
+		return nil
+	})
+	return l, err
 }

@@ -64,11 +64,10 @@ func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			resp, end, err := s.client(edgeKey).send(t.Context(), req)
-			if err == nil {
-				_, err = io.Copy(io.Discard, resp.Body)
-				end()
-			}
+			err := s.client(edgeKey).send(t.Context(), req, func(resp *http.Response) error {
+				_, err := io.Copy(io.Discard, resp.Body)
+				return err
+			})
 			done <- err
 		}()
 		if _, err := feed.Write(make([]byte, 1000)); err != nil {
