@@ -35,6 +35,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
+// signerProgram has the signer in it.
+const signerProgram = "kube-controller-manager"
+
 // patience bounds failure; nothing takes that long unless it is broken.
 const patience = 90 * time.Second
 
@@ -104,6 +107,12 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
+	if _, err := os.Stat(filepath.Join(assets, signerProgram)); err != nil { // an older API server comes alone
+		t.Setenv("KUBEBUILDER_ASSETS", "")
+		if w.assets, err = testkube.Binaries(ctx, t.Output()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.startSigner(t)
 	pemBytes, err := os.ReadFile(w.cluster.CAFile())
 	if err != nil {
@@ -121,7 +130,7 @@ func newWorld(t *testing.T) *world {
 // startSigner runs kube-controller-manager's signing controller alone.
 func (w *world) startSigner(t *testing.T) {
 	t.Helper()
-	w.signer = exec.Command(filepath.Join(w.assets, "kube-controller-manager"),
+	w.signer = exec.Command(filepath.Join(w.assets, signerProgram),
 		"--kubeconfig="+w.cluster.Kubeconfig(), "--controllers=csrsigning", "--leader-elect=false", "--secure-port=0",
 		"--cluster-signing-cert-file="+filepath.Join(w.dir, "signer.crt"), "--cluster-signing-key-file="+filepath.Join(w.dir, "signer.key"))
 	log, err := os.Create(filepath.Join(w.dir, "signer.log"))
