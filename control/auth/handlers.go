@@ -42,6 +42,9 @@ func (s *Server) hello(c Caller) Hello {
 		h.Offers = append(h.Offers, s.offers(c)...)
 		h.APIServer = s.apiServer(c)
 		h.Ports = s.ports(h.Offers)
+		if s.o.HeardBoot != nil {
+			h.HeardBoot = s.o.HeardBoot(c.PublicKey)
+		}
 	}
 	return h
 }

@@ -40,6 +40,9 @@ type Hello struct {
 	// It rides on the hello because that is asked for every few minutes anyway: a
 	// connection of its own would cost five times its bytes.
 	Report json.RawMessage `json:"report,omitempty"`
+	// HeardBoot is the highest number of a start that the gateway has heard of the caller's
+	// key; 0 is none. One that is higher than the caller's own is another gateway with its key.
+	HeardBoot uint64 `json:"heardBoot,omitempty"`
 }
 
 // APIServer is what it takes to talk to an API server through the tunnel.

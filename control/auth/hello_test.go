@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,35 @@ func TestHellosThatAreRefused(t *testing.T) {
 		if h, err := ParseHello([]byte(c.body)); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.tells) || h.Name != "" {
 			t.Errorf("%s: got %+v and %v, want %v that says %q", c.name, h, err, c.want, c.tells)
 		}
+	}
+}
+
+// Other versions leave the number of a start out, or say more beside it.
+func TestAHelloTellsOfAStart(t *testing.T) {
+	for _, c := range []struct {
+		name, number string
+		want         uint64
+		err          error
+	}{
+		{"none", ``, 0, nil},
+		{"one", `,"heardBoot":1795272356`, 1795272356, nil},
+		{"the highest", `,"heardBoot":18446744073709551615`, math.MaxUint64, nil},
+		{"something new beside it", `,"heardBoot":7,"heardBootAt":"2026-03-02"`, 7, nil},
+		{"null", `,"heardBoot":null`, 0, nil},
+		{"too high", `,"heardBoot":18446744073709551616`, 0, ErrAnswer},
+		{"negative", `,"heardBoot":-1`, 0, ErrAnswer},
+		{"a fraction", `,"heardBoot":1.5`, 0, ErrAnswer},
+		{"a huge number", `,"heardBoot":1e400`, 0, ErrAnswer},
+		{"a text", `,"heardBoot":"7"`, 0, ErrAnswer},
+	} {
+		h, err := ParseHello([]byte(`{"version":"1.0","name":"cloud"` + c.number + `}`))
+		if !errors.Is(err, c.err) || h.HeardBoot != c.want {
+			t.Errorf("%s: got %d and %v, want %d and %v", c.name, h.HeardBoot, err, c.want, c.err)
+		}
+	}
+	body, err := json.Marshal(Hello{Version: "1.0", Name: "cloud"})
+	if err != nil || strings.Contains(string(body), "heardBoot") {
+		t.Errorf("nothing heard is written as %s (%v)", body, err)
 	}
 }
 

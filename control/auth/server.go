@@ -95,6 +95,9 @@ type ServerOptions struct {
 	// Report gives the report that goes with the answer to a peer's hello, one JSON
 	// document of at most MaxReport bytes, and must not block. It may be nil or give nil.
 	Report func(to peer.PublicKey) []byte
+	// HeardBoot gives the highest number of a start that was heard of a peer, and must not
+	// block. It may be nil or give 0: none was.
+	HeardBoot func(of peer.PublicKey) uint64
 	// OnRotation takes the key that a peer will have, and the preshared key that goes with
 	// it; the answer is sent when it is stored. An [ErrConfigured] and an [ErrRequest] are
 	// told to the peer, with their text. nil: keys are not taken here.

@@ -36,6 +36,7 @@ func TestHelloTellsEachCallerItsOwn(t *testing.T) {
 			}
 			return c.Grants
 		}
+		o.HeardBoot = func(k peer.PublicKey) uint64 { return map[peer.PublicKey]uint64{berlinKey: 7, ticketKey: 8, {4}: 9}[k] }
 	})
 	s.dir.set(Caller{Name: "berlin", PublicKey: berlinKey, Grants: []string{"registry", "gone"}})
 	s.dir.set(Caller{PublicKey: ticketKey, Kind: KindOneTime, Grants: []string{"auth", "apiServer"}})
@@ -46,7 +47,7 @@ func TestHelloTellsEachCallerItsOwn(t *testing.T) {
 		want Hello
 	}{
 		{"a peer that may reach all", edgeKey, Hello{Offers: []string{"auth", "apiServer"}, APIServer: api}},
-		{"a peer with one service", berlinKey, Hello{Offers: []string{"registry"}}},
+		{"a peer with one service", berlinKey, Hello{Offers: []string{"registry"}, HeardBoot: 7}},
 		{"a one-time peer", ticketKey, Hello{Offers: []string{}}},
 		{"a peer that waits for approval", peer.PublicKey{4}, Hello{Offers: []string{}, Pending: true}},
 	} {

@@ -96,7 +96,8 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
 		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.receive,
-		OnRotation: g.onRotation, OnReport: g.reports.receive, Report: g.reports.forHello, Audit: g.audit, Logger: g.log,
+		OnRotation: g.onRotation, OnReport: g.reports.receive, Report: g.reports.forHello,
+		HeardBoot: g.paths.heardBoot, Audit: g.audit, Logger: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the auth service: %w", err)

@@ -68,6 +68,7 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 			g.announceChange()
 		}
 	})
+	g.hearsOfBoot(m.key, h.HeardBoot)
 	if h.Report == nil {
 		return
 	}

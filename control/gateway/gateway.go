@@ -180,6 +180,7 @@ type Gateway struct {
 	onChange atomic.Pointer[[]func()]
 	// found are problems, and clusterAddrs addresses, that others than the gateway found.
 	found        problems
+	superseded   supersession
 	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
 }
 

@@ -33,6 +33,7 @@ const (
 // below, the tunnel and the network stack above, and the peers' path finders in-band.
 type pathfinding struct {
 	g      *Gateway
+	boot   uint64 // the number of this start
 	finder *discovery.Pathfinder
 	mail   *mail[path.Message]
 	ids    *allocationIDs
@@ -64,7 +65,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 			"error", err)
 	}
 	p := &pathfinding{
-		g: g, mail: newPathMail(g), ids: &allocationIDs{}, announced: map[peer.PublicKey][]discovery.Candidate{},
+		g: g, boot: boot, mail: newPathMail(g), ids: &allocationIDs{}, announced: map[peer.PublicKey][]discovery.Candidate{},
 		selected: map[peer.PublicKey]peer.Path{},
 	}
 	p.relays.Store(&relays{cancel: func(error) {}})
@@ -72,7 +73,8 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
 		Tell: p.mail.post, Permit: p.permit,
 		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.OwnAddrs,
-		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive, Logger: g.log,
+		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive,
+		OnSuperseded: g.hearsOfBoot, Logger: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the path finder: %w", err)

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Two gateways with one key do not hear each other, but peers hear both. Each start has a
+// higher number than the one before (state.Store.Boot), and the older of two is told that of
+// the newer: at once by the answers to its probes, which peers refuse from then on, and in the
+// hellos that it may still be given.
+
+// sayAgain is how often it is logged that there is a later start: probes are asked several
+// times a second.
+const sayAgain = time.Minute
+
+// supersession is what was said of it. The zero value is ready.
+type supersession struct {
+	mu     sync.Mutex
+	logged time.Time
+}
+
+// due reports whether it is to be logged, and notes that it is.
+func (s *supersession) due(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.logged.IsZero() && now.Sub(s.logged) < sayAgain {
+		return false
+	}
+	s.logged = now
+	return true
+}
+
+// heardBoot is the highest number of a start that was heard of a peer; 0 when none was.
+func (p *pathfinding) heardBoot(of peer.PublicKey) uint64 {
+	boots := p.finder.Sight(of).Boots
+	if len(boots) == 0 {
+		return 0
+	}
+	return slices.Max(boots) // the last may be one that came back
+}
+
+// hearsOfBoot takes what a peer says that it has heard of our starts. It does not block.
+func (g *Gateway) hearsOfBoot(from peer.PublicKey, boot uint64) {
+	m := g.roster.Load().byKey[from]
+	if m == nil || boot <= g.paths.boot {
+		return
+	}
+	if g.superseded.due(time.Now()) {
+		g.log.Warn("a peer has heard a later start of a gateway with this one's key: one of the two has to be stopped",
+			"peer", m.name, "boot", boot, "own", g.paths.boot)
+	}
+	if g.opts.OnSuperseded != nil {
+		g.opts.OnSuperseded(m.name, boot)
+	}
+}
