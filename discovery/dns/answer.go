@@ -44,6 +44,19 @@ type answer struct {
 	from      netip.AddrPort
 }
 
+// same says whether two answers have the same records, whatever their times to live.
+func (a answer) same(b answer) bool {
+	if len(a.records) != len(b.records) || a.alias != b.alias {
+		return false
+	}
+	for _, rr := range a.records {
+		if !slices.ContainsFunc(b.records, func(o dns.RR) bool { return dns.IsDuplicate(rr, o) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // unpack reads the answer to a question that was sent with a number. What is none is
 // errMessage.
 func unpack(packet []byte, id uint16, q question) (*dns.Msg, error) {

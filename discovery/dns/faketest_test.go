@@ -30,15 +30,8 @@ func newZoneServer(t *testing.T, zone string) *zoneServer {
 	t.Helper()
 	z := &zoneServer{edns: true}
 	z.set(t, zone)
-	udp, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp, tcp := listenBoth(t)
 	z.addr = netip.MustParseAddrPort(udp.LocalAddr().String())
-	tcp, err := new(net.ListenConfig).Listen(t.Context(), "tcp", z.addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
 	for _, s := range []*dns.Server{{PacketConn: udp, Handler: z}, {Listener: tcp, Handler: z}} {
@@ -57,6 +50,27 @@ func newZoneServer(t *testing.T, zone string) *zoneServer {
 		})
 	}
 	return z
+}
+
+// listenBoth finds a port that is free for both protocols.
+func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var l net.ListenConfig
+	for range 50 {
+		udp, err := l.ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := l.Listen(t.Context(), "tcp", udp.LocalAddr().String())
+		if err == nil {
+			return udp, tcp
+		}
+		if err := udp.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no port is free for UDP and TCP")
+	return nil, nil
 }
 
 // set replaces the records by those of a zone file.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 const (
@@ -34,6 +36,7 @@ type entry struct {
 	failures int   // in a row
 	err      error // why it was not answered the last time; nil when it was
 	used     bool  // by the survey
+	unsure   bool  // it is from before other records changed, and what it says may not fit them
 }
 
 // machine browses one domain: answers and the time in, questions and the next deadline
@@ -71,6 +74,9 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 			next = m.due(e)
 		}
 	}
+	for _, e := range m.entries {
+		complete = complete && !(e.used && e.unsure)
+	}
 	slices.SortFunc(ask, question.compare)
 	return ask, next, d, complete
 }
@@ -96,7 +102,7 @@ func (m *machine) answered(now time.Time, q question, a answer, err error) {
 	if e == nil {
 		return
 	}
-	e.pending = false
+	e.pending, e.unsure = false, e.unsure && e.hurried
 	defer func() {
 		if e.hurried { // The answer is to a question from before that.
 			e.due = now
@@ -114,8 +120,22 @@ func (m *machine) answered(now time.Time, q question, a answer, err error) {
 	if e.err = err; err != nil {
 		a = answer{ttl: negativeTTL}
 	}
+	if e.known && !e.answer.same(a) && q.rtype != dns.TypeTXT {
+		m.doubtTexts(now)
+	}
 	e.known, e.answer, e.at, e.failures = err == nil, a, now, 0
 	e.due = now.Add(a.ttl)
+}
+
+// doubtTexts has the public keys read again, since other records have changed: an address
+// that is new must not be taken for that of a key that was there before. The domain is not
+// complete until that is done.
+func (m *machine) doubtTexts(now time.Time) {
+	for q, e := range m.entries {
+		if q.rtype == dns.TypeTXT && e.known {
+			e.due, e.hurried, e.unsure = now, true, true
+		}
+	}
 }
 
 // hurry has everything asked for again at once.

@@ -435,3 +435,36 @@ func TestAHurryOutlivesAnAnswer(t *testing.T) {
 		t.Errorf("%v is asked a third time", again)
 	}
 }
+
+// TestANewAddressIsNotThatOfAnOldKey has both change at once, and the address seen first.
+func TestANewAddressIsNotThatOfAnOldKey(t *testing.T) {
+	z := offline(t, strings.Replace(good[:strings.Index(good, ` "ov`)]+"\ngw 5 A 203.0.113.7", "cloud._postern._udp TXT", "cloud._postern._udp 3000 TXT", 1))
+	m := newMachine("example.com", nil, refuseLoopback)
+	browsed(t, m, z, epoch)
+	now := epoch.Add(10 * time.Second)
+	z.set(t, zoneText(strings.Replace(good[:strings.Index(good, ` "ov`)]+"\ngw A 203.0.113.99", "PK1", "PK2", 1)))
+	changed := false
+	for range 100 {
+		ask, _, d, complete := m.poll(now)
+		if complete && len(ask) == 0 {
+			if i := d.Instances[0]; i.Key != keyOf(2) || i.Addresses[0].Addr.String() != "203.0.113.99:51820" {
+				t.Errorf("in the end it is %+v", i)
+			}
+			break
+		}
+		if i := d.Instances[0]; complete && i.Key == keyOf(1) && i.Addresses[0].Addr.String() == "203.0.113.99:51820" {
+			t.Fatal("the new address is shown as that of the old key")
+		}
+		for _, q := range ask {
+			r := new(dns.Msg)
+			r.SetQuestion(q.name, q.rtype)
+			z.answer(r, r.Question[0])
+			a, err := read(r, q)
+			m.answered(now, q, a, err)
+			changed = changed || q.rtype == dns.TypeA
+		}
+	}
+	if !changed {
+		t.Error("the address was not asked for")
+	}
+}
