@@ -38,6 +38,7 @@ func runInCluster(ctx context.Context, cfg *config.Resolved, load func() (*confi
 			return runOnce(ctx, gateway.Options{
 				Config: cfg, ReadConfig: load, Logger: log,
 				State: s.State, ClusterPeers: s.Peers, AdmitLocal: s.AdmitLocal, LocalHost: s.LocalHost,
+				OnSuperseded: s.OnSuperseded,
 			}, hangups, s.Attach)
 		})
 	})

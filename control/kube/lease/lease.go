@@ -92,6 +92,8 @@ type Lease struct {
 	term   string
 	// lose ends the present role; nil while there is none.
 	lose context.CancelCauseFunc
+	// disproved are the highest starts that each peer claimed while nobody else could be active.
+	disproved map[string]uint64
 }
 
 // New makes a lease. Nothing is asked yet.
@@ -123,7 +125,7 @@ func newLease(api leases, o Options) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}}, nil
+	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, disproved: map[string]uint64{}}, nil
 }
 
 // Status says how things are.
@@ -149,6 +151,25 @@ func (l *Lease) Supersede(sign string) {
 	if l.lose != nil {
 		l.lose(fmt.Errorf("%w: %s", ErrLost, sign))
 	}
+}
+
+// Hearsay takes what a peer says: that it has heard a later start of this gateway than the
+// present one. Peers may say anything, so it counts only where another replica can be active:
+// when the API server has not answered for longer than a lease lasts, and not if the peer said
+// the same while it answered. Then it is as [Lease.Supersede].
+func (l *Lease) Hearsay(peer string, start uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lose == nil || start <= l.disproved[peer] {
+		return
+	}
+	silent := time.Since(l.status.Answered)
+	if silent <= l.t.duration {
+		l.disproved[peer] = start
+		return
+	}
+	l.lose(fmt.Errorf("%w: peer %s has heard a later start of this gateway, and the API server has not answered here for %v",
+		ErrLost, peer, silent.Round(time.Second)))
 }
 
 // Run stands by until the lease can be had, and then calls active with a context that ends when

@@ -62,6 +62,8 @@ type Seams struct {
 	Peers      []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	LocalHost  netip.Addr
+	// OnSuperseded takes what peers say of later starts of this gateway.
+	OnSuperseded func(peer string, boot uint64)
 	// Attach joins the gateway to the cluster until detach is called, which waits.
 	Attach func(g *gateway.Gateway) (detach func(), err error)
 }
@@ -169,7 +171,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	if err != nil {
 		return Seams{}, err
 	}
-	s := Seams{State: backend, LocalHost: p.address, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
+	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.Hearsay, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
 	if k.PeerServices {
 		guard, err := access.NewGuard(access.GuardOptions{
 			Cluster: p.o.Cluster, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,
