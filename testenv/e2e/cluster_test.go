@@ -22,11 +22,13 @@ func TestClusters(t *testing.T) {
 	}
 	step("rights", testRights)
 	step("peering by ticket", testPeering)
+	step("rest", testPodAtRest)
 	step("pods", testPods)
 	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
 	t.Run("meanwhile", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *clusters){
-			"use from pods": testUse, "own API server away": testOwnAPIServerAway, "edit cannot invite": testEditCannotInvite,
+			"use from pods": testUse, "own API server away": testOwnAPIServerAway,
+			"label": testLabel, "edit cannot invite": testEditCannotInvite,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -34,8 +36,6 @@ func TestClusters(t *testing.T) {
 			})
 		}
 	})
-	step("label", testLabel)
-	step("rest", testPodAtRest)
 	step("active pod deleted", testActivePodDeleted)
 	step("upgrade", testUpgrade)
 	step("wrong things", testWrongThings)

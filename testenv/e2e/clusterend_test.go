@@ -79,6 +79,7 @@ func testRemove(t *testing.T, c *clusters) {
 func testUninstall(t *testing.T, c *clusters) {
 	ticket := c.cloud.invite("again", "")
 	c.edge.join("again", ticket, "allow: [auth, apiServer]")
+	c.edge.waitTicket("again", "joined", func(o ticketObject) bool { return o.Status.Phase == "Joined" })
 	for one, other := range c.both() {
 		one.waitPeer(other.name, "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
 	}
