@@ -30,15 +30,15 @@ const ServerName = "kubernetes.default.svc"
 // Server is a running endpoint. Its methods are safe for concurrent use.
 type Server struct {
 	handler http.Handler
-	clients *x509.CertPool
 
-	mu     sync.Mutex
-	addr   string
-	users  map[string]int
-	cert   tls.Certificate
-	status int           // of every answer; 0 = what is right
-	delay  time.Duration // of every answer
-	run    *running      // nil while it is down
+	mu      sync.Mutex
+	addr    string
+	users   map[string]int
+	cert    tls.Certificate
+	clients *x509.CertPool
+	status  int           // of every answer; 0 = what is right
+	delay   time.Duration // of every answer
+	run     *running      // nil while it is down
 }
 
 // running is a server that listens.

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,13 @@ func (s *Server) Present(cert tls.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cert = cert
+}
+
+// Trust makes new connections' client certificates be believed by other authorities.
+func (s *Server) Trust(clients *x509.CertPool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients = clients
 }
 
 // Restart listens at the same address as before. The context bounds only the start.

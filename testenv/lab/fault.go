@@ -18,7 +18,7 @@ import (
 type fault struct {
 	// slip puts a mistake into the files by which the two are peered, and says which: the
 	// two do not work from the start. Without it they are well until harm.
-	slip func(*Lab) (string, error)
+	slip func(context.Context, *Lab) (string, error)
 	// harm makes the fault while both gateways run; nil where the slip is the fault.
 	harm func(context.Context, *Lab) (string, error)
 	// cloud and edge are the codes that each side finds, in the order of their numbers.
@@ -70,7 +70,7 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 		made := step{"fault", "", func(ctx context.Context) (string, error) { return f.harm(ctx, l) }}
 		if f.slip != nil {
 			made.do = func(ctx context.Context) (string, error) {
-				text, err := f.slip(l)
+				text, err := f.slip(ctx, l)
 				if err == nil {
 					err = l.peer(ctx)
 				}

@@ -14,10 +14,10 @@ import (
 func codes(c ...check.Code) []check.Code { return c }
 
 // faults are the scenarios that show a fault each: of firewalls, of addresses, of keys, of
-// the way, and of API servers.
+// clocks, of the way, and of API servers.
 func faults() []Scenario {
 	var all []Scenario
-	for _, some := range [][]Scenario{blocked(), addresses(), keys(), quality(), apiServers()} {
+	for _, some := range [][]Scenario{blocked(), addresses(), keys(), clocks(), quality(), apiServers()} {
 		all = append(all, some...)
 	}
 	return all
@@ -104,9 +104,9 @@ func addresses() []Scenario {
 			}},
 		{Name: "name-unknown", Summary: "the name of cloud in edge's file is misspelt and does not resolve",
 			edge: portRestricted, fault: &fault{
-				slip: func(l *Lab) (string, error) {
+				slip: func(ctx context.Context, l *Lab) (string, error) {
 					l.names.set(name, cloudAddr)
-					return dials(typo+":51820", "edge's file has "+typo+", which nobody has")(l)
+					return dials(typo+":51820", "edge's file has "+typo+", which nobody has")(ctx, l)
 				},
 				cloud: alone, edge: codes(check.NameUnknown),
 				mend: func(ctx context.Context, l *Lab) (string, error) {
@@ -133,6 +133,6 @@ func addresses() []Scenario {
 func dial(at string) func(*api.Peer) { return func(p *api.Peer) { p.Endpoints = []string{at} } }
 
 // dials is a mistake in edge's file.
-func dials(at, text string) func(*Lab) (string, error) {
-	return func(l *Lab) (string, error) { return text, l.Edge.know(dial(at)) }
+func dials(at, text string) func(context.Context, *Lab) (string, error) {
+	return func(_ context.Context, l *Lab) (string, error) { return text, l.Edge.know(dial(at)) }
 }

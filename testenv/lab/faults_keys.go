@@ -16,7 +16,7 @@ func keys() []Scenario {
 	return []Scenario{
 		{Name: "psk-mismatch", Summary: "the two have different preshared keys: each other's handshakes do not verify",
 			fault: &fault{
-				slip: func(l *Lab) (string, error) {
+				slip: func(_ context.Context, l *Lab) (string, error) {
 					for _, s := range l.pair() {
 						file, err := s.presharedKey()
 						if err != nil {
@@ -36,7 +36,7 @@ func keys() []Scenario {
 			}},
 		{Name: "wrong-key", Summary: "edge has a wrong public key of cloud: each sees handshakes that are not for it",
 			fault: &fault{
-				slip: func(l *Lab) (string, error) {
+				slip: func(_ context.Context, l *Lab) (string, error) {
 					other, err := peer.NewPrivateKey()
 					if err != nil {
 						return "", err

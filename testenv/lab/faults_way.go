@@ -33,9 +33,9 @@ func quality() []Scenario {
 			}},
 		{Name: "small-mtu", Summary: fmt.Sprintf("a line takes %d bytes, and ICMP is filtered: larger packets vanish", narrow),
 			fault: &fault{
-				slip: func(l *Lab) (string, error) {
+				slip: func(ctx context.Context, l *Lab) (string, error) {
 					return lines(fmt.Sprintf("edge's line drops packets of more than %d bytes and tells nobody", narrow),
-						simnet.Conditions{Delay: wanDelay, MTU: narrow, SilentMTU: true})(context.Background(), l)
+						simnet.Conditions{Delay: wanDelay, MTU: narrow, SilentMTU: true})(ctx, l)
 				},
 				cloud: codes(check.PathMTUSmall), edge: codes(check.PathMTUSmall),
 				mend: func(ctx context.Context, l *Lab) (string, error) {

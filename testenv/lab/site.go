@@ -199,12 +199,8 @@ func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (i
 	if s.pki.peers, err = pki.NewCA(s.Name + "-peers-ca"); err != nil {
 		return issuerFiles{}, err
 	}
-	pair, err := s.pki.peers.Pair()
-	if err != nil {
-		return issuerFiles{}, err
-	}
 	var f issuerFiles
-	if f.cert, f.key, err = pair.Write(dir, "issuer"); err != nil {
+	if f.cert, f.key, err = writeIssuer(s.pki.peers, dir); err != nil {
 		return issuerFiles{}, err
 	}
 	f.clusterCA = filepath.Join(dir, "cluster-ca.crt")
@@ -213,6 +209,24 @@ func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (i
 	}
 	s.API, err = apiserver.Start(ctx, s.pki.serving, s.pki.peers.Pool(), namespaces...)
 	return f, err
+}
+
+// writeIssuer puts an authority where the issuer of identities reads it.
+func writeIssuer(ca *pki.CA, dir string) (certFile, keyFile string, err error) {
+	pair, err := ca.Pair()
+	if err != nil {
+		return "", "", err
+	}
+	return pair.Write(dir, "issuer")
+}
+
+// issueBy gives the issuer another authority, which the API server believes; the gateway
+// hears of it by Reload.
+func (s *Site) issueBy(ca *pki.CA) error {
+	s.pki.peers = ca
+	_, _, err := writeIssuer(ca, filepath.Dir(s.File))
+	s.API.Trust(ca.Pool())
+	return err
 }
 
 // describe is the gateway's configuration.

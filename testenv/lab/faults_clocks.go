@@ -1,0 +1,118 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/testenv/handshake"
+	"github.com/postern-dev/postern/testenv/pki"
+	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// wasAhead is how far a clock was ahead before it was set right: longer than anybody
+	// watches.
+	wasAhead = time.Hour
+	// ending is how long an authority is still valid: long enough for an identity to be
+	// issued by it on a machine that is slow.
+	ending = time.Minute
+)
+
+// clocks are clocks and what ends by them. All gateways here have one clock, the machine's:
+// what a second one would have brought about is brought about by what it leaves, a handshake
+// with its stamp, and an authority that ends soon.
+func clocks() []Scenario {
+	return []Scenario{
+		{Name: "clock-back", Summary: "edge's clock was an hour ahead and was set right: cloud takes its handshakes for replays",
+			fault: &fault{
+				slip:  clockBack,
+				cloud: codes(check.StampInPast), edge: codes(check.PeerSilent),
+				mend: func(ctx context.Context, l *Lab) (string, error) {
+					return "edge's clock is right; cloud was restarted, which remembers no stamps, or edge would have waited for an hour", l.Cloud.restart(ctx)
+				},
+			}},
+		{Name: "identity-expired", Summary: "the authority ends by which cloud issues identities, and with it edge's",
+			fault: &fault{
+				slip: func(_ context.Context, l *Lab) (string, error) {
+					return fmt.Sprintf("the CA of cloud's issuer (spec.services.auth.issuer.localCA) ends in %s", ending), l.Cloud.issueUntil(time.Now().Add(ending))
+				},
+				cloud: codes(check.IdentityExpired), edge: codes(check.IdentityExpired),
+				mend: func(ctx context.Context, l *Lab) (string, error) {
+					if err := l.Cloud.issueUntil(time.Now().Add(24 * time.Hour)); err != nil {
+						return "", err
+					}
+					return "cloud's issuer got a new CA, which cloud's API server has in --client-ca-file; reload", l.Cloud.reload(ctx)
+				},
+			}},
+	}
+}
+
+// clockBack starts edge again after it has sent a handshake with a stamp of the future. What
+// cloud begins does not reach it: that would mend what edge's handshakes can't.
+func clockBack(ctx context.Context, l *Lab) (string, error) {
+	if err := l.Edge.halt(); err != nil {
+		return "", err
+	}
+	if err := l.Cloud.reload(ctx); err != nil { // it knows edge from now on
+		return "", err
+	}
+	if err := l.Edge.greet(l.Cloud, time.Now().Add(wasAhead)); err != nil {
+		return "", err
+	}
+	if _, err := l.Cloud.Gateway.Check(ctx, api.CheckRequest{}); err != nil { // it takes note of the stamp
+		return "", err
+	}
+	l.Edge.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
+		return d.Dst.Addr() == edgePublic && len(d.Payload) == device.MessageInitiationSize && d.Payload[0] == device.MessageInitiationType
+	}})
+	return fmt.Sprintf("edge's clock was %s ahead when it shook hands, and was set right; edge was started again, and a firewall drops what cloud begins", wasAhead),
+		l.Edge.Start(ctx)
+}
+
+// greet sends the other gateway an initiation from where this one listens, while it does
+// not, and waits for the answer.
+func (s *Site) greet(other *Site, stamp time.Time) error {
+	ephemeral, err := peer.NewPrivateKey()
+	if err != nil {
+		return err
+	}
+	m, err := handshake.Initiation(s.key, ephemeral, other.key.Public(), stamp)
+	if err != nil {
+		return err
+	}
+	c, err := s.Host.ListenUDP(gatewayPort)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(defaultStepLimit)); err != nil {
+		return err
+	}
+	to := netip.AddrPortFrom(other.Host.Addrs()[0], gatewayPort)
+	if _, err := c.WriteToUDPAddrPort(m, to); err != nil {
+		return fmt.Errorf("send a handshake to %s: %w", to, err)
+	}
+	var answer [1500]byte
+	for answer[0] != device.MessageResponseType { // probes come as well
+		if _, _, err := c.ReadFromUDPAddrPort(answer[:]); err != nil {
+			return fmt.Errorf("wait for the answer of %s to a handshake: %w", to, err)
+		}
+	}
+	return nil
+}
+
+// issueUntil gives the issuer an authority that ends, which the API server believes.
+func (s *Site) issueUntil(end time.Time) error {
+	ca, err := pki.NewCABetween(time.Now().Add(-time.Hour), end, s.Name+"-peers-ca")
+	if err != nil {
+		return err
+	}
+	return s.issueBy(ca)
+}
