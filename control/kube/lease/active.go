@@ -99,7 +99,7 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 func (l *Lease) renew(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
-	next, err := l.api.update(ctx, taken(have, l.o.Identity, l.t.duration, time.Now()))
+	next, err := l.api.update(ctx, l.renewed(have))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		if have, err = l.again(ctx, have); err != nil {
 			return nil, err
@@ -108,12 +108,19 @@ func (l *Lease) renew(ctx context.Context, have *coordinationv1.Lease) (*coordin
 		if have.ResourceVersion == "" {
 			put = l.api.create
 		}
-		next, err = put(ctx, taken(have, l.o.Identity, l.t.duration, time.Now()))
+		next, err = put(ctx, l.renewed(have))
 	}
 	if err != nil && ctx.Err() != nil {
 		l.api.redial()
 	}
 	return next, err
+}
+
+// renewed is the lease as its holder writes it again.
+func (l *Lease) renewed(have *coordinationv1.Lease) *coordinationv1.Lease {
+	next := taken(have, l.o.Identity, l.t.duration, time.Now())
+	owned(next, l.ownedBy())
+	return next
 }
 
 // again is the lease as it is there, if nobody else has it: somebody added a label, a write

@@ -94,6 +94,7 @@ type Lease struct {
 	lose context.CancelCauseFunc
 	// disproved are the highest starts that each peer claimed while nobody else could be active.
 	disproved map[string]uint64
+	owner     metav1.OwnerReference
 }
 
 // New makes a lease. Nothing is asked yet.
@@ -125,7 +126,7 @@ func newLease(api leases, o Options) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, disproved: map[string]uint64{}}, nil
+	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, disproved: map[string]uint64{}, owner: o.Owner}, nil
 }
 
 // Status says how things are.
@@ -151,6 +152,19 @@ func (l *Lease) Supersede(sign string) {
 	if l.lose != nil {
 		l.lose(fmt.Errorf("%w: %s", ErrLost, sign))
 	}
+}
+
+// Own gives the lease an owner that was not known before, with the next write.
+func (l *Lease) Own(owner metav1.OwnerReference) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owner = owner
+}
+
+func (l *Lease) ownedBy() metav1.OwnerReference {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.owner
 }
 
 // Hearsay takes what a peer says: that it has heard a later start of this gateway than the

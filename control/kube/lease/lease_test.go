@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // play runs a scene in virtual time, and ends its replicas.
@@ -257,6 +258,28 @@ func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
 		time.Sleep(time.Hour)
 		s.expect("later", "b")
 		a.door.set(fair)
+	})
+}
+
+// Whose the pod is may have been asked while the API server was away.
+func TestTheLeaseGetsAnOwnerThatIsLearnedLater(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		a := s.enter("a", nil)
+		defer a.stop()
+		time.Sleep(settle)
+		s.clerk.edit(func(x *coordinationv1.Lease) {
+			if len(x.OwnerReferences) > 0 {
+				t.Errorf("it belongs to %v from the start", x.OwnerReferences)
+			}
+		})
+		want := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: "1"}
+		a.Own(want)
+		time.Sleep(3 * a.t.renew)
+		s.clerk.edit(func(x *coordinationv1.Lease) {
+			if len(x.OwnerReferences) != 1 || x.OwnerReferences[0] != want {
+				t.Errorf("it belongs to %v, want %v", x.OwnerReferences, want)
+			}
+		})
 	})
 }
 

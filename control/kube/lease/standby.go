@@ -119,7 +119,7 @@ func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outag
 	defer cancel()
 	start := time.Now()
 	next := taken(x, l.o.Identity, l.t.duration, start)
-	owned(next, l.o.Owner)
+	owned(next, l.ownedBy())
 	put := l.api.update
 	if x.ResourceVersion == "" {
 		put = l.api.create

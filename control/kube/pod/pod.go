@@ -42,6 +42,8 @@ const (
 	// ownerTimeout bounds the question whose the pod is, and peersTimeout the first list of
 	// the Peers: without an answer the gateway starts with those that its state has.
 	ownerTimeout = 10 * time.Second
+	// ownerAgain bounds it when it is asked again, before a gateway starts.
+	ownerAgain   = 3 * time.Second
 	peersTimeout = 5 * time.Second
 	// probesGrace is how long probes may go on while the gateway takes over their address.
 	probesGrace = time.Second
@@ -100,7 +102,10 @@ func Run(ctx context.Context, o Options, active func(context.Context, Seams) err
 type pod struct {
 	o     Options
 	lease *lease.Lease
+	// owner has no UID while it is not known, and for a pod that belongs to nothing.
 	owner metav1.OwnerReference
+	// askOwner asks for it; nil once there was an answer.
+	askOwner func(context.Context) (metav1.OwnerReference, error)
 	// address is the pod's own.
 	address netip.Addr
 	// probes answer while it stands by.
@@ -112,16 +117,12 @@ func newPod(ctx context.Context, o Options) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pod{o: o}
+	p := &pod{o: o, askOwner: self.Owner}
 	if p.address, err = netip.ParseAddr(os.Getenv(AddressVariable)); err != nil {
 		return nil, fmt.Errorf("this pod's address is not known: %s is %q (give the container the field status.podIP in it, as the chart does)",
 			AddressVariable, os.Getenv(AddressVariable))
 	}
-	asking, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	if p.owner, err = self.Owner(asking); err != nil {
-		o.Logger.Warn("it is not known what this pod belongs to, so that what the gateway makes here is not removed with it", "error", err)
-	}
+	p.learnOwner(ctx, ownerTimeout)
 	p.lease, err = lease.New(lease.Options{
 		Cluster: o.Cluster, Name: o.Config.Kubernetes.Release, Identity: self.Identity(),
 		Duration: o.Config.Kubernetes.Lease, Owner: p.owner, Pods: self, Logger: o.Logger,
@@ -130,6 +131,25 @@ func newPod(ctx context.Context, o Options) (*pod, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// learnOwner asks what the pod belongs to, unless that was answered before.
+func (p *pod) learnOwner(ctx context.Context, limit time.Duration) {
+	if p.askOwner == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	owner, err := p.askOwner(ctx)
+	if err != nil {
+		p.o.Logger.Warn("it is not known what this pod belongs to: what the gateway makes here is not removed with it, unless this is known at its next start",
+			"error", err)
+		return
+	}
+	p.owner, p.askOwner = owner, nil
+	if p.lease != nil {
+		p.lease.Own(owner)
+	}
 }
 
 // standBy answers probes: a replica that waits is as alive and as ready as it can be.
@@ -164,6 +184,7 @@ func (p *pod) leaveStandby() {
 // seams are those of the present term.
 func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
+	p.learnOwner(ctx, ownerAgain)
 	backend, err := secrets.New(p.o.Cluster, secrets.Options{
 		Release: k.Release, Term: p.lease.Term(), Owner: p.owner, Logger: p.o.Logger,
 		OnFenced: func() { p.lease.Supersede("another replica writes the state") },
