@@ -75,7 +75,7 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 		}
 	}
 	for _, e := range m.entries {
-		complete = complete && !(e.used && e.unsure)
+		complete = complete && (!e.used || !e.unsure)
 	}
 	slices.SortFunc(ask, question.compare)
 	return ask, next, d, complete
