@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/testenv/lab"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
@@ -113,6 +114,24 @@ func TestForwardingGoesOnWhileTheStateCannotBeKept(t *testing.T) {
 	w.reach(patience, w.Edge, w.Cloud)
 	w.refused("taking a grant", g.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: both}), false, "not stored")
 	s.resetWithin(removal)
+	shown := func() (code, cause string) {
+		report, err := g.Checks(w.ctx)
+		if err != nil {
+			return "", err.Error()
+		}
+		for _, c := range report.Checks {
+			if c.Name == "state" {
+				return c.Code, c.Cause
+			}
+		}
+		return "", "there is no such check"
+	}
+	w.await("an own check says so", func() string {
+		if code, cause := shown(); code != state.CodeNotKept {
+			return code + " " + cause
+		}
+		return ""
+	})
 	k.hangs.Store(false)
 	w.await("a peer can be added again", func() string {
 		if err := g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "new", PublicKey: key}}); err != nil {
@@ -120,6 +139,7 @@ func TestForwardingGoesOnWhileTheStateCannotBeKept(t *testing.T) {
 		}
 		return ""
 	})
+	w.await("the check is gone", func() string { code, _ := shown(); return code })
 	w.stop(w.Cloud)
 	w.newDirectory(w.Cloud)
 	w.start(w.Cloud)

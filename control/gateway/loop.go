@@ -28,6 +28,8 @@ const (
 	// lastAnswer is how long a ticket's tunnel outlives the ticket: the one who burned it
 	// is still to be told so.
 	lastAnswer = 2 * time.Second
+	// sourceState is the source of problems of the state.
+	sourceState = "state"
 )
 
 // clockwork does what depends on time alone, once a tick. Its fields are its goroutine's.
@@ -51,6 +53,8 @@ type clockwork struct {
 	failed bool
 	// stored is when it was last tried to store what commands could not.
 	stored time.Time
+	// notKept is why the state was not kept outside of the pod at the last turn.
+	notKept error
 	// outdated is since when the tunnel has other one-time peers than the book; zero
 	// when it has the same.
 	outdated time.Time
@@ -111,6 +115,7 @@ func (c *clockwork) turn(now time.Time) {
 	c.expireTickets(now)
 	c.dropOneTime(now)
 	c.storeAgain(now)
+	c.showKept(now)
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	if !g.changed.closed {
@@ -265,6 +270,20 @@ func (c *clockwork) storeAgain(now time.Time) {
 	c.stored = now
 	if err := c.g.storeAgain(); err != nil {
 		c.g.log.Warn("what was taken away from peers can still not be stored", "error", err)
+	}
+}
+
+// showKept has an own check say that the state cannot be kept outside of the pod.
+func (c *clockwork) showKept(now time.Time) {
+	err, was := c.g.store.Kept(), c.notKept
+	c.notKept = err
+	switch {
+	case err == nil && was != nil:
+		c.g.SetProblems(sourceState, nil)
+	case err != nil && was == nil:
+		c.g.SetProblems(sourceState, []check.OwnProblem{{
+			Name: "state", Code: check.StateNotKept, Params: check.Params{Detail: err.Error()}, Since: now,
+		}})
 	}
 }
 
