@@ -53,9 +53,11 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 			func(c *clusters) { c.edge.kubectl("delete", "peer", "-n", gatewayNamespace, "twin") },
 			"PST0724", []string{"cloud", "kubectl"}, "twin"},
 		{"RBAC missing",
-			// Its first rule is that of Peers; without any right there could be no event either.
+			// Its first rule is that of Peers; without any right there could be no event either. A
+			// watch that runs goes on without the right, so the gateway begins anew.
 			func(c *clusters) {
 				c.edge.kubectl("patch", "role", "-n", gatewayNamespace, release, "--type=json", "-p", `[{"op":"remove","path":"/rules/0"}]`)
+				c.edge.kubectl("delete", "pod", "-n", gatewayNamespace, release+"-0")
 			}, values(),
 			"PST0721", []string{"helm upgrade"}, ""},
 		{"CRD missing",
