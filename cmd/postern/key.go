@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) keyCommand() *cobra.Command {
-	return group("key", "Make keys, and give the gateway another", a.keyGen(), a.keyPub(), a.keyRotate())
+	return group("key", "Make keys, and give the gateway another", a.keyGen(), a.keyPub(), a.reaching(a.keyRotate())[0])
 }
 
 func (a *app) keyGen() *cobra.Command {
