@@ -33,9 +33,6 @@ func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
 	if c.Verdict.Verdict != api.OK || !strings.Contains(c.Cause, "bit/s to cloud, ") || len(c.Stages) != 2 || c.Stages[0].Stage != "to" || c.Stages[1].Stage != "from" {
 		t.Errorf("got %+v", c)
 	}
-	if c, _ := check(api.CheckRequest{Peer: "cloud", Throughput: true}); c.Verdict.Verdict != api.Unknown || !strings.Contains(c.Fix, "try again in ") {
-		t.Errorf("at once again: got %+v", c.Verdict)
-	}
 	_, err := w.Edge.Gateway.Check(w.ctx, api.CheckRequest{Throughput: true})
 	if err == nil || !strings.Contains(err.Error(), "of which peer") {
 		t.Errorf("of all peers: %v", err)
