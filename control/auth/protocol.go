@@ -20,6 +20,9 @@
 //	POST /v1/rotation  the key that the caller will have, announced under the one it has
 //	POST, GET /v1/throughput  a load to the callee, or from it, for a second
 //
+// Outside the tunnel, if it is asked to, the server answers hello and identity to those who
+// show a token ([OutOfBand]).
+//
 // Whoever is no peer gets 403, whatever it asks. Errors have one form,
 // {"version":…,"code":…,"message":…}; codes are stable, see README.
 package auth
