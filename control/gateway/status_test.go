@@ -151,7 +151,7 @@ func TestMetricsTellOfPeersFromTheStart(t *testing.T) {
 		`postern_peer_receive_bytes_total{peer="away"} 0`, `postern_peer_transmit_bytes_total{peer="edge"} `,
 		`postern_peer_last_handshake_timestamp_seconds{peer="away"} 0`, `postern_peer_last_handshake_timestamp_seconds{peer="edge"} 1.`,
 		`postern_peer_path_info{kind="direct",peer="edge"} 1`, `postern_peer_path_info{kind="none",peer="away"} 1`,
-		`postern_peer_rtt_seconds{peer="edge"} 0.0`,
+		`postern_peer_rtt_seconds{peer="edge"} 0.`,
 		`postern_check_success{direction="outbound",peer="edge",target="apiServer"} 1`,
 		`postern_stun_requests_total{result="success"} `, `postern_stun_requests_total{result="timeout"} `,
 		`postern_auth_decisions_total{result="ok"} `, `postern_auth_decisions_total{result="alreadyUsed"} 0`,

@@ -23,9 +23,9 @@ import (
 const (
 	// patience bounds what must happen; only a failing test waits so long.
 	patience = 60 * time.Second
-	// resumption is how soon peers must be connected again after a fault: twice the 5 s
-	// that are promised, since the machine may be busy.
-	resumption = 10 * time.Second
+	// resumption bounds how long peers are apart after a fault. That they are back within 5 s
+	// is measured by the end-to-end tests, on a machine that does nothing else.
+	resumption = 30 * time.Second
 	// look is how often a condition is looked at.
 	look = 20 * time.Millisecond
 )
