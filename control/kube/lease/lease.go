@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -92,9 +93,10 @@ type Lease struct {
 	term   string
 	// lose ends the present role; nil while there is none.
 	lose context.CancelCauseFunc
-	// disproved are the highest starts that each peer claimed while nobody else could be active.
-	disproved map[string]uint64
-	owner     metav1.OwnerReference
+	// claimed are the highest starts that each peer has told of, disproved those that were
+	// told of before the API server last said that this replica has the lease.
+	claimed, disproved map[string]uint64
+	owner              metav1.OwnerReference
 }
 
 // New makes a lease. Nothing is asked yet.
@@ -126,7 +128,7 @@ func newLease(api leases, o Options) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, disproved: map[string]uint64{}, owner: o.Owner}, nil
+	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, claimed: map[string]uint64{}, disproved: map[string]uint64{}, owner: o.Owner}, nil
 }
 
 // Status says how things are.
@@ -170,16 +172,16 @@ func (l *Lease) ownedBy() metav1.OwnerReference {
 // Hearsay takes what a peer says: that it has heard a later start of this gateway than the
 // present one. Peers may say anything, so it counts only where another replica can be active:
 // when the API server has not answered for longer than a lease lasts, and not if the peer said
-// the same while it answered. Then it is as [Lease.Supersede].
+// the same before its last answer. Then it is as [Lease.Supersede].
 func (l *Lease) Hearsay(peer string, start uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lose == nil || start <= l.disproved[peer] {
 		return
 	}
+	l.claimed[peer] = max(start, l.claimed[peer])
 	silent := time.Since(l.status.Answered)
 	if silent <= l.t.duration {
-		l.disproved[peer] = start
 		return
 	}
 	l.lose(fmt.Errorf("%w: peer %s has heard a later start of this gateway, and the API server has not answered here for %v",
@@ -231,4 +233,7 @@ func (l *Lease) answered(now time.Time, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.status.Answered, l.status.Holder = now, holder
+	if l.lose != nil && holder == l.o.Identity {
+		maps.Copy(l.disproved, l.claimed)
+	}
 }

@@ -1,0 +1,86 @@
+package lease
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What peers say ends a role only where it can be true.
+func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		a := s.enter("a", nil)
+		defer a.stop()
+		a.Hearsay("liar", 1)
+		time.Sleep(settle)
+		b := s.enter("b", nil)
+		defer b.stop()
+		time.Sleep(time.Minute)
+		a.Hearsay("liar", 99)
+		time.Sleep(time.Minute)
+		s.expect("while the API server answers", "a")
+
+		for _, r := range []*replica{a, b} {
+			r.door.set(refused)
+		}
+		time.Sleep(DefaultDuration - a.t.renew - settle)
+		a.Hearsay("early", 7) // nobody can have taken the lease yet
+		time.Sleep(time.Minute)
+		a.Hearsay("liar", 99)
+		time.Sleep(time.Minute)
+		s.expect("what was wrong before", "a")
+		for _, r := range []*replica{a, b} {
+			r.door.set(fair)
+		}
+		time.Sleep(time.Minute)
+		s.expect("after the outage", "a")
+		if len(a.served()) != 1 {
+			t.Errorf("a lost its role meanwhile: %v %q", a.ends(), s.story())
+		}
+
+		a.door.set(refused)
+		time.Sleep(DefaultDuration + settle)
+		s.expect("cut off", "a", "b")
+		b.Hearsay("peer", 99)
+		a.Hearsay("early", 7)
+		a.Hearsay("liar", 98)
+		time.Sleep(settle)
+		s.expect("told what was wrong before", "a", "b")
+		a.Hearsay("peer", 7)
+		time.Sleep(a.loss + settle)
+		s.expect("told by a peer", "b")
+		if ends := a.ends(); len(ends) != 1 || !errors.Is(ends[0], ErrLost) || !strings.Contains(ends[0].Error(), "peer peer") {
+			t.Errorf("a ended by %v, want %v that names the peer", ends, ErrLost)
+		}
+		a.Hearsay("peer", 8)
+		time.Sleep(time.Hour)
+		s.expect("later", "b")
+		a.door.set(fair)
+	})
+}
+
+// Whose the pod is may have been asked while the API server was away.
+func TestTheLeaseGetsAnOwnerThatIsLearnedLater(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		a := s.enter("a", nil)
+		defer a.stop()
+		time.Sleep(settle)
+		s.clerk.edit(func(x *coordinationv1.Lease) {
+			if len(x.OwnerReferences) > 0 {
+				t.Errorf("it belongs to %v from the start", x.OwnerReferences)
+			}
+		})
+		want := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: "1"}
+		a.Own(want)
+		time.Sleep(3 * a.t.renew)
+		s.clerk.edit(func(x *coordinationv1.Lease) {
+			if len(x.OwnerReferences) != 1 || x.OwnerReferences[0] != want {
+				t.Errorf("it belongs to %v, want %v", x.OwnerReferences, want)
+			}
+		})
+	})
+}
