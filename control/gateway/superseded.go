@@ -17,6 +17,16 @@ import (
 // times a second.
 const sayAgain = time.Minute
 
+// clocksApart is by how much, in seconds, the clock of another replica's node may be ahead. A
+// later start has the number that its clock gives, or the one after the last: a number further
+// on than that is of no start.
+const clocksApart = 1000
+
+// credible reports whether a start after the own one may have that number by now.
+func credible(boot, own uint64, now time.Time) bool {
+	return boot > own && boot <= max(own, uint64(max(now.Unix(), 0)))+clocksApart
+}
+
 // supersession is what was said of it. The zero value is ready.
 type supersession struct {
 	mu     sync.Mutex
@@ -46,7 +56,7 @@ func (p *pathfinding) heardBoot(of peer.PublicKey) uint64 {
 // hearsOfBoot takes what a peer says that it has heard of our starts. It does not block.
 func (g *Gateway) hearsOfBoot(from peer.PublicKey, boot uint64) {
 	m := g.roster.Load().byKey[from]
-	if m == nil || boot <= g.paths.boot {
+	if m == nil || !credible(boot, g.paths.boot, time.Now()) {
 		return
 	}
 	if g.superseded.due(time.Now()) {

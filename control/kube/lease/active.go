@@ -19,8 +19,10 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	role, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	at := term(got.lease)
+	// One that was silent may live all the same; an earlier pod of the own name does not.
+	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
+	l.written(got.at, silent || rival(got.lease) != "")
 	l.enter(Active, at, lose)
-	l.answered(got.at, l.o.Identity)
 	l.logger.Info("this replica is the gateway now", slog.String("lease", l.o.Name), slog.String("term", at), slog.String("before", got.from))
 	label.want(true, got.from)
 	leave := context.AfterFunc(role, func() {
@@ -37,7 +39,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 		defer stopped()
 		result <- active(role)
 	}()
-	last := l.keep(running, role, lose, got)
+	last := l.keep(running, role, lose, got, silent)
 	err = <-result
 	lost = errors.Is(context.Cause(role), ErrLost)
 	l.enter(Standby, "", nil)
@@ -51,11 +53,9 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 }
 
 // keep writes the lease until running ends, or until it is lost, and gives it as it was
-// written last.
-func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc, got gained) *coordinationv1.Lease {
+// written last. silent: the one before did not give it back, and may live.
+func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc, got gained, silent bool) *coordinationv1.Lease {
 	have, answered := got.lease, got.at
-	// One that was silent may live all the same; an earlier pod of the own name does not.
-	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	var ailing outage
 	timer := time.NewTimer(l.t.renew)
 	defer timer.Stop()
@@ -75,7 +75,7 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 		case err == nil:
 			have, answered = next, start
 			ailing.over(l)
-			l.answered(start, l.o.Identity)
+			l.written(start, silent || rival(have) != "")
 			timer.Reset(time.Until(start.Add(l.t.renew)))
 			continue
 		case errors.Is(err, ErrLost):

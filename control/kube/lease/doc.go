@@ -13,8 +13,9 @@
 //     says so in the annotation postern.dev/standby, unless one has already. Any answer that
 //     somebody else holds the lease is a reason, at once.
 //   - It steps down at once, too, when told that somebody else is active ([Lease.Supersede]).
-//     What peers say ([Lease.Hearsay]) counts only where it can be true: after a silence of the
-//     API server of more than D, and not if they said it before its last answer.
+//     What peers say ([Lease.Hearsay]) counts only where it can be true: while somebody could
+//     have taken over (as above), after a silence of the API server of more than D, and not if
+//     they said it before its last answer.
 //   - A replica that stands by watches the lease, which costs no requests while the active
 //     one writes. After D/3 + D/12 without a write it asks, every D/6. It takes the lease when
 //     that has not changed for D, as seen by itself (nobody's clock is believed), counted only

@@ -93,6 +93,8 @@ type Lease struct {
 	term   string
 	// lose ends the present role; nil while there is none.
 	lose context.CancelCauseFunc
+	// contested: another replica could have taken the lease since it was written last.
+	contested bool
 	// claimed are the highest starts that each peer has told of, disproved those that were
 	// told of before the API server last said that this replica has the lease.
 	claimed, disproved map[string]uint64
@@ -171,8 +173,9 @@ func (l *Lease) ownedBy() metav1.OwnerReference {
 
 // Hearsay takes what a peer says: that it has heard a later start of this gateway than the
 // present one. Peers may say anything, so it counts only where another replica can be active:
-// when the API server has not answered for longer than a lease lasts, and not if the peer said
-// the same before its last answer. Then it is as [Lease.Supersede].
+// when one was there to take over at the last write, and the API server has not answered for
+// longer than a lease lasts; and not if the peer said the same before its last answer. Then it is
+// as [Lease.Supersede].
 func (l *Lease) Hearsay(peer string, start uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +184,7 @@ func (l *Lease) Hearsay(peer string, start uint64) {
 	}
 	l.claimed[peer] = max(start, l.claimed[peer])
 	silent := time.Since(l.status.Answered)
-	if silent <= l.t.duration {
+	if !l.contested || silent <= l.t.duration {
 		return
 	}
 	l.lose(fmt.Errorf("%w: peer %s has heard a later start of this gateway, and the API server has not answered here for %v",
@@ -226,6 +229,15 @@ func (l *Lease) enter(r Role, term string, lose context.CancelCauseFunc) {
 		l.status.Role, l.status.Since = r, time.Now()
 	}
 	l.term, l.lose = term, lose
+}
+
+// written notes a write of the own at that time, and whether another replica could take over
+// from then on.
+func (l *Lease) written(now time.Time, contested bool) {
+	l.answered(now, l.o.Identity)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.contested = contested
 }
 
 // answered notes what the API server said.

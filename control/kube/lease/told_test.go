@@ -63,6 +63,62 @@ func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
 	})
 }
 
+// A gateway that is alone could not take the role again without the API server, and there is
+// nobody who would have it: nothing that a peer says ends it, however long the outage is.
+func TestHearsayEndsNobodyWhoIsAlone(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		a := s.enter("a", nil)
+		defer a.stop()
+		time.Sleep(time.Minute)
+		a.door.set(refused)
+		for start := uint64(1); start <= 60; start++ {
+			time.Sleep(time.Minute)
+			a.Hearsay("liar", start)
+		}
+		s.expect("alone", "a")
+		a.door.set(fair)
+		time.Sleep(time.Minute)
+
+		b := s.enter("b", nil)
+		defer b.stop()
+		time.Sleep(time.Minute)
+		b.stop()
+		time.Sleep(time.Minute)
+		a.door.set(refused)
+		time.Sleep(time.Minute)
+		a.Hearsay("liar", 99)
+		time.Sleep(time.Minute)
+		s.expect("alone again", "a")
+		if len(a.served()) != 1 {
+			t.Errorf("a lost its role meanwhile: %v %q", a.ends(), s.story())
+		}
+		a.door.set(fair)
+	})
+}
+
+// Who took over from one that had fallen silent cannot know that it is dead.
+func TestHearsayCountsAfterATakeover(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		a := s.enter("a", nil)
+		defer a.stop()
+		time.Sleep(settle)
+		b := s.enter("b", nil)
+		defer b.stop()
+		time.Sleep(time.Minute)
+		a.door.set(refused)
+		time.Sleep(time.Minute)
+		s.expect("cut off", "a", "b")
+		b.door.set(refused)
+		time.Sleep(time.Minute)
+		b.Hearsay("peer", 99)
+		time.Sleep(b.loss + settle)
+		s.expect("told by a peer", "a")
+		for _, r := range []*replica{a, b} {
+			r.door.set(fair)
+		}
+	})
+}
+
 // Whose the pod is may have been asked while the API server was away.
 func TestTheLeaseGetsAnOwnerThatIsLearnedLater(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
