@@ -110,6 +110,9 @@ func (a *app) printRotation(r api.KeyRotateResponse) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	for _, text := range r.Warnings {
+		fmt.Fprintf(a.stderr, "warning: %s\n", tui.Printable(text))
+	}
 	if r.Rotated {
 		_, err := fmt.Fprintf(a.stdout, "the gateway's key is now %s; it starts anew\n", tui.Printable(r.PublicKey))
 		return err

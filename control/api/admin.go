@@ -110,6 +110,8 @@ type KeyRotateResponse struct {
 	Told      []string     `json:"told"`
 	Untold    []UntoldPeer `json:"untold,omitempty"`
 	Rotated   bool         `json:"rotated"`
+	// Warnings are what has to be done besides.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // UntoldPeer is one that does not know the gateway's next key.

@@ -2,20 +2,52 @@ package auth
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// rotationRequest announces the caller's next key. It is under the present one that it
-// arrives, which is all the proof that there is, and all that is needed: whoever announces
-// a key that it does not have shuts itself out.
+// rotationRequest announces the caller's next key. That it comes from the caller is known by
+// the tunnel, under the present key. That the caller has the next one is what Proof shows:
+// public keys are no secrets, and somebody else's must not become a peer's.
 type rotationRequest struct {
 	Version      string `json:"version"`
 	PublicKey    string `json:"publicKey"`
 	PresharedKey string `json:"presharedKey,omitempty"`
+	// Proof is what [RotationProof] gives.
+	Proof []byte `json:"proof"`
+}
+
+// RotationProof is an HMAC-SHA256 of the announcement under what only those two can compute
+// who have the next key and the key of the gateway that is told: X25519(private, public)
+// with the one's private key and the other's public key. The announcement is the text
+// "postern rotation v1", the present and the next public key, 32 bytes each, and the
+// preshared key in hexadecimal. It fails for a public key of low order.
+func RotationProof(private peer.PrivateKey, public, present, next peer.PublicKey, psk peer.PresharedKey) ([]byte, error) {
+	shared, err := private.SharedSecret(public)
+	if err != nil {
+		return nil, fmt.Errorf("prove the next key: %w", err)
+	}
+	h := hmac.New(sha256.New, shared[:])
+	h.Write([]byte("postern rotation v1"))
+	h.Write(present[:])
+	h.Write(next[:])
+	h.Write([]byte(psk.Hex()))
+	return h.Sum(nil), nil
+}
+
+// Announcement is a peer's next key.
+type Announcement struct {
+	// From is the present key, Next the one to come with its preshared key.
+	From, Next peer.PublicKey
+	PSK        peer.PresharedKey
+	// Proof is to be what [RotationProof] gives.
+	Proof []byte
 }
 
 type rotationAnswer struct {
@@ -54,7 +86,7 @@ func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a
 	if err != nil {
 		return nil, newError(codeBadRequest, "presharedKey: none that can be used")
 	}
-	err = s.o.OnRotation(ctx, caller.PublicKey, next, psk)
+	err = s.o.OnRotation(ctx, Announcement{From: caller.PublicKey, Next: next, PSK: psk, Proof: q.Proof})
 	switch {
 	case errors.Is(err, ErrConfigured):
 		return nil, newError(codeConfigured, clean(err.Error(), maxMessage))
@@ -69,11 +101,11 @@ func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a
 // Rotate announces the key that this gateway will have. After it has succeeded the peer
 // takes either key, until the next one is used. The same may be announced again. An
 // [ErrConfigured] says that the peer's operator has to enter the key.
-func (c *Client) Rotate(ctx context.Context, next peer.PublicKey, psk peer.PresharedKey) error {
+func (c *Client) Rotate(ctx context.Context, a Announcement) error {
 	var out rotationAnswer
-	q := rotationRequest{Version: ProtocolVersion, PublicKey: next.String()}
-	if !psk.IsZero() {
-		q.PresharedKey = psk.Base64()
+	q := rotationRequest{Version: ProtocolVersion, PublicKey: a.Next.String(), Proof: a.Proof}
+	if !a.PSK.IsZero() {
+		q.PresharedKey = a.PSK.Base64()
 	}
 	if err := c.do(ctx, http.MethodPost, pathRotation, q, &out); err != nil {
 		return err

@@ -19,7 +19,11 @@ func TestANextKeyIsTakenFromPeersAlone(t *testing.T) {
 	got := map[peer.PublicKey]announced{}
 	configured := peer.PublicKey{7}
 	s := serve(t, func(o *ServerOptions) {
-		o.OnRotation = func(_ context.Context, from, next peer.PublicKey, psk peer.PresharedKey) error {
+		o.OnRotation = func(_ context.Context, a Announcement) error {
+			from, next, psk := a.From, a.Next, a.PSK
+			if string(a.Proof) != "proof" {
+				t.Errorf("the proof arrives as %q", a.Proof)
+			}
 			switch from {
 			case configured:
 				return fmt.Errorf("%w: spec.peers of cloud names it", ErrConfigured)
@@ -52,7 +56,7 @@ func TestANextKeyIsTakenFromPeersAlone(t *testing.T) {
 		{"a one-time peer", ticketKey, next, ErrDenied},
 		{"a stranger", peer.PublicKey{99}, next, ErrDenied},
 	} {
-		err := s.client(c.key).Rotate(t.Context(), c.next, psk)
+		err := s.client(c.key).Rotate(t.Context(), Announcement{Next: c.next, PSK: psk, Proof: []byte("proof")})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, err, c.want)
 		}
@@ -67,7 +71,7 @@ func TestANextKeyIsTakenFromPeersAlone(t *testing.T) {
 
 func TestANextKeyThatIsNoneIsRefused(t *testing.T) {
 	s := serve(t, func(o *ServerOptions) {
-		o.OnRotation = func(context.Context, peer.PublicKey, peer.PublicKey, peer.PresharedKey) error {
+		o.OnRotation = func(context.Context, Announcement) error {
 			t.Error("it was taken")
 			return nil
 		}
@@ -83,5 +87,42 @@ func TestANextKeyThatIsNoneIsRefused(t *testing.T) {
 		if !errors.Is(err, ErrRequest) && !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Both sides compute the same proof, and nobody does without one of the two private keys.
+func TestTheProofIsOfTheNextKey(t *testing.T) {
+	keys := make([]peer.PrivateKey, 3) // of the peer's next key, of the gateway, of somebody else
+	for i := range keys {
+		var err error
+		if keys[i], err = peer.NewPrivateKey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	present, next, gateway := peer.PublicKey{1}, keys[0].Public(), keys[1].Public()
+	psk := peer.PresharedKeyFromBytes([32]byte{2})
+	proof := func(private peer.PrivateKey, public, present, next peer.PublicKey, psk peer.PresharedKey) string {
+		p, err := RotationProof(private, public, present, next, psk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(p)
+	}
+	made := proof(keys[0], gateway, present, next, psk)
+	if made != proof(keys[1], next, present, next, psk) {
+		t.Error("the gateway computes another proof than the peer")
+	}
+	for what, other := range map[string]string{
+		"without the next private key": proof(keys[2], gateway, present, next, psk),
+		"for another gateway":          proof(keys[0], keys[2].Public(), present, next, psk),
+		"of another present key":       proof(keys[0], gateway, peer.PublicKey{9}, next, psk),
+		"of another preshared key":     proof(keys[0], gateway, present, next, peer.PresharedKey{}),
+	} {
+		if other == made {
+			t.Errorf("the proof is the same %s", what)
+		}
+	}
+	if _, err := RotationProof(keys[0], peer.PublicKey{}, present, next, psk); err == nil {
+		t.Error("there is a proof for a key of low order")
 	}
 }

@@ -34,7 +34,7 @@ func (g *Gateway) change(do func() error) error {
 // only then do removed peers leave the tunnel, or they would not hear of it; and only
 // when a removed peer can have nothing left under way is it forgotten.
 func (g *Gateway) apply(cfg *config.Resolved) error {
-	next, err := makeRoster(cfg.Peers, g.store.Peers(), g.book.OneTimePeers(time.Now()))
+	next, err := makeRoster(g.key.Public(), cfg.Peers, g.store.Peers(), g.book.OneTimePeers(time.Now()))
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,9 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		if a := m.address(); a.IsValid() && next.byAddr[a] == nil {
 			g.plane.stack.AbortPeer(a) // what is closed and not finished, too
 		}
-		g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
+		if !m.succeeded(next) {
+			g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
+		}
 	}
 	if n := g.inbound.Reauthorize(); n > 0 {
 		g.log.Info("connections that are no longer allowed were reset", "connections", n)
@@ -122,7 +124,7 @@ func (g *Gateway) checkPeers(next *roster, gone []*member) {
 // forget drops what was learned of a removed peer, and ends issuing to it. Its key may
 // come back by another name, and then what was learned by key stays.
 func (g *Gateway) forget(m *member, next *roster) {
-	g.auth.revoke(m)
+	g.auth.revoke(m, m.succeeded(next))
 	g.hellos.drop(m.key)
 	if next.byKey[m.key] != nil {
 		return
@@ -132,7 +134,7 @@ func (g *Gateway) forget(m *member, next *roster) {
 	g.reports.forget(m.key)
 	g.recent.forget(m.key)
 	name := m.name
-	if now := next.byName[name]; now != nil && now.key == m.nextKey {
+	if m.succeeded(next) {
 		name = "" // it has another key, and the ports that are its own
 	}
 	if err := g.store.Forget(name, m.key); err != nil {

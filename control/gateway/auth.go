@@ -221,14 +221,17 @@ func (s *authService) close() {
 // decisions counts answers by result.
 func (s *authService) decisions() map[string]uint64 { return s.server.Decisions() }
 
-// revoke notes that a removed peer gets no more identities, and says until when it can
-// use those that it has.
-func (s *authService) revoke(m *member) {
+// revoke notes that a key gets no more identities, and says until when a removed peer can
+// use those that it has; succeeded is a peer that has another key now.
+func (s *authService) revoke(m *member, succeeded bool) {
 	issuer := *s.issuer.Load()
 	if issuer == nil || m.stock {
 		return
 	}
 	r := issuer.Revoke(auth.Subject{Name: m.name, PublicKey: m.key})
+	if succeeded { // it is a peer still, and what it has is its own
+		return
+	}
 	if r.Recalled {
 		s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.name), audit.PublicKey(m.key),
 			audit.Reason("its account is deleted, which ends its tokens"))

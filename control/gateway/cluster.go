@@ -38,6 +38,10 @@ func (g *Gateway) SetPeers(ctx context.Context, peers []config.Peer) error {
 	return nil
 }
 
+// ClusterPeers are the cluster's peers that were applied last. It may be called when the
+// gateway is closed.
+func (g *Gateway) ClusterPeers() []config.Peer { return slices.Clone(g.running.Load().cfg.Peers) }
+
 // withPeers is the configuration with the cluster's peers in it, which no file has.
 func withPeers(cfg *config.Resolved, peers []config.Peer) *config.Resolved {
 	next := *cfg

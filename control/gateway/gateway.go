@@ -18,7 +18,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -254,9 +253,7 @@ func (g *Gateway) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := g.takeRekeyed(); err != nil {
-		return fmt.Errorf("take the preshared keys that were agreed: %w", err)
-	}
+	g.takeRekeyed()
 	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
 		Self: g.key.Public(), Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
 	}); err != nil {

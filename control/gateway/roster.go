@@ -95,6 +95,12 @@ func (m *member) tunnel(proven []netip.AddrPort) peer.Config {
 	return c
 }
 
+// succeeded reports whether the member is there in next with the key that it announced.
+func (m *member) succeeded(next *roster) bool {
+	now := next.byName[m.name]
+	return now != nil && !m.nextKey.IsZero() && now.key == m.nextKey
+}
+
 // roster is who may use the tunnel at one moment. It is immutable.
 type roster struct {
 	members []*member // sorted by name
@@ -108,7 +114,7 @@ type roster struct {
 
 // makeRoster brings together the peers of the file, those that joined and the keys of
 // the open tickets.
-func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*roster, error) {
+func makeRoster(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*roster, error) {
 	r := &roster{
 		byName: map[string]*member{}, byKey: map[peer.PublicKey]*member{},
 		byAddr: map[netip.Addr]*member{}, next: map[peer.PublicKey]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
@@ -134,7 +140,7 @@ func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime
 			return nil, fmt.Errorf("%w: %s in the file and %s, which joined, have one key %s (remove one of them)",
 				errConflict, other.name, p.Name, p.PublicKey)
 		}
-		m := joinedMember(p)
+		m := joinedMember(own, p)
 		if o, ok := options[p.Name]; ok && (!o.Joined || o.PublicKey == p.PublicKey || o.PublicKey == p.ObjectKey) {
 			m.override(o)
 		}
@@ -143,6 +149,7 @@ func makeRoster(file []config.Peer, joined state.Peers, oneTime []ticket.OneTime
 	for _, o := range oneTime {
 		r.oneTime[peer.OverlayAddr(o.PublicKey)] = o
 	}
+	r.announced(own)
 	slices.SortFunc(r.members, func(a, b *member) int { return cmp.Compare(a.name, b.name) })
 	return r, nil
 }
@@ -153,9 +160,19 @@ func (r *roster) add(m *member) {
 	if a := m.address(); a.IsValid() {
 		r.byAddr[a] = m
 	}
-	if !m.nextKey.IsZero() && !m.pending {
-		r.next[m.nextKey] = m
-		r.byAddr[peer.OverlayAddr(m.nextKey)] = m
+}
+
+// announced adds the keys that members said they will have. One that is somebody's already
+// stays his.
+func (r *roster) announced(own peer.PublicKey) {
+	for _, m := range r.members {
+		k := m.nextKey
+		_, oneTime := r.oneTime[peer.OverlayAddr(k)]
+		if k.IsZero() || m.pending || k == own || r.byKey[k] != nil || oneTime {
+			continue
+		}
+		r.next[k] = m
+		r.byAddr[peer.OverlayAddr(k)] = m
 	}
 }
 
@@ -198,7 +215,10 @@ func (m *member) known() []ticket.Candidate { return slices.Concat(m.candidates,
 
 // joinedMember has a local listener for the peer's API server even if nobody asked for
 // one, since that is what most peers are joined for.
-func joinedMember(p state.Peer) *member {
+func joinedMember(own peer.PublicKey, p state.Peer) *member {
+	if p.RekeyFor == own {
+		p.PresharedKey = p.RekeyPSK
+	}
 	m := &member{
 		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
 		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,7 +53,10 @@ func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.Ke
 	ctx, stop := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
 	defer stop()
 	out := api.KeyRotateResponse{PublicKey: next.Public().String(), Told: []string{}}
-	told := g.announceKey(ctx, next.Public(), &out)
+	if g.running.Load().cfg.Services.OutOfBand != nil {
+		out.Warnings = append(out.Warnings, "the tokens that peers use outside the tunnel end with the old key: make each another with `postern peer token NAME`")
+	}
+	told := g.announceKey(ctx, next, &out)
 	if len(out.Untold) > 0 && !r.Force {
 		return out, nil
 	}
@@ -72,7 +76,7 @@ func (g *Gateway) Restart() <-chan struct{} { return g.restarts }
 
 // announceKey tells every peer the next key at the same time, until ctx ends, and gives the
 // preshared keys that go with it, by the name of the peer.
-func (g *Gateway) announceKey(ctx context.Context, next peer.PublicKey, out *api.KeyRotateResponse) map[string]peer.PresharedKey {
+func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *api.KeyRotateResponse) map[string]peer.PresharedKey {
 	var mu sync.Mutex
 	told := map[string]peer.PresharedKey{}
 	var wg sync.WaitGroup
@@ -95,10 +99,11 @@ func (g *Gateway) announceKey(ctx context.Context, next peer.PublicKey, out *api
 }
 
 // announceTo tells one peer. What it answers for good is not asked again.
-func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PublicKey) (peer.PresharedKey, error) {
+func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PrivateKey) (peer.PresharedKey, error) {
+	public := next.Public()
 	switch {
 	case m.stock:
-		return peer.PresharedKey{}, fmt.Errorf("it is a plain WireGuard peer: enter %s there as this gateway's key", next)
+		return peer.PresharedKey{}, fmt.Errorf("it is a plain WireGuard peer: enter %s there as this gateway's key", public)
 	case m.pending:
 		return peer.PresharedKey{}, fmt.Errorf("it waits for approval: postern peer approve %s, or remove it", m.name)
 	}
@@ -109,14 +114,18 @@ func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PublicKey
 			return peer.PresharedKey{}, err
 		}
 	}
+	proof, err := auth.RotationProof(next, m.key, g.key.Public(), public, psk)
+	if err != nil {
+		return peer.PresharedKey{}, err
+	}
 	client := auth.NewClient(m.address(), g.plane.stack.DialContext)
 	for {
-		err := client.Rotate(ctx, next, psk)
+		err := client.Rotate(ctx, auth.Announcement{Next: public, PSK: psk, Proof: proof})
 		switch {
 		case err == nil:
 			return psk, nil
 		case errors.Is(err, auth.ErrConfigured):
-			return peer.PresharedKey{}, fmt.Errorf("its configuration names this gateway's key: enter %s there", next)
+			return peer.PresharedKey{}, fmt.Errorf("its configuration names this gateway's key: enter %s there", public)
 		case errors.Is(err, auth.ErrRequest), errors.Is(err, auth.ErrDenied):
 			return peer.PresharedKey{}, fmt.Errorf("it does not take another key: %w", err)
 		}
@@ -157,12 +166,12 @@ func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.Preshared
 	return nil
 }
 
-// takeRekeyed puts the preshared keys in force that were agreed for the key that the gateway
-// has now. It runs at the start, before anybody reads the peers.
-func (g *Gateway) takeRekeyed() error {
+// takeRekeyed stores the preshared keys that were agreed for the key that the gateway has
+// now as those of the peers. They are in force all the same (joinedMember).
+func (g *Gateway) takeRekeyed() {
 	own := g.key.Public()
 	if !slices.ContainsFunc(g.store.Peers().All(), func(p state.Peer) bool { return p.RekeyFor == own }) {
-		return nil
+		return
 	}
 	err := g.store.Update(func(all *state.Peers) error {
 		for _, p := range all.All() {
@@ -177,16 +186,19 @@ func (g *Gateway) takeRekeyed() error {
 		}
 		return nil
 	})
-	if errors.Is(err, state.ErrNotDurable) {
-		return nil
+	if err != nil && !errors.Is(err, state.ErrNotDurable) {
+		g.log.Warn("the preshared keys that were agreed for this key cannot be stored as such; they are in force all the same, and the next start tries it again", "error", err)
 	}
-	return err
 }
 
 // onRotation stores the next key of a peer.
-func (g *Gateway) onRotation(ctx context.Context, from, next peer.PublicKey, psk peer.PresharedKey) error {
+func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
+	from, next, psk := a.From, a.Next, a.PSK
+	want, err := auth.RotationProof(g.key, next, from, next, psk)
 	m := g.roster.Load().byKey[from]
 	switch {
+	case err != nil || !hmac.Equal(want, a.Proof):
+		return fmt.Errorf("%w: nothing proves that the next key is the caller's", auth.ErrRequest)
 	case m == nil:
 		return fmt.Errorf("%w: the peer was removed", auth.ErrRequest)
 	case m.fromFile:
@@ -198,7 +210,7 @@ func (g *Gateway) onRotation(ctx context.Context, from, next peer.PublicKey, psk
 	case g.roster.Load().byKey[next] != nil:
 		return fmt.Errorf("%w: it is the key of another peer", auth.ErrRequest)
 	}
-	err := g.update(peerChange{
+	err = g.update(peerChange{
 		peers: editPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk }),
 		applied: func() {
 			g.audit.Record(ctx, audit.Rotate, audit.Peer(m.name), audit.PublicKey(from),
@@ -227,7 +239,11 @@ func (g *Gateway) succeed(s tunnel.Snapshot) {
 			},
 			applied: func() {
 				g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.name), audit.PublicKey(key), audit.Reason("in use"))
-				g.log.Info("a peer has another key", "peer", m.name, "publicKey", key.String(), "fingerprint", peer.Fingerprint(key))
+				g.log.Warn("a peer has another key, which it announced under the one before", "peer", m.name,
+					"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
+				if g.running.Load().cfg.Services.OutOfBand != nil {
+					g.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.name)
+				}
 			},
 		})
 		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errStopping) {

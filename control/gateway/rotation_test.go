@@ -1,12 +1,16 @@
 package gateway_test
 
 import (
+	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // keyOf is what a gateway shows as its public key.
@@ -121,4 +125,37 @@ func TestARotationNamesThePeersThatConfigureTheKey(t *testing.T) {
 	}
 	w.mustEdit(third, func(g *api.GatewaySpec) { g.Peers[0].PublicKey = out.PublicKey })
 	w.connected(w.Cloud, third)
+}
+
+// Somebody else's key is public, and no peer can make it its own.
+func TestNobodyAnnouncesAnothersKey(t *testing.T) {
+	w := newWorld(t)
+	key, victim := newKey(t), newKey(t).Public()
+	add := func(name string, k peer.PublicKey) error {
+		return w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: name, PublicKey: k.String()}})
+	}
+	if err := add("thief", key.Public()); err != nil {
+		t.Fatal(err)
+	}
+	thief := newStranger(t, w.host("thief", "203.0.113.99"), key, peer.Config{
+		Name: "cloud", PublicKey: siteKey(w.Cloud), Endpoints: []netip.AddrPort{endpoint(w.Cloud)},
+	})
+	announce := func(next peer.PrivateKey, a auth.Announcement) error {
+		var err error
+		if a.Proof, err = auth.RotationProof(next, siteKey(w.Cloud), key.Public(), a.Next, a.PSK); err != nil {
+			t.Fatal(err)
+		}
+		return thief.client(w.Cloud).Rotate(w.ctx, a)
+	}
+	err := announce(key, auth.Announcement{Next: victim})
+	if !errors.Is(err, auth.ErrRequest) || !strings.Contains(err.Error(), "nothing proves") {
+		t.Errorf("another's key is announced: %v", err)
+	}
+	own := newKey(t)
+	if err := announce(own, auth.Announcement{Next: own.Public()}); err != nil {
+		t.Errorf("a key of its own: %v", err)
+	}
+	if err := errors.Join(add("victim", victim), add("second", own.Public())); err != nil {
+		t.Errorf("an announced key keeps its owner out: %v", err)
+	}
 }

@@ -107,6 +107,15 @@ func (p Peers) holder(k peer.PublicKey) (Peer, bool) {
 	return p.list[i], true
 }
 
+// disown takes a key from all but the named one who only announced it: who has it comes first.
+func (p *Peers) disown(name string, k peer.PublicKey) {
+	for i := range p.list {
+		if x := &p.list[i]; x.NextKey == k && x.Name != name {
+			x.NextKey, x.NextPresharedKey = peer.PublicKey{}, peer.PresharedKey{}
+		}
+	}
+}
+
 // Succeed gives a peer the key that it announced, and forgets the one before. It reports
 // whether it had announced one.
 func (p *Peers) Succeed(name string) bool {
@@ -130,11 +139,13 @@ func (p *Peers) Put(v Peer) error {
 	if v.PublicKey.IsZero() {
 		return fmt.Errorf("peer %s: %w", v.Name, peer.ErrKey)
 	}
-	for _, k := range []peer.PublicKey{v.PublicKey, v.NextKey} {
-		if old, ok := p.holder(k); ok && old.Name != v.Name {
-			return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, k, old.Name)
-		}
+	if old, ok := p.ByKey(v.PublicKey); ok && old.Name != v.Name {
+		return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, v.PublicKey, old.Name)
 	}
+	if old, ok := p.holder(v.NextKey); ok && old.Name != v.Name {
+		return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, v.NextKey, old.Name)
+	}
+	p.disown(v.Name, v.PublicKey)
 	i, ok := p.index(v.Name)
 	if !ok {
 		p.list = slices.Insert(p.list, i, v.clone())

@@ -41,14 +41,21 @@ func (s *Store) UseNextKey() error {
 		}
 	}
 	if err := osDisk().replace(s.dir, keyFile, keyText(k)); err != nil && !errors.Is(err, ErrNotDurable) {
-		return fmt.Errorf("replace the private key: %w", remedy(err))
+		if s.mirror == nil {
+			return fmt.Errorf("replace the private key: %w", remedy(err))
+		}
+		// The backend has it, and what it has counts at the next start.
+		s.logger.Warn("the next private key is kept outside of this pod, and the directory still has the one before", slog.Any("error", err))
 	}
 	// Whatever peers issued to the old key they may take back: each is asked anew.
 	if err := s.identities.update(func(i *identities) error { clear(i.Identities); return nil }); err != nil && !errors.Is(err, ErrNotDurable) {
 		s.logger.Warn("the identities that peers issued to the old key cannot be forgotten; they are replaced when they are refused",
 			slog.Any("error", err))
 	}
-	return s.DropNextKey()
+	if err := s.DropNextKey(); err != nil { // the next rotation would announce this key again
+		s.logger.Warn("the private key is replaced, and its copy as the next one is still there; remove it", slog.Any("error", err))
+	}
+	return nil
 }
 
 // Inherit gives a peer's next key what was learned of the one before. What was issued to

@@ -73,6 +73,13 @@ func TestAPeerSucceedsItselfByTheKeyThatItAnnounced(t *testing.T) {
 	if err := put(other); !errors.Is(err, ErrDuplicate) {
 		t.Errorf("a key that another has: %v", err)
 	}
+	other.NextKey = key(4)
+	if err := errors.Join(put(other), put(Peer{Name: "owner", PublicKey: key(4), Origin: OriginAdded})); err != nil {
+		t.Errorf("who has a key that another announced: %v", err)
+	}
+	if p, _ := s.Peers().Get("other"); !p.NextKey.IsZero() {
+		t.Error("a key is somebody's, and another's next one still")
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

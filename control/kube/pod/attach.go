@@ -31,6 +31,7 @@ const (
 
 // attach runs the controllers of a gateway.
 func (p *pod) attach(ctx context.Context, g *gateway.Gateway) (detach func(), err error) {
+	p.before.Store(g)
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	detach = func() { cancel(); running.Wait() }

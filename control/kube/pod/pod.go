@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,8 +61,9 @@ type Options struct {
 // Seams are what the gateway of an active replica is to be started with, and what has to run
 // beside it.
 type Seams struct {
-	State      state.Backend
-	Peers      []config.Peer
+	State state.Backend
+	// Peers are those of a gateway that is about to start.
+	Peers      func(context.Context) []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	LocalHost  netip.Addr
 	// OnSuperseded takes what peers say of later starts of this gateway.
@@ -108,6 +110,8 @@ type pod struct {
 	askOwner func(context.Context) (metav1.OwnerReference, error)
 	// address is the pod's own.
 	address netip.Addr
+	// before is the gateway that ran last in the present term.
+	before atomic.Pointer[gateway.Gateway]
 	// probes answer while it stands by.
 	probes *metrics.Server
 }
@@ -185,6 +189,7 @@ func (p *pod) leaveStandby() {
 func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
 	p.learnOwner(ctx, ownerAgain)
+	p.before.Store(nil)
 	backend, err := secrets.New(p.o.Cluster, secrets.Options{
 		Release: k.Release, Term: p.lease.Term(), Owner: p.owner, Logger: p.o.Logger,
 		OnFenced: func() { p.lease.Supersede("another replica writes the state") },
@@ -207,22 +212,26 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 			return attach(g)
 		}
 	}
-	s.Peers, err = p.firstPeers(ctx)
-	return s, err
+	reader, err := peers.New(peers.Options{Cluster: p.o.Cluster, Name: p.o.Config.Name, Logger: p.o.Logger})
+	if err != nil {
+		return Seams{}, err
+	}
+	s.Peers = func(ctx context.Context) []config.Peer { return p.firstPeers(ctx, reader) }
+	return s, nil
 }
 
-// firstPeers are the Peers as far as they can be read now. Without them the gateway still has
-// all that joined; the controller brings the others as soon as it can.
-func (p *pod) firstPeers(ctx context.Context) ([]config.Peer, error) {
-	c, err := peers.New(peers.Options{Cluster: p.o.Cluster, Name: p.o.Config.Name, Logger: p.o.Logger})
-	if err != nil {
-		return nil, err
-	}
+// firstPeers are the Peers as they are now. When they cannot be read they are those of the
+// term's gateway before, if there was one: without them the gateway still has all that
+// joined, and the controller brings the others as soon as it can.
+func (p *pod) firstPeers(ctx context.Context, reader *peers.Controller) []config.Peer {
 	ctx, cancel := context.WithTimeout(ctx, peersTimeout)
 	defer cancel()
-	list, err := c.Initial(ctx)
+	list, err := reader.Initial(ctx)
 	if err != nil {
-		p.o.Logger.Warn("the cluster's Peers cannot be read yet; the gateway starts with the peers that its state has", "error", err)
+		p.o.Logger.Warn("the cluster's Peers cannot be read yet; the gateway starts with those it had, and with the peers that its state has", "error", err)
+		if before := p.before.Load(); before != nil {
+			return before.ClusterPeers()
+		}
 	}
-	return list, nil
+	return list
 }
