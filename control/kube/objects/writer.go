@@ -138,8 +138,9 @@ func Vanished(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && namesAnObject(err)
 }
 
-// namesAnObject tells "no such object" from "no such kind".
+// namesAnObject tells "no such object" from "no such kind". The name alone does not: an answer
+// that is no Status, as that of a path that nobody serves, gets the request's from client-go.
 func namesAnObject(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
+	return !apierrors.IsUnexpectedServerError(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }

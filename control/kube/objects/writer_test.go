@@ -1,0 +1,56 @@
+package objects
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+// What follows an object that is gone is deleted for good, so a kind that is missing, whose
+// answer is a text and no Status, must not pass for one.
+func TestAnObjectOfAKindThatIsMissingIsNotGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind, body   string
+		code         int
+		gone, failed bool
+	}{
+		"there": {kind: "application/json", body: `{"kind":"Peer","apiVersion":"postern.dev/v1alpha1"}`, code: http.StatusOK},
+		"gone": {kind: "application/json", code: http.StatusNotFound, gone: true,
+			body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":"cloud","group":"postern.dev","kind":"peers"}}`},
+		"the kind is missing":   {kind: "text/plain; charset=utf-8", body: "404 page not found\n", code: http.StatusNotFound, failed: true},
+		"the server is a proxy": {kind: "text/html", body: "<h1>Not Found</h1>", code: http.StatusNotFound, failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				w.WriteHeader(c.code)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			defer h.Close()
+			version, scheme := v1alpha1.GroupVersion(), runtime.NewScheme()
+			scheme.AddKnownTypes(version, &v1alpha1.Peer{})
+			metav1.AddToGroupVersion(scheme, version)
+			client, err := rest.RESTClientFor(&rest.Config{Host: h.URL, APIPath: "/apis", QPS: -1, ContentConfig: rest.ContentConfig{
+				GroupVersion: &version, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(), ContentType: runtime.ContentTypeJSON}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Client.CloseIdleConnections()
+			gone, err := NewWriter(client, "postern", "peers", "Peer").Gone(t.Context(), "cloud")
+			if gone != c.gone || (err != nil) != c.failed {
+				t.Errorf("got %v, %v; want %v, and an error: %v", gone, err, c.gone, c.failed)
+			}
+			if err != nil && Vanished(err) {
+				t.Errorf("%v passes for an object that has vanished", err)
+			}
+		})
+	}
+}
