@@ -100,7 +100,7 @@ func (c *cluster) join(name, ticket, spec string) {
 	c.t.Helper()
 	c.apply(fmt.Sprintf(`apiVersion: v1
 kind: Secret
-metadata: {name: %[1]s-text}
+metadata: {name: %[1]s-text, labels: {postern.dev/use: ticket}}
 stringData: {ticket: %[2]q}
 ---
 apiVersion: postern.dev/v1alpha1

@@ -215,6 +215,7 @@ func testSecret(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	s.kubectl("", "create", "secret", "generic", "keys", "-n", s.namespace, "--from-literal=psk=nonsense")
+	s.kubectl("", "label", "secret", "keys", "-n", s.namespace, "postern.dev/use=peer")
 	s.apply(manifest("cloud", keyOf(1), "presharedKeySecretRef: {name: keys, key: psk}"))
 	o := s.peer("cloud", "nonsense is no key", refusedFor("SecretUnusable"))
 	if x := condition(o, v1alpha1.TunnelReady); strings.Contains(x.Message, "nonsense") {

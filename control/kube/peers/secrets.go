@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
@@ -25,6 +26,8 @@ const (
 	secretGap   = 5 * time.Second
 	// secretTimeout bounds one request.
 	secretTimeout = 5 * time.Second
+	// secretUse is how a Secret may be labelled for Peers.
+	secretUse = "peer"
 )
 
 // secrets remembers the Secrets that objects refer to. It is used by one goroutine.
@@ -66,7 +69,7 @@ func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) ([]byte, erro
 	return value, nil
 }
 
-// fetch reads a Secret.
+// fetch reads a Secret. Nothing is remembered of one that a Peer may not name.
 func (s *secrets) fetch(ctx context.Context, name string) *secret {
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 	defer cancel()
@@ -76,6 +79,11 @@ func (s *secrets) fetch(ctx context.Context, name string) *secret {
 	var answered apierrors.APIStatus
 	if have := s.read[name]; err != nil && have != nil && have.err == nil && (!errors.As(err, &answered) || !apierrors.IsNotFound(err)) {
 		next = &secret{data: have.data, at: s.now()}
+	}
+	if err == nil {
+		if err := objects.MayName(&x, secretUse); err != nil {
+			next = &secret{at: s.now(), err: err}
+		}
 	}
 	s.read[name], s.lastRead = next, s.now()
 	return next

@@ -25,6 +25,7 @@ type vault struct {
 	reads atomic.Int64
 	down  atomic.Bool
 	value atomic.Value
+	meta  atomic.Value // [2]string: type and labels (JSON) of the Secrets; meant for Peers unless told
 }
 
 func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +41,11 @@ func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"secret not found","details":{"name":%q}}`, name)
 	default:
 		value, _ := v.value.Load().(string)
-		_, _ = fmt.Fprintf(w, `{"kind":"Secret","apiVersion":"v1","metadata":{"name":%q},"data":{"key":%q}}`, name, base64.StdEncoding.EncodeToString([]byte(value)))
+		kind, labels := "Opaque", `{"postern.dev/use":"peer"}`
+		if told, ok := v.meta.Load().([2]string); ok {
+			kind, labels = told[0], told[1]
+		}
+		_, _ = fmt.Fprintf(w, `{"kind":"Secret","apiVersion":"v1","metadata":{"name":%q,"namespace":"postern","labels":%s},"type":%q,"data":{"key":%q}}`, name, labels, kind, base64.StdEncoding.EncodeToString([]byte(value)))
 	}
 }
 
@@ -153,5 +158,36 @@ func TestASecretThatIsMissingIsAskedForAgainSoon(t *testing.T) {
 	}
 	if _, err := s.get(t.Context(), v1alpha1.SecretKey{Name: "there", Key: "other"}); err == nil || !strings.Contains(err.Error(), "[key]") {
 		t.Errorf("got %v, want what keys there are", err)
+	}
+}
+
+// Whoever writes Peers chooses which Secret is sent where: it must be none but those that are
+// meant for it.
+func TestAPeerCannotNameASecretThatIsNotMeantForIt(t *testing.T) {
+	v, s, now := newVault(t)
+	for name, c := range map[string]struct{ kind, labels, want string }{
+		"said by nobody": {"Opaque", `{}`, "kubectl label secret psk -n postern postern.dev/use=peer"},
+		"the state":      {"Opaque", `{"postern.dev/use":"peer","app.kubernetes.io/managed-by":"postern"}`, "the gateway's own"},
+		"of a server":    {"kubernetes.io/tls", `{"postern.dev/use":"peer"}`, "kubernetes.io/tls"},
+	} {
+		v.meta.Store([2]string{c.kind, c.labels})
+		s.forget(&v1alpha1.SecretKey{Name: "psk"})
+		s.begin()
+		if b, err := s.get(t.Context(), key("psk")); err == nil || !strings.Contains(err.Error(), c.want) || len(b) > 0 {
+			t.Errorf("%s: got %q, %v; want an error with %q", name, b, err, c.want)
+		}
+		if held := s.read["psk"].data; held != nil {
+			t.Errorf("%s: %v is remembered", name, held)
+		}
+	}
+	// The label is seen soon when it comes, and when it goes.
+	for i, labels := range []string{`{"postern.dev/use":""}`, `{}`} {
+		works := i == 0
+		v.meta.Store([2]string{"Opaque", labels})
+		*now = now.Add(secretFresh)
+		s.refresh(t.Context())
+		if _, err := s.get(t.Context(), key("psk")); (err == nil) != works {
+			t.Errorf("with labels %s: got %v", labels, err)
+		}
 	}
 }

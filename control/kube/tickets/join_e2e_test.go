@@ -28,6 +28,14 @@ func testJoin(t *testing.T, s *site) {
 		t.Errorf("without its Secret: %+v", status)
 	}
 	s.kubectl("", "create", "secret", "generic", "handed", "-n", s.namespace, "--from-literal=ticket="+text+"\n")
+	s.eventually("a Secret that is not meant for Tickets is refused", func() (bool, string) {
+		message := s.becomes("paris", v1alpha1.TicketPending).Message
+		return strings.Contains(message, "PST0725") && strings.Contains(message, "kubectl label secret handed"), message
+	})
+	if n := len(s.gateway.asked()); n != 0 {
+		t.Errorf("the gateway was asked %d times to redeem what is not meant for it", n)
+	}
+	s.kubectl("", "label", "secret", "handed", "-n", s.namespace, "postern.dev/use=ticket")
 	if status := s.becomes("paris", v1alpha1.TicketJoined); status.Peer != "paris" || status.ExpiresAt == nil {
 		t.Errorf("the status is %+v", status)
 	}
@@ -43,6 +51,7 @@ func testJoin(t *testing.T, s *site) {
 func testReply(t *testing.T, s *site) {
 	text := foreignTicket(t, peer.PublicKey{5}, time.Hour)
 	s.kubectl("", "create", "secret", "generic", "handed", "-n", s.namespace, "--from-literal=ticket="+text)
+	s.kubectl("", "label", "secret", "handed", "-n", s.namespace, "postern.dev/use=ticket")
 	s.gateway.set(func() {
 		s.gateway.answer = func(api.JoinRequest) (api.JoinResponse, error) {
 			return api.JoinResponse{Outcome: api.JoinReply, Peer: "cloud", Reply: "the-reply-text", Reason: "nobody answers"}, nil
@@ -73,6 +82,7 @@ func testRefused(t *testing.T, s *site) {
 		"nonsense": "not a ticket", "late": foreignTicket(t, peer.PublicKey{5}, -time.Minute), "good": foreignTicket(t, peer.PublicKey{6}, time.Hour),
 	} {
 		s.kubectl("", "create", "secret", "generic", secret, "-n", s.namespace, "--from-literal=ticket="+text)
+		s.kubectl("", "label", "secret", secret, "-n", s.namespace, "postern.dev/use=ticket")
 	}
 	s.gateway.set(func() {
 		s.gateway.answer = func(api.JoinRequest) (api.JoinResponse, error) {

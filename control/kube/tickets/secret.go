@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
@@ -22,6 +23,8 @@ const (
 	labelTicket  = "postern.dev/ticket"
 	// secretID is the ticket's id in the Secret's data.
 	secretID = "id"
+	// secretUse is how a Secret may be labelled for Tickets.
+	secretUse = "ticket"
 
 	requestTimeout = 5 * time.Second
 	resource       = "secrets"
@@ -40,6 +43,9 @@ type secrets struct {
 func (s *secrets) text(ctx context.Context, ref v1alpha1.SecretKey) (string, error) {
 	x, err := s.get(ctx, ref.Name)
 	if err != nil {
+		return "", err
+	}
+	if err := objects.MayName(x, secretUse); err != nil {
 		return "", err
 	}
 	text, ok := x.Data[ref.Key]
