@@ -53,6 +53,8 @@ type Options struct {
 	Selector, Pods map[string]string
 	// Port is the gateway's UDP port.
 	Port uint16
+	// AuthPort is the TCP port of auth outside the tunnel; 0 is none.
+	AuthPort uint16
 	// Owner is what owns the gateway's pod, a StatefulSet. Garbage collection deletes the
 	// objects with it, when the release is uninstalled and no gateway is left to do so. Its zero
 	// value leaves them without.

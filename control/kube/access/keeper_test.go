@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -191,5 +192,27 @@ func TestAKubeconfigWorksWhereverItIsMounted(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A policy closes the gateway's pods to all that none lets in, so each lets in what everybody
+// may reach.
+func TestAPolicyLeavesOpenWhatIsForEverybody(t *testing.T) {
+	for auth, want := range map[uint16][]any{
+		0:    {"UDP 51820"},
+		8443: {"UDP 51820", "TCP 8443"},
+	} {
+		k := keeperOf(&gateway{})
+		k.o.AuthPort = auth
+		var got []any
+		for _, rule := range k.policy(offer{peer: "cloud", ports: []port{{"apiserver", 6443, 41000}}})["spec"].(map[string]any)["ingress"].([]any) {
+			if rule := rule.(map[string]any); rule["from"] == nil {
+				p := rule["ports"].([]any)[0].(map[string]any)
+				got = append(got, fmt.Sprint(p["protocol"], " ", p["port"]))
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("auth at port %d (-want +got):\n%s", auth, diff)
+		}
 	}
 }

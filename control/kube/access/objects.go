@@ -72,7 +72,7 @@ func (k *Keeper) service(o offer) map[string]any {
 }
 
 // policy lets pods with the label to the peer's listeners, and everybody to the gateway's
-// UDP port.
+// UDP port, and to auth outside the tunnel: the policy closes the pods to all else.
 func (k *Keeper) policy(o offer) map[string]any {
 	pods := k.o.Pods
 	if len(pods) == 0 {
@@ -91,6 +91,9 @@ func (k *Keeper) policy(o offer) map[string]any {
 	}}
 	if k.o.Port != 0 {
 		ingress = append(ingress, map[string]any{"ports": []any{map[string]any{"protocol": "UDP", "port": k.o.Port}}})
+	}
+	if k.o.AuthPort != 0 {
+		ingress = append(ingress, map[string]any{"ports": []any{map[string]any{"protocol": "TCP", "port": k.o.AuthPort}}})
 	}
 	return map[string]any{"spec": map[string]any{
 		"podSelector": map[string]any{"matchLabels": pods}, "policyTypes": []string{"Ingress"}, "ingress": ingress,

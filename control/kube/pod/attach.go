@@ -2,9 +2,12 @@ package pod
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"sync"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube/access"
 	"github.com/postern-dev/postern/control/kube/exposure"
@@ -61,10 +64,7 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
-	var authService string // of peers out-of-band: a port of the same Service
-	if p.o.Config.Services.OutOfBand != nil {
-		authService = k.Service
-	}
+	authService, authPort := outOfBand(p.o.Config)
 	ew, err := exposure.New(exposure.Options{
 		Cluster: p.o.Cluster, Service: k.Service, AuthService: authService, Port: g.Port(), Pods: active, Account: account, Logger: log,
 		OnChange: func(e exposure.Exposure) { show(g, e) },
@@ -84,7 +84,7 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	g.OnChange(nw.Changed)
 	if k.PeerServices {
 		keeper, err := access.NewKeeper(access.Options{
-			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), Account: account, Owner: p.owner,
+			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), AuthPort: authPort, Account: account, Owner: p.owner,
 			OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceAccess, list) }, Logger: log,
 		})
 		if err != nil {
@@ -94,6 +94,24 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 		runs = append(runs, keeper.Run)
 	}
 	return runs, nil
+}
+
+// outOfBand is the Service and the TCP port of auth outside the tunnel; zero when there is none.
+// With TLS it is a port of the gateway's Service, and without a Service of its own, as the
+// chart has it.
+func outOfBand(c *config.Resolved) (service string, port uint16) {
+	o := c.Services.OutOfBand
+	if o == nil {
+		return "", 0
+	}
+	service = c.Kubernetes.Service
+	if o.CertFile == "" {
+		service += "-out-of-band"
+	}
+	// The configuration was checked, so there is a port; a name of one is none of the chart's.
+	_, text, _ := net.SplitHostPort(o.Listen)
+	number, _ := strconv.ParseUint(text, 10, 16)
+	return service, uint16(number)
 }
 
 // show tells the gateway where the cluster leads to it.
