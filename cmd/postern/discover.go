@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui"
 	"github.com/postern-dev/postern/tui/cell"
@@ -183,71 +180,4 @@ func discoveredChanges(before, after api.DiscoveredList) []string {
 		}
 	}
 	return out
-}
-
-func (a *app) peerApprove() *cobra.Command {
-	var r api.DiscoveredApproveRequest
-	c := &cobra.Command{
-		Use:   "approve NAME",
-		Short: "Admit a peer that waits for it, or a gateway that postern discover lists",
-		Long: "Admit a peer that joined with a ticket made by invite --approve, or make a peer of a gateway that " +
-			"`postern discover` lists. Its key is pinned and its fingerprint printed: compare it with the other " +
-			"operator (`postern discover` there shows its own). A gateway that was found has to approve this one as well.",
-		Example: "  postern peer approve cloud --allow auth,apiServer\n" +
-			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeApprove,
-		RunE: func(c *cobra.Command, args []string) error {
-			name := args[0]
-			if found := len(r.Allow) > 0 || r.As != "" || r.Fingerprint != ""; !found {
-				err := a.client().PeerApprove(c.Context(), name)
-				if err == nil {
-					fmt.Fprintf(a.stdout, "approved %s\n", name)
-				}
-				if !noSuchPeer(err) {
-					return err
-				}
-			}
-			p, err := a.client().DiscoveredApprove(c.Context(), name, r)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stdout, "approved %s, whose key has the fingerprint %s\n", p.Peer, p.Fingerprint)
-			fmt.Fprintf(a.stderr, "Compare it with what `postern discover` shows of itself there; if it differs: postern peer remove %s.\n"+
-				"There, approve this gateway too, unless that was done.\n", p.Peer)
-			return nil
-		},
-	}
-	f := c.Flags()
-	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that it may reach (of a gateway that was found; default none)")
-	f.StringVar(&r.As, "as", "", "`name` of the peer here (of a gateway that was found)")
-	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve no other key than that with this `fingerprint`")
-	return c
-}
-
-// completeApprove completes the names of peers, which may wait for approval, and of the
-// gateways found that are none.
-func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
-	names, directive := a.completePeer(c, args, text)
-	if len(args) > 0 {
-		return names, directive
-	}
-	ctx, cancel := contextWithTimeout(c, completionTimeout)
-	defer cancel()
-	d, err := a.client().Discovered(ctx)
-	if err != nil {
-		return names, directive
-	}
-	for _, g := range d.Gateways {
-		if g.State == api.DiscoveredNew && !slices.Contains(names, g.Name) {
-			names = append(names, tui.Printable(g.Name))
-		}
-	}
-	return names, directive
-}
-
-// noSuchPeer says whether a request failed because no peer has the name.
-func noSuchPeer(err error) bool {
-	var e *admin.Error
-	return errors.As(err, &e) && e.Status == http.StatusNotFound
 }

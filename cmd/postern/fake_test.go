@@ -17,7 +17,7 @@ import (
 
 // scripted is a gateway that answers what the files of a script say: status.json,
 // invite.json and so on. With a file such as invite.problem it fails, with that
-// api.Problem. What it was asked goes to the file calls.
+// api.Problem and its HTTP "status". What it was asked goes to the file calls.
 type scripted struct {
 	dir string
 	mu  sync.Mutex
@@ -40,9 +40,12 @@ func answer[A any](s *scripted, method string, request any) (A, error) {
 	if err = errors.Join(err, log.Close()); err != nil {
 		return a, err
 	}
-	var problem api.Problem
+	var problem struct {
+		api.Problem
+		Status int `json:"status"`
+	}
 	if found, err := s.read(method+".problem", &problem); found || err != nil {
-		return a, errors.Join(err, &admin.Error{Problem: problem})
+		return a, errors.Join(err, &admin.Error{Problem: problem.Problem, Status: problem.Status})
 	}
 	_, err = s.read(method+".json", &a)
 	return a, err

@@ -34,6 +34,8 @@ const (
 type Discovered struct {
 	// Name is what it calls itself, made fit to be shown.
 	Name string `json:"name"`
+	// As is what it would be called here, when that is something else.
+	As string `json:"as,omitempty"`
 	// Source is SourceLAN or SourceDNS.
 	Source string `json:"source"`
 	// Domain is where in DNS, or the interfaces on which it was found.
@@ -98,7 +100,8 @@ type DiscoveredApproveRequest struct {
 	As string `json:"as,omitempty"`
 	// Allow is what it may reach here.
 	Allow []string `json:"allow,omitempty"`
-	// Fingerprint, when given, must be that of its key.
+	// Fingerprint must be that of its key, or the key itself. Without one nobody is
+	// approved.
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 

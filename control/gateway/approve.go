@@ -42,7 +42,8 @@ func (g *Gateway) claims() []claim {
 }
 
 // DiscoveredApprove makes a peer of a gateway that was found: its key is pinned, and its
-// addresses are those found from time to time. The other side has to do the same.
+// addresses are those found from time to time. The other side has to do the same. The
+// request has to say which key is meant: anybody can announce a name.
 func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
 	if err := g.checkServices("allow", r.Allow); err != nil {
 		return api.DiscoveredApproveResponse{}, err
@@ -98,8 +99,8 @@ func (g *Gateway) befriend(ctx context.Context, name string, c claim, allow []st
 // maxShownName bounds a stranger's name in a message, in characters.
 const maxShownName = 63
 
-// claimed is the one gateway that was found by a name. Somebody else may use it too, with
-// another key: then the fingerprint has to say which is meant.
+// claimed is the one gateway that was found by a name and has the key with the fingerprint,
+// which has to be given: somebody else may use the name too, or alone.
 func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
 	var fit []claim
 	var all, prints, wrong []string
@@ -119,7 +120,7 @@ func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
 			continue
 		}
 		prints = append(prints, print)
-		if fingerprint == "" || fingerprint == print || fingerprint == c.key.String() {
+		if fingerprint == print || fingerprint == c.key.String() {
 			fit = append(fit, c)
 		}
 	}
@@ -127,8 +128,9 @@ func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
 	switch {
 	case len(fit) == 1:
 		return fit[0], nil
-	case len(fit) > 1:
-		return claim{}, admin.Conflict(what+": gateways with different keys use this name: "+strings.Join(prints, ", "), "say which with --fingerprint")
+	case len(prints) > 0 && fingerprint == "":
+		return claim{}, admin.Usage(what+": no fingerprint is given, and a name alone is no proof; found with this name: "+strings.Join(prints, ", "),
+			"compare it with what `postern discover` shows of itself at the other gateway, then give it with --fingerprint")
 	case len(prints) > 0:
 		return claim{}, admin.Conflict(what+": the key found has the fingerprint "+strings.Join(prints, ", "),
 			"compare it with what `postern discover` shows of itself at the other gateway, and trust no other")

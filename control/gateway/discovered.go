@@ -30,6 +30,9 @@ func (g *Gateway) discovered() []api.Discovered {
 	stats := g.recent.tunnel(g.plane.engine).Peers
 	for i := range out {
 		d := &out[i]
+		if as := peerName(d.Name); as != d.Name {
+			d.As = as
+		}
 		if m := r.byName[d.Peer]; d.State == api.DiscoveredPeer && m != nil && !g.way(m, stats[m.key]).connected(now) {
 			d.State = api.DiscoveredApproved
 		}

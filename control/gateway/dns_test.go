@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
@@ -150,6 +152,11 @@ func TestAPeerIsReachedWhereDNSHasIt(t *testing.T) {
 	})
 	if _, known := w.status(w.Edge, "cloud"); known {
 		t.Error("what was found is a peer without being approved")
+	}
+	var refused *admin.Error
+	_, err = w.Edge.Gateway.DiscoveredApprove(w.ctx, "cloud", api.DiscoveredApproveRequest{})
+	if _, known := w.status(w.Edge, "cloud"); known || !errors.As(err, &refused) || !refused.Usage || !strings.Contains(refused.Message, peer.Fingerprint(cloudKey)) {
+		t.Errorf("approved without a fingerprint: peer %v, %v; want it refused, with the one found", known, err)
 	}
 	for _, p := range []struct {
 		site *lab.Site

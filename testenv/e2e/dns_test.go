@@ -387,7 +387,7 @@ func TestAKeyThatChangesInDNSIsNotFollowed(t *testing.T) {
 		}
 	}
 	check()
-	w.edge.refused(1, []string{"cloud"}, "peer", "approve", "cloud")
+	w.edge.refused(1, []string{"cloud"}, "peer", "approve", "cloud", "--fingerprint", other.discover().Fingerprint)
 	if p := w.edge.waitConnected("cloud"); p.PublicKey != w.cloudKey {
 		t.Errorf("peer cloud has the key %s, want %s as before", p.PublicKey, w.cloudKey)
 	}
@@ -417,7 +417,7 @@ func TestAStrangerInDNSIsApproved(t *testing.T) {
 		if _, known := g.peer(other); known {
 			t.Errorf("%s has %s as a peer without being told", g.name, other)
 		}
-		g.must("peer", "approve", other)
+		g.must("peer", "approve", other, "--fingerprint", d.Fingerprint)
 	}
 	w.found(dnsCloud + ":51820")
 	w.cloud.waitConnected("edge")

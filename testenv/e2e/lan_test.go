@@ -83,11 +83,12 @@ func (g *gateway) finds(names ...string) []api.Discovered {
 	return list.Gateways
 }
 
-// befriends approves a gateway that was found and checks the fingerprint that is shown.
+// befriends approves a gateway that was found, by the fingerprint that it shows of itself.
 func (g *gateway) befriends(other *gateway, args ...string) {
 	g.t.Helper()
-	out := g.must(append([]string{"peer", "approve", other.name}, args...)...)
-	if print := other.discover().Fingerprint; print == "" || !strings.Contains(out, print) {
+	print := other.discover().Fingerprint
+	out := g.must(append([]string{"peer", "approve", other.name, "--fingerprint", print}, args...)...)
+	if print == "" || !strings.Contains(out, print) {
 		g.t.Errorf("approve printed %q, want the fingerprint that %s shows of itself: %q", out, other.name, print)
 	}
 }
@@ -146,8 +147,10 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	if d := a.discovered("b, approved", func(d api.Discovered) bool { return d.Name == "b" && d.Peer == "b" }); d.State != api.DiscoveredApproved {
 		t.Errorf("approved at one side alone, b is %q, want %q", d.State, api.DiscoveredApproved)
 	}
-	a.refused(1, []string{"b", "peer b already"}, "peer", "approve", "b", "--allow", blobService)
+	a.refused(1, []string{"b", "peer b already"}, "peer", "approve", "b", "--allow", blobService, "--fingerprint", b.discover().Fingerprint)
 	a.refused(2, []string{"nobody", "found are: b, c"}, "peer", "approve", "nobody")
+	a.refused(2, []string{"nobody", "found are: b, c"}, "peer", "approve", "nobody", "--fingerprint", "0000")
+	b.refused(2, []string{"a", "--fingerprint is missing"}, "peer", "approve", "a")
 	b.refused(1, []string{"a", "fingerprint"}, "peer", "approve", "a", "--fingerprint", "0000")
 	start := time.Now()
 	b.befriends(a)
@@ -245,7 +248,8 @@ func TestOneNameOnALAN(t *testing.T) {
 			t.Errorf("%s is announced by %s, which says that it is %q", d.Name, d.PublicKey, byKey[d.PublicKey])
 		}
 	}
-	if out := third.must("peer", "approve", "edge (2)"); !strings.HasPrefix(out, "approved edge-2, ") {
+	n := slices.IndexFunc(found, func(d api.Discovered) bool { return d.Name == "edge (2)" })
+	if out := third.must("peer", "approve", "edge (2)", "--fingerprint", found[n].Fingerprint); !strings.HasPrefix(out, "approved edge-2, ") {
 		t.Errorf("approve printed %q, want a peer edge-2", out)
 	}
 	numbered := first
@@ -415,7 +419,7 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 		t.Errorf("b has found %+v, want a conflict", d)
 	}
 	b.verdict("PST0434", "cloud", d.Fingerprint)
-	b.refused(1, []string{"cloud", "another key"}, "peer", "approve", "cloud", "--allow", "auth")
+	b.refused(1, []string{"cloud", "another key"}, "peer", "approve", "cloud", "--allow", "auth", "--fingerprint", d.Fingerprint)
 	if p, _ := b.peer("cloud"); len(p.Candidates) != 0 {
 		t.Errorf("the peer cloud is dialled at %+v", p.Candidates)
 	}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
+)
+
+func (a *app) peerApprove() *cobra.Command {
+	var r api.DiscoveredApproveRequest
+	c := &cobra.Command{
+		Use:   "approve NAME",
+		Short: "Admit a peer that waits for it, or a gateway that postern discover lists",
+		Long: "Admit a peer that joined with a ticket made by invite --approve, or make a peer of a gateway that " +
+			"`postern discover` lists. Of one that was found the fingerprint is shown, and asked whether it is what " +
+			"the other operator sees (`postern discover` there shows its own); without a terminal it has to be given " +
+			"with --fingerprint. That key is pinned. The other side has to approve this gateway as well.",
+		Example: "  postern peer approve cloud --allow auth,apiServer\n" +
+			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeApprove,
+		RunE: func(c *cobra.Command, args []string) error {
+			name := args[0]
+			if found := len(r.Allow) > 0 || r.As != "" || r.Fingerprint != ""; !found {
+				err := a.client().PeerApprove(c.Context(), name)
+				if err == nil {
+					fmt.Fprintf(a.stdout, "approved %s\n", name)
+				}
+				if !noSuchPeer(err) {
+					return err
+				}
+			}
+			return a.approveFound(c.Context(), name, r)
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that it may reach (of a gateway that was found; default none)")
+	f.StringVar(&r.As, "as", "", "`name` of the peer here (of a gateway that was found)")
+	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint`, and do not ask (of a gateway that was found)")
+	return c
+}
+
+// approveFound makes a peer of a gateway that was found, whose key was compared first.
+func (a *app) approveFound(ctx context.Context, name string, r api.DiscoveredApproveRequest) error {
+	if r.Fingerprint == "" {
+		d, err := a.client().Discovered(ctx)
+		if err != nil {
+			return err
+		}
+		found, err := theOneFound(d, name)
+		if err != nil {
+			return err
+		}
+		if err := a.confirmKey(ctx, found); err != nil {
+			return err
+		}
+		r.Fingerprint = found.Fingerprint
+	}
+	p, err := a.client().DiscoveredApprove(ctx, name, r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "approved %s, whose key has the fingerprint %s\n", p.Peer, p.Fingerprint)
+	fmt.Fprintln(a.stderr, "There, approve this gateway too, unless that was done.")
+	return nil
+}
+
+// theOneFound is the gateway that was found by a name, or by what it would be called here.
+// Those that announce no key that can be used do not count.
+func theOneFound(d api.DiscoveredList, name string) (api.Discovered, error) {
+	var fit []api.Discovered
+	var all, prints []string
+	exact := slices.ContainsFunc(d.Gateways, func(g api.Discovered) bool { return g.Name == name })
+	for _, g := range d.Gateways {
+		all = append(all, tui.Printable(g.Name))
+		if g.Name != name && (exact || g.As != name) || g.State == api.DiscoveredInvalid || g.Fingerprint == "" || slices.Contains(prints, g.Fingerprint) {
+			continue
+		}
+		fit, prints = append(fit, g), append(prints, g.Fingerprint)
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return api.Discovered{}, failedf("compare them with the other operator, and say which with --fingerprint",
+			"approve %q: gateways with different keys use this name: %s", name, tui.Printable(strings.Join(prints, ", ")))
+	case exact:
+		return api.Discovered{}, failedf("postern discover says what is wrong", "approve %q: what it announces cannot be used", name)
+	}
+	hint := "found are: " + strings.Join(slices.Compact(all), ", ")
+	if len(all) == 0 {
+		hint = nobodyFound(d)
+	}
+	return api.Discovered{}, usagef(hint, "approve %q: no peer of this name waits for approval, and no gateway of this name was found", name)
+}
+
+// maxAnswer bounds the answer to a question, in bytes.
+const maxAnswer = 1 << 10
+
+// confirmKey shows the key of a gateway that was found, and asks whether it is the right one.
+func (a *app) confirmKey(ctx context.Context, g api.Discovered) error {
+	if _, asks := terminal(a.stdin); !asks {
+		return usagef("compare what `postern discover` shows here with what it shows of itself there, then add --fingerprint FINGERPRINT",
+			"approve %q: there is no terminal to ask whether its key is the right one, and --fingerprint is missing", g.Name)
+	}
+	fmt.Fprintf(a.stderr, "%s (found by %s, at %s) has the fingerprint %s.\n"+
+		"Anybody could announce this name: `postern discover` at the other gateway has to show the same of itself.\n"+
+		"Is it the same? [y/N] ", tui.Printable(g.Name), tui.Printable(strings.TrimSpace(g.Source+" "+g.Domain)),
+		cmp.Or(tui.Printable(strings.Join(g.Addresses, ", ")), "no address"), tui.Printable(g.Fingerprint))
+	// A read from a terminal cannot be called off: after a signal it ends with the process.
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n') // An error is no yes.
+		answer <- line
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case line := <-answer:
+		if yes := strings.ToLower(strings.TrimSpace(line)); yes == "y" || yes == "yes" {
+			return nil
+		}
+	}
+	return failedf("", "approve %q: its key was not confirmed, and nothing was changed", g.Name)
+}
+
+// completeApprove completes the names of peers, which may wait for approval, and of the
+// gateways found that are none.
+func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+	names, directive := a.completePeer(c, args, text)
+	if len(args) > 0 {
+		return names, directive
+	}
+	ctx, cancel := contextWithTimeout(c, completionTimeout)
+	defer cancel()
+	d, err := a.client().Discovered(ctx)
+	if err != nil {
+		return names, directive
+	}
+	for _, g := range d.Gateways {
+		if g.State == api.DiscoveredNew && !slices.Contains(names, g.Name) {
+			names = append(names, tui.Printable(g.Name))
+		}
+	}
+	return names, directive
+}
+
+// noSuchPeer says whether a request failed because no peer has the name.
+func noSuchPeer(err error) bool {
+	var e *admin.Error
+	return errors.As(err, &e) && e.Status == http.StatusNotFound
+}
