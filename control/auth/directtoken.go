@@ -30,6 +30,9 @@ const (
 	directHeader = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"
 	// directLeeway allows for this machine's clock having been set back since.
 	directLeeway = time.Minute
+	// directGrain is what a token's times are cut to: one that was made in the second in which
+	// the peer came says that it is older than the peer.
+	directGrain = time.Second
 )
 
 // errDirectToken: a token is not good. What is wrong with it is for the log alone.
@@ -38,8 +41,9 @@ var errDirectToken = errors.New("the token is not good")
 // DirectTokens makes and checks the tokens by which peers are known outside the tunnel,
 // where no overlay address says who calls. A token is a JSON Web Token (RFC 7519, HS256) that
 // names a peer's key; nothing is kept of it. The key that signs is derived from the gateway's
-// own, so tokens end with that, with the peer, with the peer's key, and by their expiry. It is
-// safe for concurrent use.
+// own, so tokens end with that, with the peer, with the peer's key, and by their expiry. A peer
+// that was removed and came again with its key has none of its old ones: they are older than it
+// (Caller.NotBefore). It is safe for concurrent use.
 type DirectTokens struct{ key []byte }
 
 // NewDirectTokens derives the key.
@@ -79,36 +83,47 @@ func (d *DirectTokens) sum(text string) []byte {
 	return h.Sum(nil)
 }
 
-// check gives the key of the peer that a token was made for. Nothing of the token is looked at
-// before its signature, which is compared in constant time.
-func (d *DirectTokens) check(t Token, now time.Time) (peer.PublicKey, error) {
+// direct is what a good token says.
+type direct struct {
+	key    peer.PublicKey
+	issued time.Time
+}
+
+// precedes reports whether the token was made before a peer was one; never for the zero time.
+func (d direct) precedes(notBefore time.Time) bool {
+	return !notBefore.IsZero() && d.issued.Before(notBefore.Add(-directGrain))
+}
+
+// check gives the key of the peer that a token was made for, and when. Nothing of the token is
+// looked at before its signature, which is compared in constant time.
+func (d *DirectTokens) check(t Token, now time.Time) (direct, error) {
 	if len(t) > maxToken {
-		return peer.PublicKey{}, fmt.Errorf("%w: it is too long", errDirectToken)
+		return direct{}, fmt.Errorf("%w: it is too long", errDirectToken)
 	}
 	at := strings.LastIndexByte(string(t), '.')
 	if at < 0 {
-		return peer.PublicKey{}, fmt.Errorf("%w: no token of this gateway", errDirectToken)
+		return direct{}, fmt.Errorf("%w: no token of this gateway", errDirectToken)
 	}
 	text := string(t[:at])
 	given, err := base64.RawURLEncoding.DecodeString(string(t[at+1:]))
 	if err != nil || !hmac.Equal(given, d.sum(text)) {
-		return peer.PublicKey{}, fmt.Errorf("%w: not signed by this gateway's present key", errDirectToken)
+		return direct{}, fmt.Errorf("%w: not signed by this gateway's present key", errDirectToken)
 	}
 	header, payload, _ := strings.Cut(text, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(payload)
 	var c directClaims
 	if err != nil || header != directHeader || json.Unmarshal(raw, &c) != nil || c.Audience != directAudience {
-		return peer.PublicKey{}, fmt.Errorf("%w: not a token for auth", errDirectToken)
+		return direct{}, fmt.Errorf("%w: not a token for auth", errDirectToken)
 	}
 	switch {
 	case now.Before(time.Unix(c.IssuedAt, 0).Add(-directLeeway)):
-		return peer.PublicKey{}, fmt.Errorf("%w: it is of the future", errDirectToken)
+		return direct{}, fmt.Errorf("%w: it is of the future", errDirectToken)
 	case !now.Before(time.Unix(c.Expires, 0)):
-		return peer.PublicKey{}, fmt.Errorf("%w: it expired at %s", errDirectToken, time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
+		return direct{}, fmt.Errorf("%w: it expired at %s", errDirectToken, time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
 	}
 	k, err := peer.ParsePublicKey(c.Subject)
 	if err != nil {
-		return peer.PublicKey{}, fmt.Errorf("%w: it names no peer", errDirectToken)
+		return direct{}, fmt.Errorf("%w: it names no peer", errDirectToken)
 	}
-	return k, nil
+	return direct{key: k, issued: time.Unix(c.IssuedAt, 0)}, nil
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,12 +58,15 @@ func (o *OutOfBand) Serve(ctx context.Context, ln net.Listener) error {
 // ServeHTTP answers one request.
 func (o *OutOfBand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(VersionHeader, ProtocolVersion)
-	key, err := o.tokens.check(bearer(r), time.Now())
-	from := peer.OverlayAddr(key)
+	token, err := o.tokens.check(bearer(r), time.Now())
+	from := peer.OverlayAddr(token.key)
 	caller, known := Caller{}, false
 	if err == nil {
 		caller, known = o.server.o.Directory.Caller(from)
-		known = known && caller.Kind == KindPeer && caller.PublicKey == key
+		known = known && caller.Kind == KindPeer && caller.PublicKey == token.key
+		if known && token.precedes(caller.NotBefore) {
+			known, err = false, fmt.Errorf("%w: it is older than the peer, which was removed and came again", errDirectToken)
+		}
 	}
 	if !known {
 		o.stranger(w, r, err)

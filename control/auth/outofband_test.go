@@ -253,6 +253,33 @@ func TestRemovedPeersHaveNoTokens(t *testing.T) {
 	}
 }
 
+// A token that leaked is ended by removing the peer, though it comes again with its key.
+func TestTokensEndWithThePeerThoughItComesAgain(t *testing.T) {
+	o := serveOutside(t)
+	came := time.Now().Add(-time.Minute)
+	o.dir.mu.Lock()
+	c := o.dir.callers[peer.OverlayAddr(edgeKey)]
+	c.NotBefore = came
+	o.dir.callers[peer.OverlayAddr(edgeKey)] = c
+	o.dir.mu.Unlock()
+	for name, at := range map[string]struct {
+		made time.Time
+		want error
+	}{
+		"made before it was removed": {came.Add(-time.Hour / 2), ErrDenied},
+		"made before it came":        {came.Add(-2 * time.Second), ErrDenied},
+		"made as it came":            {came, nil},
+		"made now":                   {time.Now(), nil},
+	} {
+		if _, err := o.direct(t, o.url, o.token(t, edgeKey, at.made)).Hello(t.Context()); !errors.Is(err, at.want) {
+			t.Errorf("%s: got %v, want %v", name, err, at.want)
+		}
+	}
+	if !strings.Contains(o.log.String(), "older than the peer") {
+		t.Error("the log does not say why")
+	}
+}
+
 // The token is a secret: it must not be sent to a server that does not prove who it is.
 func TestTokenIsSentOnlyToWhoProvesItself(t *testing.T) {
 	o := serveOutside(t)
@@ -285,8 +312,8 @@ func FuzzDirectToken(f *testing.F) {
 	f.Add("a.b.c")
 	f.Add(strings.Replace(string(good), ".", "..", 1))
 	f.Fuzz(func(t *testing.T, text string) {
-		if k, err := d.check(Token(text), now); err == nil && (text != string(good) || k != edgeKey) {
-			t.Errorf("%q is good, for %v", text, k)
+		if got, err := d.check(Token(text), now); err == nil && (text != string(good) || got.key != edgeKey) {
+			t.Errorf("%q is good, for %v", text, got.key)
 		}
 	})
 }

@@ -53,6 +53,9 @@ type Caller struct {
 	Grants []string
 	// Pending: its key has yet to be approved.
 	Pending bool
+	// NotBefore is when it became a peer here: tokens made before are not good. Zero where
+	// that is not known.
+	NotBefore time.Time
 }
 
 func (c Caller) may(service string) bool { return slices.Contains(c.Grants, service) }

@@ -250,7 +250,7 @@ func (s *authService) revoke(m *member, succeeded bool) {
 func (s *authService) Caller(a netip.Addr) (auth.Caller, bool) {
 	r := s.g.roster.Load()
 	if m := r.byAddr[a]; m != nil {
-		return auth.Caller{Name: m.name, PublicKey: m.key, Kind: auth.KindPeer, Grants: m.allow, Pending: m.pending}, true
+		return auth.Caller{Name: m.name, PublicKey: m.key, Kind: auth.KindPeer, Grants: m.allow, Pending: m.pending, NotBefore: m.since}, true
 	}
 	if o, ok := r.oneTime[a]; ok {
 		return auth.Caller{PublicKey: o.PublicKey, Kind: auth.KindOneTime}, true

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -113,6 +114,52 @@ func TestModesMayBeMixed(t *testing.T) {
 
 	w.mustEdit(w.Edge, func(spec *api.GatewaySpec) { spec.Peers = nil })
 	w.apiServerVerdict(w.Edge, "cloud", api.OK)
+}
+
+// A token that leaked ends with its peer, though that is added again with its key.
+func TestATokenEndsThoughItsPeerIsAddedAgain(t *testing.T) {
+	w := newWorld(t)
+	ca, err := pki.NewCA("outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	if err := w.outsideAt(w.Cloud, ca, address); err != nil {
+		t.Fatal(err)
+	}
+	g, key := w.Cloud.Gateway, newKey(t).Public()
+	add := func() {
+		t.Helper()
+		if err := g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "other", PublicKey: key.String(), Allow: both}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := func() string {
+		t.Helper()
+		r, err := g.PeerToken(w.ctx, "other", api.PeerTokenRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Token
+	}
+	add()
+	leaked := token()
+	if err := w.hello(address, ca, leaked); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the token is older than the peer", func() string { // its time is in whole seconds
+		if err := g.PeerRemove(w.ctx, "other", true); err != nil {
+			return err.Error()
+		}
+		add()
+		if err := w.hello(address, ca, leaked); !errors.Is(err, auth.ErrDenied) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	if err := w.hello(address, ca, token()); err != nil {
+		t.Errorf("a new token: %v", err)
+	}
 }
 
 // Where auth answers outside the tunnel, and with what certificate, changes with a reload; a

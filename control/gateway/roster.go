@@ -48,6 +48,8 @@ type member struct {
 	// direct is how its services may be checked outside the tunnel.
 	direct check.DirectFacts
 	origin state.Origin
+	// since is when it joined or was added; zero for one that the configuration alone names.
+	since time.Time
 	// nextKey is what it announced, with its preshared key.
 	nextKey peer.PublicKey
 	nextPSK peer.PresharedKey
@@ -222,7 +224,7 @@ func joinedMember(own peer.PublicKey, p state.Peer) *member {
 	m := &member{
 		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
 		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,
-		local: maps.Clone(p.Local), nextKey: p.NextKey, nextPSK: p.NextPresharedKey,
+		local: maps.Clone(p.Local), since: p.JoinedAt, nextKey: p.NextKey, nextPSK: p.NextPresharedKey,
 	}
 	m.learn(p)
 	if m.local == nil {
