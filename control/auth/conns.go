@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 const (
@@ -11,19 +12,44 @@ const (
 	// buffers of the network stack, also while nothing is asked.
 	peerConns  = 128
 	totalConns = 512
+	// outsideConns is for one address outside the tunnel, which may be that of a node or of an
+	// Ingress with everybody behind it. Others have the rest.
+	outsideConns = totalConns - peerConns
 )
+
+// bounds are those of one listener's connections.
+type bounds struct {
+	// conns are open at a time from one network, which ipv6 bits of an address tell.
+	conns, ipv6 int
+	// header is how long a request's header may take, and TLS before it.
+	header time.Duration
+}
+
+// network is whose an address is, to bound it.
+func network(a netip.Addr, ipv6 int) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = ipv6
+	}
+	p, err := a.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
 
 // boundedListener closes connections above the bounds as soon as they are accepted.
 type boundedListener struct {
 	net.Listener
+	bounds bounds
 
 	mu    sync.Mutex
-	open  map[netip.Addr]int
+	open  map[netip.Prefix]int
 	total int
 }
 
-func newBoundedListener(ln net.Listener) *boundedListener {
-	return &boundedListener{Listener: ln, open: make(map[netip.Addr]int)}
+func newBoundedListener(ln net.Listener, b bounds) *boundedListener {
+	return &boundedListener{Listener: ln, bounds: b, open: make(map[netip.Prefix]int)}
 }
 
 // Accept waits for a connection within the bounds.
@@ -33,7 +59,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := remoteAddr(c.RemoteAddr().String())
+		from := network(remoteAddr(c.RemoteAddr().String()), l.bounds.ipv6)
 		if l.take(from) {
 			return &countedConn{Conn: c, release: func() { l.release(from) }}, nil
 		}
@@ -41,10 +67,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *boundedListener) take(from netip.Addr) bool {
+func (l *boundedListener) take(from netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.total >= totalConns || l.open[from] >= peerConns {
+	if l.total >= totalConns || l.open[from] >= l.bounds.conns {
 		return false
 	}
 	l.total++
@@ -52,7 +78,7 @@ func (l *boundedListener) take(from netip.Addr) bool {
 	return true
 }
 
-func (l *boundedListener) release(from netip.Addr) {
+func (l *boundedListener) release(from netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--

@@ -32,6 +32,8 @@ const (
 	maxStrangers = 4096
 	// ipv6Site is what one IPv6 user has at least.
 	ipv6Site = 64
+	// outsideHeaderTimeout is short, for strangers hold connections for so long at no cost.
+	outsideHeaderTimeout = 2 * time.Second
 )
 
 // OutOfBand is the http.Handler for callers outside the tunnel. It is safe for concurrent
@@ -52,7 +54,7 @@ func (s *Server) OutOfBand(tokens *DirectTokens) *OutOfBand {
 
 // Serve answers on ln until ctx ends, as Server.Serve does.
 func (o *OutOfBand) Serve(ctx context.Context, ln net.Listener) error {
-	return o.server.serveHTTP(ctx, ln, o)
+	return o.server.serveHTTP(ctx, ln, o, bounds{conns: outsideConns, ipv6: ipv6Site, header: outsideHeaderTimeout})
 }
 
 // ServeHTTP answers one request.
@@ -104,14 +106,7 @@ func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) 
 
 // limiter is that of an address's network.
 func (o *OutOfBand) limiter(a netip.Addr, now time.Time) *rate.Limiter {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = ipv6Site
-	}
-	site, err := a.Prefix(bits)
-	if err != nil {
-		site = netip.Prefix{}
-	}
+	site := network(a, ipv6Site)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now.Sub(o.swept) > forgetAfter {

@@ -26,8 +26,10 @@ type outside struct {
 	*site
 	tokens *DirectTokens
 	url    string
-	ca     []byte
-	handle *OutOfBand
+	// address is where it listens.
+	address string
+	ca      []byte
+	handle  *OutOfBand
 }
 
 func serveOutside(t *testing.T) *outside {
@@ -56,7 +58,8 @@ func serveOutside(t *testing.T) *outside {
 	}
 	o.handle = o.srv.OutOfBand(o.tokens)
 	ln := newTLSListener(t, file)
-	o.ca, o.url = authority.CertPEM(), "https://"+ln.Addr().String()
+	o.address = ln.Addr().String()
+	o.ca, o.url = authority.CertPEM(), "https://"+o.address
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- o.handle.Serve(ctx, ln) }()

@@ -32,6 +32,8 @@ const (
 	handlerTimeout = 20 * time.Second
 	drainTimeout   = 2 * time.Second
 	maxHeaderBytes = 8 << 10
+	// hostBits: each overlay address is a peer of its own.
+	hostBits = 128
 )
 
 // Kind says what a caller is.
@@ -152,13 +154,13 @@ func (s *Server) count(result string) {
 
 // Serve answers on ln until ctx ends, then lets requests finish for 2 s. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	return s.serveHTTP(ctx, ln, s)
+	return s.serveHTTP(ctx, ln, s, bounds{conns: peerConns, ipv6: hostBits, header: headerTimeout})
 }
 
-func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler) error {
+func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, b bounds) error {
 	srv := &http.Server{
 		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: b.header,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
@@ -180,7 +182,7 @@ func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler)
 			_ = srv.Close()
 		}
 	}()
-	err := srv.Serve(newBoundedListener(ln))
+	err := srv.Serve(newBoundedListener(ln, b))
 	close(served)
 	<-stopped
 	if ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
