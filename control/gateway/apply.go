@@ -126,6 +126,9 @@ func (g *Gateway) checkPeers(next *roster, gone []*member) {
 func (g *Gateway) forget(m *member, next *roster) {
 	g.auth.revoke(m, m.succeeded(next))
 	g.hellos.drop(m.key)
+	if next.byName[m.name] == nil {
+		g.following.drop(m.name)
+	}
 	if next.byKey[m.key] != nil {
 		return
 	}

@@ -76,7 +76,8 @@ func (g *Gateway) announceChange() {
 // Port is the UDP port that the gateway listens on.
 func (g *Gateway) Port() uint16 { return g.plane.bind.Port() }
 
-// ServicePort is the port of a peer's service inside the tunnel, if it is known.
+// ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
+// gateway in a cluster.
 func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
 	m := g.roster.Load().byName[name]
 	switch {
@@ -85,8 +86,8 @@ func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
 	case service == api.ServiceAPIServer:
 		return api.PortAPIServer, true
 	}
-	h, _ := g.hellos.get(m.key)
-	port := h.Ports[service]
+	_, ports, _ := g.following.get(name)
+	port := ports[service]
 	return port, port != 0
 }
 

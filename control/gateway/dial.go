@@ -63,10 +63,7 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 		}
 		g.keepers.setPeer(m)
 		g.keepers.wake(name)
-		if cfg := g.changed.cfg; cfg.Kubernetes != nil { // there may be a service more or less
-			g.outbound.SetLocals(g.locals(g.roster.Load(), cfg))
-			g.announceChange()
-		}
+		g.follow(m, h)
 	})
 	g.hearsOfBoot(m.key, h.HeardBoot)
 	if h.Report == nil {

@@ -163,10 +163,11 @@ type Gateway struct {
 	restarts chan struct{}
 
 	// Snapshots for readers. Whoever replaces roster or running holds changing.
-	agent   atomic.Pointer[discovery.Agent]
-	roster  atomic.Pointer[roster]
-	running atomic.Pointer[running]
-	hellos  hellos
+	agent     atomic.Pointer[discovery.Agent]
+	roster    atomic.Pointer[roster]
+	running   atomic.Pointer[running]
+	hellos    hellos
+	following following
 
 	// reloading is held from the reading of a configuration to its application, so that
 	// of two the one that was read last is in force. It is taken before changing.

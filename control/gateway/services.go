@@ -45,16 +45,15 @@ func (g *Gateway) locals(r *roster, cfg *config.Resolved) []forward.Local {
 
 // wantedLocals maps services of a peer to addresses to listen on; "" is any free port. In
 // a cluster whose peers get Services there is a listener behind each of those: one for the
-// API server, and one for whatever else the peer offers.
+// API server, and one for whatever else the peer offers, up to a bound.
 func (g *Gateway) wantedLocals(m *member, cfg *config.Resolved) map[string]string {
 	if cfg.Kubernetes == nil || !cfg.Kubernetes.PeerServices || m.stock || m.pending {
 		return m.local
 	}
-	wanted := map[string]string{api.ServiceAPIServer: ""}
-	for _, service := range g.offers(m) {
-		if service != api.ServiceAuth {
-			wanted[service] = ""
-		}
+	wanted := map[string]string{}
+	services, _ := automatic(g.followed(m))
+	for _, service := range services {
+		wanted[service] = ""
 	}
 	maps.Copy(wanted, m.local)
 	return wanted

@@ -98,7 +98,7 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 	}
 	s := api.PeerStatus{
 		Name: m.name, PublicKey: m.key.String(), Mode: m.mode, State: state, Reason: reason, Stock: m.stock,
-		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.offers(m)...), Local: []api.Local{},
+		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.followed(m)...), Local: []api.Local{},
 		Path:       g.path(m, way, state, reason),
 		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
