@@ -164,15 +164,16 @@ func validate(t *testing.T, text string) {
 func TestChartRefusesWrongValues(t *testing.T) {
 	c := newChart(t)
 	for want, values := range map[string][]string{
-		"name is missing":         {},
-		"'/name'":                 {"name=Edge"},
-		"'listn' not allowed":     {"name=edge", "listn=3"},
-		"'/service/type'":         {"name=edge", "service.type=ExternalName"},
-		"'/discovery/advertise/":  {"name=edge", "discovery.advertise={203.0.113.8}"},
-		"'/replicas'":             {"name=edge", "replicas=3"},
-		"/namespace'":             {"name=edge", "issuer.serviceAccount.namespace=kube-system"},
-		"'passwordFile' required": {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},
-		"issuer.access binds":     {"name=edge", "issuer.type=none", "issuer.access[0].clusterRole=view"},
+		"name is missing":             {},
+		"'/name'":                     {"name=Edge"},
+		"'listn' not allowed":         {"name=edge", "listn=3"},
+		"'/service/type'":             {"name=edge", "service.type=ExternalName"},
+		"'/discovery/advertise/":      {"name=edge", "discovery.advertise={203.0.113.8}"},
+		"'/replicas'":                 {"name=edge", "replicas=3"},
+		"/namespace'":                 {"name=edge", "issuer.serviceAccount.namespace=kube-system"},
+		"'passwordFile' required":     {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},
+		"issuer.access binds":         {"name=edge", "issuer.type=none", "issuer.access[0].clusterRole=view"},
+		"without outOfBand.tlsSecret": {"name=edge", "outOfBand.enabled=true", "outOfBand.nodePort=30443"},
 	} {
 		if out, err := c.template(nil, values...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want an error with %q\n%s", values, err, want, out)
@@ -268,5 +269,71 @@ func TestChartObjects(t *testing.T) {
 	var got, want any
 	if err := errors.Join(yaml.Unmarshal([]byte(dashboard), &got), yaml.Unmarshal(source, &want)); err != nil || got == nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("the dashboard is not the one of folder grafana: %v", err)
+	}
+}
+
+// TestChartShowsNoTokensOutside: auth out-of-band without TLS is nowhere but in the cluster,
+// whatever type the gateway's Service has.
+func TestChartShowsNoTokensOutside(t *testing.T) {
+	c := newChart(t)
+	const inside = "Service postern-out-of-band"
+	for _, kind := range []string{"LoadBalancer", "NodePort", "ClusterIP"} {
+		values := []string{"name=edge", "service.type=" + kind, "service.externalIPs={203.0.113.8}", "outOfBand.enabled=true"}
+		for tls, want := range map[bool]map[string]string{
+			true:  {"Service postern": "UDP TCP ", inside: ""},
+			false: {"Service postern": "UDP ", inside: "TCP "},
+		} {
+			if tls {
+				values = append(values, "outOfBand.tlsSecret=auth")
+			}
+			objects := c.objects(values...)
+			values = values[:4]
+			for name, ports := range want {
+				var got string
+				list, _ := at(objects[name], "spec", "ports").([]any)
+				for _, p := range list {
+					got += fmt.Sprint(at(p, "protocol"), " ")
+				}
+				if got != ports {
+					t.Errorf("%s, TLS %v: %s has ports %q, want %q", kind, tls, name, got, ports)
+				}
+			}
+			if spec := at(objects[inside], "spec"); !tls && (at(spec, "type") != "ClusterIP" || at(spec, "externalIPs") != nil) {
+				t.Errorf("%s: it is shown outside: %v", kind, spec)
+			}
+		}
+	}
+}
+
+// TestChartSetsEachVariableOnce: of two of one name, server-side apply takes none.
+func TestChartSetsEachVariableOnce(t *testing.T) {
+	pod := newChart(t).objects("name=edge")["StatefulSet postern"]
+	containers, _ := at(pod, "spec", "template", "spec", "containers").([]any)
+	if len(containers) != 1 {
+		t.Fatalf("the pod has %d containers", len(containers))
+	}
+	seen := map[any]bool{}
+	variables, _ := at(containers[0], "env").([]any)
+	for _, v := range variables {
+		if name := at(v, "name"); seen[name] {
+			t.Errorf("%v is there twice", name)
+		} else {
+			seen[name] = true
+		}
+	}
+	if !seen["POD_IP"] {
+		t.Error("there is no POD_IP")
+	}
+}
+
+// TestChartWithoutPolicies: without NetworkPolicies the gateway makes none either.
+func TestChartWithoutPolicies(t *testing.T) {
+	c := newChart(t)
+	for _, enabled := range []bool{true, false} {
+		objects := c.objects("name=edge", fmt.Sprint("networkPolicy.enabled=", enabled))
+		rules := fmt.Sprint(at(objects["Role postern"], "rules"))
+		if objects["NetworkPolicy postern"] != nil != enabled || strings.Contains(rules, "networkpolicies") != enabled {
+			t.Errorf("enabled %v: a policy: %v, rights: %s", enabled, objects["NetworkPolicy postern"] != nil, rules)
+		}
 	}
 }

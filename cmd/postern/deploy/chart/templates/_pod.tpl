@@ -84,8 +84,6 @@ env:
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
-- name: POD_IP
-  valueFrom: {fieldRef: {fieldPath: status.podIP}}
 ports:
 - name: gateway
   containerPort: {{ int .Values.gateway.port }}
