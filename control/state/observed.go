@@ -185,10 +185,15 @@ func (s *Store) Forget(name string, k peer.PublicKey) error {
 type observed struct {
 	Peers map[string]Observation       `json:"peers"`
 	Ports map[string]map[string]uint16 `json:"ports"`
+	// Removed are the keys of peers that an operator removed, the last one last.
+	Removed []string `json:"removed,omitempty"`
 }
 
 func (o observed) clone() observed {
-	c := observed{Peers: make(map[string]Observation, len(o.Peers)), Ports: make(map[string]map[string]uint16, len(o.Ports))}
+	c := observed{
+		Peers: make(map[string]Observation, len(o.Peers)), Ports: make(map[string]map[string]uint16, len(o.Ports)),
+		Removed: slices.Clone(o.Removed),
+	}
 	for k, v := range o.Peers {
 		c.Peers[k] = v.clone()
 	}
@@ -217,7 +222,7 @@ var observedFormat = format[observed]{
 	name: "observed", major: 1,
 	encode: func(o observed) (any, error) { return o.clone(), nil },
 	decode: decodeJSON[observed], clone: observed.clone, lazy: true,
-	loss: "last endpoints and listener ports; peers that dial us or have endpoints come back by themselves",
+	loss: "last endpoints and listener ports; peers that dial us or have endpoints come back by themselves, as do those that were removed and that spec.discovery.lan still makes peers",
 }
 
 var identitiesFormat = format[identities]{
