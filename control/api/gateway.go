@@ -103,8 +103,9 @@ type LAN struct {
 	// TTL is how long others remember this gateway without hearing of it, 5s to 75m; 2m
 	// unless told.
 	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
-	// AutoPeer lists the public keys of gateways that become peers as soon as they are
-	// found.
+	// AutoPeer lists the gateways that become peers as soon as they are found, by public
+	// key: KEY, or NAME=KEY with what it is to be called here. Without a NAME it is called
+	// after the key's fingerprint: what a key announces of itself is not proven.
 	AutoPeer []string `json:"autoPeer,omitempty" yaml:"autoPeer,omitempty"`
 	// SecretFile holds the secret of a group of gateways that become each other's peers as
 	// soon as they are found: 32 random bytes, base64.

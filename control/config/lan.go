@@ -17,11 +17,18 @@ type LAN struct {
 	// Interfaces are those that are used; none = all that are fit.
 	Interfaces []string
 	TTL        time.Duration
-	// AutoPeer are the keys of gateways that become peers as soon as they are found, and
-	// Secret is that of a group whose members do; Allow is what these may reach here.
-	AutoPeer []peer.PublicKey
+	// AutoPeer are the gateways that become peers as soon as they are found, and Secret is
+	// that of a group whose members do; Allow is what these may reach here.
+	AutoPeer []AutoPeer
 	Secret   peer.PresharedKey
 	Allow    []string
+}
+
+// AutoPeer is a gateway that becomes a peer as soon as it is found.
+type AutoPeer struct {
+	// Name is what an operator calls it; empty leaves it to the gateway.
+	Name string
+	Key  peer.PublicKey
 }
 
 // Equal says whether both do the same.
@@ -41,16 +48,7 @@ func (c *checker) lan(at string, d *api.LAN) LAN {
 	if out.TTL < lan.MinTTL || out.TTL > lan.MaxTTL || out.TTL%time.Second != 0 {
 		c.fail(at+".ttl", "%v is not a number of whole seconds from %v to %v", out.TTL, lan.MinTTL, lan.MaxTTL)
 	}
-	for i, s := range d.AutoPeer {
-		field := fmt.Sprintf("%s.autoPeer[%d]", at, i)
-		key, err := peer.ParsePublicKey(s)
-		switch {
-		case err != nil:
-			c.fail(field, "%v (`postern status -o wide` or `postern discover -o json` shows a gateway's)", err)
-		case !slices.Contains(out.AutoPeer, key):
-			out.AutoPeer = append(out.AutoPeer, key)
-		}
-	}
+	out.AutoPeer = c.autoPeers(at+".autoPeer", d.AutoPeer)
 	if d.SecretFile != "" {
 		out.Secret = c.lanSecret(at+".secretFile", d.SecretFile)
 	}
@@ -60,6 +58,36 @@ func (c *checker) lan(at string, d *api.LAN) LAN {
 	}
 	if !d.Enabled && (len(d.Interfaces)+len(d.AutoPeer) > 0 || d.SecretFile != "") {
 		c.warn(at+".enabled", "false, so that the other settings of lan have no effect (set enabled: true)")
+	}
+	return out
+}
+
+// autoPeers reads a list of KEY and NAME=KEY. A key may end in "=", and has none before.
+func (c *checker) autoPeers(at string, list []string) []AutoPeer {
+	var out []AutoPeer
+	for i, s := range list {
+		field := fmt.Sprintf("%s[%d]", at, i)
+		var p AutoPeer
+		if name, key, _ := strings.Cut(s, "="); strings.Trim(key, "=") != "" {
+			if err := api.CheckName(name); err != nil {
+				c.fail(field, "%v (want KEY, or NAME=KEY)", err)
+				continue
+			}
+			p.Name, s = name, key
+		}
+		var err error
+		if p.Key, err = peer.ParsePublicKey(s); err != nil {
+			c.fail(field, "%v (`postern status -o wide` or `postern discover -o json` shows a gateway's)", err)
+			continue
+		}
+		if slices.Contains(out, p) {
+			continue
+		}
+		if slices.ContainsFunc(out, func(o AutoPeer) bool { return o.Key == p.Key || p.Name != "" && o.Name == p.Name }) {
+			c.fail(field, "its name or key is in the list already, with another key or name")
+			continue
+		}
+		out = append(out, p)
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func TestLANIsOffUnlessEnabled(t *testing.T) {
 }
 
 func TestLANSettings(t *testing.T) {
-	const key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+	const key, otherKey = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=", "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="
 	load := func(text string) (LAN, string) {
 		file := writeConfig(t, head+"spec:\n  discovery:\n    lan: {enabled: true, "+text+"}\n")
 		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "lan.key"), []byte(key+"\n"), 0o600); err != nil {
@@ -43,6 +43,11 @@ func TestLANSettings(t *testing.T) {
 	if fmt.Sprint(got.Interfaces, got.TTL, len(got.AutoPeer), got.Allow) != "[eth0 eth1] 10s 1 [auth]" || got.Secret.Base64() != key || !got.Enabled {
 		t.Errorf("got %+v", got)
 	}
+	named, problem := load("autoPeer: [cloud=" + key + ", " + otherKey + "]")
+	if problem != "" || len(named.AutoPeer) != 2 || named.AutoPeer[0].Name != "cloud" || named.AutoPeer[0].Key != got.AutoPeer[0].Key ||
+		named.AutoPeer[1].Name != "" || named.AutoPeer[1].Key.String() != otherKey {
+		t.Errorf("got %+v, %s", named.AutoPeer, problem)
+	}
 	if other, _ := load("ttl: 10s"); got.Equal(other) || !got.Equal(got) {
 		t.Error("different settings count as equal")
 	}
@@ -51,12 +56,16 @@ func TestLANSettings(t *testing.T) {
 		"ttl: 5500ms":                 "spec.discovery.lan.ttl: 5.5s is not",
 		"ttl: 0s":                     "spec.discovery.lan.ttl: 0s is not",
 		"autoPeer: [x]":               "spec.discovery.lan.autoPeer[0]: ",
-		"interfaces: ['']":            "spec.discovery.lan.interfaces[0]: empty",
-		"secretFile: password":        "password holds no secret of 32 random bytes",
-		"secretFile: nowhere":         "nowhere does not exist",
-		"allow: [blob]":               `spec.discovery.lan.allow[0]: "blob" is no service of this gateway`,
-		"autoPeers: []":               "unknown field",
-		"interfaces: [" + key + ", a": "",
+		"autoPeer: [cloud=x]":         "spec.discovery.lan.autoPeer[0]: ",
+		"autoPeer: [C_1=" + key + "]": "spec.discovery.lan.autoPeer[0]: ",
+		"autoPeer: [a=" + key + ", b=" + key + "]":      "spec.discovery.lan.autoPeer[1]: its name or key is in the list already",
+		"autoPeer: [a=" + key + ", a=" + otherKey + "]": "spec.discovery.lan.autoPeer[1]: its name or key is in the list already",
+		"interfaces: ['']":                              "spec.discovery.lan.interfaces[0]: empty",
+		"secretFile: password":                          "password holds no secret of 32 random bytes",
+		"secretFile: nowhere":                           "nowhere does not exist",
+		"allow: [blob]":                                 `spec.discovery.lan.allow[0]: "blob" is no service of this gateway`,
+		"autoPeers: []":                                 "unknown field",
+		"interfaces: [" + key + ", a":                   "",
 	} {
 		if _, problem := load(text); !strings.Contains(problem, want) || problem == "" {
 			t.Errorf("%s: got %q, want %q in it", text, problem, want)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,8 @@ type lanSearch struct {
 	told   map[lanPlace]string
 	lines  int
 	minute time.Time
-
-	mu sync.Mutex // guards what follows
-	// removed are the keys of peers that an operator removed: they do not become peers by
-	// themselves again while this gateway runs.
-	removed map[peer.PublicKey]bool
+	// refused is why those that are to become peers did not, as logged last.
+	refused map[peer.PublicKey][]string
 }
 
 // maxLANLines bounds what is logged in a minute of those who come and go: whoever makes up
@@ -69,7 +67,7 @@ type lanPlace struct{ name, iface string }
 func newLANSearch(g *Gateway) *lanSearch {
 	return &lanSearch{
 		g: g, again: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		removed: map[peer.PublicKey]bool{}, told: map[lanPlace]string{},
+		told: map[lanPlace]string{}, refused: map[peer.PublicKey][]string{},
 	}
 }
 
@@ -155,10 +153,11 @@ func (s *lanSearch) follow(ctx context.Context) {
 		case <-s.again:
 			return
 		case <-tick.C:
-			s.admit(ctx)
+			s.admit(ctx, time.Now())
 		case <-s.changed:
-			s.tell(time.Now())
-			s.admit(ctx)
+			now := time.Now()
+			s.tell(now)
+			s.admit(ctx, now)
 			// Strangers who come and go are no reason to look at the peers.
 			if used := s.used.Load(); used == nil || *used != peersAt(s.g.roster.Load(), s.found()) {
 				s.g.rematch()
@@ -178,15 +177,58 @@ func (s *lanSearch) found() []lan.Instance {
 // candidates are where the holder of a key was found. They are a stranger's words as any
 // that are announced, and dialled only as far as those may be.
 func (s *lanSearch) candidates(found []lan.Instance, keys ...peer.PublicKey) []discovery.Candidate {
-	var out []discovery.Candidate
+	var proven []netip.AddrPort
+	for _, k := range keys {
+		proven = append(proven, s.g.store.Observed(k).Endpoints...)
+	}
+	return inTurn(found, keys, proven)
+}
+
+// lanShare is how many addresses of an instance come before the next one's.
+const lanShare = 2
+
+// inTurn lists where the holder of keys was found. Only the first of the list are tried, and
+// anybody can announce another's key: those that prove to be of the group come first, then
+// those at addresses where the holder was heard before, and those that were found first. One
+// that announces many addresses does not crowd out the others.
+func inTurn(found []lan.Instance, keys []peer.PublicKey, proven []netip.AddrPort) []discovery.Candidate {
+	unproven := func(a netip.AddrPort) int {
+		if slices.Contains(proven, a) {
+			return 0
+		}
+		return 1
+	}
+	rank := func(i lan.Instance) int {
+		if i.Member {
+			return -1
+		}
+		return unproven(i.Addresses[0])
+	}
+	var fit []lan.Instance
 	for _, i := range found {
-		if i.Err != "" || !slices.Contains(keys, i.PublicKey) {
+		if i.Err != "" || len(i.Addresses) == 0 || !slices.Contains(keys, i.PublicKey) {
 			continue
 		}
-		for _, a := range i.Addresses {
-			if c := (discovery.Candidate{Addr: a, Source: discovery.SourceLAN}); !slices.Contains(out, c) {
-				out = append(out, c)
+		i.Addresses = slices.Clone(i.Addresses)
+		slices.SortStableFunc(i.Addresses, func(a, b netip.AddrPort) int { return unproven(a) - unproven(b) })
+		fit = append(fit, i)
+	}
+	slices.SortStableFunc(fit, func(a, b lan.Instance) int {
+		return cmp.Or(rank(a)-rank(b), a.FirstSeen.Compare(b.FirstSeen))
+	})
+	var out []discovery.Candidate
+	for left := true; left; {
+		left = false
+		for n := range fit {
+			i := &fit[n]
+			share := min(lanShare, len(i.Addresses))
+			for _, a := range i.Addresses[:share] {
+				if c := (discovery.Candidate{Addr: a, Source: discovery.SourceLAN}); !slices.Contains(out, c) {
+					out = append(out, c)
+				}
 			}
+			i.Addresses = i.Addresses[share:]
+			left = left || len(i.Addresses) > 0
 		}
 	}
 	return out
@@ -205,22 +247,33 @@ func peersAt(r *roster, found []lan.Instance) string {
 	var b strings.Builder
 	for _, i := range found {
 		if m, otherKey := r.match(i.Name, i.PublicKey); m != nil && !otherKey && i.Err == "" {
-			fmt.Fprintln(&b, i.PublicKey, i.Addresses)
+			fmt.Fprintln(&b, i.PublicKey, i.Addresses, i.Member)
 		}
 	}
 	return b.String()
 }
 
-// removedByHand notes that an operator does not want a peer.
-func (s *lanSearch) removedByHand(k peer.PublicKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removed[k] = true
+// removedByHand notes that an operator does not want a peer: it does not become one by
+// itself again, also after a restart.
+func (s *lanSearch) removedByHand(m *member) {
+	for _, k := range []peer.PublicKey{m.key, m.nextKey} {
+		if k.IsZero() {
+			continue
+		}
+		if err := s.g.store.NoteRemoved(k); err != nil {
+			s.g.log.Warn("it cannot be stored that a peer was removed: it may become one by itself again after a restart",
+				"peer", m.name, "fingerprint", peer.Fingerprint(k), "error", err)
+		}
+		if entry(s.g.running.Load().cfg.Discovery.LAN.AutoPeer, k) >= 0 {
+			s.g.log.Warn("a peer is removed whose key is still in spec.discovery.lan.autoPeer: take it off that list",
+				"peer", m.name, "fingerprint", peer.Fingerprint(k))
+		}
+	}
 }
 
 // wantedAgain is the opposite.
 func (s *lanSearch) wantedAgain(k peer.PublicKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.removed, k)
+	if err := s.g.store.WantAgain(k); err != nil {
+		s.g.log.Warn("it cannot be stored that a peer that was removed is wanted again", "fingerprint", peer.Fingerprint(k), "error", err)
+	}
 }

@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"bytes"
+	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -157,5 +160,85 @@ func TestOnlyPeersThatMoveAreLookedAt(t *testing.T) {
 		if same := peersAt(r, c.found) == was; same != c.same {
 			t.Errorf("%s: the same: %v, want %v", c.what, same, c.same)
 		}
+	}
+}
+
+// A key is public, so a name that comes with it says nothing unless it is proven.
+func TestAnAnnouncedNameCountsOnlyWithAProof(t *testing.T) {
+	key := func(n byte) peer.PublicKey { return peer.PrivateKeyFromBytes([32]byte{1, n}).Public() }
+	plain, named, member, stranger, both := key(1), key(2), key(3), key(4), key(5)
+	l := config.LAN{AutoPeer: []config.AutoPeer{{Key: plain}, {Name: "cloud", Key: named}, {Key: both}}}
+	var got []string
+	for _, w := range wishes(l, []lan.Instance{
+		{Name: "admin", PublicKey: plain}, {Name: "admin (2)", PublicKey: plain}, {Name: "admin", PublicKey: named},
+		{Name: "Edge (2)", PublicKey: member, Member: true}, {Name: "admin", PublicKey: member}, {Name: "x", PublicKey: stranger},
+		{Name: "broken", PublicKey: plain, Err: "no port"}, {Name: "admin", PublicKey: both}, {Name: "both", PublicKey: both, Member: true},
+	}) {
+		if got = append(got, w.name); w.chosen != (w.name == "cloud") || api.CheckName(w.name) != nil {
+			t.Errorf("got %+v", w)
+		}
+	}
+	if want := []string{"edge-2", "both", "gateway-" + peer.Fingerprint(plain), "cloud"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Whoever announces a peer's key at many addresses must not keep it from being tried where
+// it is.
+func TestStrangersDoNotCrowdOutAPeersAddresses(t *testing.T) {
+	key := peer.PrivateKeyFromBytes([32]byte{1}).Public()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	instance := func(name string, seen time.Duration, member bool, hosts ...byte) lan.Instance {
+		i := lan.Instance{Name: name, PublicKey: key, Member: member, FirstSeen: now.Add(seen)}
+		for _, h := range hosts {
+			i.Addresses = append(i.Addresses, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, h}), 51820))
+		}
+		return i
+	}
+	crowd := instance("!x", time.Minute, false, 1, 2, 3, 4, 5, 6)
+	for _, c := range []struct {
+		what   string
+		real   lan.Instance
+		proven byte
+		want   []byte
+	}{
+		{"a stranger who came later", instance("cloud", 0, false, 9), 0, []byte{9, 1, 2, 3, 4, 5, 6}},
+		{"a stranger who came first", instance("cloud", time.Hour, false, 9), 0, []byte{1, 2, 9, 3, 4, 5, 6}},
+		{"a proven member", instance("cloud", time.Hour, true, 9, 10, 11), 0, []byte{9, 10, 1, 2, 11, 3, 4, 5, 6}},
+		{"heard there before", instance("cloud", time.Hour, false, 8, 9, 10), 10, []byte{10, 8, 1, 2, 9, 3, 4, 5, 6}},
+		{"one address of both", instance("cloud", time.Hour, false, 1), 0, []byte{1, 2, 3, 4, 5, 6}},
+	} {
+		proven := instance("", 0, false, c.proven).Addresses
+		other := instance("edge", 0, true, 77)
+		other.PublicKey = peer.PrivateKeyFromBytes([32]byte{1, 2}).Public()
+		var got []byte
+		for _, a := range inTurn([]lan.Instance{crowd, c.real, other}, []peer.PublicKey{key}, proven) {
+			got = append(got, a.Addr.Addr().As4()[3])
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+// What cannot become a peer is tried again and again, and told of once.
+func TestARefusalIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	s := newLANSearch(&Gateway{log: slog.New(slog.NewTextHandler(&out, nil))})
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := wish{name: "cloud", claim: claim{name: "cloud", key: peer.PublicKey{1}}}
+	for n, c := range []struct {
+		problem string
+		lines   int
+	}{{"the disk is full", 1}, {"the disk is full", 1}, {"the name is taken", 2}, {"the disk is full", 3}} {
+		s.tellRefused(t.Context(), now, w, errors.New(c.problem))
+		s.refused = map[peer.PublicKey][]string{w.claim.key: {c.problem}}
+		if got := strings.Count(out.String(), "level=WARN"); got != c.lines {
+			t.Errorf("after refusal %d there are %d lines, want %d:\n%s", n, got, c.lines, out.String())
+		}
+	}
+	s.lines = maxLANLines
+	if s.tellRefused(t.Context(), now, w, errors.New("another")); strings.Contains(out.String(), "another") {
+		t.Error("a refusal is logged beyond the limit of a minute")
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -76,32 +78,79 @@ func (s *lanSearch) tell(at time.Time) {
 	s.told = now
 }
 
-// admit makes peers of those that the configuration names by key, and of those that prove
-// to know the secret.
-func (s *lanSearch) admit(ctx context.Context) {
-	l := s.g.running.Load().cfg.Discovery.LAN
-	for _, i := range s.found() {
-		listed := slices.Contains(l.AutoPeer, i.PublicKey)
-		if i.Err != "" || i.PublicKey.IsZero() || !listed && !i.Member {
-			continue
+// wish is a gateway that is to become a peer, and what it is to be called.
+type wish struct {
+	name   string
+	chosen bool // by an operator
+	claim  claim
+	why    string
+}
+
+// wishes are those that the configuration names by key, and those that prove to know the
+// secret, which come first. A name that is announced counts with that proof alone, which is
+// of the name too: a key is public, and RBAC knows a peer by its name.
+func wishes(l config.LAN, found []lan.Instance) []wish {
+	var out []wish
+	add := func(w wish) {
+		if !slices.ContainsFunc(out, func(o wish) bool { return o.name == w.name && o.claim.key == w.claim.key }) {
+			out = append(out, w)
 		}
-		s.mu.Lock()
-		unwanted := s.removed[i.PublicKey]
-		s.mu.Unlock()
-		if m, _ := s.g.roster.Load().match(i.Name, i.PublicKey); unwanted || m != nil {
-			continue
-		}
-		why := "its key is in spec.discovery.lan.autoPeer"
-		if !listed {
-			why = "it knows the secret of spec.discovery.lan.secretFile"
-		}
-		name := peerName(i.Name)
-		if err := s.g.befriend(ctx, name, claim{i.Name, i.PublicKey, ""}, l.Allow, false); err != nil {
-			s.g.log.Warn("a gateway on the local network does not become a peer", "name", printable(i.Name),
-				"fingerprint", peer.Fingerprint(i.PublicKey), "error", err)
-			continue
-		}
-		s.g.log.Info("a gateway on the local network has become a peer", "peer", name,
-			"fingerprint", peer.Fingerprint(i.PublicKey), "why", why, "allow", strings.Join(l.Allow, " "))
 	}
+	unusable := func(i lan.Instance) bool { return i.Err != "" || i.PublicKey.IsZero() }
+	const listed = "its key is in spec.discovery.lan.autoPeer"
+	for _, i := range found {
+		if n := entry(l.AutoPeer, i.PublicKey); unusable(i) || !i.Member || n >= 0 && l.AutoPeer[n].Name != "" {
+			continue
+		}
+		add(wish{peerName(i.Name), false, claim{i.Name, i.PublicKey, ""}, "it knows the secret of spec.discovery.lan.secretFile"})
+	}
+	for _, i := range found {
+		n := entry(l.AutoPeer, i.PublicKey)
+		if unusable(i) || n < 0 || l.AutoPeer[n].Name == "" && slices.ContainsFunc(out, func(o wish) bool { return o.claim.key == i.PublicKey }) {
+			continue
+		}
+		name := l.AutoPeer[n].Name
+		add(wish{cmp.Or(name, nameOfKey(i.PublicKey)), name != "", claim{i.Name, i.PublicKey, ""}, listed})
+	}
+	return out
+}
+
+// entry is where a key is in the list; -1 = nowhere.
+func entry(list []config.AutoPeer, k peer.PublicKey) int {
+	return slices.IndexFunc(list, func(p config.AutoPeer) bool { return p.Key == k })
+}
+
+// nameOfKey is what a gateway is called of which nothing but the key is known.
+func nameOfKey(k peer.PublicKey) string { return "gateway-" + peer.Fingerprint(k) }
+
+// admit makes peers of those that are to become some.
+func (s *lanSearch) admit(ctx context.Context, at time.Time) {
+	l := s.g.running.Load().cfg.Discovery.LAN
+	failed := map[peer.PublicKey][]string{}
+	for _, w := range wishes(l, s.found()) {
+		// In this order: a removal is noted before the peer is gone. A name that is announced
+		// and that another peer has was told of already.
+		m, otherKey := s.g.roster.Load().match(w.name, w.claim.key)
+		if m != nil && !(otherKey && w.chosen) || s.g.store.WasRemoved(w.claim.key) {
+			continue
+		}
+		print := peer.Fingerprint(w.claim.key)
+		if err := s.g.befriend(ctx, w.name, w.claim, l.Allow, w.chosen); err != nil {
+			failed[w.claim.key] = append(failed[w.claim.key], err.Error())
+			s.tellRefused(ctx, at, w, err)
+			continue
+		}
+		s.g.log.Info("a gateway on the local network has become a peer", "peer", w.name, "fingerprint", print, "why", w.why, "allow", strings.Join(l.Allow, " "))
+	}
+	s.refused = failed
+}
+
+// tellRefused logs why a gateway does not become a peer, unless that was so the last time:
+// it is tried again whenever anybody comes or goes.
+func (s *lanSearch) tellRefused(ctx context.Context, at time.Time, w wish, err error) {
+	if slices.Contains(s.refused[w.claim.key], err.Error()) {
+		return
+	}
+	s.g.log.Log(ctx, s.level(at, slog.LevelWarn), "a gateway on the local network does not become a peer", "name", printable(w.claim.name),
+		"fingerprint", peer.Fingerprint(w.claim.key), "error", err)
 }

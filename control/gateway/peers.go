@@ -180,6 +180,7 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 	return g.update(peerChange{
 		// The book goes first: a peer whose ticket still counted could come back by it.
 		tickets: func() error {
+			g.lan.removedByHand(m)
 			_, err := g.book.Forget(time.Now(), m.key)
 			return err
 		},
@@ -190,7 +191,6 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 			return nil
 		},
 		applied: func() {
-			g.lan.removedByHand(m.key)
 			g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key))
 		},
 		restricts: func() string { return removed(name) },

@@ -306,7 +306,7 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 
 	// By its key the stranger becomes one at both sides.
 	list := func(g, other *gateway) {
-		g.doc.Spec.Discovery.LAN.AutoPeer = []string{other.status().Gateway.PublicKey}
+		g.doc.Spec.Discovery.LAN.AutoPeer = []string{other.name + "=" + other.status().Gateway.PublicKey}
 		g.reload()
 	}
 	list(a, stranger)
@@ -323,6 +323,13 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	})
 	if _, back := a.peer("stranger"); back {
 		t.Error("a peer that was removed has come back by itself")
+	}
+	a.stop(syscall.SIGTERM)
+	a.start()
+	a.finds("b", "copy", "stranger")
+	a.near("b")
+	if _, back := a.peer("stranger"); back {
+		t.Error("a peer that was removed has come back after a restart")
 	}
 }
 
