@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -257,15 +258,46 @@ func (a *app) peerRemove() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
+			listed := a.autoPeered(c.Context(), args[0])
 			if err := a.client().PeerRemove(c.Context(), args[0], force); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.stdout, "removed %s\n", args[0])
+			if listed != "" {
+				fmt.Fprintf(a.stderr, "warning: its key is still in the configuration, %s: take it off that list\n", listed)
+			}
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "also when connections are open")
 	return c
+}
+
+// autoPeered says where in the configuration a peer's key is listed as that of a gateway
+// that becomes a peer by itself; empty when it is nowhere, or cannot be told.
+func (a *app) autoPeered(ctx context.Context, name string) string {
+	values, err := a.client().Config(ctx)
+	if err != nil {
+		return ""
+	}
+	values = slices.DeleteFunc(values, func(v config.Value) bool {
+		return v.Value == "" || !strings.HasPrefix(v.Path, "spec.discovery.lan.autoPeer[")
+	})
+	if len(values) == 0 {
+		return ""
+	}
+	s, err := a.client().Status(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, p := range s.Peers {
+		for _, v := range values {
+			if p.Name == name && (v.Value == p.PublicKey || strings.HasSuffix(v.Value, "="+p.PublicKey)) {
+				return tui.Printable(v.Path)
+			}
+		}
+	}
+	return ""
 }
 
 // completionTimeout bounds the look at the gateway while a shell waits for completions.
