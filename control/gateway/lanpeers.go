@@ -131,7 +131,7 @@ func (s *lanSearch) admit(ctx context.Context, at time.Time) {
 		// In this order: a removal is noted before the peer is gone. A name that is announced
 		// and that another peer has was told of already.
 		m, otherKey := s.g.roster.Load().match(w.name, w.claim.key)
-		if m != nil && !(otherKey && w.chosen) || s.g.store.WasRemoved(w.claim.key) {
+		if m != nil && (!otherKey || !w.chosen) || s.g.store.WasRemoved(w.claim.key) {
 			continue
 		}
 		print := peer.Fingerprint(w.claim.key)
