@@ -39,6 +39,7 @@ func TestClusters(t *testing.T) {
 	step("active pod deleted", testActivePodDeleted)
 	step("upgrade", testUpgrade)
 	step("wrong things", testWrongThings)
+	step("certificates", testCertificates)
 	step("remove", testRemove)
 	step("uninstall", testUninstall)
 }

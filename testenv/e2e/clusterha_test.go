@@ -103,7 +103,7 @@ func testActivePodDeleted(t *testing.T, c *clusters) {
 	}
 	watch.Kill()
 	transfer.Kill()
-	cloud.kubectl("rollout", "status", "-n", gatewayNamespace, "statefulset/"+release, "--timeout=60s")
+	cloud.waitRollout(release, gatewayNamespace)
 	// What was broken off is begun again by its owner, and nobody enrolled.
 	edge.useCopy(cloud)
 	if got := edge.peer("cloud").Spec.PublicKey; got != key {

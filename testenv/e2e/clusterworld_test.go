@@ -212,7 +212,18 @@ func (c *cluster) upgrade(release, namespace string, values ...string) {
 	if _, err := c.Helm(within(c.t, patience), c.helm, args...); err != nil {
 		c.t.Fatal(err)
 	}
-	c.kubectl("rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=60s")
+	c.waitRollout(release, namespace)
+}
+
+// waitRollout waits until the gateway's pods are those that are wanted, and ready.
+func (c *cluster) waitRollout(release, namespace string) {
+	c.t.Helper()
+	ctx := within(c.t, patience)
+	if _, err := c.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=60s"); err != nil {
+		pods, _ := c.Kubectl(ctx, "", "describe", "pods", "-n", namespace, "-l", "app.kubernetes.io/name=postern") // for the message alone
+		logs, _ := c.Kubectl(ctx, "", "logs", "-n", namespace, release+"-0", "--tail=50")
+		c.t.Fatalf("%s: the gateway is not ready: %v\n%s\n%s", c.name, err, pods, logs)
+	}
 }
 
 // postern runs a command of postern in a pod of the gateway.

@@ -68,6 +68,11 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 
 // testWrongThings makes each mistake and expects it to be named, with what mends it.
 func testWrongThings(t *testing.T, c *clusters) {
+	// A pod that is refused can say nothing itself, so helm does.
+	_, err := c.edge.Helm(within(t, patience), c.edge.helm, "upgrade", release, chartFolder, "-n", gatewayNamespace, "--reuse-values", "--set", "hostPort=51820")
+	if err == nil || !containsAll(err.Error(), `enforces Pod Security "restricted"`, "service.type") {
+		t.Errorf("a hostPort in a restricted namespace: got %v, want it refused, with what to do instead", err)
+	}
 	for _, w := range wrongThings() {
 		t.Run(w.name, func(t *testing.T) {
 			c := c.as(t)

@@ -1,0 +1,45 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testCertificates has cloud's own signer issue certificates instead of tokens, and goes
+// back; edge keeps its certificate, which is good until it ends. The right that takes is worth the cluster without the chart's policy, so what the
+// gateway's token is good for is tried again.
+func testCertificates(t *testing.T, c *clusters) {
+	edge, cloud := c.edge, c.cloud
+	const binding = "by-certificate"
+	cloud.kubectl("create", "rolebinding", binding, "-n", tenant, "--clusterrole=edit", "--user=postern:peer:edge")
+	certificates := []string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "issuer.type=csr"}
+	start := time.Now()
+	cloud.upgrade(release, gatewayNamespace, certificates...)
+	secret := func(key string) string {
+		return edge.kubectl("get", "secret", "-n", gatewayNamespace, "postern-cloud-kubeconfig", "-o", `jsonpath={.data['`+strings.ReplaceAll(key, ".", `\.`)+`']}`)
+	}
+	eventually(within(t, 3*time.Minute), t, "edge has a certificate instead of a token", func() (bool, string) {
+		_, _ = edge.postern("check", "cloud") // as who is called does: the token died with its account
+		pem, err := base64.StdEncoding.DecodeString(secret("tls.crt"))
+		return err == nil && strings.Contains(string(pem), "BEGIN CERTIFICATE") && secret("token") == "", string(pem)
+	})
+	t.Logf("edge has a certificate %v after the change began", time.Since(start).Round(100*time.Millisecond))
+	edge.run(gatewayNamespace, "certified", clientPod("certified", "cloud", "postern.dev/peer-cloud: allow"))
+	whoami := inside("certified", "/bin/kubectl", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	if out, err := edge.Kubectl(within(t, patience), "", whoami...); err != nil || out != "postern:peer:edge" {
+		t.Errorf("kubectl auth whoami with the certificate: %q, %v; want postern:peer:edge", out, err)
+	}
+	if out, err := edge.Kubectl(within(t, patience), "", inside("certified", "/bin/kubectl", "get", "pods", "-n", tenant)...); err != nil || !strings.Contains(out, "server") {
+		t.Errorf("kubectl get pods with the certificate: %v\n%s", err, out)
+	}
+	// There is no namespace of accounts now.
+	cloud.escalate(cloud.podToken(), func(e escalation) bool { return !strings.Contains(e.path, "postern-peers") })
+
+	cloud.upgrade(release, gatewayNamespace, c.cloudValues()...)
+	edge.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+}
