@@ -23,8 +23,9 @@ const (
 	outage = 3 * time.Minute
 	// catchUp is how long the status of Peers may be behind after that.
 	catchUp = time.Minute
-	// outageGap is how long nothing may pass through the tunnel during the outage.
-	outageGap = 5 * time.Second
+	// outageGap is how long nothing may pass through the tunnel during the outage: far less
+	// than a gateway that stopped would need, and more than a busy machine does.
+	outageGap = 10 * time.Second
 )
 
 // activePod is the pod that has the role, "" while there is none.
@@ -77,34 +78,36 @@ func testActivePodDeleted(t *testing.T, c *clusters) {
 	edge.waitPeer("cloud", "connected", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
 	key := edge.peer("cloud").Spec.PublicKey
 	accounts := cloud.accountUIDs()
-	watch := edge.stays("get", "configmaps", "-n", tenant, "--watch", "-o", "name")
-	if _, err := watch.WaitStdout(within(t, patience), func(s string) bool { return s != "" }); err != nil {
-		t.Fatal(err)
-	}
-	transfer := edge.stays("cp", "/data/file", tenant+"/server:/data/again")
+	onTime(t, func(late lateness) {
+		watch := edge.stays("get", "configmaps", "-n", tenant, "--watch", "-o", "name")
+		if _, err := watch.WaitStdout(within(t, patience), func(s string) bool { return s != "" }); err != nil {
+			t.Fatal(err)
+		}
+		transfer := edge.stays("cp", "/data/file", tenant+"/server:/data/again")
 
-	stop := edge.pulse()
-	was := cloud.activePod()
-	start := time.Now()
-	cloud.kubectl("delete", "pod", "-n", gatewayNamespace, was, "--wait=false")
-	next := ""
-	eventually(within(t, patience), t, "the other replica is active", func() (bool, string) {
-		next = cloud.activePod()
-		return next != "" && next != was, next
+		stop := edge.pulse()
+		was := cloud.activePod()
+		start := time.Now()
+		cloud.kubectl("delete", "pod", "-n", gatewayNamespace, was, "--wait=false")
+		next := ""
+		eventually(within(t, patience), t, "the other replica is active", func() (bool, string) {
+			next = cloud.activePod()
+			return next != "" && next != was, next
+		})
+		t.Logf("%s is active %v after %s was deleted", next, time.Since(start).Round(100*time.Millisecond), was)
+		eventually(within(t, patience), t, "the other replica answers", func() (bool, string) {
+			out, err := edge.away(within(t, patience), "get", "--raw", "/readyz")
+			return err == nil, fmt.Sprint(out, err)
+		})
+		gap := stop() // which counts the time without an answer, not this
+		t.Logf("the longest time without an answer was %v", gap.Round(100*time.Millisecond))
+		if gap > replacedWithin {
+			late("the other side was without an answer for %v, want at most %v", gap, replacedWithin)
+		}
+		watch.Kill()
+		transfer.Kill()
+		cloud.waitRollout(release, gatewayNamespace)
 	})
-	t.Logf("%s is active %v after %s was deleted", next, time.Since(start).Round(100*time.Millisecond), was)
-	eventually(within(t, patience), t, "the other replica answers", func() (bool, string) {
-		out, err := edge.away(within(t, patience), "get", "--raw", "/readyz")
-		return err == nil, fmt.Sprint(out, err)
-	})
-	gap := stop() // which counts the time without an answer, not this
-	t.Logf("the longest time without an answer was %v", gap.Round(100*time.Millisecond))
-	if gap > replacedWithin {
-		t.Errorf("that is more than %v", replacedWithin)
-	}
-	watch.Kill()
-	transfer.Kill()
-	cloud.waitRollout(release, gatewayNamespace)
 	// What was broken off is begun again by its owner, and nobody enrolled.
 	edge.useCopy(cloud)
 	if got := edge.peer("cloud").Spec.PublicKey; got != key {
