@@ -61,13 +61,14 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 	now := time.Now().UTC()
 	c.Verdict = api.Verdict{Verdict: api.OK, CheckedAt: &now, Via: "in-band",
 		Cause: fmt.Sprintf("%s to %s, %s from it", rate(to), name, rate(from))}
-	for way, l := range map[string]auth.Load{"to": to, "from": from} {
-		c.Stages = append(c.Stages, api.CheckStage{Stage: way, Verdict: api.OK, Seconds: l.Took.Seconds(), Via: "in-band",
-			Detail: fmt.Sprintf("%s: %.1f MB", rate(l), float64(l.Bytes)/1e6)})
-	}
-	slices.SortFunc(c.Stages, func(a, b api.CheckStage) int { return len(a.Stage) - len(b.Stage) })
+	c.Stages = append(c.Stages, loadStage("to", to), loadStage("from", from))
 	g.log.Info("throughput measured", "peer", name, "to", rate(to), "from", rate(from), "seconds", time.Since(began).Seconds())
 	return c
+}
+
+func loadStage(way string, l auth.Load) api.CheckStage {
+	return api.CheckStage{Stage: way, Verdict: api.OK, Seconds: l.Took.Seconds(), Via: "in-band",
+		Detail: fmt.Sprintf("%s: %.1f MB", rate(l), float64(l.Bytes)/1e6)}
 }
 
 // rate is a load's in the unit that networks are sold by.

@@ -91,14 +91,7 @@ func (k *tokenWorld) admin(stdin string, args ...string) string {
 // launchBeside runs cloud beside its cluster, with a token for it.
 func (k *tokenWorld) launchBeside(token string) {
 	k.t.Helper()
-	text := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: own
-clusters: [{name: own, cluster: {server: %q, certificate-authority: %q, tls-server-name: %q}}]
-contexts: [{name: own, context: {cluster: own, user: own}}]
-users: [{name: own, user: {token: %q}}]
-`, k.cluster.URL(), k.cluster.CAFile(), kube.ServerName, token)
-	if err := os.WriteFile(filepath.Join(k.cloud.dir, "kubeconfig"), []byte(text), 0o600); err != nil {
+	if err := k.cluster.WriteTokenKubeconfig(filepath.Join(k.cloud.dir, "kubeconfig"), "", token); err != nil {
 		k.t.Fatal(err)
 	}
 	k.relaunch()

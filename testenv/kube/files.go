@@ -5,6 +5,7 @@ package kube
 import (
 	"crypto/tls"
 	"crypto/x509/pkix"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,4 +98,23 @@ contexts:
 current-context: test
 `)
 	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// WriteTokenKubeconfig writes a kubeconfig for the bearer of a token, such as a
+// ServiceAccount's, in a namespace ("" is default).
+func (c *Cluster) WriteTokenKubeconfig(file, namespace, token string) error {
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- name: test
+  cluster: {server: %q, certificate-authority: %q, tls-server-name: %s}
+users:
+- name: bearer
+  user: {token: %q}
+contexts:
+- name: test
+  context: {cluster: test, user: bearer, namespace: %q}
+current-context: test
+`, c.URL(), c.CAFile(), ServerName, token, namespace)
+	return os.WriteFile(file, []byte(text), 0o600)
 }

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -139,11 +138,7 @@ func (w *world) stopSigner() {
 func (w *world) newIssuer(t *testing.T) *Issuer {
 	t.Helper()
 	file := filepath.Join(w.dir, "gateway.kubeconfig")
-	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: x,
-clusters: [{name: x, cluster: {server: %q, certificate-authority: %q, tls-server-name: %q}}],
-users: [{name: x, user: {token: %q}}], contexts: [{name: x, context: {cluster: x, user: x, namespace: postern}}]}`,
-		w.cluster.URL(), w.cluster.CAFile(), testkube.ServerName, w.token)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := w.cluster.WriteTokenKubeconfig(file, "postern", w.token); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECONFIG", file)

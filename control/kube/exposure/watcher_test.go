@@ -4,8 +4,6 @@ package exposure
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -124,10 +122,7 @@ func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	w.kubectl(t, "", "create", "serviceaccount", "-n", ns, "postern")
 	token := w.kubectl(t, "", "create", "token", "-n", ns, "postern")
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: x, user: x, namespace: %s}}]\n"+
-		"clusters: [{name: x, cluster: {server: %q, certificate-authority: %q, tls-server-name: %s}}]\nusers: [{name: x, user: {token: %s}}]\n",
-		ns, w.cluster.URL(), w.cluster.CAFile(), kube.ServerName, token)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := w.cluster.WriteTokenKubeconfig(file, ns, token); err != nil {
 		t.Fatal(err)
 	}
 	c, err := ownkube.ConnectContext(ownkube.Context{Kubeconfig: file}, "postern-test")

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/role"
@@ -104,15 +102,8 @@ func (w *world) kubectl(stdin string, args ...string) string {
 // kubeconfig is a file for the bearer of a token.
 func (w *world) kubeconfig(token string) string {
 	w.t.Helper()
-	config, err := clientcmd.LoadFromFile(w.cluster.Kubeconfig())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for name := range config.AuthInfos {
-		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
-	}
 	file := filepath.Join(w.t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
+	if err := w.cluster.WriteTokenKubeconfig(file, "", token); err != nil {
 		w.t.Fatal(err)
 	}
 	return file

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -116,7 +115,7 @@ func (s *site) controller() *Controller {
 		s.t.Fatal(err)
 	}
 	c, err := New(Options{
-		Cluster: inNamespace{k, s.namespace}, Gateway: s.gateway, Name: "edge",
+		Cluster: k, Gateway: s.gateway, Name: "edge",
 		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -127,25 +126,12 @@ func (s *site) controller() *Controller {
 
 // kubeconfig is that of whoever the controller is.
 func (s *site) kubeconfig() string {
-	b, err := os.ReadFile(s.cluster.Kubeconfig())
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	file := filepath.Join(s.t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
+	if err := s.cluster.WriteTokenKubeconfig(file, s.namespace, s.token); err != nil {
 		s.t.Fatal(err)
 	}
-	s.kubectl("", "--kubeconfig="+file, "config", "set-credentials", "gateway", "--token="+s.token)
-	s.kubectl("", "--kubeconfig="+file, "config", "set-context", "--current", "--user=gateway")
 	return file
 }
-
-type inNamespace struct {
-	*kube.Cluster
-	namespace string
-}
-
-func (c inNamespace) Namespace() string { return c.namespace }
 
 func (s *site) run() *site {
 	s.t.Helper()

@@ -77,8 +77,8 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 		return nil, err
 	}
 	runs := []func(context.Context){
-		func(ctx context.Context) { p.must(pc.Run(ctx)) },
-		func(ctx context.Context) { p.must(tc.Run(ctx)) },
+		func(ctx context.Context) { p.ended(pc.Run(ctx)) },
+		func(ctx context.Context) { p.ended(tc.Run(ctx)) },
 		ew.Run, nw.Run,
 	}
 	g.OnChange(nw.Changed)
@@ -124,8 +124,8 @@ func show(g *gateway.Gateway, e exposure.Exposure) {
 	g.SetProblems(sourceExposure, e.Problems)
 }
 
-// must logs why a controller ended, which none does of itself.
-func (p *pod) must(err error) {
+// ended logs why a controller ended, which none does of itself.
+func (p *pod) ended(err error) {
 	if err != nil {
 		p.o.Logger.Error("a controller ended; restart the pod", "error", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -30,9 +29,9 @@ const patience = 90 * time.Second
 
 type world struct {
 	cluster *testkube.Cluster
-	// kubeconfig is an administrator's with a token, as a pod has: client-go would watch the
+	// token is an administrator's, as a pod has one: client-go would watch the
 	// files of a certificate for ever.
-	kubeconfig string
+	token string
 }
 
 // site is a namespace with a gateway and its controller.
@@ -67,7 +66,7 @@ func TestControllerInARealCluster(t *testing.T) {
 			t.Fatal(out, err)
 		}
 	}
-	w.kubeconfig = withToken(t, c)
+	w.token = administrator(t, c)
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, *site)
@@ -89,17 +88,9 @@ func TestControllerInARealCluster(t *testing.T) {
 	}
 }
 
-// withToken writes a kubeconfig of an administrator that has a token.
-func withToken(t *testing.T, c *testkube.Cluster) string {
+// administrator makes an administrator that has a token, and gives that.
+func administrator(t *testing.T, c *testkube.Cluster) string {
 	t.Helper()
-	b, err := os.ReadFile(c.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := c.Kubectl(t.Context(), "", args...)
@@ -110,9 +101,7 @@ func withToken(t *testing.T, c *testkube.Cluster) string {
 	}
 	run("create", "serviceaccount", "administrator", "-n", "default")
 	run("create", "clusterrolebinding", "administrator", "--clusterrole=cluster-admin", "--serviceaccount=default:administrator")
-	run("--kubeconfig="+file, "config", "set-credentials", "administrator", "--token="+run("create", "token", "administrator", "-n", "default"))
-	run("--kubeconfig="+file, "config", "set-context", "--current", "--user=administrator")
-	return file
+	return run("create", "token", "administrator", "-n", "default")
 }
 
 func (s *site) kubectl(stdin string, args ...string) string {
@@ -126,21 +115,18 @@ func (s *site) kubectl(stdin string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-type inNamespace struct {
-	*kube.Cluster
-	namespace string
-}
-
-func (c inNamespace) Namespace() string { return c.namespace }
-
 func (s *site) run() {
 	s.t.Helper()
-	s.t.Setenv("KUBECONFIG", s.kubeconfig)
+	file := filepath.Join(s.t.TempDir(), "kubeconfig")
+	if err := s.cluster.WriteTokenKubeconfig(file, s.namespace, s.token); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Setenv("KUBECONFIG", file)
 	k, err := kube.Connect("test")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c, err := New(Options{Cluster: inNamespace{k, s.namespace}, Gateway: s.gateway, Name: "edge", Logger: s.gateway.logger()})
+	c, err := New(Options{Cluster: k, Gateway: s.gateway, Name: "edge", Logger: s.gateway.logger()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
