@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,23 +28,20 @@ const (
 	renewAfter = time.Second
 )
 
-// runFound loads what runPostern loads, over a path that path finders have found and keep
-// alive by probes while the load runs.
-func runFound(ctx context.Context, spec load.Spec) (load.Result, error) {
-	a, b, err := newFound(ctx)
+// newFound connects what newPostern connects, over a path that path finders have found
+// and keep alive by probes while the load runs.
+func newFound(ctx context.Context, spec load.Spec) (load.Ends, error) {
+	a, b, err := newFinders(ctx, spec.MTU)
 	if err != nil {
-		return load.Result{}, err
+		return load.Ends{}, err
 	}
-	ends, err := service(a.end, b.end, func() error { return errors.Join(a.close(), b.close()) })
-	if err != nil {
-		return load.Result{}, err
-	}
-	return load.Streams(ctx, spec, ends)
+	return service(a.end, b.end, func() error { return errors.Join(a.close(), b.close()) })
 }
 
 // found is an end with a path finder, joined to it as a gateway joins them.
 type found struct {
 	*end
+	mtu      int // The overlay's, which the path may lower.
 	finder   *discovery.Pathfinder
 	selected chan struct{} // closed once there is a path
 	once     sync.Once
@@ -51,12 +49,12 @@ type found struct {
 	workers  sync.WaitGroup
 }
 
-// newFound brings up two ends and waits until both have selected a path to the other.
-func newFound(ctx context.Context) (a, b *found, err error) {
-	if a, err = newFinder(); err != nil {
+// newFinders brings up two ends and waits until both have selected a path to the other.
+func newFinders(ctx context.Context, mtu int) (a, b *found, err error) {
+	if a, err = newFinder(mtu); err != nil {
 		return nil, nil, fmt.Errorf("dialling end: %w", err)
 	}
-	if b, err = newFinder(); err != nil {
+	if b, err = newFinder(mtu); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("serving end: %w", err), a.close())
 	}
 	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
@@ -74,19 +72,19 @@ func newFound(ctx context.Context) (a, b *found, err error) {
 }
 
 // newFinder brings an end up, without peers.
-func newFinder() (*found, error) {
+func newFinder(mtu int) (*found, error) {
 	key, err := peer.NewPrivateKey()
 	if err != nil {
 		return nil, err
 	}
-	f := &found{selected: make(chan struct{}), stop: func() {}}
+	f := &found{mtu: cmp.Or(mtu, netstack.DefaultMTU), selected: make(chan struct{}), stop: func() {}}
 	f.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
 		PrivateKey: key, BootID: 1, Send: f.send, Route: f.route, Handshake: f.handshake, Local: f.local,
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.end, err = newEnd(key, hooks{
+	f.end, err = newEnd(key, mtu, hooks{
 		onSTUN:  func(packet []byte, from peer.Path) { f.finder.HandleSTUN(packet, from) },
 		onEvent: f.heard,
 	})
@@ -153,7 +151,7 @@ func (f *found) send(packet []byte, to peer.Path, ttl int, dontFragment bool) er
 // route takes the path finder's choice. The only peer is never gone meanwhile.
 func (f *found) route(k peer.PublicKey, r path.Routing) {
 	_ = f.engine.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected})
-	f.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, netstack.DefaultMTU))
+	f.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, f.mtu))
 	if r.Selected.IsValid() {
 		f.once.Do(func() { close(f.selected) })
 	}

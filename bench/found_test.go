@@ -16,7 +16,7 @@ import (
 // managed peers, whose path the probes tell the tunnel, and probes that are answered.
 func TestPathFindersChooseThePath(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	a, b, err := newFound(t.Context())
+	a, b, err := newFinders(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -10,31 +11,44 @@ import (
 )
 
 // Own are the runs that a program of this module makes when [Subjects] starts it.
-func Own() load.Subjects {
-	return load.Subjects{
-		Postern:      runPostern,
-		PosternPaths: runFound,
-		PionUDP:      runRelayed(relay.TransportUDP),
-		PionTCP:      runRelayed(relay.TransportTCP),
-		CoturnUDP:    runRelayed(relay.TransportUDP),
-		CoturnTCP:    runRelayed(relay.TransportTCP),
-		Loopback:     runLoopback,
-		Cipher:       runCipher,
+func Own() load.Program {
+	return load.Program{
+		Subjects: load.Subjects{
+			Postern:      newPostern,
+			PosternPaths: newFound,
+			PionUDP:      newRelayed(relay.TransportUDP),
+			PionTCP:      newRelayed(relay.TransportTCP),
+			CoturnUDP:    newRelayed(relay.TransportUDP),
+			CoturnTCP:    newRelayed(relay.TransportTCP),
+			Loopback:     newLoopback,
+		},
+		Alone: map[string]load.Alone{Cipher: runCipher},
 	}
 }
 
-// runLoopback loads the kernel's TCP.
-func runLoopback(ctx context.Context, spec load.Spec) (load.Result, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+// newLoopback is the kernel's TCP and UDP, without any tunnel.
+func newLoopback(ctx context.Context, _ load.Spec) (load.Ends, error) {
+	const anyPort = "127.0.0.1:0"
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", anyPort)
 	if err != nil {
-		return load.Result{}, fmt.Errorf("listen: %w", err)
+		return load.Ends{}, fmt.Errorf("listen: %w", err)
 	}
-	return load.Streams(ctx, spec, load.Ends{
+	p, err := new(net.ListenConfig).ListenPacket(ctx, "udp", anyPort)
+	if err != nil {
+		return load.Ends{}, errors.Join(fmt.Errorf("listen: %w", err), l.Close())
+	}
+	return load.Ends{
 		Listener: l,
 		Dial: func(ctx context.Context) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", l.Addr().String())
+			return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 		},
-	})
+		ListenPacket: func() (net.PacketConn, error) { return p, nil },
+		DialPacket: func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "udp", p.LocalAddr().String())
+		},
+		Close: func() error {
+			_ = p.Close() // Again, when the load has closed it.
+			return nil
+		},
+	}, nil
 }

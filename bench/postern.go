@@ -20,15 +20,6 @@ const servicePort = 5201
 // loopback is the address at which ends, and relays, are reached.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// runPostern loads two gateways' data paths, with the options that gateways use.
-func runPostern(ctx context.Context, spec load.Spec) (load.Result, error) {
-	ends, err := newPostern()
-	if err != nil {
-		return load.Result{}, err
-	}
-	return load.Streams(ctx, spec, ends)
-}
-
 // end is one gateway's data path.
 type end struct {
 	key    peer.PrivateKey
@@ -43,11 +34,11 @@ type hooks struct {
 	onEvent func(tunnel.Event)
 }
 
-// newEnd brings one up on a free UDP port, without peers.
-func newEnd(key peer.PrivateKey, h hooks) (*end, error) {
+// newEnd brings one up on a free UDP port, without peers. An MTU of 0 is the default.
+func newEnd(key peer.PrivateKey, mtu int, h hooks) (*end, error) {
 	e := &end{key: key, bind: underlay.New(underlay.Options{OnSTUN: h.onSTUN})}
 	var err error
-	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}}); err != nil {
+	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: mtu}); err != nil {
 		return nil, err
 	}
 	e.engine, err = tunnel.New(tunnel.Options{
@@ -60,12 +51,12 @@ func newEnd(key peer.PrivateKey, h hooks) (*end, error) {
 }
 
 // newEnds brings up two that are told of nothing.
-func newEnds() (dialling, serving *end, err error) {
+func newEnds(mtu int) (dialling, serving *end, err error) {
 	var ends [2]*end
 	for i := range ends {
 		key, err := peer.NewPrivateKey()
 		if err == nil {
-			ends[i], err = newEnd(key, hooks{})
+			ends[i], err = newEnd(key, mtu, hooks{})
 		}
 		if err != nil {
 			if i > 0 {
@@ -103,14 +94,28 @@ func (e *end) setPeer(c peer.Config) error {
 
 func (e *end) close() error { return errors.Join(e.engine.Close(), e.stack.Close()) }
 
-// newPostern connects two ends over the loopback interface: a dials, b serves.
-func newPostern() (load.Ends, error) {
-	a, b, err := newEnds()
+// newPostern connects two gateways' data paths, with the options that gateways use, over
+// the loopback interface: a dials, b serves. A forwarder at spec.Via stands for each of
+// them to the other.
+func newPostern(_ context.Context, spec load.Spec) (load.Ends, error) {
+	var via []netip.AddrPort
+	if spec.Via != "" {
+		at, err := netip.ParseAddrPort(spec.Via)
+		if err != nil {
+			return load.Ends{}, fmt.Errorf("forwarder's address: %w", err)
+		}
+		via = append(via, at)
+	}
+	a, b, err := newEnds(spec.MTU)
 	if err != nil {
 		return load.Ends{}, err
 	}
 	closeBoth := func() error { return errors.Join(a.close(), b.close()) }
-	if err := errors.Join(b.connect(a), a.connect(b, b.at())); err != nil {
+	err = b.connect(a, via...)
+	if via == nil {
+		via = append(via, b.at())
+	}
+	if err := errors.Join(err, a.connect(b, via...)); err != nil {
 		return load.Ends{}, errors.Join(err, closeBoth())
 	}
 	return service(a, b, closeBoth)
@@ -124,8 +129,12 @@ func service(a, b *end, closeBoth func() error) (load.Ends, error) {
 		return load.Ends{}, errors.Join(err, closeBoth())
 	}
 	return load.Ends{
-		Listener: listener,
-		Dial:     func(ctx context.Context) (net.Conn, error) { return a.stack.DialTCP(ctx, at) },
-		Close:    closeBoth,
+		Listener:     listener,
+		Dial:         func(ctx context.Context) (net.Conn, error) { return a.stack.DialTCP(ctx, at) },
+		ListenPacket: func() (net.PacketConn, error) { return b.stack.ListenPacket(at) },
+		DialPacket: func(ctx context.Context) (net.Conn, error) {
+			return a.stack.DialContext(ctx, "udp", at.String())
+		},
+		Close: closeBoth,
 	}, nil
 }

@@ -24,25 +24,21 @@ const (
 // allocateTimeout bounds the time until there is an allocation.
 const allocateTimeout = 20 * time.Second
 
-// runRelayed loads what runPostern loads, by way of the TURN server at spec.Relay, which
-// another process is.
-func runRelayed(transport string) func(context.Context, load.Spec) (load.Result, error) {
-	return func(ctx context.Context, spec load.Spec) (load.Result, error) {
-		ends, err := newRelayed(ctx, relay.Server{
+// newRelayed connects what newPostern connects, by way of the TURN server at spec.Relay,
+// which another process is.
+func newRelayed(transport string) load.Subject {
+	return func(ctx context.Context, spec load.Spec) (load.Ends, error) {
+		return connectRelayed(ctx, spec.MTU, relay.Server{
 			Address: spec.Relay, Username: relayUser, Password: relayPassword, Transport: transport,
 		})
-		if err != nil {
-			return load.Result{}, err
-		}
-		return load.Streams(ctx, spec, ends)
 	}
 }
 
-// newRelayed connects two ends as a gateway that needs a relay and one that does not:
+// connectRelayed connects two ends as a gateway that needs a relay and one that does not:
 // the dialling end, which sends the load, has an allocation and sends by it alone, and
 // the serving end sends to the relayed address.
-func newRelayed(ctx context.Context, server relay.Server) (load.Ends, error) {
-	a, b, err := newEnds()
+func connectRelayed(ctx context.Context, mtu int, server relay.Server) (load.Ends, error) {
+	a, b, err := newEnds(mtu)
 	if err != nil {
 		return load.Ends{}, err
 	}

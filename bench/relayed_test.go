@@ -52,7 +52,7 @@ func TestARunWhoseAllocationIsLostFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEnd(key, hooks{})
+	e, err := newEnd(key, 0, hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestNoRelayNoRun(t *testing.T) {
 	server.stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := runRelayed(relay.TransportTCP)(ctx, load.Spec{Streams: 1, Relay: server.address, Duration: time.Second})
+	_, err := newRelayed(relay.TransportTCP)(ctx, load.Spec{Relay: server.address})
 	if err == nil || !strings.Contains(err.Error(), "no allocation at "+server.address) {
 		t.Errorf("got %v, want an error that names the server", err)
 	}

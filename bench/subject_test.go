@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) != 3 || os.Args[1] != childArg {
 		os.Exit(m.Run())
 	}
-	subjects := load.Subjects{
+	subjects := load.Program{Alone: map[string]load.Alone{
 		"works": func(_ context.Context, spec load.Spec) (load.Result, error) {
 			return load.Result{Bytes: uint64(spec.Streams), Seconds: 1}, nil
 		},
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 			<-ctx.Done()
 			return load.Result{}, ctx.Err()
 		},
-	}
+	}}
 	if err := subjects.Main(context.Background(), os.Args[2], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
 		os.Exit(1)

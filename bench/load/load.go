@@ -28,8 +28,24 @@ import (
 type Spec struct {
 	// Subject is the name of what is measured, as in the report.
 	Subject string `json:"subject"`
-	// Streams is the number of TCP connections, all in one direction.
+	// Load is what is sent; empty means [LoadStreams].
+	Load string `json:"load,omitempty"`
+	// Streams is the number of TCP connections of LoadStreams.
 	Streams int `json:"streams,omitempty"`
+	// Direction is the one in which LoadStreams sends; empty means [Forward].
+	Direction string `json:"direction,omitempty"`
+	// Size is the payload of a datagram or the body of a response, in bytes.
+	Size int `json:"sizeBytes,omitempty"`
+	// Rate is what is offered each second, datagrams or requests; 0 means datagrams as
+	// fast as they are taken, and requests one after the other.
+	Rate float64 `json:"ratePerSecond,omitempty"`
+	// Busy has LoadRequests made beside one bulk stream.
+	Busy bool `json:"busy,omitempty"`
+	// MTU of the overlay in bytes; 0 means the subject's own default.
+	MTU int `json:"mtuBytes,omitempty"`
+	// Via is the address, IP:port, of a forwarder that stands for the other end's
+	// underlay address; empty for a direct way.
+	Via string `json:"via,omitempty"`
 	// Relay is the address, IP:port, of the TURN server that was started for the run;
 	// empty for subjects that need none.
 	Relay string `json:"relay,omitempty"`
@@ -41,6 +57,23 @@ type Spec struct {
 	CPUProfile  string `json:"cpuProfile,omitempty"`
 	HeapProfile string `json:"heapProfile,omitempty"`
 }
+
+// The loads.
+const (
+	LoadStreams     = "streams"     // Bulk TCP.
+	LoadDatagrams   = "datagrams"   // UDP.
+	LoadRequests    = "requests"    // HTTP/1.1 requests on a connection that is kept.
+	LoadConnections = "connections" // New TCP connections, one after the other.
+	LoadWatches     = "watches"     // Long responses to which every event is written.
+	LoadFirstByte   = "first-byte"  // From nothing to the first byte.
+)
+
+// The directions of streams, seen from the dialling end.
+const (
+	Forward = "forward" // It sends.
+	Reverse = "reverse" // It receives.
+	Both    = "both"    // Each stream carries as much as it can both ways.
+)
 
 // ParseSpec reads a spec and refuses one that asks for nothing.
 func ParseSpec(text string) (Spec, error) {
@@ -62,6 +95,9 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	// StreamBytes is the same for each stream, to show how evenly they shared.
 	StreamBytes []uint64 `json:"streamBytes,omitempty"`
+	// Values are the load's own quantities, by their units in benchstat's format
+	// ("p99-sec", "packets/s").
+	Values map[string]float64 `json:"values,omitempty"`
 	// Processor time of the process (both ends), in seconds.
 	UserSeconds   float64 `json:"userSeconds"`
 	SystemSeconds float64 `json:"systemSeconds"`

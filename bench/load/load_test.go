@@ -137,7 +137,7 @@ func TestStreamsCountsEveryStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		closed := false
-		r, err := Streams(t.Context(), Spec{Streams: 3, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond},
+		r, err := Run(t.Context(), Spec{Streams: 3, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond},
 			Ends{Listener: p, Dial: p.dial, Close: func() error { closed = true; return nil }})
 		if err != nil {
 			t.Fatal(err)
@@ -181,14 +181,14 @@ func TestStreamsReportsWhatBreaks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPipes()
-				if _, err := Streams(t.Context(), c.spec, Ends{Listener: p, Dial: c.dial(p)}); !errors.Is(err, c.want) {
+				if _, err := Run(t.Context(), c.spec, Ends{Listener: p, Dial: c.dial(p)}); !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
 			})
 		})
 	}
 	p := newPipes()
-	if _, err := Streams(t.Context(), Spec{Duration: time.Second}, Ends{Listener: p, Dial: p.dial}); err == nil {
+	if _, err := Run(t.Context(), Spec{Duration: time.Second}, Ends{Listener: p, Dial: p.dial}); err == nil {
 		t.Error("no streams: got no error")
 	}
 }
@@ -230,7 +230,9 @@ func TestResultRates(t *testing.T) {
 
 func TestMainWritesOneLine(t *testing.T) {
 	var out bytes.Buffer
-	s := Subjects{"x": func(context.Context, Spec) (Result, error) { return Result{Bytes: 5, Seconds: 1}, nil }}
+	s := Program{Alone: map[string]Alone{
+		"x": func(context.Context, Spec) (Result, error) { return Result{Bytes: 5, Seconds: 1}, nil },
+	}}
 	if err := s.Main(t.Context(), `{"subject":"x","durationNanoseconds":1}`, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -18,28 +18,14 @@ const BlockSize = 128 << 10
 // connectTimeout bounds the time until a stream is up, the tunnel's handshake included.
 const connectTimeout = 20 * time.Second
 
-// Ends are the two sides of a subject: what is dialled here is accepted there.
-type Ends struct {
-	Listener net.Listener
-	Dial     func(context.Context) (net.Conn, error)
-	// Close ends the subject after its last connection. It may be nil.
-	Close func() error
-}
-
-// Streams sends as fast as the subject takes it over spec.Streams connections, from
-// the dialling end to the accepting one, and measures what arrives. It closes the ends.
-func Streams(ctx context.Context, spec Spec, ends Ends) (r Result, err error) {
-	s := &streams{failed: make(chan error, 2*spec.Streams)}
-	defer func() {
-		s.close()
-		_ = ends.Listener.Close() // Again, when connecting failed.
-		if ends.Close != nil {
-			err = errors.Join(err, ends.Close())
-		}
-	}()
+// bulk sends as fast as the subject takes it over spec.Streams connections, from the
+// dialling end to the accepting one, and measures what arrives.
+func bulk(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Streams < 1 {
 		return Result{}, fmt.Errorf("%d streams asked for; at least 1 is needed", spec.Streams)
 	}
+	s := &streams{failed: make(chan error, 2*spec.Streams)}
+	defer s.close()
 	if err := wake(ctx, ends); err != nil {
 		return Result{}, err
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	subjects := load.Subjects{"stock": runStock}
+	subjects := load.Subjects{"stock": newStock}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdh"
 	"crypto/rand"
@@ -21,18 +22,10 @@ import (
 // stockMTU is what WireGuard's tools set and what the gateway uses.
 const stockMTU = 1420
 
-// runStock measures wireguard-go as programs embed it (wireproxy and others do): its
-// own network stack tun/netstack, its own bind, no setting changed.
-func runStock(ctx context.Context, spec load.Spec) (load.Result, error) {
-	ends, err := newStock()
-	if err != nil {
-		return load.Result{}, err
-	}
-	return load.Streams(ctx, spec, ends)
-}
-
-// newStock connects two devices over the loopback interface.
-func newStock() (load.Ends, error) {
+// newStock is wireguard-go as programs embed it (wireproxy and others do): its own network
+// stack tun/netstack, its own bind, no setting changed but the MTU where one is asked for.
+// Two devices are connected over the loopback interface.
+func newStock(_ context.Context, spec load.Spec) (load.Ends, error) {
 	const service = 5201
 	var (
 		addrs = [2]netip.Addr{netip.MustParseAddr("fd00::a"), netip.MustParseAddr("fd00::b")}
@@ -47,7 +40,7 @@ func newStock() (load.Ends, error) {
 			return load.Ends{}, fmt.Errorf("make key: %w", err)
 		}
 		keys[i] = key
-		tun, net, err := netstack.CreateNetTUN([]netip.Addr{addrs[i]}, nil, stockMTU)
+		tun, net, err := netstack.CreateNetTUN([]netip.Addr{addrs[i]}, nil, cmp.Or(spec.MTU, stockMTU))
 		if err != nil {
 			return load.Ends{}, fmt.Errorf("make network stack: %w", err)
 		}
@@ -80,6 +73,10 @@ func newStock() (load.Ends, error) {
 		Listener: listener,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			return nets[0].DialContextTCPAddrPort(ctx, target)
+		},
+		ListenPacket: func() (net.PacketConn, error) { return nets[1].ListenUDPAddrPort(target) },
+		DialPacket: func(context.Context) (net.Conn, error) {
+			return nets[0].DialUDPAddrPort(netip.AddrPort{}, target)
 		},
 		// The devices end with the process: netTun.Close closes a channel that its
 		// stack still sends to, which panics now and then after a bulk transfer.
