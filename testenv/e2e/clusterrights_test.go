@@ -205,7 +205,8 @@ func (c *cluster) reach(pod string) (string, error) {
 	return c.Kubectl(ctx, "", inside(pod, "/bin/timeout", reachTime, "/bin/kubectl", "get", "--raw", "/api")...)
 }
 
-// testEditCannotInvite: who may edit the gateway's namespace may not let clusters in.
+// testEditCannotInvite: who may edit the gateway's namespace may see peers, and not let
+// clusters in.
 func testEditCannotInvite(t *testing.T, c *clusters) {
 	cloud := c.cloud
 	cloud.kubectl("create", "serviceaccount", "-n", tenant, "editor")
@@ -219,6 +220,19 @@ func testEditCannotInvite(t *testing.T, c *clusters) {
 		out, err := cloud.Kubectl(within(t, patience), manifest, "create", "-n", gatewayNamespace, "--as", editor, "-f", "-")
 		if err == nil || !strings.Contains(err.Error(), "orbidden") {
 			t.Errorf("a user with role edit creates\n%s%s, %v; want it forbidden", manifest, out, err)
+		}
+	}
+	// The role that lets him see is aggregated by a controller.
+	eventually(within(t, patience), t, "a user with role edit sees Peers", func() (bool, string) {
+		out, err := cloud.Kubectl(within(t, patience), "", "get", "peers", "-n", gatewayNamespace, "-o", "name", "--as", editor)
+		return err == nil && strings.Contains(out, "edge"), fmt.Sprint(out, err)
+	})
+	for resource, verbs := range map[string]string{"peers": "update patch delete", "peers/status": "patch", "tickets": "get list watch create update patch delete"} {
+		for verb := range strings.FieldsSeq(verbs) {
+			out, err := cloud.Kubectl(within(t, patience), "", "auth", "can-i", verb, resource+".postern.dev", "-n", gatewayNamespace, "--as", editor)
+			if err == nil || !strings.Contains(out+err.Error(), "no") {
+				t.Errorf("may a user with role edit %s %s? %s, %v; want no", verb, resource, out, err)
+			}
 		}
 	}
 	for _, o := range []string{"rolebinding/editor", "configmap/by-editor"} {

@@ -1,0 +1,38 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestChartLetsViewersSeePeersAlone: of the chart's cluster roles the one that is aggregated
+// lets Peers be seen, and nothing is when that is not wanted.
+func TestChartLetsViewersSeePeersAlone(t *testing.T) {
+	c := newChart(t)
+	for _, wanted := range []bool{true, false} {
+		found := 0
+		for name, o := range c.objects("name=edge", fmt.Sprint("rbac.viewPeers=", wanted)) {
+			labels := fmt.Sprint(at(o, "metadata", "labels"))
+			if !strings.HasPrefix(name, "ClusterRole ") || !strings.Contains(labels, "aggregate-to") {
+				continue
+			}
+			found++
+			if !strings.Contains(labels, "rbac.authorization.k8s.io/aggregate-to-view:true") || strings.Count(labels, "aggregate-to") != 1 {
+				t.Errorf("%s is aggregated by labels %s, want to view alone", name, labels)
+			}
+			const want = "[map[apiGroups:[postern.dev] resources:[peers] verbs:[get list watch]]]"
+			if got := fmt.Sprint(at(o, "rules")); got != want {
+				t.Errorf("%s grants %s, want %s", name, got, want)
+			}
+		}
+		if want := map[bool]int{true: 1}[wanted]; found != want {
+			t.Errorf("viewPeers %v: %d roles are aggregated, want %d", wanted, found, want)
+		}
+	}
+	if out, err := c.template(nil, "name=edge", "rbac.viewPeers=perhaps"); err == nil || !strings.Contains(err.Error(), "'/rbac/viewPeers'") {
+		t.Errorf("a wrong value: got %v, want it named\n%s", err, out)
+	}
+}
