@@ -1,0 +1,214 @@
+package limits
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Group bounds the processes that are started in it, and theirs.
+type Group struct {
+	in      hierarchy
+	folders []string
+}
+
+const (
+	// label begins the names of groups; the maker's process and chance follow.
+	label = "postern-bench-"
+	// removeTime bounds the wait for the end of a group's processes, which are killed:
+	// milliseconds unless the machine stands still.
+	removeTime = 20 * time.Second
+	// removePoll is the pause before another attempt: the kernel takes a process out of its
+	// group a moment after its end was told.
+	removePoll = 10 * time.Millisecond
+)
+
+// New makes a group. Whoever makes it closes it.
+func New(l Limits) (*Group, error) {
+	if err := l.Check(); err != nil {
+		return nil, err
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, unavailable("%w", err)
+	}
+	h, err := findHierarchy(string(mounts))
+	if err != nil {
+		return nil, err
+	}
+	h.sweep(running)
+	return h.newGroup(l)
+}
+
+func (h hierarchy) newGroup(l Limits) (*Group, error) {
+	chance := make([]byte, 4)
+	if _, err := rand.Read(chance); err != nil {
+		return nil, fmt.Errorf("name the group: %w", err)
+	}
+	made, err := h.create(fmt.Sprintf("%s%d-%x", label, os.Getpid(), chance), l)
+	if err != nil {
+		return nil, err
+	}
+	return &Group{in: h, folders: made}, nil
+}
+
+// running reports whether a process is there.
+func running(pid int) bool {
+	_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
+	return err == nil
+}
+
+// sweep removes groups whose maker was killed. One that cannot be removed is no reason not
+// to measure.
+func (h hierarchy) sweep(running func(pid int) bool) {
+	for _, mount := range h.mounts() {
+		left, err := filepath.Glob(filepath.Join(mount, label+"*"))
+		if err != nil {
+			continue
+		}
+		for _, dir := range left {
+			maker, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), label), "-")
+			if pid, err := strconv.Atoi(maker); err == nil && pid > 0 && !running(pid) {
+				_ = h.empty(dir)
+			}
+		}
+	}
+}
+
+// Start starts cmd in the group. A Pdeathsig of cmd would come at once with version 1.
+func (g *Group) Start(cmd *exec.Cmd) error {
+	if len(g.folders) == 0 { // no limits, with version 1
+		return cmd.Start()
+	}
+	if g.in.unified == "" {
+		return g.startByThread(cmd)
+	}
+	dir, err := os.Open(g.folders[0])
+	if err != nil {
+		return fmt.Errorf("start %s in its group: %w", cmd.Path, err)
+	}
+	defer dir.Close()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	return cmd.Start()
+}
+
+// startByThread starts cmd with version 1, where a new process is in the groups of the
+// thread that made it. So a thread joins them, makes it, and ends.
+func (g *Group) startByThread(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // For good: the thread ends with its goroutine.
+		thread := syscall.Gettid()
+		if thread == os.Getpid() {
+			// To the memory controller the first thread is the process, and it cannot end.
+			result <- g.startByThread(cmd)
+			runtime.UnlockOSThread()
+			return
+		}
+		for _, dir := range g.folders {
+			if err := write(dir, setting{file: "tasks", value: strconv.Itoa(thread)}); err != nil {
+				result <- fmt.Errorf("start %s in its group: %w", cmd.Path, missingRights(err))
+				return
+			}
+		}
+		result <- cmd.Start()
+	}()
+	return <-result
+}
+
+// Events are what was counted so far.
+func (g *Group) Events() Events {
+	var e Events
+	for _, dir := range g.folders {
+		for _, s := range []struct {
+			file, field string
+			into        *uint64
+		}{
+			{"memory.max_usage_in_bytes", "", &e.Peak}, {"memory.peak", "", &e.Peak},
+			{"memory.failcnt", "", &e.Reclaims}, {"memory.events", "max", &e.Reclaims},
+			{"memory.oom_control", "oom_kill", &e.Kills}, {"memory.events", "oom_kill", &e.Kills},
+			{"cpu.stat", "nr_periods", &e.Periods}, {"cpu.stat", "nr_throttled", &e.Throttled},
+		} {
+			if n, ok := read(filepath.Join(dir, s.file), s.field); ok {
+				*s.into = n
+			}
+		}
+	}
+	return e
+}
+
+// read takes the number behind a field's name, or the only one.
+func read(file, field string) (uint64, bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if field == "" {
+			f = append([]string{""}, f...)
+		}
+		if len(f) == 2 && f[0] == field {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// Close kills what still runs in the group and removes it.
+func (g *Group) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	tick := time.NewTicker(removePoll)
+	defer tick.Stop()
+	for {
+		var errs []error
+		for _, dir := range g.folders {
+			errs = append(errs, g.in.empty(dir))
+		}
+		err := errors.Join(errs...)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("remove the group of a limited process: %w (its processes may hang in the kernel; remove the folder when they ended)", err)
+		}
+	}
+}
+
+// empty kills the processes of a group and tries to remove it. That it is gone is fine.
+func (h hierarchy) empty(dir string) error {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, word := range strings.Fields(string(procs)) {
+		// A process that this namespace does not see is 0, which kill(2) would take for all.
+		if pid, err := strconv.Atoi(word); err == nil && pid > 0 && pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+	}
+	if err := h.rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
