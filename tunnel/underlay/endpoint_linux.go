@@ -24,7 +24,10 @@ type leanEndpoint struct {
 	limit   atomic.Pointer[limit] // nil: segments of any size may be tried
 }
 
-var _ addressed = (*leanEndpoint)(nil)
+var (
+	_ addressed = (*leanEndpoint)(nil)
+	_ sharable  = (*leanEndpoint)(nil)
+)
 
 func newLeanEndpoint(a netip.AddrPort, src netip.Addr) *leanEndpoint {
 	ep := &leanEndpoint{AddrPort: a, src: src}
@@ -78,6 +81,8 @@ func (e *leanEndpoint) SrcIP() netip.Addr {
 	}
 	return e.src
 }
+
+func (e *leanEndpoint) sharable() {}
 
 func (e *leanEndpoint) SrcToString() string {
 	if src := e.SrcIP(); src.IsValid() {

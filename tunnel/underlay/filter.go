@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
-
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // filtered makes a receive function that classifies, and survives every error but Close.
@@ -66,7 +64,7 @@ func (b *Bind) filter(packets [][]byte, sizes []int, eps []conn.Endpoint) {
 			b.counters.server.Add(1)
 		case class == STUN && b.onSTUN != nil:
 			b.counters.stun.Add(1)
-			b.onSTUN(p, peer.Path{Remote: addrOf(eps[i])})
+			b.handSTUN(p, eps[i])
 		default:
 			b.counters.dropped[class].Add(1)
 		}

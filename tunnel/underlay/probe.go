@@ -40,7 +40,7 @@ func (b *Bind) WriteProbe(p []byte, to peer.Path, o SendOptions) error {
 	if o.TTL < 0 || o.TTL > 255 {
 		return fmt.Errorf("send to %s: TTL %d is not from 1 to 255", to, o.TTL)
 	}
-	ep := b.endpointOf(peer.Path{Via: to.Via, Remote: unmapped(to.Remote)})
+	ep := b.endpointOfProbe(p, peer.Path{Via: to.Via, Remote: unmapped(to.Remote)}, o)
 	if err := b.probe(p, ep, o); err != nil {
 		b.counters.sendErrors.Add(1)
 		return fmt.Errorf("send to %s: %w", to, err)

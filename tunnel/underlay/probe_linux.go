@@ -25,6 +25,22 @@ func (b *leanBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
 	}
 	s := b.senders.Get().(*sender)
 	defer b.senders.Put(s)
+	if o.DontFragment && !sock.is6 {
+		sock.probing.Lock()
+		defer sock.probing.Unlock()
+		s.whole = true
+		defer func() { s.whole = false }()
+	}
+	err = s.call(sock, to, [][]byte{p}, s.probeControl(sock, to, o))
+	if sourceGone(err) && to.SrcIP().IsValid() {
+		to.ClearSrc()
+		err = s.call(sock, to, [][]byte{p}, s.probeControl(sock, to, o))
+	}
+	return err
+}
+
+// probeControl writes the control messages of a probe: see appendControl.
+func (s *sender) probeControl(sock *socket, to *leanEndpoint, o SendOptions) []byte {
 	control := appendControl(s.control[:0], to, 0)
 	if o.TTL > 0 && sock.is6 {
 		control = appendInt(control, unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, o.TTL)
@@ -33,13 +49,8 @@ func (b *leanBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
 	}
 	if o.DontFragment && sock.is6 {
 		control = appendInt(control, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
-	} else if o.DontFragment {
-		sock.probing.Lock()
-		defer sock.probing.Unlock()
-		s.whole = true
-		defer func() { s.whole = false }()
 	}
-	return s.call(sock, to, [][]byte{p}, control)
+	return control
 }
 
 // sendWhole sends with DF set, also what is longer than the path MTU that the kernel

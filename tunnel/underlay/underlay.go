@@ -100,6 +100,7 @@ type Bind struct {
 	observed    observed
 	relays      relays
 	servers     servers
+	spoken      spoken
 	onHandshake atomic.Pointer[func(string, peer.Path)]
 
 	mu         sync.Mutex
@@ -135,6 +136,7 @@ func newBind(inner network, o Options) *Bind {
 	}
 	b.relays.init()
 	b.servers.init()
+	b.spoken.init()
 	return b
 }
 
@@ -233,6 +235,9 @@ func (b *Bind) sendDirect(bufs [][]byte, ep conn.Endpoint) error {
 func (b *Bind) endpointOf(p peer.Path) conn.Endpoint {
 	if p.Via != "" {
 		return &relayEndpoint{p}
+	}
+	if ep := b.spoken.endpoint(p.Remote); ep != nil {
+		return ep
 	}
 	return b.inner.endpoint(p.Remote)
 }

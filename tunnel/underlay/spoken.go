@@ -1,0 +1,254 @@
+package underlay
+
+import (
+	"net/netip"
+	"sync"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// spokenKept bounds what is remembered of remote addresses: two generations of this
+	// many entries of about 400 bytes. Only those get in whose requests are answered.
+	spokenKept = 512
+	// spokenDoubt is how many requests in a row may be left unanswered, until the system
+	// chooses the source address again: the one in use may have lost its way out.
+	spokenDoubt = 3
+)
+
+// Types of STUN messages (RFC 8489 §5): a binding request, and the first byte of what
+// answers one.
+const (
+	stunBindingRequest = 0x0001
+	stunAnswerByte     = 0x01
+)
+
+// sharable is an endpoint that several goroutines may use, and clear, at a time.
+type sharable interface {
+	conn.Endpoint
+	sharable()
+}
+
+// transactionID is that of a STUN message.
+type transactionID [12]byte
+
+func transactionOf(p []byte) (tx transactionID) {
+	copy(tx[:], p[8:stunHeaderSize])
+	return tx
+}
+
+// spoken knows to which address of ours a remote address speaks. On a host with several
+// the system's choice may be another one, and then nothing comes through to a peer whose
+// NAT lets in only what it has sent to. An answer therefore leaves from where its request
+// came to. What is answered at all is authentic, so from then on everything to that remote
+// address leaves from there, until requests from there are not answered.
+type spoken struct {
+	mu sync.Mutex
+	// handled are the requests that somebody is being told of.
+	handled    map[transactionID]conn.Endpoint
+	young, old map[netip.AddrPort]*speaking
+}
+
+// speaking is what is known of one remote address.
+type speaking struct {
+	ep conn.Endpoint // has the address of ours
+	// asked are the requests sent to it since it last gave a sign of itself.
+	asked   [spokenDoubt]transactionID
+	pending int
+}
+
+func (s *spoken) init() {
+	s.handled = make(map[transactionID]conn.Endpoint)
+	s.young = make(map[netip.AddrPort]*speaking)
+}
+
+// find gives what is known of a remote address, nil for nothing.
+func (s *spoken) find(a netip.AddrPort) *speaking {
+	if e := s.young[a]; e != nil {
+		return e
+	}
+	e := s.old[a]
+	if e != nil {
+		s.keep(a, e)
+	}
+	return e
+}
+
+func (s *spoken) keep(a netip.AddrPort, e *speaking) {
+	if len(s.young) >= spokenKept {
+		s.young, s.old = make(map[netip.AddrPort]*speaking), s.young
+	}
+	s.young[a] = e
+}
+
+func (s *spoken) drop(a netip.AddrPort) {
+	delete(s.young, a)
+	delete(s.old, a)
+}
+
+// endpoint gives the endpoint that speaks from the right address, nil for the system's
+// choice.
+func (s *spoken) endpoint(a netip.AddrPort) conn.Endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.find(a); e != nil && e.ep.SrcIP().IsValid() {
+		return e.ep
+	}
+	return nil
+}
+
+// came notes a STUN message that is about to be handled; done is to be called after that.
+func (s *spoken) came(p []byte, from conn.Endpoint) (done func()) {
+	if _, ok := from.(sharable); !ok || !from.SrcIP().IsValid() {
+		return func() {}
+	}
+	tx := transactionOf(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p[0] == stunAnswerByte {
+		if e := s.find(addrOf(from)); e != nil && e.wasAsked(tx) {
+			e.pending = 0
+		}
+		return func() {}
+	}
+	if int(p[0])<<8|int(p[1]) != stunBindingRequest {
+		return func() {}
+	}
+	s.handled[tx] = from
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.handled, tx)
+	}
+}
+
+func (e *speaking) wasAsked(tx transactionID) bool {
+	for _, asked := range e.asked[:e.pending] {
+		if asked == tx {
+			return true
+		}
+	}
+	return false
+}
+
+// answering gives the endpoint for an answer to a request that is being handled, nil for
+// any other message, and whether our address is another one than that remote address spoke
+// to before. While that is heard and answers, it stays: one that speaks to two of ours
+// can be spoken to from either.
+func (s *spoken) answering(p []byte, to netip.AddrPort) (ep conn.Endpoint, changed bool) {
+	if len(p) < stunHeaderSize || p[0] != stunAnswerByte {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ep = s.handled[transactionOf(p)]
+	if ep == nil || addrOf(ep) != to {
+		return nil, false
+	}
+	e := s.find(to)
+	switch {
+	case e == nil || !e.ep.SrcIP().IsValid():
+		s.keep(to, &speaking{ep: ep})
+		return ep, true
+	case e.ep.SrcIP() == ep.SrcIP():
+		e.pending = 0
+	}
+	return ep, false
+}
+
+// asking counts a request. When those before were not answered the endpoint is given up,
+// which is then returned.
+func (s *spoken) asking(p []byte, to netip.AddrPort) (lost conn.Endpoint) {
+	if len(p) < stunHeaderSize || p[0] == stunAnswerByte {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(to)
+	switch {
+	case e == nil:
+		return nil
+	case e.pending == spokenDoubt:
+		s.drop(to)
+		return e.ep
+	}
+	e.asked[e.pending] = transactionOf(p)
+	e.pending++
+	return nil
+}
+
+// handSTUN hands on a STUN message that came to the socket.
+func (b *Bind) handSTUN(p []byte, from conn.Endpoint) {
+	done := b.spoken.came(p, from)
+	defer done()
+	b.onSTUN(p, peer.Path{Remote: addrOf(from)})
+}
+
+// endpointOfProbe is where and whence a probe is sent.
+func (b *Bind) endpointOfProbe(p []byte, to peer.Path, o SendOptions) conn.Endpoint {
+	if to.Via != "" {
+		return b.endpointOf(to)
+	}
+	if ep, changed := b.spoken.answering(p, to.Remote); ep != nil {
+		if changed {
+			b.resource(to.Remote)
+		}
+		return ep
+	}
+	if o == (SendOptions{}) { // What shall not pass the next router, or may be too long, tells nothing.
+		if lost := b.spoken.asking(p, to.Remote); lost != nil {
+			b.unsource(lost)
+		}
+	}
+	return b.endpointOf(to)
+}
+
+// resource has all that is sent to a remote address leave from where that speaks to.
+func (b *Bind) resource(to netip.AddrPort) {
+	path := peer.Path{Remote: to}
+	ep := b.endpointOf(path)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.candidates {
+		f.resource(path, ep)
+	}
+}
+
+// unsource leaves the source address to the system again.
+func (b *Bind) unsource(lost conn.Endpoint) {
+	src := lost.SrcIP()
+	lost.ClearSrc()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.candidates {
+		f.unsource(pathOf(lost), src)
+	}
+}
+
+// resource takes another endpoint for a path that the peer has.
+func (f *fanOut) resource(p peer.Path, ep conn.Endpoint) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	targets := append([]conn.Endpoint(nil), *f.targets.Load()...)
+	for i, old := range targets {
+		if pathOf(old) == p {
+			targets[i] = ep
+		}
+	}
+	f.targets.Store(&targets)
+	if f.selected != nil && pathOf(f.selected) == p {
+		f.selected = ep
+	}
+	f.routeLocked()
+}
+
+// unsource has what a handshake told of the source address forgotten.
+func (f *fanOut) unsource(p peer.Path, src netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.learned != nil && pathOf(f.learned) == p && f.learned.SrcIP() == src {
+		f.learned.ClearSrc()
+	}
+}
