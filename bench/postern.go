@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/postern-dev/postern/bench/load"
 	"github.com/postern-dev/postern/netstack"
@@ -16,6 +17,9 @@ import (
 
 // servicePort is the overlay TCP port that the load goes to.
 const servicePort = 5201
+
+// viaKeepalive is the ends' keepalive where a forwarder is between them.
+const viaKeepalive = 25 * time.Second
 
 // loopback is the address at which ends, and relays, are reached.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -74,11 +78,6 @@ func (e *end) addr() netip.Addr { return peer.OverlayAddr(e.key.Public()) }
 // at is the address of the socket.
 func (e *end) at() netip.AddrPort { return netip.AddrPortFrom(loopback, e.bind.Port()) }
 
-// connect makes other the only peer, at these fixed endpoints; without any it must call.
-func (e *end) connect(other *end, endpoints ...netip.AddrPort) error {
-	return e.setPeer(peer.Config{PublicKey: other.key.Public(), Endpoints: endpoints})
-}
-
 // manage makes other the only peer, with a path that somebody chooses.
 func (e *end) manage(other *end) error {
 	return e.setPeer(peer.Config{PublicKey: other.key.Public(), Managed: true})
@@ -111,11 +110,13 @@ func newPostern(_ context.Context, spec load.Spec) (load.Ends, error) {
 		return load.Ends{}, err
 	}
 	closeBoth := func() error { return errors.Join(a.close(), b.close()) }
-	err = b.connect(a, via...)
-	if via == nil {
-		via = append(via, b.at())
+	toA, toB := peer.Config{PublicKey: a.key.Public()}, peer.Config{PublicKey: b.key.Public(), Endpoints: []netip.AddrPort{b.at()}}
+	if via != nil {
+		toA.Endpoints, toB.Endpoints = via, via
+		// The forwarder knows the ends by their first packets: both are to speak at once.
+		toA.Keepalive, toB.Keepalive = viaKeepalive, viaKeepalive
 	}
-	if err := errors.Join(err, a.connect(b, via...)); err != nil {
+	if err := errors.Join(b.setPeer(toA), a.setPeer(toB)); err != nil {
 		return load.Ends{}, errors.Join(err, closeBoth())
 	}
 	return service(a, b, closeBoth)

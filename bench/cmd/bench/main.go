@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/bench"
+	"github.com/postern-dev/postern/bench/wan"
 )
 
 const (
@@ -28,6 +29,9 @@ const (
 	// relayArg, followed by an address, makes it the TURN server beside a run, until its
 	// standard input ends.
 	relayArg = "-serve-relay"
+	// pathArg, followed by a path, makes it the forwarder between a run's ends, until its
+	// standard input ends.
+	pathArg = "-serve-path"
 )
 
 // errRequired says that -require was given and a ratio is not met.
@@ -56,6 +60,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if len(args) == 2 && args[0] == relayArg {
 		return bench.ServeRelay(args[1], os.Stdin)
+	}
+	if len(args) == 2 && args[0] == pathArg {
+		return wan.Serve(ctx, args[1], os.Stdin, stdout)
 	}
 	o, err := parse(args, stderr)
 	if err != nil {
