@@ -6,6 +6,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
@@ -45,9 +46,12 @@ test-long: ## What `make test` shortens, at full length
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
 
+# A failing test's log comes with its result, among hundreds of lines; what every test
+# logged, the figures among it, is in dist/e2e.json.
 .PHONY: e2e
 e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
-	$(GO) test -tags e2e -count 1 -timeout 40m -p 1 -v ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
+	@mkdir -p dist
+	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 1 ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.
