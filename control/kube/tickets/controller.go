@@ -64,6 +64,7 @@ type Controller struct {
 	progress map[types.UID]*progress
 	revoked  map[ticket.ID]bool
 	troubles objects.Troubles
+	failed   []check.OwnProblem // as the gateway was told
 	logSeen  uint64
 	pause    time.Duration
 	after    time.Time // when requests are made again after one has failed
@@ -127,6 +128,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.wg.Go(func() { c.events.Run(ctx) })
 	c.o.Gateway.OnChange(c.signal)
 	defer c.o.Gateway.SetProblems(source, nil)
+	defer c.o.Gateway.SetProblems(sourceFailed, nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
@@ -179,6 +181,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 			failed = c.step(ctx, o)
 		}
 	}
+	c.tellFailed(list)
 	c.revokeOrphans(list)
 	c.alarms(ctx, list)
 	maps.DeleteFunc(c.progress, func(uid types.UID, _ *progress) bool { return !uids[uid] })

@@ -1,0 +1,51 @@
+package tickets
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+// sourceFailed is the source of what is wrong with Tickets that have failed, and checkFailed
+// the own check that shows it, until they are deleted: there is no peer that a check could be
+// about.
+const (
+	sourceFailed = "failed-tickets"
+	checkFailed  = "tickets"
+)
+
+// tellFailed hands the Tickets that have failed to the gateway's own checks, when they are
+// others than the last time.
+func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
+	var found []check.OwnProblem
+	for _, o := range list {
+		s := o.Status
+		if written := c.of(o).written; written != nil {
+			s = *written
+		}
+		if s.Phase == v1alpha1.TicketFailed && o.DeletionTimestamp == nil {
+			found = append(found, check.OwnProblem{Name: checkFailed, Code: check.TicketRefused, Params: failedParams(o, s.Message)})
+		}
+	}
+	same := slices.EqualFunc(found, c.failed, func(a, b check.OwnProblem) bool {
+		return a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail
+	})
+	if !same {
+		c.failed = found
+		c.o.Gateway.SetProblems(sourceFailed, found)
+	}
+}
+
+// failedParams are what the verdict on a Ticket says. After a restart nothing is left of its
+// failure but the message in its status, which [coded] made.
+func failedParams(o *v1alpha1.Ticket, message string) check.Params {
+	var p check.Params
+	p.Namespace, p.Object, p.Field = o.Namespace, "Ticket "+o.Name, o.Name
+	cause, _ := check.Render(check.TicketRefused, p)
+	if _, rest, ok := strings.Cut(message, cause+": "); ok {
+		p.Detail, _, _ = strings.Cut(rest, ". Fix: ")
+	}
+	return p
+}

@@ -1,0 +1,58 @@
+package tickets
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+// problemsOf takes what a controller tells the gateway; the rest of the gateway is not there.
+type problemsOf struct {
+	Gateway
+	told map[string][]check.OwnProblem
+	n    int
+}
+
+func (g *problemsOf) SetProblems(source string, list []check.OwnProblem) {
+	g.told[source] = list
+	g.n++
+}
+
+// What a Ticket failed of is a verdict until the Ticket is deleted, also for a gateway that has
+// the object's status alone.
+func TestAFailedTicketIsAVerdict(t *testing.T) {
+	g := &problemsOf{told: map[string][]check.OwnProblem{}}
+	c := &Controller{o: Options{Gateway: g}, progress: map[types.UID]*progress{}}
+	ticket := func(name, phase, message string) *v1alpha1.Ticket {
+		return &v1alpha1.Ticket{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "postern", UID: types.UID(name)},
+			Status: v1alpha1.TicketStatus{Phase: phase, Message: message}}
+	}
+	o := ticket("cloud", "", "")
+	why := "there is a peer cloud with another key already (choose another name: --name NAME)"
+	o.Status = c.refused(o, o.Status, errors.New(why))
+	list := []*v1alpha1.Ticket{ticket("open", v1alpha1.TicketOpen, ""), o, ticket("done", v1alpha1.TicketJoined, "")}
+	for range 2 {
+		c.tellFailed(list)
+	}
+	told := g.told[sourceFailed]
+	if len(told) != 1 || g.n != 1 {
+		t.Fatalf("told %d times, last %+v; want the failed Ticket once", g.n, told)
+	}
+	cause, fix := check.Render(told[0].Code, told[0].Params)
+	if told[0].Code != check.TicketRefused || !strings.HasSuffix(cause, why) || !strings.Contains(fix, "kubectl delete tickets.postern.dev cloud -n postern") {
+		t.Errorf("%s: cause %q, fix %q; want the reason %q, and how to delete it", told[0].Code, cause, fix, why)
+	}
+	if got := check.Severity(told[0].Code); got != "warning" {
+		t.Errorf("it is a %s, want a warning: no peer is worse off for it", got)
+	}
+	c.tellFailed(list[:1])
+	if told := g.told[sourceFailed]; len(told) != 0 {
+		t.Errorf("after the Ticket was deleted: %+v", told)
+	}
+}
