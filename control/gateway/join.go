@@ -105,7 +105,7 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 	roster := g.roster.Load()
 	if m := roster.byName[p.Name]; m != nil && m.key != p.PublicKey {
 		return admin.Conflict(fmt.Sprintf("join: there is a peer %s with another key already", p.Name),
-			"choose another name for the inviter here: postern join --name NAME")
+			"choose another name for the inviter here: postern join --name NAME, or spec.join.name of the Ticket")
 	}
 	m := roster.byKey[p.PublicKey]
 	switch {
