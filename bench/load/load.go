@@ -41,6 +41,9 @@ type Spec struct {
 	Rate float64 `json:"ratePerSecond,omitempty"`
 	// Busy has LoadRequests made beside one bulk stream.
 	Busy bool `json:"busy,omitempty"`
+	// Watches has LoadRequests made beside so many watches, each of which gets an event of
+	// Size bytes every WatchInterval.
+	Watches int `json:"watches,omitempty"`
 	// MTU of the overlay in bytes; 0 means the subject's own default.
 	MTU int `json:"mtuBytes,omitempty"`
 	// Via is the address, IP:port, of a forwarder that stands for the other end's
@@ -49,6 +52,12 @@ type Spec struct {
 	// Relay is the address, IP:port, of the TURN server that was started for the run;
 	// empty for subjects that need none.
 	Relay string `json:"relay,omitempty"`
+	// Program is the file of the postern program, for subjects that run it.
+	Program string `json:"program,omitempty"`
+	// CPUs, in cores, and Memory, in bytes, bound each process of the subject; 0 means no
+	// bound.
+	CPUs   float64 `json:"cpus,omitempty"`
+	Memory uint64  `json:"memoryBytes,omitempty"`
 	// Warmup passes before anything is counted; Duration is what is counted.
 	Warmup   time.Duration `json:"warmupNanoseconds"`
 	Duration time.Duration `json:"durationNanoseconds"`
