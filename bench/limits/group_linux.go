@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -20,6 +21,9 @@ import (
 type Group struct {
 	in      hierarchy
 	folders []string
+
+	closing sync.Once
+	closed  chan struct{} // ends the threads that started processes
 }
 
 const (
@@ -59,7 +63,7 @@ func (h hierarchy) newGroup(l Limits) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Group{in: h, folders: made}, nil
+	return &Group{in: h, folders: made, closed: make(chan struct{})}, nil
 }
 
 // running reports whether a process is there.
@@ -85,7 +89,7 @@ func (h hierarchy) sweep(running func(pid int) bool) {
 	}
 }
 
-// Start starts cmd in the group. A Pdeathsig of cmd would come at once with version 1.
+// Start starts cmd in the group.
 func (g *Group) Start(cmd *exec.Cmd) error {
 	if len(g.folders) == 0 { // no limits, with version 1
 		return cmd.Start()
@@ -106,7 +110,8 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 }
 
 // startByThread starts cmd with version 1, where a new process is in the groups of the
-// thread that made it. So a thread joins them, makes it, and ends.
+// thread that made it. So a thread joins them, makes it, and ends with the group: a
+// Pdeathsig of cmd is about this thread.
 func (g *Group) startByThread(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	go func() {
@@ -125,6 +130,7 @@ func (g *Group) startByThread(cmd *exec.Cmd) error {
 			}
 		}
 		result <- cmd.Start()
+		<-g.closed
 	}()
 	return <-result
 }
@@ -171,6 +177,7 @@ func read(file, field string) (uint64, bool) {
 
 // Close kills what still runs in the group and removes it.
 func (g *Group) Close() error {
+	g.closing.Do(func() { close(g.closed) })
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
 	tick := time.NewTicker(removePoll)
