@@ -3,6 +3,7 @@ package load
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -19,9 +20,40 @@ func processorTime() (user, system time.Duration) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
-// memory reads /proc/self/status (proc_pid_status(5)).
-func memory() usage {
-	b, err := os.ReadFile("/proc/self/status")
+// tick is the unit of times in /proc: USER_HZ is 100 on every platform that Go has.
+const tick = time.Second / 100
+
+// processorTimeOf is what another process has used so far, in whole ticks; zero when it has
+// ended.
+func processorTimeOf(pid int) (user, system time.Duration) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	return parseStat(b)
+}
+
+// parseStat finds the fields utime and stime, the 14th and 15th (proc_pid_stat(5)). The
+// second one, the name in brackets, may hold anything.
+func parseStat(b []byte) (user, system time.Duration) {
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 13 { // The first of them is the third.
+		return 0, 0
+	}
+	u, errU := strconv.ParseUint(string(f[11]), 10, 32)
+	s, errS := strconv.ParseUint(string(f[12]), 10, 32)
+	if errU != nil || errS != nil {
+		return 0, 0
+	}
+	return time.Duration(u) * tick, time.Duration(s) * tick
+}
+
+// memory is this process's.
+func memory() usage { return memoryOf(os.Getpid()) }
+
+// memoryOf reads a process's /proc/PID/status (proc_pid_status(5)).
+func memoryOf(pid int) usage {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return usage{}
 	}

@@ -1,6 +1,10 @@
 package load
 
-import "testing"
+import (
+	"os"
+	"testing"
+	"time"
+)
 
 func TestParseStatus(t *testing.T) {
 	for _, c := range []struct {
@@ -17,6 +21,38 @@ func TestParseStatus(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	for _, c := range []struct {
+		name, text   string
+		user, system time.Duration
+	}{
+		{"a name with a blank and a bracket", "7 (go) x) S 1 7 7 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 9 0 1 2 3", 1500 * time.Millisecond, 250 * time.Millisecond},
+		{"too short", "7 (x) S 1 7", 0, 0},
+		{"no numbers", "7 (x) S 1 7 7 0 -1 4194560 1 0 0 0 a b 0", 0, 0},
+		{"nothing", "", 0, 0},
+	} {
+		if user, system := parseStat([]byte(c.text)); user != c.user || system != c.system {
+			t.Errorf("%s: got %s and %s, want %s and %s", c.name, user, system, c.user, c.system)
+		}
+	}
+}
+
+// Processes that bear a subject are summed, and what is not there costs nothing.
+func TestBearersAreSummed(t *testing.T) {
+	self := os.Getpid()
+	b := &Bearers{Processes: []int{self}}
+	one := b.memory()
+	b.Processes = []int{self, self, 1 << 30}
+	two := b.memory()
+	if one.anon == 0 || two.peak < 2*one.peak {
+		t.Errorf("got %+v of one, %+v of two, want twice as much", one, two)
+	}
+	b.Processes = b.Processes[1:]
+	for user, system := b.processorTime(); user+system == 0; user, system = b.processorTime() {
+		// A tick is 10 ms of this.
 	}
 }
 
