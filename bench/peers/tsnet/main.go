@@ -1,0 +1,35 @@
+// Command tsnet runs tailscale's tsnet, two nodes in one process, under the load of
+// package load.
+//
+// It is a module, and a program, of its own beside the other peers': tsnet asks for
+// later versions of gVisor and others than stock wireguard-go does, and one program would
+// make each bear the other's. The folder load is a symbolic link to the peers', whose
+// files are links to postern's bench/load: one text in every program.
+//
+//	go run . SPEC
+//
+// SPEC is a load.Spec as JSON; one load.Result as JSON comes back on standard output.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/postern-dev/postern/bench/peers/tsnet/load"
+)
+
+func main() {
+	subjects := load.Subjects{"tsnet": newEnds}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "tsnet: want one argument, a run's specification as JSON")
+		os.Exit(2)
+	}
+	if err := subjects.Main(ctx, os.Args[1], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "tsnet:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"expvar"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync"
+
+	"tailscale.com/derp/derpserver"
+	"tailscale.com/metrics"
+	"tailscale.com/net/stun"
+	"tailscale.com/tailcfg"
+	"tailscale.com/tstest/integration/testcontrol"
+	"tailscale.com/types/key"
+	"tailscale.com/types/logger"
+)
+
+// host is where everything that the nodes need listens.
+const host = "127.0.0.1"
+
+// network is what tailscale's nodes need around them, on the loopback interface: its
+// own control server for tests, a DERP relay, by which nodes tell each other where they
+// can be reached, and a STUN server. They are idle while the load runs.
+type network struct {
+	control *httptest.Server
+	derp    *derpserver.Server
+	relay   *httptest.Server
+	stun    net.PacketConn
+	answers sync.WaitGroup
+}
+
+// newNetwork starts them. The STUN server tells every node that it is reached at via, as
+// one behind a NAT would be that forwards from there; unless via is not valid: then it
+// tells the truth.
+func newNetwork(via netip.AddrPort) (*network, error) {
+	pc, err := net.ListenPacket("udp4", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, fmt.Errorf("listen for STUN: %w", err)
+	}
+	n := &network{stun: pc, derp: derpserver.New(key.NewNode(), logger.Discard)}
+	n.answers.Go(func() { answer(pc, via) })
+
+	n.relay = httptest.NewUnstartedServer(derpserver.Handler(n.derp))
+	n.relay.Config.ErrorLog = logger.StdLogger(logger.Discard)
+	// DERP upgrades an HTTP/1.1 connection; an empty table keeps HTTP/2 from being offered.
+	n.relay.Config.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
+	n.relay.StartTLS()
+
+	control := &testcontrol.Server{
+		DERPMap:   n.derpMap(),
+		DNSConfig: &tailcfg.DNSConfig{Proxied: true},
+		Logf:      logger.Discard,
+	}
+	n.control = httptest.NewUnstartedServer(control)
+	n.control.Config.ErrorLog = logger.StdLogger(logger.Discard)
+	control.HTTPTestServer = n.control
+	n.control.Start()
+	return n, nil
+}
+
+// derpMap is the one region, with the one relay that is also the STUN server.
+func (n *network) derpMap() *tailcfg.DERPMap {
+	return &tailcfg.DERPMap{Regions: map[int]*tailcfg.DERPRegion{1: {
+		RegionID: 1, RegionCode: "bench",
+		Nodes: []*tailcfg.DERPNode{{
+			Name: "1a", RegionID: 1, HostName: host, IPv4: host, IPv6: "none",
+			DERPPort: n.relay.Listener.Addr().(*net.TCPAddr).Port,
+			STUNPort: n.stun.LocalAddr().(*net.UDPAddr).Port, STUNTestIP: host,
+			InsecureForTests: true, // Its certificate is httptest's.
+		}},
+	}}}
+}
+
+// answer answers binding requests until the socket is closed.
+func answer(pc net.PacketConn, via netip.AddrPort) {
+	packet := make([]byte, 1500)
+	for {
+		n, from, err := pc.ReadFrom(packet)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		id, parseErr := stun.ParseBindingRequest(packet[:n])
+		if err != nil || parseErr != nil {
+			continue
+		}
+		at := via
+		if !at.IsValid() {
+			at = from.(*net.UDPAddr).AddrPort()
+		}
+		_, _ = pc.WriteTo(stun.Response(id, at), from) // The node asks again.
+	}
+}
+
+// relayed is the number of bytes that nodes have sent by the relay so far.
+func (n *network) relayed() int64 {
+	return n.derp.ExpVar(false).(*metrics.Set).Get("bytes_received").(*expvar.Int).Value()
+}
+
+func (n *network) close() error {
+	n.control.CloseClientConnections()
+	n.control.Close()
+	n.relay.CloseClientConnections()
+	n.relay.Close()
+	err := errors.Join(n.derp.Close(), n.stun.Close())
+	n.answers.Wait()
+	return err
+}

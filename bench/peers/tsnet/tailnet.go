@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tailscale.com/client/local"
+	"tailscale.com/ipn/store/mem"
+	"tailscale.com/tailcfg"
+	"tailscale.com/tsnet"
+	"tailscale.com/types/logger"
+)
+
+const (
+	// upTimeout bounds the time until both nodes are up and reach each other without the
+	// relay, on a busy machine. On an idle one it takes a second or two.
+	upTimeout = 45 * time.Second
+	// pingTimeout bounds one question how the other node is reached, and pingPause is the
+	// time between two of them.
+	pingTimeout = 2 * time.Second
+	pingPause   = 20 * time.Millisecond
+)
+
+// tailnet is two nodes, and the network that they need.
+type tailnet struct {
+	network *network
+	dir     string // For what nodes write: log buffers. Their state is in memory.
+	nodes   []*node
+	relayed int64 // Bytes that had gone by the relay when the path was direct.
+}
+
+// node is one of them.
+type node struct {
+	*tsnet.Server
+	client *local.Client
+	addr   netip.Addr // In the tailnet.
+}
+
+// newTailnet brings one up and waits for the path to be direct; by way of via, if that is
+// valid.
+func newTailnet(ctx context.Context, via netip.AddrPort) (*tailnet, error) {
+	t := new(tailnet)
+	if err := t.start(ctx, via); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	t.relayed = t.network.relayed()
+	return t, nil
+}
+
+func (t *tailnet) start(ctx context.Context, via netip.AddrPort) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	defer cancel()
+	if t.dir, err = os.MkdirTemp("", "postern-bench-tsnet-"); err != nil {
+		return fmt.Errorf("make folder for nodes: %w", err)
+	}
+	if t.network, err = newNetwork(via); err != nil {
+		return err
+	}
+	for _, name := range []string{"dialling", "serving"} {
+		if err := t.add(ctx, name); err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	for i, n := range t.nodes {
+		if err := n.awaitDirect(ctx, t.nodes[1-i].addr, via); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add brings a node up.
+func (t *tailnet) add(ctx context.Context, name string) error {
+	n := &node{Server: &tsnet.Server{
+		Dir: filepath.Join(t.dir, name), Store: new(mem.Store), Ephemeral: true,
+		Hostname: name, ControlURL: t.network.control.URL, UserLogf: logger.Discard,
+	}}
+	t.nodes = append(t.nodes, n)
+	status, err := n.Up(ctx)
+	if err != nil {
+		return err
+	}
+	n.addr = status.TailscaleIPs[0]
+	n.client, err = n.LocalClient()
+	return err
+}
+
+// awaitDirect asks how the other node is reached until it is without the relay: at via, if
+// that is valid. Asking is what makes magicsock look for a way.
+func (n *node) awaitDirect(ctx context.Context, other netip.Addr, via netip.AddrPort) error {
+	last := "not reached at all"
+	for {
+		switch way, err := n.ping(ctx, other); {
+		case err != nil:
+			last = err.Error()
+		case way == "":
+			last = "reached through the relay only"
+		case via.IsValid() && way != via.String():
+			return fmt.Errorf("node %s: %s was reached at %s, past the forwarder at %s", n.Hostname, other, way, via)
+		default:
+			return nil
+		}
+		select {
+		case <-time.After(pingPause):
+		case <-ctx.Done():
+			return fmt.Errorf("node %s: no direct path to %s after %s: %s", n.Hostname, other, upTimeout, last)
+		}
+	}
+}
+
+// ping tells at which address the other node answered; none if through the relay.
+func (n *node) ping(ctx context.Context, other netip.Addr) (way string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	r, err := n.client.Ping(ctx, other, tailcfg.PingDisco)
+	switch {
+	case err != nil:
+		return "", err
+	case r.Err != "":
+		return "", errors.New(r.Err)
+	}
+	return r.Endpoint, nil
+}
+
+// mostRelayed is what a run may send by the relay, in bytes: looking for better paths
+// costs some hundred bytes now and then, a bulk transfer that falls back to the relay
+// passes this in a blink.
+const mostRelayed = 1 << 20
+
+// checkDirect fails when the load went by the relay, which is no part of what is measured.
+func (t *tailnet) checkDirect() error {
+	if n := t.network.relayed() - t.relayed; n > mostRelayed {
+		return fmt.Errorf("the direct path was lost: %d bytes went by the relay", n)
+	}
+	return nil
+}
+
+func (t *tailnet) close() error {
+	var errs []error
+	for _, n := range t.nodes {
+		errs = append(errs, n.Close())
+	}
+	if t.network != nil {
+		errs = append(errs, t.network.close())
+	}
+	if t.dir != "" {
+		errs = append(errs, os.RemoveAll(t.dir))
+	}
+	return errors.Join(errs...)
+}
