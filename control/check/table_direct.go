@@ -49,7 +49,7 @@ func tokenCause(p Params) string {
 
 func tokenFix(p Params) string {
 	if p.Failure == FailureMissing {
-		return fmt.Sprintf("set %s to a file with a token that %s issued", p.outOfBand("tokenFile"), p.owner())
+		return fmt.Sprintf("set %s to a file with a token that `postern peer token` printed at %s (of a Peer object: outOfBand.tokenSecretRef)", p.outOfBand("tokenFile"), p.owner())
 	}
-	return fmt.Sprintf("put a new token that %s issued into the file of %s", p.owner(), p.outOfBand("tokenFile"))
+	return fmt.Sprintf("put what `postern peer token` prints at %s into the file of %s (of a Peer object: into the Secret of outOfBand.tokenSecretRef)", p.owner(), p.outOfBand("tokenFile"))
 }
