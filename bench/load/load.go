@@ -65,6 +65,8 @@ type Spec struct {
 	// the start) are files to be written, in pprof's format; empty for none.
 	CPUProfile  string `json:"cpuProfile,omitempty"`
 	HeapProfile string `json:"heapProfile,omitempty"`
+
+	bearers *Bearers // Of the run's ends; nil for none.
 }
 
 // The loads.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,9 +79,10 @@ func TestMeasureWritesTheProfilesAskedFor(t *testing.T) {
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
+	once   sync.Once
 }
 
-func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
+func newPipes() *pipes { return &pipes{accept: make(chan net.Conn), closed: make(chan struct{})} }
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
@@ -92,11 +94,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 }
 
 func (p *pipes) Close() error {
-	select {
-	case <-p.closed:
-	default:
-		close(p.closed)
-	}
+	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
@@ -105,7 +103,7 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	a, b := net.Pipe()
 	select {
-	case p.accept <- b:
+	case p.accept <- slowWriter{b}:
 		return slowWriter{a}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

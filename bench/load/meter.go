@@ -18,24 +18,36 @@ const SampleInterval = 50 * time.Millisecond
 // both ends of the window and from one goroutine only. What fails while the window
 // is open (the load died) is sent to failed.
 func Measure(spec Spec, count func() []uint64, failed <-chan error) (Result, error) {
+	r, _, err := measure(spec, count, failed)
+	return r, err
+}
+
+// window is the time that was metered.
+type window struct{ from, to time.Time }
+
+// measure is [Measure], and tells the window.
+func measure(spec Spec, count func() []uint64, failed <-chan error) (Result, window, error) {
 	if err := wait(spec.Warmup, failed, nil); err != nil {
-		return Result{}, fmt.Errorf("warming up: %w", err)
+		return Result{}, window{}, fmt.Errorf("warming up: %w", err)
 	}
 	stop, err := startProfiles(spec)
 	if err != nil {
-		return Result{}, err
+		return Result{}, window{}, err
 	}
+	by := spec.bearers
+	counted0, err0 := by.counters()
 	var peak uint64
 	before, start := count(), time.Now()
-	user0, system0 := processorTime()
-	waitErr := wait(spec.Duration, failed, func() { peak = max(peak, memory().anon) })
-	after, elapsed := count(), time.Since(start)
-	user1, system1 := processorTime()
-	if err := errors.Join(waitErr, stop()); err != nil {
-		return Result{}, err
+	user0, system0 := by.processorTime()
+	waitErr := wait(spec.Duration, failed, func() { peak = max(peak, by.memory().anon) })
+	after, end := count(), time.Now()
+	user1, system1 := by.processorTime()
+	counted1, err1 := by.counters()
+	if err := errors.Join(waitErr, err0, err1, stop()); err != nil {
+		return Result{}, window{}, err
 	}
 	r := Result{
-		Seconds:       elapsed.Seconds(),
+		Seconds:       end.Sub(start).Seconds(),
 		StreamBytes:   make([]uint64, len(after)),
 		UserSeconds:   (user1 - user0).Seconds(),
 		SystemSeconds: (system1 - system0).Seconds(),
@@ -44,9 +56,10 @@ func Measure(spec Spec, count func() []uint64, failed <-chan error) (Result, err
 		r.StreamBytes[i] = after[i] - before[i]
 		r.Bytes += r.StreamBytes[i]
 	}
-	m := memory()
+	m := by.memory()
+	r.with(growth(counted0, counted1))
 	r.PeakRSS, r.PeakAnon = m.peak, max(peak, m.anon)
-	return r, nil
+	return r, window{start, end}, nil
 }
 
 // wait passes d, looking at sample meanwhile, or ends early with what failed.

@@ -1,0 +1,141 @@
+package load
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// UnitRequests is the number of requests answered, by second.
+const UnitRequests = "requests/s"
+
+// requests makes HTTP/1.1 requests from the dialling end for an object of spec.Size bytes,
+// on spec.Streams connections that are kept (one if 0), and measures how long each takes
+// until the last byte of its answer.
+//
+// At a rate, every connection has its timetable, and a request that is late because the
+// one before was not answered yet counts from when it was due: a stall then shows in every
+// request that it held up, not in one. Without a rate the next request follows an answer.
+func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
+	if spec.Size < 0 || spec.Rate < 0 {
+		return Result{}, fmt.Errorf("objects of %d bytes at %g a second asked for; neither may be negative", spec.Size, spec.Rate)
+	}
+	w := newWorkers()
+	defer w.close()
+	if err := wake(ctx, ends); err != nil {
+		return Result{}, err
+	}
+	if spec.Busy {
+		if _, err := w.stream(ctx, ends, spec.Direction); err != nil {
+			return Result{}, fmt.Errorf("bulk stream: %w", err)
+		}
+	}
+	p := &polling{delays: newDelays(), stop: newStop(), done: make(chan struct{})}
+	if err := p.start(ctx, spec, ends, w); err != nil {
+		return Result{}, err
+	}
+	r, win, err := measure(spec, func() []uint64 { return []uint64{p.bytes.Load()} }, w.failed)
+	if err != nil {
+		return Result{}, err
+	}
+	p.stop.at(win.to) // What was due until then has its answer.
+	if err := await(p.done, w.failed, "requests"); err != nil {
+		return Result{}, err
+	}
+	sorted := p.delays.of(win)
+	r.with(map[string]float64{UnitRequests: float64(len(sorted)) / r.Seconds})
+	quantiles(r.Values, sorted)
+	return r, nil
+}
+
+// polling are the clients of a run.
+type polling struct {
+	delays  *delays
+	bytes   atomic.Uint64 // Bodies that arrived.
+	stop    *stop
+	running atomic.Int64  // Clients that have not ended.
+	done    chan struct{} // Closed when all have.
+}
+
+// start connects the clients and sets them going.
+func (p *polling) start(ctx context.Context, spec Spec, ends Ends, w *workers) error {
+	n := max(spec.Streams, 1)
+	p.running.Store(int64(n))
+	clients := make([]net.Conn, n)
+	for i := range clients {
+		out, in, err := w.connect(ctx, ends)
+		if err != nil {
+			return fmt.Errorf("connection %d: %w", i+1, err)
+		}
+		clients[i] = out
+		w.Go(func() { w.serve(in, spec.Size) })
+	}
+	for i, c := range clients {
+		t := timetable{stop: p.stop}
+		if spec.Rate > 0 {
+			t.interval = time.Duration(float64(n) / spec.Rate * float64(time.Second))
+			t.next = time.Now().Add(t.interval * time.Duration(i) / time.Duration(n))
+		}
+		w.Go(func() {
+			defer func() {
+				if p.running.Add(-1) == 0 {
+					close(p.done)
+				}
+			}()
+			if err := p.client(c, &t); err != nil {
+				w.fail("request", err)
+			}
+		})
+	}
+	return nil
+}
+
+// client makes requests by a timetable until that ends.
+func (p *polling) client(c net.Conn, t *timetable) error {
+	request, err := http.NewRequest(http.MethodGet, "http://upstream/api/v1/object", http.NoBody)
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewReader(c)
+	for t.wait() {
+		if err := request.Write(c); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(buffered, request)
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(io.Discard, response.Body)
+		if err != nil {
+			return err
+		}
+		p.delays.add(t.start, time.Since(t.start))
+		p.bytes.Add(uint64(n))
+	}
+	return nil
+}
+
+// serve answers requests with an object of some size.
+func (w *workers) serve(c net.Conn, size int) {
+	in, out := bufio.NewReader(c), bufio.NewWriter(c)
+	header := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
+	object := make([]byte, size)
+	for {
+		if _, err := http.ReadRequest(in); err != nil {
+			w.fail("read request", err)
+			return
+		}
+		// A writer keeps its first error until Flush.
+		_, _ = out.WriteString(header)
+		_, _ = out.Write(object)
+		if err := out.Flush(); err != nil {
+			w.fail("answer", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,1 @@
+../../load/workers.go
