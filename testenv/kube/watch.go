@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // watchEvent is one line of a watch (Kubernetes API concepts, "Efficient detection of
@@ -34,14 +35,31 @@ func (c *Cluster) WaitFor(ctx context.Context, path string, match func(object []
 	}
 	// Without a resource version a watch begins with all that is there.
 	url := c.URL() + path + separator + "watch=true"
+	return watchUntil(ctx, client, url, match)
+}
+
+// errNotYet is what a server that has just started answers: it is ready before it can
+// serve each resource ("storage is (re)initializing").
+var errNotYet = errors.New("not served yet")
+
+// watchUntil watches again and again until match accepts an object.
+func watchUntil(ctx context.Context, client *http.Client, url string, match func(object []byte) bool) error {
 	var last json.RawMessage
 	for {
 		found, err := watch(ctx, client, url, func(e watchEvent) bool {
 			last = e.Object
 			return e.Type != "DELETED" && match(e.Object)
 		})
+		if errors.Is(err, errNotYet) {
+			select {
+			case <-time.After(readyPoll):
+				continue
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			}
+		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("wait for %s: %w; last seen: %s", path, context.Cause(ctx), last)
+			return fmt.Errorf("watch %s: %w; last seen: %s", url, context.Cause(ctx), last)
 		}
 		if found || err != nil {
 			return err
@@ -61,7 +79,11 @@ func watch(ctx context.Context, client *http.Client, url string, match func(watc
 		return false, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return false, fmt.Errorf("watch %s: %s: %w", url, resp.Status, errNotYet)
+	default:
 		return false, fmt.Errorf("watch %s: %s", url, resp.Status)
 	}
 	events := json.NewDecoder(resp.Body)
