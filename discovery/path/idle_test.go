@@ -12,8 +12,13 @@ import (
 // Sizes of IP packets in bytes that path upkeep may cost an idle peer in a day.
 const dayOfUpkeep = 1_000_000
 
-// ipHeaders are those of IPv4 and UDP.
-const ipHeaders = 28
+// ipHeaders are those of IPv4 and UDP; over IPv6 they are longer, and so is the address in
+// an answer.
+const (
+	ipHeaders   = 28
+	ipv6Headers = 48
+	ipv6Answer  = 12
+)
 
 // A day without traffic, behind NATs that forget everything after 30 s: the path is never
 // lost, and keeping it costs what it may.
@@ -32,6 +37,7 @@ func TestAnIdleDay(t *testing.T) {
 		{"punched", kinds[3], kinds[4], path.KindDirect},
 		{"relayed", kinds[5], kinds[3], path.KindRelay},
 		{"relayed, filtering not known", kinds[5], kinds[3], path.KindRelay},
+		{"IPv6", kinds[0], kinds[0], path.KindDirect},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,6 +46,10 @@ func TestAnIdleDay(t *testing.T) {
 				sa.tune, sb.tune = forgetful, forgetful
 				sa.blind = c.name == "relayed, filtering not known"
 				sb.blind = sa.blind
+				if c.name == "IPv6" {
+					sa.onIPv6(1)
+					sb.onIPv6(2)
+				}
 				a, b := w.gateway("a", sa, true), w.gateway("b", sb, false)
 				w.meet(a, b)
 				if _, ok := w.until(10*time.Second, bothAre(c.kind, a, b)); !ok {
@@ -81,10 +91,16 @@ func upkeepSize(d simnet.Datagram) int {
 	if b[0] == kSend && len(b) > serverPayload {
 		b = b[serverPayload:]
 	}
-	if b[0] == kProbe || b[0] == kAnswer {
-		return len(b) + ipHeaders
+	if b[0] != kProbe && b[0] != kAnswer {
+		return 0
 	}
-	return 0
+	switch {
+	case d.Dst.Addr().Is4():
+		return len(b) + ipHeaders
+	case b[0] == kAnswer:
+		return len(b) + ipv6Headers + ipv6Answer
+	}
+	return len(b) + ipv6Headers
 }
 
 // The first packet after a quiet time finds the path dead: it is repaired in 7 s. A path

@@ -106,6 +106,12 @@ func siteOf(k kind, side int) site {
 	return s
 }
 
+// onIPv6 gives a public site an IPv6 address alone, out of reach of the servers.
+func (s *site) onIPv6(side int) {
+	s.host = netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(side)})
+	s.wan, s.relay = s.host, false
+}
+
 // gateway puts a gateway into the world.
 func (w *world) gateway(name string, s site, low bool) *gateway {
 	w.t.Helper()
@@ -137,7 +143,7 @@ func (w *world) gateway(name string, s site, low bool) *gateway {
 	if g.conn, err = g.host.ListenUDP(port); err != nil {
 		w.t.Fatal(err)
 	}
-	g.boot = 1
+	g.boot, g.seen = 1, s.host.Is6()
 	g.newMachine()
 	w.running.Go(g.read)
 	w.running.Go(g.run)
