@@ -1,0 +1,169 @@
+// Package binary measures what a user runs: two postern processes with a configuration
+// each, joined by a ticket, and a named TCP service of the one that the other has a local
+// listener for.
+//
+// # The way of the load
+//
+//	load → kernel TCP → local listener → gateway → UDP on loopback → gateway → kernel TCP → load
+//
+// The service is the load's own listener. A gateway also checks now and then that what
+// it offers answers, by a connection that it closes at once; so every connection of the
+// load begins with one byte by which the listener knows it.
+//
+// # What is counted
+//
+// Processor time and memory are those of the two gateways together, without the load's.
+// Bytes on the wire are those of WireGuard's messages as the gateways count them, without
+// UDP's and IP's headers (28 or 48 bytes a packet).
+package binary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/postern-dev/postern/bench/limits"
+	"github.com/postern-dev/postern/bench/load"
+)
+
+// service is the named service that the load goes to.
+const service = "bench"
+
+// UnitJoin is the time that `postern join` takes, from its start until the peer is
+// connected, in seconds.
+const UnitJoin = "join-sec"
+
+// startTimeout bounds the start of a gateway and the join, with half a core for each.
+const startTimeout = 60 * time.Second
+
+// Subject brings up two gateways of spec.Program, within spec.CPUs and spec.Memory each, on
+// loopback. The ends began when `postern join` was called: what is before it, a user has
+// running.
+func Subject(ctx context.Context, spec load.Spec) (load.Ends, error) {
+	dir, err := os.MkdirTemp("", "pb") // Short: a socket's path holds 107 bytes.
+	if err != nil {
+		return load.Ends{}, fmt.Errorf("make folder for two gateways: %w", err)
+	}
+	p := &pair{dir: dir}
+	ends, err := p.start(ctx, spec)
+	if err != nil {
+		return load.Ends{}, errors.Join(err, p.close())
+	}
+	return ends, nil
+}
+
+// pair is two gateways and the service between them.
+type pair struct {
+	dir               string
+	service           net.Listener
+	serving, dialling *gateway
+}
+
+func (p *pair) start(ctx context.Context, spec load.Spec) (load.Ends, error) {
+	if spec.Program == "" {
+		return load.Ends{}, errors.New("which postern? The run was not told")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var lc net.ListenConfig
+	var err error
+	if p.service, err = lc.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+		return load.Ends{}, fmt.Errorf("listen as the service: %w", err)
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return load.Ends{}, err
+	}
+	l := limits.Limits{CPUs: spec.CPUs, Memory: spec.Memory}
+	p.serving, err = start(p.dir, spec.Program, l, configuration{
+		name: "serving", port: port, mtu: spec.MTU, service: p.service.Addr().String(),
+	})
+	if err != nil {
+		return load.Ends{}, err
+	}
+	p.dialling, err = start(p.dir, spec.Program, l, configuration{name: "dialling", mtu: spec.MTU})
+	if err != nil {
+		return load.Ends{}, err
+	}
+	for _, g := range []*gateway{p.serving, p.dialling} {
+		if err := g.up(ctx); err != nil {
+			return load.Ends{}, err
+		}
+	}
+	return p.join(ctx)
+}
+
+// join makes a ticket and redeems it, as users do.
+func (p *pair) join(ctx context.Context) (load.Ends, error) {
+	ticket, err := p.serving.command(ctx, "invite", "--allow", service)
+	if err != nil {
+		return load.Ends{}, err
+	}
+	began := time.Now()
+	if _, err := p.dialling.command(ctx, "join", ticket, "--local", service+"=127.0.0.1:0"); err != nil {
+		return load.Ends{}, err
+	}
+	took := time.Since(began)
+	local, err := p.dialling.local(ctx, service)
+	if err != nil {
+		return load.Ends{}, err
+	}
+	return load.Ends{
+		Listener: knowing{p.service},
+		Dial:     func(ctx context.Context) (net.Conn, error) { return dial(ctx, local) },
+		Close:    p.close,
+		Began:    began,
+		Bearers: load.Bearers{
+			Processes: []int{p.serving.pid(), p.dialling.pid()},
+			Counters:  p.counters,
+			Values:    map[string]float64{UnitJoin: took.Seconds()},
+		},
+	}, nil
+}
+
+// counters are what both gateways have counted, their groups' too.
+func (p *pair) counters() (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	out := map[string]float64{}
+	for _, g := range []*gateway{p.serving, p.dialling} {
+		if err := g.count(ctx, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// close ends everything, also after half a start.
+func (p *pair) close() error {
+	var errs []error
+	if p.service != nil {
+		_ = p.service.Close() // Again, when the load has closed it.
+	}
+	var running []*gateway
+	for _, g := range []*gateway{p.dialling, p.serving} {
+		if g != nil {
+			g.terminate()
+			running = append(running, g)
+		}
+	}
+	for _, g := range running {
+		errs = append(errs, g.close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
+}
+
+// freePort finds a UDP port that nobody has. It must be known before the gateway starts,
+// which announces it.
+func freePort(ctx context.Context) (int, error) {
+	var lc net.ListenConfig
+	c, err := lc.ListenPacket(ctx, "udp", ":0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free UDP port: %w", err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).Port, nil
+}
