@@ -53,6 +53,8 @@ func Run(ctx context.Context, spec Spec, ends Ends) (r Result, err error) {
 		return watches(ctx, spec, ends)
 	case LoadFirstByte:
 		return firstByte(ctx, ends)
+	case LoadIdle:
+		return idle(ctx, spec, ends)
 	}
 	return Result{}, fmt.Errorf("no load %q", spec.Load)
 }

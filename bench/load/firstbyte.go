@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -11,8 +10,8 @@ import (
 const UnitFirstByte = "first-byte-sec"
 
 // firstByte measures how long it takes from nothing until a byte has come through: keys,
-// sockets, stacks, the handshake and a TCP connection. It happens once in a process, so
-// there is neither a warm-up nor a window; processor time is the process's so far.
+// sockets, stacks, the handshake and a TCP connection. It happens once in a run, so there
+// is neither a warm-up nor a window; processor time is all that there was.
 func firstByte(ctx context.Context, ends Ends) (Result, error) {
 	w := newWorkers()
 	defer w.close()
@@ -20,15 +19,7 @@ func firstByte(ctx context.Context, ends Ends) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("first connection: %w", err)
 	}
-	if err := in.SetDeadline(time.Now().Add(connectTimeout)); err != nil {
-		return Result{}, fmt.Errorf("first byte: %w", err)
-	}
-	w.Go(func() {
-		if _, err := out.Write([]byte{1}); err != nil {
-			w.fail("send", err)
-		}
-	})
-	if _, err := io.ReadFull(in, make([]byte, 1)); err != nil {
+	if err := w.sendByte(out, in); err != nil {
 		return Result{}, fmt.Errorf("first byte: %w", err)
 	}
 	took := time.Since(ends.Began).Seconds()

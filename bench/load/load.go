@@ -30,11 +30,12 @@ type Spec struct {
 	Subject string `json:"subject"`
 	// Load is what is sent; empty means [LoadStreams].
 	Load string `json:"load,omitempty"`
-	// Streams is the number of TCP connections of LoadStreams.
+	// Streams is the number of TCP connections of LoadStreams and LoadRequests, of clients
+	// of LoadConnections and of watches of LoadWatches.
 	Streams int `json:"streams,omitempty"`
 	// Direction is the one in which LoadStreams sends; empty means [Forward].
 	Direction string `json:"direction,omitempty"`
-	// Size is the payload of a datagram or the body of a response, in bytes.
+	// Size is that of a datagram's payload, a response's body or an event, in bytes.
 	Size int `json:"sizeBytes,omitempty"`
 	// Rate is what is offered each second, datagrams or requests; 0 means datagrams as
 	// fast as they are taken, and requests one after the other.
@@ -77,6 +78,7 @@ const (
 	LoadConnections = "connections" // New TCP connections, one after the other.
 	LoadWatches     = "watches"     // Long responses to which every event is written.
 	LoadFirstByte   = "first-byte"  // From nothing to the first byte.
+	LoadIdle        = "idle"        // One TCP connection on which nothing is sent.
 )
 
 // The directions of streams, seen from the dialling end.

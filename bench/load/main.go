@@ -56,6 +56,8 @@ func (p Program) Run(ctx context.Context, spec Spec) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	ends.Began = began
+	if ends.Began.IsZero() {
+		ends.Began = began
+	}
 	return Run(ctx, spec, ends)
 }

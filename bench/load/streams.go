@@ -22,7 +22,7 @@ func bulk(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err := wake(ctx, ends); err != nil {
 		return Result{}, err
 	}
-	var received []*atomic.Uint64
+	var received counts
 	for i := range spec.Streams {
 		n, err := w.stream(ctx, ends, spec.Direction)
 		if err != nil {
@@ -30,18 +30,30 @@ func bulk(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 		}
 		received = append(received, n...)
 	}
-	return Measure(spec, func() []uint64 {
-		n := make([]uint64, len(received))
-		for i, r := range received {
-			n[i] = r.Load()
-		}
-		return n
-	}, w.failed)
+	return Measure(spec, received.load, w.failed)
+}
+
+// counts are of the bytes that have arrived, one a stream and direction.
+type counts []*atomic.Uint64
+
+func (c counts) load() []uint64 {
+	n := make([]uint64, len(c))
+	for i, one := range c {
+		n[i] = one.Load()
+	}
+	return n
+}
+
+func (c counts) sum() (bytes uint64) {
+	for _, n := range c.load() {
+		bytes += n
+	}
+	return bytes
 }
 
 // stream connects one stream and sets it going, each way with a goroutine at either end
 // and a count of what arrives.
-func (w *workers) stream(ctx context.Context, ends Ends, direction string) (received []*atomic.Uint64, err error) {
+func (w *workers) stream(ctx context.Context, ends Ends, direction string) (received counts, err error) {
 	out, in, err := w.connect(ctx, ends)
 	if err != nil {
 		return nil, err
