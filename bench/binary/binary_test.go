@@ -52,14 +52,16 @@ func TestTheEnvironmentDoesNotConfigureGateways(t *testing.T) {
 
 // A gateway that checks its upstream connects and hangs up: the load does not see it.
 func TestOnlyTheLoadsConnectionsAreAccepted(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	at := l.Addr().String()
 	for _, says := range []string{"", "GET / HTTP/1.1\r\n\r\n"} {
-		c, err := net.Dial("tcp", at)
+		var d net.Dialer
+		c, err := d.DialContext(t.Context(), "tcp", at)
 		if err != nil {
 			t.Fatal(err)
 		}

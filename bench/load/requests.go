@@ -21,13 +21,22 @@ const UnitRequests = "requests/s"
 // At a rate, every connection has its timetable, and a request that is late because the
 // one before was not answered yet counts from when it was due: a stall then shows in every
 // request that it held up, not in one. Without a rate the next request follows an answer.
+// spec.Watches has watches beside them, and spec.Busy a bulk stream.
 func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Size < 0 || spec.Rate < 0 {
 		return Result{}, fmt.Errorf("objects of %d bytes at %g a second asked for; neither may be negative", spec.Size, spec.Rate)
 	}
 	w := newWorkers()
-	defer w.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		w.close()
+	}()
 	if err := wake(ctx, ends); err != nil {
+		return Result{}, err
+	}
+	beside, err := watchBeside(ctx, spec.Watches, spec.Size, ends, w)
+	if err != nil {
 		return Result{}, err
 	}
 	if spec.Busy {
@@ -50,6 +59,7 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	sorted := p.delays.of(win)
 	r.with(map[string]float64{UnitRequests: float64(len(sorted)) / r.Seconds})
 	quantiles(r.Values, sorted)
+	beside.report(&r, win)
 	return r, nil
 }
 
