@@ -197,6 +197,9 @@ func TestRequestsBesideABulkStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if got, want := r.Values[UnitBulk], float64(1000*8*BlockSize); !near(got, want) {
+			t.Errorf("got %v bit/s beside them, want %v", got, want)
+		}
 		if dialled != 3 || !near(r.Values[UnitRequests], 500) || !near(float64(r.Bytes), 500*300) {
 			t.Errorf("got %d connections, %v requests a second, %d bytes; want one to wake, one for the bulk, one for 500 requests, whose objects alone count",
 				dialled, r.Values[UnitRequests], r.Bytes)
@@ -294,6 +297,16 @@ func TestLoadsEndWhenTheSubjectDies(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestIdleSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		r, err := Run(t.Context(), Spec{Load: LoadIdle, Warmup: time.Second, Duration: time.Minute}, Ends{Listener: p, Dial: p.dial})
+		if err != nil || r.Seconds != 60 || r.Bytes != 1 {
+			t.Errorf("got %d bytes in %v s, %v; want the one after the minute", r.Bytes, r.Seconds, err)
+		}
+	})
 }
 
 func TestLoadsRefuseNonsense(t *testing.T) {

@@ -11,8 +11,11 @@ import (
 	"time"
 )
 
-// UnitRequests is the number of requests answered, by second.
-const UnitRequests = "requests/s"
+// The units of requests' values, besides those of delays.
+const (
+	UnitRequests = "requests/s" // Answered.
+	UnitBulk     = "bulk-bit/s" // What the bulk stream beside them carried.
+)
 
 // requests makes HTTP/1.1 requests from the dialling end for an object of spec.Size bytes,
 // on spec.Streams connections that are kept (one if 0), and measures how long each takes
@@ -39,8 +42,9 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	var bulk counts
 	if spec.Busy {
-		if _, err := w.stream(ctx, ends, spec.Direction); err != nil {
+		if bulk, err = w.stream(ctx, ends, spec.Direction); err != nil {
 			return Result{}, fmt.Errorf("bulk stream: %w", err)
 		}
 	}
@@ -48,7 +52,11 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err := p.start(ctx, spec, ends, w); err != nil {
 		return Result{}, err
 	}
-	r, win, err := measure(spec, func() []uint64 { return []uint64{p.bytes.Load()} }, w.failed)
+	var carried []uint64 // By the bulk stream until either end of the window.
+	r, win, err := measure(spec, func() []uint64 {
+		carried = append(carried, bulk.sum())
+		return []uint64{p.bytes.Load()}
+	}, w.failed)
 	if err != nil {
 		return Result{}, err
 	}
@@ -58,6 +66,9 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	}
 	sorted := p.delays.of(win)
 	r.with(map[string]float64{UnitRequests: float64(len(sorted)) / r.Seconds})
+	if spec.Busy {
+		r.Values[UnitBulk] = float64(carried[1]-carried[0]) * 8 / r.Seconds
+	}
 	quantiles(r.Values, sorted)
 	beside.report(&r, win)
 	return r, nil
