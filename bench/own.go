@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 
 	"github.com/postern-dev/postern/bench/load"
@@ -12,7 +13,7 @@ import (
 
 // Own are the runs that a program of this module makes when [Subjects] starts it.
 func Own() load.Program {
-	return load.Program{
+	p := load.Program{
 		Subjects: load.Subjects{
 			Postern:      newPostern,
 			PosternPaths: newFound,
@@ -24,6 +25,8 @@ func Own() load.Program {
 		},
 		Alone: map[string]load.Alone{Cipher: runCipher},
 	}
+	maps.Copy(p.Subjects, ownBinary())
+	return p
 }
 
 // newLoopback is the kernel's TCP and UDP, without any tunnel.

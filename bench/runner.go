@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/bench/load"
 )
 
@@ -15,6 +16,8 @@ type Options struct {
 	Runs     int           // Rounds, hence runs of each cell; at least 1.
 	Duration time.Duration // Window of one run.
 	Warmup   time.Duration // Before it.
+	// Limits bound every run or, of subjects that are processes of a program, each process.
+	Limits limits.Limits
 	// ProfileDir gets a CPU and a heap profile of each run; empty for none.
 	ProfileDir string
 	// Progress is told of every run when it ends; nil for no one.
@@ -125,6 +128,8 @@ func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) 
 		Streams:  cell.scenario.Streams,
 		Warmup:   r.Options.Warmup,
 		Duration: r.Options.Duration,
+		CPUs:     r.Options.Limits.CPUs,
+		Memory:   r.Options.Limits.Memory,
 	}
 	if dir := r.Options.ProfileDir; dir != "" {
 		base := filepath.Join(dir, fmt.Sprintf("%s-%s-%d", cell.Scenario, cell.Subject, round+1))

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/bench/load"
 )
 
@@ -51,6 +54,8 @@ type Programs struct {
 	// Self is the program that answers to a spec as its last argument for the subjects
 	// of postern's own module (see [Own]), with the arguments that make it do so.
 	Self []string
+	// Postern is the file of the postern program; empty when there is none.
+	Postern string
 	// Relay is the one that is a TURN server ([ServeRelay]) at its last argument.
 	Relay []string
 	// Peers is the folder of the peers' module.
@@ -63,7 +68,7 @@ type Programs struct {
 // Subjects returns every subject.
 func Subjects(p Programs) []Subject {
 	program, own := filepath.Join(p.Dir, "peers"), process(p.Self)
-	return append(relayedSubjects(p), []Subject{
+	return slices.Concat(relayedSubjects(p), binarySubjects(p), []Subject{
 		{
 			Name:  Postern,
 			About: "two gateways' engines, stacks and underlay sockets over UDP on the loopback interface",
@@ -90,7 +95,7 @@ func Subjects(p Programs) []Subject {
 			About: "the cipher and nothing else: no tunnel on this machine can pass it",
 			Run:   own,
 		},
-	}...)
+	})
 }
 
 // relayedSubjects are postern by way of TURN servers, each in a process of its own.
@@ -152,7 +157,7 @@ func process(argv []string) runFunc {
 		var stdout, stderr bytes.Buffer
 		cmd := exec.CommandContext(ctx, argv[0], append(argv[1:len(argv):len(argv)], string(text))...)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		if err := cmd.Run(); err != nil {
+		if err := runWithin(cmd, spec); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
@@ -160,6 +165,36 @@ func process(argv []string) runFunc {
 		}
 		return parseResult(stdout.Bytes())
 	}
+}
+
+// memoryShare of a limit is what the Go runtime of a limited run may use, as gateways have
+// it of theirs.
+const memoryShare = 0.9
+
+// runWithin runs cmd within the spec's limits. Where the run starts processes of a program,
+// those are limited, and the run is not.
+func runWithin(cmd *exec.Cmd, spec load.Spec) (err error) {
+	l := limits.Limits{CPUs: spec.CPUs, Memory: spec.Memory}
+	if !l.Any() || spec.Program != "" {
+		return cmd.Run()
+	}
+	g, err := limits.New(l)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if n := g.Events().Kills; n > 0 {
+			err = errors.Join(fmt.Errorf("the kernel killed %d of its processes for want of memory", n), err)
+		}
+		err = errors.Join(err, g.Close())
+	}()
+	if l.Memory > 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", int64(float64(l.Memory)*memoryShare)))
+	}
+	if err := g.Start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
 }
 
 // parseResult reads the one line that a run prints.

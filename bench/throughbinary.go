@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"context"
+	"errors"
+
+	"github.com/postern-dev/postern/bench/binary"
+	"github.com/postern-dev/postern/bench/limits"
+	"github.com/postern-dev/postern/bench/load"
+)
+
+// The subjects that are two processes of the program that users run, without and with
+// limits for each.
+const (
+	PosternBinary = "postern-binary"
+	Postern64MiB  = "postern-64MiB"
+	PosternSmall  = "postern-small"
+)
+
+// small is the machine that the control plane is to do with.
+var small = limits.Limits{CPUs: 0.5, Memory: 64 << 20}
+
+// binarySubjects are those of p.Postern.
+func binarySubjects(p Programs) []Subject {
+	subject := func(name, about string, own limits.Limits) Subject {
+		run := process(p.Self)
+		return Subject{
+			Name: name, About: about,
+			Prepare: func(context.Context) error { return p.hasPostern(own) },
+			Run: func(ctx context.Context, spec load.Spec) (load.Result, error) {
+				spec.Program = p.Postern
+				if own.CPUs > 0 {
+					spec.CPUs = own.CPUs
+				}
+				if own.Memory > 0 {
+					spec.Memory = own.Memory
+				}
+				return run(ctx, spec)
+			},
+		}
+	}
+	memory := limits.Limits{Memory: small.Memory}
+	return []Subject{
+		subject(PosternBinary, "two `postern gateway` processes, joined by a ticket: local listener, tunnel, named service; theirs alone is counted", limits.Limits{}),
+		subject(Postern64MiB, "the same, each in a control group with "+memory.String(), memory),
+		subject(PosternSmall, "the same, each in a control group with "+small.String(), small),
+	}
+}
+
+// hasPostern reports what lacks for gateways with such limits.
+func (p Programs) hasPostern(l limits.Limits) error {
+	if p.Postern == "" {
+		return errors.New("no postern program was named")
+	}
+	if !l.Any() {
+		return nil
+	}
+	g, err := limits.New(l)
+	if err != nil {
+		return err
+	}
+	return g.Close()
+}
+
+// ownBinary are the runs of binarySubjects.
+func ownBinary() load.Subjects {
+	return load.Subjects{PosternBinary: binary.Subject, Postern64MiB: binary.Subject, PosternSmall: binary.Subject}
+}
+
+// The metrics of gateways as processes.
+var (
+	JoinTime = Metric{
+		Name: "join", Unit: binary.UnitJoin, Better: Lower, Of: valueOf(binary.UnitJoin),
+		Scale: 1e3, Digits: 0, TableUnit: "ms join",
+	}
+	WireRate = Metric{
+		Name: "on the wire", Unit: "wire-bit/s", Better: Lower,
+		Of: func(r load.Result) float64 {
+			if r.Seconds <= 0 {
+				return 0
+			}
+			return r.Values[binary.UnitWire] * 8 / r.Seconds
+		},
+		Scale: 1e-6, Digits: 2, TableUnit: "Mbit/s wire",
+	}
+	Throttled = Metric{
+		Name: "throttled", Unit: "throttled-ratio", Better: Lower,
+		Of: func(r load.Result) float64 {
+			if r.Values[binary.UnitPeriods] <= 0 {
+				return 0
+			}
+			return r.Values[binary.UnitThrottled] / r.Values[binary.UnitPeriods]
+		},
+		Scale: 100, Digits: 0, TableUnit: "% throttled",
+	}
+)
+
+func valueOf(unit string) func(load.Result) float64 {
+	return func(r load.Result) float64 { return r.Values[unit] }
+}
