@@ -1,11 +1,11 @@
-// Command peers runs what postern is measured against: userspace tunnels that a user
-// could pick instead, each in a process with both ends, under the load of package
-// load.
+// Command peers runs what postern is measured against: tunnels that a user could pick
+// instead, each in a process with both ends, under the load of package load.
 //
 // It is a module of its own, so that every peer is built with the dependencies that it
 // asks for itself, at the versions it was released with, and nothing of them reaches
-// postern's module. The folder load holds symbolic links to postern's bench/load: one
-// text, compiled into both programs.
+// postern's module. Peers whose dependencies would raise another's are modules in folders
+// below. The folder load holds symbolic links to postern's bench/load: one text, compiled
+// into all programs.
 //
 //	go run . SPEC
 //
@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	subjects := load.Subjects{"stock": newStock}
+	subjects := load.Subjects{"stock": newStock, "wireguard-tun": newTUN}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/bench/peers/load"
+)
+
+// window is what a test measures: long enough for something to arrive.
+const window = 100 * time.Millisecond
+
+// subjects are those that this machine can bear.
+func subjects(t *testing.T) map[string]load.Subject {
+	t.Helper()
+	s := map[string]load.Subject{"stock": newStock}
+	if ends, err := newTUN(t.Context(), load.Spec{}); err != nil {
+		if os.Geteuid() == 0 || !strings.Contains(err.Error(), "needs ") {
+			t.Fatalf("wireguard-tun: %v", err)
+		}
+		t.Logf("without wireguard-tun: %v", err)
+	} else {
+		if err := ends.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s["wireguard-tun"] = newTUN
+	}
+	return s
+}
+
+func TestSubjectsBearLoads(t *testing.T) {
+	for name, subject := range subjects(t) {
+		for _, spec := range []load.Spec{
+			{Load: load.LoadStreams, Streams: 2},
+			{Load: load.LoadStreams, Streams: 1, MTU: 8920},
+			{Load: load.LoadDatagrams, Size: 1000, Rate: 1000},
+			{Load: load.LoadConnections},
+			{Load: load.LoadRequests, Size: 1000},
+		} {
+			t.Run(name+" "+spec.Load, func(t *testing.T) { bear(t, subject, spec) })
+		}
+	}
+}
+
+func TestEverythingPassesTheForwarder(t *testing.T) {
+	for name, subject := range subjects(t) {
+		t.Run(name, func(t *testing.T) {
+			f := newForwarder(t)
+			r := bear(t, subject, load.Spec{Streams: 1, Via: f.at()})
+			if n := uint64(f.bytes.Load()); n < r.Bytes {
+				t.Errorf("%d bytes passed the forwarder, want the %d that arrived and more", n, r.Bytes)
+			}
+			if _, err := subject(t.Context(), load.Spec{Via: "nowhere"}); err == nil {
+				t.Error("a forwarder without an address: got no error")
+			}
+		})
+	}
+}
+
+// bear has a subject bear a load, of which something must arrive.
+func bear(t *testing.T, subject load.Subject, spec load.Spec) load.Result {
+	t.Helper()
+	spec.Duration = window
+	ends, err := subject(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := load.Run(t.Context(), spec, ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Bytes == 0 {
+		t.Errorf("nothing arrived: %+v", r)
+	}
+	return r
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+const (
+	// servicePort is the overlay port that the load goes to, TCP and UDP.
+	servicePort = 5201
+	// defaultMTU is what WireGuard's tools set and what the gateway uses.
+	defaultMTU = 1420
+	// overhead is what WireGuard adds to a packet over IPv6, in bytes: IPv6 40, UDP 8, its
+	// header 16, tag 16. The tools subtract it from the link's MTU, 1,500.
+	overhead = 80
+)
+
+// end is a wireguard-go device.
+type end struct {
+	*device.Device
+	key  *ecdh.PrivateKey
+	addr netip.Addr // In the overlay.
+}
+
+// newEnd starts a device with a key of its own, on a free UDP port, without peers. It owns
+// the TUN device from then on.
+func newEnd(t tun.Device, bind conn.Bind, addr netip.Addr) (*end, error) {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	e := &end{Device: device.NewDevice(t, bind, logger()), key: key, addr: addr}
+	if err := e.IpcSet(fmt.Sprintf("private_key=%s\n", hex.EncodeToString(key.Bytes()))); err != nil {
+		return nil, fmt.Errorf("set key: %w", err)
+	}
+	if err := e.Up(); err != nil {
+		return nil, fmt.Errorf("bring device up: %w", err)
+	}
+	return e, nil
+}
+
+// logger writes errors to standard error: standard output, which device.NewLogger takes,
+// is the result's.
+func logger() *device.Logger {
+	return &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.New(os.Stderr, "wireguard: ", 0).Printf}
+}
+
+// connect makes other the only peer, at a fixed address. An end that speaks first sends a
+// packet at once, and says which address it has.
+func (e *end) connect(other *end, at netip.AddrPort, first bool) error {
+	keepalive := 0
+	if first {
+		keepalive = 25
+	}
+	err := e.IpcSet(fmt.Sprintf("public_key=%s\nendpoint=%s\nallowed_ip=%s\npersistent_keepalive_interval=%d\n",
+		hex.EncodeToString(other.key.PublicKey().Bytes()), at, netip.PrefixFrom(other.addr, other.addr.BitLen()), keepalive))
+	if err != nil {
+		return fmt.Errorf("add peer: %w", err)
+	}
+	return nil
+}
+
+// connectBoth makes two ends each other's peer: at the addresses where they are, or by way
+// of the forwarder at via, unless that is empty. A forwarder must hear of both ends before
+// it can forward, so then both speak.
+func connectBoth(ends [2]*end, at [2]netip.AddrPort, via string) error {
+	if via != "" {
+		forwarder, err := netip.ParseAddrPort(via)
+		if err != nil {
+			return fmt.Errorf("forwarder's address: %w", err)
+		}
+		at = [2]netip.AddrPort{forwarder, forwarder}
+	}
+	for i, e := range ends {
+		if err := e.connect(ends[1-i], at[1-i], via != ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// port asks the device which UDP port the system gave it.
+func (e *end) port() (uint16, error) {
+	state, err := e.IpcGet()
+	if err != nil {
+		return 0, fmt.Errorf("read device state: %w", err)
+	}
+	for line := range strings.Lines(state) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "listen_port="); ok {
+			var port uint16
+			if _, err := fmt.Sscan(text, &port); err != nil {
+				return 0, fmt.Errorf("read device state: listen_port %q: %w", text, err)
+			}
+			return port, nil
+		}
+	}
+	return 0, errors.New("device tells no listen_port")
+}
