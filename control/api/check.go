@@ -53,6 +53,8 @@ type CheckStage struct {
 	Verdict Outcome `json:"verdict"`
 	Seconds float64 `json:"seconds"`
 	Detail  string  `json:"detail,omitempty"`
+	// Bytes is what a stage of a throughput check carried, in Seconds.
+	Bytes int64 `json:"bytes,omitempty"`
 	// Via is direct or in-band.
 	Via string `json:"via,omitempty"`
 }

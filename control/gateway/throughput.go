@@ -67,7 +67,7 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 }
 
 func loadStage(way string, l auth.Load) api.CheckStage {
-	return api.CheckStage{Stage: way, Verdict: api.OK, Seconds: l.Took.Seconds(), Via: "in-band",
+	return api.CheckStage{Stage: way, Verdict: api.OK, Seconds: l.Took.Seconds(), Bytes: l.Bytes, Via: "in-band",
 		Detail: fmt.Sprintf("%s: %.1f MB", rate(l), float64(l.Bytes)/1e6)}
 }
 

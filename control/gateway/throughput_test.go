@@ -33,6 +33,11 @@ func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
 	if c.Verdict.Verdict != api.OK || !strings.Contains(c.Cause, "bit/s to cloud, ") || len(c.Stages) != 2 || c.Stages[0].Stage != "to" || c.Stages[1].Stage != "from" {
 		t.Errorf("got %+v", c)
 	}
+	for _, way := range c.Stages {
+		if way.Bytes <= 0 || way.Seconds <= 0 {
+			t.Errorf("%s: got %d bytes in %g s, want what was carried", way.Stage, way.Bytes, way.Seconds)
+		}
+	}
 	_, err := w.Edge.Gateway.Check(w.ctx, api.CheckRequest{Throughput: true})
 	if err == nil || !strings.Contains(err.Error(), "of which peer") {
 		t.Errorf("of all peers: %v", err)
