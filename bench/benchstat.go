@@ -36,7 +36,9 @@ func (r *Report) WriteBenchstat(w io.Writer) error {
 			}
 			fmt.Fprintf(&b, "Benchmark%s/subject=%s-%d\t1", c.scenario.Benchmark, c.Subject, r.Machine.Cores)
 			for _, m := range c.scenario.Metrics {
-				fmt.Fprintf(&b, "\t%.6g %s", m.Of(*run.Result), m.Unit)
+				if v := m.Of(*run.Result); m.measured(v) {
+					fmt.Fprintf(&b, "\t%.6g %s", v, m.Unit)
+				}
 			}
 			b.WriteString("\n")
 		}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
+	"slices"
 
 	"github.com/postern-dev/postern/bench/load"
 )
@@ -13,7 +15,7 @@ import (
 // older programs; additions do not change it.
 const (
 	ReportKind    = "BenchReport"
-	ReportVersion = 1
+	ReportVersion = 2
 )
 
 // Report is what a run of the benchmarks measured. Its JSON form holds every run's raw
@@ -68,12 +70,16 @@ type Run struct {
 	Error  string       `json:"error,omitempty"`
 }
 
-// Values are a metric's values by round, 0 where there is none.
+// Values are a metric's values by round, NaN where there is none.
 func (c Cell) Values(m Metric) []float64 {
 	out := make([]float64, len(c.Runs))
 	for i, r := range c.Runs {
-		if r.Result != nil {
-			out[i] = m.Of(*r.Result)
+		out[i] = math.NaN()
+		if r.Result == nil {
+			continue
+		}
+		if v := m.Of(*r.Result); m.measured(v) {
+			out[i] = v
 		}
 	}
 	return out
@@ -81,13 +87,7 @@ func (c Cell) Values(m Metric) []float64 {
 
 // Summary of a metric over the rounds that have a value.
 func (c Cell) Summary(m Metric) Summary {
-	var known []float64
-	for _, v := range c.Values(m) {
-		if v > 0 {
-			known = append(known, v)
-		}
-	}
-	return Summarize(known)
+	return Summarize(slices.DeleteFunc(c.Values(m), math.IsNaN))
 }
 
 // Failures counts the rounds without a result and gives the last one's reason.
@@ -113,16 +113,49 @@ func (r *Report) Cell(scenario, subject string) (c Cell, ok bool) {
 
 // Ratio of one cell's metric to another's, by round.
 func (r *Report) Ratio(m Metric, of, to CellName) Summary {
-	a, okA := r.Cell(of.Scenario, of.Subject)
-	b, okB := r.Cell(to.Scenario, to.Subject)
+	return Summarize(Ratios(r.pairs(m, of, to)))
+}
+
+// Difference of one cell's metric from another's, by round.
+func (r *Report) Difference(m Metric, of, to CellName) Summary {
+	return Summarize(Differences(r.pairs(m, of, to)))
+}
+
+// pairs are a metric's values in two cells, by round; none where a cell was not run.
+func (r *Report) pairs(m Metric, of, to CellName) (a, b []float64) {
+	cellA, okA := r.Cell(of.Scenario, of.Subject)
+	cellB, okB := r.Cell(to.Scenario, to.Subject)
 	if !okA || !okB {
-		return Summary{}
+		return nil, nil
 	}
-	return Summarize(Ratios(a.Values(m), b.Values(m)))
+	return cellA.Values(m), cellB.Values(m)
 }
 
 // CellName names a cell.
 type CellName struct{ Scenario, Subject string }
+
+// ReadReport reads the JSON form.
+func ReadReport(from io.Reader) (*Report, error) {
+	r := new(Report)
+	if err := json.NewDecoder(from).Decode(r); err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	if r.Kind != ReportKind {
+		return nil, fmt.Errorf("read report: it is of kind %q, not %s", r.Kind, ReportKind)
+	}
+	if r.Version < 1 || r.Version > ReportVersion {
+		return nil, fmt.Errorf("read report: it is of version %d, and this program reads 1 to %d", r.Version, ReportVersion)
+	}
+	known := Scenarios()
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		c.scenario = Scenario{Name: c.Scenario, Title: "not known to this version"}
+		if at := slices.IndexFunc(known, func(s Scenario) bool { return s.Name == c.Scenario }); at >= 0 {
+			c.scenario = known[at]
+		}
+	}
+	return r, nil
+}
 
 // WriteJSON writes the report with the requirements' outcome.
 func (r *Report) WriteJSON(w io.Writer) error {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,12 +25,27 @@ func run(gbits float64, mb uint64) Run {
 	}}
 }
 
+// answers is a run of requests with the given median, in seconds, too few for the rest.
+func answers(median float64) Run {
+	return Run{Result: &load.Result{
+		Bytes: 1e6, Seconds: 2, Values: map[string]float64{load.UnitMedian: median, load.UnitRequests: 50}, UserSeconds: 0.2, PeakRSS: 30e6,
+	}}
+}
+
+// losses is a run of datagrams of which a share was lost.
+func losses(ratio float64) Run {
+	return Run{Result: &load.Result{
+		Bytes: 1e6, Seconds: 2, Values: map[string]float64{load.UnitLost: ratio, load.UnitPackets: 10_000 * (1 - ratio)}, UserSeconds: 0.2, PeakRSS: 30e6,
+	}}
+}
+
 // sample is a report with a subject that always runs, one that failed once and one
 // that cannot run.
 func sample() *Report {
 	scenarios := Scenarios()
-	cell := func(i int, subject string, runs ...Run) Cell {
-		return Cell{Scenario: scenarios[i].Name, Subject: subject, Runs: runs, scenario: scenarios[i]}
+	cell := func(name, subject string, runs ...Run) Cell {
+		i := slices.IndexFunc(scenarios, func(s Scenario) bool { return s.Name == name })
+		return Cell{Scenario: name, Subject: subject, Runs: runs, scenario: scenarios[i]}
 	}
 	down := Run{Error: "build bench/peers: exit status 1: no such module"}
 	absent := Run{Error: "coturn is not installed"}
@@ -38,13 +55,16 @@ func sample() *Report {
 		Rounds:  3, Seconds: 2, Warmup: 1,
 		Subjects: []About{{Postern, "ours"}, {Stock, "theirs"}, {Loopback, "none"}},
 		Cells: []Cell{
-			cell(0, Postern, run(4, 100), run(4.4, 110), run(3.6, 105)),
-			cell(0, Stock, run(1, 200), Run{Error: "no result after 64s"}, run(0.8, 300)),
-			cell(1, Postern, run(3, 150), run(3.3, 170), run(3.1, 160)),
-			cell(1, Loopback, down, down, down),
-			cell(2, Postern, run(4, 100), run(4.4, 110), run(3.6, 105)),
-			cell(2, PosternPaths, run(4.04, 100), run(4.4, 110), run(3.564, 105)),
-			cell(2, CoturnUDP, absent, absent, absent),
+			cell("tcp-1", Postern, run(4, 100), run(4.4, 110), run(3.6, 105)),
+			cell("tcp-1", Stock, run(1, 200), Run{Error: "no result after 64s"}, run(0.8, 300)),
+			cell("tcp-4", Postern, run(3, 150), run(3.3, 170), run(3.1, 160)),
+			cell("tcp-4", Loopback, down, down, down),
+			cell("path", Postern, run(4, 100), run(4.4, 110), run(3.6, 105)),
+			cell("path", PosternPaths, run(4.04, 100), run(4.4, 110), run(3.564, 105)),
+			cell("path", CoturnUDP, absent, absent, absent),
+			cell("requests", Postern, answers(0.00021), answers(0.0002), answers(0.00022)),
+			cell("requests", Loopback, answers(0.00003), answers(0.00004), answers(0.00005)),
+			cell("udp-loss", Postern, losses(0), losses(0), losses(0.001)),
 		},
 	}
 }
@@ -89,6 +109,7 @@ func TestRatioSkipsRoundsWithoutBothSides(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	one, stock := CellName{"tcp-1", Postern}, CellName{"tcp-1", Stock}
+	idle, plain := CellName{"requests", Postern}, CellName{"requests", Loopback}
 	for _, c := range []struct {
 		name string
 		q    Requirement
@@ -98,6 +119,9 @@ func TestJudge(t *testing.T) {
 		{"median below the lower bound", Requirement{Metric: Throughput, Of: one, To: stock, AtLeast: 4.3}, Fail},
 		{"median below the upper bound", Requirement{Metric: PeakMemory, Of: one, To: stock, AtMost: 0.8}, Pass},
 		{"median above the upper bound", Requirement{Metric: PeakMemory, Of: one, To: stock, AtMost: 0.4}, Fail},
+		{"half the difference below the bound", Requirement{Metric: Median, Of: idle, To: plain, EachWay: true, AtMost: 85e-6}, Pass},
+		{"half the difference above the bound", Requirement{Metric: Median, Of: idle, To: plain, EachWay: true, AtMost: 75e-6}, Fail},
+		{"a metric that was not measured", Requirement{Metric: P99, Of: idle, To: plain, AtMost: 1}, Unknown},
 		{"a side that was not measured", Requirement{Metric: Throughput, Of: CellName{"tcp-4", Loopback}, To: one, AtLeast: 1}, Unknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,6 +130,39 @@ func TestJudge(t *testing.T) {
 				t.Errorf("got %+v, want verdict %s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestAReportIsReadAsItWasWritten(t *testing.T) {
+	var text bytes.Buffer
+	want := sample()
+	if err := want.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadReport(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables [2]bytes.Buffer
+	for i, r := range []*Report{want, got} {
+		if err := r.WriteTable(&tables[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff(tables[0].String(), tables[1].String()); d != "" {
+		t.Errorf("the table of what was read: -want +got:\n%s", d)
+	}
+}
+
+func TestOtherFilesAreNoReports(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                   "EOF",
+		`{"kind":"Pod"}`:                     `of kind "Pod"`,
+		`{"kind":"BenchReport","version":3}`: "of version 3, and this program reads 1 to 2",
+	} {
+		if _, err := ReadReport(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error with %q", text, err, want)
+		}
 	}
 }
 

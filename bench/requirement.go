@@ -1,34 +1,56 @@
 package bench
 
-// Requirement is a promise about a ratio between two cells of one report.
+// Requirement is a promise about two cells of one report: of the ratio of their values of
+// a metric, or of half their difference.
 type Requirement struct {
 	// Name says what is promised, in words.
 	Name   string
 	Metric Metric
 	Of, To CellName
-	// AtLeast bounds the ratio's median from below, AtMost from above; 0 for no bound.
+	// EachWay promises what a one-way trip adds to a delay there and back: half the
+	// difference, in the metric's base unit.
+	EachWay bool
+	// AtLeast bounds the median from below, AtMost from above; 0 for no bound.
 	AtLeast, AtMost float64
 }
 
 // Requirements are what postern promises of every machine, because both sides of each
-// ratio are measured on it.
+// are measured on it.
 func Requirements() []Requirement {
-	one := CellName{"tcp-1", Postern}
-	four := CellName{"tcp-4", Postern}
-	stock := CellName{"tcp-1", Stock}
-	found, fixed := CellName{"path", PosternPaths}, CellName{"path", Postern}
-	return []Requirement{
-		{Name: "one stream's throughput over stock's", Metric: Throughput, Of: one, To: stock, AtLeast: 4},
-		{Name: "one stream's peak memory over stock's", Metric: PeakMemory, Of: one, To: stock, AtMost: 0.8},
-		{Name: "four streams' throughput over one's", Metric: Throughput, Of: four, To: one, AtLeast: 0.8},
-		{Name: "throughput over a path that was found, over a fixed endpoint's", Metric: Throughput, Of: found, To: fixed, AtLeast: 0.97},
-	}
+	var (
+		one, four    = CellName{"tcp-1", Postern}, CellName{"tcp-4", Postern}
+		stock, tsnet = CellName{"tcp-1", Stock}, CellName{"tcp-1", Tsnet}
+		fixed        = CellName{"path", Postern}
+		idle, busy   = CellName{"requests", Postern}, CellName{"requests-busy", Postern}
+	)
+	return append([]Requirement{
+		{Name: "one stream's throughput over tsnet's", Metric: Throughput, Of: one, To: tsnet, AtLeast: 2},
+		{Name: "one stream's throughput over stock's", Metric: Throughput, Of: one, To: stock, AtLeast: 5.5},
+		{Name: "one stream's throughput per core over tsnet's", Metric: Efficiency, Of: one, To: tsnet, AtLeast: 2},
+		{Name: "one stream's throughput per core over stock's", Metric: Efficiency, Of: one, To: stock, AtLeast: 5.5},
+		{Name: "four streams' throughput over one's", Metric: Throughput, Of: four, To: one, AtLeast: 0.95},
+		{Name: "one stream's peak memory over tsnet's", Metric: PeakMemory, Of: one, To: tsnet, AtMost: 1. / 8},
+		{
+			Name: "what each way adds to a request's median over loopback's", Metric: Median,
+			Of: idle, To: CellName{"requests", Loopback}, EachWay: true, AtMost: 150e-6,
+		},
+		{Name: "99th percentile beside a bulk stream over tsnet's", Metric: P99, Of: busy, To: CellName{"requests-busy", Tsnet}, AtMost: 1. / 3},
+		{Name: "99th percentile beside a bulk stream over stock's", Metric: P99, Of: busy, To: CellName{"requests-busy", Stock}, AtMost: 1. / 3},
+		{
+			Name:   "throughput over a path that was found, over a fixed endpoint's",
+			Metric: Throughput, Of: CellName{"path", PosternPaths}, To: fixed, AtLeast: 0.97,
+		},
+		{
+			Name:   "throughput through coturn over UDP, over a fixed endpoint's",
+			Metric: Throughput, Of: CellName{"path", CoturnUDP}, To: fixed, AtLeast: 0.5,
+		},
+	}, binaryRequirements()...)
 }
 
 // Verdict of a requirement.
 type Verdict string
 
-// The verdicts: Unknown is for a ratio of which one side was not measured.
+// The verdicts: Unknown is for one of which a side was not measured.
 const (
 	Pass    Verdict = "PASS"
 	Fail    Verdict = "FAIL"
@@ -40,22 +62,29 @@ type Outcome struct {
 	Name    string  `json:"name"`
 	AtLeast float64 `json:"atLeast,omitempty"`
 	AtMost  float64 `json:"atMost,omitempty"`
-	Ratio   Summary `json:"ratio"`
-	Verdict Verdict `json:"verdict"`
+	// Unit is that of the bounds and of what was measured; empty for a ratio.
+	Unit     string  `json:"unit,omitempty"`
+	Measured Summary `json:"measured"`
+	Verdict  Verdict `json:"verdict"`
+
+	metric Metric
 }
 
 // Judge holds a report against requirements, in their order.
 func Judge(r *Report, requirements []Requirement) []Outcome {
 	out := make([]Outcome, 0, len(requirements))
 	for _, q := range requirements {
-		o := Outcome{
-			Name: q.Name, AtLeast: q.AtLeast, AtMost: q.AtMost,
-			Ratio: r.Ratio(q.Metric, q.Of, q.To), Verdict: Pass,
+		o := Outcome{Name: q.Name, AtLeast: q.AtLeast, AtMost: q.AtMost, Verdict: Pass, metric: q.Metric}
+		if q.EachWay {
+			o.Unit = q.Metric.Unit
+			o.Measured = r.Difference(q.Metric, q.Of, q.To).Scaled(0.5)
+		} else {
+			o.Measured = r.Ratio(q.Metric, q.Of, q.To)
 		}
 		switch {
-		case len(o.Ratio.Values) == 0:
+		case len(o.Measured.Values) == 0:
 			o.Verdict = Unknown
-		case q.AtLeast > 0 && o.Ratio.Median < q.AtLeast, q.AtMost > 0 && o.Ratio.Median > q.AtMost:
+		case q.AtLeast > 0 && o.Measured.Median < q.AtLeast, q.AtMost > 0 && o.Measured.Median > q.AtMost:
 			o.Verdict = Fail
 		}
 		out = append(out, o)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/bench/limits"
-	"github.com/postern-dev/postern/bench/load"
 )
 
 // Options say how much is measured.
@@ -38,8 +37,9 @@ type Runner struct {
 	Options   Options
 }
 
-// Run makes every run, every other round in reverse order, and returns what they measured. It fails only when there is
-// nothing to do or ctx ends: a subject that fails is part of the report.
+// Run makes every run, every other round in reverse order, and returns what they measured.
+// It fails only when there is nothing to do or ctx ends: a subject that fails is part of
+// the report.
 func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	if r.Options.Runs < 1 || r.Options.Duration <= 0 || r.Options.Warmup < 0 {
 		return nil, fmt.Errorf("bench: %d runs of %s after %s: want at least one run of some length",
@@ -123,14 +123,9 @@ func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) 
 	if broken != nil {
 		return Run{Error: broken.Error()}
 	}
-	spec := load.Spec{
-		Subject:  cell.Subject,
-		Streams:  cell.scenario.Streams,
-		Warmup:   r.Options.Warmup,
-		Duration: r.Options.Duration,
-		CPUs:     r.Options.Limits.CPUs,
-		Memory:   r.Options.Limits.Memory,
-	}
+	spec := cell.scenario.Spec
+	spec.Subject, spec.Warmup, spec.Duration = cell.Subject, r.Options.Warmup, r.Options.Duration
+	spec.CPUs, spec.Memory = r.Options.Limits.CPUs, r.Options.Limits.Memory
 	if dir := r.Options.ProfileDir; dir != "" {
 		base := filepath.Join(dir, fmt.Sprintf("%s-%s-%d", cell.Scenario, cell.Subject, round+1))
 		spec.CPUProfile, spec.HeapProfile = base+".cpu.prof", base+".heap.prof"

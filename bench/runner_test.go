@@ -23,7 +23,7 @@ func (r *recorder) subject(name string, err error) Subject {
 }
 
 func scenario(name string, subjects ...string) Scenario {
-	return Scenario{Name: name, Streams: 1, Subjects: subjects, Metrics: []Metric{Throughput}}
+	return Scenario{Name: name, Default: true, Spec: load.Spec{Streams: 1}, Subjects: subjects, Metrics: []Metric{Throughput}}
 }
 
 var someOptions = Options{Runs: 2, Duration: time.Second}
@@ -149,16 +149,19 @@ func TestRunnerRefusesNonsense(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	all := []Scenario{scenario("s", "a", "b"), scenario("t", "b"), scenario("u", "c")}
+	all := []Scenario{scenario("s", "a", "b"), scenario("t", "b"), scenario("u", "c"), scenario("v", "a")}
+	all[3].Default = false
 	for _, c := range []struct {
 		name                string
 		scenarios, subjects []string
 		want                string
 		wantErr             string
 	}{
-		{name: "everything", want: "s:a,b t:b u:c"},
+		{name: "the default set", want: "s:a,b t:b u:c"},
+		{name: "everything", scenarios: []string{"all"}, want: "s:a,b t:b u:c v:a"},
 		{name: "one scenario", scenarios: []string{"t"}, want: "t:b"},
 		{name: "one subject", subjects: []string{"b"}, want: "s:b t:b"},
+		{name: "one that is in no default set", scenarios: []string{"v"}, want: "v:a"},
 		{name: "both", scenarios: []string{"s", "u"}, subjects: []string{"a", "c"}, want: "s:a u:c"},
 		{name: "unknown scenario", scenarios: []string{"x"}, wantErr: `no scenario "x"`},
 		{name: "unknown subject", subjects: []string{"x"}, wantErr: `no subject "x"`},

@@ -1,6 +1,9 @@
 package bench
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Summary is what is told of a metric's values over the rounds.
 type Summary struct {
@@ -26,6 +29,15 @@ func Summarize(values []float64) Summary {
 	}
 }
 
+// Scaled is the summary of the values times a positive factor.
+func (s Summary) Scaled(by float64) Summary {
+	out := Summary{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by}
+	for _, v := range s.Values {
+		out.Values = append(out.Values, v*by)
+	}
+	return out
+}
+
 // Spread is half the range over the median: 0.1 reads "± 10 %".
 func (s Summary) Spread() float64 {
 	if s.Median == 0 {
@@ -34,13 +46,25 @@ func (s Summary) Spread() float64 {
 	return (s.Max - s.Min) / 2 / s.Median
 }
 
-// Ratios divides round by round; rounds in which either value is missing (0) are left
-// out, because a ratio across rounds would compare two states of the machine.
+// Ratios divides round by round; rounds in which either value is missing (NaN), or 0, are
+// left out, because a ratio across rounds would compare two states of the machine.
 func Ratios(numerators, denominators []float64) []float64 {
 	var out []float64
 	for i := range min(len(numerators), len(denominators)) {
 		if numerators[i] > 0 && denominators[i] > 0 {
 			out = append(out, numerators[i]/denominators[i])
+		}
+	}
+	return out
+}
+
+// Differences subtracts round by round; rounds in which either value is missing (NaN) are
+// left out.
+func Differences(minuends, subtrahends []float64) []float64 {
+	var out []float64
+	for i := range min(len(minuends), len(subtrahends)) {
+		if d := minuends[i] - subtrahends[i]; !math.IsNaN(d) {
+			out = append(out, d)
 		}
 	}
 	return out

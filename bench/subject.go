@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/bench/limits"
@@ -26,6 +27,8 @@ const (
 	PionTCP      = "pion-tcp"
 	CoturnUDP    = "coturn-udp"
 	CoturnTCP    = "coturn-tcp"
+	Tsnet        = "tsnet"
+	WireGuardTUN = "wireguard-tun"
 	Stock        = "stock"
 	Loopback     = "loopback"
 	Cipher       = "chacha20poly1305"
@@ -58,16 +61,16 @@ type Programs struct {
 	Postern string
 	// Relay is the one that is a TURN server ([ServeRelay]) at its last argument.
 	Relay []string
-	// Peers is the folder of the peers' module.
+	// Peers is the folder of the peers' modules; empty when there are none.
 	Peers string
-	// Dir is for files: the peers' program, which is built when the first of them is
-	// prepared, and what coturn writes.
+	// Dir is for files: the peers' programs, which are built when the first subject of
+	// each is prepared, and what coturn writes.
 	Dir string
 }
 
 // Subjects returns every subject.
 func Subjects(p Programs) []Subject {
-	program, own := filepath.Join(p.Dir, "peers"), process(p.Self)
+	own, peers, tsnet := process(p.Self), p.peers("."), p.peers("tsnet")
 	return slices.Concat(relayedSubjects(p), binarySubjects(p), []Subject{
 		{
 			Name:  Postern,
@@ -80,10 +83,22 @@ func Subjects(p Programs) []Subject {
 			Run:   own,
 		},
 		{
+			Name:    Tsnet,
+			About:   "two of tailscale's tsnet nodes with its control server for tests, over a direct path",
+			Prepare: tsnet.build,
+			Run:     tsnet.run,
+		},
+		{
+			Name:    WireGuardTUN,
+			About:   "wireguard-go with TUN devices and the kernel's TCP, in two network namespaces (as root)",
+			Prepare: peers.build,
+			Run:     peers.run,
+		},
+		{
 			Name:    Stock,
 			About:   "wireguard-go with its tun/netstack and its own bind, as wireproxy embeds it",
-			Prepare: func(ctx context.Context) error { return build(ctx, p.Peers, program) },
-			Run:     process([]string{program}),
+			Prepare: peers.build,
+			Run:     peers.run,
 		},
 		{
 			Name:  Loopback,
@@ -128,6 +143,33 @@ func relayedSubjects(p Programs) []Subject {
 			Run:     through(coturn(p.Dir), own),
 		},
 	}
+}
+
+// peerProgram is that of one of the peers' modules.
+type peerProgram struct {
+	source, program string
+	run             runFunc
+	once            sync.Once
+	err             error
+}
+
+// peers is the program of the module in a folder of the peers'.
+func (p Programs) peers(folder string) *peerProgram {
+	if p.Peers == "" {
+		return &peerProgram{}
+	}
+	source := filepath.Join(p.Peers, folder)
+	program := filepath.Join(p.Dir, filepath.Base(source))
+	return &peerProgram{source: source, program: program, run: process([]string{program})}
+}
+
+// build compiles it, once for all its subjects.
+func (p *peerProgram) build(ctx context.Context) error {
+	if p.source == "" {
+		return errors.New("its source is in postern's repository alone (make bench)")
+	}
+	p.once.Do(func() { p.err = build(ctx, p.source, p.program) })
+	return p.err
 }
 
 // build compiles a module's program.

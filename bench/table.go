@@ -23,7 +23,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 	}
 	if outcomes := Judge(r, Requirements()); r.measured(outcomes) {
-		b.WriteString("\nRequired (medians of the ratios)\n")
+		b.WriteString("\nRequired (medians)\n")
 		writeRows(&b, outcomeRows(outcomes))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
@@ -109,14 +109,23 @@ func ratioText(s Summary) string {
 func outcomeRows(outcomes []Outcome) [][]string {
 	var rows [][]string
 	for _, o := range outcomes {
-		bound := fmt.Sprintf("≥ %g", o.AtLeast)
-		if o.AtMost > 0 {
-			bound = fmt.Sprintf("≤ %g", o.AtMost)
+		measured, unit, atLeast, atMost := o.Measured, "", o.AtLeast, o.AtMost
+		if o.Unit != "" {
+			scale := o.metric.Scale
+			measured, unit = measured.Scaled(scale), " "+lastWord(o.metric.TableUnit)
+			atLeast, atMost = atLeast*scale, atMost*scale
 		}
-		rows = append(rows, []string{string(o.Verdict), o.Name, bound, ratioText(o.Ratio)})
+		bound := fmt.Sprintf("≥ %.3g", atLeast)
+		if atMost > 0 {
+			bound = fmt.Sprintf("≤ %.3g", atMost)
+		}
+		rows = append(rows, []string{string(o.Verdict), o.Name, bound + unit, ratioText(measured)})
 	}
 	return rows
 }
+
+// lastWord of "p50 µs" is the unit.
+func lastWord(s string) string { return s[strings.LastIndexByte(s, ' ')+1:] }
 
 // writeRows aligns columns by their width in characters, two blanks apart.
 func writeRows(b *strings.Builder, rows [][]string) {

@@ -66,35 +66,3 @@ func (p Programs) hasPostern(l limits.Limits) error {
 func ownBinary() load.Subjects {
 	return load.Subjects{PosternBinary: binary.Subject, Postern64MiB: binary.Subject, PosternSmall: binary.Subject}
 }
-
-// The metrics of gateways as processes.
-var (
-	JoinTime = Metric{
-		Name: "join", Unit: binary.UnitJoin, Better: Lower, Of: valueOf(binary.UnitJoin),
-		Scale: 1e3, Digits: 0, TableUnit: "ms join",
-	}
-	WireRate = Metric{
-		Name: "on the wire", Unit: "wire-bit/s", Better: Lower,
-		Of: func(r load.Result) float64 {
-			if r.Seconds <= 0 {
-				return 0
-			}
-			return r.Values[binary.UnitWire] * 8 / r.Seconds
-		},
-		Scale: 1e-6, Digits: 2, TableUnit: "Mbit/s wire",
-	}
-	Throttled = Metric{
-		Name: "throttled", Unit: "throttled-ratio", Better: Lower,
-		Of: func(r load.Result) float64 {
-			if r.Values[binary.UnitPeriods] <= 0 {
-				return 0
-			}
-			return r.Values[binary.UnitThrottled] / r.Values[binary.UnitPeriods]
-		},
-		Scale: 100, Digits: 0, TableUnit: "% throttled",
-	}
-)
-
-func valueOf(unit string) func(load.Result) float64 {
-	return func(r load.Result) float64 { return r.Values[unit] }
-}
