@@ -117,9 +117,8 @@ func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
 }
 
 // handshake sends the SYN-ACK and waits for the outcome. gVisor's call cannot be
-// cancelled, so it runs beside; it ends at once when its waiter is notified while the
-// connection isn't established. A notification before the waiter is registered is lost,
-// so it is repeated.
+// cancelled, so it runs beside until the endpoint is abandoned, which is tried until there
+// is one.
 func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queue, error) {
 	var (
 		wq   waiter.Queue
@@ -144,7 +143,7 @@ func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queu
 		again := time.NewTicker(time.Millisecond)
 		defer again.Stop()
 		for ended := false; !ended; {
-			wq.Notify(waiter.WritableEvents)
+			in.abandon()
 			select {
 			case <-done:
 				ended = true
@@ -161,4 +160,16 @@ func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queu
 		return nil, nil, sysError(err)
 	}
 	return ep, &wq, nil
+}
+
+// abandon ends the handshake that is under way, if there is one already. To notify the
+// waiter would end gVisor's wait as well, but it then forgets the handshake before it
+// closes the endpoint, and dereferences what it forgot when a segment comes in between. So
+// the endpoint has to fail first.
+func (in *Incoming) abandon() {
+	ep, ok := in.stack.gv.FindTransportEndpoint(protocolOf(in.remote.Addr()), tcp.ProtocolNumber, in.id, nicID).(*tcp.Endpoint)
+	if !ok || tcp.EndpointState(ep.State()) != tcp.StateSynRecv {
+		return
+	}
+	_ = ep.Shutdown(tcpip.ShutdownRead | tcpip.ShutdownWrite) // What it fails with is how the handshake ends.
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
 // asked makes a pair whose second stack hands requests to the test.
@@ -178,6 +180,48 @@ func TestAcceptEndsWithItsContext(t *testing.T) {
 	if in := next(t, requests); in.Remote().Port() != 1002 {
 		t.Errorf("the next request is from port %d, want 1002", in.Remote().Port())
 	}
+}
+
+// A peer that keeps sending while an acceptance is given up must not find the handshake
+// half gone: gVisor would dereference what it has just forgotten.
+func TestSegmentsDuringAnAbandonedHandshake(t *testing.T) {
+	const ports, rounds = 64, 16
+	var ended [ports]chan struct{}
+	for i := range ended {
+		ended[i] = make(chan struct{})
+	}
+	s, err := New(Options{Addresses: []netip.Addr{b6}, MaxPendingTCP: pendingShare * ports, OnTCP: func(in *Incoming) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		if _, err := in.Accept(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Accept gives %v, want %v", err, context.DeadlineExceeded)
+		}
+		ended[in.Remote().Port()%ports] <- struct{}{}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var peers sync.WaitGroup
+	for i := range uint16(ports) {
+		peers.Go(func() {
+			for round := range uint16(rounds) {
+				port := 1024 + round*ports + i
+				inject(t, s, syn(port))
+				ack := syn(port)
+				ack[ipv6HeaderLen+tcpFlags] = byte(header.TCPFlagAck) // Of nothing that was sent.
+				for over := false; !over; {
+					inject(t, s, ack)
+					select {
+					case <-ended[i]:
+						over = true
+					default:
+					}
+				}
+			}
+		})
+	}
+	peers.Wait()
 }
 
 func TestCloseEndsAPendingAccept(t *testing.T) {
