@@ -31,8 +31,8 @@ func configure(spec load.Spec) {
 	}
 }
 
-// newEnds brings up two nodes of a tailnet of their own, and returns when each reaches the
-// other directly: over the loopback interface, or by the forwarder at spec.Via.
+// newEnds brings up two nodes of a tailnet of their own, which reach each other directly:
+// over the loopback interface, or by the forwarder at spec.Via.
 func newEnds(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	var via netip.AddrPort
 	if spec.Via != "" {
@@ -42,9 +42,9 @@ func newEnds(ctx context.Context, spec load.Spec) (load.Ends, error) {
 		}
 	}
 	configure(spec)
-	t, err := newTailnet(ctx, via)
-	if err != nil {
-		return load.Ends{}, err
+	t := new(tailnet)
+	if err := t.bringUp(ctx, via); err != nil {
+		return load.Ends{}, errors.Join(err, t.close())
 	}
 	dialling, serving := t.nodes[0], t.nodes[1]
 	at := netip.AddrPortFrom(serving.addr, servicePort).String()
@@ -58,5 +58,16 @@ func newEnds(ctx context.Context, spec load.Spec) (load.Ends, error) {
 		ListenPacket: func() (net.PacketConn, error) { return serving.ListenPacket("udp", at) },
 		DialPacket:   func(ctx context.Context) (net.Conn, error) { return dialling.Dial(ctx, "udp", at) },
 		Close:        func() error { return errors.Join(t.checkDirect(), t.close()) },
+		Began:        t.began,
 	}, nil
+}
+
+// bringUp brings up the nodes of a run.
+func (t *tailnet) bringUp(ctx context.Context, via netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	defer cancel()
+	if err := t.start(ctx, via); err != nil {
+		return err
+	}
+	return t.awaitDirect(ctx, via)
 }

@@ -30,7 +30,7 @@ type network struct {
 	control *httptest.Server
 	derp    *derpserver.Server
 	relay   *httptest.Server
-	stun    net.PacketConn
+	stun    *net.UDPConn
 	answers sync.WaitGroup
 }
 
@@ -38,7 +38,7 @@ type network struct {
 // one behind a NAT would be that forwards from there; unless via is not valid: then it
 // tells the truth.
 func newNetwork(via netip.AddrPort) (*network, error) {
-	pc, err := net.ListenPacket("udp4", net.JoinHostPort(host, "0"))
+	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(host)})
 	if err != nil {
 		return nil, fmt.Errorf("listen for STUN: %w", err)
 	}
@@ -77,10 +77,10 @@ func (n *network) derpMap() *tailcfg.DERPMap {
 }
 
 // answer answers binding requests until the socket is closed.
-func answer(pc net.PacketConn, via netip.AddrPort) {
+func answer(pc *net.UDPConn, via netip.AddrPort) {
 	packet := make([]byte, 1500)
 	for {
-		n, from, err := pc.ReadFrom(packet)
+		n, from, err := pc.ReadFromUDPAddrPort(packet)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -90,9 +90,9 @@ func answer(pc net.PacketConn, via netip.AddrPort) {
 		}
 		at := via
 		if !at.IsValid() {
-			at = from.(*net.UDPAddr).AddrPort()
+			at = from
 		}
-		_, _ = pc.WriteTo(stun.Response(id, at), from) // The node asks again.
+		_, _ = pc.WriteToUDPAddrPort(stun.Response(id, at), from) // The node asks again.
 	}
 }
 

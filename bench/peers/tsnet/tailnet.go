@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"tailscale.com/client/local"
@@ -20,9 +21,10 @@ const (
 	// upTimeout bounds the time until both nodes are up and reach each other without the
 	// relay, on a busy machine. On an idle one it takes a second or two.
 	upTimeout = 45 * time.Second
-	// pingTimeout bounds one question how the other node is reached, and pingPause is the
-	// time between two of them.
-	pingTimeout = 2 * time.Second
+	// pingTimeout bounds one question how the other node is reached: it is lost when a node
+	// has no connection to the relay yet, and takes a round trip, of 200 ms at most in the
+	// WAN scenarios, otherwise. pingPause is the time between two questions.
+	pingTimeout = 500 * time.Millisecond
 	pingPause   = 20 * time.Millisecond
 )
 
@@ -31,7 +33,8 @@ type tailnet struct {
 	network *network
 	dir     string // For what nodes write: log buffers. Their state is in memory.
 	nodes   []*node
-	relayed int64 // Bytes that had gone by the relay when the path was direct.
+	began   time.Time // When there was a network, and nodes began to come up.
+	relayed int64     // Bytes that had gone by the relay when the path was direct.
 }
 
 // node is one of them.
@@ -41,60 +44,65 @@ type node struct {
 	addr   netip.Addr // In the tailnet.
 }
 
-// newTailnet brings one up and waits for the path to be direct; by way of via, if that is
-// valid.
-func newTailnet(ctx context.Context, via netip.AddrPort) (*tailnet, error) {
-	t := new(tailnet)
-	if err := t.start(ctx, via); err != nil {
-		return nil, errors.Join(err, t.close())
-	}
-	t.relayed = t.network.relayed()
-	return t, nil
-}
-
+// start brings the network and the nodes up. With a valid via they reach each other by a
+// forwarder there.
 func (t *tailnet) start(ctx context.Context, via netip.AddrPort) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, upTimeout)
-	defer cancel()
 	if t.dir, err = os.MkdirTemp("", "postern-bench-tsnet-"); err != nil {
 		return fmt.Errorf("make folder for nodes: %w", err)
 	}
 	if t.network, err = newNetwork(via); err != nil {
 		return err
 	}
-	for _, name := range []string{"dialling", "serving"} {
-		if err := t.add(ctx, name); err != nil {
-			return fmt.Errorf("node %s: %w", name, err)
-		}
+	t.began = time.Now()
+	var (
+		adding sync.WaitGroup
+		errs   [2]error
+	)
+	for i, name := range []string{"dialling", "serving"} {
+		t.nodes = append(t.nodes, t.newNode(name))
+		adding.Go(func() { errs[i] = t.nodes[i].up(ctx) })
 	}
+	adding.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// awaitDirect waits until both nodes reach each other without the relay, and at via, if
+// that is valid.
+func (t *tailnet) awaitDirect(ctx context.Context, via netip.AddrPort) error {
 	for i, n := range t.nodes {
 		if err := n.awaitDirect(ctx, t.nodes[1-i].addr, via); err != nil {
 			return err
 		}
 	}
+	t.relayed = t.network.relayed()
 	return nil
 }
 
-// add brings a node up.
-func (t *tailnet) add(ctx context.Context, name string) error {
-	n := &node{Server: &tsnet.Server{
+func (t *tailnet) newNode(name string) *node {
+	return &node{Server: &tsnet.Server{
 		Dir: filepath.Join(t.dir, name), Store: new(mem.Store), Ephemeral: true,
 		Hostname: name, ControlURL: t.network.control.URL, UserLogf: logger.Discard,
 	}}
-	t.nodes = append(t.nodes, n)
+}
+
+// up brings a node up.
+func (n *node) up(ctx context.Context) error {
 	status, err := n.Up(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("node %s: %w", n.Hostname, err)
 	}
 	n.addr = status.TailscaleIPs[0]
-	n.client, err = n.LocalClient()
-	return err
+	if n.client, err = n.LocalClient(); err != nil {
+		return fmt.Errorf("node %s: %w", n.Hostname, err)
+	}
+	return nil
 }
 
 // awaitDirect asks how the other node is reached until it is without the relay: at via, if
 // that is valid. Asking is what makes magicsock look for a way.
 func (n *node) awaitDirect(ctx context.Context, other netip.Addr, via netip.AddrPort) error {
-	last := "not reached at all"
 	for {
+		var last string
 		switch way, err := n.ping(ctx, other); {
 		case err != nil:
 			last = err.Error()

@@ -1,0 +1,1 @@
+../forwarder_test.go
