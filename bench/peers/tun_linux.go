@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/conn"
@@ -36,7 +37,10 @@ type site struct {
 }
 
 // sites are the two.
-type sites [2]*site
+type sites struct {
+	both  [2]*site
+	began time.Time // When there were machines to start wireguard-go on.
+}
 
 // newTUN is wireguard-go as wg-quick starts it where the kernel has no WireGuard: on a TUN
 // device, under the kernel's own TCP; two of them, each in a network namespace of its own.
@@ -47,7 +51,7 @@ func newTUN(_ context.Context, spec load.Spec) (load.Ends, error) {
 	if err := s.start(spec); err != nil {
 		return load.Ends{}, errors.Join(err, s.close())
 	}
-	dialling, serving := s[0], s[1]
+	dialling, serving := s.both[0], s.both[1]
 	at := netip.AddrPortFrom(overlayAddrs[1], servicePort).String()
 	listener, err := serving.listen(at)
 	if err != nil {
@@ -59,28 +63,30 @@ func newTUN(_ context.Context, spec load.Spec) (load.Ends, error) {
 		ListenPacket: func() (net.PacketConn, error) { return serving.listenPacket(at) },
 		DialPacket:   func(ctx context.Context) (net.Conn, error) { return dialling.dial(ctx, "udp", at) },
 		Close:        s.close,
+		Began:        s.began,
 	}, nil
 }
 
 func (s *sites) start(spec load.Spec) error {
 	mtu := cmp.Or(spec.MTU, defaultMTU)
-	for i := range s {
+	for i := range s.both {
 		ns, err := newNamespace()
 		if err != nil {
 			return err
 		}
-		s[i] = &site{namespace: ns}
+		s.both[i] = &site{namespace: ns}
 	}
 	if spec.Via == "" {
 		if err := s.join(mtu + overhead); err != nil {
 			return err
 		}
 	}
+	s.began = time.Now()
 	var (
 		ends [2]*end
 		at   [2]netip.AddrPort
 	)
-	for i, one := range s {
+	for i, one := range s.both {
 		if err := one.start(i, mtu, spec.Via == ""); err != nil {
 			return err
 		}
@@ -97,16 +103,16 @@ func (s *sites) start(spec load.Spec) error {
 func (s *sites) join(mtu int) (err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = vethNames[0], mtu
-	s[0].in(func() {
+	s.both[0].in(func() {
 		err = netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: attrs, PeerName: vethNames[1], PeerMTU: uint32(mtu),
-			PeerNamespace: netlink.NsFd(s[1].file.Fd()),
+			PeerNamespace: netlink.NsFd(s.both[1].file.Fd()),
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("make veth pair: %w", err)
 	}
-	for i, one := range s {
+	for i, one := range s.both {
 		if err := one.setUp(vethNames[i], underlayAddrs[i]); err != nil {
 			return err
 		}
@@ -171,7 +177,7 @@ func (s *site) dial(ctx context.Context, network, at string) (c net.Conn, err er
 // close ends the devices and lets go of the namespaces.
 func (s *sites) close() error {
 	var errs []error
-	for _, one := range s {
+	for _, one := range s.both {
 		if one == nil {
 			continue
 		}
