@@ -146,7 +146,7 @@ func ReadReport(from io.Reader) (*Report, error) {
 	if r.Version < 1 || r.Version > ReportVersion {
 		return nil, fmt.Errorf("read report: it is of version %d, and this program reads 1 to %d", r.Version, ReportVersion)
 	}
-	known := Scenarios()
+	known := append(Scenarios(), PeerScenarios()...)
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		c.scenario = Scenario{Name: c.Scenario, Title: "not known to this version"}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/bench/limits"
@@ -28,6 +29,26 @@ type Progress struct {
 	Done, Of          int
 	Scenario, Subject string
 	Run               Run
+
+	metrics []Metric
+}
+
+// progressMetrics is how many metrics are said of a run when it ends.
+const progressMetrics = 3
+
+// String is a line about the run: its first metrics, or why it failed.
+func (p Progress) String() string {
+	head := fmt.Sprintf("[%d/%d] %s %s: ", p.Done, p.Of, p.Scenario, p.Subject)
+	if p.Run.Result == nil {
+		return head + "failed: " + p.Run.Error
+	}
+	var values []string
+	for _, m := range p.metrics {
+		if v := m.Of(*p.Run.Result); m.measured(v) && len(values) < progressMetrics {
+			values = append(values, valueText(Summarize([]float64{v}), m)+" "+m.TableUnit)
+		}
+	}
+	return head + strings.Join(values, ", ")
 }
 
 // Runner makes the runs. It is used once.
@@ -67,7 +88,7 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 			cell.Runs = append(cell.Runs, run)
 			done++
 			if r.Options.Progress != nil {
-				r.Options.Progress(Progress{done, total, cell.Scenario, cell.Subject, run})
+				r.Options.Progress(Progress{done, total, cell.Scenario, cell.Subject, run, cell.scenario.Metrics})
 			}
 		}
 	}
