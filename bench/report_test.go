@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -80,19 +78,7 @@ func TestReportFormats(t *testing.T) {
 			if err := write(sample(), &got); err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), got.String()); d != "" {
-				t.Errorf("differs from %s (-update rewrites it): -want +got:\n%s", golden, d)
-			}
+			golden(t, name, got.String())
 		})
 	}
 }

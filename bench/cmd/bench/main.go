@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -19,8 +20,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/postern-dev/postern/bench"
-	"github.com/postern-dev/postern/bench/wan"
 )
 
 const (
@@ -29,9 +31,6 @@ const (
 	// relayArg, followed by an address, makes it the TURN server beside a run, until its
 	// standard input ends.
 	relayArg = "-serve-relay"
-	// pathArg, followed by a path, makes it the forwarder between a run's ends, until its
-	// standard input ends.
-	pathArg = "-serve-path"
 )
 
 // errRequired says that -require was given and a ratio is not met.
@@ -61,36 +60,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 2 && args[0] == relayArg {
 		return bench.ServeRelay(args[1], os.Stdin)
 	}
-	if len(args) == 2 && args[0] == pathArg {
-		return wan.Serve(ctx, args[1], os.Stdin, stdout)
-	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "postern-bench-")
-	if err != nil {
-		return fmt.Errorf("make folder for programs: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	if o.runner.ProfileDir != "" {
-		if err := os.MkdirAll(o.runner.ProfileDir, 0o755); err != nil {
-			return fmt.Errorf("make folder for profiles: %w", err)
-		}
-	}
-	o.runner.Progress = func(p bench.Progress) { fmt.Fprintln(stderr, progressLine(p)) }
-	runner := bench.Runner{
-		Scenarios: o.scenarios,
-		Subjects: bench.Subjects(bench.Programs{
-			Self: []string{self, childArg}, Relay: []string{self, relayArg}, Peers: o.peers, Dir: dir,
-		}),
-		Options: o.runner,
-	}
-	report, err := runner.Run(ctx)
+	report, err := o.report(ctx, stderr)
 	if err != nil {
 		return err
 	}
@@ -108,13 +82,71 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
+// report measures one, or reads the file of an earlier one.
+func (o options) report(ctx context.Context, stderr io.Writer) (*bench.Report, error) {
+	if o.read != "" {
+		return read(o.read)
+	}
+	report, err := o.measure(ctx, stderr)
+	if err != nil || o.save == "" {
+		return report, err
+	}
+	var text bytes.Buffer
+	if err := report.WriteJSON(&text); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(o.save, text.Bytes(), 0o644); err != nil {
+		return nil, fmt.Errorf("save report: %w", err)
+	}
+	return report, nil
+}
+
+func read(file string) (*bench.Report, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	defer f.Close()
+	return bench.ReadReport(f)
+}
+
+// measure makes the runs.
+func (o options) measure(ctx context.Context, stderr io.Writer) (*bench.Report, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "postern-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make folder for programs: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if o.runner.ProfileDir != "" {
+		if err := os.MkdirAll(o.runner.ProfileDir, 0o755); err != nil {
+			return nil, fmt.Errorf("make folder for profiles: %w", err)
+		}
+	}
+	o.runner.Progress = func(p bench.Progress) { fmt.Fprintln(stderr, p) }
+	runner := bench.Runner{
+		Scenarios: o.scenarios,
+		Subjects: bench.Subjects(bench.Programs{
+			Self: []string{self, childArg}, Relay: []string{self, relayArg}, Postern: o.postern, Peers: o.peers, Dir: dir,
+		}),
+		Options: o.runner,
+	}
+	return runner.Run(ctx)
+}
+
 // options are the command line.
 type options struct {
 	runner    bench.Options
 	scenarios []bench.Scenario
 	write     func(*bench.Report, io.Writer) error
 	require   bool
-	peers     string
+	// The file of the postern program, and the folder of the peers' modules.
+	postern, peers string
+	// The files of the report that is saved, and of the one that is read and not measured.
+	save, read string
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -128,11 +160,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.runner.Runs, "runs", 6, "rounds; each makes one run of every scenario and subject")
 	f.DurationVar(&o.runner.Duration, "duration", 3*time.Second, "measured part of a run")
 	f.DurationVar(&o.runner.Warmup, "warmup", time.Second, "part of a run before it")
-	f.StringVar(&format, "o", "table", "output: table, json or benchstat")
-	f.StringVar(&scenario, "scenario", "", "only these, separated by commas: "+names(bench.Scenarios()))
+	f.StringVar(&format, "o", "table", "output: table, chart, json or benchstat")
+	f.StringVar(&o.save, "save", "", "write the report as JSON into this file, too")
+	f.StringVar(&o.read, "read", "", "measure nothing: show the report in this file")
+	f.StringVar(&scenario, "scenario", "", "only these, separated by commas: "+bench.AllScenarios+", or of "+names(bench.Scenarios()))
 	f.StringVar(&subject, "subject", "", "only these subjects, separated by commas")
 	f.StringVar(&o.runner.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this folder")
-	f.StringVar(&o.peers, "peers", "bench/peers", "folder of the module with the peers for comparison")
+	f.StringVar(&o.peers, "peers", "bench/peers", "folder of the modules with the peers for comparison")
+	f.StringVar(&o.postern, "postern", "bin/postern", "the postern program, for subjects that run it")
 	f.BoolVar(&o.require, "require", false, "exit 1 unless every required ratio is met")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -150,18 +185,30 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	switch format {
 	case "table":
 		o.write = (*bench.Report).WriteTable
+	case "chart":
+		o.write = func(r *bench.Report, w io.Writer) error { return r.WriteChart(w, chartWidth(w)) }
 	case "json":
 		o.write = (*bench.Report).WriteJSON
 	case "benchstat":
 		o.write = (*bench.Report).WriteBenchstat
 	default:
-		return bad("-o %q: want table, json or benchstat", format)
+		return bad("-o %q: want table, chart, json or benchstat", format)
 	}
 	var err error
 	if o.scenarios, err = bench.Select(bench.Scenarios(), list(scenario), list(subject)); err != nil {
 		return bad("%v", err)
 	}
 	return o, nil
+}
+
+// chartWidth is the terminal's width, if w is one.
+func chartWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return bench.DefaultChart
 }
 
 // list splits at commas; of nothing it makes nothing.
@@ -175,14 +222,4 @@ func names(scenarios []bench.Scenario) string {
 		out = append(out, s.Name)
 	}
 	return strings.Join(out, ", ")
-}
-
-// progressLine is what is said of a run when it ends.
-func progressLine(p bench.Progress) string {
-	head := fmt.Sprintf("[%d/%d] %s %s", p.Done, p.Of, p.Scenario, p.Subject)
-	if p.Run.Result == nil {
-		return head + ": failed: " + p.Run.Error
-	}
-	r := p.Run.Result
-	return fmt.Sprintf("%s: %.2f Gbit/s, %.2f cores, %d MB", head, r.BitsPerSecond()/1e9, r.Cores(), r.PeakRSS/1e6)
 }

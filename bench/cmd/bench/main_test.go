@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/postern-dev/postern/bench"
-	"github.com/postern-dev/postern/bench/load"
 )
 
 func TestParseDefaults(t *testing.T) {
@@ -35,7 +33,7 @@ func TestBadArgumentsSayWhatIsWanted(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-o", "xml"}, `bench: -o "xml": want table, json or benchstat`},
+		{[]string{"-o", "xml"}, `bench: -o "xml": want table, chart, json or benchstat`},
 		{[]string{"-scenario", "tcp-9"}, `bench: no scenario "tcp-9"`},
 		{[]string{"-subject", "ipsec"}, `bench: no subject "ipsec"`},
 		{[]string{"fast"}, `bench: unexpected argument "fast"`},
@@ -54,17 +52,18 @@ func TestBadArgumentsSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-func TestProgressLine(t *testing.T) {
-	p := bench.Progress{Done: 2, Of: 14, Scenario: "tcp-1", Subject: "stock"}
-	for want, r := range map[string]bench.Run{
-		"[2/14] tcp-1 stock: 4.00 Gbit/s, 1.60 cores, 123 MB": {Result: &load.Result{
-			Bytes: 1e9, Seconds: 2, UserSeconds: 3, SystemSeconds: 0.2, PeakRSS: 123e6,
-		}},
-		"[2/14] tcp-1 stock: failed: no result after 64s": {Error: "no result after 64s"},
-	} {
-		p.Run = r
-		if got := progressLine(p); got != want {
-			t.Errorf("got %q, want %q", got, want)
+func TestASavedReportIsShown(t *testing.T) {
+	for format, want := range map[string]string{"table": "× stock", "chart": "more is better", "benchstat": "BenchmarkTCP/streams=1"} {
+		var stdout, stderr bytes.Buffer
+		if err := run(t.Context(), []string{"-read", "../../testdata/report.json", "-o", format}, &stdout, &stderr); err != nil {
+			t.Fatal(err)
 		}
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("-o %s: got %q, want %q in it", format, stdout.String(), want)
+		}
+	}
+	err := run(t.Context(), []string{"-read", "../../testdata/report.json", "-require"}, io.Discard, io.Discard)
+	if !errors.Is(err, errRequired) {
+		t.Errorf("-require of a report that falls short: got %v, want %v", err, errRequired)
 	}
 }
