@@ -81,6 +81,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 	for _, m := range gone {
 		g.forget(m, next)
 	}
+	g.reports.changed()
 	return nil
 }
 

@@ -69,9 +69,13 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 	if h.Report == nil {
 		return
 	}
-	if err := g.reports.receive(m.key, h.Report); err != nil {
+	is, was, err := g.reports.take(m.key, h.Report)
+	if err != nil {
 		g.log.Debug("the report of a peer is not understood", "peer", name, "error", err)
+		return
 	}
+	was.Offers = is.Offers // which have just been heard
+	g.heed(m.key, is, was)
 }
 
 // dialOverlay connects to an address inside the tunnel.

@@ -137,6 +137,7 @@ func (r *reports) compose(m *member, k known, now time.Time) (report.Report, boo
 	out := report.Report{
 		At: now, Gateway: r.g.running.Load().cfg.Name,
 		Verdicts: reported(k.results[m.name], now), Hears: report.Hears{Report: report.Never},
+		Offers: r.g.auth.offersMark(m), Identity: r.g.auth.identityMark(m),
 	}
 	nat := r.g.agent.Load().NAT()
 	out.NAT = report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering}
@@ -239,17 +240,29 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 	return body
 }
 
-// receive takes a report that a peer sent, or that came with its hello; an error is fit to
-// be told to the peer.
+// receive takes a report that a peer sent, and does what it asks for; an error is fit to be
+// told to the peer.
 func (r *reports) receive(from peer.PublicKey, body []byte) error {
-	rep, err := report.Parse(body)
-	if err != nil {
-		return err
+	is, was, err := r.take(from, body)
+	if err == nil {
+		r.g.heed(from, is, was)
+	}
+	return err
+}
+
+// take keeps a report that a peer sent, or that came with its hello, and gives the one before.
+func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report, err error) {
+	if rep, err = report.Parse(body); err != nil {
+		return rep, was, err
 	}
 	r.mu.Lock()
 	if r.g.roster.Load().byKey[from] == nil {
 		r.mu.Unlock()
-		return errors.New("no longer a peer of this gateway")
+		return rep, was, errors.New("no longer a peer of this gateway")
+	}
+	was = r.heard[from].Report
+	if rep.Identity == "" {
+		rep.Identity = was.Identity // it will say so later
 	}
 	r.heard[from] = heardReport{rep, time.Now()}
 	t := r.told[from]
@@ -263,7 +276,7 @@ func (r *reports) receive(from peer.PublicKey, body []byte) error {
 	r.mu.Unlock()
 	r.mail.spoke(from)
 	r.changed()
-	return nil
+	return rep, was, nil
 }
 
 // last is the last report of a peer.

@@ -6,16 +6,17 @@
 // # Wire format
 //
 // One JSON document of at most 16 KB in UTF-8, handed over inside the tunnel by POST
-// /v1/report and with the answer to a hello (package auth). Version 1.0:
+// /v1/report and with the answer to a hello (package auth). Version 1.1:
 //
-//	{"version":"1.0","at":"2026-03-02T12:00:00Z","gateway":"edge",
+//	{"version":"1.1","at":"2026-03-02T12:00:00Z","gateway":"edge",
 //	 "verdicts":[
 //	  {"target":"gateway","outcome":"ok","rtt":0.0123,"age":12},
 //	  {"target":"auth","outcome":"ok","rtt":0.0135,"age":12},
 //	  {"target":"apiServer","outcome":"error","code":"PST0502","stage":"tls","age":12,
 //	   "params":{"address":"[fd00::1]:6443","serverName":"api.example.net","names":["kubernetes","10.0.0.1"]}}],
 //	 "hears":{"handshake":31,"probe":2,"report":290},
-//	 "nat":{"mapping":"endpoint-independent","filtering":"address-and-port-dependent"}}
+//	 "nat":{"mapping":"endpoint-independent","filtering":"address-and-port-dependent"},
+//	 "offers":"0f3a9c","identity":"77e1b2"}
 //
 //	version   major.minor of the writer. A newer minor is accepted and what it adds is
 //	          passed over; another major is refused.
@@ -29,6 +30,12 @@
 //	          probe and a report of the reader; absent: never. A report without the last
 //	          asks for one.
 //	nat       the writer's NAT in the words of RFC 4787.
+//	offers    since 1.1: a mark, up to 16 of 0-9 a-f, of what the writer offers the
+//	          reader. Another one than before says that a hello has news.
+//	identity  since 1.1: a mark of what the identity hangs on that the writer has issued
+//	          to the reader, "0" while there is nothing. Another one than before, unless
+//	          that was "0", says that the identity is good no more. A mark that is
+//	          absent, or is none, says nothing.
 //
 // The parameters have types; all may be absent:
 //

@@ -1,7 +1,11 @@
 package report
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -10,7 +14,7 @@ import (
 
 const (
 	// Version is what this package writes.
-	Version      = "1.0"
+	Version      = "1.1"
 	versionMajor = 1
 	// MaxSize bounds a report, in bytes.
 	MaxSize = 16 << 10
@@ -47,6 +51,46 @@ type Report struct {
 	Verdicts []Verdict
 	Hears    Hears
 	NAT      NAT
+	// Offers and Identity tell of changes that the reader has to ask for.
+	Offers, Identity Mark
+}
+
+// Mark stands for something that may change: another mark, another thing. Empty says nothing.
+type Mark string
+
+// NoIdentity is the mark while nothing is there that an identity could hang on.
+const NoIdentity Mark = "0"
+
+// maxMark is the length of a mark.
+const maxMark = 16
+
+// MarkOf makes the mark of what is written in parts.
+func MarkOf(parts ...string) Mark {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d %s\n", len(part), part)
+	}
+	return Mark(hex.EncodeToString(h.Sum(nil)[:maxMark/2]))
+}
+
+// mark is a mark that may be one; else empty.
+func mark(s Mark) Mark {
+	if len(s) > maxMark || strings.Trim(string(s), "0123456789abcdef") != "" {
+		return ""
+	}
+	return s
+}
+
+// OffersChanged reports whether a report says that the writer offers something else than by the
+// one before.
+func (r Report) OffersChanged(before Report) bool {
+	return r.Offers != "" && before.Offers != "" && r.Offers != before.Offers
+}
+
+// IdentityEnded reports whether a report says that an identity that was there by the one before
+// is good no more.
+func (r Report) IdentityEnded(before Report) bool {
+	return r.Identity != "" && before.Identity != "" && before.Identity != NoIdentity && r.Identity != before.Identity
 }
 
 // Verdict is what a check of one target came to.

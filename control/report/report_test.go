@@ -102,6 +102,7 @@ func full() Report {
 			{Target: "apiServer", Outcome: api.Off, Code: check.APIServerOff},
 		},
 		Hears: Hears{time.Second, Never, 0}, NAT: NAT{"none", "none"},
+		Offers: MarkOf("auth", "apiServer"), Identity: NoIdentity,
 	}
 }
 

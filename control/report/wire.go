@@ -18,6 +18,8 @@ type wireReport struct {
 	Verdicts []wireVerdict `json:"verdicts"`
 	Hears    wireHears     `json:"hears"`
 	NAT      wireNAT       `json:"nat"`
+	Offers   Mark          `json:"offers,omitempty"`
+	Identity Mark          `json:"identity,omitempty"`
 }
 
 type wireVerdict struct {
@@ -52,7 +54,7 @@ func (r Report) Encode() ([]byte, error) {
 	w := wireReport{
 		Version: Version, At: r.At.UTC().Truncate(time.Second), Gateway: r.Gateway, Verdicts: []wireVerdict{},
 		Hears: wireHears{ago(r.Hears.Handshake), ago(r.Hears.Probe), ago(r.Hears.Report)},
-		NAT:   wireNAT{r.NAT.Mapping, r.NAT.Filtering},
+		NAT:   wireNAT{r.NAT.Mapping, r.NAT.Filtering}, Offers: r.Offers, Identity: r.Identity,
 	}
 	for _, v := range r.Verdicts {
 		w.Verdicts = append(w.Verdicts, wireVerdict{
@@ -111,7 +113,7 @@ func (w wireReport) report() (Report, error) {
 	out := Report{
 		Version: w.Version, At: n.time("at", w.At), Gateway: w.Gateway,
 		Hears: Hears{n.ago("hears.handshake", w.Hears.Handshake), n.ago("hears.probe", w.Hears.Probe), n.ago("hears.report", w.Hears.Report)},
-		NAT:   NAT{behaviour(w.NAT.Mapping), behaviour(w.NAT.Filtering)},
+		NAT:   NAT{behaviour(w.NAT.Mapping), behaviour(w.NAT.Filtering)}, Offers: mark(w.Offers), Identity: mark(w.Identity),
 	}
 	if api.CheckName(w.Gateway) != nil {
 		n.wrong("gateway", "is no name of a gateway")

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Grants and services change here, and accounts are deleted, while a peer may not ask for
+// minutes: it goes on with what it has heard, and with a token that is dead. So each report to
+// it has two marks, of what it is offered and of what its identity hangs on, and a report is
+// posted when one of them changes. The peer asks for the rest itself.
+
+// Incarnations tells of an issuer whose identities can end before their time. An
+// [auth.Issuer] may be one.
+type Incarnations interface {
+	// Incarnation is of what the peer's identity hangs on now, empty while there is nothing;
+	// known is false so long as that is not known.
+	Incarnation(s auth.Subject) (id string, known bool)
+}
+
+// offersMark is of what a peer is told of services in the answer to its hello.
+func (s *authService) offersMark(m *member) report.Mark {
+	c, ok := s.Caller(peer.OverlayAddr(m.key))
+	if !ok {
+		return ""
+	}
+	offers, ports := s.offers(c), s.ports()
+	slices.Sort(offers)
+	parts := make([]string, 0, len(offers)+1)
+	for _, name := range offers {
+		parts = append(parts, fmt.Sprintf("%s %d", name, ports[name]))
+	}
+	if a := s.apiServer(); a != nil && slices.Contains(offers, api.ServiceAPIServer) {
+		parts = append(parts, a.ServerName+" "+a.CAData)
+	}
+	return report.MarkOf(parts...)
+}
+
+// identityMark is of what a peer's identity hangs on: the issuer, and where that knows of one
+// the account.
+func (s *authService) identityMark(m *member) report.Mark {
+	issuer := *s.issuer.Load()
+	if issuer == nil || m.stock || m.pending || !slices.Contains(m.allow, api.ServiceAuth) || !slices.Contains(m.allow, api.ServiceAPIServer) {
+		return ""
+	}
+	i, ok := issuer.(Incarnations)
+	if !ok {
+		return report.MarkOf(fmt.Sprintf("%T", issuer))
+	}
+	switch id, known := i.Incarnation(auth.Subject{Name: m.name, PublicKey: m.key}); {
+	case !known:
+		return ""
+	case id == "":
+		return report.NoIdentity
+	default:
+		return report.MarkOf(id)
+	}
+}
+
+// heed does what a report asks for that has other marks than the one before. The peer decides
+// how often: a report a second is taken of it, and what it makes us ask is asked of itself.
+func (g *Gateway) heed(from peer.PublicKey, is, was report.Report) {
+	m := g.roster.Load().byKey[from]
+	if m == nil {
+		return
+	}
+	if is.OffersChanged(was) {
+		g.log.Info("a peer offers something else than before; it is asked", "peer", m.name)
+		g.checks.Wake(m.name)
+	}
+	if is.IdentityEnded(was) {
+		g.log.Info("the identity that a peer has issued is good no more; another is asked for", "peer", m.name)
+		g.keepers.renew(m.name)
+	}
+}
