@@ -52,7 +52,7 @@ func (a accounts) fix(err error) string {
 
 // permit is the commands that give the gateway the rights that it lacks.
 func (a accounts) permit(text string, s metav1.Status) string {
-	role, verbs, what := "postern-peer-accounts", "get,list,create,delete", resource
+	role, verbs, what := "postern-peer-accounts", "get,list,watch,create,delete", resource
 	if strings.Contains(text, resource+"/token") || s.Details != nil && strings.HasSuffix(s.Details.Kind, "/token") {
 		role, verbs, what = "postern-peer-tokens", "create", resource+"/token"
 	}

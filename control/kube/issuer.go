@@ -49,6 +49,8 @@ type TokenIssuer struct {
 	accounts accounts
 	wake     chan struct{}
 
+	incarnations incarnations
+
 	mu    sync.Mutex
 	known bool // SetPeers was called
 	peers map[string]peer.PublicKey
@@ -174,6 +176,9 @@ func (t *TokenIssuer) signal() {
 func (t *TokenIssuer) Run(ctx context.Context) {
 	defer t.accounts.cluster.close()
 	ctx = t.logged(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watch.Go(func() { t.incarnations.run(ctx, t.accounts, t.o) })
 	if err := t.accounts.preflight(ctx); err != nil && ctx.Err() == nil {
 		t.o.Logger.Warn("peers will get no identities", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
 	}

@@ -22,16 +22,17 @@ import (
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
-		"live as long as the peer":          testLife,
-		"are renewed without a break":       testRenewal,
-		"of an earlier peer end":            testStale,
-		"touch nothing of others":           testForeign,
-		"end for peers removed while off":   testReconcile,
-		"end when the API server is back":   testOutage,
-		"need rights that errors give":      testDenied,
-		"need a namespace that errors name": testNoNamespace,
-		"stop at a quota":                   testQuota,
-		"need what the shipped role gives":  testRole,
+		"live as long as the peer":           testLife,
+		"are renewed without a break":        testRenewal,
+		"of an earlier peer end":             testStale,
+		"touch nothing of others":            testForeign,
+		"end for peers removed while off":    testReconcile,
+		"end when the API server is back":    testOutage,
+		"need rights that errors give":       testDenied,
+		"need a namespace that errors name":  testNoNamespace,
+		"stop at a quota":                    testQuota,
+		"need what the shipped role gives":   testRole,
+		"end with their account, as is seen": testIncarnation,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,7 +26,8 @@ import (
 
 var edgePeer = auth.Subject{Name: "edge", PublicKey: peer.PublicKey{1}}
 
-// scripted is an API server that answers as it is told.
+// scripted is an API server that answers as it is told. WATCH is a method here, and ALL a list
+// for a watch to begin with.
 type scripted struct {
 	mu      sync.Mutex
 	answers map[string][]answer // by method and end of the path; the last one stays
@@ -42,6 +43,12 @@ type answer struct {
 func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	what := r.Method + " " + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	switch {
+	case r.URL.Query().Get("watch") != "":
+		what = "WATCH" + strings.TrimPrefix(what, http.MethodGet)
+	case r.URL.Query().Has("resourceVersion"): // before a watch
+		what = "ALL" + strings.TrimPrefix(what, http.MethodGet)
+	}
 	s.mu.Lock()
 	s.asked = append(s.asked, what)
 	a := answer{status: http.StatusNotImplemented, body: failure(http.StatusNotImplemented, "", what+" is not in the script")}
@@ -124,7 +131,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		"no right, in a pod": {
 			refusal(403, metav1.StatusReasonForbidden, `serviceaccounts "postern-peer-edge" is forbidden: User "system:serviceaccount:postern:postern" cannot get resource "serviceaccounts" in API group "" in the namespace "peers"`),
-			[]string{"kubectl create role postern-peer-accounts -n peers --verb=get,list,create,delete --resource=serviceaccounts && ", "--serviceaccount=postern:postern)"},
+			[]string{"kubectl create role postern-peer-accounts -n peers --verb=get,list,watch,create,delete --resource=serviceaccounts && ", "--serviceaccount=postern:postern)"},
 		},
 		"no right, beside the cluster": {
 			refusal(403, metav1.StatusReasonForbidden, `User "jane" cannot get resource`), []string{"--user=jane)"},
