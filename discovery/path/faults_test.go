@@ -2,8 +2,6 @@ package path_test
 
 import (
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -130,61 +128,6 @@ func TestFaultsAreRepaired(t *testing.T) {
 // changing is a NAT that maps endpoint-independently to random ports.
 func (site) changing() kind {
 	return kind{"port-changing", simnet.PortChanging, "endpoint-independent", "address-and-port-dependent", path.StraysDropped}
-}
-
-func TestTheRelayIsLost(t *testing.T) {
-	inWorld(t, 4, 3000, func(w *world) {
-		a, b := w.gateway("a", siteOf(kinds[5], 1), true), w.gateway("b", siteOf(kinds[5], 2), false)
-		w.meet(a, b)
-		if _, ok := w.until(5*time.Second, bothAre(path.KindRelay, a, b)); !ok {
-			w.t.Fatalf("not relayed\n%s", explain(a, b))
-		}
-		setTraffic(true, a, b)
-		time.Sleep(20 * time.Second)
-		before := a.ticket()
-		w.servers[0].lose()
-		for _, g := range []*gateway{a, b} { // As the TURN client does when it notices.
-			if s, _ := g.status(); s.RelayLost != nil {
-				w.t.Errorf("%s calls the relay lost before it is: %v", g.name, s.RelayLost)
-			}
-			g.mu.Lock()
-			clear(g.vias)
-			g.setLocal(time.Now())
-			g.mu.Unlock()
-			g.kick()
-		}
-		// Neither can tell the other its new relayed address, until a ticket or the DNS
-		// does; the driver is told here.
-		w.until(time.Minute, func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return a.gathered()
-		})
-		for _, g := range []*gateway{a, b} {
-			named := func() bool { s, _ := g.status(); return s.RelayLost != nil }
-			if _, ok := w.until(time.Minute, named); !ok {
-				w.t.Fatalf("%s does not say that the relay lost both\n%s", g.name, explain(a, b))
-			}
-			s, _ := g.status()
-			if l := s.RelayLost; l.Server != w.servers[0].addr.String() || l.Was == l.Now || l.Was.Addr() != l.Now.Addr() || l.At.IsZero() ||
-				s.Reason != l.String() || !strings.Contains(s.Reason, "a new ticket") {
-				w.t.Errorf("%s has %+v and the reason %q", g.name, l, s.Reason)
-			}
-		}
-		news := a.ticket()
-		if slices.Equal(news, before) {
-			w.t.Fatal("the relay gave the same address again")
-		}
-		b.tell(func(now time.Time, m *path.Machine) { m.SetRemote(now, news, false) })
-		if took, ok := w.until(30*time.Second, bothAre(path.KindRelay, a, b)); !ok {
-			w.t.Errorf("not relayed again\n%s", explain(a, b))
-		} else {
-			w.t.Logf("relayed again after %v", took)
-		}
-		if s, _ := a.status(); s.RelayLost != nil {
-			w.t.Errorf("it is called lost still: %v", s.RelayLost)
-		}
-	})
 }
 
 func TestLossAloneMovesNothing(t *testing.T) {

@@ -240,7 +240,7 @@ func (g *gateway) receive(b []byte, from peer.Path) {
 	now, n := time.Now(), binary.BigEndian.Uint64(b[8:])
 	switch b[0] {
 	case kProbe:
-		if g.site.noProbe {
+		if g.site.noProbe || string(b[24:25+len(g.name)]) == g.name+"\x00" { // The own ones are under the key of the other direction.
 			return
 		}
 		reply := packet(kAnswer, answerSize, n)

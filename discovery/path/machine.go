@@ -50,6 +50,7 @@ type Machine struct {
 	slow     time.Time // when the next turn of retries while idle is
 
 	deaf    deafness
+	sweep   sweep
 	sender  sender
 	talk    talk
 	punch   puncher
@@ -260,6 +261,7 @@ func (m *Machine) Poll(now time.Time) (Actions, time.Time) {
 	if p, ok := m.nextProbe(); ok {
 		a.Probes = append(a.Probes, p)
 	}
+	a.Probes = append(a.Probes, m.sweepPorts()...)
 	a.Routing = m.route()
 	a.Permit = m.admit()
 	a.Messages = m.talk.take(m)

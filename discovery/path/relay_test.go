@@ -3,6 +3,7 @@ package path_test
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -24,6 +25,9 @@ type relayServer struct {
 
 	mu          sync.Mutex
 	allocations map[netip.AddrPort]*allocation // by client
+	// dice choose the ports of later allocations; nil = one after the other.
+	dice  *rand.Rand
+	ports [2]int // the lowest, and how many
 }
 
 type allocation struct {
@@ -41,7 +45,7 @@ func (w *world) relayServer(name string, addr netip.Addr) *relayServer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &relayServer{w: w, host: h, addr: netip.AddrPortFrom(addr, serverPort), allocations: make(map[netip.AddrPort]*allocation)}
+	s := &relayServer{w: w, host: h, addr: netip.AddrPortFrom(addr, serverPort), allocations: make(map[netip.AddrPort]*allocation), ports: [2]int{49152, 1 << 14}}
 	if s.conn, err = h.ListenUDP(serverPort); err != nil {
 		w.t.Fatal(err)
 	}
@@ -96,7 +100,11 @@ func (s *relayServer) allocate(client netip.AddrPort) *allocation {
 	if a := s.allocations[client]; a != nil {
 		return a
 	}
-	conn, err := s.host.ListenUDP(0)
+	at := 0
+	if s.dice != nil {
+		at = s.ports[0] + s.dice.IntN(s.ports[1])
+	}
+	conn, err := s.host.ListenUDP(uint16(at))
 	if err != nil {
 		return nil
 	}
@@ -110,10 +118,11 @@ func (s *relayServer) allocate(client netip.AddrPort) *allocation {
 	return a
 }
 
-// lose forgets all allocations, as a restarted server does.
+// lose forgets all allocations, as a restarted server does, which gives random ports.
 func (s *relayServer) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dice = rand.New(rand.NewChaCha8([32]byte{byte(s.w.seed), 11}))
 	for c, a := range s.allocations {
 		_ = a.conn.Close()
 		delete(s.allocations, c)

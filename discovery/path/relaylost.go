@@ -10,7 +10,7 @@ import (
 
 // RelayLost says that a relay that joined the two sides has lost their allocations, as when
 // it is restarted: the own one has another address there now, and no way is left to tell
-// the peer. A server gives its ports at random, so the address cannot be guessed.
+// the peer, which is searched for then (sweep.go).
 type RelayLost struct {
 	Server   string         // the relay, for people
 	Was, Now netip.AddrPort // the own relayed addresses
@@ -20,7 +20,7 @@ type RelayLost struct {
 // String says so in words, and what helps.
 func (l RelayLost) String() string {
 	return fmt.Sprintf("the relay %s lost the allocations that joined both sides (it was restarted): this gateway has another address there now, and nothing is left to tell the peer; "+
-		"a new ticket joins them again, and with a second relay at both ends (spec.discovery.turnServers) it does not come to this", l.Server)
+		"each side asks the relay's ports for the other, a new ticket joins them too, and with a second relay at both ends (spec.discovery.turnServers) it does not come to this", l.Server)
 }
 
 // lastPath is the path that was lost last.

@@ -109,6 +109,9 @@ func (m *Machine) nextTry() time.Time {
 			frozen = true
 		}
 	}
+	if t := m.nextSweep(); !t.IsZero() {
+		soonest(t)
+	}
 	possible, _ := canPunch(m.local.NAT, m.talk.nat)
 	if frozen && possible && m.sel != nil && m.sel.class == classRelayed && m.punch.failed > 0 {
 		soonest(m.nextPunch())

@@ -163,34 +163,30 @@ func TestTicketsHoldNoRelayCredential(t *testing.T) {
 	}
 }
 
-// TestTheOnlyRelayRestarts shows what holds when two symmetric NATs lose every allocation
-// on the only relay that they have: each allocates anew by itself, but there is no way
-// left to tell the other where. Both say that they are not connected, and a new ticket
-// joins them again.
+// TestTheOnlyRelayRestarts has two symmetric NATs lose every allocation on the only relay
+// that they have. Each allocates anew by itself, at another port, and nobody can tell the
+// other which: they find each other by asking the relay's ports.
 func TestTheOnlyRelayRestarts(t *testing.T) {
 	t.Parallel()
-	s := started(t, symmetric, symmetric, ways{})
-	openStream(within(t, patience), t, s.right, s.left)
-	s.awaitPath(api.PathRelay, patience)
-	before := s.relayedAddresses()
-	s.relay.Stop()
-	s.relay.Start()
-	eventually(within(t, patience), t, "both have allocated anew", func() (bool, string) {
+	onTime(t, func(late lateness) {
+		s := started(t, symmetric, symmetric, ways{})
+		traffic := openStream(within(t, patience), t, s.right, s.left)
+		traffic.late = late
+		s.awaitPath(api.PathRelay, patience)
+		before := s.relayedAddresses()
+		s.relay.Stop()
+		s.relay.Start()
+		traffic.mark()
+		traffic.watch(observed)
+		gap := traffic.check(repairWithin)
+		t.Logf("the stream rested for %v", gap.Round(time.Millisecond))
+		s.awaitPath(api.PathRelay, patience)
 		now := s.relayedAddresses()
-		return now[0] != "" && now[1] != "" && now[0] != before[0] && now[1] != before[1], strings.Join(append(before[:], now[:]...), " ")
+		if now[0] == "" || now[1] == "" || now[0] == before[0] || now[1] == before[1] {
+			t.Errorf("the relayed addresses were %v and are %v: want others", before, now)
+		}
+		s.report()
 	})
-	for _, x := range s.both() {
-		x.waitPeer(s.other(x).name, "not connected since the relay lost both", func(p api.PeerStatus) bool {
-			why := p.Path.Reason + p.Reachability.Outbound.Gateway.Cause
-			return p.State != api.StateConnected && p.Path.Kind == api.PathNone &&
-				strings.Contains(why, "the relay "+relayAddr) && strings.Contains(why, "lost the allocations that joined both sides")
-		})
-	}
-	start := time.Now()
-	s.enrol(s.left, s.right)
-	openStream(within(t, patience), t, s.right, s.left)
-	t.Logf("a stream runs %v after a new ticket was used", time.Since(start).Round(100*time.Millisecond))
-	s.awaitPath(api.PathRelay, patience)
 }
 
 // relayedAddresses are where both sides can be reached on a relay.
