@@ -45,8 +45,9 @@ func notes(was, is v1alpha1.PeerStatus) []events.Event {
 		}
 		lost := x.Type == v1alpha1.TunnelReady && tunnelTold && !connected
 		switch {
-		case coded(x) && x.Type == v1alpha1.IdentityIssued && codeOf(x) == codeOf(conditionOf(is, v1alpha1.AuthReachable)):
-			// told as the auth service's
+		case coded(x) && x.Type == v1alpha1.IdentityIssued &&
+			(codeOf(x) == codeOf(conditionOf(is, v1alpha1.AuthReachable)) || codeOf(x) == codeOf(conditionOf(is, v1alpha1.APIServerReachable))):
+			// told as the service's
 		case coded(x) && !lost && codeOf(x) != codeOf(w):
 			out = append(out, events.Event{Type: events.Warning, Reason: x.Reason, Message: x.Message})
 		case coded(w) && x.Status == metav1.ConditionTrue && !coded(x) && x.Type != v1alpha1.IdentityIssued:

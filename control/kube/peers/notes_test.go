@@ -59,6 +59,9 @@ func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
 			s.State = api.StateFailed
 			s.Reachability.Outbound = api.Targets{Gateway: failing(string(check.PeerSilent), "silence")}
 		}), "failed PST0101 False/PeerSilent Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"an identity that is rejected": {with(func(s *api.PeerStatus) {
+			s.Identity, s.Reachability.Outbound.APIServer = &api.Identity{NotAfter: end}, failing(string(check.APIServerUnauthorized), "who?")
+		}), "connected PST0305 True/Ready True/Ready False/APIServerUnauthorized False/APIServerUnauthorized"},
 		"a newer peer's code": {with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0299", "new") }),
 			"connected PST0299 True/Ready False/Problem True/Ready False/Problem"},
 	} {
@@ -100,6 +103,9 @@ func TestEventsTellWhatAnOperatorShouldKnow(t *testing.T) {
 		s.State = api.StateFailed
 		s.Reachability.Outbound = api.Targets{Gateway: failing("PST0402", "nothing listens")}
 	})
+	rejected := with(func(s *api.PeerStatus) {
+		s.Identity, s.Reachability.Outbound.APIServer = &api.Identity{NotAfter: noon}, failing("PST0305", "who?")
+	})
 	refused := statusOf(&candidate{object: object("cloud"), refused: found(object("cloud"), check.PeerDuplicate, "")}, nil, v1alpha1.PeerStatus{}, noon)
 	for name, c := range map[string]struct {
 		was, is v1alpha1.PeerStatus
@@ -110,6 +116,8 @@ func TestEventsTellWhatAnOperatorShouldKnow(t *testing.T) {
 		"it connects, and is denied": {v1alpha1.PeerStatus{}, shown(denied), "Normal/Connected Warning/AuthDenied"},
 		"an identity":                {shown(well), shown(identity), "Normal/IdentityIssued"},
 		"another one":                {shown(identity), shown(with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: noon.Add(time.Hour)} })), ""},
+		"it is rejected":             {shown(identity), shown(rejected), "Warning/APIServerUnauthorized"},
+		"it is not any more":         {shown(rejected), shown(identity), "Normal/Cleared"},
 		"denied":                     {shown(well), shown(denied), "Warning/AuthDenied"},
 		"not denied any more":        {shown(denied), shown(well), "Normal/Cleared"},
 		"lost":                       {shown(well), shown(silent), "Warning/Lost"},

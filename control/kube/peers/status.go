@@ -138,8 +138,10 @@ func serviceCondition(kind, service string, v api.Verdict) metav1.Condition {
 
 func identityCondition(s *api.PeerStatus) metav1.Condition {
 	x := metav1.Condition{Type: v1alpha1.IdentityIssued, Status: metav1.ConditionFalse, Reason: reasonNotOffered, Message: "the peer has issued no identity to us"}
-	auth := s.Reachability.Outbound.Auth
+	auth, used := s.Reachability.Outbound.Auth, s.Reachability.Outbound.APIServer
 	switch {
+	case s.Identity != nil && rejectsIdentity(used):
+		x.Reason, x.Message = reasonOf(check.Code(used.Code)), message(used.Code, used.Cause, used.Fix)
 	case s.Identity != nil:
 		x.Status, x.Reason, x.Message = metav1.ConditionTrue, reasonIssued, "an identity of the peer is held, and is renewed before it ends"
 	case auth.Code != "" && auth.Verdict != api.OK:
@@ -148,6 +150,16 @@ func identityCondition(s *api.PeerStatus) metav1.Condition {
 		x.Status, x.Reason = metav1.ConditionUnknown, reasonNotChecked
 	}
 	return x
+}
+
+// rejectsIdentity reports whether the peer's API server says that the identity is good no more:
+// what is held is of no use then.
+func rejectsIdentity(apiServer api.Verdict) bool {
+	switch check.Code(apiServer.Code) {
+	case check.APIServerUnauthorized, check.IdentityRejected, check.IdentityExpired:
+		return apiServer.Verdict == api.Error
+	}
+	return false
 }
 
 // pendingCondition is that of a peer that is not let in yet, or that the gateway has not
