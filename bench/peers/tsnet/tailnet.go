@@ -148,10 +148,25 @@ func (t *tailnet) checkDirect() error {
 	return nil
 }
 
+// closeTimeout is how long nodes may take to close. Their network stack waits for a minute
+// for what is left of thousands of closed connections (TIME-WAIT); the process, which has
+// measured what it was to, does not.
+const closeTimeout = 5 * time.Second
+
 func (t *tailnet) close() error {
 	var errs []error
-	for _, n := range t.nodes {
-		errs = append(errs, n.Close())
+	closed := make(chan error, 1)
+	go func() {
+		var errs []error
+		for _, n := range t.nodes {
+			errs = append(errs, n.Close())
+		}
+		closed <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-closed:
+		errs = append(errs, err)
+	case <-time.After(closeTimeout):
 	}
 	if t.network != nil {
 		errs = append(errs, t.network.close())
