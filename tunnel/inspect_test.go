@@ -45,11 +45,14 @@ func (p *tap) read() []byte {
 	return b[:n]
 }
 
+// write sends a message. In a bubble of synctest time stands still meanwhile, and what came
+// from one address at one moment would be taken for one message, so it lets some pass.
 func (p *tap) write(m []byte, to netip.AddrPort) {
 	p.t.Helper()
 	if _, err := p.WriteToUDPAddrPort(m, to); err != nil {
 		p.t.Fatal(err)
 	}
+	time.Sleep(time.Millisecond)
 }
 
 // tapAddr is where nobody but the test is.
