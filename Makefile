@@ -73,7 +73,7 @@ kube-binaries: ## Build etcd and Kubernetes for the tests (minutes the first tim
 e2e-versions: ## What needs only an API server, against the two minors of Kubernetes before
 	@for v in v1.35.4 v1.34.4; do a=$$($(GO) run ./testenv/kube/cmd/kube-binaries -version $$v) && \
 	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 -run 'ClusterServes|APIServer|WaitFor' ./testenv/kube && \
-	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 ./control/kube || exit 1; done
+	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 -p 1 ./control/kube/... || exit 1; done
 
 .PHONY: image
 image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
@@ -83,6 +83,10 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 .PHONY: bench
 bench: build ## Throughput and memory against the stock WireGuard netstack, in one run
 	$(GO) run ./bench/cmd/bench
+
+.PHONY: bench-wan
+bench-wan: ## TCP and keystrokes over long and lossy paths against tsnet (about 40 minutes)
+	$(GO) run ./bench/cmd/wan
 
 # The CRDs and the copying methods of the types that they are made of.
 API_TYPES := control/kube/v1alpha1

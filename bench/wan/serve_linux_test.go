@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,19 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// pathArg makes the test's program a forwarder.
+const pathArg = "-serve-path"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == pathArg {
+		if err := Serve(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds waiting; it only matters when something is broken.
 const patience = 90 * time.Second
