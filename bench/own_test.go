@@ -11,10 +11,13 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// TestOwnSubjectsCarryTraffic makes the shortest of runs of every subject in this
-// module: each must connect, say what it measured, and leave nothing behind.
+// TestOwnSubjectsCarryTraffic makes the shortest of runs of every subject that lives in
+// its process: each must connect, say what it measured, and leave nothing behind.
 func TestOwnSubjectsCarryTraffic(t *testing.T) {
 	own := Own()
+	for name := range ownBinary() {
+		delete(own.Subjects, name) // They need the postern program.
+	}
 	for _, name := range append(slices.Sorted(maps.Keys(own.Subjects)), slices.Sorted(maps.Keys(own.Alone))...) {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
@@ -34,5 +37,40 @@ func TestOwnSubjectsCarryTraffic(t *testing.T) {
 				t.Errorf("got %d bytes, %d over the streams, in %v s; want equal sums over at least 0.2 s", r.Bytes, sum, r.Seconds)
 			}
 		})
+	}
+}
+
+func TestOwnSubjectsCarryDatagrams(t *testing.T) {
+	for _, name := range []string{Postern, Loopback} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			r, err := Own().Run(t.Context(), load.Spec{
+				Subject: name, Load: load.LoadDatagrams, Size: 1000, Rate: 100, Duration: 200 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Values[load.UnitLost] == 1 || r.Values[load.UnitSent] == 0 {
+				t.Errorf("got %v, want some that were sent and some that arrived", r.Values)
+			}
+		})
+	}
+}
+
+// TestPosternTakesAnMTU makes sure that scenarios of other MTUs measure these.
+func TestPosternTakesAnMTU(t *testing.T) {
+	for _, mtu := range []int{1280, 8920} {
+		a, b, err := newEnds(mtu)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range []*end{a, b} {
+			if got, err := e.stack.Device().MTU(); err != nil || got != mtu {
+				t.Errorf("got %d, %v; want %d", got, err, mtu)
+			}
+			if err := e.close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -36,8 +36,9 @@ const (
 	// sender from sending for longer is not offered at all, since a burst of it would
 	// only show how long a queue is.
 	behind = 5 * time.Millisecond
-	// afterwards is how long what was sent may arrive after the window; then it is lost.
-	afterwards = 300 * time.Millisecond
+	// What was sent in the window counts as lost when nothing has arrived for quiet after
+	// it, at the latest after afterwards.
+	quiet, afterwards = 300 * time.Millisecond, 10 * time.Second
 )
 
 // datagrams sends UDP payloads of spec.Size bytes from the dialling end to the accepting
@@ -80,6 +81,7 @@ type flood struct {
 	late            atomic.Uint64 // Arrived after one with a greater number.
 	from, to        atomic.Uint64 // Numbers sent in the window.
 	arrivedOfWindow atomic.Uint64
+	ended           atomic.Bool // Nothing is sent any more.
 }
 
 // measure meters the run, then waits for what is still on its way.
@@ -100,8 +102,12 @@ func (f *flood) measure(spec Spec, w *workers) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := wait(afterwards, w.failed, nil); err != nil {
-		return Result{}, err
+	f.ended.Store(true)
+	for until, before := time.Now().Add(afterwards), uint64(math.MaxUint64); f.arrived.Load() != before && time.Now().Before(until); {
+		before = f.arrived.Load()
+		if err := wait(quiet, w.failed, nil); err != nil {
+			return Result{}, err
+		}
 	}
 	sent, came := f.to.Load()-f.from.Load(), arrived[1]-arrived[0]
 	r.with(map[string]float64{
@@ -147,7 +153,7 @@ func (f *flood) receive(w *workers, in net.PacketConn) {
 func (f *flood) send(w *workers, out net.Conn, spec Spec) {
 	packet := make([]byte, spec.Size)
 	last, due := time.Now(), 0.0 // Due is what is offered and not sent yet.
-	for !w.closing.Load() {
+	for !f.ended.Load() && !w.closing.Load() {
 		burst := 1
 		if spec.Rate > 0 {
 			time.Sleep(pace)
