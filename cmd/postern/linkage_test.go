@@ -2,33 +2,9 @@ package main
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
-
-// pion/stun's client file imports pion/dtls, which has GO-2026-4479, and so does that of
-// the version that pion/turn uses. Of the first only the message codec is used here, of the
-// second only what TURN takes, so the linker must have dropped dtls's connection code.
-func TestNoDTLSConnectionCodeIsLinked(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "postern")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", binary).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(symbols), "pion/stun/v2.(*Message)") {
-		t.Fatal("the symbols of pion/stun are not there: the test would not see dtls either")
-	}
-	for line := range strings.Lines(string(symbols)) {
-		if strings.Contains(line, "pion/dtls/v2.(*Conn)") || strings.Contains(line, "pion/dtls/v3.(*Conn)") {
-			t.Errorf("dtls connection code is linked: %s", strings.TrimSpace(line))
-		}
-	}
-}
 
 // The data path must stay usable, and testable, without a cluster, a screen or a metrics
 // library; and what it is built on must not reach up to it. A linter forbids the direct
