@@ -108,7 +108,7 @@ func (p *polling) start(ctx context.Context, spec Spec, ends Ends, w *workers) e
 					close(p.done)
 				}
 			}()
-			if err := p.client(c, &t); err != nil {
+			if err := p.client(ctx, c, &t); err != nil {
 				w.fail("request", err)
 			}
 		})
@@ -117,8 +117,8 @@ func (p *polling) start(ctx context.Context, spec Spec, ends Ends, w *workers) e
 }
 
 // client makes requests by a timetable until that ends.
-func (p *polling) client(c net.Conn, t *timetable) error {
-	request, err := http.NewRequest(http.MethodGet, "http://upstream/api/v1/object", http.NoBody)
+func (p *polling) client(ctx context.Context, c net.Conn, t *timetable) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://upstream/api/v1/object", http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -132,6 +132,7 @@ func (p *polling) client(c net.Conn, t *timetable) error {
 			return err
 		}
 		n, err := io.Copy(io.Discard, response.Body)
+		response.Body.Close()
 		if err != nil {
 			return err
 		}

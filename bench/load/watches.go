@@ -82,11 +82,7 @@ func (f *fanout) add(ctx context.Context, ends Ends, w *workers) error {
 			w.fail("send event", err)
 		}
 	})
-	w.Go(func() {
-		if err := f.watch(out); err != nil {
-			w.fail("watch", err)
-		}
-	})
+	w.Go(func() { w.fail("watch", f.watch(ctx, out)) })
 	return nil
 }
 
@@ -130,9 +126,9 @@ func answer(ctx context.Context, c net.Conn, queue <-chan []byte) error {
 	}
 }
 
-// watch takes events.
-func (f *fanout) watch(c net.Conn) error {
-	request, err := http.NewRequest(http.MethodGet, "http://upstream/api/v1/objects?watch=1", http.NoBody)
+// watch takes events until that fails, as it does when the run ends.
+func (f *fanout) watch(ctx context.Context, c net.Conn) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://upstream/api/v1/objects?watch=1", http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -143,6 +139,7 @@ func (f *fanout) watch(c net.Conn) error {
 	if err != nil {
 		return err
 	}
+	defer response.Body.Close()
 	event := make([]byte, f.size)
 	for {
 		if _, err := io.ReadFull(response.Body, event); err != nil {
