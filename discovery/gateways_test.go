@@ -42,6 +42,7 @@ type gateway struct {
 	name  string
 	n     int
 	key   peer.PrivateKey
+	self  peer.PublicKey // of key: under the race detector it takes a millisecond to make
 	nat   *simnet.NAT
 	host  *simnet.Host
 	alloc *allocation
@@ -107,7 +108,7 @@ func (p *party) add(name string, b *simnet.Behaviour, o ...func(*gateway)) *gate
 		p.t.Fatal(err)
 	}
 	n := len(p.all) + 1
-	g := &gateway{p: p, name: name, n: n, key: key}
+	g := &gateway{p: p, name: name, n: n, key: key, self: key.Public()}
 	ho := simnet.HostOptions{
 		Name: name, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(n)})},
 		Link: simnet.Both(simnet.Conditions{Delay: 5 * time.Millisecond}),
@@ -198,7 +199,7 @@ func (g *gateway) stop() {
 // heard is the later start of its key that the gateway was told of; 0 is none.
 func (g *gateway) heard() uint64 { return g.later.Load() }
 
-func (g *gateway) public() peer.PublicKey { return g.key.Public() }
+func (g *gateway) public() peer.PublicKey { return g.self }
 
 // know has the gateway know a peer by candidates and names.
 func (g *gateway) know(other *gateway, cs ...discovery.Candidate) { g.knowAs(other, nil, cs...) }

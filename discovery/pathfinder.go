@@ -40,6 +40,9 @@ type PathfinderOptions struct {
 	// Permit tells which addresses the own allocations must let in, whenever that
 	// changed; nil = there are no relays.
 	Permit func(addrs []netip.Addr)
+	// CheckRelays asks whether the own allocations are still there, since a relayed path is
+	// in doubt; nil = there are no relays.
+	CheckRelays func()
 	// Local is what this side has to offer, as [Agent.Local] gives it.
 	// [Pathfinder.LocalChanged] has it called again.
 	Local func() path.Local
@@ -139,6 +142,9 @@ func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
 	}
 	if o.Permit == nil {
 		o.Permit = func([]netip.Addr) {}
+	}
+	if o.CheckRelays == nil {
+		o.CheckRelays = func() {}
 	}
 	if o.Local == nil {
 		o.Local = func() path.Local { return path.Local{} }

@@ -29,6 +29,7 @@ type pathPeer struct {
 	remote    []Candidate // what the machine was last told of all these; nil = nothing yet
 
 	selected peer.Path    // of the last routing
+	label    string       // of selected, for people
 	permit   []netip.Addr // of the last actions that had any
 
 	sight sight

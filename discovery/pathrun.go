@@ -32,9 +32,16 @@ type duty struct {
 	actions []path.Actions
 	sends   []send
 	resolve []string
-	before  peer.Path // selected before
-	after   peer.Path
+	before  shown // selected before
+	after   shown
 	reason  string
+}
+
+// shown is a path, and what it is called in logs: allocations have names that mean nothing
+// to people.
+type shown struct {
+	peer.Path
+	label string
 }
 
 // send is a probe that the machine knows as sent.
@@ -120,7 +127,7 @@ func (f *Pathfinder) refreshLocal() {
 // pollLocked asks a peer's machine what to do, makes its probes and sets its next
 // deadline.
 func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
-	d := duty{key: p.key, name: p.name, before: p.selected}
+	d := duty{key: p.key, name: p.name, before: shown{p.selected, p.label}}
 	next := now
 	for range maxPolls {
 		var a path.Actions
@@ -130,7 +137,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 			f.permitDue = true
 		}
 		if a.Routing != nil {
-			p.selected = a.Routing.Selected
+			p.selected, p.label = a.Routing.Selected, p.m.Label(a.Routing.Selected)
 		}
 		d.actions = append(d.actions, a)
 		for _, pr := range a.Probes {
@@ -148,7 +155,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 		}
 		next = now // What was sent may change what is due, so it is asked again.
 	}
-	if d.after = p.selected; d.before.IsValid() != d.after.IsValid() {
+	if d.after = (shown{p.selected, p.label}); d.before.IsValid() != d.after.IsValid() {
 		d.reason = p.m.Snapshot().Reason
 		if !d.after.IsValid() {
 			p.resolveSoon(now)
@@ -175,6 +182,9 @@ func (f *Pathfinder) perform(d duty) {
 		if a.Handshake {
 			f.o.Handshake(d.key)
 		}
+		if a.CheckRelays {
+			f.o.CheckRelays()
+		}
 		for _, m := range a.Messages {
 			f.o.Tell(d.key, m)
 		}
@@ -184,9 +194,9 @@ func (f *Pathfinder) perform(d duty) {
 	}
 	switch {
 	case !d.before.IsValid() && d.after.IsValid():
-		f.log.Info("peer is reachable", "peer", d.name, "path", d.after.String(), "reason", d.reason)
+		f.log.Info("peer is reachable", "peer", d.name, "path", d.after.label, "reason", d.reason)
 	case d.before.IsValid() && !d.after.IsValid():
-		f.log.Warn("peer is not reachable any more", "peer", d.name, "path", d.before.String(), "reason", d.reason)
+		f.log.Warn("peer is not reachable any more", "peer", d.name, "path", d.before.label, "reason", d.reason)
 	}
 	for _, s := range d.sends {
 		if err := f.o.Send(s.packet, s.Path, s.TTL, s.DontFragment); err != nil {

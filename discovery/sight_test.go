@@ -62,7 +62,7 @@ func TestTwoLivesOfOneKeyAreSeen(t *testing.T) {
 		cloud.know(edge)
 		edge.know(cloud, advertised("203.0.113.1:51820"))
 		p.connected(3*time.Second, path.KindDirect, edge, cloud)
-		twin := p.add("twin", nil, func(g *gateway) { g.key, g.boot = edge.key, 6 })
+		twin := p.add("twin", nil, func(g *gateway) { g.key, g.self, g.boot = edge.key, edge.self, 6 })
 		twin.know(cloud, advertised("203.0.113.1:51820"))
 		p.until(5*time.Second, "the first is told of the later one", func() bool { return edge.heard() == 7 })
 		p.until(3*time.Minute, "both boot ids come again", func() bool {

@@ -71,7 +71,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 	p.relays.Store(&relays{cancel: func(error) {}})
 	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
-		Tell: p.mail.post, Permit: p.permit,
+		Tell: p.mail.post, Permit: p.permit, CheckRelays: func() { p.relays.Load().check() },
 		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.OwnAddrs,
 		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive,
 		OnSuperseded: g.hearsOfBoot, Logger: g.log,

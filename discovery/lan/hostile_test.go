@@ -76,9 +76,9 @@ func TestInstancesAreBounded(t *testing.T) {
 		hosts[0].run()
 		pass(2 * time.Second)
 		kept := func() int { return len(hosts[0].m.links[1].browser.cache.records[recordKey{serviceName, dns.TypePTR}]) }
-		one := newAsker(t, w, mdnsPort)
+		one, key := newAsker(t, w, mdnsPort), keyOfTest(9).String()
 		for n := range 200 {
-			one.tell(announced(t, fmt.Sprintf("one-%d", n), keyOfTest(9).String(), "192.168.1.9")...)
+			one.tell(announced(t, fmt.Sprintf("one-%d", n), key, "192.168.1.9")...)
 			pass(10 * time.Millisecond)
 		}
 		if n := kept(); n != maxPerSender {
@@ -86,7 +86,7 @@ func TestInstancesAreBounded(t *testing.T) {
 		}
 		for n := range 400 {
 			c := w.listen(IPv4, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, byte(10 + n%100)}), mdnsPort))
-			(&asker{c, t}).tell(announced(t, fmt.Sprintf("many-%d", n), keyOfTest(9).String(), "192.168.1.9")...)
+			(&asker{c, t}).tell(announced(t, fmt.Sprintf("many-%d", n), key, "192.168.1.9")...)
 			c.Close()
 			pass(10 * time.Millisecond)
 		}

@@ -157,7 +157,7 @@ func TestLossAloneMovesNothing(t *testing.T) {
 				before := a.switched() + b.switched()
 				seconds := 3600
 				if raceDetector {
-					seconds = 900
+					seconds = 450
 				}
 				for range seconds { // Traffic, as the driver tells it.
 					time.Sleep(time.Second)
@@ -182,7 +182,7 @@ func (g *gateway) switched() int {
 // Data is blocked while probes pass, and one side notices first: it leaves the path, and
 // from then on the other hears it over the relay and does not notice by itself.
 func TestThePeerFollowsAPathChangeForSilence(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range few(10) {
 		inWorld(t, seed, 2000, func(w *world) {
 			a, b := connected(w, siteOf(kinds[3], 1), siteOf(kinds[0], 2))
 			direct := between(true, true).Drop

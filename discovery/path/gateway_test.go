@@ -42,6 +42,7 @@ type gateway struct {
 	vias      map[string]*viaRelay
 	seen      bool // a server told our address
 	switches  int  // changes from one path to another, or to none
+	doubts    int  // how often the allocations were to be looked after
 
 	strangers atomic.Int64 // packets from the other gateway's NAT that are not probes
 
@@ -166,6 +167,9 @@ func (g *gateway) do(now time.Time, a path.Actions) {
 	}
 	if a.Permit != nil {
 		g.permit(a.Permit)
+	}
+	if a.CheckRelays {
+		g.doubts++
 	}
 	if a.Handshake {
 		g.initiate(now)

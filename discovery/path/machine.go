@@ -57,6 +57,7 @@ type Machine struct {
 	history history
 
 	handshake bool
+	doubtful  bool         // a relayed path is in doubt
 	routing   Routing      // as last told
 	permit    []netip.Addr // as last told
 }
@@ -262,6 +263,7 @@ func (m *Machine) Poll(now time.Time) (Actions, time.Time) {
 		a.Probes = append(a.Probes, p)
 	}
 	a.Probes = append(a.Probes, m.sweepPorts()...)
+	a.CheckRelays, m.doubtful = m.doubtful, false
 	a.Routing = m.route()
 	a.Permit = m.admit()
 	a.Messages = m.talk.take(m)

@@ -190,7 +190,7 @@ func (k *monkey) live(next time.Time) {
 func TestAMonkey(t *testing.T) {
 	runs := uint64(100)
 	if raceDetector {
-		runs = 8
+		runs = 4
 	}
 	for seed := range runs {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -211,8 +211,8 @@ func (m *Machine) find(path peer.Path) *pair {
 	return nil
 }
 
-// label writes a path for people, who know a relay by its server.
-func (m *Machine) label(p peer.Path) string {
+// Label writes a path for people, who know a relay by its server.
+func (m *Machine) Label(p peer.Path) string {
 	for _, r := range m.local.Relays {
 		if r.Via == p.Via && r.Server != "" {
 			return p.Remote.String() + " via " + r.Server
@@ -225,7 +225,7 @@ func (m *Machine) label(p peer.Path) string {
 func (m *Machine) add(path peer.Path, source string) *pair {
 	m.lastID++
 	p := &pair{
-		id: m.lastID, path: path, label: m.label(path), source: source, class: classify(path, source),
+		id: m.lastID, path: path, label: m.Label(path), source: source, class: classify(path, source),
 		order: m.order[path.Remote], state: Frozen, since: m.now, reason: "new",
 	}
 	m.pairs = append(m.pairs, p)

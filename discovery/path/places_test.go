@@ -18,7 +18,7 @@ func TestOneWayFromTheStart(t *testing.T) {
 		out, in bool // what b's link drops
 	}{{"nothing gets from b to a", true, false}, {"nothing gets from a to b", false, true}} {
 		t.Run(c.name, func(t *testing.T) {
-			for seed := range uint64(4) {
+			for seed := range few(4) {
 				inWorld(t, seed, 2000, func(w *world) {
 					a, b := w.gateway("a", siteOf(kinds[0], 1), seed%2 == 0), w.gateway("b", siteOf(kinds[0], 2), seed%2 == 1)
 					b.uplink().SetFirewall(between(c.out, c.in))
@@ -62,7 +62,7 @@ func TestWithoutAnyRelay(t *testing.T) {
 	}
 	// Both restrict by port; an exchange of tickets told each of the other.
 	t.Run("blind on both sides", func(t *testing.T) {
-		for seed := range uint64(20) {
+		for seed := range few(20) {
 			inWorld(t, seed, 2000, func(w *world) {
 				sa, sb := siteOf(kinds[3], 1), siteOf(kinds[3], 2)
 				sa.relay, sb.relay = false, false
@@ -157,7 +157,7 @@ func TestHostileCandidates(t *testing.T) {
 			}
 		})
 		began, before := time.Now(), a.switched()+b.switched()
-		for round := range 10 {
+		for round := range few(10) {
 			var cs []path.Candidate
 			for i := range 10_000 {
 				ip := netip.AddrFrom4([4]byte{100, byte(round), byte(i >> 8), byte(i)})

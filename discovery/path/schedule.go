@@ -19,7 +19,7 @@ const (
 	repeatMax     = 500 * time.Millisecond
 	// doubtAt and alarmAt are numbers of unanswered probes: at the first the reserves are
 	// probed, at the second also what had failed, so that a proven path is at hand when
-	// the selected one is distrusted.
+	// the selected one is distrusted, and the allocations are looked after.
 	doubtAt, alarmAt = 3, 5
 	// askedAgain is how close two probes of the peer over one path are that tell that it
 	// does not hear our answers.
@@ -136,6 +136,7 @@ func (m *Machine) afterProbe(p *pair) {
 	}
 	p.asked++
 	p.sentAt = m.now
+	m.doubtful = m.doubtful || p == m.sel && p.class == classRelayed && p.asked == alarmAt
 	switch {
 	case p.state == Probing && p.asked < len(p.plan):
 		p.due = later(p.began.Add(p.plan[p.asked]), m.now.Add(pace))

@@ -18,9 +18,9 @@ import (
 //
 // One side goes up and the other down, so they meet after a third of the ports on average.
 const (
-	// sweepBatch each sweepEvery are 3,000 probes/s: of 144 bytes as IP packets, 3.5 Mbit/s
-	// for the 5.5 s that all 16,384 ports take.
-	sweepBatch = 60
+	// sweepBatch each sweepEvery are 4,000 probes/s: of 144 bytes as IP packets, 4.6 Mbit/s
+	// for the 4.1 s that all 16,384 ports take.
+	sweepBatch = 80
 	sweepEvery = 20 * time.Millisecond
 	// Ports of the dynamic range (RFC 6335 §6) are what TURN servers give by default (RFC
 	// 8656 §7.2). With those of another range, it is the ones around the peer's last.
@@ -28,7 +28,7 @@ const (
 	sweepAround        = 4096
 	sweepLeast         = 1024
 	// sweepAfter is what the new allocation is given to let in what comes from the relay.
-	sweepAfter = 500 * time.Millisecond
+	sweepAfter = 200 * time.Millisecond
 	// sweepRest is for how long a peer that was heard is waited for.
 	sweepRest = 3 * time.Second
 )

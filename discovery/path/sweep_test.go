@@ -83,6 +83,17 @@ func TestTheOnlyRelayLosesBoth(t *testing.T) {
 					w.t.Errorf("%s calls the relay lost before it is: %v", g.name, s.RelayLost)
 				}
 			}
+			asked := func() bool {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return a.doubts > 0
+			}
+			if asked() {
+				w.t.Error("the allocations were in doubt before")
+			}
+			if took, ok := w.until(6*time.Second, asked); !ok {
+				w.t.Errorf("nobody looks after the allocations %v after they were lost", took)
+			}
 			lost, sent := time.Now(), wrapped(a)
 			noticeLoss(a, b)
 			_, ok := w.until(time.Minute, func() bool {

@@ -138,11 +138,14 @@ type Routing struct {
 // Actions are what is to be done now.
 type Actions struct {
 	Probes    []Probe
-	Routing   *Routing     // non-nil when it changed
-	Handshake bool         // start a new handshake now
-	Messages  []Message    // to be delivered to the peer's machine in-band, in order
-	Permit    []netip.Addr // non-nil when changed: who our allocations must let in
-	Notes     []Note       // what was added to the history
+	Routing   *Routing // non-nil when it changed
+	Handshake bool     // start a new handshake now
+	// CheckRelays asks whether the own allocations are still there: a relayed path is in
+	// doubt.
+	CheckRelays bool
+	Messages    []Message    // to be delivered to the peer's machine in-band, in order
+	Permit      []netip.Addr // non-nil when changed: who our allocations must let in
+	Notes       []Note       // what was added to the history
 }
 
 // Note is a change, for people.
