@@ -84,7 +84,7 @@ func newFinder(mtu int) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.end, err = newEnd(key, mtu, hooks{
+	f.end, err = newEnd(key, sizes{mtu: mtu}, hooks{
 		onSTUN:  func(packet []byte, from peer.Path) { f.finder.HandleSTUN(packet, from) },
 		onEvent: f.heard,
 	})

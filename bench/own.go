@@ -17,6 +17,7 @@ func Own() load.Program {
 		Subjects: load.Subjects{
 			Postern:      newPostern,
 			PosternPaths: newFound,
+			Unprivileged: newUnprivileged,
 			PionUDP:      newRelayed(relay.TransportUDP),
 			PionTCP:      newRelayed(relay.TransportTCP),
 			CoturnUDP:    newRelayed(relay.TransportUDP),

@@ -60,7 +60,7 @@ func TestOwnSubjectsCarryDatagrams(t *testing.T) {
 // TestPosternTakesAnMTU makes sure that scenarios of other MTUs measure these.
 func TestPosternTakesAnMTU(t *testing.T) {
 	for _, mtu := range []int{1280, 8920} {
-		a, b, err := newEnds(mtu)
+		a, b, err := newEnds(sizes{mtu: mtu})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,11 +38,17 @@ type hooks struct {
 	onEvent func(tunnel.Event)
 }
 
-// newEnd brings one up on a free UDP port, without peers. An MTU of 0 is the default.
-func newEnd(key peer.PrivateKey, mtu int, h hooks) (*end, error) {
-	e := &end{key: key, bind: underlay.New(underlay.Options{OnSTUN: h.onSTUN})}
+// sizes of an end's, in bytes; 0 is the default: of the overlay's MTU, and of the buffers of
+// the underlay's sockets.
+type sizes struct{ mtu, receive, send int }
+
+// newEnd brings one up on a free UDP port, without peers.
+func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
+	e := &end{key: key, bind: underlay.New(underlay.Options{
+		OnSTUN: h.onSTUN, ReceiveBuffer: s.receive, SendBuffer: s.send,
+	})}
 	var err error
-	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: mtu}); err != nil {
+	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: s.mtu}); err != nil {
 		return nil, err
 	}
 	e.engine, err = tunnel.New(tunnel.Options{
@@ -55,12 +61,12 @@ func newEnd(key peer.PrivateKey, mtu int, h hooks) (*end, error) {
 }
 
 // newEnds brings up two that are told of nothing.
-func newEnds(mtu int) (dialling, serving *end, err error) {
+func newEnds(s sizes) (dialling, serving *end, err error) {
 	var ends [2]*end
 	for i := range ends {
 		key, err := peer.NewPrivateKey()
 		if err == nil {
-			ends[i], err = newEnd(key, mtu, hooks{})
+			ends[i], err = newEnd(key, s, hooks{})
 		}
 		if err != nil {
 			if i > 0 {
@@ -97,6 +103,22 @@ func (e *end) close() error { return errors.Join(e.engine.Close(), e.stack.Close
 // the loopback interface: a dials, b serves. A forwarder at spec.Via stands for each of
 // them to the other.
 func newPostern(_ context.Context, spec load.Spec) (load.Ends, error) {
+	return connectPostern(spec, sizes{mtu: spec.MTU})
+}
+
+// grantedBuffer is the greatest socket buffer, in bytes, that Linux grants to anybody unless
+// it is told otherwise: net.core.rmem_max and wmem_max of a 64-bit kernel with 4 KiB pages
+// (SK_RMEM_MAX, include/net/sock.h).
+const grantedBuffer = 212_992
+
+// newUnprivileged is newPostern with the socket buffers that there are without NET_ADMIN,
+// by which gateways get greater ones.
+func newUnprivileged(_ context.Context, spec load.Spec) (load.Ends, error) {
+	return connectPostern(spec, sizes{mtu: spec.MTU, receive: grantedBuffer, send: grantedBuffer})
+}
+
+// connectPostern connects two ends directly, or by the forwarder at spec.Via.
+func connectPostern(spec load.Spec, s sizes) (load.Ends, error) {
 	var via []netip.AddrPort
 	if spec.Via != "" {
 		at, err := netip.ParseAddrPort(spec.Via)
@@ -105,7 +127,7 @@ func newPostern(_ context.Context, spec load.Spec) (load.Ends, error) {
 		}
 		via = append(via, at)
 	}
-	a, b, err := newEnds(spec.MTU)
+	a, b, err := newEnds(s)
 	if err != nil {
 		return load.Ends{}, err
 	}

@@ -38,7 +38,7 @@ func newRelayed(transport string) load.Subject {
 // the dialling end, which sends the load, has an allocation and sends by it alone, and
 // the serving end sends to the relayed address.
 func connectRelayed(ctx context.Context, mtu int, server relay.Server) (load.Ends, error) {
-	a, b, err := newEnds(mtu)
+	a, b, err := newEnds(sizes{mtu: mtu})
 	if err != nil {
 		return load.Ends{}, err
 	}

@@ -52,7 +52,7 @@ func TestARunWhoseAllocationIsLostFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEnd(key, 0, hooks{})
+	e, err := newEnd(key, sizes{}, hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

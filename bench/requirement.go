@@ -29,6 +29,10 @@ func Requirements() []Requirement {
 		{Name: "one stream's throughput per core over tsnet's", Metric: Efficiency, Of: one, To: tsnet, AtLeast: 2},
 		{Name: "one stream's throughput per core over stock's", Metric: Efficiency, Of: one, To: stock, AtLeast: 5.5},
 		{Name: "four streams' throughput over one's", Metric: Throughput, Of: four, To: one, AtLeast: 0.95},
+		{
+			Name:   "one stream's throughput without NET_ADMIN over that with it",
+			Metric: Throughput, Of: CellName{"tcp-1", Unprivileged}, To: one, AtLeast: 0.9,
+		},
 		{Name: "one stream's peak memory over tsnet's", Metric: PeakMemory, Of: one, To: tsnet, AtMost: 1. / 8},
 		{
 			Name: "what each way adds to a request's median over loopback's", Metric: Median,

@@ -46,7 +46,7 @@ func streamScenarios() []Scenario {
 		{
 			Name: "tcp-1", Title: "one TCP stream, both ends in one process", Default: true,
 			Benchmark: "TCP/streams=1", Spec: load.Spec{Streams: 1},
-			Subjects: everyone, Reference: Stock, Metrics: metrics,
+			Subjects: append([]string{Unprivileged}, everyone...), Reference: Stock, Metrics: metrics,
 		},
 		{
 			Name: "tcp-4", Title: "four TCP streams, both ends in one process: the sum", Default: true,

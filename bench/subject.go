@@ -23,6 +23,7 @@ import (
 const (
 	Postern      = "postern"
 	PosternPaths = "postern-paths"
+	Unprivileged = "postern-unprivileged"
 	PionUDP      = "pion-udp"
 	PionTCP      = "pion-tcp"
 	CoturnUDP    = "coturn-udp"
@@ -80,6 +81,11 @@ func Subjects(p Programs) []Subject {
 		{
 			Name:  PosternPaths,
 			About: "the same over a path that path finders find, select and keep alive by probes",
+			Run:   own,
+		},
+		{
+			Name:  Unprivileged,
+			About: "postern with the socket buffers that Linux grants by default without NET_ADMIN",
 			Run:   own,
 		},
 		{
