@@ -88,7 +88,7 @@ func (a *app) rootCommand() *cobra.Command {
 	for _, c := range a.commands() {
 		root.AddCommand(c)
 	}
-	root.AddCommand(a.stdioCommand())
+	root.AddCommand(a.stdioCommand(), a.benchPartCommand())
 	root.SetHelpCommandGroupID(groupTool)
 	if a.cluster.plugin {
 		asPlugin(root)
@@ -118,7 +118,7 @@ func (a *app) commands() []*cobra.Command {
 	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
 		a.pingCommand(), a.netCheckCommand(), a.discoverCommand(), a.dnsRecordsCommand())...)...)
 	all = append(all, in(groupTool, a.reaching(a.bundleCommand())...)...)
-	return append(all, in(groupTool, a.versionCommand(), a.completionCommand(), a.manCommand())...)
+	return append(all, in(groupTool, a.benchCommand(), a.versionCommand(), a.completionCommand(), a.manCommand())...)
 }
 
 // socketPath is where the running gateway is asked.

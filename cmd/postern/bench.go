@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/bench"
+	"github.com/postern-dev/postern/bench/limits"
+	"github.com/postern-dev/postern/tui"
+)
+
+const formatBenchstat = "benchstat"
+
+// Defaults of `bench run`.
+const (
+	benchRuns     = 4 // Every other round is in reverse, so an even number.
+	benchDuration = 2 * time.Second
+	benchWarmup   = time.Second
+)
+
+// benchFlags are those of `bench run`.
+type benchFlags struct {
+	scenarios, subjects []string
+	runs                int
+	duration, warmup    time.Duration
+	cpus                float64
+	memory, format      string
+	peer                string
+	list                bool
+}
+
+func (a *app) benchCommand() *cobra.Command {
+	run := a.benchRunCommand()
+	a.reaching(run) // bench run --peer asks a gateway.
+	return group("bench", "Measure what this machine, or a peering, carries", run, a.benchCompareCommand())
+}
+
+func (a *app) benchRunCommand() *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Measure two gateways on this machine, or with --peer a live peering",
+		Long: "Measure tunnels with both ends on this machine, each run in processes of its own, and show " +
+			"medians with their spread. Only ratios count: they are of runs that followed each other. With --cpus and " +
+			"--memory every run, or each of two gateways, is in a control group (as root). What is compared with postern in its " +
+			"repository (make bench) is not part of this program and is left out.\n\n" +
+			"With --peer NAME nothing is started: the running gateway measures its peering with NAME, after " +
+			"it is said how much will be sent.",
+		Example: "  postern bench run --scenario binary-tcp-1,small -o json >today.json\n  postern bench run --cpus 0.5 --memory 64MiB\n  postern bench run --peer cloud",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			write, err := f.check()
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.list:
+				return a.listBenchmarks()
+			case f.peer != "":
+				return a.benchPeer(c, f, write)
+			}
+			return a.benchRun(c.Context(), f, write)
+		},
+	}
+	fl := c.Flags()
+	fl.StringSliceVar(&f.scenarios, "scenario", nil, "only these `scenarios` (--list shows them)")
+	fl.StringSliceVar(&f.subjects, "subject", nil, "only these `subjects`")
+	fl.IntVar(&f.runs, "runs", benchRuns, "rounds; each makes one run of everything")
+	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run")
+	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the part of a run before it")
+	fl.Float64Var(&f.cpus, "cpus", 0, "processor time a gateway or a run may use, in cores (default no limit)")
+	fl.StringVar(&f.memory, "memory", "", "memory it may use, such as 64MiB (default no limit)")
+	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
+	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
+	outputFlag(c, &f.format, formatTable, "table, json or benchstat")
+	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return benchmarkNames(), cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := errors.Join(c.RegisterFlagCompletionFunc("scenario", complete),
+		c.RegisterFlagCompletionFunc("peer", a.completePeer)); err != nil {
+		panic(err) // the flags are defined above
+	}
+	return c
+}
+
+// reportWriter writes a report in one of the formats.
+type reportWriter = func(*bench.Report, io.Writer) error
+
+// check refuses what makes no sense and gives the format's writer.
+func (f benchFlags) check() (reportWriter, error) {
+	if err := oneOf("-o", f.format, formatTable, formatJSON, formatBenchstat); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.runs < 1:
+		return nil, usagef("for example --runs 4", "--runs %d measures nothing", f.runs)
+	case f.duration <= 0 || f.warmup < 0:
+		return nil, usagef("for example --duration 2s --warmup 1s", "--duration %s after --warmup %s measures nothing", f.duration, f.warmup)
+	case f.peer != "" && (len(f.scenarios)+len(f.subjects) > 0 || f.cpus != 0 || f.memory != ""):
+		return nil, usagef("leave out --scenario, --subject, --cpus and --memory", "--peer measures a peering, and nothing that is started for it")
+	}
+	if _, err := f.limits(); err != nil {
+		return nil, err
+	}
+	switch f.format {
+	case formatJSON:
+		return (*bench.Report).WriteJSON, nil
+	case formatBenchstat:
+		return (*bench.Report).WriteBenchstat, nil
+	}
+	return (*bench.Report).WriteTable, nil
+}
+
+// limits of each gateway, or run.
+func (f benchFlags) limits() (limits.Limits, error) {
+	l := limits.Limits{CPUs: f.cpus}
+	if f.memory != "" {
+		var err error
+		if l.Memory, err = limits.ParseMemory(f.memory); err != nil {
+			return l, usagef("", "--memory: %w", err)
+		}
+	}
+	if err := l.Check(); err != nil {
+		return l, usagef("", "--cpus and --memory: %w", err)
+	}
+	return l, nil
+}
+
+// benchRun runs everything in processes of this program's.
+func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) error {
+	scenarios, err := bench.Select(bench.Scenarios(), f.scenarios, f.subjects)
+	if err != nil {
+		return usagef("postern bench run --list shows what there is", "bench: %w", err)
+	}
+	l, err := f.limits()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("bench: find this program: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "postern-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: make a folder for the runs: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	part := func(kind string) []string { return []string{self, partSubcommand, "--dir", dir, kind} }
+	runner := bench.Runner{
+		Scenarios: scenarios,
+		Subjects: bench.Subjects(bench.Programs{
+			Self: part(partRun), Relay: part(partRelay), Postern: self, Dir: dir,
+		}),
+		Options: bench.Options{Runs: f.runs, Duration: f.duration, Warmup: f.warmup, Limits: l, Progress: a.benchProgress},
+	}
+	report, err := runner.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := write(report, a.stdout); err != nil {
+		return err
+	}
+	return benchFailure(report)
+}
+
+// benchProgress tells of each run when it ends.
+func (a *app) benchProgress(p bench.Progress) { fmt.Fprintln(a.stderr, tui.Printable(p.String())) }
+
+// benchFailure is the command's failure: nothing was measured.
+func benchFailure(r *bench.Report) error {
+	reason := "nothing was run"
+	for _, c := range r.Cells {
+		n, why := c.Failures()
+		if n < len(c.Runs) {
+			return nil
+		}
+		reason = fmt.Sprintf("%s %s: %s", c.Scenario, c.Subject, why)
+	}
+	return failedf("", "bench: no run succeeded: %s", reason)
+}
+
+func benchmarkNames() []string {
+	var out []string
+	for _, s := range bench.Scenarios() {
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+// listBenchmarks shows scenarios with their subjects.
+func (a *app) listBenchmarks() error {
+	for _, s := range bench.Scenarios() {
+		if _, err := fmt.Fprintf(a.stdout, "%-20s %s\n%-20s   %s\n", s.Name, s.Title, "", strings.Join(s.Subjects, ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/bench"
+)
+
+func (a *app) benchCompareCommand() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "compare BEFORE.json AFTER.json",
+		Short: "Say what changed between two reports beyond noise",
+		Long: "Compare two reports of `postern bench run -o json`, cell by cell: medians, their ratio, and whether it is more than " +
+			"the runs differ among themselves (Mann-Whitney U test). Reports of different machines, or of different " +
+			"hours of one, differ by themselves.",
+		Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
+				return err
+			}
+			before, err := readReport(args[0])
+			if err != nil {
+				return err
+			}
+			after, err := readReport(args[1])
+			if err != nil {
+				return err
+			}
+			comparison := bench.Compare(before, after)
+			if format == formatJSON {
+				return a.print(format, comparison)
+			}
+			return comparison.WriteTable(a.stdout)
+		},
+	}
+	outputFlag(c, &format, formatTable, "table or json")
+	return c
+}
+
+// readReport reads a file of `bench run -o json`.
+func readReport(path string) (*bench.Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("postern bench run -o json >"+path+" makes one", "bench: %w", err)
+	}
+	defer f.Close()
+	r, err := bench.ReadReport(f)
+	if err != nil {
+		return nil, usagef("postern bench run -o json makes one", "bench: %s is no report: %w", path, err)
+	}
+	return r, nil
+}
