@@ -6,9 +6,10 @@
 // Events are for people, and may be lost: nobody waits for them. They are kept in a queue of
 // [queueSize] and written one after the other; what comes when it is full is dropped, and
 // counted. Each object has [objectBurst] in a row and one every [objectEvery] after that, so
-// that a peer that comes and goes all day does not fill the cluster's store. The same event
-// of the same object again within [repeatWithin] is the same Event with a higher count, which
-// is written at most once a minute.
+// that a peer that comes and goes all day does not fill the cluster's store. The first of its
+// kind within [repeatWithin], by type and reason, is written in any case: what is new is not to
+// be missed for what is not. The same event of the same object again within that time is the
+// same Event with a higher count, which is written at most once a minute.
 package events
 
 import (
@@ -86,10 +87,12 @@ type entry struct {
 	at    time.Time
 }
 
-// allowance is a token bucket.
+// allowance is a token bucket, and when there was an event of a kind last. There are as many
+// kinds as there are reasons, some dozens.
 type allowance struct {
 	left float64
 	at   time.Time
+	told map[string]time.Time
 }
 
 type remembered struct {
@@ -111,7 +114,7 @@ func (r *Recorder) Record(about corev1.ObjectReference, e Event) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.admit(about.UID, now) {
+	if !r.admit(about.UID, e.Type+" "+e.Reason, now) {
 		r.dropped++
 		return
 	}
@@ -129,22 +132,25 @@ func (r *Recorder) Dropped() uint64 {
 	return r.dropped
 }
 
-// admit takes one from the object's allowance; r.mu is held.
-func (r *Recorder) admit(uid types.UID, now time.Time) bool {
+// admit takes one from the object's allowance, or finds that it is the first of its kind; r.mu
+// is held.
+func (r *Recorder) admit(uid types.UID, kind string, now time.Time) bool {
 	a := r.objects[uid]
 	if a == nil {
 		if len(r.objects) >= maxRemembered {
 			r.objects = map[types.UID]*allowance{}
 		}
-		a = &allowance{left: objectBurst, at: now}
+		a = &allowance{left: objectBurst, at: now, told: map[string]time.Time{}}
 		r.objects[uid] = a
 	}
 	a.left = min(objectBurst, a.left+float64(now.Sub(a.at))/float64(objectEvery))
 	a.at = now
-	if a.left < 1 {
+	last, told := a.told[kind]
+	if a.left < 1 && told && now.Sub(last) < repeatWithin {
 		return false
 	}
-	a.left--
+	a.left = max(a.left-1, 0)
+	a.told[kind] = now
 	return true
 }
 

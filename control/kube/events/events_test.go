@@ -131,12 +131,30 @@ func TestAllowanceComesBackWithTime(t *testing.T) {
 	r := New(Options{})
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for range objectBurst {
-		if !r.admit("1", now) {
+		if !r.admit("1", "Normal Connected", now) {
 			t.Fatal("the first are refused")
 		}
 	}
-	if r.admit("1", now.Add(objectEvery/2)) || !r.admit("1", now.Add(objectEvery+objectEvery/2)) {
+	if r.admit("1", "Normal Connected", now.Add(objectEvery/2)) || !r.admit("1", "Normal Connected", now.Add(objectEvery+objectEvery/2)) {
 		t.Error("want one more each minute")
+	}
+}
+
+// What is new is told however often something else has happened.
+func TestTheFirstOfItsKindIsNeverTooMuch(t *testing.T) {
+	r := New(Options{})
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for range 3 * objectBurst {
+		r.admit("1", "Normal Connected", now)
+	}
+	if !r.admit("1", "Warning TLSWrongName", now) {
+		t.Error("a fault that has not been told of is refused")
+	}
+	if r.admit("1", "Warning TLSWrongName", now.Add(time.Second)) || r.admit("1", "Normal Connected", now.Add(time.Second)) {
+		t.Error("what was just told is told again at once")
+	}
+	if !r.admit("1", "Warning TLSWrongName", now.Add(repeatWithin+time.Second)) {
+		t.Error("it is not told half an hour later")
 	}
 }
 
