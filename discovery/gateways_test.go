@@ -322,6 +322,13 @@ func (w lockedWriter) Write(b []byte) (int, error) {
 	return w.g.log.Write(b)
 }
 
+// logged is the gateway's log so far.
+func (g *gateway) logged() string {
+	g.logging.Lock()
+	defer g.logging.Unlock()
+	return g.log.String()
+}
+
 func portOf(c *simnet.Conn) uint16 {
 	a, ok := c.LocalAddr().(*net.UDPAddr)
 	if !ok {

@@ -358,3 +358,29 @@ func TestNewPathfinderRefuses(t *testing.T) {
 		t.Errorf("the second time: got %v, want ErrRunning", err)
 	}
 }
+
+// Allocations have names that mean nothing to people: logs tell the relay's server.
+func TestLogsNameARelayByItsServer(t *testing.T) {
+	inParty(t, true, func(t *testing.T, p *party) {
+		b := simnet.Symmetric()
+		a, c := p.add("a", &b), p.add("c", &b)
+		a.know(c)
+		c.know(a, a.relayedCandidate())
+		p.connected(5*time.Second, path.KindRelay, a, c)
+		a.setBusy()
+		c.stop()
+		p.until(time.Minute, "a says that c is gone", func() bool { return strings.Contains(a.logged(), "peer is not reachable any more") })
+		c.start()
+		log := a.logged()
+		for _, want := range []string{`msg="peer is reachable"`, " via " + relayAddr} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the log has no %q", want)
+			}
+		}
+		for line := range strings.Lines(log) {
+			if !strings.Contains(line, "level=DEBUG") && strings.Contains(line, a.via()) {
+				t.Errorf("the log names an allocation: %s", line)
+			}
+		}
+	})
+}

@@ -33,8 +33,9 @@ const (
 	sweepRest = 3 * time.Second
 )
 
-// sweepRests are the pauses between rounds: the peer may have been away.
-var sweepRests = []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}
+// sweepRests are the pauses between rounds: the one probe that counts may have been lost, the
+// peer may have allocated later, or be away.
+var sweepRests = []time.Duration{500 * time.Millisecond, 10 * time.Second, time.Minute, 10 * time.Minute}
 
 // sweep is how far the search for the peer's new port is.
 type sweep struct {

@@ -143,8 +143,8 @@ func TestTheSearchIsRepeated(t *testing.T) {
 		noticeLoss(a)
 		sent := wrapped(a)
 		time.Sleep(10 * time.Minute)
-		if n := sent.Load(); n < 2*16384 || n > 4*16384+500 {
-			w.t.Errorf("%d probes in 10 min, want two to four rounds of 16,383", n)
+		if n := sent.Load(); n < 3*16384 || n > 5*16384+500 {
+			w.t.Errorf("%d probes in 10 min, want three to five rounds of 16,383", n)
 		}
 		back := time.Now()
 		noticeLoss(b)

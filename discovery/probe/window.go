@@ -1,7 +1,9 @@
 package probe
 
 // windowSize is how far a counter may be behind the newest, in requests. Requests leave
-// at most every 50 ms, so it spans 51 s: more than any two paths differ in delay.
+// at most every 50 ms, so it spans 51 s: more than any two paths differ in delay. While the
+// ports of a relay are asked (path/sweep.go) it spans 0.25 s; what comes later then is sent
+// again.
 const windowSize = 1024
 
 // window remembers which counters were seen: a ring of bits, as RFC 6479 has it.
