@@ -46,10 +46,10 @@ func (e *Engine) watchPeers(ctx context.Context) {
 		case <-e.kick:
 		}
 		next := tick
-		if state, err := e.state(); err != nil {
+		if r, err := e.readings.lately(); err != nil {
 			e.log.Warn("reading the tunnel's state failed", "err", err)
 		} else {
-			next = e.round(time.Now(), state)
+			next = e.round(time.Now(), r.state)
 		}
 		t.Reset(next)
 	}

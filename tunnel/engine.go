@@ -65,6 +65,7 @@ type Engine struct {
 
 	onEvent    func(Event)
 	inspection inspection
+	readings   *readings
 
 	cancel context.CancelFunc
 	kick   chan struct{} // wakes the watch before its next tick
@@ -115,6 +116,7 @@ func New(o Options) (*Engine, error) {
 		peers:     make(map[peer.PublicKey]*peerState),
 	}
 	e.inspection.inspector = NewInspector(o.PrivateKey)
+	e.readings = newReadings(e.state, e.bind.Observations)
 	e.dev = device.NewDevice(o.Device, o.Underlay, e.devLog.logger())
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()

@@ -157,12 +157,13 @@ func (e *Engine) keepStamps() {
 // addresses are ips and those of its paths. It costs about 0.2 ms for each initiation of
 // these, and of strangers, that was not read before.
 func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
-	state, err := e.state() // So that no handshake is overlooked that was completed just now.
+	r, err := e.readings.fresh() // So that no handshake is overlooked that was completed just now.
 	if err != nil {
 		e.log.Warn("reading the tunnel's state failed", "err", err)
+		return Sightings{}
 	}
 	e.mu.Lock()
-	e.observe(time.Now(), state)
+	e.observe(time.Now(), r.state)
 	p := e.peers[k]
 	if p == nil {
 		e.mu.Unlock()
@@ -179,7 +180,7 @@ func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
 	}
 	e.mu.Unlock()
 
-	all := e.bind.Observations()
+	all := r.seen
 	read := e.inspect(all.Initiations, hosts, true)
 	s := e.sortInitiations(k, read, hosts)
 	s.Unverified = e.unverified(k, all.Responses, read, hosts)

@@ -44,6 +44,7 @@ func (e *Engine) SetPeers(peers []peer.Config) error {
 		if err := e.configure(uapi.Config{Peers: change}); err != nil {
 			return fmt.Errorf("configure %d peers: %w", len(change), err)
 		}
+		e.readings.forget()
 	}
 	e.adopt(wished)
 	e.wake()

@@ -89,7 +89,7 @@ func (c *clockwork) turn(now time.Time) {
 	for k, p := range s.Peers {
 		counters[k] = p.Stats
 	}
-	g.rates.observe(now, counters)
+	g.rates.observe(s.At, counters)
 	r := g.roster.Load()
 	for k := range c.stats {
 		if r.byKey[k] == nil {
