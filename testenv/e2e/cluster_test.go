@@ -28,7 +28,7 @@ func TestClusters(t *testing.T) {
 	t.Run("meanwhile", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *clusters){
 			"use from pods": testUse, "own API server away": testOwnAPIServerAway,
-			"label": testLabel, "edit cannot invite": testEditCannotInvite,
+			"label": testLabel, "edit cannot invite": testEditCannotInvite, "fleet": testFleet,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -36,6 +36,7 @@ func TestClusters(t *testing.T) {
 			})
 		}
 	})
+	step("rotation", testRotation)
 	step("active pod deleted", testActivePodDeleted)
 	step("upgrade", testUpgrade)
 	step("wrong things", testWrongThings)

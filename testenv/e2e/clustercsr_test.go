@@ -10,16 +10,19 @@ import (
 	"time"
 )
 
-// testCertificates has cloud's own signer issue certificates instead of tokens, and goes
-// back; edge keeps its certificate, which is good until it ends. The right that takes is worth the cluster without the chart's policy, so what the
-// gateway's token is good for is tried again.
+// testCertificates has cloud's own signer issue certificates instead of tokens, which its owner
+// denies at first, and goes back; edge keeps its certificate, which is good until it ends. The
+// right that takes is worth the cluster without the chart's policy, so what the gateway's token
+// is good for is tried again.
 func testCertificates(t *testing.T, c *clusters) {
 	edge, cloud := c.edge, c.cloud
 	const binding = "by-certificate"
 	cloud.kubectl("create", "rolebinding", binding, "-n", tenant, "--clusterrole=edit", "--user=postern:peer:edge")
 	certificates := []string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "issuer.type=csr"}
-	start := time.Now()
+	cloud.apply(ownersApproval, "apply", "-f", "-")
 	cloud.upgrade(release, gatewayNamespace, certificates...)
+	c.deniesRequests()
+	start := time.Now()
 	secret := func(key string) string {
 		return edge.kubectl("get", "secret", "-n", gatewayNamespace, "postern-cloud-kubeconfig", "-o", `jsonpath={.data['`+strings.ReplaceAll(key, ".", `\.`)+`']}`)
 	}
@@ -28,7 +31,7 @@ func testCertificates(t *testing.T, c *clusters) {
 		pem, err := base64.StdEncoding.DecodeString(secret("tls.crt"))
 		return err == nil && strings.Contains(string(pem), "BEGIN CERTIFICATE") && secret("token") == "", string(pem)
 	})
-	t.Logf("edge has a certificate %v after the change began", time.Since(start).Round(100*time.Millisecond))
+	t.Logf("edge has a certificate %v after nobody denied it any more", time.Since(start).Round(100*time.Millisecond))
 	edge.run(gatewayNamespace, "certified", clientPod("certified", "cloud", "postern.dev/peer-cloud: allow"))
 	whoami := inside("certified", "/bin/kubectl", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 	if out, err := edge.Kubectl(within(t, patience), "", whoami...); err != nil || out != "postern:peer:edge" {

@@ -22,13 +22,15 @@ import (
 
 // The internet between real clusters: cloud is a public host, edge is behind a
 // port-restricted NAT, and branch, whose own API server is taken away, is elsewhere. All
-// have the same ranges of pods and Services.
+// have the same ranges of pods and Services. The fleet are gateways without a cluster.
 //
 //	edge 192.168.7.10 ── 192.168.7.1 nat 198.51.100.20 ── wan ── 198.51.100.10 cloud
-//	                                                       └──── 198.51.100.30 branch
+//	                                                       ├──── 198.51.100.30 branch
+//	                                                       └──── 198.51.100.40 fleet
 const (
 	cloudNode    = "198.51.100.10"
 	branchNode   = "198.51.100.30"
+	fleetNode    = "198.51.100.40"
 	cloudNATAddr = "198.51.100.20"
 	edgeNode     = "192.168.7.10"
 	edgeGateway  = "192.168.7.1"
@@ -57,6 +59,7 @@ type cluster struct {
 type clusters struct {
 	edge, cloud, branch *cluster
 	nat                 *netlab.NAT
+	fleet               *netlab.Host
 }
 
 // as are the same clusters for a subtest.
@@ -66,7 +69,7 @@ func (c *clusters) as(t *testing.T) *clusters {
 		copied.t = t
 		return &copied
 	}
-	return &clusters{edge: of(c.edge), cloud: of(c.cloud), branch: of(c.branch), nat: c.nat}
+	return &clusters{edge: of(c.edge), cloud: of(c.cloud), branch: of(c.branch), nat: c.nat, fleet: c.fleet}
 }
 
 // newClusters starts all at a time, with the images that tests use. An API server is for
@@ -83,6 +86,8 @@ func newClusters(t *testing.T) *clusters {
 	edge.DefaultRoute(netip.MustParseAddr(edgeGateway))
 	cloud.Attach("eth0", wan, netip.MustParseAddr(cloudNode))
 	branch.Attach("eth0", wan, netip.MustParseAddr(branchNode))
+	c.fleet = lab.Host("fleet")
+	c.fleet.Attach("eth0", wan, netip.MustParseAddr(fleetNode))
 	// What is for Services goes to the default route, where kube-proxy catches it.
 	cloud.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
 	branch.DefaultRoute(netip.MustParseAddr(cloudNATAddr))

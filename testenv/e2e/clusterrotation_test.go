@@ -1,0 +1,120 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// identityReplacedWithin bounds how long a pod may be without a good token: the gateway has
+// another within seconds, and the kubelet brings it into the pod within a minute or two.
+const identityReplacedWithin = 3 * time.Minute
+
+// testRotation gives each gateway another key, and with it the two another preshared key, and
+// edge another identity at cloud. The Peers stay, and a pod of edge goes on with cloud's API
+// server by the Secret that it has mounted.
+func testRotation(t *testing.T, c *clusters) {
+	edge, cloud := c.edge, c.cloud
+	watch := edge.follows()
+	stop := edge.pulse()
+	for _, one := range []*cluster{cloud, edge} {
+		other := c.both()[one]
+		had, psk := other.peer(one.name), one.presharedKey(other.name)
+		out, err := one.postern("key", "rotate", "-o", "json")
+		start := time.Now()
+		var got api.KeyRotateResponse
+		if err != nil || json.Unmarshal([]byte(out), &got) != nil || !got.Rotated {
+			t.Fatalf("%s: key rotate: %v\n%s", one.name, err, out)
+		}
+		now := other.waitPeer(one.name, "connected by its new key", func(p peerObject) bool {
+			return p.Spec.PublicKey == got.PublicKey && p.Status.State == "connected" && p.Status.APIServer == "ok"
+		})
+		one.waitPeer(other.name, "connected", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+		if now.Metadata.UID != had.Metadata.UID || now.Spec.PublicKey == had.Spec.PublicKey {
+			t.Errorf("%s: the Peer is %s with key %s, was %s with key %s; want the same with another key",
+				other.name, now.Metadata.UID, now.Spec.PublicKey, had.Metadata.UID, had.Spec.PublicKey)
+		}
+		if p := one.presharedKey(other.name); p == psk || p != other.presharedKey(one.name) {
+			t.Errorf("%s and %s have not agreed on another preshared key", one.name, other.name)
+		}
+		if one == cloud { // with edge's key its account is another, and the kubelet has yet to bring the token
+			edge.sees(watch, cloud, "key-of-cloud")
+		}
+		t.Logf("%s has another key: all is as before %v after the command", one.name, time.Since(start).Round(100*time.Millisecond))
+	}
+
+	before := edge.identity("cloud")
+	start := time.Now()
+	cloud.kubectl("delete", "serviceaccount", "-n", accountNamespace, edgeAccount)
+	eventually(within(t, identityReplacedWithin), t, "edge has another identity", func() (bool, string) {
+		now := edge.identity("cloud")
+		return now.After(before), fmt.Sprint(now)
+	})
+	t.Logf("edge has another identity %v after its account was deleted", time.Since(start).Round(100*time.Millisecond))
+	eventually(within(t, identityReplacedWithin), t, "the pod uses it", func() (bool, string) {
+		out, err := edge.away(within(t, patience), "get", "pods", "-n", tenant)
+		return err == nil && strings.Contains(out, "server"), fmt.Sprint(out, err)
+	})
+	t.Logf("a pod that had mounted the old one works %v after that", time.Since(start).Round(100*time.Millisecond))
+	edge.waitPeer("cloud", "usable", func(p peerObject) bool {
+		return p.Status.State == "connected" && p.Status.APIServer == "ok" && p.has("IdentityIssued", "True")
+	})
+	edge.sees(watch, cloud, "identity-of-edge")
+	t.Logf("the longest time without an answer of cloud's API server was %v", stop().Round(100*time.Millisecond))
+	watch.Kill()
+}
+
+// identity is the end of what the gateway holds of a peer's: the Peer is brought up to date with
+// it every few minutes.
+func (c *cluster) identity(name string) time.Time {
+	c.t.Helper()
+	out, err := c.postern("status", name, "-o", "json")
+	var s api.Status
+	if err != nil || json.Unmarshal([]byte(out), &s) != nil || len(s.Peers) != 1 || s.Peers[0].Identity == nil {
+		c.t.Fatalf("%s has no identity of %s: %v\n%s", c.name, name, err, out)
+	}
+	return s.Peers[0].Identity.NotAfter
+}
+
+// follows watches the peer's ConfigMaps from the pod client, as a controller does: whenever the
+// watch ends it lists, and watches again.
+func (c *cluster) follows() *netlab.Process {
+	c.t.Helper()
+	script := "while :; do /bin/kubectl get configmaps -n " + tenant + " --watch -o name; /bin/sleep 1; done"
+	return c.node.Start(netlab.Command{Args: append([]string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig()}, inside("client", "/bin/sh", "-c", script)...)})
+}
+
+// sees makes a ConfigMap in the other cluster, and waits until the watch tells of it.
+func (c *cluster) sees(watch *netlab.Process, other *cluster, name string) {
+	c.t.Helper()
+	other.kubectl("create", "configmap", "-n", tenant, name)
+	if _, err := watch.WaitStdout(within(c.t, identityReplacedWithin), func(s string) bool { return strings.Contains(s, "configmap/"+name+"\n") }); err != nil {
+		c.t.Errorf("%s: the watch does not tell of %s: %v\n%s", c.name, name, err, watch.Stderr())
+	}
+}
+
+// presharedKey is what the gateway's state has for a peer.
+func (c *cluster) presharedKey(name string) string {
+	c.t.Helper()
+	var state struct {
+		Peers []struct{ Name, PresharedKey string }
+	}
+	_, document, _ := strings.Cut(c.secret(release+"-state-peers", "peers.json"), "\n") // behind the header
+	if err := json.Unmarshal([]byte(document), &state); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, p := range state.Peers {
+		if p.Name == name && p.PresharedKey != "" {
+			return p.PresharedKey
+		}
+	}
+	c.t.Fatalf("%s has no preshared key with %s", c.name, name)
+	return ""
+}
