@@ -20,7 +20,7 @@ import (
 
 const (
 	// pathTimeout bounds the time until both ends have a path.
-	pathTimeout = 20 * time.Second
+	pathTimeout = time.Minute
 	// clock is how often a gateway looks at its counters and tells the path finder that
 	// there is traffic.
 	clock = time.Second

@@ -22,7 +22,7 @@ const (
 )
 
 // allocateTimeout bounds the time until there is an allocation.
-const allocateTimeout = 20 * time.Second
+const allocateTimeout = time.Minute
 
 // newRelayed connects what newPostern connects, by way of the TURN server at spec.Relay,
 // which another process is.

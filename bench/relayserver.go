@@ -85,7 +85,7 @@ func findCoturn(context.Context) error {
 }
 
 // serveTimeout bounds the time until a server takes connections.
-const serveTimeout = 20 * time.Second
+const serveTimeout = time.Minute
 
 // through makes a run with a TURN server beside it: a process that lives as long, whose
 // memory and processor time are not the run's. Server gives its arguments; it ends with

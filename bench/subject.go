@@ -51,7 +51,7 @@ type runFunc = func(context.Context, load.Spec) (load.Result, error)
 
 // runGrace is what a run may take beyond its warm-up and its window, before it counts
 // as hung: connecting, closing, writing profiles, on a machine that is busy.
-const runGrace = 60 * time.Second
+const runGrace = 2 * time.Minute
 
 // Programs are what subjects run in.
 type Programs struct {

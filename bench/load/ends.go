@@ -9,7 +9,7 @@ import (
 )
 
 // connectTimeout bounds the time until a connection is up, the tunnel's handshake included.
-const connectTimeout = 20 * time.Second
+const connectTimeout = time.Minute
 
 // Ends are the two sides of a subject: what is dialled here is accepted there.
 type Ends struct {

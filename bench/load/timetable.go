@@ -6,7 +6,7 @@ import (
 )
 
 // answerTimeout is how long after the window the last answers may take.
-const answerTimeout = 20 * time.Second
+const answerTimeout = time.Minute
 
 // timetable says when something is due that is done again and again, by one goroutine.
 type timetable struct {
