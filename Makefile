@@ -88,6 +88,10 @@ bench: build ## Throughput and memory against the stock WireGuard netstack, in o
 bench-wan: ## TCP and keystrokes over long and lossy paths against tsnet (about 40 minutes)
 	$(GO) run ./bench/cmd/wan
 
+.PHONY: bench-scale
+bench-scale: build ## A gateway with 1 to 1,000 idle peers, all of them coming back at once, a flood of handshakes
+	$(GO) run ./bench/cmd/scale
+
 # The CRDs and the copying methods of the types that they are made of.
 API_TYPES := control/kube/v1alpha1
 CRDS      := cmd/postern/deploy/chart/definitions

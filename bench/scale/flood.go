@@ -1,0 +1,310 @@
+package scale
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/blake2s"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Flood is what handshake initiations of strangers do to a transfer.
+type Flood struct {
+	// Kind says who floods: see floods.
+	Kind string `json:"kind"`
+	// Sent is how many initiations a second were sent.
+	Sent float64 `json:"sentPerSecond"`
+	// Alone is the transfer's rate before and after, Under while it is flooded, in bit/s.
+	Alone float64 `json:"aloneBitsPerSecond"`
+	Under float64 `json:"underBitsPerSecond"`
+	// AnonAlone and AnonUnder are the most anonymous memory of the hub that was seen, in
+	// bytes.
+	AnonAlone uint64 `json:"anonAloneBytes"`
+	AnonUnder uint64 `json:"anonUnderBytes"`
+}
+
+// Kept is the share of the rate that is left.
+func (f Flood) Kept() float64 {
+	if f.Alone == 0 {
+		return 0
+	}
+	return f.Under / f.Alone
+}
+
+// FloodOptions describe the measurement of a flood.
+type FloodOptions struct {
+	Options
+	// Rate is how many initiations a second are sent.
+	Rate int
+	// Window is how long each of the measurements alone and under the flood takes.
+	Window time.Duration
+}
+
+const (
+	// blob is the hub's service that is downloaded from.
+	blob     = "blob"
+	blobPort = 7000
+	block    = 128 << 10 // bytes, of a write or a read
+
+	// initiationSize and macOffset are of the message and of mac1 in it (WireGuard
+	// whitepaper §5.4.2), in bytes.
+	initiationSize = 148
+	macOffset      = 116
+	labelMAC1      = "mac1----"
+	// messages is how many different initiations are sent over and over: more than the
+	// gateway remembers of anything.
+	messages = 8192
+	// burst is sent at once.
+	burst = 50
+)
+
+// floods are who sends. All messages have a valid mac1.
+var floods = []struct {
+	kind    string
+	sources int // addresses of the loopback network
+}{
+	{"one stranger", 1},
+	{"250 strangers", 250},
+}
+
+// MeasureFlood floods a hub while a peer downloads through it.
+func MeasureFlood(ctx context.Context, o FloodOptions) (out []Flood, err error) {
+	source, err := startBlob(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer source.close()
+	w, err := newWorld(o.Options, 1, []api.NamedService{{Name: blob, Port: blobPort, Address: source.address()}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	w.local = map[string]netip.AddrPort{blob: netip.AddrPortFrom(loopback, 0)}
+	if _, err := w.up(ctx); err != nil {
+		return nil, err
+	}
+	d, err := startDownload(ctx, w.fleet.peers[0])
+	if err != nil {
+		return nil, err
+	}
+	defer d.close()
+	for _, f := range floods {
+		r, err := w.flood(ctx, o, d, f.sources)
+		if err != nil {
+			return out, fmt.Errorf("flood by %s: %w", f.kind, err)
+		}
+		r.Kind = f.kind
+		w.say("%s: %.0f initiations/s, the transfer keeps %.2f, %.1f MB against %.1f", r.Kind, r.Sent, r.Kept(), mb(r.AnonUnder), mb(r.AnonAlone))
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// flood measures the transfer alone, under the flood and alone again.
+func (w *world) flood(ctx context.Context, o FloodOptions, d *download, sources int) (Flood, error) {
+	if err := sleep(ctx, o.Window/2); err != nil { // TCP's window grows
+		return Flood{}, err
+	}
+	before, anonBefore, err := w.rate(ctx, d, o.Window)
+	if err != nil {
+		return Flood{}, err
+	}
+	s, err := startStrangers(w.hub, sources, o.Rate)
+	if err != nil {
+		return Flood{}, err
+	}
+	begun := time.Now()
+	under, anonUnder, err := w.rate(ctx, d, o.Window)
+	sent := float64(s.stop()) / time.Since(begun).Seconds()
+	if err != nil {
+		return Flood{}, err
+	}
+	after, _, err := w.rate(ctx, d, o.Window)
+	if err != nil {
+		return Flood{}, err
+	}
+	return Flood{Sent: sent, Alone: (before + after) / 2, Under: under, AnonAlone: anonBefore, AnonUnder: anonUnder}, nil
+}
+
+// rate is the download's over a window, in bit/s, with the most memory of the hub.
+func (w *world) rate(ctx context.Context, d *download, window time.Duration) (rate float64, anon uint64, err error) {
+	const samples = 20
+	begun, before := time.Now(), d.bytes.Load()
+	for range samples {
+		if err := sleep(ctx, window/samples); err != nil {
+			return 0, 0, err
+		}
+		u, err := w.hub.usage()
+		if err != nil {
+			return 0, 0, err
+		}
+		anon = max(anon, u.Anon)
+	}
+	return 8 * float64(d.bytes.Load()-before) / time.Since(begun).Seconds(), anon, nil
+}
+
+// source sends without end to whoever connects.
+type source struct {
+	listener net.Listener
+	workers  sync.WaitGroup
+}
+
+func startBlob(ctx context.Context) (*source, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(loopback, 0).String())
+	if err != nil {
+		return nil, fmt.Errorf("listen for the download: %w", err)
+	}
+	s := &source{listener: l}
+	s.workers.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			s.workers.Go(func() {
+				defer c.Close()
+				for zeros := make([]byte, block); ; {
+					if _, err := c.Write(zeros); err != nil {
+						return // The other end has gone.
+					}
+				}
+			})
+		}
+	})
+	return s, nil
+}
+
+func (s *source) address() string { return s.listener.Addr().String() }
+
+// close is for when the hub is gone, and with it the connections.
+func (s *source) close() {
+	s.listener.Close()
+	s.workers.Wait()
+}
+
+// download reads from the hub's service, as any program does: from the peer's listener.
+type download struct {
+	conn  net.Conn
+	bytes atomic.Uint64
+	ended chan struct{}
+}
+
+func startDownload(ctx context.Context, p *Peer) (*download, error) {
+	h, err := p.hub(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(h.Local) != 1 {
+		return nil, fmt.Errorf("the peer listens at %v, want one address", h.Local)
+	}
+	d := &download{ended: make(chan struct{})}
+	if d.conn, err = new(net.Dialer).DialContext(ctx, "tcp", h.Local[0].Address); err != nil {
+		return nil, fmt.Errorf("connect for the download: %w", err)
+	}
+	go func() {
+		defer close(d.ended)
+		for b := make([]byte, block); ; {
+			n, err := d.conn.Read(b)
+			d.bytes.Add(uint64(n))
+			if err != nil {
+				return // What is missing shows in the rate.
+			}
+		}
+	}()
+	return d, nil
+}
+
+func (d *download) close() { d.conn.Close(); <-d.ended }
+
+// strangers send initiations that nobody can verify but by working for it.
+type strangers struct {
+	quit chan struct{}
+	sent chan int
+}
+
+// startStrangers has rate initiations a second sent from as many addresses.
+func startStrangers(h *Hub, sources, rate int) (*strangers, error) {
+	all := initiations(h.public, messages)
+	var conns []*net.UDPConn
+	closeAll := func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+	for i := range sources {
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 1 + byte(i/250), 1 + byte(i%250)}), 0)
+		c, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(h.at))
+		if err != nil {
+			closeAll()
+			return nil, fmt.Errorf("send from %v: %w", from, err)
+		}
+		conns = append(conns, c)
+	}
+	s := &strangers{quit: make(chan struct{}), sent: make(chan int, 1)}
+	go func() {
+		defer closeAll()
+		n := 0
+		for begun := time.Now(); ; {
+			for n < int(time.Since(begun).Seconds()*float64(rate)) {
+				for range burst {
+					// Replies that nobody reads, and refusals of a port that was closed, are no
+					// reason to stop.
+					_, err := conns[n%len(conns)].Write(all[n%len(all)])
+					if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+						s.sent <- n
+						return
+					}
+					n++
+				}
+			}
+			select {
+			case <-s.quit:
+				s.sent <- n
+				return
+			case <-time.After(burst * time.Second / time.Duration(rate)):
+			}
+		}
+	}()
+	return s, nil
+}
+
+// stop ends it and tells how many were sent.
+func (s *strangers) stop() int {
+	close(s.quit)
+	return <-s.sent
+}
+
+// initiations are n for the owner of a key, with a valid mac1 and random content otherwise:
+// that nobody has made them shows only once a shared secret has been computed.
+func initiations(to peer.PublicKey, n int) [][]byte {
+	key := blake2s.Sum256(append([]byte(labelMAC1), to[:]...))
+	random := rand.NewChaCha8([32]byte(to))
+	out := make([][]byte, n)
+	for i := range out {
+		m := make([]byte, initiationSize)
+		if _, err := io.ReadFull(random, m[:macOffset]); err != nil {
+			panic(err) // ChaCha8 has no errors.
+		}
+		binary.LittleEndian.PutUint32(m, 1) // type
+		mac, err := blake2s.New128(key[:])
+		if err != nil {
+			panic(err) // The key has the right length.
+		}
+		mac.Write(m[:macOffset])
+		copy(m[macOffset:], mac.Sum(nil))
+		out[i] = m
+	}
+	return out
+}

@@ -1,0 +1,177 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// connectTimeout bounds the time until all peers are connected. The fleet starts on the
+// same processors.
+const connectTimeout = 10 * time.Minute
+
+// Idle is what a hub costs whose peers do nothing.
+type Idle struct {
+	Peers int `json:"peers"`
+	// Anon and RSS are of the end of the window, in bytes.
+	Anon uint64 `json:"anonBytes"`
+	RSS  uint64 `json:"rssBytes"`
+	// CPU is the share of one core over the window.
+	CPU        float64 `json:"cpuCores"`
+	Goroutines int     `json:"goroutines"`
+	// Status is how long `status` takes, the median of those asked after the window.
+	Status time.Duration `json:"statusNanoseconds"`
+	// Joins are how long new peers took, one after the other: from the command that adds the
+	// peer at the hub to the peer's being connected.
+	Joins []time.Duration `json:"joinNanoseconds"`
+}
+
+// Join is the median of Joins, 0 when there are none.
+func (i Idle) Join() time.Duration { return median(i.Joins) }
+
+// median of a list that may be empty.
+func median(list []time.Duration) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
+}
+
+// IdleOptions describe the measurement of idle peers.
+type IdleOptions struct {
+	Options
+	// Counts are the numbers of peers, each a hub of its own.
+	Counts []int
+	// Settle passes between the last peer's being connected and the window: what follows a
+	// connection is no idleness yet.
+	Settle, Window time.Duration
+	// Joins is how many new peers are timed after the window.
+	Joins int
+}
+
+// MeasureIdle measures a hub with each number of peers, one after the other.
+func MeasureIdle(ctx context.Context, o IdleOptions) ([]Idle, error) {
+	var out []Idle
+	for _, n := range o.Counts {
+		i, err := measureIdle(ctx, o, n)
+		if err != nil {
+			return out, fmt.Errorf("%d idle peers: %w", n, err)
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+func measureIdle(ctx context.Context, o IdleOptions, n int) (i Idle, err error) {
+	w, err := newWorld(o.Options, n, nil)
+	if err != nil {
+		return Idle{}, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	took, err := w.up(ctx)
+	if err != nil {
+		return Idle{}, err
+	}
+	w.say("%d peers connected within %v", n, took.Round(time.Millisecond))
+	if err := sleep(ctx, o.Settle); err != nil {
+		return Idle{}, err
+	}
+	if i, err = w.watch(ctx, o.Window); err != nil {
+		return Idle{}, err
+	}
+	i.Peers = n
+	w.say("%d peers: %.1f MB anonymous, %.2f %% of a core, %d goroutines", n, mb(i.Anon), 100*i.CPU, i.Goroutines)
+	if i.Status, err = w.statusTime(ctx); err != nil {
+		return Idle{}, err
+	}
+	for k := range o.Joins {
+		took, err := w.join(ctx, fmt.Sprintf("new-%d", k+1))
+		if err != nil {
+			return Idle{}, err
+		}
+		i.Joins = append(i.Joins, took)
+	}
+	return i, nil
+}
+
+// watch measures the hub over a window.
+func (w *world) watch(ctx context.Context, window time.Duration) (Idle, error) {
+	before, err := w.hub.usage()
+	if err != nil {
+		return Idle{}, err
+	}
+	begun := time.Now()
+	if err := sleep(ctx, window); err != nil {
+		return Idle{}, err
+	}
+	after, err := w.hub.usage()
+	if err != nil {
+		return Idle{}, err
+	}
+	took := time.Since(begun)
+	goroutines, err := w.hub.metric(ctx, "go_goroutines")
+	if err != nil {
+		return Idle{}, err
+	}
+	return Idle{
+		Anon: after.Anon, RSS: after.RSS, CPU: float64(after.CPU-before.CPU) / float64(took), Goroutines: int(goroutines),
+	}, nil
+}
+
+// statusTime is the median time of an answer to `status`.
+func (w *world) statusTime(ctx context.Context) (time.Duration, error) {
+	const times = 9
+	var all []time.Duration
+	for range times {
+		begun := time.Now()
+		if _, err := w.hub.status(ctx); err != nil {
+			return 0, err
+		}
+		all = append(all, time.Since(begun))
+	}
+	return median(all), nil
+}
+
+// join adds a peer to the running hub, by command, has it connect and removes it again.
+func (w *world) join(ctx context.Context, name string) (took time.Duration, err error) {
+	ms, err := newMembers(1)
+	if err != nil {
+		return 0, err
+	}
+	m := ms[0]
+	m.name = name
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	begun := time.Now()
+	if err := w.hub.client.PeerAdd(ctx, api.PeerAddRequest{Peer: api.Peer{Name: name, PublicKey: m.key.Public().String()}}); err != nil {
+		return 0, fmt.Errorf("add %s: %w", name, err)
+	}
+	p, err := startPeer(ctx, filepath.Join(w.dir, "peers"), m, w.hub, nil)
+	if err != nil {
+		return 0, err
+	}
+	err = p.connected(ctx)
+	took = time.Since(begun)
+	f := Fleet{peers: []*Peer{p}}
+	return took, errors.Join(err, f.close(), w.hub.client.PeerRemove(ctx, name, true))
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func mb(n uint64) float64 { return float64(n) / 1e6 }

@@ -1,0 +1,135 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// serveArg makes the test's program a hub.
+const serveArg = "-serve-hub"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == serveArg {
+		if err := Serve(context.Background(), os.Args[2]); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// options have the test's program as gateway.
+func testOptions(t *testing.T) (context.Context, Options) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	t.Cleanup(cancel)
+	return ctx, Options{Gateway: []string{self, serveArg}, Progress: func(s string) { t.Log(s) }}
+}
+
+func TestIdlePeersAreMeasured(t *testing.T) {
+	ctx, o := testOptions(t)
+	got, err := MeasureIdle(ctx, IdleOptions{Options: o, Counts: []int{3}, Window: 100 * time.Millisecond, Joins: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || got[0].Peers != 3 || got[0].Anon == 0 || got[0].RSS < got[0].Anon || got[0].Goroutines == 0 || got[0].Join() <= 0 {
+		t.Errorf("got %+v, want three peers with memory, goroutines and the time of a new one", got)
+	}
+}
+
+func TestPeersComeBackToARestartedHub(t *testing.T) {
+	ctx, o := testOptions(t)
+	got, err := MeasureStorm(ctx, StormOptions{Options: o, Peers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[0].Killed || !got[1].Killed {
+		t.Fatalf("got %+v, want a restart that was asked for and one that was not", got)
+	}
+	for _, s := range got {
+		if s.Back < s.Most || s.Most <= 0 || s.Asked == 0 || s.PeakAnon == 0 {
+			t.Errorf("got %+v, want times in their order", s)
+		}
+	}
+}
+
+// What the flood sends must look to the gateway as what is for it, or it measures nothing.
+func TestInitiationsAreForTheHub(t *testing.T) {
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := initiations(key.Public(), 3)
+	for i, m := range list {
+		in, _ := tunnel.NewInspector(key).Initiation(m)
+		if !in.ForUs {
+			t.Errorf("initiation %d: its mac1 is not for the hub", i)
+		}
+		if i > 0 && bytes.Equal(m, list[0]) {
+			t.Errorf("initiation %d is the first one again", i)
+		}
+	}
+}
+
+func TestProcFiles(t *testing.T) {
+	u := parseStatus([]byte("Name:\tpostern\nVmRSS:\t   2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t      10 kB\n"))
+	if u.Anon != 1<<20 || u.RSS != 2<<20 {
+		t.Errorf("got %+v, want 1 MiB anonymous of 2 MiB", u)
+	}
+	cpu, err := parseStat([]byte("42 (a (strange) name) S 1 42 42 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 5 0 1 1 1"))
+	if err != nil || cpu != 2*time.Second {
+		t.Errorf("got %v and %v, want 2 s", cpu, err)
+	}
+	if _, err := parseStat([]byte("42 (short) S 1")); err == nil {
+		t.Error("a line without times gives no error")
+	}
+}
+
+func TestReportHasTablesAndCharts(t *testing.T) {
+	var b strings.Builder
+	r := Report{
+		Idle: []Idle{
+			{Peers: 1, Anon: 10e6, RSS: 30e6, CPU: 0.001, Goroutines: 60, Joins: []time.Duration{30e6, 10e6, 20e6}},
+			{Peers: 101, Anon: 15e6, RSS: 35e6, CPU: 0.003, Goroutines: 360, Joins: []time.Duration{30e6}},
+		},
+		Storm: []Storm{{Peers: 3, Killed: true, Back: time.Second}},
+		Flood: []Flood{{Kind: "one stranger", Sent: 50_000, Alone: 2e9, Under: 1e9}},
+	}
+	if err := r.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{ // by their first words
+		"101 15.0":     {"50", "20", "30ms", "1.50"}, // kB and ppm a peer, new peer and its ratio
+		"3 SIGKILL":    {"1s"},
+		"one stranger": {"50000", "2.00", "1.00", "0.50"},
+	}
+	for line := range strings.Lines(b.String()) {
+		fields := strings.Join(strings.Fields(line), " ")
+		for first, cells := range rows {
+			if !strings.HasPrefix(fields, first) {
+				continue
+			}
+			delete(rows, first)
+			for _, c := range cells {
+				if !strings.Contains(" "+fields+" ", " "+c+" ") {
+					t.Errorf("the row %q lacks %q", fields, c)
+				}
+			}
+		}
+	}
+	if len(rows) > 0 {
+		t.Errorf("rows are missing: %v\n%s", rows, b.String())
+	}
+}
