@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -44,20 +43,20 @@ func newEnds(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	configure(spec)
 	t := new(tailnet)
 	if err := t.bringUp(ctx, via); err != nil {
-		return load.Ends{}, errors.Join(err, t.close())
+		return load.Ends{}, err
 	}
 	dialling, serving := t.nodes[0], t.nodes[1]
 	at := netip.AddrPortFrom(serving.addr, servicePort).String()
 	listener, err := serving.Listen("tcp", at)
 	if err != nil {
-		return load.Ends{}, errors.Join(fmt.Errorf("listen on %s: %w", at, err), t.close())
+		return load.Ends{}, fmt.Errorf("listen on %s: %w", at, err)
 	}
 	return load.Ends{
 		Listener:     listener,
 		Dial:         func(ctx context.Context) (net.Conn, error) { return dialling.Dial(ctx, "tcp", at) },
 		ListenPacket: func() (net.PacketConn, error) { return serving.ListenPacket("udp", at) },
 		DialPacket:   func(ctx context.Context) (net.Conn, error) { return dialling.Dial(ctx, "udp", at) },
-		Close:        func() error { return errors.Join(t.checkDirect(), t.close()) },
+		Close:        t.checkDirect,
 		Began:        t.began,
 	}, nil
 }

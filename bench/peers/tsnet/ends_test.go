@@ -10,8 +10,12 @@ import (
 	"github.com/postern-dev/postern/bench/peers/tsnet/load"
 )
 
-// window is what a test measures: long enough for something to arrive.
-const window = 100 * time.Millisecond
+// A window of shortest is enough for something to arrive. On a machine that is busy with
+// something else it may not be, so windows grow up to longest.
+const (
+	shortest = 100 * time.Millisecond
+	longest  = time.Minute
+)
 
 func TestEndsBearLoads(t *testing.T) {
 	for _, spec := range []load.Spec{
@@ -56,17 +60,21 @@ func TestAForwarderThatIsNotThere(t *testing.T) {
 // bear has two nodes bear a load, of which something must arrive.
 func bear(t *testing.T, spec load.Spec) load.Result {
 	t.Helper()
-	spec.Duration = window
-	ends, err := newEnds(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
+	for window := shortest; window < longest; window *= 10 {
+		spec.Duration = window
+		ends, err := newEnds(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := load.Run(t.Context(), spec, ends)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Bytes > 0 {
+			return r
+		}
+		t.Logf("nothing arrived in %s", window)
 	}
-	r, err := load.Run(t.Context(), spec, ends)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Bytes == 0 {
-		t.Errorf("nothing arrived: %+v", r)
-	}
-	return r
+	t.Fatal("nothing arrived")
+	return load.Result{}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"sync"
 
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/metrics"
@@ -25,13 +24,13 @@ const host = "127.0.0.1"
 
 // network is what tailscale's nodes need around them, on the loopback interface: its
 // own control server for tests, a DERP relay, by which nodes tell each other where they
-// can be reached, and a STUN server. They are idle while the load runs.
+// can be reached, and a STUN server. They are idle while the load runs, and end with the
+// process.
 type network struct {
 	control *httptest.Server
 	derp    *derpserver.Server
 	relay   *httptest.Server
 	stun    *net.UDPConn
-	answers sync.WaitGroup
 }
 
 // newNetwork starts them. The STUN server tells every node that it is reached at via, as
@@ -43,7 +42,7 @@ func newNetwork(via netip.AddrPort) (*network, error) {
 		return nil, fmt.Errorf("listen for STUN: %w", err)
 	}
 	n := &network{stun: pc, derp: derpserver.New(key.NewNode(), logger.Discard)}
-	n.answers.Go(func() { answer(pc, via) })
+	go answer(pc, via)
 
 	n.relay = httptest.NewUnstartedServer(derpserver.Handler(n.derp))
 	n.relay.Config.ErrorLog = logger.StdLogger(logger.Discard)
@@ -76,7 +75,7 @@ func (n *network) derpMap() *tailcfg.DERPMap {
 	}}}
 }
 
-// answer answers binding requests until the socket is closed.
+// answer answers binding requests.
 func answer(pc *net.UDPConn, via netip.AddrPort) {
 	packet := make([]byte, 1500)
 	for {
@@ -99,14 +98,4 @@ func answer(pc *net.UDPConn, via netip.AddrPort) {
 // relayed is the number of bytes that nodes have sent by the relay so far.
 func (n *network) relayed() int64 {
 	return n.derp.ExpVar(false).(*metrics.Set).Get("bytes_received").(*expvar.Int).Value()
-}
-
-func (n *network) close() error {
-	n.control.CloseClientConnections()
-	n.control.Close()
-	n.relay.CloseClientConnections()
-	n.relay.Close()
-	err := errors.Join(n.derp.Close(), n.stun.Close())
-	n.answers.Wait()
-	return err
 }

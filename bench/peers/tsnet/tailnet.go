@@ -28,10 +28,12 @@ const (
 	pingPause   = 20 * time.Millisecond
 )
 
-// tailnet is two nodes, and the network that they need.
+// tailnet is two nodes, and the network that they need. All of it ends with the process:
+// closing a node resets every connection that it had, also those in TIME-WAIT, and waits
+// for ever when there are more of them than fit its queue of packets, which nobody empties
+// any more.
 type tailnet struct {
 	network *network
-	dir     string // For what nodes write: log buffers. Their state is in memory.
 	nodes   []*node
 	began   time.Time // When there was a network, and nodes began to come up.
 	relayed int64     // Bytes that had gone by the relay when the path was direct.
@@ -47,9 +49,12 @@ type node struct {
 // start brings the network and the nodes up. With a valid via they reach each other by a
 // forwarder there.
 func (t *tailnet) start(ctx context.Context, via netip.AddrPort) (err error) {
-	if t.dir, err = os.MkdirTemp("", "postern-bench-tsnet-"); err != nil {
+	// Nodes write log buffers, which they keep open. Their state is in memory.
+	dir, err := os.MkdirTemp("", "postern-bench-tsnet-")
+	if err != nil {
 		return fmt.Errorf("make folder for nodes: %w", err)
 	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if t.network, err = newNetwork(via); err != nil {
 		return err
 	}
@@ -59,8 +64,9 @@ func (t *tailnet) start(ctx context.Context, via netip.AddrPort) (err error) {
 		errs   [2]error
 	)
 	for i, name := range []string{"dialling", "serving"} {
-		t.nodes = append(t.nodes, t.newNode(name))
-		adding.Go(func() { errs[i] = t.nodes[i].up(ctx) })
+		n := t.newNode(name, filepath.Join(dir, name))
+		t.nodes = append(t.nodes, n)
+		adding.Go(func() { errs[i] = n.up(ctx) })
 	}
 	adding.Wait()
 	return errors.Join(errs[:]...)
@@ -78,9 +84,9 @@ func (t *tailnet) awaitDirect(ctx context.Context, via netip.AddrPort) error {
 	return nil
 }
 
-func (t *tailnet) newNode(name string) *node {
+func (t *tailnet) newNode(name, dir string) *node {
 	return &node{Server: &tsnet.Server{
-		Dir: filepath.Join(t.dir, name), Store: new(mem.Store), Ephemeral: true,
+		Dir: dir, Store: new(mem.Store), Ephemeral: true,
 		Hostname: name, ControlURL: t.network.control.URL, UserLogf: logger.Discard,
 	}}
 }
@@ -146,33 +152,4 @@ func (t *tailnet) checkDirect() error {
 		return fmt.Errorf("the direct path was lost: %d bytes went by the relay", n)
 	}
 	return nil
-}
-
-// closeTimeout is how long nodes may take to close. Their network stack waits for a minute
-// for what is left of thousands of closed connections (TIME-WAIT); the process, which has
-// measured what it was to, does not.
-const closeTimeout = 5 * time.Second
-
-func (t *tailnet) close() error {
-	var errs []error
-	closed := make(chan error, 1)
-	go func() {
-		var errs []error
-		for _, n := range t.nodes {
-			errs = append(errs, n.Close())
-		}
-		closed <- errors.Join(errs...)
-	}()
-	select {
-	case err := <-closed:
-		errs = append(errs, err)
-	case <-time.After(closeTimeout):
-	}
-	if t.network != nil {
-		errs = append(errs, t.network.close())
-	}
-	if t.dir != "" {
-		errs = append(errs, os.RemoveAll(t.dir))
-	}
-	return errors.Join(errs...)
 }
