@@ -129,15 +129,12 @@ func (c *cluster) verdict(code string) (api.Check, bool) {
 
 func (c *cluster) waitVerdict(w wrongThing) {
 	c.t.Helper()
-	var found api.Check
-	eventually(within(c.t, patience), c.t, "check finds "+w.code, func() (ok bool, _ string) {
-		found, ok = c.verdict(w.code)
-		return ok, ""
+	// The thing before may have had the code, with other words.
+	eventually(within(c.t, patience), c.t, fmt.Sprintf("check finds %s with %q", w.code, w.words), func() (bool, string) {
+		found, ok := c.verdict(w.code)
+		good := ok && found.Cause != "" && found.Fix != "" && containsAll(found.Cause+" "+found.Fix, w.words...)
+		return good, fmt.Sprintf("cause %q, fix %q", found.Cause, found.Fix)
 	})
-	text := found.Cause + " " + found.Fix
-	if found.Cause == "" || found.Fix == "" || !containsAll(text, w.words...) {
-		c.t.Errorf("%s: cause %q, fix %q; want both, with %q", w.code, found.Cause, found.Fix, w.words)
-	}
 }
 
 // waitEvent waits until an event in the gateway's namespace names the code.
