@@ -289,7 +289,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.keepers = newIdentityKeepers(g)
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.plane.stack.Ping, Facts: g.facts, Own: g.own, OnHello: g.heardHello,
+		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Own: g.own, OnHello: g.heardHello,
 		Changed: func() { g.reports.changed(); g.announceChange() }, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})

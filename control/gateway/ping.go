@@ -114,3 +114,18 @@ func (g *Gateway) shake(ctx context.Context, m *member) (time.Duration, error) {
 		}
 	}
 }
+
+// pingKnown is an echo of the checks. A peer without a session that no address is known of
+// gets none: WireGuard would keep each until there is a session, in a buffer of 64 KiB, and
+// a gateway may have a thousand peers that have yet to come.
+func (g *Gateway) pingKnown(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
+	m := g.roster.Load().find(to)
+	if m != nil {
+		t := g.recent.tunnel(g.plane.engine).Peers[m.key]
+		if t.LastHandshake.IsZero() && !g.way(m, t).tried() {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}
+	}
+	return g.plane.stack.Ping(ctx, to, payload)
+}
