@@ -15,7 +15,8 @@
 // [Serve] moves datagrams between two ends over two links. It has one UDP socket: each of
 // the first two addresses that speak to it is an end, which takes the forwarder for the
 // other one. It runs in a process of its own, so that its processor time isn't the ends',
-// and ahead of others where it may (nice(2)), because a late forwarder is a longer path.
+// and ahead of others where it may (sched(7), SCHED_RR), because a late forwarder is a
+// longer path.
 //
 // Datagrams that the kernel hands over as one (UDP_GRO) are weighed one by one; what is
 // due leaves together (UDP_SEGMENT) when it has one size. A delivery is at most half a
