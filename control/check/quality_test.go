@@ -41,7 +41,7 @@ func newLink(seed uint64, loss float64) *link {
 }
 
 func TestLossIsFoundAndHealthIsNotCalledLoss(t *testing.T) {
-	const runs = 300
+	const runs = lossRuns
 	for _, c := range []struct {
 		name     string
 		loss     float64

@@ -227,7 +227,7 @@ func TestAVerdictThatIsNotOkIsNeverOlderThanARound(t *testing.T) {
 				f.set(func(x *Facts) { x.CA, x.Identity = a.serving.CertPEM(), a.identity })
 				f.overlay.on(api.PortAPIServer, secure(a.conf, says(answer)))
 				f.SetPeers([]string{"cloud"})
-				time.Sleep(time.Hour) // long after retries have slowed down
+				time.Sleep(brokenFor) // long after retries have slowed down
 				synctest.Wait()
 				if v := f.Targets("cloud").APIServer; v.Verdict == api.OK {
 					t.Fatalf("the API server is ok: %+v", v)
