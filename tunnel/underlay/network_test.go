@@ -50,7 +50,7 @@ func TestOneNetworkLocksNobodyOut(t *testing.T) {
 				peers.Init(device.NoisePublicKey(key))
 				honest := proven(netip.MustParseAddr("198.51.100.7"))
 				var reply [sizeCookieReply]byte
-				for second := range 30 {
+				for second := range hostileSeconds {
 					for range 10 { // 2,560 a second, 10 of each source
 						time.Sleep(100 * time.Millisecond) // virtual
 						for _, h := range hostile {
