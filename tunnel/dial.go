@@ -49,15 +49,15 @@ func (e *Engine) watchPeers(ctx context.Context) {
 		if r, err := e.readings.lately(); err != nil {
 			e.log.Warn("reading the tunnel's state failed", "err", err)
 		} else {
-			next = e.round(time.Now(), r.state)
+			next = e.round(time.Now(), r)
 		}
 		t.Reset(next)
 	}
 }
 
 // round takes in the state, dials who is due and gives the time until the next round.
-func (e *Engine) round(now time.Time, state uapi.Device) time.Duration {
-	dials, next := e.take(now, state)
+func (e *Engine) round(now time.Time, r reading) time.Duration {
+	dials, next := e.take(now, r)
 	e.keepStamps()
 	e.tell()
 	for _, d := range dials {
@@ -69,10 +69,10 @@ func (e *Engine) round(now time.Time, state uapi.Device) time.Duration {
 }
 
 // take decides whom to dial now, and how long until somebody else is due.
-func (e *Engine) take(now time.Time, state uapi.Device) (dials []dial, next time.Duration) {
+func (e *Engine) take(now time.Time, r reading) (dials []dial, next time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.observe(now, state)
+	e.observe(now, r)
 	next = tick
 	for key, p := range e.peers {
 		w := &p.watch
@@ -112,9 +112,20 @@ func (p *peerState) dial(key peer.PublicKey) dial {
 // key.
 func (e *Engine) yields(to peer.PublicKey) bool { return bytes.Compare(e.publicKey[:], to[:]) > 0 }
 
-// observe feeds the watches. Engine.mu is held.
-func (e *Engine) observe(now time.Time, state uapi.Device) {
-	for _, s := range state.Peers {
+// observeNew feeds the watches with a reading that they do not know. Engine.mu is held.
+func (e *Engine) observeNew(now time.Time, r reading) {
+	if r.n > e.observed {
+		e.observe(now, r)
+	}
+}
+
+// observe feeds the watches, for which time passes also without news. Engine.mu is held.
+func (e *Engine) observe(now time.Time, r reading) {
+	if r.n < e.observed {
+		return // Others were faster: its counters would go back.
+	}
+	e.observed = r.n
+	for _, s := range r.state.Peers {
 		if p := e.peers[s.PublicKey]; p != nil {
 			p.watch.observe(now, s)
 			p.shook = p.shook || p.watch.shookAt.Equal(now)

@@ -79,6 +79,8 @@ type Engine struct {
 	peers  map[peer.PublicKey]*peerState
 	events []Event // yet to be delivered
 	closed bool
+	// observed is the number of the reading that the watches know.
+	observed uint64
 }
 
 // peerState is one peer: what is wished of it, and how it fares. Guarded by Engine.mu.

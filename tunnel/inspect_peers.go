@@ -163,7 +163,7 @@ func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
 		return Sightings{}
 	}
 	e.mu.Lock()
-	e.observe(time.Now(), r.state)
+	e.observeNew(time.Now(), r)
 	p := e.peers[k]
 	if p == nil {
 		e.mu.Unlock()

@@ -25,7 +25,8 @@ type readings struct {
 	look  func() underlay.Observations
 
 	turn chan struct{} // holds one while nobody reads
-	last reading       // of whoever has the turn
+	last reading       // of whoever has the turn, as is made
+	made uint64
 }
 
 func newReadings(state func() (uapi.Device, error), look func() underlay.Observations) *readings {
@@ -44,6 +45,7 @@ func (r *readings) begin() (end func()) {
 // had seen a moment later. Nobody changes it.
 type reading struct {
 	at    time.Time // before anything was read; zero: there is no reading
+	n     uint64    // later ones have greater numbers
 	state uapi.Device
 	seen  *underlay.Observations
 }
@@ -89,7 +91,8 @@ func (r *readings) anew() (reading, error) {
 	if err != nil {
 		return reading{}, err
 	}
-	r.last = reading{at: now, state: state}
+	r.made++
+	r.last = reading{at: now, n: r.made, state: state}
 	return r.last, nil
 }
 

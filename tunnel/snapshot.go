@@ -44,7 +44,7 @@ func (e *Engine) Snapshot() Snapshot {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.observe(time.Now(), r.state)
+	e.observeNew(time.Now(), r)
 	s := Snapshot{At: r.at, ListenPort: e.bind.Port(), Peers: make(map[peer.PublicKey]PeerStats, len(e.peers))}
 	for key, p := range e.peers {
 		s.Peers[key] = p.stats(e.inUseLocked(key, p))

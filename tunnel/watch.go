@@ -45,6 +45,10 @@ type watch struct {
 	// lastHandshake is the device's, by the clock on the wall; shookAt is when it was first
 	// seen. Ages are reckoned from the latter, so that no clock that is set ends a session.
 	lastHandshake, shookAt time.Time
+	// endpoint is the device's text for the peer's, as last read: reading it as a path again
+	// each time costs most of a reading.
+	endpoint string
+	parsed   peer.Path // zero when it is none
 	// source is the path that an authenticated packet last came over, an initiation
 	// included: it is worth dialling.
 	source peer.Path
@@ -86,8 +90,16 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 	}
 	// The underlay's stand-in for the candidates is no path; whatever else is there was
 	// put by an authenticated packet.
-	if p, err := peer.ParsePath(s.Endpoint); err == nil {
-		w.source = p
+	if s.Endpoint != w.endpoint {
+		w.endpoint = s.Endpoint
+		if p, err := peer.ParsePath(s.Endpoint); err == nil {
+			w.parsed = p
+		} else {
+			w.parsed = peer.Path{}
+		}
+	}
+	if w.parsed.IsValid() {
+		w.source = w.parsed
 	}
 	if shook || w.session(now) && rx%initiationSize != 0 {
 		w.heardAt, w.proven = now, w.source

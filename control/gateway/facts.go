@@ -141,8 +141,7 @@ func (g *Gateway) own() check.Own {
 	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
 	o.Found = g.found.all()
 	o.Mapping = mappingFacts(s.PortMapping)
-	seen := g.plane.bind.Observations()
-	o.Sockets = check.Sockets{ReceiveBuffer: seen.ReceiveBuffer, SendBuffer: seen.SendBuffer, Drops: seen.SocketDrops}
+	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = g.plane.bind.Socket()
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
 		if server.Addr.IsValid() {

@@ -67,12 +67,18 @@ type ResponseSeen struct {
 func (b *Bind) Observations() Observations {
 	var o Observations
 	b.observed.read(&o)
+	o.ReceiveBuffer, o.SendBuffer, o.SocketDrops = b.Socket()
+	return o
+}
+
+// Socket is what Observations say of the socket, without what was seen.
+func (b *Bind) Socket() (receiveBuffer, sendBuffer int, drops uint64) {
 	if s, ok := b.inner.(interface {
 		socketState() (receive, send int, drops uint64)
 	}); ok {
-		o.ReceiveBuffer, o.SendBuffer, o.SocketDrops = s.socketState()
+		return s.socketState()
 	}
-	return o
+	return 0, 0, 0
 }
 
 // observed is what was seen. Its functions are called for handshakes and for errors, not
