@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -70,6 +71,33 @@ func TestTwoGatewaysWithOnePortBehindOneNAT(t *testing.T) {
 	}
 	for _, x := range []*site{s.right, third} {
 		x.awaitPath(within(t, patience), "left", api.PathDirect)
+	}
+}
+
+// TestASecondAddressOfOneSubnet reaches a gateway at an address that its system does not
+// send from by itself, as a floating one is; the first one leads nowhere.
+func TestASecondAddressOfOneSubnet(t *testing.T) {
+	t.Parallel()
+	const second = "203.0.113.11"
+	s := newSites(t, dial, portRestricted, ways{noTURN: true})
+	s.left.host.AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(second), 24))
+	dead := s.core.Drop("ip daddr "+leftPublic, "ip saddr "+leftPublic)
+	s.start()
+	start := time.Now()
+	s.enrol(s.left, s.right)
+	traffic := openStream(within(t, patience), t, s.right, s.left)
+	s.awaitPath(api.PathDirect, patience)
+	t.Logf("connected %v after the start of join", time.Since(start).Round(100*time.Millisecond))
+	want := netip.AddrPortFrom(netip.MustParseAddr(second), gatewayPort).String()
+	if p := s.right.awaitPath(within(t, patience), s.left.name, api.PathDirect); p.Path.Remote != want {
+		t.Errorf("right reaches left at %s, want %s", p.Path.Remote, want)
+	}
+	s.left.waitPeer(s.right.name, "left's own probes are answered", func(p api.PeerStatus) bool { return p.Path.RTTSeconds > 0 })
+	traffic.mark()
+	traffic.watch(observed)
+	traffic.check(upgradeWithin)
+	if n, err := dead.Dropped(within(t, patience)); err != nil || n.Packets == 0 {
+		t.Errorf("the filter dropped %d packets, %v: want some, or the first address was never tried", n.Packets, err)
 	}
 }
 
