@@ -154,6 +154,7 @@ func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) 
 	subject, _ := r.subject(cell.Subject)
 	result, err := subject.Run(ctx, spec)
 	if err != nil {
+		_ = limits.Sweep() // A run that was killed cannot; where there are no groups there is nothing to do.
 		return Run{Error: err.Error()}
 	}
 	return Run{Result: &result}

@@ -50,8 +50,24 @@ func New(l Limits) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.sweep(running)
+	for _, dir := range h.left(running) {
+		_ = h.empty(dir) // One that cannot be removed is no reason not to measure.
+	}
 	return h.newGroup(l)
+}
+
+// Sweep removes the groups whose makers have ended without closing them, with what runs in
+// them. It is for who starts such makers and may have to kill them.
+func Sweep() error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return unavailable("%w", err)
+	}
+	h, err := findHierarchy(string(mounts))
+	if err != nil {
+		return err
+	}
+	return (&Group{in: h, folders: h.left(running), closed: make(chan struct{})}).Close()
 }
 
 func (h hierarchy) newGroup(l Limits) (*Group, error) {
@@ -72,21 +88,22 @@ func running(pid int) bool {
 	return err == nil
 }
 
-// sweep removes groups whose maker was killed. One that cannot be removed is no reason not
-// to measure.
-func (h hierarchy) sweep(running func(pid int) bool) {
+// left are the groups whose maker has ended.
+func (h hierarchy) left(running func(pid int) bool) []string {
+	var out []string
 	for _, mount := range h.mounts() {
-		left, err := filepath.Glob(filepath.Join(mount, label+"*"))
+		groups, err := filepath.Glob(filepath.Join(mount, label+"*"))
 		if err != nil {
 			continue
 		}
-		for _, dir := range left {
+		for _, dir := range groups {
 			maker, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), label), "-")
 			if pid, err := strconv.Atoi(maker); err == nil && pid > 0 && !running(pid) {
-				_ = h.empty(dir)
+				out = append(out, dir)
 			}
 		}
 	}
+	return out
 }
 
 // Start starts cmd in the group.

@@ -186,7 +186,10 @@ func TestGroupsOfKilledMakersAreSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.sweep(func(pid int) bool { return pid == 42 })
+	g := &Group{in: h, folders: h.left(func(pid int) bool { return pid == 42 }), closed: make(chan struct{})}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
 	left, err := filepath.Glob(filepath.Join(root, "*"))
 	if err != nil {
 		t.Fatal(err)

@@ -101,3 +101,37 @@ func wantGone(t *testing.T, g *Group) {
 		}
 	}
 }
+
+// Groups whose maker was killed are removed with what runs in them, those of others are not.
+func TestSweepRemovesWhatKilledMakersLeft(t *testing.T) {
+	mine, err := New(Limits{Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := exec.CommandContext(t.Context(), "true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, dir := range mine.folders {
+		at := strings.Replace(dir, fmt.Sprint(os.Getpid()), fmt.Sprint(ended.Process.Pid), 1)
+		if err := os.Mkdir(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, at)
+	}
+	if err := Sweep(); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range left {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: got %v, want it gone", dir, err)
+		}
+	}
+	for _, dir := range mine.folders {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("a live maker's group: %v", err)
+		}
+	}
+	wantGone(t, mine)
+}

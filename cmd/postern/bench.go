@@ -16,7 +16,10 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-const formatBenchstat = "benchstat"
+const (
+	formatBenchstat = "benchstat"
+	formatChart     = "chart"
+)
 
 // Defaults of `bench run`.
 const (
@@ -56,7 +59,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 		Example: "  postern bench run --scenario binary-tcp-1,small -o json >today.json\n  postern bench run --cpus 0.5 --memory 64MiB\n  postern bench run --peer cloud",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			write, err := f.check()
+			write, err := f.check(a.width())
 			if err != nil {
 				return err
 			}
@@ -79,7 +82,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.StringVar(&f.memory, "memory", "", "memory it may use, such as 64MiB (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
-	outputFlag(c, &f.format, formatTable, "table, json or benchstat")
+	outputFlag(c, &f.format, formatTable, "table, chart, json or benchstat")
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return benchmarkNames(), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -93,9 +96,9 @@ func (a *app) benchRunCommand() *cobra.Command {
 // reportWriter writes a report in one of the formats.
 type reportWriter = func(*bench.Report, io.Writer) error
 
-// check refuses what makes no sense and gives the format's writer.
-func (f benchFlags) check() (reportWriter, error) {
-	if err := oneOf("-o", f.format, formatTable, formatJSON, formatBenchstat); err != nil {
+// check refuses what makes no sense and gives the format's writer; width is the terminal's.
+func (f benchFlags) check(width int) (reportWriter, error) {
+	if err := oneOf("-o", f.format, formatTable, formatChart, formatJSON, formatBenchstat); err != nil {
 		return nil, err
 	}
 	switch {
@@ -114,6 +117,11 @@ func (f benchFlags) check() (reportWriter, error) {
 		return (*bench.Report).WriteJSON, nil
 	case formatBenchstat:
 		return (*bench.Report).WriteBenchstat, nil
+	case formatChart:
+		if width == 0 { // There is no terminal.
+			width = bench.DefaultChart
+		}
+		return func(r *bench.Report, w io.Writer) error { return r.WriteChart(w, width) }, nil
 	}
 	return (*bench.Report).WriteTable, nil
 }
