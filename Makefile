@@ -34,7 +34,7 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 # more packages at a time than processors. The lab comes alone: its gateways judge how fast
 # they answer each other.
 LAB  := ./testenv/lab
-LONG := ./netstack ./control/state ./discovery ./discovery/path ./tunnel ./tunnel/underlay
+LONG := ./netstack ./control/check ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 .PHONY: test test-race test-long test-lab test-lab-all
 test: test-race test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
@@ -51,7 +51,7 @@ test-lab-all: ## Each scenario of the lab
 .PHONY: e2e
 e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
 	@mkdir -p dist
-	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 1 ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
+	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 1 ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.
@@ -112,7 +112,7 @@ lint: generated ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) run $(GOLANGCI) run ./...
-	$(GO) run $(GOLANGCI) run --build-tags e2e ./testenv/... ./discovery/relay/... ./control/kube/...
+	$(GO) run $(GOLANGCI) run --build-tags e2e ./bench/limits ./testenv/... ./discovery/relay/... ./control/kube/...
 
 .PHONY: vuln
 vuln: ## Known vulnerabilities in what is linked (needs the network for its database)
