@@ -127,7 +127,7 @@ func TestQuotedKeepsTheEndOfLongOutput(t *testing.T) {
 	}
 }
 
-// TestPeersUseTheSameLoad makes sure that the peers' module compiles these very files.
+// TestPeersUseTheSameLoad makes sure that the peers' modules compile these very files.
 func TestPeersUseTheSameLoad(t *testing.T) {
 	files, err := filepath.Glob("load/*.go")
 	if err != nil || len(files) == 0 {
@@ -141,9 +141,12 @@ func TestPeersUseTheSameLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(filepath.Join("peers", file))
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("peers/%s is not %s (want a symbolic link to it): %v", file, file, err)
+		for _, module := range []string{"peers", "peers/tsnet"} {
+			link := filepath.Join(module, file)
+			got, err := os.ReadFile(link)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s is not %s (want a symbolic link to it): %v", link, file, err)
+			}
 		}
 	}
 }
