@@ -47,8 +47,9 @@ func (g *Gateway) Config(context.Context) ([]config.Value, error) {
 func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
 	a := g.agent.Load()
 	nat := a.NAT()
+	key := g.key.Public()
 	s := api.GatewayStatus{
-		Name: run.cfg.Name, PublicKey: g.key.Public().String(), Address: peer.OverlayAddr(g.key.Public()).String(),
+		Name: run.cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
 		Version: g.opts.Version, ListenPort: g.plane.bind.Port(), StartedAt: g.startedAt.UTC(),
 		NAT:        apiNAT(nat),
 		Candidates: []api.Candidate{},

@@ -29,7 +29,14 @@ func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
 	if c, measured := check(api.CheckRequest{Peer: "cloud"}); measured {
 		t.Errorf("nobody asked for it: %+v", c)
 	}
-	c, _ := check(api.CheckRequest{Peer: "cloud", Throughput: true})
+	var c api.Check
+	w.await("the throughput is measured", func() string {
+		c, _ = check(api.CheckRequest{Peer: "cloud", Throughput: true})
+		if c.Verdict.Verdict == api.Unknown { // It is to be asked for again, on a busy machine.
+			return c.Cause
+		}
+		return ""
+	})
 	if c.Verdict.Verdict != api.OK || !strings.Contains(c.Cause, "bit/s to cloud, ") || len(c.Stages) != 2 || c.Stages[0].Stage != "to" || c.Stages[1].Stage != "from" {
 		t.Errorf("got %+v", c)
 	}

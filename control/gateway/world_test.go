@@ -26,8 +26,9 @@ const (
 	// resumption bounds how long peers are apart after a fault. That they are back within 5 s
 	// is measured by the end-to-end tests, on a machine that does nothing else.
 	resumption = 30 * time.Second
-	// look is how often a condition is looked at.
-	look = 20 * time.Millisecond
+	// look is how often a condition is looked at. A status costs some milliseconds under the
+	// race detector.
+	look = 50 * time.Millisecond
 )
 
 // both are the services that a peering is for.
