@@ -171,6 +171,7 @@ func TestWithoutUDPAndTCPItTakesTLSWithinFiveSeconds(t *testing.T) {
 	l := newLoopback(t)
 	server := l.account(relay.TransportTLS)
 	server.Transport, server.Address = relay.TransportAuto, "192.0.2.1"
+	reached := make(chan time.Time, 16)
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		if strings.HasSuffix(address, ":3478") {
 			<-ctx.Done() // a firewall that drops
@@ -179,13 +180,17 @@ func TestWithoutUDPAndTCPItTakesTLSWithinFiveSeconds(t *testing.T) {
 		if address != "192.0.2.1:5349" {
 			t.Errorf("it dials %s", address)
 		}
+		reached <- time.Now()
 		return new(net.Dialer).DialContext(ctx, network, l.tls.String())
 	}
 	began := time.Now()
 	g := start(t, relay.Options{Server: server, Socket: deafSocket{}, Dial: dial})
-	a := g.allocated(t, nil)
-	if took := time.Since(began); a.Transport != "tls" || took > 5*time.Second {
-		t.Errorf("after %v an allocation over %s, want one over tls within 5 s", took, a.Transport)
+	if a := g.allocated(t, nil); a.Transport != "tls" {
+		t.Errorf("an allocation over %s, want one over tls", a.Transport)
+	}
+	// What the handshake and the allocation take beyond that is the machine's.
+	if took := (<-reached).Sub(began); took > 5*time.Second {
+		t.Errorf("TLS was tried after %v, want it within 5 s", took)
 	}
 	if why := g.Status().Fallback; !strings.Contains(why, "udp: no answer over UDP") || !strings.Contains(why, "tcp: no answer over TCP") {
 		t.Errorf("the reasons for TLS are %q", why)
