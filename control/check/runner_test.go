@@ -202,15 +202,27 @@ func TestServicesAreAskedAtOnceWhenSomethingHappens(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotOfferedIsAskedAboutEachRound(t *testing.T) {
+func TestWhatIsNotOfferedIsAskedAboutInFullRoundsAndWhenThePeerTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth"]}`)))
+		without, with := `{"version":"1.0","name":"cloud","offers":["auth"]}`, `{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`
+		f.overlay.on(api.PortAuth, says(body(without)))
 		f.SetPeers([]string{"cloud"})
 		f.want(t, "without the grant", "ok ok off")
-		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`)))
-		time.Sleep(36*time.Second + time.Millisecond)
-		f.want(t, "one interval after the grant", "ok ok ok")
+		before := f.overlay.dialled(api.PortAuth)
+		time.Sleep(3 * time.Minute)
+		if n := f.overlay.dialled(api.PortAuth) - before; n != 0 {
+			t.Errorf("asked %d times in 3 min, want not once", n)
+		}
+		f.overlay.on(api.PortAuth, says(body(with)))
+		time.Sleep(4 * time.Minute)
+		f.want(t, "a full round after the grant", "ok ok ok")
+		f.overlay.on(api.PortAuth, says(body(without)))
+		f.Wake("cloud")
+		f.want(t, "told that it was taken", "ok ok off")
+		f.overlay.on(api.PortAuth, says(body(with)))
+		f.Wake("cloud")
+		f.want(t, "told of the grant", "ok ok ok")
 	})
 }
 
