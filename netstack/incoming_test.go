@@ -185,7 +185,7 @@ func TestAcceptEndsWithItsContext(t *testing.T) {
 // A peer that keeps sending while an acceptance is given up must not find the handshake
 // half gone: gVisor would dereference what it has just forgotten.
 func TestSegmentsDuringAnAbandonedHandshake(t *testing.T) {
-	const ports, rounds = 64, 16
+	const ports, rounds = 64, abandonedRounds
 	var ended [ports]chan struct{}
 	for i := range ended {
 		ended[i] = make(chan struct{})
