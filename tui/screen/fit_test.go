@@ -70,7 +70,7 @@ func walk(r *rand.Rand) []string {
 func TestEveryPictureFillsTheScreenExactly(t *testing.T) {
 	for name, gateway := range gateways() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(10) {
+			for seed := range uint64(walks) {
 				r := rand.New(rand.NewPCG(seed, 5))
 				width, height := 20+r.IntN(201), 6+r.IntN(65)
 				keys := walk(r)
