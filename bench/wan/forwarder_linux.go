@@ -51,7 +51,7 @@ func forward(ctx context.Context, path Path, ready func(netip.AddrPort) error) (
 	f := &forwarder{began: time.Now()}
 	for i := range f.links {
 		var err error
-		if f.links[i], err = NewLink(path, uint64(i)); err != nil {
+		if f.links[i], err = NewLink(path); err != nil {
 			return Traffic{}, err
 		}
 	}

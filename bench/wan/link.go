@@ -17,7 +17,7 @@ const (
 	leastQueue = 256 << 10
 )
 
-// Path is what lies between two ends. Both directions are alike, and independent.
+// Path is what lies between two ends. Both directions are alike.
 type Path struct {
 	// RTT is the round-trip time of an empty path; each direction takes half of it.
 	RTT time.Duration `json:"rttNanoseconds"`
@@ -77,12 +77,13 @@ type Link struct {
 	counters Counters
 }
 
-// NewLink makes an empty link; direction tells the two of a path apart.
-func NewLink(p Path, direction uint64) (*Link, error) {
+// NewLink makes an empty link. Both directions of a path lose the packets of the same
+// numbers, so that it doesn't matter which end spoke first.
+func NewLink(p Path) (*Link, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	return &Link{path: p, random: rand.New(rand.NewPCG(p.Seed, direction))}, nil
+	return &Link{path: p, random: rand.New(rand.NewPCG(p.Seed, 0))}, nil
 }
 
 // Offer gives a packet, UDP payload, to the link at a time. It is copied if it is kept.

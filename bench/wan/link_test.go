@@ -48,7 +48,7 @@ func drain(t *testing.T, l *Link, until time.Duration) []arrival {
 
 func newLink(t *testing.T, p Path) *Link {
 	t.Helper()
-	l, err := NewLink(p, 0)
+	l, err := NewLink(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestQueueOfAPath(t *testing.T) {
 
 func TestPathsThatMakeNoSense(t *testing.T) {
 	for _, p := range []Path{{}, {Rate: -1}, {Rate: 1, Loss: 1}, {Rate: 1, Loss: -0.1}, {Rate: 1, RTT: -1}, {Rate: 1, Queue: -1}} {
-		if _, err := NewLink(p, 0); err == nil {
+		if _, err := NewLink(p); err == nil {
 			t.Errorf("%+v: got no error", p)
 		}
 	}
