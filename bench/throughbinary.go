@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/postern-dev/postern/bench/binary"
 	"github.com/postern-dev/postern/bench/limits"
@@ -15,7 +16,12 @@ const (
 	PosternBinary = "postern-binary"
 	Postern64MiB  = "postern-64MiB"
 	PosternSmall  = "postern-small"
+	PosternRoomy  = "postern-roomy"
 )
+
+// roomy limits nothing. A group has the scheduler's weight of one process, whatever runs in
+// it: beside others a limited gateway can only be compared with one that is in a group, too.
+func roomy() limits.Limits { return limits.Limits{CPUs: float64(runtime.NumCPU())} }
 
 // small is the machine that the control plane is to do with.
 var small = limits.Limits{CPUs: 0.5, Memory: 64 << 20}
@@ -44,6 +50,7 @@ func binarySubjects(p Programs) []Subject {
 		subject(PosternBinary, "two `postern gateway` processes, joined by a ticket: local listener, tunnel, named service; theirs alone is counted", limits.Limits{}),
 		subject(Postern64MiB, "the same, each in a control group with "+memory.String(), memory),
 		subject(PosternSmall, "the same, each in a control group with "+small.String(), small),
+		subject(PosternRoomy, "the same, each in a control group with all that the machine has", roomy()),
 	}
 }
 
@@ -64,5 +71,5 @@ func (p Programs) hasPostern(l limits.Limits) error {
 
 // ownBinary are the runs of binarySubjects.
 func ownBinary() load.Subjects {
-	return load.Subjects{PosternBinary: binary.Subject, Postern64MiB: binary.Subject, PosternSmall: binary.Subject}
+	return load.Subjects{PosternBinary: binary.Subject, Postern64MiB: binary.Subject, PosternSmall: binary.Subject, PosternRoomy: binary.Subject}
 }
