@@ -18,6 +18,12 @@ const (
 	// maxRun is how many datagrams the socket is handed at once: as many as the kernel
 	// takes apart by itself (UDP_MAX_SEGMENTS).
 	maxRun = 64
+	// queueWait is how long WireGuard's data waits for room in the queue, as it does for
+	// room in the socket on a direct path: a stream that is faster than the server fills the
+	// queue, and a loss costs it more. Then nothing waits until the queue has moved.
+	queueWait = 5 * time.Millisecond
+	// wireGuardData is the first byte of WireGuard's transport data.
+	wireGuardData = 4
 	// goodbye bounds giving an allocation back. Over UDP a lost farewell costs the user's
 	// quota for up to 10 minutes, so it is worth waiting for its answer.
 	goodbye = time.Second
@@ -42,6 +48,7 @@ type allocation struct {
 
 	queue  chan outgoing
 	queued atomic.Int64                                   // bytes in it
+	stuck  atomic.Bool                                    // it was waited for in vain
 	states atomic.Pointer[map[netip.Addr]permissionState] // what send and receive go by
 	gone   atomic.Bool
 	// delivering is held shared by whoever delivers.
@@ -159,14 +166,34 @@ func (a *allocation) send(packet []byte, to netip.AddrPort) error {
 	}
 	b := buffers.Get().(*[]byte)
 	*b = append(append((*b)[:0], 0, 0, 0, 0), packet...)
-	select {
-	case a.queue <- outgoing{b, to}:
-	default:
+	if !a.enqueue(outgoing{b, to}, packet) {
 		a.queued.Add(-size)
 		buffers.Put(b)
 		a.traffic.queueDrops.Add(1)
 	}
 	return nil
+}
+
+// enqueue puts a datagram into the queue; false when there is no room, also after a while.
+func (a *allocation) enqueue(out outgoing, packet []byte) bool {
+	select {
+	case a.queue <- out:
+		return true
+	default:
+	}
+	if len(packet) == 0 || packet[0] != wireGuardData || a.stuck.Load() {
+		return false
+	}
+	room := time.NewTimer(queueWait)
+	defer room.Stop()
+	select {
+	case a.queue <- out:
+		return true
+	case <-room.C:
+		a.stuck.Store(true)
+	case <-a.ctx.Done():
+	}
+	return false
 }
 
 // sendQueued sends what is queued, as much at a time as there is. One goroutine keeps the
@@ -195,6 +222,7 @@ func (a *allocation) sendQueued() {
 			frames = append(frames, a.channels.frame(*out.b, out.to, a.Transport != TransportUDP))
 		}
 		unsent := a.link.send(frames)
+		a.stuck.Store(false)
 		a.traffic.unsent.Add(uint64(unsent))
 		a.traffic.sent.Add(uint64(len(frames) - unsent))
 		for _, out := range run {

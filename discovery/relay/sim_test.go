@@ -382,6 +382,48 @@ func TestSendingNeverBlocks(t *testing.T) {
 	})
 }
 
+// WireGuard's data waits for room in the queue, but never for long.
+func TestDataWaitsForRoomInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Delay: 50 * time.Millisecond}))
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		sock := newSocket(t, in.listen(edge.host, 51820))
+		g := start(t, relay.Options{Server: account, Socket: sock})
+		a := g.allocated(t, nil)
+		_, at := in.peerOn("192.0.2.9")
+		g.Permit([]netip.Addr{at.Addr()})
+		time.Sleep(time.Second)
+		const sent = 5000
+		burst := func(text string) time.Duration {
+			began := time.Now()
+			for range sent {
+				g.send(t, a.ID, text, at)
+			}
+			return time.Since(began)
+		}
+		const data = "\x04 data"
+		if took := burst(data); took != 0 {
+			t.Errorf("%d datagrams took %v of virtual time, want none: the socket takes them at once", sent, took)
+		}
+		if n := g.Status().Traffic; n.QueueDrops != 0 {
+			t.Errorf("%d of %d datagrams were dropped, want none", n.QueueDrops, sent)
+		}
+		held := make(chan struct{})
+		sock.lose(func([]byte) bool { <-held; return false })
+		if took := burst(data); took == 0 || took > 10*time.Millisecond {
+			t.Errorf("%d datagrams took %v while the socket took none, want 5 ms for all", sent, took)
+		}
+		if took := burst("else"); took != 0 {
+			t.Errorf("what is no data waited for %v", took)
+		}
+		close(held)
+		time.Sleep(time.Second)
+		if took := burst(data); took != 0 {
+			t.Errorf("%d datagrams took %v of virtual time after the socket was free again, want none", sent, took)
+		}
+	})
+}
+
 // The gateway's STUN agent may ask the same server from the same socket.
 func TestOtherUsersOfTheSocketGetTheirAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
