@@ -145,16 +145,6 @@ func each(n int, do func(i int)) {
 	workers.Wait()
 }
 
-// connected counts the peers that see the hub connected.
-func (f *Fleet) connected(ctx context.Context) (n int) {
-	for _, p := range f.peers {
-		if h, err := p.hub(ctx); err == nil && h.State == api.StateConnected {
-			n++
-		}
-	}
-	return n
-}
-
 // close ends all peers, without waiting for anything in the network.
 func (f *Fleet) close() error {
 	ctx, cancel := context.WithCancel(context.Background())
