@@ -164,9 +164,16 @@ func (h hierarchy) enable(l Limits) error {
 		return unavailable("%w", err)
 	}
 	there, on := strings.Fields(string(text)), strings.Fields(string(enabled))
-	for controller, wanted := range map[string]bool{"cpu": l.CPUs > 0, "memory": l.Memory > 0} {
+	var wanted []string
+	if l.CPUs > 0 {
+		wanted = append(wanted, "cpu")
+	}
+	if l.Memory > 0 {
+		wanted = append(wanted, "memory")
+	}
+	for _, controller := range wanted {
 		switch {
-		case !wanted || slices.Contains(on, controller):
+		case slices.Contains(on, controller):
 			continue
 		case !slices.Contains(there, controller) && controller == "memory":
 			return errNoMemory()
