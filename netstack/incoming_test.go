@@ -202,6 +202,7 @@ func TestSegmentsDuringAnAbandonedHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	bound := within(t)
 	var peers sync.WaitGroup
 	for i := range uint16(ports) {
 		peers.Go(func() {
@@ -215,6 +216,9 @@ func TestSegmentsDuringAnAbandonedHandshake(t *testing.T) {
 					select {
 					case <-ended[i]:
 						over = true
+					case <-bound.Done():
+						t.Errorf("the acceptance of a connection from port %d did not end", port)
+						return
 					default:
 					}
 				}
