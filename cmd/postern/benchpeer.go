@@ -100,7 +100,7 @@ func peerScenarios(p *api.PeerStatus) []bench.Scenario {
 // announce says beforehand what will be done, for how long, and how much is sent at most.
 func (m *peering) announce(runs int, scenarios []bench.Scenario, p *api.PeerStatus) {
 	took := time.Duration(runs)*time.Duration(len(scenarios)-1)*peerPings*peerPause + time.Duration(runs-1)*peerLoadPause + 2*time.Second
-	fmt.Fprintf(m.app.stderr, "Measuring %s (%s path by %s) for about %s: in each of %d rounds %d echoes at each of %d layers, "+
+	fmt.Fprintf(m.app.stderr, "Measuring %s (%s path by %s) for about %s. Rounds: %d, in each %d echoes at each of %d layers "+
 		"and a stream of at most a second and 32 MiB each way, hence at most %d MiB in all. The peer allows one such stream in 10 s. Ctrl+C ends it.\n",
 		tui.Printable(m.name), tui.Printable(p.Path.Kind), tui.Printable(p.Path.Remote), took.Round(time.Second), runs, peerPings, len(scenarios)-1, runs*peerLoadBytes>>20)
 }
