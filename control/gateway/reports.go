@@ -125,7 +125,7 @@ type known struct {
 }
 
 func (r *reports) known() known {
-	k := known{r.g.plane.engine.Snapshot().Peers, map[string][]check.Result{}}
+	k := known{r.g.recent.tunnel(r.g.plane.engine).Peers, map[string][]check.Result{}}
 	for _, p := range r.g.checks.Snapshot() {
 		k.results[p.Peer] = p.Results
 	}

@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.zx2c4.com/wireguard/conn"
@@ -231,6 +232,10 @@ func (b *Bind) unsource(lost conn.Endpoint) {
 func (f *fanOut) resource(p peer.Path, ep conn.Endpoint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	has := func(old conn.Endpoint) bool { return pathOf(old) == p }
+	if !slices.ContainsFunc(*f.targets.Load(), has) && (f.selected == nil || !has(f.selected)) {
+		return // as of nearly all peers, of whom there may be a thousand
+	}
 	targets := append([]conn.Endpoint(nil), *f.targets.Load()...)
 	for i, old := range targets {
 		if pathOf(old) == p {
