@@ -11,7 +11,7 @@ import (
 
 // cloudValues are the values that cloud is installed with.
 func (c *clusters) cloudValues() []string {
-	return append([]string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort)}, accessToTenant...)
+	return append([]string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "rbac.viewPeers=true"}, accessToTenant...)
 }
 
 // edgeValues are edge's: it is behind a NAT and dials, so it is not exposed.
