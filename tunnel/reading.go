@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/uapi"
@@ -24,8 +25,8 @@ type readings struct {
 	state func() (uapi.Device, error)
 	look  func() underlay.Observations
 
-	turn chan struct{} // holds one while nobody reads
-	last reading       // of whoever has the turn, as is made
+	last atomic.Pointer[reading] // nil: there is none, or it no longer counts
+	turn chan struct{}           // holds one while nobody reads; whoever has it may change last
 	made uint64
 }
 
@@ -50,18 +51,26 @@ type reading struct {
 	seen  *underlay.Observations
 }
 
-// lasts is for how long the last reading serves.
-func (r *readings) lasts() time.Duration {
-	return min(time.Duration(max(len(r.last.state.Peers)-readAnew, 0))*ageEach, greatestAge)
+// lasts is for how long a reading serves yet.
+func (r *reading) lasts() time.Duration {
+	if r == nil {
+		return 0
+	}
+	age := min(time.Duration(max(len(r.state.Peers)-readAnew, 0))*ageEach, greatestAge)
+	return age - time.Since(r.at)
 }
 
-// lately is a reading that is not old.
+// lately is a reading that is not old. It does not wait for those who wait for it to be.
 func (r *readings) lately() (reading, error) {
-	defer r.begin()()
-	if !r.last.at.IsZero() && time.Since(r.last.at) < r.lasts() {
-		return r.last, nil
+	if last := r.last.Load(); last.lasts() > 0 {
+		return *last, nil
 	}
-	return r.anew()
+	defer r.begin()()
+	if last := r.last.Load(); last.lasts() > 0 {
+		return *last, nil
+	}
+	next, err := r.anew()
+	return *next, err
 }
 
 // fresh is a reading that was begun after the call, with what was seen. Of many peers it
@@ -69,36 +78,41 @@ func (r *readings) lately() (reading, error) {
 func (r *readings) fresh() (reading, error) {
 	called := time.Now()
 	defer r.begin()()
-	if !r.last.at.After(called) {
-		if wait := r.lasts() - time.Since(r.last.at); !r.last.at.IsZero() && wait > 0 {
+	next := r.last.Load()
+	if next == nil || !next.at.After(called) {
+		if wait := next.lasts(); wait > 0 {
 			time.Sleep(wait)
 		}
-		if _, err := r.anew(); err != nil {
+		var err error
+		if next, err = r.anew(); err != nil {
 			return reading{}, err
 		}
 	}
-	if r.last.seen == nil {
+	if next.seen == nil {
 		seen := r.look()
-		r.last.seen = &seen
+		with := *next
+		with.seen, next = &seen, &with
+		r.last.Store(next)
 	}
-	return r.last, nil
+	return *next, nil
 }
 
 // anew reads. Its caller has the turn.
-func (r *readings) anew() (reading, error) {
+func (r *readings) anew() (*reading, error) {
 	now := time.Now()
 	state, err := r.state()
 	if err != nil {
-		return reading{}, err
+		return &reading{}, err
 	}
 	r.made++
-	r.last = reading{at: now, n: r.made, state: state}
-	return r.last, nil
+	next := &reading{at: now, n: r.made, state: state}
+	r.last.Store(next)
+	return next, nil
 }
 
 // forget has the next one read anew: peers have come or gone, and a counter that starts
 // over must not be taken for the one before.
 func (r *readings) forget() {
 	defer r.begin()()
-	r.last = reading{}
+	r.last.Store(nil)
 }
