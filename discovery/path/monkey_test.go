@@ -132,7 +132,14 @@ func (k *monkey) poll() time.Time {
 			k.t.Fatalf("%v is %v without a reason", c.Path, c.State)
 		}
 	}
+	searched := 0
 	for _, p := range a.Probes {
+		if p.ID == 0 { // of a search among a relay's ports
+			if searched++; p.Path.Via == "" || searched > 80 {
+				k.t.Fatalf("probe %d of a search goes to %v", searched, p.Path)
+			}
+			continue
+		}
 		if frozen[p.Path] && p.TTL == 0 {
 			k.t.Fatalf("full-TTL probe to the frozen %v", p.Path)
 		}

@@ -110,7 +110,7 @@ const (
 
 // Probe is a probe to be sent now.
 type Probe struct {
-	ID           uint64 // for [Machine.Sent]
+	ID           uint64 // for [Machine.Sent]; 0 = it asks a port of a relay, and nobody keeps account of it
 	Path         peer.Path
 	TTL          int // 0 = the system's
 	Size         int // pad to so many bytes of UDP payload; 0 = no padding
