@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -20,9 +21,18 @@ import (
 type identityKeepers struct {
 	g *Gateway
 
-	mu      sync.Mutex
-	closed  bool
-	keepers map[string]*runningKeeper // by peer name
+	mu       sync.Mutex
+	closed   bool
+	keepers  map[string]*runningKeeper // by peer name
+	renewals map[peer.PublicKey]renewal
+}
+
+// renewal is how it stands with replacing what a peer has issued.
+type renewal struct {
+	// at is when it was last asked for another identity.
+	at time.Time
+	// due: another one was wanted since, which was too soon.
+	due bool
 }
 
 type runningKeeper struct {
@@ -41,7 +51,7 @@ func (k *runningKeeper) stop() {
 }
 
 func newIdentityKeepers(g *Gateway) *identityKeepers {
-	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}}
+	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]renewal{}}
 }
 
 // setPeers ends the keepers of peers that are gone and of those that offer us no
@@ -54,6 +64,7 @@ func (i *identityKeepers) setPeers(r *roster) {
 			gone = append(gone, name)
 		}
 	}
+	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ renewal) bool { return r.byKey[k] == nil })
 	i.mu.Unlock()
 	for _, name := range gone {
 		i.end(name)
@@ -156,10 +167,41 @@ func (i *identityKeepers) keeper(name string) *auth.Keeper {
 	return nil
 }
 
-// renew asks for another identity, because the present one was rejected.
-func (i *identityKeepers) renew(name string) {
-	if k := i.keeper(name); k != nil {
-		k.Renew()
+// renew has a peer's identity replaced, which is good no more, but not twice within renewEvery.
+func (i *identityKeepers) renew(now time.Time, m *member) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.renewLocked(now, m)
+}
+
+func (i *identityKeepers) renewLocked(now time.Time, m *member) bool {
+	k, was := i.keepers[m.name], i.renewals[m.key]
+	if k == nil || k.key != m.key || !was.at.IsZero() && now.Sub(was.at) < renewEvery {
+		return false
+	}
+	i.renewals[m.key] = renewal{at: now}
+	k.keeper.Renew()
+	return true
+}
+
+// ended is renew on the peer's word, which it gives once: what comes too soon is done by
+// renewDue. Each word may be another one, so it is logged when it is heeded.
+func (i *identityKeepers) ended(now time.Time, m *member) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.renewLocked(now, m) {
+		i.g.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.name)
+	} else if i.keepers[m.name] != nil {
+		i.renewals[m.key] = renewal{at: i.renewals[m.key].at, due: true}
+	}
+}
+
+// renewDue does what was too soon for ended.
+func (i *identityKeepers) renewDue(now time.Time, m *member) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.renewals[m.key].due {
+		i.renewLocked(now, m)
 	}
 }
 

@@ -18,8 +18,9 @@ const (
 	// heartbeatLimit is how long the clockwork may stand still before /livez fails. Disks
 	// stall for seconds; ten times the tick several times over is no stall.
 	heartbeatLimit = 60 * time.Second
-	// renewEvery is how often an identity that the API server refuses is replaced. If it
-	// is the API server that does not know the authority, a new one will not help.
+	// renewEvery is how often an identity is replaced before its time, because the API server
+	// refuses it or the peer says that it has ended. If it is the API server that does not know
+	// the authority, a new one will not help; and each is a write to the state.
 	renewEvery = 5 * time.Minute
 	// bookEvery is how often the ticket book looks at the clock while tickets are open,
 	// so that a clock that is set back gives them no longer life, and how often what
@@ -43,8 +44,6 @@ type clockwork struct {
 	// kept are the endpoints that are remembered for the next start, unkept those that
 	// could not be and were complained of.
 	kept, unkept map[peer.PublicKey]netip.AddrPort
-	// renewed is when a rejected identity was last replaced.
-	renewed map[peer.PublicKey]time.Time
 	// remembered is when what peers announced was last stored.
 	remembered time.Time
 	// looked is when the ticket book was last asked to look at the clock, and failed
@@ -64,7 +63,7 @@ func newClockwork(g *Gateway) *clockwork {
 	return &clockwork{
 		g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
 		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{},
-		renewed: map[peer.PublicKey]time.Time{}, carried: map[peer.PublicKey]uint64{},
+		carried: map[peer.PublicKey]uint64{},
 	}
 }
 
@@ -97,7 +96,6 @@ func (c *clockwork) turn(now time.Time) {
 			delete(c.states, k)
 			delete(c.kept, k)
 			delete(c.unkept, k)
-			delete(c.renewed, k)
 			delete(c.carried, k)
 		}
 	}
@@ -126,13 +124,11 @@ func (c *clockwork) turn(now time.Time) {
 // replaceRejected asks for another identity when the peer's API server refuses the one
 // we have: its authority may have been replaced.
 func (c *clockwork) replaceRejected(now time.Time, m *member) {
+	c.g.keepers.renewDue(now, m)
 	code := check.Code(c.g.checks.Targets(m.name).APIServer.Code)
-	rejected := code == check.IdentityRejected || code == check.APIServerUnauthorized
-	if !rejected || now.Sub(c.renewed[m.key]) < renewEvery {
-		return
+	if code == check.IdentityRejected || code == check.APIServerUnauthorized {
+		c.g.keepers.renew(now, m)
 	}
-	c.renewed[m.key] = now
-	c.g.keepers.renew(m.name)
 }
 
 // observe notices what changed about one peer since the last turn.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -62,19 +63,20 @@ func (s *authService) identityMark(m *member) report.Mark {
 	}
 }
 
-// heed does what a report asks for that has other marks than the one before. The peer decides
-// how often: a report a second is taken of it, and what it makes us ask is asked of itself.
+// heed does what a report asks for that has other marks than the one before. How often is for
+// the peer to decide where that is asked of itself and nothing is kept or logged of it: a report
+// a second is taken of it, and one with each hello. Another identity is written to the state, so
+// it is asked for once in renewEvery.
 func (g *Gateway) heed(from peer.PublicKey, is, was report.Report) {
 	m := g.roster.Load().byKey[from]
 	if m == nil {
 		return
 	}
 	if is.OffersChanged(was) {
-		g.log.Info("a peer offers something else than before; it is asked", "peer", m.name)
+		g.log.Debug("a peer offers something else than before; it is asked", "peer", m.name)
 		g.checks.Wake(m.name)
 	}
 	if is.IdentityEnded(was) {
-		g.log.Info("the identity that a peer has issued is good no more; another is asked for", "peer", m.name)
-		g.keepers.renew(m.name)
+		g.keepers.ended(time.Now(), m)
 	}
 }
