@@ -303,7 +303,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 			e = effort{full: true, measured: asked.measured}
 		}
 		inRound, end, before, begun := w.begin(ctx, asked.answer != nil)
-		e.full = e.full || !well(before) || !time.Now().Before(fullAt)
+		e.full = e.full || !r.well(w.name, before) || !time.Now().Before(fullAt)
 		if !begun || !e.full && r.probed(w.name, before) {
 			end()
 			wait.Reset(spread(r.opts.Interval))
@@ -366,13 +366,21 @@ func failing(rep Report) bool {
 	return false
 }
 
-// well reports whether everything works. What the peer does not offer is as it should be: the
-// peer tells when it offers something else, and else the next full round shows it; to ask each
-// round would be 5 MB a day. A warning about the tunnel says nothing of the services.
-func well(rep Report) bool {
+// well reports whether everything works. What a peer does not offer is as it should be if the
+// peer tells when it offers something else: to ask it each round would be 5 MB a day. Of one
+// that does not tell it is something to ask about, but for a plain WireGuard peer, which never
+// offers anything. A warning about the tunnel says nothing of the services.
+func (r *Runner) well(peer string, rep Report) bool {
+	off := false
 	for _, res := range rep.Results {
 		v := res.Verdict.Verdict
+		off = off || v == api.Off
 		if v != api.OK && v != api.Off && (v != api.Warning || res.Target != api.ServiceGateway) {
+			return false
+		}
+	}
+	if off {
+		if f, ok := r.opts.Facts(peer); !ok || !f.TellsOffers && !f.Stock {
 			return false
 		}
 	}

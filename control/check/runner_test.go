@@ -205,6 +205,7 @@ func TestServicesAreAskedAtOnceWhenSomethingHappens(t *testing.T) {
 func TestWhatIsNotOfferedIsAskedAboutInFullRoundsAndWhenThePeerTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
+		f.set(func(x *Facts) { x.TellsOffers = true })
 		without, with := `{"version":"1.0","name":"cloud","offers":["auth"]}`, `{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`
 		f.overlay.on(api.PortAuth, says(body(without)))
 		f.SetPeers([]string{"cloud"})
@@ -223,6 +224,21 @@ func TestWhatIsNotOfferedIsAskedAboutInFullRoundsAndWhenThePeerTells(t *testing.
 		f.overlay.on(api.PortAuth, says(body(with)))
 		f.Wake("cloud")
 		f.want(t, "told of the grant", "ok ok ok")
+	})
+}
+
+// A peer of a version that does not tell what it offers is asked each round.
+func TestAPeerThatDoesNotTellIsAskedWhatItOffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth"]}`)))
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "without the grant", "ok ok off")
+		time.Sleep(3 * time.Minute)
+		f.want(t, "after minutes", "ok ok off")
+		f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`)))
+		time.Sleep(40 * time.Second) // an interval with its jitter
+		f.want(t, "one interval after the grant", "ok ok ok")
 	})
 }
 

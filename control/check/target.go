@@ -74,6 +74,8 @@ type Facts struct {
 	// Offers are the services that the peer's hello granted to this gateway; nil when
 	// no hello has been answered yet.
 	Offers []string
+	// TellsOffers: the peer tells by itself when it offers something else.
+	TellsOffers bool
 	// ServerName is the name the peer announced for its API server's certificate; empty
 	// takes DefaultServerName.
 	ServerName string

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 )
@@ -46,6 +47,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		f.Inbound, f.InboundAge = &inbound, time.Since(at)
 	}
 	if h, ok := g.reports.last(m.key); ok {
+		f.TellsOffers = h.Offers != "" && time.Since(h.at) < report.StaleAfter
 		f.Path.PeerNAT = check.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
 	}
 	if skew, ok := g.reports.skew(m.key); ok {
