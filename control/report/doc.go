@@ -31,7 +31,8 @@
 //	          asks for one.
 //	nat       the writer's NAT in the words of RFC 4787.
 //	offers    since 1.1: a mark, up to 16 of 0-9 a-f, of what the writer offers the
-//	          reader. Another one than before says that a hello has news.
+//	          reader. Another one than before says that a hello has news, and so does
+//	          the first, unless it came with one.
 //	identity  since 1.1: a mark of what the identity hangs on that the writer has issued
 //	          to the reader, "0" while there is nothing. Another one than before, unless
 //	          that was "0", says that the identity is good no more. A mark that is

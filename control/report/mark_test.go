@@ -15,7 +15,7 @@ func TestMarksTellOfChanges(t *testing.T) {
 		before, now    Mark
 		changed, ended bool
 	}{
-		{"", a, false, false}, {a, "", false, false}, {a, a, false, false}, {a, b, true, true},
+		{"", a, true, false}, {a, "", false, false}, {a, a, false, false}, {a, b, true, true},
 		{a, NoIdentity, true, true}, {NoIdentity, b, true, false},
 	} {
 		if got := (Report{Offers: c.now}).OffersChanged(Report{Offers: c.before}); got != c.changed {
@@ -25,10 +25,20 @@ func TestMarksTellOfChanges(t *testing.T) {
 			t.Errorf("identity %q after %q: ended %v", c.now, c.before, got)
 		}
 	}
-	same := full()
-	same.Offers = b
-	if same.Same(full()) != (same.Offers == full().Offers) {
-		t.Error("a report with another mark is taken for the same")
+	other := MarkOf("something else")
+	for what, r := range map[string]Report{"offers": {Offers: other}, "identity": {Identity: other}, "no identity": {Identity: NoIdentity}, "none": {}} {
+		was := full()
+		was.Offers, was.Identity = a, b
+		now := was
+		if r.Offers != "" {
+			now.Offers = r.Offers
+		}
+		if r.Identity != "" {
+			now.Identity = r.Identity
+		}
+		if got, want := now.Same(was), what == "none"; got != want {
+			t.Errorf("a report with another mark (%s) is the same: %v, want %v", what, got, want)
+		}
 	}
 }
 

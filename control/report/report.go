@@ -82,9 +82,10 @@ func mark(s Mark) Mark {
 }
 
 // OffersChanged reports whether a report says that the writer offers something else than by the
-// one before.
+// one before. So does the first that says anything: what it stands for may be newer than the
+// last hello.
 func (r Report) OffersChanged(before Report) bool {
-	return r.Offers != "" && before.Offers != "" && r.Offers != before.Offers
+	return r.Offers != "" && r.Offers != before.Offers
 }
 
 // IdentityEnded reports whether a report says that an identity that was there by the one before
