@@ -67,10 +67,11 @@ type Engine struct {
 	inspection inspection
 	readings   *readings
 
-	cancel context.CancelFunc
-	kick   chan struct{} // wakes the watch before its next tick
-	told   chan struct{} // makes the watch deliver events
-	done   chan struct{} // closed when the watch has ended
+	cancel  context.CancelFunc
+	closing <-chan struct{} // closed when Close begins
+	kick    chan struct{}   // wakes the watch before its next tick
+	told    chan struct{}   // makes the watch deliver events
+	done    chan struct{}   // closed when the watch has ended
 
 	// setMu makes SetPeers calls take turns; it is held during changes to the device.
 	setMu sync.Mutex
@@ -129,7 +130,7 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	e.cancel = cancel
+	e.cancel, e.closing = cancel, ctx.Done()
 	go func() {
 		defer close(e.done)
 		e.watchPeers(ctx)

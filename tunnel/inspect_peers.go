@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -155,11 +156,14 @@ func (e *Engine) keepStamps() {
 
 // Sightings gives what came that may explain why there is no session with the peer. Its
 // addresses are ips and those of its paths. It costs about 0.2 ms for each initiation of
-// these, and of strangers, that was not read before.
+// these, and of strangers, that was not read before. With many peers it waits for up to half
+// a second, and an Engine that is closed meanwhile gives nothing.
 func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
-	r, err := e.readings.fresh() // So that no handshake is overlooked that was completed just now.
+	r, err := e.readings.fresh(e.closing) // So that no handshake is overlooked that was completed just now.
 	if err != nil {
-		e.log.Warn("reading the tunnel's state failed", "err", err)
+		if !errors.Is(err, ErrClosed) {
+			e.log.Warn("reading the tunnel's state failed", "err", err)
+		}
 		return Sightings{}
 	}
 	e.mu.Lock()

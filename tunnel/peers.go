@@ -40,13 +40,14 @@ func (e *Engine) SetPeers(peers []peer.Config) error {
 	for _, c := range wished {
 		e.prepare(c)
 	}
+	var outdated uint64
 	if len(change) > 0 {
 		if err := e.configure(uapi.Config{Peers: change}); err != nil {
 			return fmt.Errorf("configure %d peers: %w", len(change), err)
 		}
-		e.readings.forget()
+		outdated = e.readings.forget()
 	}
-	e.adopt(wished)
+	e.adopt(wished, outdated)
 	e.wake()
 	return nil
 }
@@ -81,10 +82,12 @@ func (e *Engine) prepare(c peer.Config) {
 	e.bind.SetCandidates(id, next.addresses())
 }
 
-// adopt replaces the book of peers after the device has been changed.
-func (e *Engine) adopt(wished []peer.Config) {
+// adopt replaces the book of peers after the device has been changed. Readings up to the
+// number outdated are from before.
+func (e *Engine) adopt(wished []peer.Config, outdated uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.observed = max(e.observed, outdated)
 	now := time.Now()
 	next := make(map[peer.PublicKey]*peerState, len(wished))
 	for _, c := range wished {

@@ -1,7 +1,7 @@
 package tunnel
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/uapi"
@@ -18,16 +18,23 @@ const (
 	greatestAge = 500 * time.Millisecond
 )
 
+// serves is for how long a reading of so many peers does.
+func serves(peers int) time.Duration {
+	return min(time.Duration(max(peers-readAnew, 0))*ageEach, greatestAge)
+}
+
 // readings shares readings of the device. It is safe for concurrent use: one is made at a
 // time, and whoever waited for it takes it.
 type readings struct {
 	// state asks the device, look the underlay.
 	state func() (uapi.Device, error)
 	look  func() underlay.Observations
+	// turn holds one while nobody reads. Nobody keeps it while waiting for time to pass.
+	turn chan struct{}
 
-	last atomic.Pointer[reading] // nil: there is none, or it no longer counts
-	turn chan struct{}           // holds one while nobody reads; whoever has it may change last
-	made uint64
+	mu    sync.Mutex // guards what follows, for moments
+	last  *reading   // nil: there is none, or it no longer counts
+	begun uint64     // numbers given away
 }
 
 func newReadings(state func() (uapi.Device, error), look func() underlay.Observations) *readings {
@@ -56,63 +63,109 @@ func (r *reading) lasts() time.Duration {
 	if r == nil {
 		return 0
 	}
-	age := min(time.Duration(max(len(r.state.Peers)-readAnew, 0))*ageEach, greatestAge)
-	return age - time.Since(r.at)
+	return serves(len(r.state.Peers)) - time.Since(r.at)
 }
 
-// lately is a reading that is not old. It does not wait for those who wait for it to be.
+// isAfter reports whether the reading was begun after the time.
+func (r *reading) isAfter(t time.Time) bool { return r != nil && r.at.After(t) }
+
+func (r *readings) newest() *reading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// lately is a reading that is not old.
 func (r *readings) lately() (reading, error) {
-	if last := r.last.Load(); last.lasts() > 0 {
+	if last := r.newest(); last.lasts() > 0 {
 		return *last, nil
 	}
 	defer r.begin()()
-	if last := r.last.Load(); last.lasts() > 0 {
+	if last := r.newest(); last.lasts() > 0 {
 		return *last, nil
 	}
-	next, err := r.anew()
-	return *next, err
+	return r.anew()
+}
+
+// now is a reading that was begun after the call, however young the last one is.
+func (r *readings) now() (reading, error) {
+	called := time.Now()
+	defer r.begin()()
+	if last := r.newest(); last.isAfter(called) {
+		return *last, nil
+	}
+	return r.anew()
 }
 
 // fresh is a reading that was begun after the call, with what was seen. Of many peers it
-// waits until the last one is old, so that those who come meanwhile share it.
-func (r *readings) fresh() (reading, error) {
+// waits until the last one is old, so that those who come meanwhile share it. The wait
+// fails with ErrClosed when closing is closed.
+func (r *readings) fresh(closing <-chan struct{}) (reading, error) {
 	called := time.Now()
+	for {
+		next, wait, err := r.due(called)
+		if err != nil || wait <= 0 {
+			return next, err
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-closing:
+			t.Stop()
+			return reading{}, ErrClosed
+		}
+	}
+}
+
+// due is a reading that was begun after the time, with what was seen, or how long to wait
+// until one may be made.
+func (r *readings) due(after time.Time) (next reading, wait time.Duration, err error) {
 	defer r.begin()()
-	next := r.last.Load()
-	if next == nil || !next.at.After(called) {
-		if wait := next.lasts(); wait > 0 {
-			time.Sleep(wait)
-		}
-		var err error
-		if next, err = r.anew(); err != nil {
-			return reading{}, err
-		}
+	if last := r.newest(); last.isAfter(after) {
+		next = *last
+	} else if wait := last.lasts(); wait > 0 {
+		return reading{}, wait, nil
+	} else if next, err = r.anew(); err != nil {
+		return reading{}, 0, err
 	}
 	if next.seen == nil {
 		seen := r.look()
-		with := *next
-		with.seen, next = &seen, &with
-		r.last.Store(next)
+		next.seen = &seen
+		r.keep(next)
 	}
-	return *next, nil
+	return next, 0, nil
 }
 
 // anew reads. Its caller has the turn.
-func (r *readings) anew() (*reading, error) {
-	now := time.Now()
-	state, err := r.state()
-	if err != nil {
-		return &reading{}, err
+func (r *readings) anew() (reading, error) {
+	r.mu.Lock()
+	r.begun++
+	next := reading{at: time.Now(), n: r.begun}
+	r.mu.Unlock()
+	var err error
+	if next.state, err = r.state(); err != nil {
+		return reading{}, err
 	}
-	r.made++
-	next := &reading{at: now, n: r.made, state: state}
-	r.last.Store(next)
+	r.keep(next)
 	return next, nil
 }
 
+// keep has others share a reading, unless it was forgotten meanwhile. Its caller has the turn.
+func (r *readings) keep(next reading) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if next.n == r.begun {
+		r.last = &next
+	}
+}
+
 // forget has the next one read anew: peers have come or gone, and a counter that starts
-// over must not be taken for the one before.
-func (r *readings) forget() {
-	defer r.begin()()
-	r.last.Store(nil)
+// over must not be taken for the one before. Readings up to the number are from before,
+// also one that is being made.
+func (r *readings) forget() (upTo uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun++
+	r.last = nil
+	return r.begun
 }

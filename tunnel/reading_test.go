@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,7 +68,7 @@ func TestFreshReadingsAreShared(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
 				asked := time.Now()
-				got, err := r.fresh()
+				got, err := r.fresh(nil)
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -81,6 +82,64 @@ func TestFreshReadingsAreShared(t *testing.T) {
 		all.Wait()
 		if *made > 3 {
 			t.Errorf("%d readings for %d that asked within 300 ms, want at most 3", *made, askers)
+		}
+	})
+}
+
+// Who waits for a fresh reading keeps nobody from the last one, nor from a change of the
+// peers, and stops when the tunnel closes.
+func TestWaitingForAFreshReadingHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, made := counted(10_000)
+		first, err := r.lately()
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing, failed := make(chan struct{}), make(chan error)
+		go func() {
+			_, err := r.fresh(closing)
+			failed <- err
+		}()
+		synctest.Wait() // it waits for the first to be old
+		begin := time.Now()
+		if got, err := r.lately(); err != nil || got.n != first.n {
+			t.Errorf("got reading %d (%v), want the first, %d", got.n, err, first.n)
+		}
+		r.forget()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("a reading that serves and forgetting it took %v", took)
+		}
+		if got, err := r.lately(); err != nil || got.n == first.n || *made != 2 {
+			t.Errorf("after forgetting, got reading %d (%v) of %d, want a second one", got.n, err, *made)
+		}
+		begin = time.Now()
+		close(closing)
+		if err := <-failed; !errors.Is(err, ErrClosed) || time.Since(begin) != 0 {
+			t.Errorf("got %v %v after closing, want %v at once", err, time.Since(begin), ErrClosed)
+		}
+	})
+}
+
+// A reading that was begun before the peers changed serves nobody who asks afterwards.
+func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, made := counted(10_000)
+		before := make(chan reading)
+		go func() {
+			got, err := r.lately()
+			if err != nil {
+				t.Error(err)
+			}
+			before <- got
+		}()
+		synctest.Wait() // it is being made
+		outdated := r.forget()
+		after, err := r.lately()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-before; got.n > outdated || after.n <= outdated || *made != 2 {
+			t.Errorf("readings %d and %d of %d, want one up to %d and one later", got.n, after.n, *made, outdated)
 		}
 	})
 }
