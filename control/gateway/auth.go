@@ -31,6 +31,7 @@ type authService struct {
 	issuer   atomic.Pointer[auth.Issuer]
 	cancel   context.CancelFunc
 	done     chan struct{}
+	caMark   lastMark // of the API server's authorities
 
 	// Owned by whoever holds changing: the issuer in the cluster while it runs, nil when the
 	// issuer is none, and what it was made of.

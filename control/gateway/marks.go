@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -36,10 +38,29 @@ func (s *authService) offersMark(m *member) report.Mark {
 	for _, name := range offers {
 		parts = append(parts, fmt.Sprintf("%s %d", name, ports[name]))
 	}
-	if a := s.apiServer(); a != nil && slices.Contains(offers, api.ServiceAPIServer) {
-		parts = append(parts, a.ServerName+" "+a.CAData)
+	if a := s.g.running.Load().cfg.Services.APIServer; a != nil && slices.Contains(offers, api.ServiceAPIServer) {
+		parts = append(parts, a.ServerName+" "+string(s.caMark.of(a.CAData)))
 	}
 	return report.MarkOf(parts...)
+}
+
+// lastMark keeps the mark of the text that it was last asked for: of what is the same for all
+// peers, and long. It is safe for concurrent use.
+type lastMark struct{ last atomic.Pointer[markedText] }
+
+type markedText struct {
+	text []byte
+	mark report.Mark
+}
+
+// of gives the mark of a text, which is not to be changed afterwards.
+func (l *lastMark) of(text []byte) report.Mark {
+	m := l.last.Load()
+	if m == nil || !bytes.Equal(m.text, text) {
+		m = &markedText{text, report.MarkOf(string(text))}
+		l.last.Store(m)
+	}
+	return m.mark
 }
 
 // identityMark is of what a peer's identity hangs on: the issuer, and where that knows of one

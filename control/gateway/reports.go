@@ -18,6 +18,9 @@ import (
 const (
 	// reportPace is how often a peer is told of changes at most.
 	reportPace = 5 * time.Second
+	// turnPace is how often all peers are looked at, at most. Each report that one of them
+	// sends asks for it.
+	turnPace = time.Second
 	// reportRenewal is when a report is posted although nothing has changed. Each answer
 	// to a hello renews it for 400 bytes, and a peer asks every 4 to 6 min: a request of its
 	// own, of 7 KB, is made only for one that has stopped asking.
@@ -63,17 +66,25 @@ func newReports(g *Gateway) *reports {
 }
 
 // run tells peers what changes until ctx ends. It looks every few seconds by itself:
-// changed makes it look at once.
-func (r *reports) run(ctx context.Context) {
+// changed makes it look soon.
+func (r *reports) run(ctx context.Context) { turns(ctx, r.wake, r.turn) }
+
+// turns calls turn every reportPace and after each wake, but not more often than turnPace.
+func turns(ctx context.Context, wake <-chan struct{}, turn func(now time.Time)) {
 	t := time.NewTicker(reportPace)
 	defer t.Stop()
 	for {
-		r.turn(time.Now())
+		turn(time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(turnPace):
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-		case <-r.wake:
+		case <-wake:
 		}
 	}
 }

@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/report"
+)
+
+// However many reports arrive, all peers are looked at once a second at most; and a change that
+// nobody tells of is seen in time.
+func TestReportsDoNotSetThePaceOfTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &reports{wake: make(chan struct{}, 1)}
+		var at []time.Time
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			turns(ctx, r.wake, func(now time.Time) { at = append(at, now) })
+		}()
+		start := time.Now()
+		for time.Since(start) < 10*time.Second {
+			r.changed()
+			time.Sleep(time.Millisecond)
+		}
+		if n := len(at); n < 9 || n > 11 {
+			t.Errorf("%d turns in 10 s of reports, want one a second", n)
+		}
+		synctest.Wait()
+		time.Sleep(2 * turnPace) // what was asked for last is done
+		asked, n := time.Now(), len(at)
+		r.changed()
+		synctest.Wait()
+		if len(at) != n+1 || !at[n].Equal(asked) {
+			t.Error("after a pause a change is not looked at immediately")
+		}
+		time.Sleep(reportPace)
+		if len(at) <= n+1 {
+			t.Error("nobody looks without being asked")
+		}
+		cancel()
+		<-done
+	})
+}
+
+// The mark of a text follows it, and is not computed anew for the same.
+func TestAMarkIsComputedOnce(t *testing.T) {
+	var l lastMark
+	one := bytes.Repeat([]byte("one"), 1<<10)
+	for _, text := range [][]byte{one, []byte("two"), one, nil} {
+		if got := l.of(text); got != report.MarkOf(string(text)) {
+			t.Errorf("of %.8q: got %s", text, got)
+		}
+	}
+	l.of(one)
+	if n := testing.AllocsPerRun(10, func() { l.of(bytes.Clone(one)) }); n > 1 { // the clone
+		t.Errorf("the same text costs %v allocations", n)
+	}
+}
