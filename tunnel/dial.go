@@ -45,19 +45,50 @@ func (e *Engine) watchPeers(ctx context.Context) {
 		case <-t.C:
 		case <-e.kick:
 		}
-		next := tick
-		if r, err := e.readings.lately(); err != nil {
+		begun := time.Now()
+		if r, err := e.read(begun); err != nil {
 			e.log.Warn("reading the tunnel's state failed", "err", err)
+			t.Reset(tick)
 		} else {
-			next = e.round(time.Now(), r)
+			t.Reset(e.round(time.Now(), r, !r.at.Before(begun)))
 		}
-		t.Reset(next)
 	}
 }
 
-// round takes in the state, dials who is due and gives the time until the next round.
-func (e *Engine) round(now time.Time, r reading) time.Duration {
-	dials, next := e.take(now, r)
+// read is a reading for a round that begins. It is new when somebody is due whose session
+// would be given up: an answer may have come since the last one. Of many peers, who fall
+// due one after the other, new ones are made as often as five times while one serves; who
+// is due in between waits for the next.
+func (e *Engine) read(begun time.Time) (reading, error) {
+	r, err := e.readings.lately()
+	if err != nil || !r.at.Before(begun) || begun.Sub(e.rereadAt) < putOff(r) || !e.forces(time.Now(), r) {
+		return r, err
+	}
+	e.rereadAt = begun
+	return e.readings.now()
+}
+
+// putOff is the time between new readings for those whose session would be given up.
+func putOff(r reading) time.Duration { return serves(len(r.state.Peers)) / 5 }
+
+// forces reports whether, as far as a reading tells, somebody is due whose session would be
+// given up.
+func (e *Engine) forces(now time.Time, r reading) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.observeNew(now, r)
+	for _, p := range e.peers {
+		if p.watch.due(now) && p.watch.force(now) && len(p.addresses()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// round takes in the state, which is of this moment or not, dials who is due and gives the
+// time until the next round.
+func (e *Engine) round(now time.Time, r reading, current bool) time.Duration {
+	dials, next := e.take(now, r, current)
 	e.keepStamps()
 	e.tell()
 	for _, d := range dials {
@@ -68,8 +99,9 @@ func (e *Engine) round(now time.Time, r reading) time.Duration {
 	return next
 }
 
-// take decides whom to dial now, and how long until somebody else is due.
-func (e *Engine) take(now time.Time, r reading) (dials []dial, next time.Duration) {
+// take decides whom to dial now, and how long until somebody else is due. Sessions are
+// given up by a current reading only.
+func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, next time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.observe(now, r)
@@ -91,7 +123,10 @@ func (e *Engine) take(now time.Time, r reading) (dials []dial, next time.Duratio
 				w.nextTry, w.begun = time.Time{}, w.begun || d.managed
 				continue
 			}
-			d.force = w.force(now)
+			if d.force = w.force(now); d.force && !current {
+				next = min(next, putOff(r))
+				continue
+			}
 			w.dialled(now, e.yields(key))
 			d.attempt = w.attempts
 			dials = append(dials, d)

@@ -73,6 +73,10 @@ type Engine struct {
 	told    chan struct{}   // makes the watch deliver events
 	done    chan struct{}   // closed when the watch has ended
 
+	// rereadAt is when the watch last made a new reading to give up sessions by. Only the
+	// watch uses it.
+	rereadAt time.Time
+
 	// setMu makes SetPeers calls take turns; it is held during changes to the device.
 	setMu sync.Mutex
 
