@@ -3,7 +3,6 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -212,24 +211,6 @@ func eventually(t *testing.T, what string, ok func() (bool, string)) {
 			t.Fatalf("%s: not so in time; last seen: %s", what, saw)
 		}
 	}
-}
-
-// records keeps a log to look into.
-type records struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (r *records) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.Write(p)
-}
-
-func (r *records) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.String()
 }
 
 // gate leads to the API server while it is open. Shut, it ends what is open and accepts

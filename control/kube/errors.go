@@ -55,6 +55,8 @@ func (a accounts) permit(text string, s metav1.Status) string {
 	role, verbs, what := "postern-peer-accounts", "get,list,watch,create,delete", resource
 	if strings.Contains(text, resource+"/token") || s.Details != nil && strings.HasSuffix(s.Details.Kind, "/token") {
 		role, verbs, what = "postern-peer-tokens", "create", resource+"/token"
+	} else if strings.Contains(text, " cannot watch ") { // the other role may be there, of a time when it had no watch
+		role, verbs = "postern-peer-accounts-watch", "list,watch"
 	}
 	subject := "--user=USER"
 	if _, rest, ok := strings.Cut(text, `User "`); ok {

@@ -2,9 +2,14 @@ package kube
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/control/auth"
@@ -19,18 +24,53 @@ type incarnations struct {
 
 // run watches until ctx ends. Without the right to, nothing is known, and all else goes on.
 func (i *incarnations) run(ctx context.Context, a accounts, o TokenIssuerOptions) {
+	blind := blindness{log: o.Logger, accounts: a}
 	client, err := a.cluster.Group(corev1.SchemeGroupVersion, &corev1.ServiceAccount{}, &corev1.ServiceAccountList{})
 	if err != nil {
-		o.Logger.Warn("the accounts of peers are not watched: who deletes one has to tell the peer", "namespace", a.namespace, "error", err)
+		blind.note(err)
 		return
 	}
-	m := mirror.New(mirror.Options[*corev1.ServiceAccount]{
+	var m *mirror.Mirror[*corev1.ServiceAccount]
+	m = mirror.New(mirror.Options[*corev1.ServiceAccount]{
 		Client: client, Version: corev1.SchemeGroupVersion, Resource: resource, Namespace: a.namespace,
 		Example: &corev1.ServiceAccount{}, NewList: func() runtime.Object { return &corev1.ServiceAccountList{} },
-		Changed: func() {}, Logger: o.Logger, // who asks comes every few seconds
+		Changed: func() { // whoever asks for what it has comes every few seconds
+			if ctx.Err() == nil {
+				blind.note(m.Err())
+			}
+		},
+		Logger: o.Logger,
 	})
 	i.copy.Store(m)
 	m.Run(ctx)
+}
+
+// blindness logs why the accounts are not watched: each kind of error once until they are.
+type blindness struct {
+	log      *slog.Logger
+	accounts accounts
+
+	mu   sync.Mutex
+	told map[metav1.StatusReason]bool // none: nobody answered
+}
+
+// note is told how the last request went.
+func (b *blindness) note(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reason := apierrors.ReasonForError(err)
+	switch {
+	case err == nil && len(b.told) > 0:
+		b.told = nil
+		b.log.Info("the accounts of peers are watched", "namespace", b.accounts.namespace)
+	case err != nil && !b.told[reason]:
+		if b.told == nil {
+			b.told = map[metav1.StatusReason]bool{}
+		}
+		b.told[reason] = true
+		b.log.Warn("the accounts of peers are not watched: a peer whose account somebody deletes finds out when its token is refused",
+			"namespace", b.accounts.namespace, "error", fmt.Errorf("%w%s", err, b.accounts.fix(err)))
+	}
 }
 
 // Incarnation is the UID of the peer's account, empty while there is none; known is false until
@@ -40,11 +80,9 @@ func (t *TokenIssuer) Incarnation(s auth.Subject) (id string, known bool) {
 	if m == nil {
 		return "", false
 	}
-	list, synced := m.Objects()
-	for _, x := range list {
-		if t.accounts.ours(x) && x.Labels[labelPeer] == s.Name && x.Annotations[annotationKey] == s.PublicKey.String() && x.DeletionTimestamp == nil {
-			return string(x.UID), synced
-		}
+	x, synced := m.Get(accountPrefix + s.Name)
+	if x == nil || !t.accounts.ours(x) || x.Labels[labelPeer] != s.Name || x.Annotations[annotationKey] != s.PublicKey.String() || x.DeletionTimestamp != nil {
+		return "", synced
 	}
-	return "", synced
+	return string(x.UID), synced
 }

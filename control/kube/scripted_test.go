@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,6 +135,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"no right, beside the cluster": {
 			refusal(403, metav1.StatusReasonForbidden, `User "jane" cannot get resource`), []string{"--user=jane)"},
 		},
+		"no right to watch": {
+			refusal(403, metav1.StatusReasonForbidden, `serviceaccounts is forbidden: User "system:serviceaccount:postern:postern" cannot watch resource "serviceaccounts" in API group "" in the namespace "peers"`),
+			[]string{"kubectl create role postern-peer-accounts-watch -n peers --verb=list,watch --resource=serviceaccounts && "},
+		},
 		"a policy": {
 			refusal(403, metav1.StatusReasonForbidden, "ValidatingAdmissionPolicy 'x' denied request"), []string{"a policy of the cluster", "postern-peer-*", "peers"},
 		},
@@ -229,7 +232,7 @@ func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 
 // An outage is one warning, however long it is and whatever the ports in its errors.
 func TestAnOutageIsComplainedOfOnce(t *testing.T) {
-	var log bytes.Buffer
+	log := &records{}
 	tried := make(chan struct{}, 16)
 	note := func(a answer) answer {
 		a.do = func() { tried <- struct{}{} }
@@ -244,7 +247,7 @@ func TestAnOutageIsComplainedOfOnce(t *testing.T) {
 			note(answer{status: http.StatusOK, body: map[string]any{"apiVersion": "v1", "kind": "ServiceAccountList"}}),
 		},
 	}}
-	i := s.issuer(t, &log)
+	i := s.issuer(t, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); i.Run(ctx) }()
@@ -253,7 +256,7 @@ func TestAnOutageIsComplainedOfOnce(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if n := strings.Count(log.String(), "level=WARN"); n != 2 {
+	if n := strings.Count(log.String(), `level=WARN msg="the accounts of removed peers`); n != 2 {
 		t.Errorf("%d warnings, want one for the outage and one for the refusal:\n%s", n, log.String())
 	}
 }

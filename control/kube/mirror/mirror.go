@@ -7,7 +7,8 @@
 // takes nothing from anybody. That the copy may be old is said by [Mirror.Err]: why the
 // objects are not watched at the moment. It is cleared by a watch that is open, not by a list
 // alone, so that a gateway which may list and not watch does not seem to be well every other
-// second.
+// second. The reflector says a refusal again with each try: that is logged at debug level, and
+// whoever uses the mirror says what it means.
 package mirror
 
 import (
@@ -86,7 +87,7 @@ func New[T Object](o Options[T]) *Mirror[T] {
 
 // Run keeps the copy until ctx ends.
 func (m *Mirror[T]) Run(ctx context.Context) {
-	logger := logr.FromSlogHandler(m.o.Logger.Handler())
+	logger := logr.FromSlogHandler(quiet{m.o.Logger.Handler()})
 	ctx = klog.NewContext(ctx, logger)
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return m.list(ctx, o) },
@@ -104,12 +105,14 @@ func (m *Mirror[T]) List(ctx context.Context) (runtime.Object, error) {
 }
 
 func (m *Mirror[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	out := m.o.NewList()
-	err := m.o.Client.Get().Namespace(m.o.Namespace).Resource(m.o.Resource).VersionedParams(&o, m.parameters).Do(ctx).Into(out)
+	err := m.o.Client.Get().Namespace(m.o.Namespace).Resource(m.o.Resource).VersionedParams(&o, m.parameters).Do(limited).Into(out)
 	if err != nil {
-		m.note(err)
+		if ctx.Err() == nil { // as in watch: its end is no failure
+			m.note(err)
+		}
 		return nil, err
 	}
 	return out, nil
@@ -152,6 +155,14 @@ func (m *Mirror[T]) Objects() (list []T, synced bool) {
 		list = append(list, m.objects[name])
 	}
 	return list, m.synced
+}
+
+// Get is the object of a name as seen last, nil if there is none; not to be changed. synced is
+// as of Objects.
+func (m *Mirror[T]) Get(name string) (object T, synced bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.objects[name], m.synced
 }
 
 // store is the mirror as the reflector fills it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -95,6 +96,25 @@ type watched struct {
 	*Mirror[*v1alpha1.Peer]
 	t       *testing.T
 	changed chan struct{}
+	log     *lines
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func follow(t *testing.T, s *server) *watched {
@@ -109,7 +129,7 @@ func follow(t *testing.T, s *server) *watched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{t: t, changed: make(chan struct{}, 1)}
+	w := &watched{t: t, changed: make(chan struct{}, 1), log: &lines{}}
 	w.Mirror = New(Options[*v1alpha1.Peer]{
 		Client: client, Version: version, Resource: v1alpha1.PeerResource, Namespace: "postern",
 		Example: &v1alpha1.Peer{}, NewList: func() runtime.Object { return &v1alpha1.PeerList{} },
@@ -119,6 +139,7 @@ func follow(t *testing.T, s *server) *watched {
 			default:
 			}
 		},
+		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
@@ -162,6 +183,12 @@ func TestAMirrorFollowsWhatComesChangesAndGoes(t *testing.T) {
 	w.until("one more", func(names string, _ bool, _ error) bool { return names == "a b c" })
 	s.events <- event(t, "DELETED", "a")
 	w.until("one less", func(names string, _ bool, _ error) bool { return names == "b c" })
+	if x, synced := w.Get("b"); x == nil || x.Name != "b" || !synced {
+		t.Errorf("of the name b it gives %v, synced %v", x, synced)
+	}
+	if x, synced := w.Get("a"); x != nil || !synced {
+		t.Errorf("of a name that is gone it gives %v, synced %v", x, synced)
+	}
 }
 
 // Lists that succeed are no comfort while watches do not.
@@ -188,5 +215,8 @@ func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	s.mu.Lock()
 	s.refuse = false
 	s.mu.Unlock()
+	if log := w.log.String(); strings.Contains(log, "Failed to watch") || strings.Contains(log, "orbidden") {
+		t.Errorf("the log has what its owner says better:\n%s", log)
+	}
 	w.until("it is well", func(names string, _ bool, err error) bool { return names == "a" && err == nil })
 }

@@ -1,0 +1,31 @@
+package mirror
+
+import (
+	"context"
+	"log/slog"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// quiet takes what the reflector logs, and lowers what says that something is forbidden.
+type quiet struct{ slog.Handler }
+
+// Handle is slog.Handler's.
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && apierrors.IsForbidden(err) {
+			r.Level = min(r.Level, slog.LevelDebug)
+		}
+		return true
+	})
+	if !q.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs is slog.Handler's.
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+
+// WithGroup is slog.Handler's.
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
