@@ -247,6 +247,14 @@ func (a *allocation) receive(payload []byte, from netip.AddrPort) {
 	a.deliver(payload, from)
 }
 
+// onIndication takes what came in a Data indication.
+func (a *allocation) onIndication(payload []byte, from netip.AddrPort) {
+	if (*a.states.Load())[from.Addr()] != unwanted {
+		a.channels.heard(from)
+	}
+	a.receive(payload, from)
+}
+
 // onChannel takes ChannelData.
 func (a *allocation) onChannel(number uint16, payload []byte) {
 	if from, ok := a.channels.source(number); ok {

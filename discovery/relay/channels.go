@@ -57,6 +57,11 @@ type channels struct {
 	wake  chan struct{}
 	// adopted says that the server may have channels from an earlier life.
 	adopted bool
+	// beside is the server's relayed address, invalid when adopted. When its ports are asked for
+	// a peer's allocation nearly all of them are wrong, so they get a channel after they were
+	// heard. Over an adopted allocation the peer may come by a channel of which nobody knows
+	// that it is the peer's; but from one that was there before nothing is searched for.
+	beside netip.Addr
 
 	mu      sync.Mutex // guards what follows
 	all     map[netip.AddrPort]*channel
@@ -64,11 +69,14 @@ type channels struct {
 	strange map[uint16]bool // channels of which data came and nobody knows whose it is; true = asked about
 }
 
-func newChannels(adopted bool) *channels {
+func newChannels(adopted bool, relayed netip.Addr) *channels {
 	c := &channels{
 		wake: make(chan struct{}, 1), adopted: adopted, all: make(map[netip.AddrPort]*channel),
 		// Not from the first on: numbers of an earlier life are taken.
 		next: uint16(rand.N(allChannels)), strange: make(map[uint16]bool),
+	}
+	if !adopted {
+		c.beside = relayed.Unmap()
 	}
 	c.bound.Store(&table{})
 	return c
@@ -99,22 +107,45 @@ func (c *channels) want(to netip.AddrPort) {
 	defer c.mu.Unlock()
 	ch := c.all[to]
 	if ch == nil {
-		if len(c.all) >= maxAddrs {
-			maps.DeleteFunc(c.all, func(_ netip.AddrPort, o *channel) bool { return o.boundAt.IsZero() })
+		if to.Addr() == c.beside {
+			return // until it is heard
 		}
-		if len(c.all) >= maxAddrs {
+		if ch = c.addLocked(to); ch == nil {
 			return
-		}
-		ch = &channel{addr: to}
-		c.all[to] = ch
-		for n := range c.strange {
-			c.strange[n] = false // It may be this one's.
-			wake(c.wake)
 		}
 	}
 	if ch.sent++; ch.sent == channelAfter {
 		wake(c.wake)
 	}
+}
+
+// heard notes a datagram that came from an address without a channel.
+func (c *channels) heard(from netip.AddrPort) {
+	if from.Addr() != c.beside || c.bound.Load().out[from] != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[from] == nil {
+		c.addLocked(from)
+	}
+}
+
+// addLocked remembers an address; nil = there is no room.
+func (c *channels) addLocked(addr netip.AddrPort) *channel {
+	if len(c.all) >= maxAddrs {
+		maps.DeleteFunc(c.all, func(_ netip.AddrPort, o *channel) bool { return o.boundAt.IsZero() })
+	}
+	if len(c.all) >= maxAddrs {
+		return nil
+	}
+	ch := &channel{addr: addr}
+	c.all[addr] = ch
+	for n := range c.strange {
+		c.strange[n] = false // It may be this one's.
+		wake(c.wake)
+	}
+	return ch
 }
 
 // source is whose data a channel carries.

@@ -28,7 +28,7 @@ func grantAll(c *channels, now time.Time) (asked []bind) {
 }
 
 func TestAChannelIsAskedForWhenItPays(t *testing.T) {
-	c := newChannels(false)
+	c := newChannels(false, netip.Addr{})
 	for n := range channelAfter {
 		if ask, _ := c.due(epoch); len(ask) != 0 {
 			t.Fatalf("after %d datagrams: asked for %v", n, ask)
@@ -58,7 +58,7 @@ func TestAChannelIsAskedForWhenItPays(t *testing.T) {
 }
 
 func TestAChannelLastsWhileItIsUsed(t *testing.T) {
-	c := newChannels(false)
+	c := newChannels(false, netip.Addr{})
 	for range channelAfter {
 		c.want(somebody)
 	}
@@ -98,7 +98,7 @@ func TestAChannelLastsWhileItIsUsed(t *testing.T) {
 }
 
 func TestARefusedChannelIsAskedForLater(t *testing.T) {
-	c := newChannels(false)
+	c := newChannels(false, netip.Addr{})
 	for range channelAfter {
 		c.want(somebody)
 	}
@@ -116,7 +116,7 @@ func TestARefusedChannelIsAskedForLater(t *testing.T) {
 // TestChannelsOfBeforeAreFoundOut adopts an allocation with a channel of which only the
 // number is seen.
 func TestChannelsOfBeforeAreFoundOut(t *testing.T) {
-	c := newChannels(true)
+	c := newChannels(true, netip.Addr{})
 	const number = 0x4123
 	if _, ok := c.source(number); ok {
 		t.Fatal("a strange channel has a source")
@@ -140,8 +140,40 @@ func TestChannelsOfBeforeAreFoundOut(t *testing.T) {
 	}
 }
 
+// A search asks all ports of the relay twice: that costs neither memory nor channels, and the
+// peer's gets one when it is heard.
+func TestPortsBesideOursGetNoChannelUntilTheyAreHeard(t *testing.T) {
+	c := newChannels(false, somebody.Addr())
+	for range channelAfter {
+		for port := range uint16(1000) {
+			m, err := parse(c.frame(datagram(5), netip.AddrPortFrom(somebody.Addr(), port+1), false))
+			if err != nil || m.method != methodSend {
+				t.Fatalf("sent %+v, %v", m, err)
+			}
+		}
+	}
+	if asked, _ := c.due(epoch); len(asked) != 0 || len(c.all) != 0 {
+		t.Fatalf("asked for %d channels and remembers %d addresses, want none", len(asked), len(c.all))
+	}
+	c.heard(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.10"), 1)) // needs no hearing
+	c.heard(somebody)
+	if asked, _ := c.due(epoch); len(asked) != 0 || len(c.all) != 1 {
+		t.Fatalf("asked for %v and remembers %d addresses, want no channel before it pays and one address", asked, len(c.all))
+	}
+	for range channelAfter {
+		c.frame(datagram(5), somebody, false)
+	}
+	if asked := grantAll(c, epoch); len(asked) != 1 || asked[0].addr != somebody {
+		t.Errorf("asked for %v, want one channel for %v", asked, somebody)
+	}
+	c.heard(somebody)
+	if len(c.bound.Load().out) != 1 {
+		t.Error("the channel is gone when its address is heard again")
+	}
+}
+
 func TestAddressesAreBounded(t *testing.T) {
-	c := newChannels(false)
+	c := newChannels(false, netip.Addr{})
 	for n := range uint16(10 * maxAddrs) {
 		c.want(netip.AddrPortFrom(somebody.Addr(), n+1))
 	}

@@ -156,7 +156,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		},
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
 		traffic: &c.traffic, report: c.observe,
-		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil),
+		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil, got.relayed.Addr()),
 		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
 	}
 	// What runs for the allocation ends with close, after Run's farewell.
@@ -165,7 +165,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 	a.states.Store(&map[netip.Addr]permissionState{a.Relayed.Addr(): asked})
 	deliver, remove := c.o.Attach(a.ID, a.send)
 	a.deliver, a.detach = deliver, []func(){remove, detach}
-	l.data.Store(&inbound{a.onChannel, a.receive})
+	l.data.Store(&inbound{a.onChannel, a.onIndication})
 	return a
 }
 
