@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 
@@ -12,11 +13,16 @@ import (
 
 const (
 	// spokenKept bounds what is remembered of remote addresses: two generations of this
-	// many entries of about 400 bytes. Only those get in whose requests are answered.
+	// many entries of about 600 bytes. Only those get in whose requests are answered.
 	spokenKept = 512
-	// spokenDoubt is how many requests in a row may be left unanswered, until the system
-	// chooses the source address again: the one in use may have lost its way out.
-	spokenDoubt = 3
+	// spokenDoubt is how many requests in a row may be left unanswered, and for how long, until
+	// the system chooses the source address again: the one in use may have lost its way out. A
+	// path is probed up to every 300 ms and may take more than a second to answer; the time is
+	// that after which it is distrusted.
+	spokenDoubt    = 3
+	spokenDoubtFor = 3500 * time.Millisecond
+	// spokenAsked is how many requests are remembered: those of spokenDoubtFor.
+	spokenAsked = 16
 )
 
 // Types of STUN messages (RFC 8489 §5): a binding request, and the first byte of what
@@ -44,9 +50,12 @@ func transactionOf(p []byte) (tx transactionID) {
 // the system's choice may be another one, and then nothing comes through to a peer whose
 // NAT lets in only what it has sent to. An answer therefore leaves from where its request
 // came to. What is answered at all is authentic, so from then on everything to that remote
-// address leaves from there, until requests from there are not answered.
+// address leaves from there, until requests from there are not answered. Until then a peer
+// that forges the address of another as its source can have that one spoken to from another
+// address of ours, but only while nothing is known of it.
 type spoken struct {
-	mu sync.Mutex
+	now func() time.Time
+	mu  sync.Mutex // guards what follows
 	// handled are the requests that somebody is being told of.
 	handled    map[transactionID]conn.Endpoint
 	young, old map[netip.AddrPort]*speaking
@@ -55,12 +64,15 @@ type spoken struct {
 // speaking is what is known of one remote address.
 type speaking struct {
 	ep conn.Endpoint // has the address of ours
-	// asked are the requests sent to it since it last gave a sign of itself.
-	asked   [spokenDoubt]transactionID
+	// asked are the latest of the pending requests: those sent to it since it last gave a sign
+	// of itself, the first of them at since.
+	asked   [spokenAsked]transactionID
 	pending int
+	since   time.Time
 }
 
 func (s *spoken) init() {
+	s.now = time.Now
 	s.handled = make(map[transactionID]conn.Endpoint)
 	s.young = make(map[netip.AddrPort]*speaking)
 }
@@ -126,7 +138,7 @@ func (s *spoken) came(p []byte, from conn.Endpoint) (done func()) {
 }
 
 func (e *speaking) wasAsked(tx transactionID) bool {
-	for _, asked := range e.asked[:e.pending] {
+	for _, asked := range e.asked[:min(e.pending, spokenAsked)] {
 		if asked == tx {
 			return true
 		}
@@ -167,15 +179,17 @@ func (s *spoken) asking(p []byte, to netip.AddrPort) (lost conn.Endpoint) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(to)
+	e, now := s.find(to), s.now()
 	switch {
 	case e == nil:
 		return nil
-	case e.pending == spokenDoubt:
+	case e.pending == 0:
+		e.since = now
+	case e.pending >= spokenDoubt && now.Sub(e.since) >= spokenDoubtFor:
 		s.drop(to)
 		return e.ep
 	}
-	e.asked[e.pending] = transactionOf(p)
+	e.asked[e.pending%spokenAsked] = transactionOf(p)
 	e.pending++
 	return nil
 }

@@ -146,11 +146,29 @@ func TestWithoutAnswersTheSystemChoosesTheSourceAgain(t *testing.T) {
 		request(10+tx, secondLoopback)
 		answer(10 + tx)
 	}
-	for tx := range byte(spokenDoubt) {
+	began := time.Now()
+	at := func(since time.Duration) {
+		r.spoken.mu.Lock()
+		r.spoken.now = func() time.Time { return began.Add(since) }
+		r.spoken.mu.Unlock()
+	}
+	const every = 300 * time.Millisecond
+	for tx := range byte(spokenAsked) { // A slow path: each answer comes after four more requests.
+		at(time.Duration(tx) * every)
+		request(40+tx, secondLoopback)
+		if tx >= 4 {
+			answer(40 + tx - 4)
+		}
+	}
+	answer(40 + spokenAsked - 1)
+	const last = byte(spokenDoubtFor / every)
+	for tx := range last + 1 {
+		at(time.Minute + time.Duration(tx)*every)
 		request(100+tx, secondLoopback)
 		answer(200) // of nothing that was asked
 	}
-	request(110, loopback4)
+	at(time.Minute + spokenDoubtFor)
+	request(120, loopback4)
 	if err := r.Send([][]byte{data(1, 100)}, ep); err != nil {
 		t.Fatal(err)
 	}
