@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -24,14 +26,15 @@ type identityKeepers struct {
 	mu       sync.Mutex
 	closed   bool
 	keepers  map[string]*runningKeeper // by peer name
-	renewals map[peer.PublicKey]renewal
+	renewals map[peer.PublicKey]*renewal
 }
 
 // renewal is how it stands with replacing what a peer has issued.
 type renewal struct {
-	// at is when it was last asked for another identity.
-	at time.Time
-	// due: another one was wanted since, which was too soon.
+	// pace is how often it is asked for another identity, and at when it last was.
+	pace *rate.Limiter
+	at   time.Time
+	// due: another one was wanted, which was too soon.
 	due bool
 }
 
@@ -51,7 +54,7 @@ func (k *runningKeeper) stop() {
 }
 
 func newIdentityKeepers(g *Gateway) *identityKeepers {
-	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]renewal{}}
+	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]*renewal{}}
 }
 
 // setPeers ends the keepers of peers that are gone and of those that offer us no
@@ -64,7 +67,7 @@ func (i *identityKeepers) setPeers(r *roster) {
 			gone = append(gone, name)
 		}
 	}
-	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ renewal) bool { return r.byKey[k] == nil })
+	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ *renewal) bool { return r.byKey[k] == nil })
 	i.mu.Unlock()
 	for _, name := range gone {
 		i.end(name)
@@ -167,40 +170,52 @@ func (i *identityKeepers) keeper(name string) *auth.Keeper {
 	return nil
 }
 
-// renew has a peer's identity replaced, which is good no more, but not twice within renewEvery.
+// renew has a peer's identity replaced, which its API server refuses, but not twice within
+// renewEvery.
 func (i *identityKeepers) renew(now time.Time, m *member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.renewLocked(now, m)
+	if r := i.renewals[m.key]; r == nil || now.Sub(r.at) >= renewEvery {
+		i.renewLocked(now, m)
+	}
 }
 
-func (i *identityKeepers) renewLocked(now time.Time, m *member) bool {
-	k, was := i.keepers[m.name], i.renewals[m.key]
-	if k == nil || k.key != m.key || !was.at.IsZero() && now.Sub(was.at) < renewEvery {
+// renewLocked has it replaced unless that was asked for too often; done says whether.
+func (i *identityKeepers) renewLocked(now time.Time, m *member) (done bool) {
+	k := i.keepers[m.name]
+	if k == nil || k.key != m.key {
 		return false
 	}
-	i.renewals[m.key] = renewal{at: now}
+	r := i.renewals[m.key]
+	if r == nil {
+		r = &renewal{pace: rate.NewLimiter(rate.Every(renewEvery), renewAtOnce)}
+		i.renewals[m.key] = r
+	}
+	if !r.pace.AllowN(now, 1) {
+		return false
+	}
+	r.at, r.due = now, false
 	k.keeper.Renew()
 	return true
 }
 
-// ended is renew on the peer's word, which it gives once: what comes too soon is done by
+// ended is renew on the peer's word, which it gives once: what comes too often is done by
 // renewDue. Each word may be another one, so it is logged when it is heeded.
 func (i *identityKeepers) ended(now time.Time, m *member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.renewLocked(now, m) {
 		i.g.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.name)
-	} else if i.keepers[m.name] != nil {
-		i.renewals[m.key] = renewal{at: i.renewals[m.key].at, due: true}
+	} else if r := i.renewals[m.key]; r != nil {
+		r.due = true
 	}
 }
 
-// renewDue does what was too soon for ended.
+// renewDue does what was too often for ended.
 func (i *identityKeepers) renewDue(now time.Time, m *member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.renewals[m.key].due {
+	if r := i.renewals[m.key]; r != nil && r.due {
 		i.renewLocked(now, m)
 	}
 }

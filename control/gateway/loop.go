@@ -22,6 +22,9 @@ const (
 	// refuses it or the peer says that it has ended. If it is the API server that does not know
 	// the authority, a new one will not help; and each is a write to the state.
 	renewEvery = 5 * time.Minute
+	// renewAtOnce is how often in a row a peer's word is heeded first: when either side rotates
+	// its key, or the account is made anew, several identities end within minutes.
+	renewAtOnce = 4
 	// bookEvery is how often the ticket book looks at the clock while tickets are open,
 	// so that a clock that is set back gives them no longer life, and how often what
 	// could not be stored is tried again.

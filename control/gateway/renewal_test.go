@@ -27,7 +27,8 @@ func (f *forgetful) SetIdentity(peer.PublicKey, []byte, []byte) error {
 }
 
 // A peer can say as often as it likes that our identity has ended: another one is asked for,
-// stored and logged once in renewEvery, and once more at its end for what was said meanwhile.
+// stored and logged a few times at once, then once in renewEvery, and once more for what was
+// said meanwhile.
 func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const said = "the account of our identity is gone"
@@ -73,17 +74,21 @@ func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 			}
 		}
 		want("at first", 1, 0)
+		for n := range renewAtOnce {
+			tell(1)
+			want("at a word", 2+n, 1+n)
+		}
 		for range 100 {
 			tell(3)
 			time.Sleep(time.Second)
-			want("within renewEvery of the first word", 2, 1)
+			want("after words that came too often", 1+renewAtOnce, renewAtOnce)
 		}
 		time.Sleep(renewEvery)
-		want("for the words that came too soon", 3, 1)
+		want("for the words that came too often", 2+renewAtOnce, renewAtOnce)
 		time.Sleep(renewEvery)
-		want("without another word", 3, 1)
+		want("without another word", 2+renewAtOnce, renewAtOnce)
 		tell(1)
-		want("after another word", 4, 2)
+		want("after another word", 3+renewAtOnce, 1+renewAtOnce)
 		g.keepers.setPeers(&roster{})
 		if len(g.keepers.renewals) > 0 {
 			t.Error("the renewals of a peer that is gone are kept")

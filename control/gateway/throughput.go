@@ -60,19 +60,19 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 	}
 	now := time.Now().UTC()
 	c.Verdict = api.Verdict{Verdict: api.OK, CheckedAt: &now, Via: "in-band",
-		Cause: fmt.Sprintf("%s to %s, %s from it", rate(to), name, rate(from))}
+		Cause: fmt.Sprintf("%s to %s, %s from it", shownRate(to), name, shownRate(from))}
 	c.Stages = append(c.Stages, loadStage("to", to), loadStage("from", from))
-	g.log.Info("throughput measured", "peer", name, "to", rate(to), "from", rate(from), "seconds", time.Since(began).Seconds())
+	g.log.Info("throughput measured", "peer", name, "to", shownRate(to), "from", shownRate(from), "seconds", time.Since(began).Seconds())
 	return c
 }
 
 func loadStage(way string, l auth.Load) api.CheckStage {
 	return api.CheckStage{Stage: way, Verdict: api.OK, Seconds: l.Took.Seconds(), Bytes: l.Bytes, Via: "in-band",
-		Detail: fmt.Sprintf("%s: %.1f MB", rate(l), float64(l.Bytes)/1e6)}
+		Detail: fmt.Sprintf("%s: %.1f MB", shownRate(l), float64(l.Bytes)/1e6)}
 }
 
-// rate is a load's in the unit that networks are sold by.
-func rate(l auth.Load) string {
+// shownRate is a load's in the unit that networks are sold by.
+func shownRate(l auth.Load) string {
 	if b := l.BitsPerSecond(); b < 1e6 {
 		return fmt.Sprintf("%.0f kbit/s", b/1e3)
 	} else if b < 1e7 {
