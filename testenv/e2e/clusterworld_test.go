@@ -62,14 +62,27 @@ type clusters struct {
 	fleet               *netlab.Host
 }
 
-// as are the same clusters for a subtest.
+// as are the same clusters for a subtest, which shows what their gateways logged when it
+// fails.
 func (c *clusters) as(t *testing.T) *clusters {
 	of := func(one *cluster) *cluster {
 		copied := *one
 		copied.t = t
+		t.Cleanup(copied.showLogOfFailure)
 		return &copied
 	}
 	return &clusters{edge: of(c.edge), cloud: of(c.cloud), branch: of(c.branch), nat: c.nat, fleet: c.fleet}
+}
+
+// showLogOfFailure logs what the gateway logged in the last minutes, if the test has failed.
+func (c *cluster) showLogOfFailure() {
+	if !c.t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 10*time.Second)
+	defer cancel()
+	out, err := c.Kubectl(ctx, "", "logs", "-n", gatewayNamespace, "-l", "app.kubernetes.io/name=postern", "--prefix", "--timestamps", "--since=3m", "--tail=150")
+	c.t.Logf("%s: what the gateways logged before the failure (%v):\n%s", c.name, err, out)
 }
 
 // newClusters starts all at a time, with the images that tests use. An API server is for
