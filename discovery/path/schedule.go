@@ -31,6 +31,8 @@ const (
 // that both have proof of their own every other time. 4,320 exchanges a day at 108 and
 // 84 bytes of IP packets are 0.83 MB. Over IPv6 it is 128 and 116 bytes, hence 23 s: 0.92 MB;
 // 23 s × 1.1, a second of spread and distrustAfter are still less than the 30 s in which a dead path is noticed.
+// That holds for the default. Who sets another value knows a NAT or a firewall that forgets
+// soon: that is the most there is between two exchanges, and it is not stretched.
 const (
 	jitter     = 0.15
 	turnAfter  = 1.2
@@ -39,6 +41,8 @@ const (
 	ipv6Stretch   = 1.15
 	ipv6Jitter    = 0.1
 	ipv6TurnAfter = 1.1
+	// 0.8 × (turnAfter + turnSpread) = 1.
+	configuredStretch = 0.8
 	// standbyEvery is how often a path in reserve is probed while there is traffic.
 	standbyEvery = 25 * time.Second
 	sampleEvery  = 300 * time.Millisecond // the first gainSamples of a path
@@ -179,22 +183,33 @@ func (m *Machine) afterAnswer(p *pair) {
 // selectedEvery is when the selected path is probed after an answer.
 func (m *Machine) selectedEvery() time.Duration {
 	if m.idle() {
-		after := turnAfter
-		if m.sel.isIPv6() {
-			after = ipv6Stretch * ipv6TurnAfter
+		stretch, after := m.stretch(m.sel), turnAfter
+		if stretch == ipv6Stretch {
+			after = ipv6TurnAfter
 		}
-		return time.Duration(float64(m.o.Keepalive) * (after + turnSpread*m.o.Rand.Float64()))
+		return time.Duration(float64(m.o.Keepalive) * (stretch*after + min(stretch, 1)*turnSpread*m.o.Rand.Float64()))
 	}
 	return min(activeEvery, m.o.Keepalive)
 }
 
 // turn is when an idle path is probed after the peer has done so.
 func (m *Machine) turn(p *pair) time.Duration {
-	every, spread := 1.0, jitter
-	if p.isIPv6() {
-		every, spread = ipv6Stretch, ipv6Jitter
+	stretch, spread := m.stretch(p), jitter
+	if stretch == ipv6Stretch {
+		spread = ipv6Jitter
 	}
-	return time.Duration(float64(m.o.Keepalive) * every * (1 + spread*(2*m.o.Rand.Float64()-1)))
+	return time.Duration(float64(m.o.Keepalive) * stretch * (1 + spread*(2*m.o.Rand.Float64()-1)))
+}
+
+// stretch is how much longer, or shorter, than the keepalive an idle path rests.
+func (m *Machine) stretch(p *pair) float64 {
+	switch {
+	case m.o.Keepalive != defaultKeepalive:
+		return configuredStretch
+	case p.isIPv6():
+		return ipv6Stretch
+	}
+	return 1
 }
 
 // isIPv6 says whether the pair's packets are IPv6's all the way.
