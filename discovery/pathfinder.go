@@ -54,7 +54,7 @@ type PathfinderOptions struct {
 	Forbidden []netip.Prefix
 	// Resolve resolves a name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// Keepalive is how often an idle path is kept open; 0 = 20 s.
+	// Keepalive is how often an idle path is kept open; 0 = 20 s. See [path.Options].
 	Keepalive time.Duration
 	// OnSuperseded is told, again and again, that a peer has heard a later start of a gateway
 	// with the own key; it must not block. nil = nobody is.
@@ -111,6 +111,7 @@ type Pathfinder struct {
 	permitDue  bool
 	pings      map[stunwire.TxID]*ping
 	counts     ProbeCounts
+	searches   path.Searches
 }
 
 // ProbeCounts count probes since the start.
@@ -204,7 +205,7 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 
 func (f *Pathfinder) addLocked(now time.Time, c PathPeer) *pathPeer {
 	p := &pathPeer{key: c.Key, m: path.New(path.Options{
-		Low: bytes.Compare(f.own[:], c.Key[:]) < 0, Boot: f.o.BootID, Keepalive: f.o.Keepalive,
+		Low: bytes.Compare(f.own[:], c.Key[:]) < 0, Boot: f.o.BootID, Keepalive: f.o.Keepalive, Searches: &f.searches,
 	})}
 	if f.localKnown {
 		p.m.SetLocal(now, f.local)
@@ -216,6 +217,7 @@ func (f *Pathfinder) addLocked(now time.Time, c PathPeer) *pathPeer {
 
 func (f *Pathfinder) removeLocked(p *pathPeer) {
 	delete(f.peers, p.key)
+	f.searches.Leave(p.m)
 	f.queue.remove(p)
 	f.permitDue = f.permitDue || len(p.permit) > 0
 }

@@ -94,6 +94,20 @@ func (r *remotes) list() []Candidate {
 	return out
 }
 
+// addrs are the addresses of all candidates.
+func (r *remotes) addrs() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, c := range r.list() {
+		out = append(out, c.Addr)
+	}
+	return out
+}
+
+// beyond says whether there are others than those.
+func (r *remotes) beyond(known []netip.AddrPort) bool {
+	return slices.ContainsFunc(r.addrs(), func(a netip.AddrPort) bool { return !slices.Contains(known, a) })
+}
+
 // sanitize drops what cannot be a candidate and caps each source. Foreign candidates may
 // not name this very host or link.
 func sanitize(cs []Candidate, foreign bool) []Candidate {

@@ -44,6 +44,9 @@ type gateway struct {
 	switches  int  // changes from one path to another, or to none
 	doubts    int  // how often the allocations were to be looked after
 
+	asked  int      // ports of a relay
+	events []string // of all notes
+
 	strangers atomic.Int64 // packets from the other gateway's NAT that are not probes
 
 	// The tunnel.
@@ -149,6 +152,9 @@ func (g *gateway) step(now time.Time) time.Time {
 func (g *gateway) do(now time.Time, a path.Actions) {
 	for _, p := range a.Probes {
 		g.w.checkFrozen(g, p)
+		if p.ID == 0 {
+			g.asked++
+		}
 		g.tx++
 		b := packet(kProbe, max(probeSize, p.Size), g.tx)
 		b[1] = p.Flags
@@ -176,6 +182,9 @@ func (g *gateway) do(now time.Time, a path.Actions) {
 	}
 	for _, m := range a.Messages {
 		g.w.mail.post(g, m)
+	}
+	for _, n := range a.Notes {
+		g.events = append(g.events, n.Event)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	defaultKeepalive = 20 * time.Second
+	defaultKeepalive = 20 * time.Second // also control/config's
 	// pollAtLeast bounds the time between two polls, so that a jump of the clock is seen.
 	pollAtLeast = time.Minute
 	// sleptAfter is how late a poll must come to mean that the process was suspended.
@@ -66,6 +66,9 @@ type Machine struct {
 func New(o Options) *Machine {
 	if o.Keepalive <= 0 {
 		o.Keepalive = defaultKeepalive
+	}
+	if o.Searches == nil {
+		o.Searches = new(Searches)
 	}
 	if o.Rand == nil {
 		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))

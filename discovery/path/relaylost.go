@@ -9,18 +9,30 @@ import (
 )
 
 // RelayLost says that a relay that joined the two sides has lost their allocations, as when
-// it is restarted: the own one has another address there now, and no way is left to tell
-// the peer, which is searched for then (sweep.go).
+// it is restarted: the own one has another address there now, and so has the peer's, which
+// is searched for then (sweep.go).
 type RelayLost struct {
-	Server   string         // the relay, for people
-	Was, Now netip.AddrPort // the own relayed addresses
-	At       time.Time      // when the own allocation was found gone
+	Server    string         // the relay, for people
+	Was, Now  netip.AddrPort // the own relayed addresses
+	At        time.Time      // when the own allocation was found gone
+	Searching bool           // the relay's ports are asked for the peer, or its turn is waited for
+	Next      time.Time      // of the next round, between two; else zero
+	Ended     bool           // there is none any more
 }
 
 // String says so in words, and what helps.
 func (l RelayLost) String() string {
-	return fmt.Sprintf("the relay %s lost the allocations that joined both sides (it was restarted): this gateway has another address there now, and nothing is left to tell the peer; "+
-		"each side asks the relay's ports for the other, a new ticket joins them too, and with a second relay at both ends (spec.discovery.turnServers) it does not come to this", l.Server)
+	search := "the peer cannot be searched for there at present"
+	switch {
+	case l.Searching:
+		search = "the peer is searched for at the relay's ports"
+	case !l.Next.IsZero():
+		search = "the peer is searched for at the relay's ports (next round at " + l.Next.UTC().Format(time.RFC3339) + ")"
+	case l.Ended:
+		search = "the search for the peer at the relay's ports has ended"
+	}
+	return fmt.Sprintf("the relay %s lost the allocations that joined both sides (it was restarted), and each has another address there now: %s; "+
+		"a new ticket joins them at once, and a second relay at both ends (spec.discovery.turnServers) avoids it", l.Server, search)
 }
 
 // lastPath is the path that was lost last.
@@ -63,5 +75,13 @@ func (m *Machine) relayLost() *RelayLost {
 		return nil
 	}
 	l := *m.lost
+	switch next := m.nextSweep(); {
+	case next.IsZero():
+		l.Ended = m.sweep.ended && m.sweep.own == l.Now
+	case m.sweep.done > 0 || !next.After(m.now):
+		l.Searching = true
+	default:
+		l.Next = next
+	}
 	return &l
 }
