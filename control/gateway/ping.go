@@ -92,27 +92,9 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 	return nil, admin.Usage(fmt.Sprintf("ping: there is no layer %q", layer), "use probe, wg, overlay, auth or apiServer")
 }
 
-// shakeLook is how often a handshake that is waited for is looked for. The tunnel tells
-// of it in nanoseconds, but not when.
-const shakeLook = 2 * time.Millisecond
-
 // shake makes a new WireGuard handshake and waits for it.
 func (g *Gateway) shake(ctx context.Context, m *member) (time.Duration, error) {
-	before := g.plane.engine.Snapshot().Peers[m.key].LastHandshake
-	start := time.Now()
-	if err := g.plane.engine.Redial(m.key); err != nil {
-		return 0, err
-	}
-	for {
-		if g.plane.engine.Snapshot().Peers[m.key].LastHandshake.After(before) {
-			return time.Since(start), nil
-		}
-		select {
-		case <-time.After(shakeLook):
-		case <-ctx.Done():
-			return 0, fmt.Errorf("no answer to the handshake: %w", context.Cause(ctx))
-		}
-	}
+	return g.plane.engine.Handshake(ctx, m.key)
 }
 
 // pingKnown is an echo of the checks. A peer without a session that no address is known of
