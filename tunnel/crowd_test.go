@@ -58,7 +58,7 @@ func TestADialInACrowdSparesTheSessionJustMade(t *testing.T) {
 func TestACrowdIsDialledThoughReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
-		away := crowd(t, 220)
+		away := crowd(t, 80)
 		for i := range away {
 			away[i].Endpoints = []netip.AddrPort{edge.addr}
 		}
