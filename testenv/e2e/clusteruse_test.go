@@ -229,8 +229,8 @@ func (c *cluster) useCopy(other *cluster) {
 	}
 	there := time.Since(start)
 	start = time.Now()
-	if out, err := c.away(within(c.t, copyTime), "cp", tenant+"/server:/data/file", "/data/back"); err != nil {
-		c.t.Errorf("%s: cp from %s: %v%s", c.name, other.name, err, out)
+	if err := c.copyBack(); err != nil {
+		c.t.Errorf("%s: cp from %s: %v", c.name, other.name, err)
 		return
 	}
 	c.t.Logf("%s: %d MB to %s in %v, back in %v", c.name, clusterCopy>>20, other.name, there.Round(100*time.Millisecond), time.Since(start).Round(100*time.Millisecond))
@@ -238,6 +238,21 @@ func (c *cluster) useCopy(other *cluster) {
 	if err != nil || got != want {
 		c.t.Errorf("%s: what came back is another file: %v", c.name, err)
 	}
+}
+
+// copyBack copies the file back, once more when the session breaks off: on a busy machine
+// the end of what exec prints is lost now and then, also without a tunnel
+// (github.com/kubernetes/kubectl/issues/1361).
+func (c *cluster) copyBack() error {
+	out, err := c.away(within(c.t, copyTime), "cp", tenant+"/server:/data/file", "/data/back")
+	if err != nil && strings.Contains(err.Error()+out, "unexpected EOF") {
+		c.t.Logf("%s: cp broke off and is tried once more: %v%s", c.name, err, out)
+		out, err = c.away(within(c.t, copyTime), "cp", tenant+"/server:/data/file", "/data/back")
+	}
+	if err != nil {
+		return fmt.Errorf("%w%s", err, out)
+	}
+	return nil
 }
 
 // besideTimeout is how long a connection is tried that must not succeed.
