@@ -124,6 +124,8 @@ func effect(m Metric, before, after Summary) (p float64, e Effect) {
 	}
 	test := benchmath.AssumeNothing.Compare(sample(before), sample(after))
 	switch {
+	case test.P < Alpha && after.Median == before.Median: // spread otherwise, which is no change of the figure
+		return test.P, Noise
 	case test.P < Alpha && (after.Median > before.Median) == (m.Better == Higher):
 		return test.P, Improved
 	case test.P < Alpha:

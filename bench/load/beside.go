@@ -63,10 +63,13 @@ func (b *besides) report(r *Result, win window) {
 	if b == nil {
 		return
 	}
-	if sorted := b.delays.of(win); len(sorted) > 0 {
-		r.with(map[string]float64{
-			UnitEvents:   float64(len(sorted)) / r.Seconds,
-			UnitEventP99: quantile(sorted, 0.99).Seconds(),
-		})
+	sorted := b.delays.of(win)
+	if len(sorted) == 0 {
+		return
 	}
+	values := map[string]float64{UnitEvents: float64(len(sorted)) / r.Seconds}
+	if enough(len(sorted), 0.99) {
+		values[UnitEventP99] = quantile(sorted, 0.99).Seconds()
+	}
+	r.with(values)
 }

@@ -13,12 +13,12 @@ func TestRequestsBesideWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		dialled := 0
-		r, err := Run(t.Context(), Spec{Load: LoadRequests, Size: 300, Rate: 50, Watches: 10, Duration: 20 * time.Second},
+		r, err := Run(t.Context(), Spec{Load: LoadRequests, Size: 300, Rate: 50, Watches: 10, Duration: 60 * time.Second},
 			Ends{Listener: p, Dial: func(ctx context.Context) (net.Conn, error) { dialled++; return p.dial(ctx) }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if dialled != 12 || !near(r.Values[UnitRequests], 50) || !near(float64(r.Bytes), 20*50*300) {
+		if dialled != 12 || !near(r.Values[UnitRequests], 50) || !near(float64(r.Bytes), 60*50*300) {
 			t.Errorf("got %d connections, %v requests a second, %d bytes; want one to wake, ten watches, one for 50 requests a second, whose objects alone count",
 				dialled, r.Values[UnitRequests], r.Bytes)
 		}

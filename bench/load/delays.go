@@ -52,11 +52,15 @@ const (
 // percentile it takes a thousand.
 func quantiles(values map[string]float64, sorted []time.Duration) {
 	for unit, q := range map[string]float64{UnitMedian: 0.5, UnitP99: 0.99, UnitP999: 0.999} {
-		// Rounded, since 1-0.99 is a little more than 0.01.
-		if n := len(sorted); n > 0 && math.Round(float64(n)*(1-q)*1e6) >= 1e6 {
+		if enough(len(sorted), q) {
 			values[unit] = quantile(sorted, q).Seconds()
 		}
 	}
+}
+
+// enough says whether n samples can tell a quantile: whether at least one is above it.
+func enough(n int, q float64) bool {
+	return n > 0 && math.Round(float64(n)*(1-q)*1e6) >= 1e6 // since 1-0.99 is a little more than 0.01
 }
 
 // quantile is the nearest-rank one: the least delay that a share q of them do not exceed.

@@ -125,14 +125,13 @@ func (h *Hub) file() string   { return filepath.Join(h.dir, "hub.yaml") }
 // start runs the hub. It does not wait until the hub answers.
 func (h *Hub) start() error {
 	args := append(h.program[1:len(h.program):len(h.program)], h.file())
-	h.cmd = exec.Command(h.program[0], args...) //nolint:noctx // its life is the Hub's
-	h.cmd.Stderr = h.log
-	h.cmd.SysProcAttr = ending()
-	if err := h.cmd.Start(); err != nil {
-		return fmt.Errorf("start the hub: %w", err)
+	cmd, ended := exec.Command(h.program[0], args...), make(chan struct{}) //nolint:noctx // its life is the Hub's
+	cmd.Stderr = h.log
+	cmd.SysProcAttr = ending()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the hub: %w (make build makes bin/postern; -postern names another program)", err)
 	}
-	cmd, ended := h.cmd, make(chan struct{})
-	h.ended = ended
+	h.cmd, h.ended = cmd, ended
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait() // Whoever ends it knows how; if it ends by itself, its log says why.
