@@ -27,18 +27,6 @@ const (
 	reclaimEvery = 50 * time.Millisecond
 )
 
-const (
-	// shortPathBuffer bounds either buffer of a connection on a short path, in bytes: a
-	// window of 2 MB. More only queues in the tunnel (bench/README).
-	shortPathBuffer = 4 << 20
-	// windowRate is what a window is to allow on a longer path, in bytes per second: 1.2
-	// Gbit/s. A larger one only makes the queue of a bottleneck overflow.
-	windowRate = 150e6
-	// buffersPerWindow is how much larger the buffers are: gVisor announces half of the
-	// receive buffer, and wakes a writer when half of the send buffer is free.
-	buffersPerWindow = 2
-)
-
 // memory is the account of all connections' buffers. gVisor bounds only single buffers and
 // grows them by itself; here each growth is asked for, and undone if it isn't granted.
 //
@@ -49,8 +37,6 @@ const (
 type memory struct {
 	total         int64 // immutable
 	send, receive int   // what a connection starts with; immutable
-	// What a connection's buffers are bounded by, whatever the path; immutable.
-	mostSend, mostReceive int
 
 	mu        sync.Mutex
 	used      int64
@@ -66,19 +52,7 @@ func newMemory(o Options) *memory {
 		receive: min(initialBuffer, o.TCPReceiveBuffer),
 		byPeer:  make(map[netip.Addr]int64),
 		shares:  make(map[*share]struct{}),
-
-		mostSend: o.TCPSendBuffer, mostReceive: o.TCPReceiveBuffer,
 	}
-}
-
-// most is how far the buffers of a connection with a round-trip time may grow, in bytes; 0
-// stands for an unknown one.
-func (m *memory) most(rtt time.Duration) (send, receive int) {
-	if rtt == 0 {
-		return m.mostSend, m.mostReceive
-	}
-	needed := max(shortPathBuffer, int(buffersPerWindow*windowRate*rtt.Seconds()))
-	return min(m.mostSend, needed), min(m.mostReceive, needed)
 }
 
 // roomLocked is how much more a peer may take, in bytes.

@@ -25,18 +25,13 @@ type share struct {
 	ep            tcpip.Endpoint // nil while connecting
 	send, receive int            // bytes; 0 when given back
 
-	// Bounds of the two, in bytes; immutable once attached.
-	mostSend, mostReceive int
-
 	// Owned by the connection's readers, under Conn.tuning.
 	wanted int // the largest receive buffer that there was reason for
 	copied int // read since more was last asked for
 }
 
-// attach sets the buffers of a connected endpoint, and watches for its end. The handshake's
-// round-trip time decides how far the buffers may grow; 0 stands for unknown.
-func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration) {
-	s.mostSend, s.mostReceive = s.memory.most(rtt)
+// attach sets the buffers of a connected endpoint, and watches for its end.
+func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue) {
 	s.memory.mu.Lock()
 	s.ep = ep
 	send, receive := s.send, s.receive
@@ -61,26 +56,17 @@ func (s *share) closeReceive() { s.memory.release(s, &s.receive) }
 
 // beforeWrite asks for what gVisor's tuning has added to the send buffer, and takes back
 // what isn't granted. Only a write fills the buffer, so the bound holds.
-func (s *share) beforeWrite(now time.Time) {
-	s.written.Store(now.UnixNano())
+func (s *share) beforeWrite() {
+	s.written.Store(time.Now().UnixNano())
 	ops := s.ep.SocketOptions()
 	s.memory.mu.Lock()
 	send := s.send
 	s.memory.mu.Unlock()
 	if size := int(ops.GetSendBufferSize()); size > send {
-		if granted := s.memory.grow(s, &s.send, min(size, s.mostSend)); granted < size && granted > 0 {
+		if granted := s.memory.grow(s, &s.send, size); granted < size && granted > 0 {
 			ops.SetSendBufferSize(int64(granted), false)
 		}
 	}
-}
-
-// mayReceiveMore reports whether the receive buffer is below its bound. At its bound
-// gVisor must not tune it: taken back a moment later, the buffer could hold more than its
-// size by then.
-func (s *share) mayReceiveMore() bool {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	return s.receive < s.mostReceive
 }
 
 // afterRead does the same for the receive buffer, of which n bytes were read. gVisor tunes
@@ -91,7 +77,7 @@ func (s *share) afterRead(n int) {
 	s.memory.mu.Lock()
 	receive := s.receive
 	s.memory.mu.Unlock()
-	want := min(int(ops.GetReceiveBufferSize()), s.mostReceive)
+	want := int(ops.GetReceiveBufferSize())
 	if want > receive {
 		s.wanted = max(s.wanted, want)
 	} else {
