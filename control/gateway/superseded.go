@@ -17,14 +17,14 @@ import (
 // times a second.
 const sayAgain = time.Minute
 
-// clocksApart is by how much, in seconds, the clock of another replica's node may be ahead. A
+// clocksApart is by how much, in milliseconds, the clock of another replica's node may be ahead. A
 // later start has the number that its clock gives, or the one after the last: a number further
 // on than that is of no start.
-const clocksApart = 1000
+const clocksApart = 1_000_000
 
 // credible reports whether a start after the own one may have that number by now.
 func credible(boot, own uint64, now time.Time) bool {
-	return boot > own && boot <= max(own, uint64(max(now.Unix(), 0)))+clocksApart
+	return boot > own && boot <= max(own, uint64(max(now.UnixMilli(), 0)))+clocksApart
 }
 
 // supersession is what was said of it. The zero value is ready.

@@ -126,7 +126,7 @@ func TestAnEmptyDirectoryIsFilled(t *testing.T) {
 	}
 	put(t, s, edge())
 	endpoint := netip.MustParseAddrPort("198.51.100.7:40582")
-	boot, err := s.Boot(time.Unix(1000, 0))
+	boot, err := s.Boot(time.UnixMilli(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestAnEmptyDirectoryIsFilled(t *testing.T) {
 	if got := s.Relays(); len(got) != 1 {
 		t.Errorf("relays: got %v, want one", got)
 	}
-	if next, err := s.Boot(time.Unix(10, 0)); err != nil || next != boot+1 {
+	if next, err := s.Boot(time.UnixMilli(10)); err != nil || next != boot+1 {
 		t.Errorf("boot number: got %d (%v), want %d although the clock went back", next, err, boot+1)
 	}
 }
@@ -608,7 +608,7 @@ func TestTheHigherBootNumberCounts(t *testing.T) {
 	c, dir := newCell(), fresh(t)
 	s := openWith(t, dir, c)
 	c.setSave(refuse)
-	number, err := s.Boot(time.Unix(5000, 0))
+	number, err := s.Boot(time.UnixMilli(5000))
 	if !errors.Is(err, ErrBackend) || number != 5000 {
 		t.Errorf("got %d, %v; want 5000 and %v", number, err, ErrBackend)
 	}
@@ -616,11 +616,11 @@ func TestTheHigherBootNumberCounts(t *testing.T) {
 	c.setSave(nil)
 	c.term = "b"
 	other := openWith(t, fresh(t), c)
-	if _, err := other.Boot(time.Unix(4000, 0)); err != nil {
+	if _, err := other.Boot(time.UnixMilli(4000)); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, other)
-	if next, err := openWith(t, dir, c).Boot(time.Unix(10, 0)); err != nil || next != 4001 {
+	if next, err := openWith(t, dir, c).Boot(time.UnixMilli(10)); err != nil || next != 4001 {
 		t.Errorf("got %d (%v), want 4001", next, err)
 	}
 }

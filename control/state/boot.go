@@ -20,12 +20,13 @@ var bootsFormat = format[boots]{
 }
 
 // Boot gives this start of the gateway a number that is greater than every one before,
-// by which peers tell that it has restarted. It is the clock's seconds since 1970, or one
-// more than the last number where the clock has been set back or was never set: a number
+// by which peers tell that it has restarted. It is the clock's milliseconds since 1970, so
+// that a copy of the gateway that is started beside it has another number, or one more than
+// the last number where the clock has been set back or was never set: a number
 // goes back only when both the file and the clock are lost. When it cannot be stored, the
 // number and the error are both given; it is good unless the clock goes back.
 func (s *Store) Boot(now time.Time) (uint64, error) {
-	next := max(s.boots.load().Last+1, uint64(max(now.Unix(), 0)))
+	next := max(s.boots.load().Last+1, uint64(max(now.UnixMilli(), 0)))
 	if err := s.boots.update(func(b *boots) error { b.Last = next; return nil }); err != nil {
 		return next, fmt.Errorf("remember the number of this start: %w", err)
 	}

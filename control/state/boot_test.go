@@ -29,7 +29,7 @@ func TestBootNumbersOnlyRise(t *testing.T) {
 	now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 	last := boot(now)
 	for name, at := range map[string]time.Time{
-		"the same second": now, "a clock set back": now.Add(-24 * time.Hour), "a clock never set": time.Unix(3, 0),
+		"the same millisecond": now, "a clock set back": now.Add(-24 * time.Hour), "a clock never set": time.Unix(3, 0),
 		"a clock before 1970": time.Unix(-5, 0), "a later start": now.Add(time.Hour),
 	} {
 		n := boot(at)
