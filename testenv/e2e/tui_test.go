@@ -103,17 +103,20 @@ func (f *faultLab) faultAndRerun(t *testing.T, term *terminal) {
 }
 
 // rerun presses r until a run has found what is wanted: one that begins while a server is
-// still about to stop finds nothing. The notice of each run is over before the next.
+// still about to stop finds nothing, and a press while one runs begins none.
 func rerun(term *terminal, found func(screen string) bool) {
-	const notice = "checked this gateway and all peers"
-	for {
-		term.press("r")
-		screen := term.shows("the run is over", func(s string) bool { return strings.Contains(s, notice) })
+	const again = 5 * time.Second
+	var pressed time.Time
+	term.shows("a run finds what happened", func(screen string) bool {
 		if found(screen) {
-			return
+			return true
 		}
-		term.awaitGone("the notice is over", notice)
-	}
+		if time.Since(pressed) > again {
+			pressed = time.Now()
+			term.press("r")
+		}
+		return false
+	})
 }
 
 // freeze lets something happen behind a picture that stands still.
