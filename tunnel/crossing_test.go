@@ -111,3 +111,47 @@ func TestOneWayPathWhileBothDial(t *testing.T) {
 		})
 	}
 }
+
+// Whoever has just answered an initiation and then dials gives up with it the session that
+// the answer makes. The other side takes the answer, and the dial for one that has crossed
+// its own: then it has a session in which nothing is answered.
+func TestADialRightAfterAnAnswer(t *testing.T) {
+	for name, insists := range map[string]bool{"the side that insists restarts": true, "the side that yields restarts": false} {
+		for order, late := range map[string]time.Duration{"in order": 0, "the dial arrives first": oneWay / 2} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
+					handshaken(a, b, begin)
+					connect(a, b)
+					time.Sleep(10 * time.Second)
+					if !insists {
+						a, b = b, a
+					}
+					n.late = func(m []byte, from, _ netip.AddrPort) time.Duration {
+						if m[0] == 2 && from == b.addr {
+							return late
+						}
+						return 0
+					}
+					a.stop()
+					a = startNode(t, n, a.key, a.addr.String())
+					begin = time.Now()
+					a.set(b.managed("b"))
+					a.setPaths(b, peer.Direct(b.addr), peer.Direct(b.addr))
+					time.Sleep(oneWay)
+					synctest.Wait() // b has answered
+					if err := b.Redial(a.PublicKey()); err != nil {
+						t.Fatal(err)
+					}
+					for _, way := range []struct{ from, to *node }{{a, b}, {b, a}} {
+						way.from.send(way.to, "hello")
+						way.to.expect(way.from, "hello")
+					}
+					if took := time.Since(begin); took > time.Second {
+						t.Errorf("both ways work after %v, want at most a second", took)
+					}
+				})
+			})
+		}
+	}
+}

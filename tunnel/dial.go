@@ -128,6 +128,9 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 				continue
 			}
 			w.dialled(now, e.yields(key))
+			if d.force {
+				w.givenUp()
+			}
 			d.attempt = w.attempts
 			dials = append(dials, d)
 		}
@@ -194,6 +197,7 @@ func (e *Engine) dial(d dial) error {
 	e.log.Debug("dialling", "peer", d.name, "addresses", d.paths, "attempt", d.attempt)
 	if d.force {
 		p.ExpireCurrentKeypairs()
+		e.bind.GaveUp(endpointID(d.key))
 	}
 	// As a retry: the device then ends its own series of repetitions after 90 s, and
 	// an unreachable peer costs no more than ours.

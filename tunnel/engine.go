@@ -128,6 +128,7 @@ func New(o Options) (*Engine, error) {
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
 	e.bind.OnHandshake(e.handshakeDone)
+	e.bind.OnDeadSession(e.sessionDead)
 	if err := e.up(o.ListenPort); err != nil {
 		e.dev.Close()
 		e.devLog.close()
@@ -196,6 +197,7 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 	d.force = true
 	if len(d.paths) > 0 {
 		p.watch.dialled(time.Now(), e.yields(key))
+		p.watch.givenUp()
 	}
 	e.mu.Unlock()
 	if len(d.paths) == 0 {

@@ -94,6 +94,8 @@ type memory struct {
 	blocked func(from, to netip.AddrPort) bool
 	// lost messages do so too; nil loses none.
 	lost func(m []byte, from, to netip.AddrPort) bool
+	// late is how much longer than others a message takes; nil for none.
+	late func(m []byte, from, to netip.AddrPort) time.Duration
 	// initiations counts WireGuard's handshake initiations, lost ones included.
 	initiations map[[2]netip.AddrPort]int
 }
@@ -173,7 +175,11 @@ func (c *memoryConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error
 		return len(b), nil
 	}
 	d := memoryDatagram{bytes.Clone(b), c.addr}
-	time.AfterFunc(oneWay, func() { c.net.deliver(d, to) })
+	takes := oneWay
+	if c.net.late != nil {
+		takes += c.net.late(b, c.addr, to)
+	}
+	time.AfterFunc(takes, func() { c.net.deliver(d, to) })
 	return len(b), nil
 }
 

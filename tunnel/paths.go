@@ -140,10 +140,25 @@ func (e *Engine) handshakeDone(id string, path peer.Path) {
 	if p == nil || !p.config.Managed {
 		return
 	}
-	p.watch.proved(path)
+	p.watch.completed(path)
 	e.routeLocked(k, p)
 	e.tellLocked(Event{Peer: k, Kind: HandshakeDone, Path: path})
 	nudge(e.told)
+}
+
+// sessionDead is called by the underlay, in the goroutines that receive: the peer has begun
+// a session that a dial of ours gave up. It is dialled again once that dial has had its time.
+func (e *Engine) sessionDead(id string) {
+	k, err := peer.ParsePublicKey(id)
+	if err != nil {
+		return // Not an endpoint of ours.
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.peers[k]; p != nil && p.config.Managed {
+		p.watch.stillborn(time.Now())
+		e.wake()
+	}
 }
 
 // tellLocked leaves an event for the watch to deliver. Of two of a kind about one peer

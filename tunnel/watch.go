@@ -62,6 +62,10 @@ type watch struct {
 	unansweredSince time.Time
 	// begun is set by the first dial.
 	begun bool
+	// lost says that the session was given up and no other was made since; deaf, that the
+	// next handshake that the device tells of made none, since ours is the side that cannot
+	// send.
+	lost, deaf bool
 	// attempts counts dials since the last answer.
 	attempts int
 	// nextTry is when to dial; zero means not to. dialledAt is when it last was done.
@@ -101,7 +105,12 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 	if w.parsed.IsValid() {
 		w.source = w.parsed
 	}
+	if shook && w.deaf {
+		w.deaf = false
+		return
+	}
 	if shook || w.session(now) && rx%initiationSize != 0 {
+		w.lost = false
 		w.heardAt, w.proven = now, w.source
 		w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
 		w.selectedAttempts, w.told, w.asked = 0, false, false
@@ -133,7 +142,7 @@ func (w *watch) alive(now time.Time) bool { return w.nextTry.IsZero() && w.sessi
 
 // session reports whether there are keys that the peer may still accept.
 func (w *watch) session(now time.Time) bool {
-	return !w.lastHandshake.IsZero() && now.Sub(w.shookAt) < sessionLifetime
+	return !w.lost && !w.lastHandshake.IsZero() && now.Sub(w.shookAt) < sessionLifetime
 }
 
 // due reports whether to dial now.
@@ -168,11 +177,30 @@ func (w *watch) renew(now time.Time, wait time.Duration) {
 // in 20 ms.
 func (w *watch) force(now time.Time) bool {
 	heard := !w.heardAt.IsZero() && now.Sub(w.heardAt) < silenceLimit
-	return w.begun && !w.session(now) && !heard
+	return w.lost || w.begun && !w.session(now) && !heard
 }
 
-// proved takes in a path over which a handshake with a managed peer was completed.
-func (w *watch) proved(p peer.Path) { w.source, w.proven = p, p }
+// givenUp notes that a dial gives up what session there is.
+func (w *watch) givenUp() { w.lost = true }
+
+// stillborn takes in that a managed peer has begun a session which a dial gave up, and asks
+// for another dial as soon as that one has had its time.
+func (w *watch) stillborn(now time.Time) {
+	w.lost, w.deaf = true, true
+	w.nextTry = now
+	if earliest := w.dialledAt.Add(newPathWait); earliest.After(now) {
+		w.nextTry = earliest
+	}
+}
+
+// completed takes in that a handshake with a managed peer was, over the path.
+func (w *watch) completed(p peer.Path) {
+	w.source, w.proven = p, p
+	if w.lost {
+		w.nextTry = time.Time{}
+	}
+	w.lost, w.deaf = false, false
+}
 
 // selected notes that data takes another path from now on, which is yet to be judged.
 func (w *watch) selected(now time.Time) {

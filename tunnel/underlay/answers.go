@@ -73,17 +73,17 @@ func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (mess
 }
 
 // source is where the first copy of an initiation came from that may be waiting for its
-// response, nil if there is none.
-func (a *answers) source(index uint32, now time.Time) conn.Endpoint {
+// response, and when; nil if there is none.
+func (a *answers) source(index uint32, now time.Time) (from conn.Endpoint, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.seen { // From the oldest on.
 		in := &a.seen[(a.nextIn+i)%arrivalsKept]
 		if in.from != nil && in.index == index && now.Sub(in.at) < arrivalLifetime {
-			return in.from
+			return in.from, in.at
 		}
 	}
-	return nil
+	return nil, time.Time{}
 }
 
 // answered notes a response, and gives the endpoints of the copies that arrived before

@@ -18,7 +18,7 @@ func TestAnswersArePairedWithTheirInitiation(t *testing.T) {
 	if book.arrived(1, a, t0) != nil {
 		t.Error("an initiation that was not answered has an answer")
 	}
-	if got := book.source(1, t0); got != a {
+	if got, _ := book.source(1, t0); got != a {
 		t.Errorf("the answer would go to %v, want %v", got, a)
 	}
 	if copies := book.answered(1, []byte("r"), a, t0, anyone); len(copies) != 0 {
@@ -45,16 +45,16 @@ func TestSourceOfAnInitiationIsThatOfItsFirstCopy(t *testing.T) {
 	book.arrived(1, old, t0.Add(-arrivalLifetime))
 	book.arrived(1, first, t0)
 	book.arrived(1, second, t0)
-	if got := book.source(1, t0); got != first {
+	if got, _ := book.source(1, t0); got != first {
 		t.Errorf("got %v, want %v", got, first)
 	}
 	for i := range uint32(arrivalsKept) {
-		if got := book.source(1, t0); i < arrivalsKept-2 && got != first {
+		if got, _ := book.source(1, t0); i < arrivalsKept-2 && got != first {
 			t.Fatalf("%d other initiations pushed it out: got %v", i, got)
 		}
 		book.arrived(1000+i, old, t0)
 	}
-	if got := book.source(1, t0); got != nil {
+	if got, _ := book.source(1, t0); got != nil {
 		t.Errorf("after %d others: got %v, want none", arrivalsKept, got)
 	}
 }

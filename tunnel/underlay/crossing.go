@@ -26,6 +26,9 @@ const (
 // know by their keys, does not answer at once. If its own initiation is answered, the
 // other was needless. If not, it may have been lost, and what was held goes to the device.
 //
+// One that comes after a response to ours has not crossed it: the peer gives up with it what
+// it has just answered, and waits for us.
+//
 // That is done only on paths that are known to work, selected or proved by a handshake:
 // elsewhere an initiation of ours has most likely not been heard, by a peer that does not
 // know us yet or through a NAT that is still closed, and waiting for its answer is in vain.
@@ -80,7 +83,7 @@ func (h *handshakes) crossed(path peer.Path, now time.Time) (f *fanOut, remainin
 	defer h.mu.Unlock()
 	for _, f := range h.begun {
 		remaining := crossingTime - now.Sub(f.handshake.begunAt)
-		if remaining > 0 && f.insists.Load() && f.works(path) {
+		if remaining > 0 && f.insists.Load() && len(f.handshake.responses) == 0 && f.works(path) {
 			return f, remaining
 		}
 	}

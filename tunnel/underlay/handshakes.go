@@ -45,6 +45,10 @@ type handshake struct {
 	responses []reply
 	answer    uint32 // the index of our response, if responded
 	responded bool
+	// givenUpAt is when the device was last made to give up all sessions with the peer.
+	givenUpAt time.Time
+	// dead says that the session which our response makes was, or may have been, among them.
+	dead bool
 }
 
 // reply is a response that arrived.
@@ -131,15 +135,17 @@ func (h *handshakes) answered(f *fanOut, data []byte) conn.Endpoint {
 	return proved
 }
 
-// responded notes a response of ours and where it went. It takes the place of the last,
-// and tells whether that has been in vain.
-func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint) (vain bool) {
+// responded notes a response of ours and where it went, to an initiation that the device
+// was given at a time, zero if that is not known. It takes the place of the last, and tells
+// whether that has been in vain.
+func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := &f.handshake
 	vain = s.responded
 	h.endRespondedLocked(f)
 	s.answer, s.responded = binary.LittleEndian.Uint32(response[4:]), true
+	s.dead = !asked.IsZero() && !asked.After(s.givenUpAt)
 	h.answers[s.answer] = &answered{to: f, sources: []conn.Endpoint{to}}
 	h.awaiting.Store(int32(len(h.answers)))
 	return vain
@@ -164,21 +170,29 @@ func (h *handshakes) endRespondedLocked(f *fanOut) {
 }
 
 // confirmed gives the peer whose response a data message that arrived shows to have been
-// accepted, nil for all other messages.
-func (h *handshakes) confirmed(data []byte, from conn.Endpoint) *fanOut {
+// accepted, nil for all other messages; and whether our side has given up that session.
+func (h *handshakes) confirmed(data []byte, from conn.Endpoint) (f *fanOut, dead bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.answers[binary.LittleEndian.Uint32(data[4:])]
 	if a == nil {
-		return nil
+		return nil, false
 	}
 	for _, ep := range a.sources {
 		if pathOf(ep) == pathOf(from) {
 			h.endRespondedLocked(a.to)
-			return a.to
+			return a.to, a.to.handshake.dead
 		}
 	}
-	return nil
+	return nil, false
+}
+
+// gaveUp notes that the device has given up its sessions with the peer.
+func (h *handshakes) gaveUp(f *fanOut) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &f.handshake
+	s.givenUpAt, s.dead = time.Now(), s.responded
 }
 
 func (h *handshakes) forget(f *fanOut) {
@@ -193,12 +207,41 @@ func (h *handshakes) forget(f *fanOut) {
 // may hold the device's locks: it must neither block nor call the device.
 func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store(&f) }
 
+// OnDeadSession sets whom to tell, under the same terms and in place of OnHandshake, that a
+// managed peer has begun a session which GaveUp has ended on our side, or may have: we can
+// read what it sends, and send nothing. It is dead until another handshake is completed.
+func (b *Bind) OnDeadSession(f func(id string)) { b.onDeadSession.Store(&f) }
+
+// GaveUp is to be called right after the device was made to give up all sessions with a
+// managed peer (ExpireCurrentKeypairs). The one that a response of ours is about to begin is
+// among them, though the peer does not know: it takes that response, and no part in another
+// handshake before it has waited for an answer in vain.
+func (b *Bind) GaveUp(id string) {
+	b.mu.Lock()
+	f := b.candidates[id]
+	b.mu.Unlock()
+	if f != nil {
+		b.handshakes.gaveUp(f)
+	}
+}
+
 // prove takes a path for proved in both directions.
 func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
 	f.setLearned(ep)
 	if tell := b.onHandshake.Load(); tell != nil && *tell != nil {
 		(*tell)(f.id, pathOf(ep))
 	}
+}
+
+// confirm takes in that the peer has begun a session by a response of ours.
+func (b *Bind) confirm(f *fanOut, ep conn.Endpoint, dead bool) {
+	tell := b.onDeadSession.Load()
+	if !dead || tell == nil || *tell == nil {
+		b.prove(f, ep)
+		return
+	}
+	f.setLearned(ep)
+	(*tell)(f.id)
 }
 
 // respond sends our response to where the initiation came from. Only when that has been
@@ -209,14 +252,14 @@ func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
 // whose answer gets through: then up to 4 of them get it, whoever sent them.
 func (b *Bind) respond(f *fanOut, response []byte) error {
 	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
-	ep := b.answers.source(index, time.Now())
+	ep, asked := b.answers.source(index, time.Now())
 	if ep != nil {
 		b.observed.initiationAnswered(index, pathOf(ep), f.id)
 	} else if ep = f.first(); ep == nil {
 		return ErrNoCandidates
 	}
 	known := b.known
-	if b.handshakes.responded(f, response, ep) {
+	if b.handshakes.responded(f, response, ep, asked) {
 		known = anyone
 	}
 	err := b.sendDirect([][]byte{response}, ep)
@@ -236,8 +279,8 @@ func (b *Bind) note(p []byte, from conn.Endpoint) {
 		if b.handshakes.awaiting.Load() == 0 {
 			return
 		}
-		if f := b.handshakes.confirmed(p, from); f != nil {
-			b.prove(f, from)
+		if f, dead := b.handshakes.confirmed(p, from); f != nil {
+			b.confirm(f, from, dead)
 		}
 	}
 }

@@ -90,18 +90,19 @@ type Bind struct {
 	onSTUN func([]byte, peer.Path)
 	inner  network
 
-	port        atomic.Uint32
-	counters    counters
-	admission   admission
-	paths       pathBook
-	answers     answers
-	handshakes  handshakes
-	crossings   crossings
-	observed    observed
-	relays      relays
-	servers     servers
-	spoken      spoken
-	onHandshake atomic.Pointer[func(string, peer.Path)]
+	port          atomic.Uint32
+	counters      counters
+	admission     admission
+	paths         pathBook
+	answers       answers
+	handshakes    handshakes
+	crossings     crossings
+	observed      observed
+	relays        relays
+	servers       servers
+	spoken        spoken
+	onHandshake   atomic.Pointer[func(string, peer.Path)]
+	onDeadSession atomic.Pointer[func(string)]
 
 	mu         sync.Mutex
 	closed     chan struct{}      // non-nil while open
