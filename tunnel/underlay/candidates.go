@@ -244,7 +244,7 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	ep := f.first()
 	if managed && f.handshake.open.Load() {
 		if proved := b.handshakes.answered(f, bufs[0]); proved != nil {
-			b.crossings.dismiss(f)
+			b.settle(f)
 			b.prove(f, proved)
 			ep = proved // The other side shall see over which path its response came.
 		}

@@ -27,7 +27,8 @@ const (
 // other was needless. If not, it may have been lost, and what was held goes to the device.
 //
 // One that comes after a response to ours has not crossed it: the peer gives up with it what
-// it has just answered, and waits for us.
+// it has just answered, and waits for us. It is held, on either side, only until the device
+// has taken that response: it would work on both at once, and might get neither right.
 //
 // That is done only on paths that are known to work, selected or proved by a handshake:
 // elsewhere an initiation of ours has most likely not been heard, by a peer that does not
@@ -40,6 +41,8 @@ type crossings struct {
 type heldBack struct {
 	timer  *time.Timer
 	copies []relayed
+	// late says that a response to our initiation had come before.
+	late bool
 }
 
 func (c *crossings) init() { c.held = make(map[*fanOut]*heldBack) }
@@ -55,7 +58,7 @@ func (b *Bind) Insist(id string) {
 // holdBack takes an initiation that came over a path, if one of ours to the same peer is on
 // its way that will make it needless.
 func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.Time) bool {
-	f, remaining := b.handshakes.crossed(path, now)
+	f, remaining, late := b.handshakes.crossed(path, now)
 	if f == nil {
 		return false
 	}
@@ -68,7 +71,7 @@ func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.T
 	}
 	data := append([]byte(nil), m...)
 	if h == nil {
-		h = &heldBack{}
+		h = &heldBack{late: late}
 		c.held[f] = h
 		h.timer = time.AfterFunc(remaining, func() { b.release(f, h) })
 	}
@@ -76,18 +79,19 @@ func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.T
 	return true
 }
 
-// crossed gives the peer that insists, to whom the path works and to whom an initiation of
-// ours may still be on its way, and for how long it may; nil if there is none.
-func (h *handshakes) crossed(path peer.Path, now time.Time) (f *fanOut, remaining time.Duration) {
+// crossed gives the peer to whom the path works and to whom an initiation of ours may still
+// be on its way, if it insists, or a response be with the device, which is late; and for how
+// long it may. Without such a peer it gives nil.
+func (h *handshakes) crossed(path peer.Path, now time.Time) (f *fanOut, remaining time.Duration, late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.begun {
-		remaining := crossingTime - now.Sub(f.handshake.begunAt)
-		if remaining > 0 && f.insists.Load() && len(f.handshake.responses) == 0 && f.works(path) {
-			return f, remaining
+		remaining, late = crossingTime-now.Sub(f.handshake.begunAt), len(f.handshake.responses) > 0
+		if remaining > 0 && (late || f.insists.Load()) && f.works(path) {
+			return f, remaining, late
 		}
 	}
-	return nil, 0
+	return nil, 0, false
 }
 
 // works reports whether an initiation has been sent over the path, and others before it got
@@ -104,10 +108,14 @@ func (b *Bind) release(f *fanOut, h *heldBack) {
 	c := &b.crossings
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held[f] != h {
-		return
+	if c.held[f] == h {
+		b.releaseLocked(f, h)
 	}
-	delete(c.held, f)
+}
+
+// releaseLocked is release; crossings.mu is held.
+func (b *Bind) releaseLocked(f *fanOut, h *heldBack) {
+	delete(b.crossings.held, f)
 	for _, d := range h.copies {
 		select {
 		case b.relays.queue <- d:
@@ -117,7 +125,25 @@ func (b *Bind) release(f *fanOut, h *heldBack) {
 	}
 }
 
-// dismiss drops what is held of a peer's: our own initiation was answered.
+// settle ends the waiting of what is held of a peer's: our own initiation was answered. What
+// crossed it is needless then.
+func (b *Bind) settle(f *fanOut) {
+	c := &b.crossings
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held[f]
+	if h == nil {
+		return
+	}
+	h.timer.Stop()
+	if h.late {
+		b.releaseLocked(f, h)
+	} else {
+		delete(c.held, f)
+	}
+}
+
+// dismiss drops what is held of a peer's.
 func (c *crossings) dismiss(f *fanOut) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
