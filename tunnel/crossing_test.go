@@ -127,12 +127,12 @@ func TestADialRightAfterAnAnswer(t *testing.T) {
 					if !insists {
 						a, b = b, a
 					}
-					n.late = func(m []byte, from, _ netip.AddrPort) time.Duration {
+					n.delay(func(m []byte, from, _ netip.AddrPort) time.Duration {
 						if m[0] == late && from == b.addr {
 							return time.Millisecond
 						}
 						return 0
-					}
+					})
 					a.stop()
 					a = startNode(t, n, a.key, a.addr.String())
 					begin = time.Now()

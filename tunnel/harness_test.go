@@ -112,6 +112,12 @@ func (n *memory) block(f func(from, to netip.AddrPort) bool) {
 	n.blocked = f
 }
 
+func (n *memory) delay(f func(m []byte, from, to netip.AddrPort) time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late = f
+}
+
 // initiationsTo counts the initiations sent between two addresses.
 func (n *memory) initiationsTo(from, to netip.AddrPort) int {
 	n.mu.Lock()
