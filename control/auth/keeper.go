@@ -59,6 +59,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	current *Identity
+	since   time.Time // when the present one came or was loaded, monotonic
 	err     error
 	next    time.Time
 	forced  bool // a new one is wanted whatever the present one says
@@ -93,7 +94,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 		o.Logger.Warn("the stored identity cannot be used; asking for a new one", slog.String("peer", o.Name), slog.Any("error", err))
 		return k, nil
 	}
-	k.current = &id
+	k.current, k.since = &id, time.Now()
 	k.due = renewAt(id)
 	return k, nil
 }
@@ -106,6 +107,17 @@ func (k *Keeper) Current() (Identity, bool) {
 		return Identity{}, false
 	}
 	return *k.current, true
+}
+
+// Held is for how long this keeper has had the present identity, which may have been stored
+// before; false while there is none, or another one is asked for.
+func (k *Keeper) Held(now time.Time) (time.Duration, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil || k.forced {
+		return 0, false
+	}
+	return now.Sub(k.since), true
 }
 
 // NotAfter is the end of the present identity's validity; zero while there is none.
@@ -214,9 +226,10 @@ func (k *Keeper) renew(ctx context.Context) {
 	k.retry.Reset()
 	k.mu.Lock()
 	first := k.current == nil
-	k.current, k.err, k.next, k.forced = &id, nil, time.Time{}, false
+	k.current, k.since, k.err, k.next, k.forced = &id, time.Now(), nil, time.Time{}, false
+	k.obtained = k.since
 	k.mu.Unlock()
-	k.due, k.obtained, k.retryAfter = renewAt(id), time.Now(), time.Time{}
+	k.due, k.retryAfter = renewAt(id), time.Time{}
 	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.storedSecret()); err != nil {
 		k.o.Logger.Warn("the identity could not be stored and is lost on a restart", slog.String("peer", k.o.Name), slog.Any("error", err))
 	}

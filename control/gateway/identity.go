@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -211,12 +212,22 @@ func (i *identityKeepers) ended(now time.Time, m *member) {
 	}
 }
 
-// renewDue does what was too often for ended.
-func (i *identityKeepers) renewDue(now time.Time, m *member) {
+// renewDue does what was too often for ended, and what no word told of: heard is the mark of
+// the peer's last report, and an identity that hangs on nothing ended before we heard on what
+// it hung.
+func (i *identityKeepers) renewDue(now time.Time, m *member, heard report.Mark) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if r := i.renewals[m.key]; r != nil && r.due {
 		i.renewLocked(now, m)
+		return
+	}
+	k := i.keepers[m.name]
+	if heard != report.NoIdentity || k == nil || k.key != m.key {
+		return
+	}
+	if held, ok := k.keeper.Held(now); ok && held >= reportsCatchUp && i.renewLocked(now, m) {
+		i.g.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.name)
 	}
 }
 

@@ -25,6 +25,9 @@ const (
 	// renewAtOnce is how often in a row a peer's word is heeded first: when either side rotates
 	// its key, or the account is made anew, several identities end within minutes.
 	renewAtOnce = 4
+	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
+	// there is none: it tells of changes every reportPace, and sees its cluster a moment late.
+	reportsCatchUp = 3 * reportPace
 	// bookEvery is how often the ticket book looks at the clock while tickets are open,
 	// so that a clock that is set back gives them no longer life, and how often what
 	// could not be stored is tried again.
@@ -127,7 +130,8 @@ func (c *clockwork) turn(now time.Time) {
 // replaceRejected asks for another identity when the peer's API server refuses the one
 // we have: its authority may have been replaced.
 func (c *clockwork) replaceRejected(now time.Time, m *member) {
-	c.g.keepers.renewDue(now, m)
+	heard, _ := c.g.reports.last(m.key)
+	c.g.keepers.renewDue(now, m, heard.Identity)
 	code := check.Code(c.g.checks.Targets(m.name).APIServer.Code)
 	if code == check.IdentityRejected || code == check.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)

@@ -26,18 +26,60 @@ func (f *forgetful) SetIdentity(peer.PublicKey, []byte, []byte) error {
 	return nil
 }
 
+// renewing is a gateway whose one peer issues identities.
+type renewing struct {
+	*Gateway
+	t     *testing.T
+	m     *member
+	log   bytes.Buffer
+	store forgetful
+}
+
+func newRenewing(t *testing.T) *renewing {
+	g := &renewing{t: t, m: &member{name: "cloud", key: peer.PublicKey{1}}}
+	g.Gateway = &Gateway{ctx: t.Context(), log: slog.New(slog.NewTextHandler(&g.log, nil)), checks: check.NewRunner(check.Options{})}
+	t.Cleanup(func() { g.checks.Close() })
+	g.roster.Store(&roster{members: []*member{g.m}, byName: map[string]*member{g.m.name: g.m}, byKey: map[peer.PublicKey]*member{g.m.key: g.m}})
+	g.keepers, g.reports = newIdentityKeepers(g.Gateway), newReports(g.Gateway)
+	return g
+}
+
+// keep makes the peer give identities.
+func (g *renewing) keep() {
+	g.t.Helper()
+	keeper, err := auth.NewKeeper(auth.KeeperOptions{Peer: g.m.key, Name: g.m.name, Store: &g.store,
+		Request: func(context.Context, []byte) (auth.Grant, error) {
+			return auth.Grant{Token: "a.b.c", NotAfter: time.Now().Add(time.Hour)}, nil
+		}})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(g.t.Context())
+	k := &runningKeeper{key: g.m.key, keeper: keeper, cancel: cancel, done: make(chan struct{})}
+	go func() { defer close(k.done); _ = keeper.Run(ctx) }()
+	g.t.Cleanup(k.stop)
+	g.keepers.keepers[g.m.name] = k
+}
+
+// want lets the clockwork look, and compares how often an identity was stored, and how often
+// it was logged that the peer says ours has ended.
+func (g *renewing) want(when string, kept, logged int) {
+	g.t.Helper()
+	synctest.Wait()
+	newClockwork(g.Gateway).replaceRejected(time.Now(), g.m)
+	synctest.Wait()
+	if got := strings.Count(g.log.String(), "the account of our identity is gone"); g.store.kept != kept || got != logged {
+		g.t.Errorf("%s: stored %d times and logged %d times, want %d and %d\n%s", when, g.store.kept, got, kept, logged, &g.log)
+	}
+}
+
 // A peer can say as often as it likes that our identity has ended: another one is asked for,
 // stored and logged a few times at once, then once in renewEvery, and once more for what was
 // said meanwhile.
 func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const said = "the account of our identity is gone"
-		var log bytes.Buffer
-		m := &member{name: "cloud", key: peer.PublicKey{1}}
-		g := &Gateway{log: slog.New(slog.NewTextHandler(&log, nil)), checks: check.NewRunner(check.Options{})}
-		defer g.checks.Close()
-		g.roster.Store(&roster{members: []*member{m}, byName: map[string]*member{m.name: m}, byKey: map[peer.PublicKey]*member{m.key: m}})
-		g.keepers = newIdentityKeepers(g)
+		g := newRenewing(t)
+		m, want := g.m, g.want
 		marks := 0
 		tell := func(times int) {
 			for range times {
@@ -47,32 +89,10 @@ func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 			}
 		}
 		tell(3)
-		if log.Len() > 0 {
-			t.Errorf("a peer that gives us no identity is believed to have ended it:\n%s", &log)
+		if g.log.Len() > 0 {
+			t.Errorf("a peer that gives us no identity is believed to have ended it:\n%s", &g.log)
 		}
-		store := &forgetful{}
-		keeper, err := auth.NewKeeper(auth.KeeperOptions{Peer: m.key, Name: m.name, Store: store,
-			Request: func(context.Context, []byte) (auth.Grant, error) {
-				return auth.Grant{Token: "a.b.c", NotAfter: time.Now().Add(time.Hour)}, nil
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		k := &runningKeeper{key: m.key, keeper: keeper, cancel: cancel, done: make(chan struct{})}
-		go func() { defer close(k.done); _ = keeper.Run(ctx) }()
-		defer k.stop()
-		g.keepers.keepers[m.name] = k
-		c := newClockwork(g)
-		want := func(when string, kept, logged int) {
-			t.Helper()
-			synctest.Wait()
-			c.replaceRejected(time.Now(), m)
-			synctest.Wait()
-			if got := strings.Count(log.String(), said); store.kept != kept || got != logged {
-				t.Errorf("%s: stored %d times and logged %d times, want %d and %d\n%s", when, store.kept, got, kept, logged, &log)
-			}
-		}
+		g.keep()
 		want("at first", 1, 0)
 		for n := range renewAtOnce {
 			tell(1)
@@ -93,5 +113,30 @@ func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 		if len(g.keepers.renewals) > 0 {
 			t.Error("the renewals of a peer that is gone are kept")
 		}
+	})
+}
+
+// The account of an identity can be deleted before a report has told of it. What the peer then
+// reports is no news: that there is none. But we have one.
+func TestAnIdentityThatHangsOnNothingIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRenewing(t)
+		g.keep()
+		reported := func(mark report.Mark) {
+			g.reports.heard[g.m.key] = heardReport{report.Report{Identity: mark}, time.Now()}
+		}
+		reported(report.NoIdentity)
+		g.want("at first", 1, 0)
+		time.Sleep(reportsCatchUp - time.Second)
+		g.want("while the report may be older than the identity", 1, 0)
+		time.Sleep(time.Second)
+		g.want("when it is not", 2, 1)
+		g.want("again at once", 2, 1)
+		reported(report.MarkOf("an account"))
+		time.Sleep(2 * renewEvery)
+		g.want("with an account", 2, 1)
+		reported("")
+		time.Sleep(2 * renewEvery)
+		g.want("with a peer that does not say", 2, 1)
 	})
 }
