@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/postern-dev/postern/bench/child"
 	"github.com/postern-dev/postern/bench/load"
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
@@ -102,7 +103,8 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 		var out bytes.Buffer
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Stdout, cmd.Stderr = &out, &out
-		if _, err := cmd.StdinPipe(); err != nil { // Closed when this process ends, if nothing else ends it.
+		child.EndWithParent(cmd)
+		if _, err := cmd.StdinPipe(); err != nil { // Closed when this process ends; coturn does not read it.
 			return load.Result{}, fmt.Errorf("start relay: %w", err)
 		}
 		if err := cmd.Start(); err != nil {

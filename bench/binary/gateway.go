@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/postern-dev/postern/bench/child"
 	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/control/admin"
 )
@@ -107,7 +108,7 @@ func start(dir, program string, l limits.Limits, c configuration) (*gateway, err
 	g := &gateway{name: c.name, program: program, socket: socket, log: log, ended: make(chan struct{})}
 	g.cmd = exec.Command(program, "gateway", "--config", file) //nolint:noctx // close ends it, with time to drain
 	g.cmd.Env, g.cmd.Stderr = environment(os.Environ()), log
-	endWithParent(g.cmd)
+	child.EndWithParent(g.cmd)
 	launch := g.cmd.Start
 	if l.Any() {
 		if g.group, err = limits.New(l); err != nil {

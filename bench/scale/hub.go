@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/postern-dev/postern/bench/child"
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -127,7 +128,7 @@ func (h *Hub) start() error {
 	args := append(h.program[1:len(h.program):len(h.program)], h.file())
 	cmd, ended := exec.Command(h.program[0], args...), make(chan struct{}) //nolint:noctx // its life is the Hub's
 	cmd.Stderr = h.log
-	cmd.SysProcAttr = ending()
+	child.EndWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the hub: %w (make build makes bin/postern; -postern names another program)", err)
 	}

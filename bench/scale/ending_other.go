@@ -1,8 +1,0 @@
-//go:build !linux
-
-package scale
-
-import "syscall"
-
-// ending cannot be had here.
-func ending() *syscall.SysProcAttr { return nil }
