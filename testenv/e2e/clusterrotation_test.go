@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	clientauthentication "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/netlab"
 )
@@ -55,7 +57,7 @@ func testRotation(t *testing.T, c *clusters) {
 	cloud.kubectl("delete", "serviceaccount", "-n", accountNamespace, edgeAccount)
 	eventually(within(t, identityReplacedWithin), t, "edge has another identity", func() (bool, string) {
 		now := edge.identity("cloud")
-		return now.After(before), fmt.Sprint(now)
+		return now.Token != before.Token, fmt.Sprintf("the one before, good until %v", now.ExpirationTimestamp)
 	})
 	t.Logf("edge has another identity %v after its account was deleted", time.Since(start).Round(100*time.Millisecond))
 	eventually(within(t, identityReplacedWithin), t, "the pod uses it", func() (bool, string) {
@@ -71,16 +73,16 @@ func testRotation(t *testing.T, c *clusters) {
 	watch.Kill()
 }
 
-// identity is the end of what the gateway holds of a peer's: the Peer is brought up to date with
-// it every few minutes.
-func (c *cluster) identity(name string) time.Time {
+// identity is what the gateway shows to a peer's API server. Two that are issued within a second
+// end in the same one.
+func (c *cluster) identity(name string) *clientauthentication.ExecCredentialStatus {
 	c.t.Helper()
-	out, err := c.postern("status", name, "-o", "json")
-	var s api.Status
-	if err != nil || json.Unmarshal([]byte(out), &s) != nil || len(s.Peers) != 1 || s.Peers[0].Identity == nil {
-		c.t.Fatalf("%s has no identity of %s: %v\n%s", c.name, name, err, out)
+	out, err := c.postern("credential", name)
+	var got clientauthentication.ExecCredential
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil || got.Status == nil || got.Status.Token == "" {
+		c.t.Fatalf("%s has no token of %s: %v", c.name, name, err)
 	}
-	return s.Peers[0].Identity.NotAfter
+	return got.Status
 }
 
 // follows watches the peer's ConfigMaps from the pod client, as a controller does: whenever the
