@@ -15,14 +15,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/bench"
+	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
 )
 
 const (
@@ -36,39 +35,24 @@ const (
 // errRequired says that -require was given and a ratio is not met.
 var errRequired = errors.New("a required ratio is not met")
 
-// errUsage ends the program with exit code 2.
-var errUsage = errors.New("usage")
+func main() { cmdline.Main("bench", run) }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	}
-	fmt.Fprintln(os.Stderr, "bench:", err)
-	os.Exit(1)
-}
-
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	if len(args) == 2 && args[0] == childArg {
-		return bench.Own().Main(ctx, args[1], stdout)
+		return bench.Own().Main(ctx, args[1], s.Out)
 	}
 	if len(args) == 2 && args[0] == relayArg {
-		return bench.ServeRelay(args[1], os.Stdin)
+		return bench.ServeRelay(args[1], s.In)
 	}
-	o, err := parse(args, stderr)
+	o, err := parse(args, s.Out)
 	if err != nil {
 		return err
 	}
-	report, err := o.report(ctx, stderr)
+	report, err := o.report(ctx, s.Err)
 	if err != nil {
 		return err
 	}
-	if err := o.write(report, stdout); err != nil {
+	if err := o.write(report, s.Out); err != nil {
 		return err
 	}
 	if !o.require {
@@ -149,38 +133,28 @@ type options struct {
 	save, read string
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
+// parse reads the command line; help is where help goes that it asks for.
+func parse(args []string, help io.Writer) (options, error) {
 	var (
-		o                 options
-		scenario, subject string
-		format            string
+		o                   options
+		scenarios, subjects cmdline.List
+		format              string
 	)
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.IntVar(&o.runner.Runs, "runs", 6, "rounds; each makes one run of every scenario and subject")
 	f.DurationVar(&o.runner.Duration, "duration", 3*time.Second, "measured part of a run")
 	f.DurationVar(&o.runner.Warmup, "warmup", time.Second, "part of a run before it")
-	f.StringVar(&format, "o", "table", "output: table, chart, json or benchstat")
-	f.StringVar(&o.save, "save", "", "write the report as JSON into this file, too")
-	f.StringVar(&o.read, "read", "", "measure nothing: show the report in this file")
-	f.StringVar(&scenario, "scenario", "", "only these, separated by commas: "+bench.AllScenarios+", or of "+names(bench.Scenarios()))
-	f.StringVar(&subject, "subject", "", "only these subjects, separated by commas")
-	f.StringVar(&o.runner.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this folder")
-	f.StringVar(&o.peers, "peers", "bench/peers", "folder of the modules with the peers for comparison")
-	f.StringVar(&o.postern, "postern", "bin/postern", "the postern program, for subjects that run it")
+	f.StringVar(&format, "o", "table", "output `format`: table, chart, json or benchstat")
+	f.StringVar(&o.save, "save", "", "write the report as JSON into this `file`, too")
+	f.StringVar(&o.read, "read", "", "measure nothing: show the report in this `file`")
+	f.Var(&scenarios, "scenario", "only these `names`, separated by commas: "+bench.AllScenarios+", or of "+names(bench.Scenarios()))
+	f.Var(&subjects, "subject", "only the subjects of these `names`, separated by commas")
+	f.StringVar(&o.runner.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this `folder`")
+	f.StringVar(&o.peers, "peers", "bench/peers", "`folder` of the modules with the peers for comparison")
+	f.StringVar(&o.postern, "postern", "bin/postern", "`file` of the postern program, for subjects that run it")
 	f.BoolVar(&o.require, "require", false, "exit 1 unless every required ratio is met")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return options{}, err
-		}
-		return options{}, errUsage // The flag set has said what is wrong.
-	}
-	bad := func(format string, a ...any) (options, error) {
-		fmt.Fprintf(stderr, "bench: "+format+"\n", a...)
-		return options{}, errUsage
-	}
-	if f.NArg() > 0 {
-		return bad("unexpected argument %q", f.Arg(0))
+	if err := cmdline.Parse(f, args, help); err != nil {
+		return options{}, err
 	}
 	switch format {
 	case "table":
@@ -192,11 +166,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case "benchstat":
 		o.write = (*bench.Report).WriteBenchstat
 	default:
-		return bad("-o %q: want table, chart, json or benchstat", format)
+		return options{}, cmdline.Usagef("there are: table, chart, json, benchstat", "-o %q is not known", format)
 	}
 	var err error
-	if o.scenarios, err = bench.Select(bench.Scenarios(), list(scenario), list(subject)); err != nil {
-		return bad("%v", err)
+	if o.scenarios, err = bench.Select(bench.Scenarios(), scenarios, subjects); err != nil {
+		return options{}, cmdline.Usagef("-h names the scenarios, bench/README.md the subjects, too", "%w", err)
 	}
 	return o, nil
 }
@@ -209,11 +183,6 @@ func chartWidth(w io.Writer) int {
 		}
 	}
 	return bench.DefaultChart
-}
-
-// list splits at commas; of nothing it makes nothing.
-func list(s string) []string {
-	return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" })
 }
 
 func names(scenarios []bench.Scenario) string {

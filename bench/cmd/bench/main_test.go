@@ -2,16 +2,16 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
 )
 
 func TestParseDefaults(t *testing.T) {
-	var stderr bytes.Buffer
-	o, err := parse(nil, &stderr)
+	o, err := parse(nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,42 +28,48 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
-func TestBadArgumentsSayWhatIsWanted(t *testing.T) {
+func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"-o", "xml"}, `bench: -o "xml": want table, chart, json or benchstat`},
-		{[]string{"-scenario", "tcp-9"}, `bench: no scenario "tcp-9"`},
-		{[]string{"-subject", "ipsec"}, `bench: no subject "ipsec"`},
-		{[]string{"fast"}, `bench: unexpected argument "fast"`},
-		{[]string{"-runs", "many"}, `invalid value "many"`},
+		{[]string{"-o", "xml"}, `bench: -o "xml" is not known (there are: table, chart, json, benchstat)`},
+		{[]string{"-scenario", "tcp-9"}, `bench: no scenario "tcp-9" (-h names the scenarios, bench/README.md the subjects, too)`},
+		{[]string{"-subject", "ipsec"}, `bench: no subject "ipsec" (-h names the scenarios, bench/README.md the subjects, too)`},
+		{[]string{"fast"}, `bench: unexpected argument "fast" (it takes flags alone; -h lists them)`},
+		{[]string{"-runs", "many"}, `bench: invalid value "many" for flag -runs: parse error (-h lists the flags)`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			err := run(t.Context(), c.args, &stdout, &stderr)
-			if !errors.Is(err, errUsage) {
-				t.Errorf("got %v, want %v", err, errUsage)
-			}
-			if !strings.Contains(stderr.String(), c.want) || stdout.Len() > 0 {
-				t.Errorf("stderr %q, stdout %q; want %q on stderr alone", stderr.String(), stdout.String(), c.want)
+			code, stdout, stderr := execute(t, c.args...)
+			if code != 2 || stderr != c.want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, stderr %q, stdout %q; want 2 and %q on stderr alone", code, stderr, stdout, c.want)
 			}
 		})
 	}
 }
 
+// execute runs the command and gives its exit code and what it wrote.
+func execute(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, said bytes.Buffer
+	code = cmdline.Run(t.Context(), "bench", run, args, cmdline.Streams{In: strings.NewReader(""), Out: &out, Err: &said})
+	return code, out.String(), said.String()
+}
+
 func TestASavedReportIsShown(t *testing.T) {
+	const saved = "../../testdata/report.json"
 	for format, want := range map[string]string{"table": "× stock", "chart": "more is better", "benchstat": "BenchmarkTCP/streams=1"} {
-		var stdout, stderr bytes.Buffer
-		if err := run(t.Context(), []string{"-read", "../../testdata/report.json", "-o", format}, &stdout, &stderr); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("-o %s: got %q, want %q in it", format, stdout.String(), want)
+		code, stdout, stderr := execute(t, "-read", saved, "-o", format)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("-o %s: exit code %d, stdout %q, stderr %q; want 0 and %q on stdout", format, code, stdout, stderr, want)
 		}
 	}
-	err := run(t.Context(), []string{"-read", "../../testdata/report.json", "-require"}, io.Discard, io.Discard)
-	if !errors.Is(err, errRequired) {
-		t.Errorf("-require of a report that falls short: got %v, want %v", err, errRequired)
+	code, stdout, stderr := execute(t, "-read", saved, "-require")
+	if want := "bench: a required ratio is not met: "; code != 1 || stdout == "" || !strings.HasPrefix(stderr, want) {
+		t.Errorf("-require of a report that falls short: exit code %d, stderr %q; want 1, the report and %q…", code, stderr, want)
+	}
+	code, _, stderr = execute(t, "-read", "none.json")
+	if want := "bench: read report: open none.json: no such file or directory\n"; code != 1 || stderr != want {
+		t.Errorf("no report to read: exit code %d, stderr %q; want 1 and %q", code, stderr, want)
 	}
 }

@@ -15,13 +15,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
 	"github.com/postern-dev/postern/bench/scale"
 )
 
@@ -29,27 +28,20 @@ import (
 // profiled.
 const serveArg = "-serve-hub"
 
-var errUsage = errors.New("usage")
+// What there is to measure.
+const (
+	idle  = "idle"
+	storm = "storm"
+	flood = "flood"
+)
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	}
-	fmt.Fprintln(os.Stderr, "scale:", err)
-	os.Exit(1)
-}
+func main() { cmdline.Main("scale", run) }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	if len(args) == 2 && args[0] == serveArg {
 		return scale.Serve(ctx, args[1])
 	}
-	o, err := parse(args, stderr)
+	o, err := parse(args, s.Out)
 	if err != nil {
 		return err
 	}
@@ -61,33 +53,33 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		o.common.Gateway = []string{self, serveArg}
 	}
 	begun := time.Now()
-	o.common.Progress = func(s string) { fmt.Fprintf(stderr, "%8s %s\n", time.Since(begun).Round(time.Second), s) }
+	o.common.Progress = func(line string) { fmt.Fprintf(s.Err, "%8s %s\n", time.Since(begun).Round(time.Second), line) }
 	report, err := measure(ctx, o)
 	if o.json {
-		text := json.NewEncoder(stdout)
+		text := json.NewEncoder(s.Out)
 		text.SetIndent("", "  ")
 		return errors.Join(err, text.Encode(report))
 	}
-	return errors.Join(err, report.WriteText(stdout))
+	return errors.Join(err, report.WriteText(s.Out))
 }
 
 // measure gives what it has got also when it fails.
 func measure(ctx context.Context, o options) (r scale.Report, err error) {
-	if o.what["idle"] {
+	if slices.Contains(o.what, idle) {
 		if r.Idle, err = scale.MeasureIdle(ctx, scale.IdleOptions{
 			Options: o.common, Counts: o.peers, Settle: o.settle, Window: o.window, Joins: o.joins,
 		}); err != nil {
 			return r, err
 		}
 	}
-	if o.what["storm"] {
+	if slices.Contains(o.what, storm) {
 		if r.Storm, err = scale.MeasureStorm(ctx, scale.StormOptions{
 			Options: o.common, Peers: slices.Max(o.peers), Settle: o.settle,
 		}); err != nil {
 			return r, err
 		}
 	}
-	if o.what["flood"] {
+	if slices.Contains(o.what, flood) {
 		r.Flood, err = scale.MeasureFlood(ctx, scale.FloodOptions{Options: o.common, Rate: o.rate, Window: o.flood})
 	}
 	return r, err
@@ -96,7 +88,7 @@ func measure(ctx context.Context, o options) (r scale.Report, err error) {
 // options are the command line.
 type options struct {
 	common         scale.Options
-	what           map[string]bool
+	what           []string
 	peers          []int
 	settle, window time.Duration
 	flood          time.Duration
@@ -104,13 +96,13 @@ type options struct {
 	json, self     bool
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
+// parse reads the command line; help is where help goes that it asks for.
+func parse(args []string, help io.Writer) (options, error) {
 	var (
 		o             options
 		binary, peers string
 	)
 	f := flag.NewFlagSet("scale", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.StringVar(&binary, "postern", "bin/postern", "the binary that is the hub; empty: this program, which can be profiled by profile.sock beside its configuration")
 	f.StringVar(&peers, "peers", "1,10,100,1000", "numbers of idle peers, separated by commas; the storm takes the greatest")
 	f.DurationVar(&o.settle, "settle", 60*time.Second, "time between the last peer's being connected and the measurement")
@@ -120,38 +112,22 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.flood, "flood-window", 10*time.Second, "time over which a transfer is measured, alone and flooded")
 	f.StringVar(&o.common.Log, "log", "", "keep what the hubs log in this folder")
 	f.BoolVar(&o.json, "json", false, "write JSON instead of tables")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return options{}, err
-		}
-		return options{}, errUsage // The flag set has said what is wrong.
-	}
-	bad := func(format string, a ...any) (options, error) {
-		fmt.Fprintf(stderr, "scale: "+format+"\n", a...)
-		return options{}, errUsage
+	all := []string{idle, storm, flood}
+	if err := cmdline.Parse(f, args, help, all...); err != nil {
+		return options{}, err
 	}
 	for text := range strings.SplitSeq(peers, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 10_000 {
-			return bad("-peers %q: want numbers from 1 to 10000, separated by commas", peers)
+			return options{}, cmdline.Usagef("want numbers from 1 to 10000, separated by commas", "-peers %q is no list of numbers of peers", peers)
 		}
 		o.peers = append(o.peers, n)
 	}
 	if o.rate < 1 {
-		return bad("-rate %d: want at least 1", o.rate)
+		return options{}, cmdline.Usagef("for example -rate 50000", "-rate %d is no flood", o.rate)
 	}
-	all := []string{"idle", "storm", "flood"}
-	o.what = map[string]bool{}
-	for _, what := range f.Args() {
-		if !slices.Contains(all, what) {
-			return bad("%q cannot be measured: want %s", what, strings.Join(all, ", "))
-		}
-		o.what[what] = true
-	}
-	if len(o.what) == 0 {
-		for _, what := range all {
-			o.what[what] = true
-		}
+	if o.what = f.Args(); len(o.what) == 0 {
+		o.what = all
 	}
 	o.self = binary == ""
 	o.common.Gateway = []string{binary, "gateway", "--config"}

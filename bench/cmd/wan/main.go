@@ -9,16 +9,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
-	"strings"
 
 	"github.com/postern-dev/postern/bench"
+	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
 	"github.com/postern-dev/postern/bench/wan"
 )
 
@@ -30,31 +27,16 @@ const (
 	pathArg = "-serve-path"
 )
 
-// errUsage ends the program with exit code 2.
-var errUsage = errors.New("usage")
+func main() { cmdline.Main("wan", run) }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	}
-	fmt.Fprintln(os.Stderr, "wan:", err)
-	os.Exit(1)
-}
-
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	if len(args) == 2 && args[0] == childArg {
-		return bench.Own().Main(ctx, args[1], stdout)
+		return bench.Own().Main(ctx, args[1], s.Out)
 	}
 	if len(args) == 2 && args[0] == pathArg {
-		return wan.Serve(ctx, args[1], stdin, stdout)
+		return wan.Serve(ctx, args[1], s.In, s.Out)
 	}
-	o, err := parse(args, stderr)
+	o, err := parse(args, s.Out)
 	if err != nil {
 		return err
 	}
@@ -74,12 +56,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	o.grid.Subjects = bench.Subjects(bench.Programs{Self: []string{self, childArg}, Peers: o.peers, Dir: dir})
 	o.grid.Forwarder = []string{self, pathArg}
-	o.grid.Options.Progress = func(p bench.Progress) { fmt.Fprintln(stderr, progressLine(p)) }
+	o.grid.Options.Progress = func(p bench.Progress) { fmt.Fprintln(s.Err, progressLine(p)) }
 	report, err := o.grid.Run(ctx)
 	if err != nil {
 		return err
 	}
-	return o.write(report, stdout)
+	return o.write(report, s.Out)
 }
 
 // options are the command line.
@@ -89,36 +71,27 @@ type options struct {
 	peers string
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
+// parse reads the command line; help is where help goes that it asks for.
+func parse(args []string, help io.Writer) (options, error) {
 	var (
-		o                         options
-		scenario, subject, format string
+		o                   options
+		scenarios, subjects cmdline.List
+		format              string
 	)
 	f := flag.NewFlagSet("wan", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.IntVar(&o.grid.Options.Runs, "runs", 0, "rounds; 0 means 3, and 9 with 1 % of loss")
 	f.DurationVar(&o.grid.Options.Duration, "duration", 0, "measured part of a run; 0 means 10s, and 30s of keystrokes")
 	f.DurationVar(&o.grid.Options.Warmup, "warmup", 0, "part of a run before it; 0 means 4s")
-	f.StringVar(&format, "o", "table", "output: table, json or benchstat")
-	f.StringVar(&scenario, "scenario", "", "only these, separated by commas: wan-RTTms-LOSS%, wan-keys-idle, wan-keys-busy")
-	f.StringVar(&subject, "subject", "", "only these subjects, separated by commas")
-	f.StringVar(&o.grid.Options.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this folder")
-	f.StringVar(&o.peers, "peers", "bench/peers", "folder of the module with the peers for comparison")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return options{}, err
-		}
-		return options{}, errUsage // The flag set has said what is wrong.
-	}
-	bad := func(format string, a ...any) (options, error) {
-		fmt.Fprintf(stderr, "wan: "+format+"\n", a...)
-		return options{}, errUsage
-	}
-	if f.NArg() > 0 {
-		return bad("unexpected argument %q", f.Arg(0))
+	f.StringVar(&format, "o", "table", "output `format`: table, json or benchstat")
+	f.Var(&scenarios, "scenario", "only these `names`, separated by commas: wan-RTTms-LOSS%, wan-keys-idle, wan-keys-busy")
+	f.Var(&subjects, "subject", "only the subjects of these `names`, separated by commas")
+	f.StringVar(&o.grid.Options.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this `folder`")
+	f.StringVar(&o.peers, "peers", "bench/peers", "`folder` of the modules with the peers for comparison")
+	if err := cmdline.Parse(f, args, help); err != nil {
+		return options{}, err
 	}
 	if o.grid.Options.Runs < 0 || o.grid.Options.Duration < 0 || o.grid.Options.Warmup < 0 {
-		return bad("-runs, -duration and -warmup cannot be negative")
+		return options{}, cmdline.Usagef("leave out what is to be as usual", "-runs, -duration and -warmup cannot be negative")
 	}
 	switch format {
 	case "table":
@@ -128,18 +101,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case "benchstat":
 		o.write = (*bench.Report).WriteBenchstat
 	default:
-		return bad("-o %q: want table, json or benchstat", format)
+		return options{}, cmdline.Usagef("there are: table, json, benchstat", "-o %q is not known", format)
 	}
 	var err error
-	if o.grid.Scenarios, err = wan.Select(wan.Scenarios(), list(scenario), list(subject)); err != nil {
-		return bad("%v", err)
+	if o.grid.Scenarios, err = wan.Select(wan.Scenarios(), scenarios, subjects); err != nil {
+		return options{}, cmdline.Usagef("-h says how scenarios are called, bench/README.md has the subjects", "%w", err)
 	}
 	return o, nil
-}
-
-// list splits at commas; of nothing it makes nothing.
-func list(s string) []string {
-	return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" })
 }
 
 // progressLine is what is said of a run when it ends.
