@@ -156,6 +156,12 @@ func parse(args []string, help io.Writer) (options, error) {
 	if err := cmdline.Parse(f, args, help); err != nil {
 		return options{}, err
 	}
+	switch {
+	case o.runner.Runs < 1:
+		return options{}, cmdline.Usagef("for example -runs 6", "-runs %d measures nothing", o.runner.Runs)
+	case o.runner.Duration <= 0 || o.runner.Warmup < 0:
+		return options{}, cmdline.Usagef("for example -duration 3s -warmup 1s", "-duration %s after -warmup %s measures nothing", o.runner.Duration, o.runner.Warmup)
+	}
 	switch format {
 	case "table":
 		o.write = (*bench.Report).WriteTable

@@ -37,6 +37,9 @@ func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 		{[]string{"-scenario", "tcp-9"}, `bench: no scenario "tcp-9" (-h names the scenarios, bench/README.md the subjects, too)`},
 		{[]string{"-subject", "ipsec"}, `bench: no subject "ipsec" (-h names the scenarios, bench/README.md the subjects, too)`},
 		{[]string{"fast"}, `bench: unexpected argument "fast" (it takes flags alone; -h lists them)`},
+		{[]string{"-runs", "0"}, "bench: -runs 0 measures nothing (for example -runs 6)"},
+		{[]string{"-duration", "0s"}, "bench: -duration 0s after -warmup 1s measures nothing (for example -duration 3s -warmup 1s)"},
+		{[]string{"-warmup", "-1s"}, "bench: -duration 3s after -warmup -1s measures nothing (for example -duration 3s -warmup 1s)"},
 		{[]string{"-runs", "many"}, `bench: invalid value "many" for flag -runs: parse error (-h lists the flags)`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {

@@ -123,8 +123,13 @@ func parse(args []string, help io.Writer) (options, error) {
 		}
 		o.peers = append(o.peers, n)
 	}
-	if o.rate < 1 {
+	switch {
+	case o.rate < 1:
 		return options{}, cmdline.Usagef("for example -rate 50000", "-rate %d is no flood", o.rate)
+	case o.window <= 0 || o.flood <= 0:
+		return options{}, cmdline.Usagef("for example 60s and 10s", "-window %s and -flood-window %s: nothing is measured in no time", o.window, o.flood)
+	case o.settle < 0 || o.joins < 0:
+		return options{}, cmdline.Usagef("0 leaves out either", "-settle %s and -joins %d cannot be negative", o.settle, o.joins)
 	}
 	if o.what = f.Args(); len(o.what) == 0 {
 		o.what = all

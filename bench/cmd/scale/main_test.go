@@ -37,6 +37,8 @@ func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 		{[]string{"-peers", "1,many"}, `scale: -peers "1,many" is no list of numbers of peers (want numbers from 1 to 10000, separated by commas)`},
 		{[]string{"-peers", "0"}, `scale: -peers "0" is no list of numbers of peers (want numbers from 1 to 10000, separated by commas)`},
 		{[]string{"-rate", "0"}, "scale: -rate 0 is no flood (for example -rate 50000)"},
+		{[]string{"-window", "0s"}, "scale: -window 0s and -flood-window 10s: nothing is measured in no time (for example 60s and 10s)"},
+		{[]string{"-joins", "-1"}, "scale: -settle 1m0s and -joins -1 cannot be negative (0 leaves out either)"},
 		{[]string{"-window", "long"}, `scale: invalid value "long" for flag -window: parse error (-h lists the flags)`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
