@@ -55,10 +55,16 @@ func (a *app) benchRunCommand() *cobra.Command {
 			"--memory every run, or each of two gateways, is in a control group (as root). What is compared with postern in its " +
 			"repository (make bench) is not part of this program and is left out.\n\n" +
 			"With --peer NAME nothing is started: the running gateway measures its peering with NAME, after " +
-			"it is said how much will be sent.",
+			"it is said how much will be sent. A round's work is fixed then, so --duration, --warmup and what chooses or limits " +
+			"the runs on this machine are refused.",
 		Example: "  postern bench run --scenario binary-tcp-1,small -o json >today.json\n  postern bench run --cpus 0.5 --memory 64MiB\n  postern bench run --peer cloud",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if f.peer != "" {
+				if err := f.forPeer(c.Flags().Changed); err != nil {
+					return err
+				}
+			}
 			write, err := f.check(a.width())
 			if err != nil {
 				return err
@@ -67,7 +73,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 			case f.list:
 				return a.listBenchmarks()
 			case f.peer != "":
-				return a.benchPeer(c, f, write)
+				return a.benchPeer(c.Context(), f, write)
 			}
 			return a.benchRun(c.Context(), f, write)
 		},
@@ -76,8 +82,9 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.StringSliceVar(&f.scenarios, "scenario", nil, "only these `scenarios` (--list shows them)")
 	fl.StringSliceVar(&f.subjects, "subject", nil, "only these `subjects`")
 	fl.IntVar(&f.runs, "runs", benchRuns, "rounds; each makes one run of everything")
-	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run")
-	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the part of a run before it")
+	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // What help says.
+	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run; not with --peer")
+	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the part of a run before it; not with --peer")
 	fl.Float64Var(&f.cpus, "cpus", 0, "processor time a gateway or a run may use, in cores (default no limit)")
 	fl.StringVar(&f.memory, "memory", "", "memory it may use, such as 64MiB (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
@@ -106,8 +113,6 @@ func (f benchFlags) check(width int) (reportWriter, error) {
 		return nil, usagef("for example --runs 4", "--runs %d measures nothing", f.runs)
 	case f.duration <= 0 || f.warmup < 0:
 		return nil, usagef("for example --duration 2s --warmup 1s", "--duration %s after --warmup %s measures nothing", f.duration, f.warmup)
-	case f.peer != "" && (len(f.scenarios)+len(f.subjects) > 0 || f.cpus != 0 || f.memory != ""):
-		return nil, usagef("leave out --scenario, --subject, --cpus and --memory", "--peer measures a peering, and nothing that is started for it")
 	}
 	if _, err := f.limits(); err != nil {
 		return nil, err

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/postern-dev/postern/bench"
 	"github.com/postern-dev/postern/bench/load"
 	"github.com/postern-dev/postern/control/api"
@@ -39,12 +37,34 @@ type peering struct {
 	loaded time.Time
 }
 
-// benchPeer says what it will do, does it, and reports.
-func (a *app) benchPeer(c *cobra.Command, f benchFlags, write reportWriter) error {
-	ctx := c.Context()
-	if !c.Flags().Changed("runs") {
+// notWithPeer are the flags of `bench run` that a peering has no use for, each with the
+// reason.
+var notWithPeer = []struct{ flag, why string }{
+	{"scenario", nothingStarted}, {"subject", nothingStarted}, {"cpus", nothingStarted}, {"memory", nothingStarted},
+	{"duration", roundIsFixed}, {"warmup", roundIsFixed},
+}
+
+const (
+	nothingStarted = "--peer measures a peering, and nothing that is started for it"
+	roundIsFixed   = "with --peer a round's work is fixed: echoes, and a stream of at most a second each way"
+)
+
+// forPeer makes the flags those of a measurement of a peering; given reports whether the
+// user set one.
+func (f *benchFlags) forPeer(given func(flag string) bool) error {
+	for _, n := range notWithPeer {
+		if given(n.flag) {
+			return usagef("leave out --"+n.flag+", or --peer", "--%s: %s", n.flag, n.why)
+		}
+	}
+	if !given("runs") {
 		f.runs = peerRuns
 	}
+	return nil
+}
+
+// benchPeer says what it will do, does it, and reports.
+func (a *app) benchPeer(ctx context.Context, f benchFlags, write reportWriter) error {
 	s, err := a.client().Status(ctx)
 	if err != nil {
 		return err
