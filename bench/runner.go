@@ -17,6 +17,7 @@ type Options struct {
 	Duration time.Duration // Window of one run.
 	Warmup   time.Duration // Before it.
 	// Limits bound every run or, of subjects that are processes of a program, each process.
+	// Subjects that have limits of their own keep those alone.
 	Limits limits.Limits
 	// ProfileDir gets a CPU and a heap profile of each run; empty for none.
 	ProfileDir string
@@ -95,6 +96,17 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
+// Limitable reports whether any run would be within the limits of [Options]: false when every
+// subject of the scenarios has limits of its own.
+func (r *Runner) Limitable() bool {
+	return slices.ContainsFunc(r.Scenarios, func(sc Scenario) bool {
+		return slices.ContainsFunc(sc.Subjects, func(name string) bool {
+			subject, ok := r.subject(name)
+			return ok && !subject.Limits.Any()
+		})
+	})
+}
+
 // newReport lays out the cells in the order in which they will be run.
 func (r *Runner) newReport() (*Report, error) {
 	report := &Report{
@@ -146,12 +158,16 @@ func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) 
 	}
 	spec := cell.scenario.Spec
 	spec.Subject, spec.Warmup, spec.Duration = cell.Subject, r.Options.Warmup, r.Options.Duration
-	spec.CPUs, spec.Memory = r.Options.Limits.CPUs, r.Options.Limits.Memory
 	if dir := r.Options.ProfileDir; dir != "" {
 		base := filepath.Join(dir, fmt.Sprintf("%s-%s-%d", cell.Scenario, cell.Subject, round+1))
 		spec.CPUProfile, spec.HeapProfile = base+".cpu.prof", base+".heap.prof"
 	}
 	subject, _ := r.subject(cell.Subject)
+	within := r.Options.Limits
+	if subject.Limits.Any() {
+		within = subject.Limits
+	}
+	spec.CPUs, spec.Memory = within.CPUs, within.Memory
 	result, err := subject.Run(ctx, spec)
 	if err != nil {
 		_ = limits.Sweep() // A run that was killed cannot; where there are no groups there is nothing to do.

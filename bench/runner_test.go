@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/bench/load"
 )
 
@@ -145,6 +146,38 @@ func TestRunnerRefusesNonsense(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestSubjectsKeepLimitsOfTheirOwn(t *testing.T) {
+	asked := limits.Limits{CPUs: 2, Memory: 1 << 30}
+	got := map[string]limits.Limits{}
+	subject := func(name string, own limits.Limits) Subject {
+		return Subject{Name: name, Limits: own, Run: func(_ context.Context, spec load.Spec) (load.Result, error) {
+			got[name] = limits.Limits{CPUs: spec.CPUs, Memory: spec.Memory}
+			return load.Result{Bytes: 1, Seconds: 1}, nil
+		}}
+	}
+	r := Runner{
+		Scenarios: []Scenario{scenario("s", "free", "lean", "slow")},
+		Subjects: []Subject{
+			subject("free", limits.Limits{}), subject("lean", limits.Limits{Memory: 64 << 20}), subject("slow", limits.Limits{CPUs: 0.5}),
+		},
+		Options: Options{Runs: 1, Duration: time.Second, Limits: asked},
+	}
+	if !r.Limitable() {
+		t.Error("with a subject that has no limits: got not limitable")
+	}
+	if _, err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]limits.Limits{"free": asked, "lean": {Memory: 64 << 20}, "slow": {CPUs: 0.5}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("limits of the runs: -want +got:\n%s", d)
+	}
+	r.Scenarios = []Scenario{scenario("s", "lean", "slow")}
+	if r.Limitable() {
+		t.Error("when all have limits of their own: got limitable")
 	}
 }
 

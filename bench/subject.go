@@ -40,6 +40,8 @@ type Subject struct {
 	Name string
 	// About says in a line what it is.
 	About string
+	// Limits are its own, which belong to what it is: those of [Options] do not change them.
+	Limits limits.Limits
 	// Prepare builds what Run needs; nil for nothing. It is called once.
 	Prepare func(context.Context) error
 	// Run makes one run.

@@ -31,16 +31,10 @@ func binarySubjects(p Programs) []Subject {
 	subject := func(name, about string, own limits.Limits) Subject {
 		run := process(p.Self)
 		return Subject{
-			Name: name, About: about,
+			Name: name, About: about, Limits: own,
 			Prepare: func(context.Context) error { return p.hasPostern(own) },
 			Run: func(ctx context.Context, spec load.Spec) (load.Result, error) {
 				spec.Program = p.Postern
-				if own.CPUs > 0 {
-					spec.CPUs = own.CPUs
-				}
-				if own.Memory > 0 {
-					spec.Memory = own.Memory
-				}
 				return run(ctx, spec)
 			},
 		}

@@ -52,7 +52,8 @@ func (a *app) benchRunCommand() *cobra.Command {
 		Short: "Measure two gateways on this machine, or with --peer a live peering",
 		Long: "Measure tunnels with both ends on this machine, each run in processes of its own, and show " +
 			"medians with their spread. Only ratios count: they are of runs that followed each other. With --cpus and " +
-			"--memory every run, or each of two gateways, is in a control group (as root). What is compared with postern in its " +
+			"--memory every run, or each of two gateways, is in a control group (as root). Subjects that have limits of their " +
+			"own keep those alone: " + strings.Join([]string{bench.Postern64MiB, bench.PosternSmall, bench.PosternRoomy}, ", ") + ". What is compared with postern in its " +
 			"repository (make bench) is not part of this program and is left out.\n\n" +
 			"With --peer NAME nothing is started: the running gateway measures its peering with NAME, after " +
 			"it is said how much will be sent. A round's work is fixed then, so --duration, --warmup and what chooses or limits " +
@@ -85,8 +86,8 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // What help says.
 	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run; not with --peer")
 	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the part of a run before it; not with --peer")
-	fl.Float64Var(&f.cpus, "cpus", 0, "processor time a gateway or a run may use, in cores (default no limit)")
-	fl.StringVar(&f.memory, "memory", "", "memory it may use, such as 64MiB (default no limit)")
+	fl.Float64Var(&f.cpus, "cpus", 0, "processor time a gateway or a run may use, in `cores`, unless its subject has limits of its own (default no limit)")
+	fl.StringVar(&f.memory, "memory", "", "memory it may use, a `size` such as 64MiB, likewise (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
 	outputFlag(c, &f.format, formatTable, "table, chart, json or benchstat")
@@ -172,6 +173,10 @@ func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) er
 			Self: part(partRun), Relay: part(partRelay), Postern: self, Dir: dir,
 		}),
 		Options: bench.Options{Runs: f.runs, Duration: f.duration, Warmup: f.warmup, Limits: l, Progress: a.benchProgress},
+	}
+	if l.Any() && !runner.Limitable() {
+		return usagef("leave out --cpus and --memory, or choose subjects without, such as "+bench.PosternBinary,
+			"%s bound nothing: every subject that was chosen has limits of its own", l)
 	}
 	report, err := runner.Run(ctx)
 	if err != nil {
