@@ -19,6 +19,9 @@ func (r *Report) WriteBenchstat(w io.Writer) error {
 	if r.Machine.CPU != "" {
 		fmt.Fprintf(&b, "cpu: %s\n", r.Machine.CPU)
 	}
+	if l := r.limits(); l.Any() {
+		fmt.Fprintf(&b, "limits: %s\n", l)
+	}
 	declared := make(map[string]bool)
 	for _, c := range r.Cells {
 		for _, m := range c.scenario.Metrics {

@@ -22,7 +22,8 @@ type Comparison struct {
 	Kind    string `json:"kind"`
 	Version int    `json:"version"`
 	// Unlike says what the reports differ in besides what they measured: of another
-	// machine, or of runs of another length, figures differ by themselves.
+	// machine, or of runs of another length or within other limits, figures differ by
+	// themselves.
 	Unlike []string `json:"unlike,omitempty"`
 	// Changes are of every metric of every cell that both reports have, in the order of
 	// the newer one.
@@ -151,5 +152,6 @@ func unlike(a, b *Report) []string {
 	differ("Go", a.Machine.Go, b.Machine.Go)
 	differ("seconds measured", a.Seconds, b.Seconds)
 	differ("seconds of warming up", a.Warmup, b.Warmup)
+	differ("limits", a.limits(), b.limits())
 	return out
 }

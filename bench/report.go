@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/bench/load"
 )
 
@@ -21,16 +22,22 @@ const (
 // Report is what a run of the benchmarks measured. Its JSON form holds every run's raw
 // result, from which everything else is computed.
 type Report struct {
-	Kind     string  `json:"kind"`
-	Version  int     `json:"version"`
-	Machine  Machine `json:"machine"`
-	Rounds   int     `json:"rounds"`
-	Seconds  float64 `json:"secondsPerRun"`
-	Warmup   float64 `json:"warmupSeconds"`
+	Kind    string  `json:"kind"`
+	Version int     `json:"version"`
+	Machine Machine `json:"machine"`
+	Rounds  int     `json:"rounds"`
+	Seconds float64 `json:"secondsPerRun"`
+	Warmup  float64 `json:"warmupSeconds"`
+	// CPUs, in cores, and Memory, in bytes, are the limits of [Options]; 0 is no limit.
+	CPUs     float64 `json:"cpus,omitempty"`
+	Memory   uint64  `json:"memoryBytes,omitempty"`
 	Subjects []About `json:"subjects"`
 	// Cells are in the order of the runs.
 	Cells []Cell `json:"cells"`
 }
+
+// limits are those of subjects that have none of their own.
+func (r *Report) limits() limits.Limits { return limits.Limits{CPUs: r.CPUs, Memory: r.Memory} }
 
 // Machine is what the figures were measured on.
 type Machine struct {

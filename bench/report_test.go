@@ -119,6 +119,31 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestAReportOfLimitedRunsSaysSoAndIsNotJudged(t *testing.T) {
+	limited := sample()
+	limited.CPUs, limited.Memory = 0.5, 64<<20
+	for _, c := range []struct {
+		name  string
+		write func(*Report, io.Writer) error
+		want  string
+	}{
+		{"table", (*Report).WriteTable, "\nwithin 0.5 CPU, 64 MiB, but for subjects that have limits of their own\n"},
+		{"JSON", (*Report).WriteJSON, "\"cpus\": 0.5,\n  \"memoryBytes\": 67108864,\n"},
+		{"benchstat", (*Report).WriteBenchstat, "\nlimits: 0.5 CPU, 64 MiB\n"},
+	} {
+		var got bytes.Buffer
+		if err := c.write(limited, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(got.String(), c.want) || strings.Contains(got.String(), "PASS") {
+			t.Errorf("%s: got %s\nwant %q in it, and no verdict", c.name, got.String(), c.want)
+		}
+	}
+	if got, want := Compare(sample(), limited).Unlike, []string{"limits: no limits before, 0.5 CPU, 64 MiB after"}; !slices.Equal(got, want) {
+		t.Errorf("compared with one without limits: got %q, want %q", got, want)
+	}
+}
+
 func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	var text bytes.Buffer
 	want := sample()

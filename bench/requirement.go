@@ -54,7 +54,7 @@ func Requirements() []Requirement {
 // Verdict of a requirement.
 type Verdict string
 
-// The verdicts: Unknown is for one of which a side was not measured.
+// The verdicts: Unknown is for one of which a side was not measured as it is meant.
 const (
 	Pass    Verdict = "PASS"
 	Fail    Verdict = "FAIL"
@@ -74,7 +74,8 @@ type Outcome struct {
 	metric Metric
 }
 
-// Judge holds a report against requirements, in their order.
+// Judge holds a report against requirements, in their order. They are of runs without
+// limits but those of the subjects themselves: of a report with others all are unknown.
 func Judge(r *Report, requirements []Requirement) []Outcome {
 	out := make([]Outcome, 0, len(requirements))
 	for _, q := range requirements {
@@ -86,7 +87,7 @@ func Judge(r *Report, requirements []Requirement) []Outcome {
 			o.Measured = r.Ratio(q.Metric, q.Of, q.To)
 		}
 		switch {
-		case len(o.Measured.Values) == 0:
+		case len(o.Measured.Values) == 0, r.limits().Any():
 			o.Verdict = Unknown
 		case q.AtLeast > 0 && o.Measured.Median < q.AtLeast, q.AtMost > 0 && o.Measured.Median > q.AtMost:
 			o.Verdict = Fail

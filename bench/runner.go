@@ -115,6 +115,8 @@ func (r *Runner) newReport() (*Report, error) {
 		Rounds:  r.Options.Runs,
 		Seconds: r.Options.Duration.Seconds(),
 		Warmup:  r.Options.Warmup.Seconds(),
+		CPUs:    r.Options.Limits.CPUs,
+		Memory:  r.Options.Limits.Memory,
 	}
 	for _, sc := range r.Scenarios {
 		for _, name := range sc.Subjects {

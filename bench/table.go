@@ -16,6 +16,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&b, "%s/%s, %d cores, %s%s; %s\n", m.OS, m.Arch, m.Cores, m.Go, kernelText(m), orUnknown(m.CPU))
 	fmt.Fprintf(&b, "%d rounds, %gs measured after %gs of warming up; median ± half the range; ratios by round [least–greatest]\n",
 		r.Rounds, r.Seconds, r.Warmup)
+	if l := r.limits(); l.Any() {
+		fmt.Fprintf(&b, "within %s, but for subjects that have limits of their own\n", l)
+	}
 	for i, c := range r.Cells {
 		if i == 0 || r.Cells[i-1].Scenario != c.Scenario {
 			b.WriteString("\n")
