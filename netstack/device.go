@@ -26,6 +26,7 @@ type device struct {
 	events  chan tun.Event
 	close   func() // begins to close the stack
 	paths   pathMTUs
+	windows windowFloor // immutable
 
 	// Owned by the reading goroutine, under readMu.
 	readMu  sync.Mutex
@@ -41,8 +42,8 @@ type device struct {
 
 var _ tun.Device = (*device)(nil)
 
-func newDevice(l *link, addrs []netip.Addr, report func(src, dst netip.Addr)) *device {
-	d := &device{link: l, addrs: make(map[netip.Addr]struct{}, len(addrs)), report: report, events: make(chan tun.Event, 1)}
+func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src, dst netip.Addr)) *device {
+	d := &device{link: l, windows: windows, addrs: make(map[netip.Addr]struct{}, len(addrs)), report: report, events: make(chan tun.Event, 1)}
 	for _, a := range addrs {
 		d.addrs[a] = struct{}{}
 	}
@@ -73,8 +74,12 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 				d.finish()
 				continue
 			}
-			if d.pathMTU > 0 && d.cut.whole {
-				clampMSS(bufs[n][offset:offset+size], d.pathMTU)
+			if d.cut.whole {
+				packet := bufs[n][offset : offset+size]
+				d.windows.closesWhole(packet)
+				if d.pathMTU > 0 {
+					clampMSS(packet, d.pathMTU)
+				}
 			}
 			sizes[n] = size
 			sent += size
@@ -129,6 +134,8 @@ func (d *device) advance() bool {
 		if err := d.cut.reset(d.views, pkt.GSOOptions, d.pathMTU); err != nil {
 			d.link.drops.add(DropUnsegmented)
 			d.finish()
+		} else if !d.cut.whole {
+			d.windows.closes(d.cut.tcp())
 		}
 	}
 	return true

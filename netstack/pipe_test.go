@@ -42,6 +42,8 @@ type impairment struct {
 	loss    float64       // probability that a packet is dropped
 	reorder float64       // probability that a packet changes places with one up to 8 later
 	largest *atomic.Int64 // larger packets are dropped, in bytes; nil or 0 for none
+	// What passes from a to b and back; nil for everything. Each is called by one goroutine.
+	there, back func(packet []byte) bool
 }
 
 // pair is two stacks wired back to back.
@@ -63,8 +65,8 @@ func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { pump(t, a.Device(), b.Device(), imp, 1) })
-	wg.Go(func() { pump(t, b.Device(), a.Device(), imp, 2) })
+	wg.Go(func() { pump(t, a.Device(), b.Device(), imp, imp.there, 1) })
+	wg.Go(func() { pump(t, b.Device(), a.Device(), imp, imp.back, 2) })
 	t.Cleanup(func() {
 		done := make(chan struct{})
 		go func() {
@@ -83,7 +85,7 @@ func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
 }
 
 // pump is the wire in one direction: what WireGuard and the network would do.
-func pump(t testing.TB, from, to tun.Device, imp impairment, stream uint64) {
+func pump(t testing.TB, from, to tun.Device, imp impairment, passes func(packet []byte) bool, stream uint64) {
 	const offset = 16 // As WireGuard leaves room for its header.
 	rng := rand.New(rand.NewPCG(imp.seed, stream))
 	bufs := make([][]byte, from.BatchSize())
@@ -103,6 +105,9 @@ func pump(t testing.TB, from, to tun.Device, imp impairment, stream uint64) {
 		out = out[:0]
 		for i := range n {
 			if imp.largest != nil && imp.largest.Load() > 0 && int64(sizes[i]) > imp.largest.Load() {
+				continue
+			}
+			if passes != nil && !passes(bufs[i][offset:offset+sizes[i]]) {
 				continue
 			}
 			if imp.loss == 0 || rng.Float64() >= imp.loss {

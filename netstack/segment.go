@@ -151,6 +151,10 @@ func (s *segmenter) parse(gso stack.GSO, mtu int) error {
 	return nil
 }
 
+// tcp is the TCP header of what is being cut, which is not whole; it may be changed, but for
+// what differs by segment.
+func (s *segmenter) tcp() []byte { return s.header[s.l3:s.hdr] }
+
 // done reports whether everything has been written.
 func (s *segmenter) done() bool { return s.left == 0 && (s.whole || !s.first) }
 

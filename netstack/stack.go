@@ -81,7 +81,7 @@ func New(o Options) (*Stack, error) {
 		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout,
 	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
-	s.dev = newDevice(l, o.Addresses, o.OnMisdirected)
+	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)
 	s.dev.close = s.beginClose
 	s.gv = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
