@@ -112,50 +112,107 @@ func TestOneWayPathWhileBothDial(t *testing.T) {
 	}
 }
 
+// redialled restarts a at an address and has b dial it right after it has answered a's
+// initiation, when messages take oneWay, and late more. It tells how long it took until both
+// ways work, and how often b dialled.
+func redialled(t *testing.T, n *memory, a, b *node, at netip.AddrPort, late func(m []byte, fromB bool) time.Duration) (took time.Duration, dials int) {
+	t.Helper()
+	answered, bAddr := make(chan struct{}, 16), b.addr
+	n.delay(func(m []byte, from, _ netip.AddrPort) time.Duration {
+		if m[0] == 2 && from == bAddr {
+			select {
+			case answered <- struct{}{}:
+			default:
+			}
+		}
+		return late(m, from == bAddr)
+	})
+	a.stop()
+	a = startNode(t, n, a.key, at.String())
+	begin := time.Now()
+	a.set(b.managed("b"))
+	a.setPaths(b, peer.Direct(b.addr), peer.Direct(b.addr))
+	<-answered
+	synctest.Wait()
+	before := n.initiationsTo(b.addr, a.addr)
+	if err := b.Redial(a.PublicKey()); err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []struct{ from, to *node }{{a, b}, {b, a}} {
+		way.from.send(way.to, "hello")
+		way.to.expect(way.from, "hello")
+	}
+	took = time.Since(begin)
+	time.Sleep(3 * time.Second) // virtual: whoever takes the session for dead dials again
+	return took, n.initiationsTo(b.addr, a.addr) - before
+}
+
 // Whoever has just answered an initiation and then dials gives up with it the session that
 // the answer makes. The other side takes the answer, and the dial for one that has crossed
 // its own, should it come first: then it has a session in which nothing is answered.
 func TestADialRightAfterAnAnswer(t *testing.T) {
-	for name, insists := range map[string]bool{"the side that insists restarts": true, "the side that yields restarts": false} {
-		for order, late := range map[string]byte{"in order": 1, "the dial arrives first": 2} {
-			t.Run(name+", "+order, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
-					handshaken(a, b, begin)
-					connect(a, b)
-					time.Sleep(10 * time.Second)
-					if !insists {
-						a, b = b, a
-					}
-					n.delay(func(m []byte, from, _ netip.AddrPort) time.Duration {
-						if m[0] == late && from == b.addr {
-							return time.Millisecond
-						}
-						return 0
-					})
-					a.stop()
-					a = startNode(t, n, a.key, a.addr.String())
-					begin = time.Now()
-					a.set(b.managed("b"))
-					a.setPaths(b, peer.Direct(b.addr), peer.Direct(b.addr))
-					time.Sleep(oneWay)
-					synctest.Wait() // b has answered
-					if err := b.Redial(a.PublicKey()); err != nil {
-						t.Fatal(err)
-					}
-					for _, way := range []struct{ from, to *node }{{a, b}, {b, a}} {
-						way.from.send(way.to, "hello")
-						way.to.expect(way.from, "hello")
-					}
-					most := 8 * oneWay
-					if insists && late == 2 {
-						most += newPathWait
-					}
-					if took := time.Since(begin); took > most {
-						t.Errorf("both ways work after %v, want at most %v", took, most)
-					}
-				})
-			})
+	const behind = time.Millisecond
+	answerLate := func(m []byte, fromB bool) time.Duration {
+		if fromB && m[0] == 2 {
+			return behind
 		}
+		return 0
+	}
+	dialLate := func(m []byte, fromB bool) time.Duration {
+		if fromB && m[0] == 1 {
+			return behind
+		}
+		return 0
+	}
+	dataLate := func() func(m []byte, fromB bool) time.Duration {
+		first := true // a's first data comes after its answer to the dial
+		return func(m []byte, fromB bool) time.Duration {
+			if !fromB && m[0] == 4 && first {
+				first = false
+				return 5 * behind
+			}
+			return dialLate(m, fromB)
+		}
+	}
+	longPath := func(m []byte, fromB bool) time.Duration { return 140*time.Millisecond + dialLate(m, fromB) }
+	moved := netip.MustParseAddrPort("203.0.113.77:4000")
+	for _, c := range []struct {
+		name   string
+		yields bool // the side that restarts is the one that yields
+		late   func(m []byte, fromB bool) time.Duration
+		to     netip.AddrPort // where it restarts, if elsewhere
+		most   time.Duration
+		dials  int
+	}{
+		{"in order", false, dialLate, netip.AddrPort{}, 8 * oneWay, 1},
+		{"in order, the side that yields", true, dialLate, netip.AddrPort{}, 8 * oneWay, 1},
+		{"the dial arrives first", false, answerLate, netip.AddrPort{}, 8*oneWay + newPathWait + answerLag, 2},
+		{"the dial arrives first, at the side that yields", true, answerLate, netip.AddrPort{}, 8 * oneWay, 1},
+		{"its answer arrives before data", false, dataLate(), netip.AddrPort{}, 8 * oneWay, 1},
+		{"a long path", false, longPath, netip.AddrPort{}, 5 * 150 * time.Millisecond, 1},
+		{"it has moved", false, dialLate, moved, 8*oneWay + newPathWait + answerLag, 1},
+		{"it has moved, the side that yields", true, dialLate, moved, 8*oneWay + newPathWait + answerLag, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
+				handshaken(a, b, begin)
+				connect(a, b)
+				time.Sleep(10 * time.Second)
+				if c.yields {
+					a, b = b, a
+				}
+				at := a.addr
+				if c.to.IsValid() {
+					at = c.to
+					b.setPaths(a, none, peer.Direct(a.addr)) // of where it is now b knows nothing
+				}
+				if took, dials := redialled(t, n, a, b, at, c.late); took > c.most || dials > c.dials {
+					t.Errorf("both ways work after %v and %d dials, want %v and %d at most", took, dials, c.most, c.dials)
+				} else {
+					t.Logf("both ways work after %v and %d dials", took, dials)
+				}
+			})
+		})
 	}
 }

@@ -128,9 +128,6 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 				continue
 			}
 			w.dialled(now, e.yields(key))
-			if d.force {
-				w.givenUp()
-			}
 			d.attempt = w.attempts
 			dials = append(dials, d)
 		}
@@ -196,8 +193,7 @@ func (e *Engine) dial(d dial) error {
 	}
 	e.log.Debug("dialling", "peer", d.name, "addresses", d.paths, "attempt", d.attempt)
 	if d.force {
-		p.ExpireCurrentKeypairs()
-		e.bind.GaveUp(endpointID(d.key))
+		e.giveUp(p, d)
 	}
 	// As a retry: the device then ends its own series of repetitions after 90 s, and
 	// an unreachable peer costs no more than ours.
@@ -205,6 +201,17 @@ func (e *Engine) dial(d dial) error {
 		return fmt.Errorf("dial peer %q: %w", d.name, err)
 	}
 	return nil
+}
+
+// giveUp ends all sessions with the peer on our side. Engine.setMu is held.
+func (e *Engine) giveUp(p *device.Peer, d dial) {
+	p.ExpireCurrentKeypairs()
+	e.bind.GaveUp(endpointID(d.key))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.peers[d.key]; s != nil {
+		s.watch.givenUp(time.Now(), d.managed)
+	}
 }
 
 // still fails when the peer was removed meanwhile, or the Engine closed.

@@ -197,7 +197,6 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 	d.force = true
 	if len(d.paths) > 0 {
 		p.watch.dialled(time.Now(), e.yields(key))
-		p.watch.givenUp()
 	}
 	e.mu.Unlock()
 	if len(d.paths) == 0 {

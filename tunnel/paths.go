@@ -140,15 +140,16 @@ func (e *Engine) handshakeDone(id string, path peer.Path) {
 	if p == nil || !p.config.Managed {
 		return
 	}
-	p.watch.completed(path)
+	p.watch.completed(time.Now(), path)
 	e.routeLocked(k, p)
 	e.tellLocked(Event{Peer: k, Kind: HandshakeDone, Path: path})
 	nudge(e.told)
 }
 
 // sessionDead is called by the underlay, in the goroutines that receive: the peer has begun
-// a session that a dial of ours gave up. It is dialled again once that dial has had its time.
-func (e *Engine) sessionDead(id string) {
+// a session, over a path, that a dial of ours gave up. It is dialled again once that dial has
+// had its time.
+func (e *Engine) sessionDead(id string, path peer.Path) {
 	k, err := peer.ParsePublicKey(id)
 	if err != nil {
 		return // Not an endpoint of ours.
@@ -156,7 +157,8 @@ func (e *Engine) sessionDead(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p := e.peers[k]; p != nil && p.config.Managed {
-		p.watch.stillborn(time.Now())
+		p.watch.stillborn(time.Now(), path)
+		e.routeLocked(k, p)
 		e.wake()
 	}
 }

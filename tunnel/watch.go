@@ -24,6 +24,9 @@ const (
 	// than that. An initiation makes the one before it void, so most answers to that should
 	// have come by then.
 	newPathWait = 250 * time.Millisecond
+	// answerLag is how much later than its first data a peer's answer to an initiation may
+	// come, which reached it at the same time as what it begins the session with.
+	answerLag = 50 * time.Millisecond
 	// sessionLifetime is how long a session's keys are accepted (whitepaper §6.2).
 	sessionLifetime = 180 * time.Second
 	// Lengths in bytes of a keepalive and of a handshake initiation (whitepaper §5.4).
@@ -62,10 +65,10 @@ type watch struct {
 	unansweredSince time.Time
 	// begun is set by the first dial.
 	begun bool
-	// lost says that the session was given up and no other was made since; deaf, that the
-	// next handshake that the device tells of made none, since ours is the side that cannot
-	// send.
-	lost, deaf bool
+	// lost says that a dial gave the session up, and no other was made since. With a managed
+	// peer it is the underlay that tells which handshake made one: the device also tells of
+	// those that the same dial gave up.
+	lost, managed bool
 	// attempts counts dials since the last answer.
 	attempts int
 	// nextTry is when to dial; zero means not to. dialledAt is when it last was done.
@@ -105,16 +108,8 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 	if w.parsed.IsValid() {
 		w.source = w.parsed
 	}
-	if shook && w.deaf {
-		w.deaf = false
-		return
-	}
-	if shook || w.session(now) && rx%initiationSize != 0 {
-		w.lost = false
-		w.heardAt, w.proven = now, w.source
-		w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
-		w.selectedAttempts, w.told, w.asked = 0, false, false
-		w.hasty, w.hastened = false, 0
+	if shook && !(w.lost && w.managed) || w.session(now) && rx%initiationSize != 0 {
+		w.heard(now)
 		return
 	}
 	if wantsAnswer(tx) && w.unansweredSince.IsZero() {
@@ -123,6 +118,15 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 	if w.nextTry.IsZero() && !w.unansweredSince.IsZero() && now.Sub(w.unansweredSince) >= silenceLimit {
 		w.nextTry = now
 	}
+}
+
+// heard takes in that the peer answered, or sent within a session.
+func (w *watch) heard(now time.Time) {
+	w.lost = false
+	w.heardAt, w.proven = now, w.source
+	w.unansweredSince, w.attempts, w.nextTry = time.Time{}, 0, time.Time{}
+	w.selectedAttempts, w.told, w.asked = 0, false, false
+	w.hasty, w.hastened = false, 0
 }
 
 // growth of a counter, which starts over when a peer is removed and added again.
@@ -176,30 +180,37 @@ func (w *watch) renew(now time.Time, wait time.Duration) {
 // device has just sent by itself, to start its keepalives: the other side takes only one
 // in 20 ms.
 func (w *watch) force(now time.Time) bool {
-	heard := !w.heardAt.IsZero() && now.Sub(w.heardAt) < silenceLimit
-	return w.lost || w.begun && !w.session(now) && !heard
+	lately := !w.heardAt.IsZero() && now.Sub(w.heardAt) < silenceLimit
+	return w.lost || w.begun && !w.session(now) && !lately
 }
 
-// givenUp notes that a dial gives up what session there is.
-func (w *watch) givenUp() { w.lost = true }
+// givenUp notes that a dial has just given up what sessions there were. What was heard while
+// it was begun does not end it.
+func (w *watch) givenUp(now time.Time, managed bool) {
+	w.lost, w.managed = true, managed
+	if w.nextTry.IsZero() {
+		w.nextTry = now.Add(firstRetry)
+	}
+}
 
-// stillborn takes in that a managed peer has begun a session which a dial gave up, and asks
-// for another dial as soon as that one has had its time.
-func (w *watch) stillborn(now time.Time) {
-	w.lost, w.deaf = true, true
-	w.nextTry = now
-	if earliest := w.dialledAt.Add(newPathWait); earliest.After(now) {
+// stillborn takes in that a managed peer has begun a session, over a path, which a dial gave
+// up. It asks for another dial as soon as that one has had its time, and the peer a moment to
+// answer it: what the peer begins with is sent before that answer.
+func (w *watch) stillborn(now time.Time, p peer.Path) {
+	w.source, w.proven = p, p
+	w.lost, w.managed = true, true
+	w.nextTry = now.Add(answerLag)
+	if earliest := w.dialledAt.Add(newPathWait); earliest.After(w.nextTry) {
 		w.nextTry = earliest
 	}
 }
 
-// completed takes in that a handshake with a managed peer was, over the path.
-func (w *watch) completed(p peer.Path) {
+// completed takes in that a handshake with a managed peer was, over a path.
+func (w *watch) completed(now time.Time, p peer.Path) {
 	w.source, w.proven = p, p
 	if w.lost {
-		w.nextTry = time.Time{}
+		w.heard(now)
 	}
-	w.lost, w.deaf = false, false
 }
 
 // selected notes that data takes another path from now on, which is yet to be judged.

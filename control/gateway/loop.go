@@ -26,8 +26,9 @@ const (
 	// its key, or the account is made anew, several identities end within minutes.
 	renewAtOnce = 4
 	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
-	// there is none: it tells of changes every reportPace, and sees its cluster a moment late.
-	reportsCatchUp = 3 * reportPace
+	// there is none: it tells of changes every reportPace, one that did not arrive after
+	// reportAgain, and sees its cluster a moment late.
+	reportsCatchUp = reportAgain + 2*reportPace
 	// bookEvery is how often the ticket book looks at the clock while tickets are open,
 	// so that a clock that is set back gives them no longer life, and how often what
 	// could not be stored is tried again.

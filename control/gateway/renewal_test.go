@@ -123,7 +123,14 @@ func TestAnIdentityThatHangsOnNothingIsReplaced(t *testing.T) {
 		g := newRenewing(t)
 		g.keep()
 		reported := func(mark report.Mark) {
-			g.reports.heard[g.m.key] = heardReport{report.Report{Identity: mark}, time.Now()}
+			t.Helper()
+			body, err := report.Report{At: time.Now(), Gateway: g.m.name, Identity: mark}.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := g.reports.take(g.m.key, body); err != nil {
+				t.Fatal(err)
+			}
 		}
 		reported(report.NoIdentity)
 		g.want("at first", 1, 0)
@@ -135,8 +142,9 @@ func TestAnIdentityThatHangsOnNothingIsReplaced(t *testing.T) {
 		reported(report.MarkOf("an account"))
 		time.Sleep(2 * renewEvery)
 		g.want("with an account", 2, 1)
+		reported(report.NoIdentity)
 		reported("")
 		time.Sleep(2 * renewEvery)
-		g.want("with a peer that does not say", 2, 1)
+		g.want("with a peer that does not know any more", 2, 1)
 	})
 }

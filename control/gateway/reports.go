@@ -272,7 +272,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 		return rep, was, errors.New("no longer a peer of this gateway")
 	}
 	was = r.heard[from].Report
-	if rep.Identity == "" {
+	if rep.Identity == "" && was.Identity != report.NoIdentity {
 		rep.Identity = was.Identity // it will say so later
 	}
 	r.heard[from] = heardReport{rep, time.Now()}

@@ -40,7 +40,11 @@ type crossings struct {
 
 type heldBack struct {
 	timer  *time.Timer
-	copies []relayed
+	copies []heldCopy
+}
+
+type heldCopy struct {
+	relayed
 	// late says that a response to our initiation had come before.
 	late bool
 }
@@ -71,11 +75,11 @@ func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.T
 	}
 	data := append([]byte(nil), m...)
 	if h == nil {
-		h = &heldBack{late: late}
+		h = &heldBack{}
 		c.held[f] = h
 		h.timer = time.AfterFunc(remaining, func() { b.release(f, h) })
 	}
-	h.copies = append(h.copies, relayed{&data, from})
+	h.copies = append(h.copies, heldCopy{relayed{&data, from}, late})
 	return true
 }
 
@@ -86,7 +90,11 @@ func (h *handshakes) crossed(path peer.Path, now time.Time) (f *fanOut, remainin
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.begun {
-		remaining, late = crossingTime-now.Sub(f.handshake.begunAt), len(f.handshake.responses) > 0
+		since := f.handshake.begunAt
+		if late = len(f.handshake.responses) > 0; late {
+			since = f.handshake.responseAt
+		}
+		remaining = crossingTime - now.Sub(since)
 		if remaining > 0 && (late || f.insists.Load()) && f.works(path) {
 			return f, remaining, late
 		}
@@ -109,16 +117,16 @@ func (b *Bind) release(f *fanOut, h *heldBack) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held[f] == h {
-		b.releaseLocked(f, h)
+		b.releaseLocked(f, h.copies)
 	}
 }
 
-// releaseLocked is release; crossings.mu is held.
-func (b *Bind) releaseLocked(f *fanOut, h *heldBack) {
+// releaseLocked is release, of what is left of it; crossings.mu is held.
+func (b *Bind) releaseLocked(f *fanOut, left []heldCopy) {
 	delete(b.crossings.held, f)
-	for _, d := range h.copies {
+	for _, d := range left {
 		select {
-		case b.relays.queue <- d:
+		case b.relays.queue <- d.relayed:
 		default: // The peer repeats it.
 			b.counters.relayQueue.Add(1)
 		}
@@ -136,11 +144,7 @@ func (b *Bind) settle(f *fanOut) {
 		return
 	}
 	h.timer.Stop()
-	if h.late {
-		b.releaseLocked(f, h)
-	} else {
-		delete(c.held, f)
-	}
+	b.releaseLocked(f, slices.DeleteFunc(h.copies, func(d heldCopy) bool { return !d.late }))
 }
 
 // dismiss drops what is held of a peer's.

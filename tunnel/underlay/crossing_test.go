@@ -1,8 +1,10 @@
 package underlay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -26,5 +28,69 @@ func TestForgedCopiesDoNotCrowdOutTheInitiationThatCrosses(t *testing.T) {
 	// Those that are held come 250 ms later, or before it on a machine that is very slow.
 	for got := uint32(0); got != genuine; {
 		got = binary.LittleEndian.Uint32(b.next(t).data[4:])
+	}
+}
+
+// What comes after a response waits until the device has taken that, on either side.
+func TestInitiationAfterAResponseWaitsForIt(t *testing.T) {
+	b, x, _ := managed(t, New)
+	c := plain(t, loopback4)
+	path := peer.Direct(localAddr(c))
+	b.SetCandidates("x", []peer.Path{path})
+	b.SetSelected("x", path)
+	// On a machine that is very slow the time that it waits at the most ends before the test
+	// has looked: then it looks again.
+	for round := uint32(1); ; round++ {
+		index, theirs := 2*round, 1000+round
+		mustSend(t, b, x, initiation(index))
+		expect(t, c, "our initiation", initiation(index))
+		start := time.Now()
+		write(t, c, responseOf(theirs, index), b.addr())
+		if got := b.next(t).data; got[0] != typeResponse {
+			t.Fatalf("got a message of type %d, want the response", got[0])
+		}
+		write(t, c, initiation(index+1), b.addr())
+		marker := data(uint64(round), 64)
+		write(t, c, marker, b.addr())
+		if got := b.next(t).data; !bytes.Equal(got, marker) {
+			if time.Since(start) < crossingTime {
+				t.Fatalf("got a message of type %d, want only what came after the initiation", got[0])
+			}
+			b.next(t)
+			continue
+		}
+		taken := data(uint64(round), 64)
+		binary.LittleEndian.PutUint32(taken[4:], theirs)
+		mustSend(t, b, x, taken)
+		got := b.next(t).data
+		if want := initiation(index + 1); !bytes.Equal(got, want) {
+			t.Fatalf("got %.20x, want the initiation", got)
+		}
+		expect(t, c, "our data", taken)
+		if time.Since(start) < crossingTime {
+			return // It did not wait for its time to be up.
+		}
+		if round == 20 {
+			t.Fatal("it always waited for its time to be up, though the response was taken")
+		}
+	}
+}
+
+// If the device does not take the response, it gets the initiation all the same.
+func TestInitiationAfterAResponseThatIsNotTaken(t *testing.T) {
+	b, x, _ := managed(t, New)
+	c := plain(t, loopback4)
+	path := peer.Direct(localAddr(c))
+	b.SetCandidates("x", []peer.Path{path})
+	b.SetSelected("x", path)
+	mustSend(t, b, x, initiation(1))
+	expect(t, c, "our initiation", initiation(1))
+	write(t, c, responseOf(5, 1), b.addr())
+	if got := b.next(t).data; got[0] != typeResponse {
+		t.Fatalf("got a message of type %d, want the response", got[0])
+	}
+	write(t, c, initiation(2), b.addr())
+	if got := b.next(t).data; !bytes.Equal(got, initiation(2)) {
+		t.Errorf("got %.20x, want the initiation", got)
 	}
 }

@@ -43,8 +43,10 @@ type handshake struct {
 	initiated bool
 	begunAt   time.Time
 	responses []reply
-	answer    uint32 // the index of our response, if responded
-	responded bool
+	// responseAt is when the first of them came.
+	responseAt time.Time
+	answer     uint32 // the index of our response, if responded
+	responded  bool
 	// givenUpAt is when the device was last made to give up all sessions with the peer.
 	givenUpAt time.Time
 	// dead says that the session which our response makes was, or may have been, among them.
@@ -98,6 +100,9 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id strin
 	}
 	r := reply{binary.LittleEndian.Uint32(response[4:]), from}
 	s := &f.handshake
+	if len(s.responses) == 0 {
+		s.responseAt = time.Now()
+	}
 	if len(s.responses) < responseCopies {
 		s.responses = append(s.responses, r)
 	} else if last := &s.responses[responseCopies-1]; !f.has(pathOf(last.from)) && f.has(pathOf(from)) {
@@ -130,6 +135,7 @@ func (h *handshakes) answered(f *fanOut, data []byte) conn.Endpoint {
 		}
 	}
 	if proved != nil {
+		f.handshake.dead = false // There is a session by which we can send, whatever the peer begins.
 		h.endInitiatedLocked(f)
 	}
 	return proved
@@ -209,8 +215,9 @@ func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store
 
 // OnDeadSession sets whom to tell, under the same terms and in place of OnHandshake, that a
 // managed peer has begun a session which GaveUp has ended on our side, or may have: we can
-// read what it sends, and send nothing. It is dead until another handshake is completed.
-func (b *Bind) OnDeadSession(f func(id string)) { b.onDeadSession.Store(&f) }
+// read what it sends, and send nothing. It is dead until another handshake is completed. The
+// path works in both directions all the same.
+func (b *Bind) OnDeadSession(f func(id string, p peer.Path)) { b.onDeadSession.Store(&f) }
 
 // GaveUp is to be called right after the device was made to give up all sessions with a
 // managed peer (ExpireCurrentKeypairs). The one that a response of ours is about to begin is
@@ -241,7 +248,7 @@ func (b *Bind) confirm(f *fanOut, ep conn.Endpoint, dead bool) {
 		return
 	}
 	f.setLearned(ep)
-	(*tell)(f.id)
+	(*tell)(f.id, pathOf(ep))
 }
 
 // respond sends our response to where the initiation came from. Only when that has been

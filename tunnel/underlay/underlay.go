@@ -102,7 +102,7 @@ type Bind struct {
 	servers       servers
 	spoken        spoken
 	onHandshake   atomic.Pointer[func(string, peer.Path)]
-	onDeadSession atomic.Pointer[func(string)]
+	onDeadSession atomic.Pointer[func(string, peer.Path)]
 
 	mu         sync.Mutex
 	closed     chan struct{}      // non-nil while open
