@@ -108,7 +108,7 @@ func (w *watch) observe(now time.Time, s uapi.Peer) {
 	if w.parsed.IsValid() {
 		w.source = w.parsed
 	}
-	if shook && !(w.lost && w.managed) || w.session(now) && rx%initiationSize != 0 {
+	if shook && (!w.lost || !w.managed) || w.session(now) && rx%initiationSize != 0 {
 		w.heard(now)
 		return
 	}
