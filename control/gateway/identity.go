@@ -212,10 +212,10 @@ func (i *identityKeepers) ended(now time.Time, m *member) {
 	}
 }
 
-// renewDue does what was too often for ended, and what no word told of: heard is the mark of
-// the peer's last report, and an identity that hangs on nothing ended before we heard on what
-// it hung.
-func (i *identityKeepers) renewDue(now time.Time, m *member, heard report.Mark) {
+// renewDue does what was too often for ended, and what no word told of: heard is the peer's
+// last report, and an identity that came before it and hangs on nothing by it ended before we
+// heard on what it hung.
+func (i *identityKeepers) renewDue(now time.Time, m *member, heard heardReport) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if r := i.renewals[m.key]; r != nil && r.due {
@@ -223,10 +223,11 @@ func (i *identityKeepers) renewDue(now time.Time, m *member, heard report.Mark) 
 		return
 	}
 	k := i.keepers[m.name]
-	if heard != report.NoIdentity || k == nil || k.key != m.key {
+	if heard.Identity != report.NoIdentity || k == nil || k.key != m.key {
 		return
 	}
-	if held, ok := k.keeper.Held(now); ok && held >= reportsCatchUp && i.renewLocked(now, m) {
+	held, ok := k.keeper.Held(now)
+	if ok && held >= reportsCatchUp && held > now.Sub(heard.at) && i.renewLocked(now, m) {
 		i.g.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.name)
 	}
 }

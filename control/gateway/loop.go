@@ -26,9 +26,8 @@ const (
 	// its key, or the account is made anew, several identities end within minutes.
 	renewAtOnce = 4
 	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
-	// there is none: it tells of changes every reportPace, one that did not arrive after
-	// reportAgain, and sees its cluster a moment late.
-	reportsCatchUp = reportAgain + 2*reportPace
+	// there is none: it sees its cluster a moment late, and tells of changes every reportPace.
+	reportsCatchUp = 3 * reportPace
 	// bookEvery is how often the ticket book looks at the clock while tickets are open,
 	// so that a clock that is set back gives them no longer life, and how often what
 	// could not be stored is tried again.
@@ -132,7 +131,7 @@ func (c *clockwork) turn(now time.Time) {
 // we have: its authority may have been replaced.
 func (c *clockwork) replaceRejected(now time.Time, m *member) {
 	heard, _ := c.g.reports.last(m.key)
-	c.g.keepers.renewDue(now, m, heard.Identity)
+	c.g.keepers.renewDue(now, m, heard)
 	code := check.Code(c.g.checks.Targets(m.name).APIServer.Code)
 	if code == check.IdentityRejected || code == check.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)
