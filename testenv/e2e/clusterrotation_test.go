@@ -60,11 +60,14 @@ func testRotation(t *testing.T, c *clusters) {
 		return now.Token != before.Token, fmt.Sprintf("the one before, good until %v", now.ExpirationTimestamp)
 	})
 	t.Logf("edge has another identity %v after its account was deleted", time.Since(start).Round(100*time.Millisecond))
-	eventually(within(t, identityReplacedWithin), t, "the pod uses it", func() (bool, string) {
-		out, err := edge.away(within(t, patience), "get", "pods", "-n", tenant)
-		return err == nil && strings.Contains(out, "server"), fmt.Sprint(out, err)
-	})
-	t.Logf("a pod that had mounted the old one works %v after that", time.Since(start).Round(100*time.Millisecond))
+	// With cloud's key its account at edge was replaced as well.
+	for _, one := range []*cluster{edge, cloud} {
+		eventually(within(t, identityReplacedWithin), t, "the pod in "+one.name+" uses its new identity", func() (bool, string) {
+			out, err := one.away(within(t, patience), "get", "pods", "-n", tenant)
+			return err == nil && strings.Contains(out, "server"), fmt.Sprint(out, err)
+		})
+		t.Logf("%s: a pod that had mounted the old identity works %v after that", one.name, time.Since(start).Round(100*time.Millisecond))
+	}
 	edge.waitPeer("cloud", "usable", func(p peerObject) bool {
 		return p.Status.State == "connected" && p.Status.APIServer == "ok" && p.has("IdentityIssued", "True")
 	})
