@@ -11,6 +11,10 @@ const (
 	// waited for sends initiations each 5 s and probes each 30 s at the longest; what has
 	// not been seen for four times that has ended, or been mended.
 	evidenceLife = 2 * time.Minute
+	// refusalLife is how long an ICMP error does. Each datagram brings another, and no more than
+	// 49 s pass between two initiations; what was refused while the peer was being started,
+	// and then is blocked, would be taken for the fault else.
+	refusalLife = time.Minute
 	// probesAnswered is how recent an answer to a probe shows that the way is open; idle
 	// paths are probed each 20 s.
 	probesAnswered = 45 * time.Second
@@ -75,6 +79,11 @@ func (e evidence) unanswered(at time.Time) bool {
 	return e.counts(at) && !at.Before(e.Probed)
 }
 
+// refuses reports whether an ICMP error still explains the failure.
+func (e evidence) refuses(r Refusal) bool {
+	return e.unanswered(r.At) && e.now.Sub(r.At) < refusalLife
+}
+
 // dialled reports whether the peer reaches us, if without success.
 func (e evidence) dialled() bool {
 	return e.counts(e.Initiated.At) || e.unanswered(e.HeardUnanswered.At)
@@ -97,7 +106,7 @@ func (e evidence) tried() []Candidate {
 	out := slices.Clone(e.Candidates)
 	for i, c := range out {
 		for _, r := range e.Unreachable {
-			if r.To == c.Address && e.unanswered(r.At) {
+			if r.To == c.Address && e.refuses(r) {
 				out[i].Reason = r.Reason
 			}
 		}

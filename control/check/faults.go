@@ -171,7 +171,7 @@ func (e evidence) refused() (Params, bool) {
 	}
 	for _, r := range e.Unreachable {
 		heard := e.unanswered(e.HeardUnanswered.At)
-		if r.Reason != portUnreachable || !e.unanswered(r.At) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
+		if r.Reason != portUnreachable || !e.refuses(r) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
 			continue
 		}
 		p := e.params()

@@ -197,6 +197,9 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 				f.HeardUnanswered, f.Unverified, f.NotForUs = s, s, s
 				f.OtherKey, f.StampInPast = KeySight{s, aKey}, StampSight{Sight: s}
 				f.Unreachable = []Refusal{{publicCloud, "port unreachable", s.At}}
+				if name == "long ago" {
+					f.Unreachable[0].At = time.Now().Add(-refusalLife)
+				}
 				want := PeerSilent
 				if !f.LastHandshake.IsZero() {
 					want = HandshakeStale
