@@ -243,9 +243,9 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	}
 	ep := f.first()
 	if managed && f.handshake.open.Load() {
-		if proved := b.handshakes.answered(f, bufs[0]); proved != nil {
+		if proved, dead := b.handshakes.answered(f, bufs[0]); proved != nil {
 			b.settle(f)
-			b.prove(f, proved)
+			b.confirm(f, proved, dead)
 			ep = proved // The other side shall see over which path its response came.
 		}
 	}

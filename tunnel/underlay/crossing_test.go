@@ -94,3 +94,41 @@ func TestInitiationAfterAResponseThatIsNotTaken(t *testing.T) {
 		t.Errorf("got %.20x, want the initiation", got)
 	}
 }
+
+// A device that works on both at once may accept a response after it has answered an
+// initiation: then it can read nothing of the session.
+func TestResponseAcceptedAfterAnAnswerMakesADeadSession(t *testing.T) {
+	for name, mixed := range map[string]bool{"mixed up": true, "in order": false} {
+		t.Run(name, func(t *testing.T) {
+			b, x, done := managed(t, New)
+			dead := newQueue[completed]()
+			b.OnDeadSession(func(id string, p peer.Path) { dead.put(completed{id, p}) })
+			c := plain(t, loopback4)
+			path := peer.Direct(localAddr(c))
+			b.SetCandidates("x", []peer.Path{path})
+			mustSend(t, b, x, initiation(1))
+			expect(t, c, "our initiation", initiation(1))
+			if mixed {
+				write(t, c, initiation(9), b.addr())
+				b.next(t)
+				mustSend(t, b, x, responseOf(2, 9))
+				expect(t, c, "our response", responseOf(2, 9))
+			}
+			write(t, c, responseOf(5, 1), b.addr())
+			b.next(t)
+			first := data(1, 64)
+			binary.LittleEndian.PutUint32(first[4:], 5)
+			mustSend(t, b, x, first)
+			expect(t, c, "our data", first)
+			if mixed {
+				done.nothing(t)
+				done = dead
+			} else {
+				dead.nothing(t)
+			}
+			if got, want := <-done, (completed{"x", path}); got != want {
+				t.Errorf("told %+v, want %+v", got, want)
+			}
+		})
+	}
+}

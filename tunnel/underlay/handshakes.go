@@ -42,6 +42,9 @@ type handshake struct {
 	index     uint32 // of our initiation, if initiated
 	initiated bool
 	begunAt   time.Time
+	// undone says that the device has answered an initiation of the peer's since, and by that
+	// forgotten ours.
+	undone    bool
 	responses []reply
 	// responseAt is when the first of them came.
 	responseAt time.Time
@@ -86,7 +89,7 @@ func (h *handshakes) endInitiatedLocked(f *fanOut) {
 		delete(h.begun, s.index)
 	}
 	s.open.Store(false)
-	s.initiated, s.responses = false, nil
+	s.initiated, s.undone, s.responses = false, false, nil
 }
 
 // responseCame notes a response, authentic or not, if it fits an initiation of ours. It
@@ -114,13 +117,16 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id strin
 
 // answered gives the endpoint whose response the device has accepted, if a data message
 // that is about to be sent shows it.
-func (h *handshakes) answered(f *fanOut, data []byte) conn.Endpoint {
+//
+// A device that works on that response and on an initiation of the peer's at the same time
+// may accept the one after it has answered the other. The session then has the index of that
+// answer: what the peer sends is for an index that is there no more. That is told as dead.
+func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dead bool) {
 	if len(data) < minSizeData || data[0] != typeData {
-		return nil
+		return nil, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var proved conn.Endpoint
 	index := binary.LittleEndian.Uint32(data[4:])
 	for _, r := range f.handshake.responses {
 		if r.index != index {
@@ -135,10 +141,12 @@ func (h *handshakes) answered(f *fanOut, data []byte) conn.Endpoint {
 		}
 	}
 	if proved != nil {
-		f.handshake.dead = false // There is a session by which we can send, whatever the peer begins.
+		if dead = f.handshake.undone; !dead {
+			f.handshake.dead = false // There is a session by which we can send, whatever the peer begins.
+		}
 		h.endInitiatedLocked(f)
 	}
-	return proved
+	return proved, dead
 }
 
 // responded notes a response of ours and where it went, to an initiation that the device
@@ -150,7 +158,7 @@ func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, ask
 	s := &f.handshake
 	vain = s.responded
 	h.endRespondedLocked(f)
-	s.answer, s.responded = binary.LittleEndian.Uint32(response[4:]), true
+	s.answer, s.responded, s.undone = binary.LittleEndian.Uint32(response[4:]), true, s.initiated
 	s.dead = !asked.IsZero() && !asked.After(s.givenUpAt)
 	h.answers[s.answer] = &answered{to: f, sources: []conn.Endpoint{to}}
 	h.awaiting.Store(int32(len(h.answers)))
@@ -215,8 +223,9 @@ func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store
 
 // OnDeadSession sets whom to tell, under the same terms and in place of OnHandshake, that a
 // managed peer has begun a session which GaveUp has ended on our side, or may have: we can
-// read what it sends, and send nothing. It is dead until another handshake is completed. The
-// path works in both directions all the same.
+// read what it sends, and send nothing; or that our device has begun one by which it can send
+// and read nothing. It is dead until another handshake is completed. The path works in both
+// directions all the same.
 func (b *Bind) OnDeadSession(f func(id string, p peer.Path)) { b.onDeadSession.Store(&f) }
 
 // GaveUp is to be called right after the device was made to give up all sessions with a
@@ -240,7 +249,7 @@ func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
 	}
 }
 
-// confirm takes in that the peer has begun a session by a response of ours.
+// confirm takes in that a session has begun, by a response of ours or of the peer's.
 func (b *Bind) confirm(f *fanOut, ep conn.Endpoint, dead bool) {
 	tell := b.onDeadSession.Load()
 	if !dead || tell == nil || *tell == nil {
