@@ -146,9 +146,9 @@ func (e *Engine) handshakeDone(id string, path peer.Path) {
 	nudge(e.told)
 }
 
-// sessionDead is called by the underlay, in the goroutines that receive: the peer has begun
-// a session, over a path, that a dial of ours gave up. It is dialled again once that dial has
-// had its time.
+// sessionDead is called by the underlay, in the goroutines that send and receive: a session
+// was begun, over a path, by which one side alone can send (see OnDeadSession). The peer is
+// dialled again once the last dial has had its time.
 func (e *Engine) sessionDead(id string, path peer.Path) {
 	k, err := peer.ParsePublicKey(id)
 	if err != nil {

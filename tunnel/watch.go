@@ -65,9 +65,9 @@ type watch struct {
 	unansweredSince time.Time
 	// begun is set by the first dial.
 	begun bool
-	// lost says that a dial gave the session up, and no other was made since. With a managed
-	// peer it is the underlay that tells which handshake made one: the device also tells of
-	// those that the same dial gave up.
+	// lost says that a dial gave the session up, or that it was dead from the start, and no
+	// other was made since. With a managed peer it is the underlay that tells which handshake
+	// made one: the device also tells of those that came to nothing.
 	lost, managed bool
 	// attempts counts dials since the last answer.
 	attempts int
@@ -193,8 +193,8 @@ func (w *watch) givenUp(now time.Time, managed bool) {
 	}
 }
 
-// stillborn takes in that a managed peer has begun a session, over a path, which a dial gave
-// up. It asks for another dial as soon as that one has had its time, and the peer a moment to
+// stillborn takes in that a session with a managed peer was begun, over a path, that is dead.
+// It asks for another dial as soon as the last one has had its time, and the peer a moment to
 // answer it: what the peer begins with is sent before that answer.
 func (w *watch) stillborn(now time.Time, p peer.Path) {
 	w.source, w.proven = p, p

@@ -3,20 +3,30 @@ package underlay
 import (
 	"bytes"
 	"encoding/binary"
+	"net"
 	"testing"
 	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Whoever forges the source of a path fills what is held of a peer's initiations: the
-// peer's own must not be lost for it.
-func TestForgedCopiesDoNotCrowdOutTheInitiationThatCrosses(t *testing.T) {
-	b, x, _ := managed(t, New)
-	c := plain(t, loopback4)
+// selected makes a Bind with a managed peer at a socket, over the path that is selected.
+func selected(t *testing.T) (b *running, x conn.Endpoint, c *net.UDPConn) {
+	t.Helper()
+	b, x, _ = managed(t, New)
+	c = plain(t, loopback4)
 	path := peer.Direct(localAddr(c))
 	b.SetCandidates("x", []peer.Path{path})
 	b.SetSelected("x", path)
+	return b, x, c
+}
+
+// Whoever forges the source of a path fills what is held of a peer's initiations: the
+// peer's own must not be lost for it.
+func TestForgedCopiesDoNotCrowdOutTheInitiationThatCrosses(t *testing.T) {
+	b, x, c := selected(t)
 	b.Insist("x")
 	mustSend(t, b, x, initiation(1))
 	expect(t, c, "our initiation", initiation(1))
@@ -33,11 +43,7 @@ func TestForgedCopiesDoNotCrowdOutTheInitiationThatCrosses(t *testing.T) {
 
 // What comes after a response waits until the device has taken that, on either side.
 func TestInitiationAfterAResponseWaitsForIt(t *testing.T) {
-	b, x, _ := managed(t, New)
-	c := plain(t, loopback4)
-	path := peer.Direct(localAddr(c))
-	b.SetCandidates("x", []peer.Path{path})
-	b.SetSelected("x", path)
+	b, x, c := selected(t)
 	// On a machine that is very slow the time that it waits at the most ends before the test
 	// has looked: then it looks again.
 	for round := uint32(1); ; round++ {
@@ -78,11 +84,7 @@ func TestInitiationAfterAResponseWaitsForIt(t *testing.T) {
 
 // If the device does not take the response, it gets the initiation all the same.
 func TestInitiationAfterAResponseThatIsNotTaken(t *testing.T) {
-	b, x, _ := managed(t, New)
-	c := plain(t, loopback4)
-	path := peer.Direct(localAddr(c))
-	b.SetCandidates("x", []peer.Path{path})
-	b.SetSelected("x", path)
+	b, x, c := selected(t)
 	mustSend(t, b, x, initiation(1))
 	expect(t, c, "our initiation", initiation(1))
 	write(t, c, responseOf(5, 1), b.addr())
