@@ -8,7 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Offsets and sizes of the header fields that cutting and joining touch: RFC 791 §3.1,
+// Offsets and sizes of the header fields that cutting, joining and windowFloor touch: RFC 791 §3.1,
 // RFC 8200 §3, RFC 9293 §3.1.
 const (
 	ipv4HeaderLen    = 20
@@ -30,6 +30,7 @@ const (
 	tcpSeq           = 4
 	tcpDataOffset    = 12
 	tcpFlags         = 13
+	tcpWindow        = 14
 	tcpChecksum      = 16
 	protoTCP         = 6
 	maxHeaderLen     = 60 + 60 // IPv4 with options and TCP with options
@@ -37,6 +38,7 @@ const (
 	flagSYN          = 0x02
 	flagRST          = 0x04
 	flagPSH          = 0x08
+	flagACK          = 0x10
 	flagURG          = 0x20
 	flagCWR          = 0x80
 	flagsOnLastOnly  = flagFIN | flagPSH

@@ -8,11 +8,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-const (
-	tcpWindow = 14 // offset, RFC 9293 §3.1
-	flagACK   = 0x10
-)
-
 // windowFloor closes windows that are too small to be of use: what we would announce as less
 // than a segment is announced as 0, until it is more.
 //
