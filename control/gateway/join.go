@@ -137,7 +137,7 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 		return auth.Redemption{}, err
 	}
 	defer p.close()
-	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.plane.stack.DialContext)
+	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.dialContext)
 	for {
 		answer, err := redeemOnce(ctx, client, q)
 		switch {

@@ -1,16 +1,24 @@
 package gateway
 
 import (
+	"context"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
+
+// farewell is how long the end of a connection in a one-time tunnel is waited for at most:
+// a round trip, or two if something is lost.
+const farewell = time.Second
 
 // oneTime is the short-lived tunnel in which a ticket is redeemed: a device with the
 // ticket's key on a port of its own, and allocations of its own at the relays. The
@@ -79,6 +87,37 @@ func (p *oneTime) dial() {
 	if err := p.plane.engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
 		p.g.log.Debug("the one-time tunnel cannot be dialled", "error", err)
 	}
+}
+
+// dialContext reaches the inviter through the tunnel. The connections that it gives are over
+// for the inviter too once they are closed: the tunnel ends next, and what the inviter had
+// still to send would go to a closed port for a minute.
+func (p *oneTime) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := p.plane.stack.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*netstack.Conn); ok {
+		return &finished{Conn: tcp, ctx: ctx}, nil
+	}
+	return conn, nil
+}
+
+// finished is a connection that ends in order when it is closed.
+type finished struct {
+	*netstack.Conn
+	ctx  context.Context // of what it is used for; after that nothing is waited for
+	once sync.Once
+}
+
+// Close never fails: that the end was not acknowledged concerns nobody.
+func (f *finished) Close() error {
+	f.once.Do(func() {
+		ctx, cancel := context.WithTimeout(f.ctx, farewell)
+		defer cancel()
+		_ = f.Finish(ctx)
+	})
+	return nil
 }
 
 func (p *oneTime) close() {
