@@ -322,6 +322,28 @@ func TestRedialSendsAnInitiationAtOnce(t *testing.T) {
 	})
 }
 
+// An engine that ends owing its peer a sign of life would be called by it for 90 s.
+func TestAcknowledgedPeerCallsNobodyAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		cloud.set(edge.as("edge"))
+		edge.set(cloud.as("cloud", cloud.addr))
+		connect(cloud, edge)
+		time.Sleep(20 * time.Second) // what else there was to be acknowledged is
+		before := n.initiationsTo(cloud.addr, edge.addr)
+		cloud.send(edge, "last")
+		edge.expect(cloud, "last")
+		if err := edge.Acknowledge(t.Context(), cloud.PublicKey()); err != nil {
+			t.Fatal(err)
+		}
+		edge.stop()
+		time.Sleep(2 * time.Minute)
+		if got := n.initiationsTo(cloud.addr, edge.addr); got != before {
+			t.Errorf("%d initiations went to an engine that has ended, want none", got-before)
+		}
+	})
+}
+
 func TestRoamingPeerIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)

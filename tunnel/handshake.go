@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// leastLook is the least time between two readings that look for a handshake.
+// leastLook is the least time between two readings that look for what the device was asked to do.
 const leastLook = 2 * time.Millisecond
 
 // Handshake starts a fresh handshake as Redial does, waits until it is completed, and gives
@@ -62,5 +62,8 @@ func (e *Engine) shaken(k peer.PublicKey) (at time.Time, look time.Duration, err
 		return time.Time{}, 0, err
 	}
 	e.observeNew(time.Now(), r)
-	return e.peers[k].watch.lastHandshake, max(leastLook, serves(len(r.state.Peers))/20), nil
+	return e.peers[k].watch.lastHandshake, nextLook(r), nil
 }
+
+// nextLook is how long to wait for the device to have done something, before it is read again.
+func nextLook(r reading) time.Duration { return max(leastLook, serves(len(r.state.Peers))/20) }

@@ -142,6 +142,7 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 		answer, err := redeemOnce(ctx, client, q)
 		switch {
 		case err == nil:
+			p.acknowledge(ctx)
 			return answer, nil
 		case !errors.Is(err, auth.ErrUnreachable) && !errors.Is(err, auth.ErrRateLimited):
 			return auth.Redemption{}, err

@@ -120,6 +120,17 @@ func (f *finished) Close() error {
 	return nil
 }
 
+// acknowledge tells the inviter that its answer has arrived, and with it the end of the
+// connection. Without it the inviter goes on to call us for 90 s, which costs it and the network
+// some packets and nobody anything.
+func (p *oneTime) acknowledge(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	if err := p.plane.engine.Acknowledge(ctx, p.inviter); err != nil {
+		p.g.log.Debug("the inviter goes on calling the one-time tunnel", "error", err)
+	}
+}
+
 func (p *oneTime) close() {
 	if r := p.relays.Load(); r != nil {
 		r.close()
