@@ -46,6 +46,9 @@ type KeeperOptions struct {
 	Store   IdentityStore
 	// OnChange is told of every new identity; it may be nil.
 	OnChange func(Identity)
+	// OnDoubt is told of every request that failed since [Keeper.Renew] was called: the identity
+	// that is still shown may be good no more. It may be nil.
+	OnDoubt func()
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -165,6 +168,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-k.wake:
 			woken = true
+			k.retry.Reset() // things are not as they were when it grew
 		}
 		now := time.Now()
 		if k.isDue(now) && (woken || !now.Before(k.retryAfter)) {
@@ -298,12 +302,16 @@ func (k *Keeper) failed(err error) {
 	k.mu.Lock()
 	news := k.err == nil || k.err.Error() != err.Error()
 	k.err, k.next = err, k.retryAfter.Round(0)
+	doubtful := k.forced && k.current != nil
 	k.mu.Unlock()
 	level := slog.LevelDebug
 	if news {
 		level = slog.LevelWarn
 	}
 	k.o.Logger.Log(context.Background(), level, "no identity", slog.String("peer", k.o.Name), slog.Any("error", err), slog.Duration("retryIn", wait))
+	if doubtful && k.o.OnDoubt != nil {
+		k.o.OnDoubt()
+	}
 }
 
 // renewAt is after two thirds of an identity's life, and up to a twentieth earlier.

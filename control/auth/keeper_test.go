@@ -207,6 +207,55 @@ func TestWakeDoesNotWait(t *testing.T) {
 	})
 }
 
+// An identity that was to be replaced and is not is in doubt; one that is only due is good yet.
+func TestAnIdentityThatCannotBeReplacedIsInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = 24 * time.Hour
+		o := newOffice(t, life)
+		var mu sync.Mutex
+		down, doubts := true, 0
+		o.fail = func(int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if down {
+				return errors.New("no way there")
+			}
+			return nil
+		}
+		set := func(b bool) { mu.Lock(); defer mu.Unlock(); down = b }
+		k, stop := keep(t, o.Request, &cabinet{}, func(o *KeeperOptions) {
+			o.OnDoubt = func() { mu.Lock(); defer mu.Unlock(); doubts++ }
+		})
+		want := func(when string, least, most int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if doubts < least || doubts > most {
+				t.Errorf("%s: told of doubts %d times, want %d to %d", when, doubts, least, most)
+			}
+			doubts = 0
+		}
+		time.Sleep(time.Minute)
+		want("while there is none", 0, 0)
+		set(false)
+		k.Wake()
+		want("once it is there", 0, 0)
+		set(true)
+		time.Sleep(life * 3 / 4)
+		want("while it is due for renewal", 0, 0)
+		k.Renew()
+		want("when it was to be replaced", 1, 1)
+		time.Sleep(time.Minute)
+		want("as long as it is not", 2, 10)
+		set(false)
+		k.Wake()
+		time.Sleep(life / 2)
+		want("once it is replaced", 0, 0)
+		stop()
+	})
+}
+
 func TestClocksThatDisagree(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for name, skew := range map[string]time.Duration{

@@ -128,6 +128,7 @@ func (i *identityKeepers) start(m *member) {
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
 		Peer: m.key, Name: m.name, Request: i.g.requestIdentity(m), Store: i.g.store, Logger: i.g.log,
 		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name); i.g.announceChange() },
+		OnDoubt:  func() { i.g.checks.Wake(m.name) }, // or the API server would seem well for minutes
 	})
 	if err != nil {
 		i.g.log.Error("the identity for a peer cannot be kept", "peer", m.name, "error", err)
