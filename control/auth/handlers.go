@@ -139,13 +139,6 @@ func (s *Server) identity(ctx context.Context, r *http.Request, from netip.Addr,
 	if issuer.Tokens() && !slices.Contains(body.Accepts, acceptToken) {
 		return nil, newError(codeTokenOnly, "this gateway issues tokens, which the caller's version cannot take; upgrade the caller's gateway (or issue certificates here: spec.services.auth.issuer.localCA)")
 	}
-	if s.o.BeforeIdentity != nil {
-		s.o.BeforeIdentity(from)
-		c, _ = s.o.Directory.Caller(from)
-		if err := mayHaveIdentity(c); err != nil {
-			return nil, err
-		}
-	}
 	subject := Subject{Name: c.Name, PublicKey: c.PublicKey}
 	if user := userWanted(issuer, subject, []byte(body.CSR)); user != "" {
 		if !slices.Contains(body.Accepts, acceptUser) {

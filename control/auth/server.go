@@ -103,14 +103,9 @@ type ServerOptions struct {
 	// HeardBoot gives the highest number of a start that was heard of a peer, and must not
 	// block. It may be nil or give 0: none was.
 	HeardBoot func(of peer.PublicKey) uint64
-	// OnRotation takes the key that a peer will have, whose proof it has to check; the answer is
-	// sent when it is stored. An [ErrConfigured] and an [ErrRequest] are told to the peer, with
-	// their text. nil: keys are not taken here.
+	// OnRotation takes the key that a peer will have, whose proof it has to check; the answer is sent when it is stored. An [ErrConfigured] and an [ErrRequest] are
+	// told to the peer, with their text. nil: keys are not taken here.
 	OnRotation func(ctx context.Context, a Announcement) error
-	// BeforeIdentity is told where a request for an identity comes from, before anything is issued:
-	// the key behind that address is in use. Whom the Directory takes the caller for may change
-	// by it. It may be nil.
-	BeforeIdentity func(from netip.Addr)
 	// Audit and Logger may be nil.
 	Audit  *audit.Log
 	Logger *slog.Logger

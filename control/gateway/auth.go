@@ -97,7 +97,7 @@ func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
 		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
 		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.receive,
-		OnRotation: g.onRotation, BeforeIdentity: g.inUse, OnReport: g.reports.receive, Report: g.reports.forHello,
+		OnRotation: g.onRotation, OnReport: g.reports.receive, Report: g.reports.forHello,
 		HeardBoot: g.paths.heardBoot, Audit: g.audit, Logger: g.log,
 	})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -227,43 +226,29 @@ func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 // succeed gives those peers their next key with which a handshake was completed.
 func (g *Gateway) succeed(s tunnel.Snapshot) {
 	for key, m := range g.roster.Load().next {
-		if !s.Peers[key].LastHandshake.IsZero() {
-			g.succeedWith(m, key)
+		if s.Peers[key].LastHandshake.IsZero() {
+			continue
 		}
-	}
-}
-
-// inUse gives the peer its next key that asks for something under it, before the clockwork sees
-// that: an identity would be issued to the key before, and end at once with that.
-func (g *Gateway) inUse(from netip.Addr) {
-	r := g.roster.Load()
-	m := r.byAddr[from]
-	if m != nil && r.next[m.nextKey] == m && from == peer.OverlayAddr(m.nextKey) {
-		g.succeedWith(m, m.nextKey)
-	}
-}
-
-// succeedWith gives a peer its next key.
-func (g *Gateway) succeedWith(m *member, key peer.PublicKey) {
-	old := m.key
-	err := g.update(peerChange{
-		peers: func(all *state.Peers) error {
-			if p, ok := all.Get(m.name); !ok || p.NextKey != key || !all.Succeed(m.name) {
-				return errGone
-			}
-			return g.store.Inherit(old, key)
-		},
-		applied: func() {
-			g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.name), audit.PublicKey(key), audit.Reason("in use"))
-			g.log.Warn("a peer has another key, which it announced under the one before", "peer", m.name,
-				"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
-			if g.running.Load().cfg.Services.OutOfBand != nil {
-				g.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.name)
-			}
-		},
-	})
-	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errStopping) {
-		g.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.name, "error", err)
+		old := m.key
+		err := g.update(peerChange{
+			peers: func(all *state.Peers) error {
+				if p, ok := all.Get(m.name); !ok || p.NextKey != key || !all.Succeed(m.name) {
+					return errGone
+				}
+				return g.store.Inherit(old, key)
+			},
+			applied: func() {
+				g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.name), audit.PublicKey(key), audit.Reason("in use"))
+				g.log.Warn("a peer has another key, which it announced under the one before", "peer", m.name,
+					"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
+				if g.running.Load().cfg.Services.OutOfBand != nil {
+					g.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.name)
+				}
+			},
+		})
+		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errStopping) {
+			g.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.name, "error", err)
+		}
 	}
 }
 
