@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -38,6 +39,31 @@ func TestFinishLeavesTheOtherSideNothingToSend(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who has ended its own stream before closes first, and may be done before it waits; and several
+// may finish a connection.
+func TestFinishAfterCloseWrite(t *testing.T) {
+	p := newPair(t, Options{}, Options{}, impairment{})
+	for range 20 {
+		client, server := p.connect(t, b6)
+		if err := client.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if err := client.Finish(t.Context()); err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		server.Close()
+		wg.Wait()
+		if err := client.Finish(t.Context()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("finishing what is closed gives %v, want %v", err, net.ErrClosed)
+		}
 	}
 }
 

@@ -10,10 +10,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Acknowledge sends a peer an empty packet within their session, and waits until it is sent. It
-// tells the peer that what it sent last has arrived, as the device itself does after 10 s
-// (whitepaper §6.5): an engine that is closed before would be called for 90 s by a peer that
-// takes it for mute. It ends with ctx, with the Engine, and when the peer is removed.
+// Acknowledge sends a peer an empty packet, which tells it that what it sent last has arrived. The
+// device does so by itself after 10 s (whitepaper §6.5): an engine that is closed before would be
+// called for 90 s by a peer that takes it for mute. It waits until something was sent to the peer,
+// which is that packet if there is a session and nothing else is on its way, and ends with ctx,
+// with the Engine, and when the peer is removed.
 func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 	before, look, err := e.sent(k)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -23,6 +24,9 @@ const (
 	maxRetry   = 2 * time.Minute
 	// A denial is an operator's decision, which seldom changes within seconds.
 	deniedRetry = 30 * time.Second
+	// wokenAgain is how long after a refusal [Keeper.Wake] has another request made: each look at
+	// a peer that answers wakes its keeper, and a refusal may call for a look.
+	wokenAgain = 5 * time.Second
 	// checkClock is how often the keeper compares the wall clock with the deadline: a
 	// timer runs on the monotonic clock, which stands still while a machine sleeps
 	// and does not follow a clock that is set.
@@ -46,8 +50,8 @@ type KeeperOptions struct {
 	Store   IdentityStore
 	// OnChange is told of every new identity; it may be nil.
 	OnChange func(Identity)
-	// OnDoubt is told of every request that failed since [Keeper.Renew] was called: the identity
-	// that is still shown may be good no more. It may be nil.
+	// OnDoubt is told when the peer has refused to replace an identity that [Keeper.Renew] was
+	// called for, each time: what is still shown may be good no more. It may be nil.
 	OnDoubt func()
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -67,6 +71,8 @@ type Keeper struct {
 	next    time.Time
 	forced  bool // a new one is wanted whatever the present one says
 
+	renewed atomic.Bool // Renew was called, which Run has yet to see
+
 	// Owned by Run, and by NewKeeper before.
 	due        time.Time // when to renew, by the wall clock
 	obtained   time.Time // when the present one came, monotonic; zero if from the store
@@ -75,6 +81,7 @@ type Keeper struct {
 	user       string // whom the issuer told us to ask for; empty for those that need none
 	retry      *backoff.ExponentialBackOff
 	retryAfter time.Time
+	refused    time.Time // when the peer answered last, with an error; zero if it did not
 }
 
 // NewKeeper makes a keeper with what the store has. Run makes it work.
@@ -138,7 +145,7 @@ func (k *Keeper) LastError() (next time.Time, err error) {
 }
 
 // Wake makes a request that waits for its next try be made now, because the peer
-// became reachable. It does nothing when nothing is due.
+// became reachable. It does nothing when nothing is due, nor just after the peer refused.
 func (k *Keeper) Wake() { k.signal(false) }
 
 // Renew asks for a new identity now, because the present one was rejected.
@@ -149,6 +156,7 @@ func (k *Keeper) signal(force bool) {
 		k.mu.Lock()
 		k.forced = true
 		k.mu.Unlock()
+		k.renewed.Store(true)
 	}
 	select {
 	case k.wake <- struct{}{}:
@@ -168,10 +176,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-k.wake:
 			woken = true
-			k.retry.Reset() // things are not as they were when it grew
 		}
 		now := time.Now()
-		if k.isDue(now) && (woken || !now.Before(k.retryAfter)) {
+		renewed := k.renewed.Swap(false)
+		if renewed { // for another reason than what failed before
+			k.retry.Reset()
+		}
+		if k.isDue(now) && (renewed || woken && now.Sub(k.refused) >= wokenAgain || !now.Before(k.retryAfter)) {
 			k.renew(ctx)
 		}
 		timer.Reset(k.pause(time.Now()))
@@ -298,11 +309,14 @@ func (k *Keeper) failed(err error) {
 	if errors.As(err, &answer) {
 		wait = max(wait, answer.RetryAfter)
 	}
-	k.retryAfter = time.Now().Add(wait)
+	k.retryAfter, k.refused = time.Now().Add(wait), time.Time{}
+	if !errors.Is(err, ErrUnreachable) {
+		k.refused = time.Now()
+	}
 	k.mu.Lock()
 	news := k.err == nil || k.err.Error() != err.Error()
 	k.err, k.next = err, k.retryAfter.Round(0)
-	doubtful := k.forced && k.current != nil
+	doubtful := k.forced && k.current != nil && !errors.Is(err, ErrUnreachable)
 	k.mu.Unlock()
 	level := slog.LevelDebug
 	if news {

@@ -213,18 +213,21 @@ func TestAnIdentityThatCannotBeReplacedIsInDoubt(t *testing.T) {
 		const life = 24 * time.Hour
 		o := newOffice(t, life)
 		var mu sync.Mutex
-		down, doubts := true, 0
+		failure, doubts := error(&UnreachableError{}), 0
 		o.fail = func(int) error {
 			mu.Lock()
 			defer mu.Unlock()
-			if down {
-				return errors.New("no way there")
-			}
-			return nil
+			return failure
 		}
-		set := func(b bool) { mu.Lock(); defer mu.Unlock(); down = b }
+		set := func(err error) { mu.Lock(); defer mu.Unlock(); failure = err }
+		var k *Keeper
 		k, stop := keep(t, o.Request, &cabinet{}, func(o *KeeperOptions) {
-			o.OnDoubt = func() { mu.Lock(); defer mu.Unlock(); doubts++ }
+			o.OnDoubt = func() {
+				mu.Lock()
+				defer mu.Unlock()
+				doubts++
+				k.Wake() // the peer is looked at, and answers
+			}
 		})
 		want := func(when string, least, most int) {
 			t.Helper()
@@ -238,17 +241,25 @@ func TestAnIdentityThatCannotBeReplacedIsInDoubt(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		want("while there is none", 0, 0)
-		set(false)
+		set(nil)
 		k.Wake()
 		want("once it is there", 0, 0)
-		set(true)
+		set(errors.New("not for you"))
 		time.Sleep(life * 3 / 4)
 		want("while it is due for renewal", 0, 0)
 		k.Renew()
 		want("when it was to be replaced", 1, 1)
 		time.Sleep(time.Minute)
 		want("as long as it is not", 2, 10)
-		set(false)
+		for range 60 {
+			k.Wake()
+			time.Sleep(time.Second)
+		}
+		want("while the peer is looked at all the time", 8, 14)
+		set(&UnreachableError{})
+		time.Sleep(time.Hour)
+		want("while the peer does not answer", 0, 0)
+		set(nil)
 		k.Wake()
 		time.Sleep(life / 2)
 		want("once it is replaced", 0, 0)

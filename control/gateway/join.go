@@ -140,9 +140,11 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.dialContext)
 	for {
 		answer, err := redeemOnce(ctx, client, q)
+		if !errors.Is(err, auth.ErrUnreachable) {
+			p.acknowledge(ctx)
+		}
 		switch {
 		case err == nil:
-			p.acknowledge(ctx)
 			return answer, nil
 		case !errors.Is(err, auth.ErrUnreachable) && !errors.Is(err, auth.ErrRateLimited):
 			return auth.Redemption{}, err

@@ -98,20 +98,21 @@ func (p *oneTime) dialContext(ctx context.Context, network, address string) (net
 		return nil, err
 	}
 	if tcp, ok := conn.(*netstack.Conn); ok {
-		return &finished{Conn: tcp, ctx: ctx}, nil
+		return &finishingConn{Conn: tcp, ctx: ctx}, nil
 	}
 	return conn, nil
 }
 
-// finished is a connection that ends in order when it is closed.
-type finished struct {
+// finishingConn is a connection that ends in order when it is closed.
+type finishingConn struct {
 	*netstack.Conn
 	ctx  context.Context // of what it is used for; after that nothing is waited for
 	once sync.Once
 }
 
-// Close never fails: that the end was not acknowledged concerns nobody.
-func (f *finished) Close() error {
+// Close takes as long as farewell. It never fails: that the end was not acknowledged concerns
+// nobody.
+func (f *finishingConn) Close() error {
 	f.once.Do(func() {
 		ctx, cancel := context.WithTimeout(f.ctx, farewell)
 		defer cancel()
@@ -121,8 +122,7 @@ func (f *finished) Close() error {
 }
 
 // acknowledge tells the inviter that its answer has arrived, and with it the end of the
-// connection. Without it the inviter goes on to call us for 90 s, which costs it and the network
-// some packets and nobody anything.
+// connection. Without it the inviter goes on to call us for 90 s: some packets, and no harm.
 func (p *oneTime) acknowledge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
