@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -52,7 +53,15 @@ func testRotation(t *testing.T, c *clusters) {
 		t.Logf("%s has another key: all is as before %v after the command", one.name, time.Since(start).Round(100*time.Millisecond))
 	}
 
+	// With edge's key its account was replaced too: what is deleted next is what its identity
+	// hangs on now.
 	before := edge.identity("cloud")
+	eventually(within(t, patience), t, "edge has an identity of its present account", func() (bool, string) {
+		account, _ := cloud.Kubectl(within(t, patience), "", "get", "serviceaccount", "-n", accountNamespace, edgeAccount, "-o", "jsonpath={.metadata.uid}")
+		before = edge.identity("cloud")
+		uid := accountOf(t, before.Token)
+		return uid == account, fmt.Sprintf("an identity of account %s, while that is %q", uid, account)
+	})
 	start := time.Now()
 	cloud.kubectl("delete", "serviceaccount", "-n", accountNamespace, edgeAccount)
 	eventually(within(t, identityReplacedWithin), t, "edge has another identity", func() (bool, string) {
@@ -86,6 +95,28 @@ func (c *cluster) identity(name string) *clientauthentication.ExecCredentialStat
 		c.t.Fatalf("%s has no token of %s: %v", c.name, name, err)
 	}
 	return got.Status
+}
+
+// accountOf is the UID of the service account that a token was issued for.
+func accountOf(t *testing.T, token string) string {
+	t.Helper()
+	var claims struct {
+		Kubernetes struct {
+			ServiceAccount struct{ UID string }
+		} `json:"kubernetes.io"`
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		t.Fatalf("a service account's token has %d parts, want 3 (RFC 7519 §3)", len(parts))
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err == nil {
+		err = json.Unmarshal(payload, &claims)
+	}
+	if err != nil || claims.Kubernetes.ServiceAccount.UID == "" {
+		t.Fatalf("a token names no service account: %v\n%s", err, payload)
+	}
+	return claims.Kubernetes.ServiceAccount.UID
 }
 
 // follows watches the peer's ConfigMaps from the pod client, as a controller does: whenever the
