@@ -69,12 +69,17 @@ func testRotation(t *testing.T, c *clusters) {
 		return now.Token != before.Token, fmt.Sprintf("the one before, good until %v", now.ExpirationTimestamp)
 	})
 	t.Logf("edge has another identity %v after its account was deleted", time.Since(start).Round(100*time.Millisecond))
-	// With cloud's key its account at edge was replaced as well.
-	for _, one := range []*cluster{edge, cloud} {
-		eventually(within(t, identityReplacedWithin), t, "the pod in "+one.name+" uses its new identity", func() (bool, string) {
-			out, err := one.away(within(t, patience), "get", "pods", "-n", tenant)
-			return err == nil && strings.Contains(out, "server"), fmt.Sprint(out, err)
+	// With cloud's key its account at edge was replaced as well. A token works for some seconds
+	// more than its account, so that the pod's works says nothing yet.
+	for one, other := range c.both() {
+		eventually(within(t, identityReplacedWithin), t, "the pod in "+one.name+" has its new identity", func() (bool, string) {
+			mounted, err := one.Kubectl(within(t, patience), "", inside("client", "/bin/sh", "-c", "read -r token </peer/token; echo $token")...)
+			return strings.TrimSpace(mounted) == one.identity(other.name).Token, fmt.Sprint(mounted, err)
 		})
+		out, err := one.away(within(t, patience), "get", "pods", "-n", tenant)
+		if err != nil || !strings.Contains(out, "server") {
+			t.Errorf("the pod in %s cannot use its new identity: %v\n%s", one.name, err, out)
+		}
 		t.Logf("%s: a pod that had mounted the old identity works %v after that", one.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	edge.waitPeer("cloud", "usable", func(p peerObject) bool {
