@@ -28,10 +28,17 @@ var kinds = []struct {
 	empty  bool // tells empty datagrams from none
 }{
 	{"New", New, true, lean, lean},
+	{"New with small buffers", newSpread, true, lean, lean},
 	// wireguard-go's bind forgets the local address of what it received with UDP_GRO,
 	// and an empty datagram makes it lose those that it received together with it.
 	{"NewStd", NewStd, true, false, false},
 	{"NewPacket", func(o Options) *Bind { return NewPacket(listenLoopback, o) }, false, false, true},
+}
+
+// newSpread is New as it is without NET_ADMIN: on Linux data is spread over several sockets.
+func newSpread(o Options) *Bind {
+	o.MostPerSocket = 212_992
+	return New(o)
 }
 
 // lean is whether New makes a bind of our own on this system.

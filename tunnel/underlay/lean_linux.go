@@ -24,8 +24,11 @@ const leanBatch = 64
 type leanBind struct {
 	log            *slog.Logger
 	rcvbuf, sndbuf int // bytes
+	mostPerSocket  int // bytes; 0 is no bound
 	senders        sync.Pool
-	sendmsg        func(fd uintptr, m *unix.Msghdr) unix.Errno // the system call, replaced in tests
+	// The system calls that are replaced in tests.
+	sendmsg func(fd uintptr, m *unix.Msghdr) unix.Errno
+	steer   func(fd, sockets int) error
 
 	onError func(netip.AddrPort, icmpError) // told of ICMP errors
 
@@ -44,6 +47,7 @@ type socket struct {
 	is6  bool
 	// noSegments is set once the kernel or the device has refused UDP_SEGMENT.
 	noSegments atomic.Bool
+	spread     *spread // receives, in the place of this socket alone; nil for none
 	// probing is held while an IPv4 probe forbids fragments on the socket.
 	probing sync.Mutex
 
@@ -53,7 +57,10 @@ type socket struct {
 }
 
 func newLean(o Options) *leanBind {
-	b := &leanBind{log: o.Logger, rcvbuf: o.ReceiveBuffer, sndbuf: o.SendBuffer, sendmsg: sendmsg, onError: func(netip.AddrPort, icmpError) {}}
+	b := &leanBind{
+		log: o.Logger, rcvbuf: o.ReceiveBuffer, sndbuf: o.SendBuffer, mostPerSocket: o.MostPerSocket,
+		sendmsg: sendmsg, steer: steer, onError: func(netip.AddrPort, icmpError) {},
+	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -92,17 +99,17 @@ func (b *leanBind) open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	v6, err6 := b.listen("udp6", port)
 	if err6 != nil && !familyMissing(err6) {
 		if v4 != nil {
-			_ = v4.conn.Close()
+			_ = v4.close()
 		}
 		return nil, 0, err6
 	}
 	var fns []conn.ReceiveFunc
 	if v4 != nil {
-		fns = append(fns, newReceiver(v4).receive)
+		fns = append(fns, b.receiveFunc(v4))
 	}
 	if v6 != nil {
 		port = v6.port()
-		fns = append(fns, newReceiver(v6).receive)
+		fns = append(fns, b.receiveFunc(v6))
 	}
 	if len(fns) == 0 {
 		return nil, 0, errors.Join(err4, err6)
@@ -147,8 +154,12 @@ func (b *leanBind) listen(network string, port uint16) (*socket, error) {
 // the kernel may refuse them. Routers may fragment what we send (no DF, nor errors that
 // speak of it): WireGuard's data must arrive also where the MTU was taken for greater.
 func (b *leanBind) configure(fd int, is6 bool) error {
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, b.rcvbuf) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, b.rcvbuf)
+	rcvbuf := b.rcvbuf
+	if b.mostPerSocket > 0 {
+		rcvbuf = min(rcvbuf, b.mostPerSocket)
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, rcvbuf) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, rcvbuf)
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, b.sndbuf) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, b.sndbuf)
@@ -176,6 +187,25 @@ func (b *leanBind) configure(fd int, is6 bool) error {
 	return nil
 }
 
+// receiveFunc is the one of a family.
+func (b *leanBind) receiveFunc(s *socket) conn.ReceiveFunc {
+	if err := b.spreadOut(s); err != nil {
+		b.log.Debug("receiving by one socket of each address family, with the buffer that it has", "err", err)
+	}
+	if s.spread != nil {
+		return s.spread.receive
+	}
+	return newReceiver(s).receive
+}
+
+// close waits for whoever uses the socket.
+func (s *socket) close() error {
+	if s.spread != nil {
+		s.spread.close()
+	}
+	return s.conn.Close()
+}
+
 func (s *socket) port() uint16 { return uint16(s.conn.LocalAddr().(*net.UDPAddr).Port) }
 
 func (b *leanBind) Close() error {
@@ -185,7 +215,7 @@ func (b *leanBind) Close() error {
 			if m, err := s.memory(); err == nil {
 				b.closedDrops.Add(uint64(m.drops))
 			}
-			errs = append(errs, s.conn.Close())
+			errs = append(errs, s.close())
 		}
 	}
 	return errors.Join(errs...)

@@ -17,6 +17,39 @@ import (
 // that of each of those 64 KiB only the first page ever becomes resident.
 const receiveBuffer = 1 << 16
 
+// newControl has room for the local address and the size of what was joined.
+func newControl() []byte {
+	return make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+unix.CmsgSpace(4))
+}
+
+// batch is what a receive call gives.
+type batch struct {
+	packets [][]byte
+	sizes   []int
+	eps     []conn.Endpoint
+	n       int
+	errno   unix.Errno
+}
+
+// begin starts to fill another one.
+func (b *batch) begin(packets [][]byte, sizes []int, eps []conn.Endpoint) {
+	*b = batch{packets: packets, sizes: sizes, eps: eps}
+}
+
+// result ends it: what there is, or why there is nothing. err is the poller's.
+func (b *batch) result(err error) (int, error) {
+	n, errno := b.n, b.errno
+	*b = batch{} // Keep nothing from the collector.
+	switch {
+	case n > 0:
+		return n, nil
+	case err != nil:
+		return 0, err
+	default:
+		return 0, os.NewSyscallError("recvmsg", errno)
+	}
+}
+
 // receiver reads one socket. Only one goroutine uses it.
 type receiver struct {
 	s       *socket
@@ -25,19 +58,14 @@ type receiver struct {
 	name    unix.RawSockaddrInet6
 	iov     unix.Iovec
 	msg     unix.Msghdr
-	flows   flows
+	flows   *flows
 
 	// What the last recvmsg gave and no batch had room for yet.
 	rest    []byte
 	segment int // bytes
 	from    *leanEndpoint
 
-	// The batch being filled.
-	packets [][]byte
-	sizes   []int
-	eps     []conn.Endpoint
-	n       int
-	errno   unix.Errno
+	*batch // being filled
 
 	readBatch    func(fd uintptr) bool // r.read, made once
 	readUnpolled func(fd uintptr)      // r.poll, made once
@@ -47,7 +75,9 @@ func newReceiver(s *socket) *receiver {
 	r := &receiver{
 		s:       s,
 		buf:     make([]byte, receiveBuffer),
-		control: make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+unix.CmsgSpace(4)),
+		control: newControl(),
+		flows:   new(flows),
+		batch:   new(batch),
 	}
 	r.readBatch, r.readUnpolled = r.read, r.poll
 	return r
@@ -56,11 +86,10 @@ func newReceiver(s *socket) *receiver {
 // receive is the conn.ReceiveFunc: it waits for one datagram and takes all that are
 // there, as long as the batch has room.
 func (r *receiver) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
-	r.packets, r.sizes, r.eps, r.n, r.errno = packets, sizes, eps, 0, 0
-	defer func() { r.packets, r.sizes, r.eps = nil, nil, nil }()
+	r.begin(packets, sizes, eps)
 	r.deliver()
 	if len(r.rest) > 0 {
-		return r.n, nil
+		return r.result(nil)
 	}
 	err := r.s.raw.Read(r.readBatch)
 	for err != nil && !errors.Is(err, net.ErrClosed) {
@@ -68,14 +97,7 @@ func (r *receiver) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (
 			err = r.s.raw.Read(r.readBatch)
 		}
 	}
-	switch {
-	case r.n > 0:
-		return r.n, nil
-	case err != nil:
-		return 0, err
-	default:
-		return 0, os.NewSyscallError("recvmsg", r.errno)
-	}
+	return r.result(err)
 }
 
 // read is called by the poller; false makes it wait until the socket is readable.
@@ -86,6 +108,7 @@ func (r *receiver) read(fd uintptr) bool {
 		switch errno {
 		case 0:
 			r.accept(n)
+			r.deliver()
 		case unix.EINTR:
 		case unix.EAGAIN:
 			return r.n > 0
@@ -150,7 +173,6 @@ func (r *receiver) accept(n int) {
 		return newLeanEndpoint(r.remote(), local)
 	})
 	r.rest, r.segment = r.buf[:n], segment
-	r.deliver()
 }
 
 // deliver copies datagrams into the batch while it has room.

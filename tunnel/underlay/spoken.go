@@ -13,8 +13,9 @@ import (
 
 const (
 	// spokenKept bounds what is remembered of remote addresses: two generations of this
-	// many entries of about 600 bytes. Only those get in whose requests are answered.
-	spokenKept = 512
+	// many entries of about 600 bytes. Only those get in whose requests are answered. Were
+	// there fewer than peers, each of their probes would have all peers looked through.
+	spokenKept = 2048
 	// spokenDoubt is how many requests in a row may be left unanswered, and for how long, until
 	// the system chooses the source address again: the one in use may have lost its way out. A
 	// path is probed up to every 300 ms and may take more than a second to answer; the time is

@@ -66,6 +66,9 @@ type Options struct {
 	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes; 0 is 4 MiB.
 	// The system may grant less (net.core.rmem_max) unless we hold NET_ADMIN.
 	ReceiveBuffer, SendBuffer int
+	// MostPerSocket bounds the receive buffer of one socket, in bytes, as rmem_max does
+	// where NET_ADMIN is missing: to measure what is made of that. 0 is no bound.
+	MostPerSocket int
 }
 
 // network is what the kinds of Bind implement: conn.Bind over concrete endpoints.

@@ -140,23 +140,30 @@ func (b *leanBind) onErrors(tell func(to netip.AddrPort, e icmpError)) { b.onErr
 // that it had no room for.
 type memory struct{ receive, send, queued, drops uint32 }
 
+// memory is of the socket and those that it is spread over: the sum, of the send buffer the
+// socket's own.
 func (s *socket) memory() (m memory, err error) {
-	var info [9]uint32 // SK_MEMINFO_VARS
-	cerr := s.raw.Control(func(fd uintptr) {
-		size := uint32(unsafe.Sizeof(info))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
-			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-		if errno != 0 {
-			err = fmt.Errorf("get SO_MEMINFO: %w", errno)
-		}
-	})
-	if cerr != nil {
+	if cerr := s.raw.Control(func(fd uintptr) { m, err = memoryOf(fd) }); cerr != nil {
 		return memory{}, cerr
+	}
+	if err != nil || s.spread == nil {
+		return m, err
+	}
+	return m, s.spread.addMemory(&m)
+}
+
+func memoryOf(fd uintptr) (memory, error) {
+	var info [9]uint32 // SK_MEMINFO_VARS
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return memory{}, fmt.Errorf("get SO_MEMINFO: %w", errno)
 	}
 	return memory{
 		receive: info[unix.SK_MEMINFO_RCVBUF], send: info[unix.SK_MEMINFO_SNDBUF],
 		queued: info[unix.SK_MEMINFO_RMEM_ALLOC], drops: info[unix.SK_MEMINFO_DROPS],
-	}, err
+	}, nil
 }
 
 // socketState gives the buffers in bytes, by the measure in which they are asked for, and

@@ -25,6 +25,20 @@ func closedPort(t *testing.T, on netip.Addr) netip.AddrPort {
 	return at
 }
 
+// leanCase is a way in which New receives, and an address to receive at.
+type leanCase struct {
+	name string
+	make func(Options) *Bind
+	addr netip.Addr
+}
+
+func leanCases() []leanCase {
+	return []leanCase{
+		{"IPv4", New, loopback4}, {"IPv4, several sockets", newSpread, loopback4},
+		{"IPv6", New, loopback6}, {"IPv6, several sockets", newSpread, loopback6},
+	}
+}
+
 // observe waits until the observations are as they should be.
 func (r *running) observe(t *testing.T, what string, ok func(Observations) bool) {
 	t.Helper()
@@ -36,9 +50,9 @@ func (r *running) observe(t *testing.T, what string, ok func(Observations) bool)
 }
 
 func TestClosedPortIsObserved(t *testing.T) {
-	for name, addr := range map[string]netip.Addr{"IPv4": loopback4, "IPv6": loopback6} {
-		t.Run(name, func(t *testing.T) {
-			b, at := start(t, New(Options{})), closedPort(t, addr)
+	for _, c := range leanCases() {
+		t.Run(c.name, func(t *testing.T) {
+			b, at := start(t, c.make(Options{})), closedPort(t, c.addr)
 			before := time.Now()
 			if err := b.WriteTo(data(1, 32), peer.Direct(at)); err != nil {
 				t.Fatal(err)
@@ -58,11 +72,11 @@ func TestClosedPortIsObserved(t *testing.T) {
 // The kernel reports an ICMP error by the next call on the socket, whatever that is for:
 // nothing that it was for may get lost.
 func TestICMPErrorsDisturbNothing(t *testing.T) {
-	for name, addr := range map[string]netip.Addr{"IPv4": loopback4, "IPv6": loopback6} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range leanCases() {
+		t.Run(c.name, func(t *testing.T) {
 			const batches, batch = 200, 8
-			a, b, at := start(t, New(Options{})), start(t, New(Options{})), closedPort(t, addr)
-			toA, toB := a.inner.endpoint(netip.AddrPortFrom(addr, a.port)), a.inner.endpoint(netip.AddrPortFrom(addr, b.port))
+			a, b, at := start(t, c.make(Options{})), start(t, c.make(Options{})), closedPort(t, c.addr)
+			toA, toB := a.inner.endpoint(netip.AddrPortFrom(c.addr, a.port)), a.inner.endpoint(netip.AddrPortFrom(c.addr, b.port))
 			stop := make(chan struct{})
 			var errors sync.WaitGroup
 			for range 2 {
@@ -139,8 +153,8 @@ func TestReceivingWithoutThePoller(t *testing.T) {
 // Closing waits for whoever uses the socket, errors or not.
 func TestClosingWhileICMPErrorsCome(t *testing.T) {
 	at := closedPort(t, loopback4)
-	for range 20 {
-		b := New(Options{})
+	for i := range 20 {
+		b := leanCases()[i%2].make(Options{})
 		fns, _, err := b.Open(0)
 		if err != nil {
 			t.Fatal(err)
@@ -222,19 +236,23 @@ func TestClosingWhileErrorsAndHandshakesAreNoted(t *testing.T) {
 
 // Whoever gets the errno empties the queue: unread errors would fill the receive buffer.
 func TestErrorQueueIsEmptied(t *testing.T) {
-	b, at := start(t, New(Options{})), closedPort(t, loopback4)
-	for range 1000 {
-		if err := b.WriteTo(data(1, 1452), peer.Direct(at)); err != nil {
-			t.Fatal(err)
-		}
+	for _, c := range leanCases()[:2] {
+		t.Run(c.name, func(t *testing.T) {
+			b, at := start(t, c.make(Options{})), closedPort(t, c.addr)
+			for range 1000 {
+				if err := b.WriteTo(data(1, 1452), peer.Direct(at)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.observe(t, "an empty queue", func(Observations) bool {
+				m, err := leanOf(b.Bind).v4.Load().memory()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m.queued == 0
+			})
+		})
 	}
-	b.observe(t, "an empty queue", func(Observations) bool {
-		m, err := leanOf(b.Bind).v4.Load().memory()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m.queued == 0
-	})
 }
 
 func TestOwnErrorsAreReported(t *testing.T) {
@@ -267,13 +285,21 @@ func TestSocketBuffersAndDropsAreTold(t *testing.T) {
 	if o.ReceiveBuffer != size || o.SendBuffer != 2*size || o.SocketDrops != 0 {
 		t.Errorf("got %d and %d bytes and %d drops, want %d, %d and none", o.ReceiveBuffer, o.SendBuffer, o.SocketDrops, size, 2*size)
 	}
+	overflow(t, bind, port, func(i int) []byte { return data(uint64(i), 1452) })
+}
+
+// overflow sends more than the sockets hold, which nobody reads, and closes them: what they
+// dropped is still told.
+func overflow(t *testing.T, bind *Bind, port uint16, datagram func(i int) []byte) {
+	t.Helper()
+	const sent = 300
 	c := plain(t, loopback4)
-	for i := range 300 {
-		write(t, c, data(uint64(i), 1452), netip.AddrPortFrom(loopback4, port))
+	for i := range sent {
+		write(t, c, datagram(i), netip.AddrPortFrom(loopback4, port))
 	}
 	dropped := bind.Observations().SocketDrops
-	if dropped == 0 || dropped >= 300 {
-		t.Errorf("got %d drops of 300 datagrams that %d bytes have no room for", dropped, size)
+	if dropped == 0 || dropped >= sent {
+		t.Errorf("got %d drops of %d datagrams for which there is no room", dropped, sent)
 	}
 	if err := bind.Close(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,266 @@
+package underlay
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Without NET_ADMIN a socket's receive buffer is bounded by net.core.rmem_max, 208 KiB
+// unless the system was told otherwise. That is 0.4 ms of 4 Gbit/s, less than the receiving
+// goroutine may have to wait for a processor. There is no such bound on the number of
+// sockets: data is spread over several on one port (SO_REUSEPORT, socket(7)), by its counter
+// so that its order can be had again. All else goes to the first one, which also sends.
+
+const (
+	// smallBuffer is the receive buffer in bytes, by the measure in which it is asked for,
+	// from which on one socket will do: 1 ms of 4 Gbit/s.
+	smallBuffer = 512 << 10
+	// mostLanes bounds the sockets of one family: 8 × 208 KiB hold 3 ms of 4 Gbit/s.
+	mostLanes = 8
+	// blockShift makes blocks of 64 counters go to one socket: so many datagrams may be one
+	// call's with UDP_SEGMENT, which loopback hands over whole.
+	blockShift = 6
+)
+
+// lanesFor is the number of sockets, a power of two, whose buffers make up what is wanted.
+func lanesFor(granted, wanted int) int {
+	n := 1
+	if granted >= smallBuffer {
+		return n
+	}
+	for n < mostLanes && n*granted < wanted {
+		n *= 2
+	}
+	return n
+}
+
+// spreadOut has the socket's data received by several, if its buffer is small. When the
+// system does not let us the socket stays as it is.
+//
+// The socket has the port for itself before it consents to share it: who binds without
+// SO_REUSEPORT, as we do, is told EADDRINUSE before and after (udp_lib_lport_inuse of the
+// kernel). The group's indices are the order in which its sockets were bound
+// (reuseport_add_sock).
+func (b *leanBind) spreadOut(s *socket) error {
+	m, err := s.memory()
+	if err != nil {
+		return err
+	}
+	n := lanesFor(int(m.receive/2), b.rcvbuf)
+	if n == 1 {
+		return nil
+	}
+	g, err := b.newSpread(s, n)
+	if err != nil {
+		_ = s.raw.Control(func(fd uintptr) { // Alone again.
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
+		})
+		return fmt.Errorf("spread data over %d sockets: %w", n, err)
+	}
+	s.spread = g
+	return nil
+}
+
+// newSpread opens n-1 further sockets.
+func (b *leanBind) newSpread(first *socket, n int) (_ *spread, err error) {
+	g := &spread{batch: new(batch)}
+	defer func() {
+		if err != nil {
+			g.close()
+		}
+	}()
+	if err := g.openPoll(); err != nil {
+		return nil, err
+	}
+	fd, err := first.consent()
+	if err != nil {
+		return nil, err
+	}
+	flows := new(flows)
+	if err := g.add(first, fd, flows); err != nil {
+		return nil, err
+	}
+	for len(g.lanes) < n {
+		if fd, err = b.openFurther(first); err != nil {
+			return nil, err
+		}
+		g.further = append(g.further, fd)
+		if len(g.further) == 1 { // Now there is a group.
+			if err := b.steer(fd, n); err != nil {
+				return nil, err
+			}
+		}
+		if err := g.add(&socket{is6: first.is6, onError: b.onError}, fd, flows); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// consent lets others of this user's have the socket's port who ask for the same. It gives
+// the descriptor, which is good until the socket is closed.
+func (s *socket) consent() (fd int, err error) {
+	cerr := s.raw.Control(func(f uintptr) {
+		fd = int(f)
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			err = fmt.Errorf("set SO_REUSEPORT: %w", err)
+		}
+	})
+	if cerr != nil {
+		return 0, cerr
+	}
+	return fd, err
+}
+
+// openFurther opens another socket on the port of the first. Go's poller knows nothing of
+// it: it would be woken twice for each datagram.
+func (b *leanBind) openFurther(first *socket) (_ int, err error) {
+	family, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(first.port())})
+	if first.is6 {
+		family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(first.port())}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return 0, fmt.Errorf("open a further socket: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	if err := b.configure(fd, first.is6); err != nil {
+		return 0, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return 0, fmt.Errorf("set SO_REUSEPORT: %w", err)
+	}
+	if err := unix.Bind(fd, at); err != nil {
+		return 0, fmt.Errorf("bind a further socket: %w", err)
+	}
+	return fd, nil
+}
+
+// steer gives the group of a socket the program that chooses among n. It is run with the
+// UDP payload (run_bpf_filter in net/core/sock_reuseport.c), and whatever it cannot load,
+// of what is too short, makes it choose the first. Until it is there, and for ICMP errors,
+// the kernel chooses by the addresses: it matters little, as all sockets are read alike.
+func steer(fd, n int) error {
+	const load, word, octet = unix.BPF_LD | unix.BPF_ABS, unix.BPF_W, unix.BPF_B
+	const counter = 8 // offset in a data message, little endian (whitepaper §5.4.6)
+	program := []unix.SockFilter{
+		{Code: load | word, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: typeData << 24, Jf: 8}, // and three zeros
+		{Code: load | octet, K: counter + 1},
+		{Code: unix.BPF_ALU | unix.BPF_LSH | unix.BPF_K, K: 8 - blockShift},
+		{Code: unix.BPF_MISC | unix.BPF_TAX},
+		{Code: load | octet, K: counter},
+		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: blockShift},
+		{Code: unix.BPF_ALU | unix.BPF_OR | unix.BPF_X},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: uint32(n - 1)},
+		{Code: unix.BPF_RET | unix.BPF_A},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	if err != nil {
+		return fmt.Errorf("set SO_ATTACH_REUSEPORT_CBPF: %w", err)
+	}
+	return nil
+}
+
+// spread receives from several sockets as if they were one. What is not said to be
+// otherwise belongs to the receiving goroutine.
+type spread struct {
+	*batch  // being filled, by every lane
+	lanes   []*lane
+	current int // the lane that delivered last
+	turn    int // times in a row that it did
+	waited  bool
+	spare   [][]byte
+	calls   uint64 // of recvmsg
+	kept    [sessionsKept]progress
+	events  [mostLanes]unix.EpollEvent
+	take    func(epoll uintptr) bool // g.read, made once
+
+	// An epoll instance that Go's poller waits for; immutable. Whoever closes it waits for
+	// the end of g.read.
+	poll *os.File
+	raw  syscall.RawConn
+
+	mu      sync.Mutex // held while others than the receiving goroutine use the further sockets
+	further []int      // nil once closed
+}
+
+// openPoll makes the epoll instance.
+func (g *spread) openPoll() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("epoll_create1: %w", err)
+	}
+	_ = unix.SetNonblock(fd, true) // Else os.File does not give it to the poller.
+	g.poll = os.NewFile(uintptr(fd), "epoll")
+	if g.raw, err = g.poll.SyscallConn(); err != nil {
+		return err
+	}
+	if err := g.poll.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("wait for epoll: %w", err)
+	}
+	g.take = g.read
+	return nil
+}
+
+// add makes a lane of a socket. What epoll_wait tells is level-triggered, so that nothing need
+// be remembered of it; Go's poller is woken by each datagram and error (ep_poll_callback of
+// the kernel).
+func (g *spread) add(s *socket, fd int, flows *flows) error {
+	r := &receiver{s: s, control: newControl(), flows: flows, batch: g.batch}
+	var err error
+	cerr := g.raw.Control(func(epoll uintptr) {
+		err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{
+			Events: unix.EPOLLIN, Fd: int32(len(g.lanes)),
+		})
+	})
+	if cerr != nil {
+		return cerr
+	}
+	if err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	g.lanes = append(g.lanes, &lane{receiver: r, index: len(g.lanes), fd: uintptr(fd)})
+	return nil
+}
+
+// addMemory adds that of the further sockets.
+func (g *spread) addMemory(sum *memory) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, fd := range g.further {
+		m, err := memoryOf(uintptr(fd))
+		if err != nil {
+			return err
+		}
+		sum.receive += m.receive
+		sum.queued += m.queued
+		sum.drops += m.drops
+	}
+	return nil
+}
+
+// close ends receiving and closes the further sockets; the first one stays open, and is
+// not used by g any more.
+func (g *spread) close() {
+	if g.poll != nil {
+		_ = g.poll.Close() // Waits for g.read.
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, fd := range g.further {
+		_ = unix.Close(fd)
+	}
+	g.further = nil
+}
