@@ -19,13 +19,6 @@ const (
 	keepaliveIdle     = 60 * time.Second
 	keepaliveInterval = 15 * time.Second
 	keepaliveCount    = 8
-
-	// shortRTT is the round-trip time below which a connection uses Reno's congestion
-	// control instead of CUBIC's. RFC 9438 §4.3 wants CUBIC to do as Reno there; gVisor's
-	// doesn't once losses have made its window small (it drops fractions of a packet from
-	// its growth): with 1 % loss it moved a tenth of what Reno did. On longer paths it
-	// fills bottlenecks better (README, measurements).
-	shortRTT = 5 * time.Millisecond
 )
 
 // Conn is a TCP connection over the tunnel. As with any net.Conn, methods may be called
@@ -40,6 +33,8 @@ type Conn struct {
 	share  *share
 	orphan time.Duration // how long a closed connection may make no progress; immutable
 
+	congestion *congestion // Under share.writing.
+
 	mu     sync.Mutex
 	broken error // the first fatal error, since gVisor tells it only once
 }
@@ -53,29 +48,34 @@ var (
 // newConn takes over a connected endpoint and its share of the memory.
 func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue, share *share) *Conn {
 	c := &Conn{socket: s.newSocket("tcp", ep, wq), share: share, orphan: s.orphan}
-	share.attach(ep, wq)
-	c.piece = pieceSize(s.opts.MTU, c.local.Addr().Is4())
+	var info tcpip.TCPInfoOption
+	_ = ep.GetSockOpt(&info) // Cannot fail on a TCP endpoint; what it doesn't know is 0.
+	v4 := c.local.Addr().Is4()
+	share.attach(ep, wq, info.RTT, segmentSize(s.opts.MTU, v4))
+	c.piece = pieceSize(s.opts.MTU, v4)
 	// These cannot fail on a TCP endpoint, and a connection without them still works.
 	idle, interval := tcpip.KeepaliveIdleOption(keepaliveIdle), tcpip.KeepaliveIntervalOption(keepaliveInterval)
 	_ = ep.SetSockOpt(&idle)
 	_ = ep.SetSockOpt(&interval)
 	_ = ep.SetSockOptInt(tcpip.KeepaliveCountOption, keepaliveCount)
 	ep.SocketOptions().SetKeepAlive(true)
-	var info tcpip.TCPInfoOption
-	if err := ep.GetSockOpt(&info); err == nil && info.RTT > 0 && info.RTT < shortRTT {
-		reno := tcpip.CongestionControlOption("reno")
-		_ = ep.SetSockOpt(&reno)
-	}
+	c.congestion = newCongestion(ep, info.RTT)
 	return c
+}
+
+// segmentSize is the payload of a full segment with timestamps, in bytes.
+func segmentSize(mtu int, v4 bool) int {
+	mss := mtu - ipv6HeaderLen - tcpHeaderLen - timestampOption
+	if v4 {
+		mss += ipv6HeaderLen - ipv4HeaderLen
+	}
+	return mss
 }
 
 // pieceSize is what gVisor sends as one large segment (see trainPayload). A write of just
 // 64 KB would leave as one large segment and one of a few bytes.
 func pieceSize(mtu int, v4 bool) int {
-	mss := mtu - ipv6HeaderLen - tcpHeaderLen - timestampOption
-	if v4 {
-		mss += ipv6HeaderLen - ipv4HeaderLen
-	}
+	mss := segmentSize(mtu, v4)
 	return max(min(trainPayload(mtu), gsoMaxSize-gsoReserve)/mss, 1) * mss
 }
 
@@ -147,7 +147,6 @@ func (c *Conn) readOnce(b []byte) (int, error) {
 	}
 	c.tuning.Lock()
 	defer c.tuning.Unlock()
-	c.ep.ModerateRecvBuf(n)
 	c.share.afterRead(n)
 	return n, nil
 }
@@ -162,7 +161,9 @@ func (c *Conn) Write(b []byte) (int, error) {
 	for done < len(b) {
 		n := 0
 		err := c.await(waiter.WritableEvents, &c.write, func() tcpip.Error {
-			c.share.beforeWrite()
+			now := time.Now()
+			c.share.beforeWrite(now)
+			c.congestion.look(now)
 			r.Reset(b[done:min(done+c.piece, len(b))])
 			written, err := c.ep.Write(&r, tcpip.WriteOptions{})
 			n = int(written)

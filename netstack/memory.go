@@ -16,8 +16,12 @@ const (
 	// short. gVisor announces half of the receive buffer as the window: 9 packets.
 	leastSend, leastReceive = 8 << 10, 24 << 10
 	// openPart is the part of its peer's room that a connection may take when it opens, so
-	// that a few don't leave nothing for the next.
-	openPart = 64
+	// that many don't leave nothing for the next: with 64 MB for the process they begin
+	// with the least, and two hundred fit. Who needs more grows.
+	openPart = 512
+	// shortPart is the part of its peer's room below which a connection's first buffers
+	// must be for memory not to be short, when idle ones give back.
+	shortPart = 64
 	// growPart is the part of what it could have in all up to which a peer's connections
 	// may grow; the rest is for opening others.
 	growPart = 2
@@ -25,6 +29,25 @@ const (
 	idleAfter = time.Second
 	// reclaimEvery is how often it is looked for what can be given back, at most.
 	reclaimEvery = 50 * time.Millisecond
+)
+
+const (
+	// shortPathBuffer bounds either buffer of a connection on a short path, in bytes: a
+	// window of 1 MB. More only queues in the tunnel: with 2 MB a stream is no faster, and
+	// what is sent beside it waits half as long again. Half a MB costs a third of the
+	// throughput (bench/README).
+	shortPathBuffer = 2 << 20
+	// windowRate is what a window is to allow on a longer path, in bytes per second: 1.2
+	// Gbit/s. A larger one only makes the queue of a bottleneck overflow.
+	windowRate = 150e6
+	// shortPathPart is the part of all memory that bounds such a buffer. Each packet in
+	// flight has a buffer of 64 KB in WireGuard, which the garbage collector counts whole:
+	// with a limit of 64 MB and windows of 2 MB it ran a hundred times a second, and
+	// emptied WireGuard's pools each time. With half a megabyte it is not the bound.
+	shortPathPart = 16
+	// buffersPerWindow is how much larger the buffers are: gVisor announces half of the
+	// receive buffer, and wakes a writer when half of the send buffer is free.
+	buffersPerWindow = 2
 )
 
 // memory is the account of all connections' buffers. gVisor bounds only single buffers and
@@ -37,6 +60,9 @@ const (
 type memory struct {
 	total         int64 // immutable
 	send, receive int   // what a connection starts with; immutable
+	// What a connection's buffers are bounded by, whatever the path; immutable.
+	mostSend, mostReceive int
+	shortPath             int // the same on a short path; immutable
 
 	mu        sync.Mutex
 	used      int64
@@ -52,7 +78,20 @@ func newMemory(o Options) *memory {
 		receive: min(initialBuffer, o.TCPReceiveBuffer),
 		byPeer:  make(map[netip.Addr]int64),
 		shares:  make(map[*share]struct{}),
+
+		mostSend: o.TCPSendBuffer, mostReceive: o.TCPReceiveBuffer,
+		shortPath: int(min(shortPathBuffer, max(o.TCPMemory/shortPathPart, minTCPBuffer))),
 	}
+}
+
+// most is how far the buffers of a connection with a round-trip time may grow, in bytes; 0
+// stands for an unknown one.
+func (m *memory) most(rtt time.Duration) (send, receive int) {
+	if rtt == 0 {
+		return m.mostSend, m.mostReceive
+	}
+	needed := max(m.shortPath, int(buffersPerWindow*windowRate*rtt.Seconds()))
+	return min(m.mostSend, needed), min(m.mostReceive, needed)
 }
 
 // roomLocked is how much more a peer may take, in bytes.
@@ -71,7 +110,7 @@ func (m *memory) moveLocked(peer netip.Addr, n int) {
 // open books a new connection's buffers. It fails with ENOBUFS if the peer's share doesn't
 // hold another one.
 func (m *memory) open(peer netip.Addr) (*share, error) {
-	if m.room(peer)/openPart < int64(m.send+m.receive) {
+	if m.room(peer)/shortPart < int64(m.send+m.receive) {
 		m.reclaim()
 	}
 	m.mu.Lock()

@@ -135,6 +135,24 @@ func TestConnectionsBeyondTheMemoryAreRefused(t *testing.T) {
 	}
 }
 
+// The watches of a hundred pods, each a connection, through a gateway in a pod with 64 MB,
+// of which the Go runtime gets nine tenths.
+func TestTwoHundredConnectionsOfOnePeerFitIn64MB(t *testing.T) {
+	o, err := Options{Addresses: []netip.Addr{a6}, TCPMemory: defaultTCPMemory(64 << 20 * 9 / 10)}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMemory(o)
+	for i := range 220 {
+		if _, err := m.open(b6); err != nil {
+			t.Fatalf("connection %d: %v", i+1, err)
+		}
+	}
+	if s, err := m.open(b4); err != nil || s.receive < leastReceive {
+		t.Errorf("another peer: got %+v and %v, want a connection", s, err)
+	}
+}
+
 // Random openings, growths and endings against the rules: the sum is bound, nobody gets
 // more than what is left for all others, and nothing is lost.
 func TestAccountOfMemory(t *testing.T) {

@@ -14,8 +14,9 @@ const (
 	DefaultMTU = 1420
 	// MinMTU is IPv6's (RFC 8200 §5): gVisor sends no IPv6 below it.
 	MinMTU = 1280
-	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes.
-	DefaultTCPBuffer = 4 << 20
+	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes,
+	// on long paths: a window of 16 MB, 670 Mbit/s over 200 ms.
+	DefaultTCPBuffer = 32 << 20
 	// minTCPBuffer is the least that a bound may be: less than a few full segments stalls.
 	minTCPBuffer = 64 << 10
 	// DefaultMaxPendingTCP is how many connection requests may wait for a decision.

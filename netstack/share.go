@@ -25,17 +25,26 @@ type share struct {
 	ep            tcpip.Endpoint // nil while connecting
 	send, receive int            // bytes; 0 when given back
 
+	// Bounds of the two, in bytes; immutable once attached.
+	mostSend, mostReceive int
+
 	// Owned by the connection's readers, under Conn.tuning.
-	wanted int // the largest receive buffer that there was reason for
-	copied int // read since more was last asked for
+	sizing  rightSizing
+	granted int // what the receive buffer has
+	wanted  int // the largest that there was reason for
+	copied  int // read since more was last asked for
 }
 
-// attach sets the buffers of a connected endpoint, and watches for its end.
-func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue) {
+// attach sets the buffers of a connected endpoint, and watches for its end. The handshake's
+// round-trip time decides how far the buffers may grow; 0 stands for unknown. mss is the
+// largest segment's payload, in bytes.
+func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, mss int) {
+	s.mostSend, s.mostReceive = s.memory.most(rtt)
 	s.memory.mu.Lock()
 	s.ep = ep
 	send, receive := s.send, s.receive
 	s.memory.mu.Unlock()
+	s.sizing, s.granted = newRightSizing(mss), receive
 	ep.SocketOptions().SetSendBufferSize(int64(send), false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(receive), false)
 	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.memory.release(s, &s.send) })
@@ -56,40 +65,44 @@ func (s *share) closeReceive() { s.memory.release(s, &s.receive) }
 
 // beforeWrite asks for what gVisor's tuning has added to the send buffer, and takes back
 // what isn't granted. Only a write fills the buffer, so the bound holds.
-func (s *share) beforeWrite() {
-	s.written.Store(time.Now().UnixNano())
+func (s *share) beforeWrite(now time.Time) {
+	s.written.Store(now.UnixNano())
 	ops := s.ep.SocketOptions()
 	s.memory.mu.Lock()
 	send := s.send
 	s.memory.mu.Unlock()
 	if size := int(ops.GetSendBufferSize()); size > send {
-		if granted := s.memory.grow(s, &s.send, size); granted < size && granted > 0 {
+		if granted := s.memory.grow(s, &s.send, min(size, s.mostSend)); granted < size && granted > 0 {
 			ops.SetSendBufferSize(int64(granted), false)
 		}
 	}
 }
 
-// afterRead does the same for the receive buffer, of which n bytes were read. gVisor tunes
-// it once only for a rate: what was not granted, or was given back, is asked for again as
-// more is read.
+// afterRead asks for what the receive buffer should have, n bytes of it having been read, and
+// has gVisor announce what is granted. The buffer only ever grows. What was not granted, or was
+// not asked for at once, is asked for again as more is read.
 func (s *share) afterRead(n int) {
-	ops := s.ep.SocketOptions()
-	s.memory.mu.Lock()
-	receive := s.receive
-	s.memory.mu.Unlock()
-	want := int(ops.GetReceiveBufferSize())
-	if want > receive {
+	want := min(s.sizing.after(n, time.Now(), s.roundTrip), s.mostReceive)
+	if want > s.granted {
 		s.wanted = max(s.wanted, want)
 	} else {
-		if s.copied += n; s.wanted <= receive || s.copied < receive/2 {
+		if s.copied += n; s.wanted <= s.granted || s.copied < s.granted/2 {
 			return
 		}
-		want = min(2*receive, s.wanted)
+		want = min(2*s.granted, s.wanted)
 	}
 	s.copied = 0
-	if granted := s.memory.grow(s, &s.receive, want); granted > 0 {
-		ops.SetReceiveBufferSize(int64(granted), false)
+	if granted := s.memory.grow(s, &s.receive, want); granted > s.granted {
+		s.granted = granted
+		s.ep.SocketOptions().SetReceiveBufferSize(int64(granted), true)
 	}
+}
+
+// roundTrip is the round-trip time as measured last, 0 if it never was.
+func (s *share) roundTrip() time.Duration {
+	var info tcpip.TCPInfoOption
+	_ = s.ep.GetSockOpt(&info) // Cannot fail on a TCP endpoint.
+	return info.RTT
 }
 
 // needed is what the send buffer can be lowered to from size; gVisor's is lowered already.

@@ -135,6 +135,8 @@ func (s *Stack) configureTCP() error {
 		recovery = tcpip.TCPRecovery(0) // RACK off.
 		rto      = tcpip.TCPMinRTOOption(minRTO)
 		rtoMax   = tcpip.TCPMaxRTOOption(maxRTO)
+		// gVisor then announces a scale for the largest window. It never tunes: that takes
+		// calls of ModerateRecvBuf, in whose place rightsizing.go is.
 		moderate = tcpip.TCPModerateReceiveBufferOption(true)
 		wait     = tcpip.TCPTimeWaitTimeoutOption(timeWait)
 		reuse    = tcpip.TCPTimeWaitReuseGlobal

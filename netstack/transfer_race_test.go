@@ -3,4 +3,4 @@
 package netstack
 
 // transferSize under the race detector, which makes everything about ten times slower.
-const transferSize = 48 << 20
+const transferSize = 16 << 20
