@@ -327,6 +327,28 @@ func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
 	return s, true
 }
 
+// Selection is what [path.Snapshot] says of the path in use, and when the peer was heard.
+type Selection struct {
+	Path  peer.Path // invalid = there is none
+	Kind  string
+	Since time.Time // when it, or none, was selected
+	MTU   int
+	Heard time.Time // over any path
+}
+
+// Selected is the path in use; false when the peer is none of ours. It costs less than a
+// Snapshot, for what is asked of all peers again and again.
+func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.peers[k]
+	if p == nil {
+		return Selection{}, false
+	}
+	s := p.m.Selection()
+	return Selection{Path: s.Selected, Kind: s.Kind, Since: s.Since, MTU: s.MTU, Heard: s.Heard}, true
+}
+
 // Unresolved lists a peer's endpoints whose names have never been resolved.
 func (f *Pathfinder) Unresolved(k peer.PublicKey) []Unresolved {
 	f.mu.Lock()

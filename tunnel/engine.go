@@ -25,7 +25,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -73,6 +75,7 @@ type Engine struct {
 	told    chan struct{}   // makes the watch deliver events
 	done    chan struct{}   // closed when the watch has ended
 
+	stateSize atomic.Int64 // what the next answer of the device will take, in bytes
 	// rereadAt is when the watch last made a new reading to give up sessions by. Only the
 	// watch uses it.
 	rereadAt time.Time
@@ -90,6 +93,7 @@ type Engine struct {
 
 // peerState is one peer: what is wished of it, and how it fares. Guarded by Engine.mu.
 type peerState struct {
+	id     string // endpointID of its key
 	config peer.Config
 	watch  watch
 	paths  *Paths // nil until SetPaths
@@ -124,7 +128,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.inspection.inspector = NewInspector(o.PrivateKey)
 	e.readings = newReadings(e.state, e.bind.Observations)
-	e.dev = device.NewDevice(o.Device, o.Underlay, e.devLog.logger())
+	e.dev = device.NewDevice(releasingDevice{o.Device}, newReleasingBind(o.Underlay), e.devLog.logger())
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
 	e.bind.OnHandshake(e.handshakeDone)
@@ -174,11 +178,13 @@ func (e *Engine) configure(c uapi.Config) error {
 
 // state asks the device for its "get" answer.
 func (e *Engine) state() (uapi.Device, error) {
-	text, err := e.dev.IpcGet()
-	if err != nil {
+	var text strings.Builder
+	text.Grow(int(e.stateSize.Load())) // half a megabyte with a thousand peers, which would else grow there
+	if err := e.dev.IpcGetOperation(&text); err != nil {
 		return uapi.Device{}, err
 	}
-	return uapi.ParseDevice(text)
+	e.stateSize.Store(int64(text.Len() + text.Len()/64))
+	return uapi.ParseDevice(text.String())
 }
 
 // PublicKey is this gateway's key.

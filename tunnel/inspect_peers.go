@@ -177,7 +177,7 @@ func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
 	for _, ip := range ips {
 		hosts[ip.Unmap()] = true
 	}
-	for _, path := range append(p.addresses(), e.inUseLocked(k, p)) {
+	for _, path := range append(p.addresses(), e.inUseLocked(p)) {
 		if path.IsValid() {
 			hosts[path.Remote.Addr()] = true
 		}
@@ -250,7 +250,7 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 		s = p.unverified
 	}
 	for _, r := range responses {
-		fits := r.Peer == endpointID(k)
+		fits := r.Peer == p.id
 		if !p.config.Managed {
 			fits = hosts[r.From.Addr()] && e.inspection.inspector.Response(r.Data[:])
 		}

@@ -93,7 +93,7 @@ func (e *Engine) adopt(wished []peer.Config, outdated uint64) {
 	for _, c := range wished {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
-			p = &peerState{config: c}
+			p = &peerState{id: endpointID(c.PublicKey), config: c}
 			p.watch.restart(now)
 		} else if !p.watch.alive(now) && worthDialling(p.config, c) {
 			p.watch.restart(now)

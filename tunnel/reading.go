@@ -58,12 +58,12 @@ type reading struct {
 	seen  *underlay.Observations
 }
 
-// lasts is for how long a reading serves yet.
-func (r *reading) lasts() time.Duration {
+// lasts is for how long a reading serves yet, where it may be so many times as old.
+func (r *reading) lasts(times int) time.Duration {
 	if r == nil {
 		return 0
 	}
-	return serves(len(r.state.Peers)) - time.Since(r.at)
+	return time.Duration(times)*serves(len(r.state.Peers)) - time.Since(r.at)
 }
 
 // isAfter reports whether the reading was begun after the time.
@@ -76,12 +76,15 @@ func (r *readings) newest() *reading {
 }
 
 // lately is a reading that is not old.
-func (r *readings) lately() (reading, error) {
-	if last := r.newest(); last.lasts() > 0 {
+func (r *readings) lately() (reading, error) { return r.notOlder(1) }
+
+// notOlder is a reading that is no older than so many times what one serves.
+func (r *readings) notOlder(times int) (reading, error) {
+	if last := r.newest(); last.lasts(times) > 0 {
 		return *last, nil
 	}
 	defer r.begin()()
-	if last := r.newest(); last.lasts() > 0 {
+	if last := r.newest(); last.lasts(times) > 0 {
 		return *last, nil
 	}
 	return r.anew()
@@ -123,7 +126,7 @@ func (r *readings) due(after time.Time) (next reading, wait time.Duration, err e
 	defer r.begin()()
 	if last := r.newest(); last.isAfter(after) {
 		next = *last
-	} else if wait := last.lasts(); wait > 0 {
+	} else if wait := last.lasts(1); wait > 0 {
 		return reading{}, wait, nil
 	} else if next, err = r.anew(); err != nil {
 		return reading{}, 0, err

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -67,15 +66,14 @@ type Keeper struct {
 	mu      sync.Mutex
 	current *Identity
 	since   time.Time // when the present one came or was loaded, monotonic
+	stored  bool      // it was loaded: since is not when it was made
 	err     error
 	next    time.Time
 	forced  bool // a new one is wanted whatever the present one says
-
-	renewed atomic.Bool // Renew was called, which Run has yet to see
+	renewed bool // Renew was called, which Run has yet to see
 
 	// Owned by Run, and by NewKeeper before.
 	due        time.Time // when to renew, by the wall clock
-	obtained   time.Time // when the present one came, monotonic; zero if from the store
 	keyPEM     []byte    // of the request that is under way
 	csrPEM     []byte
 	user       string // whom the issuer told us to ask for; empty for those that need none
@@ -104,7 +102,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 		o.Logger.Warn("the stored identity cannot be used; asking for a new one", slog.String("peer", o.Name), slog.Any("error", err))
 		return k, nil
 	}
-	k.current, k.since = &id, time.Now()
+	k.current, k.since, k.stored = &id, time.Now(), true
 	k.due = renewAt(id)
 	return k, nil
 }
@@ -154,9 +152,8 @@ func (k *Keeper) Renew() { k.signal(true) }
 func (k *Keeper) signal(force bool) {
 	if force {
 		k.mu.Lock()
-		k.forced = true
+		k.forced, k.renewed = true, true
 		k.mu.Unlock()
-		k.renewed.Store(true)
 	}
 	select {
 	case k.wake <- struct{}{}:
@@ -178,7 +175,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			woken = true
 		}
 		now := time.Now()
-		renewed := k.renewed.Swap(false)
+		renewed := k.takeRenewed()
 		if renewed { // for another reason than what failed before
 			k.retry.Reset()
 		}
@@ -187,6 +184,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		timer.Reset(k.pause(time.Now()))
 	}
+}
+
+// takeRenewed reports whether Renew was called since it was asked last.
+func (k *Keeper) takeRenewed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	renewed := k.renewed
+	k.renewed = false
+	return renewed
 }
 
 // isDue reports whether a new identity is wanted: by the wall clock, or, should that be
@@ -198,10 +204,10 @@ func (k *Keeper) isDue(now time.Time) bool {
 		return true
 	}
 	life := k.current.NotAfter.Sub(k.current.NotBefore)
-	if k.obtained.IsZero() {
+	if k.stored {
 		return !now.Round(0).Before(k.due)
 	}
-	held := now.Sub(k.obtained)
+	held := now.Sub(k.since)
 	if held < life/4 { // it is new, whatever our clock says of it
 		return false
 	}
@@ -216,9 +222,9 @@ func (k *Keeper) pause(now time.Time) time.Duration {
 		return clamp(k.retryAfter.Sub(now))
 	}
 	wait := k.due.Sub(now.Round(0))
-	if !k.obtained.IsZero() {
+	if !k.stored {
 		life := k.current.NotAfter.Sub(k.current.NotBefore)
-		held := now.Sub(k.obtained)
+		held := now.Sub(k.since)
 		wait = max(min(wait, life*2/3-held), life/4-held)
 	}
 	return clamp(wait)
@@ -241,8 +247,8 @@ func (k *Keeper) renew(ctx context.Context) {
 	k.retry.Reset()
 	k.mu.Lock()
 	first := k.current == nil
-	k.current, k.since, k.err, k.next, k.forced = &id, time.Now(), nil, time.Time{}, false
-	k.obtained = k.since
+	k.current, k.since, k.stored = &id, time.Now(), false
+	k.err, k.next, k.forced = nil, time.Time{}, false
 	k.mu.Unlock()
 	k.due, k.retryAfter = renewAt(id), time.Time{}
 	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.storedSecret()); err != nil {
@@ -309,14 +315,15 @@ func (k *Keeper) failed(err error) {
 	if errors.As(err, &answer) {
 		wait = max(wait, answer.RetryAfter)
 	}
+	answered := !errors.Is(err, ErrUnreachable)
 	k.retryAfter, k.refused = time.Now().Add(wait), time.Time{}
-	if !errors.Is(err, ErrUnreachable) {
+	if answered {
 		k.refused = time.Now()
 	}
 	k.mu.Lock()
 	news := k.err == nil || k.err.Error() != err.Error()
 	k.err, k.next = err, k.retryAfter.Round(0)
-	doubtful := k.forced && k.current != nil && !errors.Is(err, ErrUnreachable)
+	doubtful := k.forced && k.current != nil && answered
 	k.mu.Unlock()
 	level := slog.LevelDebug
 	if news {

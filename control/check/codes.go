@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -237,15 +238,19 @@ func Codes() []Entry {
 
 // lookup finds a code's entry.
 func lookup(c Code) (Entry, bool) {
-	for _, t := range tables() {
-		for _, e := range t {
-			if e.Code == c {
-				return e, true
-			}
-		}
-	}
-	return Entry{}, false
+	e, ok := byCode()[c]
+	return e, ok
 }
+
+// byCode is the table for lookups, made when the first one is: with many peers there are
+// thousands a second. Nobody changes it.
+var byCode = sync.OnceValue(func() map[Code]Entry {
+	all := map[Code]Entry{}
+	for _, e := range Codes() {
+		all[e.Code] = e
+	}
+	return all
+})
 
 // tables are the rows by range. They are values, not variables that could change.
 func tables() [][]Entry {

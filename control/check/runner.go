@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +39,10 @@ type Options struct {
 	// Facts gives what is known of a peer now; false when there is no such peer.
 	// Required; called at the start of each check.
 	Facts func(peer string) (Facts, bool)
+	// Brief gives of Facts what tells whether a peer need be checked at all while all is well:
+	// Stock, TellsOffers, Probed and Path. It is asked in each interval of each peer, and nil
+	// is Facts.
+	Brief func(peer string) (Facts, bool)
 	// OnHello is told what a peer's auth service answered; may be nil. It is called on
 	// the goroutine of the peer's checks and must not block.
 	OnHello func(peer string, h auth.Hello)
@@ -52,8 +55,9 @@ type Options struct {
 	// Root is the file system whose /proc and /sys/fs/cgroup tell of this process's
 	// limits (os.DirFS("/")); nil looks at none.
 	Root fs.FS
-	// Changed is called when a verdict may have changed; may be nil. It must not block.
-	Changed func()
+	// Changed is called when a verdict on a peer may have changed; may be nil. It must not
+	// block.
+	Changed func(peer string)
 	// Interval, FullInterval and Retry are as the defaults above; 0 takes those.
 	Interval, FullInterval, Retry time.Duration
 	// Logger gets a warning when a check begins to fail, and a note when it recovers.
@@ -68,59 +72,6 @@ type Report struct {
 	Results []Result
 	// skew is the peer's clock against ours at the time.
 	skew time.Duration
-}
-
-// Targets are the verdicts of a report.
-func (r Report) Targets() api.Targets {
-	t := unknownTargets()
-	for _, res := range r.Results {
-		switch res.Name {
-		case api.ServiceAuth:
-			t.Auth = res.Verdict
-		case api.ServiceAPIServer:
-			t.APIServer = res.Verdict
-		case api.ServiceGateway:
-			t.Gateway = res.Verdict
-		}
-	}
-	return t
-}
-
-// DirectTargets are the verdicts of a report on a peer whose auth and API server are used
-// outside the tunnel.
-func (r Report) DirectTargets() api.Targets {
-	t := unknownTargets()
-	for _, res := range r.Results {
-		switch res.Name {
-		case NameAuthDirect:
-			t.Auth = res.Verdict
-		case NameAPIServerDirect:
-			t.APIServer = res.Verdict
-		case api.ServiceGateway:
-			t.Gateway = res.Verdict
-		}
-	}
-	return t
-}
-
-// find gives the result of a check.
-func (r Report) find(name string) (Result, bool) {
-	i := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == name })
-	if i < 0 {
-		return Result{}, false
-	}
-	return r.Results[i], true
-}
-
-// services are the results but for those of the gateway itself.
-func (r Report) services() []Result {
-	return slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Target == api.ServiceGateway })
-}
-
-// unknownTargets are the verdicts before the first result.
-func unknownTargets() api.Targets {
-	v := api.Verdict{Verdict: api.Unknown}
-	return api.Targets{Auth: v, APIServer: v, Gateway: v}
 }
 
 // Runner checks peers on a schedule and on demand, and keeps their last reports. It is
@@ -194,29 +145,6 @@ func (r *Runner) watch(name string) *watched {
 		r.run(ctx, w)
 	}()
 	return w
-}
-
-// Targets are the last verdicts on a peer; unknown before the first round.
-func (r *Runner) Targets(peer string) api.Targets {
-	r.mu.Lock()
-	w := r.peers[peer]
-	r.mu.Unlock()
-	if w == nil {
-		return unknownTargets()
-	}
-	return w.report().Targets()
-}
-
-// DirectTargets are the last verdicts on a peer, of its auth and API server outside the
-// tunnel; unknown before the first round.
-func (r *Runner) DirectTargets(peer string) api.Targets {
-	r.mu.Lock()
-	w := r.peers[peer]
-	r.mu.Unlock()
-	if w == nil {
-		return unknownTargets()
-	}
-	return w.report().DirectTargets()
 }
 
 // ErrNoPeer: the name is none of a peer that is checked.
@@ -340,7 +268,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 // is well: a ping would say no more, and keep WireGuard's session alive for nothing but
 // itself, at 3 MB a day. What is to be said of the path must be the same as before.
 func (r *Runner) probed(peer string, before Report) bool {
-	f, ok := r.opts.Facts(peer)
+	f, ok := r.brief(peer)
 	if !ok || f.Probed.IsZero() || time.Since(f.Probed) >= r.opts.Interval {
 		return false
 	}
@@ -350,6 +278,14 @@ func (r *Runner) probed(peer string, before Report) bool {
 	narrow := mtu.Verdict.Verdict == api.Warning
 	return f.relayed(time.Now()) == (apart || gateway.Verdict.Code == string(RelayInUse)) &&
 		(narrow && mtu.Params.Sent > 0 || narrow == (f.probedSizes().lost > 0))
+}
+
+// brief are facts enough to tell whether a peer need be checked.
+func (r *Runner) brief(peer string) (Facts, bool) {
+	if r.opts.Brief == nil {
+		return r.opts.Facts(peer)
+	}
+	return r.opts.Brief(peer)
 }
 
 // spread varies a duration by the jitter.
@@ -380,7 +316,7 @@ func (r *Runner) well(peer string, rep Report) bool {
 		}
 	}
 	if off {
-		if f, ok := r.opts.Facts(peer); !ok || !f.TellsOffers && !f.Stock {
+		if f, ok := r.brief(peer); !ok || !f.TellsOffers && !f.Stock {
 			return false
 		}
 	}
@@ -395,7 +331,7 @@ func (r *Runner) keep(w *watched, rep Report) {
 	w.mu.Unlock()
 	r.logChanges(w.name, before.Results, rep.Results)
 	if r.opts.Changed != nil {
-		r.opts.Changed()
+		r.opts.Changed(w.name)
 	}
 }
 

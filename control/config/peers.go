@@ -15,6 +15,10 @@ import (
 func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 	names, keys := map[string]string{}, map[peer.PublicKey]string{}
 	listeners := map[netip.AddrPort]string{}
+	var self peer.PublicKey
+	if !own.IsZero() {
+		self = own.Public()
+	}
 	var out []Peer
 	for i := range entries {
 		at := fmt.Sprintf("spec.peers[%d]", i)
@@ -28,7 +32,7 @@ func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 			c.fail(at+".publicKey", "the same key as %s in line %d (every peer has its own)", first, origin(c.origins, first+".publicKey").Line)
 		} else if !p.PublicKey.IsZero() {
 			keys[p.PublicKey] = at
-			if !own.IsZero() && own.Public() == p.PublicKey {
+			if p.PublicKey == self {
 				c.fail(at+".publicKey", "this gateway's own key (give the peer's, as `postern status` shows it there)")
 			}
 		}

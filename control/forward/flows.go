@@ -114,6 +114,30 @@ func (t *Flows) List(peer string) []api.Flow {
 	return out
 }
 
+// Carried is what the established flows of a peer have carried, in bytes in both directions,
+// and how many they are.
+type Carried struct {
+	Flows int
+	Bytes uint64
+}
+
+// Carried is for all peers that have flows, by name.
+func (t *Flows) Carried() map[string]Carried {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[string]Carried, len(t.used))
+	for f := range t.open {
+		if f.halfOpen {
+			continue
+		}
+		c := out[f.peer]
+		c.Flows++
+		c.Bytes += f.rx.Load() + f.tx.Load()
+		out[f.peer] = c
+	}
+	return out
+}
+
 // Count is how many connections are open or being opened, by direction.
 func (t *Flows) Count() map[string]int {
 	n := map[string]int{DirectionInbound: 0, DirectionOutbound: 0}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -341,6 +342,9 @@ func TestFlowsAreListedWithTheirBytes(t *testing.T) {
 	f := g.flows.List("cloud")[0]
 	if f.Direction != "inbound" || f.Service != "apiServer" || f.Remote != "[fd00::c]:40000" || f.StartedAt.Before(before) {
 		t.Errorf("got %+v", f)
+	}
+	if got, want := g.flows.Carried(), (map[string]Carried{"cloud": {1, f.RxBytes + f.TxBytes}}); !maps.Equal(got, want) {
+		t.Errorf("carried: got %v, want %v", got, want)
 	}
 	if l := g.flows.List("other"); l == nil || len(l) != 0 {
 		t.Errorf("flows of another peer: %v, want an empty list", l)

@@ -156,6 +156,16 @@ func (g *Gateway) learn(k peer.PublicKey, f func(*member)) {
 	}
 }
 
+// learnAll is learn for many peers: f keeps to those of the roster. It is not run once the
+// gateway closes.
+func (g *Gateway) learnAll(f func(*roster)) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if !g.changed.closed {
+		f(g.roster.Load())
+	}
+}
+
 // track notes since when each peer is tried, and publishes what status shows.
 func (g *Gateway) track(r *roster) {
 	since := map[peer.PublicKey]time.Time{}

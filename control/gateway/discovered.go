@@ -27,13 +27,12 @@ func (g *Gateway) Discovered(context.Context) (api.DiscoveredList, error) {
 func (g *Gateway) discovered() []api.Discovered {
 	r, now := g.roster.Load(), time.Now()
 	out := append(append([]api.Discovered{}, g.lan.discovered(r, now)...), g.dns.discovered(r, now)...)
-	stats := g.recent.tunnel(g.plane.engine).Peers
 	for i := range out {
 		d := &out[i]
 		if as := peerName(d.Name); as != d.Name {
 			d.As = as
 		}
-		if m := r.byName[d.Peer]; d.State == api.DiscoveredPeer && m != nil && !g.way(m, stats[m.key]).connected(now) {
+		if m := r.byName[d.Peer]; d.State == api.DiscoveredPeer && m != nil && !g.connected(m, now) {
 			d.State = api.DiscoveredApproved
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 )
@@ -20,7 +19,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if m == nil {
 		return check.Facts{}, false
 	}
-	t := g.recent.tunnel(g.plane.engine).Peers[m.key]
+	t, _ := g.plane.engine.Peer(m.key)
 	w := g.way(m, t)
 	f := check.Facts{
 		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
@@ -46,8 +45,8 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if inbound, at, ok := g.reports.inbound(m.key); ok {
 		f.Inbound, f.InboundAge = &inbound, time.Since(at)
 	}
+	f.TellsOffers = g.reports.tellsOffers(m.key)
 	if h, ok := g.reports.last(m.key); ok {
-		f.TellsOffers = h.Offers != "" && time.Since(h.at) < report.StaleAfter
 		f.Path.PeerNAT = check.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
 	}
 	if skew, ok := g.reports.skew(m.key); ok {
@@ -59,6 +58,25 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		if f.Offers == nil {
 			f.Offers = []string{}
 		}
+	}
+	return f, true
+}
+
+// brief is of facts what says whether a peer need be checked at all.
+func (g *Gateway) brief(name string) (check.Facts, bool) {
+	m := g.roster.Load().byName[name]
+	if m == nil {
+		return check.Facts{}, false
+	}
+	f := check.Facts{Name: m.name, Stock: m.stock, TellsOffers: g.reports.tellsOffers(m.key)}
+	s, found := g.paths.finder.Selected(m.key)
+	if !found || m.stock || m.pending {
+		return f, true
+	}
+	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, MTU: s.MTU, LinkMTU: g.plane.mtu}
+	if s.Path.IsValid() {
+		f.Probed = s.Heard
+		f.Path.Kind, f.Path.Remote = s.Kind, s.Path.Remote.String()
 	}
 	return f, true
 }

@@ -87,6 +87,7 @@ type Options struct {
 	// State keeps the state where it outlives the directory; nil is the directory alone.
 	State state.Backend
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
+	// With it the process is the gateway's own, which gives memory back when it rests.
 	Root fs.FS
 	// Logger gets everything, audit records included; nil discards.
 	Logger *slog.Logger
@@ -289,8 +290,8 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.keepers = newIdentityKeepers(g)
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Own: g.own, OnHello: g.heardHello,
-		Changed: func() { g.reports.changed(); g.announceChange() }, Root: g.opts.Root,
+		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, OnHello: g.heardHello,
+		Changed: g.verdictChanged, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
 	g.changing.Lock()

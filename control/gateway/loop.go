@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -47,9 +49,14 @@ type clockwork struct {
 	stats  map[peer.PublicKey]tunnel.PeerStats
 	// carried are the bytes of a peer's open connections.
 	carried map[peer.PublicKey]uint64
+	// tunnel is the state of this turn, and flows what connections have carried.
+	tunnel tunnel.Snapshot
+	flows  map[string]forward.Carried
 	// kept are the endpoints that are remembered for the next start, unkept those that
 	// could not be and were complained of.
 	kept, unkept map[peer.PublicKey]netip.AddrPort
+	// keeping are those of this turn that are to be.
+	keeping map[peer.PublicKey]netip.AddrPort
 	// remembered is when what peers announced was last stored.
 	remembered time.Time
 	// looked is when the ticket book was last asked to look at the clock, and failed
@@ -60,20 +67,29 @@ type clockwork struct {
 	stored time.Time
 	// notKept is why the state was not kept outside of the pod at the last turn.
 	notKept error
+	// rest gives memory back; nil where others live in the process.
+	rest *rest
 	// outdated is since when the tunnel has other one-time peers than the book; zero
 	// when it has the same.
 	outdated time.Time
 }
 
 func newClockwork(g *Gateway) *clockwork {
-	return &clockwork{
+	c := &clockwork{
 		g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
-		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{},
+		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{}, keeping: map[peer.PublicKey]netip.AddrPort{},
 		carried: map[peer.PublicKey]uint64{},
 	}
+	if g.opts.Root != nil {
+		c.rest = &rest{memory: processMemory{}}
+	}
+	return c
 }
 
 func (c *clockwork) run(ctx context.Context) {
+	if c.rest != nil {
+		defer c.rest.close()
+	}
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
@@ -89,12 +105,13 @@ func (c *clockwork) run(ctx context.Context) {
 func (c *clockwork) turn(now time.Time) {
 	g := c.g
 	g.beat.Beat()
-	s := g.plane.engine.Snapshot()
-	counters := make(map[peer.PublicKey]peer.Stats, len(s.Peers))
-	for k, p := range s.Peers {
-		counters[k] = p.Stats
+	g.plane.engine.Read(&c.tunnel)
+	s := c.tunnel
+	g.rates.observe(s.At, s.Peers)
+	c.flows = g.flows.Carried()
+	if c.rest != nil {
+		c.rest.turn(now, s.Bytes())
 	}
-	g.rates.observe(s.At, counters)
 	r := g.roster.Load()
 	for k := range c.stats {
 		if r.byKey[k] == nil {
@@ -111,6 +128,7 @@ func (c *clockwork) turn(now time.Time) {
 		}
 		c.replaceRejected(now, m)
 	}
+	c.keep(now)
 	if now.Sub(c.remembered) >= rememberEvery {
 		c.remembered = now
 		g.paths.remember()
@@ -132,7 +150,7 @@ func (c *clockwork) turn(now time.Time) {
 func (c *clockwork) replaceRejected(now time.Time, m *member) {
 	heard, _ := c.g.reports.last(m.key)
 	c.g.keepers.renewDue(now, m, heard)
-	code := check.Code(c.g.checks.Targets(m.name).APIServer.Code)
+	code := c.g.checks.Code(m.name, api.ServiceAPIServer)
 	if code == check.IdentityRejected || code == check.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)
 	}
@@ -154,26 +172,17 @@ func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
 	if m.stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
 	}
-	flows := g.flows.List(m.name)
-	carried := carriedBytes(flows)
-	if carried != c.carried[m.key] || len(flows) > 0 && unanswered(before, after) {
+	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
+	// for it, and it comes so often that no path would ever be idle.
+	flows := c.flows[m.name]
+	if flows.Bytes != c.carried[m.key] || flows.Flows > 0 && unanswered(before, after) {
 		g.paths.finder.Traffic(m.key)
 	}
-	c.carried[m.key] = carried
+	c.carried[m.key] = flows.Bytes
 	if c.kept[m.key] != after.Endpoint && g.lasting(m, after) {
-		g.learn(m.key, func(m *member) { c.keep(now, m, after.Endpoint) })
+		c.keeping[m.key] = after.Endpoint
 	}
 	c.follow(now, m, after)
-}
-
-// carriedBytes are those of the connections that are open. What the gateway itself says
-// to a peer, to check it above all, is no traffic: nobody waits for it, and it comes so
-// often that no path would ever be idle.
-func carriedBytes(flows []api.Flow) (sum uint64) {
-	for _, f := range flows {
-		sum += f.RxBytes + f.TxBytes
-	}
-	return sum
 }
 
 // unanswered reports whether the tunnel only sent: what connections send again and again
@@ -193,18 +202,28 @@ func (g *Gateway) lasting(m *member, p tunnel.PeerStats) bool {
 	return !found || s.Kind == path.KindDirect && s.Selected == p.Path
 }
 
-// keep remembers where a peer was heard, for the next start. What cannot be stored is
-// tried again each turn, but complained of once.
-func (c *clockwork) keep(now time.Time, m *member, endpoint netip.AddrPort) {
-	err := c.g.store.Proven(m.key, endpoint, now)
-	if err == nil {
-		c.kept[m.key] = endpoint
+// keep remembers where peers were heard, for the next start: all in one write, since it is
+// of all peers. What cannot be stored is tried again each turn, but complained of once.
+func (c *clockwork) keep(now time.Time) {
+	if len(c.keeping) == 0 {
 		return
 	}
-	if c.unkept[m.key] != endpoint {
-		c.unkept[m.key] = endpoint
-		c.g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
-			"peer", m.name, "error", err)
+	defer clear(c.keeping)
+	var err error
+	c.g.learnAll(func(r *roster) {
+		maps.DeleteFunc(c.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.byKey[k] == nil })
+		err = c.g.store.AllProven(c.keeping, now)
+	})
+	for k, endpoint := range c.keeping {
+		if err == nil {
+			c.kept[k] = endpoint
+			continue
+		}
+		if c.unkept[k] != endpoint {
+			c.unkept[k] = endpoint
+			c.g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+				"peer", c.g.nameOf(k), "error", err)
+		}
 	}
 }
 
@@ -212,7 +231,10 @@ func (c *clockwork) keep(now time.Time, m *member, endpoint netip.AddrPort) {
 // about a peer changes when it has been silent for too long.
 func (c *clockwork) follow(now time.Time, m *member, p tunnel.PeerStats) {
 	g, was := c.g, c.states[m.key]
-	is, reason := peerState(m, g.way(m, p), now)
+	is, reason := api.StateConnected, ""
+	if m.pending || !g.reached(m, p).connected(now) {
+		is, reason = peerState(m, g.way(m, p), now)
+	}
 	c.states[m.key] = is
 	if is != was {
 		g.announceChange()

@@ -336,9 +336,8 @@ func (p *pathfinding) dialable(list []discovery.Candidate) []discovery.Candidate
 // remember stores what peers have announced since the last time: not with each message,
 // since a peer may send many and each costs a write.
 func (p *pathfinding) remember() {
-	for k, list := range p.takeAnnounced() {
-		p.g.learn(k, func(*member) { p.announce(k, list) })
-	}
+	told := p.takeAnnounced()
+	p.g.learnAll(func(r *roster) { p.announce(r, told) })
 }
 
 // close ends the path finder's doings, and stores what is not stored yet.
@@ -349,11 +348,7 @@ func (p *pathfinding) close() {
 	p.mu.Unlock()
 	p.asking.Wait()
 	p.relays.Load().leave()
-	for k, list := range p.takeAnnounced() {
-		if p.g.roster.Load().byKey[k] != nil {
-			p.announce(k, list)
-		}
-	}
+	p.announce(p.g.roster.Load(), p.takeAnnounced())
 }
 
 func (p *pathfinding) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
@@ -364,13 +359,21 @@ func (p *pathfinding) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
 	return out
 }
 
-func (p *pathfinding) announce(k peer.PublicKey, candidates []discovery.Candidate) {
-	list := make([]state.Announced, 0, len(candidates))
-	for _, c := range candidates {
-		list = append(list, state.Announced{Address: c.Addr, Source: c.Source})
+// announce stores what peers announced that are there, in one write.
+func (p *pathfinding) announce(r *roster, told map[peer.PublicKey][]discovery.Candidate) {
+	all := make(map[peer.PublicKey][]state.Announced, len(told))
+	for k, candidates := range told {
+		if r.byKey[k] == nil {
+			continue
+		}
+		list := make([]state.Announced, 0, len(candidates))
+		for _, c := range candidates {
+			list = append(list, state.Announced{Address: c.Addr, Source: c.Source})
+		}
+		all[k] = list
 	}
-	if err := p.g.store.Announce(k, list); err != nil {
-		p.g.log.Warn("a peer's candidates cannot be remembered", "peer", p.g.nameOf(k), "error", err)
+	if err := p.g.store.AllAnnounced(all); err != nil {
+		p.g.log.Warn("what peers announce cannot be remembered; after a restart they may have to dial us", "peers", len(all), "error", err)
 	}
 }
 

@@ -103,7 +103,7 @@ func (g *Gateway) shake(ctx context.Context, m *member) (time.Duration, error) {
 func (g *Gateway) pingKnown(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
 	m := g.roster.Load().find(to)
 	if m != nil {
-		t := g.recent.tunnel(g.plane.engine).Peers[m.key]
+		t, _ := g.plane.engine.Peer(m.key)
 		if t.LastHandshake.IsZero() && !g.way(m, t).tried() {
 			<-ctx.Done()
 			return 0, ctx.Err()

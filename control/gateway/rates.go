@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -25,7 +27,7 @@ type sample struct {
 func newRates() *rates { return &rates{samples: make(map[peer.PublicKey][]sample)} }
 
 // observe records the counters at now and forgets the peers that are gone.
-func (r *rates) observe(now time.Time, stats map[peer.PublicKey]peer.Stats) {
+func (r *rates) observe(now time.Time, stats map[peer.PublicKey]tunnel.PeerStats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.samples {
@@ -38,9 +40,11 @@ func (r *rates) observe(now time.Time, stats map[peer.PublicKey]peer.Stats) {
 		if n := len(list); n > 0 && (s.RxBytes < list[n-1].rx || s.TxBytes < list[n-1].tx) {
 			list = nil // the peer was removed and added again: its counters began anew
 		}
-		for len(list) > 1 && now.Sub(list[1].at) >= rateWindow {
-			list = list[1:]
+		past := 0
+		for len(list) > past+1 && now.Sub(list[past+1].at) >= rateWindow {
+			past++
 		}
+		list = slices.Delete(list, 0, past)
 		r.samples[k] = append(list, sample{at: now, rx: s.RxBytes, tx: s.TxBytes})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -12,7 +13,7 @@ func TestRatesCoverTheLastSecondsOnly(t *testing.T) {
 	r := newRates()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(second int, rx, tx uint64) {
-		r.observe(start.Add(time.Duration(second)*time.Second), map[peer.PublicKey]peer.Stats{k: {RxBytes: rx, TxBytes: tx}})
+		r.observe(start.Add(time.Duration(second)*time.Second), map[peer.PublicKey]tunnel.PeerStats{k: {Stats: peer.Stats{RxBytes: rx, TxBytes: tx}}})
 	}
 	want := func(when string, rx, tx float64) {
 		t.Helper()

@@ -9,22 +9,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-const (
-	// recentTunnel is for how long one reading of the tunnel serves all checks. With a
-	// thousand peers a reading takes 3 ms, and each of them is checked.
-	recentTunnel = 200 * time.Millisecond
-	// recentSightings is for how long what was seen of a peer serves. It explains a
-	// silence of seconds at least.
-	recentSightings = 2 * time.Second
-)
+// recentSightings is for how long what was seen of a peer serves. It explains a silence of
+// seconds at least.
+const recentSightings = 2 * time.Second
 
-// recent keeps readings of the tunnel for a moment, so that the checks of many peers do
-// not each read the state of all. It is safe for concurrent use.
+// recent keeps what was seen of peers for a moment, so that the checks of many peers do not
+// each read all of it. It is safe for concurrent use.
 type recent struct {
-	mu       sync.Mutex
-	at       time.Time
-	snapshot tunnel.Snapshot
-	seen     map[peer.PublicKey]seenOf
+	mu   sync.Mutex
+	seen map[peer.PublicKey]seenOf
 }
 
 type seenOf struct {
@@ -33,17 +26,6 @@ type seenOf struct {
 }
 
 func newRecent() *recent { return &recent{seen: map[peer.PublicKey]seenOf{}} }
-
-// tunnel is the state of the tunnel as it was a moment ago at most. Whoever comes while it
-// is read waits for it.
-func (r *recent) tunnel(e *tunnel.Engine) tunnel.Snapshot {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.at.IsZero() || time.Since(r.at) >= recentTunnel {
-		r.snapshot, r.at = e.Snapshot(), time.Now()
-	}
-	return r.snapshot
-}
 
 // sightings are what was seen of a peer, as it was a moment ago at most.
 func (r *recent) sightings(e *tunnel.Engine, k peer.PublicKey, ips []netip.Addr) tunnel.Sightings {

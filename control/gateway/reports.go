@@ -11,15 +11,13 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
-	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
 	// reportPace is how often a peer is told of changes at most.
 	reportPace = 5 * time.Second
-	// turnPace is how often all peers are looked at, at most. Each report that one of them
-	// sends asks for it.
+	// turnPace is how often peers are looked at whom something has changed for, at most.
 	turnPace = time.Second
 	// reportRenewal is when a report is posted although nothing has changed. Each answer
 	// to a hello renews it for 400 bytes, and a peer asks every 4 to 6 min: a request of its
@@ -40,6 +38,10 @@ type reports struct {
 	mu    sync.Mutex
 	heard map[peer.PublicKey]heardReport
 	told  map[peer.PublicKey]toldReport
+	// about are the peers whom something may have changed for since the last turn; all
+	// says that it may have for each of them.
+	about map[peer.PublicKey]bool
+	all   bool
 }
 
 // heardReport is the last report of a peer.
@@ -51,6 +53,8 @@ type heardReport struct {
 // toldReport is what a peer was told last.
 type toldReport struct {
 	said report.Report
+	// of is what it was found to say the same as: see basis.
+	of basis
 	// at is when it took it, next when it may be told more.
 	at, next time.Time
 }
@@ -60,126 +64,10 @@ type toldReport struct {
 func newReports(g *Gateway) *reports {
 	r := &reports{
 		g: g, wake: make(chan struct{}, 1), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
+		about: map[peer.PublicKey]bool{},
 	}
 	r.mail = newMail(mailOptions[struct{}]{ctx: g.ctx, hand: r.hand, failed: r.failed, room: 1})
 	return r
-}
-
-// run tells peers what changes until ctx ends. It looks every few seconds by itself:
-// changed makes it look soon.
-func (r *reports) run(ctx context.Context) { turns(ctx, r.wake, r.turn) }
-
-// turns calls turn every reportPace and after each wake, but not more often than turnPace.
-func turns(ctx context.Context, wake <-chan struct{}, turn func(now time.Time)) {
-	t := time.NewTicker(reportPace)
-	defer t.Stop()
-	for {
-		turn(time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(turnPace):
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		case <-wake:
-		}
-	}
-}
-
-// changed asks for a look at the verdicts soon. It does not block.
-func (r *reports) changed() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // asked for already
-	}
-}
-
-// turn posts to the peers that do not know yet what is known here.
-func (r *reports) turn(now time.Time) {
-	k := r.known()
-	for _, m := range r.g.roster.Load().members {
-		if !r.takes(m) || !r.g.way(m, k.stats[m.key]).connected(now) {
-			continue
-		}
-		if said, ok := r.compose(m, k, now); ok && r.due(m.key, said, now) {
-			r.mail.post(m.key, struct{}{})
-		}
-	}
-}
-
-// takes reports whether a peer is one that understands reports.
-func (r *reports) takes(m *member) bool {
-	h, ok := r.g.hellos.get(m.key)
-	return ok && !m.stock && !m.pending && h.Can(auth.CapabilityReport)
-}
-
-// due reports whether a peer is to be told now, and then counts on it.
-func (r *reports) due(k peer.PublicKey, said report.Report, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.told[k]
-	if r.g.roster.Load().byKey[k] == nil || now.Before(t.next) || said.Same(t.said) && now.Sub(t.at) < reportRenewal {
-		return false
-	}
-	t.next = now.Add(reportPace)
-	r.told[k] = t
-	return true
-}
-
-// known is what the gateway knows of all its peers at one moment.
-type known struct {
-	stats   map[peer.PublicKey]tunnel.PeerStats
-	results map[string][]check.Result
-}
-
-func (r *reports) known() known {
-	k := known{r.g.recent.tunnel(r.g.plane.engine).Peers, map[string][]check.Result{}}
-	for _, p := range r.g.checks.Snapshot() {
-		k.results[p.Peer] = p.Results
-	}
-	return k
-}
-
-// compose writes down what is known about reaching a peer; false when that is nothing.
-func (r *reports) compose(m *member, k known, now time.Time) (report.Report, bool) {
-	out := report.Report{
-		At: now, Gateway: r.g.running.Load().cfg.Name,
-		Verdicts: reported(k.results[m.name], now), Hears: report.Hears{Report: report.Never},
-		Offers: r.g.auth.offersMark(m), Identity: r.g.auth.identityMark(m),
-	}
-	nat := r.g.agent.Load().NAT()
-	out.NAT = report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering}
-	t := k.stats[m.key]
-	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.way(m, t).path.Heard, now)
-	if h, ok := r.last(m.key); ok {
-		out.Hears.Report = ago(h.at, now)
-	}
-	return out, len(out.Verdicts) > 0
-}
-
-func ago(at, now time.Time) time.Duration {
-	if at.IsZero() {
-		return report.Never
-	}
-	return max(now.Sub(at), 0)
-}
-
-// reported are the verdicts on the three targets: of a target that is checked in several
-// ways, the check that is named after it.
-func reported(results []check.Result, now time.Time) []report.Verdict {
-	var out []report.Verdict
-	for _, target := range []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer} {
-		for _, res := range results {
-			if res.Name == target {
-				out = append(out, report.VerdictOf(target, res.Verdict, res.Params, now))
-				break
-			}
-		}
-	}
-	return out
 }
 
 // hand makes one try to hand a peer the report as it is by then.
@@ -189,7 +77,8 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 		return nil // removed meanwhile
 	}
 	now := time.Now()
-	said, ok := r.compose(m, r.known(), now)
+	results, of := r.basis(m)
+	said, ok := r.compose(m, results, of, now)
 	if !ok {
 		return nil
 	}
@@ -203,7 +92,7 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.g.roster.Load().byKey[to] != nil {
-		r.told[to] = toldReport{said: said, at: now, next: now.Add(reportPace)}
+		r.told[to] = toldReport{said: said, of: of, at: now, next: now.Add(reportPace)}
 	}
 	return nil
 }
@@ -227,7 +116,8 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 		return nil
 	}
 	now := time.Now()
-	said, ok := r.compose(m, r.known(), now)
+	results, of := r.basis(m)
+	said, ok := r.compose(m, results, of, now)
 	if !ok {
 		return nil
 	}
@@ -244,7 +134,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 		if said.Same(t.said) {
 			t.at = now
 		} else {
-			t.said = report.Report{}
+			t.said, t.of = report.Report{}, basis{}
 		}
 		r.told[to] = t
 	}
@@ -278,7 +168,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 	r.heard[from] = heardReport{rep, time.Now()}
 	t := r.told[from]
 	if rep.Hears.Report == report.Never { // it has just started, and has none of ours
-		t.said = report.Report{}
+		t.said, t.of = report.Report{}, basis{}
 	}
 	if soon := time.Now().Add(reportPace); t.next.After(soon) { // it is there again
 		t.next = soon
@@ -286,7 +176,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 	r.told[from] = t
 	r.mu.Unlock()
 	r.mail.spoke(from)
-	r.changed()
+	r.changedFor(from)
 	return rep, was, nil
 }
 
@@ -296,6 +186,14 @@ func (r *reports) last(k peer.PublicKey) (heardReport, bool) {
 	defer r.mu.Unlock()
 	h, ok := r.heard[k]
 	return h, ok
+}
+
+// tellsOffers reports whether a peer tells when it offers something else.
+func (r *reports) tellsOffers(k peer.PublicKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, ok := r.heard[k]
+	return ok && h.Offers != "" && time.Since(h.at) < report.StaleAfter
 }
 
 // inbound is what a peer found when it tried to reach us, and when it told. Without a
@@ -343,6 +241,7 @@ func (r *reports) forget(k peer.PublicKey) {
 	defer r.mu.Unlock()
 	delete(r.heard, k)
 	delete(r.told, k)
+	delete(r.about, k)
 }
 
 // close waits for what is under way; the gateway's context has ended by then.

@@ -3,12 +3,14 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // However many reports arrive, all peers are looked at once a second at most; and a change that
@@ -16,12 +18,12 @@ import (
 func TestReportsDoNotSetThePaceOfTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := &reports{wake: make(chan struct{}, 1)}
+		r := &reports{wake: make(chan struct{}, 1), about: map[peer.PublicKey]bool{}}
 		var turned atomic.Int64
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			turns(ctx, r.wake, func(time.Time) { turned.Add(1) })
+			turns(ctx, r.wake, func(time.Time, bool) { turned.Add(1) })
 		}()
 		start := time.Now()
 		for time.Since(start) < 10*time.Second {
@@ -48,6 +50,38 @@ func TestReportsDoNotSetThePaceOfTurns(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// What becomes of one peer is no reason to look at the others.
+func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
+	one, two := &member{name: "one", key: peer.PublicKey{1}}, &member{name: "two", key: peer.PublicKey{2}}
+	g := &Gateway{}
+	g.roster.Store(&roster{
+		members: []*member{one, two}, byName: map[string]*member{"one": one, "two": two},
+		byKey: map[peer.PublicKey]*member{one.key: one, two.key: two},
+	})
+	g.reports = &reports{g: g, wake: make(chan struct{}, 1), about: map[peer.PublicKey]bool{}}
+	steps := []struct {
+		name    string
+		do      func()
+		regular bool
+		want    []*member
+	}{
+		{"nothing", func() {}, false, nil},
+		{"a verdict", func() { g.verdictChanged("two") }, false, []*member{two}},
+		{"after it", func() {}, false, nil},
+		{"a verdict twice", func() { g.verdictChanged("one"); g.verdictChanged("one") }, false, []*member{one}},
+		{"a peer that is gone", func() { g.verdictChanged("three"); g.reports.changedFor(peer.PublicKey{3}) }, false, nil},
+		{"the roster", func() { g.verdictChanged("one"); g.reports.changed() }, false, []*member{one, two}},
+		{"after that", func() {}, false, nil},
+		{"time", func() {}, true, []*member{one, two}},
+	}
+	for _, s := range steps {
+		s.do()
+		if got := g.reports.members(s.regular); !slices.Equal(got, s.want) {
+			t.Errorf("%s: %d members are looked at, want %d", s.name, len(got), len(s.want))
+		}
+	}
 }
 
 // The mark of a text follows it, and is not computed anew for the same.

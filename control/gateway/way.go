@@ -43,12 +43,35 @@ func (g *Gateway) way(m *member, t tunnel.PeerStats) way {
 		w.path, w.found = g.paths.finder.Snapshot(m.key)
 		w.unresolved, w.servers = g.paths.finder.Unresolved(m.key), g.paths.relays.Load()
 	}
-	// Probes show that the peer is there, but not that the tunnel works: of that a
-	// handshake is the proof.
-	if w.found && !t.LastHandshake.IsZero() && w.path.Selected.IsValid() && w.path.Heard.After(w.heard) {
+	w.hear()
+	return w
+}
+
+// connected reports whether a peer is, as way would have it and without the rest of it.
+func (g *Gateway) connected(m *member, now time.Time) bool {
+	t, _ := g.plane.engine.Peer(m.key)
+	return g.reached(m, t).connected(now)
+}
+
+// reached is of way what connected depends on.
+func (g *Gateway) reached(m *member, t tunnel.PeerStats) way {
+	w := way{tunnel: t, heard: t.LastRx}
+	if m.stock || m.pending {
+		return w
+	}
+	var s discovery.Selection
+	s, w.found = g.paths.finder.Selected(m.key)
+	w.path.Selected, w.path.Heard = s.Path, s.Heard
+	w.hear()
+	return w
+}
+
+// hear takes the path finder's word for when the peer was heard. Probes show that the peer is
+// there, but not that the tunnel works: of that a handshake is the proof.
+func (w *way) hear() {
+	if w.found && !w.tunnel.LastHandshake.IsZero() && w.path.Selected.IsValid() && w.path.Heard.After(w.heard) {
 		w.heard = w.path.Heard
 	}
-	return w
 }
 
 // tried reports whether there is an address that the peer may be reached at.

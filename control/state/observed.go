@@ -66,8 +66,23 @@ func (s *Store) Observed(k peer.PublicKey) Observation {
 	return s.observed.load().Peers[k.String()].clone()
 }
 
-// Observe changes what was learned of the peer with this key.
+// equal reports whether the same was learned.
+func (o Observation) equal(other Observation) bool {
+	return slices.Equal(o.Endpoints, other.Endpoints) && o.At.Equal(other.At) && slices.Equal(o.Announced, other.Announced) &&
+		slices.Equal(o.Records, other.Records) && slices.Equal(o.Offers, other.Offers) &&
+		o.ServerName == other.ServerName && o.CAData == other.CAData &&
+		slices.EqualFunc(o.Issued, other.Issued, func(a, b Issued) bool { return a.Serial == b.Serial && a.NotAfter.Equal(b.NotAfter) })
+}
+
+// Observe changes what was learned of the peer with this key. When f changes nothing,
+// nothing is written: the file has all peers in it, and most of what they say is what they
+// said before. f may be called twice.
 func (s *Store) Observe(k peer.PublicKey, f func(*Observation)) error {
+	was := s.Observed(k)
+	is := was.clone()
+	if f(&is); is.equal(was) {
+		return nil
+	}
 	return s.observed.update(func(o *observed) error {
 		v := o.Peers[k.String()]
 		f(&v)
@@ -79,10 +94,15 @@ func (s *Store) Observe(k peer.PublicKey, f func(*Observation)) error {
 // Proven notes that the peer sent an authenticated packet from the endpoint. It writes
 // only when the endpoint is another than the newest known.
 func (s *Store) Proven(k peer.PublicKey, endpoint netip.AddrPort, now time.Time) error {
-	if known := s.observed.load().Peers[k.String()].Endpoints; len(known) > 0 && known[0] == endpoint {
-		return nil
-	}
-	return s.Observe(k, func(o *Observation) {
+	return s.AllProven(map[peer.PublicKey]netip.AddrPort{k: endpoint}, now)
+}
+
+// AllProven is Proven for many peers, with one write.
+func (s *Store) AllProven(found map[peer.PublicKey]netip.AddrPort, now time.Time) error {
+	return observeAll(s, found, func(o *Observation, endpoint netip.AddrPort) {
+		if len(o.Endpoints) > 0 && o.Endpoints[0] == endpoint {
+			return
+		}
 		o.Endpoints = slices.DeleteFunc(o.Endpoints, func(e netip.AddrPort) bool { return e == endpoint })
 		o.Endpoints = slices.Insert(o.Endpoints, 0, endpoint)
 		o.Endpoints = o.Endpoints[:min(len(o.Endpoints), maxEndpoints)]
@@ -93,11 +113,40 @@ func (s *Store) Proven(k peer.PublicKey, endpoint netip.AddrPort, now time.Time)
 // Announce notes the candidates that the peer told of itself, the first of them when
 // there are many. It writes only when they are others than those known.
 func (s *Store) Announce(k peer.PublicKey, list []Announced) error {
-	list = list[:min(len(list), maxAnnounced)]
-	if slices.Equal(s.observed.load().Peers[k.String()].Announced, list) {
+	return s.AllAnnounced(map[peer.PublicKey][]Announced{k: list})
+}
+
+// AllAnnounced is Announce for many peers, with one write.
+func (s *Store) AllAnnounced(told map[peer.PublicKey][]Announced) error {
+	return observeAll(s, told, func(o *Observation, list []Announced) {
+		o.Announced = slices.Clone(list[:min(len(list), maxAnnounced)])
+	})
+}
+
+// observeAll is Observe for many peers at once.
+func observeAll[T any](s *Store, news map[peer.PublicKey]T, f func(*Observation, T)) error {
+	old := s.observed.load().Peers
+	another := func(k peer.PublicKey, v T) bool {
+		was := old[k.String()]
+		is := was.clone()
+		f(&is, v)
+		return !is.equal(was)
+	}
+	changed := false
+	for k, v := range news {
+		changed = changed || another(k, v)
+	}
+	if !changed {
 		return nil
 	}
-	return s.Observe(k, func(o *Observation) { o.Announced = slices.Clone(list) })
+	return s.observed.update(func(o *observed) error {
+		for k, v := range news {
+			is := o.Peers[k.String()]
+			f(&is, v)
+			o.Peers[k.String()] = is
+		}
+		return nil
+	})
 }
 
 // RecordIssued notes an identity issued to the peer with this key, and forgets those

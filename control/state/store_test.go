@@ -292,6 +292,32 @@ func TestProvenEndpoints(t *testing.T) {
 	}
 }
 
+// Each hello of a peer says again what it offers, and the file has all peers in it.
+func TestWhatWasObservedBeforeCostsNoCopyOfAllPeers(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	err := s.observed.update(func(o *observed) error {
+		for i := range 500 {
+			o.Peers[peer.PublicKey{byte(i), byte(i >> 8)}.String()] = Observation{Offers: []string{"auth"}}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := func(offers ...string) {
+		if err := s.Observe(peer.PublicKey{1}, func(o *Observation) { o.Offers = offers }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(5, func() { hello("auth") }); n > 100 {
+		t.Errorf("what is known already costs %v allocations", n)
+	}
+	hello("auth", "blob")
+	if got := s.Observed(peer.PublicKey{1}).Offers; len(got) != 2 {
+		t.Errorf("what is new is not kept: %v", got)
+	}
+}
+
 func TestAnnouncedCandidatesAreKeptAndBounded(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

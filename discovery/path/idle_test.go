@@ -25,7 +25,7 @@ const (
 func TestAnIdleDay(t *testing.T) {
 	hours := 24
 	if raceDetector {
-		hours = 2
+		hours = 1
 	}
 	forgetful := func(b *simnet.Behaviour) { b.Timeout, b.Unreplied = 30*time.Second, 30*time.Second }
 	for _, c := range []struct {

@@ -10,23 +10,30 @@ import (
 
 // Snapshot is what is known at present.
 func (m *Machine) Snapshot() Snapshot {
-	s := Snapshot{
-		Kind: KindNone, Since: m.switched, Reason: m.why,
-		Candidates: m.statuses(), History: slices.Clone(m.history.notes), NextTry: m.nextTry(),
-		Probing: m.probing,
+	s := m.Selection()
+	s.Candidates, s.History, s.NextTry, s.Probing = m.statuses(), slices.Clone(m.history.notes), m.nextTry(), m.probing
+	if m.sel != nil {
+		return s
 	}
+	if s.RelayLost = m.relayLost(); s.RelayLost != nil {
+		s.Reason = s.RelayLost.String()
+	}
+	if s.Reason == "" {
+		s.Reason = m.whyNone(s.NextTry)
+	}
+	return s
+}
+
+// Selection is of a Snapshot what is known of the path in use, and when the peer was heard. It
+// allocates nothing.
+func (m *Machine) Selection() Snapshot {
+	s := Snapshot{Kind: KindNone, Since: m.switched, Reason: m.why}
 	for _, p := range m.pairs {
 		s.Proven = later(s.Proven, p.proven())
 		s.Heard = later(s.Heard, later(p.proven(), p.heard))
 	}
 	p := m.sel
 	if p == nil {
-		if s.RelayLost = m.relayLost(); s.RelayLost != nil {
-			s.Reason = s.RelayLost.String()
-		}
-		if s.Reason == "" {
-			s.Reason = m.whyNone(s.NextTry)
-		}
 		return s
 	}
 	s.Selected, s.Source, s.RTT, s.MTU, s.Mapped = p.path, p.source, p.rtt, p.overlayMTU(), p.mapped

@@ -43,6 +43,9 @@ func ParseConfig(text string) (Config, error) {
 func ParseDevice(text string) (Device, error) {
 	var d Device
 	var p *Peer
+	if n := strings.Count(text, "public_key="); n > 0 {
+		d.Peers = make([]Peer, 0, n)
+	}
 	err := eachLine(text, func(key, value string) error {
 		switch key {
 		case "public_key":

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// restAfter is how long nothing much must have been carried before the process rests,
+	// and restBytes how much a second is nothing much: checks and keepalives of a thousand
+	// peers are a tenth of it, and below it a collection more costs nobody anything.
+	restAfter = time.Minute
+	restBytes = 1 << 20
+	// restPace is how often memory is given back at most, and restGrowth by how much more
+	// of it there must be than was left the last time. With a thousand peers that is a
+	// twentieth of a second of a processor a minute.
+	restPace   = time.Minute
+	restGrowth = 8 << 20
+	// restPercent is how far the heap may grow beyond what is alive while the process rests
+	// (GOGC), in percent. Idle peers make little garbage, and what there is room for is kept.
+	restPercent = 40
+)
+
+// rest gives back the memory that a gateway needed while it was busy: WireGuard's buffers of
+// 64 KiB above all, which all peers that connect at the same time leave behind, and which Go
+// drops with the second collection after that, and returns to the system minutes later.
+// turn is for one goroutine.
+type rest struct {
+	memory memory
+	work   sync.WaitGroup
+
+	at    time.Time // of the last turn
+	bytes uint64    // by then
+	quiet time.Time // since when there is nothing much to do
+	// asleep: the process rests, and percent is GOGC of when it does not.
+	asleep  bool
+	percent int
+	gave    time.Time // memory back, last
+	left    atomic.Uint64
+	giving  atomic.Bool
+}
+
+// memory is the process's.
+type memory interface {
+	// Held is what the heap has of the system, in bytes.
+	Held() uint64
+	// SetPercent sets GOGC and gives the one before.
+	SetPercent(percent int) int
+	// GiveBack collects and returns what is free; thoroughly: what is in pools as well.
+	GiveBack(thoroughly bool)
+}
+
+// turn is called every second or so with all bytes that peers have been sent and have sent.
+func (r *rest) turn(now time.Time, bytes uint64) {
+	since := now.Sub(r.at).Seconds()
+	much := r.at.IsZero() || bytes > r.bytes && float64(bytes-r.bytes) > restBytes*since
+	r.at, r.bytes = now, bytes
+	if much {
+		r.quiet = now
+		r.wake()
+		return
+	}
+	if now.Sub(r.quiet) < restAfter {
+		return
+	}
+	if !r.asleep {
+		r.asleep = true
+		if r.percent = r.memory.SetPercent(restPercent); r.percent < restPercent { // -1 is off
+			r.memory.SetPercent(r.percent)
+		}
+	}
+	if now.Sub(r.gave) < restPace || r.giving.Load() || r.memory.Held() < r.left.Load()+restGrowth {
+		return
+	}
+	thoroughly := !r.gave.After(r.quiet)
+	r.gave = now
+	r.giving.Store(true)
+	r.work.Go(func() {
+		defer r.giving.Store(false)
+		r.memory.GiveBack(thoroughly)
+		r.left.Store(r.memory.Held())
+	})
+}
+
+// wake ends the rest.
+func (r *rest) wake() {
+	if r.asleep {
+		r.asleep = false
+		r.memory.SetPercent(r.percent)
+	}
+}
+
+// close waits for what is under way.
+func (r *rest) close() {
+	r.wake()
+	r.work.Wait()
+}
+
+// processMemory is that of this process, which has no other gateway.
+type processMemory struct{}
+
+func (processMemory) Held() (sum uint64) {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	for _, s := range samples {
+		if s.Value.Kind() == metrics.KindUint64 {
+			sum += s.Value.Uint64()
+		}
+	}
+	return sum
+}
+
+func (processMemory) SetPercent(percent int) int { return debug.SetGCPercent(percent) }
+
+func (processMemory) GiveBack(thoroughly bool) {
+	if thoroughly { // A sync.Pool keeps for one collection what it drops.
+		runtime.GC()
+	}
+	debug.FreeOSMemory()
+}

@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeMemory counts. What is given back is there again whenever the test says so.
+type fakeMemory struct {
+	held            uint64
+	percent         int
+	given, thorough int
+}
+
+func (m *fakeMemory) Held() uint64 { return m.held }
+
+func (m *fakeMemory) SetPercent(percent int) int {
+	before := m.percent
+	m.percent = percent
+	return before
+}
+
+func (m *fakeMemory) GiveBack(thoroughly bool) {
+	m.given++
+	if thoroughly {
+		m.thorough++
+	}
+	m.held = 60 << 20
+}
+
+func TestAGatewayThatRestsGivesMemoryBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &fakeMemory{held: 500 << 20, percent: 100}
+		r := &rest{memory: m}
+		var bytes uint64
+		turns := func(n int, each uint64) {
+			for range n {
+				bytes += each
+				r.turn(time.Now(), bytes)
+				synctest.Wait()
+				time.Sleep(time.Second)
+			}
+		}
+		want := func(when string, given, thorough, percent int) {
+			t.Helper()
+			if m.given != given || m.thorough != thorough || m.percent != percent {
+				t.Errorf("%s: gave back %d times, %d of them thoroughly, at %d %%; want %d, %d, %d %%",
+					when, m.given, m.thorough, m.percent, given, thorough, percent)
+			}
+		}
+		turns(120, 10<<20)
+		want("while busy", 0, 0, 100)
+		turns(50, 64<<10)
+		want("not yet at rest", 0, 0, 100)
+		turns(15, 64<<10)
+		want("at rest", 1, 1, restPercent)
+		turns(300, 64<<10)
+		want("with nothing more to give", 1, 1, restPercent)
+		m.held += 20 << 20
+		turns(1, 0)
+		m.held += 20 << 20
+		turns(50, 0)
+		want("with more garbage", 2, 1, restPercent)
+		turns(1, 10<<20)
+		want("busy again", 2, 1, 100)
+		m.held += 300 << 20
+		turns(30, 0)
+		want("not at rest again", 2, 1, 100)
+		turns(35, 0)
+		want("at rest again", 3, 2, restPercent)
+		r.close()
+		want("at the end", 3, 2, 100)
+	})
+}
+
+// Who sets GOGC lower, or off, knows why.
+func TestAStricterGOGCStays(t *testing.T) {
+	for _, percent := range []int{-1, 10} {
+		m := &fakeMemory{percent: percent}
+		r := &rest{memory: m}
+		start := time.Now()
+		for i := range 100 {
+			r.turn(start.Add(time.Duration(i)*time.Second), 0)
+		}
+		if m.percent != percent {
+			t.Errorf("at rest GOGC is %d, want %d as before", m.percent, percent)
+		}
+		r.close()
+		if m.percent != percent {
+			t.Errorf("afterwards GOGC is %d, want %d as before", m.percent, percent)
+		}
+	}
+}
+
+// What the process holds is known, and giving it back can be survived.
+func TestTheProcessHasMemory(t *testing.T) {
+	var m processMemory
+	m.GiveBack(true)
+	if held := m.Held(); held < 100<<10 || held > 64<<30 {
+		t.Errorf("the process holds %d bytes", held)
+	}
+}

@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// basis is what a report is made of but for times: one of the same basis says the same.
+type basis struct {
+	gateway          string
+	results          *check.Result // the first of a list that is never changed
+	nat              report.NAT
+	offers, identity report.Mark
+}
+
+// run tells peers what changes until ctx ends. It looks at all of them every few seconds by
+// itself: changed has it look at some soon.
+func (r *reports) run(ctx context.Context) {
+	turns(ctx, r.wake, func(now time.Time, all bool) { r.turn(now, r.members(all)) })
+}
+
+// turns calls turn for all every reportPace and for some after each wake, but not more often
+// than turnPace.
+func turns(ctx context.Context, wake <-chan struct{}, turn func(now time.Time, all bool)) {
+	t := time.NewTicker(reportPace)
+	defer t.Stop()
+	for all := true; ; {
+		turn(time.Now(), all)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(turnPace):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			all = true
+		case <-wake:
+			all = false
+		}
+	}
+}
+
+// changed asks for a look at all verdicts soon, changedFor for one at those on a peer. They
+// do not block.
+func (r *reports) changed() { r.look(func() { r.all = true }) }
+
+func (r *reports) changedFor(k peer.PublicKey) { r.look(func() { r.about[k] = true }) }
+
+func (r *reports) look(at func()) {
+	r.mu.Lock()
+	at()
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default: // asked for already
+	}
+}
+
+// members are the peers to look at, of whom nobody need ask again.
+func (r *reports) members(all bool) []*member {
+	r.mu.Lock()
+	about := r.about
+	all = all || r.all
+	r.about, r.all = map[peer.PublicKey]bool{}, false
+	r.mu.Unlock()
+	now := r.g.roster.Load()
+	if all {
+		return now.members
+	}
+	var out []*member
+	for k := range about {
+		if m := now.byKey[k]; m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
+func (g *Gateway) verdictChanged(name string) {
+	if m := g.roster.Load().byName[name]; m != nil {
+		g.reports.changedFor(m.key)
+	}
+	g.announceChange()
+}
+
+// turn posts to the peers among these that do not know yet what is known here.
+func (r *reports) turn(now time.Time, members []*member) {
+	for _, m := range members {
+		if !r.takes(m) || !r.g.connected(m, now) {
+			continue
+		}
+		results, of := r.basis(m)
+		if r.same(m.key, of, now) {
+			continue
+		}
+		if said, ok := r.compose(m, results, of, now); ok && r.due(m.key, said, of, now) {
+			r.mail.post(m.key, struct{}{})
+		}
+	}
+}
+
+// basis is what a report to a peer is made of now.
+func (r *reports) basis(m *member) ([]check.Result, basis) {
+	results := r.g.checks.Results(m.name)
+	nat := r.g.agent.Load().NAT()
+	of := basis{
+		gateway: r.g.running.Load().cfg.Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
+		offers: r.g.auth.offersMark(m), identity: r.g.auth.identityMark(m),
+	}
+	if len(results) > 0 {
+		of.results = &results[0]
+	}
+	return results, of
+}
+
+// same reports whether a peer knows what a report of this basis would say, and need not hear
+// it again yet.
+func (r *reports) same(k peer.PublicKey, of basis, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.told[k]
+	return of.results != nil && of == t.of && now.Sub(t.at) < reportRenewal
+}
+
+// takes reports whether a peer is one that understands reports.
+func (r *reports) takes(m *member) bool {
+	h, ok := r.g.hellos.get(m.key)
+	return ok && !m.stock && !m.pending && h.Can(auth.CapabilityReport)
+}
+
+// due reports whether a peer is to be told now, and then counts on it.
+func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.told[k]
+	if r.g.roster.Load().byKey[k] == nil || now.Before(t.next) {
+		return false
+	}
+	if said.Same(t.said) && now.Sub(t.at) < reportRenewal {
+		t.of = of
+		r.told[k] = t
+		return false
+	}
+	t.next = now.Add(reportPace)
+	r.told[k] = t
+	return true
+}
+
+// compose writes down what is known about reaching a peer; false when that is nothing.
+func (r *reports) compose(m *member, results []check.Result, of basis, now time.Time) (report.Report, bool) {
+	out := report.Report{
+		At: now, Gateway: of.gateway, Verdicts: reported(results, now), Hears: report.Hears{Report: report.Never},
+		Offers: of.offers, Identity: of.identity, NAT: of.nat,
+	}
+	t, _ := r.g.plane.engine.Peer(m.key)
+	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.reached(m, t).path.Heard, now)
+	if h, ok := r.last(m.key); ok {
+		out.Hears.Report = ago(h.at, now)
+	}
+	return out, len(out.Verdicts) > 0
+}
+
+func ago(at, now time.Time) time.Duration {
+	if at.IsZero() {
+		return report.Never
+	}
+	return max(now.Sub(at), 0)
+}
+
+// reported are the verdicts on the three targets: of a target that is checked in several
+// ways, the check that is named after it.
+func reported(results []check.Result, now time.Time) []report.Verdict {
+	var out []report.Verdict
+	for _, target := range []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer} {
+		for _, res := range results {
+			if res.Name == target {
+				out = append(out, report.VerdictOf(target, res.Verdict, res.Params, now))
+				break
+			}
+		}
+	}
+	return out
+}
