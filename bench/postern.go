@@ -39,13 +39,13 @@ type hooks struct {
 }
 
 // sizes of an end's, in bytes; 0 is the default: of the overlay's MTU, and of the buffers of
-// the underlay's sockets.
-type sizes struct{ mtu, receive, send int }
+// the underlay's sockets. One socket's receive buffer has most at most.
+type sizes struct{ mtu, most, send int }
 
 // newEnd brings one up on a free UDP port, without peers.
 func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
 	e := &end{key: key, bind: underlay.New(underlay.Options{
-		OnSTUN: h.onSTUN, ReceiveBuffer: s.receive, SendBuffer: s.send,
+		OnSTUN: h.onSTUN, MostPerSocket: s.most, SendBuffer: s.send,
 	})}
 	var err error
 	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: s.mtu}); err != nil {
@@ -114,7 +114,7 @@ const grantedBuffer = 212_992
 // newUnprivileged is newPostern with the socket buffers that there are without NET_ADMIN,
 // by which gateways get greater ones.
 func newUnprivileged(_ context.Context, spec load.Spec) (load.Ends, error) {
-	return connectPostern(spec, sizes{mtu: spec.MTU, receive: grantedBuffer, send: grantedBuffer})
+	return connectPostern(spec, sizes{mtu: spec.MTU, most: grantedBuffer, send: grantedBuffer})
 }
 
 // connectPostern connects two ends directly, or by the forwarder at spec.Via.

@@ -129,13 +129,32 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 	}
 }
 
-// freePort is an address at which nothing listens.
-func freePort(ctx context.Context) (netip.AddrPort, error) {
+// portAttempts bound the search for a port that is free for TCP and UDP: one that is free
+// for TCP seldom has a UDP socket of somebody else.
+const portAttempts = 16
+
+// freePort is an address at which nothing listens, neither for TCP nor for UDP.
+func freePort(ctx context.Context) (at netip.AddrPort, err error) {
+	for range portAttempts {
+		if at, err = freeForBoth(ctx); err == nil {
+			return at, nil
+		}
+	}
+	return netip.AddrPort{}, fmt.Errorf("find a free port: %w", err)
+}
+
+// freeForBoth takes the system's choice for TCP, and fails when that is not free for UDP.
+func freeForBoth(ctx context.Context) (netip.AddrPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", netip.AddrPortFrom(loopback, 0).String())
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("find a free port: %w", err)
+		return netip.AddrPort{}, err
 	}
 	defer l.Close()
+	p, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", l.Addr().String())
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	defer p.Close()
 	return netip.ParseAddrPort(l.Addr().String())
 }
 

@@ -9,10 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/bench/limits"
@@ -30,6 +28,7 @@ const (
 	CoturnTCP    = "coturn-tcp"
 	Tsnet        = "tsnet"
 	WireGuardTUN = "wireguard-tun"
+	WireGuardGo  = "wireguard-go"
 	Stock        = "stock"
 	Loopback     = "loopback"
 	Cipher       = "chacha20poly1305"
@@ -73,8 +72,8 @@ type Programs struct {
 
 // Subjects returns every subject.
 func Subjects(p Programs) []Subject {
-	own, peers, tsnet := process(p.Self), p.peers("."), p.peers("tsnet")
-	return slices.Concat(relayedSubjects(p), binarySubjects(p), []Subject{
+	own := process(p.Self)
+	return slices.Concat(relayedSubjects(p), binarySubjects(p), peerSubjects(p), []Subject{
 		{
 			Name:  Postern,
 			About: "two gateways' engines, stacks and underlay sockets over UDP on the loopback interface",
@@ -89,24 +88,6 @@ func Subjects(p Programs) []Subject {
 			Name:  Unprivileged,
 			About: "postern with the socket buffers that Linux grants by default without NET_ADMIN",
 			Run:   own,
-		},
-		{
-			Name:    Tsnet,
-			About:   "two of tailscale's tsnet nodes with its control server for tests, over a direct path",
-			Prepare: tsnet.build,
-			Run:     tsnet.run,
-		},
-		{
-			Name:    WireGuardTUN,
-			About:   "wireguard-go with TUN devices and the kernel's TCP, in two network namespaces (as root)",
-			Prepare: peers.build,
-			Run:     peers.run,
-		},
-		{
-			Name:    Stock,
-			About:   "wireguard-go with its tun/netstack and its own bind, as wireproxy embeds it",
-			Prepare: peers.build,
-			Run:     peers.run,
 		},
 		{
 			Name:  Loopback,
@@ -151,47 +132,6 @@ func relayedSubjects(p Programs) []Subject {
 			Run:     through(coturn(p.Dir), own),
 		},
 	}
-}
-
-// peerProgram is that of one of the peers' modules.
-type peerProgram struct {
-	source, program string
-	run             runFunc
-	once            sync.Once
-	err             error
-}
-
-// peers is the program of the module in a folder of the peers'.
-func (p Programs) peers(folder string) *peerProgram {
-	if p.Peers == "" {
-		return &peerProgram{}
-	}
-	source := filepath.Join(p.Peers, folder)
-	program := filepath.Join(p.Dir, filepath.Base(source))
-	return &peerProgram{source: source, program: program, run: process([]string{program})}
-}
-
-// build compiles it, once for all its subjects.
-func (p *peerProgram) build(ctx context.Context) error {
-	if p.source == "" {
-		return errors.New("its source is in postern's repository alone (make bench)")
-	}
-	p.once.Do(func() { p.err = build(ctx, p.source, p.program) })
-	return p.err
-}
-
-// build compiles a module's program.
-func build(ctx context.Context, source, program string) error {
-	program, err := filepath.Abs(program)
-	if err != nil {
-		return fmt.Errorf("build %s: %w", source, err)
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	cmd.Dir = source
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w%s", source, err, quoted(out))
-	}
-	return nil
 }
 
 // process runs argv with the spec as one more argument and reads the result.

@@ -98,6 +98,20 @@ func TestProcessEndsAChildWithItsContext(t *testing.T) {
 	}
 }
 
+// The processes of wireguard-go are in no control group: without a word they would be
+// compared with some that are.
+func TestWireguardGoIsNotRunWithinLimits(t *testing.T) {
+	r := Runner{Subjects: Subjects(Programs{Peers: "peers", Dir: t.TempDir()})}
+	subject, ok := r.subject(WireGuardGo)
+	if !ok {
+		t.Fatalf("no subject %s", WireGuardGo)
+	}
+	_, err := subject.Run(t.Context(), load.Spec{Subject: WireGuardGo, CPUs: 0.5, Memory: 64 << 20, Duration: time.Second})
+	if want := "cannot be limited to 0.5 CPU, 64 MiB"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
+	}
+}
+
 func TestParseResult(t *testing.T) {
 	const good = `{"bytes":1,"seconds":1,"userSeconds":0,"systemSeconds":0,"peakRSSBytes":0,"peakAnonBytes":0}` + "\n"
 	for _, c := range []struct{ name, out, want string }{

@@ -53,7 +53,8 @@ type Spec struct {
 	// Relay is the address, IP:port, of the TURN server that was started for the run;
 	// empty for subjects that need none.
 	Relay string `json:"relay,omitempty"`
-	// Program is the file of the postern program, for subjects that run it.
+	// Program is the file of the program whose processes the subject is; empty for subjects
+	// that live in the run's.
 	Program string `json:"program,omitempty"`
 	// CPUs, in cores, and Memory, in bytes, bound each process of the subject; 0 means no
 	// bound.

@@ -1,5 +1,6 @@
 // Command peers runs what postern is measured against: tunnels that a user could pick
-// instead, each in a process with both ends, under the load of package load.
+// instead, each in a process with both ends, or in two that it starts, under the load of
+// package load.
 //
 // It is a module of its own, so that every peer is built with the dependencies that it
 // asks for itself, at the versions it was released with, and nothing of them reaches
@@ -22,7 +23,7 @@ import (
 )
 
 func main() {
-	subjects := load.Subjects{"stock": newStock, "wireguard-tun": newTUN}
+	subjects := load.Subjects{"stock": newStock, "wireguard-tun": newTUN, "wireguard-go": newProcesses}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 {

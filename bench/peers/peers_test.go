@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,19 +23,39 @@ const (
 // subjects are those that this machine can bear.
 func subjects(t *testing.T) map[string]load.Subject {
 	t.Helper()
-	s := map[string]load.Subject{"stock": newStock}
-	if ends, err := newTUN(t.Context(), load.Spec{}); err != nil {
-		if os.Geteuid() == 0 || !strings.Contains(err.Error(), "needs ") {
-			t.Fatalf("wireguard-tun: %v", err)
+	s, program := map[string]load.Subject{"stock": newStock}, wireguardGo(t)
+	for name, subject := range map[string]load.Subject{
+		"wireguard-tun": newTUN,
+		"wireguard-go": func(ctx context.Context, spec load.Spec) (load.Ends, error) {
+			spec.Program = program
+			return newProcesses(ctx, spec)
+		},
+	} {
+		ends, err := subject(t.Context(), load.Spec{})
+		if err != nil {
+			if os.Geteuid() == 0 || !strings.Contains(err.Error(), "needs ") {
+				t.Fatalf("%s: %v", name, err)
+			}
+			t.Logf("without %s: %v", name, err)
+			continue
 		}
-		t.Logf("without wireguard-tun: %v", err)
-	} else {
-		if err := ends.Close(); err != nil {
+		if err := errors.Join(ends.Listener.Close(), ends.Close()); err != nil {
 			t.Fatal(err)
 		}
-		s["wireguard-tun"] = newTUN
+		s[name] = subject
 	}
 	return s
+}
+
+// wireguardGo builds wireguard-go's own program, of the version that go.mod names.
+func wireguardGo(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "wireguard")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, "golang.zx2c4.com/wireguard")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build wireguard-go: %v: %s", err, out)
+	}
+	return program
 }
 
 func TestSubjectsBearLoads(t *testing.T) {
@@ -50,6 +74,9 @@ func TestSubjectsBearLoads(t *testing.T) {
 
 func TestEverythingPassesTheForwarder(t *testing.T) {
 	for name, subject := range subjects(t) {
+		if name == "wireguard-go" {
+			continue // Its processes are where no forwarder is.
+		}
 		t.Run(name, func(t *testing.T) {
 			f := newForwarder(t)
 			r := bear(t, subject, load.Spec{Streams: 1, Via: f.at()})

@@ -5,124 +5,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// The names of interfaces. TUN devices differ between the two namespaces, since
-// wireguard-go takes names for unique on a machine; the ends of a veth pair do too, since
-// it is born in one of them.
-var (
-	tunNames  = [2]string{"wg-dialling", "wg-serving"}
-	vethNames = [2]string{"veth-dialling", "veth-serving"}
-	// Both networks are the namespaces' own, so any addresses will do.
-	overlayAddrs  = [2]netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}
-	underlayAddrs = [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
-)
-
-// prefixBits is the length of both networks' prefix.
-const prefixBits = 24
-
-// site is one end with the kernel that it belongs to.
-type site struct {
-	*namespace
-	end *end
+// devices are two of wireguard-go in this process, each at a site of its own.
+type devices struct {
+	sites
+	both [2]*end
 }
 
-// sites are the two.
-type sites struct {
-	both  [2]*site
-	began time.Time // When there were machines to start wireguard-go on.
-}
-
-// newTUN is wireguard-go as wg-quick starts it where the kernel has no WireGuard: on a TUN
-// device, under the kernel's own TCP; two of them, each in a network namespace of its own.
-// A veth pair joins the namespaces. By way of a forwarder, spec.Via, there is none: the
-// devices' sockets are then where the forwarder is, in the namespace of the process.
+// newTUN is wireguard-go on TUN devices, under the kernel's own TCP; two of them, each in a
+// network namespace of its own, and both in this process. A veth pair joins the namespaces.
+// By way of a forwarder, spec.Via, there is none: the devices' sockets are then where the
+// forwarder is, in the namespace of the process.
 func newTUN(_ context.Context, spec load.Spec) (load.Ends, error) {
-	s := new(sites)
-	if err := s.start(spec); err != nil {
-		return load.Ends{}, errors.Join(err, s.close())
-	}
-	dialling, serving := s.both[0], s.both[1]
-	at := netip.AddrPortFrom(overlayAddrs[1], servicePort).String()
-	listener, err := serving.listen(at)
+	s, err := newSites()
 	if err != nil {
-		return load.Ends{}, errors.Join(err, s.close())
+		return load.Ends{}, err
 	}
-	return load.Ends{
-		Listener:     listener,
-		Dial:         func(ctx context.Context) (net.Conn, error) { return dialling.dial(ctx, "tcp", at) },
-		ListenPacket: func() (net.PacketConn, error) { return serving.listenPacket(at) },
-		DialPacket:   func(ctx context.Context) (net.Conn, error) { return dialling.dial(ctx, "udp", at) },
-		Close:        s.close,
-		Began:        s.began,
-	}, nil
+	d := &devices{sites: s}
+	ends, err := d.start(spec)
+	if err != nil {
+		return load.Ends{}, errors.Join(err, d.close())
+	}
+	return ends, nil
 }
 
-func (s *sites) start(spec load.Spec) error {
+func (d *devices) start(spec load.Spec) (load.Ends, error) {
 	mtu := cmp.Or(spec.MTU, defaultMTU)
-	for i := range s.both {
-		ns, err := newNamespace()
-		if err != nil {
-			return err
-		}
-		s.both[i] = &site{namespace: ns}
-	}
 	if spec.Via == "" {
-		if err := s.join(mtu + overhead); err != nil {
-			return err
+		if err := d.join(mtu); err != nil {
+			return load.Ends{}, err
 		}
 	}
-	s.began = time.Now()
-	var (
-		ends [2]*end
-		at   [2]netip.AddrPort
-	)
-	for i, one := range s.both {
-		if err := one.start(i, mtu, spec.Via == ""); err != nil {
-			return err
+	began := time.Now() // There are machines now to start wireguard-go on.
+	var at [2]netip.AddrPort
+	for i := range d.both {
+		if err := d.startOne(i, mtu, spec.Via == ""); err != nil {
+			return load.Ends{}, err
 		}
-		port, err := one.end.port()
+		port, err := d.both[i].port()
 		if err != nil {
-			return err
+			return load.Ends{}, err
 		}
-		ends[i], at[i] = one.end, netip.AddrPortFrom(underlayAddrs[i], port)
+		at[i] = netip.AddrPortFrom(underlayAddrs[i], port)
 	}
-	return connectBoth(ends, at, spec.Via)
+	if err := connectBoth(d.both, at, spec.Via); err != nil {
+		return load.Ends{}, err
+	}
+	ends, err := d.ends()
+	ends.Close, ends.Began = d.close, began
+	return ends, err
 }
 
-// join lays a veth pair between the namespaces.
-func (s *sites) join(mtu int) (err error) {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = vethNames[0], mtu
-	s.both[0].in(func() {
-		err = netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: attrs, PeerName: vethNames[1], PeerMTU: uint32(mtu),
-			PeerNamespace: netlink.NsFd(s.both[1].file.Fd()),
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("make veth pair: %w", err)
-	}
-	for i, one := range s.both {
-		if err := one.setUp(vethNames[i], underlayAddrs[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// start makes the TUN device and wireguard-go on it. Its socket is in the namespace if
+// startOne makes a TUN device and wireguard-go on it. Its socket is in the namespace if
 // inside.
-func (s *site) start(i, mtu int, inside bool) (err error) {
+func (d *devices) startOne(i, mtu int, inside bool) (err error) {
+	s := d.sites[i]
 	var t tun.Device
 	s.in(func() { t, err = tun.CreateTUN(tunNames[i], mtu) })
 	if err != nil {
@@ -132,61 +77,20 @@ func (s *site) start(i, mtu int, inside bool) (err error) {
 	if inside {
 		bind = insideBind{bind, s.namespace}
 	}
-	if s.end, err = newEnd(fixedMTU{t, mtu}, bind, overlayAddrs[i]); err != nil {
+	if d.both[i], err = newEnd(fixedMTU{t, mtu}, bind, overlayAddrs[i]); err != nil {
 		return errors.Join(err, t.Close())
 	}
-	return s.setUp(tunNames[i], overlayAddrs[i])
-}
-
-// setUp gives an interface its address and sets it up.
-func (s *site) setUp(name string, addr netip.Addr) (err error) {
-	s.in(func() {
-		var link netlink.Link
-		if link, err = netlink.LinkByName(name); err != nil {
-			return
-		}
-		network := &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(prefixBits, addr.BitLen())}
-		if err = netlink.AddrAdd(link, &netlink.Addr{IPNet: network}); err == nil {
-			err = netlink.LinkSetUp(link)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("set up %s with %s: %w", name, addr, err)
-	}
-	return nil
-}
-
-func (s *site) listen(at string) (l net.Listener, err error) {
-	var lc net.ListenConfig
-	s.in(func() { l, err = lc.Listen(context.Background(), "tcp", at) })
-	return l, err
-}
-
-func (s *site) listenPacket(at string) (pc net.PacketConn, err error) {
-	var lc net.ListenConfig
-	s.in(func() { pc, err = lc.ListenPacket(context.Background(), "udp", at) })
-	return pc, err
-}
-
-func (s *site) dial(ctx context.Context, network, at string) (c net.Conn, err error) {
-	var d net.Dialer
-	s.in(func() { c, err = d.DialContext(ctx, network, at) })
-	return c, err
+	return s.setUp(tunNames[i], overlayAddrs[i], mtu)
 }
 
 // close ends the devices and lets go of the namespaces.
-func (s *sites) close() error {
-	var errs []error
-	for _, one := range s.both {
-		if one == nil {
-			continue
+func (d *devices) close() error {
+	for _, e := range d.both {
+		if e != nil {
+			e.Close()
 		}
-		if one.end != nil {
-			one.end.Close()
-		}
-		errs = append(errs, one.close())
 	}
-	return errors.Join(errs...)
+	return d.sites.close()
 }
 
 // insideBind is a bind whose sockets are in a namespace. The device opens them when it

@@ -9,7 +9,9 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// newTUN needs network namespaces.
-func newTUN(context.Context, load.Spec) (load.Ends, error) {
-	return load.Ends{}, errors.New("needs Linux, for network namespaces")
-}
+// errNamespaces says what these subjects need.
+var errNamespaces = errors.New("needs Linux, for network namespaces")
+
+func newTUN(context.Context, load.Spec) (load.Ends, error) { return load.Ends{}, errNamespaces }
+
+func newProcesses(context.Context, load.Spec) (load.Ends, error) { return load.Ends{}, errNamespaces }

@@ -36,9 +36,9 @@ type end struct {
 // newEnd starts a device with a key of its own, on a free UDP port, without peers. It owns
 // the TUN device from then on.
 func newEnd(t tun.Device, bind conn.Bind, addr netip.Addr) (*end, error) {
-	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	key, err := newKey()
 	if err != nil {
-		return nil, fmt.Errorf("make key: %w", err)
+		return nil, err
 	}
 	e := &end{Device: device.NewDevice(t, bind, logger()), key: key, addr: addr}
 	if err := e.IpcSet(fmt.Sprintf("private_key=%s\n", hex.EncodeToString(key.Bytes()))); err != nil {
@@ -48,6 +48,14 @@ func newEnd(t tun.Device, bind conn.Bind, addr netip.Addr) (*end, error) {
 		return nil, fmt.Errorf("bring device up: %w", err)
 	}
 	return e, nil
+}
+
+func newKey() (*ecdh.PrivateKey, error) {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	return key, nil
 }
 
 // logger writes errors to standard error: standard output, which device.NewLogger takes,
@@ -63,12 +71,17 @@ func (e *end) connect(other *end, at netip.AddrPort, first bool) error {
 	if first {
 		keepalive = 25
 	}
-	err := e.IpcSet(fmt.Sprintf("public_key=%s\nendpoint=%s\nallowed_ip=%s\npersistent_keepalive_interval=%d\n",
-		hex.EncodeToString(other.key.PublicKey().Bytes()), at, netip.PrefixFrom(other.addr, other.addr.BitLen()), keepalive))
-	if err != nil {
+	if err := e.IpcSet(peerLines(other.key.PublicKey(), at, other.addr, keepalive)); err != nil {
 		return fmt.Errorf("add peer: %w", err)
 	}
 	return nil
+}
+
+// peerLines are a peer at a fixed address in WireGuard's cross-platform configuration
+// protocol, with its one address in the overlay and the seconds between keepalives, 0 for none.
+func peerLines(key *ecdh.PublicKey, at netip.AddrPort, overlay netip.Addr, keepalive int) string {
+	return fmt.Sprintf("public_key=%s\nendpoint=%s\nallowed_ip=%s\npersistent_keepalive_interval=%d\n",
+		hex.EncodeToString(key.Bytes()), at, netip.PrefixFrom(overlay, overlay.BitLen()), keepalive)
 }
 
 // connectBoth makes two ends each other's peer: at the addresses where they are, or by way

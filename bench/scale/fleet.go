@@ -23,6 +23,8 @@ const (
 	starters = 4
 	// look is how often it is looked whether something has come about.
 	look = 20 * time.Millisecond
+	// closeLook is how often it is when a peer is timed that takes tens of milliseconds.
+	closeLook = time.Millisecond
 )
 
 // member is a peer of the hub.
@@ -90,7 +92,7 @@ func (p *Peer) hub(ctx context.Context) (api.PeerStatus, error) {
 
 // connected waits until the peer is.
 func (p *Peer) connected(ctx context.Context) error {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(closeLook)
 	defer tick.Stop()
 	for {
 		h, err := p.hub(ctx)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +34,13 @@ type Flood struct {
 	// bytes.
 	AnonAlone uint64 `json:"anonAloneBytes"`
 	AnonUnder uint64 `json:"anonUnderBytes"`
+	// HubAlone and HubUnder are the processor time that the hub takes, and Sender that of
+	// whoever floods and of the kernel on its behalf (on the loopback interface the sender
+	// delivers), in cores. Cores is how many there are for all of it.
+	HubAlone float64 `json:"hubAloneCores"`
+	HubUnder float64 `json:"hubUnderCores"`
+	Sender   float64 `json:"senderCores"`
+	Cores    int     `json:"cores"`
 }
 
 // Kept is the share of the rate that is left.
@@ -41,6 +49,16 @@ func (f Flood) Kept() float64 {
 		return 0
 	}
 	return f.Under / f.Alone
+}
+
+// KeptOfRest is the share of the rate that is left, of what there would be on the processors
+// that the sender leaves: a stranger is elsewhere.
+func (f Flood) KeptOfRest() float64 {
+	rest := float64(f.Cores) - f.Sender
+	if rest <= 0 {
+		return 0
+	}
+	return f.Kept() * float64(f.Cores) / rest
 }
 
 // FloodOptions describe the measurement of a flood.
@@ -106,7 +124,8 @@ func MeasureFlood(ctx context.Context, o FloodOptions) (out []Flood, err error) 
 			return out, fmt.Errorf("flood by %s: %w", f.kind, err)
 		}
 		r.Kind = f.kind
-		w.say("%s: %.0f initiations/s, the transfer keeps %.2f, %.1f MB against %.1f", r.Kind, r.Sent, r.Kept(), mb(r.AnonUnder), mb(r.AnonAlone))
+		w.say("%s: %.0f initiations/s, the transfer keeps %.2f (%.2f of what the sender leaves), %.1f MB against %.1f",
+			r.Kind, r.Sent, r.Kept(), r.KeptOfRest(), mb(r.AnonUnder), mb(r.AnonAlone))
 		out = append(out, r)
 	}
 	return out, nil
@@ -117,7 +136,7 @@ func (w *world) flood(ctx context.Context, o FloodOptions, d *download, sources 
 	if err := sleep(ctx, o.Window/2); err != nil { // TCP's window grows
 		return Flood{}, err
 	}
-	before, anonBefore, err := w.rate(ctx, d, o.Window)
+	before, err := w.rate(ctx, d, o.Window)
 	if err != nil {
 		return Flood{}, err
 	}
@@ -126,33 +145,48 @@ func (w *world) flood(ctx context.Context, o FloodOptions, d *download, sources 
 		return Flood{}, err
 	}
 	begun := time.Now()
-	under, anonUnder, err := w.rate(ctx, d, o.Window)
-	sent := float64(s.stop()) / time.Since(begun).Seconds()
+	under, err := w.rate(ctx, d, o.Window)
+	sent, flooded := s.stop(), time.Since(begun)
+	if err := errors.Join(err, sent.err); err != nil {
+		return Flood{}, err
+	}
+	after, err := w.rate(ctx, d, o.Window)
 	if err != nil {
 		return Flood{}, err
 	}
-	after, _, err := w.rate(ctx, d, o.Window)
-	if err != nil {
-		return Flood{}, err
-	}
-	return Flood{Sent: sent, Alone: (before + after) / 2, Under: under, AnonAlone: anonBefore, AnonUnder: anonUnder}, nil
+	return Flood{
+		Sent: float64(sent.messages) / flooded.Seconds(), Alone: (before.bits + after.bits) / 2, Under: under.bits,
+		AnonAlone: before.anon, AnonUnder: under.anon, HubAlone: (before.hub + after.hub) / 2, HubUnder: under.hub,
+		Sender: float64(sent.took) / float64(flooded), Cores: runtime.NumCPU(),
+	}, nil
 }
 
-// rate is the download's over a window, in bit/s, with the most memory of the hub.
-func (w *world) rate(ctx context.Context, d *download, window time.Duration) (rate float64, anon uint64, err error) {
+// rate is a download over a window.
+type rate struct {
+	bits float64 // per second
+	anon uint64  // the most memory of the hub, in bytes
+	hub  float64 // the hub's processor time, in cores
+}
+
+func (w *world) rate(ctx context.Context, d *download, window time.Duration) (r rate, err error) {
 	const samples = 20
-	begun, before := time.Now(), d.bytes.Load()
+	first, err := w.hub.usage()
+	if err != nil {
+		return rate{}, err
+	}
+	begun, before, last := time.Now(), d.bytes.Load(), first
 	for range samples {
 		if err := sleep(ctx, window/samples); err != nil {
-			return 0, 0, err
+			return rate{}, err
 		}
-		u, err := w.hub.usage()
-		if err != nil {
-			return 0, 0, err
+		if last, err = w.hub.usage(); err != nil {
+			return rate{}, err
 		}
-		anon = max(anon, u.Anon)
+		r.anon = max(r.anon, last.Anon)
 	}
-	return 8 * float64(d.bytes.Load()-before) / time.Since(begun).Seconds(), anon, nil
+	took := time.Since(begun)
+	r.bits, r.hub = 8*float64(d.bytes.Load()-before)/took.Seconds(), float64(last.CPU-first.CPU)/float64(took)
+	return r, nil
 }
 
 // source sends without end to whoever connects.
@@ -231,7 +265,14 @@ func (d *download) close() { d.conn.Close(); <-d.ended }
 // strangers send initiations that nobody can verify but by working for it.
 type strangers struct {
 	quit chan struct{}
-	sent chan int
+	done chan sent
+}
+
+// sent is what strangers have sent, and the processor time that it took.
+type sent struct {
+	messages int
+	took     time.Duration
+	err      error
 }
 
 // startStrangers has rate initiations a second sent from as many addresses.
@@ -252,38 +293,45 @@ func startStrangers(h *Hub, sources, rate int) (*strangers, error) {
 		}
 		conns = append(conns, c)
 	}
-	s := &strangers{quit: make(chan struct{}), sent: make(chan int, 1)}
+	s := &strangers{quit: make(chan struct{}), done: make(chan sent, 1)}
 	go func() {
 		defer closeAll()
-		n := 0
-		for begun := time.Now(); ; {
-			for n < int(time.Since(begun).Seconds()*float64(rate)) {
-				for range burst {
-					// Replies that nobody reads, and refusals of a port that was closed, are no
-					// reason to stop.
-					_, err := conns[n%len(conns)].Write(all[n%len(all)])
-					if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
-						s.sent <- n
-						return
-					}
-					n++
-				}
-			}
-			select {
-			case <-s.quit:
-				s.sent <- n
-				return
-			case <-time.After(burst * time.Second / time.Duration(rate)):
-			}
-		}
+		runtime.LockOSThread() // and its time is the sender's
+		defer runtime.UnlockOSThread()
+		before, err := threadTime()
+		n := s.send(conns, all, rate)
+		after, errAfter := threadTime()
+		s.done <- sent{n, after - before, errors.Join(err, errAfter)}
 	}()
 	return s, nil
 }
 
-// stop ends it and tells how many were sent.
-func (s *strangers) stop() int {
+// send sends until quit, and tells how many.
+func (s *strangers) send(conns []*net.UDPConn, all [][]byte, rate int) (n int) {
+	for begun := time.Now(); ; {
+		for n < int(time.Since(begun).Seconds()*float64(rate)) {
+			for range burst {
+				// Replies that nobody reads, and refusals of a port that was closed, are no
+				// reason to stop.
+				_, err := conns[n%len(conns)].Write(all[n%len(all)])
+				if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+					return n
+				}
+				n++
+			}
+		}
+		select {
+		case <-s.quit:
+			return n
+		case <-time.After(burst * time.Second / time.Duration(rate)):
+		}
+	}
+}
+
+// stop ends it.
+func (s *strangers) stop() sent {
 	close(s.quit)
-	return <-s.sent
+	return <-s.done
 }
 
 // initiations are n for the owner of a key, with a valid mac1 and random content otherwise:

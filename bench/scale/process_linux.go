@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // clockTick is the unit of processor times in /proc: USER_HZ is 100 on every Linux port
@@ -36,6 +38,16 @@ func usageOf(pid int) (Usage, error) {
 		return Usage{}, fmt.Errorf("time of process %d: %w", pid, err)
 	}
 	return u, nil
+}
+
+// threadTime is the user and system time of the calling thread (RUSAGE_THREAD of
+// getrusage(2)).
+func threadTime() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		return 0, fmt.Errorf("read a thread's time: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
 // parseStatus finds the memory in proc_pid_status(5), which is given in units of 1,024

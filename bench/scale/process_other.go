@@ -15,3 +15,8 @@ type Usage struct {
 
 // usageOf reads /proc, which other systems do not have.
 func usageOf(int) (Usage, error) { return Usage{}, errors.New("only Linux tells what a process uses") }
+
+// threadTime is what the calling thread has used.
+func threadTime() (time.Duration, error) {
+	return 0, errors.New("only Linux tells what a thread uses")
+}

@@ -105,10 +105,12 @@ func writeStorm(b *strings.Builder, list []Storm) {
 func writeFlood(b *strings.Builder, list []Flood) {
 	fmt.Fprintln(b, "\na download through the hub, flooded with initiations that have a valid mac1")
 	table(b, func(row func(...any)) {
-		row("from", "sent/s", "alone Gbit/s", "flooded", "kept", "MB anon alone", "flooded")
+		row("from", "sent/s", "alone Gbit/s", "flooded", "kept", "of the rest", "hub's cores alone", "flooded", "sender's", "MB anon alone", "flooded")
 		for _, f := range list {
 			row(f.Kind, fmt.Sprintf("%.0f", f.Sent), fmt.Sprintf("%.2f", f.Alone/1e9), fmt.Sprintf("%.2f", f.Under/1e9),
-				fmt.Sprintf("%.2f", f.Kept()), fmt.Sprintf("%.1f", mb(f.AnonAlone)), fmt.Sprintf("%.1f", mb(f.AnonUnder)))
+				fmt.Sprintf("%.2f", f.Kept()), fmt.Sprintf("%.2f", f.KeptOfRest()),
+				fmt.Sprintf("%.2f", f.HubAlone), fmt.Sprintf("%.2f", f.HubUnder), fmt.Sprintf("%.2f", f.Sender),
+				fmt.Sprintf("%.1f", mb(f.AnonAlone)), fmt.Sprintf("%.1f", mb(f.AnonUnder)))
 		}
 	})
 }

@@ -91,7 +91,7 @@ func TestReportHasTablesAndCharts(t *testing.T) {
 			{Peers: 101, Anon: 15e6, RSS: 35e6, CPU: 0.003, Goroutines: 360, Joins: []time.Duration{30e6}},
 		},
 		Storm: []Storm{{Peers: 3, Killed: true, Back: time.Second}},
-		Flood: []Flood{{Kind: "one stranger", Sent: 50_000, Alone: 2e9, Under: 1e9}},
+		Flood: []Flood{{Kind: "one stranger", Sent: 50_000, Alone: 2e9, Under: 1e9, HubAlone: 0.8, HubUnder: 1.1, Sender: 0.4, Cores: 2}},
 	}
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestReportHasTablesAndCharts(t *testing.T) {
 	rows := map[string][]string{ // by their first words
 		"101 15.0":     {"50", "20", "30ms", "1.50"}, // kB and ppm a peer, new peer and its ratio
 		"3 SIGKILL":    {"1s"},
-		"one stranger": {"50000", "2.00", "1.00", "0.50"},
+		"one stranger": {"50000", "2.00", "1.00", "0.50", "0.62", "0.80", "1.10", "0.40"},
 	}
 	for line := range strings.Lines(b.String()) {
 		fields := strings.Join(strings.Fields(line), " ")

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,7 +147,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	f.DurationVar(&o.runner.Warmup, "warmup", time.Second, "part of a run before it")
 	f.StringVar(&format, "o", "table", "output `format`: table, chart, json or benchstat")
 	f.StringVar(&o.save, "save", "", "write the report as JSON into this `file`, too")
-	f.StringVar(&o.read, "read", "", "measure nothing: show the report in this `file`")
+	f.StringVar(&o.read, "read", "", "measure nothing: show the report in this `file`; -o and -require alone go with it")
 	f.Var(&scenarios, "scenario", "only these `names`, separated by commas: "+bench.AllScenarios+", or of "+names(bench.Scenarios()))
 	f.Var(&subjects, "subject", "only the subjects of these `names`, separated by commas")
 	f.StringVar(&o.runner.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this `folder`")
@@ -155,6 +156,11 @@ func parse(args []string, help io.Writer) (options, error) {
 	f.BoolVar(&o.require, "require", false, "exit 1 unless every required ratio is met")
 	if err := cmdline.Parse(f, args, help); err != nil {
 		return options{}, err
+	}
+	if o.read != "" {
+		if err := onlyShows(f); err != nil {
+			return options{}, err
+		}
 	}
 	switch {
 	case o.runner.Runs < 1:
@@ -179,6 +185,19 @@ func parse(args []string, help io.Writer) (options, error) {
 		return options{}, cmdline.Usagef("-h names the scenarios, bench/README.md the subjects, too", "%w", err)
 	}
 	return o, nil
+}
+
+// showing are the flags of a report that is read.
+var showing = []string{"read", "o", "require"}
+
+// onlyShows refuses the flags that were given of what would be measured.
+func onlyShows(given *flag.FlagSet) (err error) {
+	given.Visit(func(g *flag.Flag) {
+		if err == nil && !slices.Contains(showing, g.Name) {
+			err = cmdline.Usagef("leave out -"+g.Name+", or -read", "-%s: -read shows a report as it is, and measures nothing", g.Name)
+		}
+	})
+	return err
 }
 
 // chartWidth is the terminal's width, if w is one.

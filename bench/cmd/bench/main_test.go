@@ -40,6 +40,9 @@ func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 		{[]string{"-runs", "0"}, "bench: -runs 0 measures nothing (for example -runs 6)"},
 		{[]string{"-duration", "0s"}, "bench: -duration 0s after -warmup 1s measures nothing (for example -duration 3s -warmup 1s)"},
 		{[]string{"-warmup", "-1s"}, "bench: -duration 3s after -warmup -1s measures nothing (for example -duration 3s -warmup 1s)"},
+		{[]string{"-read", "a.json", "-scenario", "tcp-1"}, "bench: -scenario: -read shows a report as it is, and measures nothing (leave out -scenario, or -read)"},
+		{[]string{"-save", "b.json", "-read", "a.json"}, "bench: -save: -read shows a report as it is, and measures nothing (leave out -save, or -read)"},
+		{[]string{"-read", "a.json", "-runs", "6"}, "bench: -runs: -read shows a report as it is, and measures nothing (leave out -runs, or -read)"},
 		{[]string{"-runs", "many"}, `bench: invalid value "many" for flag -runs: parse error (-h lists the flags)`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
