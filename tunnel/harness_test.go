@@ -96,6 +96,8 @@ type memory struct {
 	lost func(m []byte, from, to netip.AddrPort) bool
 	// late is how much longer than others a message takes; nil for none.
 	late func(m []byte, from, to netip.AddrPort) time.Duration
+	// copies is how often a message arrives; nil for once.
+	copies func(m []byte) int
 	// initiations counts WireGuard's handshake initiations, lost ones included.
 	initiations map[[2]netip.AddrPort]int
 }
@@ -116,6 +118,12 @@ func (n *memory) delay(f func(m []byte, from, to netip.AddrPort) time.Duration) 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.late = f
+}
+
+func (n *memory) repeat(f func(m []byte) int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.copies = f
 }
 
 // initiationsTo counts the initiations sent between two addresses.
@@ -185,7 +193,15 @@ func (c *memoryConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error
 	if c.net.late != nil {
 		takes += c.net.late(b, c.addr, to)
 	}
-	time.AfterFunc(takes, func() { c.net.deliver(d, to) })
+	times := 1
+	if c.net.copies != nil {
+		times = c.net.copies(b)
+	}
+	time.AfterFunc(takes, func() {
+		for range times {
+			c.net.deliver(d, to)
+		}
+	})
 	return len(b), nil
 }
 

@@ -185,8 +185,7 @@ func (a *admission) sending(m []byte) {
 }
 
 // admits decides on a message of WireGuard's, counts what the device shall not have, and
-// sends the cookie reply that is due: 64 bytes for 92 or 148, to where they came from. An
-// initiation that may have crossed one of ours is kept for later.
+// sends the cookie reply that is due: 64 bytes for 92 or 148, to where they came from.
 func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 	if m[0] == typeData {
 		return true
@@ -200,7 +199,7 @@ func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 		b.observed.initiationCame(m, path, v == admitted, now)
 	}
 	if v == admitted {
-		return m[0] != typeInitiation || !b.holdBack(m, path, from, now)
+		return b.inTurn(m, from, now)
 	}
 	b.counters.refused[v].Add(1)
 	if v == cookieDue {

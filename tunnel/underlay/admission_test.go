@@ -26,6 +26,8 @@ type handshaker struct {
 	cookie      bool
 	cookieFrom  peer.Path
 	cookieBaked time.Time
+
+	made uint64 // messages
 }
 
 func (h *handshaker) initiation(index uint32) []byte { return h.message(typeInitiation, index, 0) }
@@ -37,6 +39,8 @@ func (h *handshaker) message(typ byte, index, answers uint32) []byte {
 	if typ == typeResponse {
 		binary.LittleEndian.PutUint32(m[8:], answers)
 	}
+	h.made++
+	binary.LittleEndian.PutUint64(m[12:], h.made) // the ephemeral key
 	h.AddMacs(m)
 	return m
 }

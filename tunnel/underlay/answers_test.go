@@ -123,10 +123,8 @@ func TestAnswerIsRepeatedToCandidatesAndNotToStrangers(t *testing.T) {
 		if err := b.Send([][]byte{response(5)}, b.next(t).ep); err != nil {
 			t.Fatal(err)
 		}
-		write(t, stranger, initiation(5), b.addr())
-		b.next(t)
-		write(t, other, initiation(5), b.addr())
-		b.next(t)
+		b.again(t, func() { write(t, stranger, initiation(5), b.addr()) })
+		b.again(t, func() { write(t, other, initiation(5), b.addr()) })
 		if got, _ := read(t, first); !bytes.Equal(got, response(5)) {
 			t.Errorf("first copy: got %x, want the response", got)
 		}
@@ -150,8 +148,7 @@ func TestAnswerIsRepeatedFromOurOtherAddress(t *testing.T) {
 			second := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), b.port)
 			write(t, c, initiation(5), b.addr())
 			ep := b.next(t).ep
-			write(t, c, initiation(5), second) // Before the answer is ready.
-			b.next(t)
+			b.again(t, func() { write(t, c, initiation(5), second) }) // Before the answer is ready.
 			if err := b.Send([][]byte{response(5)}, ep); err != nil {
 				t.Fatal(err)
 			}

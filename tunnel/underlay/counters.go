@@ -21,8 +21,11 @@ type Counters struct {
 	Dropped map[string]uint64
 }
 
-// relayQueueReason is why a datagram is dropped that is none by its class.
-const relayQueueReason = "relay-queue"
+// Why datagrams are dropped that neither their class nor the limits of handshakes keep out.
+const (
+	relayQueueReason = "relay-queue"
+	copyReason       = "handshake-copy"
+)
 
 type counters struct {
 	received, sent, stun      atomic.Uint64
@@ -31,8 +34,10 @@ type counters struct {
 	server                    atomic.Uint64
 	// relayQueue counts WireGuard's messages that came over a relay too fast.
 	relayQueue atomic.Uint64
-	dropped    [classes]atomic.Uint64
-	refused    [verdicts]atomic.Uint64
+	// copies counts handshake messages that the device may have been working on.
+	copies  atomic.Uint64
+	dropped [classes]atomic.Uint64
+	refused [verdicts]atomic.Uint64
 }
 
 // Counters gives the present totals.
@@ -48,7 +53,7 @@ func (b *Bind) Counters() Counters {
 		Server:          b.counters.server.Load(),
 		Dropped:         make(map[string]uint64, int(classes)+int(verdicts)),
 	}
-	c.Dropped[relayQueueReason] = b.counters.relayQueue.Load()
+	c.Dropped[relayQueueReason], c.Dropped[copyReason] = b.counters.relayQueue.Load(), b.counters.copies.Load()
 	for v := foreign; v < verdicts; v++ {
 		c.Dropped[v.String()] = b.counters.refused[v].Load()
 	}

@@ -15,9 +15,9 @@ const (
 	// the way back, for a peer's to have crossed it: most round trips on earth are shorter.
 	// By this, a peer whose initiation alone gets through waits longer at the most.
 	crossingTime = 250 * time.Millisecond
-	// heldCopies bounds what is held of one peer's: copies of one initiation over some paths.
-	// What comes after them goes to the device at once.
-	heldCopies = 4
+	// mostHeld bounds what is held of one peer's, forged ones among them. What comes after
+	// them goes to the device at once.
+	mostHeld = 4
 )
 
 // crossings holds back initiations that may have crossed one of ours. Two that cross undo
@@ -39,11 +39,11 @@ type crossings struct {
 }
 
 type heldBack struct {
-	timer  *time.Timer
-	copies []heldCopy
+	timer       *time.Timer
+	initiations []heldInitiation
 }
 
-type heldCopy struct {
+type heldInitiation struct {
 	relayed
 	// late says that a response to our initiation had come before.
 	late bool
@@ -59,28 +59,40 @@ func (b *Bind) Insist(id string) {
 	b.fanOut(id).insists.Store(true)
 }
 
-// holdBack takes an initiation that came over a path, if one of ours to the same peer is on
-// its way that will make it needless.
-func (b *Bind) holdBack(m []byte, path peer.Path, from conn.Endpoint, now time.Time) bool {
-	f, remaining, late := b.handshakes.crossed(path, now)
+// holdBack takes an initiation if one of ours to the same peer is on its way that will make
+// it needless. A further copy of one that is held is not held as well.
+func (b *Bind) holdBack(m []byte, from conn.Endpoint, now time.Time) bool {
+	f, remaining, late := b.handshakes.crossed(pathOf(from), now)
 	if f == nil {
 		return false
 	}
+	held, copied := b.hold(f, remaining, heldInitiation{relayed{&m, from}, late})
+	if copied {
+		b.drop(m, from)
+	}
+	return held
+}
+
+// hold holds an initiation back, of which it keeps a copy; copied says that it is held already.
+func (b *Bind) hold(f *fanOut, remaining time.Duration, in heldInitiation) (held, copied bool) {
 	c := &b.crossings
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[f]
-	if h != nil && len(h.copies) == heldCopies {
-		return false // Those before may be forged, and this one the peer's.
-	}
-	data := append([]byte(nil), m...)
-	if h == nil {
+	switch {
+	case h == nil:
 		h = &heldBack{}
 		c.held[f] = h
 		h.timer = time.AfterFunc(remaining, func() { b.release(f, h) })
+	case slices.ContainsFunc(h.initiations, func(d heldInitiation) bool { return sameHandshake(*d.buf, *in.buf) }):
+		return true, true
+	case len(h.initiations) == mostHeld:
+		return false, false // Those before may be forged, and this one the peer's.
 	}
-	h.copies = append(h.copies, heldCopy{relayed{&data, from}, late})
-	return true
+	data := append([]byte(nil), *in.buf...)
+	in.buf = &data
+	h.initiations = append(h.initiations, in)
+	return true, false
 }
 
 // crossed gives the peer to whom the path works and to whom an initiation of ours may still
@@ -113,18 +125,26 @@ func (f *fanOut) works(p peer.Path) bool {
 
 // release gives the device what was held of a peer's, unless it was dismissed meanwhile.
 func (b *Bind) release(f *fanOut, h *heldBack) {
-	c := &b.crossings
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held[f] == h {
-		b.releaseLocked(f, h.copies)
+	if b.crossings.take(f, h) != nil {
+		b.give(h.initiations)
 	}
 }
 
-// releaseLocked is release, of what is left of it; crossings.mu is held.
-func (b *Bind) releaseLocked(f *fanOut, left []heldCopy) {
-	delete(b.crossings.held, f)
-	for _, d := range left {
+// settle ends the waiting of what is held of a peer's: our own initiation was answered. What
+// crossed it is needless then.
+func (b *Bind) settle(f *fanOut) {
+	if h := b.crossings.take(f, nil); h != nil {
+		b.give(slices.DeleteFunc(h.initiations, func(d heldInitiation) bool { return !d.late }))
+	}
+}
+
+// give hands the device what was held.
+func (b *Bind) give(initiations []heldInitiation) {
+	for _, d := range initiations {
+		if b.copies.again(*d.buf, time.Now()) {
+			b.drop(*d.buf, d.from) // It also came over a path that nothing is held back on.
+			continue
+		}
 		select {
 		case b.relays.queue <- d.relayed:
 		default: // The peer repeats it.
@@ -133,29 +153,22 @@ func (b *Bind) releaseLocked(f *fanOut, left []heldCopy) {
 	}
 }
 
-// settle ends the waiting of what is held of a peer's: our own initiation was answered. What
-// crossed it is needless then.
-func (b *Bind) settle(f *fanOut) {
-	c := &b.crossings
+// take ends the holding of a peer's, if that is still the one that is meant, nil for any. It
+// gives what it ended.
+func (c *crossings) take(f *fanOut, meant *heldBack) *heldBack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[f]
-	if h == nil {
-		return
+	if h == nil || meant != nil && meant != h {
+		return nil
 	}
 	h.timer.Stop()
-	b.releaseLocked(f, slices.DeleteFunc(h.copies, func(d heldCopy) bool { return !d.late }))
+	delete(c.held, f)
+	return h
 }
 
 // dismiss drops what is held of a peer's.
-func (c *crossings) dismiss(f *fanOut) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h := c.held[f]; h != nil {
-		h.timer.Stop()
-		delete(c.held, f)
-	}
-}
+func (c *crossings) dismiss(f *fanOut) { c.take(f, nil) }
 
 // close drops everything that is held.
 func (c *crossings) close() {

@@ -31,7 +31,7 @@ func TestForgedCopiesDoNotCrowdOutTheInitiationThatCrosses(t *testing.T) {
 	mustSend(t, b, x, initiation(1))
 	expect(t, c, "our initiation", initiation(1))
 	const genuine = 100
-	for i := range uint32(heldCopies) {
+	for i := range uint32(mostHeld) {
 		write(t, c, initiation(10+i), b.addr())
 	}
 	write(t, c, initiation(genuine), b.addr())

@@ -122,6 +122,27 @@ func (r *running) next(t *testing.T) datagram {
 	}
 }
 
+// again does what brings a copy of a message that has come just before, and waits until it
+// has been kept from the device; or given to it, where the machine was so slow that it is no
+// copy any more.
+func (r *running) again(t *testing.T, bring func()) {
+	t.Helper()
+	before := r.counters.copies.Load()
+	bring()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for r.counters.copies.Load() == before {
+		select {
+		case <-r.in:
+			return
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("no copy came; counters %+v", r.Counters())
+		}
+	}
+}
+
 // direct are the paths from the own socket to the addresses.
 func direct(addrs ...netip.AddrPort) []peer.Path {
 	paths := make([]peer.Path, len(addrs))
@@ -205,6 +226,7 @@ func initiation(sender uint32) []byte {
 	b := make([]byte, sizeInitiation)
 	b[0] = typeInitiation
 	binary.LittleEndian.PutUint32(b[4:], sender)
+	binary.LittleEndian.PutUint32(b[8:], sender) // the ephemeral key
 	return b
 }
 
@@ -213,6 +235,7 @@ func response(receiver uint32) []byte {
 	b[0] = typeResponse
 	binary.LittleEndian.PutUint32(b[4:], 77)
 	binary.LittleEndian.PutUint32(b[8:], receiver)
+	b[12] = 77 // the ephemeral key
 	return b
 }
 

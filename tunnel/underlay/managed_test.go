@@ -66,6 +66,7 @@ func sessionData(receiver uint32) []byte {
 func responseOf(sender, receiver uint32) []byte {
 	b := response(receiver)
 	binary.LittleEndian.PutUint32(b[4:], sender)
+	binary.LittleEndian.PutUint32(b[12:], sender) // the ephemeral key
 	return b
 }
 
@@ -194,8 +195,7 @@ func TestForgedResponsesMoveNothing(t *testing.T) {
 	if got := done.next(t); got.path != peer.Direct(localAddr(c)) {
 		t.Errorf("handshake over %v, want %v", got.path, localAddr(c))
 	}
-	write(t, forger, responseOf(77, 5), b.addr()) // Too late.
-	b.next(t)
+	b.again(t, func() { write(t, forger, responseOf(77, 5), b.addr()) }) // Too late.
 	mustSend(t, b, x, sessionData(77))
 	expect(t, c, "data", sessionData(77))
 	done.nothing(t)
@@ -210,8 +210,7 @@ func TestForgerWhoIsFasterWithACopyMovesNothing(t *testing.T) {
 	expect(t, c, "initiation", initiation(5))
 	write(t, forger, responseOf(77, 5), b.addr())
 	b.next(t)
-	write(t, c, responseOf(77, 5), b.addr())
-	b.next(t)
+	b.again(t, func() { write(t, c, responseOf(77, 5), b.addr()) })
 	mustSend(t, b, x, sessionData(77))
 	expect(t, c, "data", sessionData(77))
 	if got := done.next(t); got.path != peer.Direct(localAddr(c)) {
@@ -227,8 +226,7 @@ func TestResponderLearnsThePathOfTheSessionsFirstData(t *testing.T) {
 		write(t, fast, initiation(5), b.addr())
 		b.next(t)
 		mustSend(t, b, x, responseOf(77, 5))
-		write(t, slow, initiation(5), b.addr())
-		b.next(t)
+		b.again(t, func() { write(t, slow, initiation(5), b.addr()) })
 		expect(t, fast, "source of the first copy", responseOf(77, 5)) // Lost on the way, say.
 		expect(t, slow, "source of the second copy", responseOf(77, 5))
 
@@ -326,8 +324,7 @@ func TestResponseInVainIsFollowedByOneToStrangersToo(t *testing.T) {
 		write(t, fast, initiation(attempt), b.addr())
 		b.next(t)
 		mustSend(t, b, x, responseOf(70+attempt, attempt))
-		write(t, slow, initiation(attempt), b.addr())
-		b.next(t)
+		b.again(t, func() { write(t, slow, initiation(attempt), b.addr()) })
 		expect(t, fast, "source of the first copy", responseOf(70+attempt, attempt))
 		if attempt == 0 {
 			expectSilence(t, slow)

@@ -206,8 +206,7 @@ func TestCopyOverARelayGetsItsAnswerThere(t *testing.T) {
 	mustSend(t, b, x, responseOf(77, 5))
 	expect(t, c, "first copy", responseOf(77, 5))
 	for _, from := range []netip.AddrPort{stranger, beyond} {
-		deliver(initiation(5), from)
-		b.next(t)
+		b.again(t, func() { deliver(initiation(5), from) })
 	}
 	if s := sent.next(t); !bytes.Equal(s.data, responseOf(77, 5)) || s.to != beyond {
 		t.Errorf("over the relay: got %.20x to %v, want the response to %v", s.data, s.to, beyond)

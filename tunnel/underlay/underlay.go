@@ -100,6 +100,7 @@ type Bind struct {
 	answers       answers
 	handshakes    handshakes
 	crossings     crossings
+	copies        copies
 	observed      observed
 	relays        relays
 	servers       servers
@@ -132,6 +133,7 @@ func newBind(inner network, o Options) *Bind {
 	b.paths.all = b.allPaths
 	b.handshakes.init()
 	b.crossings.init()
+	b.copies.init()
 	b.observed.paths = &b.paths
 	if n, ok := inner.(interface {
 		onErrors(func(netip.AddrPort, icmpError))

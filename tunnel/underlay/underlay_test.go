@@ -53,7 +53,7 @@ func TestEverythingElseIsDroppedAndCounted(t *testing.T) {
 			junk := [][]byte{{1, 0, 0, 0}, initiation(1)[:147], append(stunRequest(), 0), {0x40, 0, 0, 0}, {0xff, 1, 2}}
 			want := map[string]uint64{
 				"stun": 0, "empty": 0, "wireguard-length": 2, "stun-length": 1, "channel-data": 1, "unknown": 1, "relay-queue": 0,
-				"handshake-mac": 0, "handshake-unasked": 0, "handshake-cookie": 0, "handshake-rate": 0,
+				"handshake-mac": 0, "handshake-unasked": 0, "handshake-cookie": 0, "handshake-rate": 0, "handshake-copy": 0,
 			}
 			if k.empty {
 				junk = append(junk, []byte{})

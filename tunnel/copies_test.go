@@ -1,0 +1,45 @@
+package tunnel
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Each message of a handshake comes several times at once, as over several paths. The device
+// works on some of them at the same time and must make one session of them all the same.
+func TestCopiesMakeOneSession(t *testing.T) {
+	const rounds, copies = 200, 3
+	synctest.Test(t, func(t *testing.T) {
+		n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
+		handshaken(a, b, begin)
+		connect(a, b)
+		n.repeat(func(m []byte) int {
+			if m[0] == 1 || m[0] == 2 {
+				return copies
+			}
+			return 1
+		})
+		for round := range rounds {
+			time.Sleep(6 * time.Second) // virtual: the device sends initiations 5 s apart
+			from, to := a, b
+			if round%2 == 1 {
+				from, to = b, a
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			begin := time.Now()
+			if _, err := from.Handshake(ctx, to.PublicKey()); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			cancel()
+			from.send(to, "hello")
+			to.expect(from, "hello")
+			to.send(from, "hello")
+			from.expect(to, "hello")
+			if took := time.Since(begin); took > 6*oneWay {
+				t.Errorf("round %d: both ways work after %v, want two round trips of %v", round, took, 2*oneWay)
+			}
+		}
+	})
+}
