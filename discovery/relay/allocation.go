@@ -56,6 +56,7 @@ type allocation struct {
 
 	mu     sync.Mutex // guards what follows, and changes of states
 	wanted []netip.Addr
+	held   held
 
 	check  chan struct{} // a verification is asked for
 	permit chan struct{} // the wanted addresses have changed
@@ -138,6 +139,11 @@ func (a *allocation) restateLocked(known map[netip.Addr]permissionState) {
 		}
 	}
 	a.states.Store(&states)
+	send, dropped := a.held.answered(states, time.Now())
+	a.traffic.permissionDrops.Add(uint64(dropped))
+	for _, d := range send {
+		a.put(d.packet, d.to)
+	}
 }
 
 // send queues a datagram; see Options.Attach.
@@ -149,8 +155,9 @@ func (a *allocation) send(packet []byte, to netip.AddrPort) error {
 	switch (*a.states.Load())[to.Addr()] {
 	case granted:
 	case asked:
-		a.traffic.permissionDrops.Add(1) // As lost as any datagram: the permission is on its way.
-		return nil
+		if !a.hold(packet, to) {
+			return nil
+		}
 	case denied:
 		a.traffic.permissionDrops.Add(1)
 		return ErrDenied
@@ -158,11 +165,30 @@ func (a *allocation) send(packet []byte, to netip.AddrPort) error {
 		a.traffic.permissionDrops.Add(1)
 		return ErrNotPermitted
 	}
+	a.put(packet, to)
+	return nil
+}
+
+// hold keeps a datagram until the server has answered, unless that has just happened.
+func (a *allocation) hold(packet []byte, to netip.AddrPort) (answered bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if (*a.states.Load())[to.Addr()] != asked {
+		return true // Whatever the answer was: the server drops what it denies.
+	}
+	if a.held.add(packet, to, time.Now()) {
+		a.traffic.permissionDrops.Add(1)
+	}
+	return false
+}
+
+// put queues a datagram, or drops it.
+func (a *allocation) put(packet []byte, to netip.AddrPort) {
 	size := int64(channelHeader + len(packet))
 	if a.queued.Add(size) > sendQueueBytes {
 		a.queued.Add(-size)
 		a.traffic.queueDrops.Add(1)
-		return nil
+		return
 	}
 	b := buffers.Get().(*[]byte)
 	*b = append(append((*b)[:0], 0, 0, 0, 0), packet...)
@@ -171,7 +197,6 @@ func (a *allocation) send(packet []byte, to netip.AddrPort) error {
 		buffers.Put(b)
 		a.traffic.queueDrops.Add(1)
 	}
-	return nil
 }
 
 // enqueue puts a datagram into the queue; false when there is no room, also after a while.

@@ -121,9 +121,10 @@ type Options struct {
 	Socket Socket
 	// Attach makes an allocation a way in and out. send never blocks; it fails with
 	// [ErrNotPermitted] or [ErrDenied] for an address that the server would not pass
-	// on to, and with [ErrClosed] when the allocation is gone. A datagram for an address
-	// whose permission is being asked for is lost without an error. deliver is given what arrived, may
-	// not keep it, and must not block. It is not called any more once remove is.
+	// on to, and with [ErrClosed] when the allocation is gone. For an address whose
+	// permission is being asked for, the last handshake and probe to each port wait for the
+	// answer, 1 s at most; data is lost without an error. deliver is given what arrived,
+	// may not keep it, and must not block. It is not called any more once remove is.
 	Attach func(id string, send func(packet []byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
 	// Dial opens connections for TCP and TLS; nil = net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -179,7 +180,7 @@ type Traffic struct {
 	Sent, Received uint64
 	// QueueDrops were sent faster than the transport took them.
 	QueueDrops uint64
-	// PermissionDrops were for addresses without a permission.
+	// PermissionDrops were for addresses without a permission, or one that came too late.
 	PermissionDrops uint64
 	// Unsent met an error of the socket or the library.
 	Unsent uint64

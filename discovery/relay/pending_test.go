@@ -12,12 +12,12 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// Whoever looks for paths sends as soon as it hears of an allocation.
+// Whoever looks for paths sends as soon as it hears of an allocation: that is not lost.
 func TestWantedAddressesArePendingWhenTheAllocationIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
 		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
-		at := netip.MustParseAddrPort("192.0.2.9:51820")
+		peer, at := in.peerOn("192.0.2.9")
 		var g *gateway
 		ready, sent := make(chan struct{}), make(chan error, 1)
 		told := func() {
@@ -32,8 +32,11 @@ func TestWantedAddressesArePendingWhenTheAllocationIsToldOf(t *testing.T) {
 		if err := <-sent; err != nil {
 			t.Errorf("sending from inside OnChange: %v", err)
 		}
-		if n := g.Status().Traffic.PermissionDrops; n != 1 {
-			t.Errorf("%d datagrams are counted as dropped for want of a permission, want 1", n)
+		if d := <-peer.others; string(d.b) != "first probe" {
+			t.Errorf("the peer got %q", d.b)
+		}
+		if n := g.Status().Traffic.PermissionDrops; n != 0 {
+			t.Errorf("%d datagrams are counted as dropped for want of a permission, want none", n)
 		}
 	})
 }

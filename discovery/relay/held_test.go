@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestHeldDatagrams(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	a, b, c := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+	var h held
+	for i, d := range []struct {
+		packet  []byte
+		to      netip.AddrPort
+		dropped bool
+	}{
+		{[]byte{1, 0}, netip.AddrPortFrom(a, 1), false},
+		{[]byte{0, 0}, netip.AddrPortFrom(a, 1), false}, // of another kind
+		{[]byte{1, 1}, netip.AddrPortFrom(a, 2), false}, // to another port
+		{[]byte{1, 2}, netip.AddrPortFrom(a, 1), true},  // takes the place of the first
+		{[]byte{wireGuardData, 3}, netip.AddrPortFrom(a, 1), true},
+		{nil, netip.AddrPortFrom(a, 1), true},
+		{[]byte{1, 4}, netip.AddrPortFrom(b, 1), false},
+		{[]byte{1, 5}, netip.AddrPortFrom(c, 1), false},
+	} {
+		if got := h.add(d.packet, d.to, t0); got != d.dropped {
+			t.Errorf("datagram %d: dropped %v, want %v", i, got, d.dropped)
+		}
+	}
+	send, dropped := h.answered(map[netip.Addr]permissionState{a: granted, b: asked, c: denied}, t0)
+	var got []string
+	for _, d := range send {
+		got = append(got, fmt.Sprint(d.packet, d.to.Port()))
+	}
+	if want := []string{"[0 0] 1", "[1 1] 2", "[1 2] 1"}; !slices.Equal(got, want) || dropped != 1 {
+		t.Errorf("sent %v and dropped %d, want %v and 1, to the address that is denied", got, dropped, want)
+	}
+	if send, dropped := h.answered(map[netip.Addr]permissionState{b: granted}, t0.Add(heldFor)); len(send) != 0 || dropped != 1 {
+		t.Errorf("after %v %d were sent and %d dropped, want none and 1", heldFor, len(send), dropped)
+	}
+	if len(h) != 0 {
+		t.Errorf("%d are still held", len(h))
+	}
+}
+
+// What nobody may need any more goes first.
+func TestHeldDatagramsAreBounded(t *testing.T) {
+	to, t0 := netip.MustParseAddr("192.0.2.1"), time.Unix(1000, 0)
+	var h held
+	for i := range uint16(mostHeld + 2) {
+		if dropped := h.add([]byte{1}, netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= mostHeld) {
+			t.Errorf("datagram %d: dropped %v", i, dropped)
+		}
+	}
+	send, _ := h.answered(map[netip.Addr]permissionState{to: granted}, t0)
+	if len(send) != mostHeld || send[0].to.Port() != 3 {
+		t.Errorf("%d are sent, the first to port %d, want %d and 3", len(send), send[0].to.Port(), mostHeld)
+	}
+}
