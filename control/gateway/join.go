@@ -42,8 +42,7 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
 	defer cancel()
 	request := ticket.Request{PublicKey: g.key.Public(), Name: g.running.Load().cfg.Name, Grants: p.Allow}
-	request.Candidates, _ = g.ownCandidates(ctx)
-	answer, err := g.redeem(ctx, t, request)
+	answer, err := g.callInviter(ctx, t, &request)
 	switch {
 	case err != nil && caller.Err() != nil:
 		return api.JoinResponse{}, fmt.Errorf("join %s: %w", p.Name, context.Cause(caller)) // nobody is there to read a reply
@@ -121,15 +120,17 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 	return nil
 }
 
-// redeem brings the one-time tunnel up and redeems through it. An error that is no
+// callInviter brings the one-time tunnel up and redeems through it. It fills in the own
+// candidates meanwhile: where UDP is blocked both take seconds. An error that is no
 // errNoAnswer is the inviter's refusal.
-func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
+func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, q *ticket.Request) (auth.Redemption, error) {
 	keys, err := t.Keys()
 	if err != nil {
 		return auth.Redemption{}, err
 	}
 	candidates := invited(t.Candidates)
 	if len(candidates) == 0 {
+		q.Candidates, _ = g.ownCandidates(ctx)
 		return auth.Redemption{}, fmt.Errorf("%w: the ticket names no address of it", errNoAnswer)
 	}
 	p, err := g.openOneTime(keys, t.Inviter, candidates)
@@ -137,6 +138,12 @@ func (g *Gateway) redeem(ctx context.Context, t ticket.Ticket, q ticket.Request)
 		return auth.Redemption{}, err
 	}
 	defer p.close()
+	q.Candidates, _ = g.ownCandidates(ctx)
+	return g.redeem(ctx, p, t, *q)
+}
+
+// redeem redeems a ticket through the one-time tunnel, until there is an answer.
+func (g *Gateway) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
 	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.dialContext)
 	for {
 		answer, err := redeemOnce(ctx, client, q)
