@@ -43,8 +43,8 @@ type PeerStats struct {
 	NextTry time.Time
 }
 
-// patience is how many times as old a reading may be for [Engine.Peer]: of a thousand peers
-// 1.5 s, so that the one that is made each second in any case does.
+// patience is how many times as old a reading may be for [Engine.Peer] and [Engine.Read]: of
+// a thousand peers 1.5 s, so that the one that is made each second in any case does.
 const patience = 3
 
 // Peer is how one peer fares; false when there is none with the key. Of many peers it is as
@@ -68,13 +68,16 @@ func (e *Engine) Peer(key peer.PublicKey) (PeerStats, bool) {
 // reading those of a thousand takes milliseconds.
 func (e *Engine) Snapshot() Snapshot {
 	var s Snapshot
-	e.Read(&s)
+	e.readInto(&s, 1)
 	return s
 }
 
-// Read is Snapshot into one that was taken before, whose map is used again.
-func (e *Engine) Read(s *Snapshot) {
-	r, err := e.readings.lately()
+// Read is Snapshot, for whoever looks each second, into one that was taken before, whose map
+// is used again. At is 1.5 s ago at most, as of [Engine.Peer], and may be that of the last.
+func (e *Engine) Read(s *Snapshot) { e.readInto(s, patience) }
+
+func (e *Engine) readInto(s *Snapshot, times int) {
+	r, err := e.readings.notOlder(times)
 	if err != nil { // The device's answer could not be read: there are no counters.
 		e.log.Warn("reading the tunnel's state failed", "err", err)
 	}

@@ -34,6 +34,9 @@ const (
 	// so that a clock that is set back gives them no longer life, and how often what
 	// could not be stored is tried again.
 	bookEvery = time.Minute
+	// rejectedAtOnce is how many peers a turn looks at for identities that are to be replaced:
+	// of a thousand each is every 5 s, which is how often they report.
+	rejectedAtOnce = 200
 	// lastAnswer is how long a ticket's tunnel outlives the ticket: the one who burned it
 	// is still to be told so.
 	lastAnswer = 2 * time.Second
@@ -67,6 +70,8 @@ type clockwork struct {
 	stored time.Time
 	// notKept is why the state was not kept outside of the pod at the last turn.
 	notKept error
+	// rejected counts the peers whose identities were looked at, around all of them.
+	rejected int
 	// rest gives memory back; nil where others live in the process.
 	rest *rest
 	// outdated is since when the tunnel has other one-time peers than the book; zero
@@ -126,7 +131,10 @@ func (c *clockwork) turn(now time.Time) {
 		if p, ok := s.Peers[m.key]; ok {
 			c.observe(now, m, p)
 		}
-		c.replaceRejected(now, m)
+	}
+	for range min(len(r.members), rejectedAtOnce) {
+		c.rejected = (c.rejected + 1) % len(r.members)
+		c.replaceRejected(now, r.members[c.rejected])
 	}
 	c.keep(now)
 	if now.Sub(c.remembered) >= rememberEvery {
