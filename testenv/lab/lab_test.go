@@ -32,7 +32,7 @@ func TestScenariosSucceed(t *testing.T) {
 	// Those that wait until a path counts as lost take longest, and do least meanwhile. Of
 	// the others only so many run at once that no gateway finds itself slow.
 	waiting := []string{"blocked-outbound", "blocked-inbound", "blocked-both", "name-moved", "duplicate-key", "no-way-in", "relay-lost", "relay-in-use"}
-	working := make(chan struct{}, 2)
+	working := make(chan struct{}, 3)
 	for _, s := range played() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
