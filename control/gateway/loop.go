@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// tick is how often the clockwork turns: what a screen shows is at most so old.
+	// tick is how often the clockwork turns: what it notices is at most so old, and 1.5 s
+	// more of a thousand peers, whose state is read once for all who look.
 	tick = time.Second
 	// heartbeatLimit is how long the clockwork may stand still before /livez fails. Disks
 	// stall for seconds; ten times the tick several times over is no stall.

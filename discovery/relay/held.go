@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// mostHeld bounds the datagrams that wait for permissions: as many as are asked for at
-	// once.
+	// mostHeld bounds the handshakes that wait for permissions: as many as permissions are
+	// asked for at once.
 	mostHeld = askAtOnce
 	// heldFor is how long one waits at most. Its sender has sent another by then.
 	heldFor = time.Second
@@ -21,16 +21,17 @@ type heldDatagram struct {
 	at     time.Time
 }
 
-// held are datagrams to addresses whose permission has been asked for, oldest first. Whoever
-// hears of an allocation sends handshakes and probes through it at once, a round trip before
-// the server lets them pass, and repeats them a second later. The last of each kind to each
-// destination is kept; two initiations that arrive together would undo each other.
+// held are WireGuard's handshake messages to addresses whose permission has been asked for,
+// oldest first. Whoever hears of an allocation sends them through it at once, a round trip
+// before the server lets them pass, and repeats them a second later. The last of each type
+// to each destination is kept; two initiations that arrive together would undo each other.
+// Probes are repeated sooner, and would measure the wait.
 type held []heldDatagram
 
 // add keeps a datagram, and says whether one was dropped for it, or it itself.
 func (h *held) add(packet []byte, to netip.AddrPort, now time.Time) (dropped bool) {
-	if len(packet) == 0 || packet[0] == wireGuardData {
-		return true // A session can wait; what it carries is repeated in time.
+	if !isHandshake(packet) {
+		return true
 	}
 	before := len(*h)
 	*h = slices.DeleteFunc(*h, func(d heldDatagram) bool { return d.to == to && d.packet[0] == packet[0] })
@@ -41,6 +42,12 @@ func (h *held) add(packet []byte, to netip.AddrPort, now time.Time) (dropped boo
 	}
 	*h = append(*h, heldDatagram{slices.Clone(packet), to, now})
 	return dropped
+}
+
+// isHandshake reports whether a datagram is WireGuard's and no data: of its types 1 to 3,
+// with three zeros after it (whitepaper §5.4).
+func isHandshake(p []byte) bool {
+	return len(p) > 4 && p[0] >= 1 && p[0] < wireGuardData && p[1]|p[2]|p[3] == 0
 }
 
 // answered takes out what is not asked for any more: the datagrams to be sent, and how many

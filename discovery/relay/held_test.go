@@ -8,7 +8,10 @@ import (
 	"time"
 )
 
-func TestHeldDatagrams(t *testing.T) {
+// wireGuard is the beginning of one of WireGuard's, told apart by n.
+func wireGuard(typ, n byte) []byte { return []byte{typ, 0, 0, 0, n} }
+
+func TestHeldHandshakes(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	a, b, c := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
 	var h held
@@ -17,14 +20,15 @@ func TestHeldDatagrams(t *testing.T) {
 		to      netip.AddrPort
 		dropped bool
 	}{
-		{[]byte{1, 0}, netip.AddrPortFrom(a, 1), false},
-		{[]byte{0, 0}, netip.AddrPortFrom(a, 1), false}, // of another kind
-		{[]byte{1, 1}, netip.AddrPortFrom(a, 2), false}, // to another port
-		{[]byte{1, 2}, netip.AddrPortFrom(a, 1), true},  // takes the place of the first
-		{[]byte{wireGuardData, 3}, netip.AddrPortFrom(a, 1), true},
+		{wireGuard(1, 0), netip.AddrPortFrom(a, 1), false},
+		{wireGuard(2, 1), netip.AddrPortFrom(a, 1), false}, // of another type
+		{wireGuard(1, 2), netip.AddrPortFrom(a, 2), false}, // to another port
+		{wireGuard(1, 3), netip.AddrPortFrom(a, 1), true},  // takes the place of the first
+		{wireGuard(wireGuardData, 4), netip.AddrPortFrom(a, 1), true},
+		{[]byte{1, 1, 0, 0, 5}, netip.AddrPortFrom(a, 1), true}, // an answer to a STUN request
 		{nil, netip.AddrPortFrom(a, 1), true},
-		{[]byte{1, 4}, netip.AddrPortFrom(b, 1), false},
-		{[]byte{1, 5}, netip.AddrPortFrom(c, 1), false},
+		{wireGuard(1, 6), netip.AddrPortFrom(b, 1), false},
+		{wireGuard(1, 7), netip.AddrPortFrom(c, 1), false},
 	} {
 		if got := h.add(d.packet, d.to, t0); got != d.dropped {
 			t.Errorf("datagram %d: dropped %v, want %v", i, got, d.dropped)
@@ -33,9 +37,9 @@ func TestHeldDatagrams(t *testing.T) {
 	send, dropped := h.answered(map[netip.Addr]permissionState{a: granted, b: asked, c: denied}, t0)
 	var got []string
 	for _, d := range send {
-		got = append(got, fmt.Sprint(d.packet, d.to.Port()))
+		got = append(got, fmt.Sprint(d.packet[4], d.to.Port()))
 	}
-	if want := []string{"[0 0] 1", "[1 1] 2", "[1 2] 1"}; !slices.Equal(got, want) || dropped != 1 {
+	if want := []string{"1 1", "2 2", "3 1"}; !slices.Equal(got, want) || dropped != 1 {
 		t.Errorf("sent %v and dropped %d, want %v and 1, to the address that is denied", got, dropped, want)
 	}
 	if send, dropped := h.answered(map[netip.Addr]permissionState{b: granted}, t0.Add(heldFor)); len(send) != 0 || dropped != 1 {
@@ -46,12 +50,12 @@ func TestHeldDatagrams(t *testing.T) {
 	}
 }
 
-// What nobody may need any more goes first.
-func TestHeldDatagramsAreBounded(t *testing.T) {
+// The oldest go first, which are repeated soonest.
+func TestHeldHandshakesAreBounded(t *testing.T) {
 	to, t0 := netip.MustParseAddr("192.0.2.1"), time.Unix(1000, 0)
 	var h held
 	for i := range uint16(mostHeld + 2) {
-		if dropped := h.add([]byte{1}, netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= mostHeld) {
+		if dropped := h.add(wireGuard(1, 0), netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= mostHeld) {
 			t.Errorf("datagram %d: dropped %v", i, dropped)
 		}
 	}

@@ -113,16 +113,19 @@ func (a *allocation) verify(perms *permissions, suspect bool) bool {
 	}
 }
 
-// askPermissions makes some requests at once. False = the allocation is lost.
+// askPermissions makes some requests at once, and lets datagrams pass with each answer.
+// False = the allocation is lost.
 func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool {
 	type answer struct {
-		m   message
-		rtt time.Duration
-		err error
+		addrs []netip.Addr
+		m     message
+		rtt   time.Duration
+		err   error
 	}
-	answers := make([]answer, len(ask))
+	answers := make(chan answer, len(ask))
 	var wg sync.WaitGroup
-	for i, addrs := range ask {
+	defer wg.Wait()
+	for _, addrs := range ask {
 		wg.Go(func() {
 			m, rtt, err := a.link.exchange(a.ctx, methodCreatePermission, func(b []byte, tx txID) []byte {
 				for _, addr := range addrs {
@@ -130,15 +133,15 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 				}
 				return b
 			})
-			answers[i] = answer{m, rtt, err}
+			answers <- answer{addrs, m, rtt, err}
 		})
 	}
-	wg.Wait()
 	silent := false
-	for i, got := range answers {
+	for range ask {
+		got := <-answers
 		switch {
 		case errors.Is(got.err, errNoAnswer):
-			perms.unanswered(time.Now(), ask[i])
+			perms.unanswered(time.Now(), got.addrs)
 			silent = true
 		case got.err != nil:
 			return false // closed
@@ -147,7 +150,8 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 			a.lose(a.failed(got.m, nil))
 			return false
 		default:
-			perms.answered(time.Now(), ask[i], got.m)
+			perms.answered(time.Now(), got.addrs, got.m)
+			a.restate(perms.states())
 			a.report(a, observed{rtt: got.rtt})
 		}
 	}

@@ -122,9 +122,10 @@ type Options struct {
 	// Attach makes an allocation a way in and out. send never blocks; it fails with
 	// [ErrNotPermitted] or [ErrDenied] for an address that the server would not pass
 	// on to, and with [ErrClosed] when the allocation is gone. For an address whose
-	// permission is being asked for, the last handshake and probe to each port wait for the
-	// answer, 1 s at most; data is lost without an error. deliver is given what arrived,
-	// may not keep it, and must not block. It is not called any more once remove is.
+	// permission is being asked for, WireGuard's last handshake message of each type to each
+	// port waits for the answer, 1 s at most, and 16 in all; everything else is lost without
+	// an error. deliver is given what arrived, may not keep it, and must not block. It is
+	// not called any more once remove is.
 	Attach func(id string, send func(packet []byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
 	// Dial opens connections for TCP and TLS; nil = net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

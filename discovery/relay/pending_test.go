@@ -18,12 +18,13 @@ func TestWantedAddressesArePendingWhenTheAllocationIsToldOf(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
 		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
 		peer, at := in.peerOn("192.0.2.9")
+		const first = "\x01\x00\x00\x00 as an initiation begins"
 		var g *gateway
 		ready, sent := make(chan struct{}), make(chan error, 1)
 		told := func() {
 			<-ready
 			if a, ok := g.Allocation(); ok {
-				sent <- g.trySend(a.ID, "first probe", at)
+				sent <- g.trySend(a.ID, first, at)
 			}
 		}
 		g = start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820)), OnChange: told})
@@ -32,7 +33,7 @@ func TestWantedAddressesArePendingWhenTheAllocationIsToldOf(t *testing.T) {
 		if err := <-sent; err != nil {
 			t.Errorf("sending from inside OnChange: %v", err)
 		}
-		if d := <-peer.others; string(d.b) != "first probe" {
+		if d := <-peer.others; string(d.b) != first {
 			t.Errorf("the peer got %q", d.b)
 		}
 		if n := g.Status().Traffic.PermissionDrops; n != 0 {

@@ -42,6 +42,9 @@ const (
 //	     and of all proven                                              ─▶ device
 //	  ─▶ no valid cookie: a cookie reply
 //	cookie reply ─▶ to something we sent ─▶ within the limit of answers ─▶ device
+//
+// What it admits has to wait yet if it has crossed one of ours ([crossings]) or is a copy
+// ([copies]).
 type admission struct {
 	mu                                sync.Mutex
 	cookies                           *cookies // nil until there is a key: all pass

@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// copyLifetime is how long the device may take, on a busy machine, to work on a handshake
-	// message. After it the device itself refuses a copy, as a replay.
-	copyLifetime = 100 * time.Millisecond
-	// copiesKept bounds the messages that are remembered: more than admission lets pass in a
-	// copyLifetime, but for the very first.
+	// copyLifetime is how long the device may take to work on a handshake message: a
+	// millisecond, more on a busy machine. A copy that comes later is refused by the device
+	// itself, as a replay; or it is welcome, since the first came within the 20 ms in which
+	// the device takes no two initiations of one peer.
+	copyLifetime = 30 * time.Millisecond
+	// copiesKept bounds the messages that are remembered: as many as admission ever lets pass
+	// in a copyLifetime.
 	copiesKept = 256
 )
 
@@ -33,7 +35,7 @@ type copies struct {
 	next  int
 }
 
-// givenMessage is a handshake message that the device was given.
+// givenMessage is a handshake message that the device was given; zero for none.
 type givenMessage struct {
 	sum uint64
 	at  time.Time
@@ -41,20 +43,47 @@ type givenMessage struct {
 
 func (c *copies) init() { c.seed = maphash.MakeSeed() }
 
-// again reports whether the device may be working on the same message. If not, it is noted
-// as given to the device now.
-func (c *copies) again(m []byte, now time.Time) bool {
-	sum := maphash.Bytes(c.seed, authenticated(m))
+// has reports whether the device may be working on the same message.
+func (c *copies) has(m []byte, now time.Time) bool {
+	sum := c.sum(m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range c.given {
-		if g := &c.given[i]; g.sum == sum && now.Sub(g.at) < copyLifetime {
-			return true
-		}
+	return c.findLocked(sum, now) != nil
+}
+
+// claim notes that the device is given a message now, and reports whether it may: it may
+// not while it works on the same.
+func (c *copies) claim(m []byte, now time.Time) bool {
+	sum := c.sum(m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.findLocked(sum, now) != nil {
+		return false
 	}
 	c.given[c.next] = givenMessage{sum, now}
 	c.next = (c.next + 1) % copiesKept
-	return false
+	return true
+}
+
+// disclaim takes a claim back: the device was not given the message after all.
+func (c *copies) disclaim(m []byte, now time.Time) {
+	sum := c.sum(m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.findLocked(sum, now); g != nil {
+		*g = givenMessage{}
+	}
+}
+
+func (c *copies) sum(m []byte) uint64 { return maphash.Bytes(c.seed, authenticated(m)) }
+
+func (c *copies) findLocked(sum uint64, now time.Time) *givenMessage {
+	for i := range c.given {
+		if g := &c.given[i]; g.sum == sum && now.Sub(g.at) < copyLifetime {
+			return g
+		}
+	}
+	return nil
 }
 
 // authenticated is what the handshake itself protects of an initiation or a response: all
@@ -71,17 +100,27 @@ func (b *Bind) inTurn(m []byte, from conn.Endpoint, now time.Time) bool {
 	switch {
 	case m[0] == typeCookieReply:
 		return true
+	case b.copies.has(m, now):
 	case m[0] == typeInitiation && b.holdBack(m, from, now):
 		return false
-	case b.copies.again(m, now):
-		b.drop(m, from)
-		return false
+	case b.copies.claim(m, now):
+		return true
 	}
-	return true
+	b.dropCopy(m, from)
+	return false
 }
 
-// drop notes the path of a copy that the device is not given.
-func (b *Bind) drop(m []byte, from conn.Endpoint) {
-	b.counters.copies.Add(1)
+// dropCopy notes the path of a copy that the device is not given.
+func (b *Bind) dropCopy(m []byte, from conn.Endpoint) {
 	b.note(m, from)
+	b.counters.copies.Add(1)
+}
+
+// crowdedOut counts a handshake message, or data, for which the relays' queue has no room.
+// Another copy of it may still come.
+func (b *Bind) crowdedOut(m []byte) {
+	if isInitiation(m) || isResponse(m) {
+		b.copies.disclaim(m, time.Now())
+	}
+	b.counters.relayQueue.Add(1)
 }

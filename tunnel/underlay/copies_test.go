@@ -2,6 +2,8 @@ package underlay
 
 import (
 	"bytes"
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -16,22 +18,26 @@ func TestDeviceIsGivenNoCopyOfWhatItWorksOn(t *testing.T) {
 		return m
 	}
 	for name, m := range map[string][]byte{"initiation": initiation(1), "response": responseOf(1, 2)} {
-		if book.again(m, t0) {
+		if book.has(m, t0) || !book.claim(m, t0) {
 			t.Errorf("%s: the first is taken for a copy", name)
 		}
 		// Neither the sender's index nor the MACs are a secret of the sender's.
 		for _, at := range []int{4, len(m) - 2*macSize, len(m) - 1} {
-			if !book.again(changed(m, at), t0.Add(copyLifetime-1)) {
+			if again := changed(m, at); !book.has(again, t0) || book.claim(again, t0.Add(copyLifetime-1)) {
 				t.Errorf("%s: not taken for a copy with byte %d changed", name, at)
 			}
 		}
 		for _, at := range []int{8, len(m) - 2*macSize - 1} {
-			if book.again(changed(m, at), t0) {
+			if !book.claim(changed(m, at), t0) {
 				t.Errorf("%s: taken for a copy with byte %d changed", name, at)
 			}
 		}
-		if book.again(m, t0.Add(copyLifetime)) {
+		if !book.claim(m, t0.Add(copyLifetime)) {
 			t.Errorf("%s: taken for a copy after %v", name, copyLifetime)
+		}
+		book.disclaim(m, t0.Add(copyLifetime))
+		if !book.claim(m, t0.Add(copyLifetime)) {
+			t.Errorf("%s: taken for a copy of what the device was not given", name)
 		}
 	}
 }
@@ -41,37 +47,64 @@ func TestCopiesAreBounded(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	var book copies
 	book.init()
-	book.again(initiation(0), t0)
+	book.claim(initiation(0), t0)
 	for i := range uint32(copiesKept - 1) {
-		book.again(initiation(1+i), t0)
+		book.claim(initiation(1+i), t0)
 	}
-	if !book.again(initiation(0), t0) {
+	if !book.has(initiation(0), t0) {
 		t.Errorf("%d others pushed it out", copiesKept-1)
 	}
-	book.again(initiation(copiesKept), t0)
-	if book.again(initiation(0), t0) {
+	book.claim(initiation(copiesKept), t0)
+	if book.has(initiation(0), t0) {
 		t.Errorf("after %d others it is still known", copiesKept)
 	}
 }
 
 // What is held back is held once, and given to the device once, also if a copy of it came
-// over a path on which nothing is held.
+// over a path on which nothing is held. Each path gets its answer.
 func TestCopiesOfWhatIsHeldBack(t *testing.T) {
-	b, _, c := selected(t)
-	f, held := b.candidates["x"], func(index uint32) heldInitiation {
+	b, x, c := selected(t)
+	second, other := plain(t, loopback4), plain(t, loopback4)
+	b.SetCandidates("x", direct(localAddr(c), localAddr(second), localAddr(other)))
+	f := b.candidates["x"]
+	hold := func(index uint32, from *net.UDPConn) {
 		m := initiation(index)
-		return heldInitiation{relayed: relayed{&m, b.inner.endpoint(localAddr(c))}}
-	}
-	for i, want := range []struct{ held, copied bool }{{true, false}, {true, true}} {
-		if held, copied := b.hold(f, time.Hour, held(100)); held != want.held || copied != want.copied {
-			t.Errorf("copy %d: held %v, a copy %v, want %+v", i, held, copied, want)
+		if !b.hold(f, time.Hour, heldInitiation{relayed: relayed{&m, b.inner.endpoint(localAddr(from))}}) {
+			t.Errorf("initiation %d is not held", index)
 		}
 	}
-	write(t, plain(t, loopback4), initiation(100), b.addr())
+	hold(100, c)
+	hold(100, second)
+	held := b.crossings.take(f, nil).initiations
+	if len(held) != 1 || len(held[0].copies) != 1 {
+		t.Fatalf("%+v is held, want one initiation with a copy", held)
+	}
+	write(t, other, initiation(100), b.addr())
 	b.next(t)
-	b.again(t, func() { b.give(b.crossings.take(f, nil).initiations) })
-	b.give([]heldInitiation{held(101)})
+	b.again(t, func() { b.give(held) })
+	mustSend(t, b, x, responseOf(77, 100))
+	for _, from := range []*net.UDPConn{other, second, c} {
+		expect(t, from, "a path that it came over", responseOf(77, 100))
+	}
+	hold(101, c)
+	b.give(b.crossings.take(f, nil).initiations)
 	if got := b.next(t).data; !bytes.Equal(got, initiation(101)) {
 		t.Errorf("got %.20x, want what is no copy", got)
+	}
+}
+
+// A message for which a relay's queue had no room was not given to the device: a copy over
+// another path is.
+func TestCopyOfWhatTheRelayQueueHadNoRoomFor(t *testing.T) {
+	b := New(Options{})
+	deliver, remove := b.AddRelay("relay-1", func([]byte, netip.AddrPort) error { return nil })
+	defer remove()
+	for range relayQueue { // Nobody reads yet.
+		deliver(data(1, 64), beyond)
+	}
+	deliver(initiation(5), beyond)
+	r, c := start(t, b), plain(t, loopback4)
+	write(t, c, initiation(5), r.addr())
+	for r.next(t).data[0] != typeInitiation {
 	}
 }

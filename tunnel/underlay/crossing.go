@@ -47,6 +47,8 @@ type heldInitiation struct {
 	relayed
 	// late says that a response to our initiation had come before.
 	late bool
+	// copies are where it came from besides.
+	copies []conn.Endpoint
 }
 
 func (c *crossings) init() { c.held = make(map[*fanOut]*heldBack) }
@@ -66,33 +68,34 @@ func (b *Bind) holdBack(m []byte, from conn.Endpoint, now time.Time) bool {
 	if f == nil {
 		return false
 	}
-	held, copied := b.hold(f, remaining, heldInitiation{relayed{&m, from}, late})
-	if copied {
-		b.drop(m, from)
-	}
-	return held
+	return b.hold(f, remaining, heldInitiation{relayed: relayed{&m, from}, late: late})
 }
 
-// hold holds an initiation back, of which it keeps a copy; copied says that it is held already.
-func (b *Bind) hold(f *fanOut, remaining time.Duration, in heldInitiation) (held, copied bool) {
+// hold holds an initiation back, of which it keeps its own copy, or another path of one that
+// is held already.
+func (b *Bind) hold(f *fanOut, remaining time.Duration, in heldInitiation) bool {
 	c := &b.crossings
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held[f]
-	switch {
-	case h == nil:
+	if h == nil {
 		h = &heldBack{}
 		c.held[f] = h
 		h.timer = time.AfterFunc(remaining, func() { b.release(f, h) })
-	case slices.ContainsFunc(h.initiations, func(d heldInitiation) bool { return sameHandshake(*d.buf, *in.buf) }):
-		return true, true
-	case len(h.initiations) == mostHeld:
-		return false, false // Those before may be forged, and this one the peer's.
+	}
+	if i := slices.IndexFunc(h.initiations, func(d heldInitiation) bool { return sameHandshake(*d.buf, *in.buf) }); i >= 0 {
+		if d := &h.initiations[i]; len(d.copies) < answerCopies {
+			d.copies = append(d.copies, in.from)
+		}
+		return true
+	}
+	if len(h.initiations) == mostHeld {
+		return false // Those before may be forged, and this one the peer's.
 	}
 	data := append([]byte(nil), *in.buf...)
 	in.buf = &data
 	h.initiations = append(h.initiations, in)
-	return true, false
+	return true
 }
 
 // crossed gives the peer to whom the path works and to whom an initiation of ours may still
@@ -141,14 +144,18 @@ func (b *Bind) settle(f *fanOut) {
 // give hands the device what was held.
 func (b *Bind) give(initiations []heldInitiation) {
 	for _, d := range initiations {
-		if b.copies.again(*d.buf, time.Now()) {
-			b.drop(*d.buf, d.from) // It also came over a path that nothing is held back on.
+		m := *d.buf
+		for _, from := range d.copies {
+			b.dropCopy(m, from)
+		}
+		if !b.copies.claim(m, time.Now()) {
+			b.dropCopy(m, d.from) // It also came over a path that nothing is held back on.
 			continue
 		}
 		select {
 		case b.relays.queue <- d.relayed:
-		default: // The peer repeats it.
-			b.counters.relayQueue.Add(1)
+		default:
+			b.crowdedOut(m)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (b *Bind) deliver(r *relay, packet []byte, from netip.AddrPort) {
 	case b.relays.queue <- relayed{buf, ep}:
 	default:
 		b.relays.bufs.Put(buf)
-		b.counters.relayQueue.Add(1)
+		b.crowdedOut(packet)
 	}
 }
 

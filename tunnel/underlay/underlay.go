@@ -30,7 +30,7 @@
 // path it got through.
 //
 // When an initiation arrives over several paths, wireguard-go answers the first copy
-// and drops the others as replays, so a path that is open in one direction only could
+// and not the others, so a path that is open in one direction only could
 // keep both sides from ever completing a handshake over the other. The answer is
 // therefore kept for a second and repeated to later copies, if they come from the same
 // address as the first or over a path of a peer; to nobody else, unless the answer before
