@@ -34,7 +34,7 @@ func (g *Gateway) change(do func() error) error {
 // only then do removed peers leave the tunnel, or they would not hear of it; and only
 // when a removed peer can have nothing left under way is it forgotten.
 func (g *Gateway) apply(cfg *config.Resolved) error {
-	next, err := makeRoster(g.key.Public(), cfg.Peers, g.store.Peers(), g.book.OneTimePeers(time.Now()))
+	next, err := makeRoster(g.publicKey, cfg.Peers, g.store.Peers(), g.book.OneTimePeers(time.Now()))
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func clusterIssuerOf(cfg *config.Resolved) (of clusterOf, field string) {
 }
 
 func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
-	at := netip.AddrPortFrom(peer.OverlayAddr(g.key.Public()), api.PortAuth)
+	at := netip.AddrPortFrom(peer.OverlayAddr(g.publicKey), api.PortAuth)
 	s := &authService{g: g, listener: forward.NewListener(net.TCPAddrFromAddrPort(at)), done: make(chan struct{})}
 	s.issuer.Store(new(auth.Issuer))
 	issuer, err := openIssuer(g, cfg)

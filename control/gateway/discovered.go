@@ -12,7 +12,7 @@ import (
 func (g *Gateway) Discovered(context.Context) (api.DiscoveredList, error) {
 	out := api.DiscoveredList{
 		APIVersion: api.Version, Kind: "DiscoveredList", Looking: []string{},
-		Name: g.running.Load().cfg.Name, Fingerprint: peer.Fingerprint(g.key.Public()),
+		Name: g.running.Load().cfg.Name, Fingerprint: peer.Fingerprint(g.publicKey),
 		AnnouncedAs: g.lan.announcedAs(), Gateways: g.discovered(),
 		Problems: append(g.lan.discoveryProblems(time.Now()), g.dns.discoveryProblems()...),
 	}

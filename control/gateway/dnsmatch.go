@@ -49,7 +49,7 @@ func (s *dnsSearch) matches(r *roster) []dnsMatch {
 	var out []dnsMatch
 	for _, d := range domains {
 		for _, i := range d.Instances {
-			if i.Key == s.g.key.Public() {
+			if i.Key == s.g.publicKey {
 				continue
 			}
 			m := dnsMatch{Instance: i, domain: d.Name}

@@ -129,6 +129,7 @@ type Gateway struct {
 	tail      *logtail.Tail
 	audit     *audit.Log
 	key       peer.PrivateKey
+	publicKey peer.PublicKey // of key: working it out takes 40 µs
 	store     *state.Store
 	plane     *plane
 	paths     *pathfinding
@@ -238,8 +239,8 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(func() { g.lan.run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.wg.Go(func() { g.reports.run(g.ctx) })
-	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.key.Public().String(),
-		"address", peer.OverlayAddr(g.key.Public()).String(), "port", g.plane.bind.Port(), "version", o.Version)
+	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.publicKey.String(),
+		"address", peer.OverlayAddr(g.publicKey).String(), "port", g.plane.bind.Port(), "version", o.Version)
 	return g, nil
 }
 
@@ -255,9 +256,10 @@ func (g *Gateway) open(ctx context.Context) error {
 			return err
 		}
 	}
+	g.publicKey = g.key.Public()
 	g.takeRekeyed()
 	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
-		Self: g.key.Public(), Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
+		Self: g.publicKey, Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
 	}); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	defer stop()
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
 	defer cancel()
-	request := ticket.Request{PublicKey: g.key.Public(), Name: g.running.Load().cfg.Name, Grants: p.Allow}
+	request := ticket.Request{PublicKey: g.publicKey, Name: g.running.Load().cfg.Name, Grants: p.Allow}
 	answer, err := g.callInviter(ctx, t, &request)
 	switch {
 	case err != nil && caller.Err() != nil:
@@ -57,7 +57,7 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	}
 	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted}
 	if answer.Pending {
-		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(g.key.Public())
+		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(g.publicKey)
 		return out, nil
 	}
 	if err := echoUntil(ctx, g.plane.stack, p.PublicKey); err != nil {
@@ -73,7 +73,7 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 	if err := t.Check(time.Now()); err != nil {
 		return state.Peer{}, problem("join", err)
 	}
-	if t.Inviter == g.key.Public() {
+	if t.Inviter == g.publicKey {
 		return state.Peer{}, admin.Usage("join: this gateway made the ticket itself", "run join at the other gateway")
 	}
 	if err := g.checkServices("join --allow", r.Allow); err != nil {
@@ -186,7 +186,7 @@ func (g *Gateway) reply(t ticket.Ticket, p state.Peer, q ticket.Request, why err
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, g.key.Public()); err != nil {
+	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, g.publicKey); err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
 	text, err := ticket.EncodeReply(keys, q)

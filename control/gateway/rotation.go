@@ -114,7 +114,7 @@ func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PrivateKe
 			return peer.PresharedKey{}, err
 		}
 	}
-	proof, err := auth.RotationProof(next, m.key, g.key.Public(), public, psk)
+	proof, err := auth.RotationProof(next, m.key, g.publicKey, public, psk)
 	if err != nil {
 		return peer.PresharedKey{}, err
 	}
@@ -169,7 +169,7 @@ func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.Preshared
 // takeRekeyed stores the preshared keys that were agreed for the key that the gateway has
 // now as those of the peers. They are in force all the same (joinedMember).
 func (g *Gateway) takeRekeyed() {
-	own := g.key.Public()
+	own := g.publicKey
 	if !slices.ContainsFunc(g.store.Peers().All(), func(p state.Peer) bool { return p.RekeyFor == own }) {
 		return
 	}
@@ -205,7 +205,7 @@ func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 		return fmt.Errorf("%w (%s)", auth.ErrConfigured, m.name)
 	case next == from:
 		return fmt.Errorf("%w: it is the present key", auth.ErrRequest)
-	case next == g.key.Public():
+	case next == g.publicKey:
 		return fmt.Errorf("%w: it is this gateway's own key", auth.ErrRequest)
 	case g.roster.Load().byKey[next] != nil:
 		return fmt.Errorf("%w: it is the key of another peer", auth.ErrRequest)

@@ -47,7 +47,7 @@ func (g *Gateway) Config(context.Context) ([]config.Value, error) {
 func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
 	a := g.agent.Load()
 	nat := a.NAT()
-	key := g.key.Public()
+	key := g.publicKey
 	s := api.GatewayStatus{
 		Name: run.cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
 		Version: g.opts.Version, ListenPort: g.plane.bind.Port(), StartedAt: g.startedAt.UTC(),
