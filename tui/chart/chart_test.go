@@ -172,7 +172,7 @@ func TestASizeIsKeptWhateverIsDrawn(t *testing.T) {
 		}
 	}
 	windows := []time.Duration{0, 1, time.Second, time.Minute, 10 * time.Minute, time.Hour, 1 << 62}
-	for range 800 {
+	for range 300 {
 		o := Options{
 			Graph: append(graphs(), "", "other")[rng.IntN(5)], Color: rng.IntN(2) == 0, Now: now,
 			Window: windows[rng.IntN(len(windows))], Title: []string{"", "rx", "long title", "\x1b[2J"}[rng.IntN(4)],
