@@ -87,8 +87,7 @@ func New[T Object](o Options[T]) *Mirror[T] {
 
 // Run keeps the copy until ctx ends.
 func (m *Mirror[T]) Run(ctx context.Context) {
-	logger := logr.FromSlogHandler(quiet{m.o.Logger.Handler()})
-	ctx = klog.NewContext(ctx, logger)
+	logger := logr.FromSlogHandler(quiet{Handler: m.o.Logger.Handler(), ended: func() bool { return ctx.Err() != nil }})
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return m.list(ctx, o) },
 		WatchFuncWithContext: m.watch,
@@ -96,7 +95,7 @@ func (m *Mirror[T]) Run(ctx context.Context) {
 		Name: m.o.Resource, Logger: &logger,
 		Backoff: &wait.Backoff{Duration: firstRetry, Cap: maxRetry, Steps: 10, Factor: 2, Jitter: 0.5},
 	})
-	r.RunWithContext(ctx)
+	r.RunWithContext(klog.NewContext(ctx, logger))
 }
 
 // List asks for all objects once, without the copy.

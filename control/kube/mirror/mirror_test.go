@@ -220,3 +220,19 @@ func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	}
 	w.until("it is well", func(names string, _ bool, err error) bool { return names == "a" && err == nil })
 }
+
+// A list that fails because the reflector ends may be told of or not, as it happens.
+func TestTheEndIsNoFailure(t *testing.T) {
+	log, ended := &lines{}, false
+	told := slog.New(quiet{Handler: slog.NewTextHandler(log, nil), ended: func() bool { return ended }})
+	told.Error("Failed to watch", "err", context.DeadlineExceeded)
+	if !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("a failure is not logged: %q", log)
+	}
+	before := log.String()
+	ended = true
+	told.With("reflector", "peers").Error("Failed to watch", "err", context.Canceled)
+	if log.String() != before {
+		t.Errorf("the end is logged as a failure:\n%s", log)
+	}
+}

@@ -7,13 +7,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// quiet takes what the reflector logs, and lowers what says that something is forbidden.
-type quiet struct{ slog.Handler }
+// quiet takes what the reflector logs, and lowers what says that something is forbidden, and
+// what fails because the reflector ends.
+type quiet struct {
+	slog.Handler
+	ended func() bool
+}
 
 // Handle is slog.Handler's.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		if err, ok := a.Value.Any().(error); ok && apierrors.IsForbidden(err) {
+		if err, ok := a.Value.Any().(error); ok && (q.ended() || apierrors.IsForbidden(err)) {
 			r.Level = min(r.Level, slog.LevelDebug)
 		}
 		return true
@@ -25,7 +29,11 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs is slog.Handler's.
-func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quiet{q.Handler.WithAttrs(attrs), q.ended}
+}
 
 // WithGroup is slog.Handler's.
-func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
+func (q quiet) WithGroup(name string) slog.Handler {
+	return quiet{q.Handler.WithGroup(name), q.ended}
+}
