@@ -41,7 +41,7 @@ RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 15m
 .PHONY: test test-race test-long test-lab test-lab-all
 test: test-race test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
-	$(RACE) -p 6 $(SLOW) $$($(GO) list ./... | grep -v '/testenv/lab$$')
+	$(RACE) -p 5 $(SLOW) $$($(GO) list ./... | grep -v '/testenv/lab$$')
 test-lab:
 	$(RACE) $(LAB)
 test-long: ## What `make test` shortens, at full length

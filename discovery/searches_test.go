@@ -17,7 +17,7 @@ import (
 // many it has there, and for none that it has no more.
 func TestAHubAsksARelaysPortsForOnePeerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const peers = 6
+		const peers = 4
 		relay := netip.MustParseAddr("192.0.2.1")
 		key, err := peer.NewPrivateKey()
 		if err != nil {

@@ -7,4 +7,4 @@ const oracleCases = 100
 
 // abandonedRounds is how often a handshake is abandoned on each port, while segments come
 // as fast as can be; `make test-long` has all
-const abandonedRounds = 3
+const abandonedRounds = 1

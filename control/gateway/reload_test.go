@@ -262,7 +262,7 @@ func TestOptionsForAPeerThatJoins(t *testing.T) {
 func TestChangesFromManySidesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	s := w.streaming()
-	ctx, cancel := context.WithTimeout(w.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, time.Second)
 	defer cancel()
 	g := w.Cloud.Gateway
 	var workers []func(i int) error

@@ -90,7 +90,7 @@ func TestTheOnlyRelayLosesBoth(t *testing.T) {
 	var longest time.Duration
 	named, seeds := 0, uint64(20)
 	if raceDetector {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		inWorld(t, seed, -1, func(w *world) {

@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 // TestScenariosSucceed plays each once: no step may fail, and nothing be left. Without the
 // build tag e2e these are a few of each kind, for the race detector.
 func TestScenariosSucceed(t *testing.T) {
-	// Those that wait until a path counts as lost take longest, and do least meanwhile. Of
-	// the others only so many run at once that no gateway finds itself slow.
-	waiting := []string{"blocked-outbound", "blocked-inbound", "blocked-both", "name-moved", "duplicate-key", "no-way-in", "relay-lost", "relay-in-use"}
+	// Those that wait until a path or a peer counts as lost take longest, and do least
+	// meanwhile. Of the others only so many run at once that no gateway finds itself slow.
+	waiting := []string{"blocked-outbound", "blocked-inbound", "blocked-both", "name-moved", "duplicate-key", "wrong-key", "no-way-in", "relay-lost", "relay-in-use"}
 	working := make(chan struct{}, 3)
 	for _, s := range played() {
 		t.Run(s.Name, func(t *testing.T) {
