@@ -221,7 +221,7 @@ func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	w.until("it is well", func(names string, _ bool, err error) bool { return names == "a" && err == nil })
 }
 
-// A list that fails because the reflector ends may be told of or not, as it happens.
+// Whether the reflector tells of a list that its own end cut off is chance; nobody needs it.
 func TestTheEndIsNoFailure(t *testing.T) {
 	log, ended := &lines{}, false
 	told := slog.New(quiet{Handler: slog.NewTextHandler(log, nil), ended: func() bool { return ended }})
