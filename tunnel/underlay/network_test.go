@@ -48,7 +48,12 @@ func TestOneNetworkLocksNobodyOut(t *testing.T) {
 				// One in the very network has no cookie, but is at a peer's address.
 				peers := &handshaker{from: peer.Direct(netip.AddrPortFrom(source(9), 2000))}
 				peers.Init(device.NoisePublicKey(key))
-				honest := proven(netip.MustParseAddr("198.51.100.7"))
+				// One network in a thousand shares its limit with the hostile one, by the seed.
+				elsewhere := netip.MustParseAddr("198.51.100.7")
+				for a.networks.of(networkOf(elsewhere)) == a.networks.of(networkOf(source(0))) {
+					elsewhere = netip.AddrFrom4([4]byte{198, 51, elsewhere.As4()[2] + 1, 7})
+				}
+				honest := proven(elsewhere)
 				var reply [sizeCookieReply]byte
 				for second := range hostileSeconds {
 					for range 10 { // 2,560 a second, 10 of each source
