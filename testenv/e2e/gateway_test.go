@@ -144,7 +144,12 @@ func (g *gateway) metric(name string, labels ...string) (float64, bool) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	sum, found := 0.0, false
+	return sumSeries(g.t, text, name, labels...)
+}
+
+// sumSeries is metric for the text of one answer.
+func sumSeries(t *testing.T, text, name string, labels ...string) (sum float64, found bool) {
+	t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
 		series, value, ok := strings.Cut(lines.Text(), " ")
@@ -154,7 +159,7 @@ func (g *gateway) metric(name string, labels ...string) (float64, bool) {
 		}
 		v, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			g.t.Fatalf("metric %s: %v", name, err)
+			t.Fatalf("metric %s: %v", name, err)
 		}
 		sum, found = sum+v, true
 	}
