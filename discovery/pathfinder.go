@@ -91,6 +91,7 @@ type Pathfinder struct {
 	own    peer.PublicKey
 	prober *probe.Prober
 	log    *slog.Logger
+	epoch  time.Time // of the machines' beats
 
 	wake  chan struct{}
 	slots chan struct{} // bounds concurrent resolutions
@@ -154,7 +155,7 @@ func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
 		o.Resolve = resolveBySystem
 	}
 	f := &Pathfinder{
-		o: o, own: o.PrivateKey.Public(), prober: prober, log: o.Logger,
+		o: o, own: o.PrivateKey.Public(), prober: prober, log: o.Logger, epoch: time.Now(),
 		wake: make(chan struct{}, 1), slots: make(chan struct{}, maxResolving),
 		peers: make(map[peer.PublicKey]*pathPeer), localDue: true, forbidden: o.Forbidden, pings: make(map[stunwire.TxID]*ping),
 	}
@@ -206,6 +207,7 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 func (f *Pathfinder) addLocked(now time.Time, c PathPeer) *pathPeer {
 	p := &pathPeer{key: c.Key, m: path.New(path.Options{
 		Low: bytes.Compare(f.own[:], c.Key[:]) < 0, Boot: f.o.BootID, Keepalive: f.o.Keepalive, Searches: &f.searches,
+		Epoch: f.epoch,
 	})}
 	if f.localKnown {
 		p.m.SetLocal(now, f.local)
@@ -230,11 +232,14 @@ func (f *Pathfinder) refusedLocked(a netip.AddrPort) string {
 	return Dialable(a, f.hosts, f.forbidden)
 }
 
-// dueLocked has Run poll a peer's machine.
-func (f *Pathfinder) dueLocked(p *pathPeer, at time.Time) {
-	if at.Before(p.due) {
-		f.queue.set(p, at)
+// dueLocked has Run poll a peer's machine. It reports whether Run has to be woken for that,
+// since nothing else is due before.
+func (f *Pathfinder) dueLocked(p *pathPeer, at time.Time) (first bool) {
+	if !at.Before(p.due) {
+		return false
 	}
+	f.queue.set(p, at)
+	return f.queue[0] == p
 }
 
 func (f *Pathfinder) wakeUp() {
@@ -258,6 +263,26 @@ func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Ma
 		f.wakeUp()
 	}
 	return p != nil
+}
+
+// hears tells a peer's machine of a probe or an answer that came over a path. Of a peer
+// that rests it is looked at with the next beat, and all that came until then together.
+func (f *Pathfinder) hears(k peer.PublicKey, over peer.Path, tell func(now time.Time, m *path.Machine)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.peers[k]
+	if p == nil {
+		return
+	}
+	now := time.Now()
+	tell(now, p.m)
+	at := now
+	if over == p.selected && p.m.Resting() {
+		at = now.Add(path.Beat - now.Sub(f.epoch)%path.Beat)
+	}
+	if f.dueLocked(p, at) {
+		f.wakeUp()
+	}
 }
 
 // HandshakeDone tells that a handshake with a peer was completed over a path.

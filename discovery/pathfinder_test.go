@@ -1,11 +1,13 @@
 package discovery_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -309,6 +311,42 @@ func TestManyPeersOfOneGateway(t *testing.T) {
 			}
 			return true
 		})
+	})
+}
+
+// Idle peers are probed together, twice a second at most, so that a gateway of many wakes
+// seldom; and the paths hold.
+func TestIdlePeersAreProbedTogether(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		hub := p.add("hub", nil)
+		for i := range 12 {
+			g := p.add("peer-"+string(rune('a'+i)), nil)
+			hub.know(g, advertised(g.host.Addrs()[0].String()+":51820"))
+			g.know(hub, advertised("203.0.113.1:51820"))
+			p.connected(5*time.Second, path.KindDirect, hub, g)
+		}
+		time.Sleep(2 * time.Minute) // virtual
+		began, requests, offsets := time.Now(), 0, map[time.Duration]bool{}
+		var mu sync.Mutex
+		defer hub.host.Link().Tap(func(d simnet.Datagram, way simnet.Direction) {
+			if way == simnet.Up && bytes.HasPrefix(d.Payload, []byte{0, 1}) && len(d.Payload) > 20 { // RFC 8489 §5
+				mu.Lock()
+				defer mu.Unlock()
+				requests++
+				offsets[time.Since(began)%path.Beat] = true
+			}
+		})()
+		time.Sleep(5 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if requests < 12*5 || requests > 12*20 || len(offsets) != 1 {
+			t.Errorf("%d probes in 5 min, %d offsets from the beat, want some 90 and one", requests, len(offsets))
+		}
+		for _, g := range p.all[1:] {
+			if s := hub.to(g); s.Kind != path.KindDirect || time.Since(s.Proven) > time.Minute {
+				t.Errorf("%s is %s, proven %v ago", g.name, s.Kind, time.Since(s.Proven))
+			}
+		}
 	})
 }
 

@@ -71,7 +71,7 @@ func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 		f.log.Debug("probe cannot be answered", "path", from.String(), "error", err)
 	}
 	f.see(r.Peer, func(now time.Time, s *sight) { s.requested(now, from.Remote, r.BootID) })
-	f.input(r.Peer, func(now time.Time, m *path.Machine) {
+	f.hears(r.Peer, from, func(now time.Time, m *path.Machine) {
 		m.Requested(now, from, r.Rebooted)
 		if r.Flags&path.FlagDeaf != 0 {
 			m.Deserted(now, from)
@@ -89,7 +89,7 @@ func (f *Pathfinder) handleResponse(r probe.Result, from peer.Path) {
 	}
 	f.mu.Unlock()
 	if p == nil {
-		f.input(r.Peer, func(now time.Time, m *path.Machine) { m.Answered(now, r.TxID, from, r.Mapped) })
+		f.hears(r.Peer, from, func(now time.Time, m *path.Machine) { m.Answered(now, r.TxID, from, r.Mapped) })
 	}
 }
 

@@ -116,7 +116,7 @@ func shared(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || m.o.Low || !m.idle() || p.kind(sel) != 0 || m.now.Sub(m.switched) < calm {
 		return "", false
 	}
-	window := m.o.Keepalive * 2
+	window := 2 * time.Duration(float64(m.o.Keepalive)*longestTurn)
 	holds := p.rtt < sel.rtt+leastGain(sel) && m.now.Sub(p.heard) < window && m.now.Sub(sel.heard) > window
 	return "as good, and kept alive by the peer", holds
 }

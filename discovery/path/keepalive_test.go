@@ -22,9 +22,14 @@ func TestAConfiguredKeepaliveIsNotExceeded(t *testing.T) {
 		{20 * time.Second, 25 * time.Second, 23 * time.Second, direct1},
 		{20 * time.Second, 26300 * time.Millisecond, 25300 * time.Millisecond, v6},
 	} {
-		for _, turns := range []bool{false, true} {
+		for i := range 4 {
+			turns, beats := i&1 != 0, i&2 != 0
 			b := newBench(t, true)
-			b.m = New(Options{Low: true, Keepalive: c.keepalive, Rand: rand.New(rand.NewPCG(3, 4))})
+			o := Options{Low: true, Keepalive: c.keepalive, Rand: rand.New(rand.NewPCG(3, 4))}
+			if beats {
+				o.Epoch = epoch.Add(-123 * time.Millisecond)
+			}
+			b.m = New(o)
 			const rtt, step = 10 * time.Millisecond, 100 * time.Millisecond
 			b.rtt[to(c.remote)] = rtt
 			given(b, Candidate{c.remote, SourceAdvertised})
@@ -46,11 +51,63 @@ func TestAConfiguredKeepaliveIsNotExceeded(t *testing.T) {
 					b.run(step, true)
 				}
 				longest = max(longest, b.now.Sub(last))
+				if off := (epoch.Add(b.sent[n].after).Sub(o.Epoch)) % Beat; beats && off != 0 {
+					t.Fatalf("keepalive %v to %v: an idle path is probed %v after a beat", c.keepalive, c.remote, off)
+				}
 				b.run(2*rtt, true)
 			}
 			if longest > limit+rtt+step || longest < limit*4/5 || len(b.sent) == before {
-				t.Errorf("keepalive %v to %v, turns %v: rests for up to %v, want %v", c.keepalive, c.remote, turns, longest, limit)
+				t.Errorf("keepalive %v to %v, turns %v, beats %v: rests for up to %v, want %v", c.keepalive, c.remote, turns, beats, longest, limit)
 			}
+		}
+	}
+}
+
+// A machine rests when it is idle and all is well; what ends that ends it at once.
+func TestResting(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after func(b *bench)
+		rests bool
+	}{
+		{"idle", func(*bench) {}, true},
+		{"the peer asks", func(b *bench) { b.m.Requested(b.now, to(direct1), false) }, true},
+		{"the peer asks by another way", func(b *bench) {
+			b.m.Requested(b.now, to(direct1), false)
+			b.m.Requested(b.now.Add(3*time.Second), to(direct2), false)
+			b.m.Poll(b.now.Add(3 * time.Second)) // asks there, too
+		}, true}, // of the selected path alone; the pathfinder knows which way it came
+		{"the peer was restarted", func(b *bench) { b.m.Requested(b.now, to(direct1), true) }, false},
+		{"traffic", func(b *bench) { b.m.Traffic(b.now) }, false},
+		{"silence", func(b *bench) { b.m.Silent(b.now) }, false},
+		{"other addresses", func(b *bench) { b.m.NetworkChanged(b.now) }, false},
+		{"suspended", func(b *bench) { b.m.Requested(b.now.Add(time.Hour), to(direct1), false) }, false},
+		{"a probe is on its way", func(b *bench) {
+			for n := len(b.sent); len(b.sent) == n; {
+				b.now = b.poll()
+			}
+		}, false},
+		{"deserted", func(b *bench) {
+			given(b, Candidate{direct1, SourceAdvertised}, Candidate{direct2, SourceAdvertised})
+			b.rtt[to(direct2)] = 30 * time.Millisecond
+			b.run(2*time.Second, true)
+			b.m.Deserted(b.now, to(direct1))
+		}, false},
+	} {
+		b := newBench(t, true)
+		b.rtt[to(direct1)] = 10 * time.Millisecond
+		given(b, Candidate{direct1, SourceAdvertised})
+		if b.m.Resting() {
+			t.Fatalf("%s: rests without a path", c.name)
+		}
+		b.run(time.Minute)
+		if b.m.Resting() {
+			t.Fatalf("%s: rests with traffic", c.name)
+		}
+		b.run(5*time.Minute, true)
+		c.after(b)
+		if got := b.m.Resting(); got != c.rests {
+			t.Errorf("%s: rests %v, want %v", c.name, got, c.rests)
 		}
 	}
 }

@@ -228,6 +228,16 @@ func (m *Machine) networkChanged(why string) {
 // idle says whether the tunnel has carried nothing for a while.
 func (m *Machine) idle() bool { return m.now.Sub(m.traffic) > idleAfter }
 
+// Resting says that nothing presses: the tunnel carries nothing, and the selected path works
+// and is not to be probed yet. What a probe of the peer over that path has changed then, or
+// the answer to one, may wait for a [Beat] to be looked at by Poll.
+func (m *Machine) Resting() bool {
+	s := m.sel
+	return s != nil && s.state == Selected && s.asked == 0 && s.answers >= gainSamples && s.due.After(m.now) &&
+		s.mtu.search == nil && m.idle() && !m.handshake && !m.doubtful &&
+		!m.talk.stale && len(m.talk.queue) == 0 && len(m.history.fresh) == 0
+}
+
 // advance takes the time of an input.
 func (m *Machine) advance(now time.Time) {
 	if m.now.IsZero() {

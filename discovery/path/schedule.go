@@ -41,8 +41,18 @@ const (
 	ipv6Stretch   = 1.15
 	ipv6Jitter    = 0.1
 	ipv6TurnAfter = 1.1
+	// longestTurn is more than what any turn takes, 1.15 × 1.1. The peer asks every other
+	// time: it has not left a path over which it was silent for less than two turns.
+	longestTurn = 1.3
 	// 0.8 × (turnAfter + turnSpread) = 1.
 	configuredStretch = 0.8
+
+	// Beat is the time between the moments at which idle paths are probed, when there is an
+	// [Options.Epoch]. Waking costs more than a probe: of a gateway with 1,000 idle peers that
+	// woke a hundred times a second, it was a quarter of the processor time (bench/README).
+	Beat = 500 * time.Millisecond
+	// shortRest is a keepalive of which a beat is too large a part.
+	shortRest = 10 * Beat
 	// standbyEvery is how often a path in reserve is probed while there is traffic.
 	standbyEvery = 25 * time.Second
 	sampleEvery  = 300 * time.Millisecond // the first gainSamples of a path
@@ -172,7 +182,7 @@ func (m *Machine) afterAnswer(p *pair) {
 	case p.answers < gainSamples:
 		p.due = m.now.Add(sampleEvery)
 	case p == m.sel:
-		p.due = m.now.Add(m.selectedEvery())
+		p.due = m.selectedDue()
 	case m.idle():
 		p.due = time.Time{}
 	default:
@@ -180,26 +190,49 @@ func (m *Machine) afterAnswer(p *pair) {
 	}
 }
 
-// selectedEvery is when the selected path is probed after an answer.
-func (m *Machine) selectedEvery() time.Duration {
+// selectedDue is when the selected path is probed after an answer.
+func (m *Machine) selectedDue() time.Time {
 	if m.idle() {
-		stretch, after := m.stretch(m.sel), turnAfter
-		if stretch == ipv6Stretch {
-			after = ipv6TurnAfter
-		}
-		return time.Duration(float64(m.o.Keepalive) * (stretch*after + min(stretch, 1)*turnSpread*m.o.Rand.Float64()))
+		stretch := m.stretch(m.sel)
+		return m.restFor(stretch*m.turnAfter(stretch) + min(stretch, 1)*turnSpread*m.o.Rand.Float64())
 	}
-	return min(activeEvery, m.o.Keepalive)
+	return m.now.Add(min(activeEvery, m.o.Keepalive))
 }
 
-// turn is when an idle path is probed after the peer has done so.
-func (m *Machine) turn(p *pair) time.Duration {
+// turn is when an idle path is probed after the peer has done so. It is before the peer,
+// who rests in beats of its own, asks again: once both ask at a time they go on so.
+func (m *Machine) turn(p *pair) time.Time {
 	stretch, spread := m.stretch(p), jitter
 	if stretch == ipv6Stretch {
 		spread = ipv6Jitter
 	}
-	return time.Duration(float64(m.o.Keepalive) * stretch * (1 + spread*(2*m.o.Rand.Float64()-1)))
+	most := 1 + spread
+	if m.beats() {
+		most = min(most, m.turnAfter(stretch)-float64(Beat)/(stretch*float64(m.o.Keepalive)))
+	}
+	least := 1 - spread
+	return m.restFor(stretch * (least + (most-least)*m.o.Rand.Float64()))
 }
+
+// turnAfter is how many times its interval a path rests whose peer was asked last.
+func (m *Machine) turnAfter(stretch float64) float64 {
+	if stretch == ipv6Stretch {
+		return ipv6TurnAfter
+	}
+	return turnAfter
+}
+
+// restFor is when an idle path has rested for so many keepalives, or the beat before it.
+func (m *Machine) restFor(keepalives float64) time.Time {
+	t := m.now.Add(time.Duration(float64(m.o.Keepalive) * keepalives))
+	if m.beats() {
+		t = t.Add(-(t.Sub(m.o.Epoch) % Beat))
+	}
+	return t
+}
+
+// beats says whether idle paths are probed in beats.
+func (m *Machine) beats() bool { return !m.o.Epoch.IsZero() && m.o.Keepalive >= shortRest }
 
 // stretch is how much longer, or shorter, than the keepalive an idle path rests.
 func (m *Machine) stretch(p *pair) float64 {
@@ -234,7 +267,7 @@ func (m *Machine) askedOver(p *pair, again bool) {
 		case again && m.now.Sub(p.answered) > askedAgain && p.asked == 0:
 			p.due = m.now
 		case p == m.sel && p.asked == 0 && p.answers >= gainSamples && m.idle():
-			p.due = m.now.Add(m.turn(p))
+			p.due = m.turn(p)
 		case p != m.sel && p.asked == 0 && m.now.Sub(p.answered) > freshFor:
 			p.due = m.now // The peer may have chosen it.
 		}

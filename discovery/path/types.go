@@ -23,6 +23,10 @@ type Options struct {
 	// Searches has the machine wait for its turn before it asks the ports of a relay; nil =
 	// it waits for nobody.
 	Searches *Searches
+	// Epoch, unless it is zero, has the probes of idle paths fall on whole half seconds after
+	// it, at most that much before their time: the machines of many peers then wake the
+	// process together, not one after the other.
+	Epoch time.Time
 	// Rand spreads timers; nil = seeded by the system.
 	Rand *rand.Rand
 }
