@@ -61,6 +61,7 @@ func serveProfiles(ctx context.Context, socket string) (*http.Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	s := &http.Server{Handler: mux}       //nolint:gosec // a socket of our own
 	go func() { _ = s.Serve(listener) }() // It ends with Close.
 	return s, nil

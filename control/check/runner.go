@@ -29,6 +29,10 @@ const (
 	// jitter spreads rounds by a fifth each way, so that gateways that were started
 	// together do not stay together.
 	jitter = 0.2
+	// beats is how many moments there are in an interval at which rounds may begin: one a
+	// second, in half a minute. The rounds of many peers then wake the process together, and
+	// waking costs more than a round while all is well.
+	beats = 30
 )
 
 // Options are what a Runner needs of the gateway.
@@ -80,6 +84,8 @@ type Runner struct {
 	opts Options
 	wg   sync.WaitGroup
 
+	// epoch is when the beats begin.
+	epoch time.Time
 	// bursts bounds the peers whose loss is measured at the same time.
 	bursts chan struct{}
 
@@ -106,7 +112,7 @@ func NewRunner(o Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{opts: o, peers: make(map[string]*watched), bursts: make(chan struct{}, maxBursts)}
+	r := &Runner{opts: o, peers: make(map[string]*watched), bursts: make(chan struct{}, maxBursts), epoch: time.Now()}
 	return r
 }
 
@@ -231,10 +237,11 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 			e = effort{full: true, measured: asked.measured}
 		}
 		inRound, end, before, begun := w.begin(ctx, asked.answer != nil)
-		e.full = e.full || !r.well(w.name, before) || !time.Now().Before(fullAt)
-		if !begun || !e.full && r.probed(w.name, before) {
+		brief := sync.OnceValues(func() (Facts, bool) { return r.brief(w.name) })
+		e.full = e.full || !time.Now().Before(fullAt) || !well(before, brief)
+		if !begun || !e.full && r.probed(before, brief) {
 			end()
-			wait.Reset(spread(r.opts.Interval))
+			wait.Reset(r.pause(r.opts.Interval))
 			continue
 		}
 		rep, full := r.round(inRound, w, before, e)
@@ -260,15 +267,15 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		} else {
 			retry = r.opts.Retry
 		}
-		wait.Reset(spread(next))
+		wait.Reset(r.pause(next))
 	}
 }
 
 // probed reports whether the path finder has just shown that a peer is there, while all
 // is well: a ping would say no more, and keep WireGuard's session alive for nothing but
 // itself, at 3 MB a day. What is to be said of the path must be the same as before.
-func (r *Runner) probed(peer string, before Report) bool {
-	f, ok := r.brief(peer)
+func (r *Runner) probed(before Report, brief func() (Facts, bool)) bool {
+	f, ok := brief()
 	if !ok || f.Probed.IsZero() || time.Since(f.Probed) >= r.opts.Interval {
 		return false
 	}
@@ -286,6 +293,14 @@ func (r *Runner) brief(peer string) (Facts, bool) {
 		return r.opts.Facts(peer)
 	}
 	return r.opts.Brief(peer)
+}
+
+// pause is until the last beat before the duration has passed, which varies by the jitter.
+func (r *Runner) pause(d time.Duration) time.Duration {
+	d = max(d, beats)
+	since := time.Since(r.epoch)
+	next := since + spread(d)
+	return next - next%(d/beats) - since
 }
 
 // spread varies a duration by the jitter.
@@ -306,7 +321,7 @@ func failing(rep Report) bool {
 // peer tells when it offers something else: to ask it each round would be 5 MB a day. Of one
 // that does not tell it is something to ask about, but for a plain WireGuard peer, which never
 // offers anything. A warning about the tunnel says nothing of the services.
-func (r *Runner) well(peer string, rep Report) bool {
+func well(rep Report, brief func() (Facts, bool)) bool {
 	off := false
 	for _, res := range rep.Results {
 		v := res.Verdict.Verdict
@@ -316,7 +331,7 @@ func (r *Runner) well(peer string, rep Report) bool {
 		}
 	}
 	if off {
-		if f, ok := r.brief(peer); !ok || !f.TellsOffers && !f.Stock {
+		if f, ok := brief(); !ok || !f.TellsOffers && !f.Stock {
 			return false
 		}
 	}

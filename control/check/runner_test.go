@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -142,6 +143,41 @@ func TestWhatProbesShowIsNotPinged(t *testing.T) {
 		f.overlay.pings(func() error { return context.DeadlineExceeded })
 		time.Sleep(45 * time.Second) // the interval, its jitter and the check's own time
 		f.want(t, "when the probes have ended and nothing answers", "error unknown unknown")
+	})
+}
+
+// Of many peers the rounds begin together, once a second at most.
+func TestRoundsOfManyPeersBeginTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.opts.Facts = func(string) (Facts, bool) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			x := f.facts
+			x.LastHandshake = time.Now() // one ping is enough
+			return x, true
+		}
+		var names []string
+		for i := range 60 {
+			names = append(names, fmt.Sprintf("peer-%d", i))
+		}
+		f.SetPeers(names)
+		time.Sleep(2 * time.Minute)
+		began, at := time.Now(), map[time.Duration]bool{}
+		f.overlay.pings(func() error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			at[time.Since(began)] = true
+			return nil
+		})
+		before := f.overlay.pinged()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if n := f.overlay.pinged() - before; n < 60 || len(at) > 61 {
+			t.Errorf("%d rounds at %d moments in a minute, want one of each of 60 peers at least, and one moment a second at most", n, len(at))
+		}
 	})
 }
 
