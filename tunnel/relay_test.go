@@ -18,9 +18,13 @@ func relay(t *testing.T, n *memory, bind *underlay.Bind, id string, at netip.Add
 	if err != nil {
 		t.Fatal(err)
 	}
-	deliver, remove := bind.AddRelay(id, func(p []byte, to netip.AddrPort) error {
-		_, err := c.WriteToUDPAddrPort(p, to)
-		return err
+	deliver, remove := bind.AddRelay(id, func(ps [][]byte, to netip.AddrPort) error {
+		for _, p := range ps {
+			if _, err := c.WriteToUDPAddrPort(p, to); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	done := make(chan struct{})
 	go func() {

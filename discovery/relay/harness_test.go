@@ -121,7 +121,7 @@ type gateway struct {
 
 	mu     sync.Mutex
 	ids    int
-	sends  map[string]func([]byte, netip.AddrPort) error
+	sends  map[string]func([][]byte, netip.AddrPort) error
 	taken  []string // ids of all allocations so far
 	grants []relay.Grant
 }
@@ -131,7 +131,7 @@ func start(t testing.TB, o relay.Options) *gateway {
 	t.Helper()
 	g := &gateway{
 		inbox: make(chan datagram, 1<<16), changed: make(chan struct{}, 100),
-		sends: make(map[string]func([]byte, netip.AddrPort) error),
+		sends: make(map[string]func([][]byte, netip.AddrPort) error),
 	}
 	o.ID = func() string {
 		g.mu.Lock()
@@ -194,7 +194,7 @@ func (g *gateway) grant(t testing.TB) *relay.Grant {
 	return &g.grants[len(g.grants)-1]
 }
 
-func (g *gateway) attach(id string, send func([]byte, netip.AddrPort) error) (func([]byte, netip.AddrPort), func()) {
+func (g *gateway) attach(id string, send func([][]byte, netip.AddrPort) error) (func([]byte, netip.AddrPort), func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sends[id] = send
@@ -227,7 +227,7 @@ func (g *gateway) trySend(id, text string, to netip.AddrPort) error {
 	if send == nil {
 		return relay.ErrClosed
 	}
-	return send([]byte(text), to)
+	return send([][]byte{[]byte(text)}, to)
 }
 
 // allocated waits for an allocation that accept takes, nil = any.

@@ -73,7 +73,7 @@ func TestAServerThatAsksForNoCredentialsIsNamed(t *testing.T) {
 		c := New(Options{
 			Server: Server{Address: "203.0.113.1:3478", Username: "edge", Password: "secret", Transport: TransportUDP}, Socket: s,
 			ID: func() string { return "relay-1" },
-			Attach: func(string, func([]byte, netip.AddrPort) error) (func([]byte, netip.AddrPort), func()) {
+			Attach: func(string, func([][]byte, netip.AddrPort) error) (func([]byte, netip.AddrPort), func()) {
 				t.Error("an allocation without authentication was taken")
 				return func([]byte, netip.AddrPort) {}, func() {}
 			},

@@ -119,14 +119,15 @@ type Options struct {
 	ID func() string
 	// Socket is what UDP leaves from.
 	Socket Socket
-	// Attach makes an allocation a way in and out. send never blocks; it fails with
+	// Attach makes an allocation a way in and out. send blocks no longer than the socket
+	// does, or 5 ms for WireGuard's data, and keeps nothing; it fails with
 	// [ErrNotPermitted] or [ErrDenied] for an address that the server would not pass
 	// on to, and with [ErrClosed] when the allocation is gone. For an address whose
 	// permission is being asked for, WireGuard's last handshake message of each type to each
 	// port waits for the answer, 1 s at most, and 16 in all; everything else is lost without
 	// an error. deliver is given what arrived, may not keep it, and must not block. It is
 	// not called any more once remove is.
-	Attach func(id string, send func(packet []byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
+	Attach func(id string, send func(packets [][]byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
 	// Dial opens connections for TCP and TLS; nil = net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Resolve resolves the server's name; nil = the system's resolver.

@@ -97,7 +97,7 @@ func TestCopiesOfWhatIsHeldBack(t *testing.T) {
 // another path is.
 func TestCopyOfWhatTheRelayQueueHadNoRoomFor(t *testing.T) {
 	b := New(Options{})
-	deliver, remove := b.AddRelay("relay-1", func([]byte, netip.AddrPort) error { return nil })
+	deliver, remove := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return nil })
 	defer remove()
 	for range relayQueue { // Nobody reads yet.
 		deliver(data(1, 64), beyond)

@@ -269,7 +269,7 @@ func TestHandshakesThatCameAreObserved(t *testing.T) {
 
 func TestWhatCameOverARelayIsObserved(t *testing.T) {
 	b := start(t, New(Options{}))
-	deliver, _ := b.AddRelay("relay-1", func([]byte, netip.AddrPort) error { return nil })
+	deliver, _ := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return nil })
 	deliver(initiation(5), known)
 	b.next(t)
 	if got := b.Observations().Initiations; len(got) != 1 || got[0].From != known {

@@ -27,7 +27,7 @@ type relays struct {
 // relay is an allocation on a TURN server, which somebody else keeps.
 type relay struct {
 	id   string
-	send func(packet []byte, to netip.AddrPort) error
+	send func(packets [][]byte, to netip.AddrPort) error
 	last atomic.Pointer[relayEndpoint] // shared among datagrams of a flow
 }
 
@@ -47,10 +47,10 @@ func (r *relays) init() {
 // and what deliver is given is taken as if it had come to the socket. Endpoints that came
 // over it are answered over it. Ids must not be used again.
 //
-// Neither side keeps the packets that it is given; send should not block for long, since
-// WireGuard waits for it. Datagrams beyond the queue of 1024 are dropped, and counted as
+// Neither side keeps the packets that it is given. send takes as many as there are for an
+// address, in order, and should not block for long, since WireGuard waits for it. Datagrams beyond the queue of 1024 are dropped, and counted as
 // "relay-queue". After remove sending fails with ErrNoRelay, and deliver does nothing.
-func (b *Bind) AddRelay(id string, send func(packet []byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func()) {
+func (b *Bind) AddRelay(id string, send func(packets [][]byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func()) {
 	r := &relay{id: id, send: send}
 	b.mu.Lock()
 	b.relays.replace(func(all map[string]*relay) { all[id] = r })
@@ -139,20 +139,16 @@ func (b *Bind) receiveRelayed(closed <-chan struct{}) conn.ReceiveFunc {
 	}
 }
 
-// sendRelayed sends datagrams over an allocation. When some fail the others are sent all
-// the same; the first error is returned.
+// sendRelayed sends datagrams over an allocation.
 func (b *Bind) sendRelayed(bufs [][]byte, to *relayEndpoint) error {
 	r := b.relays.get(to.path.Via)
 	if r == nil {
 		return fmt.Errorf("%s: %w", to.path, ErrNoRelay)
 	}
-	var first error
-	for _, p := range bufs {
-		if err := r.send(p, to.path.Remote); err != nil && first == nil {
-			first = fmt.Errorf("%s: %w", to.path, err)
-		}
+	if err := r.send(bufs, to.path.Remote); err != nil {
+		return fmt.Errorf("%s: %w", to.path, err)
 	}
-	return first
+	return nil
 }
 
 // relayEndpoint is an address beyond a relay. It is immutable.

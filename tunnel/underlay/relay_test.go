@@ -29,8 +29,10 @@ func TestRelayIsASecondWayInAndOut(t *testing.T) {
 		}
 		stun, sent := newQueue[message](), newQueue[relayedPacket]()
 		b := start(t, make(Options{OnSTUN: func(p []byte, from peer.Path) { stun.put(message{bytes.Clone(p), from}) }}))
-		deliver, remove := b.AddRelay("relay-1", func(p []byte, to netip.AddrPort) error {
-			sent.put(relayedPacket{bytes.Clone(p), to})
+		deliver, remove := b.AddRelay("relay-1", func(ps [][]byte, to netip.AddrPort) error {
+			for _, p := range ps {
+				sent.put(relayedPacket{bytes.Clone(p), to})
+			}
 			return nil
 		})
 		path := peer.Path{Via: "relay-1", Remote: beyond}
@@ -89,7 +91,7 @@ func TestRelayIsASecondWayInAndOut(t *testing.T) {
 func TestRelayErrorIsNamed(t *testing.T) {
 	b := start(t, New(Options{}))
 	broken := errors.New("broken")
-	_, remove := b.AddRelay("relay-1", func([]byte, netip.AddrPort) error { return broken })
+	_, remove := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return broken })
 	defer remove()
 	err := b.WriteTo(stunRequest(), peer.Path{Via: "relay-1", Remote: beyond})
 	if !errors.Is(err, broken) {
@@ -109,7 +111,7 @@ func TestRelayedDatagramsFillTheBatchInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive := fns[len(fns)-1]
-	deliver, remove := b.AddRelay("relay-1", func([]byte, netip.AddrPort) error { return nil })
+	deliver, remove := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return nil })
 	defer remove()
 	packets, sizes, eps := make([][]byte, 4), make([]int, 4), make([]conn.Endpoint, 4)
 	for i := range packets {
@@ -153,7 +155,7 @@ func TestRelayedDatagramsFillTheBatchInOrder(t *testing.T) {
 
 func TestRelayedDatagramsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 	b := New(Options{}) // Nobody reads it.
-	deliver, remove := b.AddRelay("relay-1", func([]byte, netip.AddrPort) error { return nil })
+	deliver, remove := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return nil })
 	defer remove()
 	for range relayQueue + 7 {
 		deliver(data(1, 48), beyond)
@@ -166,8 +168,10 @@ func TestRelayedDatagramsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 func TestManagedPeerLearnsARelayAndForgetsItWithTheRelay(t *testing.T) {
 	b, x, done := managed(t, New)
 	sent, c := newQueue[relayedPacket](), plain(t, loopback4)
-	deliver, remove := b.AddRelay("relay-1", func(p []byte, to netip.AddrPort) error {
-		sent.put(relayedPacket{bytes.Clone(p), to})
+	deliver, remove := b.AddRelay("relay-1", func(ps [][]byte, to netip.AddrPort) error {
+		for _, p := range ps {
+			sent.put(relayedPacket{bytes.Clone(p), to})
+		}
 		return nil
 	})
 	path := peer.Path{Via: "relay-1", Remote: beyond}
@@ -194,8 +198,10 @@ func TestManagedPeerLearnsARelayAndForgetsItWithTheRelay(t *testing.T) {
 func TestCopyOverARelayGetsItsAnswerThere(t *testing.T) {
 	b, x, _ := managed(t, New)
 	sent, c := newQueue[relayedPacket](), plain(t, loopback4)
-	deliver, remove := b.AddRelay("relay-1", func(p []byte, to netip.AddrPort) error {
-		sent.put(relayedPacket{bytes.Clone(p), to})
+	deliver, remove := b.AddRelay("relay-1", func(ps [][]byte, to netip.AddrPort) error {
+		for _, p := range ps {
+			sent.put(relayedPacket{bytes.Clone(p), to})
+		}
 		return nil
 	})
 	defer remove()
