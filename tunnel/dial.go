@@ -12,8 +12,12 @@ import (
 	"github.com/postern-dev/postern/tunnel/uapi"
 )
 
-// tick is how often the counters are read.
+// tick is how often the counters are read, of few peers.
 const tick = time.Second
+
+// lookEvery is that of so many: a thousand are looked at every two seconds, which takes 8 ms.
+// It is never long against the 5 s of [silenceLimit].
+func lookEvery(peers int) time.Duration { return tick + 2*serves(peers) }
 
 // dial is a handshake initiation to be sent.
 type dial struct {
@@ -27,7 +31,7 @@ type dial struct {
 	attempt int
 }
 
-// watchPeers reads the counters every second, and dials who is due, until ctx ends or
+// watchPeers reads the counters every second or two, and dials who is due, until ctx ends or
 // the device does.
 func (e *Engine) watchPeers(ctx context.Context) {
 	t := time.NewTimer(tick)
@@ -105,7 +109,7 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.observe(now, r)
-	next = tick
+	next = lookEvery(len(e.peers))
 	for key, p := range e.peers {
 		w := &p.watch
 		if p.paths != nil && p.paths.Selected.IsValid() {

@@ -143,3 +143,19 @@ func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
 		}
 	})
 }
+
+// Of many peers the counters are read less often, by nobody else in between, and often enough
+// to notice silence in time.
+func TestManyPeersAreReadLessOften(t *testing.T) {
+	for peers, want := range map[int]time.Duration{1: time.Second, readAnew: time.Second, 516: 1500 * time.Millisecond, 1000: 1984 * time.Millisecond, 5000: 2 * time.Second} {
+		if got := lookEvery(peers); got != want {
+			t.Errorf("%d peers are looked at every %v, want %v", peers, got, want)
+		}
+		if lookEvery(peers) > silenceLimit/2 {
+			t.Errorf("%d peers are looked at every %v, too seldom to notice silence after %v", peers, lookEvery(peers), silenceLimit)
+		}
+	}
+	if own := patience * serves(1000); own < lookEvery(1000) {
+		t.Errorf("who looks at a thousand peers takes a reading of %v ago, but one is made only every %v", own, lookEvery(1000))
+	}
+}

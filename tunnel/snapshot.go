@@ -44,11 +44,11 @@ type PeerStats struct {
 }
 
 // patience is how many times as old a reading may be for [Engine.Peer] and [Engine.Read]: of
-// a thousand peers 1.5 s, so that the one that is made each second in any case does.
-const patience = 3
+// a thousand peers 2.5 s, so that the one that is made every two seconds in any case does.
+const patience = 5
 
 // Peer is how one peer fares; false when there is none with the key. Of many peers it is as
-// of 1.5 s ago at most: it is for whoever looks at one after the other.
+// of 2.5 s ago at most: it is for whoever looks at one after the other.
 func (e *Engine) Peer(key peer.PublicKey) (PeerStats, bool) {
 	r, err := e.readings.notOlder(patience)
 	if err != nil { // The device's answer could not be read: there are no counters.
@@ -72,9 +72,18 @@ func (e *Engine) Snapshot() Snapshot {
 	return s
 }
 
-// Read is Snapshot, for whoever looks each second, into one that was taken before, whose map
-// is used again. At is 1.5 s ago at most, as of [Engine.Peer], and may be that of the last.
+// Read is Snapshot, for whoever looks every [Engine.LookEvery], into one that was taken
+// before, whose map is used again. At is 2.5 s ago at most, as of [Engine.Peer], and may be
+// that of the last.
 func (e *Engine) Read(s *Snapshot) { e.readInto(s, patience) }
+
+// LookEvery is how often the counters are read in any case: every second, and of a thousand
+// peers every two. Who looks more often learns nothing.
+func (e *Engine) LookEvery() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return lookEvery(len(e.peers))
+}
 
 func (e *Engine) readInto(s *Snapshot, times int) {
 	r, err := e.readings.notOlder(times)

@@ -11,7 +11,7 @@
 // difference, so that nothing is disturbed that did not change. Apply calls are
 // serialised; readers see the last roster that was applied, whole.
 //
-// Time-driven work is in one loop that turns once a second (loop.go): throughput,
+// Time-driven work is in one loop that turns every second or two (loop.go): throughput,
 // endpoints worth remembering, first handshakes, expiring tickets.
 package gateway
 
