@@ -182,18 +182,22 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 	for _, c := range peers {
 		keep[c.Key] = true
 		p := f.peers[c.Key]
+		changed := p == nil
 		if p == nil {
 			p = f.addLocked(now, c)
 		}
-		if err := p.configure(c); err != nil {
+		renamed, err := p.configure(c)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
 		}
 		if !maps.Equal(p.order, c.Order) {
 			p.order = maps.Clone(c.Order)
 			p.m.SetOrder(now, p.order)
+			changed = true
 		}
-		p.tellRemote(now, f.refusedLocked)
-		f.dueLocked(p, now)
+		if told := p.tellRemote(now, f.refusedLocked); told || renamed || changed {
+			f.dueLocked(p, now) // and nobody else, or a new one of a thousand waits for them
+		}
 	}
 	for k, p := range f.peers {
 		if !keep[k] {

@@ -38,9 +38,9 @@ type pathPeer struct {
 	place int       // in the queue
 }
 
-// configure takes the peer's configuration. It fails on names that cannot be read, but
-// takes the rest.
-func (p *pathPeer) configure(c PathPeer) error {
+// configure takes the peer's configuration, and says whether there are names to be resolved
+// that were not. It fails on names that cannot be read, but takes the rest.
+func (p *pathPeer) configure(c PathPeer) (renamed bool, err error) {
 	p.name = c.Name
 	p.fixed, p.announced = slices.Clone(c.Candidates), slices.Clone(c.Announced)
 	var names []*name
@@ -56,15 +56,15 @@ func (p *pathPeer) configure(c PathPeer) error {
 			errs = append(errs, fmt.Errorf("endpoint: %w", err))
 			continue
 		}
-		names = append(names, n)
+		names, renamed = append(names, n), true
 	}
 	p.names = names
-	return errors.Join(errs...)
+	return renamed, errors.Join(errs...)
 }
 
-// tellRemote tells the machine the candidates that it has from here, when they changed.
-// refused says why an announced one is not dialled.
-func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string) {
+// tellRemote tells the machine the candidates that it has from here, when they changed, and
+// says whether they did. refused says why an announced one is not dialled.
+func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string) (told bool) {
 	all := []Candidate{}
 	trusted := func(a netip.AddrPort, source string) {
 		if a = unmapped(a); a.Port() != 0 && nobodys(a.Addr()) == "" {
@@ -85,10 +85,11 @@ func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string
 		}
 	}
 	if p.remote != nil && slices.Equal(all, p.remote) {
-		return
+		return false
 	}
 	p.remote = all
 	p.m.SetRemote(now, slices.Clone(all), false)
+	return true
 }
 
 // toResolve gives the hosts that are to be resolved now, and when the next one is.
