@@ -29,7 +29,8 @@ const (
 // Idle, one exchange each keepalive (20 ± 3 s) serves both sides and the NATs between
 // them: who was asked asks next, and who asked waits for turnAfter of the interval, so
 // that both have proof of their own every other time. 4,320 exchanges a day at 108 and
-// 84 bytes of IP packets are 0.83 MB. Over IPv6 it is 128 and 116 bytes, hence 23 s: 0.92 MB;
+// 84 bytes of IP packets are 0.83 MB. Over IPv6 it is 128 and 116 bytes, hence 23 s: 0.92 MB,
+// and 0.93 in beats, whose greatest turn is shorter;
 // 23 s × 1.1, a second of spread and distrustAfter are still less than the 30 s in which a dead path is noticed.
 // That holds for the default. Who sets another value knows a NAT or a firewall that forgets
 // soon: that is the most there is between two exchanges, and it is not stretched.
@@ -49,7 +50,8 @@ const (
 
 	// Beat is the time between the moments at which idle paths are probed, when there is an
 	// [Options.Epoch]. Waking costs more than a probe: of a gateway with 1,000 idle peers that
-	// woke a hundred times a second, it was a quarter of the processor time (bench/README).
+	// woke a hundred times a second, it was a quarter of the processor time (bench/README,
+	// many peers).
 	Beat = 500 * time.Millisecond
 	// shortRest is a keepalive of which a beat is too large a part.
 	shortRest = 10 * Beat
@@ -211,6 +213,9 @@ func (m *Machine) turn(p *pair) time.Time {
 		most = min(most, m.turnAfter(stretch)-float64(Beat)/(stretch*float64(m.o.Keepalive)))
 	}
 	least := 1 - spread
+	if m.beats() { // Half a beat makes up for what is cut off.
+		least += float64(Beat/2) / (stretch * float64(m.o.Keepalive))
+	}
 	return m.restFor(stretch * (least + (most-least)*m.o.Rand.Float64()))
 }
 

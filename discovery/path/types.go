@@ -25,7 +25,7 @@ type Options struct {
 	Searches *Searches
 	// Epoch, unless it is zero, has the probes of idle paths fall on whole half seconds after
 	// it, at most that much before their time: the machines of many peers then wake the
-	// process together, not one after the other.
+	// process together, not one after the other. With a keepalive of less than 5 s they do not.
 	Epoch time.Time
 	// Rand spreads timers; nil = seeded by the system.
 	Rand *rand.Rand

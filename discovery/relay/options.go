@@ -120,7 +120,7 @@ type Options struct {
 	// Socket is what UDP leaves from.
 	Socket Socket
 	// Attach makes an allocation a way in and out. send blocks no longer than the socket
-	// does, or 5 ms for WireGuard's data, and keeps nothing; it fails with
+	// does, or 5 ms for each of WireGuard's data, and keeps nothing; it fails with
 	// [ErrNotPermitted] or [ErrDenied] for an address that the server would not pass
 	// on to, and with [ErrClosed] when the allocation is gone. For an address whose
 	// permission is being asked for, WireGuard's last handshake message of each type to each

@@ -40,8 +40,7 @@ func TestNothingOvertakesTheQueue(t *testing.T) {
 	a.ctx, a.stop = context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	working.Go(a.sendQueued)
-	defer working.Wait()
-	defer a.stop()
+	defer func() { a.stop(); working.Wait() }()
 
 	now := 0
 	for n := uint32(0); n < count; {
@@ -74,6 +73,8 @@ func TestNothingOvertakesTheQueue(t *testing.T) {
 		}
 	}
 	<-arrived
+	a.stop()
+	working.Wait() // It counts after it has sent.
 	for i, n := range got {
 		if n != uint32(i) {
 			t.Fatalf("%d arrived in place of %d", n, i)
