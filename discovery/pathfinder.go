@@ -253,24 +253,14 @@ func (f *Pathfinder) wakeUp() {
 	}
 }
 
-// input tells a peer's machine something. It is false when there is no such peer.
-func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Machine)) bool {
-	f.mu.Lock()
-	p := f.peers[k]
-	if p != nil {
-		now := time.Now()
-		tell(now, p.m)
-		f.dueLocked(p, now)
-	}
-	f.mu.Unlock()
-	if p != nil {
-		f.wakeUp()
-	}
-	return p != nil
+// input tells a peer's machine something that is looked at at once.
+func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Machine)) {
+	f.hears(k, peer.Path{}, tell)
 }
 
-// hears tells a peer's machine of a probe or an answer that came over a path. Of a peer
-// that rests it is looked at with the next beat, and all that came until then together.
+// hears is input of a probe or an answer that came over a path. When that is the one in use
+// to a peer that rests, it is looked at with the next beat, and all that came until then
+// together.
 func (f *Pathfinder) hears(k peer.PublicKey, over peer.Path, tell func(now time.Time, m *path.Machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -281,7 +271,7 @@ func (f *Pathfinder) hears(k peer.PublicKey, over peer.Path, tell func(now time.
 	now := time.Now()
 	tell(now, p.m)
 	at := now
-	if over == p.selected && p.m.Resting() {
+	if over.IsValid() && over == p.selected && p.m.Resting() {
 		at = now.Add(path.Beat - now.Sub(f.epoch)%path.Beat)
 	}
 	if f.dueLocked(p, at) {

@@ -350,6 +350,49 @@ func TestIdlePeersAreProbedTogether(t *testing.T) {
 	})
 }
 
+// What comes from an idle peer by another way than the one in use is not left to the next beat.
+func TestAnotherWayOfAnIdlePeerIsTriedAtOnce(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		b := simnet.PortRestricted()
+		cloud, edge := p.add("cloud", nil), p.add("edge", &b)
+		cloud.know(edge)
+		edge.know(cloud, advertised("203.0.113.1:51820"))
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		for i := range byte(5) {
+			time.Sleep(3*time.Minute + time.Duration(i)*path.Beat/5) // virtual; so that one is far from a beat
+			next := netip.AddrFrom4([4]byte{198, 51, 100, 90 + i})
+			var mu sync.Mutex
+			var came, went time.Time
+			untap := cloud.host.Link().Tap(func(d simnet.Datagram, way simnet.Direction) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch request := bytes.HasPrefix(d.Payload, []byte{0, 1}); {
+				case !request:
+				case way == simnet.Down && d.Src.Addr() == next && came.IsZero():
+					came = time.Now()
+				case way == simnet.Up && d.Dst.Addr() == next && went.IsZero():
+					went = time.Now()
+				}
+			})
+			if err := edge.nat.SetAddrs(next); err != nil {
+				t.Fatal(err)
+			}
+			if err := edge.host.SetAddrs(netip.AddrFrom4([4]byte{192, 168, 2, 6 + i})); err != nil {
+				t.Fatal(err)
+			}
+			p.until(time.Minute, "cloud probes edge's new address", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return !went.IsZero()
+			})
+			untap()
+			if took := went.Sub(came); came.IsZero() || took < 0 || took > 60*time.Millisecond { // the link's delay, and the pace
+				t.Errorf("%v: probed %v after it was heard there", next, took)
+			}
+		}
+	})
+}
+
 func TestNewPathfinderRefuses(t *testing.T) {
 	key, err := peer.NewPrivateKey()
 	if err != nil {

@@ -297,7 +297,7 @@ func (r *Runner) brief(peer string) (Facts, bool) {
 
 // pause is until the last beat before the duration has passed, which varies by the jitter.
 func (r *Runner) pause(d time.Duration) time.Duration {
-	d = max(d, beats)
+	d = max(d, beats) // so that there are so many
 	since := time.Since(r.epoch)
 	next := since + spread(d)
 	return next - next%(d/beats) - since

@@ -208,13 +208,11 @@ func (m *Machine) turn(p *pair) time.Time {
 	if stretch == ipv6Stretch {
 		spread = ipv6Jitter
 	}
-	most := 1 + spread
+	least, most := 1-spread, 1+spread
 	if m.beats() {
-		most = min(most, m.turnAfter(stretch)-float64(Beat)/(stretch*float64(m.o.Keepalive)))
-	}
-	least := 1 - spread
-	if m.beats() { // Half a beat makes up for what is cut off.
-		least += float64(Beat/2) / (stretch * float64(m.o.Keepalive))
+		beat := float64(Beat) / (stretch * float64(m.o.Keepalive))
+		least += beat / 2 // makes up for what is cut off
+		most = min(most, m.turnAfter(stretch)-beat)
 	}
 	return m.restFor(stretch * (least + (most-least)*m.o.Rand.Float64()))
 }

@@ -17,7 +17,8 @@ const (
 	sendQueue      = 512
 	sendQueueBytes = 1 << 20
 	// maxRun is how many datagrams the socket is handed at once: as many as WireGuard sends
-	// at a time. The socket cuts them into what the kernel takes apart by itself.
+	// at a time, and underlay.Bind.WriteRun takes. It cuts them into what the kernel takes
+	// apart by itself.
 	maxRun = 128
 	// queueWait is how long WireGuard's data waits for room in the queue, as it does for
 	// room in the socket on a direct path: a stream that is faster than the server fills the
@@ -169,7 +170,13 @@ func (a *allocation) send(packets [][]byte, to netip.AddrPort) error {
 			packets = packets[n:]
 		}
 	case asked:
-		packets = slices.DeleteFunc(slices.Clone(packets), func(p []byte) bool { return !a.hold(p, to) })
+		var answered [][]byte
+		for _, p := range packets {
+			if a.hold(p, to) {
+				answered = append(answered, p)
+			}
+		}
+		packets = answered
 	case denied:
 		a.traffic.permissionDrops.Add(uint64(len(packets)))
 		return ErrDenied

@@ -49,7 +49,8 @@ func (r *relays) init() {
 //
 // Neither side keeps the packets that it is given. send takes as many as there are for an
 // address, in order, and should not block for long, since WireGuard waits for it. Datagrams
-// beyond the queue of 1024 are dropped, and counted as "relay-queue". After remove sending fails with ErrNoRelay, and deliver does nothing.
+// beyond the queue of 1024 are dropped, and counted as "relay-queue". After remove
+// sending fails with ErrNoRelay, and deliver does nothing.
 func (b *Bind) AddRelay(id string, send func(packets [][]byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func()) {
 	r := &relay{id: id, send: send}
 	b.mu.Lock()
