@@ -72,6 +72,30 @@ func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
+// Initiations that cross on a path of which nothing is known yet undo each other. Probes find
+// a moment later that it works.
+func TestCrossingOnAPathThatIsFoundToWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemory()
+		a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+		a.set(b.managed("b"))
+		b.set(a.managed("a"))
+		begin := time.Now()
+		a.setPaths(b, none, peer.Direct(b.addr))
+		b.setPaths(a, none, peer.Direct(a.addr))
+		time.Sleep(3 * oneWay / 2) // virtual: each has taken the other's initiation, and not the answer
+		a.setPaths(b, peer.Direct(b.addr), peer.Direct(b.addr))
+		b.setPaths(a, peer.Direct(a.addr), peer.Direct(a.addr))
+		if took := handshaken(a, b, begin); took > newPathWait+3*oneWay+time.Millisecond {
+			t.Errorf("took %v, want %v and a round trip and a half of %v", took, newPathWait, 2*oneWay)
+		}
+		connect(a, b)
+		if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 2 || back != 2 {
+			t.Errorf("%d initiations one way and %d the other, want two each", to, back)
+		}
+	})
+}
+
 // The side that insists must not wait in vain when its own initiation is lost.
 func TestLostInitiationLetsThePeersCount(t *testing.T) {
 	for name, lost := range map[string]time.Duration{"the first": time.Millisecond, "all for 10 s": 10 * time.Second} {

@@ -55,8 +55,10 @@ type Event struct {
 }
 
 // SetPaths sets the paths of a managed peer. Its session stays; a peer that has none is
-// dialled soon when there is a new path. Until the first call its endpoints are tried, as
-// any peer's. The same paths again cost next to nothing.
+// dialled soon when there is a new path, or one is selected: then it is known to work, and
+// initiations that cross on it do not undo each other, as they may have done before. Until
+// the first call its endpoints are tried, as any peer's. The same paths again cost next to
+// nothing.
 func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,10 +76,11 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	known, selected := p.addresses(), p.selected()
 	p.paths = &Paths{Initiate: slices.Clone(paths.Initiate), Selected: paths.Selected}
 	e.routeLocked(k, p)
+	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
 	if paths.Selected != selected {
 		p.watch.selected(now)
+		news = news || paths.Selected.IsValid()
 	}
-	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
 	if news && !p.watch.alive(now) {
 		p.watch.hasten(now)
 		e.wake()

@@ -19,10 +19,10 @@ const (
 	// firstRetry and lastRetry bound the growing pause between dials.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
-	// newPathWait is how long after a dial a path that is new is tried, at first: the pause
-	// doubles until it is firstRetry, so that paths that change all the time cost no more
-	// than that. An initiation makes the one before it void, so most answers to that should
-	// have come by then.
+	// newPathWait is how long after a dial a path that is new, or known to work only since,
+	// is tried, at first: the pause doubles until it is firstRetry, so that paths that change
+	// all the time cost no more than that. An initiation makes the one before it void, so
+	// most answers to that should have come by then.
 	newPathWait = 250 * time.Millisecond
 	// answerLag is how much later than its first data a peer's answer to an initiation may
 	// come, which reached it at the same time as what it begins the session with.
@@ -73,7 +73,7 @@ type watch struct {
 	attempts int
 	// nextTry is when to dial; zero means not to. dialledAt is when it last was done.
 	nextTry, dialledAt time.Time
-	// hasty says that the next dial is for a new path, hastened how many dials for such
+	// hasty says that the next dial is for such a path, hastened how many dials for such
 	// followed one upon the other, as far as it matters.
 	hasty    bool
 	hastened int
