@@ -101,6 +101,7 @@ type Pathfinder struct {
 	mu         sync.Mutex // guards what follows, the machines too; not held while sending, resolving or calling back
 	running    bool
 	peers      map[peer.PublicKey]*pathPeer
+	wish       uint64 // counts what SetPeers wished
 	queue      deadlines
 	local      path.Local
 	localKnown bool
@@ -178,29 +179,23 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	keep := make(map[peer.PublicKey]bool, len(peers))
+	f.wish++
 	for _, c := range peers {
-		keep[c.Key] = true
 		p := f.peers[c.Key]
-		changed := p == nil
 		if p == nil {
 			p = f.addLocked(now, c)
 		}
-		renamed, err := p.configure(c)
+		p.wished = f.wish
+		due, err := p.configure(now, c, f.refusedLocked)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
 		}
-		if !maps.Equal(p.order, c.Order) {
-			p.order = maps.Clone(c.Order)
-			p.m.SetOrder(now, p.order)
-			changed = true
-		}
-		if told := p.tellRemote(now, f.refusedLocked); told || renamed || changed {
+		if due {
 			f.dueLocked(p, now) // and nobody else, or a new one of a thousand waits for them
 		}
 	}
-	for k, p := range f.peers {
-		if !keep[k] {
+	for _, p := range f.peers {
+		if p.wished != f.wish {
 			f.removeLocked(p)
 		}
 	}

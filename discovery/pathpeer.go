@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,18 +35,38 @@ type pathPeer struct {
 
 	sight sight
 
+	wished uint64 // the last wish that it is part of
+
 	due   time.Time // of the next poll
 	place int       // in the queue
 }
 
-// configure takes the peer's configuration, and says whether there are names to be resolved
-// that were not. It fails on names that cannot be read, but takes the rest.
-func (p *pathPeer) configure(c PathPeer) (renamed bool, err error) {
+// configure takes the peer's configuration, and says whether there is something to do for it.
+// It fails on names that cannot be read, but takes the rest. What is as it was, as with nearly
+// all of a thousand peers when one is added, costs only the comparison.
+func (p *pathPeer) configure(now time.Time, c PathPeer, refused func(netip.AddrPort) string) (due bool, err error) {
 	p.name = c.Name
+	if p.remote != nil && len(p.order)+len(c.Order)+len(p.names)+len(c.Names) == 0 &&
+		slices.Equal(p.fixed, c.Candidates) && slices.Equal(p.announced, c.Announced) {
+		return false, nil
+	}
 	p.fixed, p.announced = slices.Clone(c.Candidates), slices.Clone(c.Announced)
+	renamed, err := p.rename(c.Names)
+	ordered := !maps.Equal(p.order, c.Order)
+	if ordered {
+		p.order = maps.Clone(c.Order)
+		p.m.SetOrder(now, p.order)
+	}
+	told := p.tellRemote(now, refused)
+	return told || renamed || ordered, err
+}
+
+// rename takes the names that are to be resolved, and says whether there are some that were
+// not.
+func (p *pathPeer) rename(texts []string) (renamed bool, err error) {
 	var names []*name
 	var errs []error
-	for _, text := range c.Names {
+	for _, text := range texts {
 		i := slices.IndexFunc(p.names, func(n *name) bool { return n.text == text })
 		if i >= 0 {
 			names = append(names, p.names[i])

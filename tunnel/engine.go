@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,8 +81,11 @@ type Engine struct {
 	// watch uses it.
 	rereadAt time.Time
 
-	// setMu makes SetPeers calls take turns; it is held during changes to the device.
+	// setMu makes SetPeers calls take turns; it is held during changes to the device. The set
+	// of peers and their configurations change with both locks held only.
 	setMu sync.Mutex
+	taken taken  // guarded by setMu
+	wish  uint64 // counts the sets that were wished; likewise
 
 	mu     sync.Mutex
 	peers  map[peer.PublicKey]*peerState
@@ -95,6 +99,7 @@ type Engine struct {
 type peerState struct {
 	id     string // endpointID of its key
 	config peer.Config
+	wished uint64 // the last wish that it is part of; guarded by setMu
 	watch  watch
 	paths  *Paths // nil until SetPaths
 	newest newest
@@ -125,6 +130,7 @@ func New(o Options) (*Engine, error) {
 		told:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		peers:     make(map[peer.PublicKey]*peerState),
+		taken:     taken{names: map[string]peer.PublicKey{}, addrs: map[netip.Addr]peer.PublicKey{}},
 	}
 	e.inspection.inspector = NewInspector(o.PrivateKey)
 	e.readings = newReadings(e.state, e.bind.Observations)

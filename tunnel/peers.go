@@ -11,54 +11,39 @@ import (
 
 // SetPeers makes the device have exactly these peers. A set that contradicts itself is
 // refused with an error that wraps ErrPeerSet and names both sides; nothing is changed
-// then. Peers that stay keep their sessions.
+// then. Peers that stay keep their sessions, and cost next to nothing.
 func (e *Engine) SetPeers(peers []peer.Config) error {
 	e.setMu.Lock()
 	defer e.setMu.Unlock()
-
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
 		return ErrClosed
 	}
-	old := make(map[peer.PublicKey]peer.Config, len(e.peers))
-	for k, p := range e.peers {
-		old[k] = p.config
-	}
-	e.mu.Unlock()
-
-	known := func(k peer.PublicKey) bool { _, ok := old[k]; return ok }
-	if err := e.validate(peers, known); err != nil {
+	d, err := e.compare(peers)
+	if err != nil {
 		return err
 	}
-	wished := make([]peer.Config, len(peers))
-	for i, c := range peers {
-		wished[i] = owned(c)
+	if len(d.changed)+len(d.gone) == 0 {
+		return nil
 	}
-	change := difference(old, wished)
 	// The device looks an endpoint's candidates up when it reads its line.
-	for _, c := range wished {
-		if was, exists := old[c.PublicKey]; !exists || !same(was, c) {
-			e.prepare(c)
-		}
+	for _, c := range d.changed {
+		e.prepare(c)
 	}
-	var outdated uint64
-	if len(change) > 0 {
+	if change := e.commands(d); len(change) > 0 {
 		if err := e.configure(uapi.Config{Peers: change}); err != nil {
 			return fmt.Errorf("configure %d peers: %w", len(change), err)
 		}
+	}
+	var outdated uint64
+	if len(d.gone) > 0 || slices.ContainsFunc(d.changed, e.replaces) {
 		outdated = e.readings.forget()
 	}
-	e.adopt(wished, outdated)
+	e.adopt(d, outdated)
 	e.wake()
 	return nil
-}
-
-// owned copies what a caller might change later.
-func owned(c peer.Config) peer.Config {
-	c.Endpoints = slices.Clone(c.Endpoints)
-	c.AllowedIPs = slices.Clone(c.AllowedIPs)
-	return c
 }
 
 // prepare tells the underlay the paths to a wished peer, the proven one of a peer that we
@@ -84,31 +69,36 @@ func (e *Engine) prepare(c peer.Config) {
 	e.bind.SetCandidates(id, next.addresses())
 }
 
-// adopt replaces the book of peers after the device has been changed. Readings up to the
-// number outdated are from before.
-func (e *Engine) adopt(wished []peer.Config, outdated uint64) {
+// adopt changes the book of peers after the device. Readings up to the number outdated are
+// from before.
+func (e *Engine) adopt(d difference, outdated uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.observed = max(e.observed, outdated)
+	for _, k := range d.gone {
+		p := e.peers[k]
+		e.bind.Forget(p.id)
+		e.taken.release(p.config)
+		delete(e.peers, k)
+	}
+	for _, c := range d.changed {
+		if p := e.peers[c.PublicKey]; p != nil {
+			e.taken.release(p.config) // before any other takes it
+		}
+	}
 	now := time.Now()
-	next := make(map[peer.PublicKey]*peerState, len(wished))
-	for _, c := range wished {
+	for _, c := range d.changed {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
-			p = &peerState{id: endpointID(c.PublicKey), config: c}
+			p = &peerState{id: endpointID(c.PublicKey), config: c, wished: e.wish}
 			p.watch.restart(now)
+			e.peers[c.PublicKey] = p
 		} else if !p.watch.alive(now) && worthDialling(p.config, c) {
 			p.watch.restart(now)
 		}
 		p.config = c
-		next[c.PublicKey] = p
+		e.taken.take(c)
 	}
-	for k := range e.peers {
-		if next[k] == nil {
-			e.bind.Forget(endpointID(k))
-		}
-	}
-	e.peers = next
 }
 
 // worthDialling reports whether a change may be what a peer without a session waited for.
@@ -116,31 +106,34 @@ func worthDialling(was, c peer.Config) bool {
 	return !slices.Equal(was.Endpoints, c.Endpoints) || !was.PresharedKey.Equal(c.PresharedKey)
 }
 
-// difference is what turns the old set into the wished one, removals first: an address
-// may move from one stock peer to another.
-func difference(old map[peer.PublicKey]peer.Config, wished []peer.Config) []uapi.PeerConfig {
-	stay := make(map[peer.PublicKey]bool, len(wished))
-	for _, c := range wished {
-		// WireGuard settles whether a peer roams when it is made.
-		stay[c.PublicKey] = old[c.PublicKey].Managed == c.Managed
-	}
+// commands turn the device's set into the wished one, removals first: an address may move
+// from one stock peer to another.
+func (e *Engine) commands(d difference) []uapi.PeerConfig {
 	var change []uapi.PeerConfig
-	for k := range old {
-		if !stay[k] {
-			change = append(change, uapi.PeerConfig{PublicKey: k, Remove: true})
+	for _, k := range d.gone {
+		change = append(change, uapi.PeerConfig{PublicKey: k, Remove: true})
+	}
+	for _, c := range d.changed {
+		if e.replaces(c) {
+			change = append(change, uapi.PeerConfig{PublicKey: c.PublicKey, Remove: true})
 		}
 	}
-	for _, c := range wished {
-		was, exists := old[c.PublicKey]
-		if !exists || !stay[c.PublicKey] {
+	for _, c := range d.changed {
+		was := e.peers[c.PublicKey]
+		if was == nil || e.replaces(c) {
 			change = append(change, addition(c)...)
-		} else if same(was, c) {
-			continue // As nearly all are, of whom there may be a thousand.
-		} else if d, changed := modification(was, c); changed {
-			change = append(change, d)
+		} else if m, changed := modification(was.config, c); changed {
+			change = append(change, m)
 		}
 	}
 	return change
+}
+
+// replaces reports whether the device has to make a peer that it has anew: WireGuard settles
+// then whether it roams.
+func (e *Engine) replaces(c peer.Config) bool {
+	was := e.peers[c.PublicKey]
+	return was != nil && was.config.Managed != c.Managed
 }
 
 // addition makes a peer. One that roams gets its endpoint in a second step, since a peer
@@ -193,10 +186,3 @@ func endpointID(k peer.PublicKey) string { return k.String() }
 
 // endpointText is the endpoint that stands for all candidates of a peer.
 func endpointText(k peer.PublicKey) string { return "peer:" + endpointID(k) }
-
-// same reports whether two configurations of one peer say the same.
-func same(a, b peer.Config) bool {
-	return a.Name == b.Name && a.PresharedKey.Equal(b.PresharedKey) && a.Keepalive == b.Keepalive &&
-		a.Stock == b.Stock && a.Managed == b.Managed &&
-		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.AllowedIPs, b.AllowedIPs)
-}

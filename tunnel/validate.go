@@ -7,42 +7,55 @@ import (
 	"slices"
 	"time"
 
-	"golang.zx2c4.com/wireguard/device"
-
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// validate checks a wished set of peers against itself and against our own key. Known
-// keys were checked when they came.
-func (e *Engine) validate(peers []peer.Config, known func(peer.PublicKey) bool) error {
-	if len(peers) > device.MaxPeers {
-		return fmt.Errorf("%w: %d peers, at most %d are possible", ErrPeerSet, len(peers), device.MaxPeers)
-	}
-	names := make(map[string]peer.PublicKey, len(peers))
-	keys := make(map[peer.PublicKey]string, len(peers))
+// validate checks the peers that a wished set changes, against each other, those that stay
+// and our own key. Keys that are known were checked when they came. Engine.setMu is held.
+func (e *Engine) validate(changed []peer.Config) error {
+	names := make(map[string]peer.PublicKey, len(changed))
+	keys := make(map[peer.PublicKey]string, len(changed))
 	addrs := map[netip.Addr]string{peer.OverlayAddr(e.publicKey): "this gateway"}
-	for _, c := range peers {
-		if err := e.validatePeer(c, known(c.PublicKey)); err != nil {
+	for _, c := range changed {
+		if err := e.validatePeer(c, e.peers[c.PublicKey] != nil); err != nil {
 			return err
 		}
 		if other, ok := names[c.Name]; ok {
-			return fmt.Errorf("%w: two peers are named %q, with the keys %s and %s; rename one", ErrPeerSet, c.Name, other, c.PublicKey)
+			return namesakes(c.Name, other, c.PublicKey)
+		}
+		if other, ok := e.taken.names[c.Name]; ok && other != c.PublicKey && e.keeps(other) {
+			return namesakes(c.Name, other, c.PublicKey)
 		}
 		names[c.Name] = c.PublicKey
 		if other, ok := keys[c.PublicKey]; ok {
-			return fmt.Errorf("%w: peers %q and %q have the same public key %s; remove one", ErrPeerSet, other, c.Name, c.PublicKey)
+			return twice(other, c)
+		}
+		if e.keeps(c.PublicKey) {
+			return twice(e.peers[c.PublicKey].config.Name, c)
 		}
 		keys[c.PublicKey] = c.Name
 		if c.Stock {
 			continue
 		}
 		addr := peer.OverlayAddr(c.PublicKey)
-		if other, ok := addrs[addr]; ok {
+		other, ok := addrs[addr]
+		if k, there := e.taken.addrs[addr]; there && !ok && e.keeps(k) {
+			other, ok = e.peers[k].config.Name, true
+		}
+		if ok {
 			return fmt.Errorf("%w: peers %q and %q have the same overlay address %s; one needs a new key", ErrPeerSet, other, c.Name, addr)
 		}
 		addrs[addr] = c.Name
 	}
-	return validateStock(peers)
+	return nil
+}
+
+func namesakes(name string, a, b peer.PublicKey) error {
+	return fmt.Errorf("%w: two peers are named %q, with the keys %s and %s; rename one", ErrPeerSet, name, a, b)
+}
+
+func twice(other string, c peer.Config) error {
+	return fmt.Errorf("%w: peers %q and %q have the same public key %s; remove one", ErrPeerSet, other, c.Name, c.PublicKey)
 }
 
 func (e *Engine) validatePeer(c peer.Config, known bool) error {

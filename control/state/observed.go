@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -63,7 +64,14 @@ const (
 
 // Observed is what was learned of the peer with this key.
 func (s *Store) Observed(k peer.PublicKey) Observation {
-	return s.observed.load().Peers[k.String()].clone()
+	return s.observation(k).clone()
+}
+
+// observation is Observed for whoever changes nothing of it.
+func (s *Store) observation(k peer.PublicKey) Observation {
+	var text [44]byte // that of a key: the lookup of one of a thousand makes no garbage
+	base64.StdEncoding.Encode(text[:], k[:])
+	return s.observed.load().Peers[string(text[:])]
 }
 
 // equal reports whether the same was learned.

@@ -14,50 +14,51 @@ import (
 func (p *Prober) SetPeers(peers []Peer) error {
 	p.setting.Lock()
 	defer p.setting.Unlock()
-	next, errs := p.prepare(peers)
+	made, errs := p.prepare(peers)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, old := range p.peers {
-		if s := next[k]; s != old {
-			p.removeLocked(old)
-			if s != nil { // Another preshared key, but the same gateway.
-				s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
-			}
+		if old.wished == p.wish {
+			continue
+		}
+		p.removeLocked(old)
+		if s := made[k]; s != nil { // Another preshared key, but the same gateway.
+			s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
 		}
 	}
-	for k, s := range next {
-		if p.peers[k] != s {
-			p.peers[k] = s
-			s.out.counter = p.floor
-			p.admit(s, s.in.initial)
-		}
+	for k, s := range made {
+		p.peers[k] = s
+		s.out.counter = p.floor
+		p.admit(s, s.in.initial)
 	}
 	return errors.Join(errs...)
 }
 
-// prepare makes the states of the peers, or takes those that there are, outside the lock
-// since the multiplication takes a while.
-func (p *Prober) prepare(peers []Peer) (map[peer.PublicKey]*peerState, []error) {
-	var errs []error
-	next := make(map[peer.PublicKey]*peerState, len(peers))
+// prepare makes the states of the peers that have none yet, outside the lock since the
+// multiplication takes a while, and marks those that stay. setting is held, without which
+// nobody changes who the peers are.
+func (p *Prober) prepare(peers []Peer) (made map[peer.PublicKey]*peerState, errs []error) {
+	made = map[peer.PublicKey]*peerState{}
+	p.wish++
 	for _, c := range peers {
-		if next[c.Key] != nil {
+		s := p.peers[c.Key]
+		if made[c.Key] != nil || s != nil && s.wished == p.wish {
 			errs = append(errs, fmt.Errorf("set peers: %w: %s is named twice", ErrKey, c.Key))
 			continue
 		}
-		p.mu.Lock()
-		s := p.peers[c.Key]
-		p.mu.Unlock()
-		if s == nil || !s.PresharedKey.Equal(c.PresharedKey) {
-			var err error
-			if s, err = p.newState(c); err != nil {
-				errs = append(errs, fmt.Errorf("set peers: %w", err))
-				continue
-			}
+		if s != nil && s.PresharedKey.Equal(c.PresharedKey) {
+			s.wished = p.wish
+			continue
 		}
-		next[c.Key] = s
+		n, err := p.newState(c)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("set peers: %w", err))
+			continue
+		}
+		n.wished = p.wish
+		made[c.Key] = n
 	}
-	return next, errs
+	return made, errs
 }
 
 func (p *Prober) newState(c Peer) (*peerState, error) {

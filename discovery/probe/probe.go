@@ -37,6 +37,7 @@ type Prober struct {
 	bootID uint64
 
 	setting sync.Mutex // serializes SetPeers
+	wish    uint64     // counts its calls; guarded by setting
 
 	mu      sync.Mutex
 	random  io.Reader
@@ -48,8 +49,9 @@ type Prober struct {
 
 // peerState is what is kept of a peer, under the prober's lock but for what never changes.
 type peerState struct {
-	Peer     // never changes
-	schedule // never changes
+	Peer            // never changes
+	schedule        // never changes
+	wished   uint64 // the last wish that it is part of; guarded by setting
 	in       incoming
 	out      outgoing
 }

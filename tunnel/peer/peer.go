@@ -31,7 +31,8 @@ var OverlayPrefix = netip.MustParsePrefix("fd00::/8")
 
 // OverlayAddr is the overlay address of the gateway that holds the key.
 func OverlayAddr(k PublicKey) netip.Addr {
-	h := blake2s.Sum256(append([]byte(overlayLabel), k[:]...))
+	in := make([]byte, 0, len(overlayLabel)+len(k))
+	h := blake2s.Sum256(append(append(in, overlayLabel...), k[:]...))
 	var a [16]byte
 	a[0] = 0xfd
 	copy(a[1:], h[:15])

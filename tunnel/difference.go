@@ -1,0 +1,103 @@
+package tunnel
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// difference is what a wished set of peers changes of the one that there is. Of a thousand
+// nearly all are as they were: they are compared, and nothing else is done for them.
+type difference struct {
+	// changed are new, or configured otherwise than they were.
+	changed []peer.Config
+	// gone are those that nobody wishes any more.
+	gone []peer.PublicKey
+}
+
+// taken is what must be unique among the peers that there are, and who has it.
+type taken struct {
+	names map[string]peer.PublicKey
+	addrs map[netip.Addr]peer.PublicKey // in the overlay
+}
+
+// compare gives the difference, unless the wished set contradicts itself. Engine.setMu is
+// held, without which nobody changes the set: what of it does not change can be read.
+func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
+	if len(peers) > device.MaxPeers {
+		return d, fmt.Errorf("%w: %d peers, at most %d are possible", ErrPeerSet, len(peers), device.MaxPeers)
+	}
+	e.wish++
+	kept := 0
+	for _, c := range peers {
+		p := e.peers[c.PublicKey]
+		if p == nil || !same(p.config, c) {
+			d.changed = append(d.changed, owned(c))
+			continue
+		}
+		if p.wished == e.wish {
+			return d, twice(p.config.Name, c)
+		}
+		p.wished = e.wish
+		kept++
+	}
+	if err := e.validate(d.changed); err != nil {
+		return d, err
+	}
+	if err := validateStock(peers); err != nil {
+		return d, err
+	}
+	for _, c := range d.changed {
+		if p := e.peers[c.PublicKey]; p != nil {
+			p.wished = e.wish
+			kept++
+		}
+	}
+	if kept == len(e.peers) {
+		return d, nil
+	}
+	for k, p := range e.peers {
+		if p.wished != e.wish {
+			d.gone = append(d.gone, k)
+		}
+	}
+	return d, nil
+}
+
+// keeps reports whether the wished set has the peer as it is. It counts within compare.
+func (e *Engine) keeps(k peer.PublicKey) bool {
+	p := e.peers[k]
+	return p != nil && p.wished == e.wish
+}
+
+// take notes what a peer has that must be unique.
+func (t *taken) take(c peer.Config) {
+	t.names[c.Name] = c.PublicKey
+	if !c.Stock {
+		t.addrs[peer.OverlayAddr(c.PublicKey)] = c.PublicKey
+	}
+}
+
+// release notes that a peer has it no longer.
+func (t *taken) release(c peer.Config) {
+	delete(t.names, c.Name)
+	delete(t.addrs, peer.OverlayAddr(c.PublicKey))
+}
+
+// owned copies what a caller might change later.
+func owned(c peer.Config) peer.Config {
+	c.Endpoints = slices.Clone(c.Endpoints)
+	c.AllowedIPs = slices.Clone(c.AllowedIPs)
+	return c
+}
+
+// same reports whether two configurations of one peer say the same.
+func same(a, b peer.Config) bool {
+	return a.Name == b.Name && a.PresharedKey.Equal(b.PresharedKey) && a.Keepalive == b.Keepalive &&
+		a.Stock == b.Stock && a.Managed == b.Managed &&
+		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.AllowedIPs, b.AllowedIPs)
+}
