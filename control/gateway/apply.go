@@ -102,7 +102,7 @@ func (g *Gateway) setTunnel(r *roster, leave []*member) (leaving bool, err error
 	if len(leave) > 0 {
 		all := slices.Clone(peers)
 		for _, m := range leave {
-			all = append(all, m.tunnel(nil))
+			all = append(all, m.tunnel(nowhere))
 		}
 		if g.plane.engine.SetPeers(all) == nil {
 			return true, nil
@@ -168,7 +168,7 @@ func (g *Gateway) learnAll(f func(*roster)) {
 
 // track notes since when each peer is tried, and publishes what status shows.
 func (g *Gateway) track(r *roster) {
-	since := map[peer.PublicKey]time.Time{}
+	since := make(map[peer.PublicKey]time.Time, len(r.members))
 	for _, m := range r.members {
 		if at, ok := g.changed.since[m.key]; ok && !m.pending {
 			since[m.key] = at
@@ -185,6 +185,9 @@ func (g *Gateway) publish() {
 	g.running.Store(&running{cfg: c.cfg, since: c.since, reloads: maps.Clone(c.reloads)})
 	g.announceChange()
 }
+
+// nowhere is where a peer is tried that leaves.
+func nowhere(peer.PublicKey) []netip.AddrPort { return nil }
 
 // provenEndpoints are where the peer was heard from in this run or the last.
 func (g *Gateway) provenEndpoints(k peer.PublicKey) []netip.AddrPort {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -174,14 +175,15 @@ func (s *lanSearch) found() []lan.Instance {
 	return nil
 }
 
-// candidates are where the holder of a key was found. They are a stranger's words as any
-// that are announced, and dialled only as far as those may be.
-func (s *lanSearch) candidates(found []lan.Instance, keys ...peer.PublicKey) []discovery.Candidate {
-	var proven []netip.AddrPort
-	for _, k := range keys {
-		proven = append(proven, s.g.store.Observed(k).Endpoints...)
+// candidates are where the holder of a peer's keys was found, and before says where it was
+// heard. They are a stranger's words as any that are announced, and dialled only as far as
+// those may be.
+func (s *lanSearch) candidates(found []lan.Instance, m *member, before state.Observation) []discovery.Candidate {
+	if len(found) == 0 {
+		return nil
 	}
-	return inTurn(found, keys, proven)
+	proven := slices.Concat(before.Endpoints, s.g.store.Observed(m.nextKey).Endpoints)
+	return inTurn(found, []peer.PublicKey{m.key, m.nextKey}, proven)
 }
 
 // lanShare is how many addresses of an instance come before the next one's.

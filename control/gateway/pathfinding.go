@@ -276,15 +276,15 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 // setPeers has paths found to the members that can be probed.
 func (p *pathfinding) setPeers(r *roster) {
 	found, near := p.g.dns.settle(r), p.g.lan.near(r)
-	var peers []discovery.PathPeer
+	peers := make([]discovery.PathPeer, 0, len(r.members))
 	for _, m := range r.members {
 		if m.stock || m.pending {
 			continue
 		}
-		at := found[m.key]
+		at, before := found[m.key], p.g.store.Observed(m.key)
 		peers = append(peers, discovery.PathPeer{
-			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: p.g.knownCandidates(m), Names: m.names,
-			Announced: slices.Concat(p.g.lan.candidates(near, m.key, m.nextKey), p.g.announcedBefore(m), at.candidates), Order: at.order,
+			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: knownCandidates(m, before), Names: m.names,
+			Announced: slices.Concat(p.g.lan.candidates(near, m, before), announcedBefore(m, before), at.candidates), Order: at.order,
 		})
 	}
 	if err := p.finder.SetPeers(peers); err != nil {
@@ -378,8 +378,8 @@ func (p *pathfinding) announce(r *roster, told map[peer.PublicKey][]discovery.Ca
 }
 
 // knownCandidates are where a peer may be, by ticket and configuration, and by where it
-// was heard.
-func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
+// was heard before.
+func knownCandidates(m *member, before state.Observation) []discovery.Candidate {
 	var out []discovery.Candidate
 	add := func(a netip.AddrPort, source string) {
 		// An address may be there by its source and as one that was heard from.
@@ -390,7 +390,7 @@ func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 	for _, c := range m.candidates {
 		add(c.Addr, c.Source)
 	}
-	for _, a := range g.provenEndpoints(m.key) {
+	for _, a := range before.Endpoints {
 		add(a, discovery.SourcePeer)
 	}
 	return out
@@ -398,9 +398,9 @@ func (g *Gateway) knownCandidates(m *member) []discovery.Candidate {
 
 // announcedBefore are the candidates that a peer told when it joined, and in an earlier
 // run.
-func (g *Gateway) announcedBefore(m *member) []discovery.Candidate {
+func announcedBefore(m *member, before state.Observation) []discovery.Candidate {
 	var out []discovery.Candidate
-	for _, a := range g.store.Observed(m.key).Announced {
+	for _, a := range before.Announced {
 		out = append(out, discovery.Candidate{Addr: a.Address, Source: a.Source})
 	}
 	for _, c := range m.announced {

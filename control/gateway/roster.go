@@ -30,7 +30,9 @@ type member struct {
 	name string
 	key  peer.PublicKey
 	psk  peer.PresharedKey
-	mode string
+	// overlay is its address there, whether it uses it or not.
+	overlay netip.Addr
+	mode    string
 	// candidates are those of the ticket or the configuration, announced those that the peer
 	// told of itself when it joined: they are dialled only as far as they may be.
 	candidates, announced []ticket.Candidate
@@ -60,7 +62,7 @@ func (m *member) address() netip.Addr {
 	if m.stock {
 		return netip.Addr{}
 	}
-	return peer.OverlayAddr(m.key)
+	return m.overlay
 }
 
 func (m *member) allows(service string) bool { return slices.Contains(m.allow, service) }
@@ -82,8 +84,8 @@ func (m *member) endpoints(proven []netip.AddrPort) []netip.AddrPort {
 	return out
 }
 
-// tunnel is the member in the tunnel's terms.
-func (m *member) tunnel(proven []netip.AddrPort) peer.Config {
+// tunnel is the member in the tunnel's terms; proven tells where it was heard from before.
+func (m *member) tunnel(proven func(peer.PublicKey) []netip.AddrPort) peer.Config {
 	c := peer.Config{
 		Name: m.name, PublicKey: m.key, PresharedKey: m.psk,
 		Stock: m.stock, Managed: !m.stock, AllowedIPs: m.allowedIPs,
@@ -91,7 +93,7 @@ func (m *member) tunnel(proven []netip.AddrPort) peer.Config {
 	if !m.stock { // The path finder says where to send, and its probes keep the path open.
 		return c
 	}
-	if c.Endpoints = m.endpoints(proven); len(c.Endpoints) > 0 {
+	if c.Endpoints = m.endpoints(proven(m.key)); len(c.Endpoints) > 0 {
 		c.Keepalive = keepalive
 	}
 	return c
@@ -117,9 +119,10 @@ type roster struct {
 // makeRoster brings together the peers of the file, those that joined and the keys of
 // the open tickets.
 func makeRoster(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*roster, error) {
+	n := len(file) + joined.Len()
 	r := &roster{
-		byName: map[string]*member{}, byKey: map[peer.PublicKey]*member{},
-		byAddr: map[netip.Addr]*member{}, next: map[peer.PublicKey]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
+		members: make([]*member, 0, n), byName: make(map[string]*member, n), byKey: make(map[peer.PublicKey]*member, n),
+		byAddr: make(map[netip.Addr]*member, n), next: map[peer.PublicKey]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
 	}
 	options := map[string]config.Peer{}
 	for _, p := range file {
@@ -169,18 +172,19 @@ func (r *roster) add(m *member) {
 func (r *roster) announced(own peer.PublicKey) {
 	for _, m := range r.members {
 		k := m.nextKey
-		_, oneTime := r.oneTime[peer.OverlayAddr(k)]
-		if k.IsZero() || m.pending || k == own || r.byKey[k] != nil || oneTime {
+		if k.IsZero() || m.pending || k == own || r.byKey[k] != nil {
 			continue
 		}
-		r.next[k] = m
-		r.byAddr[peer.OverlayAddr(k)] = m
+		a := peer.OverlayAddr(k)
+		if _, oneTime := r.oneTime[a]; !oneTime {
+			r.next[k], r.byAddr[a] = m, m
+		}
 	}
 }
 
 func fileMember(p config.Peer) *member {
 	m := &member{
-		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand), allow: p.Allow,
+		name: p.Name, key: p.PublicKey, overlay: peer.OverlayAddr(p.PublicKey), psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand), allow: p.Allow,
 		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{}, names: p.EndpointNames,
 		direct: p.Direct,
 	}
@@ -222,7 +226,7 @@ func joinedMember(own peer.PublicKey, p state.Peer) *member {
 		p.PresharedKey = p.RekeyPSK
 	}
 	m := &member{
-		name: p.Name, key: p.PublicKey, psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
+		name: p.Name, key: p.PublicKey, overlay: peer.OverlayAddr(p.PublicKey), psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
 		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,
 		local: maps.Clone(p.Local), since: p.JoinedAt, nextKey: p.NextKey, nextPSK: p.NextPresharedKey,
 	}
@@ -273,7 +277,7 @@ func (r *roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 	out := make([]peer.Config, 0, len(r.members)+len(r.oneTime))
 	for _, m := range r.members {
 		if !m.pending {
-			out = append(out, m.tunnel(proven(m.key)))
+			out = append(out, m.tunnel(proven))
 		}
 	}
 	for key, m := range r.next {
