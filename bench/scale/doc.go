@@ -8,8 +8,9 @@
 // the peers, so that its memory and processor time are its alone. Each peer is a whole
 // gateway as well (control/gateway), with its own key, state directory, UDP sockets,
 // network stack, path finder and checks; all of them share one process, the one that
-// measures. What passes between hub and peers is therefore what passes between gateways
-// that nobody uses: probes, checks, handshakes when a session is over.
+// measures. A new peer that is timed has a process of its own ([Join]), in which a gateway
+// has been started before. What passes between hub and peers is therefore what passes
+// between gateways that nobody uses: probes, checks, handshakes when a session is over.
 //
 // Everything goes over the loopback interface, so all peers have one source address and
 // differ by their ports, as behind one NAT.

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/postern-dev/postern/control/api"
 )
 
 // connectTimeout bounds the time until all peers are connected. The fleet starts on the
@@ -136,30 +133,6 @@ func (w *world) statusTime(ctx context.Context) (time.Duration, error) {
 		all = append(all, time.Since(begun))
 	}
 	return median(all), nil
-}
-
-// join adds a peer to the running hub, by command, has it connect and removes it again.
-func (w *world) join(ctx context.Context, name string) (took time.Duration, err error) {
-	ms, err := newMembers(1)
-	if err != nil {
-		return 0, err
-	}
-	m := ms[0]
-	m.name = name
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	begun := time.Now()
-	if err := w.hub.client.PeerAdd(ctx, api.PeerAddRequest{Peer: api.Peer{Name: name, PublicKey: m.key.Public().String()}}); err != nil {
-		return 0, fmt.Errorf("add %s: %w", name, err)
-	}
-	p, err := startPeer(ctx, filepath.Join(w.dir, "peers"), m, w.hub, nil)
-	if err != nil {
-		return 0, err
-	}
-	err = p.connected(ctx)
-	took = time.Since(begun)
-	f := Fleet{peers: []*Peer{p}}
-	return took, errors.Join(err, f.close(), w.hub.client.PeerRemove(ctx, name, true))
 }
 
 // sleep waits, unless ctx ends.

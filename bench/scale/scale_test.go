@@ -3,6 +3,8 @@ package scale
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -12,21 +14,33 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// serveArg makes the test's program a hub.
-const serveArg = "-serve-hub"
+// What makes the test's program another one.
+const (
+	serveArg  = "-serve-hub"
+	joinArg   = "-join-hub"
+	brokenArg = "-broken" // says the next argument, and fails
+)
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == serveArg {
-		if err := Serve(context.Background(), os.Args[2]); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(1)
-		}
-		os.Exit(0)
+	var err error
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == serveArg:
+		err = Serve(context.Background(), os.Args[2])
+	case len(os.Args) == 2 && os.Args[1] == joinArg:
+		err = Join(context.Background(), os.Stdin, os.Stdout)
+	case len(os.Args) == 3 && os.Args[1] == brokenArg:
+		fmt.Println(os.Args[2])
+		err = errors.New("out of luck")
+	default:
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	if err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
 }
 
-// options have the test's program as gateway.
+// testOptions have the test's program as gateway and as joiner.
 func testOptions(t *testing.T) (context.Context, Options) {
 	t.Helper()
 	self, err := os.Executable()
@@ -35,17 +49,22 @@ func testOptions(t *testing.T) (context.Context, Options) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(cancel)
-	return ctx, Options{Gateway: []string{self, serveArg}, Progress: func(s string) { t.Log(s) }}
+	return ctx, Options{
+		Gateway: []string{self, serveArg}, Joiner: []string{self, joinArg}, Progress: func(s string) { t.Log(s) },
+	}
 }
 
 func TestIdlePeersAreMeasured(t *testing.T) {
 	ctx, o := testOptions(t)
-	got, err := MeasureIdle(ctx, IdleOptions{Options: o, Counts: []int{3}, Window: 100 * time.Millisecond, Joins: 1})
+	got, err := MeasureIdle(ctx, IdleOptions{Options: o, Counts: []int{3}, Window: 100 * time.Millisecond, Joins: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0].Peers != 3 || got[0].Anon == 0 || got[0].RSS < got[0].Anon || got[0].Goroutines == 0 || got[0].Join() <= 0 {
-		t.Errorf("got %+v, want three peers with memory, goroutines and the time of a new one", got)
+	if len(got) != 1 || got[0].Peers != 3 || got[0].Anon == 0 || got[0].RSS < got[0].Anon || got[0].Goroutines == 0 {
+		t.Fatalf("got %+v, want three peers with memory and goroutines", got)
+	}
+	if j := got[0].Joins; len(j) != 2 || j[0] <= 0 || j[1] <= 0 {
+		t.Errorf("got %v, want the times of two new peers", j)
 	}
 }
 

@@ -17,6 +17,9 @@ type Options struct {
 	// Gateway is the command line of a gateway, up to the flag that takes the configuration
 	// file: bin/postern gateway --config.
 	Gateway []string
+	// Joiner is the command line of a program that calls Join, for each new peer that is
+	// timed.
+	Joiner []string
 	// Log is the folder for what hubs say; empty: nowhere.
 	Log string
 	// Progress is told what happens; nil: nobody is.

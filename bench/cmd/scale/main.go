@@ -24,9 +24,13 @@ import (
 	"github.com/postern-dev/postern/bench/scale"
 )
 
-// serveArg, followed by a configuration file, makes this program a gateway that can be
-// profiled.
-const serveArg = "-serve-hub"
+// What makes this program one that it starts itself.
+const (
+	// serveArg, followed by a configuration file: a gateway that can be profiled.
+	serveArg = "-serve-hub"
+	// joinArg: a new peer that is timed.
+	joinArg = "-join-hub"
+)
 
 // What there is to measure.
 const (
@@ -41,15 +45,19 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	if len(args) == 2 && args[0] == serveArg {
 		return scale.Serve(ctx, args[1])
 	}
+	if len(args) == 1 && args[0] == joinArg {
+		return scale.Join(ctx, s.In, s.Out)
+	}
 	o, err := parse(args, s.Out)
 	if err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	o.common.Joiner = []string{self, joinArg}
 	if o.self {
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find this program: %w", err)
-		}
 		o.common.Gateway = []string{self, serveArg}
 	}
 	begun := time.Now()

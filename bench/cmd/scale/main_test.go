@@ -2,14 +2,53 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
+	"github.com/postern-dev/postern/bench/scale"
 )
+
+// The test's program is what this one starts, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == serveArg || os.Args[1] == joinArg) {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func TestIdlePeersAndNewOnesAreMeasured(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	code, stdout, stderr := execute(ctx, "-postern", "", "-peers", "2", "-settle", "0s", "-window", "100ms", "-joins", "2", "-json", "idle")
+	var r scale.Report
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+		t.Fatalf("exit code %d, stdout %q (%v), stderr %q; want 0 and a report", code, stdout, err, stderr)
+	}
+	if len(r.Idle) != 1 || r.Idle[0].Peers != 2 || len(r.Idle[0].Joins) != 2 || r.Idle[0].Join() <= 0 {
+		t.Errorf("got %+v, want two peers and the times of two new ones", r.Idle)
+	}
+}
+
+func TestAJoinerWithoutInvitationFails(t *testing.T) {
+	code, stdout, stderr := execute(t.Context(), joinArg)
+	if want := "scale: join a hub: read the invitation: unexpected EOF\n"; code != 1 || stdout != "" || stderr != want {
+		t.Errorf("exit code %d, stderr %q, stdout %q; want 1 and %q on stderr alone", code, stderr, stdout, want)
+	}
+}
+
+// execute runs the command and gives its exit code and what it wrote.
+func execute(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, said bytes.Buffer
+	code = cmdline.Run(ctx, "scale", run, args, cmdline.Streams{In: strings.NewReader(""), Out: &out, Err: &said})
+	return code, out.String(), said.String()
+}
 
 func TestParse(t *testing.T) {
 	o, err := parse(nil, io.Discard)
@@ -42,11 +81,9 @@ func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 		{[]string{"-window", "long"}, `scale: invalid value "long" for flag -window: parse error (-h lists the flags)`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			s := cmdline.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr}
-			code := cmdline.Run(t.Context(), "scale", run, c.args, s)
-			if code != 2 || stderr.String() != c.want+"\n" || stdout.Len() > 0 {
-				t.Errorf("exit code %d, stderr %q, stdout %q; want 2 and %q on stderr alone", code, stderr.String(), stdout.String(), c.want)
+			code, stdout, stderr := execute(t.Context(), c.args...)
+			if code != 2 || stderr != c.want+"\n" || stdout != "" {
+				t.Errorf("exit code %d, stderr %q, stdout %q; want 2 and %q on stderr alone", code, stderr, stdout, c.want)
 			}
 		})
 	}
