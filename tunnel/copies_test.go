@@ -15,6 +15,7 @@ func TestCopiesMakeOneSession(t *testing.T) {
 		n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
 		handshaken(a, b, begin)
 		connect(a, b)
+		n.delay(nil)
 		n.repeat(func(m []byte) int {
 			if m[0] == 1 || m[0] == 2 {
 				return copies

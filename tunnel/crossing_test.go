@@ -9,11 +9,20 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// dialBoth starts two nodes that are told at the same moment that the path between them
-// works, and of what others there are, after prepare. a is the one whose initiation counts.
+// far is a way on which initiations cross, though one side waits a moment for the other's.
+const far = 2 * courtesy
+
+func (n *memory) stretch() {
+	n.delay(func([]byte, netip.AddrPort, netip.AddrPort) time.Duration { return far - oneWay })
+}
+
+// dialBoth starts two nodes far from each other that are told at the same moment that the path
+// between them works, and of what others there are, after prepare. a is the one whose
+// initiation counts.
 func dialBoth(t *testing.T, prepare func(n *memory, a, b *node), others ...peer.Path) (n *memory, a, b *node, begin time.Time) {
 	t.Helper()
 	n = newMemory()
+	n.stretch()
 	a, b = startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
 	if a.yields(b.PublicKey()) {
 		a, b = b, a
@@ -38,8 +47,8 @@ func TestCrossingInitiationsTakeOneRoundTrip(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
-			if took := handshaken(a, b, begin); took > 3*oneWay+time.Millisecond {
-				t.Errorf("crossing initiations took %v, want a round trip and a half of %v", took, 2*oneWay)
+			if took := handshaken(a, b, begin); took > 3*far+time.Millisecond {
+				t.Errorf("crossing initiations took %v, want a round trip and a half of %v", took, 2*far)
 			}
 			connect(a, b)
 			if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 1 || back != 1 {
@@ -66,32 +75,127 @@ func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
 		begin := time.Now()
 		time.Sleep(2 * oneWay)
 		b.set(a.managed("a", a.addr))
-		if took := handshaken(a, b, begin); took > 6*oneWay {
-			t.Errorf("took %v, want a round trip and a half of %v after the other side is ready", took, 2*oneWay)
+		if took := handshaken(a, b, begin); took > courtesy+6*oneWay {
+			t.Errorf("took %v, want %v and a round trip and a half of %v after the other side is ready", took, courtesy, 2*oneWay)
 		}
 	})
 }
 
-// Initiations that cross on a path of which nothing is known yet undo each other. Probes find
-// a moment later that it works.
-func TestCrossingOnAPathThatIsFoundToWork(t *testing.T) {
+// One side waits for the other's initiation, where both find a path at the same moment.
+func TestInitiationsSeldomCross(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			n := newMemory()
+			a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+			a.set(b.managed("b"))
+			b.set(a.managed("a"))
+			begin := time.Now()
+			a.setPaths(b, none, peer.Direct(b.addr))
+			b.setPaths(a, none, peer.Direct(a.addr))
+			if took := handshaken(a, b, begin); took > 3*oneWay+time.Millisecond {
+				t.Errorf("took %v, want a round trip and a half of %v", took, 2*oneWay)
+			}
+			time.Sleep(10 * time.Second) // virtual: nobody dials a session that is there
+			if all := n.initiationsTo(a.addr, b.addr) + n.initiationsTo(b.addr, a.addr); all != 1 {
+				t.Errorf("%d initiations, want 1", all)
+			}
+		})
+	}
+}
+
+// Initiations that cross on a path of which nothing is known yet undo each other: one side dials
+// again when it sees that, whether or not probes find meanwhile that the path works.
+func TestInitiationsThatUndoEachOther(t *testing.T) {
+	for name, found := range map[string]bool{"the path is found to work": true, "nothing is found": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newMemory()
+				n.stretch()
+				a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+				if a.yields(b.PublicKey()) {
+					a, b = b, a
+				}
+				a.set(b.managed("b"))
+				b.set(a.managed("a"))
+				begin := time.Now()
+				a.setPaths(b, none, peer.Direct(b.addr))
+				b.setPaths(a, none, peer.Direct(a.addr))
+				time.Sleep(2*far + oneWay) // virtual: each has answered the other, and a has seen the answer
+				if found {
+					a.setPaths(b, peer.Direct(b.addr), peer.Direct(b.addr))
+					b.setPaths(a, peer.Direct(a.addr), peer.Direct(a.addr))
+				}
+				if took := handshaken(a, b, begin); took > answerLag+5*far+time.Millisecond {
+					t.Errorf("took %v, want %v and two round trips and a half of %v", took, answerLag, 2*far)
+				}
+				connect(a, b)
+				time.Sleep(10 * time.Second) // virtual: nobody dials a session that is there
+				if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 2 || back > 2 {
+					t.Errorf("%d initiations one way and %d the other, want 2 and 2 at most", to, back)
+				}
+			})
+		})
+	}
+}
+
+// The device has sent an initiation by itself, since there is data. A dial for the path, which
+// waited for the peer's, would make it void.
+func TestADialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()
+		n.stretch()
 		a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+		if a.yields(b.PublicKey()) {
+			a, b = b, a
+		}
 		a.set(b.managed("b"))
 		b.set(a.managed("a"))
+		time.Sleep(time.Second) // virtual: the first dial has nowhere to go
 		begin := time.Now()
-		a.setPaths(b, none, peer.Direct(b.addr))
 		b.setPaths(a, none, peer.Direct(a.addr))
-		time.Sleep(3 * oneWay / 2) // virtual: each has taken the other's initiation, and not the answer
-		a.setPaths(b, peer.Direct(b.addr), peer.Direct(b.addr))
-		b.setPaths(a, peer.Direct(a.addr), peer.Direct(a.addr))
-		if took := handshaken(a, b, begin); took > newPathWait+3*oneWay+time.Millisecond {
-			t.Errorf("took %v, want %v and a round trip and a half of %v", took, newPathWait, 2*oneWay)
+		b.send(a, "hello")
+		a.expect(b, "hello")
+		if took := time.Since(begin); took > 3*far+time.Millisecond {
+			t.Errorf("took %v, want %v", took, 3*far)
 		}
-		connect(a, b)
-		if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 2 || back != 2 {
-			t.Errorf("%d initiations one way and %d the other, want two each", to, back)
+		if got := n.initiationsTo(b.addr, a.addr); got != 1 {
+			t.Errorf("%d initiations, want 1", got)
+		}
+	})
+}
+
+// What the device has sent when no path was known does not keep back the first dial for one.
+func TestADialAfterTheDevicesWentNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		edge.send(cloud, "hello")
+		synctest.Wait()
+		begin := time.Now()
+		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
+		cloud.expect(edge, "hello")
+		if took := time.Since(begin); took > courtesy+3*oneWay+time.Millisecond {
+			t.Errorf("took %v, want %v at most", took, courtesy+3*oneWay)
+		}
+	})
+}
+
+// A path that is found to work is tried soon, though the last dial over it went nowhere.
+func TestAPathThatIsFoundToWorkIsTriedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		n.block(func(_, to netip.AddrPort) bool { return to == cloud.addr })
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		begin := time.Now()
+		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
+		time.Sleep(oneWay)
+		n.block(nil)
+		edge.setPaths(cloud, peer.Direct(cloud.addr), peer.Direct(cloud.addr))
+		edge.event(HandshakeDone, cloud)
+		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
+			t.Errorf("took %v, want %v and a round trip", took, newPathWait+courtesy)
 		}
 	})
 }
@@ -107,7 +211,7 @@ func TestLostInitiationLetsThePeersCount(t *testing.T) {
 						return m[0] == 1 && from == a.addr && time.Since(start) < lost
 					}
 				})
-				if took := handshaken(a, b, begin); took > 250*time.Millisecond+3*oneWay {
+				if took := handshaken(a, b, begin); took > 250*time.Millisecond+3*far {
 					t.Errorf("took %v, want a quarter of a second more than a round trip and a half", took)
 				}
 				connect(a, b)
@@ -209,9 +313,9 @@ func TestADialRightAfterAnAnswer(t *testing.T) {
 		dials  int
 	}{
 		{"in order", false, dialLate, netip.AddrPort{}, 8 * oneWay, 1},
-		{"in order, the side that yields", true, dialLate, netip.AddrPort{}, 8 * oneWay, 1},
+		{"in order, the side that yields", true, dialLate, netip.AddrPort{}, courtesy + 8*oneWay, 1},
 		{"the dial arrives first", false, answerLate, netip.AddrPort{}, 8*oneWay + newPathWait + answerLag, 2},
-		{"the dial arrives first, at the side that yields", true, answerLate, netip.AddrPort{}, 8 * oneWay, 1},
+		{"the dial arrives first, at the side that yields", true, answerLate, netip.AddrPort{}, courtesy + 8*oneWay, 1},
 		{"its answer arrives before data", false, dataLate(), netip.AddrPort{}, 8 * oneWay, 1},
 		{"a long path", false, longPath, netip.AddrPort{}, 5 * 150 * time.Millisecond, 1},
 		{"it has moved", false, dialLate, moved, 8*oneWay + newPathWait + answerLag, 1},

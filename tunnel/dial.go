@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
+	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
 // tick is how often the counters are read, of few peers.
@@ -82,7 +83,7 @@ func (e *Engine) forces(now time.Time, r reading) bool {
 	defer e.mu.Unlock()
 	e.observeNew(now, r)
 	for _, p := range e.peers {
-		if p.watch.due(now) && p.watch.force(now) && len(p.addresses()) > 0 {
+		if p.watch.due(now) && p.force(now, e.bind) && len(p.addresses()) > 0 {
 			return true
 		}
 	}
@@ -123,23 +124,39 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 		if w.due(now) {
 			d := p.dial(key)
 			if len(d.paths) == 0 { // Only the peer can dial.
-				// What the device has sent by itself then has gone nowhere.
-				w.nextTry, w.begun = time.Time{}, w.begun || d.managed
+				w.nextTry = time.Time{}
 				continue
 			}
-			if d.force = w.force(now); d.force && !current {
+			if d.force = p.force(now, e.bind); d.force && !current {
 				next = min(next, putOff(r))
 				continue
 			}
 			w.dialled(now, e.yields(key))
 			d.attempt = w.attempts
-			dials = append(dials, d)
+			if !e.onItsWay(p, now) {
+				dials = append(dials, d)
+			}
 		}
 		if !w.nextTry.IsZero() {
 			next = min(next, w.nextTry.Sub(now))
 		}
 	}
 	return dials, next
+}
+
+// onItsWay reports whether the device has just sent by itself what a dial would send, and the
+// peer may yet answer it. Another one would make it void, and the peer takes but one within
+// 20 ms.
+func (e *Engine) onItsWay(p *peerState, now time.Time) bool {
+	sent, _ := e.bind.Initiation(p.id)
+	return !sent.IsZero() && !sent.Before(p.pathsSince) && now.Sub(sent) < newPathWait
+}
+
+// force reports whether a dial has to give up the session: also when the device has made an
+// initiation by itself that went nowhere, and would make none for 5 s.
+func (p *peerState) force(now time.Time, b *underlay.Bind) bool {
+	_, nowhere := b.Initiation(p.id)
+	return nowhere && !p.watch.alive(now) || p.watch.force(now)
 }
 
 // dial is an initiation to the peer.

@@ -102,8 +102,10 @@ type peerState struct {
 	wished uint64 // the last wish that it is part of; guarded by setMu
 	watch  watch
 	paths  *Paths // nil until SetPaths
-	newest newest
-	shook  bool // since keepStamps was last called
+	// pathsSince is when there was last a path that had not been there before.
+	pathsSince time.Time
+	newest     newest
+	shook      bool // since keepStamps was last called
 
 	unverified Sight // as Sightings last told
 	// stampInPast likewise, since what came may have made place for something forged.
@@ -139,6 +141,7 @@ func New(o Options) (*Engine, error) {
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
 	e.bind.OnHandshake(e.handshakeDone)
 	e.bind.OnDeadSession(e.sessionDead)
+	e.bind.OnCrossing(e.crossed)
 	if err := e.up(o.ListenPort); err != nil {
 		e.dev.Close()
 		e.devLog.close()

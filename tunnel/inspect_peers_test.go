@@ -142,7 +142,7 @@ func TestTimestampsOfThePastAreSighted(t *testing.T) {
 func TestForgedInitiationsHideNoGenuineOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
-		cloud.set(edge.managed("edge", edge.addr))
+		cloud.set(edge.managed("edge")) // which dials
 		edge.set(cloud.managed("cloud", cloud.addr))
 		connect(cloud, edge)
 		handshake := time.Now()

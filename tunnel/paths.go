@@ -77,15 +77,27 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	p.paths = &Paths{Initiate: slices.Clone(paths.Initiate), Selected: paths.Selected}
 	e.routeLocked(k, p)
 	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
+	if news {
+		p.pathsSince = now
+	}
 	if paths.Selected != selected {
 		p.watch.selected(now)
 		news = news || paths.Selected.IsValid()
 	}
 	if news && !p.watch.alive(now) {
-		p.watch.hasten(now)
+		p.watch.hasten(now.Add(e.courtesy(p.config)))
 		e.wake()
 	}
 	return nil
+}
+
+// courtesy is how long a new path is left to the peer at first, which most likely has found it
+// at the same moment: of two initiations that cross, each undoes the other. One side waits.
+func (e *Engine) courtesy(to peer.Config) time.Duration {
+	if to.Managed && e.yields(to.PublicKey) {
+		return courtesy
+	}
+	return 0
 }
 
 // routeLocked tells the underlay a managed peer's paths. Engine.mu is held, so that no
@@ -162,6 +174,23 @@ func (e *Engine) sessionDead(id string, path peer.Path) {
 	if p := e.peers[k]; p != nil && p.config.Managed {
 		p.watch.stillborn(time.Now(), path)
 		e.routeLocked(k, p)
+		e.wake()
+	}
+}
+
+// crossed is called by the underlay, in the goroutines that receive: an initiation of ours and
+// one of the peer's have undone each other. One of the two dials again, and does not wait for
+// the other.
+func (e *Engine) crossed(id string) {
+	k, err := peer.ParsePublicKey(id)
+	if err != nil || e.yields(k) {
+		return
+	}
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.peers[k]; p != nil && p.config.Managed && !p.watch.alive(now) {
+		p.watch.crossed(now)
 		e.wake()
 	}
 }

@@ -91,7 +91,7 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
 			p = &peerState{id: endpointID(c.PublicKey), config: c, wished: e.wish}
-			p.watch.restart(now)
+			p.watch.restart(now.Add(e.courtesy(c)))
 			e.peers[c.PublicKey] = p
 		} else if !p.watch.alive(now) && worthDialling(p.config, c) {
 			p.watch.restart(now)

@@ -24,9 +24,12 @@ const (
 	// all the time cost no more than that. An initiation makes the one before it void, so
 	// most answers to that should have come by then.
 	newPathWait = 250 * time.Millisecond
-	// answerLag is how much later than its first data a peer's answer to an initiation may
-	// come, which reached it at the same time as what it begins the session with.
+	// answerLag is how far apart a peer's answer to an initiation and its first data may come,
+	// when the former reached it at the same time as what it begins the session with.
 	answerLag = 50 * time.Millisecond
+	// courtesy is how long one of two sides waits for the other's initiation, which follows a
+	// probe by which the path was found, as a rule, within milliseconds.
+	courtesy = 20 * time.Millisecond
 	// sessionLifetime is how long a session's keys are accepted (whitepaper §6.2).
 	sessionLifetime = 180 * time.Second
 	// Lengths in bytes of a keepalive and of a handshake initiation (whitepaper §5.4).
@@ -155,15 +158,22 @@ func (w *watch) due(now time.Time) bool { return !w.nextTry.IsZero() && !now.Bef
 // restart asks for a dial at the time, and for quick retries after it.
 func (w *watch) restart(t time.Time) { w.attempts, w.selectedAttempts, w.nextTry = 0, 0, t }
 
-// hasten is restart for as soon as the last dial has had its time.
-func (w *watch) hasten(now time.Time) {
-	at := now
-	if earliest := w.dialledAt.Add(min(newPathWait<<w.hastened, firstRetry)); !w.dialledAt.IsZero() && earliest.After(now) {
+// hasten is restart, later if the last dial has not had its time by then.
+func (w *watch) hasten(at time.Time) {
+	if earliest := w.dialledAt.Add(min(newPathWait<<w.hastened, firstRetry)); !w.dialledAt.IsZero() && earliest.After(at) {
 		at = earliest
+	}
+	if !w.nextTry.IsZero() && w.nextTry.Before(at) {
+		at = w.nextTry
 	}
 	w.restart(at)
 	w.hasty = true
 }
+
+// crossed takes in that the last dial was undone by one of the peer's that crossed it. The
+// next one is soon, unless the peer shows before that it has a session all the same; and not
+// within the 20 ms in which it takes but one initiation.
+func (w *watch) crossed(now time.Time) { w.restart(now.Add(answerLag)) }
 
 // renew asks for a dial at the end of the wait, unless a handshake completes before, or
 // did so within as long before now.

@@ -234,7 +234,11 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	switch {
 	case len(bufs) != 1:
 	case isInitiation(bufs[0]):
-		if managed {
+		switch {
+		case !managed:
+		case len(*f.targets.Load()) == 0:
+			b.handshakes.wentNowhere(f)
+		default:
 			b.handshakes.initiated(f, bufs[0])
 		}
 		return b.sendToAll(f, bufs)

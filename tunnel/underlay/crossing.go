@@ -105,6 +105,9 @@ func (h *handshakes) crossed(path peer.Path, now time.Time) (f *fanOut, remainin
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.begun {
+		if f.handshake.undone {
+			continue // The device has forgotten ours, and takes no answer to it.
+		}
 		since := f.handshake.begunAt
 		if late = len(f.handshake.responses) > 0; late {
 			since = f.handshake.responseAt

@@ -44,7 +44,9 @@ type handshake struct {
 	begunAt   time.Time
 	// undone says that the device has answered an initiation of the peer's since, and by that
 	// forgotten ours.
-	undone    bool
+	undone bool
+	// nowhere says that the device has made one since that had no path to go.
+	nowhere   bool
 	responses []reply
 	// responseAt is when the first of them came.
 	responseAt time.Time
@@ -83,28 +85,62 @@ func (h *handshakes) initiated(f *fanOut, initiation []byte) {
 	h.begun[s.index] = f
 }
 
+// wentNowhere notes an initiation for which there is no path. It takes the place of the last
+// all the same.
+func (h *handshakes) wentNowhere(f *fanOut) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endInitiatedLocked(f)
+	f.handshake.nowhere = true
+}
+
+// Initiation is when an initiation to a managed peer was last sent that the device still waits
+// for an answer to; zero if there is none. The device makes such of its own accord, when there
+// is data for the peer; nowhere says that the last one was made when no path was known.
+func (b *Bind) Initiation(id string) (at time.Time, nowhere bool) {
+	b.mu.Lock()
+	f := b.candidates[id]
+	b.mu.Unlock()
+	if f == nil {
+		return time.Time{}, false
+	}
+	h := &b.handshakes
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &f.handshake
+	if s.initiated && !s.undone {
+		at = s.begunAt
+	}
+	return at, s.nowhere
+}
+
 func (h *handshakes) endInitiatedLocked(f *fanOut) {
 	s := &f.handshake
 	if s.initiated && h.begun[s.index] == f {
 		delete(h.begun, s.index)
 	}
 	s.open.Store(false)
-	s.initiated, s.undone, s.responses = false, false, nil
+	s.initiated, s.undone, s.nowhere, s.responses = false, false, false, nil
 }
 
 // responseCame notes a response, authentic or not, if it fits an initiation of ours. It
 // gives the ID of the peer that this was sent to, "" if it fits none, and when.
-func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string, asked time.Time) {
+//
+// Where it is the first one to an initiation that we have forgotten by answering the peer's,
+// and nothing has come yet by our answer, the two have crossed: the peer has forgotten its
+// own, too.
+func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string, asked time.Time, crossed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.begun[binary.LittleEndian.Uint32(response[8:])]
 	if f == nil {
-		return "", time.Time{}
+		return "", time.Time{}, false
 	}
 	r := reply{binary.LittleEndian.Uint32(response[4:]), from}
 	s := &f.handshake
 	if len(s.responses) == 0 {
 		s.responseAt = time.Now()
+		crossed = s.undone && s.responded
 	}
 	if len(s.responses) < responseCopies {
 		s.responses = append(s.responses, r)
@@ -112,7 +148,7 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id strin
 		*last = r // Strangers must not fill the book.
 	}
 	s.open.Store(true)
-	return f.id, s.begunAt
+	return f.id, s.begunAt, crossed
 }
 
 // answered gives the endpoint whose response the device has accepted, if a data message
@@ -151,18 +187,19 @@ func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dea
 
 // responded notes a response of ours and where it went, to an initiation that the device
 // was given at a time, zero if that is not known. It takes the place of the last, and tells
-// whether that has been in vain.
-func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain bool) {
+// whether that has been in vain; and whether the initiation has crossed one of ours, which
+// the peer had answered, and the device has not taken that answer or is about not to.
+func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain, crossed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := &f.handshake
-	vain = s.responded
+	vain, crossed = s.responded, s.initiated && len(s.responses) > 0
 	h.endRespondedLocked(f)
 	s.answer, s.responded, s.undone = binary.LittleEndian.Uint32(response[4:]), true, s.initiated
 	s.dead = !asked.IsZero() && !asked.After(s.givenUpAt)
 	h.answers[s.answer] = &answered{to: f, sources: []conn.Endpoint{to}}
 	h.awaiting.Store(int32(len(h.answers)))
-	return vain
+	return vain, crossed
 }
 
 // repeated notes that a response also went elsewhere.
@@ -228,6 +265,17 @@ func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store
 // directions all the same.
 func (b *Bind) OnDeadSession(f func(id string, p peer.Path)) { b.onDeadSession.Store(&f) }
 
+// OnCrossing sets whom to tell, under the same terms, that an initiation to a managed peer and
+// one of its have undone each other: each side has answered the other's, and by that forgotten
+// its own. That happens on paths of which nothing is known yet ([Bind.Insist]).
+func (b *Bind) OnCrossing(f func(id string)) { b.onCrossing.Store(&f) }
+
+func (b *Bind) tellCrossing(id string) {
+	if tell := b.onCrossing.Load(); tell != nil && *tell != nil {
+		(*tell)(id)
+	}
+}
+
 // GaveUp is to be called right after the device was made to give up all sessions with a
 // managed peer (ExpireCurrentKeypairs). The one that a response of ours is about to begin is
 // among them, though the peer does not know: it takes that response, and no part in another
@@ -275,8 +323,12 @@ func (b *Bind) respond(f *fanOut, response []byte) error {
 		return ErrNoCandidates
 	}
 	known := b.known
-	if b.handshakes.responded(f, response, ep, asked) {
+	vain, crossed := b.handshakes.responded(f, response, ep, asked)
+	if vain {
 		known = anyone
+	}
+	if crossed {
+		b.tellCrossing(f.id)
 	}
 	err := b.sendDirect([][]byte{response}, ep)
 	b.repeatAnswer(response, ep, known)
@@ -289,8 +341,11 @@ func (b *Bind) note(p []byte, from conn.Endpoint) {
 	case typeInitiation:
 		b.answerAgain(p, from)
 	case typeResponse:
-		id, asked := b.handshakes.responseCame(p, from)
+		id, asked, crossed := b.handshakes.responseCame(p, from)
 		b.observed.responseCame(p, pathOf(from), id, asked, time.Now())
+		if crossed {
+			b.tellCrossing(id)
+		}
 	case typeData:
 		if b.handshakes.awaiting.Load() == 0 {
 			return

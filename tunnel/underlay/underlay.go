@@ -107,6 +107,7 @@ type Bind struct {
 	spoken        spoken
 	onHandshake   atomic.Pointer[func(string, peer.Path)]
 	onDeadSession atomic.Pointer[func(string, peer.Path)]
+	onCrossing    atomic.Pointer[func(string)]
 
 	mu         sync.Mutex
 	closed     chan struct{}      // non-nil while open
