@@ -38,6 +38,7 @@ func (e *Engine) watchPeers(ctx context.Context) {
 	t := time.NewTimer(tick)
 	defer t.Stop()
 	for {
+		times := 1
 		select {
 		case <-ctx.Done():
 			return
@@ -48,10 +49,11 @@ func (e *Engine) watchPeers(ctx context.Context) {
 			e.tell()
 			continue
 		case <-t.C:
-		case <-e.kick:
+		case <-e.kick: // Somebody is to be dialled, of whom the counters say nothing new.
+			times = patience
 		}
 		begun := time.Now()
-		if r, err := e.read(begun); err != nil {
+		if r, err := e.read(begun, times); err != nil {
 			e.log.Warn("reading the tunnel's state failed", "err", err)
 			t.Reset(tick)
 		} else {
@@ -60,12 +62,12 @@ func (e *Engine) watchPeers(ctx context.Context) {
 	}
 }
 
-// read is a reading for a round that begins. It is new when somebody is due whose session
-// would be given up: an answer may have come since the last one. Of many peers, who fall
+// read is a reading for a round that begins, which may be so many times as old as others are
+// content with. It is new when somebody is due whose session would be given up: an answer may have come since the last one. Of many peers, who fall
 // due one after the other, new ones are made as often as five times while one serves; who
 // is due in between waits for the next.
-func (e *Engine) read(begun time.Time) (reading, error) {
-	r, err := e.readings.lately()
+func (e *Engine) read(begun time.Time, times int) (reading, error) {
+	r, err := e.readings.notOlder(times)
 	if err != nil || !r.at.Before(begun) || begun.Sub(e.rereadAt) < putOff(r) || !e.forces(time.Now(), r) {
 		return r, err
 	}
