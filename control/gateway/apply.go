@@ -75,7 +75,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 	}
 	g.paths.setPeers(next)
 	g.outbound.SetLocals(g.locals(next, cfg))
-	g.rememberPorts()
+	g.portsSoon()
 	g.checkPeers(next, gone)
 	g.keepers.setPeers(next)
 	for _, m := range gone {

@@ -157,6 +157,8 @@ type Gateway struct {
 	closing sync.Once
 	// regather holds at most one wish that gathering begin anew, with another agent.
 	regather chan struct{}
+	// portsDue holds one wish that the ports of listeners be kept.
+	portsDue chan struct{}
 
 	// rotating is held while peers are told of another key; restarts is closed when that is
 	// in force, and restart does so once.
@@ -219,7 +221,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
 		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
-		regather: make(chan struct{}, 1), restarts: make(chan struct{}),
+		regather: make(chan struct{}, 1), portsDue: make(chan struct{}, 1), restarts: make(chan struct{}),
 		changed: changed{
 			cfg: o.Config, unstored: map[listener]uint16{},
 			reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
@@ -339,6 +341,9 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.store.Interrupt() // nothing may be waited for, so not for this
 	}
 	g.changing.Lock()
+	if g.outbound != nil && g.roster.Load() != nil && !g.changed.closed {
+		g.rememberPorts() // which the loop may not have come to
+	}
 	g.changed.closed = true
 	server := g.changed.metrics
 	g.changed.metrics = nil

@@ -102,6 +102,8 @@ func (c *clockwork) run(ctx context.Context) {
 		case <-t.C:
 			c.turn(time.Now())
 			t.Reset(c.g.plane.engine.LookEvery())
+		case <-c.g.portsDue:
+			c.keepPorts()
 		case <-ctx.Done():
 			return
 		}
@@ -147,10 +149,15 @@ func (c *clockwork) turn(now time.Time) {
 	c.dropOneTime(now)
 	c.storeAgain(now)
 	c.showKept(now)
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if !g.changed.closed {
-		g.rememberPorts()
+	c.keepPorts()
+}
+
+// keepPorts keeps the ports that listeners found.
+func (c *clockwork) keepPorts() {
+	c.g.changing.Lock()
+	defer c.g.changing.Unlock()
+	if !c.g.changed.closed {
+		c.g.rememberPorts()
 	}
 }
 

@@ -59,6 +59,15 @@ func (g *Gateway) wantedLocals(m *member, cfg *config.Resolved) map[string]strin
 	return wanted
 }
 
+// portsSoon has the ports of listeners kept that have just found one. Nobody waits for that:
+// the file has those of all peers in it.
+func (g *Gateway) portsSoon() {
+	select {
+	case g.portsDue <- struct{}{}:
+	default: // It is to be done already.
+	}
+}
+
 // rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
 // is called with changing held. A port that cannot be stored is tried again and again,
 // but complained of once.
