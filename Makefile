@@ -88,7 +88,7 @@ bench: build ## Throughput and memory against the stock WireGuard netstack, in o
 	$(GO) run ./bench/cmd/bench
 
 .PHONY: bench-wan
-bench-wan: ## TCP and keystrokes over long and lossy paths against tsnet (about 40 minutes)
+bench-wan: ## TCP and keystrokes over long and lossy paths against tsnet (about an hour)
 	$(GO) run ./bench/cmd/wan
 
 .PHONY: bench-scale
