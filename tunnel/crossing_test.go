@@ -181,6 +181,50 @@ func TestADialAfterTheDevicesWentNowhere(t *testing.T) {
 	})
 }
 
+// What went nowhere before a session was made is no reason to give the session up.
+func TestADialSparesASessionThoughTheDevicesWentNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		cloud.send(edge, "hello") // cloud has no path, and never dials
+		synctest.Wait()
+		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
+		connect(cloud, edge)
+		if !cloud.bind.WentNowhere(endpointID(edge.PublicKey())) {
+			t.Fatal("cloud's device has made no initiation")
+		}
+		time.Sleep(30 * time.Second) // virtual
+		if err := cloud.Renew(edge.PublicKey(), 0); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		cloud.mu.Lock()
+		lost := cloud.peers[edge.PublicKey()].watch.lost
+		cloud.mu.Unlock()
+		if lost {
+			t.Error("the session was given up for a new one")
+		}
+		connect(cloud, edge)
+	})
+}
+
+// Where there is a session, two initiations for the next one that undo each other hurt nobody.
+func TestCrossingIsNoMatterWhereThereIsASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
+		handshaken(a, b, begin)
+		connect(a, b)
+		time.Sleep(10 * time.Second) // virtual: the session is known, and the device may initiate again
+		before := n.initiationsTo(a.addr, b.addr)
+		a.crossed(endpointID(b.PublicKey()))
+		time.Sleep(3 * time.Second) // virtual
+		if got := n.initiationsTo(a.addr, b.addr) - before; got > 0 {
+			t.Errorf("%d initiations, want none", got)
+		}
+	})
+}
+
 // A path that is found to work is tried soon, though the last dial over it went nowhere.
 func TestAPathThatIsFoundToWorkIsTriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

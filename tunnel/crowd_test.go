@@ -72,3 +72,27 @@ func TestACrowdIsDialledThoughReadingsAreShared(t *testing.T) {
 		}
 	})
 }
+
+// Of a peer that was removed and is added again nothing is known, though what was read last of
+// so many serves for a while.
+func TestAPeerThatIsAddedAgainInACrowdStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		many := crowd(t, 600)
+		cloud.set(append(many, edge.managed("edge"))...)
+		edge.set(cloud.managed("cloud"))
+		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
+		connect(cloud, edge)
+		time.Sleep(3 * time.Second) // virtual: its counters were read
+		if s := cloud.stats(edge); s.LastHandshake.IsZero() || s.RxBytes == 0 {
+			t.Fatalf("got %+v, want a session", s)
+		}
+		edge.stop()
+		cloud.set(many...)
+		cloud.set(append(many, edge.managed("edge"))...)
+		synctest.Wait()
+		if s := cloud.stats(edge); !s.LastHandshake.IsZero() || s.RxBytes != 0 {
+			t.Errorf("got %+v, want nothing of before", s)
+		}
+	})
+}

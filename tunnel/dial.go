@@ -38,7 +38,6 @@ func (e *Engine) watchPeers(ctx context.Context) {
 	t := time.NewTimer(tick)
 	defer t.Stop()
 	for {
-		times := 1
 		select {
 		case <-ctx.Done():
 			return
@@ -49,11 +48,10 @@ func (e *Engine) watchPeers(ctx context.Context) {
 			e.tell()
 			continue
 		case <-t.C:
-		case <-e.kick: // Somebody is to be dialled, of whom the counters say nothing new.
-			times = patience
+		case <-e.kick:
 		}
 		begun := time.Now()
-		if r, err := e.read(begun, times); err != nil {
+		if r, err := e.read(begun); err != nil {
 			e.log.Warn("reading the tunnel's state failed", "err", err)
 			t.Reset(tick)
 		} else {
@@ -62,12 +60,12 @@ func (e *Engine) watchPeers(ctx context.Context) {
 	}
 }
 
-// read is a reading for a round that begins, which may be so many times as old as others are
-// content with. It is new when somebody is due whose session would be given up: an answer may have come since the last one. Of many peers, who fall
+// read is a reading for a round that begins. It is new when somebody is due whose session
+// would be given up: an answer may have come since the last one. Of many peers, who fall
 // due one after the other, new ones are made as often as five times while one serves; who
 // is due in between waits for the next.
-func (e *Engine) read(begun time.Time, times int) (reading, error) {
-	r, err := e.readings.notOlder(times)
+func (e *Engine) read(begun time.Time) (reading, error) {
+	r, err := e.readings.lately()
 	if err != nil || !r.at.Before(begun) || begun.Sub(e.rereadAt) < putOff(r) || !e.forces(time.Now(), r) {
 		return r, err
 	}
@@ -135,9 +133,7 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 			}
 			w.dialled(now, e.yields(key))
 			d.attempt = w.attempts
-			if !e.onItsWay(p, now) {
-				dials = append(dials, d)
-			}
+			dials = append(dials, d)
 		}
 		if !w.nextTry.IsZero() {
 			next = min(next, w.nextTry.Sub(now))
@@ -146,19 +142,10 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 	return dials, next
 }
 
-// onItsWay reports whether the device has just sent by itself what a dial would send, and the
-// peer may yet answer it. Another one would make it void, and the peer takes but one within
-// 20 ms.
-func (e *Engine) onItsWay(p *peerState, now time.Time) bool {
-	sent, _ := e.bind.Initiation(p.id)
-	return !sent.IsZero() && !sent.Before(p.pathsSince) && now.Sub(sent) < newPathWait
-}
-
-// force reports whether a dial has to give up the session: also when the device has made an
-// initiation by itself that went nowhere, and would make none for 5 s.
+// force reports whether a dial has to give up the session: also where there is none, and the
+// device has made an initiation by itself that went nowhere. It would make none for 5 s.
 func (p *peerState) force(now time.Time, b *underlay.Bind) bool {
-	_, nowhere := b.Initiation(p.id)
-	return nowhere && !p.watch.alive(now) || p.watch.force(now)
+	return p.watch.force(now) || !p.watch.session(now) && b.WentNowhere(p.id)
 }
 
 // dial is an initiation to the peer.

@@ -102,10 +102,8 @@ type peerState struct {
 	wished uint64 // the last wish that it is part of; guarded by setMu
 	watch  watch
 	paths  *Paths // nil until SetPaths
-	// pathsSince is when there was last a path that had not been there before.
-	pathsSince time.Time
-	newest     newest
-	shook      bool // since keepStamps was last called
+	newest newest
+	shook  bool // since keepStamps was last called
 
 	unverified Sight // as Sightings last told
 	// stampInPast likewise, since what came may have made place for something forged.

@@ -77,9 +77,6 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	p.paths = &Paths{Initiate: slices.Clone(paths.Initiate), Selected: paths.Selected}
 	e.routeLocked(k, p)
 	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
-	if news {
-		p.pathsSince = now
-	}
 	if paths.Selected != selected {
 		p.watch.selected(now)
 		news = news || paths.Selected.IsValid()
@@ -189,7 +186,7 @@ func (e *Engine) crossed(id string) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p := e.peers[k]; p != nil && p.config.Managed && !p.watch.alive(now) {
+	if p := e.peers[k]; p != nil && p.config.Managed && !p.watch.session(now) {
 		p.watch.crossed(now)
 		e.wake()
 	}

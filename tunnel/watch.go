@@ -76,8 +76,8 @@ type watch struct {
 	attempts int
 	// nextTry is when to dial; zero means not to. dialledAt is when it last was done.
 	nextTry, dialledAt time.Time
-	// hasty says that the next dial is for such a path, hastened how many dials for such
-	// followed one upon the other, as far as it matters.
+	// hasty says that the next dial is for a path that is new, or known to work only since;
+	// hastened how many dials for such followed one upon the other, as far as it matters.
 	hasty    bool
 	hastened int
 
@@ -170,10 +170,14 @@ func (w *watch) hasten(at time.Time) {
 	w.hasty = true
 }
 
-// crossed takes in that the last dial was undone by one of the peer's that crossed it. The
-// next one is soon, unless the peer shows before that it has a session all the same; and not
-// within the 20 ms in which it takes but one initiation.
-func (w *watch) crossed(now time.Time) { w.restart(now.Add(answerLag)) }
+// crossed takes in that the last initiation was undone by one of the peer's that crossed it.
+// The next dial is soon, unless the peer shows before that it has a session all the same; and
+// not within the 20 ms in which it takes but one. The pauses after it grow as ever.
+func (w *watch) crossed(now time.Time) {
+	if at := now.Add(answerLag); w.nextTry.IsZero() || at.Before(w.nextTry) {
+		w.nextTry = at
+	}
+}
 
 // renew asks for a dial at the end of the wait, unless a handshake completes before, or
 // did so within as long before now.

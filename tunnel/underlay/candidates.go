@@ -234,14 +234,15 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	switch {
 	case len(bufs) != 1:
 	case isInitiation(bufs[0]):
+		targets := *f.targets.Load()
 		switch {
 		case !managed:
-		case len(*f.targets.Load()) == 0:
+		case len(targets) == 0:
 			b.handshakes.wentNowhere(f)
 		default:
 			b.handshakes.initiated(f, bufs[0])
 		}
-		return b.sendToAll(f, bufs)
+		return b.sendToAll(f, targets, bufs)
 	case managed && isResponse(bufs[0]):
 		return b.respond(f, bufs[0])
 	}
@@ -261,8 +262,7 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 
 // sendToAll fails only when no address could be sent to: one without a route is no
 // reason to give up.
-func (b *Bind) sendToAll(f *fanOut, bufs [][]byte) error {
-	targets := *f.targets.Load()
+func (b *Bind) sendToAll(f *fanOut, targets []conn.Endpoint, bufs [][]byte) error {
 	if len(targets) == 0 {
 		return fmt.Errorf("%s: %w", f.DstToString(), ErrNoCandidates)
 	}

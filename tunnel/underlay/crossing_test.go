@@ -134,3 +134,62 @@ func TestResponseAcceptedAfterAnAnswerMakesADeadSession(t *testing.T) {
 		})
 	}
 }
+
+// Two initiations have undone each other when each was answered, in whichever order that shows.
+func TestInitiationsThatUndoEachOtherAreTold(t *testing.T) {
+	const young, old = time.Hour, -crossingTime // whatever time the test takes
+	for name, c := range map[string]struct {
+		responseFirst bool
+		age           time.Duration // when our initiation was sent, from now
+		taken         bool          // data has come by our answer
+		want          bool
+	}{
+		"we answer first":                        {false, young, false, true},
+		"the peer's answer is there first":       {true, young, false, true},
+		"the peer took our answer":               {false, young, true, false},
+		"an answer that was refused of long ago": {true, old, false, false},
+		"an answer that comes late":              {false, old, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, x, _ := managed(t, New)
+			told := newQueue[string]()
+			b.OnCrossing(func(id string) { told.put(id) })
+			conn := plain(t, loopback4)
+			b.SetCandidates("x", []peer.Path{peer.Direct(localAddr(conn))})
+			mustSend(t, b, x, initiation(1))
+			expect(t, conn, "our initiation", initiation(1))
+			b.handshakes.mu.Lock()
+			s := &b.handshakes.begun[1].handshake
+			s.begunAt = s.begunAt.Add(c.age)
+			b.handshakes.mu.Unlock()
+
+			answer := func(index uint32) {
+				write(t, conn, responseOf(index, 1), b.addr())
+				b.next(t)
+			}
+			if c.responseFirst {
+				answer(5)
+			}
+			write(t, conn, initiation(9), b.addr())
+			b.next(t)
+			mustSend(t, b, x, responseOf(2, 9))
+			expect(t, conn, "our response", responseOf(2, 9))
+			if c.taken {
+				first := data(1, 64)
+				binary.LittleEndian.PutUint32(first[4:], 2)
+				write(t, conn, first, b.addr())
+				b.next(t)
+			}
+			if !c.responseFirst {
+				answer(5)
+				answer(6) // somebody's who has seen it
+			}
+			if c.want {
+				if id := told.next(t); id != "x" {
+					t.Errorf("got a crossing with %q, want x", id)
+				}
+			}
+			told.nothing(t)
+		})
+	}
+}

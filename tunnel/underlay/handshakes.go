@@ -58,6 +58,10 @@ type handshake struct {
 	dead bool
 }
 
+// recent reports whether our initiation is so young that another may have crossed it: not one
+// of long ago whose answer the device has refused, for another preshared key.
+func (s *handshake) recent() bool { return time.Since(s.begunAt) < crossingTime }
+
 // reply is a response that arrived.
 type reply struct {
 	index uint32
@@ -94,24 +98,18 @@ func (h *handshakes) wentNowhere(f *fanOut) {
 	f.handshake.nowhere = true
 }
 
-// Initiation is when an initiation to a managed peer was last sent that the device still waits
-// for an answer to; zero if there is none. The device makes such of its own accord, when there
-// is data for the peer; nowhere says that the last one was made when no path was known.
-func (b *Bind) Initiation(id string) (at time.Time, nowhere bool) {
+// WentNowhere reports whether the device has made an initiation to a managed peer when no path
+// was known, and none since. It does so of its own accord when there is data.
+func (b *Bind) WentNowhere(id string) bool {
 	b.mu.Lock()
 	f := b.candidates[id]
 	b.mu.Unlock()
 	if f == nil {
-		return time.Time{}, false
+		return false
 	}
-	h := &b.handshakes
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := &f.handshake
-	if s.initiated && !s.undone {
-		at = s.begunAt
-	}
-	return at, s.nowhere
+	b.handshakes.mu.Lock()
+	defer b.handshakes.mu.Unlock()
+	return f.handshake.nowhere
 }
 
 func (h *handshakes) endInitiatedLocked(f *fanOut) {
@@ -126,9 +124,9 @@ func (h *handshakes) endInitiatedLocked(f *fanOut) {
 // responseCame notes a response, authentic or not, if it fits an initiation of ours. It
 // gives the ID of the peer that this was sent to, "" if it fits none, and when.
 //
-// Where it is the first one to an initiation that we have forgotten by answering the peer's,
-// and nothing has come yet by our answer, the two have crossed: the peer has forgotten its
-// own, too.
+// Where it is the first one to an initiation that the device has forgotten by answering the
+// peer's, and nothing has come yet by that answer, the two have crossed: the peer's device has
+// forgotten its own, too.
 func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string, asked time.Time, crossed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +138,7 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id strin
 	s := &f.handshake
 	if len(s.responses) == 0 {
 		s.responseAt = time.Now()
-		crossed = s.undone && s.responded
+		crossed = s.undone && s.responded && s.recent()
 	}
 	if len(s.responses) < responseCopies {
 		s.responses = append(s.responses, r)
@@ -187,13 +185,13 @@ func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dea
 
 // responded notes a response of ours and where it went, to an initiation that the device
 // was given at a time, zero if that is not known. It takes the place of the last, and tells
-// whether that has been in vain; and whether the initiation has crossed one of ours, which
-// the peer had answered, and the device has not taken that answer or is about not to.
+// whether that has been in vain; and whether the initiation has crossed one of ours, to which
+// a response has come that the device has not taken, and will not take any more.
 func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain, crossed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := &f.handshake
-	vain, crossed = s.responded, s.initiated && len(s.responses) > 0
+	vain, crossed = s.responded, s.initiated && len(s.responses) > 0 && s.recent()
 	h.endRespondedLocked(f)
 	s.answer, s.responded, s.undone = binary.LittleEndian.Uint32(response[4:]), true, s.initiated
 	s.dead = !asked.IsZero() && !asked.After(s.givenUpAt)
