@@ -197,7 +197,7 @@ type changed struct {
 	metrics *metrics.Server              // nil when there is none
 	reloads map[string]uint64            // by result
 	// unstored are the ports that could not be remembered, and were complained of.
-	unstored map[listener]uint16
+	unstored map[state.Listener]uint16
 }
 
 // running is a snapshot of changed for readers.
@@ -223,7 +223,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
 		regather: make(chan struct{}, 1), portsDue: make(chan struct{}, 1), restarts: make(chan struct{}),
 		changed: changed{
-			cfg: o.Config, unstored: map[listener]uint16{},
+			cfg: o.Config, unstored: map[state.Listener]uint16{},
 			reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
 		},
 	}
@@ -341,16 +341,15 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.store.Interrupt() // nothing may be waited for, so not for this
 	}
 	g.changing.Lock()
-	if g.outbound != nil && g.roster.Load() != nil && !g.changed.closed {
-		g.rememberPorts() // which the loop may not have come to
-	}
 	g.changed.closed = true
 	server := g.changed.metrics
 	g.changed.metrics = nil
 	g.changing.Unlock()
 
 	var errs []error
+	var locals []forward.LocalState
 	if g.outbound != nil {
+		locals = g.outbound.Locals()
 		g.outbound.Close()
 	}
 	if g.flows != nil {
@@ -381,6 +380,9 @@ func (g *Gateway) close(ctx context.Context) error {
 	}
 	if g.plane != nil {
 		g.keepEndpoints()
+		g.changing.Lock()
+		g.rememberPorts(locals) // which the loop may not have come to
+		g.changing.Unlock()
 		errs = append(errs, g.plane.Close())
 	}
 	if g.store != nil {

@@ -157,7 +157,7 @@ func (c *clockwork) keepPorts() {
 	c.g.changing.Lock()
 	defer c.g.changing.Unlock()
 	if !c.g.changed.closed {
-		c.g.rememberPorts()
+		c.g.rememberPorts(c.g.outbound.Locals())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/state"
 )
 
 // services are what the configuration offers. Auth is always there: it is where peers
@@ -22,9 +23,6 @@ func (g *Gateway) services(cfg *config.Resolved) []forward.Service {
 	}
 	return list
 }
-
-// listener is a listener here by what it leads to.
-type listener struct{ peer, service string }
 
 // locals are the listeners here that lead to services of peers. A port that was found
 // for one stays its own.
@@ -71,25 +69,30 @@ func (g *Gateway) portsSoon() {
 // rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
 // is called with changing held. A port that cannot be stored is tried again and again,
 // but complained of once.
-func (g *Gateway) rememberPorts() {
-	r := g.roster.Load()
-	for _, l := range g.outbound.Locals() {
+func (g *Gateway) rememberPorts(locals []forward.LocalState) {
+	r, found := g.roster.Load(), map[state.Listener]uint16{}
+	for _, l := range locals {
 		m := r.byName[l.Peer]
 		if l.Err != nil || m == nil || m.local[l.Service] != "" {
 			continue
 		}
 		a, err := netip.ParseAddrPort(l.Address)
-		if err != nil || g.store.ListenerPort(l.Peer, l.Service) == a.Port() {
-			continue
+		if err == nil && g.store.ListenerPort(l.Peer, l.Service) != a.Port() {
+			found[state.Listener{Peer: l.Peer, Service: l.Service}] = a.Port()
 		}
-		key := listener{l.Peer, l.Service}
-		err = g.store.SetListenerPort(l.Peer, l.Service, a.Port())
-		if err == nil {
-			delete(g.changed.unstored, key)
-		} else if g.changed.unstored[key] != a.Port() {
-			g.changed.unstored[key] = a.Port()
+	}
+	if len(found) == 0 {
+		return
+	}
+	err := g.store.SetListenerPorts(found)
+	for l, port := range found {
+		switch {
+		case err == nil:
+			delete(g.changed.unstored, l)
+		case g.changed.unstored[l] != port:
+			g.changed.unstored[l] = port
 			g.log.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
-				"peer", l.Peer, "service", l.Service, "port", a.Port(), "error", err)
+				"peer", l.Peer, "service", l.Service, "port", port, "error", err)
 		}
 	}
 }

@@ -222,7 +222,7 @@ func TestWhatCanBeLearnedAgainStartsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	put(t, s, edge())
-	if err := s.SetListenerPort("edge", "apiServer", 1); err != nil {
+	if err := s.SetListenerPorts(map[Listener]uint16{{Peer: "edge", Service: "apiServer"}: 1}); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, s)
@@ -231,7 +231,7 @@ func TestWhatCanBeLearnedAgainStartsEmpty(t *testing.T) {
 	if s.ListenerPort("edge", "apiServer") != 0 || s.Peers().Len() != 1 {
 		t.Error("want no ports and one peer")
 	}
-	if err := s.SetListenerPort("edge", "apiServer", 2); err != nil {
+	if err := s.SetListenerPorts(map[Listener]uint16{{Peer: "edge", Service: "apiServer"}: 2}); err != nil {
 		t.Errorf("the empty file cannot be written to: %v", err)
 	}
 }

@@ -188,13 +188,22 @@ func (s *Store) ListenerPort(name, service string) uint16 {
 	return s.observed.load().Ports[name][service]
 }
 
-// SetListenerPort remembers it, so that kubeconfigs stay valid across restarts.
-func (s *Store) SetListenerPort(name, service string, port uint16) error {
+// Listener is a listener here by what it leads to: a service of the named peer.
+type Listener struct{ Peer, Service string }
+
+// SetListenerPorts remembers the ports that listeners have, so that kubeconfigs stay valid
+// across restarts: all with one write, for the file has those of all peers in it.
+func (s *Store) SetListenerPorts(ports map[Listener]uint16) error {
+	if len(ports) == 0 {
+		return nil
+	}
 	return s.observed.update(func(o *observed) error {
-		if o.Ports[name] == nil {
-			o.Ports[name] = make(map[string]uint16)
+		for l, port := range ports {
+			if o.Ports[l.Peer] == nil {
+				o.Ports[l.Peer] = make(map[string]uint16)
+			}
+			o.Ports[l.Peer][l.Service] = port
 		}
-		o.Ports[name][service] = port
 		return nil
 	})
 }

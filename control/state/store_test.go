@@ -97,7 +97,7 @@ func TestWhatIsStoredComesBack(t *testing.T) {
 		s.Proven(peer.PublicKey{1}, endpoint, now),
 		s.RecordIssued(peer.PublicKey{1}, "0a", now, now.Add(time.Hour)),
 		s.RecordIssued(peer.PublicKey{1}, "0b", now, now.Add(2*time.Hour)),
-		s.SetListenerPort("edge", "apiServer", 7443),
+		s.SetListenerPorts(map[Listener]uint16{{Peer: "edge", Service: "apiServer"}: 7443}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -352,7 +352,7 @@ func TestForgetLeavesWhatWasIssued(t *testing.T) {
 	for _, err := range []error{
 		s.SetIdentity(k, []byte("c"), []byte("k")),
 		s.Proven(k, netip.MustParseAddrPort("192.0.2.1:1"), now),
-		s.SetListenerPort("edge", "apiServer", 1),
+		s.SetListenerPorts(map[Listener]uint16{{Peer: "edge", Service: "apiServer"}: 1}),
 		s.RecordIssued(k, "0a", now, now.Add(time.Hour)),
 		s.Forget("edge", k),
 	} {
