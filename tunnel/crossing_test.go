@@ -164,6 +164,79 @@ func TestADialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	})
 }
 
+// Nor does one that gives up what there was, since dials before it were in vain.
+func TestAForcedDialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemory()
+		n.stretch()
+		n.block(func(netip.AddrPort, netip.AddrPort) bool { return true })
+		a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
+		a.set(b.managed("b"))
+		b.set(a.managed("a"))
+		b.setPaths(a, none, peer.Direct(a.addr))
+		time.Sleep(time.Minute) // virtual: dials are half a minute apart by then
+		if err := b.Redial(a.PublicKey()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4900 * time.Millisecond) // virtual: the device repeats it after 5 s
+		n.block(nil)
+		before := n.initiationsTo(b.addr, a.addr)
+		waitFor(t, "the device's own", func() bool { return n.initiationsTo(b.addr, a.addr) == before+1 })
+		begin := time.Now()
+		b.setPaths(a, peer.Direct(a.addr), peer.Direct(a.addr))
+		if took := handshaken(a, b, begin); took > 3*far+time.Millisecond {
+			t.Errorf("took %v, want %v at most", took, 3*far)
+		}
+		if more := n.initiationsTo(b.addr, a.addr) - before - 1; more > 0 {
+			t.Errorf("%d more initiations, want none", more)
+		}
+	})
+}
+
+// A dial's own initiation leaves a moment later than the dial is reckoned from. It is not taken
+// for one that the device has sent by itself when the next dial is due.
+func TestADialDoesNotWaitForTheOneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		n.block(func(netip.AddrPort, netip.AddrPort) bool { return true })
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
+		begin := time.Now()
+		waitFor(t, "the first dial", func() bool { return n.initiationsTo(edge.addr, cloud.addr) == 1 })
+		edge.mu.Lock()
+		w := &edge.peers[cloud.PublicKey()].watch
+		w.dialledAt = w.dialledAt.Add(-20 * time.Millisecond)
+		edge.mu.Unlock()
+		n.block(nil)
+		edge.setPaths(cloud, peer.Direct(cloud.addr), peer.Direct(cloud.addr))
+		edge.event(HandshakeDone, cloud)
+		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
+			t.Errorf("took %v, want %v", took, newPathWait)
+		}
+	})
+}
+
+// A path that is known only after the device has sent its own initiation has to have another.
+func TestAPathThatCameAfterTheDevicesInitiationIsDialled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		nowhere := peer.Direct(netip.MustParseAddrPort("192.0.2.1:1"))
+		cloud.set(edge.managed("edge"))
+		edge.set(cloud.managed("cloud"))
+		time.Sleep(time.Second) // virtual: the first dial has nowhere to go
+		begin := time.Now()
+		edge.setPaths(cloud, none, nowhere)
+		edge.send(cloud, "hello")
+		time.Sleep(courtesy / 4)
+		edge.setPaths(cloud, none, nowhere, peer.Direct(cloud.addr))
+		cloud.expect(edge, "hello")
+		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
+			t.Errorf("took %v, want %v", took, newPathWait+4*oneWay)
+		}
+	})
+}
+
 // What the device has sent when no path was known does not keep back the first dial for one.
 func TestADialAfterTheDevicesWentNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +264,7 @@ func TestADialSparesASessionThoughTheDevicesWentNowhere(t *testing.T) {
 		synctest.Wait()
 		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
 		connect(cloud, edge)
-		if !cloud.bind.WentNowhere(endpointID(edge.PublicKey())) {
+		if _, nowhere := cloud.bind.Initiation(endpointID(edge.PublicKey())); !nowhere {
 			t.Fatal("cloud's device has made no initiation")
 		}
 		time.Sleep(30 * time.Second) // virtual

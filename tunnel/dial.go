@@ -10,7 +10,6 @@ import (
 
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
-	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
 // tick is how often the counters are read, of few peers.
@@ -83,7 +82,7 @@ func (e *Engine) forces(now time.Time, r reading) bool {
 	defer e.mu.Unlock()
 	e.observeNew(now, r)
 	for _, p := range e.peers {
-		if p.watch.due(now) && p.force(now, e.bind) && len(p.addresses()) > 0 {
+		if p.watch.due(now) && p.watch.force(now) && len(p.addresses()) > 0 {
 			return true
 		}
 	}
@@ -127,7 +126,11 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 				w.nextTry = time.Time{}
 				continue
 			}
-			if d.force = p.force(now, e.bind); d.force && !current {
+			if e.underway(p, now, e.yields(key)) {
+				next = min(next, w.nextTry.Sub(now))
+				continue
+			}
+			if d.force = w.force(now); d.force && !current {
 				next = min(next, putOff(r))
 				continue
 			}
@@ -142,10 +145,27 @@ func (e *Engine) take(now time.Time, r reading, current bool) (dials []dial, nex
 	return dials, next
 }
 
-// force reports whether a dial has to give up the session: also where there is none, and the
-// device has made an initiation by itself that went nowhere. It would make none for 5 s.
-func (p *peerState) force(now time.Time, b *underlay.Bind) bool {
-	return p.watch.force(now) || !p.watch.session(now) && b.WentNowhere(p.id)
+// underway takes in what the device has sent a managed peer by itself since the last dial, as it
+// does when there is data, and reports whether to wait for an answer to that. Another initiation
+// would make it void, and the peer takes but one within 20 ms. One that went over all paths that
+// there are is as good as a dial; for a path that came later there is one once the first has had
+// its time.
+func (e *Engine) underway(p *peerState, now time.Time, yields bool) bool {
+	if !p.config.Managed {
+		return false
+	}
+	sent, nowhere := e.bind.Initiation(p.id)
+	// The device makes no other one for 5 s, unless the next dial has it do so.
+	p.watch.begun = p.watch.begun || nowhere
+	if !sent.After(p.dialSent) || now.Sub(sent) >= newPathWait {
+		return false
+	}
+	if sent.Before(p.pathsSince) {
+		p.watch.begun, p.watch.nextTry = true, sent.Add(newPathWait)
+	} else {
+		p.watch.dialled(now, yields)
+	}
+	return true
 }
 
 // dial is an initiation to the peer.
@@ -207,7 +227,13 @@ func (e *Engine) dial(d dial) error {
 	}
 	// As a retry: the device then ends its own series of repetitions after 90 s, and
 	// an unreachable peer costs no more than ours.
-	if err := p.SendHandshakeInitiation(true); err != nil {
+	err := p.SendHandshakeInitiation(true)
+	e.mu.Lock()
+	if s := e.peers[d.key]; s != nil {
+		s.dialSent = time.Now()
+	}
+	e.mu.Unlock()
+	if err != nil {
 		return fmt.Errorf("dial peer %q: %w", d.name, err)
 	}
 	return nil

@@ -102,8 +102,11 @@ type peerState struct {
 	wished uint64 // the last wish that it is part of; guarded by setMu
 	watch  watch
 	paths  *Paths // nil until SetPaths
-	newest newest
-	shook  bool // since keepStamps was last called
+	// pathsSince is when SetPaths last brought a path that had not been there before, and
+	// dialSent when the last dial was made.
+	pathsSince, dialSent time.Time
+	newest               newest
+	shook                bool // since keepStamps was last called
 
 	unverified Sight // as Sightings last told
 	// stampInPast likewise, since what came may have made place for something forged.

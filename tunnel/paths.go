@@ -77,6 +77,9 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	p.paths = &Paths{Initiate: slices.Clone(paths.Initiate), Selected: paths.Selected}
 	e.routeLocked(k, p)
 	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
+	if news {
+		p.pathsSince = now
+	}
 	if paths.Selected != selected {
 		p.watch.selected(now)
 		news = news || paths.Selected.IsValid()

@@ -66,7 +66,7 @@ type watch struct {
 	// unansweredSince is when something that wants an answer was first sent after the
 	// last one.
 	unansweredSince time.Time
-	// begun is set by the first dial.
+	// begun is set by the first dial, or what the device has sent in its place.
 	begun bool
 	// lost says that a dial gave the session up, or that it was dead from the start, and no
 	// other was made since. With a managed peer it is the underlay that tells which handshake
@@ -174,6 +174,7 @@ func (w *watch) hasten(at time.Time) {
 // The next dial is soon, unless the peer shows before that it has a session all the same; and
 // not within the 20 ms in which it takes but one. The pauses after it grow as ever.
 func (w *watch) crossed(now time.Time) {
+	w.begun = true // The device may have sent it by itself, and would send no other one for 5 s.
 	if at := now.Add(answerLag); w.nextTry.IsZero() || at.Before(w.nextTry) {
 		w.nextTry = at
 	}

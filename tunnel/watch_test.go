@@ -215,3 +215,18 @@ func TestWatchCallsAPathSilent(t *testing.T) {
 		})
 	}
 }
+
+// What has crossed may have been the device's own initiation: only a forced dial makes it send
+// another within 5 s.
+func TestADialAfterACrossingIsForced(t *testing.T) {
+	var w watch
+	w.restart(t0.Add(time.Hour))
+	w.crossed(t0)
+	if at := t0.Add(answerLag); w.due(at.Add(-1)) || !w.due(at) || !w.force(at) {
+		t.Errorf("due at %v, forced: %v; want %v after the crossing, forced", w.nextTry.Sub(t0), w.force(at), answerLag)
+	}
+	w.restart(t0)
+	if w.crossed(t0); !w.due(t0) {
+		t.Error("a dial that was due sooner was put off")
+	}
+}

@@ -98,18 +98,23 @@ func (h *handshakes) wentNowhere(f *fanOut) {
 	f.handshake.nowhere = true
 }
 
-// WentNowhere reports whether the device has made an initiation to a managed peer when no path
-// was known, and none since. It does so of its own accord when there is data.
-func (b *Bind) WentNowhere(id string) bool {
+// Initiation is when an initiation to a managed peer was last sent that the device still waits
+// for an answer to; zero if there is none. The device makes such of its own accord, when there
+// is data for the peer; nowhere says that the last one was made when no path was known.
+func (b *Bind) Initiation(id string) (at time.Time, nowhere bool) {
 	b.mu.Lock()
 	f := b.candidates[id]
 	b.mu.Unlock()
 	if f == nil {
-		return false
+		return time.Time{}, false
 	}
 	b.handshakes.mu.Lock()
 	defer b.handshakes.mu.Unlock()
-	return f.handshake.nowhere
+	s := &f.handshake
+	if s.initiated && !s.undone {
+		at = s.begunAt
+	}
+	return at, s.nowhere
 }
 
 func (h *handshakes) endInitiatedLocked(f *fanOut) {
