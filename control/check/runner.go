@@ -218,12 +218,14 @@ func (r *Runner) Close() {
 	r.wg.Wait()
 }
 
-// run checks a peer until ctx ends.
+// run checks a peer until ctx ends. Each turn has a goroutine of its own: a round's calls
+// are deep, and a stack keeps what it has grown to until some collections have passed, 16 KB
+// for each of the peers that wait here.
 func (r *Runner) run(ctx context.Context, w *watched) {
 	wait := time.NewTimer(0) // the first round at once
 	defer wait.Stop()
-	retry := r.opts.Retry
-	var fullAt time.Time // when the next full round is due while all is well
+	p := pace{retry: r.opts.Retry}
+	pauses := make(chan time.Duration)
 	for {
 		var asked demand
 		var e effort
@@ -236,39 +238,51 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		case asked = <-w.demand:
 			e = effort{full: true, measured: asked.measured}
 		}
-		inRound, end, before, begun := w.begin(ctx, asked.answer != nil)
-		brief := sync.OnceValues(func() (Facts, bool) { return r.brief(w.name) })
-		e.full = e.full || !time.Now().Before(fullAt) || !well(before, brief)
-		if !begun || !e.full && r.probed(before, brief) {
-			end()
-			wait.Reset(r.pause(r.opts.Interval))
-			continue
-		}
-		rep, full := r.round(inRound, w, before, e)
-		cut := inRound.Err() != nil
-		end()
+		go func() { pauses <- r.turn(ctx, w, &p, asked.answer, e) }()
+		pause := <-pauses
 		if ctx.Err() != nil {
-			return // what was cut short is no verdict
+			return
 		}
-		if cut {
-			wait.Reset(r.opts.Retry)
-			continue
-		}
-		if full {
-			fullAt = time.Now().Add(spread(r.opts.FullInterval))
-		}
-		r.keep(w, rep)
-		if asked.answer != nil {
-			asked.answer <- rep
-		}
-		next := r.opts.Interval
-		if failing(rep) {
-			next, retry = retry, min(2*retry, r.opts.Interval)
-		} else {
-			retry = r.opts.Retry
-		}
-		wait.Reset(r.pause(next))
+		wait.Reset(pause)
 	}
+}
+
+// pace is what one turn of a peer's checks leaves to the next.
+type pace struct {
+	retry  time.Duration // the pause after the next failure
+	fullAt time.Time     // when the next full round is due while all is well
+}
+
+// turn makes a round of checks of a peer if there is cause, hands it to who asked for it,
+// which may be nobody (nil), and gives the pause until the next turn.
+func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Report, e effort) time.Duration {
+	inRound, end, before, begun := w.begin(ctx, answer != nil)
+	brief := sync.OnceValues(func() (Facts, bool) { return r.brief(w.name) })
+	e.full = e.full || !time.Now().Before(p.fullAt) || !well(before, brief)
+	if !begun || !e.full && r.probed(before, brief) {
+		end()
+		return r.pause(r.opts.Interval)
+	}
+	rep, full := r.round(inRound, w, before, e)
+	cut := inRound.Err() != nil
+	end()
+	if ctx.Err() != nil || cut {
+		return r.opts.Retry // what was cut short is no verdict
+	}
+	if full {
+		p.fullAt = time.Now().Add(spread(r.opts.FullInterval))
+	}
+	r.keep(w, rep)
+	if answer != nil {
+		answer <- rep
+	}
+	next := r.opts.Interval
+	if failing(rep) {
+		next, p.retry = p.retry, min(2*p.retry, r.opts.Interval)
+	} else {
+		p.retry = r.opts.Retry
+	}
+	return r.pause(next)
 }
 
 // probed reports whether the path finder has just shown that a peer is there, while all
