@@ -27,11 +27,11 @@ func consequences() []consequence {
 	return []consequence{
 		{PeerMustDial, NameExposure, closed},
 		{PeerSilent, NameExposure, func(g, o Result, f Facts) bool {
-			return g.Params.From == "" && closed(g, o, f) && best(f.Candidates, f.Path.PeerNAT, evidence{Facts: f}.networks()) == wayShut
+			return g.Params().From == "" && closed(g, o, f) && best(f.Candidates, f.Path.PeerNAT, evidence{Facts: f}.networks()) == wayShut
 		}},
 		{NoWayIn, NameExposure, func(_, o Result, _ Facts) bool { return o.Verdict.Code == string(PrivateAdvertised) }},
 		{RelayLost, NameTURN, func(_, _ Result, _ Facts) bool { return true }},
-		{PacketsLost, NameResources, func(_, o Result, _ Facts) bool { return o.Params.Drops > 0 }},
+		{PacketsLost, NameResources, func(_, o Result, _ Facts) bool { return o.Params().Drops > 0 }},
 	}
 }
 

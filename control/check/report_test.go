@@ -369,8 +369,8 @@ func TestSnapshotGivesResultsWithTheirParameters(t *testing.T) {
 			t.Fatalf("got %+v", got)
 		}
 		i := slices.IndexFunc(got[1].Results, func(res Result) bool { return res.Name == api.ServiceAuth })
-		if res := got[1].Results[i]; res.Params.Status != 500 || res.Params.Peer != "edge2" {
-			t.Errorf("got the parameters %+v", res.Params)
+		if res := got[1].Results[i]; res.Params().Status != 500 || res.Params().Peer != "edge2" {
+			t.Errorf("got the parameters %+v", res.Params())
 		}
 	})
 }

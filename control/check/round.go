@@ -110,10 +110,10 @@ func (r *Runner) burst(ctx context.Context, f Facts) (loss, bool) {
 func (r *Runner) sizes(ctx context.Context, f Facts, before Report, e effort) []Result {
 	was, known := before.find(NameMTU)
 	small := known && was.Verdict.Verdict == api.Warning
-	if small && was.Params.Sent > 0 && !e.full {
+	if small && was.Params().Sent > 0 && !e.full {
 		return []Result{was}
 	}
-	res, ok := MTU(ctx, r.opts.Ping, f, e.measured || small && was.Params.Sent > 0)
+	res, ok := MTU(ctx, r.opts.Ping, f, e.measured || small && was.Params().Sent > 0)
 	if !ok {
 		return nil
 	}

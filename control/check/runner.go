@@ -298,7 +298,7 @@ func (r *Runner) probed(before Report, brief func() (Facts, bool)) bool {
 	mtu, _ := before.find(NameMTU)
 	narrow := mtu.Verdict.Verdict == api.Warning
 	return f.relayed(time.Now()) == (apart || gateway.Verdict.Code == string(RelayInUse)) &&
-		(narrow && mtu.Params.Sent > 0 || narrow == (f.probedSizes().lost > 0))
+		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 
 // brief are facts enough to tell whether a peer need be checked.

@@ -39,7 +39,7 @@ func sideBySide(inside, outside, gateway Result) (Result, Result) {
 		outside = outside.beside(BesideWorks, inside)
 		outside.Verdict.Verdict = api.Warning
 	case gateway.failed() && outside.reached():
-		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.Params.Address)
+		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.Params().Address)
 	case gateway.failed() && outside.failed() && outside.unanswered():
 		outside = outside.waitFor(gateway)
 	}
@@ -74,7 +74,8 @@ func (r Result) reached() bool {
 
 // unanswered reports whether nobody was there, so that nothing tells that the site is.
 func (r Result) unanswered() bool {
-	return r.Params.Failure == FailureTimeout || r.Params.Failure == FailureRoute ||
+	failure := r.Params().Failure
+	return failure == FailureTimeout || failure == FailureRoute ||
 		slices.Contains([]Code{AuthTimeout, APIServerTimeout}, Code(r.Verdict.Code))
 }
 
@@ -87,16 +88,18 @@ func alike(inside, outside Result) bool {
 	}
 	down := []Code{AuthRefused, AuthTimeout, AuthBroken, APIServerRefused, APIServerTimeout, APIServerBroken}
 	unreachable := (out == AuthURLUnreachable || out == APIServerURLUnreachable) &&
-		outside.Params.Failure != FailureName && outside.Params.Failure != FailureURL
+		outside.Params().Failure != FailureName && outside.Params().Failure != FailureURL
 	return slices.Contains(down, in) && (unreachable || slices.Contains(down, out))
 }
 
 // beside renders a verdict anew with what came of the other way.
 func (r Result) beside(b Beside, other Result) Result {
-	r.Params.Beside, r.Params.BesideAddress = b, other.Params.Address
+	p := r.Params()
+	p.Beside, p.BesideAddress = b, other.Params().Address
 	code := Code(r.Verdict.Code)
-	r.Verdict.Cause, r.Verdict.Fix = Render(code, r.Params)
-	r.Verdict.Command = Command(code, r.Params)
+	r.params = &p
+	r.Verdict.Cause, r.Verdict.Fix = Render(code, p)
+	r.Verdict.Command = Command(code, p)
 	return r
 }
 

@@ -29,7 +29,7 @@ func outOfBand(o api.Outcome, c Code, how Failure) Result {
 func made(r *recorder, o api.Outcome, c Code, p Params) Result {
 	if o == api.OK {
 		res := r.ok(time.Millisecond)
-		res.Params = p
+		res.params = &p
 		return res
 	}
 	return r.rendered(o, StageTCP, c, p)

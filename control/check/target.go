@@ -122,8 +122,9 @@ type Result struct {
 	Verdict api.Verdict
 	// DependsOn names the check of the same peer whose mending mends this one.
 	DependsOn string
-	// Params are what the verdict's cause and fix were rendered from.
-	Params Params
+	// params are what the verdict's cause and fix were rendered from, nil of one without. They
+	// are large, and of a thousand peers that are well there are none.
+	params *Params
 	Stages []Stage
 	// Hello is the peer's answer, when the auth check got one.
 	Hello *auth.Hello
@@ -170,8 +171,17 @@ func (r *recorder) fail(o api.Outcome, stage string, c Code, p Params) Result {
 func (r *recorder) rendered(o api.Outcome, stage string, c Code, p Params) Result {
 	p.Peer = r.facts.Name
 	res := r.result(r.verdict(o, stage, c, p))
-	res.Params = p
+	res.params = &p
 	return res
+}
+
+// Params are what the verdict's cause and fix were rendered from: nothing, of one that has
+// neither.
+func (r Result) Params() Params {
+	if r.params == nil {
+		return Params{}
+	}
+	return *r.params
 }
 
 // verdict renders a code for the peer of this check.
@@ -187,7 +197,7 @@ func (r *recorder) result(v api.Verdict) Result {
 	return Result{Name: r.name, Target: r.target, Verdict: v, Stages: r.stages, used: r.via == ViaDirect && r.facts.Direct.Used}
 }
 
-// off ends a check of what the peer does not offer.
+// off ends a check of what the peer does not offer, of which there is nothing more to tell.
 func (r *recorder) off(c Code) Result {
-	return r.rendered(api.Off, "", c, Params{})
+	return r.result(r.verdict(api.Off, "", c, Params{}))
 }

@@ -136,8 +136,8 @@ func TestASlowAPIServerIsFoundBehindARealConnection(t *testing.T) {
 		Address: serveTLS(t, s.conf(t, s.ca, DefaultServerName), late(2500*time.Millisecond))}
 	r := CheckUpstreams(t.Context(), Network{}, []Upstream{u})[0]
 	checkDirect(t, r, "upstream-apiServer", api.Warning, APIServerSlow, StageHTTP)
-	if r.Params.Took < slowAnswer || r.Params.Way > slowAnswer {
-		t.Errorf("it took %s, the way %s of it", r.Params.Took, r.Params.Way)
+	if r.Params().Took < slowAnswer || r.Params().Way > slowAnswer {
+		t.Errorf("it took %s, the way %s of it", r.Params().Took, r.Params().Way)
 	}
 	tellsTheReader(t, r, "the API server of this gateway at 127.0.0.1:", "load of the API server")
 }

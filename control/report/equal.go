@@ -10,8 +10,16 @@ import (
 func (r Report) equal(o Report) bool {
 	return r.Gateway == o.Gateway && r.NAT == o.NAT && r.Offers == o.Offers && r.Identity == o.Identity &&
 		slices.EqualFunc(r.Verdicts, o.Verdicts, func(a, b Verdict) bool {
-			return a.Target == b.Target && a.Outcome == b.Outcome && a.Code == b.Code && a.Stage == b.Stage && a.Params.equal(&b.Params)
+			return a.Target == b.Target && a.Outcome == b.Outcome && a.Code == b.Code && a.Stage == b.Stage && a.Params.orNone().equal(b.Params.orNone())
 		})
+}
+
+// orNone are the values themselves, also where there are none.
+func (p *Params) orNone() *Params {
+	if p == nil {
+		return &Params{}
+	}
+	return p
 }
 
 func (p *Params) equal(o *Params) bool {

@@ -42,6 +42,9 @@ func eachLeaf(v reflect.Value, path string, f func(path string, field reflect.Va
 		}
 	case v.Type() == reflect.TypeFor[[]Verdict]():
 		eachLeaf(v.Index(0), path+"[0]", f)
+	case v.Type() == reflect.TypeFor[*Params](): // nil is equal to nothing in it
+		v.Set(reflect.ValueOf(&Params{}))
+		eachLeaf(v.Elem(), path, f)
 	default:
 		f(path, v)
 	}

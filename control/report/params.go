@@ -2,6 +2,7 @@ package report
 
 import (
 	"net/netip"
+	"reflect"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -84,7 +85,10 @@ func VerdictOf(target string, v api.Verdict, p check.Params, now time.Time) Verd
 		out.Age = age(now.Sub(*v.CheckedAt))
 	}
 	if out.Outcome != api.OK {
-		out.Code, out.Params = code(check.Code(v.Code)), paramsOf(p, now)
+		out.Code = code(check.Code(v.Code))
+		if told := paramsOf(p, now); !reflect.ValueOf(told).IsZero() {
+			out.Params = &told
+		}
 	}
 	return out
 }

@@ -99,9 +99,11 @@ type Verdict struct {
 	Target  string
 	Outcome api.Outcome
 	// Code is empty where there is nothing to explain, and of the form PSTnnnn else.
-	Code   check.Code
-	Stage  string
-	Params Params
+	Code  check.Code
+	Stage string
+	// Params are nil where there is nothing to explain: of a thousand peers they would be
+	// some megabytes of nothing.
+	Params *Params
 	RTT    time.Duration
 	// Age is how long before the report was written the check ended.
 	Age time.Duration
@@ -140,7 +142,11 @@ func (r Report) Same(other Report) bool {
 func (r Report) timeless() Report {
 	verdicts := make([]Verdict, len(r.Verdicts))
 	for i, v := range r.Verdicts {
-		v.RTT, v.Age, v.Params.Age = 0, 0, 0
+		v.RTT, v.Age = 0, 0
+		if v.Params != nil {
+			p := *v.Params
+			p.Age, v.Params = 0, &p
+		}
 		verdicts[i] = v
 	}
 	r.At, r.Hears, r.Verdicts = time.Unix(0, 0), Hears{Never, Never, Never}, verdicts

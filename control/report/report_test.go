@@ -98,7 +98,7 @@ func full() Report {
 	return Report{
 		Version: Version, At: noon, Gateway: "edge",
 		Verdicts: []Verdict{
-			{Target: "gateway", Outcome: api.Warning, Code: check.RelayInUse, Stage: "probe", Params: p, RTT: 12 * time.Millisecond, Age: time.Second},
+			{Target: "gateway", Outcome: api.Warning, Code: check.RelayInUse, Stage: "probe", Params: &p, RTT: 12 * time.Millisecond, Age: time.Second},
 			{Target: "apiServer", Outcome: api.Off, Code: check.APIServerOff},
 		},
 		Hears: Hears{time.Second, Never, 0}, NAT: NAT{"none", "none"},
@@ -108,7 +108,7 @@ func full() Report {
 
 func TestEveryValueSurvivesTheWire(t *testing.T) {
 	want := full()
-	for _, part := range []reflect.Value{reflect.ValueOf(want), reflect.ValueOf(want.Verdicts[0]), reflect.ValueOf(want.Verdicts[0].Params), reflect.ValueOf(want.Verdicts[0].Params.Gateway)} {
+	for _, part := range []reflect.Value{reflect.ValueOf(want), reflect.ValueOf(want.Verdicts[0]), reflect.ValueOf(*want.Verdicts[0].Params), reflect.ValueOf(want.Verdicts[0].Params.Gateway)} {
 		for i := range part.NumField() {
 			if part.Field(i).IsZero() {
 				t.Errorf("the test leaves %s.%s out", part.Type(), part.Type().Field(i).Name)
@@ -126,9 +126,9 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 	v := want.Verdicts[0]
 	everything := check.Own{NAT: api.NAT{Mapping: v.Params.PeerNAT.Mapping, Filtering: v.Params.PeerNAT.Filtering},
 		Candidates: []check.Candidate{{Address: "192.0.2.3:1"}, {Address: "192.0.2.1:51820"}}}
-	back := paramsOf(reading().told("gateway", v.Params, everything, noon), noon)
+	back := paramsOf(reading().told("gateway", *v.Params, everything, noon), noon)
 	back.NAT, back.PeerNAT = back.PeerNAT, back.NAT // each is the other's at the other end
-	if !reflect.DeepEqual(back, v.Params) {
+	if !reflect.DeepEqual(back, *v.Params) {
 		t.Errorf("check's parameters lose something:\ngot  %+v\nwant %+v", back, v.Params)
 	}
 }
@@ -187,7 +187,7 @@ func TestSameLeavesTimesOut(t *testing.T) {
 	if a.Same(b) {
 		t.Error("a report of another loss does not differ")
 	}
-	if full().Verdicts[0].Age != time.Second || a.Verdicts[0].Age != time.Second {
+	if v := a.Verdicts[0]; v.Age != time.Second || v.Params.Age != time.Minute {
 		t.Error("the comparison changed a report")
 	}
 }

@@ -78,7 +78,7 @@ func TestEachNATIsThatOfItsGateway(t *testing.T) {
 // Of the addresses at which a peer sought this gateway those are named that are its own.
 func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
 	g := Gateway{Candidates: []Candidate{{Address: mustAddress(t, "192.0.2.66:1")}, {Address: mustAddress(t, "203.0.113.9:51999"), State: "failed"}}}
-	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: check.PeerSilent, Params: Params{Gateway: g}}}}
+	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: check.PeerSilent, Params: &Params{Gateway: g}}}}
 	got := r.Targets(reading(), noon, noon).Gateway
 	cause := got.Cause
 	if !strings.Contains(cause, "203.0.113.9:51999 failed") || strings.Contains(cause, "192.0.2.66") {

@@ -149,7 +149,8 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 	}
 	out.Code = code(check.Code(w.Code))
 	if w.Params != nil {
-		out.Params = w.Params.params(n)
+		p := w.Params.params(n)
+		out.Params = &p
 	}
 	return out
 }

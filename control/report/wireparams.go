@@ -60,7 +60,10 @@ type wireCandidate struct {
 	State   string `json:"state,omitempty"`
 }
 
-func (p Params) wire() *wireParams {
+func (p *Params) wire() *wireParams {
+	if p == nil {
+		return nil
+	}
 	w := wireParams{
 		Address: p.Address, Remote: text(p.Remote), BesideAddress: p.BesideAddress, Endpoints: texts(p.Endpoints),
 		Token: p.Token, Failure: string(p.Failure), Beside: string(p.Beside),
