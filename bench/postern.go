@@ -47,6 +47,7 @@ func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
 	e := &end{key: key, bind: underlay.New(underlay.Options{
 		OnSTUN: h.onSTUN, MostPerSocket: s.most, SendBuffer: s.send,
 	})}
+	_ = tunnel.UseSmallPages() // as gateways do, and like them without it if that is forbidden
 	var err error
 	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: s.mtu}); err != nil {
 		return nil, err

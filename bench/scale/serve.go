@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/tunnel"
 )
 
 // profileSocket is beside the hub's configuration.
@@ -22,6 +23,7 @@ const profileSocket = "profile.sock"
 // Serve is a gateway that can be profiled, which the binary cannot: it runs the file's
 // until ctx ends, and answers with net/http/pprof on a Unix socket beside the file.
 func Serve(ctx context.Context, file string) (err error) {
+	_ = tunnel.UseSmallPages() // as the binary does
 	cfg, err := config.Load(file, config.Overrides{})
 	if err != nil {
 		return err

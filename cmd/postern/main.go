@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/postern-dev/postern/tui/noquery"
+	"github.com/postern-dev/postern/tunnel"
 )
 
 // version is set by the linker (-X main.version=…).
@@ -24,6 +25,7 @@ func main() { os.Exit(run()) }
 
 // run is main with the exit code as its result.
 func run() int {
+	_ = tunnel.UseSmallPages() // before there is much; where it is forbidden memory is larger
 	noquery.Restore()
 	ctx, stop := signalContext()
 	defer stop()

@@ -16,7 +16,7 @@ const (
 )
 
 // TestIdleGatewayIsCheap measures both gateways of a peering that nobody uses, after a
-// little use.
+// little use. Where huge pages are on for all they hold as little.
 func TestIdleGatewayIsCheap(t *testing.T) {
 	p := newPeers(t, newWorld(t))
 	gateways := []*gateway{p.cloud, p.edge}
@@ -32,6 +32,9 @@ func TestIdleGatewayIsCheap(t *testing.T) {
 		share := float64(cpuTime(t, pid)-before[i]) / float64(time.Since(start))
 		memory := rssAnon(t, pid)
 		t.Logf("%s: %.1f MB of RssAnon, %.2f %% of a core", g.name, mb(memory), 100*share)
+		if !smallPages(t, pid) {
+			t.Errorf("%s takes huge pages where the kernel offers them", g.name)
+		}
 		if memory > idleMemory {
 			t.Errorf("%s holds %.1f MB of anonymous memory, want at most %.0f", g.name, mb(memory), mb(idleMemory))
 		}

@@ -47,6 +47,16 @@ func parseRssAnon(status []byte) int {
 	return 0
 }
 
+// smallPages reports whether a process has the kernel give it no transparent huge pages.
+func smallPages(t *testing.T, pid int) bool {
+	t.Helper()
+	b, err := os.ReadFile(procFile(pid, "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(b), "\nTHP_enabled:\t0\n")
+}
+
 // clockTick is the unit of CPU times in /proc: USER_HZ is 100 on every Linux port that
 // Go runs on.
 const clockTick = time.Second / 100
