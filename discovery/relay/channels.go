@@ -34,7 +34,8 @@ const (
 	maxStrange = 32
 )
 
-// channel is an address that datagrams are sent to. The zero number is none.
+// channel is an address that datagrams are sent to. The zero number is none; one that the
+// server has not granted yet is the one that it is asked for.
 type channel struct {
 	addr    netip.AddrPort
 	number  uint16
@@ -182,23 +183,27 @@ func (c *channels) due(now time.Time) (ask []bind, next time.Time) {
 		}
 		return true
 	}
-	stale := false
+	changed := false
 	for addr, ch := range c.all {
 		switch {
 		case ch.boundAt.IsZero():
 			if ch.sent >= channelAfter && at(ch.retryAt) {
-				ask = append(ask, bind{c.numberLocked(), addr})
+				if ch.number == 0 {
+					ch.number = c.numberLocked()
+					changed = true
+				}
+				ask = append(ask, bind{ch.number, addr})
 			}
 		case now.Sub(ch.boundAt) >= channelRest:
 			delete(c.all, addr)
 		case at(ch.boundAt.Add(channelLifetime)):
-			stale = true
+			changed = true
 			at(ch.boundAt.Add(channelRest))
 		case at(ch.boundAt.Add(channelRefresh)) && ch.used.Load() && at(ch.retryAt):
 			ask = append(ask, bind{ch.number, addr})
 		}
 	}
-	if stale {
+	if changed {
 		c.publishLocked(now)
 	}
 	for n, asked := range c.strange {
@@ -242,18 +247,39 @@ func (c *channels) answered(now time.Time, b bind, granted bool) {
 		c.all[b.addr] = &channel{addr: b.addr, number: b.number, sent: channelAfter, boundAt: now}
 		delete(c.strange, b.number)
 		c.publishLocked(now)
+	case !ch.boundAt.IsZero():
+		ch.retryAt = now.Add(permissionRetry)
 	default:
 		ch.retryAt = now.Add(channelRetry)
-		if !ch.boundAt.IsZero() {
-			ch.retryAt = now.Add(permissionRetry)
+		if ch.number == b.number {
+			ch.number = 0
+			c.publishLocked(now)
 		}
 	}
 }
 
+// unanswered notes that no answer came. The number stays: the server may have granted it, and
+// then grants the address no other one (RFC 8656 §12.2).
+func (c *channels) unanswered(now time.Time, b bind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch := c.all[b.addr]; ch != nil {
+		ch.retryAt = now.Add(permissionRetry)
+	}
+}
+
+// publishLocked makes the table anew. Data may come by a channel before we have seen that it was
+// granted, so one that is asked for is read already. Over an adopted allocation it is not: the
+// number may be one of an earlier life, and its data somebody else's.
 func (c *channels) publishLocked(now time.Time) {
 	t := &table{out: make(map[netip.AddrPort]*channel), in: make(map[uint16]netip.AddrPort)}
 	for addr, ch := range c.all {
-		if !ch.boundAt.IsZero() && now.Sub(ch.boundAt) < channelLifetime {
+		switch {
+		case ch.boundAt.IsZero():
+			if ch.number != 0 && !c.adopted {
+				t.in[ch.number] = addr
+			}
+		case now.Sub(ch.boundAt) < channelLifetime:
 			t.out[addr], t.in[ch.number] = ch, addr
 		}
 	}
@@ -292,8 +318,10 @@ func (a *allocation) bindChannel(b bind) {
 		number := binary.BigEndian.AppendUint16(nil, b.number)
 		return addPeer(addAttr(p, attrChannelNumber, append(number, 0, 0)), b.addr, tx)
 	})
-	if err != nil && !errors.Is(err, errNoAnswer) {
-		return // closed
-	}
-	a.channels.answered(time.Now(), b, err == nil && m.class == classSuccess)
+	switch {
+	case err == nil:
+		a.channels.answered(time.Now(), b, m.class == classSuccess)
+	case errors.Is(err, errNoAnswer):
+		a.channels.unanswered(time.Now(), b)
+	} // Or else it is closed.
 }

@@ -57,6 +57,51 @@ func TestAChannelIsAskedForWhenItPays(t *testing.T) {
 	}
 }
 
+// The server sends by a channel as soon as it has granted it, which may be before its answer
+// has been taken in.
+func TestWhatComesByAChannelThatIsAskedForIsRead(t *testing.T) {
+	for _, adopted := range []bool{false, true} {
+		c := newChannels(adopted, netip.Addr{})
+		for range channelAfter {
+			c.want(somebody)
+		}
+		asked, _ := c.due(epoch)
+		if from, ok := c.source(asked[0].number); ok == adopted || ok && from != somebody {
+			t.Errorf("while it is asked for (adopted: %v) its data are from %v, %v", adopted, from, ok)
+		}
+		if m, err := parse(c.frame(datagram(5), somebody, false)); err != nil || m.method != methodSend {
+			t.Errorf("while it is asked for: sent %+v, %v", m, err)
+		}
+		c.answered(epoch, asked[0], false)
+		if from, ok := c.source(asked[0].number); ok {
+			t.Errorf("after it was refused (adopted: %v) its data are from %v", adopted, from)
+		}
+	}
+}
+
+// It may have been granted all the same, and then only that number is good for the address.
+func TestAChannelWithoutAnAnswerIsAskedForAgain(t *testing.T) {
+	c := newChannels(false, netip.Addr{})
+	for range channelAfter {
+		c.want(somebody)
+	}
+	first, _ := c.due(epoch)
+	c.unanswered(epoch, first[0])
+	if from, ok := c.source(first[0].number); !ok || from != somebody {
+		t.Errorf("its data are from %v, %v", from, ok)
+	}
+	_, next := c.due(epoch)
+	if next.Sub(epoch) != permissionRetry {
+		t.Fatalf("it is asked for again in %v, want %v", next.Sub(epoch), permissionRetry)
+	}
+	if again := grantAll(c, next); len(again) != 1 || again[0] != first[0] {
+		t.Errorf("asked for %v, want %v again", again, first)
+	}
+	if _, payload, ok := readChannelData(c.frame(datagram(5), somebody, false)); !ok || len(payload) != 5 {
+		t.Error("it is not used once it is granted")
+	}
+}
+
 func TestAChannelLastsWhileItIsUsed(t *testing.T) {
 	c := newChannels(false, netip.Addr{})
 	for range channelAfter {
