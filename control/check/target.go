@@ -122,8 +122,8 @@ type Result struct {
 	Verdict api.Verdict
 	// DependsOn names the check of the same peer whose mending mends this one.
 	DependsOn string
-	// params are what the verdict's cause and fix were rendered from, nil of one without. They
-	// are large, and of a thousand peers that are well there are none.
+	// params are what the verdict's cause and fix were rendered from, nil where that is all
+	// nothing: they are large, and of a thousand peers that are well there are none.
 	params *Params
 	Stages []Stage
 	// Hello is the peer's answer, when the auth check got one.
@@ -175,8 +175,7 @@ func (r *recorder) rendered(o api.Outcome, stage string, c Code, p Params) Resul
 	return res
 }
 
-// Params are what the verdict's cause and fix were rendered from: nothing, of one that has
-// neither.
+// Params are what the verdict's cause and fix were rendered from, which may be nothing.
 func (r Result) Params() Params {
 	if r.params == nil {
 		return Params{}
@@ -197,7 +196,7 @@ func (r *recorder) result(v api.Verdict) Result {
 	return Result{Name: r.name, Target: r.target, Verdict: v, Stages: r.stages, used: r.via == ViaDirect && r.facts.Direct.Used}
 }
 
-// off ends a check of what the peer does not offer, of which there is nothing more to tell.
+// off ends a check of what the peer does not offer.
 func (r *recorder) off(c Code) Result {
 	return r.result(r.verdict(api.Off, "", c, Params{}))
 }

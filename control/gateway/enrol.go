@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/admin"
@@ -14,13 +15,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// firstEchoWait is how long the first echo is waited for while a tunnel comes up, echoWait how
-// long the last ones are; each is waited for twice as long as the one before. One may be lost
-// to a handshake under way: of 21 joins by way of NATs two or three took a second more when
-// all waited as long.
+// echoWait is how long each echo is waited for while a tunnel comes up. One may be lost to a
+// handshake under way, so the next one follows after firstEchoPause, and others after pauses
+// twice as long up to echoWait: of 21 joins by way of NATs two or three took a second more when
+// all came a second apart.
 const (
-	firstEchoWait = 100 * time.Millisecond
-	echoWait      = time.Second
+	firstEchoPause = 100 * time.Millisecond
+	echoWait       = time.Second
 )
 
 // Invite makes a ticket.
@@ -148,16 +149,34 @@ func (g *Gateway) putGranted(all *state.Peers, grant ticket.Grant) error {
 // echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both
 // directions, or ctx ends.
 func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
-	for wait := firstEchoWait; ; wait = min(2*wait, echoWait) {
-		once, cancel := context.WithTimeout(ctx, wait)
-		_, err := stack.Ping(once, peer.OverlayAddr(k), pingPayload)
-		<-untilNext(once, err)
-		cancel()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("no echo in the time given: %w", errors.Join(context.Cause(ctx), err))
+	var echoes sync.WaitGroup
+	defer echoes.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error)
+	var last error
+	for pause := firstEchoPause; ; pause = min(2*pause, echoWait) {
+		echoes.Go(func() {
+			once, end := context.WithTimeout(ctx, echoWait)
+			defer end()
+			_, err := stack.Ping(once, peer.OverlayAddr(k), pingPayload)
+			select {
+			case answers <- err:
+			case <-ctx.Done():
+			}
+		})
+		for next := time.After(pause); next != nil; {
+			select {
+			case err := <-answers:
+				if err == nil {
+					return nil
+				}
+				last = err
+			case <-next:
+				next = nil
+			case <-ctx.Done():
+				return fmt.Errorf("no echo in the time given: %w", errors.Join(context.Cause(ctx), last))
+			}
 		}
 	}
 }
@@ -165,17 +184,6 @@ func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
 // pinger sends an echo and waits for its answer, as a [netstack.Stack] does.
 type pinger interface {
 	Ping(ctx context.Context, to netip.Addr, payload int) (time.Duration, error)
-}
-
-// untilNext lets a failed echo's time run out, so that one that fails at once is not
-// repeated at once.
-func untilNext(once context.Context, err error) <-chan struct{} {
-	if err == nil {
-		done := make(chan struct{})
-		close(done)
-		return done
-	}
-	return once.Done()
 }
 
 func candidateText(list []ticket.Candidate) string {

@@ -408,3 +408,14 @@ func announcedBefore(m *member, before state.Observation) []discovery.Candidate 
 	}
 	return out
 }
+
+// untilNext lets a failed echo's time run out, so that one that fails at once is not
+// repeated at once.
+func untilNext(once context.Context, err error) <-chan struct{} {
+	if err == nil {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return once.Done()
+}

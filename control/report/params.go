@@ -86,9 +86,11 @@ func VerdictOf(target string, v api.Verdict, p check.Params, now time.Time) Verd
 	}
 	if out.Outcome != api.OK {
 		out.Code = code(check.Code(v.Code))
-		if told := paramsOf(p, now); !reflect.ValueOf(told).IsZero() {
-			out.Params = &told
+		told := paramsOf(p, now)
+		if reflect.ValueOf(&told).Elem().IsZero() {
+			return out
 		}
+		out.Params = &told
 	}
 	return out
 }

@@ -101,8 +101,8 @@ type Verdict struct {
 	// Code is empty where there is nothing to explain, and of the form PSTnnnn else.
 	Code  check.Code
 	Stage string
-	// Params are nil where there is nothing to explain: of a thousand peers they would be
-	// some megabytes of nothing.
+	// Params may be nil where all are empty: of a thousand peers that would be some megabytes
+	// of nothing.
 	Params *Params
 	RTT    time.Duration
 	// Age is how long before the report was written the check ended.

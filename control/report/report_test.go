@@ -177,6 +177,19 @@ func TestTheLargestReportFits(t *testing.T) {
 	t.Logf("%d bytes of %d", len(b), MaxSize)
 }
 
+func TestParametersAreToldWhereThereAreSome(t *testing.T) {
+	failed := api.Verdict{Verdict: api.Error, Code: string(check.PeerSilent)}
+	if v := VerdictOf("gateway", failed, check.Params{Timeout: time.Second}, noon); v.Params == nil || v.Params.Timeout != time.Second {
+		t.Errorf("got the parameters %+v, want the timeout", v.Params)
+	}
+	if v := VerdictOf("gateway", failed, check.Params{}, noon); v.Params != nil {
+		t.Errorf("got the parameters %+v, want none", v.Params)
+	}
+	if v := VerdictOf("gateway", api.Verdict{Verdict: api.OK}, check.Params{Timeout: time.Second}, noon); v.Params != nil {
+		t.Errorf("got the parameters %+v of what works", v.Params)
+	}
+}
+
 func TestSameLeavesTimesOut(t *testing.T) {
 	a, b := full(), full()
 	b.At, b.Hears.Probe, b.Verdicts[0].Age, b.Verdicts[0].RTT, b.Verdicts[0].Params.Age = noon.Add(time.Hour), 7, 9, 11, 13

@@ -26,6 +26,9 @@ const (
 	channelAfter = 2
 	// channelRetry is when a channel that was refused is asked for again.
 	channelRetry = time.Minute
+	// channelTries is after how many tries without an answer it is asked for no sooner either:
+	// the first pause is permissionRetry, and each is twice the one before.
+	channelTries = 4
 	// maxAddrs bounds the addresses that are remembered, bindAtOnce the requests that are
 	// under way.
 	maxAddrs   = 1024
@@ -41,7 +44,8 @@ type channel struct {
 	number  uint16
 	sent    int         // datagrams, up to channelAfter
 	boundAt time.Time   // when the server said so last; zero = it never has
-	retryAt time.Time   // after a refusal
+	retryAt time.Time   // after a refusal, or no answer
+	tries   int         // without an answer
 	used    atomic.Bool // since boundAt
 }
 
@@ -196,6 +200,7 @@ func (c *channels) due(now time.Time) (ask []bind, next time.Time) {
 			}
 		case now.Sub(ch.boundAt) >= channelRest:
 			delete(c.all, addr)
+			changed = true
 		case at(ch.boundAt.Add(channelLifetime)):
 			changed = true
 			at(ch.boundAt.Add(channelRest))
@@ -263,8 +268,14 @@ func (c *channels) answered(now time.Time, b bind, granted bool) {
 func (c *channels) unanswered(now time.Time, b bind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ch := c.all[b.addr]; ch != nil {
+	ch := c.all[b.addr]
+	switch {
+	case ch == nil:
+	case !ch.boundAt.IsZero():
 		ch.retryAt = now.Add(permissionRetry)
+	default:
+		ch.retryAt = now.Add(min(permissionRetry<<ch.tries, channelRetry))
+		ch.tries = min(ch.tries+1, channelTries)
 	}
 }
 
@@ -323,5 +334,6 @@ func (a *allocation) bindChannel(b bind) {
 		a.channels.answered(time.Now(), b, m.class == classSuccess)
 	case errors.Is(err, errNoAnswer):
 		a.channels.unanswered(time.Now(), b)
-	} // Or else it is closed.
+	default: // closed
+	}
 }

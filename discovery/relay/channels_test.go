@@ -94,7 +94,19 @@ func TestAChannelWithoutAnAnswerIsAskedForAgain(t *testing.T) {
 	if next.Sub(epoch) != permissionRetry {
 		t.Fatalf("it is asked for again in %v, want %v", next.Sub(epoch), permissionRetry)
 	}
-	if again := grantAll(c, next); len(again) != 1 || again[0] != first[0] {
+	now := next
+	for _, pause := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute} {
+		again, _ := c.due(now)
+		if len(again) != 1 || again[0] != first[0] {
+			t.Fatalf("asked for %v, want %v again", again, first)
+		}
+		c.unanswered(now, again[0])
+		if _, next = c.due(now); next.Sub(now) != pause {
+			t.Errorf("it is asked for again in %v, want %v", next.Sub(now), pause)
+		}
+		now = next
+	}
+	if again := grantAll(c, now); len(again) != 1 || again[0] != first[0] {
 		t.Errorf("asked for %v, want %v again", again, first)
 	}
 	if _, payload, ok := readChannelData(c.frame(datagram(5), somebody, false)); !ok || len(payload) != 5 {
