@@ -36,7 +36,8 @@ func APIServer(ctx context.Context, dial DialFunc, f Facts) Result {
 		return r.off(APIServerOff)
 	}
 	to := f.endpoint(api.PortAPIServer)
-	p := Params{Address: to.String(), Timeout: Timeout, Path: livePath}
+	r.address = to.String()
+	p := Params{Address: r.address, Timeout: Timeout, Path: livePath}
 	c, err := dial(ctx, to)
 	if err != nil {
 		p.Detail = err.Error()

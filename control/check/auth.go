@@ -19,7 +19,8 @@ func Auth(ctx context.Context, dial DialFunc, f Facts) Result {
 		return r.off(AuthOff)
 	}
 	to := f.endpoint(api.PortAuth)
-	p := Params{Address: to.String(), Timeout: Timeout, Path: auth.HelloPath}
+	r.address = to.String()
+	p := Params{Address: r.address, Timeout: Timeout, Path: auth.HelloPath}
 	c, err := dial(ctx, to)
 	if err != nil {
 		p.Detail = err.Error()

@@ -166,10 +166,11 @@ func (o outside) hostPort() string { return net.JoinHostPort(o.host, strconv.Ito
 func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachable Code, p *Params) (net.Conn, outside, Result) {
 	o, err := parseOutside(raw)
 	if err != nil {
-		p.Address, p.Failure, p.Detail = cleanURL(raw), FailureURL, err.Error()
+		r.address = cleanURL(raw)
+		p.Address, p.Failure, p.Detail = r.address, FailureURL, err.Error()
 		return nil, o, r.fail(api.Error, StageDNS, unreachable, *p)
 	}
-	p.Address = o.url
+	r.address, p.Address = o.url, o.url
 	c, to, stage, err := r.reach(ctx, n, o.host, o.port)
 	if err == nil {
 		return c, o, Result{}

@@ -289,6 +289,9 @@ func TestAPIServerOutsideTheTunnel(t *testing.T) {
 	}}
 	r, _ := APIServerDirect(t.Context(), loopback, f)
 	checkDirect(t, r, NameAPIServerDirect, api.OK, "", "")
+	if r.address != f.Direct.APIServerURL { // which the other way's verdict may name
+		t.Errorf("asked at %q, want %s", r.address, f.Direct.APIServerURL)
+	}
 	var stages []string
 	for _, st := range r.Stages {
 		stages = append(stages, st.Name)

@@ -101,6 +101,11 @@ func TestPeersAreCheckedAtOnceAndThenOnSchedule(t *testing.T) {
 		f := newFixture(t)
 		f.SetPeers([]string{"cloud"})
 		f.want(t, "at once", "ok ok ok")
+		for _, res := range f.Snapshot()[0].Results {
+			if res.Target != api.ServiceGateway && res.address == "" { // which the other way's verdict may name
+				t.Errorf("it is not known where %s was asked", res.Name)
+			}
+		}
 		for range 20 {
 			f.set(func(x *Facts) { x.LastHandshake = time.Now() }) // one ping is enough
 			before := f.overlay.pinged()

@@ -39,7 +39,7 @@ func sideBySide(inside, outside, gateway Result) (Result, Result) {
 		outside = outside.beside(BesideWorks, inside)
 		outside.Verdict.Verdict = api.Warning
 	case gateway.failed() && outside.reached():
-		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.Params().Address)
+		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.address)
 	case gateway.failed() && outside.failed() && outside.unanswered():
 		outside = outside.waitFor(gateway)
 	}
@@ -95,7 +95,7 @@ func alike(inside, outside Result) bool {
 // beside renders a verdict anew with what came of the other way.
 func (r Result) beside(b Beside, other Result) Result {
 	p := r.Params()
-	p.Beside, p.BesideAddress = b, other.Params().Address
+	p.Beside, p.BesideAddress = b, other.address
 	code := Code(r.Verdict.Code)
 	r.params = &p
 	r.Verdict.Cause, r.Verdict.Fix = Render(code, p)

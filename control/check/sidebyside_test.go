@@ -27,10 +27,9 @@ func outOfBand(o api.Outcome, c Code, how Failure) Result {
 }
 
 func made(r *recorder, o api.Outcome, c Code, p Params) Result {
+	r.address = p.Address
 	if o == api.OK {
-		res := r.ok(time.Millisecond)
-		res.params = &p
-		return res
+		return r.ok(time.Millisecond)
 	}
 	return r.rendered(o, StageTCP, c, p)
 }

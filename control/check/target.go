@@ -125,7 +125,9 @@ type Result struct {
 	// params are what the verdict's cause and fix were rendered from, nil where that is all
 	// nothing: they are large, and of a thousand peers that are well there are none.
 	params *Params
-	Stages []Stage
+	// address is where the service was asked, whatever came of it.
+	address string
+	Stages  []Stage
 	// Hello is the peer's answer, when the auth check got one.
 	Hello *auth.Hello
 	// used: the way outside the tunnel is the one that is used.
@@ -140,6 +142,7 @@ type recorder struct {
 	start        time.Time
 	at           time.Time // start of the present stage
 	stages       []Stage
+	address      string // where the service is asked
 }
 
 func begin(target string, f Facts) *recorder {
@@ -193,7 +196,7 @@ func (r *recorder) verdict(o api.Outcome, stage string, c Code, p Params) api.Ve
 func (r *recorder) result(v api.Verdict) Result {
 	now := time.Now()
 	v.CheckedAt, v.Via = &now, r.via
-	return Result{Name: r.name, Target: r.target, Verdict: v, Stages: r.stages, used: r.via == ViaDirect && r.facts.Direct.Used}
+	return Result{Name: r.name, Target: r.target, Verdict: v, address: r.address, Stages: r.stages, used: r.via == ViaDirect && r.facts.Direct.Used}
 }
 
 // off ends a check of what the peer does not offer.
