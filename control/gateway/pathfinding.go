@@ -264,7 +264,9 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 		for range asks {
 			ctx, cancel := context.WithTimeout(p.g.ctx, askPause)
 			_, err := p.g.plane.stack.Ping(ctx, peer.OverlayAddr(k), 0)
-			<-untilNext(ctx, err)
+			if err != nil {
+				<-ctx.Done() // one that fails at once is not repeated at once
+			}
 			cancel()
 			if err == nil || p.g.ctx.Err() != nil {
 				return
@@ -407,15 +409,4 @@ func announcedBefore(m *member, before state.Observation) []discovery.Candidate 
 		out = append(out, discovery.Candidate{Addr: c.Addr, Source: c.Source})
 	}
 	return out
-}
-
-// untilNext lets a failed echo's time run out, so that one that fails at once is not
-// repeated at once.
-func untilNext(once context.Context, err error) <-chan struct{} {
-	if err == nil {
-		done := make(chan struct{})
-		close(done)
-		return done
-	}
-	return once.Done()
 }

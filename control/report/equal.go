@@ -10,7 +10,7 @@ import (
 func (r Report) equal(o Report) bool {
 	return r.Gateway == o.Gateway && r.NAT == o.NAT && r.Offers == o.Offers && r.Identity == o.Identity &&
 		slices.EqualFunc(r.Verdicts, o.Verdicts, func(a, b Verdict) bool {
-			return a.Target == b.Target && a.Outcome == b.Outcome && a.Code == b.Code && a.Stage == b.Stage && a.Params.orNone().equal(b.Params.orNone())
+			return a.Target == b.Target && a.Outcome == b.Outcome && a.Code == b.Code && a.Stage == b.Stage && a.Params.equal(b.Params)
 		})
 }
 
@@ -22,7 +22,12 @@ func (p *Params) orNone() *Params {
 	return p
 }
 
+// equal is for what may be nil, which mostly both are.
 func (p *Params) equal(o *Params) bool {
+	if p == o {
+		return true
+	}
+	p, o = p.orNone(), o.orNone()
 	return p.Address == o.Address && p.BesideAddress == o.BesideAddress && p.Remote == o.Remote &&
 		slices.Equal(p.Endpoints, o.Endpoints) && p.Token == o.Token && p.Failure == o.Failure && p.Beside == o.Beside &&
 		p.ServerName == o.ServerName && slices.Equal(p.Names, o.Names) &&
