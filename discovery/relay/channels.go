@@ -24,11 +24,9 @@ const (
 	// channelAfter is how many datagrams an address is sent before it gets a channel: a
 	// candidate that never answers is not worth one.
 	channelAfter = 2
-	// channelRetry is when a channel that was refused is asked for again.
+	// channelRetry is when a channel that was refused is asked for again. One without an answer
+	// is after permissionRetry, and each time after twice as long, up to channelRetry.
 	channelRetry = time.Minute
-	// channelTries is after how many tries without an answer it is asked for no sooner either:
-	// the first pause is permissionRetry, and each is twice the one before.
-	channelTries = 4
 	// maxAddrs bounds the addresses that are remembered, bindAtOnce the requests that are
 	// under way.
 	maxAddrs   = 1024
@@ -42,11 +40,11 @@ const (
 type channel struct {
 	addr    netip.AddrPort
 	number  uint16
-	sent    int         // datagrams, up to channelAfter
-	boundAt time.Time   // when the server said so last; zero = it never has
-	retryAt time.Time   // after a refusal, or no answer
-	tries   int         // without an answer
-	used    atomic.Bool // since boundAt
+	sent    int           // datagrams, up to channelAfter
+	boundAt time.Time     // when the server said so last; zero = it never has
+	retryAt time.Time     // after a refusal, or no answer
+	pause   time.Duration // before retryAt, after no answer
+	used    atomic.Bool   // since boundAt
 }
 
 // table is what the data path goes by. It is never changed, but for the channels' used.
@@ -274,8 +272,8 @@ func (c *channels) unanswered(now time.Time, b bind) {
 	case !ch.boundAt.IsZero():
 		ch.retryAt = now.Add(permissionRetry)
 	default:
-		ch.retryAt = now.Add(min(permissionRetry<<ch.tries, channelRetry))
-		ch.tries = min(ch.tries+1, channelTries)
+		ch.pause = min(max(2*ch.pause, permissionRetry), channelRetry)
+		ch.retryAt = now.Add(ch.pause)
 	}
 }
 

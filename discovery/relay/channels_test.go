@@ -79,6 +79,21 @@ func TestWhatComesByAChannelThatIsAskedForIsRead(t *testing.T) {
 	}
 }
 
+// Over an adopted allocation an address is asked for with numbers of unknown meaning as well.
+func TestARefusalOfAnotherNumberLeavesAChannelsOwn(t *testing.T) {
+	c := newChannels(true, netip.Addr{})
+	for range channelAfter {
+		c.want(somebody)
+	}
+	own, _ := c.due(epoch)
+	c.unanswered(epoch, own[0])
+	c.answered(epoch, bind{own[0].number ^ 1, somebody}, false)
+	_, next := c.due(epoch)
+	if again := grantAll(c, next); len(again) != 1 || again[0] != own[0] {
+		t.Errorf("asked for %v, want %v", again, own)
+	}
+}
+
 // It may have been granted all the same, and then only that number is good for the address.
 func TestAChannelWithoutAnAnswerIsAskedForAgain(t *testing.T) {
 	c := newChannels(false, netip.Addr{})
