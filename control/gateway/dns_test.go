@@ -138,11 +138,18 @@ func TestAPeerIsReachedWhereDNSHasIt(t *testing.T) {
 		}
 	})
 	cloudKey, edgeKey := w.keyAt(w.Cloud), w.keyAt(w.Edge)
-	st, err := w.Cloud.Gateway.Status(w.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := st.Gateway.Candidates[0].Address
+	var at string
+	w.await("cloud knows its own address", func() string {
+		st, err := w.Cloud.Gateway.Status(w.ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if len(st.Gateway.Candidates) == 0 {
+			return "none yet"
+		}
+		at = st.Gateway.Candidates[0].Address
+		return ""
+	})
 	server.announce(t, "cloud", cloudKey, at)
 	w.found(w.Edge, "cloud", func(d api.Discovered) string {
 		if d.State != api.DiscoveredNew || d.PublicKey != cloudKey.String() || len(d.Addresses) != 1 || d.DNSSEC != api.DNSSECNone {
@@ -154,7 +161,7 @@ func TestAPeerIsReachedWhereDNSHasIt(t *testing.T) {
 		t.Error("what was found is a peer without being approved")
 	}
 	var refused *admin.Error
-	_, err = w.Edge.Gateway.DiscoveredApprove(w.ctx, "cloud", api.DiscoveredApproveRequest{})
+	_, err := w.Edge.Gateway.DiscoveredApprove(w.ctx, "cloud", api.DiscoveredApproveRequest{})
 	if _, known := w.status(w.Edge, "cloud"); known || !errors.As(err, &refused) || !refused.Usage || !strings.Contains(refused.Message, peer.Fingerprint(cloudKey)) {
 		t.Errorf("approved without a fingerprint: peer %v, %v; want it refused, with the one found", known, err)
 	}
