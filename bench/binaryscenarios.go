@@ -39,6 +39,12 @@ func binaryScenarios() []Scenario {
 			Metrics: []Metric{Throughput, Cores, PeakMemory, PeakAnonymous},
 		},
 		{
+			Name: "binary-mtu-8920", Title: "one TCP stream through two gateways whose links carry jumbo frames",
+			Benchmark: "Binary/streams=1/mtu=8920", Spec: load.Spec{Streams: 1, MTU: 8920},
+			Subjects: []string{PosternBinary, WireGuardGo, WireGuardTUN}, Reference: WireGuardGo,
+			Metrics: []Metric{Throughput, Cores, PeakMemory, PeakAnonymous},
+		},
+		{
 			Name: "binary-requests", Title: "HTTP/1.1 requests for an object of 4 KiB through two gateways, one after the other",
 			Benchmark: "Binary/HTTP/bytes=4096", Spec: load.Spec{Load: load.LoadRequests, Size: objectSize},
 			Subjects: subjects, Reference: Loopback, Metrics: []Metric{Median, P99, P999, Requests, Cores, PeakMemory},

@@ -56,6 +56,8 @@ type PathfinderOptions struct {
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Keepalive is how often an idle path is kept open; 0 = 20 s. See [path.Options].
 	Keepalive time.Duration
+	// OverlayMTU is the tunnel's, in bytes; 0 = 1420. See [path.Options].
+	OverlayMTU int
 	// OnSuperseded is told, again and again, that a peer has heard a later start of a gateway
 	// with the own key; it must not block. nil = nobody is.
 	OnSuperseded func(k peer.PublicKey, boot uint64)
@@ -206,7 +208,7 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 func (f *Pathfinder) addLocked(now time.Time, c PathPeer) *pathPeer {
 	p := &pathPeer{key: c.Key, m: path.New(path.Options{
 		Low: bytes.Compare(f.own[:], c.Key[:]) < 0, Boot: f.o.BootID, Keepalive: f.o.Keepalive, Searches: &f.searches,
-		Epoch: f.epoch,
+		Epoch: f.epoch, OverlayMTU: f.o.OverlayMTU,
 	})}
 	if f.localKnown {
 		p.m.SetLocal(now, f.local)

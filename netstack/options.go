@@ -40,6 +40,9 @@ type Options struct {
 	Addresses []netip.Addr
 	// MTU of the overlay in bytes, inner IP header included; 0 means [DefaultMTU].
 	MTU int
+	// Unmeasured are the paths of which nobody knows yet how large packets they take; the zero
+	// value means that all take MTU until [Stack.SetPathMTU] tells otherwise.
+	Unmeasured Unmeasured
 	// TCPSendBuffer and TCPReceiveBuffer bound what one connection may buffer each way,
 	// in bytes; 0 means [DefaultTCPBuffer].
 	TCPSendBuffer, TCPReceiveBuffer int
@@ -81,6 +84,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxPendingTCP == 0 {
 		o.MaxPendingTCP = DefaultMaxPendingTCP
 	}
+	if o.Unmeasured.MTU == o.MTU {
+		o.Unmeasured = Unmeasured{} // It makes no difference, and is not looked for with each packet.
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -89,6 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("netstack: no address given")
 	case o.MTU < MinMTU || o.MTU > gsoMaxSize:
 		return o, fmt.Errorf("netstack: MTU %d is outside %d to %d", o.MTU, MinMTU, gsoMaxSize)
+	case o.Unmeasured.Peers.IsValid() && (o.Unmeasured.MTU < MinPathMTU || o.Unmeasured.MTU > o.MTU):
+		return o, fmt.Errorf("netstack: MTU %d of unmeasured paths is outside %d to %d", o.Unmeasured.MTU, MinPathMTU, o.MTU)
 	case o.TCPSendBuffer < minTCPBuffer || o.TCPReceiveBuffer < minTCPBuffer:
 		return o, fmt.Errorf("netstack: TCP buffers of %d and %d bytes: the least is %d", o.TCPSendBuffer, o.TCPReceiveBuffer, minTCPBuffer)
 	case o.TCPMemory < minTCPMemory:

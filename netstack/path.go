@@ -17,27 +17,34 @@ import (
 const MinPathMTU = 576
 
 // SetPathMTU says what the overlay MTU towards a peer's overlay address is, in bytes with
-// the inner IP header, where it is smaller than Options.MTU. TCP to that address is cut to
-// it from now on, open connections' segments included, and the maximum segment size in
-// SYNs to and from it is clamped. Other packets are passed as they are: larger ones go in
-// outer fragments. An mtu of 0, or one not below Options.MTU, forgets the address; one
-// below [MinPathMTU] counts as that.
+// the inner IP header. TCP to that address is cut to it from now on, open connections'
+// segments included, and the maximum segment size in SYNs to and from it is clamped. Other
+// packets are passed as they are: larger ones go in outer fragments. One that is not below
+// Options.MTU counts as that, one below [MinPathMTU] as that. An mtu of 0 forgets the address:
+// then it is Options.Unmeasured's, or Options.MTU.
 //
 // What a peer sends on connections that are already open, only the peer can cut: both
 // gateways of a path need to be told.
 func (s *Stack) SetPathMTU(peer netip.Addr, mtu int) {
-	if mtu >= s.opts.MTU {
-		mtu = 0
-	}
 	if mtu > 0 {
-		mtu = max(mtu, MinPathMTU)
+		mtu = min(max(mtu, MinPathMTU), s.opts.MTU)
 	}
 	s.dev.paths.set(peer, mtu)
 }
 
-// pathMTUs holds the addresses whose path is narrower than the network card. Readers take
-// a snapshot, since they look for each packet.
+// Unmeasured are paths that [Stack.SetPathMTU] has yet to tell of.
+type Unmeasured struct {
+	// Peers are the overlay addresses that they lead to; the zero prefix is none.
+	Peers netip.Prefix
+	// MTU is what they are taken for, in bytes.
+	MTU int
+}
+
+// pathMTUs holds the MTU of paths. Readers take a snapshot, since they look for each packet.
 type pathMTUs struct {
+	card       int        // the network card's; immutable
+	unmeasured Unmeasured // immutable
+
 	mu       sync.Mutex // held by writers
 	snapshot atomic.Pointer[map[netip.Addr]int]
 }
@@ -46,8 +53,15 @@ type pathMTUs struct {
 func (p *pathMTUs) set(peer netip.Addr, mtu int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if mtu == p.card && !p.unmeasured.Peers.Contains(peer) {
+		mtu = 0 // as without a word of it
+	}
+	old := p.snapshot.Load()
+	if old == nil && mtu == 0 || old != nil && (*old)[peer] == mtu {
+		return
+	}
 	next := make(map[netip.Addr]int)
-	if old := p.snapshot.Load(); old != nil {
+	if old != nil {
 		maps.Copy(next, *old)
 	}
 	if mtu > 0 {
@@ -65,14 +79,19 @@ func (p *pathMTUs) set(peer netip.Addr, mtu int) {
 // of is the MTU towards an address, or 0 if it is the network card's.
 func (p *pathMTUs) of(peer netip.Addr) int {
 	if m := p.snapshot.Load(); m != nil {
-		return (*m)[peer]
+		if mtu, known := (*m)[peer]; known {
+			return mtu
+		}
+	}
+	if p.unmeasured.Peers.Contains(peer) {
+		return p.unmeasured.MTU
 	}
 	return 0
 }
 
 // towards is the MTU of the path that an outbound packet takes, or 0.
 func (p *pathMTUs) towards(pkt *stack.PacketBuffer) int {
-	if p.snapshot.Load() == nil {
+	if p.snapshot.Load() == nil && !p.unmeasured.Peers.IsValid() {
 		return 0
 	}
 	ip := pkt.NetworkHeader().Slice()

@@ -248,6 +248,52 @@ func TestPathMTUsAreSetAndForgotten(t *testing.T) {
 	}
 }
 
+// Paths that are yet to be measured are taken for narrower than the network card, and a
+// measured one for what it is.
+func TestUnmeasuredPathsAreTakenForNarrow(t *testing.T) {
+	s, err := New(Options{Addresses: []netip.Addr{a6}, MTU: 8920, Unmeasured: Unmeasured{netip.PrefixFrom(b6, 128), 1408}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	other := b6.Next()
+	for _, c := range []struct{ set, want int }{{0, 1408}, {8920, 8920}, {9000, 8920}, {4032, 4032}, {100, MinPathMTU}, {0, 1408}} {
+		s.SetPathMTU(b6, c.set)
+		s.SetPathMTU(other, c.set)
+		if got := s.dev.paths.of(b6); got != c.want {
+			t.Errorf("after setting %d the path's MTU is %d, want %d", c.set, got, c.want)
+		}
+		want := c.want
+		if want == 1408 || want == 8920 {
+			want = 0 // the card's, of whom nobody measures
+		}
+		if got := s.dev.paths.of(other); got != want {
+			t.Errorf("after setting %d that of another path is %d, want %d", c.set, got, want)
+		}
+		syn := synMSS(b6, a6, 8860)
+		s.dev.accepts(syn)
+		if got, want := int(binary.BigEndian.Uint16(syn[len(syn)-5:])), c.want-60; got != want {
+			t.Errorf("after setting %d a SYN asks for segments of %d bytes, want %d", c.set, got, want)
+		}
+	}
+	if s.dev.paths.snapshot.Load() != nil {
+		t.Error("something is left of forgotten paths")
+	}
+	if s, err := New(Options{Addresses: []netip.Addr{a6}, Unmeasured: Unmeasured{netip.PrefixFrom(b6, 128), DefaultMTU}}); err != nil {
+		t.Error(err)
+	} else if s.dev.paths.unmeasured.Peers.IsValid() {
+		t.Error("packets are looked at though it makes no difference")
+		s.Close()
+	} else {
+		s.Close()
+	}
+	for _, mtu := range []int{MinPathMTU - 1, DefaultMTU + 1} {
+		if _, err := New(Options{Addresses: []netip.Addr{a6}, Unmeasured: Unmeasured{netip.PrefixFrom(b6, 128), mtu}}); err == nil {
+			t.Errorf("unmeasured paths of %d bytes are allowed", mtu)
+		}
+	}
+}
+
 func TestSYNsWithTinySegmentsAreDropped(t *testing.T) {
 	families(t, func(t *testing.T, a, b netip.Addr) {
 		least := uint16(516)

@@ -83,6 +83,7 @@ func New(o Options) (*Stack, error) {
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
 	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)
 	s.dev.close = s.beginClose
+	s.dev.paths.card, s.dev.paths.unmeasured = o.MTU, o.Unmeasured
 	s.gv = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol6, icmp.NewProtocol4},

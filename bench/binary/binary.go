@@ -93,11 +93,12 @@ func (p *pair) start(ctx context.Context, spec load.Spec) (load.Ends, error) {
 			return load.Ends{}, err
 		}
 	}
-	return p.join(ctx)
+	return p.join(ctx, spec.MTU)
 }
 
-// join makes a ticket and redeems it, as users do.
-func (p *pair) join(ctx context.Context) (load.Ends, error) {
+// join makes a ticket and redeems it, as users do. An overlay MTU that is asked for is there
+// when it returns.
+func (p *pair) join(ctx context.Context, mtu int) (load.Ends, error) {
 	ticket, err := p.serving.command(ctx, "invite", "--allow", service)
 	if err != nil {
 		return load.Ends{}, err
@@ -107,6 +108,13 @@ func (p *pair) join(ctx context.Context) (load.Ends, error) {
 		return load.Ends{}, err
 	}
 	took := time.Since(began)
+	if mtu > 0 {
+		for _, g := range []*gateway{p.serving, p.dialling} {
+			if err := g.carries(ctx, mtu); err != nil {
+				return load.Ends{}, err
+			}
+		}
+	}
 	local, err := p.dialling.local(ctx, service)
 	if err != nil {
 		return load.Ends{}, err

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/bench/child"
 	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
 )
 
 // The counters of a run with their units in benchstat's format.
@@ -142,10 +143,24 @@ func (g *gateway) pid() int { return g.cmd.Process.Pid }
 
 // up waits until the gateway answers.
 func (g *gateway) up(ctx context.Context) error {
+	return g.until(ctx, "does not answer", func(api.Status) bool { return true })
+}
+
+// carries waits until the path to the other gateway is known to take packets as large as
+// the overlay's MTU: connections that are opened before keep to less.
+func (g *gateway) carries(ctx context.Context, mtu int) error {
+	return g.until(ctx, fmt.Sprintf("has no path for packets of %d bytes", mtu), func(s api.Status) bool {
+		return slices.ContainsFunc(s.Peers, func(p api.PeerStatus) bool { return p.Path.MTU >= mtu })
+	})
+}
+
+// until waits until the gateway's status is as wanted, and says what it is like if it does not
+// become so.
+func (g *gateway) until(ctx context.Context, unlike string, wanted func(api.Status) bool) error {
 	tick := time.NewTicker(upPoll)
 	defer tick.Stop()
 	for {
-		if _, err := admin.NewClient(g.socket).Status(ctx); err == nil {
+		if s, err := admin.NewClient(g.socket).Status(ctx); err == nil && wanted(s) {
 			return nil
 		}
 		select {
@@ -153,7 +168,7 @@ func (g *gateway) up(ctx context.Context) error {
 		case <-g.ended:
 			return fmt.Errorf("gateway %s ended: %w%s", g.name, g.err, g.said())
 		case <-ctx.Done():
-			return fmt.Errorf("gateway %s does not answer: %w%s", g.name, ctx.Err(), g.said())
+			return fmt.Errorf("gateway %s %s: %w%s", g.name, unlike, ctx.Err(), g.said())
 		}
 	}
 }

@@ -20,7 +20,7 @@ type GatewaySpec struct {
 	// PrivateKeyFile defaults to stateDir/private.key, which is made when missing.
 	PrivateKeyFile string `json:"privateKeyFile,omitempty" yaml:"privateKeyFile,omitempty"`
 	Listen         Listen `json:"listen,omitempty" yaml:"listen,omitempty"`
-	// MTU of the overlay in bytes; 0 lets the gateway choose (1420).
+	// MTU of the overlay in bytes; 0 lets the gateway choose (1420 at most).
 	MTU       int       `json:"mtu,omitempty" yaml:"mtu,omitempty"`
 	Admin     Admin     `json:"admin,omitempty" yaml:"admin,omitempty"`
 	HTTP      HTTP      `json:"http,omitempty" yaml:"http,omitempty"`

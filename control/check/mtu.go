@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/path"
 )
 
 // NameMTU is the check of what sizes cross the way to a peer.
@@ -19,6 +20,8 @@ const (
 	// 8200 §5). Below it, the tunnel's packets travel in fragments, which is well as long
 	// as they arrive.
 	leastMTU = 1280
+	// usualMTU is the overlay's unless more is configured.
+	usualMTU = 1420
 	// fullTries is how often an echo of full size is sent: at a loss of 10 % each way all
 	// of them are lost by chance with 0.19⁴ ≈ 10⁻³.
 	fullTries = 4
@@ -29,37 +32,25 @@ const (
 	wireGuardOverhead = 32
 )
 
-// pathSizes are the MTUs of IP packets that the path finder tries (discovery/path), the
-// largest first.
-func pathSizes() []int { return []int{1500, 1492, 1450, 1420, 1400, 1280, 1100, 576} }
-
-// overlayFor is the overlay packet that a probe for an IP packet's size stands for: what
-// the path finder reports when that size crosses, and the exact one, which it is rounded
-// down from.
-func overlayFor(size int, remote netip.Addr) (reported, exact int) {
-	headers := 40 + 8
-	if remote.Is4() {
-		headers = 20 + 8
-	}
-	payload := min((size-headers)&^3, 1452)
-	exact = payload - wireGuardOverhead
-	if exact >= 1420 {
-		return exact, exact
-	}
-	return exact &^ 15, exact
-}
-
 // vanishes is the smallest overlay packet that the path finder tried and that did not
-// cross, given the largest that did; 0 when all did.
-func vanishes(crosses int, remote netip.Addr) int {
-	sizes := pathSizes()
-	slices.Reverse(sizes)
-	for _, s := range sizes {
-		if reported, exact := overlayFor(s, remote); reported > crosses {
-			return exact
+// cross, given the largest that did; 0 when all did. What crosses is rounded down to what
+// WireGuard pads to, this is not.
+func vanishes(crosses, link int, remote netip.Addr) int {
+	for _, s := range slices.Backward(path.Sizes(remote, link)) {
+		if s.Overlay > crosses {
+			return min(s.Payload-wireGuardOverhead, path.LargestOverlayMTU(link))
 		}
 	}
 	return 0
+}
+
+// expected is the packet that a path is to take: the largest of the overlay's, but no more than
+// Ethernet takes over IPv6. A greater spec.mtu is for those paths that take more.
+func (p PathFacts) expected() int {
+	if p.LinkMTU > usualMTU {
+		return usualMTU &^ 15 // padded, unless it is the device's MTU
+	}
+	return p.LinkMTU
 }
 
 // sizes is what is known of the sizes that cross.
@@ -108,10 +99,10 @@ func (f Facts) sizeSeen() string {
 func (f Facts) probedSizes() sizes {
 	mtu, link := f.Path.MTU, f.Path.LinkMTU
 	remote, err := netip.ParseAddrPort(f.Path.Remote)
-	if mtu == 0 || mtu >= link || link <= leastMTU || f.Path.Kind != api.PathDirect || err != nil {
+	if mtu == 0 || mtu >= f.Path.expected() || link <= leastMTU || f.Path.Kind != api.PathDirect || err != nil {
 		return sizes{}
 	}
-	lost := vanishes(mtu, remote.Addr().Unmap())
+	lost := vanishes(mtu, link, remote.Addr().Unmap())
 	if lost == 0 || lost > link {
 		return sizes{} // the next size that was tried is more than this machine sends
 	}
@@ -122,7 +113,7 @@ func (f Facts) probedSizes() sizes {
 // they arrive, or when small ones are lost as well. Echo and reply have the same size, so
 // both ways count.
 func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found bool) {
-	full := f.Path.LinkMTU
+	full := f.Path.expected()
 	if answered(ctx, ping, f, full) || !answered(ctx, ping, f, 0) {
 		return sizes{}, false
 	}

@@ -116,6 +116,13 @@ func TestWhatSizesCross(t *testing.T) {
 			[]string{"packets of 1328 bytes", "vanish", "those of 1280 pass"}, "set spec.mtu: 1280"},
 		{"a black hole below the least MTU", direct(1216, 1280), 1250, true, true, []string{"packets of 1280 bytes", "those of 1216 pass"}, "mtu 1360"},
 		{"a black hole that is not measured", direct(0, 1420), 1300, false, false, nil, ""},
+		{"jumbo frames all the way", direct(8920, 8920), 0, true, false, nil, ""},
+		{"jumbo frames as far as a cloud's network", direct(8880, 8920), 0, true, false, nil, ""},
+		{"jumbo frames as far as Ethernet", direct(1440, 8920), 1440, true, false, nil, ""},
+		{"jumbo frames as far as Ethernet, over IPv6", over(direct(1408, 8920), "[2001:db8::7]:51820"), 0, true, false, nil, ""},
+		{"jumbo frames as far as VXLAN", direct(1376, 8920), 0, false, true, []string{"packets of 1432 bytes", "those of 1376 bytes do", "8920"}, "set spec.mtu: 1376"},
+		{"jumbo frames as far as a tunnel that swallows fragments", direct(0, 8920), 1300, true, true, []string{"packets of 1328 bytes", "those of 1280 pass"}, "set spec.mtu: 1280"},
+		{"VXLAN, and spec.mtu is no multiple of four", direct(1376, 1430), 0, false, true, []string{"packets of 1430 bytes", "those of 1376 bytes do"}, "set spec.mtu: 1376"},
 		{"what a relay's header takes", relay(direct(1376, 1420)), 0, true, false, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

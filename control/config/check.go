@@ -16,7 +16,7 @@ import (
 // frames carry no more than 9000.
 const (
 	minMTU = 1280
-	maxMTU = 9000
+	MaxMTU = 9000
 )
 
 // MaxSocketPath is the longest path of a Unix socket in bytes: sun_path holds 108 with
@@ -55,8 +55,8 @@ func (c *checker) resolve() *Resolved {
 		AdminSocket: c.path("spec.admin.socket", spec.Admin.Socket),
 	}
 	c.privateKey(r)
-	if spec.MTU != 0 && (spec.MTU < minMTU || spec.MTU > maxMTU) {
-		c.fail("spec.mtu", "%d is outside %d to %d (0 lets the gateway choose)", spec.MTU, minMTU, maxMTU)
+	if spec.MTU != 0 && (spec.MTU < minMTU || spec.MTU > MaxMTU) {
+		c.fail("spec.mtu", "%d is outside %d to %d (0 lets the gateway choose)", spec.MTU, minMTU, MaxMTU)
 	}
 	if len(r.AdminSocket) > MaxSocketPath {
 		c.fail("spec.admin.socket", "%q is %d bytes long, and a socket's path holds %d (choose a shorter one)", r.AdminSocket, len(r.AdminSocket), MaxSocketPath)

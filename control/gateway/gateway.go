@@ -131,6 +131,7 @@ type Gateway struct {
 	key       peer.PrivateKey
 	publicKey peer.PublicKey // of key: working it out takes 40 µs
 	store     *state.Store
+	mtu       int // the overlay's, in bytes
 	plane     *plane
 	paths     *pathfinding
 	dns       *dnsSearch
@@ -272,6 +273,8 @@ func (g *Gateway) open(ctx context.Context) error {
 		Logger:  g.log, Audit: g.audit,
 	})
 	g.outbound = forward.NewOutbound(g.flows, g.outboundOptions())
+	g.mtu = g.overlayMTU(cfg)
+	g.tellOfJumboFrames(cfg)
 	if g.paths, err = openPathfinding(g, cfg); err != nil {
 		return err
 	}
@@ -309,7 +312,7 @@ func (g *Gateway) open(ctx context.Context) error {
 func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
 	g.plane, err = openPlane(planeOptions{
-		key: g.key, port: cfg.ListenPort, mtu: g.overlayMTU(cfg), newUnderlay: g.opts.NewUnderlay,
+		key: g.key, port: cfg.ListenPort, mtu: g.mtu, newUnderlay: g.opts.NewUnderlay,
 		onSTUN:    g.paths.handleSTUN,
 		onEvent:   g.paths.heard,
 		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },

@@ -73,7 +73,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
 		Tell: p.mail.post, Permit: p.permit, CheckRelays: func() { p.relays.Load().check() },
 		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.OwnAddrs,
-		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive,
+		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive, OverlayMTU: g.mtu,
 		OnSuperseded: g.hearsOfBoot, Logger: g.log,
 	})
 	if err != nil {
@@ -202,7 +202,7 @@ func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 		g.log.Debug("a path is for a peer that is gone", "peer", g.nameOf(k), "error", err) // removed meanwhile
 		return
 	}
-	g.plane.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, g.plane.mtu))
+	g.plane.stack.SetPathMTU(peer.OverlayAddr(k), r.MTU)
 	p.mu.Lock()
 	moved := p.selected[k] != r.Selected
 	p.selected[k] = r.Selected
@@ -215,6 +215,7 @@ func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 // forget drops what is kept of a peer that is gone.
 func (p *pathfinding) forget(k peer.PublicKey) {
 	p.mail.forget(k)
+	p.g.plane.stack.SetPathMTU(peer.OverlayAddr(k), 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.selected, k)

@@ -44,6 +44,7 @@ func openPlane(o planeOptions) (*plane, error) {
 	stack, err := netstack.New(netstack.Options{
 		Addresses:     []netip.Addr{peer.OverlayAddr(o.key.Public())},
 		MTU:           o.mtu,
+		Unmeasured:    netstack.Unmeasured{Peers: peer.OverlayPrefix, MTU: unmeasured(o.mtu)},
 		OnTCP:         o.onTCP,
 		OnMisdirected: o.onTransit,
 		Logger:        o.logger,
@@ -66,10 +67,42 @@ func openPlane(o planeOptions) (*plane, error) {
 	return &plane{stack: stack, bind: bind, engine: engine, mtu: o.mtu}, nil
 }
 
+// unmeasured is what paths are taken for, in bytes, of which it is not known yet how large
+// packets they take: the overlay's MTU, and no more than Ethernet takes over IPv6. WireGuard
+// pads what is smaller than that MTU to 16 bytes.
+func unmeasured(mtu int) int {
+	if mtu <= netstack.DefaultMTU {
+		return mtu
+	}
+	return netstack.DefaultMTU &^ 15
+}
+
+// pathMTU is the largest packet, in bytes, for a path that was measured to take so large ones;
+// 0 = it was not measured yet.
+func (p *plane) pathMTU(measured int) int {
+	return min(cmp.Or(measured, unmeasured(p.mtu)), p.mtu)
+}
+
 // Close ends the device first, so that nothing is written to a closed stack.
 func (p *plane) Close() error {
 	return errors.Join(p.engine.Close(), p.stack.Close())
 }
+
+// tellOfJumboFrames says what the configuration could have, where the interfaces carry more
+// than the overlay takes by itself.
+func (g *Gateway) tellOfJumboFrames(cfg *config.Resolved) {
+	if link, err := g.opts.LinkMTU(); err == nil && link >= jumboLink && cfg.MTU == 0 {
+		g.log.Info("the interfaces carry jumbo frames; spec.mtu has the tunnel use them on paths that carry them, too",
+			"linkMtu", link, "mtu", min(link-jumboOverhead, config.MaxMTU)&^3)
+	}
+}
+
+const (
+	// jumboLink is what an interface carries, in bytes, that is far more than Ethernet's 1500.
+	jumboLink = 2000
+	// jumboOverhead is what IPv6, UDP and WireGuard add to a packet, in bytes.
+	jumboOverhead = 40 + 8 + 32
+)
 
 // overlayMTU is the configured one or, without that, what the interfaces leave. Paths
 // that are narrower further on are found by probes.

@@ -162,7 +162,7 @@ func (g *Gateway) path(m *member, w way, state api.PeerState, reason string) api
 	p.Kind, p.Remote, p.Source = w.path.Kind, w.path.Selected.Remote.String(), w.path.Source
 	p.Relay = g.paths.relays.Load().server(w.path.Selected.Via)
 	p.RTTSeconds, p.Since, p.Reason = w.path.RTT.Seconds(), timeOrNil(w.path.Since), w.path.Reason
-	p.MTU = cmp.Or(min(w.path.MTU, g.plane.mtu), g.plane.mtu)
+	p.MTU = g.plane.pathMTU(w.path.MTU)
 	return p
 }
 

@@ -242,7 +242,7 @@ func (m *Machine) whyNot(p *pair) string {
 func (m *Machine) route() *Routing {
 	r := Routing{Initiate: m.initiate()}
 	if m.sel != nil {
-		r.Selected, r.MTU = m.sel.path, m.sel.overlayMTU()
+		r.Selected, r.MTU = m.sel.path, m.overlayMTU(m.sel)
 	}
 	if slices.Equal(r.Initiate, m.routing.Initiate) && r.Selected == m.routing.Selected && r.MTU == m.routing.MTU {
 		return nil

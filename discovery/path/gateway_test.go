@@ -93,7 +93,7 @@ const (
 )
 
 func (g *gateway) newMachine() {
-	g.m = path.New(path.Options{Low: g.low, Boot: g.boot, Epoch: time.Now(), Rand: rand.New(rand.NewPCG(g.w.seed, g.boot<<8|uint64(g.name[len(g.name)-1])))})
+	g.m = path.New(path.Options{Low: g.low, Boot: g.boot, Epoch: time.Now(), OverlayMTU: g.site.overlay, Rand: rand.New(rand.NewPCG(g.w.seed, g.boot<<8|uint64(g.name[len(g.name)-1])))})
 	g.routing, g.next = path.Routing{}, time.Now()
 	g.session, g.initiated, g.sentSince, g.peerBoot = time.Time{}, time.Time{}, time.Time{}, 0
 }
@@ -226,7 +226,7 @@ func getAddr(b []byte) netip.AddrPort {
 
 func (g *gateway) read() {
 	defer close(g.done)
-	buf := make([]byte, 2048)
+	buf := make([]byte, 10_000)
 	for {
 		n, from, err := g.conn.ReadFromUDPAddrPort(buf)
 		if err != nil {

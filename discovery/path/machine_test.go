@@ -362,15 +362,51 @@ func TestWithdrawnCandidatesLinger(t *testing.T) {
 }
 
 func TestSizesToTry(t *testing.T) {
+	v4, v6 := direct1.Addr(), netip.MustParseAddr("2001:db8::1")
 	for _, c := range []struct {
-		path peer.Path
-		want string
+		to      netip.Addr
+		overlay int
+		want    string
 	}{
-		{to(direct1), "[1452 1420 1392 1372 1252 1072 548]"},
-		{to(netip.MustParseAddrPort("[2001:db8::1]:1")), "[1452 1444 1400 1372 1352 1232 1052 528]"},
+		{v4, 0, "[1452 1420 1392 1372 1252 1072 548]"},
+		{v4, 1280, "[1452 1420 1392 1372 1252 1072 548]"},
+		{v6, 1420, "[1452 1444 1400 1372 1352 1232 1052 528]"},
+		{v4, 1421, "[1456 1420 1392 1372 1252 1072 548]"},
+		{v4, 1440, "[1472 1464 1420 1392 1372 1252 1072 548]"},
+		{v4, 8920, "[8952 8920 8868 8472 4064 2016 1472 1464 1420 1392 1372 1252 1072 548]"},
+		{v6, 9000, "[9032 8952 8900 8848 8452 4044 1996 1452 1444 1400 1372 1352 1232 1052 528]"},
 	} {
-		if got := fmt.Sprint(sizesFor(&pair{path: c.path})); got != c.want {
-			t.Errorf("%v: sizes %s, want %s", c.path, got, c.want)
+		if got := fmt.Sprint(payloads(c.to, LargestOverlayMTU(c.overlay))); got != c.want {
+			t.Errorf("to %v with an overlay MTU of %d: sizes %s, want %s", c.to, c.overlay, got, c.want)
+		}
+	}
+}
+
+func TestNothingLargerThanUsualIsTriedOverARelay(t *testing.T) {
+	m := New(Options{OverlayMTU: 8920})
+	direct, relayed := m.largestFor(&pair{class: classDirect}), m.largestFor(&pair{class: classRelayed})
+	if direct != 8920 || relayed != 1420 {
+		t.Errorf("packets of %d bytes are tried on a direct path and of %d over a relay, want 8920 and 1420", direct, relayed)
+	}
+}
+
+// What WireGuard pads is no larger than what crosses, and the device's MTU is not padded.
+func TestWhatCrossesHoldsThePaddedPacket(t *testing.T) {
+	for _, c := range []struct {
+		to      netip.Addr
+		overlay int
+		want    string
+	}{
+		{direct1.Addr(), 1420, "[1420 1376 1360 1328 1216 1040 512]"},
+		{direct1.Addr(), 8920, "[8920 8880 8832 8432 4032 1984 1440 1424 1376 1360 1328 1216 1040 512]"},
+		{netip.MustParseAddr("2001:db8::1"), 8920, "[8920 8864 8816 8416 4000 1952 1408 1408 1360 1328 1312 1200 1008 496]"},
+	} {
+		var got []int
+		for _, s := range Sizes(c.to, c.overlay) {
+			got = append(got, s.Overlay)
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("to %v with an overlay MTU of %d: %v, want %s", c.to, c.overlay, got, c.want)
 		}
 	}
 }

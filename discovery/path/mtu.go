@@ -2,6 +2,7 @@ package path
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -9,15 +10,18 @@ import (
 // don't-fragment bit; only forward sizes are measured, since answers are short. Each side
 // does so for its own direction.
 //
-// The tunnel's largest packet at an overlay MTU of 1420 has 1452 bytes of UDP payload:
-// 16 of header and 16 of tag (WireGuard whitepaper §5.4.6) around it. So that comes
-// first and is the end of it on most paths (1492 behind PPPoE, with IPv4, included). Then
-// come common MTUs of IP packets: 1450 VXLAN, 1420 WireGuard, 1400 mobile and cloud, 1280
-// IPv6's least, 1100 tunnels in tunnels, 576 IPv4's least.
+// A packet of the tunnel has 16 bytes of header and 16 of tag around it (WireGuard
+// whitepaper §5.4.6). The largest that the tunnel sends comes first and is the end of it on
+// most paths: at an overlay MTU of 1420, 1452 bytes of UDP payload, which fit 1492 behind
+// PPPoE with IPv4, too. Then come common MTUs of IP packets, as far as they are smaller: 9000
+// jumbo frames, 8950 VXLAN in those, 8896 and 8500 between clouds' networks, 4092 and 2044
+// InfiniBand, 1500 Ethernet, 1492 PPPoE, 1450 VXLAN, 1420 WireGuard, 1400 mobile and cloud,
+// 1280 IPv6's least, 1100 tunnels in tunnels, 576 IPv4's least.
 const (
-	tunnelPayload  = 1452
 	tunnelOverhead = 32
-	largestOverlay = tunnelPayload - tunnelOverhead
+	// usualOverlay is the overlay MTU that fits Ethernet over IPv6. Over a relay nothing
+	// larger is looked for: how the relay sends it on nobody knows.
+	usualOverlay = 1420
 	// The size is searched again each mtuAgain while there is traffic, mtuFailed after a
 	// search in which no size crossed.
 	mtuAgain  = 10 * time.Minute
@@ -27,26 +31,64 @@ const (
 	mtuRounds  = 4
 	mtuWaitMin = 300 * time.Millisecond
 	mtuWaitMax = time.Second
-	v4Headers  = 20 + 8
-	v6Headers  = 40 + 8
 )
 
-var commonMTUs = []int{1492, 1450, 1420, 1400, 1280, 1100, 576}
+// LargestOverlayMTU is the largest overlay packet, in bytes, that is looked for on a direct
+// path of a gateway whose tunnel has an overlay MTU.
+func LargestOverlayMTU(overlay int) int { return max(overlay, usualOverlay) }
 
-// sizesFor lists the payloads to try, the largest first. STUN messages are multiples of
-// four bytes long (RFC 8489 §5).
-func sizesFor(p *pair) []int {
+// Size is a size that is tried on a path.
+type Size struct {
+	Payload int // of UDP, in bytes: that of the probe
+	// Overlay is the largest packet of the tunnel that surely fits, in bytes: WireGuard pads
+	// packets to 16 bytes, up to the MTU of its device.
+	Overlay int
+}
+
+// Sizes lists what is tried on a direct path to an address, for a gateway whose tunnel has an
+// overlay MTU, the largest first.
+func Sizes(to netip.Addr, overlay int) []Size {
+	largest := LargestOverlayMTU(overlay)
+	var out []Size
+	for _, payload := range payloads(to, largest) {
+		out = append(out, Size{payload, overlayOf(payload, largest)})
+	}
+	return out
+}
+
+// payloads lists the sizes of UDP payload to try for a largest overlay packet, the largest
+// first. STUN messages are multiples of four bytes long (RFC 8489 §5): what holds that packet
+// is rounded up, what fits an IP packet is rounded down.
+func payloads(to netip.Addr, largest int) []int {
+	const v4Headers, v6Headers = 20 + 8, 40 + 8
 	headers := v6Headers
-	if p.path.Remote.Addr().Is4() {
+	if to.Is4() {
 		headers = v4Headers
 	}
-	out := []int{tunnelPayload}
-	for _, mtu := range commonMTUs {
-		if payload := (mtu - headers) &^ 3; payload < tunnelPayload {
+	out := []int{(largest + tunnelOverhead + 3) &^ 3}
+	for _, mtu := range []int{9000, 8950, 8896, 8500, 4092, 2044, 1500, 1492, 1450, 1420, 1400, 1280, 1100, 576} {
+		if payload := (mtu - headers) &^ 3; payload < out[0] {
 			out = append(out, payload)
 		}
 	}
 	return out
+}
+
+// overlayOf is the largest packet of the tunnel that a UDP payload holds, where its device's
+// MTU is the largest of all.
+func overlayOf(payload, largest int) int {
+	if o := payload - tunnelOverhead; o < largest {
+		return o &^ 15
+	}
+	return largest
+}
+
+// largestFor is the largest overlay packet that is looked for on a pair.
+func (m *Machine) largestFor(p *pair) int {
+	if p.class == classRelayed {
+		return usualOverlay
+	}
+	return LargestOverlayMTU(m.o.OverlayMTU)
 }
 
 // mtu is what is known of the sizes that cross a pair.
@@ -73,17 +115,13 @@ func (u *mtu) suspect() { u.checked, u.search = time.Time{}, nil }
 // forget is for another network.
 func (u *mtu) forget() { *u = mtu{} }
 
-// overlayMTU is the largest packet of the tunnel that crosses the pair whole, in bytes.
-// WireGuard pads packets to 16 bytes, up to the MTU of its device.
-func (p *pair) overlayMTU() int {
-	switch o := p.mtu.payload - tunnelOverhead; {
-	case p.mtu.payload == 0:
+// overlayMTU is the largest packet of the tunnel that crosses the pair whole, in bytes; 0 =
+// not known.
+func (m *Machine) overlayMTU(p *pair) int {
+	if p.mtu.payload == 0 {
 		return 0
-	case o >= largestOverlay:
-		return largestOverlay
-	default:
-		return o &^ 15
 	}
+	return overlayOf(p.mtu.payload, LargestOverlayMTU(m.o.OverlayMTU))
 }
 
 // measure sees to it that the size of the selected path is known.
@@ -102,7 +140,7 @@ func (m *Machine) measure() {
 		again = u.checked.Add(mtuFailed)
 	}
 	if u.checked.IsZero() || !m.idle() && m.at(again) {
-		sizes := sizesFor(p)
+		sizes := payloads(p.path.Remote.Addr(), m.largestFor(p))
 		u.search = &sizeSearch{sizes: sizes, best: len(sizes), due: m.now}
 	}
 }
@@ -140,14 +178,14 @@ func (m *Machine) sized(p *pair) {
 	if s.best < len(s.sizes) {
 		u.payload = s.sizes[s.best]
 	}
-	if u.payload == was || was == 0 && u.payload == tunnelPayload {
+	if u.payload == was || was == 0 && u.payload == s.sizes[0] {
 		return
 	}
 	if u.payload == 0 {
 		m.note(p.label+" MTU unknown", "no padded probe crosses it")
 		return
 	}
-	m.note(fmt.Sprintf("%s MTU %d", p.path, p.overlayMTU()),
+	m.note(fmt.Sprintf("%s MTU %d", p.path, m.overlayMTU(p)),
 		fmt.Sprintf("probes of %d bytes cross it, larger ones do not", u.payload))
 	if p.barred(m.now) {
 		p.barredUntil = m.now // The silence is explained: packets were too large.
@@ -157,11 +195,12 @@ func (m *Machine) sized(p *pair) {
 
 // peerMTU takes the MTU of the peer's direction. One that became smaller than ours has
 // ours measured again: the peer's silence may have been our packets' loss, and we do not
-// notice while we hear the peer.
+// notice while we hear the peer. What a tunnel of the usual MTU sends at most says nothing of
+// larger packets.
 func (m *Machine) peerMTU(mtu int) {
 	changed := mtu != m.talk.mtu
 	m.talk.mtu = mtu
-	if changed && mtu > 0 && m.sel != nil && m.sel.overlayMTU() > mtu {
+	if changed && mtu > 0 && mtu != usualOverlay && m.sel != nil && m.overlayMTU(m.sel) > mtu {
 		m.sel.mtu.suspect()
 	}
 }

@@ -40,6 +40,39 @@ func TestThePathMTUIsFound(t *testing.T) {
 	}
 }
 
+// A tunnel with a greater MTU has larger sizes tried, over direct paths: the overlay MTU for the
+// narrower of two links. Where that is IPv4's Ethernet, more crosses than over IPv6.
+func TestJumboFramesAreFound(t *testing.T) {
+	for _, c := range []struct{ mtu, tunnel, overlay int }{
+		{9000, 8920, 8920}, {9000, 9000, 8928}, {8950, 8920, 8880}, {8500, 8920, 8432}, {4092, 8920, 4032}, {1500, 8920, 1440}, {1500, 1440, 1440}, {1280, 8920, 1216},
+	} {
+		for _, loss := range []float64{0, 0.1} {
+			t.Run(fmt.Sprintf("%d of %d with loss %v", c.mtu, c.tunnel, loss), func(t *testing.T) {
+				inWorld(t, uint64(c.mtu), 2000, func(w *world) {
+					sa, sb := siteOf(kinds[0], 1), siteOf(kinds[0], 2)
+					sa.link = simnet.Conditions{Delay: 10 * time.Millisecond, MTU: c.mtu, SilentMTU: true, Fragment: true, Loss: loss}
+					sb.link.MTU = 9100
+					sa.overlay, sb.overlay = c.tunnel, c.tunnel
+					a, b := w.gateway("a", sa, true), w.gateway("b", sb, false)
+					w.meet(a, b)
+					w.until(20*time.Second, bothAre(path.KindDirect, a, b))
+					took, ok := w.until(20*time.Second, func() bool {
+						x, _ := a.status()
+						y, _ := b.status()
+						return x.MTU == c.overlay && y.MTU == c.overlay
+					})
+					x, _ := a.status()
+					y, _ := b.status()
+					if !ok {
+						w.t.Fatalf("overlay MTU %d and %d, want %d\n%s", x.MTU, y.MTU, c.overlay, explain(a, b))
+					}
+					w.t.Logf("known after %v more", took)
+				})
+			})
+		}
+	}
+}
+
 // A path that narrows under way, without a word: data that does not fit is lost while
 // probes pass. The silence has the sizes measured again.
 func TestABlackHoleForLargePackets(t *testing.T) {

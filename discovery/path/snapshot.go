@@ -36,7 +36,7 @@ func (m *Machine) Selection() Snapshot {
 	if p == nil {
 		return s
 	}
-	s.Selected, s.Source, s.RTT, s.MTU, s.Mapped = p.path, p.source, p.rtt, p.overlayMTU(), p.mapped
+	s.Selected, s.Source, s.RTT, s.MTU, s.Mapped = p.path, p.source, p.rtt, m.overlayMTU(p), p.mapped
 	s.Kind = KindDirect
 	if p.class == classRelayed {
 		s.Kind = KindRelay

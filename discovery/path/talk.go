@@ -84,6 +84,6 @@ func (t *talk) message(m *Machine, p *Punch) Message {
 	}
 	return Message{
 		Version: MessageVersion, Boot: m.o.Boot, Seq: t.seq,
-		Candidates: cs, NAT: m.local.NAT, MTU: m.sel.overlayMTU(), Punch: p,
+		Candidates: cs, NAT: m.local.NAT, MTU: m.overlayMTU(m.sel), Punch: p,
 	}
 }

@@ -20,6 +20,9 @@ type Options struct {
 	// also 0, within ±15 % (23 s ± 10 % over IPv6); any other value is not exceeded, but by a
 	// round trip.
 	Keepalive time.Duration
+	// OverlayMTU is that of the own tunnel, in bytes: the largest packets that it sends. On a
+	// direct path sizes are looked for up to that, and up to 1420 where it is less, or 0.
+	OverlayMTU int
 	// Searches has the machine wait for its turn before it asks the ports of a relay; nil =
 	// it waits for nobody.
 	Searches *Searches

@@ -94,6 +94,7 @@ type site struct {
 	within  *simnet.Network // in place of a NAT of its own
 	stable  bool            // announces its host address as advertised
 	noProbe bool            // an older gateway
+	overlay int             // the tunnel's MTU in bytes; 0 = the usual one
 }
 
 func siteOf(k kind, side int) site {

@@ -50,9 +50,9 @@ import (
 const HeaderSize = 20
 
 // MaxSize bounds a message that [Parse] looks at, in bytes. A binding message stays far
-// below it; one that is padded to learn a path's MTU fills an Ethernet frame: 1500 less
-// the headers of IPv4 and UDP.
-const MaxSize = 1500 - 20 - 8
+// below it; one that is padded to learn a path's MTU is as large as what a tunnel sends at the
+// greatest overlay MTU that can be configured, 9000, and WireGuard's 32 bytes.
+const MaxSize = 9000 + 32
 
 // Errors of [Parse] and [Message.Verify], to be compared with errors.Is.
 var (

@@ -61,8 +61,8 @@ type ways struct {
 	// nat changes the NATs' options, configure the gateways' configurations.
 	nat       func(*netlab.NATOptions)
 	configure func(*api.GatewaySpec)
-	// mtu is that of the access network of the right side; 0 = 1500.
-	mtu int
+	// mtu is that of the access network of the right side, leftMTU of the left; 0 = 1500.
+	mtu, leftMTU int
 }
 
 // sites is one world with a gateway at either side, both running unless the test says
@@ -96,7 +96,7 @@ func newSites(t *testing.T, left, right access, w ways) *sites {
 	lab := netlab.New(t)
 	s := &sites{t: t, lab: lab, core: lab.Router("core"), ways: w, passwordFile: filepath.Join(tempDir(t), "turn-password")}
 	writeFile(t, s.passwordFile, turnPassword+"\n", 0o600)
-	leftNet := s.accessNetwork("left-access", "203.0.113.0/24", 0)
+	leftNet := s.accessNetwork("left-access", "203.0.113.0/24", w.leftMTU)
 	rightNet := s.accessNetwork("right-access", "198.51.100.0/24", w.mtu)
 	s.servers = s.accessNetwork("servers", "192.0.2.0/24", 0)
 	s.relay = s.startRelay("relay", !w.noTURN, relayAddr, relayAlt)
