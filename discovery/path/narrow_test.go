@@ -20,24 +20,30 @@ func TestThePathMTUIsFound(t *testing.T) {
 				inWorld(t, uint64(c.mtu), 2000, func(w *world) {
 					sa := siteOf(kinds[3], 1)
 					sa.link = simnet.Conditions{Delay: 10 * time.Millisecond, MTU: c.mtu, SilentMTU: true, Fragment: true, Loss: loss}
-					a, b := w.gateway("a", sa, true), w.gateway("b", siteOf(kinds[0], 2), false)
-					w.meet(a, b)
-					w.until(20*time.Second, bothAre(path.KindDirect, a, b))
-					took, ok := w.until(20*time.Second, func() bool {
-						x, _ := a.status()
-						y, _ := b.status()
-						return x.MTU == c.overlay && y.MTU == c.overlay
-					})
-					x, _ := a.status()
-					y, _ := b.status()
-					if !ok {
-						w.t.Fatalf("overlay MTU %d and %d, want %d\n%s", x.MTU, y.MTU, c.overlay, explain(a, b))
-					}
-					w.t.Logf("known after %v more", took)
+					w.finds(c.overlay, sa, siteOf(kinds[0], 2))
 				})
 			})
 		}
 	}
+}
+
+// finds has gateways at two sites meet, and fails unless both find the overlay MTU.
+func (w *world) finds(overlay int, sa, sb site) {
+	w.t.Helper()
+	a, b := w.gateway("a", sa, true), w.gateway("b", sb, false)
+	w.meet(a, b)
+	w.until(20*time.Second, bothAre(path.KindDirect, a, b))
+	took, ok := w.until(20*time.Second, func() bool {
+		x, _ := a.status()
+		y, _ := b.status()
+		return x.MTU == overlay && y.MTU == overlay
+	})
+	x, _ := a.status()
+	y, _ := b.status()
+	if !ok {
+		w.t.Fatalf("overlay MTU %d and %d, want %d\n%s", x.MTU, y.MTU, overlay, explain(a, b))
+	}
+	w.t.Logf("known after %v more", took)
 }
 
 // A tunnel with a greater MTU has larger sizes tried, over direct paths: the overlay MTU for the
@@ -53,20 +59,7 @@ func TestJumboFramesAreFound(t *testing.T) {
 					sa.link = simnet.Conditions{Delay: 10 * time.Millisecond, MTU: c.mtu, SilentMTU: true, Fragment: true, Loss: loss}
 					sb.link.MTU = 9100
 					sa.overlay, sb.overlay = c.tunnel, c.tunnel
-					a, b := w.gateway("a", sa, true), w.gateway("b", sb, false)
-					w.meet(a, b)
-					w.until(20*time.Second, bothAre(path.KindDirect, a, b))
-					took, ok := w.until(20*time.Second, func() bool {
-						x, _ := a.status()
-						y, _ := b.status()
-						return x.MTU == c.overlay && y.MTU == c.overlay
-					})
-					x, _ := a.status()
-					y, _ := b.status()
-					if !ok {
-						w.t.Fatalf("overlay MTU %d and %d, want %d\n%s", x.MTU, y.MTU, c.overlay, explain(a, b))
-					}
-					w.t.Logf("known after %v more", took)
+					w.finds(c.overlay, sa, sb)
 				})
 			})
 		}
