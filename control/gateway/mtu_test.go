@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/lab"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
@@ -72,6 +74,26 @@ func TestPacketsAreAsLargeAsThePathTakes(t *testing.T) {
 				t.Errorf("the largest data message has %d bytes, want nearly %d", got, most)
 			}
 		})
+	}
+}
+
+// What the configuration could have is told where it would make a difference.
+func TestJumboInterfacesAreToldOf(t *testing.T) {
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if site == "edge" {
+			o.LinkMTU = func() (int, error) { return 9001, nil }
+		}
+	})
+	const told = `"the interfaces carry jumbo frames; `
+	log := w.log.tail(1 << 20)
+	if n := strings.Count(log, told); n != 1 {
+		t.Fatalf("%d gateways tell of jumbo frames, want edge alone:\n%s", n, log)
+	}
+	line, _, _ := strings.Cut(log[strings.Index(log, told):], "\n")
+	for _, want := range []string{`"gateway":"edge"`, `"linkMtu":9001`, `"mtu":8920`} {
+		if !strings.Contains(line, want) {
+			t.Errorf("it lacks %s: %s", want, line)
+		}
 	}
 }
 
