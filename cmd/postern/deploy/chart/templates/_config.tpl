@@ -12,6 +12,10 @@ spec:
   {{- with int .Values.gateway.mtu }}
   mtu: {{ . }}
   {{- end }}
+  {{- with int .Values.gateway.connectionsPerSecond }}
+  limits:
+    connectionsPerSecond: {{ . }}
+  {{- end }}
   admin:
     socket: /run/postern/postern.sock
   http:
@@ -30,6 +34,10 @@ spec:
     release: {{ $fullname }}
     service: {{ $fullname }}
     peerServices: {{ .Values.peerServices }}
+    {{- with .Values.peerServicesFrom }}
+    peerServicesFrom:
+      {{- toYaml . | nindent 4 }}
+    {{- end }}
     leaseSeconds: {{ int .Values.leaseSeconds }}
 {{- end }}
 

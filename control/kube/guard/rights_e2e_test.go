@@ -1,0 +1,71 @@
+//go:build linux && e2e
+
+package guard
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// rightsFile lists all that the gateway may do by RBAC, by namespace.
+const rightsFile = "testdata/can-i.golden"
+
+var update = flag.Bool("update", false, "write the golden file")
+
+func testRights(t *testing.T, w *world) {
+	got := &strings.Builder{}
+	for _, ns := range []string{namespace, "postern-peers", "kube-public", "default"} {
+		lines := strings.Split(w.kubectl(t, "", "auth", "can-i", "--list", "-n", ns, "--as", "system:serviceaccount:"+namespace+":"+release), "\n")
+		for i, line := range lines {
+			lines[i] = strings.Join(strings.Fields(line), " ")
+		}
+		slices.Sort(lines[1:])
+		fmt.Fprintf(got, "# namespace %s\n%s\n", ns, strings.Join(lines, "\n"))
+	}
+	if *update {
+		if err := os.WriteFile(rightsFile, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(rightsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("the gateway's rights are not those of %s (-want +got):\n%s", rightsFile, cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")))
+	}
+}
+
+// testNothingOfTheCluster: a gateway that is reached by no node's address has no right that counts in
+// the whole cluster.
+func testNothingOfTheCluster(t *testing.T, w *world) {
+	w.install(t, "service.type=ClusterIP")
+	eventually(t, "nodes cannot be listed", func() (bool, string) {
+		status, body := w.ask(t, read("/api/v1/nodes"), false)
+		return status == http.StatusForbidden, body
+	})
+	if bindings := w.kubectl(t, "", "get", "clusterrolebinding", "-o", `jsonpath={range .items[?(@.subjects[0].name=="`+release+`")]}{.metadata.name}{end}`); bindings != "" {
+		t.Errorf("there is %s", bindings)
+	}
+}
+
+// testPeerServicesFrom: the right to list pods is given namespace by namespace.
+func testPeerServicesFrom(t *testing.T, w *world) {
+	w.install(t, "peerServicesFrom={tenant,postern}")
+	eventually(t, "pods of the namespace that is named are listed", func() (bool, string) {
+		status, body := w.ask(t, read(tenants+"pods"), false)
+		return status == http.StatusOK, body
+	})
+	for _, path := range []string{"/api/v1/pods", system + "pods", tenants + "pods/web", tenants + "secrets"} {
+		if status, body := w.ask(t, read(path), false); status != http.StatusForbidden {
+			t.Errorf("%s: got %d, want it forbidden: %.300s", path, status, body)
+		}
+	}
+}
