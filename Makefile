@@ -10,7 +10,7 @@ GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
-E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux dnsmasq-base miniupnpd-nftables bind9 \
+E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 \
 	avahi-daemon avahi-utils dbus \
 	containerd runc containernetworking-plugins busybox-static iptables util-linux qemu-user-static
 
@@ -49,11 +49,16 @@ test-long: ## What `make test` shortens, at full length
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
 
+.PHONY: test-flood
+test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
+	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway
+
 # A failing test's log comes with its result, among hundreds of lines; what every test
 # logged, the figures among it, is in dist/e2e.json.
 .PHONY: e2e
 e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
 	@mkdir -p dist
+	$(GO) test -tags e2e -count 1 -run 'Shell|Fish' ./cmd/postern
 	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 1 ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
@@ -82,6 +87,21 @@ e2e-versions: ## What needs only an API server, against the two minors of Kubern
 image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 	@mkdir -p dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/image -o dist/postern.tar --arch amd64,arm64 --version $(VERSION)
+
+.PHONY: vex
+vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern
+	@mkdir -p dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/vex -o dist/postern.openvex.json -version $(VERSION) $(BIN)
+
+# One target after the other, FUZZTIME each; FUZZ is a pattern of their names. Without fuzzing
+# `make test` runs the corpus of each.
+FUZZTIME ?= 5m
+FUZZ     ?= .
+.PHONY: fuzz
+fuzz: ## Fuzz whatever reads what others send, FUZZTIME (5m) for each target
+	@git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed -E 's#^(.*)/[^/]*:func #./\1 #' | grep -E ' .*$(FUZZ)' | while read -r pkg name; do \
+		echo "$$pkg $$name"; $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$pkg </dev/null || exit 1; \
+	done
 
 .PHONY: bench
 bench: build ## Throughput and memory against the stock WireGuard netstack, in one run
@@ -115,7 +135,7 @@ lint: generated ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) run $(GOLANGCI) run ./...
-	$(GO) run $(GOLANGCI) run --build-tags e2e ./bench/limits ./testenv/... ./discovery/relay/... ./control/kube/...
+	$(GO) run $(GOLANGCI) run --build-tags e2e ./cmd/postern ./bench/limits ./testenv/... ./discovery/relay/... ./control/kube/...
 
 .PHONY: vuln
 vuln: ## Known vulnerabilities in what is linked (needs the network for its database)
