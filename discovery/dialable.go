@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/postern-dev/postern/discovery/special"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -64,21 +65,13 @@ func reserved(a netip.Addr) bool {
 	return [12]byte(b[:12]) == [12]byte{}
 }
 
-// embedded is the IPv4 address that a NAT64 would make of an address (RFC 6052 §2.1).
-func embedded(a netip.Addr) (netip.Addr, bool) {
-	if !netip.PrefixFrom(netip.AddrFrom16([16]byte{1: 0x64, 2: 0xff, 3: 0x9b}), 96).Contains(a) {
-		return netip.Addr{}, false
-	}
-	b := a.As16()
-	return netip.AddrFrom4([4]byte(b[12:])), true
-}
-
 // Dialable says why nothing may be sent to an address that a peer or another stranger
 // told of: that would make us reach for them what only we can. Refused are port 0,
 // loopback, link-local and metadata services, multicast, broadcast, the unspecified
 // address, the overlay, the own addresses of this host and the forbidden prefixes (those
-// of pods and Services), also as NAT64 addresses. The reason is empty when it may be
-// dialled. IPv4-mapped addresses count as IPv4.
+// of pods and Services), also where translators and tunnels lead to them
+// ([special.Embedded]). The reason is empty when it may be dialled. IPv4-mapped addresses
+// count as IPv4.
 func Dialable(to netip.AddrPort, own []netip.Addr, forbidden []netip.Prefix) (reason string) {
 	if to.Port() == 0 {
 		return "port 0"
@@ -90,9 +83,12 @@ func Dialable(to netip.AddrPort, own []netip.Addr, forbidden []netip.Prefix) (re
 	if why := undialable(a, own, forbidden); why != "" {
 		return why
 	}
-	if v4, is := embedded(a); is {
+	for _, v4 := range special.Embedded(a) {
+		if !v4.IsValid() {
+			return "of a NAT64 that only its network knows"
+		}
 		if why := undialable(v4, own, forbidden); why != "" {
-			return fmt.Sprintf("NAT64 address of %v: %s", v4, why)
+			return fmt.Sprintf("leads to %v: %s", v4, why)
 		}
 	}
 	return ""

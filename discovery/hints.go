@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/discovery/portmap"
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 // Hints say in plain words what the NAT and the addresses found mean for peering and,
@@ -81,13 +82,7 @@ func newFacts(s Snapshot, relays []RelayState) facts {
 // local says whether an address means nothing beyond its network: private (RFC 1918, RFC
 // 4193), carrier-grade NAT's (RFC 6598) or one that cannot be used at all.
 func local(a netip.Addr) bool {
-	return a.IsPrivate() || carrierGrade(a) || unusable(a) != ""
-}
-
-// carrierGrade says whether an address is of the range between a provider's customers
-// and its NAT, 100.64.0.0/10 (RFC 6598).
-func carrierGrade(a netip.Addr) bool {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10).Contains(a)
+	return a.IsPrivate() || special.CarrierGrade.Contains(a) || unusable(a) != ""
 }
 
 // mendByRelay says how to come by an allocation.
@@ -195,7 +190,7 @@ func hintFiltering(f facts) string {
 func hintCarrier(f facts) string {
 	var at []netip.Addr
 	for _, c := range f.Candidates {
-		if c.Source != SourceAdvertised && carrierGrade(c.Addr.Addr()) && !slices.Contains(at, c.Addr.Addr()) {
+		if c.Source != SourceAdvertised && special.CarrierGrade.Contains(c.Addr.Addr()) && !slices.Contains(at, c.Addr.Addr()) {
 			at = append(at, c.Addr.Addr())
 		}
 	}

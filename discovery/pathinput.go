@@ -20,12 +20,9 @@ var (
 	ErrNoAnswer    = errors.New("no answer")
 )
 
-// maxAnnounced and maxPunched bound what is looked at of a peer's message: more than the
-// machine keeps of all kinds, and than a NAT has addresses for one port.
-const (
-	maxAnnounced = 128
-	maxPunched   = 16
-)
+// maxPunched bounds what is looked at of a peer's message: more than a NAT has addresses for one
+// port.
+const maxPunched = 16
 
 // HandleSTUN takes a STUN message that arrived at the gateway. It is false when the
 // message is no probe, as a STUN server's answer is not. An authenticated request is
@@ -110,7 +107,7 @@ func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 	}
 	now := time.Now()
 	name := p.name
-	m.Candidates, m.Punch = firstOf(m.Candidates, maxAnnounced), clonePunch(m.Punch)
+	m.Candidates, m.Punch = firstOf(m.Candidates, path.MaxCandidates), clonePunch(m.Punch)
 	dropped := f.dropUndialableLocked(&m)
 	p.m.Receive(now, m)
 	p.sight.booted(now, m.Boot)

@@ -43,7 +43,8 @@ func busy() api.Status {
 				Path: api.Path{Kind: api.PathDirect, Remote: "198.51.100.7:51820", Source: "advertised", RTTSeconds: 0.0121, Since: ago(3 * time.Hour), MTU: 1420,
 					History: []api.PathEvent{{At: now.Add(-3 * time.Hour), Event: "direct", Reason: "first answer"}}},
 				Candidates:    []api.Candidate{{Address: "198.51.100.7:51820", Source: "advertised", State: "selected", RTTSeconds: 0.0121}},
-				Identity:      &api.Identity{NotAfter: now.Add(11 * time.Hour)},
+				Identity:      &api.Identity{User: "postern:peer:cloud:edge", NotAfter: now.Add(11 * time.Hour)},
+				User:          "postern:peer:paris-f364e60ec9e5a82de608",
 				Flows:         []api.Flow{{Direction: "outbound", Service: "apiServer", Remote: "127.0.0.1:40112", RxBytes: 5120, TxBytes: 900, StartedAt: now.Add(-time.Minute)}},
 				LastHandshake: ago(42 * time.Second), RxBytes: 1_234_567_890, TxBytes: 98_765, RxBytesPerSecond: 1_240_000, TxBytesPerSecond: 870,
 				Reachability: api.Reachability{

@@ -38,6 +38,9 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 	add("received", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond)))
 	add("sent", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond)))
 	add("may reach", cell.OrNothing(s.Allow))
+	if s.User != "" {
+		add("user here", Printable(s.User))
+	}
 	add("offers us", cell.OrNothing(s.Offers))
 	add("identity", cell.IdentityLine(&s, o.Now))
 	lines = append(lines, "")

@@ -48,6 +48,14 @@ func Table(s api.Status, width int, o Options) string {
 			lines = append(lines, f.Lines(width, p)...)
 		}
 	}
+	for i := range s.Alarms {
+		if a := &s.Alarms[i]; a.Event == api.EventAlarm {
+			const sign = "✗ alarm"
+			alarm := cell.Wrap(sign+" ", Alarm(a), width, "  ")
+			alarm[0] = p.Text(cell.Bad, sign) + strings.TrimPrefix(alarm[0], sign)
+			lines = append(append(lines, ""), alarm...)
+		}
+	}
 	return strings.Join(lines, "\n") + "\n"
 }
 

@@ -13,13 +13,21 @@
 // anything: one that does not answer, such as a serial console, would hold up the command.
 package tui
 
-import "github.com/postern-dev/postern/tui/cell"
+import (
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+)
 
 // ColorWanted reports whether output to a terminal should be coloured: NO_COLOR is not
 // set (no-color.org) and the terminal is not a dumb one.
 func ColorWanted(getenv func(string) string) bool {
 	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
+
+// Alarm is an alarm on one line; see [cell.Alarm].
+func Alarm(a *api.Alarm) string { return cell.Alarm(a, time.DateTime) }
 
 // Printable makes foreign text safe to show on one line; see [cell.Printable].
 func Printable(s string) string { return cell.Printable(s) }

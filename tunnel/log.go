@@ -7,45 +7,30 @@ import (
 	"log/slog"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// errorInterval is how often the same kind of device error is logged at most. Most of
-// them repeat with every packet to a peer that cannot be reached.
-const errorInterval = 10 * time.Second
-
 // deviceLog maps wireguard-go's two printf functions to slog: its chatter to debug, its
-// errors to warnings, each kind at most every 10 s. The device does not wait for its
-// workers when it is closed, and they log their end; after close they are not heard.
+// errors to warnings. They may come with every packet: how many are written is for the
+// logger's handler to bound. The device does not wait for its workers when it is closed,
+// and they log their end; after close they are not heard.
 type deviceLog struct {
 	log *slog.Logger
 
 	mu     sync.RWMutex
 	closed bool
-
-	kindsMu sync.Mutex
-	kinds   map[string]*kind // by format, of which the device has a few dozen
 }
 
-// kind is one kind of error.
-type kind struct {
-	next       time.Time
-	suppressed int
-}
-
-func newDeviceLog(log *slog.Logger) *deviceLog {
-	return &deviceLog{log: log, kinds: make(map[string]*kind)}
-}
+func newDeviceLog(log *slog.Logger) *deviceLog { return &deviceLog{log: log} }
 
 // logger is what the device takes.
 func (l *deviceLog) logger() *device.Logger {
 	return &device.Logger{
 		Verbosef: l.debug,
-		Errorf:   func(format string, args ...any) { l.warn(time.Now(), format, args...) },
+		Errorf:   l.warn,
 	}
 }
 
@@ -77,7 +62,7 @@ func noWay(err error) bool {
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
-func (l *deviceLog) warn(now time.Time, format string, args ...any) {
+func (l *deviceLog) warn(format string, args ...any) {
 	for _, a := range args {
 		if err, ok := a.(error); ok && noWay(err) {
 			l.debug(format, args...)
@@ -89,26 +74,5 @@ func (l *deviceLog) warn(now time.Time, format string, args ...any) {
 	if l.closed {
 		return
 	}
-	if suppressed, ok := l.admit(now, format); ok {
-		l.log.Warn("wireguard reports an error", "detail", fmt.Sprintf(format, args...), "suppressed", suppressed)
-	}
-}
-
-// admit reports whether an error of the kind is to be logged now, and how many were not
-// since the last.
-func (l *deviceLog) admit(now time.Time, format string) (suppressed int, ok bool) {
-	l.kindsMu.Lock()
-	defer l.kindsMu.Unlock()
-	k := l.kinds[format]
-	if k == nil {
-		k = new(kind)
-		l.kinds[format] = k
-	}
-	if now.Before(k.next) {
-		k.suppressed++
-		return 0, false
-	}
-	suppressed = k.suppressed
-	k.next, k.suppressed = now.Add(errorInterval), 0
-	return suppressed, true
+	l.log.Warn("wireguard reports an error", "detail", fmt.Sprintf(format, args...))
 }

@@ -62,6 +62,7 @@ func (c configuration) write(dir string) (file, socket string, err error) {
 		"listen":   map[string]any{"port": c.port},
 		"mtu":      c.mtu,
 		"admin":    map[string]any{"socket": socket},
+		"limits":   map[string]any{"connectionsPerSecond": 100_000}, // of which some loads are
 	}
 	if c.mtu == 0 {
 		spec["mtu"] = defaultMTU

@@ -39,7 +39,15 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) strin
 // execute runs one command line and gives the exit code.
 func execute(ctx context.Context, a *app, args []string) int {
 	root := a.rootCommand()
+	return a.run(ctx, root, args)
+}
+
+// run runs one command line of a tree of commands.
+func (a *app) run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
+	if completing(args) {
+		root.SetOut(newOffers(a.stdout, args))
+	}
 	defer a.close()
 	err := root.ExecuteContext(ctx)
 	if err == nil {

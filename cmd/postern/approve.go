@@ -24,21 +24,19 @@ func (a *app) peerApprove() *cobra.Command {
 		Use:   "approve NAME",
 		Short: "Admit a peer that waits for it, or a gateway that postern discover lists",
 		Long: "Admit a peer that joined with a ticket made by invite --approve, or make a peer of a gateway that " +
-			"`postern discover` lists. Of one that was found the fingerprint is shown, and asked whether it is what " +
-			"the other operator sees (`postern discover` there shows its own); without a terminal it has to be given " +
-			"with --fingerprint. That key is pinned. The other side has to approve this gateway as well.",
-		Example: "  postern peer approve cloud --allow auth,apiServer\n" +
-			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT",
+			"`postern discover` lists. The fingerprint of its key is shown, and asked whether it is what the other " +
+			"operator sees (`postern join` printed it there, and `postern discover` shows it); without a terminal it " +
+			"has to be given with --fingerprint. One that was found has to approve this gateway as well.",
+		Example: "  postern peer approve edge --fingerprint FINGERPRINT\n" +
+			"  postern peer approve cloud --allow auth,apiServer\n" +
+			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT\n" +
+			"  postern peer approve FINGERPRINT --as edge-two",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeApprove,
 		RunE: func(c *cobra.Command, args []string) error {
 			name := args[0]
-			if found := len(r.Allow) > 0 || r.As != "" || r.Fingerprint != ""; !found {
-				err := a.client().PeerApprove(c.Context(), name)
-				if err == nil {
-					fmt.Fprintf(a.stdout, "approved %s\n", name)
-				}
-				if !noSuchPeer(err) {
+			if found := len(r.Allow) > 0 || r.As != ""; !found {
+				if err := a.approveWaiting(c.Context(), name, r.Fingerprint); !noSuchPeer(err) {
 					return err
 				}
 			}
@@ -48,8 +46,32 @@ func (a *app) peerApprove() *cobra.Command {
 	f := c.Flags()
 	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that it may reach (of a gateway that was found; default none)")
 	f.StringVar(&r.As, "as", "", "`name` of the peer here (of a gateway that was found)")
-	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint`, and do not ask (of a gateway that was found)")
+	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint`, or this key, and do not ask")
 	return c
+}
+
+// approveWaiting lets a peer in that joined by a ticket, and whose key was compared first.
+func (a *app) approveWaiting(ctx context.Context, name, fingerprint string) error {
+	if _, asks := terminal(a.stdin); asks && fingerprint == "" {
+		st, err := a.client().Status(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(st.Peers, func(p api.PeerStatus) bool { return p.Name == name && p.ApprovalFingerprint != "" })
+		if i >= 0 { // else the gateway says what is wrong
+			fingerprint = st.Peers[i].ApprovalFingerprint
+			if err := a.confirmKey(ctx, name, fmt.Sprintf("%s waits for approval, and its key has the fingerprint %s.\n"+
+				"Anybody with the ticket could take this name: `postern join` at the other gateway has to have printed the same.\n",
+				tui.Printable(name), tui.Printable(fingerprint))); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.client().PeerApprove(ctx, name, api.PeerApproveRequest{Fingerprint: fingerprint}); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "approved %s, whose key has the fingerprint %s\n", name, fingerprint)
+	return nil
 }
 
 // approveFound makes a peer of a gateway that was found, whose key was compared first.
@@ -63,7 +85,7 @@ func (a *app) approveFound(ctx context.Context, name string, r api.DiscoveredApp
 		if err != nil {
 			return err
 		}
-		if err := a.confirmKey(ctx, found); err != nil {
+		if err := a.confirmFound(ctx, found); err != nil {
 			return err
 		}
 		r.Fingerprint = found.Fingerprint
@@ -73,19 +95,27 @@ func (a *app) approveFound(ctx context.Context, name string, r api.DiscoveredApp
 		return err
 	}
 	fmt.Fprintf(a.stdout, "approved %s, whose key has the fingerprint %s\n", p.Peer, p.Fingerprint)
+	a.userAdvice(p.Peer, p.User)
 	fmt.Fprintln(a.stderr, "There, approve this gateway too, unless that was done.")
 	return nil
 }
 
-// theOneFound is the gateway that was found by a name, or by what it would be called here.
+// called reports whether an operator may mean a gateway that was found by a name: its own, or
+// the fingerprint of its key.
+func called(g api.Discovered, name string) bool {
+	return g.Name.RawUnsafe() == name || g.Name.String() == name || g.Fingerprint != "" && g.Fingerprint == name
+}
+
+// theOneFound is the gateway that was found by a name, by the fingerprint of its key, or by
+// what it would be called here.
 // Those that announce no key that can be used do not count.
 func theOneFound(d api.DiscoveredList, name string) (api.Discovered, error) {
 	var fit []api.Discovered
 	var all, prints []string
-	exact := slices.ContainsFunc(d.Gateways, func(g api.Discovered) bool { return g.Name == name })
+	exact := slices.ContainsFunc(d.Gateways, func(g api.Discovered) bool { return called(g, name) })
 	for _, g := range d.Gateways {
-		all = append(all, tui.Printable(g.Name))
-		if g.Name != name && (exact || g.As != name) || g.State == api.DiscoveredInvalid || g.Fingerprint == "" || slices.Contains(prints, g.Fingerprint) {
+		all = append(all, g.Name.String())
+		if !called(g, name) && (exact || g.As != name) || g.State == api.DiscoveredInvalid || g.Fingerprint == "" || slices.Contains(prints, g.Fingerprint) {
 			continue
 		}
 		fit, prints = append(fit, g), append(prints, g.Fingerprint)
@@ -109,16 +139,21 @@ func theOneFound(d api.DiscoveredList, name string) (api.Discovered, error) {
 // maxAnswer bounds the answer to a question, in bytes.
 const maxAnswer = 1 << 10
 
-// confirmKey shows the key of a gateway that was found, and asks whether it is the right one.
-func (a *app) confirmKey(ctx context.Context, g api.Discovered) error {
+// confirmFound shows the key of a gateway that was found, and asks whether it is the right one.
+func (a *app) confirmFound(ctx context.Context, g api.Discovered) error {
 	if _, asks := terminal(a.stdin); !asks {
 		return usagef("compare what `postern discover` shows here with what it shows of itself there, then add --fingerprint FINGERPRINT",
 			"approve %q: there is no terminal to ask whether its key is the right one, and --fingerprint is missing", g.Name)
 	}
-	fmt.Fprintf(a.stderr, "%s (found by %s, at %s) has the fingerprint %s.\n"+
-		"Anybody could announce this name: `postern discover` at the other gateway has to show the same of itself.\n"+
-		"Is it the same? [y/N] ", tui.Printable(g.Name), tui.Printable(strings.TrimSpace(g.Source+" "+g.Domain)),
-		cmp.Or(tui.Printable(strings.Join(g.Addresses, ", ")), "no address"), tui.Printable(g.Fingerprint))
+	return a.confirmKey(ctx, g.Name.String(), fmt.Sprintf("%s (found by %s, at %s) has the fingerprint %s.\n"+
+		"Anybody could announce this name: `postern discover` at the other gateway has to show the same of itself.\n",
+		g.Name, tui.Printable(strings.TrimSpace(g.Source+" "+g.Domain)),
+		cmp.Or(tui.Printable(strings.Join(g.Addresses, ", ")), "no address"), tui.Printable(g.Fingerprint)))
+}
+
+// confirmKey asks at the terminal whether a key is the right one, after what is known of it.
+func (a *app) confirmKey(ctx context.Context, name, known string) error {
+	fmt.Fprint(a.stderr, known+"Is it the same? [y/N] ")
 	// A read from a terminal cannot be called off: after a signal it ends with the process.
 	answer := make(chan string, 1)
 	go func() {
@@ -133,11 +168,11 @@ func (a *app) confirmKey(ctx context.Context, g api.Discovered) error {
 			return nil
 		}
 	}
-	return failedf("", "approve %q: its key was not confirmed, and nothing was changed", g.Name)
+	return failedf("", "approve %q: its key was not confirmed, and nothing was changed", name)
 }
 
 // completeApprove completes the names of peers, which may wait for approval, and of the
-// gateways found that are none.
+// gateways found that are none: of one whose name could not be a peer's, the fingerprint.
 func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 	names, directive := a.completePeer(c, args, text)
 	if len(args) > 0 {
@@ -150,8 +185,12 @@ func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]s
 		return names, directive
 	}
 	for _, g := range d.Gateways {
-		if g.State == api.DiscoveredNew && !slices.Contains(names, g.Name) {
-			names = append(names, tui.Printable(g.Name))
+		word := g.Name.RawUnsafe()
+		if api.CheckName(word) != nil {
+			word = g.Fingerprint
+		}
+		if g.State == api.DiscoveredNew && !slices.Contains(names, word) {
+			names = append(names, word)
 		}
 	}
 	return names, directive

@@ -122,9 +122,14 @@ func bundleName(name string) string {
 	}, name)
 }
 
-// logText writes records a line each, oldest first.
+// logText writes the alarms, which the records may no longer have, and the records, a line
+// each, oldest first.
 func logText(l api.Log) []byte {
 	var b bytes.Buffer
+	for i := range l.Alarms {
+		a := &l.Alarms[i]
+		fmt.Fprintf(&b, "%s ALARM %s\n", a.Last.Format("2006-01-02T15:04:05.000Z07:00"), tui.Alarm(a))
+	}
 	for _, r := range l.Records {
 		fmt.Fprintf(&b, "%s %-5s %s", r.Time.Format("2006-01-02T15:04:05.000Z07:00"), tui.Printable(r.Level), tui.Printable(r.Message))
 		for _, at := range r.Attrs {

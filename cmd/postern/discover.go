@@ -78,12 +78,12 @@ func writeDiscovered(out io.Writer, d api.DiscoveredList) error {
 		fmt.Fprintln(out, nobodyFound(d))
 	}
 	for _, g := range d.Gateways {
-		if g.Problem != "" {
-			fmt.Fprintf(out, "\n%s: %s\n", tui.Printable(g.Name), tui.Printable(g.Problem))
+		if !g.Problem.IsZero() {
+			fmt.Fprintf(out, "\n%s: %s\n", g.Name, g.Problem)
 		}
 	}
 	for _, p := range d.Problems {
-		fmt.Fprintf(out, "\n%s\n", tui.Printable(strings.TrimSpace(p.Code+" "+p.Problem)))
+		fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(tui.Printable(p.Code)+" "+p.Problem.String()))
 		if p.Fix != "" {
 			fmt.Fprintf(out, "  %s\n", tui.Printable(p.Fix))
 		}
@@ -113,7 +113,7 @@ func discoveredCells(g api.Discovered) []string {
 		by += " " + g.Domain
 	}
 	return []string{
-		tui.Printable(g.Name), g.State, cmp.Or(g.Fingerprint, "–"), cmp.Or(strings.Join(g.Addresses, ", "), "–"), age,
+		g.Name.String(), g.State, cmp.Or(g.Fingerprint, "–"), cmp.Or(strings.Join(g.Addresses, ", "), "–"), age,
 		tui.Printable(by), cmp.Or(tui.Printable(g.Peer), "–"),
 	}
 }
@@ -163,7 +163,7 @@ func discoveredChanges(before, after api.DiscoveredList) []string {
 			g.SeenAt = time.Time{}
 			cells := discoveredCells(g)
 			cells = slices.Delete(cells, 4, 5) // the age
-			out = append(out, strings.Join(append(cells, tui.Printable(g.Problem)), "  "))
+			out = append(out, strings.Join(append(cells, g.Problem.String()), "  "))
 		}
 		return out
 	}

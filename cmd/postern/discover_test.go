@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 func TestWhatChangedOfWhatWasFound(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	cloud := api.Discovered{Name: "cloud", State: api.DiscoveredNew, Fingerprint: "ab-cd", Addresses: []string{"192.168.1.9:51820"}, Source: api.SourceLAN, Domain: "eth0", SeenAt: now}
+	cloud := api.Discovered{Name: foreign.Of("cloud"), State: api.DiscoveredNew, Fingerprint: "ab-cd", Addresses: []string{"192.168.1.9:51820"}, Source: api.SourceLAN, Domain: "eth0", SeenAt: now}
 	older, approved, moved := cloud, cloud, cloud
 	older.SeenAt, older.AgeSeconds = now.Add(time.Minute), 60
 	approved.State, approved.Peer = api.DiscoveredApproved, "cloud"

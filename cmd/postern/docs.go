@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	mcobra "github.com/muesli/mango-cobra"
 	"github.com/muesli/roff"
@@ -24,7 +26,12 @@ func (a *app) completionCommand() *cobra.Command {
 			case "zsh":
 				return root.GenZshCompletion(a.stdout)
 			case "fish":
-				return root.GenFishCompletion(a.stdout, true)
+				var script strings.Builder
+				err := root.GenFishCompletion(&script, true)
+				if err == nil {
+					_, err = io.WriteString(a.stdout, fishScript(script.String()))
+				}
+				return err
 			default:
 				return root.GenPowerShellCompletionWithDesc(a.stdout)
 			}

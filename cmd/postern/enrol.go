@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +86,13 @@ func (a *app) inviteAdvice(r api.InviteRequest, answer api.InviteResponse) {
 		answer.ExpiresAt.UTC().Format(time.RFC3339))
 	fmt.Fprintf(e, "The joiner may reach here: %s.\n", orNothing(r.Allow))
 	if r.Approve {
-		fmt.Fprintln(e, "It then waits for postern peer approve NAME.")
+		fmt.Fprintln(e, "It then waits for postern peer approve NAME, which asks for the fingerprint that join prints there.")
+	}
+	switch {
+	case answer.User != "":
+		a.userAdvice("the joiner", answer.User)
+	case r.Name == "" && slices.Contains(r.Allow, api.ServiceAuth) && slices.Contains(r.Allow, api.ServiceAPIServer):
+		fmt.Fprintln(e, "Its user in this cluster will have its key's fingerprint in it, which postern peer show says; with --name NAME it can be bound now.")
 	}
 	var at []string
 	for _, c := range answer.Candidates {
@@ -96,6 +103,13 @@ func (a *app) inviteAdvice(r api.InviteRequest, answer api.InviteResponse) {
 	}
 	for _, w := range answer.Warnings {
 		fmt.Fprintf(e, "warning: %s\n", tui.Printable(w))
+	}
+}
+
+// userAdvice says on stderr what RBAC knows a peer by.
+func (a *app) userAdvice(who, user string) {
+	if user != "" {
+		fmt.Fprintf(a.stderr, "In this cluster %s is the user %s.\n", who, tui.Printable(user))
 	}
 }
 
@@ -156,6 +170,9 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration) erro
 		return err
 	}
 	name := tui.Printable(answer.Peer)
+	if len(r.Allow) > 0 {
+		a.userAdvice(name, answer.User)
+	}
 	switch answer.Outcome {
 	case api.JoinReply:
 		fmt.Fprintf(a.stdout, "postern accept %s\n", answer.Reply)
@@ -192,6 +209,7 @@ func (a *app) acceptCommand() *cobra.Command {
 				return err
 			}
 			name := tui.Printable(answer.Peer)
+			a.userAdvice(name, answer.User)
 			if !answer.Connected {
 				return failedf("this gateway keeps dialling; see postern status "+name, "accept: %s has not answered within %s: %s", name, wait, answer.Reason)
 			}

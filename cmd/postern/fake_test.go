@@ -98,8 +98,8 @@ func (s *scripted) PeerLocal(_ context.Context, name string, r api.PeerLocalRequ
 func (s *scripted) PeerToken(_ context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	return answer[api.PeerTokenResponse](s, "token", named{Name: name, Body: r})
 }
-func (s *scripted) PeerApprove(_ context.Context, name string) error {
-	_, err := answer[any](s, "approve", named{Name: name})
+func (s *scripted) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
+	_, err := answer[any](s, "approve", named{Name: name, Body: r})
 	return err
 }
 func (s *scripted) Discovered(context.Context) (api.DiscoveredList, error) {

@@ -49,7 +49,7 @@ type Backend interface {
 	PeerAdd(ctx context.Context, r api.PeerAddRequest) error
 	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
 	PeerLocal(ctx context.Context, name string, r api.PeerLocalRequest) error
-	PeerApprove(ctx context.Context, name string) error
+	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	// PeerToken makes a token by which the peer is known to auth outside the tunnel.
 	PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error)
 	// Discovered lists the gateways that were found, at once.

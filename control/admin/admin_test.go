@@ -84,7 +84,9 @@ func calls() []call {
 		{"local a/b ?c map[registry:]", func(ctx context.Context, b Backend) (any, error) {
 			return "", b.PeerLocal(ctx, "a/b ?c", api.PeerLocalRequest{Local: map[string]string{"registry": ""}})
 		}, ""},
-		{"approve cloud", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerApprove(ctx, "cloud") }, ""},
+		{"approve cloud {Fingerprint:f}", func(ctx context.Context, b Backend) (any, error) {
+			return "", b.PeerApprove(ctx, "cloud", api.PeerApproveRequest{Fingerprint: "f"})
+		}, ""},
 		{"token cloud {TTL:3600000000000}", func(ctx context.Context, b Backend) (any, error) {
 			t, err := b.PeerToken(ctx, "cloud", api.PeerTokenRequest{TTL: api.Duration(time.Hour)})
 			return t.Token, err

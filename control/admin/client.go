@@ -205,9 +205,9 @@ func (c *Client) PeerLocal(ctx context.Context, name string, r api.PeerLocalRequ
 	return c.do(ctx, http.MethodPatch, peerPath(name, "local"), r, nil)
 }
 
-// PeerApprove admits a pending peer.
-func (c *Client) PeerApprove(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), nil, nil)
+// PeerApprove admits the pending peer whose key has the fingerprint.
+func (c *Client) PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error {
+	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), r, nil)
 }
 
 // Discovered asks for the gateways that were found.

@@ -64,7 +64,9 @@ func (f *fake) PeerAllow(_ context.Context, name string, r api.PeerAllowRequest)
 func (f *fake) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
 	return f.called("local %s %v", name, r.Local)
 }
-func (f *fake) PeerApprove(_ context.Context, name string) error { return f.called("approve %s", name) }
+func (f *fake) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
+	return f.called("approve %s %+v", name, r)
+}
 func (f *fake) PeerToken(_ context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	return api.PeerTokenResponse{Token: "t"}, f.called("token %s %+v", name, r)
 }

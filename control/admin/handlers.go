@@ -45,9 +45,15 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("PATCH /v1/peers/{name}/local", answer(s, mayChange, withNameAndBody(func(ctx context.Context, name string, q api.PeerLocalRequest) (any, error) {
 		return nil, b.PeerLocal(ctx, name, q)
 	})))
-	mux.Handle("POST /v1/peers/{name}/approve", answer(s, mayChange, withName(func(ctx context.Context, name string) (any, error) {
-		return nil, b.PeerApprove(ctx, name)
-	})))
+	mux.Handle("POST /v1/peers/{name}/approve", answer(s, mayChange, func(r *request) (any, error) {
+		var q api.PeerApproveRequest
+		if len(r.body) > 0 { // a command older than the fingerprint sends none, and is told of it
+			if err := parse(r, &q); err != nil {
+				return nil, err
+			}
+		}
+		return nil, b.PeerApprove(r.Context(), r.PathValue("name"), q)
+	}))
 	mux.Handle("POST /v1/peers/{name}/token", answer(s, mayChange, withNameAndBody(b.PeerToken)))
 	mux.Handle("GET /v1/discovered", answer(s, mayRead, func(r *request) (any, error) { return b.Discovered(r.Context()) }))
 	mux.Handle("POST /v1/discovered/{name}/approve", answer(s, mayChange, withNameAndBody(b.DiscoveredApprove)))

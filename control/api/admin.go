@@ -21,7 +21,11 @@ type InviteResponse struct {
 	ID         string      `json:"id"`
 	ExpiresAt  time.Time   `json:"expiresAt"`
 	Candidates []Candidate `json:"candidates"`
-	Warnings   []string    `json:"warnings,omitempty"`
+	// User is who the joiner will be at this cluster's API server; empty when it names
+	// itself, since its key's fingerprint is part of it then, or when no identities are
+	// issued here.
+	User     string   `json:"user,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // JoinRequest redeems a ticket.
@@ -56,6 +60,9 @@ type JoinResponse struct {
 	Granted []string `json:"granted,omitempty"`
 	// Fingerprint of our key, for the inviter to compare. Set with JoinPending.
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// User is who the inviter is at this cluster's API server; empty when no identities are
+	// issued here.
+	User string `json:"user,omitempty"`
 }
 
 // AcceptRequest makes the inviter dial.
@@ -69,6 +76,9 @@ type AcceptResponse struct {
 	Peer      string `json:"peer"`
 	Connected bool   `json:"connected"`
 	Reason    string `json:"reason,omitempty"`
+	// User is who the peer is at this cluster's API server; empty when no identities are
+	// issued here.
+	User string `json:"user,omitempty"`
 }
 
 // PeerAddRequest adds or replaces a peer that is kept in the state directory.
@@ -81,6 +91,13 @@ type PeerAddRequest struct {
 // PeerAllowRequest replaces what a peer may reach here.
 type PeerAllowRequest struct {
 	Allow []string `json:"allow"`
+}
+
+// PeerApproveRequest lets in a peer that waits for it.
+type PeerApproveRequest struct {
+	// Fingerprint must be that of its key, or the key itself: a name alone is no proof.
+	// Without one nobody is let in.
+	Fingerprint string `json:"fingerprint"`
 }
 
 // PeerTokenRequest asks for a token by which a peer is known outside the tunnel.

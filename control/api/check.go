@@ -89,4 +89,27 @@ type LogAttr struct {
 type Log struct {
 	Kind    string      `json:"kind"`
 	Records []LogRecord `json:"records"`
+	// Alarms are all since the start, whether or not their records are still there.
+	Alarms []Alarm `json:"alarms,omitempty"`
+}
+
+// EventAlarm is the event of an alarm that an operator has to look at whatever the checks
+// say: a second key tried a ticket.
+const EventAlarm = "alarm"
+
+// Alarm is a warning with a code, once for each code and subject.
+type Alarm struct {
+	Code string `json:"code"`
+	// Subject is whom or what it is about, such as "ticket 0123456789abcdef" or "peer edge";
+	// "others" stands for those that are too many to be told apart.
+	Subject string `json:"subject"`
+	// Event is what happened, where a record of the audit log tells of it.
+	Event string    `json:"event,omitempty"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	Count uint64    `json:"count"`
+	// Level, Message and Attrs are those of the first record.
+	Level   string    `json:"level"`
+	Message string    `json:"message"`
+	Attrs   []LogAttr `json:"attrs,omitempty"`
 }

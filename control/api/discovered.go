@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
+)
 
 // States of a gateway that was found.
 const (
@@ -32,8 +36,8 @@ const (
 
 // Discovered is a gateway that was found: by multicast DNS on the local network, or in DNS.
 type Discovered struct {
-	// Name is what it calls itself, made fit to be shown.
-	Name string `json:"name"`
+	// Name is what it calls itself.
+	Name foreign.Text `json:"name"`
 	// As is what it would be called here, when that is something else.
 	As string `json:"as,omitempty"`
 	// Source is SourceLAN or SourceDNS.
@@ -54,8 +58,8 @@ type Discovered struct {
 	// Peer is the name of the peer here that it is.
 	Peer string `json:"peer,omitempty"`
 	// Problem says what is wrong with it, Code which entry of the table of codes that is.
-	Problem string `json:"problem,omitempty"`
-	Code    string `json:"code,omitempty"`
+	Problem foreign.Text `json:"problem,omitzero"`
+	Code    string       `json:"code,omitempty"`
 	// Member says that it proves to know the secret of spec.discovery.lan.secretFile.
 	Member       bool     `json:"member,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -87,8 +91,8 @@ type DiscoveredList struct {
 
 // DiscoveryProblem is what is wrong with a search, rather than with one that it found.
 type DiscoveryProblem struct {
-	Where   string `json:"where"` // the interface or the domain
-	Problem string `json:"problem"`
+	Where   string       `json:"where"` // the interface or the domain
+	Problem foreign.Text `json:"problem"`
 	// Fix says what to do; empty where there is nothing to add.
 	Fix  string `json:"fix,omitempty"`
 	Code string `json:"code,omitempty"`
@@ -110,4 +114,7 @@ type DiscoveredApproveResponse struct {
 	Peer        string `json:"peer"`
 	PublicKey   string `json:"publicKey"`
 	Fingerprint string `json:"fingerprint"`
+	// User is who the peer is at this cluster's API server; empty when no identities are
+	// issued here.
+	User string `json:"user,omitempty"`
 }

@@ -26,6 +26,7 @@ type GatewaySpec struct {
 	HTTP      HTTP      `json:"http,omitempty" yaml:"http,omitempty"`
 	Discovery Discovery `json:"discovery,omitempty" yaml:"discovery,omitempty"`
 	Services  Services  `json:"services,omitempty" yaml:"services,omitempty"`
+	Limits    Limits    `json:"limits,omitempty" yaml:"limits,omitempty"`
 	// Kubernetes has the gateway live in its cluster: peers come from Peer objects, and
 	// its state is kept in Secrets. Peers below are ignored then.
 	Kubernetes *Kubernetes `json:"kubernetes,omitempty" yaml:"kubernetes,omitempty"`
@@ -41,8 +42,18 @@ type Kubernetes struct {
 	Service string `json:"service,omitempty" yaml:"service,omitempty"`
 	// PeerServices: each peer gets a Service and a Secret with a kubeconfig; true unless told.
 	PeerServices *bool `json:"peerServices,omitempty" yaml:"peerServices,omitempty"`
+	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them. The
+	// gateway needs the right to list the pods of each.
+	PeerServicesFrom []string `json:"peerServicesFrom,omitempty" yaml:"peerServicesFrom,omitempty"`
 	// LeaseSeconds is how long a standby waits for a silent active gateway; 8 unless told.
 	LeaseSeconds int `json:"leaseSeconds,omitempty" yaml:"leaseSeconds,omitempty"`
+}
+
+// Limits bound what one peer can ask of this gateway.
+type Limits struct {
+	// ConnectionsPerSecond is how many connections a second one peer may open to services
+	// here in the long run; 50 unless told. As many as may be open come at once.
+	ConnectionsPerSecond int `json:"connectionsPerSecond,omitempty" yaml:"connectionsPerSecond,omitempty"`
 }
 
 // Listen is the underlay socket. Port 0 takes a free one.

@@ -3,3 +3,9 @@ package api
 // MaxCAData bounds the certificates that a gateway tells its peers of its API server, in
 // bytes of PEM: some twenty authorities.
 const MaxCAData = 32 << 10
+
+// DefaultConnectionsPerSecond is [Limits.ConnectionsPerSecond] unless told. A client that is
+// started for each request, or a page that opens 128 connections in a row, is within it; at
+// full rate one peer makes 350 a second on two processors, which leaves others less than they
+// need.
+const DefaultConnectionsPerSecond = 50

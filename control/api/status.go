@@ -8,6 +8,8 @@ type Status struct {
 	Kind       string        `json:"kind"`
 	Gateway    GatewayStatus `json:"gateway"`
 	Peers      []PeerStatus  `json:"peers"`
+	// Alarms are the warnings with a code since the start, once for each subject.
+	Alarms []Alarm `json:"alarms,omitempty"`
 }
 
 // GatewayStatus describes the gateway that answers.
@@ -68,21 +70,24 @@ const (
 
 // PeerStatus describes one peer.
 type PeerStatus struct {
-	Name                string       `json:"name"`
-	PublicKey           string       `json:"publicKey"`
-	Address             string       `json:"address"`
-	Mode                string       `json:"mode"`
-	State               PeerState    `json:"state"`
-	Reason              string       `json:"reason,omitempty"`
-	Stock               bool         `json:"stock,omitempty"`
-	Version             string       `json:"version,omitempty"`
-	Allow               []string     `json:"allow"`
-	Offers              []string     `json:"offers"`
-	Local               []Local      `json:"local"`
-	Path                Path         `json:"path"`
-	Candidates          []Candidate  `json:"candidates"`
-	NextTry             *time.Time   `json:"nextTry,omitempty"`
-	Identity            *Identity    `json:"identity,omitempty"`
+	Name       string      `json:"name"`
+	PublicKey  string      `json:"publicKey"`
+	Address    string      `json:"address"`
+	Mode       string      `json:"mode"`
+	State      PeerState   `json:"state"`
+	Reason     string      `json:"reason,omitempty"`
+	Stock      bool        `json:"stock,omitempty"`
+	Version    string      `json:"version,omitempty"`
+	Allow      []string    `json:"allow"`
+	Offers     []string    `json:"offers"`
+	Local      []Local     `json:"local"`
+	Path       Path        `json:"path"`
+	Candidates []Candidate `json:"candidates"`
+	NextTry    *time.Time  `json:"nextTry,omitempty"`
+	Identity   *Identity   `json:"identity,omitempty"`
+	// User is the peer's user at this cluster's API server, to which RBAC is bound; empty
+	// when no identities are issued here.
+	User                string       `json:"user,omitempty"`
 	Flows               []Flow       `json:"flows"`
 	LastHandshake       *time.Time   `json:"lastHandshake,omitempty"`
 	RxBytes             uint64       `json:"rxBytes"`
@@ -132,6 +137,8 @@ type PathEvent struct {
 
 // Identity is what the peer issued to us for its API server.
 type Identity struct {
+	// User is who we are there; empty when a token does not tell.
+	User     string    `json:"user,omitempty"`
 	NotAfter time.Time `json:"notAfter"`
 }
 

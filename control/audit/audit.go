@@ -3,6 +3,9 @@
 // a collector can pick them out of the gateway's log (`msg == "audit"`) and a person
 // can answer "who let this peer in, when, and what was it given?".
 //
+// What somebody can cause as often as he likes is bounded by the handler that the records
+// go through, as all of a gateway's log is (package logtail): what is left out is counted.
+//
 // A record says what was decided, never a secret: keys are public keys, tickets are
 // ticket ids, certificates are serial numbers.
 package audit
@@ -12,6 +15,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -53,8 +57,17 @@ const (
 	// Refuse: somebody asked for what is not theirs.
 	Refuse Event = "refuse"
 	// Alarm: a ticket was tried by a second key; an operator should look.
-	Alarm Event = "alarm"
+	Alarm Event = api.EventAlarm
 )
+
+// Frequent reports whether an event comes as often as somebody asks for something. Such
+// events may be left out of the log when there are too many, and are counted then. All others
+// grant or change something: each follows from an operator, from a ticket, or from a request
+// with a rate of its own ([Issue] and [Rotate]: 8 in a row and one every 10 s for a peer), and
+// each is recorded. An [Alarm] is told apart by package logtail, which keeps it.
+func (e Event) Frequent() bool {
+	return e == Refuse || e == Connect || e == Disconnect || e == Alarm
+}
 
 // CodeTicketAlarm is the code of an [Alarm] record.
 const CodeTicketAlarm = "PST0210"
@@ -76,7 +89,8 @@ const (
 	KeyNotAfter    = "notAfter"
 	KeyExpiresAt   = "expiresAt"
 	KeyCount       = "count"
-	// KeyUnrecorded counts events like this one that came too fast to be recorded.
+	// KeyUnrecorded counts records like this one that were left out since the last, because
+	// there were too many (package logtail).
 	KeyUnrecorded = "unrecorded"
 )
 

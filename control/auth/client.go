@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/bounded"
 	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -112,15 +114,12 @@ type Redemption struct {
 // Redeem redeems the ticket through whose one-time tunnel dial reaches. The same
 // request may be repeated until its answer arrives.
 func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, error) {
-	body := redeemRequest{Version: ProtocolVersion, PublicKey: q.PublicKey.String(), Name: q.Name, Wants: q.Wants, Grants: q.Grants}
+	body := redeemRequest{spoken: speaks, PublicKey: q.PublicKey.String(), Name: q.Name, Wants: q.Wants, Grants: q.Grants, Proof: q.Proof}
 	for _, x := range q.Candidates {
 		body.Candidates = append(body.Candidates, wireCandidate{Address: x.Addr.String(), Source: x.Source})
 	}
 	var out redeemResponse
 	if err := c.do(ctx, http.MethodPost, pathRedeem, body, &out); err != nil {
-		return Redemption{}, err
-	}
-	if err := checkAnswerVersion(out.Version); err != nil {
 		return Redemption{}, err
 	}
 	psk, err := peer.ParsePresharedKey(out.PresharedKey)
@@ -129,23 +128,21 @@ func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, erro
 	}
 	for _, name := range []string{out.Name, out.Peer} {
 		if err := api.CheckName(name); err != nil {
-			return Redemption{}, fmt.Errorf("%w: %w", ErrAnswer, told{err})
+			return Redemption{}, fmt.Errorf("%w: %w", ErrAnswer, foreign.Err(err))
 		}
 	}
-	for i := range out.Granted {
-		out.Granted[i] = clean(out.Granted[i], api.MaxNameLength)
-	}
+	granted, _ := services(out.Granted, nil)
 	if err := out.APIServer.clean(); err != nil {
 		return Redemption{}, err
 	}
 	return Redemption{
-		Name: out.Name, As: out.Peer, Granted: out.Granted, PresharedKey: psk,
+		Name: out.Name, As: out.Peer, Granted: granted, PresharedKey: psk,
 		Pending: out.Pending, APIServer: out.APIServer,
 	}, nil
 }
 
 // Grant is what a gateway answers to a request for an identity: a certificate (PEM) or a
-// token. It may be anything: [Keeper] checks it.
+// token. It is within bounds, and else may be anything: [Keeper] checks it.
 type Grant struct {
 	CertificatePEM []byte
 	Token          Token
@@ -157,23 +154,20 @@ type Grant struct {
 // Identity has a certificate signing request (PEM) signed, for the gateway's API
 // server. A gateway that issues tokens refuses it with an [ErrIncompatible].
 func (c *Client) Identity(ctx context.Context, csrPEM []byte) (certPEM []byte, err error) {
-	g, err := c.identity(ctx, identityRequest{Version: ProtocolVersion, CSR: string(csrPEM)})
+	g, err := c.identity(ctx, identityRequest{spoken: speaks, CSR: string(csrPEM)})
 	return g.CertificatePEM, err
 }
 
 // AnyIdentity is as Identity, and takes a token as well.
 func (c *Client) AnyIdentity(ctx context.Context, csrPEM []byte) (Grant, error) {
 	return c.identity(ctx, identityRequest{
-		Version: ProtocolVersion, CSR: string(csrPEM), Accepts: []string{acceptCertificate, acceptToken, acceptUser},
+		spoken: speaks, CSR: string(csrPEM), Accepts: []string{acceptCertificate, acceptToken, acceptUser, acceptGatewayUser},
 	})
 }
 
 func (c *Client) identity(ctx context.Context, q identityRequest) (Grant, error) {
 	var out identityResponse
 	if err := c.do(ctx, http.MethodPost, pathIdentity, q, &out); err != nil {
-		return Grant{}, err
-	}
-	if err := checkAnswerVersion(out.Version); err != nil {
 		return Grant{}, err
 	}
 	return Grant{CertificatePEM: []byte(out.Certificate), Token: Token(out.Token), NotAfter: out.NotAfter, User: out.User}, nil
@@ -184,12 +178,14 @@ func checkAnswerVersion(v string) error {
 		if errors.Is(err, ErrIncompatible) {
 			return err
 		}
-		return fmt.Errorf("%w: %w", ErrAnswer, told{err})
+		return fmt.Errorf("%w: %w", ErrAnswer, foreign.Err(err))
 	}
 	return nil
 }
 
+// do asks an endpoint of the table and reads its answer.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	e, _ := lookup(method, path)
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, requestTimeout)
@@ -210,7 +206,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	return c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, out) })
+	return c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, e.answer, out) })
 }
 
 // send makes one request on a connection of its own, and has its answer used.
@@ -227,6 +223,7 @@ func (c *Client) send(ctx context.Context, req *http.Request, use func(*http.Res
 		DialContext:            func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
+		ExpectContinueTimeout:  loadGrace,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	if c.direct != nil {
@@ -241,36 +238,41 @@ func (c *Client) send(ctx context.Context, req *http.Request, use func(*http.Res
 	return use(resp)
 }
 
-// read takes an answer of JSON, or the error that it is.
-func (c *Client) read(resp *http.Response, out any) error {
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
-		return c.unreachable(err)
-	}
-	if len(answer) > maxAnswer {
-		return fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, maxAnswer)
-	}
+// read takes an answer of JSON of at most so many bytes, or the error that it is.
+func (c *Client) read(resp *http.Response, most int, out any) error {
 	if resp.StatusCode != http.StatusOK {
+		most = smallBody
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
+	switch {
+	case err != nil:
+		return c.unreachable(err)
+	case resp.StatusCode != http.StatusOK:
 		return failure(resp, answer)
+	case len(answer) > most:
+		return fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, most)
 	}
 	if v := resp.Header.Get(VersionHeader); v == "" {
 		return fmt.Errorf("%w: no header %s: this is no postern gateway", ErrAnswer, VersionHeader)
 	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%w: %w", ErrAnswer, told{err})
+	if err := bounded.Unmarshal(answer, most, out); err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	if v, ok := out.(interface{ version() string }); ok {
+		return checkAnswerVersion(v.version())
 	}
 	return nil
 }
 
 func (c *Client) unreachable(err error) error {
-	return &UnreachableError{Address: c.addr, Err: told{err}}
+	return &UnreachableError{Address: c.addr, Err: foreign.Err(err)}
 }
 
 // failure reads an error. Its text is a stranger's.
 func failure(resp *http.Response, body []byte) error {
 	e := &Error{Status: resp.StatusCode}
 	var b errorBody
-	if json.Unmarshal(body, &b) == nil && b.Code != "" {
+	if bounded.Unmarshal(body, smallBody, &b) == nil && b.Code != "" {
 		e.Code, e.Message = fit(b.Code, codeForm, 40), sentence(b.Message)
 	} else if resp.Header.Get(VersionHeader) == "" {
 		return fmt.Errorf("%w: HTTP status %d without header %s: this is no postern gateway", ErrAnswer, resp.StatusCode, VersionHeader)

@@ -60,7 +60,7 @@ func TestClientTellsWhatAnswered(t *testing.T) {
 		{"no JSON", says(200, "hello"), ErrAnswer},
 		{"no version", says(200, `{"name":"cloud"}`), ErrAnswer},
 		{"a name that is none", says(200, `{"version":"1.0","name":"../etc"}`), ErrAnswer},
-		{"far too much", says(200, good+strings.Repeat(" ", maxAnswer)), ErrAnswer},
+		{"far too much", says(200, good+strings.Repeat(" ", helloAnswer)), ErrAnswer},
 		{"an unknown code with a status", says(409, `{"version":"1.0","code":"later","message":"m"}`), ticket.ErrAlreadyUsed},
 		{"an unknown failure", says(502, `{"version":"1.0","code":"later","message":"m"}`), ErrServer},
 		{"an unknown refusal", says(418, `{"version":"1.0","code":"later","message":"m"}`), ErrRequest},

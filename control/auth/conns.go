@@ -1,26 +1,30 @@
 package auth
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
+// peerConns and totalConns bound open connections: each costs a goroutine and
+// buffers of the network stack, also while nothing is asked.
 const (
-	// peerConns and totalConns bound open connections: each costs a goroutine and
-	// buffers of the network stack, also while nothing is asked.
 	peerConns  = 128
 	totalConns = 512
-	// outsideConns is for one address outside the tunnel, which may be that of a node or of an
-	// Ingress with everybody behind it. Others have the rest.
-	outsideConns = totalConns - peerConns
 )
 
 // bounds are those of one listener's connections.
 type bounds struct {
-	// conns are open at a time from one network, which ipv6 bits of an address tell.
-	conns, ipv6 int
+	// conns are open at a time of one caller, which whose tells by an address (0: as many as of
+	// all); of those that it gives the zero prefix for, unknownConns together.
+	conns int
+	whose func(netip.Addr) netip.Prefix
 	// header is how long a request's header may take, and TLS before it.
 	header time.Duration
 }
@@ -38,65 +42,163 @@ func network(a netip.Addr, ipv6 int) netip.Prefix {
 	return p
 }
 
-// boundedListener closes connections above the bounds as soon as they are accepted.
+// boundedListener keeps connections within the bounds. When there are totalConns, one more
+// displaces the oldest of those on which no peer has asked anything yet, from the caller who has
+// the most of them. So nobody keeps others out by being there first, or by having many addresses.
 type boundedListener struct {
 	net.Listener
 	bounds bounds
 
-	mu    sync.Mutex
-	open  map[netip.Prefix]int
-	total int
+	mu      sync.Mutex
+	total   int
+	callers map[netip.Prefix]*share
+	// unproven are the connections that can be displaced, oldest first; proven counts the others.
+	unproven []*boundedConn
+	proven   map[peer.PublicKey]int
 }
 
+// share is what one caller has open.
+type share struct{ open, unproven int }
+
 func newBoundedListener(ln net.Listener, b bounds) *boundedListener {
-	return &boundedListener{Listener: ln, bounds: b, open: make(map[netip.Prefix]int)}
+	return &boundedListener{
+		Listener: ln, bounds: b, callers: make(map[netip.Prefix]*share), proven: make(map[peer.PublicKey]int),
+	}
 }
 
 // Accept waits for a connection within the bounds.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		raw, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		from := network(remoteAddr(c.RemoteAddr().String()), l.bounds.ipv6)
-		if l.take(from) {
-			return &countedConn{Conn: c, release: func() { l.release(from) }}, nil
+		c := &boundedConn{Conn: raw, listener: l, from: l.bounds.whose(remoteAddr(raw.RemoteAddr().String()))}
+		out := l.admit(c)
+		if out != nil {
+			out.hangUp()
 		}
-		_ = c.Close()
+		if out != c {
+			return c, nil
+		}
 	}
 }
 
-func (l *boundedListener) take(from netip.Prefix) bool {
+// admit counts a connection and returns the one to close for it, if any. That may be c.
+func (l *boundedListener) admit(c *boundedConn) *boundedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.total >= totalConns || l.open[from] >= l.bounds.conns {
-		return false
+	most := l.bounds.conns
+	if !c.from.IsValid() {
+		most = unknownConns
+	}
+	s := l.callers[c.from]
+	if s == nil {
+		s = &share{}
+		l.callers[c.from] = s
+	}
+	if most > 0 && s.open >= most {
+		return c
 	}
 	l.total++
-	l.open[from]++
-	return true
+	s.open++
+	s.unproven++
+	c.share = s
+	l.unproven = append(l.unproven, c)
+	if l.total <= totalConns {
+		return nil
+	}
+	out := l.unproven[0]
+	for _, o := range l.unproven {
+		if o.share.unproven > out.share.unproven {
+			out = o
+		}
+	}
+	l.dropLocked(out)
+	return out
 }
 
-func (l *boundedListener) release(from netip.Prefix) {
+// prove keeps a connection from being displaced, if its peer has not that many already.
+func (l *boundedListener) prove(c *boundedConn, by peer.PublicKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.total--
-	if l.open[from]--; l.open[from] == 0 {
-		delete(l.open, from)
+	if c.share == nil || c.proven || l.proven[by] >= peerConns {
+		return
 	}
+	l.forgetUnprovenLocked(c)
+	c.proven, c.by = true, by
+	l.proven[by]++
 }
 
-type countedConn struct {
+func (l *boundedListener) drop(c *boundedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropLocked(c)
+}
+
+// dropLocked gives a connection's place to the next; again, it does nothing.
+func (l *boundedListener) dropLocked(c *boundedConn) {
+	if c.share == nil {
+		return
+	}
+	if !c.proven {
+		l.forgetUnprovenLocked(c)
+	} else if l.proven[c.by]--; l.proven[c.by] == 0 {
+		delete(l.proven, c.by)
+	}
+	l.total--
+	if c.share.open--; c.share.open == 0 {
+		delete(l.callers, c.from)
+	}
+	c.share = nil
+}
+
+func (l *boundedListener) forgetUnprovenLocked(c *boundedConn) {
+	c.share.unproven--
+	i := slices.Index(l.unproven, c)
+	l.unproven = slices.Delete(l.unproven, i, i+1)
+}
+
+type boundedConn struct {
 	net.Conn
-	once    sync.Once
-	release func()
+	listener *boundedListener
+	from     netip.Prefix
+
+	// Under the listener's lock. share is nil when the connection is not counted, by is the peer
+	// that proved it.
+	share  *share
+	proven bool
+	by     peer.PublicKey
 }
 
 // Close also gives the connection's place to the next.
-func (c *countedConn) Close() error {
-	c.once.Do(c.release)
+func (c *boundedConn) Close() error {
+	c.listener.drop(c)
 	return c.Conn.Close()
+}
+
+// hangUp closes a connection at once. TLS would say goodbye first, and wait for whoever does not
+// read it.
+func (c *boundedConn) hangUp() {
+	raw := c.Conn
+	if t, ok := raw.(interface{ NetConn() net.Conn }); ok {
+		raw = t.NetConn()
+	}
+	_ = raw.Close()
+}
+
+// connKey is under which a request's context has its connection.
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// proveConn says that a peer made a request, so that its connection stays.
+func proveConn(r *http.Request, by peer.PublicKey) {
+	if c, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
+		c.listener.prove(c, by)
+	}
 }
 
 // remoteAddr is the address in "ip:port", or the zero address.

@@ -1,47 +1,235 @@
 package auth
 
 import (
+	"bufio"
+	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/pki"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Nobody is shut out by somebody who has another address, as far as addresses tell people apart.
 func TestConnectionsAreBoundedByWhoseTheyAre(t *testing.T) {
+	address := func(a netip.Addr) netip.Prefix { return network(a, hostBits) }
+	site := func(a netip.Addr) netip.Prefix { return network(a, ipv6Most) }
+	nobody := func(netip.Addr) netip.Prefix { return netip.Prefix{} }
 	for _, c := range []struct {
-		name   string
-		bounds bounds
-		from   func(i int) string
-		others string
-		want   int // connections that from gets
+		name  string
+		conns int
+		whose func(netip.Addr) netip.Prefix
+		from  func(i int) string
+		want  int
 	}{
-		{"one peer in the tunnel", bounds{conns: peerConns, ipv6: hostBits}, func(int) string { return "fd00::1" }, "fd00::2", peerConns},
-		{"all peers in the tunnel", bounds{conns: peerConns, ipv6: hostBits}, func(i int) string { return fmt.Sprintf("fd00::%x", 1+i/64) }, "", totalConns},
-		{"a node or an Ingress", bounds{conns: outsideConns, ipv6: ipv6Site}, func(int) string { return "10.0.0.1" }, "10.0.0.2", outsideConns},
-		{"the addresses of one IPv6 user", bounds{conns: outsideConns, ipv6: ipv6Site}, func(i int) string { return fmt.Sprintf("2001:db8::%x", i+1) }, "2001:db8:0:1::1", outsideConns},
+		{"one peer in the tunnel", peerConns, address, func(int) string { return "fd00::1" }, peerConns},
+		{"many peers in the tunnel", peerConns, address, func(i int) string { return fmt.Sprintf("fd00::%x", i) }, totalConns},
+		{"a node or an Ingress", 0, site, func(int) string { return "10.0.0.1" }, totalConns},
+		{"all strangers in the tunnel", peerConns, nobody, func(i int) string { return fmt.Sprintf("fd00::%x", i) }, unknownConns},
+		{"the addresses of one IPv6 user", 0, site, func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) }, totalConns},
 	} {
-		l := newBoundedListener(nil, c.bounds)
-		var got []netip.Prefix
+		l := newBoundedListener(nil, bounds{conns: c.conns, whose: c.whose})
+		open := map[*boundedConn]bool{}
 		for i := range 2 * totalConns {
-			if p := network(netip.MustParseAddr(c.from(i)), c.bounds.ipv6); l.take(p) {
-				got = append(got, p)
+			conn := &boundedConn{from: c.whose(netip.MustParseAddr(c.from(i)))}
+			open[conn] = true
+			delete(open, l.admit(conn))
+			if i%5 == 0 {
+				l.prove(conn, peer.PublicKey{byte(i % 3)})
 			}
 		}
-		if len(got) != c.want {
-			t.Errorf("%s: %d connections, want %d", c.name, len(got), c.want)
+		if len(open) != c.want || l.total != c.want {
+			t.Errorf("%s: %d connections, %d counted, want %d", c.name, len(open), l.total, c.want)
 		}
-		if c.others != "" && !l.take(network(netip.MustParseAddr(c.others), c.bounds.ipv6)) {
-			t.Errorf("%s: %s is shut out", c.name, c.others)
+		for conn := range open {
+			l.drop(conn)
+			l.drop(conn)
 		}
-		for _, p := range got {
-			l.release(p)
-		}
-		if !l.take(got[0]) {
-			t.Errorf("%s: none after all are closed", c.name)
+		if l.total != 0 || len(l.callers)+len(l.unproven)+len(l.proven) != 0 {
+			t.Errorf("%s: counted after all are closed: %d, %v, %v, %v", c.name, l.total, l.callers, l.unproven, l.proven)
 		}
 	}
+}
+
+// public is auth outside the tunnel behind a proxy that ends TLS, with connections in memory.
+type public struct {
+	*site
+	net    *overlay
+	tokens *DirectTokens
+}
+
+// servePublic serves edge and berlin. wrap is what the connections go through, or nil.
+func servePublic(t *testing.T, wrap func(net.Listener) net.Listener) *public {
+	t.Helper()
+	p := &public{site: serve(t, nil), net: newOverlay()}
+	p.dir.set(Caller{Name: "berlin", PublicKey: berlinKey})
+	var err error
+	if p.tokens, err = NewDirectTokens(peer.PrivateKeyFromBytes([32]byte{1})); err != nil {
+		t.Fatal(err)
+	}
+	ln := net.Listener(p.net)
+	if wrap != nil {
+		ln = wrap(ln)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.srv.OutOfBand(p.tokens).Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return p
+}
+
+// token is that of a peer, or none of the zero key.
+func (p *public) token(t *testing.T, k peer.PublicKey) Token {
+	t.Helper()
+	if k == (peer.PublicKey{}) {
+		return ""
+	}
+	token, _, err := p.tokens.Make(k, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func (o *overlay) connect(t *testing.T, from string) net.Conn {
+	t.Helper()
+	c, err := o.dialFrom(netip.MustParseAddr(from))(t.Context(), "tcp", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// hello asks on a connection, and gives the answer's status.
+func hello(c net.Conn, token Token) (int, error) {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", HelloPath, string(token)); err != nil {
+		return 0, err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode, err
+}
+
+// Nobody who holds connections outside the tunnel keeps a peer out, whose address is 192.0.2.1.
+func TestStrangersDoNotKeepPeersOut(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		from func(i int) string
+		by   peer.PublicKey // whose token they have
+		// flooded: a peer that has asked nothing yet may be displaced.
+		flooded bool
+	}{
+		{name: "one address", from: func(int) string { return "198.51.100.1" }},
+		{name: "two addresses", from: func(i int) string { return fmt.Sprintf("198.51.100.%d", i%2) }},
+		{name: "64 addresses", from: func(i int) string { return fmt.Sprintf("198.51.100.%d", i%64) }},
+		{name: "an IPv6 user", from: func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) }},
+		{name: "an address for each connection", from: func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/256, i%256) }, flooded: true},
+		{name: "the peer's own address", from: func(int) string { return "192.0.2.1" }, flooded: true},
+		{name: "64 addresses with another peer's token", from: func(i int) string { return fmt.Sprintf("198.51.100.%d", i%64) }, by: edgeKey},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := servePublic(t, nil)
+				token := p.token(t, berlinKey)
+				fill := func() {
+					for i := range 2 * totalConns {
+						conn := p.net.connect(t, c.from(i))
+						if c.by != (peer.PublicKey{}) {
+							_, _ = hello(conn, p.token(t, c.by))
+						}
+					}
+				}
+				served := func(when string, conn net.Conn) {
+					t.Helper()
+					if code, err := hello(conn, token); code != http.StatusOK {
+						t.Errorf("%s: status %d, %v", when, code, err)
+					}
+				}
+				fill()
+				slow := p.net.connect(t, "192.0.2.1")
+				conn := p.net.connect(t, "192.0.2.1")
+				served("a new connection", conn)
+				fill()
+				served("the same connection", conn)
+				if !c.flooded {
+					served("a slow connection", slow)
+				}
+			})
+		})
+	}
+}
+
+// Inside, those who hold tickets or wait for approval may have more keys than there are connections.
+func TestThoseWhoAreNoPeersYetDoNotKeepPeersOut(t *testing.T) {
+	for _, caller := range []Caller{{Kind: KindOneTime}, {Name: "new", Pending: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := serve(t, nil)
+			for i := range totalConns {
+				caller.PublicKey = peer.PublicKey{9, byte(i % 8)}
+				conn := s.net.connect(t, s.dir.set(caller).String())
+				if code, err := hello(conn, ""); code != http.StatusOK {
+					t.Fatalf("connection %d: status %d, %v", i, code, err)
+				}
+			}
+			if _, err := s.client(edgeKey).Hello(t.Context()); err != nil {
+				t.Errorf("kind %d, pending %t: %v", caller.Kind, caller.Pending, err)
+			}
+			s.stop()
+		})
+	}
+}
+
+// A stranger who is displaced and does not read TLS's goodbye holds up nobody.
+func TestDisplacingWaitsForNoStranger(t *testing.T) {
+	authority, err := pki.NewCA("outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Server("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile, err := pair.Write(t.TempDir(), "auth")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := LoadCertificate(certFile, keyFile, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := servePublic(t, file.Listen)
+		start := time.Now()
+		for range 2 {
+			// In TLS 1.2 the server is done when the client is.
+			c := tls.Client(p.net.connect(t, "198.51.100.1"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+			if err := c.HandshakeContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range totalConns {
+			p.net.connect(t, "198.51.100.1")
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // Who says nothing outside the tunnel does not keep a connection for long.

@@ -47,6 +47,8 @@ const (
 	codePending         = "pending"
 	codeNotGranted      = "notGranted"
 	codeWrongKey        = "wrongKey"
+	codeProof           = "proof"
+	codeKeyTaken        = "keyTaken"
 	codeCSRSubject      = "csrSubject"
 	codeAlreadyUsed     = "alreadyUsed"
 	codeExpired         = "expired"
@@ -96,7 +98,9 @@ var refusals = []refusal{
 	{codeBurned, http.StatusGone, ticket.ErrBurned, nil},
 	{codeClosed, http.StatusGone, ticket.ErrClosed, nil},
 	{codeWrongKey, http.StatusForbidden, ticket.ErrWrongKey, ErrDenied},
+	{codeProof, http.StatusForbidden, ticket.ErrProof, ErrDenied},
 	{codeNotGranted, http.StatusForbidden, ticket.ErrNotGranted, ErrDenied},
+	{codeKeyTaken, http.StatusUnprocessableEntity, ticket.ErrKeyTaken, nil},
 	{codeName, http.StatusUnprocessableEntity, ticket.ErrName, nil},
 	{codeDenied, http.StatusForbidden, ticket.ErrUnknown, ErrDenied},
 	{codeBadRequest, http.StatusBadRequest, ticket.ErrRequest, ErrRequest},
@@ -194,7 +198,10 @@ func answerFor(err error) (answer *Error, internal bool) {
 		if r.status >= 500 {
 			return newError(r.code, messageInternal), true
 		}
-		return newError(r.code, err.Error()), false
+		if errors.Is(err, ErrCSRSubject) { // the rest repeats what was asked for, and is for the record
+			return newError(r.code, r.is.Error()), false
+		}
+		return newError(r.code, clean(err.Error(), maxMessage)), false
 	}
 	return newError(codeInternal, messageInternal), true
 }

@@ -4,49 +4,29 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 )
 
-func (s *Server) hello(c Caller) Hello {
+// hello says who this gateway is, and what the caller may reach here.
+func (s *Server) hello(_ context.Context, c *call, _ nothing) (any, error) {
 	h := Hello{
 		Version: ProtocolVersion, Software: s.o.Software, Name: s.o.Name,
-		Capabilities: []string{}, Offers: []string{}, Pending: c.Pending,
+		Capabilities: s.offered(), Offers: []string{}, Pending: c.Pending,
 	}
-	if s.o.Redeemer != nil {
-		h.Capabilities = append(h.Capabilities, CapabilityRedeem)
+	if c.kind() != byPeer {
+		return h, nil
 	}
-	if i := s.issuer(); i != nil {
-		h.Capabilities = append(h.Capabilities, CapabilityIdentity)
-		if i.Tokens() {
-			h.Capabilities = append(h.Capabilities, CapabilityToken)
-		}
+	h.Report = s.reportFor(c.Caller)
+	h.Offers = append(h.Offers, s.offers(c.Caller)...)
+	h.APIServer = s.apiServer(c.Caller)
+	h.Ports = s.ports(h.Offers)
+	if s.o.HeardBoot != nil {
+		h.HeardBoot = s.o.HeardBoot(c.PublicKey)
 	}
-	if s.o.OnPath != nil {
-		h.Capabilities = append(h.Capabilities, CapabilityPath)
-	}
-	if s.o.OnReport != nil {
-		h.Capabilities = append(h.Capabilities, CapabilityReport)
-	}
-	if c.Kind == KindPeer && !c.Pending {
-		h.Capabilities = append(h.Capabilities, CapabilityThroughput)
-		if s.o.OnRotation != nil {
-			h.Capabilities = append(h.Capabilities, CapabilityRotation)
-		}
-		h.Report = s.reportFor(c)
-		h.Offers = append(h.Offers, s.offers(c)...)
-		h.APIServer = s.apiServer(c)
-		h.Ports = s.ports(h.Offers)
-		if s.o.HeardBoot != nil {
-			h.HeardBoot = s.o.HeardBoot(c.PublicKey)
-		}
-	}
-	return h
+	return h, nil
 }
 
 // ports are the overlay ports of those services offered whose port is not fixed.
@@ -85,19 +65,7 @@ func (s *Server) issuer() Issuer {
 }
 
 // redeem answers a joiner in its one-time tunnel.
-func (s *Server) redeem(ctx context.Context, r *http.Request, c Caller) (any, error) {
-	if c.Kind != KindOneTime || s.o.Redeemer == nil {
-		s.o.Audit.Record(ctx, audit.Refuse, audit.Peer(c.Name), audit.PublicKey(c.PublicKey),
-			slog.String(audit.KeyRequest, pathRedeem), audit.Reason("a redemption that did not come through a ticket's tunnel"))
-		return nil, newError(codeDenied, "tickets are redeemed through their own tunnel")
-	}
-	var body redeemRequest
-	if err := readJSON(r, &body); err != nil {
-		return nil, err
-	}
-	if err := checkVersion(body.Version, "the joiner"); err != nil {
-		return nil, err
-	}
+func (s *Server) redeem(ctx context.Context, c *call, body redeemRequest) (any, error) {
 	q, err := body.request()
 	if err != nil {
 		return nil, err
@@ -107,7 +75,7 @@ func (s *Server) redeem(ctx context.Context, r *http.Request, c Caller) (any, er
 		return nil, err
 	}
 	out := redeemResponse{
-		Version: ProtocolVersion, Name: s.o.Name, Peer: grant.Name, Granted: grant.Allow,
+		spoken: speaks, Name: s.o.Name, Peer: grant.Name, Granted: grant.Allow,
 		PresharedKey: grant.PresharedKey.Base64(), Pending: grant.Pending,
 	}
 	if !grant.Pending {
@@ -116,40 +84,26 @@ func (s *Server) redeem(ctx context.Context, r *http.Request, c Caller) (any, er
 	return out, nil
 }
 
-// identity issues a certificate or a token for the API server to a peer that may reach
-// both auth and the API server.
-func (s *Server) identity(ctx context.Context, r *http.Request, from netip.Addr, c Caller, a *allowance) (any, error) {
-	if err := mayHaveIdentity(c); err != nil {
-		return nil, err
-	}
+// identity issues a certificate or a token for the API server.
+func (s *Server) identity(ctx context.Context, c *call, body identityRequest) (any, error) {
 	issuer := s.issuer()
-	if issuer == nil {
-		return nil, newError(codeNoIssuer, "this gateway issues no identities (spec.services.auth.issuer is not set)")
-	}
-	if wait := spend(a.identities, time.Now()); wait > 0 {
-		return nil, limited(wait)
-	}
-	var body identityRequest
-	if err := readJSON(r, &body); err != nil {
-		return nil, err
-	}
-	if err := checkVersion(body.Version, "the caller"); err != nil {
-		return nil, err
+	if issuer == nil { // by now
+		return nil, c.endpoint.missing
 	}
 	if issuer.Tokens() && !slices.Contains(body.Accepts, acceptToken) {
 		return nil, newError(codeTokenOnly, "this gateway issues tokens, which the caller's version cannot take; upgrade the caller's gateway (or issue certificates here: spec.services.auth.issuer.localCA)")
 	}
-	subject := Subject{Name: c.Name, PublicKey: c.PublicKey}
+	subject := c.subject()
 	if user := userWanted(issuer, subject, []byte(body.CSR)); user != "" {
-		if !slices.Contains(body.Accepts, acceptUser) {
-			return nil, newError(codeUserOnly, "this gateway's cluster signs requests as they are, and the caller's version cannot be told what to ask for; upgrade the caller's gateway (or issue otherwise here: spec.services.auth.issuer)")
+		if !slices.Contains(body.Accepts, acceptGatewayUser) {
+			return nil, newError(codeUserOnly, "this gateway's cluster signs requests as they are, and the caller's version cannot be told to ask for a user with this gateway's name in it; upgrade the caller's gateway (or issue otherwise here: spec.services.auth.issuer)")
 		}
-		return identityResponse{Version: ProtocolVersion, User: user}, nil
+		return identityResponse{spoken: speaks, User: user}, nil
 	}
 	issued, err := issuer.Issue(ctx, subject, []byte(body.CSR))
 	// The peer may have been removed while the issuer worked: then it gets nothing.
-	now, known := s.o.Directory.Caller(from)
-	if !known || now.PublicKey != c.PublicKey || now.Name != c.Name || mayHaveIdentity(now) != nil {
+	now, known := s.o.Directory.Caller(c.from)
+	if !known || now.subject() != subject || c.endpoint.admit(now) != nil {
 		return nil, newError(codeDenied, "no longer a peer of this gateway")
 	}
 	if err != nil {
@@ -160,20 +114,6 @@ func (s *Server) identity(ctx context.Context, r *http.Request, from netip.Addr,
 			slog.String(audit.KeySerial, issued.Serial), audit.NotAfter(issued.NotAfter))
 	}
 	return identityResponse{
-		Version: ProtocolVersion, Certificate: string(issued.CertificatePEM), Token: string(issued.Token), NotAfter: issued.NotAfter,
+		spoken: speaks, Certificate: string(issued.CertificatePEM), Token: string(issued.Token), NotAfter: issued.NotAfter,
 	}, nil
-}
-
-func mayHaveIdentity(c Caller) error {
-	switch {
-	case c.Kind != KindPeer:
-		return newError(codeDenied, "a ticket gives no identity; redeem it first")
-	case c.Pending:
-		return newError(codePending, "this peer has yet to be approved here (`postern peer approve "+c.Name+"`)")
-	case !c.may(api.ServiceAuth):
-		return newError(codeNotGranted, "the service auth is not granted to this peer (`postern peer allow "+c.Name+" auth,apiServer`)")
-	case !c.may(api.ServiceAPIServer):
-		return newError(codeNotGranted, "the service apiServer is not granted to this peer, so it needs no identity (`postern peer allow "+c.Name+" auth,apiServer`)")
-	}
-	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/bounded"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 const (
@@ -21,17 +23,17 @@ const (
 
 // Hello is what a gateway tells a peer first.
 type Hello struct {
-	Version string `json:"version"`
+	Version string `json:"version" max:"64"`
 	// Software is the build, for people.
-	Software string `json:"software,omitempty"`
+	Software string `json:"software,omitempty" max:"1024"`
 	// Name is what the gateway calls itself.
-	Name         string   `json:"name"`
-	Capabilities []string `json:"capabilities"`
+	Name         string   `json:"name" max:"64"`
+	Capabilities []string `json:"capabilities" max:"1024x256"`
 	// Offers are the services that the caller may reach there.
-	Offers []string `json:"offers"`
+	Offers []string `json:"offers" max:"1024x256"`
 	// Ports are the overlay TCP ports of the named services among Offers; auth and
 	// apiServer have fixed ones.
-	Ports map[string]uint16 `json:"ports,omitempty"`
+	Ports map[string]uint16 `json:"ports,omitempty" max:"1024x256"`
 	// Pending: the caller's key has yet to be approved there.
 	Pending bool `json:"pending,omitempty"`
 	// APIServer is told to those who may reach it.
@@ -39,7 +41,7 @@ type Hello struct {
 	// Report is what the gateway found when it tried to reach the caller (package report).
 	// It rides on the hello because that is asked for every few minutes anyway: a
 	// connection of its own would cost five times its bytes.
-	Report json.RawMessage `json:"report,omitempty"`
+	Report json.RawMessage `json:"report,omitempty" max:"196608"`
 	// HeardBoot is the highest number of a start that the gateway has heard of the caller's
 	// key; 0 is none. One that is higher than the caller's own is another gateway with its key.
 	HeardBoot uint64 `json:"heardBoot,omitempty"`
@@ -48,9 +50,9 @@ type Hello struct {
 // APIServer is what it takes to talk to an API server through the tunnel.
 type APIServer struct {
 	// ServerName is the name in its certificate.
-	ServerName string `json:"serverName,omitempty"`
+	ServerName string `json:"serverName,omitempty" max:"1024"`
 	// CAData are the PEM certificates that signed it.
-	CAData string `json:"caData,omitempty"`
+	CAData string `json:"caData,omitempty" max:"131072"`
 }
 
 // Can reports whether the gateway has a capability.
@@ -64,8 +66,8 @@ func (h Hello) Grants(service string) bool { return slices.Contains(h.Offers, se
 // stay. A report is left as it came, if it is not too long: package report reads it. With an [ErrIncompatible] the version is given, and nothing else.
 func ParseHello(body []byte) (Hello, error) {
 	var h Hello
-	if err := json.Unmarshal(body, &h); err != nil {
-		return Hello{}, fmt.Errorf("%w: %w", ErrAnswer, told{err})
+	if err := bounded.Unmarshal(body, helloAnswer, &h); err != nil {
+		return Hello{}, fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	switch err := checkAnswerVersion(h.Version); {
 	case errors.Is(err, ErrIncompatible):
@@ -74,7 +76,7 @@ func ParseHello(body []byte) (Hello, error) {
 		return Hello{}, err
 	}
 	if err := api.CheckName(h.Name); err != nil {
-		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, told{err})
+		return Hello{}, fmt.Errorf("%w: the gateway's %w", ErrAnswer, foreign.Err(err))
 	}
 	h.Version, h.Software = protocolVersion(h.Version), fit(h.Software, softwareForm, maxSoftware)
 	h.Capabilities = h.Capabilities[:min(len(h.Capabilities), maxOffers)]
@@ -96,8 +98,7 @@ func services(offers []string, ports map[string]uint16) ([]string, map[string]ui
 	out := make([]string, 0, min(len(offers), maxOffers))
 	var at map[string]uint16
 	for _, s := range offers {
-		known := s == api.ServiceAuth || s == api.ServiceAPIServer || api.CheckName(s) == nil
-		if !known || slices.Contains(out, s) || len(out) == maxOffers {
+		if !canBeService(s) || slices.Contains(out, s) || len(out) == maxOffers {
 			continue
 		}
 		out = append(out, s)

@@ -36,7 +36,7 @@ func TestAHelloIsSafeToShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Hello{
-		Version: "1.7", Name: "cloud", Capabilities: []string{"re deem"},
+		Version: "1.7", Name: "cloud", Capabilities: []string{"re\ufffddeem"},
 		Offers: []string{"auth", "registry", "apiServer"}, Ports: map[string]uint16{"registry": 5000},
 		APIServer: &APIServer{},
 	}

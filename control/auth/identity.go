@@ -16,6 +16,10 @@ import (
 	"time"
 )
 
+// maxCertificate bounds a certificate with those above it, in bytes of PEM, as its field in an
+// answer does.
+const maxCertificate = 32 << 10
+
 // Identity is a client certificate and its key, or a token. It redacts itself.
 type Identity struct {
 	// CertificatePEM is what the peer issued, KeyPEM (PKCS #8) is ours: a secret. Both are
@@ -46,6 +50,10 @@ func (i Identity) MarshalText() ([]byte, error) { return []byte(i.String()), nil
 // newIdentity checks that a certificate is one for the key: the issuer is another
 // gateway, which may be broken or worse.
 func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
+	if len(certPEM) > maxCertificate {
+		return Identity{}, fmt.Errorf("%w: a certificate of %d bytes, and at most %d are taken", ErrAnswer, len(certPEM), maxCertificate)
+	}
+	certPEM = onlyCertificates(certPEM)
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return Identity{}, fmt.Errorf("%w: the certificate: %w", ErrAnswer, err)
@@ -61,7 +69,7 @@ func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
 		return Identity{}, fmt.Errorf("%w: the certificate is never valid", ErrAnswer)
 	}
 	return Identity{
-		CertificatePEM: certPEM, KeyPEM: keyPEM, User: clean(leaf.Subject.CommonName, 80),
+		CertificatePEM: certPEM, KeyPEM: keyPEM, User: clean(leaf.Subject.CommonName, maxUser),
 		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, TLS: &pair,
 	}, nil
 }

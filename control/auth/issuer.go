@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 var (
@@ -24,18 +22,6 @@ var (
 	// ErrIssuer: the issuer cannot work; the request is fine.
 	ErrIssuer = errors.New("the issuer cannot issue")
 )
-
-// Subject is the peer an identity is for, by the name we know it by.
-type Subject struct {
-	Name      string
-	PublicKey peer.PublicKey
-}
-
-// User is the subject's user name at the API server.
-func (s Subject) User() string { return UserPrefix + s.Name }
-
-// UserPrefix begins the user name of every peer.
-const UserPrefix = "postern:peer:"
 
 // Issuance is an identity that was issued: a certificate or a token.
 type Issuance struct {
@@ -49,11 +35,13 @@ type Issuance struct {
 }
 
 // Issuer makes identities for the API server. The issuing side alone decides who the
-// peer is. A request may be repeated: the same peer gets the same certificate for a
+// peer is (see [Subject]). A request may be repeated: the same peer gets the same certificate for a
 // while, or another token. Errors are an [ErrCSR], an [ErrCSRSubject] or an [ErrIssuer].
 type Issuer interface {
 	// Tokens reports whether it issues tokens, and has no use for a signing request.
 	Tokens() bool
+	// User is the name that the API server knows the subject by.
+	User(s Subject) string
 	Issue(ctx context.Context, s Subject, csrPEM []byte) (Issuance, error)
 	// Revoke forgets the peer, does not wait, and tells what it can still use.
 	Revoke(s Subject) Revocation
@@ -125,16 +113,16 @@ var (
 	oidOrganization = asn1.ObjectIdentifier{2, 5, 4, 10}
 )
 
-// checkSubject refuses a request for a group or for another's name. What it asks for
+// checkSubject refuses a request for a group or for another user. What it asks for
 // has no influence on the certificate, but whoever asks should not go unnoticed.
-func checkSubject(csr *x509.CertificateRequest, s Subject) error {
+func checkSubject(csr *x509.CertificateRequest, user string) error {
 	for _, attr := range csr.Subject.Names {
 		text, isText := attr.Value.(string)
 		switch {
 		case attr.Type.Equal(oidOrganization):
 			return fmt.Errorf("%w: the group %.60q", ErrCSRSubject, clean(text, 60))
-		case attr.Type.Equal(oidCommonName) && (!isText || text != "" && text != s.User()):
-			return fmt.Errorf("%w: the user %.60q, not %q", ErrCSRSubject, clean(text, 60), s.User())
+		case attr.Type.Equal(oidCommonName) && (!isText || text != "" && text != user):
+			return fmt.Errorf("%w: the user %.60q, not %q", ErrCSRSubject, clean(text, 60), user)
 		}
 	}
 	return nil

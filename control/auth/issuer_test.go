@@ -279,13 +279,17 @@ type entry struct {
 	notAfter time.Time
 }
 
-func (l *ledger) RecordIssued(k peer.PublicKey, _ string, _, notAfter time.Time) error {
+func (l *ledger) RecordIssued(k peer.PublicKey, _, _ string, _, notAfter time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
 		l.entries = append(l.entries, entry{k, notAfter})
 	}
 	return l.err
+}
+
+func (l *ledger) IdentityHolder(string, peer.PublicKey, time.Time) (holder peer.PublicKey, until time.Time, ok bool) {
+	return holder, until, false
 }
 
 func (l *ledger) LastIssued(k peer.PublicKey, now time.Time) (n int, last time.Time) {

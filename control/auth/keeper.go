@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -26,6 +24,9 @@ const (
 	// wokenAgain is how long after a refusal [Keeper.Wake] has another request made: each look at
 	// a peer that answers wakes its keeper, and a refusal may call for a look.
 	wokenAgain = 5 * time.Second
+	// shortest is how long an identity is kept in any case: each is a write, and how long it is
+	// good is up to the peer.
+	shortest = 10 * time.Second
 	// checkClock is how often the keeper compares the wall clock with the deadline: a
 	// timer runs on the monotonic clock, which stands still while a machine sleeps
 	// and does not follow a clock that is set.
@@ -208,10 +209,10 @@ func (k *Keeper) isDue(now time.Time) bool {
 		return !now.Round(0).Before(k.due)
 	}
 	held := now.Sub(k.since)
-	if held < life/4 { // it is new, whatever our clock says of it
+	if held < max(life/4, shortest) { // it is new, whatever our clock says of it
 		return false
 	}
-	return !now.Round(0).Before(k.due) || held >= life*2/3
+	return !now.Round(0).Before(k.due) || held >= life/3*2
 }
 
 // pause is how long nothing is to be done, at most checkClock.
@@ -225,7 +226,7 @@ func (k *Keeper) pause(now time.Time) time.Duration {
 	if !k.stored {
 		life := k.current.NotAfter.Sub(k.current.NotBefore)
 		held := now.Sub(k.since)
-		wait = max(min(wait, life*2/3-held), life/4-held)
+		wait = max(min(wait, life/3*2-held), max(life/4, shortest)-held)
 	}
 	return clamp(wait)
 }
@@ -298,8 +299,7 @@ func (k *Keeper) ask(ctx context.Context) (Grant, error) {
 // userAsked is a user that another gateway tells us to ask for, if it can be one of its
 // peers; else nothing.
 func userAsked(user string) string {
-	name, ok := strings.CutPrefix(user, UserPrefix)
-	if !ok || api.CheckName(name) != nil {
+	if !userForm.MatchString(user) {
 		return ""
 	}
 	return user
@@ -339,5 +339,5 @@ func (k *Keeper) failed(err error) {
 func renewAt(id Identity) time.Time {
 	life := id.NotAfter.Sub(id.NotBefore)
 	jitter := time.Duration(rand.Int64N(int64(life/20) + 1))
-	return id.NotBefore.Add(life*2/3 - jitter)
+	return id.NotBefore.Add(life/3*2 - jitter)
 }

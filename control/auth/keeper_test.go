@@ -409,3 +409,25 @@ func TestRenewalInBand(t *testing.T) {
 		s.stop()
 	})
 }
+
+// How often an identity has to be renewed is up to whoever issues it, and each is a write.
+func TestIdentitiesThatEndAtOnceAreNotRenewedAllTheTime(t *testing.T) {
+	for name, c := range map[string]struct{ life, skew time.Duration }{
+		"of a second":        {time.Second, 0},
+		"of an hour ago":     {time.Second, -time.Hour},
+		"of centuries ahead": {200 * 365 * 24 * time.Hour, 0},
+		"of centuries":       {290 * 365 * 24 * time.Hour, -time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOffice(t, 0)
+			o.life, o.skew = c.life, c.skew
+			start := time.Now()
+			_, stop := keep(t, o.Request, &cabinet{}, nil)
+			time.Sleep(time.Minute) // virtual
+			stop()
+			if n := len(o.times(start)); n > 7 || n == 0 {
+				t.Errorf("%s: asked %d times in a minute", name, n)
+			}
+		})
+	}
+}

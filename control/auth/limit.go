@@ -2,11 +2,13 @@ package auth
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -22,6 +24,15 @@ const (
 	peerConcurrency  = 8
 	totalConcurrency = 64
 	turnTimeout      = 5 * time.Second
+	// What the holders of all tickets together have written, so that many tickets are no way
+	// around the bound of each: every open ticket at once, and then one in a while.
+	ticketRate  = rate.Limit(1)
+	ticketBurst = ticket.MaxOpen
+	// Requests of addresses that are no peer's get an answer so often, together, and may be
+	// connected so often at a time.
+	unknownRate  = rate.Limit(5)
+	unknownBurst = 32
+	unknownConns = 16
 	// A peer that was not heard of for so long has its full burst again.
 	forgetAfter = 5 * time.Minute
 )
@@ -32,6 +43,8 @@ type limits struct {
 	total chan struct{}
 	// load is held by the one whose throughput is measured.
 	load chan struct{}
+	// tickets is what one-time peers share, unknown what is left to strangers.
+	tickets, unknown *rate.Limiter
 
 	mu    sync.Mutex
 	peers map[peer.PublicKey]*allowance
@@ -39,13 +52,26 @@ type limits struct {
 }
 
 type allowance struct {
-	requests, identities, reports, loads, rotations *rate.Limiter
-	slots                                           chan struct{}
-	seen                                            time.Time
+	requests *rate.Limiter
+	buckets  map[string]*rate.Limiter // see endpoint.bucket; never changed
+	slots    chan struct{}
+	seen     time.Time
+}
+
+// bucket names what an endpoint shares its pace with: those of its path that has one of its own,
+// or all of its cost.
+func (e *endpoint) bucket() (string, pace) {
+	if e.pace != (pace{}) {
+		return e.path, e.pace
+	}
+	return strconv.Itoa(int(e.cost)), paces[e.cost]
 }
 
 func newLimits() *limits {
-	return &limits{total: make(chan struct{}, totalConcurrency), load: make(chan struct{}, 1), peers: make(map[peer.PublicKey]*allowance)}
+	return &limits{
+		total: make(chan struct{}, totalConcurrency), load: make(chan struct{}, 1), peers: make(map[peer.PublicKey]*allowance),
+		tickets: rate.NewLimiter(ticketRate, ticketBurst), unknown: rate.NewLimiter(unknownRate, unknownBurst),
+	}
 }
 
 // of gives a peer's allowance.
@@ -63,12 +89,13 @@ func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
 	a := l.peers[k]
 	if a == nil {
 		a = &allowance{
-			requests:   rate.NewLimiter(requestRate, requestBurst),
-			identities: rate.NewLimiter(identityRate, identityBurst),
-			reports:    rate.NewLimiter(reportRate, reportBurst),
-			loads:      rate.NewLimiter(loadRate, loadBurst),
-			rotations:  rate.NewLimiter(identityRate, identityBurst),
-			slots:      make(chan struct{}, peerConcurrency),
+			requests: rate.NewLimiter(requestRate, requestBurst),
+			buckets:  make(map[string]*rate.Limiter), slots: make(chan struct{}, peerConcurrency),
+		}
+		for i := range endpoints {
+			if name, p := endpoints[i].bucket(); a.buckets[name] == nil {
+				a.buckets[name] = rate.NewLimiter(p.rate, p.burst)
+			}
 		}
 		l.peers[k] = a
 	}
@@ -97,6 +124,15 @@ func (l *limits) enter(ctx context.Context, a *allowance) bool {
 func (l *limits) leave(a *allowance) {
 	<-l.total
 	<-a.slots
+}
+
+// charge takes what a request costs from a caller's allowance, or says how long until it can.
+func (l *limits) charge(a *allowance, c *call, now time.Time) (wait time.Duration) {
+	name, _ := c.endpoint.bucket()
+	if wait = spend(a.buckets[name], now); wait == 0 && c.Kind == KindOneTime && c.endpoint.cost == costWrite {
+		wait = spend(l.tickets, now)
+	}
+	return wait
 }
 
 // spend takes one from a bucket, or says how long until there is one.

@@ -34,8 +34,26 @@ const (
 //
 // [state.Store]: https://pkg.go.dev/github.com/postern-dev/postern/control/state#Store
 type Ledger interface {
-	RecordIssued(k peer.PublicKey, serial string, now, notAfter time.Time) error
+	// RecordIssued notes a certificate for an identity name. The same serial may be noted
+	// again.
+	RecordIssued(k peer.PublicKey, identity, serial string, now, notAfter time.Time) error
 	LastIssued(k peer.PublicKey, now time.Time) (count int, notAfter time.Time)
+	// IdentityHolder is the key, other than k, that has certificates for an identity name
+	// which are still valid, and when the last of them ends.
+	IdentityHolder(identity string, k peer.PublicKey, now time.Time) (holder peer.PublicKey, until time.Time, ok bool)
+}
+
+// CheckHolder refuses to issue by an identity name that another key has certificates for. A
+// peer like that is not taken in, unless the configuration has it when the gateway starts.
+func CheckHolder(l Ledger, s Subject, now time.Time) error {
+	if l == nil {
+		return nil
+	}
+	if holder, until, ok := l.IdentityHolder(s.IdentityName(), s.PublicKey, now); ok {
+		return fmt.Errorf("%w: the name %s belongs to the key with the fingerprint %s until %s (name the peer otherwise, or wait)",
+			ErrIssuer, s.IdentityName(), peer.Fingerprint(holder), until.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // LocalCAOptions say which CA issues, and how.
@@ -67,10 +85,10 @@ type LocalCA struct {
 	issued map[peer.PublicKey][]time.Time // ends of what the ledger could not take
 }
 
-// requestID is a peer with the name it has, and a key that it asks a certificate for.
+// requestID is a peer with the user it is, and a key that it asks a certificate for.
 type requestID struct {
 	peer peer.PublicKey
-	name string
+	user string
 	spki [sha256.Size]byte
 }
 
@@ -89,11 +107,14 @@ func (ca *LocalCA) Issue(_ context.Context, s Subject, csrPEM []byte) (Issuance,
 	if err != nil {
 		return Issuance{}, err
 	}
-	if err := checkSubject(csr, s); err != nil {
+	if err := checkSubject(csr, s.User()); err != nil {
 		return Issuance{}, err
 	}
-	id := requestID{peer: s.PublicKey, name: s.Name, spki: sha256.Sum256(csr.RawSubjectPublicKeyInfo)}
+	id := requestID{peer: s.PublicKey, user: s.User(), spki: sha256.Sum256(csr.RawSubjectPublicKeyInfo)}
 	now := ca.o.Now()
+	if err := CheckHolder(ca.o.Ledger, s, now); err != nil {
+		return Issuance{}, err
+	}
 	r := ca.remember(id, now)
 	again := true
 	r.once.Do(func() {
@@ -170,7 +191,7 @@ func (ca *LocalCA) sign(s Subject, key crypto.PublicKey, now time.Time) (Issuanc
 // API server: then it is noted in memory.
 func (ca *LocalCA) record(s Subject, out Issuance, now time.Time) {
 	if ca.o.Ledger != nil {
-		err := ca.o.Ledger.RecordIssued(s.PublicKey, out.Serial, now, out.NotAfter)
+		err := ca.o.Ledger.RecordIssued(s.PublicKey, s.IdentityName(), out.Serial, now, out.NotAfter)
 		if err == nil {
 			return
 		}
@@ -183,6 +204,9 @@ func (ca *LocalCA) record(s Subject, out Issuance, now time.Time) {
 
 // Tokens is [Issuer]'s.
 func (ca *LocalCA) Tokens() bool { return false }
+
+// User is [Issuer]'s.
+func (ca *LocalCA) User(s Subject) string { return s.User() }
 
 // Revoke is [Issuer]'s. Certificates cannot be called back: they end by their expiry.
 func (ca *LocalCA) Revoke(s Subject) Revocation {

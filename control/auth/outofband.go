@@ -19,7 +19,7 @@ import (
 
 // Auth outside the tunnel: the same server, for callers that no overlay address makes known
 // but a bearer token. Whoever has no good one gets one and the same answer, and is not told
-// why. Only hello and identity are there: tickets are redeemed in their tunnels, and paths and
+// why. What the table marks as outside is there, and nothing else: tickets are redeemed in their tunnels, and paths and
 // reports are about tunnels.
 
 const (
@@ -32,6 +32,9 @@ const (
 	maxStrangers = 4096
 	// ipv6Site is what one IPv6 user has at least.
 	ipv6Site = 64
+	// ipv6Most is what one has at most (RFC 6177). Connections go by it: those who share it lose
+	// nothing until all are taken.
+	ipv6Most = 48
 	// outsideHeaderTimeout is short, for strangers hold connections for so long at no cost.
 	outsideHeaderTimeout = 2 * time.Second
 )
@@ -54,7 +57,10 @@ func (s *Server) OutOfBand(tokens *DirectTokens) *OutOfBand {
 
 // Serve answers on ln until ctx ends, as Server.Serve does.
 func (o *OutOfBand) Serve(ctx context.Context, ln net.Listener) error {
-	return o.server.serveHTTP(ctx, ln, o, bounds{conns: outsideConns, ipv6: ipv6Site, header: outsideHeaderTimeout})
+	return o.server.serveHTTP(ctx, ln, o, bounds{
+		header: outsideHeaderTimeout,
+		whose:  func(a netip.Addr) netip.Prefix { return network(a, ipv6Most) },
+	})
 }
 
 // ServeHTTP answers one request.
@@ -74,11 +80,7 @@ func (o *OutOfBand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		o.stranger(w, r, err)
 		return
 	}
-	if r.URL.Path != HelloPath && r.URL.Path != pathIdentity {
-		o.server.fail(w, r, caller, newError(codeNotFound, "no such path outside the tunnel"))
-		return
-	}
-	o.server.answer(w, r, from, caller)
+	o.server.answer(&call{Caller: caller, from: from, outside: true, w: w, r: r})
 }
 
 // stranger answers whoever has no good token.
@@ -88,7 +90,7 @@ func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) 
 		w.Header().Set("Connection", "close")
 		e := limited(time.Second)
 		o.server.count(e.Code)
-		writeJSON(w, e.Status, errorBody{Version: ProtocolVersion, Code: e.Code, Message: e.Message})
+		writeJSON(w, e.Status, errorBody{spoken: speaks, Code: e.Code, Message: e.Message})
 		return
 	}
 	o.server.count(codeUnauthorized)
@@ -101,7 +103,7 @@ func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) 
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	w.Header().Set("Connection", "close")
 	e := newError(codeUnauthorized, messageUnauthorized)
-	writeJSON(w, e.Status, errorBody{Version: ProtocolVersion, Code: e.Code, Message: e.Message})
+	writeJSON(w, e.Status, errorBody{spoken: speaks, Code: e.Code, Message: e.Message})
 }
 
 // limiter is that of an address's network.

@@ -184,3 +184,6 @@ func serve(t *testing.T, change func(*ServerOptions)) *site {
 func (s *site) client(k peer.PublicKey) *Client {
 	return NewClient(serverIP, s.net.dialFrom(peer.OverlayAddr(k)))
 }
+
+// jsonLogger writes records.
+func jsonLogger(to *records) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }

@@ -6,38 +6,21 @@ import (
 	"net/http"
 )
 
-// pathAnswer says that a message was taken.
-type pathAnswer struct {
-	Version string `json:"version"`
-}
+// MaxPathMessage bounds a message of a path finder, in bytes of JSON.
+const MaxPathMessage = 32 << 10
 
 // path takes a message of the caller's path finder. It is open to every peer whatever
 // it is granted: without it the two might not find a path at all.
-func (s *Server) path(r *http.Request, caller Caller) (any, error) {
-	switch {
-	case s.o.OnPath == nil:
-		return nil, newError(codeNotFound, "this gateway finds no paths")
-	case caller.Kind != KindPeer:
-		return nil, newError(codeDenied, "only for peers")
-	case caller.Pending:
-		return nil, newError(codePending, "the caller's key has yet to be approved")
-	}
-	var message json.RawMessage
-	if err := readJSON(r, &message); err != nil {
-		return nil, err
-	}
-	if err := s.o.OnPath(caller.PublicKey, message); err != nil {
+func (s *Server) path(_ context.Context, c *call, m message) (any, error) {
+	if err := s.o.OnPath(c.PublicKey, m); err != nil {
 		return nil, newError(codeBadRequest, "path message: "+clean(err.Error(), 120))
 	}
-	return pathAnswer{Version: ProtocolVersion}, nil
+	return taken{speaks}, nil
 }
 
 // Path hands a message to the peer's path finder. A gateway that finds no paths answers
 // an ErrRequest.
 func (c *Client) Path(ctx context.Context, message []byte) error {
-	var out pathAnswer
-	if err := c.do(ctx, http.MethodPost, pathPath, json.RawMessage(message), &out); err != nil {
-		return err
-	}
-	return checkAnswerVersion(out.Version)
+	var out taken
+	return c.do(ctx, http.MethodPost, pathPath, json.RawMessage(message), &out)
 }

@@ -7,21 +7,17 @@
 //
 // Plain HTTP/1.1 on TCP port 80 of a gateway's overlay address. The tunnel encrypts and
 // authenticates: the source address of a connection is bound to a WireGuard key, so it
-// says who calls. Bodies are JSON, at most 64 KB, each with the version of the
+// says who calls. Bodies are JSON, each with the version of the
 // protocol ("1.0"), which requests and answers also carry in the header
 // Postern-Version. An unknown newer minor version is accepted, fields that a reader
 // does not know are passed over, an unknown major version is refused with a message.
 //
-//	GET  /v1/hello     version, name, capabilities, services granted to the caller
-//	POST /v1/redeem    only from a one-time key's address: ticket → peer
-//	POST /v1/identity  certificate signing request → certificate, or a token
-//	POST /v1/path      what one path finder tells the other (package discovery/path)
-//	POST /v1/report    what the caller found when it tried to reach us (package report)
-//	POST /v1/rotation  the key that the caller will have, announced under the one it has
-//	POST, GET /v1/throughput  a load to the callee, or from it, for a second
+// What can be asked, by whom, how often, and how much may be said is one table (endpoints.go):
+// the server is built from it, the client reads answers by it, and README shows it. Every
+// message, in either direction, is read within bounds (package bounded).
 //
-// Outside the tunnel, if it is asked to, the server answers hello and identity to those who
-// show a token ([OutOfBand]).
+// Outside the tunnel, if it is asked to, the server answers some of them to those who show a
+// token ([OutOfBand]).
 //
 // Whoever is no peer gets 403, whatever it asks. Errors have one form,
 // {"version":…,"code":…,"message":…}; codes are stable, see README.
@@ -30,10 +26,12 @@ package auth
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/ticket"
 )
 
@@ -44,12 +42,6 @@ const (
 
 	// VersionHeader carries the version of whoever speaks.
 	VersionHeader = "Postern-Version"
-
-	// MaxBody bounds the body of a request, in bytes.
-	MaxBody = 64 << 10
-	// maxAnswer bounds what a client reads: a hello carries the API server's CA
-	// bundle.
-	maxAnswer = 1 << 20
 
 	// HelloPath is where a gateway says who it is, to any peer.
 	HelloPath    = "/v1/hello"
@@ -75,66 +67,83 @@ const (
 	CapabilityRotation = "rotation"
 )
 
+// spoken begins a message.
+type spoken struct {
+	Version string `json:"version" max:"64"`
+}
+
+func (s spoken) version() string { return s.Version }
+
 type redeemRequest struct {
-	Version    string          `json:"version"`
-	PublicKey  string          `json:"publicKey"`
-	Name       string          `json:"name"`
-	Candidates []wireCandidate `json:"candidates,omitempty"`
-	Wants      []string        `json:"wants,omitempty"`
-	Grants     []string        `json:"grants,omitempty"`
+	spoken
+	PublicKey  string          `json:"publicKey" max:"64"`
+	Name       string          `json:"name" max:"64"`
+	Candidates []wireCandidate `json:"candidates,omitempty" max:"16"`
+	Wants      []string        `json:"wants,omitempty" max:"32x40"`
+	Grants     []string        `json:"grants,omitempty" max:"32x40"`
+	// Proof is what [ticket.Request.Prove] gives; base64.
+	Proof []byte `json:"proof,omitempty" max:"32"`
 }
 
 type wireCandidate struct {
-	Address string `json:"address"`
-	Source  string `json:"source,omitempty"`
+	Address string `json:"address" max:"64"`
+	Source  string `json:"source,omitempty" max:"64"`
 }
 
 type redeemResponse struct {
-	Version string `json:"version"`
+	spoken
 	// Name is the inviter's, Peer what it calls the joiner.
-	Name         string     `json:"name"`
-	Peer         string     `json:"peer"`
-	Granted      []string   `json:"granted"`
-	PresharedKey string     `json:"presharedKey"` // base64
+	Name         string     `json:"name" max:"64"`
+	Peer         string     `json:"peer" max:"64"`
+	Granted      []string   `json:"granted" max:"32x40"`
+	PresharedKey string     `json:"presharedKey" max:"64"` // base64
 	Pending      bool       `json:"pending,omitempty"`
 	APIServer    *APIServer `json:"apiServer,omitempty"`
 }
 
 type identityRequest struct {
-	Version string `json:"version"`
+	spoken
 	// CSR is PKCS #10 in PEM.
-	CSR string `json:"csr"`
+	CSR string `json:"csr" max:"16384"`
 	// Accepts are the kinds of identity that the caller can use; without it, certificates
 	// alone.
-	Accepts []string `json:"accepts,omitempty"`
+	Accepts []string `json:"accepts,omitempty" max:"16x64"`
 }
 
 // Kinds of identities in identityRequest.Accepts.
 const (
 	acceptCertificate = "certificate"
 	acceptToken       = "token"
-	// acceptUser: the caller can be told which user to ask for.
-	acceptUser = "user"
+	// acceptUser: the caller can be told which user to ask for, without a gateway's name in
+	// it, as gateways did before acceptGatewayUser; acceptGatewayUser: with one.
+	acceptUser        = "user"
+	acceptGatewayUser = "gateway-user"
 )
 
 type identityResponse struct {
-	Version string `json:"version"`
+	spoken
 	// Certificate is PEM. In its place there may be a bearer token, if the caller accepts
 	// one.
-	Certificate string `json:"certificate,omitempty"`
-	Token       string `json:"token,omitempty"`
+	Certificate string `json:"certificate,omitempty" max:"32768"`
+	Token       string `json:"token,omitempty" max:"8192"`
 	// User stands alone: the caller has to ask again, with this name as its request's whole
 	// subject.
-	User     string    `json:"user,omitempty"`
-	NotAfter time.Time `json:"notAfter,omitzero"`
+	User     string    `json:"user,omitempty" max:"256"`
+	NotAfter time.Time `json:"notAfter,omitzero" max:"64"`
 }
+
+// taken is the answer that says that a message was taken, and nothing else.
+type taken struct{ spoken }
+
+// speaks is this gateway's version, as messages begin with it.
+var speaks = spoken{ProtocolVersion}
 
 // checkVersion refuses what cannot be understood. who is the side that sent it.
 func checkVersion(version, who string) error {
 	major, _, ok := strings.Cut(version, ".")
 	n, err := strconv.ParseUint(major, 10, 16)
 	if !ok || err != nil {
-		return newError(codeBadRequest, fmt.Sprintf("%s gives no protocol version (%.20q)", who, version))
+		return newError(codeBadRequest, who+" gives no protocol version such as "+ProtocolVersion)
 	}
 	if n != protocolMajor {
 		return newError(codeIncompatible, fmt.Sprintf("%s speaks version %s of the protocol, this gateway %s; upgrade the older one", who, protocolVersion(version), ProtocolVersion))
@@ -142,23 +151,33 @@ func checkVersion(version, who string) error {
 	return nil
 }
 
-// request turns the wire form into the book's. Candidates that are no addresses are
-// refused by the book.
+// request turns the wire form into the book's. What has not the form of a name or of an address
+// is refused here, without repeating it.
 func (q redeemRequest) request() (ticket.Request, error) {
-	out := ticket.Request{Name: q.Name, Wants: q.Wants, Grants: q.Grants}
+	out := ticket.Request{Name: q.Name, Wants: q.Wants, Grants: q.Grants, Proof: q.Proof}
 	if err := out.PublicKey.UnmarshalText([]byte(q.PublicKey)); err != nil {
-		return ticket.Request{}, newError(codeBadRequest, "publicKey: "+err.Error())
+		return ticket.Request{}, newError(codeBadRequest, "publicKey: no WireGuard key")
 	}
-	if len(q.Candidates) > ticket.MaxCandidates {
-		return ticket.Request{}, newError(codeBadRequest, fmt.Sprintf("%d candidates, at most %d", len(q.Candidates), ticket.MaxCandidates))
+	if api.CheckName(q.Name) != nil {
+		return ticket.Request{}, newError(codeName, fmt.Sprintf("the joiner's name is no DNS label of at most %d characters", api.MaxNameLength))
+	}
+	for _, s := range slices.Concat(q.Wants, q.Grants) {
+		if !canBeService(s) {
+			return ticket.Request{}, newError(codeBadRequest, "wants, grants: one is no name of a service")
+		}
 	}
 	for _, c := range q.Candidates {
 		addr, err := netip.ParseAddrPort(c.Address)
-		if err != nil {
-			return ticket.Request{}, newError(codeBadRequest, fmt.Sprintf("candidate %.60q is no address and port", c.Address))
+		if err != nil || addr.Addr().Zone() != "" {
+			return ticket.Request{}, newError(codeBadRequest, "candidates: one is no address and port")
 		}
 		addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-		out.Candidates = append(out.Candidates, ticket.Candidate{Addr: addr, Source: clean(c.Source, 20)})
+		out.Candidates = append(out.Candidates, ticket.Candidate{Addr: addr, Source: ticket.KnownSource(c.Source)})
 	}
 	return out, nil
+}
+
+// canBeService reports whether a service can be called so.
+func canBeService(s string) bool {
+	return s == api.ServiceAuth || s == api.ServiceAPIServer || api.CheckName(s) == nil
 }

@@ -81,7 +81,7 @@ func TestOneReportASecondIsTaken(t *testing.T) {
 }
 
 func TestALargeReportIsRefused(t *testing.T) {
-	for _, size := range []int{MaxReport + 1, MaxBody + 1, 10 << 20} {
+	for _, size := range []int{MaxReport + 1, pemBody + 1, 10 << 20} {
 		taken := false
 		s := serve(t, func(o *ServerOptions) {
 			o.OnReport = func(peer.PublicKey, []byte) error { taken = true; return nil }

@@ -12,23 +12,23 @@ import (
 // which user to ask for, and a request for anything else is refused.
 type RequestIssuer interface {
 	Issuer
-	// User is whom the peer has to ask for.
-	User(Subject) string
+	// Verbatim marks it. A peer has to ask for what User gives.
+	Verbatim()
 }
 
-// ExactRequest reads a signing request that may be handed on: its subject is the user of s
+// ExactRequest reads a signing request that may be handed on: its subject is the user
 // and nothing else, it asks for no extension, and its key is of ECDSA P-256, which is what
 // peers make. Its error is an [ErrCSR] or an [ErrCSRSubject].
-func ExactRequest(csrPEM []byte, s Subject) (*x509.CertificateRequest, error) {
+func ExactRequest(csrPEM []byte, user string) (*x509.CertificateRequest, error) {
 	csr, err := parseCSR(csrPEM)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSubject(csr, s); err != nil {
+	if err := checkSubject(csr, user); err != nil {
 		return nil, err
 	}
-	if n := csr.Subject.Names; len(n) != 1 || csr.Subject.CommonName != s.User() {
-		return nil, fmt.Errorf("%w: its subject must be the user %q and nothing else", ErrCSR, s.User())
+	if n := csr.Subject.Names; len(n) != 1 || csr.Subject.CommonName != user {
+		return nil, fmt.Errorf("%w: its subject must be the user %q and nothing else", ErrCSR, user)
 	}
 	if len(csr.Extensions) > 0 {
 		return nil, fmt.Errorf("%w: it asks for extensions, and the certificate gets none", ErrCSR)

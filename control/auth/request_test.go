@@ -19,10 +19,10 @@ import (
 // asIs is an issuer whose authority signs requests as they are.
 type asIs struct{ *LocalCA }
 
-func (asIs) User(s Subject) string { return s.User() }
+func (asIs) Verbatim() {}
 
 func (i asIs) Issue(ctx context.Context, s Subject, csrPEM []byte) (Issuance, error) {
-	if _, err := ExactRequest(csrPEM, s); err != nil {
+	if _, err := ExactRequest(csrPEM, s.User()); err != nil {
 		return Issuance{}, err
 	}
 	return i.LocalCA.Issue(ctx, s, csrPEM)
@@ -163,7 +163,7 @@ func TestOnlyExactRequestsAreHandedOn(t *testing.T) {
 		{"another kind of key", edwards, x509.CertificateRequest{Subject: edge}, ErrCSR},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := ExactRequest(csr(t, c.key, &c.request), subject); !errors.Is(err, c.want) {
+			if _, err := ExactRequest(csr(t, c.key, &c.request), subject.User()); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})

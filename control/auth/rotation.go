@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -16,11 +15,11 @@ import (
 // the tunnel, under the present key. That the caller has the next one is what Proof shows:
 // public keys are no secrets, and somebody else's must not become a peer's.
 type rotationRequest struct {
-	Version      string `json:"version"`
-	PublicKey    string `json:"publicKey"`
-	PresharedKey string `json:"presharedKey,omitempty"`
+	spoken
+	PublicKey    string `json:"publicKey" max:"64"`
+	PresharedKey string `json:"presharedKey,omitempty" max:"64"`
 	// Proof is what [RotationProof] gives.
-	Proof []byte `json:"proof"`
+	Proof []byte `json:"proof" max:"64"`
 }
 
 // RotationProof is an HMAC-SHA256 of the announcement under what only those two can compute
@@ -50,31 +49,9 @@ type Announcement struct {
 	Proof []byte
 }
 
-type rotationAnswer struct {
-	Version string `json:"version"`
-}
-
 // rotation takes a peer's next key. Announcing costs a write, as an identity does, and is
 // bounded as those are.
-func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a *allowance) (any, error) {
-	switch {
-	case s.o.OnRotation == nil:
-		return nil, newError(codeNotFound, "this gateway takes no other key of a peer")
-	case caller.Kind != KindPeer:
-		return nil, newError(codeDenied, "only for peers")
-	case caller.Pending:
-		return nil, newError(codePending, "the caller's key has yet to be approved")
-	}
-	if wait := spend(a.rotations, time.Now()); wait > 0 {
-		return nil, limited(wait)
-	}
-	var q rotationRequest
-	if err := readJSON(r, &q); err != nil {
-		return nil, err
-	}
-	if err := checkVersion(q.Version, "the caller"); err != nil {
-		return nil, err
-	}
+func (s *Server) rotation(ctx context.Context, c *call, q rotationRequest) (any, error) {
 	next, err := peer.ParsePublicKey(q.PublicKey)
 	if err != nil {
 		return nil, newError(codeBadRequest, "publicKey: no WireGuard key")
@@ -86,7 +63,7 @@ func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a
 	if err != nil {
 		return nil, newError(codeBadRequest, "presharedKey: none that can be used")
 	}
-	err = s.o.OnRotation(ctx, Announcement{From: caller.PublicKey, Next: next, PSK: psk, Proof: q.Proof})
+	err = s.o.OnRotation(ctx, Announcement{From: c.PublicKey, Next: next, PSK: psk, Proof: q.Proof})
 	switch {
 	case errors.Is(err, ErrConfigured):
 		return nil, newError(codeConfigured, clean(err.Error(), maxMessage))
@@ -95,20 +72,17 @@ func (s *Server) rotation(ctx context.Context, r *http.Request, caller Caller, a
 	case err != nil:
 		return nil, err
 	}
-	return rotationAnswer{Version: ProtocolVersion}, nil
+	return taken{speaks}, nil
 }
 
 // Rotate announces the key that this gateway will have. After it has succeeded the peer
 // takes either key, until the next one is used. The same may be announced again. An
 // [ErrConfigured] says that the peer's operator has to enter the key.
 func (c *Client) Rotate(ctx context.Context, a Announcement) error {
-	var out rotationAnswer
-	q := rotationRequest{Version: ProtocolVersion, PublicKey: a.Next.String(), Proof: a.Proof}
+	var out taken
+	q := rotationRequest{spoken: speaks, PublicKey: a.Next.String(), Proof: a.Proof}
 	if !a.PSK.IsZero() {
 		q.PresharedKey = a.PSK.Base64()
 	}
-	if err := c.do(ctx, http.MethodPost, pathRotation, q, &out); err != nil {
-		return err
-	}
-	return checkAnswerVersion(out.Version)
+	return c.do(ctx, http.MethodPost, pathRotation, q, &out)
 }

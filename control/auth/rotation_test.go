@@ -78,11 +78,11 @@ func TestANextKeyThatIsNoneIsRefused(t *testing.T) {
 	})
 	good := peer.PublicKey{1}.String()
 	for name, q := range map[string]rotationRequest{
-		"no key":           {Version: "1.0", PublicKey: "x", PresharedKey: good},
-		"no preshared key": {Version: "1.0", PublicKey: good, PresharedKey: "none"},
-		"version 2":        {Version: "2.0", PublicKey: good, PresharedKey: good},
+		"no key":           {spoken: speaks, PublicKey: "x", PresharedKey: good},
+		"no preshared key": {spoken: speaks, PublicKey: good, PresharedKey: "none"},
+		"version 2":        {spoken: spoken{"2.0"}, PublicKey: good, PresharedKey: good},
 	} {
-		var out rotationAnswer
+		var out taken
 		err := s.client(edgeKey).do(t.Context(), http.MethodPost, pathRotation, q, &out)
 		if !errors.Is(err, ErrRequest) && !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%s: %v", name, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -11,8 +12,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,12 +46,15 @@ type Kind int
 const (
 	KindPeer    Kind = iota
 	KindOneTime      // the one-time peer of an open ticket
+	KindStock        // a plain WireGuard peer
 )
 
 // Caller is who an overlay address belongs to.
 type Caller struct {
 	// Name is what the peer is called here; empty for a one-time peer.
-	Name      string
+	Name string
+	// Identity is its identity name; empty is Name.
+	Identity  string
 	PublicKey peer.PublicKey
 	Kind      Kind
 	// Grants are the services here that it may reach.
@@ -58,6 +64,10 @@ type Caller struct {
 	// NotBefore is when it became a peer here: tokens made before are not good. Zero where
 	// that is not known.
 	NotBefore time.Time
+}
+
+func (c Caller) subject() Subject {
+	return Subject{Name: c.Name, Identity: c.Identity, PublicKey: c.PublicKey}
 }
 
 func (c Caller) may(service string) bool { return slices.Contains(c.Grants, service) }
@@ -115,6 +125,8 @@ type ServerOptions struct {
 type Server struct {
 	o      ServerOptions
 	limits *limits
+	// offered are the capabilities that it has now.
+	offered func() []string
 
 	mu        sync.Mutex
 	decisions map[string]uint64
@@ -132,6 +144,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, limits: newLimits(), decisions: map[string]uint64{resultOK: 0}}
+	s.offered = func() []string { return capabilities(endpoints, s) }
 	for _, r := range refusals {
 		s.decisions[r.code] = 0
 	}
@@ -154,7 +167,17 @@ func (s *Server) count(result string) {
 
 // Serve answers on ln until ctx ends, then lets requests finish for 2 s. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	return s.serveHTTP(ctx, ln, s, bounds{conns: peerConns, ipv6: hostBits, header: headerTimeout})
+	return s.serveHTTP(ctx, ln, s, bounds{conns: peerConns, whose: s.whose, header: headerTimeout})
+}
+
+// whose tells the connections of one caller, whichever of its addresses they come from, and those
+// of all strangers.
+func (s *Server) whose(a netip.Addr) netip.Prefix {
+	c, known := s.o.Directory.Caller(a)
+	if !known || c.Kind == KindStock {
+		return netip.Prefix{}
+	}
+	return network(peer.OverlayAddr(c.PublicKey), hostBits)
 }
 
 func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, b bounds) error {
@@ -167,6 +190,7 @@ func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ConnContext:       withConn,
 	}
 	stopped := make(chan struct{})
 	served := make(chan struct{})
@@ -191,128 +215,179 @@ func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler,
 	return nil
 }
 
+// call is a request under way.
+type call struct {
+	Caller
+	// from is the caller's overlay address.
+	from netip.Addr
+	// outside: it came outside the tunnel.
+	outside bool
+	// endpoint is what is asked; nil before that is known.
+	endpoint *endpoint
+	// begun: its handler is at work.
+	begun bool
+	w     http.ResponseWriter
+	r     *http.Request
+}
+
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(VersionHeader, ProtocolVersion)
-	from := remoteAddr(r.RemoteAddr)
-	caller, known := s.o.Directory.Caller(from)
-	if !known {
-		s.fail(w, r, caller, newError(codeUnknownPeer, messageUnknownPeer))
+	c := &call{from: remoteAddr(r.RemoteAddr), w: w, r: r}
+	known := false
+	if c.Caller, known = s.o.Directory.Caller(c.from); known {
+		s.answer(c)
 		return
 	}
-	s.answer(w, r, from, caller)
+	if wait := spend(s.limits.unknown, time.Now()); wait > 0 {
+		w.Header().Set("Connection", "close")
+		s.fail(c, limited(wait))
+		return
+	}
+	s.fail(c, newError(codeUnknownPeer, messageUnknownPeer))
 }
 
-// answer answers a caller that is known; from is its overlay address.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, from netip.Addr, caller Caller) {
-	allowance := s.limits.of(caller.PublicKey, time.Now())
-	if wait := spend(allowance.requests, time.Now()); wait > 0 {
-		s.fail(w, r, caller, limited(wait))
-		return
+// answer answers a caller that is known.
+func (s *Server) answer(c *call) {
+	if c.Kind == KindPeer && !c.Pending {
+		proveConn(c.r, c.PublicKey)
 	}
-	if !s.limits.enter(r.Context(), allowance) {
-		e := newError(codeBusy, "too many requests at a time")
-		e.RetryAfter = retryAfterBusy
-		s.fail(w, r, caller, e)
-		return
-	}
-	defer s.limits.leave(allowance)
-	ctx, cancel := context.WithTimeout(r.Context(), handlerTimeout)
-	defer cancel()
-	body, err := s.route(ctx, w, r, from, caller, allowance)
+	body, err := s.serve(c)
 	if err != nil {
-		s.fail(w, r, caller, err)
+		s.fail(c, err)
 		return
 	}
 	s.count(resultOK)
 	if body != nil { // else it is answered
-		writeJSON(w, http.StatusOK, body)
+		writeJSON(c.w, http.StatusOK, body)
 	}
 }
 
-// route finds the handler. Every path tells a wrong method from a wrong path.
-func (s *Server) route(ctx context.Context, w http.ResponseWriter, r *http.Request, from netip.Addr, caller Caller, a *allowance) (any, error) {
-	if v := r.Header.Get(VersionHeader); v != "" {
+// serve does what the table says of a request, and then has the handler do its work.
+func (s *Server) serve(c *call) (any, error) {
+	allowance := s.limits.of(c.PublicKey, time.Now())
+	if wait := spend(allowance.requests, time.Now()); wait > 0 {
+		return nil, limited(wait)
+	}
+	if v := c.r.Header.Get(VersionHeader); v != "" {
 		if err := checkVersion(v, "the caller"); err != nil {
 			return nil, err
 		}
 	}
-	method := http.MethodPost
-	if r.URL.Path == HelloPath || r.URL.Path == pathThroughput && r.Method == http.MethodGet {
-		method = http.MethodGet
+	if err := c.find(); err != nil {
+		return nil, err
 	}
-	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput, pathRotation:
-		if r.Method != method {
-			w.Header().Set("Allow", method)
-			return nil, newError(codeMethod, "use "+method)
-		}
-	default:
-		return nil, newError(codeNotFound, "no such path")
+	e := c.endpoint
+	if err := e.admit(c.Caller); err != nil {
+		return nil, err
 	}
-	if r.URL.Path == pathThroughput {
-		return s.throughput(w, r, caller, a)
+	if e.has != nil && !e.has(s) {
+		return nil, e.missing
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
-	switch r.URL.Path {
-	case HelloPath:
-		return s.hello(caller), nil
-	case pathRedeem:
-		return s.redeem(ctx, r, caller)
-	case pathPath:
-		return s.path(r, caller)
-	case pathReport:
-		return s.report(r, caller, a)
-	case pathRotation:
-		return s.rotation(ctx, r, caller, a)
-	default:
-		return s.identity(ctx, r, from, caller, a)
+	if !s.limits.enter(c.r.Context(), allowance) {
+		busy := newError(codeBusy, "too many requests at a time")
+		busy.RetryAfter = retryAfterBusy
+		return nil, busy
 	}
+	defer s.limits.leave(allowance)
+	ctx, cancel := context.WithTimeout(c.r.Context(), handlerTimeout)
+	defer cancel()
+	q, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	if wait := s.limits.charge(allowance, c, time.Now()); wait > 0 {
+		return nil, limited(wait)
+	}
+	c.begun = true
+	return e.do(ctx, s, c, q)
 }
 
-// fail answers with an error, counts it, and records it if somebody asked for what is
-// not theirs.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err error) {
+// find looks a request up in the table.
+func (c *call) find() error {
+	e, methods := lookup(c.r.Method, c.r.URL.Path)
+	switch {
+	case e == nil && len(methods) > 0:
+		allow := strings.Join(methods, ", ")
+		c.w.Header().Set("Allow", allow)
+		return newError(codeMethod, "use "+allow)
+	case e == nil:
+		return newError(codeNotFound, "no such path")
+	case c.outside && !e.outside:
+		return newError(codeNotFound, "no such path outside the tunnel")
+	}
+	c.endpoint = e
+	return nil
+}
+
+// read gives the request's message, or has the handler read what is none.
+func (c *call) read() (any, error) {
+	e := c.endpoint
+	tooLarge := newError(codeTooLarge, fmt.Sprintf("the body is larger than %d bytes", e.body))
+	if c.r.ContentLength > int64(e.body) && e.body > 0 {
+		return nil, tooLarge
+	}
+	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, int64(e.body))
+	if !e.isMessage() {
+		return reflect.Zero(e.request).Interface(), nil
+	}
+	body, err := io.ReadAll(c.r.Body)
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, tooLarge
+	case err != nil:
+		return nil, newError(codeBadRequest, "the body did not arrive whole")
+	}
+	return e.parse(body, e.body)
+}
+
+// fail answers with an error, counts it, and records it if somebody asked for what is not
+// theirs.
+func (s *Server) fail(c *call, err error) {
 	answer, internal := answerFor(err)
 	s.count(answer.Code)
 	attrs := []slog.Attr{
-		audit.Peer(caller.Name), audit.PublicKey(caller.PublicKey),
-		slog.String(audit.KeyAddress, remoteAddr(r.RemoteAddr).String()),
-		slog.String(audit.KeyRequest, requested(r)),
+		audit.Peer(c.Name), audit.PublicKey(c.PublicKey),
+		slog.String(audit.KeyAddress, remoteAddr(c.r.RemoteAddr).String()),
+		slog.String(audit.KeyRequest, requested(c.r)),
 	}
-	switch {
+	ctx := c.r.Context()
+	switch e := c.endpoint; {
 	case internal:
-		s.o.Logger.LogAttrs(r.Context(), slog.LevelError, "in-band request failed", append(attrs, slog.Any("error", err))...)
-	case answer.Status == http.StatusForbidden && r.URL.Path != pathRedeem: // the book records its own
-		s.o.Audit.Record(r.Context(), audit.Refuse, append(attrs, slog.String("result", answer.Code), audit.Reason(answer.Message))...)
+		s.o.Logger.LogAttrs(ctx, slog.LevelError, "in-band request failed", append(attrs, slog.Any("error", err))...)
+	case answer.Status != http.StatusForbidden || c.begun && e.records:
+		s.o.Logger.LogAttrs(ctx, slog.LevelDebug, "in-band request refused", append(attrs, slog.String("result", answer.Code))...)
 	default:
-		s.o.Logger.LogAttrs(r.Context(), slog.LevelDebug, "in-band request refused", append(attrs, slog.String("result", answer.Code))...)
+		event := audit.Refuse // of a stranger
+		if e != nil {
+			event = e.refusal
+		}
+		s.o.Audit.Record(ctx, event, append(attrs, slog.String("result", answer.Code), audit.Reason(clean(err.Error(), maxMessage)))...)
 	}
 	if answer.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(answer.RetryAfter.Seconds()))))
+		c.w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(answer.RetryAfter.Seconds()))))
 	}
-	writeJSON(w, answer.Status, errorBody{Version: ProtocolVersion, Code: answer.Code, Message: answer.Message})
+	writeJSON(c.w, answer.Status, errorBody{spoken: speaks, Code: answer.Code, Message: answer.Message})
 }
 
-// requested is a request's line for the log. A path that is none of ours is a stranger's
-// text, and nobody needs it.
+// requested is a request's line for the log. What the table does not have is a stranger's text,
+// and nobody needs it.
 func requested(r *http.Request) string {
-	method, path := "?", "?"
-	switch r.Method {
-	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead:
-		method = r.Method
+	e, methods := lookup(r.Method, r.URL.Path)
+	switch {
+	case e != nil:
+		return e.method + " " + e.path
+	case len(methods) > 0:
+		return "? " + r.URL.Path
 	}
-	switch r.URL.Path {
-	case HelloPath, pathRedeem, pathIdentity, pathPath, pathReport, pathThroughput, pathRotation:
-		path = r.URL.Path
-	}
-	return method + " " + path
+	return "?"
 }
 
 type errorBody struct {
-	Version string `json:"version"`
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	spoken
+	Code    string `json:"code" max:"64"`
+	Message string `json:"message" max:"2048"`
 }
 
 func limited(wait time.Duration) *Error {
@@ -326,24 +401,4 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // the peer has gone if it fails
-}
-
-// readJSON reads exactly one JSON document.
-func readJSON(r *http.Request, into any) error {
-	dec := json.NewDecoder(r.Body)
-	err := dec.Decode(into)
-	if err == nil {
-		var more json.RawMessage
-		if err = dec.Decode(&more); errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = errors.New("more than one document")
-		}
-	}
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return newError(codeTooLarge, "the body is larger than "+strconv.Itoa(MaxBody)+" bytes")
-	}
-	return newError(codeBadRequest, "the body is not the JSON that is wanted here: "+clean(err.Error(), 120))
 }

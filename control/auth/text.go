@@ -3,32 +3,16 @@ package auth
 import (
 	"regexp"
 	"strings"
-	"unicode"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// clean makes a stranger's text fit to be shown: without control characters and the
-// marks that turn the direction of writing, and of at most max characters.
-func clean(s string, max int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if unseen(r) {
-			r = ' '
-		}
-		if n++; n > max {
-			b.WriteString("…")
-			break
-		}
-		b.WriteRune(r)
-	}
-	return strings.TrimSpace(b.String())
-}
+// clean makes a stranger's text fit to be shown, in at most max characters.
+func clean(s string, max int) string { return strings.TrimSpace(foreign.Of(s).Cut(max)) }
 
 // unseen reports whether a character does something to a terminal or a line instead of
 // being seen in it.
-func unseen(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
-}
+func unseen(r rune) bool { return !foreign.Shown(r) }
 
 var (
 	// versionForm is how a version of the protocol begins; what follows is not looked at.
@@ -71,16 +55,3 @@ func sentence(s string) string {
 	}
 	return clean(s, maxMessage)
 }
-
-// told is an error of a library about what a stranger sent, without the stranger's words:
-// they begin where the library quotes them.
-type told struct{ err error }
-
-// Error is the text up to the first quotation mark.
-func (t told) Error() string {
-	text, _, _ := strings.Cut(t.err.Error(), `"`)
-	return strings.TrimRight(text, " :(")
-}
-
-// Unwrap is the whole error.
-func (t told) Unwrap() error { return t.err }

@@ -27,10 +27,10 @@ const (
 
 // loadAnswer says what of a load arrived.
 type loadAnswer struct {
-	Version string `json:"version"`
-	Bytes   int64  `json:"bytes"`
+	spoken
+	Bytes int64 `json:"bytes" max:"33554432"`
 	// Seconds from the first byte to the last.
-	Seconds float64 `json:"seconds"`
+	Seconds float64 `json:"seconds" max:"3"`
 }
 
 // Load is what was carried one way.
@@ -47,43 +47,43 @@ func (l Load) BitsPerSecond() float64 {
 	return float64(8*l.Bytes) / l.Took.Seconds()
 }
 
-// throughput takes a load (POST), or sends one (GET). Of all peers one at a time gets it,
-// or two would measure each other. Nothing of it is kept.
-func (s *Server) throughput(w http.ResponseWriter, r *http.Request, caller Caller, a *allowance) (any, error) {
-	switch {
-	case caller.Kind != KindPeer:
-		return nil, newError(codeDenied, "only for peers")
-	case caller.Pending:
-		return nil, newError(codePending, "the caller's key has yet to be approved")
-	}
-	if wait := spend(a.loads, time.Now()); wait > 0 {
-		return nil, limited(wait)
-	}
+// alone has one load at a time on its way: two would measure each other.
+func (s *Server) alone(do func() (any, error)) (any, error) {
 	select {
 	case s.limits.load <- struct{}{}:
 		defer func() { <-s.limits.load }()
+		return do()
 	default:
 		e := newError(codeBusy, "another peer's throughput is being measured")
 		e.RetryAfter = retryAfterBusy
 		return nil, e
 	}
-	control := http.NewResponseController(w)
-	if r.Method == http.MethodGet {
-		if err := control.SetWriteDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
+}
+
+// giveLoad sends a load. The peer counts what arrives.
+func (s *Server) giveLoad(_ context.Context, c *call, _ nothing) (any, error) {
+	return s.alone(func() (any, error) {
+		if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
 			return nil, fmt.Errorf("send a load: %w", err)
 		}
-		w.Header().Set("Content-Type", "application/octet-stream")
-		_, _ = io.Copy(w, newLoad()) // the peer counts what arrives
+		c.w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = io.Copy(c.w, newLoad())
 		return nil, nil
-	}
-	if err := control.SetReadDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
-		return nil, fmt.Errorf("take a load: %w", err)
-	}
-	got, err := measure(http.MaxBytesReader(w, r.Body, loadBytes+loadChunk))
-	if err != nil {
-		return nil, newError(codeBadRequest, "the load did not arrive whole: "+clean(err.Error(), 120))
-	}
-	return loadAnswer{Version: ProtocolVersion, Bytes: got.Bytes, Seconds: got.Took.Seconds()}, nil
+	})
+}
+
+// throughput takes a load, and says what of it arrived. Nothing of it is kept.
+func (s *Server) throughput(_ context.Context, c *call, _ stream) (any, error) {
+	return s.alone(func() (any, error) {
+		if err := http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
+			return nil, fmt.Errorf("take a load: %w", err)
+		}
+		got, err := measure(c.r.Body)
+		if err != nil {
+			return nil, newError(codeBadRequest, "the load did not arrive whole")
+		}
+		return loadAnswer{spoken: speaks, Bytes: got.Bytes, Seconds: got.Took.Seconds()}, nil
+	})
 }
 
 // load is a reader of zeros that ends by itself.
@@ -150,12 +150,10 @@ func (c *Client) sendLoad(ctx context.Context) (Load, error) {
 	if err != nil {
 		return Load{}, fmt.Errorf("make request: %w", err)
 	}
+	req.Header.Set("Expect", "100-continue") // a refusal would be lost behind what is sent meanwhile
 	var out loadAnswer
-	if err := c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, &out) }); err != nil {
+	if err := c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, smallBody, &out) }); err != nil {
 		return Load{}, err
-	}
-	if out.Bytes < 0 || out.Bytes > loadBytes || out.Seconds < 0 || out.Seconds > (loadTime+loadGrace).Seconds() {
-		return Load{}, fmt.Errorf("%w: %d bytes in %g s", ErrAnswer, out.Bytes, out.Seconds)
 	}
 	return Load{Bytes: out.Bytes, Took: time.Duration(out.Seconds * float64(time.Second))}, nil
 }
@@ -170,7 +168,7 @@ func (c *Client) takeLoad(ctx context.Context) (Load, error) {
 	var l Load
 	err = c.send(ctx, req, func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
-			return c.read(resp, nil)
+			return c.read(resp, 0, nil)
 		}
 		var err error
 		l, err = measure(io.LimitReader(resp.Body, loadBytes))

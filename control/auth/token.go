@@ -2,7 +2,6 @@ package auth
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/control/bounded"
 )
 
 const (
@@ -61,10 +62,10 @@ func claimName(s string) string {
 
 // tokenClaims are those of a JSON Web Token (RFC 7519 §4.1) that are read here.
 type tokenClaims struct {
-	Subject  string  `json:"sub"`
-	ID       string  `json:"jti"`
-	Expires  float64 `json:"exp"` // seconds since 1970, NumericDate (§2)
-	IssuedAt float64 `json:"iat"`
+	Subject  string  `json:"sub" max:"256"`
+	ID       string  `json:"jti" max:"256"`
+	Expires  float64 `json:"exp" max:"274877906943"` // seconds since 1970, NumericDate (§2), to the year 10680
+	IssuedAt float64 `json:"iat" max:"274877906943"`
 }
 
 // claims are what the token says of itself; zero of one that is no JSON Web Token. Nothing
@@ -76,7 +77,7 @@ func (t Token) claims() tokenClaims {
 		return tokenClaims{}
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || json.Unmarshal(payload, &c) != nil {
+	if err != nil || bounded.Unmarshal(payload, maxToken, &c) != nil {
 		return tokenClaims{}
 	}
 	return c
@@ -84,7 +85,7 @@ func (t Token) claims() tokenClaims {
 
 // numericDate is a claim's time; zero where there is none, or none that could be.
 func numericDate(seconds float64) time.Time {
-	if !(seconds > 0 && seconds < 1<<38) { // the year 10680; NaN fails too
+	if !(seconds > 0 && seconds < 1<<38) {
 		return time.Time{}
 	}
 	return time.Unix(int64(seconds), 0)

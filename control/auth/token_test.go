@@ -43,6 +43,8 @@ type mintIssuer struct {
 
 func (*mintIssuer) Tokens() bool { return true }
 
+func (*mintIssuer) User(s Subject) string { return "mint:" + s.IdentityName() }
+
 func (m *mintIssuer) Issue(_ context.Context, _ Subject, _ []byte) (Issuance, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

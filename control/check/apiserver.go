@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 const (
@@ -52,7 +53,7 @@ func APIServer(ctx context.Context, dial DialFunc, f Facts) Result {
 
 // credentials are what the peer issued to this gateway for its API server.
 func (f Facts) credentials() credentials {
-	return credentials{certificate: f.Identity, token: f.Token, tokenExpires: f.TokenExpires}
+	return credentials{certificate: f.Identity, token: f.Token, tokenExpires: f.TokenExpires, user: f.User}
 }
 
 // question is one request to a server behind TLS, over a connection that stands.
@@ -105,7 +106,7 @@ func (r *Result) sawVersion(ctx context.Context, x exchange, path string) {
 	}
 	for i, s := range r.Stages {
 		if s.Name == StageHTTP {
-			r.Stages[i].Detail = cleanText(s.Detail + ", " + fit(v.GitVersion, softwareForm))
+			r.Stages[i].Detail = cleanText(s.Detail + ", " + foreign.Of(v.GitVersion).As(foreign.Software))
 		}
 	}
 }
@@ -117,7 +118,7 @@ func (r *recorder) apiExchangeFailed(q question, err error) Result {
 		r.passed(StageHTTP, "it demands a client certificate")
 		return r.ok(0)
 	case overCertificate(err):
-		q.p.Detail = foreignError(err)
+		q.p.Detail = foreign.Err(err).Error()
 		return r.rejected(q.credentials, q.p)
 	}
 	return r.exchangeFailed(q.p, err)
@@ -140,6 +141,7 @@ func (r *recorder) apiStatus(q question, status int, took time.Duration) Result 
 		p.Token = q.certificate == nil
 		return r.fail(api.Error, StageAuth, APIServerUnauthorized, p)
 	case status == http.StatusForbidden:
+		p.User = q.user
 		return r.fail(api.Warning, StageAuth, APIServerForbidden, p)
 	case status != http.StatusOK:
 		return r.fail(api.Error, StageHTTP, APIServerHTTP, p)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Auth checks the peer's auth service: it connects to it and asks for its hello.
@@ -46,10 +47,10 @@ func (r *recorder) authAnswer(p Params, a answer, rtt time.Duration) Result {
 	hello, err := auth.ParseHello(a.body)
 	switch {
 	case errors.Is(err, auth.ErrIncompatible):
-		p.Version, p.OwnVersion, p.Detail = hello.Version, auth.ProtocolVersion, foreignError(err)
+		p.Version, p.OwnVersion, p.Detail = hello.Version, auth.ProtocolVersion, foreign.Err(err).Error()
 		return r.fail(api.Error, StageAuth, AuthVersion, p)
 	case err != nil:
-		p.Detail = foreignError(err)
+		p.Detail = foreign.Err(err).Error()
 		return r.fail(api.Error, StageHTTP, AuthNotUnderstood, p)
 	}
 	r.passed(StageAuth, "version "+hello.Version)

@@ -135,6 +135,7 @@ const (
 	StateExposed  Code = "PST0711"
 	NotStored     Code = "PST0712"
 	StateNotKept  Code = "PST0713"
+	EntryAside    Code = "PST0714"
 
 	NameTaken Code = "PST0739"
 )
@@ -144,6 +145,7 @@ const (
 	PeerFlowLimit     Code = "PST0801"
 	PeerHalfOpenLimit Code = "PST0802"
 	TotalFlowLimit    Code = "PST0803"
+	PeerRateLimit     Code = "PST0804"
 
 	SocketBufferSmall Code = "PST0810"
 	MemoryNear        Code = "PST0811"
@@ -154,20 +156,24 @@ const (
 // entry in the table reads and ignores the rest; an absent value is left out of the
 // sentence or named as unknown. Text that came from elsewhere (errors, names in
 // certificates) is cleaned when it is rendered.
+//
+// A field with the tag report:"fix" may go into a fix when it came with a peer's report: the
+// reader knows it itself, or it is a number, a time or a word of a fixed list. What has no
+// such tag ends in the cause alone.
 type Params struct {
 	// Peer is the peer's name here.
-	Peer string `json:"peer,omitempty"`
+	Peer string `json:"peer,omitempty" report:"fix"`
 	// Inbound: the sentence is read at the gateway that offers the service, and Peer is
 	// who uses it and reports. Without a Peer it is about this gateway by itself.
-	Inbound bool `json:"inbound,omitempty"`
+	Inbound bool `json:"inbound,omitempty" report:"fix"`
 	// Direct: Address was dialled outside the tunnel.
 	Direct bool `json:"direct,omitempty"`
 	// Service is auth, apiServer or the name of a named service.
-	Service string `json:"service,omitempty"`
+	Service string `json:"service,omitempty" report:"fix"`
 	// Address is the address that was dialled, or that was to be listened on.
 	Address string `json:"address,omitempty"`
 	// Endpoints are underlay addresses that were tried.
-	Endpoints []string `json:"endpoints,omitempty"`
+	Endpoints []string `json:"endpoints,omitempty" report:"fix"`
 	// NoPath is why no path to the peer is known to work.
 	NoPath string `json:"noPath,omitempty"`
 	// Upstream is where a service of this gateway leads to.
@@ -179,20 +185,20 @@ type Params struct {
 	Issuer      string   `json:"issuer,omitempty"`
 	Authorities []string `json:"authorities,omitempty"`
 	// Status is an HTTP status code, Path the path that was asked for.
-	Status int    `json:"status,omitempty"`
+	Status int    `json:"status,omitempty" report:"fix"`
 	Path   string `json:"path,omitempty"`
 	// Age is how long a condition has lasted.
-	Age time.Duration `json:"age,omitempty"`
+	Age time.Duration `json:"age,omitempty" report:"fix"`
 	// Timeout is how long was waited.
-	Timeout time.Duration `json:"timeout,omitempty"`
+	Timeout time.Duration `json:"timeout,omitempty" report:"fix"`
 	// NotBefore and NotAfter bound a certificate's validity.
-	NotBefore time.Time `json:"notBefore,omitzero"`
-	NotAfter  time.Time `json:"notAfter,omitzero"`
+	NotBefore time.Time `json:"notBefore,omitzero" report:"fix"`
+	NotAfter  time.Time `json:"notAfter,omitzero" report:"fix"`
 	// Version is the other side's protocol version, OwnVersion ours.
 	Version    string `json:"version,omitempty"`
 	OwnVersion string `json:"ownVersion,omitempty"`
 	// Limit is the number that was reached.
-	Limit int `json:"limit,omitempty"`
+	Limit int `json:"limit,omitempty" report:"fix"`
 	// File, Line and Field name a place in the configuration.
 	File  string `json:"file,omitempty"`
 	Line  int    `json:"line,omitempty"`

@@ -13,4 +13,6 @@ const (
 	TicketRefused   Code = "PST0726"
 	PeerNotInState  Code = "PST0727"
 	GrantWithoutUse Code = "PST0728"
+	// AccountUnbounded is found of the cluster as a whole again.
+	AccountUnbounded Code = "PST0729"
 )

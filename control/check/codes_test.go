@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -137,6 +138,26 @@ func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
 	}
 }
 
+// The fix names the user that roles are to be bound to, unless what is said of it is no user: the
+// certificate that says so is the peer's.
+func TestTheFixOfAForbiddenIdentityNamesItsUser(t *testing.T) {
+	const user = "postern:peer:cloud:edge-f364e60ec9e5a82de608"
+	for said, want := range map[string]string{
+		user: "--user=" + user + "`", "system:serviceaccount:postern-peers:postern-peer-edge": "--user=system:serviceaccount:postern-peers:postern-peer-edge`",
+		"": "--user=USER`", "postern:peer:$(reboot)": "--user=USER`", "postern:peer:a`x`": "--user=USER`", "kubernetes-admin": "--user=USER`",
+	} {
+		p := Params{Peer: "cloud"}
+		p.User = said
+		if _, fix := Render(APIServerForbidden, p); !strings.Contains(fix, want) {
+			t.Errorf("%q: got %q, want %q in it", said, fix, want)
+		}
+		p.Inbound = true
+		if _, fix := Render(APIServerForbidden, p); strings.Contains(want, "USER") != strings.Contains(fix, "`postern peer show cloud`") {
+			t.Errorf("%q: got %q here", said, fix)
+		}
+	}
+}
+
 // A name in a foreign certificate is offered to be pasted only if it is nothing but one, and
 // the right authority signed it.
 func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
@@ -218,12 +239,12 @@ func TestForeignTextCannotDrawOnTheScreen(t *testing.T) {
 			if strings.ContainsAny(text, "\x1b\x07\x00\n\u202e\u202c") {
 				t.Errorf("%s: control characters in %q", e.Code, text)
 			}
-			if len(text) > 4*maxText {
+			if len(text) > 4*foreign.MaxShown {
 				t.Errorf("%s: %d bytes of text", e.Code, len(text))
 			}
 		}
 	}
-	if got, want := cleanText("a\tb\nc\x1b[0m\u200bd"), "a b c[0md"; got != want {
+	if got, want := cleanText("a\tb\nc\x1b[0m\u200bd"), "a\ufffdb\ufffdc\ufffd[0m\ufffdd"; got != want {
 		t.Errorf("cleanText: got %q, want %q", got, want)
 	}
 }

@@ -35,6 +35,8 @@ type ServiceFacts struct {
 	// empty when there is none. TokenExpires is zero when the issuer did not say.
 	Token        Token
 	TokenExpires time.Time
+	// User is whom the peer's API server knows this gateway as; empty when that is not known.
+	User string
 }
 
 // DirectFacts are how a peer's services are reached outside the tunnel. They come from

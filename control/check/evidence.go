@@ -131,6 +131,16 @@ func (e evidence) isPeer(from string) bool {
 		slices.ContainsFunc(known, func(a string) bool { h, ok := hostOf(a); return ok && h == host })
 }
 
+// outside is the evidence without the ICMP errors that come from where only this gateway can
+// reach: from an address that is not known to be the same host's everywhere, or is in a network
+// of ours.
+func (e evidence) outside() evidence {
+	e.Unreachable = slices.DeleteFunc(slices.Clone(e.Unreachable), func(r Refusal) bool {
+		return !global(r.To) || in(e.networks(), r.To)
+	})
+	return e
+}
+
 func (e evidence) networks() []netip.Prefix {
 	if e.own == nil {
 		return nil

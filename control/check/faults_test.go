@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
@@ -349,5 +350,20 @@ func TestOnlyAKeyIsShownAsAKey(t *testing.T) {
 	p.Key = aKey
 	if cause, fix := Render(WrongPeerKey, p); !strings.Contains(cause, aKey) || strings.Contains(fix, aKey) {
 		t.Errorf("a key that anybody may have sent is to be pasted: %s; %s", cause, fix)
+	}
+}
+
+// A public address may be in a network of this gateway, too.
+func TestWhatOurNetworkAnswersIsNotTold(t *testing.T) {
+	for network, want := range map[string]Code{"9.9.9.0/24": PeerSilent, "192.0.2.0/24": NothingListens} {
+		const public = "9.9.9.9:51820"
+		f := Facts{Name: "cloud", Since: time.Now().Add(-time.Minute), NoPath: "nothing answers", own: &Own{Networks: []netip.Prefix{netip.MustParsePrefix(network)}},
+			Candidates: []Candidate{{Address: public, Source: api.SourceAdvertised}},
+			Evidence:   Evidence{Unreachable: []Refusal{{public, portUnreachable, time.Now()}}}}
+		r := begin(api.ServiceGateway, f)
+		res := r.unanswered(context.DeadlineExceeded)
+		if res.Verdict.Code != string(NothingListens) || res.Told().Verdict.Code != string(want) {
+			t.Errorf("in %s: the operator sees %s, the peer is told %s; want %s and %s", network, res.Verdict.Code, res.Told().Verdict.Code, NothingListens, want)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func Severity(c Code) api.Outcome {
 	switch c {
 	case LoadBalancerPending, NodePortPrivate, ExposureUnknown, APIServerUnlocated, ExposureMoved, PodRefused,
 		DomainUnanswered, DomainEmpty, RecordUnusable,
-		MappingStale, MappingRefused, RouterSilent, MappingInside, MappingElsewhere, TicketRefused:
+		MappingStale, MappingRefused, RouterSilent, MappingInside, MappingElsewhere, TicketRefused, EntryAside:
 		return api.Warning
 	}
 	return api.Error

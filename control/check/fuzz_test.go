@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 func FuzzRender(f *testing.F) {
@@ -38,7 +40,7 @@ func FuzzRender(f *testing.F) {
 // cleanAllOf is cleanText for a text of any length.
 func cleanAllOf(s string) string {
 	var b strings.Builder
-	for part := range slices.Chunk([]rune(s), maxText) {
+	for part := range slices.Chunk([]rune(s), foreign.MaxShown) {
 		b.WriteString(cleanText(string(part)))
 	}
 	return b.String()

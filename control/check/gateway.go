@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -79,10 +80,26 @@ func (r *recorder) open(before string) {
 	}
 }
 
-// unanswered is the verdict on a peer that no ping reaches.
+// unanswered is the verdict on a peer that no ping reaches. Where it rests on what answered
+// from our own network, the peer is told the verdict without that: it chose the address, and
+// would have us look for it what listens there.
 func (r *recorder) unanswered(err error) Result {
+	e := evidenceOf(r.facts, time.Now())
+	outside := e.outside()
+	if len(outside.Unreachable) == len(e.Unreachable) {
+		return r.judge(e, err)
+	}
+	other := *r
+	other.stages = slices.Clone(r.stages)
+	told := other.judge(outside, err)
+	res := r.judge(e, err)
+	res.told = &told
+	return res
+}
+
+// judge gives the first row of the decision table that fits.
+func (r *recorder) judge(e evidence, err error) Result {
 	f := r.facts
-	e := evidenceOf(f, time.Now())
 	for _, row := range faults() {
 		p, fits := row.fits(e)
 		if !fits {

@@ -25,7 +25,7 @@ func TestLANVerdicts(t *testing.T) {
 		{OwnProblem{Code: LANPod, Params: Params{Names: []string{"eth0"}}}, api.Warning, "runs in a pod whose network (eth0)"},
 		{OwnProblem{Code: LANOtherKey, Params: Params{Peer: "cloud", Endpoints: []string{"192.168.1.9:51820"},
 			DiscoveryParams: DiscoveryParams{Known: "aaaa", Found: "bbbb"}}}, api.Warning, "(192.168.1.9:51820) announces the name of cloud with the key bbbb, and cloud has aaaa here"},
-		{OwnProblem{Code: LANRecord, Params: Params{Names: []string{"odd\x1b[2J"}, Detail: "its TXT record has no version (v=1)"}}, api.Warning, "what odd[2J announces on the local network: its TXT record has no version"},
+		{OwnProblem{Code: LANRecord, Params: Params{Names: []string{"odd\x1b[2J"}, Detail: "its TXT record has no version (v=1)"}}, api.Warning, "what odd\ufffd[2J announces on the local network: its TXT record has no version"},
 	} {
 		l := well
 		l.Problems = []OwnProblem{c.p}

@@ -12,13 +12,6 @@ type ClusterParams struct {
 	Resource string `json:"resource,omitempty"`
 }
 
-func (p ClusterParams) clean() ClusterParams {
-	for _, s := range []*string{&p.Namespace, &p.Object, &p.Account, &p.Verbs, &p.Resource} {
-		*s = cleanText(*s)
-	}
-	return p
-}
-
 // placed is the object with its namespace, for a sentence.
 func (p ClusterParams) placed(otherwise string) string {
 	if p.Namespace == "" {

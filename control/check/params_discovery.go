@@ -15,10 +15,3 @@ type DiscoveryParams struct {
 	Router string `json:"router,omitempty"`
 	Mapped string `json:"mapped,omitempty"`
 }
-
-func (p DiscoveryParams) clean() DiscoveryParams {
-	for _, s := range []*string{&p.Domain, &p.Record, &p.PeerName, &p.Known, &p.Found, &p.Router, &p.Mapped} {
-		*s = cleanText(*s)
-	}
-	return p
-}

@@ -27,19 +27,22 @@ const (
 // ServiceParams are the parameters of the codes about auth, the API server and upstreams.
 type ServiceParams struct {
 	// Token: what this gateway shows of itself is a token, and no certificate.
-	Token bool `json:"token,omitempty"`
+	Token bool `json:"token,omitempty" report:"fix"`
+	// User is the client's user at the API server, as its fix names it; empty when that is
+	// not known. Of a peer it is whom this gateway issues to.
+	User string `json:"user,omitempty" report:"fix"`
 	// Signed: the authority that is configured, or announced, signed the certificate that
 	// Names are from. Without that they are shown, but nothing to paste.
 	Signed bool `json:"signed,omitempty"`
 	// Failure is how it failed.
-	Failure Failure `json:"failure,omitempty"`
+	Failure Failure `json:"failure,omitempty" report:"fix"`
 	// Remote is the address and port behind the host name of Address.
 	Remote string `json:"remote,omitempty"`
 	// Took is how long the answer took, Way how long connecting took, which costs the way
 	// there and back and nothing else.
-	Took time.Duration `json:"took,omitempty"`
-	Way  time.Duration `json:"way,omitempty"`
+	Took time.Duration `json:"took,omitempty" report:"fix"`
+	Way  time.Duration `json:"way,omitempty" report:"fix"`
 	// Beside is what came of the other way, BesideAddress where that was tried.
-	Beside        Beside `json:"beside,omitempty"`
+	Beside        Beside `json:"beside,omitempty" report:"fix"`
 	BesideAddress string `json:"besideAddress,omitempty"`
 }

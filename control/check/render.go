@@ -1,59 +1,56 @@
 package check
 
 import (
+	"encoding/base64"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// maxText bounds foreign text in a sentence, in characters: an error of the standard
-// library fits, a certificate with a thousand names does not.
-const maxText = 240
-
-// clean makes every text in p safe to show.
+// clean makes every text in p safe to show, whatever fields there are. A key that is none
+// is dropped: it is offered to be pasted.
 func (p Params) clean() Params {
-	for _, s := range []*string{&p.Peer, &p.Service, &p.Address, &p.Upstream, &p.ServerName,
-		&p.Issuer, &p.Path, &p.NoPath, &p.Version, &p.OwnVersion, &p.Remote, &p.BesideAddress, &p.File, &p.Field, &p.Detail} {
-		*s = cleanText(*s)
+	cleanTexts(reflect.ValueOf(&p).Elem())
+	if raw, err := base64.StdEncoding.DecodeString(p.Key); err != nil || len(raw) != keySize || base64.StdEncoding.EncodeToString(raw) != p.Key {
+		p.Key = ""
 	}
-	p.Endpoints = cleanAll(p.Endpoints)
-	p.Names = cleanAll(p.Names)
-	p.Authorities = cleanAll(p.Authorities)
-	p.GatewayParams, p.ClusterParams, p.DiscoveryParams = p.GatewayParams.clean(), p.ClusterParams.clean(), p.DiscoveryParams.clean()
 	return p
 }
 
-func cleanAll(in []string) []string {
-	var out []string
-	for _, s := range in {
-		out = append(out, cleanText(s))
+// keySize is that of a WireGuard public key in bytes.
+const keySize = 32
+
+// cleanTexts cleans the texts in a value. Lists are copied first, since they have other
+// owners.
+func cleanTexts(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(cleanText(v.String()))
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return
+		}
+		for i := range v.NumField() {
+			cleanTexts(v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() == 0 {
+			return
+		}
+		list := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(list, v)
+		v.Set(list)
+		for i := range list.Len() {
+			cleanTexts(list.Index(i))
+		}
 	}
-	return out
 }
 
-// cleanText drops what a terminal would act on (control characters, escape sequences'
-// first byte included) and what would reorder the line (bidirectional controls and
-// other format characters), and cuts the text to maxText.
-func cleanText(s string) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n == maxText {
-			b.WriteString("…")
-			break
-		}
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			r = ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar:
-			continue
-		}
-		b.WriteRune(r)
-		n++
-	}
-	return b.String()
-}
+// cleanText is a text that may be of others, fit for a sentence.
+func cleanText(s string) string { return foreign.Of(s).String() }
 
 // or gives s, or the other text when there is none.
 func or(s, other string) string {

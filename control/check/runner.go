@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 )
@@ -191,7 +193,8 @@ func (r *Runner) check(ctx context.Context, peer string, measured bool) (Report,
 }
 
 // Wake asks for a round of a peer soon, without waiting for it: after something changed
-// that the verdicts depend on, such as a first handshake or a new identity.
+// that the verdicts depend on, such as a first handshake or a new identity. Peers can cause it,
+// so after wakeBurst in a row there is one in wakeEvery.
 func (r *Runner) Wake(peer string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,6 +221,12 @@ func (r *Runner) Close() {
 	r.wg.Wait()
 }
 
+const (
+	// See [Runner.Wake].
+	wakeBurst = 8
+	wakeEvery = 5 * time.Second
+)
+
 // run checks a peer until ctx ends. Each turn has a goroutine of its own: a round's calls
 // are deep, and a stack keeps what it has grown to until some collections have passed, 16 KB
 // for each of the peers that wait here.
@@ -226,6 +235,9 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 	defer wait.Stop()
 	p := pace{retry: r.opts.Retry}
 	pauses := make(chan time.Duration)
+	woken := rate.NewLimiter(rate.Every(wakeEvery), wakeBurst)
+	var due time.Time // when wait ends
+	soon := false     // a full round is wanted then
 	for {
 		var asked demand
 		var e effort
@@ -233,7 +245,13 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		case <-ctx.Done():
 			return
 		case <-wait.C:
+			e.full, soon = soon, false
 		case <-w.wake:
+			if !woken.Allow() {
+				soon = true
+				wait.Reset(max(0, min(wakeEvery, time.Until(due))))
+				continue
+			}
 			e.full = true
 		case asked = <-w.demand:
 			e = effort{full: true, measured: asked.measured}
@@ -243,6 +261,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		if ctx.Err() != nil {
 			return
 		}
+		due = time.Now().Add(pause)
 		wait.Reset(pause)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 // scope names what keeps an address from being dialled from anywhere, by the registries of
@@ -23,7 +24,7 @@ func scope(address string) string {
 		return "no address of a host"
 	case a.Is4() && a.IsPrivate():
 		return "private" // RFC 1918
-	case carrierGrade().Contains(a):
+	case special.CarrierGrade.Contains(a):
 		return "carrier-grade NAT" // RFC 6598
 	case a.IsPrivate():
 		return "unique local" // RFC 4193
@@ -36,7 +37,12 @@ func nowhere(scope string) bool {
 	return scope == "loopback" || scope == "link-local" || scope == "no address of a host"
 }
 
-func carrierGrade() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10) }
+// global reports whether what is at an address is the same for everybody, and so no secret
+// of this gateway's surroundings.
+func global(address string) bool {
+	a, ok := hostOf(address)
+	return ok && special.Global(a)
+}
 
 // hostOf is the IP address of an address with a port, or without.
 func hostOf(address string) (netip.Addr, bool) {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -45,7 +46,7 @@ func apiServerEntries() []Entry {
 			return fmt.Sprintf("%s accepted %s identity but answered %s with HTTP 403", p.server(), p.clients(), p.request())
 		}, func(p Params) string {
 			if p.Inbound {
-				return fmt.Sprintf("there is nothing to mend unless %s is to see more: its user in the cluster is postern:peer:%s, and what that may is a decision made here (RBAC)", p.peer(), p.peer())
+				return fmt.Sprintf("there is nothing to fix unless %s is to see more: its user in the cluster is %s, and what that may is a decision made here (RBAC)", p.peer(), p.user())
 			}
 			return fmt.Sprintf("%srun %s", p.at(), p.bind())
 		}},
@@ -77,9 +78,24 @@ func (p Params) measure(lead string) string {
 	return fmt.Sprintf("%s `postern ping %s --layer overlay`", lead, p.peer())
 }
 
+// userForm is that of users and of ServiceAccounts that gateways give to peers. What is shown
+// in a command to paste has no other.
+var userForm = regexp.MustCompile(`^(postern:peer|system:serviceaccount):[0-9a-z:-]{1,150}$`)
+
+// user is the client's user at the API server, or how to find it.
+func (p Params) user() string {
+	if userForm.MatchString(p.User) {
+		return p.User
+	}
+	return fmt.Sprintf("what `postern peer show %s` says", p.peer())
+}
+
 // bind is the command that lets the client's identity see something.
 func (p Params) bind() string {
-	return fmt.Sprintf("`kubectl create clusterrolebinding postern-peer-NAME --clusterrole=view --user=postern:peer:NAME`, NAME being %s name there", p.clients())
+	if userForm.MatchString(p.User) {
+		return fmt.Sprintf("`kubectl create clusterrolebinding NAME --clusterrole=view --user=%s`", p.User)
+	}
+	return fmt.Sprintf("`kubectl create clusterrolebinding NAME --clusterrole=view --user=USER`, USER being what `postern peer show NAME` says, NAME being %s name there", p.clients())
 }
 
 func slowCause(p Params) string {

@@ -47,6 +47,17 @@ func configEntries() []Entry {
 		}, func(p Params) string {
 			return fmt.Sprintf("see that the API server answers and that the gateway's Role has the rights that the chart gives it: `kubectl describe role%s`; then repeat what was refused", p.inNamespace())
 		}},
+		{EntryAside, "an entry of the state directory contradicts another", func(p Params) string {
+			if p.PeerName != "" {
+				return detail(fmt.Sprintf("a key that %s announced stands aside; %s goes on with the key that it has", p.PeerName, p.PeerName), p)
+			}
+			return detail(fmt.Sprintf("the entry %q of %s stands aside and counts for nothing; it stays in the file", p.Field, or(p.File, "a state file")), p)
+		}, func(p Params) string {
+			if p.PeerName != "" {
+				return fmt.Sprintf("do not remove %s, which works; `postern key rotate` at %s announces another key, and this goes away", p.PeerName, p.PeerName)
+			}
+			return "compare `postern peer list` with what you expect; if the entry is a peer's, `postern peer remove NAME` drops it, together with a peer in the list that joined by that name; then it can join again"
+		}},
 		{NameTaken, "an object of a name that the gateway needs is somebody else's", func(p Params) string {
 			return detail(fmt.Sprintf("%s bears a name that this gateway needs%s and not its labels: it is left as it is", p.placed("an object"), p.forPeer()), p)
 		}, func(p Params) string {

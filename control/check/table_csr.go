@@ -24,9 +24,9 @@ func csrEntries() []Entry {
 			return fmt.Sprintf("see that kube-controller-manager runs and has --cluster-signing-cert-file: `kubectl describe csr %s`; in a managed cluster set spec.services.auth.issuer to serviceAccount", p.csrName())
 		}},
 		{CSRUnguarded, "no policy guards certificate requests", func(p Params) string {
-			return fmt.Sprintf("the cluster of %s would let its account have certificates for any user, an administrator too: no policy keeps it to peers, so nothing is issued", thisGateway)
+			return fmt.Sprintf("the cluster of %s would let its account have certificates for users that are not its peers, be it another gateway's or an administrator: no policy keeps it to its own, so nothing is issued", thisGateway)
 		}, func(Params) string {
-			return "apply the policy: `kubectl apply -f " + csrManifest + "`, with the gateway's own namespace and account in it (helm does it with the value issuer csr)"
+			return "apply the policy: `kubectl apply -f " + csrManifest + "`, with the gateway's own namespace, account and name in it (`helm upgrade` where the chart made it); one of an earlier version, which knew no gateway's name, has to be replaced"
 		}},
 		{CSRForbidden, "the gateway may not make certificate requests", func(p Params) string {
 			return detail(fmt.Sprintf("%s may not %s %s in its cluster, so peers get no identities", thisGateway, or(p.Verbs, "use"), or(p.Resource, "certificatesigningrequests")), p)

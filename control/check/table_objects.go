@@ -2,6 +2,9 @@ package check
 
 import "fmt"
 
+// accountManifest is what keeps the gateway's account to what a gateway writes.
+const accountManifest = "cmd/postern/deploy/rbac/gateway-policy.yaml"
+
 // objectEntries are the codes of Peers and Tickets in a cluster.
 func objectEntries() []Entry {
 	return append(clusterAccessEntries(), []Entry{
@@ -34,6 +37,11 @@ func objectEntries() []Entry {
 			return detail(fmt.Sprintf("%s grants %s, which %s does not offer; the rest of it is in force", p.placed("a Peer"), or(p.Service, "a service"), thisGateway), p)
 		}, func(Params) string {
 			return "offer the service in spec.services.named of the gateway's configuration, or take it out of spec.allow of the Peer"
+		}},
+		{AccountUnbounded, "no policy bounds the gateway's account", func(p Params) string {
+			return detail(fmt.Sprintf("no admission policy keeps the account %s of %s to what a gateway writes, so whoever has its token can do more", or(p.Account, "?"), thisGateway), p)
+		}, func(p Params) string {
+			return "apply the policy: `helm upgrade RELEASE CHART" + p.inNamespace() + " --reuse-values --set rbac.policy=true`, or `kubectl apply -f " + accountManifest + "` with the gateway's own namespace and account in it"
 		}},
 	}...)
 }

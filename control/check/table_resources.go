@@ -63,6 +63,12 @@ func resourceEntries() []Entry {
 		}, func(Params) string {
 			return "find who holds them: `postern status -o json` lists the flows of each peer"
 		}},
+		{PeerRateLimit, "a peer opens connections too fast", func(p Params) string {
+			return fmt.Sprintf("%s opens more than %d connections a second to this gateway, the most it may; further ones are refused", or(p.Peer, "an unknown peer"), p.Limit)
+		}, func(p Params) string {
+			return fmt.Sprintf("see what at %s connects again and again: a client that keeps its connections open needs few; for one that cannot, set spec.limits.connectionsPerSecond here; `postern peer remove %s` ends it",
+				or(p.Peer, "the peer"), or(p.Peer, "NAME"))
+		}},
 		{SocketBufferSmall, "the UDP receive buffer is too small", func(p Params) string {
 			cause := fmt.Sprintf("the receive buffer of this gateway's UDP socket holds %s, and bursts need %s or more", inBytes(p.Used), inBytes(p.Max))
 			if p.Used == 0 || p.Used >= p.Max {

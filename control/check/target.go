@@ -125,6 +125,8 @@ type Result struct {
 	// params are what the verdict's cause and fix were rendered from, nil where that is all
 	// nothing: they are large, and of a thousand peers that are well there are none.
 	params *Params
+	// told is what the peer is told instead of this; nil where it is told this.
+	told *Result
 	// address is where the service was asked, whatever came of it.
 	address string
 	Stages  []Stage
@@ -176,6 +178,15 @@ func (r *recorder) rendered(o api.Outcome, stage string, c Code, p Params) Resul
 	res := r.result(r.verdict(o, stage, c, p))
 	res.params = &p
 	return res
+}
+
+// Told is the result as the peer may be told it: without what an address that the peer
+// announced has made this gateway find in its own network.
+func (r Result) Told() Result {
+	if r.told != nil {
+		return *r.told
+	}
+	return r
 }
 
 // Params are what the verdict's cause and fix were rendered from, which may be nothing.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // expected is what a server has to show, and what is shown to it.
@@ -30,6 +31,8 @@ type credentials struct {
 	token       Token
 	// tokenExpires is zero when that is not known.
 	tokenExpires time.Time
+	// user is whom the API server knows this gateway as; empty when that is not known.
+	user string
 }
 
 func (c credentials) none() bool { return c.certificate == nil && c.token == "" }
@@ -128,7 +131,7 @@ func (e expected) authorities() []string {
 			break
 		}
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			out = append(out, fit(or(c.Subject.CommonName, c.Subject.String()), authorityForm))
+			out = append(out, foreign.Of(or(c.Subject.CommonName, c.Subject.String())).As(foreign.Authority))
 		}
 	}
 	return out
@@ -137,7 +140,7 @@ func (e expected) authorities() []string {
 // tlsFailed is the result of a handshake that failed: what was shown against what was
 // expected.
 func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
-	p.Detail = foreignError(err)
+	p.Detail = foreign.Err(err).Error()
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		// Names are compared before anybody asks who signed: without that, they are whatever
 		// the server likes.
@@ -150,7 +153,7 @@ func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
 	}
 	if ca, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if ca.Cert != nil {
-			p.Issuer = fit(or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String()), authorityForm)
+			p.Issuer = foreign.Of(or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String())).As(foreign.Authority)
 		}
 		p.Authorities = e.authorities()
 		return r.fail(api.Error, StageTLS, TLSUnknownCA, p)
@@ -188,7 +191,7 @@ func (r *recorder) exchangeCodes() (timeout, cut, foreign Code) {
 
 // exchangeFailed is the result of a connection that gave no HTTP answer.
 func (r *recorder) exchangeFailed(p Params, err error) Result {
-	p.Detail = foreignError(err)
+	p.Detail = foreign.Err(err).Error()
 	timeout, cut, foreign := r.exchangeCodes()
 	switch classify(err) {
 	case timedOut:
@@ -203,7 +206,7 @@ func (r *recorder) exchangeFailed(p Params, err error) Result {
 func names(c *x509.Certificate) []string {
 	var out []string
 	for _, name := range c.DNSNames {
-		out = append(out, fit(name, hostForm))
+		out = append(out, foreign.Of(name).As(foreign.Host))
 	}
 	for _, ip := range c.IPAddresses {
 		out = append(out, ip.String())

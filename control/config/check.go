@@ -17,6 +17,8 @@ import (
 const (
 	minMTU = 1280
 	MaxMTU = 9000
+	// maxConnectionRate is more than a gateway can do.
+	maxConnectionRate = 100_000
 )
 
 // MaxSocketPath is the longest path of a Unix socket in bytes: sun_path holds 108 with
@@ -50,13 +52,16 @@ func (c *checker) resolve() *Resolved {
 	c.header()
 	r := &Resolved{
 		File: c.file, Document: *c.doc, Name: c.doc.Metadata.Name, origins: c.origins,
-		MTU: spec.MTU, HTTPAddress: spec.HTTP.Address, ListenPort: *spec.Listen.Port,
+		MTU: spec.MTU, ConnectionRate: spec.Limits.ConnectionsPerSecond, HTTPAddress: spec.HTTP.Address, ListenPort: *spec.Listen.Port,
 		StateDir:    c.path("spec.stateDir", spec.StateDir),
 		AdminSocket: c.path("spec.admin.socket", spec.Admin.Socket),
 	}
 	c.privateKey(r)
 	if spec.MTU != 0 && (spec.MTU < minMTU || spec.MTU > MaxMTU) {
 		c.fail("spec.mtu", "%d is outside %d to %d (0 lets the gateway choose)", spec.MTU, minMTU, MaxMTU)
+	}
+	if n := spec.Limits.ConnectionsPerSecond; n < 0 || n > maxConnectionRate {
+		c.fail("spec.limits.connectionsPerSecond", "%d is outside 0 to %d (0 is %d)", n, maxConnectionRate, api.DefaultConnectionsPerSecond)
 	}
 	if len(r.AdminSocket) > MaxSocketPath {
 		c.fail("spec.admin.socket", "%q is %d bytes long, and a socket's path holds %d (choose a shorter one)", r.AdminSocket, len(r.AdminSocket), MaxSocketPath)
@@ -90,6 +95,9 @@ func (c *checker) fillDefaults() {
 	}
 	if spec.Admin.Socket == "" {
 		spec.Admin.Socket = DefaultSocket
+	}
+	if spec.Limits.ConnectionsPerSecond == 0 {
+		spec.Limits.ConnectionsPerSecond = api.DefaultConnectionsPerSecond
 	}
 	c.fillDiscovery(&spec.Discovery)
 	if a := spec.Services.Auth; a != nil && a.Issuer != nil {

@@ -74,8 +74,11 @@ type Resolved struct {
 	// ListenPort is the UDP port; 0 takes a free one.
 	ListenPort uint16
 	// MTU of the overlay in bytes; 0 lets the gateway choose.
-	MTU         int
-	AdminSocket string
+	MTU int
+	// ConnectionRate is how many connections a second a peer may open; 0 lets package
+	// forward choose.
+	ConnectionRate int
+	AdminSocket    string
 	// HTTPAddress serves metrics and probes; empty switches it off.
 	HTTPAddress string
 	Discovery   Discovery
@@ -145,6 +148,8 @@ type Kubernetes struct {
 	Release, Service string
 	// PeerServices: each peer gets a Service and a Secret with a kubeconfig.
 	PeerServices bool
+	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them.
+	PeerServicesFrom []string
 	// Lease is how long a standby waits for a silent active gateway.
 	Lease time.Duration
 }

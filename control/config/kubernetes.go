@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -51,8 +52,13 @@ func (c *checker) kubernetes(at string, k *api.Kubernetes) *Kubernetes {
 	if k.LeaseSeconds < minLeaseSeconds || k.LeaseSeconds > maxLeaseSeconds {
 		c.fail(at+".leaseSeconds", "%d is outside %d to %d", k.LeaseSeconds, minLeaseSeconds, maxLeaseSeconds)
 	}
+	for i, namespace := range k.PeerServicesFrom {
+		if !isNamespace(namespace) {
+			c.fail(fmt.Sprintf("%s.peerServicesFrom[%d]", at, i), "%q is no name of a namespace (want at most %d lower-case letters, digits and hyphens)", namespace, maxNamespace)
+		}
+	}
 	return &Kubernetes{
-		Release: k.Release, Service: k.Service, PeerServices: *k.PeerServices,
+		Release: k.Release, Service: k.Service, PeerServices: *k.PeerServices, PeerServicesFrom: k.PeerServicesFrom,
 		Lease: time.Duration(k.LeaseSeconds) * time.Second,
 	}
 }

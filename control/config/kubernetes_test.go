@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestInAClusterPeersComeFromTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Kubernetes{Release: "postern", Service: "postern", PeerServices: true, Lease: 8 * time.Second}
-	if r.Kubernetes == nil || *r.Kubernetes != want {
+	if r.Kubernetes == nil || !reflect.DeepEqual(*r.Kubernetes, want) {
 		t.Errorf("got %+v, want %+v", r.Kubernetes, want)
 	}
 	if len(r.Peers) != 0 {
@@ -36,12 +37,12 @@ func TestInAClusterPeersComeFromTheCluster(t *testing.T) {
 }
 
 func TestTheReleaseNamesItsService(t *testing.T) {
-	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, leaseSeconds: 15}\n")
+	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, peerServicesFrom: [tenant], leaseSeconds: 15}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Kubernetes{Release: "west", Service: "west", Lease: 15 * time.Second}
-	if *r.Kubernetes != want {
+	want := Kubernetes{Release: "west", Service: "west", PeerServicesFrom: []string{"tenant"}, Lease: 15 * time.Second}
+	if !reflect.DeepEqual(*r.Kubernetes, want) {
 		t.Errorf("got %+v, want %+v", *r.Kubernetes, want)
 	}
 	next, err := loaded(t, "  kubernetes: {release: east, peerServices: false, leaseSeconds: 15}\n")
@@ -57,9 +58,10 @@ func TestMistakesInTheClusterSettings(t *testing.T) {
 	for given, want := range map[string]string{
 		"{release: West}": `spec.kubernetes.release: "West" cannot begin the names of objects`,
 		"{release: a-really-very-long-name-of-a-release-of-postern}": `want at most 40 lower-case letters`,
-		"{service: a_b}":    `spec.kubernetes.service: "a_b" is no name of a Service`,
-		"{leaseSeconds: 1}": "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
-		"{leases: 1}":       "spec.kubernetes.leases",
+		"{service: a_b}":                      `spec.kubernetes.service: "a_b" is no name of a Service`,
+		"{peerServicesFrom: [tenant, \"*\"]}": `spec.kubernetes.peerServicesFrom[1]: "*" is no name of a namespace`,
+		"{leaseSeconds: 1}":                   "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
+		"{leases: 1}":                         "spec.kubernetes.leases",
 	} {
 		_, err := loaded(t, "  kubernetes: "+given+"\n")
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -33,16 +33,11 @@ func (o *Outbound) turnAway(w Local, f *flow, why error) {
 	f.abort()
 	o.count.refuse(NotAdmitted)
 	from, _ := netip.ParseAddrPort(f.remote) // admits has read it
-	suppressed, ok := o.logs.allow(string(NotAdmitted) + " " + w.Peer + " " + w.Service)
-	if !ok {
-		return
-	}
 	o.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(w.Peer),
 		slog.String(audit.KeyService, w.Service), slog.String(audit.KeyAddress, f.remote),
-		slog.String(audit.KeyCode, string(check.PodRefused)), audit.Reason(why.Error()),
-		slog.Uint64("suppressed", suppressed))
+		slog.String(audit.KeyCode, string(check.PodRefused)), audit.Reason(why.Error()))
 	p := check.Params{Peer: w.Peer, Service: w.Service, Detail: why.Error()}
 	p.From = from.Addr().String()
 	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset",
-		warning(DirectionOutbound, check.PodRefused, p, suppressed)...)
+		warning(DirectionOutbound, check.PodRefused, p)...)
 }

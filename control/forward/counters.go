@@ -17,13 +17,14 @@ const (
 	PeerFlowLimit     Reason = "peer_flow_limit"
 	PeerHalfOpenLimit Reason = "peer_half_open_limit"
 	TotalFlowLimit    Reason = "total_flow_limit"
+	PeerRateLimit     Reason = "peer_rate_limit"
 	Stopping          Reason = "stopping"
 )
 
 // Reasons lists all of them, so that counters exist before they count.
 func Reasons() []Reason {
 	return []Reason{UnknownPeer, NoService, NotGranted, NotAdmitted, UpstreamDown, HandshakeFailed, PeerDown,
-		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, Stopping}
+		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit, Stopping}
 }
 
 // Counters are what has happened since the start, of one direction.

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -22,7 +25,7 @@ var ErrIdle = errors.New("nothing moved on them")
 // Flows is the table of open connections. It is safe for concurrent use; no lock is held
 // over I/O.
 type Flows struct {
-	limits    Limits
+	limits    Limits // those of rates under mu
 	buffers   *buffers
 	drainIdle time.Duration // see Drain
 
@@ -31,16 +34,71 @@ type Flows struct {
 	mu       sync.Mutex
 	stopping bool
 	open     map[*flow]struct{}
-	used     map[usageKey]usage
+	used     map[share]usage
+	arriving map[share]*rate.Limiter // inbound
 }
 
-type usageKey struct{ direction, peer string }
+// share is whose connections are counted together: those of one peer in one direction, and
+// apart from them those to auth. What a client behind the peer does must not keep the gateways
+// from asking each other.
+type share struct {
+	direction, peer string
+	auth            bool
+}
+
+func shareOf(direction, peer, service string) share {
+	return share{direction, peer, service == api.ServiceAuth}
+}
+
+func (f *flow) share() share { return shareOf(f.direction, f.peer, f.service) }
 
 // NewFlows makes an empty table.
 func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
 	return &Flows{limits: l, buffers: newBuffers(l.Buffers, l.PeerBuffers), drainIdle: drainIdle,
-		open: make(map[*flow]struct{}), used: make(map[usageKey]usage)}
+		open: make(map[*flow]struct{}), used: make(map[share]usage),
+		arriving: make(map[share]*rate.Limiter)}
+}
+
+// maxArriving bounds how many rates are remembered: more than two for each peer and each open
+// ticket.
+const maxArriving = 4096
+
+// arrives takes a connection of a peer to a service from its rate, or reports that it is one
+// too many. Those that nobody knows share a rate.
+func (t *Flows) arrives(peer, service string, now time.Time) bool {
+	k := shareOf(DirectionInbound, peer, service)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.arriving[k]
+	if l == nil {
+		if len(t.arriving) >= maxArriving {
+			maps.DeleteFunc(t.arriving, func(_ share, l *rate.Limiter) bool { return l.TokensAt(now) >= float64(l.Burst()) })
+		}
+		l = rate.NewLimiter(rate.Limit(t.limits.PeerRate), t.limits.PeerBurst)
+		t.arriving[k] = l
+	}
+	return l.AllowN(now, 1)
+}
+
+// limitsNow are the limits in force.
+func (t *Flows) limitsNow() Limits {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.limits
+}
+
+// SetPeerRate replaces Limits.PeerRate; 0 takes the default.
+func (t *Flows) SetPeerRate(perSecond int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if perSecond == 0 {
+		perSecond = api.DefaultConnectionsPerSecond
+	}
+	t.limits.PeerRate = perSecond
+	for _, l := range t.arriving {
+		l.SetLimit(rate.Limit(perSecond))
+	}
 }
 
 // begin admits a connection that is to be opened. The caller ends it with end. A reason
@@ -49,7 +107,7 @@ func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{table: t, direction: direction, peer: peer, service: service, remote: remote,
 		startedAt: time.Now(), ctx: ctx, cancel: cancel, halfOpen: true}
-	k := usageKey{direction, peer}
+	k := f.share()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopping {
@@ -75,7 +133,7 @@ func (t *Flows) established(f *flow) {
 	defer t.mu.Unlock()
 	if f.halfOpen {
 		f.halfOpen = false
-		k := usageKey{f.direction, f.peer}
+		k := f.share()
 		u := t.used[k]
 		u.halfOpen--
 		t.used[k] = u
@@ -88,7 +146,7 @@ func (t *Flows) end(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, f)
-	k := usageKey{f.direction, f.peer}
+	k := f.share()
 	u := t.used[k]
 	u.flows--
 	if f.halfOpen {

@@ -280,7 +280,7 @@ func TestDrainDoesNotWaitForFlowsOnWhichNothingMoves(t *testing.T) {
 
 func TestThousandShortFlowsLeaveNothing(t *testing.T) {
 	address, conns := upstream(t)
-	g := newGateway(t, Limits{}, nil)
+	g := newGateway(t, Limits{PeerBurst: 1000}, nil)
 	g.offer(address)
 	var serving sync.WaitGroup
 	serving.Go(func() {

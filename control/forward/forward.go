@@ -37,6 +37,8 @@ type Peer struct {
 	// OneTime marks the key of an open ticket. Whatever the policy says, it reaches auth
 	// and nothing else.
 	OneTime bool
+	// Mute marks a peer that has nothing to say to auth, as a plain WireGuard peer has not.
+	Mute bool
 }
 
 // Conn is one end of a flow: a stream whose sending side can be closed by itself.

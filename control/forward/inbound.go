@@ -15,7 +15,8 @@ import (
 // InboundOptions are what Inbound needs of the gateway.
 type InboundOptions struct {
 	// Resolve says who a source address inside the tunnel belongs to. It is asked for
-	// each connection, so that a removal counts at once.
+	// each connection, so that a removal counts at once. Of somebody who may not connect
+	// yet, or never may, it can give the name for the log.
 	Resolve func(netip.Addr) (Peer, bool)
 	// Allowed is the policy: may the peer reach the service? Auth is not asked about: it
 	// is open to every peer, and decides for itself.
@@ -25,7 +26,7 @@ type InboundOptions struct {
 	// Logger gets warnings with their codes; nil discards.
 	Logger *slog.Logger
 	// Audit gets a record of each connection to an upstream, when it begins and when it
-	// ends, and of refusals of what was not granted (at most one in 10 s of a kind).
+	// ends, and of refusals of what was not granted. How many are written is bounded there.
 	// Connections to auth are left to auth, which knows what they were for. Nil discards.
 	Audit *audit.Log
 }
@@ -34,7 +35,6 @@ type InboundOptions struct {
 type Inbound struct {
 	flows *Flows
 	opts  InboundOptions
-	logs  *sampler
 	count *counters
 
 	configure sync.Mutex // serialises SetServices
@@ -47,7 +47,7 @@ func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 		o.Dial = DialUpstream
 	}
 	o.Logger = orDiscard(o.Logger)
-	in := &Inbound{flows: flows, opts: o, logs: newSampler(), count: newCounters()}
+	in := &Inbound{flows: flows, opts: o, count: newCounters()}
 	in.services.Store(&map[uint16]Service{})
 	return in
 }
@@ -135,10 +135,13 @@ func (in *Inbound) Handle(c Incoming) {
 // authorize finds peer and service of a connection.
 func (in *Inbound) authorize(c Incoming) (Peer, Service, Reason) {
 	p, known := in.opts.Resolve(c.Remote().Addr())
+	s, ok := (*in.services.Load())[c.Local().Port()]
+	if !in.flows.arrives(p.Name, s.Name, time.Now()) {
+		return p, Service{}, PeerRateLimit
+	}
 	if !known {
 		return p, Service{}, UnknownPeer
 	}
-	s, ok := (*in.services.Load())[c.Local().Port()]
 	if !ok {
 		return p, s, NoService
 	}
@@ -151,7 +154,7 @@ func (in *Inbound) authorize(c Incoming) (Peer, Service, Reason) {
 // allowed is the policy with what it cannot change.
 func (in *Inbound) allowed(p Peer, service string) bool {
 	if service == api.ServiceAuth {
-		return true
+		return !p.Mute
 	}
 	return !p.OneTime && in.opts.Allowed(p, service)
 }

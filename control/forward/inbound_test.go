@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/logtail"
 )
 
 func isReset(err error) bool { return errors.Is(err, syscall.ECONNRESET) }
@@ -114,42 +117,113 @@ func TestDefaultDeny(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreLoggedOnceInAWhile(t *testing.T) {
+func TestRefusalsOfOnePeerAreSampledAndCounted(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
+	tail := logtail.New(slog.DiscardHandler)
+	g.in.opts.Audit = audit.New(slog.New(tail))
 	for range 100 {
 		g.dial(cloudAddr, 22)
 	}
 	g.wg.Wait()
-	if n := strings.Count(g.log.String(), "msg=audit"); n != 1 {
-		t.Errorf("%d records of 100 refusals within 10 s, want 1", n)
+	if n := len(tail.After(0)); n == 0 || n > 20 {
+		t.Errorf("%d records of 100 refusals, want some, and at most 20", n)
 	}
 	if n := g.in.Counters().Refused[NoService]; n != 100 {
 		t.Errorf("counted %d, want 100", n)
 	}
 }
 
-func TestSamplerTellsHowManyItLeftOut(t *testing.T) {
+func TestAPeerThatConnectsTooFastIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSampler()
-		for i := range 5 {
-			if _, ok := s.allow("a"); ok != (i == 0) {
-				t.Errorf("record %d: let through %v", i, ok)
+		dialled := 0
+		g := newGateway(t, Limits{PeerRate: 10, PeerBurst: 130}, func(context.Context, string) (Conn, error) {
+			dialled++
+			return nil, syscall.ECONNREFUSED
+		})
+		g.offer("upstream:1")
+		connect := func(from netip.Addr, n int) {
+			for range n {
+				g.dial(from, api.PortAPIServer)
+				g.wg.Wait()
 			}
 		}
-		if _, ok := s.allow("b"); !ok {
-			t.Error("another kind was held back")
+		// 128 in a row are no flood.
+		if connect(cloudAddr, 128); dialled != 128 {
+			t.Fatalf("%d of 128 connections in a row were carried", dialled)
 		}
-		time.Sleep(logEvery) // virtual
-		if n, ok := s.allow("a"); !ok || n != 4 {
-			t.Errorf("after %s: %d left out, let through %v; want 4, true", logEvery, n, ok)
+		if connect(cloudAddr, 100); dialled != 130 {
+			t.Errorf("%d connections were carried, want 130 at once", dialled)
 		}
-		for i := range 2 * logKinds {
-			s.allow(fmt.Sprint(i))
+		if n := g.in.Counters().Refused[PeerRateLimit]; n != 98 {
+			t.Errorf("%d are counted as refused, want 98", n)
 		}
-		if len(s.seen) > logKinds {
-			t.Errorf("remembers %d kinds, at most %d are allowed", len(s.seen), logKinds)
+		if !strings.Contains(g.log.String(), "code=PST0804") || !strings.Contains(g.log.String(), "10 connections a second") {
+			t.Errorf("no warning with its cause:\n%s", g.log)
+		}
+		if connect(otherAddr, 20); dialled != 150 {
+			t.Errorf("another peer had %d of 20 connections carried", dialled-130)
+		}
+		time.Sleep(2 * time.Second) // virtual
+		if connect(cloudAddr, 100); dialled != 170 {
+			t.Errorf("after 2 s %d more were carried, want 20", dialled-150)
+		}
+		g.flows.SetPeerRate(20) // as a reload may
+		time.Sleep(2 * time.Second)
+		if connect(cloudAddr, 100); dialled != 210 {
+			t.Errorf("2 s after the rate was doubled %d more were carried, want 40", dialled-170)
+		}
+		// Somebody unknown is bounded as well, and so is what is remembered.
+		for i := range 2 * maxArriving {
+			g.flows.arrives(fmt.Sprint("ticket-", i), api.ServiceAuth, time.Now())
+			time.Sleep(time.Second)
+		}
+		if n := len(g.flows.arriving); n > maxArriving {
+			t.Errorf("the rates of %d are remembered, want at most %d", n, maxArriving)
 		}
 	})
+}
+
+// A client behind a peer must not keep the peer's gateway from asking auth, neither by
+// connections that come nor by those that stay.
+func TestOtherConnectionsLeaveRoomForAuth(t *testing.T) {
+	const many = 2000
+	for name, c := range map[string]struct {
+		dial func(context.Context, string) (Conn, error)
+		stay int // connections that are being opened
+	}{
+		"refused by the upstream": {func(context.Context, string) (Conn, error) { return nil, syscall.ECONNREFUSED }, 0},
+		"being opened": {func(ctx context.Context, _ string) (Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateway(t, Limits{HalfOpen: 16, PeerRate: 1}, c.dial)
+			l := NewListener(&net.TCPAddr{IP: ownAddr.AsSlice(), Port: int(api.PortAuth)})
+			defer l.Close()
+			g.offer("upstream:1", Service{Name: api.ServiceAuth, Port: api.PortAuth, Handler: l})
+			for range many {
+				g.start(cloudAddr, api.PortAPIServer)
+			}
+			eventually(t, "the refusal of what is too much", func() bool {
+				n := 0
+				for _, refused := range g.in.Counters().Refused {
+					n += int(refused)
+				}
+				return n == many-c.stay
+			})
+			if g.in.Counters().Refused[PeerRateLimit] == 0 {
+				t.Fatalf("the connections were within their rate: %v", g.in.Counters().Refused)
+			}
+			asked := g.dial(cloudAddr, api.PortAuth).conn()
+			served, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = served.Close()
+			wantEOF(t, asked)
+		})
+	}
 }
 
 func TestOneTimeKeyIsServedByAuthInProcess(t *testing.T) {

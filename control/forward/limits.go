@@ -1,9 +1,12 @@
 package forward
 
+import "github.com/postern-dev/postern/control/api"
+
 // Limits bound what is open at once. Zero values take the defaults.
 //
 // PeerFlows, HalfOpen and Reserve count inbound and outbound connections of a peer apart,
-// so that local clients cannot shut a peer out nor the other way round.
+// so that local clients cannot shut a peer out nor the other way round. They and PeerRate
+// count connections to auth apart from those to all other services.
 type Limits struct {
 	// PeerFlows is the most connections of one peer in one direction.
 	PeerFlows int
@@ -15,6 +18,10 @@ type Limits struct {
 	// Reserve is how many connections a peer may have in one direction even when Total
 	// is reached, so that no peer can take the last place of another.
 	Reserve int
+	// PeerRate is how many connections a second a peer may open towards us in the long run.
+	// PeerBurst is how many come at once: unless told more than may be open, since after an
+	// outage they all come again. What is beyond is refused before anything is done for it.
+	PeerRate, PeerBurst int
 	// Buffers is the most memory for copying at full speed, in bytes; PeerBuffers is
 	// one peer's share of it. Beyond them copying goes on with small buffers.
 	Buffers, PeerBuffers int
@@ -44,6 +51,8 @@ func (l Limits) withDefaults() Limits {
 	set(&l.HalfOpen, defaultHalfOpen)
 	set(&l.Total, defaultTotal)
 	set(&l.Reserve, defaultReserve)
+	set(&l.PeerRate, api.DefaultConnectionsPerSecond)
+	set(&l.PeerBurst, l.PeerFlows+l.PeerRate)
 	set(&l.Buffers, defaultBuffers)
 	set(&l.PeerBuffers, l.Buffers/peerBufferShare)
 	return l

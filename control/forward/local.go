@@ -78,7 +78,7 @@ func (l *local) open() {
 	if err != nil && first {
 		p := check.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: err.Error()}
 		l.out.opts.Logger.LogAttrs(l.ctx, slog.LevelWarn, "local listener cannot be opened",
-			warning(DirectionOutbound, check.LocalListener, p, 0)...)
+			warning(DirectionOutbound, check.LocalListener, p)...)
 	}
 }
 

@@ -55,7 +55,6 @@ type OutboundOptions struct {
 type Outbound struct {
 	flows *Flows
 	opts  OutboundOptions
-	logs  *sampler
 	count *counters
 
 	configure sync.Mutex // serialises SetLocals and Close
@@ -76,7 +75,7 @@ func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 		o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	o.Logger = orDiscard(o.Logger)
-	return &Outbound{flows: flows, opts: o, logs: newSampler(), count: newCounters(),
+	return &Outbound{flows: flows, opts: o, count: newCounters(),
 		locals: make(map[localKey]*local)}
 }
 
@@ -215,19 +214,15 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 	if reason == Stopping {
 		return
 	}
-	suppressed, ok := o.logs.allow(string(reason) + " " + w.Peer + " " + w.Service)
-	if !ok {
-		return
-	}
 	p := check.Params{Peer: w.Peer, Service: w.Service, Address: w.Address}
 	if reason == PeerDown {
 		p.Detail = err.Error()
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local connection reset",
-			warning(DirectionOutbound, check.PeerServiceDown, p, suppressed)...)
+			warning(DirectionOutbound, check.PeerServiceDown, p)...)
 		return
 	}
-	code, limit := limitCode(reason, o.flows.limits)
+	code, limit := limitCode(reason, o.flows.limitsNow())
 	p.Limit = limit
 	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, local connection reset",
-		warning(DirectionOutbound, code, p, suppressed)...)
+		warning(DirectionOutbound, code, p)...)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -106,7 +107,7 @@ func TestWhatIsNotGrantedIsRefusedAtOnce(t *testing.T) {
 		t.Errorf("hello tells a peer without grants %+v (%v)", h, err)
 	}
 	// A ticket is redeemed through its own tunnel and nowhere else.
-	if _, err := m.client(w.Cloud).Redeem(w.ctx, request(m.key, "mallory")); !errors.Is(err, auth.ErrDenied) {
+	if _, err := m.client(w.Cloud).Redeem(w.ctx, ticket.Request{PublicKey: m.key.Public(), Name: "mallory"}); !errors.Is(err, auth.ErrDenied) {
 		t.Errorf("redeeming without a ticket: %v, want a denial", err)
 	}
 	if n := w.metric(w.Cloud, "postern_forward_refused_connections_total", `direction="inbound",reason="not_granted"`); n != 1 {
@@ -233,7 +234,7 @@ func TestAJoinerWithoutAStrongKeyCannotBlockTheBook(t *testing.T) {
 	w := newWorld(t)
 	text := w.invite(w.Cloud, api.InviteRequest{Allow: both})
 	s := redeemer(w, w.host("odd", "203.0.113.68"), text)
-	weak := request(newKey(t), "weak")
+	weak := w.request(text, newKey(t), "weak")
 	weak.PublicKey = peer.PublicKey{1}
 	if _, err := s.client(w.Cloud).Redeem(w.ctx, weak); err == nil {
 		t.Error("a key of low order became a peer")

@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -39,6 +41,12 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		return err
 	}
 	old := g.roster.Load()
+	if err := g.freeIdentities(old, next); err != nil {
+		if old.byName != nil {
+			return err
+		}
+		g.log.Warn("a peer gets no identity: its name is another key's", "error", err) // and the gateway starts
+	}
 	gone := old.without(next)
 	leaving, err := g.setTunnel(next, g.busy(gone))
 	if err != nil {
@@ -50,8 +58,10 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		}
 		return fmt.Errorf("apply the services: %w", err)
 	}
+	g.flows.SetPeerRate(cfg.ConnectionRate)
 	g.roster.Store(next)
 	g.auth.setPeers(next)
+	g.noteConfigured(next) // once the keys before get no more identities, which would not be inherited
 	g.changed.cfg = cfg
 	g.track(next)
 
@@ -60,8 +70,14 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		if a := m.address(); a.IsValid() && next.byAddr[a] == nil {
 			g.plane.stack.AbortPeer(a) // what is closed and not finished, too
 		}
-		if !m.succeeded(next) {
+		switch {
+		case !m.succeeded(next):
 			g.log.Info("peer is gone", "peer", m.name, "connectionsReset", n)
+		case m.fromFile:
+			k := next.byName[m.name].key
+			g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.name), audit.PublicKey(k), audit.Reason("configured"))
+			g.log.Warn("a configured peer has another key; certificates of the one before are valid until they expire", "peer", m.name,
+				"publicKey", k.String(), "fingerprint", peer.Fingerprint(k), "before", peer.Fingerprint(m.key), "connectionsReset", n)
 		}
 	}
 	if n := g.inbound.Reauthorize(); n > 0 {
@@ -127,6 +143,7 @@ func (g *Gateway) checkPeers(next *roster, gone []*member) {
 func (g *Gateway) forget(m *member, next *roster) {
 	g.auth.revoke(m, m.succeeded(next))
 	g.hellos.drop(m.key)
+	g.learning.drop(m.key)
 	if next.byName[m.name] == nil {
 		g.following.drop(m.name)
 	}

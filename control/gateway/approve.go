@@ -12,14 +12,21 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // claim is what a gateway that was found says it is.
 type claim struct {
-	name    string
+	name    foreign.Text
 	key     peer.PublicKey
-	problem string // why it is no use
+	problem foreign.Text // why it is no use
+}
+
+// called reports whether an operator may mean it by a name: its own, which is known as it is
+// shown, or the fingerprint of its key.
+func (c claim) called(name string) bool {
+	return c.name.RawUnsafe() == name || c.name.String() == name || !c.key.IsZero() && peer.Fingerprint(c.key) == name
 }
 
 // claims are those of all gateways that were found, whoever found them.
@@ -31,9 +38,9 @@ func (g *Gateway) claims() []claim {
 	for _, m := range g.dns.matches(g.roster.Load()) {
 		c := claim{name: m.Name, key: m.Key}
 		if !m.Usable() {
-			c.problem = "its records are of no use"
+			c.problem = foreign.Of("its records are of no use")
 			if len(m.Problems) > 0 {
-				c.problem = m.Problems[0].String()
+				c.problem = foreign.Of(m.Problems[0].String())
 			}
 		}
 		out = append(out, c)
@@ -53,8 +60,8 @@ func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.Disc
 		return api.DiscoveredApproveResponse{}, err
 	}
 	fingerprint := peer.Fingerprint(c.key)
-	called := cmp.Or(r.As, peerName(c.name))
-	switch m, otherKey := g.roster.Load().match(c.name, c.key); {
+	called := cmp.Or(r.As, peerName(c.name.RawUnsafe()))
+	switch m, otherKey := g.roster.Load().match(c.name.RawUnsafe(), c.key); {
 	case m != nil && !otherKey:
 		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: it is peer %s already (fingerprint %s)", called, m.name, fingerprint),
 			"what it may reach here is set by `postern peer allow`")
@@ -67,26 +74,26 @@ func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.Disc
 		return api.DiscoveredApproveResponse{}, err
 	}
 	g.lan.wantedAgain(c.key)
-	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint}, nil
+	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint, User: g.auth.userOf(called)}, nil
 }
 
 // befriend makes a peer of a gateway that was found. chosen says that an operator gave the
 // name.
 func (g *Gateway) befriend(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
 	if err := api.CheckName(name); err != nil {
-		return admin.Usage(fmt.Sprintf("approve %.*q: it cannot be a peer's name here: %v", maxShownName, c.name, err), "give it one with --as NAME")
+		return admin.Usage(fmt.Sprintf("approve %q: it cannot be a peer's name here: %v", c.name.Cut(maxShownName), err), "give it one with --as NAME")
 	}
 	return g.update(peerChange{
 		peers: func(all *state.Peers) error {
 			// Once more, and last: somebody may have come to the name or the key meanwhile.
+			if err := g.checkKey("approve "+name, "", c.key); err != nil {
+				return err
+			}
 			if err := (names{g}).Reserve(name, c.key, chosen); err != nil {
 				return admin.Conflict("approve: "+err.Error(), "give it another name with --as NAME")
 			}
-			if old, ok := all.ByKey(c.key); ok {
-				return admin.Conflict(fmt.Sprintf("approve: this key is peer %s already", old.Name), "")
-			}
 			return all.Put(state.Peer{
-				Name: name, PublicKey: c.key, Mode: api.ModeInBand, Allow: sortedSet(allow),
+				Name: name, Identity: identityFor(name, c.key, chosen), PublicKey: c.key, Mode: api.ModeInBand, Allow: sortedSet(allow),
 				Origin: state.OriginFound, JoinedAt: time.Now(), Local: map[string]string{},
 			})
 		},
@@ -105,14 +112,14 @@ func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
 	var fit []claim
 	var all, prints, wrong []string
 	claims := g.claims()
-	exact := slices.ContainsFunc(claims, func(c claim) bool { return c.name == name })
+	exact := slices.ContainsFunc(claims, func(c claim) bool { return c.called(name) })
 	for _, c := range claims {
-		all = append(all, printable(c.name))
-		if c.name != name && (exact || peerName(c.name) != name) {
+		all = append(all, c.name.String())
+		if !c.called(name) && (exact || peerName(c.name.RawUnsafe()) != name) {
 			continue
 		}
-		if c.problem != "" {
-			wrong = append(wrong, printable(c.problem))
+		if !c.problem.IsZero() {
+			wrong = append(wrong, c.problem.String())
 			continue
 		}
 		print := peer.Fingerprint(c.key)

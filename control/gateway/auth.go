@@ -202,7 +202,7 @@ func (s *authService) setPeers(r *roster) {
 	var subjects []auth.Subject
 	for _, m := range r.members {
 		if !m.stock && !m.pending && slices.Contains(m.allow, api.ServiceAuth) && slices.Contains(m.allow, api.ServiceAPIServer) {
-			subjects = append(subjects, auth.Subject{Name: m.name, PublicKey: m.key})
+			subjects = append(subjects, m.subject())
 		}
 	}
 	s.cluster.SetPeers(subjects)
@@ -229,7 +229,7 @@ func (s *authService) revoke(m *member, succeeded bool) {
 	if issuer == nil || m.stock {
 		return
 	}
-	r := issuer.Revoke(auth.Subject{Name: m.name, PublicKey: m.key})
+	r := issuer.Revoke(m.subject())
 	if succeeded { // it is a peer still, and what it has is its own
 		return
 	}
@@ -247,14 +247,33 @@ func (s *authService) revoke(m *member, succeeded bool) {
 		"peer", m.name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
 }
 
-// Caller says whom an overlay address belongs to.
+// user is who a peer is at this cluster's API server; empty when it gets no identity.
+func (s *authService) user(m *member) string {
+	issuer := *s.issuer.Load()
+	if issuer == nil || m == nil || m.stock {
+		return ""
+	}
+	return issuer.User(m.subject())
+}
+
+// userFor is who a peer to come will be, of which an operator has chosen the name.
+func (s *authService) userFor(name string) string { return s.user(&member{name: name, identity: name}) }
+
+// userOf is user for the peer of a name.
+func (s *authService) userOf(name string) string { return s.user(s.g.roster.Load().byName[name]) }
+
+// Caller says whom an overlay address belongs to. Of a stock peer, which auth does not know,
+// it gives the name for the log.
 func (s *authService) Caller(a netip.Addr) (auth.Caller, bool) {
 	r := s.g.roster.Load()
 	if m := r.byAddr[a]; m != nil {
-		return auth.Caller{Name: m.name, PublicKey: m.key, Kind: auth.KindPeer, Grants: m.allow, Pending: m.pending, NotBefore: m.since}, true
+		return auth.Caller{Name: m.name, Identity: m.identity, PublicKey: m.key, Kind: auth.KindPeer, Grants: m.allow, Pending: m.pending, NotBefore: m.since}, true
 	}
 	if o, ok := r.oneTime[a]; ok {
 		return auth.Caller{PublicKey: o.PublicKey, Kind: auth.KindOneTime}, true
+	}
+	if m := r.find(a); m != nil { // by an address of its own: a plain WireGuard peer
+		return auth.Caller{Name: m.name, PublicKey: m.key, Kind: auth.KindStock}, true
 	}
 	return auth.Caller{}, false
 }

@@ -51,6 +51,8 @@ type desk struct{ *registry }
 
 func (d *desk) Tokens() bool { return true }
 
+func (d *desk) User(s auth.Subject) string { return "desk:" + s.IdentityName() }
+
 func (d *desk) Issue(_ context.Context, s auth.Subject, _ []byte) (auth.Issuance, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,5 +34,8 @@ func (g *Gateway) Checks(ctx context.Context) (api.CheckReport, error) {
 
 // Log gives the records of the recent log after one; 0 gives all that are kept.
 func (g *Gateway) Log(_ context.Context, after uint64) (api.Log, error) {
-	return api.Log{Kind: "Log", Records: append([]api.LogRecord{}, g.tail.After(after)...)}, nil
+	return api.Log{Kind: "Log", Records: append([]api.LogRecord{}, g.tail.After(after)...), Alarms: g.Alarms()}, nil
 }
+
+// Alarms are the warnings with a code since the start, once for each subject.
+func (g *Gateway) Alarms() []api.Alarm { return g.tail.Alarms() }

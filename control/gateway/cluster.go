@@ -29,6 +29,9 @@ func (g *Gateway) SetPeers(ctx context.Context, peers []config.Peer) error {
 	if changes.IsEmpty() {
 		return nil
 	}
+	if err := g.checkConfigured(g.changed.cfg, next); err != nil {
+		return err
+	}
 	if err := g.apply(next); err != nil {
 		return err
 	}

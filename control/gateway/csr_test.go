@@ -47,7 +47,7 @@ func TestCertificatesFromTheCluster(t *testing.T) {
 		return ""
 	}
 	report([]check.OwnProblem{{Name: "issuer", Code: check.CSRUnguarded}})
-	if text := shown(); !strings.Contains(text, "for any user") || !strings.Contains(text, "csr-policy.yaml") {
+	if text := shown(); !strings.Contains(text, "not its peers") || !strings.Contains(text, "csr-policy.yaml") {
 		t.Errorf("the own checks have %q", text)
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { // the same again is the same issuer

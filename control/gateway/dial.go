@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,12 +55,11 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 		return
 	}
 	g.learn(m.key, func(m *member) {
+		was, _ := g.hellos.get(m.key)
 		g.hellos.set(m.key, h)
-		if err := g.store.Observe(m.key, func(o *state.Observation) {
-			a := apiServerOf(h)
-			o.Offers, o.ServerName, o.CAData = h.Offers, a.ServerName, a.CAData
-		}); err != nil {
-			g.log.Warn("what a peer offers cannot be remembered", "peer", name, "error", err)
+		same := slices.Equal(was.Offers, h.Offers) && apiServerOf(was.Hello) == apiServerOf(h)
+		if !same && g.learning.may(m.key, time.Now()) { // else with those of all peers, a little later
+			g.rememberHellos([]*member{m})
 		}
 		g.keepers.setPeer(m)
 		g.keepers.wake(name)
@@ -76,6 +76,23 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 	}
 	was.Offers = is.Offers // which have just been heard
 	g.heed(m.key, is, was)
+}
+
+// rememberHellos stores what members said of themselves last, in one write, unless that is stored.
+// It is called with changing held.
+func (g *Gateway) rememberHellos(members []*member) {
+	news := map[peer.PublicKey]func(*state.Observation){}
+	for _, m := range members {
+		if h, ok := g.hellos.get(m.key); ok {
+			news[m.key] = func(o *state.Observation) {
+				a := apiServerOf(h.Hello)
+				o.Offers, o.ServerName, o.CAData = h.Offers, a.ServerName, a.CAData
+			}
+		}
+	}
+	if err := g.store.ObserveAll(news); err != nil {
+		g.log.Warn("what peers offer cannot be remembered", "peers", len(news), "error", err)
+	}
 }
 
 // dialOverlay connects to an address inside the tunnel.

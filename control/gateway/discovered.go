@@ -29,7 +29,7 @@ func (g *Gateway) discovered() []api.Discovered {
 	out := append(append([]api.Discovered{}, g.lan.discovered(r, now)...), g.dns.discovered(r, now)...)
 	for i := range out {
 		d := &out[i]
-		if as := peerName(d.Name); as != d.Name {
+		if as := peerName(d.Name.RawUnsafe()); as != d.Name.RawUnsafe() {
 			d.As = as
 		}
 		if m := r.byName[d.Peer]; d.State == api.DiscoveredPeer && m != nil && !g.connected(m, now) {

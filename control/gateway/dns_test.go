@@ -119,7 +119,7 @@ func (w *world) found(s *lab.Site, name string, want func(api.Discovered) string
 			return err.Error()
 		}
 		for _, d := range list.Gateways {
-			if got = d; d.Name == name && d.Source == api.SourceDNS {
+			if got = d; d.Name.String() == name && d.Source == api.SourceDNS {
 				return want(d)
 			}
 		}

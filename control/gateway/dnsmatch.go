@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -54,7 +53,7 @@ func (s *dnsSearch) matches(r *roster) []dnsMatch {
 			}
 			m := dnsMatch{Instance: i, domain: d.Name}
 			holder := cmp.Or(r.byKey[i.Key], r.next[i.Key]) // by the key that it has, or has announced
-			switch known, named := had[i.Record], r.byName[i.Name]; {
+			switch known, named := had[i.Record], r.byName[i.Name.RawUnsafe()]; {
 			case i.Key.IsZero():
 			case holder != nil:
 				m.member = holder
@@ -134,8 +133,8 @@ func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 }
 
 func recordParams(p dnssd.Problem) check.Params {
-	out := check.Params{Detail: p.What}
-	out.Record = p.Record
+	out := check.Params{Detail: p.What.String()}
+	out.Record = p.Record.String()
 	return out
 }
 
@@ -156,7 +155,7 @@ func (s *dnsSearch) discovered(r *roster, now time.Time) []api.Discovered {
 	var out []api.Discovered
 	for _, m := range s.matches(r) {
 		d := api.Discovered{
-			Name: printable(m.Name), Source: api.SourceDNS, Domain: m.domain, Addresses: []string{},
+			Name: m.Name, Source: api.SourceDNS, Domain: m.domain, Addresses: []string{},
 			State: api.DiscoveredNew, DNSSEC: dnssecWord(m.DNSSEC),
 		}
 		if !m.Key.IsZero() {
@@ -169,12 +168,12 @@ func (s *dnsSearch) discovered(r *roster, now time.Time) []api.Discovered {
 			d.SeenAt, d.AgeSeconds = m.SeenAt.UTC(), now.Sub(m.SeenAt).Seconds()
 		}
 		if len(m.Problems) > 0 {
-			d.Problem, d.Code = printable(m.Problems[0].String()), string(dnsCode(m.Problems[0].Kind))
+			d.Problem, d.Code = foreign.Of(m.Problems[0].String()), string(dnsCode(m.Problems[0].Kind))
 		}
 		switch {
 		case m.moved:
 			d.State, d.Peer, d.Code = api.DiscoveredConflict, m.member.name, string(check.KeyMoved)
-			d.Problem = fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.member.name, peer.Fingerprint(m.member.key))
+			d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.member.name, peer.Fingerprint(m.member.key)))
 		case m.member != nil && m.member.pending:
 			d.State, d.Peer = api.DiscoveredPending, m.member.name
 		case m.member != nil:
@@ -192,7 +191,7 @@ func (s *dnsSearch) discoveryProblems() []api.DiscoveryProblem {
 	var out []api.DiscoveryProblem
 	for _, d := range s.domains() {
 		for _, p := range d.Problems {
-			out = append(out, api.DiscoveryProblem{Where: d.Name, Problem: printable(p.String()), Code: string(dnsCode(p.Kind))})
+			out = append(out, api.DiscoveryProblem{Where: d.Name, Problem: foreign.Of(p.String()), Code: string(dnsCode(p.Kind))})
 		}
 	}
 	return out
@@ -208,26 +207,9 @@ func dnssecWord(d dnssd.DNSSEC) string {
 	return api.DNSSECNone
 }
 
-// maxPrintable bounds a stranger's text in bytes.
-const maxPrintable = 400
-
-// printable makes a stranger's text fit to be shown: what does not print is left out.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			return r
-		}
-		return -1
-	}, s)
-	if len(s) > maxPrintable {
-		s = strings.ToValidUTF8(s[:maxPrintable], "") + "…"
-	}
-	return s
-}
-
 // byName orders what was found.
 func byName(list []api.Discovered) {
 	slices.SortStableFunc(list, func(a, b api.Discovered) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Domain, b.Domain))
+		return cmp.Or(cmp.Compare(a.Name.RawUnsafe(), b.Name.RawUnsafe()), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Domain, b.Domain))
 	})
 }

@@ -57,6 +57,18 @@ func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object str
 	if len(v.Candidates) == 0 {
 		warnings = append(warnings, "this gateway knows no address of its own, so the joiner cannot dial it: set spec.discovery.advertise, or run `postern accept` with the reply that join prints")
 	}
+	if m := g.roster.Load().byName[r.Name]; m != nil {
+		warnings = append(warnings, fmt.Sprintf("there is a peer %s already: the ticket is of no use before `postern peer remove %s`", m.name, m.name))
+	} else if h := g.holderOf(v.For); !v.For.IsZero() && h != nil {
+		warnings = append(warnings, "--for is "+h.what+": the ticket is of no use while that is so")
+	}
+	user := ""
+	if r.Name != "" {
+		user = g.auth.userFor(r.Name)
+		if holder, until, ok := g.store.IdentityHolder(r.Name, v.For, time.Now()); ok {
+			warnings = append(warnings, fmt.Sprintf("only the key that this name belongs to can take it: %v", &heldError{name: r.Name, by: holder, until: until}))
+		}
+	}
 	var t ticket.Ticket
 	var info ticket.Info
 	// The one-time peer is in the tunnel before the ticket is out.
@@ -73,7 +85,7 @@ func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object str
 	}
 	return api.InviteResponse{
 		Ticket: text, ID: info.ID.String(), ExpiresAt: info.ExpiresAt.UTC(),
-		Candidates: apiCandidates(v.Candidates), Warnings: warnings,
+		Candidates: apiCandidates(v.Candidates), User: user, Warnings: warnings,
 	}, nil
 }
 
@@ -87,9 +99,9 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 	if err != nil {
 		return api.AcceptResponse{}, problem("accept", err)
 	}
-	out := api.AcceptResponse{Peer: grant.Name}
+	out := api.AcceptResponse{Peer: grant.Name, User: g.auth.userOf(grant.Name)}
 	if grant.Pending {
-		out.Reason = fmt.Sprintf("waits for approval: postern peer approve %s", grant.Name)
+		out.Reason = fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then postern peer approve %s", peer.Fingerprint(grant.PublicKey), grant.Name)
 		return out, nil
 	}
 	ctx, stop := g.whileRunning(ctx)
@@ -135,8 +147,8 @@ func (g *Gateway) putGranted(all *state.Peers, grant ticket.Grant) error {
 	case known && p.PublicKey != grant.PublicKey:
 		return &ticket.NameTakenError{Name: grant.Name}
 	case !known:
-		p = state.Peer{Name: grant.Name, PublicKey: grant.PublicKey, Mode: api.ModeInBand,
-			Origin: state.OriginInvited, JoinedAt: time.Now()}
+		p = state.Peer{Name: grant.Name, Identity: identityFor(grant.Name, grant.PublicKey, grant.Chosen),
+			PublicKey: grant.PublicKey, Mode: api.ModeInBand, Origin: state.OriginInvited, JoinedAt: time.Now()}
 	}
 	if p.Ticket != id {
 		p.Ticket, p.Allow = id, sortedSet(grant.Allow)

@@ -46,6 +46,10 @@ func problem(what string, err error) error {
 	if errors.As(err, &shown) {
 		return shown
 	}
+	var taken *ticket.KeyTakenError
+	if errors.As(err, &taken) && taken.Holder != "" { // decided here; what an inviter says has none
+		return admin.Conflict(what+": the joiner's key is "+taken.Holder, taken.Hint)
+	}
 	for _, usage := range []error{
 		ticket.ErrNotTicket, ticket.ErrTruncated, ticket.ErrDamaged, ticket.ErrIsReply, ticket.ErrIsTicket, ticket.ErrRequest,
 	} {

@@ -89,7 +89,8 @@ type Options struct {
 	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
 	// With it the process is the gateway's own, which gives memory back when it rests.
 	Root fs.FS
-	// Logger gets everything, audit records included; nil discards.
+	// Logger gets everything, audit records included, within bounds (package logtail); nil
+	// discards.
 	Logger *slog.Logger
 }
 
@@ -172,6 +173,7 @@ type Gateway struct {
 	roster    atomic.Pointer[roster]
 	running   atomic.Pointer[running]
 	hellos    hellos
+	learning  learning
 	following following
 
 	// reloading is held from the reading of a configuration to its application, so that
@@ -261,12 +263,13 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.publicKey = g.key.Public()
 	g.takeRekeyed()
+	g.disclaimOwnKey()
 	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
-		Self: g.publicKey, Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
+		Key: g.key, Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
 	}); err != nil {
 		return err
 	}
-	g.flows = forward.NewFlows(forward.Limits{})
+	g.flows = forward.NewFlows(forward.Limits{PeerRate: cfg.ConnectionRate})
 	g.inbound = forward.NewInbound(g.flows, forward.InboundOptions{
 		Resolve: func(a netip.Addr) (forward.Peer, bool) { return g.roster.Load().resolve(a) },
 		Allowed: func(p forward.Peer, service string) bool { return g.roster.Load().allowed(p, service) },
@@ -306,7 +309,11 @@ func (g *Gateway) open(ctx context.Context) error {
 	if g.changed.metrics, err = g.serveMetrics(ctx, cfg); err != nil {
 		return err
 	}
-	return g.applyFirst(cfg)
+	if err := g.applyFirst(cfg); err != nil {
+		return err
+	}
+	g.showAside()
+	return nil
 }
 
 func (g *Gateway) openPlane(cfg *config.Resolved) error {
@@ -333,6 +340,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Do(func() {
 		g.log.Info("gateway stops", "openConnections", total(g.flows.Count()))
 		err = g.close(ctx)
+		g.tail.End(ctx, time.Now())
 		g.log.Info("gateway has stopped")
 	})
 	return err

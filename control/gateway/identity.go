@@ -243,19 +243,23 @@ func (i *identityKeepers) shown(name string, f *check.Facts) {
 	if !ok {
 		return
 	}
-	f.Identity = id.TLS
+	f.Identity, f.User = id.TLS, id.User
 	if id.Token != "" {
 		f.Token, f.TokenExpires = check.Token(id.Token), id.NotAfter
 	}
 }
 
-func (i *identityKeepers) notAfter(name string) (time.Time, bool) {
+// status is the identity that a peer issued to us; nil when there is none.
+func (i *identityKeepers) status(name string) *api.Identity {
 	k := i.keeper(name)
 	if k == nil {
-		return time.Time{}, false
+		return nil
 	}
-	t := k.NotAfter()
-	return t, !t.IsZero()
+	if t := k.NotAfter(); !t.IsZero() {
+		id, _ := k.Current()
+		return &api.Identity{User: id.User, NotAfter: t.UTC()}
+	}
+	return nil
 }
 
 // Kubeconfig says what it takes to write one for the peer's API server.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,25 +38,29 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	if err != nil {
 		return api.JoinResponse{}, err
 	}
+	keys, err := t.Keys()
+	if err != nil {
+		return api.JoinResponse{}, problem("join", err)
+	}
 	caller, stop := g.whileRunning(ctx)
 	defer stop()
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
 	defer cancel()
 	request := ticket.Request{PublicKey: g.publicKey, Name: g.running.Load().cfg.Name, Grants: p.Allow}
-	answer, err := g.callInviter(ctx, t, &request)
+	answer, err := g.callInviter(ctx, t, keys, &request)
 	switch {
 	case err != nil && caller.Err() != nil:
 		return api.JoinResponse{}, fmt.Errorf("join %s: %w", p.Name, context.Cause(caller)) // nobody is there to read a reply
 	case errors.Is(err, errNoAnswer):
-		return g.reply(t, p, request, err)
+		return g.reply(t, keys, p, request, err)
 	case err != nil:
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
 	p.PresharedKey, p.Offers = answer.PresharedKey, answer.Granted
-	if err := g.putJoined(p); err != nil {
+	if err := g.putJoined(p, func(state.Peer) error { return nil }); err != nil {
 		return api.JoinResponse{}, err
 	}
-	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted}
+	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: g.auth.userOf(p.Name)}
 	if answer.Pending {
 		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(g.publicKey)
 		return out, nil
@@ -89,6 +94,7 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 	if r.Name != "" {
 		p.Name = r.Name
 	}
+	p.Identity = identityFor(p.Name, p.PublicKey, r.Name != "")
 	if err := api.CheckName(p.Name); err != nil {
 		return state.Peer{}, admin.Usage("join: "+err.Error(), "choose what to call the inviter here: postern join --name NAME")
 	}
@@ -109,10 +115,22 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 	m := roster.byKey[p.PublicKey]
 	switch {
 	case m == nil:
+		if err := g.checkKey("join "+p.Name, p.Name, p.PublicKey); err != nil {
+			return err
+		}
+		if err := g.freeIdentity(roster, cmp.Or(p.Identity, p.Name), p.PublicKey); err != nil {
+			return admin.Conflict("join: "+err.Error(), "postern join --name NAME, or spec.join.name of the Ticket")
+		}
 		return nil
 	case m.name != p.Name:
 		return admin.Conflict(fmt.Sprintf("join: the inviter is already the peer %s here", m.name),
 			"remove it first, or join with --name "+m.name)
+	case m.pending:
+		return admin.Conflict(fmt.Sprintf("join: %s waits for approval here, which joining its ticket must not give", p.Name),
+			"compare its fingerprint, then: postern peer approve "+p.Name)
+	case m.stock:
+		return admin.Conflict(fmt.Sprintf("join: %s is a plain WireGuard peer here, with the inviter's key", p.Name),
+			"if it is a gateway now: postern peer remove "+p.Name+", then join again")
 	case m.fromFile:
 		return admin.Conflict(fmt.Sprintf("join: peer %s is in %s, with the inviter's key already", p.Name, g.running.Load().cfg.File),
 			"nothing needs to be joined; see `postern status "+p.Name+"`")
@@ -120,17 +138,20 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 	return nil
 }
 
-// callInviter brings the one-time tunnel up and redeems through it. It fills in the own
-// candidates meanwhile: where UDP is blocked both take seconds. An error that is no
-// errNoAnswer is the inviter's refusal.
-func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, q *ticket.Request) (auth.Redemption, error) {
-	keys, err := t.Keys()
-	if err != nil {
-		return auth.Redemption{}, err
+// callInviter brings the one-time tunnel up and redeems through it. It completes the request
+// meanwhile, with its candidates and the proof that this gateway's key is its own: where UDP
+// is blocked both take seconds. An error that is no errNoAnswer is the inviter's refusal.
+func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, keys ticket.Keys, q *ticket.Request) (auth.Redemption, error) {
+	complete := func() (err error) {
+		q.Candidates, _ = g.ownCandidates(ctx)
+		*q, err = q.Prove(ticket.InBand, keys.ID, t.Inviter, g.key)
+		return err
 	}
 	candidates := invited(t.Candidates)
 	if len(candidates) == 0 {
-		q.Candidates, _ = g.ownCandidates(ctx)
+		if err := complete(); err != nil {
+			return auth.Redemption{}, err
+		}
 		return auth.Redemption{}, fmt.Errorf("%w: the ticket names no address of it", errNoAnswer)
 	}
 	p, err := g.openOneTime(keys, t.Inviter, candidates)
@@ -138,7 +159,9 @@ func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, q *ticket.Re
 		return auth.Redemption{}, err
 	}
 	defer p.close()
-	q.Candidates, _ = g.ownCandidates(ctx)
+	if err := complete(); err != nil {
+		return auth.Redemption{}, err
+	}
 	return g.redeem(ctx, p, t, *q)
 }
 
@@ -175,39 +198,49 @@ func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (aut
 
 // reply prepares for the inviter's call: its peer is put into the tunnel with the key
 // that both sides derive from the ticket, and the reply names what it needs to dial us.
-func (g *Gateway) reply(t ticket.Ticket, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
-	// The other side of a peering that has worked knows nothing of a new preshared key, and
-	// may only be away for a moment. Most likely this ticket is the one that made it.
-	if g.roster.Load().byKey[p.PublicKey] != nil && len(g.provenEndpoints(p.PublicKey)) > 0 {
-		return api.JoinResponse{}, admin.Conflict(fmt.Sprintf("join: %s is a peer already, and the ticket is not answered (%v)", p.Name, why),
-			"if it has served already, nothing needs to be done; to begin anew: postern peer remove "+p.Name)
-	}
-	keys, err := t.Keys()
-	if err != nil {
+func (g *Gateway) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
+	var err error
+	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, g.publicKey); err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, g.publicKey); err != nil {
+	if q, err = q.Prove(ticket.ByReply, keys.ID, t.Inviter, g.key); err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
 	text, err := ticket.EncodeReply(keys, q)
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	if err := g.putJoined(p); err != nil {
+	// Nobody has answered, so nothing shows that the inviter made this ticket: anybody could
+	// name a peer's key in one. And a peering that has worked needs no other preshared key. So
+	// a peer that is there stays as it is, unless it came by this very ticket and has yet to
+	// be met.
+	worked := len(g.provenEndpoints(p.PublicKey)) > 0
+	same := func(old state.Peer) error {
+		if !worked && old.PresharedKey.Equal(p.PresharedKey) {
+			return nil
+		}
+		return admin.Conflict(fmt.Sprintf("join: %s is a peer already, and the ticket is not answered (%v)", p.Name, why),
+			"if it has served already, nothing needs to be done; to begin again: postern peer remove "+p.Name)
+	}
+	if err := g.putJoined(p, same); err != nil {
 		return api.JoinResponse{}, err
 	}
-	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow}, nil
+	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: g.auth.userOf(p.Name)}, nil
 }
 
-// putJoined stores the inviter as a peer and puts it into the tunnel.
-func (g *Gateway) putJoined(p state.Peer) error {
+// putJoined stores the inviter as a peer and puts it into the tunnel. may reports why the one
+// that is there already must not be replaced.
+func (g *Gateway) putJoined(p state.Peer, may func(old state.Peer) error) error {
 	return g.update(peerChange{
 		peers: func(all *state.Peers) error {
 			if err := g.mayJoin(p); err != nil { // things may have changed since it was planned
 				return err
 			}
 			if old, ok := all.Get(p.Name); ok { // a repeated join takes nothing away
-				p.Local = merged(old.Local, p.Local)
+				if err := may(old); err != nil {
+					return err
+				}
+				p.Local, p.Identity = merged(old.Local, p.Local), old.Identity
 				if len(p.Allow) == 0 {
 					p.Allow = old.Allow
 				}

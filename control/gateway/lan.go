@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/lan"
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -38,32 +38,17 @@ type lanSearch struct {
 	// used is where peers were found when their paths were last told of it.
 	used atomic.Pointer[string]
 
-	// Owned by run: what was logged of a gateway last, by where it was found, and how many
-	// lines since the minute began.
-	told   map[lanPlace]string
-	lines  int
-	minute time.Time
+	// Owned by run: what was logged of a gateway last, by where it was found.
+	told map[lanPlace]string
 	// refused is why those that are to become peers did not, as logged last.
 	refused map[peer.PublicKey][]string
 }
 
-// maxLANLines bounds what is logged in a minute of those who come and go: whoever makes up
-// gateways must not fill the disk.
-const maxLANLines = 60
-
-// level is that of a line about what was found.
-func (s *lanSearch) level(now time.Time, l slog.Level) slog.Level {
-	if now.Sub(s.minute) >= time.Minute {
-		s.minute, s.lines = now, 0
-	}
-	if s.lines++; s.lines > maxLANLines {
-		return slog.LevelDebug
-	}
-	return l
-}
-
 // lanPlace is where an instance was found.
-type lanPlace struct{ name, iface string }
+type lanPlace struct {
+	name  foreign.Text
+	iface string
+}
 
 func newLANSearch(g *Gateway) *lanSearch {
 	return &lanSearch{
@@ -154,11 +139,10 @@ func (s *lanSearch) follow(ctx context.Context) {
 		case <-s.again:
 			return
 		case <-tick.C:
-			s.admit(ctx, time.Now())
+			s.admit(ctx)
 		case <-s.changed:
-			now := time.Now()
-			s.tell(now)
-			s.admit(ctx, now)
+			s.tell()
+			s.admit(ctx)
 			// Strangers who come and go are no reason to look at the peers.
 			if used := s.used.Load(); used == nil || *used != peersAt(s.g.roster.Load(), s.found()) {
 				s.g.rematch()
@@ -208,7 +192,7 @@ func inTurn(found []lan.Instance, keys []peer.PublicKey, proven []netip.AddrPort
 	}
 	var fit []lan.Instance
 	for _, i := range found {
-		if i.Err != "" || len(i.Addresses) == 0 || !slices.Contains(keys, i.PublicKey) {
+		if !i.Err.IsZero() || len(i.Addresses) == 0 || !slices.Contains(keys, i.PublicKey) {
 			continue
 		}
 		i.Addresses = slices.Clone(i.Addresses)
@@ -248,7 +232,7 @@ func (s *lanSearch) near(r *roster) []lan.Instance {
 func peersAt(r *roster, found []lan.Instance) string {
 	var b strings.Builder
 	for _, i := range found {
-		if m, otherKey := r.match(i.Name, i.PublicKey); m != nil && !otherKey && i.Err == "" {
+		if m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); m != nil && !otherKey && i.Err.IsZero() {
 			fmt.Fprintln(&b, i.PublicKey, i.Addresses, i.Member)
 		}
 	}
@@ -258,10 +242,7 @@ func peersAt(r *roster, found []lan.Instance) string {
 // removedByHand notes that an operator does not want a peer: it does not become one by
 // itself again, also after a restart.
 func (s *lanSearch) removedByHand(m *member) {
-	for _, k := range []peer.PublicKey{m.key, m.nextKey} {
-		if k.IsZero() {
-			continue
-		}
+	for _, k := range m.keys() {
 		if err := s.g.store.NoteRemoved(k); err != nil {
 			s.g.log.Warn("it cannot be stored that a peer was removed: it may become one by itself again after a restart",
 				"peer", m.name, "fingerprint", peer.Fingerprint(k), "error", err)

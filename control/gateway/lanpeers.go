@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -50,29 +48,29 @@ func peerName(instance string) string {
 }
 
 // tell logs what was found and lost since the last time.
-func (s *lanSearch) tell(at time.Time) {
+func (s *lanSearch) tell() {
 	ctx, r, now := s.g.ctx, s.g.roster.Load(), map[lanPlace]string{}
 	for _, i := range s.found() {
-		place, what := lanPlace{i.Name, i.Interface}, i.PublicKey.String()+i.Err
+		place, what := lanPlace{i.Name, i.Interface}, i.PublicKey.String()+i.Err.RawUnsafe()
 		now[place] = what
 		if s.told[place] == what {
 			continue
 		}
-		switch m, otherKey := r.match(i.Name, i.PublicKey); {
-		case i.Err != "":
-			s.g.log.Log(ctx, s.level(at, slog.LevelWarn), "what a gateway announces on the local network cannot be used", "name", printable(i.Name),
-				"interface", i.Interface, "problem", printable(i.Err), "code", string(check.LANRecord))
+		switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
+		case !i.Err.IsZero():
+			s.g.log.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
+				"interface", i.Interface, "problem", i.Err, "code", string(check.LANRecord))
 		case otherKey:
-			s.g.log.Log(ctx, s.level(at, slog.LevelWarn), "a peer's name is announced on the local network with another key, which is not followed", "peer", m.name,
+			s.g.log.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.name,
 				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.key), "code", string(check.LANOtherKey))
 		default:
-			s.g.log.Log(ctx, s.level(at, slog.LevelInfo), "gateway found on the local network", "name", printable(i.Name), "interface", i.Interface,
+			s.g.log.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
 				"fingerprint", peer.Fingerprint(i.PublicKey), "addresses", fmt.Sprint(i.Addresses))
 		}
 	}
 	for place := range s.told {
 		if _, still := now[place]; !still {
-			s.g.log.Log(ctx, s.level(at, slog.LevelInfo), "gateway is gone from the local network", "name", printable(place.name), "interface", place.iface)
+			s.g.log.InfoContext(ctx, "gateway is gone from the local network", "name", place.name, "interface", place.iface)
 		}
 	}
 	s.told = now
@@ -96,13 +94,13 @@ func wishes(l config.LAN, found []lan.Instance) []wish {
 			out = append(out, w)
 		}
 	}
-	unusable := func(i lan.Instance) bool { return i.Err != "" || i.PublicKey.IsZero() }
+	unusable := func(i lan.Instance) bool { return !i.Err.IsZero() || i.PublicKey.IsZero() }
 	const listed = "its key is in spec.discovery.lan.autoPeer"
 	for _, i := range found {
 		if n := entry(l.AutoPeer, i.PublicKey); unusable(i) || !i.Member || n >= 0 && l.AutoPeer[n].Name != "" {
 			continue
 		}
-		add(wish{peerName(i.Name), false, claim{i.Name, i.PublicKey, ""}, "it knows the secret of spec.discovery.lan.secretFile"})
+		add(wish{peerName(i.Name.RawUnsafe()), false, claim{name: i.Name, key: i.PublicKey}, "it knows the secret of spec.discovery.lan.secretFile"})
 	}
 	for _, i := range found {
 		n := entry(l.AutoPeer, i.PublicKey)
@@ -110,7 +108,7 @@ func wishes(l config.LAN, found []lan.Instance) []wish {
 			continue
 		}
 		name := l.AutoPeer[n].Name
-		add(wish{cmp.Or(name, nameOfKey(i.PublicKey)), name != "", claim{i.Name, i.PublicKey, ""}, listed})
+		add(wish{cmp.Or(name, nameOfKey(i.PublicKey)), name != "", claim{name: i.Name, key: i.PublicKey}, listed})
 	}
 	return out
 }
@@ -124,7 +122,7 @@ func entry(list []config.AutoPeer, k peer.PublicKey) int {
 func nameOfKey(k peer.PublicKey) string { return "gateway-" + peer.Fingerprint(k) }
 
 // admit makes peers of those that are to become some.
-func (s *lanSearch) admit(ctx context.Context, at time.Time) {
+func (s *lanSearch) admit(ctx context.Context) {
 	l := s.g.running.Load().cfg.Discovery.LAN
 	failed := map[peer.PublicKey][]string{}
 	for _, w := range wishes(l, s.found()) {
@@ -137,7 +135,7 @@ func (s *lanSearch) admit(ctx context.Context, at time.Time) {
 		print := peer.Fingerprint(w.claim.key)
 		if err := s.g.befriend(ctx, w.name, w.claim, l.Allow, w.chosen); err != nil {
 			failed[w.claim.key] = append(failed[w.claim.key], err.Error())
-			s.tellRefused(ctx, at, w, err)
+			s.tellRefused(ctx, w, err)
 			continue
 		}
 		s.g.log.Info("a gateway on the local network has become a peer", "peer", w.name, "fingerprint", print, "why", w.why, "allow", strings.Join(l.Allow, " "))
@@ -147,10 +145,10 @@ func (s *lanSearch) admit(ctx context.Context, at time.Time) {
 
 // tellRefused logs why a gateway does not become a peer, unless that was so the last time:
 // it is tried again whenever anybody comes or goes.
-func (s *lanSearch) tellRefused(ctx context.Context, at time.Time, w wish, err error) {
+func (s *lanSearch) tellRefused(ctx context.Context, w wish, err error) {
 	if slices.Contains(s.refused[w.claim.key], err.Error()) {
 		return
 	}
-	s.g.log.Log(ctx, s.level(at, slog.LevelWarn), "a gateway on the local network does not become a peer", "name", printable(w.claim.name),
+	s.g.log.WarnContext(ctx, "a gateway on the local network does not become a peer", "name", w.claim.name,
 		"fingerprint", peer.Fingerprint(w.claim.key), "error", err)
 }

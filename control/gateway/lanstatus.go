@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/discovery/lan"
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -97,9 +98,9 @@ func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 			break
 		}
 		var p check.Params
-		switch m, otherKey := r.match(i.Name, i.PublicKey); {
-		case i.Err != "":
-			p.Names, p.Detail = []string{i.Name}, i.Err
+		switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
+		case !i.Err.IsZero():
+			p.Names, p.Detail = []string{i.Name.String()}, i.Err.String()
 			out = append(out, check.OwnProblem{Code: check.LANRecord, Params: p})
 		case otherKey:
 			p.Peer, p.Known, p.Found = m.name, peer.Fingerprint(m.key), peer.Fingerprint(i.PublicKey)
@@ -137,7 +138,7 @@ func (s *lanSearch) discovered(r *roster, now time.Time) []api.Discovered {
 	var out []api.Discovered
 	at := map[[2]string]int{}
 	for _, i := range s.found() {
-		id := [2]string{i.Name, i.PublicKey.String() + i.Err}
+		id := [2]string{i.Name.RawUnsafe(), i.PublicKey.String() + i.Err.RawUnsafe()}
 		n, again := at[id]
 		if !again {
 			n = len(out)
@@ -167,18 +168,18 @@ func (s *lanSearch) discovered(r *roster, now time.Time) []api.Discovered {
 // describe says who a gateway is that was found, and what is wrong with it.
 func describe(r *roster, i lan.Instance) api.Discovered {
 	d := api.Discovered{
-		Name: printable(i.Name), Source: api.SourceLAN, Addresses: []string{},
+		Name: i.Name, Source: api.SourceLAN, Addresses: []string{},
 		State: api.DiscoveredNew, Member: i.Member, Capabilities: i.Capabilities,
 	}
 	if !i.PublicKey.IsZero() {
 		d.PublicKey, d.Fingerprint = i.PublicKey.String(), peer.Fingerprint(i.PublicKey)
 	}
-	switch m, otherKey := r.match(i.Name, i.PublicKey); {
-	case i.Err != "":
-		d.State, d.Problem, d.Code = api.DiscoveredInvalid, printable(i.Err), string(check.LANRecord)
+	switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
+	case !i.Err.IsZero():
+		d.State, d.Problem, d.Code = api.DiscoveredInvalid, i.Err, string(check.LANRecord)
 	case otherKey:
 		d.State, d.Peer, d.Code = api.DiscoveredConflict, m.name, string(check.LANOtherKey)
-		d.Problem = fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.name, peer.Fingerprint(m.key))
+		d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.name, peer.Fingerprint(m.key)))
 	case m != nil && m.pending:
 		d.State, d.Peer = api.DiscoveredPending, m.name
 	case m != nil:
@@ -206,7 +207,7 @@ func (s *lanSearch) discoveryProblems(now time.Time) []api.DiscoveryProblem {
 	for _, p := range s.linkProblems(status, len(f.Found()), now) {
 		p.Params.Inbound = true
 		cause, fix := check.Render(p.Code, p.Params)
-		out = append(out, api.DiscoveryProblem{Where: api.SourceLAN, Problem: cause, Fix: fix, Code: string(p.Code)})
+		out = append(out, api.DiscoveryProblem{Where: api.SourceLAN, Problem: foreign.Of(cause), Fix: fix, Code: string(p.Code)})
 	}
 	return out
 }

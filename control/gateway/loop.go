@@ -143,6 +143,7 @@ func (c *clockwork) turn(now time.Time) {
 	if now.Sub(c.remembered) >= rememberEvery {
 		c.remembered = now
 		g.paths.remember()
+		g.learnAll(func(r *roster) { g.rememberHellos(r.members) })
 	}
 	g.succeed(s)
 	c.expireTickets(now)
@@ -150,6 +151,7 @@ func (c *clockwork) turn(now time.Time) {
 	c.storeAgain(now)
 	c.showKept(now)
 	c.keepPorts()
+	g.tail.Settle(g.ctx, now)
 }
 
 // keepPorts keeps the ports that listeners found.
@@ -195,7 +197,7 @@ func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
 		g.paths.finder.Traffic(m.key)
 	}
 	c.carried[m.key] = flows.Bytes
-	if c.kept[m.key] != after.Endpoint && g.lasting(m, after) {
+	if c.kept[m.key] != after.Endpoint && g.lasting(m, after) && g.learning.may(m.key, now) {
 		c.keeping[m.key] = after.Endpoint
 	}
 	c.follow(now, m, after)

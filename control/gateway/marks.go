@@ -74,7 +74,7 @@ func (s *authService) identityMark(m *member) report.Mark {
 	if !ok {
 		return report.MarkOf(fmt.Sprintf("%T", issuer))
 	}
-	switch id, known := i.Incarnation(auth.Subject{Name: m.name, PublicKey: m.key}); {
+	switch id, known := i.Incarnation(m.subject()); {
 	case !known:
 		return ""
 	case id == "":

@@ -119,6 +119,7 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		STUNRequests:       map[string]uint64{"success": stun.Success, "error": stun.Error + stun.Unsent, "timeout": stun.Timeout},
 		AuthDecisions:      g.auth.decisions(),
 		TicketAlarms:       g.book.Alarms(),
+		Unrecorded:         g.tail.Unrecorded(),
 		NetstackDropped:    g.plane.stack.Stats().Dropped,
 		UnderlayDropped:    g.plane.bind.Counters().Dropped,
 		Reloads:            g.running.Load().reloads,

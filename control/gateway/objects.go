@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -20,6 +22,16 @@ import (
 // are good. It is called with changing held.
 func (g *Gateway) applyFirst(cfg *config.Resolved) error {
 	err := g.apply(cfg)
+	if errors.Is(err, tunnel.ErrPeerSet) {
+		cause := err
+		made, err := g.makeWay(cfg)
+		switch {
+		case err != nil:
+			return errors.Join(cause, err)
+		case made:
+			return g.applyFirst(cfg)
+		}
+	}
 	if err == nil || cfg.Kubernetes == nil {
 		return err
 	}

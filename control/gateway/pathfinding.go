@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/bounded"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
@@ -298,11 +299,11 @@ func (p *pathfinding) setPeers(r *roster) {
 // receive takes a message of a peer's path finder, and remembers the candidates in it.
 func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
 	var m path.Message
-	if err := json.Unmarshal(body, &m); err != nil {
-		return fmt.Errorf("not understood: %w", err)
+	if err := bounded.Unmarshal(body, auth.MaxPathMessage, &m); err != nil {
+		return err
 	}
 	if major, _, _ := strings.Cut(m.Version, "."); major != "1" {
-		return fmt.Errorf("its version is %.20q, and this gateway understands %s", m.Version, path.MessageVersion)
+		return fmt.Errorf("it is of another version, and this gateway understands %s", path.MessageVersion)
 	}
 	m.Candidates = p.dialable(m.Candidates)
 	p.finder.Receive(k, m)

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -28,6 +29,9 @@ func (g *Gateway) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
 	}
 	return g.update(peerChange{
 		peers: func(all *state.Peers) error {
+			if err := g.checkKey("add peer "+p.Name, p.Name, p.PublicKey); err != nil {
+				return err
+			}
 			if err := all.Put(p); err != nil {
 				return admin.Conflict("add peer: "+err.Error(), "")
 			}
@@ -133,14 +137,24 @@ func (g *Gateway) PeerLocal(_ context.Context, name string, r api.PeerLocalReque
 	})})
 }
 
-// PeerApprove lets a peer in whose key an operator has confirmed.
-func (g *Gateway) PeerApprove(_ context.Context, name string) error {
+// PeerApprove lets a peer in whose key an operator has confirmed. The request has to say
+// which key that is: whoever redeems a ticket first has the name that was expected.
+func (g *Gateway) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
 	m, err := g.member(name)
 	if err != nil {
 		return err
 	}
 	if !m.pending {
 		return admin.Conflict(fmt.Sprintf("peer %s does not wait for approval", name), "")
+	}
+	switch fingerprint := peer.Fingerprint(m.key); r.Fingerprint {
+	case fingerprint, m.key.String():
+	case "":
+		return admin.Usage(fmt.Sprintf("approve %s: no fingerprint is given, and a name alone is no proof; the key of the peer that waits has the fingerprint %s", name, fingerprint),
+			"compare it with what `postern join` printed at the other gateway, then give it with --fingerprint")
+	default:
+		return admin.Conflict(fmt.Sprintf("approve %s: the key of the peer that waits has the fingerprint %s, and not the one given", name, fingerprint),
+			"compare it with what `postern join` printed at the other gateway; if it is another's: postern peer remove "+name)
 	}
 	return g.update(peerChange{
 		// The book goes first: were it last and failed, the peer would be pending again
@@ -158,6 +172,11 @@ func (g *Gateway) PeerApprove(_ context.Context, name string) error {
 // name that nobody has is no error. A removal that could not be stored may be repeated.
 func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := g.member(name)
+	if err != nil || m.fromFile { // a peer of the configuration keeps no entry of its name from being removed
+		if there, err := g.removeAside(name); there {
+			return err
+		}
+	}
 	if err != nil {
 		if g.store.Lingers(name) {
 			if err := g.storeAgain(); err != nil {
@@ -177,16 +196,17 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 		return admin.Conflict(fmt.Sprintf("peer %s has %d connections open, which would be reset", name, n),
 			"postern peer remove "+name+" --force")
 	}
-	return g.update(peerChange{
+	err = g.update(peerChange{
 		// The book goes first: a peer whose ticket still counted could come back by it.
 		tickets: func() error {
 			g.lan.removedByHand(m)
-			_, err := g.book.Forget(time.Now(), m.key)
+			_, err := g.book.Forget(time.Now(), ticket.Leaver{Name: m.name, Ticket: m.ticket, Keys: m.keys()})
 			return err
 		},
 		peers: func(all *state.Peers) error {
 			if p, ok := all.Get(name); ok && p.PublicKey == m.key {
 				all.Remove(name)
+				all.DropAside(name) // else it could not join again by its name
 			}
 			return nil
 		},
@@ -195,6 +215,8 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 		},
 		restricts: func() string { return removed(name) },
 	})
+	g.showAside()
+	return err
 }
 
 // removed says what a removal has brought about.

@@ -65,6 +65,9 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 	if err := changes.RestartError(); err != nil {
 		return err
 	}
+	if err := g.checkConfigured(old, next); err != nil {
+		return err
+	}
 	issuer, err := openIssuer(g, next)
 	if err != nil {
 		return err

@@ -234,7 +234,7 @@ func TestAPeerMayMoveFromTicketToFile(t *testing.T) {
 		w.refused(what+" for a peer of the file", err, false, "gateway.yaml", "SIGHUP")
 	}
 	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: w.invite(w.Cloud, api.InviteRequest{})})
-	w.refused("a ticket for a peer of the file", err, false, "configuration file")
+	w.refused("a ticket for a peer of the file", err, false, "is a peer there already")
 	w.reach(patience, w.Edge, w.Cloud)
 	// Without the entry it is what it was.
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })

@@ -219,7 +219,7 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 
 // reader is this gateway as the reader of a peer's report.
 func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.g.nameOf(k), Own: func() check.Own {
+	out := report.Reader{Peer: r.g.nameOf(k), User: r.g.auth.user(r.g.roster.Load().byKey[k]), Own: func() check.Own {
 		return r.g.shown(r.g.running.Load().cfg, r.g.agent.Load().Snapshot())
 	}}
 	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
@@ -28,8 +29,10 @@ const noListener = "none"
 // from. It is not changed once it is in a roster.
 type member struct {
 	name string
-	key  peer.PublicKey
-	psk  peer.PresharedKey
+	// identity is the name in its user or account at the API server.
+	identity string
+	key      peer.PublicKey
+	psk      peer.PresharedKey
 	// overlay is its address there, whether it uses it or not.
 	overlay netip.Addr
 	mode    string
@@ -55,6 +58,18 @@ type member struct {
 	// nextKey is what it announced, with its preshared key.
 	nextKey peer.PublicKey
 	nextPSK peer.PresharedKey
+	// former are the keys that it had before, and ticket is what it came by, if it did.
+	former []peer.PublicKey
+	ticket string
+}
+
+// keys are all that the member has, had and will have.
+func (m *member) keys() []peer.PublicKey {
+	all := append([]peer.PublicKey{m.key}, m.former...)
+	if !m.nextKey.IsZero() {
+		all = append(all, m.nextKey)
+	}
+	return all
 }
 
 // address is the overlay address; invalid for a stock peer.
@@ -63,6 +78,11 @@ func (m *member) address() netip.Addr {
 		return netip.Addr{}
 	}
 	return m.overlay
+}
+
+// subject is the member as issuers know it.
+func (m *member) subject() auth.Subject {
+	return auth.Subject{Name: m.name, Identity: m.identity, PublicKey: m.key}
 }
 
 func (m *member) allows(service string) bool { return slices.Contains(m.allow, service) }
@@ -99,15 +119,17 @@ func (m *member) tunnel(proven func(peer.PublicKey) []netip.AddrPort) peer.Confi
 	return c
 }
 
-// succeeded reports whether the member is there in next with the key that it announced.
+// succeeded reports whether the member, whose key is gone, is there in next with the key that
+// it announced, or that its configuration gives it now.
 func (m *member) succeeded(next *roster) bool {
 	now := next.byName[m.name]
-	return now != nil && !m.nextKey.IsZero() && now.key == m.nextKey
+	return now != nil && (!m.nextKey.IsZero() && now.key == m.nextKey || m.fromFile && now.fromFile)
 }
 
 // roster is who may use the tunnel at one moment. It is immutable.
 type roster struct {
-	members []*member // sorted by name
+	own     peer.PublicKey // this gateway's
+	members []*member      // sorted by name
 	byName  map[string]*member
 	byKey   map[peer.PublicKey]*member
 	byAddr  map[netip.Addr]*member // overlay addresses, those of next keys too
@@ -121,6 +143,7 @@ type roster struct {
 func makeRoster(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*roster, error) {
 	n := len(file) + joined.Len()
 	r := &roster{
+		own:     own,
 		members: make([]*member, 0, n), byName: make(map[string]*member, n), byKey: make(map[peer.PublicKey]*member, n),
 		byAddr: make(map[netip.Addr]*member, n), next: map[peer.PublicKey]*member{}, oneTime: map[netip.Addr]ticket.OneTime{},
 	}
@@ -184,7 +207,7 @@ func (r *roster) announced(own peer.PublicKey) {
 
 func fileMember(p config.Peer) *member {
 	m := &member{
-		name: p.Name, key: p.PublicKey, overlay: peer.OverlayAddr(p.PublicKey), psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand), allow: p.Allow,
+		name: p.Name, identity: p.Name, key: p.PublicKey, overlay: peer.OverlayAddr(p.PublicKey), psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand), allow: p.Allow,
 		stock: p.Stock, allowedIPs: p.AllowedIPs, fromFile: true, local: map[string]string{}, names: p.EndpointNames,
 		direct: p.Direct,
 	}
@@ -226,9 +249,10 @@ func joinedMember(own peer.PublicKey, p state.Peer) *member {
 		p.PresharedKey = p.RekeyPSK
 	}
 	m := &member{
-		name: p.Name, key: p.PublicKey, overlay: peer.OverlayAddr(p.PublicKey), psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
+		name: p.Name, identity: cmp.Or(p.Identity, p.Name), key: p.PublicKey, overlay: peer.OverlayAddr(p.PublicKey), psk: p.PresharedKey, mode: cmp.Or(p.Mode, api.ModeInBand),
 		allow: p.Allow, stock: p.Stock, allowedIPs: p.AllowedIPs, pending: p.Pending, origin: p.Origin,
 		local: maps.Clone(p.Local), since: p.JoinedAt, nextKey: p.NextKey, nextPSK: p.NextPresharedKey,
+		former: p.FormerKeys, ticket: p.Ticket,
 	}
 	m.learn(p)
 	if m.local == nil {
@@ -285,6 +309,9 @@ func (r *roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 		out = append(out, peer.Config{Name: nextName(m), PublicKey: key, PresharedKey: m.nextPSK, Managed: true})
 	}
 	for _, o := range r.oneTime {
+		if o.PublicKey == r.own || r.byKey[o.PublicKey] != nil {
+			continue // by a state directory that contradicts itself: who has a key comes first
+		}
 		out = append(out, peer.Config{
 			// Managed, though nobody chooses a path: that of the last handshake is taken,
 			// and answers go to every copy of an initiation when those before got lost.
@@ -304,10 +331,13 @@ func oneTimeName(o ticket.OneTime) string { return "ticket:" + o.Ticket.String()
 // resolve says whose an inner address is.
 func (r *roster) resolve(a netip.Addr) (forward.Peer, bool) {
 	if m := r.find(a); m != nil {
-		return forward.Peer{Name: m.name}, true
+		return forward.Peer{Name: m.name, Mute: m.stock && !auth.Serves(auth.KindStock)}, true
 	}
 	if o, ok := r.oneTime[a]; ok {
 		return forward.Peer{Name: oneTimeName(o), OneTime: true}, true
+	}
+	if m := r.byAddr[a]; m != nil { // it waits for approval
+		return forward.Peer{Name: m.name}, false
 	}
 	return forward.Peer{}, false
 }

@@ -45,8 +45,17 @@ func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.Ke
 			"unset spec.privateKeyFile to have it kept in the state directory, or replace the file and have each peer enter the new public key")
 	}
 	next, err := g.store.NextKey()
+	if err == nil && next.Public() == g.publicKey { // it took its place, and a crash left it there
+		if err = g.store.DropNextKey(); err == nil {
+			next, err = g.store.NextKey()
+		}
+	}
 	if err != nil {
 		return api.KeyRotateResponse{}, admin.Failed("key rotate: "+err.Error(), "")
+	}
+	if m := g.roster.Load().byKey[next.Public()]; m != nil { // it came by the file, or before such keys were refused
+		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: peer %s has the key that would be this gateway's next one", m.name),
+			"remove that peer: it cannot be who it says")
 	}
 	ctx, cancel := g.whileRunning(ctx)
 	defer cancel()
@@ -205,20 +214,23 @@ func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 		return fmt.Errorf("%w (%s)", auth.ErrConfigured, m.name)
 	case next == from:
 		return fmt.Errorf("%w: it is the present key", auth.ErrRequest)
-	case next == g.publicKey:
-		return fmt.Errorf("%w: it is this gateway's own key", auth.ErrRequest)
-	case g.roster.Load().byKey[next] != nil:
-		return fmt.Errorf("%w: it is the key of another peer", auth.ErrRequest)
 	}
 	err = g.update(peerChange{
-		peers: editPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk }),
+		peers: func(all *state.Peers) error {
+			if h := g.holderOf(next); h != nil && (h.m == nil || h.m.name != m.name) {
+				return fmt.Errorf("%w: it is somebody's key already", auth.ErrRequest)
+			}
+			all.DropAnnounced(m.name)
+			return editPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk })(all)
+		},
 		applied: func() {
+			g.showAside()
 			g.audit.Record(ctx, audit.Rotate, audit.Peer(m.name), audit.PublicKey(from),
 				slog.String("next", next.String()), audit.Reason("announced"))
 		},
 	})
 	if errors.Is(err, state.ErrDuplicate) {
-		return fmt.Errorf("%w: it is the key of another peer", auth.ErrRequest)
+		return fmt.Errorf("%w: it is somebody's key already", auth.ErrRequest)
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	now := time.Now()
 	run, r := g.running.Load(), g.roster.Load()
 	s := api.Status{
-		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(run), Peers: []api.PeerStatus{},
+		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(run), Peers: []api.PeerStatus{}, Alarms: g.Alarms(),
 	}
 	// Fresh, not the loop's: who has just joined wants to see it.
 	snapshot := g.plane.engine.Snapshot()
@@ -115,9 +115,8 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 	if m.pending {
 		s.ApprovalFingerprint = peer.Fingerprint(m.key)
 	}
-	if notAfter, ok := g.keepers.notAfter(m.name); ok {
-		s.Identity = &api.Identity{NotAfter: notAfter.UTC()}
-	}
+	s.User = g.auth.user(m)
+	s.Identity = g.keepers.status(m.name)
 	return s
 }
 

@@ -24,11 +24,17 @@ type stranger struct {
 	engine *tunnel.Engine
 }
 
-// newStranger brings a device up on a host of the world's internet. more are overlay
-// addresses that its stack has besides its own.
+// newStranger brings a device up on a host of the world's internet, with the overlay address
+// of its key.
 func newStranger(t *testing.T, host *simnet.Host, key peer.PrivateKey, peers ...peer.Config) *stranger {
 	t.Helper()
-	stack, err := netstack.New(netstack.Options{Addresses: []netip.Addr{peer.OverlayAddr(key.Public())}})
+	return newStrangerWith(t, host, key, netstack.Options{Addresses: []netip.Addr{peer.OverlayAddr(key.Public())}}, peers...)
+}
+
+// newStrangerWith is one with another stack.
+func newStrangerWith(t *testing.T, host *simnet.Host, key peer.PrivateKey, o netstack.Options, peers ...peer.Config) *stranger {
+	t.Helper()
+	stack, err := netstack.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

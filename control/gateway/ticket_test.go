@@ -35,9 +35,39 @@ func redeemer(w *world, host *simnet.Host, text string) *stranger {
 	return newStranger(w.t, host, keys.OneTime, inviter)
 }
 
-// request is one to join by a name with a key.
-func request(k peer.PrivateKey, name string, wants ...string) ticket.Request {
-	return ticket.Request{PublicKey: k.Public(), Name: name, Wants: wants}
+// ticketKeys are what whoever has a ticket knows.
+func ticketKeys(t *testing.T, text string) ticket.Keys {
+	t.Helper()
+	k, err := ticket.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := k.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// request is one to redeem a ticket by a name with a key.
+func (w *world) request(text string, k peer.PrivateKey, name string, wants ...string) ticket.Request {
+	w.t.Helper()
+	return w.prove(ticket.InBand, text, k, ticket.Request{Name: name, Wants: wants})
+}
+
+// prove makes a request one for a key, and has it proven.
+func (w *world) prove(way ticket.Way, text string, k peer.PrivateKey, q ticket.Request) ticket.Request {
+	w.t.Helper()
+	t, err := ticket.Decode(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	q.PublicKey = k.Public()
+	q, err = q.Prove(way, ticketKeys(w.t, text).ID, t.Inviter, k)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return q
 }
 
 func TestJoiningPeersBothWays(t *testing.T) {
@@ -112,8 +142,8 @@ func TestOfManyAtOnceOneWinsTheTicket(t *testing.T) {
 	errs := make([]error, joiners)
 	var wg sync.WaitGroup
 	for i := range errs {
-		key := newKey(t)
-		wg.Go(func() { _, errs[i] = client.Redeem(w.ctx, request(key, "joiner-"+string(rune('a'+i)))) })
+		q := w.request(text, newKey(t), "joiner-"+string(rune('a'+i)))
+		wg.Go(func() { _, errs[i] = client.Redeem(w.ctx, q) })
 	}
 	wg.Wait()
 	winners := 0
@@ -217,7 +247,7 @@ func TestFiveFailuresBurnATicket(t *testing.T) {
 	text := w.invite(w.Cloud, api.InviteRequest{Allow: []string{api.ServiceAuth}})
 	s := redeemer(w, w.host("guesser", "203.0.113.52"), text)
 	for i := range ticket.MaxFailures {
-		_, err := s.client(w.Cloud).Redeem(w.ctx, request(newKey(t), "greedy", api.ServiceAPIServer))
+		_, err := s.client(w.Cloud).Redeem(w.ctx, w.request(text, newKey(t), "greedy", api.ServiceAPIServer))
 		if !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), "does not grant") {
 			t.Fatalf("failure %d: %v, want that the service is not granted", i+1, err)
 		}
@@ -283,7 +313,15 @@ func TestAPeerToBeApprovedGetsNothingBefore(t *testing.T) {
 	if _, err := w.Edge.Gateway.Credential(w.ctx, "cloud"); err == nil {
 		t.Error("a peer that waits for approval has an identity")
 	}
-	if err := w.Cloud.Gateway.PeerApprove(w.ctx, "edge"); err != nil {
+	approve := func(name, fingerprint string) error {
+		return w.Cloud.Gateway.PeerApprove(w.ctx, name, api.PeerApproveRequest{Fingerprint: fingerprint})
+	}
+	w.refused("approving by name alone", approve("edge", ""), true, fingerprint, "--fingerprint")
+	w.refused("approving another key", approve("edge", peer.Fingerprint(siteKey(w.Cloud))), false, fingerprint, "postern peer remove edge")
+	if p, _ := w.status(w.Cloud, "edge"); p.State != api.StatePending {
+		t.Errorf("edge is %s though nobody confirmed its key", p.State)
+	}
+	if err := approve("edge", siteKey(w.Edge).String()); err != nil {
 		t.Fatal(err)
 	}
 	w.connected(w.Cloud, w.Edge)
@@ -294,8 +332,8 @@ func TestAPeerToBeApprovedGetsNothingBefore(t *testing.T) {
 		return ""
 	})
 	w.audited(w.Cloud, "approve", map[string]string{"peer": "edge"})
-	w.refused("approving twice", w.Cloud.Gateway.PeerApprove(w.ctx, "edge"), false, "does not wait")
-	w.refused("approving nobody", w.Cloud.Gateway.PeerApprove(w.ctx, "egde"), true, `"egde"`, "edge")
+	w.refused("approving twice", approve("edge", fingerprint), false, "does not wait")
+	w.refused("approving nobody", approve("egde", fingerprint), true, `"egde"`, "edge")
 }
 
 func TestAReplyMakesTheInviterDial(t *testing.T) {
@@ -335,14 +373,7 @@ func TestAReplyMakesTheInviterDial(t *testing.T) {
 // forge makes a reply to a ticket, with another ticket's keys.
 func forge(w *world, text string, joiner peer.PublicKey) string {
 	w.t.Helper()
-	real, err := ticket.Decode(text)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	keys, err := real.Keys()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	keys := ticketKeys(w.t, text)
 	other, err := ticket.NewSeed()
 	if err != nil {
 		w.t.Fatal(err)

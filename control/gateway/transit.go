@@ -51,12 +51,12 @@ func (l *transitLog) run(ctx context.Context) {
 	}
 }
 
-// record says also how many reports were lost before.
+// record says also of how many packets it tells, if others were lost before.
 func (l *transitLog) record(ctx context.Context, t transit) {
 	attrs := []slog.Attr{audit.Peer(l.whose(t.src)), audit.Reason("sent a packet for " + t.dst.String() +
 		", which is not this gateway: nothing is carried from one peer to another")}
 	if n := l.dropped.Swap(0); n > 0 {
-		attrs = append(attrs, slog.Uint64(audit.KeyUnrecorded, n))
+		attrs = append(attrs, slog.Uint64(audit.KeyCount, n+1))
 	}
 	l.audit.Record(ctx, audit.Refuse, attrs...)
 }

@@ -66,7 +66,7 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 	if n := l.dropped.Load(); n != 0 {
 		t.Errorf("%d lost reports were not told of", n)
 	}
-	if text := out.String(); !strings.Contains(text, "unrecorded=7") || !strings.Contains(text, "peer=mallory") || !strings.Contains(text, dst.String()) {
+	if text := out.String(); !strings.Contains(text, "count=8") || !strings.Contains(text, "peer=mallory") || !strings.Contains(text, dst.String()) {
 		t.Errorf("the log does not tell of 7 lost reports of mallory:\n%s", text)
 	}
 }

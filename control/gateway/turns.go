@@ -183,7 +183,8 @@ func reported(results []check.Result, now time.Time) []report.Verdict {
 	for _, target := range []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer} {
 		for _, res := range results {
 			if res.Name == target {
-				out = append(out, report.VerdictOf(target, res.Verdict, res.Params(), now))
+				told := res.Told()
+				out = append(out, report.VerdictOf(target, told.Verdict, told.Params(), now))
 				break
 			}
 		}

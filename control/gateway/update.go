@@ -3,12 +3,13 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"time"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // peerChange is a change of the peers in the state directory, in the order in which it
@@ -25,8 +26,8 @@ type peerChange struct {
 	restricts func() string
 }
 
-// update stores a change of the peers and applies it. If it cannot be applied it is
-// taken back.
+// update stores a change of the peers and applies it, unless nothing is another than before. If
+// it cannot be applied it is taken back.
 func (g *Gateway) update(c peerChange) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
@@ -55,6 +56,8 @@ func (g *Gateway) updateLocked(c peerChange) error {
 		unstored = append(unstored, err)
 	case err != nil:
 		return err
+	case len(unstored) == 0 && g.unchanged(before):
+		return nil
 	}
 	if err := g.apply(g.changed.cfg); err != nil {
 		return g.takeBack(before, err)
@@ -66,6 +69,12 @@ func (g *Gateway) updateLocked(c peerChange) error {
 		return g.notStored(c.restricts(), errors.Join(unstored...))
 	}
 	return nil
+}
+
+// unchanged reports whether the peers are those of before, and the tickets' are those in force:
+// what was to be changed was so already. Nothing was written then, and nothing is applied.
+func (g *Gateway) unchanged(before state.Peers) bool {
+	return reflect.DeepEqual(before, g.store.Peers()) && !g.roster.Load().hasOther(g.book.OneTimePeers(time.Now()))
 }
 
 // takeBack undoes a change of the peers in the state directory that could not be applied.
@@ -114,30 +123,5 @@ func (g *Gateway) storeAgain() error {
 		return err
 	}
 	g.log.Info("what was taken away from peers while the state directory could not be written is stored now")
-	return nil
-}
-
-// names tells the ticket book which names are taken.
-type names struct{ g *Gateway }
-
-// Reserve refuses a name that another key has, and a key that has another name or that
-// the configuration file names: there is nothing to join for such a peer.
-func (n names) Reserve(name string, key peer.PublicKey, chosen bool) error {
-	if cfg := n.g.running.Load().cfg; !chosen && keepsOptions(cfg, name) {
-		return fmt.Errorf("the inviter's configuration has options for a peer %s, which only its operator gives to somebody: invite with `--name %s`, or with another name", name, name)
-	}
-	r := n.g.roster.Load()
-	if m := r.byName[name]; m != nil && m.key != key {
-		return &ticket.NameTakenError{Name: name}
-	}
-	m := r.byKey[key]
-	switch {
-	case m == nil:
-		return nil
-	case m.name != name:
-		return fmt.Errorf("its key is already that of peer %s", m.name)
-	case m.fromFile:
-		return fmt.Errorf("peer %s is in the inviter's configuration file, with this key already: it needs no ticket", m.name)
-	}
 	return nil
 }

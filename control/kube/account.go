@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ const (
 	labelGateway = "postern.dev/gateway"
 	// annotationKey is the peer's public key, in base64: which a label could not hold.
 	annotationKey = "postern.dev/public-key"
-	// accountPrefix begins the name of every account.
+	// accountPrefix begins the name of every account; the identity name follows.
 	accountPrefix = "postern-peer-"
 
 	resource = "serviceaccounts"
@@ -30,6 +31,9 @@ const (
 
 // errForeign: there is something of a name that we need, and it is not ours.
 var errForeign = errors.New("not this gateway's")
+
+// nameOf is the name of a peer's account.
+func nameOf(s auth.Subject) string { return accountPrefix + s.IdentityName() }
 
 // accounts are the ServiceAccounts of one gateway's peers.
 type accounts struct {
@@ -42,7 +46,7 @@ func (a accounts) wanted(s auth.Subject) *corev1.ServiceAccount {
 	no := false
 	return &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: accountPrefix + s.Name, Namespace: a.namespace,
+			Name: nameOf(s), Namespace: a.namespace,
 			Labels:      map[string]string{labelPeer: s.Name, labelGateway: a.gateway},
 			Annotations: map[string]string{annotationKey: s.PublicKey.String()},
 		},
@@ -52,7 +56,7 @@ func (a accounts) wanted(s auth.Subject) *corev1.ServiceAccount {
 
 // ours tells the accounts that may be touched.
 func (a accounts) ours(x *corev1.ServiceAccount) bool {
-	return x.Labels[labelGateway] == a.gateway && x.Labels[labelPeer] != "" && x.Name == accountPrefix+x.Labels[labelPeer]
+	return x.Labels[labelGateway] == a.gateway && x.Labels[labelPeer] != "" && strings.HasPrefix(x.Name, accountPrefix)
 }
 
 // ensureTries bounds how often an account that somebody else changes at the same time is
@@ -103,7 +107,7 @@ func (a accounts) foreign(x *corev1.ServiceAccount) error {
 
 // token asks for a token of the account with this UID and no other.
 func (a accounts) token(ctx context.Context, s auth.Subject, uid types.UID, seconds int64) (*authenticationv1.TokenRequest, error) {
-	name := accountPrefix + s.Name
+	name := nameOf(s)
 	q := &authenticationv1.TokenRequest{
 		TypeMeta:   metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenRequest"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.namespace, UID: uid},

@@ -322,5 +322,5 @@ func manifest(t *testing.T, name string) string {
 }
 
 func accountOf(namespace string, s auth.Subject) string {
-	return fmt.Sprintf("system:serviceaccount:%s:%s%s", namespace, accountPrefix, s.Name)
+	return fmt.Sprintf("system:serviceaccount:%s:%s", namespace, nameOf(s))
 }

@@ -80,7 +80,7 @@ func (t *TokenIssuer) Incarnation(s auth.Subject) (id string, known bool) {
 	if m == nil {
 		return "", false
 	}
-	x, synced := m.Get(accountPrefix + s.Name)
+	x, synced := m.Get(nameOf(s))
 	if x == nil || !t.accounts.ours(x) || x.Labels[labelPeer] != s.Name || x.Annotations[annotationKey] != s.PublicKey.String() || x.DeletionTimestamp != nil {
 		return "", synced
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,8 +53,8 @@ type TokenIssuer struct {
 	incarnations incarnations
 
 	mu    sync.Mutex
-	known bool // SetPeers was called
-	peers map[string]peer.PublicKey
+	known bool                      // SetPeers was called
+	peers map[string]peer.PublicKey // by identity name
 }
 
 var _ auth.Issuer = (*TokenIssuer)(nil)
@@ -72,10 +73,15 @@ func NewTokenIssuer(c *Cluster, o TokenIssuerOptions) *TokenIssuer {
 // Tokens is auth.Issuer's.
 func (*TokenIssuer) Tokens() bool { return true }
 
+// User is auth.Issuer's.
+func (t *TokenIssuer) User(s auth.Subject) string {
+	return "system:serviceaccount:" + t.o.Namespace + ":" + nameOf(s)
+}
+
 // Issue gives the peer a token of its account, which is made when it is not there. It has
 // no use for a signing request.
 func (t *TokenIssuer) Issue(ctx context.Context, s auth.Subject, _ []byte) (auth.Issuance, error) {
-	if !t.isPeer(s.Name, s.PublicKey) {
+	if !t.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no peer to issue to", auth.ErrIssuer, s.Name)
 	}
 	ctx, cancel := context.WithTimeout(t.logged(ctx), issueTimeout)
@@ -83,7 +89,7 @@ func (t *TokenIssuer) Issue(ctx context.Context, s auth.Subject, _ []byte) (auth
 	out, err := t.issue(ctx, s)
 	// It may have been removed meanwhile, and its account deleted before it was made: then
 	// it has to be deleted again.
-	if !t.isPeer(s.Name, s.PublicKey) {
+	if !t.isPeer(s) {
 		t.signal()
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
 	}
@@ -130,7 +136,7 @@ func (t *TokenIssuer) try(ctx context.Context, s auth.Subject, seconds int64) (a
 func (t *TokenIssuer) SetPeers(peers []auth.Subject) {
 	next := make(map[string]peer.PublicKey, len(peers))
 	for _, p := range peers {
-		next[p.Name] = p.PublicKey
+		next[p.IdentityName()] = p.PublicKey
 	}
 	t.mu.Lock()
 	removed := !t.known
@@ -148,19 +154,19 @@ func (t *TokenIssuer) SetPeers(peers []auth.Subject) {
 // deleted.
 func (t *TokenIssuer) Revoke(s auth.Subject) auth.Revocation {
 	t.mu.Lock()
-	if t.peers[s.Name] == s.PublicKey {
-		delete(t.peers, s.Name)
+	if name := s.IdentityName(); t.peers[name] == s.PublicKey {
+		delete(t.peers, name)
 	}
 	t.mu.Unlock()
 	t.signal()
 	return auth.Revocation{Recalled: true}
 }
 
-func (t *TokenIssuer) isPeer(name string, key peer.PublicKey) bool {
+func (t *TokenIssuer) isPeer(s auth.Subject) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	have, ok := t.peers[name]
-	return ok && have == key
+	have, ok := t.peers[s.IdentityName()]
+	return ok && have == s.PublicKey
 }
 
 func (t *TokenIssuer) signal() {
@@ -228,7 +234,8 @@ func (t *TokenIssuer) reconcile(ctx context.Context) error {
 	for _, x := range list {
 		var key peer.PublicKey
 		name := x.Labels[labelPeer]
-		if key.UnmarshalText([]byte(x.Annotations[annotationKey])) == nil && t.isPeer(name, key) {
+		if key.UnmarshalText([]byte(x.Annotations[annotationKey])) == nil &&
+			t.isPeer(auth.Subject{Name: name, Identity: strings.TrimPrefix(x.Name, accountPrefix), PublicKey: key}) {
 			continue
 		}
 		if err := t.accounts.delete(ctx, &x); err != nil {

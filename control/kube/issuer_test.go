@@ -33,6 +33,8 @@ func TestTokens(t *testing.T) {
 		"stop at a quota":                    testQuota,
 		"need what the shipped role gives":   testRole,
 		"end with their account, as is seen": testIncarnation,
+		"do not go by what a peer is called": testSelfNamed,
+		"do not end a watch that is open":    testOpenWatch,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,6 +158,32 @@ func testRenewal(t *testing.T, w *world) {
 	if len(seen) != renewals || asked < renewals {
 		t.Errorf("%d tokens in %d renewals, %d requests", len(seen), renewals, asked)
 	}
+}
+
+// testSelfNamed: a binding for an account that is to come, or was left behind, is not for a peer
+// that gives itself the name, nor does that take the account of the peer which has it.
+func testSelfNamed(t *testing.T, w *world) {
+	ns := w.namespace(t, "selfnamed")
+	w.kubectl(t, "", "create", "clusterrolebinding", ns, "--clusterrole=cluster-admin", "--serviceaccount="+ns+":postern-peer-edge")
+	s := w.issuer(t, w.config(t, "", ""), ns)
+	guest := auth.Subject{Name: "edge", PublicKey: peer.PublicKey{7}}
+	guest.Identity = auth.SelfNamed(guest.Name, guest.PublicKey)
+	named := auth.Subject{Name: "other", Identity: "edge", PublicKey: edge.PublicKey}
+	s.SetPeers([]auth.Subject{guest, named})
+	for subject, want := range map[auth.Subject]int{guest: http.StatusForbidden, named: http.StatusOK} {
+		got := s.issueTo(t, subject)
+		if status, body, err := w.get(within(t, patience), got.Token, "/api/v1/secrets?limit=1"); err != nil || status != want {
+			t.Errorf("%s reads Secrets: %d %v, want %d: %.200s", subject.IdentityName(), status, err, want, body)
+		}
+		if user := w.user(t, got.Token); user != s.User(subject) {
+			t.Errorf("the bearer is %q, said to be %q", user, s.User(subject))
+		}
+	}
+	s.SetPeers([]auth.Subject{guest})
+	eventually(t, "the account of the removed peer alone is gone", func() (bool, string) {
+		names := w.kubectl(t, "", "get", "serviceaccounts", "-n", ns, "-o", "jsonpath={.items[*].metadata.name}")
+		return !strings.Contains(names+" ", "postern-peer-edge ") && strings.Contains(names, nameOf(guest)), names
+	})
 }
 
 func testStale(t *testing.T, w *world) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 )
 
 // testRole shows that the shipped role suffices for all that the issuer does, and for
@@ -20,6 +21,7 @@ func testRole(t *testing.T, w *world) {
 	w.kubectl(t, "", "create", "serviceaccount", "-n", "postern", "postern")
 	token := auth.Token(w.kubectl(t, "", "create", "token", "-n", "postern", "postern"))
 
+	guardtest.Install(t, w.cluster)
 	s := w.issuer(t, w.config(t, string(token), ""), ns)
 	got := s.issueTo(t, edge)
 	if user := w.user(t, got.Token); user != accountOf(ns, edge) {

@@ -1,10 +1,29 @@
-// Package logtail keeps the last records of a log in memory, so that a screen or a support
-// bundle can show them: a gateway in a pod has no log file to read.
+// Package logtail is what a gateway's log goes through: it bounds how much anybody can have
+// written, keeps the last records in memory, so that a screen or a support bundle can show
+// them (a gateway in a pod has no log file to read), and keeps alarms apart from them.
 //
-// A [Tail] is a [slog.Handler] before another one. What it keeps is bounded by number and
-// by the length of each text; the rest of a long value is cut. Values are kept as the text
-// handler of log/slog would write them, so that secrets that redact themselves there do so
-// here.
+// A [Tail] is a [slog.Handler] before another one.
+//
+// # Bounds
+//
+// A record of level info or above is written if it is within the rate of its kind (message,
+// event and subject), of its subject (a ticket, a peer, an address), and of all subjects
+// together. Where anybody can invent subjects, there is a rate for the message as well. What
+// is beyond is counted: the next record that passes has the number as "unrecorded", and where
+// none comes, [Tail.Settle] writes a closing one. Decisions of the audit log that are not
+// [audit.Event.Frequent] always pass: they are bounded by the rate of the requests that cause
+// them. So does the first record of an alarm.
+//
+// # Alarms
+//
+// A warning with a PST code is an alarm: it is counted by code and subject, and [Tail.Alarms]
+// gives it with its first record however many records come after it.
+//
+// # Records
+//
+// What is kept is bounded by number and by the length of each text; the rest of a long value
+// is cut. Values are kept as the text handler of log/slog would write them, so that secrets
+// that redact themselves there do so here.
 package logtail
 
 import (
@@ -18,6 +37,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
 )
 
 const (
@@ -33,14 +53,23 @@ const (
 
 // Tail passes records on and keeps the last of them. It is safe for concurrent use.
 type Tail struct {
-	next slog.Handler
-	ring *ring
-	// attrs and prefix are those of WithAttrs and WithGroup.
+	next   slog.Handler
+	shared *shared
+	// attrs and prefix are those of WithAttrs and WithGroup; given are attrs as they were
+	// given outside of groups.
 	attrs  []api.LogAttr
+	given  []slog.Attr
 	prefix string
 }
 
-// ring is shared by a Tail and those derived from it.
+// shared is what a Tail and those derived from it have in common.
+type shared struct {
+	ring   ring
+	bound  *bound
+	alarms *alarms
+}
+
+// ring is the last records.
 type ring struct {
 	mu      sync.Mutex
 	records []api.LogRecord // the oldest at seq % kept once it is full
@@ -49,12 +78,14 @@ type ring struct {
 
 // New puts a Tail before next. What is kept is what next takes, and whatever is of level
 // info or above.
-func New(next slog.Handler) *Tail { return &Tail{next: next, ring: &ring{}} }
+func New(next slog.Handler) *Tail {
+	return &Tail{next: next, shared: &shared{bound: newBound(), alarms: newAlarms()}}
+}
 
 // After gives the records that are kept and came after the one with that number, the
 // oldest first; 0 gives all.
 func (t *Tail) After(seq uint64) []api.LogRecord {
-	r := t.ring
+	r := &t.shared.ring
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if seq >= r.seq { // of a process before this one, perhaps
@@ -74,8 +105,39 @@ func (t *Tail) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelInfo || t.next.Enabled(ctx, level)
 }
 
-// Handle keeps the record and passes it on.
+// Handle keeps the record and passes it on, unless it is one too many.
 func (t *Tail) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelInfo {
+		return t.pass(ctx, r)
+	}
+	now := r.Time
+	if now.IsZero() {
+		now = time.Now()
+	}
+	s := summarise(r, t.given)
+	fresh := s.isAlarm() && t.shared.alarms.raise(s, now, func() api.LogRecord { return t.record(r) })
+	unrecorded, ok := t.shared.bound.admit(s, now)
+	if !ok && !fresh {
+		return nil
+	}
+	if unrecorded > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Uint64(audit.KeyUnrecorded, unrecorded))
+	}
+	return t.pass(ctx, r)
+}
+
+// pass keeps a record and passes it on.
+func (t *Tail) pass(ctx context.Context, r slog.Record) error {
+	t.shared.ring.add(t.record(r))
+	if !t.next.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return t.next.Handle(ctx, r)
+}
+
+// record is a record as it is kept.
+func (t *Tail) record(r slog.Record) api.LogRecord {
 	room := maxRecord
 	cut := func(s string) string {
 		s = shorten(s, min(room, maxText))
@@ -94,11 +156,7 @@ func (t *Tail) Handle(ctx context.Context, r slog.Record) error {
 	for _, a := range attrs {
 		rec.Attrs = append(rec.Attrs, api.LogAttr{Key: cut(a.Key), Value: cut(a.Value)})
 	}
-	t.ring.add(rec)
-	if !t.next.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return t.next.Handle(ctx, r)
+	return rec
 }
 
 func (r *ring) add(rec api.LogRecord) {
@@ -115,16 +173,19 @@ func (r *ring) add(rec api.LogRecord) {
 
 // WithAttrs gives a Tail whose records carry these.
 func (t *Tail) WithAttrs(attrs []slog.Attr) slog.Handler {
-	out := &Tail{next: t.next.WithAttrs(attrs), ring: t.ring, attrs: slices.Clone(t.attrs), prefix: t.prefix}
+	out := &Tail{next: t.next.WithAttrs(attrs), shared: t.shared, attrs: slices.Clone(t.attrs), given: t.given, prefix: t.prefix}
 	for _, a := range attrs {
 		out.attrs = flatten(out.attrs, t.prefix, a)
+	}
+	if t.prefix == "" {
+		out.given = slices.Concat(t.given, attrs)
 	}
 	return out
 }
 
 // WithGroup gives a Tail whose attributes from now on are named within the group.
 func (t *Tail) WithGroup(name string) slog.Handler {
-	out := &Tail{next: t.next.WithGroup(name), ring: t.ring, attrs: t.attrs, prefix: t.prefix}
+	out := &Tail{next: t.next.WithGroup(name), shared: t.shared, attrs: t.attrs, given: t.given, prefix: t.prefix}
 	if name != "" {
 		out.prefix += name + "."
 	}

@@ -11,6 +11,7 @@ type descriptions struct {
 	handshake, path, rtt        *prometheus.Desc
 	check, verdict              *prometheus.Desc
 	stun, auth, alarms          *prometheus.Desc
+	unrecorded                  *prometheus.Desc
 	netstack, underlay, reloads *prometheus.Desc
 	connections, refused, open  *prometheus.Desc
 }
@@ -50,6 +51,8 @@ func describe() descriptions {
 			"Requests to the auth service by what was decided.", "result"),
 		alarms: d("postern_ticket_alarms_total",
 			"Redemptions of a ticket with a second key."),
+		unrecorded: d("postern_log_unrecorded_total",
+			"Log records left out because there were too many of a kind or of a peer."),
 		netstack: d("postern_netstack_dropped_packets_total",
 			"Packets dropped inside the tunnel by reason.", "reason"),
 		underlay: d("postern_underlay_dropped_datagrams_total",
@@ -67,5 +70,5 @@ func describe() descriptions {
 
 func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
-		d.path, d.rtt, d.check, d.verdict, d.stun, d.auth, d.alarms, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
+		d.path, d.rtt, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
 }

@@ -43,6 +43,8 @@ type Counters struct {
 	AuthDecisions map[string]uint64
 	// TicketAlarms counts redemptions of a ticket by a second key.
 	TicketAlarms uint64
+	// Unrecorded counts log records that were left out because there were too many.
+	Unrecorded uint64
 	// NetstackDropped counts packets inside the tunnel, by reason.
 	NetstackDropped map[string]uint64
 	// UnderlayDropped counts datagrams on the UDP socket, by reason.
@@ -118,6 +120,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.counters(c.desc.stun, n.STUNRequests)
 	e.counters(c.desc.auth, n.AuthDecisions)
 	e.counter(c.desc.alarms, n.TicketAlarms)
+	e.counter(c.desc.unrecorded, n.Unrecorded)
 	e.counters(c.desc.netstack, n.NetstackDropped)
 	e.counters(c.desc.underlay, n.UnderlayDropped)
 	reloads := map[string]uint64{ReloadSuccess: 0, ReloadError: 0}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Params are the values that a cause and a fix are made of, as far as they have a type.
@@ -99,7 +100,7 @@ func paramsOf(p check.Params, now time.Time) Params {
 	out := Params{
 		Address: place(p.Address), BesideAddress: place(p.BesideAddress), Token: p.Token,
 		Endpoints: addressesOf(p.Endpoints), Failure: failure(p.Failure), Beside: beside(p.Beside),
-		ServerName: fit(p.ServerName, host), Issuer: fit(p.Issuer, authority),
+		ServerName: foreign.Of(p.ServerName).As(host), Issuer: foreign.Of(p.Issuer).As(authority),
 		Names: fitAll(p.Names, host), Authorities: fitAll(p.Authorities, authority),
 		Age: age(p.Age), Timeout: wait(p.Timeout), Took: wait(p.Took), Way: wait(p.Way),
 		NotBefore: moment(p.NotBefore).Truncate(time.Second), NotAfter: moment(p.NotAfter).Truncate(time.Second),

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -22,6 +23,8 @@ type Reader struct {
 	Peer string
 	// Offers are the services that the writer may reach here, nil if that is not known.
 	Offers []string
+	// User is the peer's user at this gateway's API server; empty when it has none.
+	User string
 	// Own is called when a fix is made of what is known of this gateway; nil knows nothing.
 	Own func() check.Own
 }
@@ -53,7 +56,7 @@ func (r Reader) told(target string, p Params, o check.Own, written time.Time) ch
 		Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
 		GatewayParams: p.told(o, written),
 		ServiceParams: check.ServiceParams{
-			Token: p.Token, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
+			Token: p.Token, User: r.User, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
 			Beside: p.Beside, BesideAddress: p.BesideAddress,
 		},
 	}
@@ -90,18 +93,31 @@ func isOwn(o check.Own, address string) bool {
 		slices.Contains(o.Advertised, address)
 }
 
-// trusted are the parameters without any address or name that the writer chose.
+// trusted are the parameters that may go into a fix: those whose field says so. No address
+// or name that the writer chose is among them.
 func trusted(p check.Params, o check.Own) check.Params {
-	p.Address, p.Remote, p.BesideAddress, p.Relay = "", "", "", ""
-	p.ServerName, p.Names, p.Issuer, p.Authorities = "", nil, "", nil
-	p.Version, p.OwnVersion, p.Was, p.Now = "", "", nil, nil
-	if p.From != "" { // that something was seen matters; where this gateway is, it knows itself
+	seen := p.From != ""
+	keepTagged(reflect.ValueOf(&p).Elem())
+	if seen { // that something was seen matters; where this gateway is, it knows itself
 		p.From = elsewhere
 		if own := o.SeenAs(); len(own) > 0 {
 			p.From = own[0]
 		}
 	}
 	return p
+}
+
+// keepTagged clears the fields of parameters that have no tag report:"fix", in the structures
+// that are embedded as well.
+func keepTagged(v reflect.Value) {
+	for i := range v.NumField() {
+		switch f := v.Type().Field(i); {
+		case f.Anonymous:
+			keepTagged(v.Field(i))
+		case f.Tag.Get("report") != "fix":
+			v.Field(i).SetZero()
+		}
+	}
 }
 
 // denied answers a report that the writer may not reach something here: what it may is

@@ -137,7 +137,7 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 func TestEveryParameterIsToldOrKept(t *testing.T) {
 	// What a cluster, a zone, the LAN and a router say is in own checks, of which no peer is told.
 	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped"
-	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew")
+	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew User")
 	told := map[string]bool{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Params]()) {
 		told[f.Name] = true

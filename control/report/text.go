@@ -5,42 +5,14 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// unfit stands for a text that holds what no such text needs. The text is replaced as a
-// whole: what is left of a hostile one is no use to anybody, and may still read as a
-// command.
-const unfit = "?"
-
-// alphabet tells the characters that a text may hold.
-type alphabet func(c byte) bool
-
-func alphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// host is for DNS names, wildcards and IP addresses in certificates.
-func host(c byte) bool {
-	return alphanumeric(c) || c == '.' || c == ':' || c == '*' || c == '_' || c == '-'
-}
-
-// authority is for the common name of one: k3s has an @ in its own. There is no blank in it,
-// since with one a name can be a sentence.
-func authority(c byte) bool { return host(c) || c == '@' }
-
-// fit gives a text if it is short and of its alphabet. One that begins with a hyphen
-// could be taken for an option.
-func fit(s string, in alphabet) string {
-	if len(s) > maxText || s != "" && s[0] == '-' {
-		return unfit
-	}
-	for i := range len(s) {
-		if !in(s[i]) {
-			return unfit
-		}
-	}
-	return s
-}
+// Forms of texts in reports. A text that has another is "?" as a whole.
+var (
+	host      = foreign.Host.Most(maxText)
+	authority = foreign.Authority.Most(maxText)
+)
 
 var (
 	codeForm    = regexp.MustCompile(`^PST[0-9]{4}$`)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Bounds on quantities. What is beyond them was not measured.
@@ -47,12 +48,12 @@ func address(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), true
 }
 
-// place is an address with a port, or a host name with one; else unfit.
+// place is an address with a port, or a host name with one; else [foreign.Unfit].
 func place(s string) string {
 	if a, ok := address(s); ok {
 		return a.String()
 	}
-	return fit(s, host)
+	return foreign.Of(s).As(host)
 }
 
 // addressesOf are those of a list that are addresses, the first of them.
@@ -75,11 +76,9 @@ func hosts(list []string) (out []netip.Addr) {
 	return out
 }
 
-func fitAll(list []string, in alphabet) (out []string) {
-	for _, s := range list[:min(len(list), maxNames)] {
-		out = append(out, fit(s, in))
-	}
-	return out
+// fitAll are texts of a form, the first of them.
+func fitAll(list []string, form foreign.Form) []string {
+	return foreign.Fit(list[:min(len(list), maxNames)], form)
 }
 
 // text and those below write what may be absent.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/bounded"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -89,6 +90,9 @@ func Parse(body []byte) (Report, error) {
 	}
 	var v struct {
 		Version string `json:"version"`
+	}
+	if err := bounded.Check(body, MaxSize); err != nil {
+		return Report{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if err := json.Unmarshal(body, &v); err != nil {
 		return Report{}, fmt.Errorf("%w: it is not the JSON that is wanted here", ErrMalformed)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 type wireParams struct {
@@ -97,8 +98,8 @@ func (w *wireParams) params(n *notes) Params {
 		Address: place(w.Address), Remote: n.address("remote", w.Remote), BesideAddress: place(w.BesideAddress),
 		Endpoints: n.addresses("endpoints", w.Endpoints), Token: w.Token,
 		Failure: failure(check.Failure(w.Failure)), Beside: beside(check.Beside(w.Beside)),
-		ServerName: fit(w.ServerName, host), Names: n.names("names", w.Names, host),
-		Issuer: fit(w.Issuer, authority), Authorities: n.names("authorities", w.Authorities, authority),
+		ServerName: foreign.Of(w.ServerName).As(host), Names: n.names("names", w.Names, host),
+		Issuer: foreign.Of(w.Issuer).As(authority), Authorities: n.names("authorities", w.Authorities, authority),
 		Status: n.status(w.Status), Age: n.within("age", w.Age, maxAge), Timeout: n.within("timeout", w.Timeout, maxWait),
 		Took: n.within("took", w.Took, maxWait), Way: n.within("way", w.Way, maxWait),
 		NotBefore: n.time("notBefore", w.NotBefore), NotAfter: n.time("notAfter", w.NotAfter),
@@ -202,7 +203,7 @@ func (n *notes) hosts(field string, list []string) []netip.Addr {
 	return out
 }
 
-func (n *notes) names(field string, list []string, in alphabet) []string {
+func (n *notes) names(field string, list []string, form foreign.Form) []string {
 	n.most(field, len(list), maxNames)
-	return fitAll(list, in)
+	return fitAll(list, form)
 }

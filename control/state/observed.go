@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -39,6 +40,8 @@ type Announced struct {
 
 // Issued is a certificate that this gateway issued.
 type Issued struct {
+	// Identity is the identity name that it is for; empty if an older version issued it.
+	Identity string    `json:"identity,omitempty"`
 	Serial   string    `json:"serial"`
 	NotAfter time.Time `json:"notAfter"`
 }
@@ -57,8 +60,8 @@ const (
 	maxEndpoints = 4
 	// maxAnnounced bounds the candidates remembered of a peer, whatever it tells.
 	maxAnnounced = 24
-	// maxIssued bounds the identities remembered of a peer, the newest: a peer that asks
-	// as often as it may must not make the file grow.
+	// maxIssued bounds the identities remembered of a peer, those that end last: a peer that
+	// asks as often as it may must not make the file grow.
 	maxIssued = 64
 )
 
@@ -79,7 +82,9 @@ func (o Observation) equal(other Observation) bool {
 	return slices.Equal(o.Endpoints, other.Endpoints) && o.At.Equal(other.At) && slices.Equal(o.Announced, other.Announced) &&
 		slices.Equal(o.Records, other.Records) && slices.Equal(o.Offers, other.Offers) &&
 		o.ServerName == other.ServerName && o.CAData == other.CAData &&
-		slices.EqualFunc(o.Issued, other.Issued, func(a, b Issued) bool { return a.Serial == b.Serial && a.NotAfter.Equal(b.NotAfter) })
+		slices.EqualFunc(o.Issued, other.Issued, func(a, b Issued) bool {
+			return a.Identity == b.Identity && a.Serial == b.Serial && a.NotAfter.Equal(b.NotAfter)
+		})
 }
 
 // Observe changes what was learned of the peer with this key. When f changes nothing,
@@ -97,6 +102,11 @@ func (s *Store) Observe(k peer.PublicKey, f func(*Observation)) error {
 		o.Peers[k.String()] = v
 		return nil
 	})
+}
+
+// ObserveAll is Observe for many peers, with one write.
+func (s *Store) ObserveAll(changes map[peer.PublicKey]func(*Observation)) error {
+	return observeAll(s, changes, func(o *Observation, f func(*Observation)) { f(o) })
 }
 
 // Proven notes that the peer sent an authenticated packet from the endpoint. It writes
@@ -157,14 +167,36 @@ func observeAll[T any](s *Store, news map[peer.PublicKey]T, f func(*Observation,
 	})
 }
 
-// RecordIssued notes an identity issued to the peer with this key, and forgets those
-// that expired before the new one was made.
-func (s *Store) RecordIssued(k peer.PublicKey, serial string, now, notAfter time.Time) error {
+// RecordIssued notes an identity issued to the peer with this key by an identity name, and
+// forgets those that expired before the new one was made. What is noted already is not
+// written again.
+func (s *Store) RecordIssued(k peer.PublicKey, name, serial string, now, notAfter time.Time) error {
 	return s.Observe(k, func(o *Observation) {
+		if slices.ContainsFunc(o.Issued, func(i Issued) bool { return i.Serial == serial }) {
+			return
+		}
 		o.Issued = slices.DeleteFunc(o.Issued, func(i Issued) bool { return i.NotAfter.Before(now) })
-		o.Issued = append(o.Issued, Issued{Serial: serial, NotAfter: notAfter.Round(0).UTC()})
+		o.Issued = append(o.Issued, Issued{Identity: name, Serial: serial, NotAfter: notAfter.Round(0).UTC()})
+		slices.SortStableFunc(o.Issued, func(a, b Issued) int { return a.NotAfter.Compare(b.NotAfter) })
 		o.Issued = o.Issued[max(0, len(o.Issued)-maxIssued):]
 	})
+}
+
+// IdentityHolder is the key, other than k, that has identities by this name which are still
+// valid, and when the last of them ends; ok is false when there is none. The peer with that
+// key may have been removed.
+func (s *Store) IdentityHolder(name string, k peer.PublicKey, now time.Time) (holder peer.PublicKey, until time.Time, ok bool) {
+	for text, o := range s.observed.load().Peers {
+		if text == k.String() {
+			continue
+		}
+		for _, i := range o.Issued {
+			if i.Identity == name && i.NotAfter.After(now) && i.NotAfter.After(until) {
+				until, ok = i.NotAfter, holder.UnmarshalText([]byte(text)) == nil
+			}
+		}
+	}
+	return holder, until, ok
 }
 
 // LastIssued counts the identities of the peer with this key that are valid at the
@@ -223,7 +255,7 @@ func (s *Store) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error {
 }
 
 // Forget drops what was learned of a removed peer: endpoints, ports, identities. What
-// was issued to it stays until it expires, so that an operator can be told.
+// was issued to it stays until it expires: an operator is told, and nobody else gets its name.
 func (s *Store) Forget(name string, k peer.PublicKey) error {
 	err := s.identities.update(func(i *identities) error {
 		delete(i.Identities, k.String())
@@ -234,7 +266,10 @@ func (s *Store) Forget(name string, k peer.PublicKey) error {
 	}
 	err = s.observed.update(func(o *observed) error {
 		delete(o.Ports, name)
-		if issued := o.Peers[k.String()].Issued; len(issued) > 0 {
+		if issued := slices.Clone(o.Peers[k.String()].Issued); len(issued) > 0 {
+			for i := range issued { // an older version named identities by the peer
+				issued[i].Identity = cmp.Or(issued[i].Identity, name)
+			}
 			o.Peers[k.String()] = Observation{Issued: issued}
 		} else {
 			delete(o.Peers, k.String())
@@ -253,12 +288,18 @@ type observed struct {
 	Ports map[string]map[string]uint16 `json:"ports"`
 	// Removed are the keys of peers that an operator removed, the last one last.
 	Removed []string `json:"removed,omitempty"`
+	// Retired are the public keys that the gateway itself had, the last one last.
+	Retired []string `json:"retired,omitempty"`
+	// Configured are the keys of the configuration's peers, by name.
+	Configured map[string]string `json:"configured,omitempty"`
+	// Aside are the entries of Peers that cannot be read. It is never changed in place.
+	Aside []Aside `json:"aside,omitempty"`
 }
 
 func (o observed) clone() observed {
 	c := observed{
 		Peers: make(map[string]Observation, len(o.Peers)), Ports: make(map[string]map[string]uint16, len(o.Ports)),
-		Removed: slices.Clone(o.Removed),
+		Removed: slices.Clone(o.Removed), Retired: slices.Clone(o.Retired), Configured: maps.Clone(o.Configured), Aside: o.Aside,
 	}
 	for k, v := range o.Peers {
 		c.Peers[k] = v.clone()
@@ -267,6 +308,31 @@ func (o observed) clone() observed {
 		c.Ports[k] = maps.Clone(v)
 	}
 	return c
+}
+
+// decodeObserved has the observations stand aside that cannot be read.
+func decodeObserved(raw json.RawMessage) (observed, error) {
+	type plain observed
+	in := struct {
+		plain
+		Peers map[string]json.RawMessage `json:"peers"`
+	}{}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return observed{}, err
+	}
+	o := observed(in.plain)
+	o.Peers = make(map[string]Observation, len(in.Peers))
+	for _, key := range slices.Sorted(maps.Keys(in.Peers)) {
+		o.Aside = sieve([]json.RawMessage{in.Peers[key]}, o.Aside, func(entry json.RawMessage) (string, error) {
+			var v Observation
+			err := json.Unmarshal(entry, &v)
+			if err == nil {
+				o.Peers[key] = v
+			}
+			return key, err
+		})
+	}
+	return o, nil
 }
 
 type identity struct {
@@ -287,7 +353,7 @@ func (i identities) clone() identities {
 var observedFormat = format[observed]{
 	name: "observed", major: 1,
 	encode: func(o observed) (any, error) { return o.clone(), nil },
-	decode: decodeJSON[observed], clone: observed.clone, lazy: true,
+	decode: decodeObserved, clone: observed.clone, lazy: true,
 	loss: "last endpoints and listener ports; peers that dial us or have endpoints come back by themselves, as do those that were removed and that spec.discovery.lan still makes peers",
 }
 

@@ -28,7 +28,10 @@ const (
 // Peer is a peer that is not in the configuration file.
 type Peer struct {
 	// Name is a DNS label, unique here.
-	Name         string
+	Name string
+	// Identity is the name in its user or account at the API server, decided when it was
+	// enrolled; empty is Name, which also those have that an older version enrolled.
+	Identity     string
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
 	Mode         string
@@ -55,6 +58,8 @@ type Peer struct {
 	// with it; zero when it announced none. Both keys count until the next one is used.
 	NextKey          peer.PublicKey
 	NextPresharedKey peer.PresharedKey
+	// FormerKeys are those that it had before, the last one last.
+	FormerKeys []peer.PublicKey
 	// RekeyFor is the key of this gateway's own from which on RekeyPSK is the preshared key;
 	// zero when there is none to come.
 	RekeyFor peer.PublicKey
@@ -68,11 +73,16 @@ func (p Peer) clone() Peer {
 	p.Offers = slices.Clone(p.Offers)
 	p.Local = maps.Clone(p.Local)
 	p.AllowedIPs = slices.Clone(p.AllowedIPs)
+	p.FormerKeys = slices.Clone(p.FormerKeys)
 	return p
 }
 
 // Peers is a set of peers, sorted by name. Names and keys are unique in it.
-type Peers struct{ list []Peer }
+type Peers struct {
+	list []Peer
+	// aside are the entries of the file that are none of the set. It is never changed in place.
+	aside []Aside
+}
 
 // All lists the peers by name.
 func (p Peers) All() []Peer { return p.list }
@@ -98,25 +108,21 @@ func (p Peers) ByKey(k peer.PublicKey) (Peer, bool) {
 	return p.list[i], true
 }
 
-// holder finds the peer that has a key, or will have it.
-func (p Peers) holder(k peer.PublicKey) (Peer, bool) {
-	i := slices.IndexFunc(p.list, func(x Peer) bool { return !k.IsZero() && (x.PublicKey == k || x.NextKey == k) })
+// holder finds the peer of another name that has a key, or will have it.
+func (p Peers) holder(k peer.PublicKey, name string) (Peer, bool) {
+	i := slices.IndexFunc(p.list, func(x Peer) bool {
+		return !k.IsZero() && x.Name != name && (x.PublicKey == k || x.NextKey == k)
+	})
 	if i < 0 {
 		return Peer{}, false
 	}
 	return p.list[i], true
 }
 
-// disown takes a key from all but the named one who only announced it: who has it comes first.
-func (p *Peers) disown(name string, k peer.PublicKey) {
-	for i := range p.list {
-		if x := &p.list[i]; x.NextKey == k && x.Name != name {
-			x.NextKey, x.NextPresharedKey = peer.PublicKey{}, peer.PresharedKey{}
-		}
-	}
-}
+// maxFormer bounds the former keys that are remembered of a peer.
+const maxFormer = 32
 
-// Succeed gives a peer the key that it announced, and forgets the one before. It reports
+// Succeed gives a peer the key that it announced, and remembers the one before. It reports
 // whether it had announced one.
 func (p *Peers) Succeed(name string) bool {
 	i, ok := p.index(name)
@@ -124,14 +130,16 @@ func (p *Peers) Succeed(name string) bool {
 		return false
 	}
 	x := &p.list[i]
+	x.FormerKeys = append(slices.Clone(x.FormerKeys), x.PublicKey)
+	x.FormerKeys = x.FormerKeys[max(0, len(x.FormerKeys)-maxFormer):]
 	x.PublicKey, x.PresharedKey = x.NextKey, x.NextPresharedKey
 	x.NextKey, x.NextPresharedKey = peer.PublicKey{}, peer.PresharedKey{}
 	return true
 }
 
 // Put adds a peer or replaces the one of the same name. A name that belongs to
-// another key, or a key that belongs to another name, is an [ErrDuplicate]: remove that
-// peer first.
+// another key, or a key that another name has or announced, is an [ErrDuplicate]: remove
+// that peer first.
 func (p *Peers) Put(v Peer) error {
 	if err := api.CheckName(v.Name); err != nil {
 		return err
@@ -139,13 +147,11 @@ func (p *Peers) Put(v Peer) error {
 	if v.PublicKey.IsZero() {
 		return fmt.Errorf("peer %s: %w", v.Name, peer.ErrKey)
 	}
-	if old, ok := p.ByKey(v.PublicKey); ok && old.Name != v.Name {
-		return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, v.PublicKey, old.Name)
+	for _, k := range []peer.PublicKey{v.PublicKey, v.NextKey} {
+		if old, ok := p.holder(k, v.Name); ok {
+			return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, k, old.Name)
+		}
 	}
-	if old, ok := p.holder(v.NextKey); ok && old.Name != v.Name {
-		return fmt.Errorf("%w: key %s is already that of peer %s", ErrDuplicate, v.NextKey, old.Name)
-	}
-	p.disown(v.Name, v.PublicKey)
 	i, ok := p.index(v.Name)
 	if !ok {
 		p.list = slices.Insert(p.list, i, v.clone())
@@ -153,6 +159,9 @@ func (p *Peers) Put(v Peer) error {
 	}
 	if p.list[i].PublicKey != v.PublicKey {
 		return fmt.Errorf("%w: peer %s already has another key (%s); remove it first: postern peer remove %s", ErrDuplicate, v.Name, p.list[i].PublicKey, v.Name)
+	}
+	if len(v.FormerKeys) == 0 { // whoever makes the peer again knows nothing of them
+		v.FormerKeys = p.list[i].FormerKeys
 	}
 	p.list[i] = v.clone()
 	return nil
@@ -172,7 +181,7 @@ func (p Peers) index(name string) (int, bool) {
 }
 
 func (p Peers) clone() Peers {
-	c := Peers{list: make([]Peer, len(p.list))}
+	c := Peers{list: make([]Peer, len(p.list)), aside: p.aside}
 	for i, x := range p.list {
 		c.list[i] = x.clone()
 	}
@@ -199,6 +208,7 @@ func narrows(old, next Peers) bool {
 // that only next has. A peer that next leaves pending is pending.
 func reduce(old, next Peers) Peers {
 	out := old.clone()
+	out.aside = next.aside // they count for nothing
 	out.list = slices.DeleteFunc(out.list, func(p Peer) bool {
 		_, stays := next.ByKey(p.PublicKey)
 		return !stays
@@ -215,6 +225,7 @@ func reduce(old, next Peers) Peers {
 // peerJSON is a peer as it is written. Secrets are in the clear there.
 type peerJSON struct {
 	Name         string            `json:"name"`
+	Identity     string            `json:"identity,omitempty"`
 	PublicKey    peer.PublicKey    `json:"publicKey"`
 	PresharedKey string            `json:"presharedKey,omitempty"`
 	Mode         string            `json:"mode,omitempty"`
@@ -232,12 +243,14 @@ type peerJSON struct {
 	ObjectKey    *peer.PublicKey   `json:"objectKey,omitempty"`
 	NextKey      *peer.PublicKey   `json:"nextKey,omitempty"`
 	NextPSK      string            `json:"nextPresharedKey,omitempty"`
+	FormerKeys   []peer.PublicKey  `json:"formerKeys,omitempty"`
 	RekeyFor     *peer.PublicKey   `json:"rekeyFor,omitempty"`
 	RekeyPSK     string            `json:"rekeyPresharedKey,omitempty"`
 }
 
 type peersJSON struct {
 	Peers []peerJSON `json:"peers"`
+	Aside []Aside    `json:"aside,omitempty"`
 }
 
 var peersFormat = format[Peers]{
@@ -247,72 +260,108 @@ var peersFormat = format[Peers]{
 }
 
 func encodePeers(p Peers) (any, error) {
-	out := peersJSON{Peers: []peerJSON{}}
+	out := peersJSON{Peers: []peerJSON{}, Aside: p.aside}
 	for _, x := range p.list {
-		j := peerJSON{
-			Name: x.Name, PublicKey: x.PublicKey, PresharedKey: presharedText(x.PresharedKey), Mode: x.Mode,
-			Endpoints: x.Endpoints, Allow: x.Allow, Offers: x.Offers, Local: x.Local, Stock: x.Stock,
-			AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(),
-		}
-		for _, c := range x.Candidates {
-			j.Candidates = append(j.Candidates, Announced{Address: c.Addr, Source: c.Source})
-		}
-		if !x.ObjectKey.IsZero() {
-			j.ObjectKey = &x.ObjectKey
-		}
-		if !x.NextKey.IsZero() {
-			j.NextKey, j.NextPSK = &x.NextKey, presharedText(x.NextPresharedKey)
-		}
-		if !x.RekeyFor.IsZero() {
-			j.RekeyFor, j.RekeyPSK = &x.RekeyFor, presharedText(x.RekeyPSK)
-		}
-		out.Peers = append(out.Peers, j)
+		out.Peers = append(out.Peers, encodePeer(x))
 	}
 	return out, nil
 }
 
+func encodePeer(x Peer) peerJSON {
+	j := peerJSON{
+		Name: x.Name, Identity: x.Identity, PublicKey: x.PublicKey, PresharedKey: presharedText(x.PresharedKey), Mode: x.Mode,
+		Endpoints: x.Endpoints, Allow: x.Allow, Offers: x.Offers, Local: x.Local, Stock: x.Stock,
+		AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(), FormerKeys: x.FormerKeys,
+	}
+	for _, c := range x.Candidates {
+		j.Candidates = append(j.Candidates, Announced{Address: c.Addr, Source: c.Source})
+	}
+	if !x.ObjectKey.IsZero() {
+		j.ObjectKey = &x.ObjectKey
+	}
+	if !x.NextKey.IsZero() {
+		j.NextKey, j.NextPSK = &x.NextKey, presharedText(x.NextPresharedKey)
+	}
+	if !x.RekeyFor.IsZero() {
+		j.RekeyFor, j.RekeyPSK = &x.RekeyFor, presharedText(x.RekeyPSK)
+	}
+	return j
+}
+
+// decodePeers has the entries stand aside that contradict those before them. Who has a key
+// comes before those who announced it.
 func decodePeers(raw json.RawMessage) (Peers, error) {
-	var in peersJSON
+	var in struct {
+		Peers []json.RawMessage `json:"peers"`
+		Aside []Aside           `json:"aside"`
+	}
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return Peers{}, err
 	}
 	var p Peers
-	for _, j := range in.Peers {
-		psk, err := parsePreshared(j.PresharedKey)
+	var announcers []Peer
+	p.aside = sieve(in.Peers, in.Aside, func(entry json.RawMessage) (string, error) {
+		x, err := decodePeer(entry)
 		if err != nil {
-			return Peers{}, fmt.Errorf("peer %q: preshared key: %w", j.Name, err)
-		}
-		x := Peer{
-			Name: j.Name, PublicKey: j.PublicKey, PresharedKey: psk, Mode: j.Mode,
-			Endpoints: j.Endpoints, Allow: j.Allow, Offers: j.Offers, Local: j.Local, Stock: j.Stock,
-			AllowedIPs: j.AllowedIPs, Pending: j.Pending, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt,
-		}
-		for _, c := range j.Candidates {
-			x.Candidates = append(x.Candidates, ticket.Candidate{Addr: c.Address, Source: c.Source})
-		}
-		if j.ObjectKey != nil {
-			x.ObjectKey = *j.ObjectKey
-		}
-		if j.NextKey != nil {
-			x.NextKey = *j.NextKey
-			if x.NextPresharedKey, err = parsePreshared(j.NextPSK); err != nil {
-				return Peers{}, fmt.Errorf("peer %q: next preshared key: %w", j.Name, err)
-			}
-		}
-		if j.RekeyFor != nil {
-			x.RekeyFor = *j.RekeyFor
-			if x.RekeyPSK, err = parsePreshared(j.RekeyPSK); err != nil {
-				return Peers{}, fmt.Errorf("peer %q: preshared key to come: %w", j.Name, err)
-			}
+			return x.Name, err
 		}
 		if _, ok := p.Get(x.Name); ok {
-			return Peers{}, fmt.Errorf("%w: name %q", ErrDuplicate, x.Name)
+			return x.Name, fmt.Errorf("%w: name %q", ErrDuplicate, x.Name)
+		}
+		if !x.NextKey.IsZero() {
+			announcers = append(announcers, x)
+		}
+		present := x
+		present.NextKey, present.NextPresharedKey = peer.PublicKey{}, peer.PresharedKey{}
+		return x.Name, p.Put(present)
+	})
+	for _, x := range announcers {
+		present, ok := p.Get(x.Name)
+		if !ok || present.PublicKey != x.PublicKey {
+			continue // it stands aside as a whole
 		}
 		if err := p.Put(x); err != nil {
-			return Peers{}, err
+			p.keepAside(x, fmt.Sprintf("the key that it announced: %v; the peer counts without", err), true)
 		}
 	}
 	return p, nil
+}
+
+func decodePeer(entry json.RawMessage) (Peer, error) {
+	var j peerJSON
+	if err := json.Unmarshal(entry, &j); err != nil {
+		var who struct{ Name string }
+		_ = json.Unmarshal(entry, &who) // what it calls itself, as far as that can be read
+		return Peer{Name: who.Name}, err
+	}
+	x := Peer{
+		Name: j.Name, Identity: j.Identity, PublicKey: j.PublicKey, Mode: j.Mode,
+		Endpoints: j.Endpoints, Allow: j.Allow, Offers: j.Offers, Local: j.Local, Stock: j.Stock,
+		AllowedIPs: j.AllowedIPs, Pending: j.Pending, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt, FormerKeys: j.FormerKeys,
+	}
+	var err error
+	if x.PresharedKey, err = parsePreshared(j.PresharedKey); err != nil {
+		return x, fmt.Errorf("preshared key: %w", err)
+	}
+	for _, c := range j.Candidates {
+		x.Candidates = append(x.Candidates, ticket.Candidate{Addr: c.Address, Source: c.Source})
+	}
+	if j.ObjectKey != nil {
+		x.ObjectKey = *j.ObjectKey
+	}
+	if j.NextKey != nil {
+		x.NextKey = *j.NextKey
+		if x.NextPresharedKey, err = parsePreshared(j.NextPSK); err != nil {
+			return x, fmt.Errorf("next preshared key: %w", err)
+		}
+	}
+	if j.RekeyFor != nil {
+		x.RekeyFor = *j.RekeyFor
+		if x.RekeyPSK, err = parsePreshared(j.RekeyPSK); err != nil {
+			return x, fmt.Errorf("preshared key to come: %w", err)
+		}
+	}
+	return x, nil
 }
 
 // presharedText is empty for "none".

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -28,12 +30,46 @@ func (s *Store) DropNextKey() error {
 	return nil
 }
 
+// maxRetired bounds the former keys of the gateway that are remembered, the last ones.
+const maxRetired = 16
+
+// OwnKeys are the public keys that the gateway will have, zero when there is none to come,
+// and those that it had. Neither may become a peer's.
+func (s *Store) OwnKeys() (next peer.PublicKey, retired []peer.PublicKey) {
+	if k, err := LoadPrivateKey(filepath.Join(s.dir, nextKeyFile)); err == nil {
+		next = k.Public()
+	}
+	for _, text := range s.observed.load().Retired {
+		if k, err := peer.ParsePublicKey(text); err == nil {
+			retired = append(retired, k)
+		}
+	}
+	return next, retired
+}
+
+// retire notes the key that is about to be replaced.
+func (s *Store) retire() error {
+	k, err := LoadPrivateKey(filepath.Join(s.dir, keyFile))
+	if err != nil {
+		return err
+	}
+	return s.observed.update(func(o *observed) error {
+		text := k.Public().String()
+		o.Retired = append(slices.DeleteFunc(o.Retired, func(r string) bool { return r == text }), text)
+		o.Retired = o.Retired[max(0, len(o.Retired)-maxRetired):]
+		return nil
+	})
+}
+
 // UseNextKey makes the next key the gateway's; the one before is gone. It counts from the
 // next start. A crash leaves one or the other.
 func (s *Store) UseNextKey() error {
 	k, err := LoadPrivateKey(filepath.Join(s.dir, nextKeyFile))
 	if err != nil {
 		return fmt.Errorf("replace the private key: %w", err)
+	}
+	if err := s.retire(); err != nil {
+		s.logger.Warn("the former key cannot be noted; do not give it to a peer", slog.Any("error", err))
 	}
 	if s.mirror != nil {
 		if _, err := s.mirror.save(keyFile, keyText(k), firmly); err != nil {
@@ -58,20 +94,41 @@ func (s *Store) UseNextKey() error {
 	return nil
 }
 
-// Inherit gives a peer's next key what was learned of the one before. What was issued to
-// the old one stays noted there.
+// Inherit gives a peer's next key what was learned of the one before, and what was issued to
+// it: the name of these identities is the next key's now.
 func (s *Store) Inherit(old, next peer.PublicKey) error {
-	err := s.identities.update(func(i *identities) error {
-		if id, ok := i.Identities[old.String()]; ok {
-			i.Identities[next.String()] = id
-		}
-		return nil
-	})
+	return s.inherit(map[peer.PublicKey]peer.PublicKey{old: next}, func(*observed) {})
+}
+
+// inherit is Inherit for many keys at once, which may change places, and notes something along
+// with it.
+func (s *Store) inherit(heirs map[peer.PublicKey]peer.PublicKey, note func(*observed)) error {
+	var err error
+	if len(heirs) > 0 {
+		err = s.identities.update(func(i *identities) error {
+			was := maps.Clone(i.Identities)
+			for old, next := range heirs {
+				if id, ok := was[old.String()]; ok {
+					i.Identities[next.String()] = id
+				}
+			}
+			return nil
+		})
+	}
 	if err == nil || errors.Is(err, ErrNotDurable) {
 		err = s.observed.update(func(o *observed) error {
-			v := o.Peers[old.String()].clone()
-			v.Issued = nil
-			o.Peers[next.String()] = v
+			was := maps.Clone(o.Peers)
+			for old := range heirs {
+				left := was[old.String()]
+				left.Issued = nil
+				o.Peers[old.String()] = left
+			}
+			for old, next := range heirs {
+				v := was[old.String()].clone()
+				v.Issued = append(v.Issued, o.Peers[next.String()].Issued...)
+				o.Peers[next.String()] = v
+			}
+			note(o)
 			return nil
 		})
 	}

@@ -30,6 +30,9 @@ func TestTheNextKeyTakesThePlaceOfTheKey(t *testing.T) {
 	if again, err := s.NextKey(); err != nil || !again.Equal(next) {
 		t.Errorf("asked again there is another next key, or %v", err)
 	}
+	if announced, _ := s.OwnKeys(); announced != next.Public() {
+		t.Errorf("the key to come is %s, want %s", announced, next.Public())
+	}
 	if err := s.UseNextKey(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +45,9 @@ func TestTheNextKeyTakesThePlaceOfTheKey(t *testing.T) {
 	defer s.Close()
 	if now, err := s.PrivateKey(); err != nil || !now.Equal(next) {
 		t.Errorf("after a restart the key is not the next one, or %v", err)
+	}
+	if announced, retired := s.OwnKeys(); !announced.IsZero() || len(retired) != 1 || retired[0] != old.Public() {
+		t.Errorf("the keys are %s to come and %v gone, want none and %s", announced, retired, old.Public())
 	}
 	if _, err := os.Stat(filepath.Join(dir, nextKeyFile)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the next key is still there: %v", err)
@@ -74,11 +80,15 @@ func TestAPeerSucceedsItselfByTheKeyThatItAnnounced(t *testing.T) {
 		t.Errorf("a key that another has: %v", err)
 	}
 	other.NextKey = key(4)
-	if err := errors.Join(put(other), put(Peer{Name: "owner", PublicKey: key(4), Origin: OriginAdded})); err != nil {
-		t.Errorf("who has a key that another announced: %v", err)
+	if err := put(other); err != nil {
+		t.Fatal(err)
 	}
-	if p, _ := s.Peers().Get("other"); !p.NextKey.IsZero() {
-		t.Error("a key is somebody's, and another's next one still")
+	if err := put(Peer{Name: "owner", PublicKey: key(4), Origin: OriginAdded}); !errors.Is(err, ErrDuplicate) {
+		t.Errorf("a peer with a key that another announced: %v", err)
+	}
+	other.NextKey = peer.PublicKey{}
+	if err := put(other); err != nil {
+		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -98,6 +108,9 @@ func TestAPeerSucceedsItselfByTheKeyThatItAnnounced(t *testing.T) {
 	got, _ := s.Peers().Get("cloud")
 	if got.PublicKey != key(3) || !got.PresharedKey.Equal(peer.PresharedKeyFromBytes([32]byte{9})) || !got.NextKey.IsZero() || !got.NextPresharedKey.IsZero() {
 		t.Errorf("got %+v", got)
+	}
+	if len(got.FormerKeys) != 1 || got.FormerKeys[0] != key(1) {
+		t.Errorf("the former keys are %v, want %s", got.FormerKeys, key(1))
 	}
 	if _, ok := s.Peers().ByKey(key(1)); ok {
 		t.Error("the old key counts still")

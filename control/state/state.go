@@ -70,6 +70,9 @@
 // written twice, so that going back one generation never gives it back. Tickets are
 // not taken from a previous generation, which may not know that a ticket was used:
 // open tickets are then void. What can be learned again starts empty.
+//
+// A file that is whole but has an entry that cannot be read or contradicts another one is not
+// damaged: that entry stands aside ([Aside]), and the others count.
 package state
 
 import (
@@ -175,6 +178,7 @@ func open(dir string, logger *slog.Logger, d disk, opts ...Option) (s *Store, er
 	if s.mirror != nil {
 		s.follow(found)
 	}
+	s.tellAside()
 	return s, nil
 }
 

@@ -95,8 +95,8 @@ func TestWhatIsStoredComesBack(t *testing.T) {
 		s.SaveTickets(records()),
 		s.SetIdentity(peer.PublicKey{1}, []byte("certificate"), []byte("key")),
 		s.Proven(peer.PublicKey{1}, endpoint, now),
-		s.RecordIssued(peer.PublicKey{1}, "0a", now, now.Add(time.Hour)),
-		s.RecordIssued(peer.PublicKey{1}, "0b", now, now.Add(2*time.Hour)),
+		s.RecordIssued(peer.PublicKey{1}, "edge", "0a", now, now.Add(time.Hour)),
+		s.RecordIssued(peer.PublicKey{1}, "edge", "0b", now, now.Add(2*time.Hour)),
 		s.SetListenerPorts(map[Listener]uint16{{Peer: "edge", Service: "apiServer"}: 7443}),
 	} {
 		if err != nil {
@@ -353,7 +353,7 @@ func TestForgetLeavesWhatWasIssued(t *testing.T) {
 		s.SetIdentity(k, []byte("c"), []byte("k")),
 		s.Proven(k, netip.MustParseAddrPort("192.0.2.1:1"), now),
 		s.SetListenerPorts(map[Listener]uint16{{Peer: "edge", Service: "apiServer"}: 1}),
-		s.RecordIssued(k, "0a", now, now.Add(time.Hour)),
+		s.RecordIssued(k, "edge", "0a", now, now.Add(time.Hour)),
 		s.Forget("edge", k),
 	} {
 		if err != nil {

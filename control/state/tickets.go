@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +23,10 @@ func (s *Store) SaveTickets(r ticket.Records) error {
 }
 
 // book wraps the records for the document.
-type book struct{ ticket.Records }
+type book struct {
+	ticket.Records
+	aside []Aside
+}
 
 func (b book) clone() book {
 	b.List = slices.Clone(b.List)
@@ -32,11 +36,13 @@ func (b book) clone() book {
 type bookJSON struct {
 	Seen    time.Time    `json:"seen,omitzero"`
 	Tickets []recordJSON `json:"tickets"`
+	Aside   []Aside      `json:"aside,omitempty"`
 }
 
 // recordJSON is a ticket as it is written. Secrets are in the clear there.
 type recordJSON struct {
 	ID        ticket.ID       `json:"id"`
+	Inviter   *peer.PublicKey `json:"inviter,omitempty"`
 	OneTime   peer.PublicKey  `json:"oneTimeKey"`
 	Tunnel    string          `json:"tunnelPresharedKey,omitempty"`
 	Reply     string          `json:"replyMAC"`
@@ -63,6 +69,8 @@ type redeemerJSON struct {
 	At           time.Time      `json:"at"`
 }
 
+var ticketStates = []ticket.State{ticket.Open, ticket.Redeemed, ticket.Finished, ticket.Expired, ticket.Burned, ticket.Closed}
+
 var ticketsFormat = format[book]{
 	name: "tickets", major: 1,
 	encode: encodeBook, decode: decodeBook, clone: book.clone,
@@ -71,12 +79,15 @@ var ticketsFormat = format[book]{
 }
 
 func encodeBook(b book) (any, error) {
-	out := bookJSON{Seen: b.Seen.Round(0).UTC(), Tickets: []recordJSON{}}
+	out := bookJSON{Seen: b.Seen.Round(0).UTC(), Tickets: []recordJSON{}, Aside: b.aside}
 	for _, r := range b.List {
 		j := recordJSON{
 			ID: r.ID, OneTime: r.OneTime, Tunnel: presharedText(r.Tunnel), Reply: r.Reply.Base64(), Peer: r.Peer.Base64(),
 			Name: r.Name, Allow: r.Allow, Approve: r.Approve, Object: r.Object,
 			CreatedAt: r.CreatedAt.Round(0).UTC(), ExpiresAt: r.ExpiresAt.Round(0).UTC(), State: r.State, Failures: r.Failures, EndedAt: r.EndedAt.Round(0).UTC(),
+		}
+		if !r.Inviter.IsZero() {
+			j.Inviter = &r.Inviter
 		}
 		if !r.For.IsZero() {
 			j.For = &r.For
@@ -92,19 +103,37 @@ func encodeBook(b book) (any, error) {
 	return out, nil
 }
 
+// decodeBook has the entries stand aside that cannot be read, or that are of a ticket which
+// another one is of: of two the one counts in which the ticket was used.
 func decodeBook(raw json.RawMessage) (book, error) {
-	var in bookJSON
+	var in struct {
+		Seen    time.Time         `json:"seen"`
+		Tickets []json.RawMessage `json:"tickets"`
+		Aside   []Aside           `json:"aside"`
+	}
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return book{}, err
 	}
-	b := book{ticket.Records{Seen: in.Seen}}
-	for _, j := range in.Tickets {
+	b := book{Records: ticket.Records{Seen: in.Seen}}
+	b.aside = sieve(in.Tickets, in.Aside, func(entry json.RawMessage) (string, error) {
+		var j recordJSON
+		if err := json.Unmarshal(entry, &j); err != nil {
+			return j.ID.String(), err
+		}
 		r, err := j.record()
 		if err != nil {
-			return book{}, fmt.Errorf("ticket %s: %w", j.ID, err)
+			return j.ID.String(), err
 		}
-		b.List = append(b.List, r)
-	}
+		i := slices.IndexFunc(b.List, func(o ticket.Record) bool { return o.ID == r.ID || o.OneTime == r.OneTime })
+		switch {
+		case i < 0:
+			b.List = append(b.List, r)
+			return "", nil
+		case b.List[i].State == ticket.Open && r.State != ticket.Open:
+			b.List[i] = r
+		}
+		return j.ID.String(), errors.New("another entry is of the same ticket")
+	})
 	return b, nil
 }
 
@@ -113,7 +142,13 @@ func (j recordJSON) record() (ticket.Record, error) {
 		ID: j.ID, OneTime: j.OneTime, Name: j.Name, Allow: j.Allow, Approve: j.Approve, Object: j.Object,
 		CreatedAt: j.CreatedAt, ExpiresAt: j.ExpiresAt, State: j.State, Failures: j.Failures, EndedAt: j.EndedAt,
 	}
-	var err error
+	err := checkKey(j.OneTime)
+	if err != nil {
+		return r, fmt.Errorf("one-time key: %w", err)
+	}
+	if !slices.Contains(ticketStates, j.State) {
+		return r, fmt.Errorf("there is no state %.20q", j.State)
+	}
 	if r.Tunnel, err = parsePreshared(j.Tunnel); err != nil {
 		return r, err
 	}
@@ -122,6 +157,9 @@ func (j recordJSON) record() (ticket.Record, error) {
 	}
 	if r.Peer, err = ticket.ParseKey(j.Peer); err != nil {
 		return r, err
+	}
+	if j.Inviter != nil {
+		r.Inviter = *j.Inviter
 	}
 	if j.For != nil {
 		r.For = *j.For

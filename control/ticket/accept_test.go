@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func TestAccept(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())
-	want, err := keys.Peer.PeerKey(self, peer.PublicKey{1})
+	want, err := keys.Peer.PeerKey(self, key(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +34,7 @@ func TestAReplyReplacesAnAnswerThatWasLost(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())
 	d.mustRedeem(noon, keys, ask(1, "edge")) // the joiner never sees this
-	want, err := keys.Peer.PeerKey(self, peer.PublicKey{1})
+	want, err := keys.Peer.PeerKey(self, key(1))
 	if err != nil {
 		t.Fatal(err)
 	}

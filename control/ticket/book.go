@@ -23,10 +23,10 @@ const (
 	// MaxTTL bounds it: a ticket is a secret that lies about in chats.
 	MaxTTL = 30 * 24 * time.Hour
 
-	// ended tickets are remembered so long, and so many, that a late joiner is told
+	// MaxRemembered ended tickets are remembered for keepEnded, so that a late joiner is told
 	// what became of its ticket.
-	keepEnded    = 7 * 24 * time.Hour
-	maxRemembers = 1024
+	MaxRemembered = 1024
+	keepEnded     = 7 * 24 * time.Hour
 )
 
 // Storage keeps the book. SaveTickets returns only when the records will survive a
@@ -36,19 +36,19 @@ type Storage interface {
 	SaveTickets(Records) error
 }
 
-// Names knows the peers that do not come from open tickets. Reserve reports why a peer
-// with this key cannot have this name; a [*NameTakenError] when another key has it.
-// chosen says that the inviter chose the name: what is kept for a name must not go to
-// whoever calls itself by it. Reserve is called while the book is at work and must not
-// call the book.
+// Names knows the keys and names that are in use. Reserve reports why a joiner with this key
+// cannot become the peer of this name: a [*KeyTakenError] when the key is somebody's, a
+// [*NameTakenError] when the name is. chosen says that the inviter chose the name: what is
+// kept for a name must not go to whoever calls itself by it. Reserve is called while the book
+// is at work, and must call nothing of it but IsOneTime.
 type Names interface {
 	Reserve(name string, key peer.PublicKey, chosen bool) error
 }
 
 // Options of a book.
 type Options struct {
-	// Self is this gateway's public key, Name its name; they go into every ticket.
-	Self    peer.PublicKey
+	// Key is this gateway's, Name its name; the public key and the name go into every ticket.
+	Key     peer.PrivateKey
 	Name    string
 	Storage Storage
 	Names   Names
@@ -64,7 +64,8 @@ type Options struct {
 // fails the call returns an error that is an [ErrStorage] and nothing has changed; only
 // Forget counts all the same.
 type Book struct {
-	o Options
+	o    Options
+	self peer.PublicKey // of o.Key
 
 	turn    chan struct{} // one slot: whoever changes the book holds it
 	records atomic.Pointer[Records]
@@ -80,13 +81,13 @@ type Book struct {
 
 // OpenBook reads the book and puts an end to what expired meanwhile.
 func OpenBook(now time.Time, o Options) (*Book, error) {
-	if o.Storage == nil || o.Names == nil || o.Self.IsZero() {
+	if o.Storage == nil || o.Names == nil || o.Key.IsZero() {
 		return nil, errors.New("open the ticket book: storage, names and the gateway's key are needed")
 	}
 	if err := api.CheckName(o.Name); err != nil {
 		return nil, fmt.Errorf("open the ticket book: the gateway's %w", err)
 	}
-	b := &Book{o: o, turn: make(chan struct{}, 1)}
+	b := &Book{o: o, self: o.Key.Public(), turn: make(chan struct{}, 1)}
 	records := o.Storage.Tickets()
 	b.records.Store(&records)
 	b.seen = records.Seen
@@ -164,7 +165,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 		return Ticket{}, Info{}, err
 	}
 	t := Ticket{
-		Seed: seed, Inviter: b.o.Self, Name: b.o.Name, Allow: v.Allow, Approve: v.Approve,
+		Seed: seed, Inviter: b.self, Name: b.o.Name, Allow: v.Allow, Approve: v.Approve,
 		// The text has whole seconds; rounding up keeps a short life from being none.
 		Expires:    now.Add(v.TTL + time.Second - 1).Truncate(time.Second),
 		Candidates: v.Candidates[:min(len(v.Candidates), MaxCandidates)],
@@ -177,7 +178,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 		return Ticket{}, Info{}, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	record := Record{
-		ID: k.ID, OneTime: k.OneTime.Public(), Tunnel: k.Tunnel, Reply: k.Reply, Peer: k.Peer,
+		ID: k.ID, Inviter: b.self, OneTime: k.OneTime.Public(), Tunnel: k.Tunnel, Reply: k.Reply, Peer: k.Peer,
 		Name: v.Name, For: v.For, Allow: v.Allow, Approve: v.Approve, Object: v.Object,
 		CreatedAt: now.Round(0), ExpiresAt: t.Expires.Round(0), State: Open,
 	}
@@ -223,6 +224,12 @@ func (b *Book) OneTimePeers(now time.Time) []OneTime {
 		}
 	}
 	return list
+}
+
+// IsOneTime reports whether a key is that of a ticket that the book remembers, rather than a
+// gateway's.
+func (b *Book) IsOneTime(k peer.PublicKey) bool {
+	return b.records.Load().find(byOneTime(k)) != nil
 }
 
 // Alarms counts the redemptions by a second key since the book was opened.

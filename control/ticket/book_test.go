@@ -26,7 +26,7 @@ func TestRedeemGrantsWhatTheTicketSays(t *testing.T) {
 		t.Fatalf("one-time peers: %v, want the ticket's", got)
 	}
 	q := Request{
-		PublicKey: peer.PublicKey{1}, Name: "edge", Grants: []string{api.ServiceAuth},
+		PublicKey: key(1), Name: "edge", Grants: []string{api.ServiceAuth},
 		Candidates: []Candidate{{Addr: netip.MustParseAddrPort("192.0.2.1:51820"), Source: api.SourceHost}},
 	}
 	g := d.mustRedeem(noon, keys, q)
@@ -34,7 +34,7 @@ func TestRedeemGrantsWhatTheTicketSays(t *testing.T) {
 		t.Error("no preshared key was granted")
 	}
 	want := Grant{
-		Ticket: keys.ID, Name: "edge", PublicKey: peer.PublicKey{1}, PresharedKey: g.PresharedKey,
+		Ticket: keys.ID, Name: "edge", PublicKey: key(1), PresharedKey: g.PresharedKey,
 		Allow: k.Allow, Offers: q.Grants, Candidates: q.Candidates,
 	}
 	if diff := cmp.Diff(want, g, same, cmp.AllowUnexported(peer.PresharedKey{})); diff != "" {
@@ -121,24 +121,22 @@ func TestAHundredAtOnceHaveOneWinner(t *testing.T) {
 }
 
 func TestRedeemRefuses(t *testing.T) {
-	other := peer.PublicKey{9}
+	other := key(9)
 	for _, c := range []struct {
 		name   string
 		invite Invitation
 		q      Request
 		want   error
 	}{
-		{"more than was granted", standard(), Request{PublicKey: peer.PublicKey{1}, Name: "edge", Wants: []string{"auth", "registry"}}, ErrNotGranted},
+		{"more than was granted", standard(), Request{PublicKey: key(1), Name: "edge", Wants: []string{"auth", "registry"}}, ErrNotGranted},
 		{"another key than it is bound to", Invitation{For: other}, ask(1, "edge"), ErrWrongKey},
 		{"a name that is none", standard(), ask(1, "Not A Name"), ErrName},
 		{"no name", standard(), ask(1, ""), ErrName},
 		{"a name of 41 characters", standard(), ask(1, strings.Repeat("n", 41)), ErrName},
 		{"another peer's name", standard(), ask(1, "taken"), ErrName},
-		{"another peer's name, given by the inviter", Invitation{Name: "taken"}, ask(1, "edge"), ErrName},
 		{"no key", standard(), Request{Name: "edge"}, ErrRequest},
-		{"our own key", standard(), Request{PublicKey: self, Name: "edge"}, ErrRequest},
-		{"a candidate without port", standard(), Request{PublicKey: peer.PublicKey{1}, Name: "edge", Candidates: []Candidate{{Addr: netip.MustParseAddrPort("192.0.2.1:0")}}}, ErrRequest},
-		{"a service that is none", standard(), Request{PublicKey: peer.PublicKey{1}, Name: "edge", Grants: []string{"../etc"}}, ErrRequest},
+		{"a candidate without port", standard(), Request{PublicKey: key(1), Name: "edge", Candidates: []Candidate{{Addr: netip.MustParseAddrPort("192.0.2.1:0")}}}, ErrRequest},
+		{"a service that is none", standard(), Request{PublicKey: key(1), Name: "edge", Grants: []string{"../etc"}}, ErrRequest},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newDesk(t, noon)
@@ -166,9 +164,37 @@ func TestRedeemRefuses(t *testing.T) {
 	}
 }
 
+// A name that the inviter gave may be somebody's by then. Nobody who comes with the ticket can
+// help that, so it is not given up.
+func TestATakenNameThatTheInviterGaveBurnsNothing(t *testing.T) {
+	d := newDesk(t, noon)
+	d.names["edge"] = key(9)
+	_, keys := d.invite(noon, Invitation{Name: "edge"})
+	for range MaxFailures + 1 {
+		var taken *NameTakenError
+		if _, err := d.redeem(noon, keys, ask(1, "berlin")); !errors.As(err, &taken) || !taken.Fixed {
+			t.Fatalf("got %v, want a %T of a fixed name", err, taken)
+		}
+	}
+	delete(d.names, "edge")
+	d.mustRedeem(noon, keys, ask(1, "berlin"))
+}
+
+// A name that an open ticket was made out for is kept for whoever has that ticket.
+func TestNobodyTakesTheNameOfAnOpenTicket(t *testing.T) {
+	d := newDesk(t, noon)
+	_, named := d.invite(noon, Invitation{Name: "edge"})
+	_, unnamed := d.invite(noon, standard())
+	if _, err := d.redeem(noon, unnamed, ask(2, "edge")); !errors.Is(err, ErrName) {
+		t.Errorf("who calls itself by the name of another's ticket: got %v, want %v", err, ErrName)
+	}
+	d.mustRedeem(noon, named, ask(1, "berlin"))
+	d.mustRedeem(noon, unnamed, ask(2, "paris"))
+}
+
 func TestFailuresSurviveARestart(t *testing.T) {
 	d := newDesk(t, noon)
-	_, keys := d.invite(noon, Invitation{For: peer.PublicKey{9}})
+	_, keys := d.invite(noon, Invitation{For: key(9)})
 	for range MaxFailures {
 		d.reopen(noon)
 		if _, err := d.redeem(noon, keys, ask(1, "edge")); !errors.Is(err, ErrWrongKey) {
@@ -183,7 +209,7 @@ func TestFailuresSurviveARestart(t *testing.T) {
 
 func TestNameConflictSaysWhatToDo(t *testing.T) {
 	d := newDesk(t, noon)
-	d.names["edge"] = peer.PublicKey{9}
+	d.names["edge"] = key(9)
 	_, keys := d.invite(noon, standard())
 	if _, err := d.redeem(noon, keys, ask(1, "edge")); err == nil || !strings.Contains(err.Error(), "--name") {
 		t.Errorf("got %v, want a hint to --name", err)
@@ -203,7 +229,7 @@ func TestNameConflictSaysWhatToDo(t *testing.T) {
 func TestWantsNarrowTheGrant(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, Invitation{Allow: []string{"auth", "apiServer", "registry"}})
-	g := d.mustRedeem(noon, keys, Request{PublicKey: peer.PublicKey{1}, Name: "edge", Wants: []string{"registry"}})
+	g := d.mustRedeem(noon, keys, Request{PublicKey: key(1), Name: "edge", Wants: []string{"registry"}})
 	if !slices.Equal(g.Allow, []string{"registry"}) {
 		t.Errorf("granted %v, want registry alone", g.Allow)
 	}
@@ -211,7 +237,7 @@ func TestWantsNarrowTheGrant(t *testing.T) {
 
 func TestTheInvitersNameCounts(t *testing.T) {
 	d := newDesk(t, noon)
-	_, keys := d.invite(noon, Invitation{Name: "berlin", For: peer.PublicKey{1}})
+	_, keys := d.invite(noon, Invitation{Name: "berlin", For: key(1)})
 	if g := d.mustRedeem(noon, keys, ask(1, "edge")); g.Name != "berlin" {
 		t.Errorf("called %q, want berlin", g.Name)
 	}
@@ -224,10 +250,10 @@ func TestApproval(t *testing.T) {
 		t.Error("the peer counts before it was approved")
 	}
 	d.reopen(noon)
-	if ok, err := d.Approve(noon, peer.PublicKey{2}); ok || err != nil {
+	if ok, err := d.Approve(noon, key(2)); ok || err != nil {
 		t.Errorf("approving a stranger: got %v, %v", ok, err)
 	}
-	if ok, err := d.Approve(noon, peer.PublicKey{1}); !ok || err != nil {
+	if ok, err := d.Approve(noon, key(1)); !ok || err != nil {
 		t.Errorf("approve: got %v, %v", ok, err)
 	}
 	if g := d.mustRedeem(noon, keys, ask(1, "edge")); g.Pending {
@@ -243,10 +269,10 @@ func TestAFinishedTicketAnswersUntilItsDeadline(t *testing.T) {
 	_, keys := d.invite(noon, standard())
 	redeemed := d.mustRedeem(noon, keys, ask(1, "edge"))
 	saves := d.store.saves
-	if err := d.Finish(noon, peer.PublicKey{7}); err != nil || d.store.saves != saves {
+	if err := d.Finish(noon, key(7)); err != nil || d.store.saves != saves {
 		t.Errorf("a stranger's handshake: got %v, %d writes", err, d.store.saves-saves)
 	}
-	if err := d.Finish(noon, peer.PublicKey{1}); err != nil {
+	if err := d.Finish(noon, key(1)); err != nil {
 		t.Errorf("Finish: %v", err)
 	}
 	d.reopen(noon)
@@ -282,23 +308,29 @@ func TestAFinishedTicketAnswersUntilItsDeadline(t *testing.T) {
 
 func TestARemovedPeerDoesNotComeBackByItsTicket(t *testing.T) {
 	for _, finish := range []bool{false, true} {
-		d := newDesk(t, noon)
-		_, keys := d.invite(noon, standard())
-		d.mustRedeem(noon, keys, ask(1, "edge"))
-		if finish {
-			if err := d.Finish(noon, peer.PublicKey{1}); err != nil {
+		for what, leaver := range map[string]func(Keys) Leaver{
+			"name":       func(Keys) Leaver { return Leaver{Name: "edge"} },
+			"ticket":     func(k Keys) Leaver { return Leaver{Ticket: k.ID.String()} },
+			"former key": func(Keys) Leaver { return Leaver{Keys: []peer.PublicKey{key(7), key(1)}} },
+		} {
+			d := newDesk(t, noon)
+			_, keys := d.invite(noon, standard())
+			d.mustRedeem(noon, keys, ask(1, "edge"))
+			if finish {
+				if err := d.Finish(noon, key(1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := d.Forget(noon, leaver(keys)); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if _, err := d.Forget(noon, peer.PublicKey{1}); err != nil {
-			t.Fatal(err)
-		}
-		d.reopen(noon)
-		if _, err := d.redeem(noon, keys, ask(1, "edge")); !errors.Is(err, ErrClosed) {
-			t.Errorf("finished %v: redeeming again: got %v, want %v", finish, err, ErrClosed)
-		}
-		if _, err := d.Accept(noon, d.reply(keys, ask(1, "edge"))); !errors.Is(err, ErrClosed) {
-			t.Errorf("finished %v: a reply: got %v, want %v", finish, err, ErrClosed)
+			d.reopen(noon)
+			if _, err := d.redeem(noon, keys, ask(1, "edge")); !errors.Is(err, ErrClosed) {
+				t.Errorf("by its %s, finished %v: redeeming again: got %v, want %v", what, finish, err, ErrClosed)
+			}
+			if _, err := d.Accept(noon, d.reply(keys, ask(1, "edge"))); !errors.Is(err, ErrClosed) {
+				t.Errorf("by its %s, finished %v: a reply: got %v, want %v", what, finish, err, ErrClosed)
+			}
 		}
 	}
 }
@@ -313,7 +345,7 @@ func TestAtMost256AreOpen(t *testing.T) {
 		t.Errorf("ticket %d: got %v, want %v", MaxOpen+1, err, ErrTooMany)
 	}
 	d.mustRedeem(noon, last, ask(1, "edge"))
-	if err := d.Finish(noon, peer.PublicKey{1}); err != nil {
+	if err := d.Finish(noon, key(1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := d.Invite(noon, standard()); err != nil {
@@ -369,7 +401,7 @@ func TestARemovedPeerIsForgottenThoughItCannotBeStored(t *testing.T) {
 	d.mustRedeem(noon, keys, ask(1, "edge"))
 	full := errors.New("no space left on device")
 	d.store.err = full
-	drop, err := d.Forget(noon, peer.PublicKey{1})
+	drop, err := d.Forget(noon, Leaver{Name: "edge"})
 	if !errors.Is(err, ErrStorage) || !errors.Is(err, full) || len(drop) != 1 || drop[0] != keys.OneTime.Public() {
 		t.Errorf("Forget: got %v and %v, want the one-time key and %v", drop, err, ErrStorage)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -31,6 +32,14 @@ const (
 var sources = [...]string{
 	0: "", 1: api.SourceAdvertised, 2: api.SourceService, 3: api.SourcePortmap, 4: api.SourceLAN,
 	5: api.SourceDNS, 6: api.SourceHost, 7: api.SourceSTUN, 8: api.SourcePeer, 9: api.SourceRelay,
+}
+
+// KnownSource is the source of a candidate if it is one that can be written, else empty.
+func KnownSource(s string) string {
+	if slices.Contains(sources[:], s) {
+		return s
+	}
+	return ""
 }
 
 // Encode writes the ticket as text: a secret.
@@ -73,7 +82,7 @@ func Decode(text string) (Ticket, error) {
 	if f.kind != kindTicket {
 		return Ticket{}, fmt.Errorf("%w (it is of kind %d)", ErrNewerVersion, f.kind)
 	}
-	r := reader{b: f.body(), newer: f.minor > minor}
+	r := reader{b: f.body(), newer: f.minor > minorTicket}
 	var t Ticket
 	copy(t.Seed.b[:], r.take(len(t.Seed.b)))
 	copy(t.Inviter[:], r.take(len(t.Inviter)))
@@ -119,19 +128,21 @@ func (r Reply) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprintf("(reply of %s to ticket %s)", r.Name, r.Ticket))
 }
 
-// EncodeReply writes the reply of a joiner to the ticket that k follows from.
+// EncodeReply writes the reply of a joiner to the ticket that k follows from. Without a
+// proof it is as those were that came before it, and no inviter takes it.
 func EncodeReply(k Keys, q Request) (string, error) {
 	if err := q.check(); err != nil {
 		return "", fmt.Errorf("encode reply: %w", err)
 	}
-	b := append([]byte(nil), k.ID[:]...)
-	b = append(b, q.PublicKey[:]...)
-	b = appendText(b, q.Name)
-	b, err := appendLists(b, [][]string{q.Wants, q.Grants}, q.Candidates)
+	b, err := q.append(append([]byte(nil), k.ID[:]...))
 	if err != nil {
 		return "", fmt.Errorf("encode reply: %w", err)
 	}
-	h, err := header(kindReply, len(b)+macSize)
+	var minor byte
+	if len(q.Proof) > 0 {
+		b, minor = append(b, q.Proof...), minorReply
+	}
+	h, err := header(minor, kindReply, len(b)+macSize)
 	if err != nil {
 		return "", fmt.Errorf("encode reply: %w", err)
 	}
@@ -157,13 +168,16 @@ func DecodeReply(text string) (Reply, error) {
 		return Reply{}, fmt.Errorf("%w (no signature)", ErrDamaged)
 	}
 	reply := Reply{covered: f.covered[:n], mac: [macSize]byte(f.covered[n:])}
-	r := reader{b: f.covered[headerSize:n], newer: f.minor > minor}
+	r := reader{b: f.covered[headerSize:n], newer: f.minor > minorReply}
 	copy(reply.Ticket[:], r.take(IDSize))
 	copy(reply.PublicKey[:], r.take(peer.KeySize))
 	reply.Name = r.name()
 	reply.Wants = r.services()
 	reply.Grants = r.services()
 	reply.Candidates = r.candidates()
+	if f.minor > 0 {
+		reply.Proof = slices.Clone(r.take(proofSize))
+	}
 	if reply.PublicKey.IsZero() {
 		r.fail("no public key")
 	}

@@ -240,6 +240,7 @@ func FuzzDecode(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add(v.Ticket)
 		f.Add(v.Reply.Text)
+		f.Add(v.Reply.Former)
 	}
 	f.Add("postern1")
 	f.Add("postern2aaaa")
@@ -270,6 +271,7 @@ func FuzzBody(f *testing.F) {
 				f.Fatal(err)
 			}
 			f.Add(opened.minor, opened.kind, opened.body())
+			f.Add(opened.minor^1, opened.kind, opened.body())
 		}
 	}
 	f.Fuzz(func(t *testing.T, minor, kind byte, body []byte) {

@@ -159,7 +159,7 @@ func (e *edit) forget() {
 		if e.List[i].answers() {
 			continue
 		}
-		if ended++; ended > maxRemembers {
+		if ended++; ended > MaxRemembered {
 			e.List = slices.Delete(e.List, i, i+1)
 		}
 	}
@@ -199,27 +199,39 @@ func (b *Book) NextDeadline() (time.Time, bool) {
 // own first handshake has arrived. Until the deadline the ticket's one-time peer stays,
 // to tell a second key that it came too late.
 func (b *Book) Finish(now time.Time, joiner peer.PublicKey) error {
-	_, err := b.endFor(now, joiner, Finished)
+	_, err := b.endFor(now, Finished, func(r Record) bool { return r.State == Redeemed && r.By.PublicKey == joiner })
 	return err
 }
 
-// Forget ends what the peer with this key came by, because the peer is removed: its
-// ticket or reply cannot bring it back. The tunnel must drop the one-time keys that it
-// returns. It counts at once: along with an [ErrStorage] the keys are given as well, and
-// Expire stores it when that is possible again.
-func (b *Book) Forget(now time.Time, joiner peer.PublicKey) ([]peer.PublicKey, error) {
-	return b.endFor(now, joiner, Closed)
+// Leaver is a peer that is removed.
+type Leaver struct {
+	// Name is what the peer is called here, which it was from the start. Ticket is the id of
+	// the ticket by which it came; empty when it came by none.
+	Name, Ticket string
+	// Keys are those that it has and ever had.
+	Keys []peer.PublicKey
+}
+
+// cameBy reports whether the peer is who redeemed a ticket. Its key may be another by now.
+func (l Leaver) cameBy(r Record) bool {
+	return (r.State == Redeemed || r.State == Finished) &&
+		(r.By.Name == l.Name || r.ID.String() == l.Ticket || slices.Contains(l.Keys, r.By.PublicKey))
+}
+
+// Forget ends what a peer came by, because the peer is removed: none of its tickets and
+// replies can bring it back. The tunnel must drop the one-time keys that it returns. It
+// counts at once: along with an [ErrStorage] the keys are given as well, and Expire stores it
+// when that is possible again.
+func (b *Book) Forget(now time.Time, l Leaver) ([]peer.PublicKey, error) {
+	return b.endFor(now, Closed, l.cameBy)
 }
 
 // Unstored reports whether the book has a change that could not be stored yet.
 func (b *Book) Unstored() bool { return b.unstored.Load() }
 
-func (b *Book) endFor(now time.Time, joiner peer.PublicKey, s State) ([]peer.PublicKey, error) {
+func (b *Book) endFor(now time.Time, s State, ends func(Record) bool) ([]peer.PublicKey, error) {
 	// Handshakes are frequent and tickets rare: look before taking the turn.
-	ends := func(r Record) bool {
-		return r.By.PublicKey == joiner && (r.State == Redeemed || s == Closed && r.State == Finished)
-	}
-	if joiner.IsZero() || !slices.ContainsFunc(b.records.Load().List, ends) {
+	if !slices.ContainsFunc(b.records.Load().List, ends) {
 		return nil, nil
 	}
 	var drop []peer.PublicKey

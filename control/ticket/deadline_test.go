@@ -166,19 +166,19 @@ func TestEndedTicketsAreForgotten(t *testing.T) {
 
 func TestNotTooManyEndedTicketsAreRemembered(t *testing.T) {
 	e := &edit{now: noon}
-	for i := range maxRemembers + 10 {
+	for i := range MaxRemembered + 10 {
 		e.List = append(e.List, Record{ID: ID{byte(i >> 8), byte(i)}, State: Expired, EndedAt: noon}, Record{State: Open})
 	}
 	e.forget()
 	ended := slices.DeleteFunc(slices.Clone(e.List), Record.live)
-	if n := len(ended); n != maxRemembers {
-		t.Errorf("%d ended tickets are remembered, want %d", n, maxRemembers)
+	if n := len(ended); n != MaxRemembered {
+		t.Errorf("%d ended tickets are remembered, want %d", n, MaxRemembered)
 	}
 	if first, want := ended[0].ID, (ID{0, 10}); first != want {
 		t.Errorf("the oldest that is remembered is %v, want %v", first, want)
 	}
-	if n := len(e.List) - len(ended); n != maxRemembers+10 {
-		t.Errorf("%d open tickets are left, want all %d", n, maxRemembers+10)
+	if n := len(e.List) - len(ended); n != MaxRemembered+10 {
+		t.Errorf("%d open tickets are left, want all %d", n, MaxRemembered+10)
 	}
 }
 

@@ -94,7 +94,21 @@ func count(list []string, what audit.Event) int {
 	return n
 }
 
-var self = peer.PublicKey{0xee}
+// private are keys that tests hold, by number.
+func private(b byte) peer.PrivateKey { return peer.PrivateKeyFromBytes([32]byte{16: b}) }
+
+func key(b byte) peer.PublicKey { return private(b).Public() }
+
+// privates are those of all, by the public key.
+var privates = sync.OnceValue(func() map[peer.PublicKey]peer.PrivateKey {
+	out := map[peer.PublicKey]peer.PrivateKey{}
+	for b := range byte(255) {
+		out[key(b)] = private(b)
+	}
+	return out
+})
+
+var selfKey, self = private(0xee), key(0xee)
 
 func newDesk(t *testing.T, now time.Time) *desk {
 	t.Helper()
@@ -107,7 +121,7 @@ func newDesk(t *testing.T, now time.Time) *desk {
 func (d *desk) reopen(now time.Time) {
 	d.t.Helper()
 	b, err := OpenBook(now, Options{
-		Self: self, Name: "cloud", Storage: d.store, Names: d.names,
+		Key: selfKey, Name: "cloud", Storage: d.store, Names: d.names,
 		Audit: audit.New(slog.New(slog.NewJSONHandler(d.log, nil))),
 	})
 	if err != nil {
@@ -131,7 +145,18 @@ func (d *desk) invite(now time.Time, v Invitation) (Ticket, Keys) {
 }
 
 func ask(key byte, name string) Request {
-	return Request{PublicKey: peer.PublicKey{key}, Name: name}
+	return Request{PublicKey: private(key).Public(), Name: name}
+}
+
+// proven gives a request its proof, if the tests hold its key and it has none.
+func (d *desk) proven(way Way, k Keys, q Request) Request {
+	d.t.Helper()
+	if held, ok := privates()[q.PublicKey]; ok && q.Proof == nil {
+		if proven, err := q.Prove(way, k.ID, self, held); err == nil { // else the book says what is wrong with it
+			return proven
+		}
+	}
+	return q
 }
 
 func standard() Invitation {
@@ -139,7 +164,7 @@ func standard() Invitation {
 }
 
 func (d *desk) redeem(now time.Time, k Keys, q Request) (Grant, error) {
-	return d.Redeem(now, k.OneTime.Public(), q)
+	return d.Redeem(now, k.OneTime.Public(), d.proven(InBand, k, q))
 }
 
 func (d *desk) mustRedeem(now time.Time, k Keys, q Request) Grant {
@@ -153,7 +178,7 @@ func (d *desk) mustRedeem(now time.Time, k Keys, q Request) Grant {
 
 func (d *desk) reply(k Keys, q Request) Reply {
 	d.t.Helper()
-	text, err := EncodeReply(k, q)
+	text, err := EncodeReply(k, d.proven(ByReply, k, q))
 	if err != nil {
 		d.t.Fatal(err)
 	}

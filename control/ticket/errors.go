@@ -43,6 +43,14 @@ var (
 	ErrNotGranted = errors.New("asks for a service that the ticket does not grant")
 	// ErrName: the joiner's name is no name or belongs to another peer.
 	ErrName = errors.New("the name cannot be used")
+	// ErrProof: the joiner does not hold the key that it gives.
+	ErrProof = errors.New("nothing proves that the joiner holds the key that it gives")
+	// ErrNoProof: the joiner gave no proof. It is an ErrProof.
+	ErrNoProof = fmt.Errorf("%w: the joining gateway is older than this one; upgrade it, then join again with the same ticket", ErrProof)
+	// ErrRekeyed: the inviter has another key than when it made the ticket.
+	ErrRekeyed = errors.New("the ticket names a key that the inviter has no longer; make a new one with `postern invite`")
+	// ErrKeyTaken: the joiner's key is somebody's here already.
+	ErrKeyTaken = errors.New("the joiner's key is in use there")
 	// ErrRequest: the request makes no sense.
 	ErrRequest = errors.New("malformed request")
 	// ErrForged: a reply's signature does not match.
@@ -81,3 +89,23 @@ func (e *NameTakenError) Error() string {
 
 // Is makes the error an ErrName.
 func (e *NameTakenError) Is(target error) bool { return target == ErrName }
+
+// KeyTakenError says that the joiner's key is somebody's already. Its message is for the
+// joiner; Holder and Hint are for the operator of the inviter alone.
+// errors.Is(err, ErrKeyTaken) holds.
+type KeyTakenError struct {
+	// Peer: it is a peer's.
+	Peer         bool
+	Holder, Hint string
+}
+
+// Error is the message for people.
+func (e *KeyTakenError) Error() string {
+	if e.Peer {
+		return "this key is a peer there already: ask for `postern peer allow` there, or to have it removed first (`postern peer remove`)"
+	}
+	return "this key cannot be a peer's there: join with a gateway that has a key of its own"
+}
+
+// Is makes the error an ErrKeyTaken.
+func (e *KeyTakenError) Is(target error) bool { return target == ErrKeyTaken }

@@ -12,10 +12,13 @@ import (
 
 const (
 	major = 1
-	minor = 0
 
 	kindTicket = 1
 	kindReply  = 2
+
+	// The minor versions: a reply has a proof since its first.
+	minorTicket = 0
+	minorReply  = 1
 
 	headerSize   = 4
 	checksumSize = 4
@@ -28,7 +31,7 @@ var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPaddin
 
 // seal puts header, checksum and base32 around a body.
 func seal(kind byte, body []byte) (string, error) {
-	b, err := header(kind, len(body))
+	b, err := header(minorTicket, kind, len(body))
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +40,7 @@ func seal(kind byte, body []byte) (string, error) {
 }
 
 // header begins a frame whose body has n bytes.
-func header(kind byte, n int) ([]byte, error) {
+func header(minor, kind byte, n int) ([]byte, error) {
 	total := headerSize + n + checksumSize
 	if total > 0xffff {
 		return nil, fmt.Errorf("a ticket of %d bytes is too long", total)

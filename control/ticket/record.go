@@ -33,6 +33,8 @@ const (
 // as it needs them, never the seed.
 type Record struct {
 	ID ID
+	// Inviter is the public key that the ticket names as ours; zero in a book older than that.
+	Inviter peer.PublicKey
 	// OneTime is the public key of the tunnel through which the joiner redeems, Tunnel
 	// that tunnel's preshared key. Tunnel is erased when the one-time peer is.
 	OneTime peer.PublicKey

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -15,8 +16,9 @@ import (
 // joiner may be granted the same again, so what is made of it must be idempotent.
 type Grant struct {
 	Ticket ID
-	// Name is what the joiner is called here.
+	// Name is what the joiner is called here; Chosen says that the inviter gave the name.
 	Name         string
+	Chosen       bool
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
 	// Allow is what the joiner may reach here, Offers what we may reach there.
@@ -29,14 +31,15 @@ type Grant struct {
 // Redeem answers a joiner that came through the one-time tunnel. Redemption is
 // compare-and-set on the joiner's key: the first wins, the same key gets the same
 // answer again until its first handshake, and another is an [ErrAlreadyUsed] and an
-// alarm. Refusals are among
-// the errors of this package; MaxFailures of them burn an open ticket.
+// alarm. A joiner has to prove that it holds its key. Whoever comes this way has the ticket,
+// so a refusal that is its doing counts: MaxFailures of them burn an open ticket.
+// Refusals are among the errors of this package.
 func (b *Book) Redeem(now time.Time, oneTime peer.PublicKey, q Request) (Grant, error) {
 	psk, err := peer.NewPresharedKey()
 	if err != nil {
 		return Grant{}, err
 	}
-	return b.settle(now, audit.Redeem, byOneTime(oneTime), q, func(r *Record) (peer.PresharedKey, error) {
+	return b.settle(now, InBand, byOneTime(oneTime), q, func(r *Record) (peer.PresharedKey, error) {
 		switch r.State {
 		case Open:
 			return psk, nil
@@ -60,16 +63,16 @@ func (b *Book) Accept(now time.Time, reply Reply) (Grant, error) {
 		b.refuse(reply.Ticket, reply.PublicKey, reply.Name, ErrForged)
 		return Grant{}, ErrForged
 	}
-	return b.settle(now, audit.Accept, byID(reply.Ticket), reply.Request, func(r *Record) (peer.PresharedKey, error) {
+	return b.settle(now, ByReply, byID(reply.Ticket), reply.Request, func(r *Record) (peer.PresharedKey, error) {
 		if r.State == Finished {
 			return r.By.PresharedKey, nil // in use: the two have met
 		}
-		return r.Peer.PeerKey(b.o.Self, reply.PublicKey)
+		return r.Peer.PeerKey(b.self, reply.PublicKey)
 	})
 }
 
 // settle decides on a request, stores the decision and records it.
-func (b *Book) settle(now time.Time, event audit.Event, pick func(Record) bool, q Request, psk func(*Record) (peer.PresharedKey, error)) (Grant, error) {
+func (b *Book) settle(now time.Time, way Way, pick func(Record) bool, q Request, psk func(*Record) (peer.PresharedKey, error)) (Grant, error) {
 	var (
 		grant  Grant
 		seen   Record // as the decision left it
@@ -83,12 +86,12 @@ func (b *Book) settle(now time.Time, event audit.Event, pick func(Record) bool, 
 		}
 		defer func() { seen = *r }()
 		again = r.State != Open
-		err := b.decide(e, r, q, psk)
+		err := b.decide(e, way, r, q, psk)
 		if err == nil {
 			grant = r.grant(q)
 			return nil
 		}
-		if r.State == Open && !errors.Is(err, errInternal) {
+		if r.State == Open && isJoiners(err) {
 			e.dirty = true
 			if r.Failures++; r.Failures >= MaxFailures {
 				e.end(r, Burned)
@@ -102,41 +105,61 @@ func (b *Book) settle(now time.Time, event audit.Event, pick func(Record) bool, 
 		if burned && !errors.Is(err, ErrStorage) {
 			b.o.Audit.Record(context.Background(), audit.Burn, audit.Ticket(seen.ID.String()), audit.Reason(ErrBurned.Error()))
 		}
-		if errors.Is(err, ErrAlreadyUsed) {
-			b.alarm(now, seen, q.PublicKey)
+		if thief := errors.Is(err, ErrProof) && !errors.Is(err, ErrNoProof) && again; thief || errors.Is(err, ErrAlreadyUsed) {
+			b.alarm(now, way, seen, q)
 		}
 		return Grant{}, err
 	}
 	if !again {
+		event := audit.Redeem
+		if way == ByReply {
+			event = audit.Accept
+		}
 		b.o.Audit.Record(context.Background(), event, audit.Ticket(seen.ID.String()), audit.Peer(grant.Name),
 			audit.PublicKey(grant.PublicKey), audit.Services(grant.Allow))
 	}
 	return grant, nil
 }
 
-// errInternal marks failures that are not the joiner's.
+// errInternal marks failures of this gateway.
 var errInternal = errors.New("internal error")
+
+// isJoiners reports whether a refusal is the joiner's doing, and counts. An older joiner is
+// to try again once it is upgraded; a name that the inviter gave twice, and a key that it has
+// no longer, are the inviter's to put right.
+func isJoiners(err error) bool {
+	var taken *NameTakenError
+	if errors.As(err, &taken) && taken.Fixed {
+		return false
+	}
+	return !errors.Is(err, errInternal) && !errors.Is(err, ErrNoProof) && !errors.Is(err, ErrRekeyed)
+}
 
 // decide is the compare-and-set: it leaves r redeemed by q's key or gives the reason
 // why not.
-func (b *Book) decide(e *edit, r *Record, q Request, psk func(*Record) (peer.PresharedKey, error)) error {
-	switch r.State {
-	case Expired:
+func (b *Book) decide(e *edit, way Way, r *Record, q Request, psk func(*Record) (peer.PresharedKey, error)) error {
+	switch {
+	case r.State == Expired:
 		return &ExpiredError{At: r.ExpiresAt}
-	case Burned:
+	case r.State == Burned:
 		return ErrBurned
+	case r.State != Open && r.By.PublicKey != q.PublicKey:
+		return ErrAlreadyUsed
+	}
+	if err := q.check(); err != nil {
+		return err
+	}
+	if !r.Inviter.IsZero() && r.Inviter != b.self {
+		return ErrRekeyed // and the proof goes for the key before
+	}
+	if err := q.checkProof(way, r.ID, b.o.Key); err != nil {
+		return err
+	}
+	switch r.State {
+	case Closed:
+		return ErrClosed
 	case Open:
 		if err := b.mayRedeem(e, r, q); err != nil {
-			return err
-		}
-	default:
-		if r.By.PublicKey != q.PublicKey {
-			return ErrAlreadyUsed
-		}
-		if r.State == Closed {
-			return ErrClosed
-		}
-		if err := q.check(); err != nil {
 			return err
 		}
 	}
@@ -170,12 +193,6 @@ func (b *Book) decide(e *edit, r *Record, q Request, psk func(*Record) (peer.Pre
 
 // mayRedeem reports why an open ticket is not for this request.
 func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
-	if err := q.check(); err != nil {
-		return err
-	}
-	if q.PublicKey == b.o.Self || q.PublicKey == r.OneTime {
-		return fmt.Errorf("%w: a gateway joins with a key of its own", ErrRequest)
-	}
 	if !r.For.IsZero() && r.For != q.PublicKey {
 		return ErrWrongKey
 	}
@@ -189,6 +206,9 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 		name = q.Name
 	}
 	taken := e.find(func(o Record) bool {
+		if o.State == Open && r.Name == "" && o.Name == name {
+			return true // it is kept for whoever comes with that ticket
+		}
 		return o.State == Redeemed && o.By.Name == name && o.By.PublicKey != q.PublicKey
 	})
 	if taken != nil {
@@ -199,6 +219,9 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 		if errors.As(err, &conflict) {
 			return &NameTakenError{Name: name, Fixed: r.Name != ""}
 		}
+		if errors.Is(err, ErrKeyTaken) {
+			return err
+		}
 		return fmt.Errorf("%w: %w", ErrName, err)
 	}
 	return nil
@@ -207,7 +230,7 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 // grant is the answer to whoever redeemed the ticket.
 func (r *Record) grant(q Request) Grant {
 	return Grant{
-		Ticket: r.ID, Name: r.By.Name, PublicKey: r.By.PublicKey, PresharedKey: r.By.PresharedKey,
+		Ticket: r.ID, Name: r.By.Name, Chosen: r.Name != "", PublicKey: r.By.PublicKey, PresharedKey: r.By.PresharedKey,
 		Allow: r.By.Allow, Offers: q.Grants, Candidates: q.Candidates, Pending: !r.By.Approved,
 	}
 }
@@ -235,17 +258,24 @@ func (b *Book) Approve(now time.Time, joiner peer.PublicKey) (bool, error) {
 }
 
 func (b *Book) refuse(id ID, key peer.PublicKey, name string, err error) {
+	var taken *KeyTakenError
+	if errors.As(err, &taken) { // the joiner is not told whose
+		err = fmt.Errorf("the joiner's key is %s", taken.Holder)
+	}
 	b.o.Audit.Record(context.Background(), audit.Refuse, audit.Ticket(id.String()), audit.PublicKey(key), audit.Peer(printable(name)), audit.Reason(err.Error()))
 }
 
-// printable keeps what a stranger calls itself from being long in our log; slog
-// escapes the rest.
-func printable(name string) string { return name[:min(len(name), 64)] }
+// printable is what a stranger calls itself, for our log.
+func printable(name string) string { return foreign.Of(name).Cut(64) }
 
-func (b *Book) alarm(now time.Time, r Record, second peer.PublicKey) {
+func (b *Book) alarm(now time.Time, way Way, r Record, q Request) {
 	b.alarms.Add(1)
 	b.alarmed.Store(&now)
+	who := "a second key"
+	if q.checkProof(way, r.ID, b.o.Key) != nil {
+		who = "somebody who does not prove to hold this key"
+	}
 	b.o.Audit.Record(context.Background(), audit.Alarm, audit.Ticket(r.ID.String()), audit.Code(audit.CodeTicketAlarm),
-		audit.Peer(r.By.Name), audit.PublicKey(second),
-		audit.Reason("a second key tried a ticket that was already used; if the peer is not who you invited, run `postern peer remove "+r.By.Name+"`"))
+		audit.Peer(r.By.Name), audit.PublicKey(q.PublicKey),
+		audit.Reason(who+" tried a ticket that was already used; if the peer is not who you invited, run `postern peer remove "+r.By.Name+"`"))
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func TestARevokedTicketIsExpiredAndNobodyRedeemsIt(t *testing.T) {
@@ -26,7 +24,7 @@ func TestARevokedTicketIsExpiredAndNobodyRedeemsIt(t *testing.T) {
 	}
 	d.reopen(later)
 	d.mustRedeem(later, other, ask(2, "cloud"))
-	for i, want := range []Standing{{Info: Info{State: Expired}}, {Info: Info{State: Redeemed}, Peer: "cloud", RedeemedBy: peer.PublicKey{2}}} {
+	for i, want := range []Standing{{Info: Info{State: Expired}}, {Info: Info{State: Redeemed}, Peer: "cloud", RedeemedBy: key(2)}} {
 		if got := d.Standings()[i]; got.State != want.State || got.Peer != want.Peer || got.RedeemedBy != want.RedeemedBy {
 			t.Errorf("ticket %d: got %+v, want %+v", i, got, want)
 		}

@@ -5,7 +5,8 @@
 //
 // A ticket is "postern1" followed by base32 (RFC 4648 §6, lower case, no padding) of
 //
-//	version   1 byte   major in the high four bits, minor in the low four: 0x10
+//	version   1 byte   major in the high four bits, minor in the low four: 0x10 of a
+//	                   ticket, 0x11 of a reply
 //	kind      1 byte   1 ticket, 2 reply
 //	length    2 bytes  of the whole, checksum included
 //	body               as below
@@ -33,6 +34,7 @@
 //	wants        list     services it asks for; none: all that the ticket grants
 //	grants       list     services that the inviter may reach at the joiner
 //	candidates   list     where the joiner may be reached
+//	proof       32 bytes  that the joiner holds its key, see [Request.Prove]; since 1.1
 //	mac         16 bytes  first half of HMAC-SHA256 over all before, header included
 //
 // A text is one length byte and as many bytes; a list is one count byte and its
@@ -155,6 +157,8 @@ type Request struct {
 	Grants []string
 	// Candidates are where the joiner may be reached.
 	Candidates []Candidate
+	// Proof is what [Request.Prove] gives; empty from a joiner older than that.
+	Proof []byte
 }
 
 // check reports what makes the request unusable whatever the ticket says.
@@ -172,6 +176,9 @@ func (r Request) check() error {
 	}
 	if err := checkCandidates(r.Candidates); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	if n := len(r.Proof); n != 0 && n != proofSize {
+		return fmt.Errorf("%w: a proof of %d bytes, want %d", ErrRequest, n, proofSize)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package ticket
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"net/netip"
@@ -35,12 +36,15 @@ type vector struct {
 		Peer           string         `json:"peer"`
 	} `json:"keys"`
 	Reply struct {
+		Private    string            `json:"joinerPrivate"`
 		Joiner     peer.PublicKey    `json:"joiner"`
 		Name       string            `json:"name"`
 		Wants      []string          `json:"wants"`
 		Grants     []string          `json:"grants"`
 		Candidates []vectorCandidate `json:"candidates"`
+		Proof      []byte            `json:"proof"`
 		Text       string            `json:"text"`
+		Former     string            `json:"textWithoutProof"` // of version 1.0
 		PSK        string            `json:"peerPresharedKey"`
 	} `json:"reply"`
 }
@@ -71,7 +75,7 @@ func (v vector) ticket(t *testing.T) Ticket {
 }
 
 func (v vector) request() Request {
-	return Request{PublicKey: v.Reply.Joiner, Name: v.Reply.Name, Wants: v.Reply.Wants, Grants: v.Reply.Grants, Candidates: candidates(v.Reply.Candidates)}
+	return Request{PublicKey: v.Reply.Joiner, Name: v.Reply.Name, Wants: v.Reply.Wants, Grants: v.Reply.Grants, Candidates: candidates(v.Reply.Candidates), Proof: v.Reply.Proof}
 }
 
 func vectors(t testing.TB) []vector {
@@ -156,6 +160,21 @@ func TestReplyMatchesTheVectors(t *testing.T) {
 		}
 		if other := (Key{b: [32]byte{1}}); got.authentic(other) {
 			t.Errorf("the reply of %s is authentic under another ticket's key", v.Reply.Name)
+		}
+		joiner, err := peer.ParsePrivateKey(v.Reply.Private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		former := v.request()
+		former.Proof = nil
+		if q, err := former.Prove(ByReply, k.ID, v.Inviter, joiner); err != nil || !bytes.Equal(q.Proof, v.Reply.Proof) {
+			t.Errorf("Prove(%s): got %x, %v; want %x", v.Reply.Name, q.Proof, err, v.Reply.Proof)
+		}
+		if got, err := EncodeReply(k, former); err != nil || got != v.Reply.Former {
+			t.Errorf("EncodeReply(%s) without a proof: got %s, %v\nwant %s", v.Reply.Name, got, err, v.Reply.Former)
+		}
+		if got, err := DecodeReply(v.Reply.Former); err != nil || got.Proof != nil || !got.authentic(k.Reply) {
+			t.Errorf("DecodeReply(%s) of version 1.0: got %v, %v", v.Reply.Name, got, err)
 		}
 	}
 }

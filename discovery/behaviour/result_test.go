@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/discovery/stunwire"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 func TestResults(t *testing.T) {
@@ -56,7 +57,7 @@ func TestResults(t *testing.T) {
 		{"no server", model{admits: everybody, dead: []netip.AddrPort{a1p1}}, nil,
 			Unknown, Unknown, StraysUnknown, "192.0.2.1:3478 did not answer within 3s", 3 * time.Second},
 		{"a server that answers errors", model{admits: everybody, answer: func(_ *stunwire.Message, to netip.AddrPort) (*stunwire.Message, netip.AddrPort) {
-			return &stunwire.Message{Class: stunwire.Error, Code: 401, Reason: "foreign text"}, to
+			return &stunwire.Message{Class: stunwire.Error, Code: 401, Reason: foreign.Of("foreign text")}, to
 		}}, nil, Unknown, Unknown, StraysUnknown, "192.0.2.1:3478 answers error 401", time.Second},
 		{"a server that knows no CHANGE-REQUEST", model{admits: everybody, answer: func(m *stunwire.Message, to netip.AddrPort) (*stunwire.Message, netip.AddrPort) {
 			if m.Change != 0 {

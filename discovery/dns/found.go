@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -22,8 +23,8 @@ type Domain struct {
 
 // Instance is a gateway as a zone has it. It is usable when it has a key and addresses.
 type Instance struct {
-	Name   string // the label, unescaped: any bytes
-	Record string // the full name
+	Name   foreign.Text // the label, unescaped: any bytes
+	Record string       // the full name
 	// Key is zero where no TXT record has one that can be read.
 	Key          peer.PublicKey
 	Capabilities []string
@@ -82,10 +83,10 @@ const (
 type Problem struct {
 	Kind Kind
 	// Record is its type and name, as "SRV cloud._postern._udp.example.com".
-	Record string
+	Record foreign.Text
 	// What is a clause that follows upon it: "does not exist".
-	What string
+	What foreign.Text
 }
 
 // String is the problem in words.
-func (p Problem) String() string { return p.Record + " " + p.What }
+func (p Problem) String() string { return p.Record.String() + " " + p.What.String() }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Bounds on what is taken of a zone.
@@ -34,10 +36,10 @@ type tally struct {
 // complain notes a problem. That no server answers is said once.
 func (t *tally) complain(kind Kind, record, what string) {
 	again := func(p Problem) bool {
-		return p.Kind == kind && (kind == Unanswered || kind == Forged || p.Record == record && p.What == what)
+		return p.Kind == kind && (kind == Unanswered || kind == Forged || p.Record.RawUnsafe() == record && p.What.RawUnsafe() == what)
 	}
 	if !slices.ContainsFunc(t.problems, again) {
-		t.problems = append(t.problems, Problem{kind, record, what})
+		t.problems = append(t.problems, Problem{kind, foreign.Of(record), foreign.Of(what)})
 	}
 }
 
@@ -120,7 +122,7 @@ func (m *machine) survey(now time.Time) (d Domain, complete bool) {
 		t.complain(Bad, q.String(), fmt.Sprintf("leads to more than %d record sets; the rest is left out", maxQuestions))
 	}
 	slices.SortFunc(d.Instances, func(a, b Instance) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Record, b.Record))
+		return cmp.Or(strings.Compare(a.Name.RawUnsafe(), b.Name.RawUnsafe()), strings.Compare(a.Record, b.Record))
 	})
 	d.Looked, d.Problems, d.DNSSEC = t.seenAt, t.problems, t.dnssec()
 	return d, complete
@@ -154,7 +156,7 @@ func (t *tally) instances(q question, records []dns.RR) []string {
 // instance looks up one gateway.
 func (t *tally) instance(name string) Instance {
 	label, _ := instanceLabel(name)
-	i := Instance{Name: label, Record: shown(name)}
+	i := Instance{Name: foreign.Of(label), Record: shown(name)}
 	key := t.text(question{name, dns.TypeTXT})
 	i.Key, i.Capabilities = key.key, key.capabilities
 	i.Addresses = t.ways(question{name, dns.TypeSRV})

@@ -186,7 +186,7 @@ func TestManyRecordsAreBounded(t *testing.T) {
 	if len(m.entries) > maxQuestions {
 		t.Errorf("%d record sets are kept, want %d at most", len(m.entries), maxQuestions)
 	}
-	if len(d.Problems) != 1 || !strings.Contains(d.Problems[0].What, "more than 512 record sets") {
+	if len(d.Problems) != 1 || !strings.Contains(d.Problems[0].What.String(), "more than 512 record sets") {
 		t.Errorf("problems %v, want the bound named", d.Problems)
 	}
 	if ask, _, _, _ := m.poll(epoch.Add(pace*maxQuestions - time.Second)); len(ask) != 0 {
@@ -244,7 +244,7 @@ func TestWhatWasKnownHolds(t *testing.T) {
 	}
 	d := fail(epoch.Add(23 * time.Hour))
 	if i := d.Instances[0]; !i.Usable() || len(i.Problems) != 1 || i.Problems[0].Kind != Unanswered ||
-		!strings.Contains(i.Problems[0].What, "is not answered: the DNS server 192.0.2.53 does not answer within 2s; the last good answer holds") {
+		!strings.Contains(i.Problems[0].What.String(), "is not answered: the DNS server 192.0.2.53 does not answer within 2s; the last good answer holds") {
 		t.Errorf("after 23 h: %+v, want it usable with one problem", d.Instances[0])
 	}
 	if d := fail(epoch.Add(25 * time.Hour)); len(d.Instances) != 0 || len(d.Problems) != 1 || d.Problems[0].Kind != Unanswered {
@@ -334,7 +334,7 @@ func TestLinesAreFound(t *testing.T) {
 			{netip.MustParseAddrPort("203.0.113.9:51820"), 1, 20, 0, "postern-cloud-2.example.com"},
 			{netip.MustParseAddrPort("203.0.113.10:51820"), 2, 30, 0, "dyn.example.com"},
 		}
-		if len(d.Instances) != 1 || i.Name != "cloud" || i.Key != keyOf(1) || !slices.Equal(i.Addresses, want) || len(i.Problems) != 0 {
+		if len(d.Instances) != 1 || i.Name.String() != "cloud" || i.Key != keyOf(1) || !slices.Equal(i.Addresses, want) || len(i.Problems) != 0 {
 			t.Errorf("%s\nare read as %+v", strings.Join(lines, "\n"), d)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 const (
@@ -211,7 +213,7 @@ func (m *machine) found(now time.Time) []Instance {
 		}
 	}
 	slices.SortFunc(out, func(a, b Instance) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.PublicKey.String(), b.PublicKey.String()))
+		return cmp.Or(cmp.Compare(a.Name.RawUnsafe(), b.Name.RawUnsafe()), cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.PublicKey.String(), b.PublicKey.String()))
 	})
 	return out
 }
@@ -233,7 +235,7 @@ func (l *link) instance(now time.Time, name string, i *instance, ptr *cached) (I
 	if !isSRV || !isTXT {
 		return Instance{}, false
 	}
-	x := Instance{Name: i.label, Interface: l.iface.Name, FirstSeen: i.first, Expires: ptr.expires}
+	x := Instance{Name: foreign.Of(i.label), Interface: l.iface.Name, FirstSeen: i.first, Expires: ptr.expires}
 	seen := []*cached{ptr, s, t}
 	for _, rtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		for _, r := range c.live(now, srv.Target, rtype) {
@@ -250,18 +252,18 @@ func (l *link) instance(now time.Time, name string, i *instance, ptr *cached) (I
 	x.Expires = earlier(earlier(x.Expires, s.expires), t.expires)
 	said, err := parseText(txt.Txt)
 	if err != nil {
-		x.Err = err.Error()
+		x.Err = foreign.Of(err.Error())
 		return x, true
 	}
 	x.PublicKey, x.Overlay, x.Capabilities = said.key, said.overlay, said.capabilities
 	x.Member = said.proves(l.m.self.secret, i.label)
 	switch {
 	case srv.Port == 0:
-		x.Err = "its SRV record has no port"
+		x.Err = foreign.Of("its SRV record has no port")
 	case len(x.Addresses) == 0 && len(seen) == 3:
-		x.Err = "it has no address"
+		x.Err = foreign.Of("it has no address")
 	case len(x.Addresses) == 0:
-		x.Err = "none of its addresses is of a network of " + l.iface.Name
+		x.Err = foreign.Of("none of its addresses is of a network of " + l.iface.Name)
 	}
 	return x, true
 }

@@ -33,7 +33,7 @@ func TestOneNameIsGivenOnce(t *testing.T) {
 					t.Errorf("got %q, want one with a number", got)
 				}
 				for _, i := range hosts[2].Found() {
-					if want := map[string]string{hosts[0].Status().Name: hosts[0].key.String(), hosts[1].Status().Name: hosts[1].key.String()}[i.Name]; i.PublicKey.String() != want {
+					if want := map[string]string{hosts[0].Status().Name: hosts[0].key.String(), hosts[1].Status().Name: hosts[1].key.String()}[i.Name.String()]; i.PublicKey.String() != want {
 						t.Errorf("%s has the key %s, want %s", i.Name, i.PublicKey, want)
 					}
 				}

@@ -154,7 +154,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 				newAsker(t, w, mdnsPort).tell(records...)
 				pass(time.Second)
 				got := hosts[0].Found()
-				if len(got) != 1 || !strings.Contains(got[0].Err, c.want) || (got[0].Err == "") != (c.want == "") {
+				if len(got) != 1 || !strings.Contains(got[0].Err.String(), c.want) || got[0].Err.IsZero() != (c.want == "") {
 					t.Fatalf("got %+v, want one that says %q", got, c.want)
 				}
 				if c.want == "" && (got[0].PublicKey != key || fmt.Sprint(got[0].Capabilities) != "[a]" || len(got[0].Addresses) != 1) {

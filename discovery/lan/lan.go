@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -83,7 +84,7 @@ func (o *Options) setDefaults() {
 type Instance struct {
 	// Name is the instance's: a cluster's name, or that with a number such as "edge (2)".
 	// It may be any text of up to 63 bytes.
-	Name      string
+	Name      foreign.Text
 	PublicKey peer.PublicKey
 	Overlay   netip.Addr
 	// Addresses are those of the interface's networks, with the port, sorted.
@@ -97,7 +98,7 @@ type Instance struct {
 	// Expires is when it is forgotten unless it is heard again.
 	Expires time.Time
 	// Err says what is wrong with its records; the rest may be empty then.
-	Err string
+	Err foreign.Text
 }
 
 // LinkStatus is how an interface fares.

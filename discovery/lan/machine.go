@@ -290,7 +290,7 @@ func (m *machine) takeChanged(now time.Time) (changed bool, again time.Time) {
 	m.dirty, m.lastAt = false, now
 	var b strings.Builder
 	for _, i := range m.found(now) {
-		fmt.Fprintf(&b, "%q %v %v %v %v %q %q\n", i.Name, i.PublicKey, i.Addresses, i.Capabilities, i.Member, i.Interface, i.Err)
+		fmt.Fprintf(&b, "%q %v %v %v %v %q %q\n", i.Name.RawUnsafe(), i.PublicKey, i.Addresses, i.Capabilities, i.Member, i.Interface, i.Err.RawUnsafe())
 	}
 	changed = b.String() != m.last
 	m.last = b.String()

@@ -229,7 +229,7 @@ func (h *host) run() *host {
 func (h *host) names() []string {
 	out := []string{}
 	for _, i := range h.Found() {
-		out = append(out, i.Name+"@"+i.Interface)
+		out = append(out, i.Name.String()+"@"+i.Interface)
 	}
 	return out
 }

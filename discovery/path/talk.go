@@ -78,7 +78,7 @@ func (t *talk) take(m *Machine) []Message {
 
 func (t *talk) message(m *Machine, p *Punch) Message {
 	t.seq++
-	cs := slices.Clone(m.local.Candidates)
+	cs := slices.Clone(m.local.Candidates[:min(len(m.local.Candidates), MaxCandidates)])
 	if cs == nil {
 		cs = []Candidate{}
 	}

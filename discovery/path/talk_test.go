@@ -3,6 +3,7 @@ package path
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -70,5 +71,21 @@ func TestTheStateIsToldOncePerChange(t *testing.T) {
 	b.run(time.Second)
 	if len(b.told) != 3 {
 		t.Errorf("told %d times, want once more for the change", len(b.told))
+	}
+}
+
+// A machine with more addresses than anybody looks at tells the first of them.
+func TestNoMoreIsToldThanIsLookedAt(t *testing.T) {
+	b := newBench(t, true)
+	b.rtt[to(direct1)] = 20 * time.Millisecond
+	given(b, Candidate{direct1, SourceHost})
+	var many []Candidate
+	for i := range 3 * MaxCandidates {
+		many = append(many, Candidate{netip.AddrPortFrom(direct2.Addr(), uint16(1000+i)), SourceHost})
+	}
+	b.m.SetLocal(b.now, Local{Candidates: many})
+	b.run(time.Second)
+	if len(b.told) != 1 || !slices.Equal(b.told[0].Candidates, many[:MaxCandidates]) {
+		t.Errorf("told %+v, want the first %d", b.told, MaxCandidates)
 	}
 }

@@ -57,13 +57,13 @@ type Relay struct {
 type NAT struct {
 	// Mapping is none, endpoint-independent, address-dependent,
 	// address-and-port-dependent, endpoint-dependent or unknown.
-	Mapping string `json:"mapping,omitempty"`
+	Mapping string `json:"mapping,omitempty" max:"64"`
 	// Filtering is endpoint-independent, address-dependent, address-and-port-dependent
 	// or unknown.
-	Filtering string `json:"filtering,omitempty"`
+	Filtering string `json:"filtering,omitempty" max:"64"`
 	// Strays says what the NAT does with unsolicited datagrams: "drops" them, or
 	// "answers" them and so can be poisoned; or unknown.
-	Strays string `json:"strays,omitempty"`
+	Strays string `json:"strays,omitempty" max:"64"`
 }
 
 // What a NAT does with unsolicited datagrams.
@@ -74,39 +74,44 @@ const (
 
 // Candidate is an address at which a gateway may be reached.
 type Candidate struct {
-	Addr   netip.AddrPort `json:"address"`
-	Source string         `json:"source"` // one of the Source constants
+	Addr   netip.AddrPort `json:"address" max:"64"`
+	Source string         `json:"source" max:"64"` // one of the Source constants
 }
 
 // MessageVersion is the version of [Message]: major.minor. Messages of another major
 // version are ignored.
 const MessageVersion = "1.0"
 
+// MaxCandidates is how many candidates are told of a machine, and looked at in a message: more than
+// one keeps of all kinds. Those that come after them, of a peer that tells more, are passed over.
+const MaxCandidates = 128
+
 // Message is what two machines tell each other in-band. Every message holds the whole
-// state of its sender, so that a lost one is made good by the next.
+// state of its sender, so that a lost one is made good by the next. The tags max bound what is
+// taken of one (package bounded of control).
 type Message struct {
-	Version    string      `json:"version"`
+	Version    string      `json:"version" max:"64"`
 	Boot       uint64      `json:"boot"`
-	Seq        uint64      `json:"seq"` // grows with every message of one boot
-	Candidates []Candidate `json:"candidates"`
+	Seq        uint64      `json:"seq"`                   // grows with every message of one boot
+	Candidates []Candidate `json:"candidates" max:"8192"` // as many as a document has values
 	NAT        NAT         `json:"nat"`
 	// MTU is the overlay MTU of the sender's selected path, 0 = not known. A smaller one
 	// than before has the receiver measure its own direction again.
-	MTU   int    `json:"mtu,omitempty"`
+	MTU   int    `json:"mtu,omitempty" max:"65535"`
 	Punch *Punch `json:"punch,omitempty"`
 }
 
 // Punch is a step of the protocol that opens two NATs in order. See punch.go.
 type Punch struct {
 	Session uint32 `json:"session"` // chosen by the proposer
-	Step    Step   `json:"step"`
-	Attempt int    `json:"attempt"` // from 1
+	Step    Step   `json:"step" max:"64"`
+	Attempt int    `json:"attempt" max:"2147483647"` // from 1
 	// Opened says in a proposal that the proposer's NAT is open already.
 	Opened bool `json:"opened,omitempty"`
 	// From are the addresses that the sender's packets are expected to come from.
-	From []netip.AddrPort `json:"from,omitempty"`
+	From []netip.AddrPort `json:"from,omitempty" max:"64x64"`
 	// WaitMillis asks in a refusal for that many milliseconds of silence first.
-	WaitMillis int64 `json:"waitMillis,omitempty"`
+	WaitMillis int64 `json:"waitMillis,omitempty" max:"2147483647"`
 }
 
 // Step is a step of punching.

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 // verdict is what an observation says of a mapping.
@@ -26,7 +28,7 @@ func judge(external netip.AddrPort, o Observation) (verdict, Proof, string) {
 	case !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() ||
 		external.Port() == 0 || a.Is4() && a.As4()[0] >= 240 || a.Is4() && a.As4()[0] == 0:
 		return impossible, ProofNone, fmt.Sprintf("the router says that the mapping is at %v, where nothing can be", external)
-	case a.IsPrivate() || carrierGrade(a):
+	case a.IsPrivate() || special.CarrierGrade.Contains(a):
 		return behindNAT, ProofNone, fmt.Sprintf("the router's own address %v is private: there is another NAT before it "+
 			"(have that one forward the port, ask the provider for a public address, or set spec.discovery.turnServers)", a)
 	}
@@ -62,10 +64,4 @@ func addrsText(list []netip.AddrPort) string {
 		}
 	}
 	return strings.Join(texts, ", ")
-}
-
-// carrierGrade says whether an address is of the range between a provider's customers
-// and its NAT, 100.64.0.0/10 (RFC 6598).
-func carrierGrade(a netip.Addr) bool {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10).Contains(a)
 }

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // serviceKinds are the services that map ports, the best first.
@@ -177,7 +179,7 @@ func (g *igd) exchange(router netip.Addr, req *http.Request) (body []byte, statu
 		if errors.As(err, &u) {
 			err = u.Err // without the URL, which is foreign text
 		}
-		return nil, 0, err
+		return nil, 0, foreign.Err(err)
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))

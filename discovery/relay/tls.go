@@ -5,6 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // roots are the certificates that may sign the server's; nil = the system's.
@@ -36,7 +39,12 @@ func (s Server) tlsConfig() (*tls.Config, error) {
 	return &tls.Config{ServerName: name, RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
-// explainTLS puts what a handshake failed on into words, with what to do.
+// maxNames bounds the names of a certificate that are told.
+const maxNames = 4
+
+// explainTLS puts what a handshake failed on into words, with what to do. Whoever answers at
+// the server's address writes the certificate: its names are told in the form that names
+// have, and the library's errors without what they quote of it.
 func explainTLS(err error, name string) string {
 	var host x509.HostnameError
 	var authority x509.UnknownAuthorityError
@@ -44,13 +52,31 @@ func explainTLS(err error, name string) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &host):
-		return fmt.Sprintf("its certificate is for another name than %q (%v): set serverName to a name in the certificate", name, host)
+		return fmt.Sprintf("its certificate is for another name than %q (it is for %s): set serverName to a name in the certificate", name, names(host.Certificate))
 	case errors.As(err, &authority):
-		return fmt.Sprintf("its certificate is signed by nobody we know (%v): set caFile to the certificate that signed it", authority)
+		return fmt.Sprintf("its certificate is signed by nobody we know (%v): set caFile to the certificate that signed it", foreign.Err(authority))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("its certificate is not valid now (%v): renew it, or mend this machine's clock", invalid)
+		return fmt.Sprintf("its certificate is not valid now (%v): renew it, or correct this machine's clock", foreign.Err(invalid))
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port: set the TLS port (usually 5349 or 443), or transport tcp"
 	}
-	return fmt.Sprintf("TLS handshake: %v", err)
+	return fmt.Sprintf("TLS handshake: %v", foreign.Err(err))
+}
+
+// names are those that a certificate is for.
+func names(c *x509.Certificate) string {
+	if c == nil {
+		return "another name"
+	}
+	all := foreign.Fit(c.DNSNames, foreign.Host)
+	for _, ip := range c.IPAddresses {
+		all = append(all, ip.String())
+	}
+	switch {
+	case len(all) == 0:
+		return "no name"
+	case len(all) > maxNames:
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:maxNames], ", "), len(all)-maxNames)
+	}
+	return strings.Join(all, ", ")
 }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/pion/stun/v2"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // BindingRequest is a plain request: the header alone, as every STUN server takes it.
@@ -26,7 +28,7 @@ func BindingResponse(id TxID, mapped netip.AddrPort) ([]byte, error) {
 
 // BindingError is a plain error response, code 300 to 699 (RFC 8489 §14.8).
 func BindingError(id TxID, code int, reason string) ([]byte, error) {
-	return Encode(&Message{Class: Error, TxID: id, Code: code, Reason: reason}, nil)
+	return Encode(&Message{Class: Error, TxID: id, Code: code, Reason: foreign.Of(reason)}, nil)
 }
 
 // ChangeRequest is a request that asks the server to answer from elsewhere (RFC 5780 §4.4).
@@ -128,7 +130,7 @@ func (m *Message) errorAttributes(attrs []stun.Setter) ([]stun.Setter, error) {
 	if m.Code < 300 || m.Code > 699 {
 		return nil, fmt.Errorf("code %d is outside 300 to 699", m.Code)
 	}
-	attrs = append(attrs, &stun.ErrorCodeAttribute{Code: stun.ErrorCode(m.Code), Reason: []byte(m.Reason)})
+	attrs = append(attrs, &stun.ErrorCodeAttribute{Code: stun.ErrorCode(m.Code), Reason: []byte(m.Reason.RawUnsafe())})
 	if len(m.Unknown) > 0 {
 		attrs = append(attrs, unknownAttributes(m.Unknown))
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/pion/stun/v2"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // attrProbe is the type of the gateways' own attribute. It is not registered; 0xC000 to
@@ -240,7 +242,7 @@ func (m *Message) readError() error {
 		return fmt.Errorf("ERROR-CODE %d is outside 300 to 699", e.Code)
 	}
 	if m.Class == Error {
-		m.Code, m.Reason = int(e.Code), string(e.Reason)
+		m.Code, m.Reason = int(e.Code), foreign.Of(string(e.Reason))
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ import (
 	"net/netip"
 
 	"github.com/pion/stun/v2"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // HeaderSize is the length of a message without attributes in bytes (RFC 8489 §5).
@@ -122,7 +124,7 @@ type Message struct {
 	// Code and Reason are the ERROR-CODE of an error response: 300 to 699, and text
 	// from the network that is not yet fit to be shown.
 	Code   int
-	Reason string
+	Reason foreign.Text
 	// Unknown lists the comprehension-required attributes of a request or an error
 	// response that this package does not know. A request with any is answered with
 	// error 420 or not at all; they are written as UNKNOWN-ATTRIBUTES of an error.

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Test vectors of RFC 5769 §2.1 to §2.3; the password is that of §2.
@@ -83,7 +85,7 @@ func TestEncodedMessagesParseBack(t *testing.T) {
 		"IPv4 response": {Class: Success, Mapped: netip.MustParseAddrPort("203.0.113.9:51820")},
 		"IPv6 response": {Class: Success, Mapped: netip.MustParseAddrPort("[2001:db8::9]:1")},
 		"4in6 response": {Class: Success, Mapped: netip.MustParseAddrPort("[::ffff:203.0.113.9]:51820")},
-		"error":         {Class: Error, Code: 420, Reason: "Unknown Attribute", Unknown: []uint16{0x7fff, 3}},
+		"error":         {Class: Error, Code: 420, Reason: foreign.Of("Unknown Attribute"), Unknown: []uint16{0x7fff, 3}},
 	} {
 		for _, key := range [][]byte{nil, key} {
 			t.Run(name, func(t *testing.T) {
@@ -117,7 +119,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"response without address": {Class: Success},
 		"error without code":       {Class: Error},
 		"error code too large":     {Class: Error, Code: 700},
-		"reason too long":          {Class: Error, Code: 400, Reason: strings.Repeat("x", 764)},
+		"reason too long":          {Class: Error, Code: 400, Reason: foreign.Of(strings.Repeat("x", 764))},
 		"user name too long":       {Class: Request, Username: strings.Repeat("x", 509)},
 		"class that is none":       {Class: 9},
 	} {

@@ -87,7 +87,7 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"discovery.portMapping.mode=auto", "discovery.portMapping.router=192.168.1.1", "discovery.exclude={10.244.0.0/16}",
 	"discovery.keepalive=15s", "services.named[0].name=registry", "services.named[0].port=5000", "services.named[0].address=10.0.0.5:5000",
 	"issuer.ttl=12h", "issuer.access[0].clusterRole=view", "issuer.access[1].role=edit", "issuer.access[1].namespace=tenant",
-	"metrics.serviceMonitor.enabled=true", "metrics.dashboard.enabled=true", "peerServices=false", "leaseSeconds=10"}
+	"metrics.serviceMonitor.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}", "leaseSeconds=10"}
 
 // TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
 // under test, which knows every field, accepts what comes out.
@@ -169,6 +169,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"'listn' not allowed":         {"name=edge", "listn=3"},
 		"'/service/type'":             {"name=edge", "service.type=ExternalName"},
 		"'/discovery/advertise/":      {"name=edge", "discovery.advertise={203.0.113.8}"},
+		"'/peerServicesFrom/0'":       {"name=edge", "peerServicesFrom={*}"},
 		"'/replicas'":                 {"name=edge", "replicas=3"},
 		"/namespace'":                 {"name=edge", "issuer.serviceAccount.namespace=kube-system"},
 		"'passwordFile' required":     {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},

@@ -17,7 +17,8 @@ import (
 func testCertificates(t *testing.T, c *clusters) {
 	edge, cloud := c.edge, c.cloud
 	const binding = "by-certificate"
-	cloud.kubectl("create", "rolebinding", binding, "-n", tenant, "--clusterrole=edit", "--user=postern:peer:edge")
+	user := "postern:peer:" + cloud.name + ":edge"
+	cloud.kubectl("create", "rolebinding", binding, "-n", tenant, "--clusterrole=edit", "--user="+user)
 	certificates := []string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "issuer.type=csr"}
 	cloud.apply(ownersApproval, "apply", "-f", "-")
 	cloud.upgrade(release, gatewayNamespace, certificates...)
@@ -34,8 +35,8 @@ func testCertificates(t *testing.T, c *clusters) {
 	t.Logf("edge has a certificate %v after nobody denied it any more", time.Since(start).Round(100*time.Millisecond))
 	edge.run(gatewayNamespace, "certified", clientPod("certified", "cloud", "postern.dev/peer-cloud: allow"))
 	whoami := inside("certified", "/bin/kubectl", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
-	if out, err := edge.Kubectl(within(t, patience), "", whoami...); err != nil || out != "postern:peer:edge" {
-		t.Errorf("kubectl auth whoami with the certificate: %q, %v; want postern:peer:edge", out, err)
+	if out, err := edge.Kubectl(within(t, patience), "", whoami...); err != nil || out != user {
+		t.Errorf("kubectl auth whoami with the certificate: %q, %v; want %s", out, err, user)
 	}
 	if out, err := edge.Kubectl(within(t, patience), "", inside("certified", "/bin/kubectl", "get", "pods", "-n", tenant)...); err != nil || !strings.Contains(out, "server") {
 		t.Errorf("kubectl get pods with the certificate: %v\n%s", err, out)

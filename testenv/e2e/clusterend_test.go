@@ -77,7 +77,7 @@ func testRemove(t *testing.T, c *clusters) {
 
 // testUninstall takes cloud's cluster away from edge first: nobody is there to be told.
 func testUninstall(t *testing.T, c *clusters) {
-	ticket := c.cloud.invite("again", "")
+	ticket := c.cloud.invite("again", "name: edge")
 	c.edge.join("again", ticket, "allow: [auth, apiServer]")
 	c.edge.waitTicket("again", "joined", func(o ticketObject) bool { return o.Status.Phase == "Joined" })
 	for one, other := range c.both() {

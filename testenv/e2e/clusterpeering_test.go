@@ -113,7 +113,7 @@ spec: {join: {secretRef: {name: %[1]s-text, key: ticket}, %[3]s}}
 // testPeering hands a ticket from cloud to edge and waits until both sides show each other
 // as connected.
 func testPeering(t *testing.T, c *clusters) {
-	ticket := c.cloud.invite("edge", "")
+	ticket := c.cloud.invite("edge", "name: edge")
 	start := time.Now()
 	c.edge.join("cloud", ticket, "allow: [auth, apiServer]")
 	for one, other := range c.both() {

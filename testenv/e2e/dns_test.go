@@ -232,7 +232,7 @@ func TestAPeerIsFoundInDNS(t *testing.T) {
 			if want := (api.Candidate{Address: dnsCloud + ":51820", Source: api.SourceDNS}); len(p.Candidates) != 1 || p.Candidates[0].Address != want.Address || p.Candidates[0].Source != want.Source {
 				t.Errorf("candidates %+v, want %+v alone", p.Candidates, want)
 			}
-			d := w.edge.discovered("cloud", func(d api.Discovered) bool { return d.Name == "cloud" && d.State == api.DiscoveredPeer })
+			d := w.edge.discovered("cloud", func(d api.Discovered) bool { return d.Name.String() == "cloud" && d.State == api.DiscoveredPeer })
 			if d.Source != api.SourceDNS || d.Domain != dnsDomain || d.PublicKey != w.cloudKey || d.DNSSEC != api.DNSSECNone || len(d.Addresses) != 1 {
 				t.Errorf("discovered %+v", d)
 			}
@@ -382,7 +382,7 @@ func TestAKeyThatChangesInDNSIsNotFollowed(t *testing.T) {
 			t.Errorf("got %+v, want an error that says how to take the new key", v)
 		}
 		d := w.edge.discovered("the other key", func(d api.Discovered) bool { return d.State == api.DiscoveredConflict })
-		if d.Name != "cloud" || d.Peer != "cloud" || d.Code != "PST0440" || d.PublicKey == w.cloudKey || d.Problem == "" {
+		if d.Name.String() != "cloud" || d.Peer != "cloud" || d.Code != "PST0440" || d.PublicKey == w.cloudKey || d.Problem.IsZero() {
 			t.Errorf("discovered %+v", d)
 		}
 	}
@@ -410,7 +410,7 @@ func TestAStrangerInDNSIsApproved(t *testing.T) {
 	w.browse()
 	for _, g := range []*gateway{w.edge, w.cloud} {
 		other := map[string]string{"edge": "cloud", "cloud": "edge"}[g.name]
-		d := g.discovered(other, func(d api.Discovered) bool { return d.Name == other })
+		d := g.discovered(other, func(d api.Discovered) bool { return d.Name.String() == other })
 		if d.State != api.DiscoveredNew || d.Fingerprint == "" {
 			t.Errorf("%s discovers %+v, want it new", g.name, d)
 		}
@@ -440,7 +440,7 @@ func TestDNSSECIsShown(t *testing.T) {
 	w.edge.doc.Spec.Discovery.DNS = api.DNS{Domains: []string{dnsDomain}, Servers: []string{good}}
 	w.edge.reload()
 	w.edge.discovered("cloud by validated records", func(d api.Discovered) bool {
-		return d.Name == "cloud" && d.PublicKey == w.cloudKey && d.DNSSEC == api.DNSSECValidated
+		return d.Name.String() == "cloud" && d.PublicKey == w.cloudKey && d.DNSSEC == api.DNSSECValidated
 	})
 	w.edge.doc.Spec.Discovery.DNS.Servers = []string{bad}
 	w.edge.reload()

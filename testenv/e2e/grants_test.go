@@ -78,6 +78,8 @@ func TestApprovalComesFirst(t *testing.T) {
 	if got, err := fetch(within(t, patience), p.world.edge, "http://"+blobLocal+"/"); err == nil {
 		t.Errorf("a peer that nobody approved reaches the service: %q", got)
 	}
-	p.cloud.must("peer", "approve", "edge")
+	p.cloud.refused(2, []string{pending.ApprovalFingerprint, "--fingerprint"}, "peer", "approve", "edge")
+	p.cloud.refused(1, []string{pending.ApprovalFingerprint}, "peer", "approve", "edge", "--fingerprint", p.cloud.status().Gateway.PublicKey)
+	p.cloud.must("peer", "approve", "edge", "--fingerprint", p.edge.status().Gateway.PublicKey)
 	p.checkBlob(p.edge, "cloud")
 }

@@ -342,7 +342,7 @@ func (v *villain) attack(round int) {
 	send("/v1/path", map[string]any{"version": "1.0", "boot": 1, "seq": 1 + round, "candidates": candidates, "event": text})
 	send("/v1/path", map[string]any{"version": text, "boot": text})
 	send("/v1/identity", map[string]any{"version": "1.0", "csr": text})
-	send("/v1/redeem", redemption{"1.0", newKey(t).Public().String(), text, []string{text}})
+	send("/v1/redeem", redemption{"1.0", newKey(t).Public().String(), text, []string{text}, []byte(text)})
 	send("/v1/evil"+fmt.Sprint(round), map[string]any{"version": text})
 }
 

@@ -32,7 +32,7 @@ const (
 func TestKubectlWorksThroughTheTunnel(t *testing.T) {
 	t.Run("inviter is public", func(t *testing.T) {
 		k := newKubeWorld(t)
-		ticket := k.cloud.invite()
+		ticket := k.cloud.invite("--name", "edge")
 		k.edge.must("join", ticket)
 		k.check(t)
 	})
@@ -40,7 +40,7 @@ func TestKubectlWorksThroughTheTunnel(t *testing.T) {
 		k := newKubeWorld(t)
 		ticket := k.edge.invite()
 		// Nobody can reach edge, so the join ends with a line to be run there.
-		r := k.cloud.postern(within(t, patience), "join", ticket, "--wait", "5s", "--allow", "auth,apiServer")
+		r := k.cloud.postern(within(t, patience), "join", ticket, "--name", "edge", "--wait", "5s", "--allow", "auth,apiServer")
 		if r.code != 1 {
 			t.Errorf("join: exit code %d, want 1\n--- stderr:\n%s", r.code, r.stderr)
 		}

@@ -76,7 +76,7 @@ func (g *gateway) finds(names ...string) []api.Discovered {
 		list = g.discover()
 		var got []string
 		for _, d := range list.Gateways {
-			got = append(got, d.Name)
+			got = append(got, d.Name.String())
 		}
 		return slices.Equal(got, names), fmt.Sprintf("%+v", list)
 	})
@@ -167,7 +167,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	}
 	watch := a.host.Start(netlab.Command{Args: []string{a.bin, "discover", "--socket", a.socket(), "--watch", "-o", "json"}})
 	a.befriends(b, "--allow", blobService)
-	if d := a.discovered("b, approved", func(d api.Discovered) bool { return d.Name == "b" && d.Peer == "b" }); d.State != api.DiscoveredApproved {
+	if d := a.discovered("b, approved", func(d api.Discovered) bool { return d.Name.String() == "b" && d.Peer == "b" }); d.State != api.DiscoveredApproved {
 		t.Errorf("approved at one side alone, b is %q, want %q", d.State, api.DiscoveredApproved)
 	}
 	a.refused(1, []string{"b", "peer b already"}, "peer", "approve", "b", "--allow", blobService, "--fingerprint", b.discover().Fingerprint)
@@ -183,7 +183,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	if p.PublicKey != b.status().Gateway.PublicKey {
 		t.Errorf("a's peer b has the key %s", p.PublicKey)
 	}
-	a.discovered("b, a peer", func(d api.Discovered) bool { return d.Name == "b" && d.State == api.DiscoveredPeer })
+	a.discovered("b, a peer", func(d api.Discovered) bool { return d.Name.String() == "b" && d.State == api.DiscoveredPeer })
 	if _, err := watch.WaitStdout(within(t, patience), func(out string) bool {
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		return len(lines) > 1 && strings.Contains(lines[len(lines)-1], `"state":"peer","peer":"b"`)
@@ -267,11 +267,11 @@ func TestOneNameOnALAN(t *testing.T) {
 		byKey[g.status().Gateway.PublicKey] = g.discover().AnnouncedAs
 	}
 	for _, d := range found {
-		if byKey[d.PublicKey] != d.Name {
+		if byKey[d.PublicKey] != d.Name.String() {
 			t.Errorf("%s is announced by %s, which says that it is %q", d.Name, d.PublicKey, byKey[d.PublicKey])
 		}
 	}
-	n := slices.IndexFunc(found, func(d api.Discovered) bool { return d.Name == "edge (2)" })
+	n := slices.IndexFunc(found, func(d api.Discovered) bool { return d.Name.String() == "edge (2)" })
 	if out := third.must("peer", "approve", "edge (2)", "--fingerprint", found[n].Fingerprint); !strings.HasPrefix(out, "approved edge-2, ") {
 		t.Errorf("approve printed %q, want a peer edge-2", out)
 	}
@@ -308,7 +308,7 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	bus := w.host("copier").StartAvahi()
 	proof := announcement(t, bus, "b")
 	bus.Publish("copy", "_postern._udp", 51820, proof...)
-	d := a.discovered("the copy", func(d api.Discovered) bool { return d.Name == "copy" })
+	d := a.discovered("the copy", func(d api.Discovered) bool { return d.Name.String() == "copy" })
 	if d.Member {
 		t.Errorf("a copied announcement counts as a member's: %+v", d)
 	}
@@ -412,12 +412,12 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	published := beside.Publish("made by hand", "_postern._udp", 4242, "v=1", "pk="+key)
 	odd := apart.Publish("odd", "_postern._udp", 4243, "v=1")
 	for g, address := range map[*gateway]string{b: "192.168.1.1:4242", a: ""} {
-		d := g.discovered("what avahi publishes", func(d api.Discovered) bool { return d.Name == "made by hand" })
+		d := g.discovered("what avahi publishes", func(d api.Discovered) bool { return d.Name.String() == "made by hand" })
 		if d.PublicKey != key || d.State != api.DiscoveredNew || address != "" && !slices.Contains(d.Addresses, address) {
 			t.Errorf("%s has found %+v", g.name, d)
 		}
-		d = g.discovered("what is wrong", func(d api.Discovered) bool { return d.Name == "odd" })
-		if d.State != api.DiscoveredInvalid || !strings.Contains(d.Problem, "no public key") {
+		d = g.discovered("what is wrong", func(d api.Discovered) bool { return d.Name.String() == "odd" })
+		if d.State != api.DiscoveredInvalid || !strings.Contains(d.Problem.String(), "no public key") {
 			t.Errorf("%s has found %+v", g.name, d)
 		}
 	}
@@ -444,8 +444,8 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	// Somebody with another key bears the name of a peer.
 	b.must("peer", "add", "cloud", "--public-key", key)
 	apart.Publish("cloud", "_postern._udp", 51820, "v=1", "pk="+a.status().Gateway.PublicKey)
-	d := b.discovered("another cloud", func(d api.Discovered) bool { return d.Name == "cloud" })
-	if d.State != api.DiscoveredConflict || !strings.Contains(d.Problem, "that one is kept to") {
+	d := b.discovered("another cloud", func(d api.Discovered) bool { return d.Name.String() == "cloud" })
+	if d.State != api.DiscoveredConflict || !strings.Contains(d.Problem.String(), "that one is kept to") {
 		t.Errorf("b has found %+v, want a conflict", d)
 	}
 	b.verdict("PST0434", "cloud", d.Fingerprint)
@@ -494,11 +494,11 @@ func TestJunkOnALAN(t *testing.T) {
 			<-pause.C
 		}
 	}
-	a.discovered("b still", func(d api.Discovered) bool { return d.Name == "b" && d.State == api.DiscoveredPeer })
-	b.discovered("a still", func(d api.Discovered) bool { return d.Name == "a" && d.State == api.DiscoveredPeer })
+	a.discovered("b still", func(d api.Discovered) bool { return d.Name.String() == "b" && d.State == api.DiscoveredPeer })
+	b.discovered("a still", func(d api.Discovered) bool { return d.Name.String() == "a" && d.State == api.DiscoveredPeer })
 	c := w.gateway("c", "c").start()
-	a.discovered("a newcomer", func(d api.Discovered) bool { return d.Name == "c" })
-	c.discovered("a", func(d api.Discovered) bool { return d.Name == "a" })
+	a.discovered("a newcomer", func(d api.Discovered) bool { return d.Name.String() == "c" })
+	c.discovered("a", func(d api.Discovered) bool { return d.Name.String() == "a" })
 	_, out, err := sent.Read(within(t, patience))
 	grown := rssAnon(t, a.proc.PID()) - before
 	t.Logf("a sent %d messages and grew by %d KB", out.Packets, grown>>10)

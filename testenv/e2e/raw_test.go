@@ -152,19 +152,27 @@ type redemption struct {
 	PublicKey string   `json:"publicKey"`
 	Name      string   `json:"name"`
 	Wants     []string `json:"wants,omitempty"`
+	Proof     []byte   `json:"proof,omitempty"`
 }
 
-// newRawJoiner brings up the one-time tunnel of a ticket.
-func newRawJoiner(t *testing.T, w *world, text string, gw api.GatewayStatus) *rawPeer {
+// redeeming is a request to redeem a ticket for a key, with the proof of it.
+func redeeming(t *testing.T, text string, key peer.PrivateKey, name string, wants ...string) redemption {
 	t.Helper()
 	tk, err := ticket.Decode(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := tk.Keys()
+	q, err := ticket.Request{PublicKey: key.Public(), Name: name, Wants: wants}.Prove(ticket.InBand, ticketKeys(t, text).ID, tk.Inviter, key)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return redemption{"1.0", q.PublicKey.String(), name, wants, q.Proof}
+}
+
+// newRawJoiner brings up the one-time tunnel of a ticket.
+func newRawJoiner(t *testing.T, w *world, text string, gw api.GatewayStatus) *rawPeer {
+	t.Helper()
+	keys := ticketKeys(t, text)
 	return newRawPeer(t, w, keys.OneTime, keys.Tunnel, gw)
 }
 
@@ -174,11 +182,12 @@ func TestTicketHasOneWinner(t *testing.T) {
 	const racers = 100
 	w := newWorld(t)
 	cloud := newGateway(t, w.cloud, "cloud").start()
-	r := newRawJoiner(t, w, cloud.invite(), cloud.status().Gateway)
+	text := cloud.invite()
+	r := newRawJoiner(t, w, text, cloud.status().Gateway)
 	codes := make([]int, racers)
 	var wg sync.WaitGroup
 	for i := range racers {
-		document := redemption{"1.0", newKey(t).Public().String(), fmt.Sprintf("joiner-%d", i), nil}
+		document := redeeming(t, text, newKey(t), fmt.Sprintf("joiner-%d", i))
 		wg.Go(func() {
 			code, _, err := r.post(within(t, patience), "/v1/redeem", document)
 			if err != nil {
@@ -192,14 +201,16 @@ func TestTicketHasOneWinner(t *testing.T) {
 	for _, c := range codes {
 		count[c]++
 	}
-	if count[http.StatusOK] != 1 || count[http.StatusConflict] != racers-1 {
-		t.Errorf("answers by status: %v; want one 200 and %d times 409", count, racers-1)
+	// Beyond some in a row a ticket's holders are told to come back later.
+	lost, late := count[http.StatusConflict], count[http.StatusTooManyRequests]
+	if count[http.StatusOK] != 1 || lost == 0 || lost+late != racers-1 {
+		t.Errorf("answers by status: %v; want one 200, and 409 or 429 for the %d others", count, racers-1)
 	}
 	if peers := cloud.status().Peers; len(peers) != 1 {
 		t.Errorf("cloud has %d peers, want one", len(peers))
 	}
-	if n, _ := cloud.metric("postern_ticket_alarms_total"); n != racers-1 {
-		t.Errorf("postern_ticket_alarms_total is %v, want %d", n, racers-1)
+	if n, _ := cloud.metric("postern_ticket_alarms_total"); n != float64(lost) {
+		t.Errorf("postern_ticket_alarms_total is %v, want %d", n, lost)
 	}
 }
 
@@ -208,10 +219,15 @@ func TestOneTimeKeyReachesNothingElse(t *testing.T) {
 	w := newWorld(t)
 	blobServer(t, w.cloud)
 	cloud := newGateway(t, w.cloud, "cloud", offerBlob).start()
-	r := newRawJoiner(t, w, cloud.invite("--allow", "auth"), cloud.status().Gateway)
+	text := cloud.invite("--allow", "auth")
+	r := newRawJoiner(t, w, text, cloud.status().Gateway)
 	ctx := within(t, patience)
 
-	greedy := redemption{"1.0", newKey(t).Public().String(), "mallory", []string{"auth", blobService}}
+	unproven := redemption{"1.0", newKey(t).Public().String(), "mallory", nil, nil}
+	if code, answer, err := r.post(ctx, "/v1/redeem", unproven); err != nil || code != http.StatusForbidden || !bytes.Contains(answer, []byte("upgrade")) {
+		t.Errorf("a redemption without a proof: status %d, %s, %v; want 403 and that the joiner is to be upgraded", code, answer, err)
+	}
+	greedy := redeeming(t, text, newKey(t), "mallory", "auth", blobService)
 	if code, answer, err := r.post(ctx, "/v1/redeem", greedy); err != nil || code != http.StatusForbidden {
 		t.Errorf("a redemption that asks for more than was granted: status %d, %s, %v; want 403", code, answer, err)
 	}
@@ -232,20 +248,21 @@ func TestFiveFailuresBurnATicket(t *testing.T) {
 	const failures = 5
 	w := newWorld(t)
 	cloud := newGateway(t, w.cloud, "cloud").start()
-	owner := newKey(t).Public().String()
-	r := newRawJoiner(t, w, cloud.invite("--for", owner), cloud.status().Gateway)
+	owner := newKey(t)
+	text := cloud.invite("--for", owner.Public().String())
+	r := newRawJoiner(t, w, text, cloud.status().Gateway)
 	for i := range failures {
 		if i == failures-1 { // the tunnel may end with the ticket, before the answer
-			_, _, _ = r.post(within(t, 5*time.Second), "/v1/redeem", redemption{"1.0", newKey(t).Public().String(), "mallory", nil})
+			_, _, _ = r.post(within(t, 5*time.Second), "/v1/redeem", redeeming(t, text, newKey(t), "mallory"))
 			break
 		}
-		code, answer, err := r.post(within(t, patience), "/v1/redeem", redemption{"1.0", newKey(t).Public().String(), "mallory", nil})
+		code, answer, err := r.post(within(t, patience), "/v1/redeem", redeeming(t, text, newKey(t), "mallory"))
 		if err != nil || code != http.StatusForbidden {
 			t.Fatalf("failure %d: status %d, %s, %v; want 403", i, code, answer, err)
 		}
 	}
 	cloud.waitLog("audit", "burn")
-	if code, answer, err := r.post(within(t, 5*time.Second), "/v1/redeem", redemption{"1.0", owner, "edge", nil}); err == nil && code == http.StatusOK {
+	if code, answer, err := r.post(within(t, 5*time.Second), "/v1/redeem", redeeming(t, text, owner, "edge")); err == nil && code == http.StatusOK {
 		t.Errorf("a burned ticket was redeemed: %s", answer)
 	}
 	if peers := cloud.status().Peers; len(peers) != 0 {

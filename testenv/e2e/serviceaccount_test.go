@@ -185,7 +185,7 @@ func (k *tokenWorld) status(ctx context.Context, c *http.Client, token string) i
 func TestIdentitiesFromTheCluster(t *testing.T) {
 	k := newTokenWorld(t)
 	start := time.Now()
-	k.edge.must("join", k.cloud.invite())
+	k.edge.must("join", k.cloud.invite("--name", "edge"))
 	p := k.edge.waitPeer("cloud", "with an identity", func(p api.PeerStatus) bool { return p.Identity != nil })
 	t.Logf("an identity until %s, %v after the join began", p.Identity.NotAfter.Format(time.RFC3339), time.Since(start).Round(time.Millisecond))
 	if life := time.Until(p.Identity.NotAfter); life < tokenLife-5*time.Minute || life > tokenLife+5*time.Minute {
@@ -299,7 +299,7 @@ func (k *tokenWorld) checkRemoval(t *testing.T) {
 // is gone.
 func TestARemovalDuringAnOutageIsMadeGood(t *testing.T) {
 	k := newTokenWorld(t)
-	k.edge.must("join", k.cloud.invite())
+	k.edge.must("join", k.cloud.invite("--name", "edge"))
 	k.edge.waitPeer("cloud", "with an identity", func(p api.PeerStatus) bool { return p.Identity != nil })
 	token, client := k.credential().Status.Token, k.client()
 	if status := k.status(within(t, patience), client, token); status != http.StatusOK {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 func TestSecondRedemptionIsRefused(t *testing.T) {
@@ -174,7 +175,8 @@ func TestForgedRepliesAreRefused(t *testing.T) {
 	foreign := forged
 	forged.ID = keys.ID
 
-	request := ticket.Request{PublicKey: newKey(t).Public(), Name: "mallory"}
+	mallory := newKey(t)
+	request := ticket.Request{PublicKey: mallory.Public(), Name: "mallory"}
 	greedy := request
 	greedy.Wants = []string{"auth", blobService}
 	for _, c := range []struct {
@@ -188,7 +190,15 @@ func TestForgedRepliesAreRefused(t *testing.T) {
 		{"that asks for more than was granted", keys, greedy, "not grant"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			reply, err := ticket.EncodeReply(c.keys, c.request)
+			inviter, err := peer.ParsePublicKey(cloud.status().Gateway.PublicKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := c.request.Prove(ticket.ByReply, c.keys.ID, inviter, mallory)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := ticket.EncodeReply(c.keys, q)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func (l *Lab) invite() step {
 		if l.load.echo != nil {
 			allow = append(allow, echoService)
 		}
-		r, err := l.Cloud.Gateway.Invite(ctx, api.InviteRequest{Allow: allow})
+		r, err := l.Cloud.Gateway.Invite(ctx, api.InviteRequest{Name: l.Edge.Name, Allow: allow})
 		l.ticket = r.Ticket
 		detail := fmt.Sprintf("cloud made a ticket of %d characters, good until %s", len(r.Ticket), r.ExpiresAt.Format(time.TimeOnly))
 		for _, c := range r.Candidates {
@@ -61,7 +61,7 @@ func (l *Lab) join(ctx context.Context) error {
 }
 
 func (l *Lab) joinRequest() api.JoinRequest {
-	r := api.JoinRequest{Ticket: l.ticket, Allow: []string{api.ServiceAuth, api.ServiceAPIServer}, Wait: api.Duration(l.stepLimit())}
+	r := api.JoinRequest{Ticket: l.ticket, Name: l.Cloud.Name, Allow: []string{api.ServiceAuth, api.ServiceAPIServer}, Wait: api.Duration(l.stepLimit())}
 	if l.load.echo != nil {
 		r.Local = map[string]string{echoService: "127.0.0.1:0"}
 	}
@@ -152,9 +152,26 @@ func list(ctx context.Context, from, to *Site) (string, error) {
 	for _, i := range namespaces.Items {
 		names = append(names, i.Metadata.Name)
 	}
-	user := "postern:peer:" + from.Name
+	user, err := userAt(ctx, from, to)
+	if err != nil {
+		return "", err
+	}
 	if to.API.Requests(user) == 0 {
 		return "", fmt.Errorf("the API server of %s saw no request of user %s", to.Name, user)
 	}
 	return fmt.Sprintf("namespaces of %s through %s as %s: %v", to.Name, k.Server, user, names), nil
+}
+
+// userAt is who a gateway is at another's API server, as the identity says that it was issued.
+func userAt(ctx context.Context, from, to *Site) (string, error) {
+	st, err := from.Gateway.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range st.Peers {
+		if p.Name == to.Name && p.Identity != nil {
+			return p.Identity.User, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no identity from %s", from.Name, to.Name)
 }

@@ -39,12 +39,16 @@ func HandshakeLine(s *api.PeerStatus, now time.Time) string {
 	return out
 }
 
-// IdentityLine is until when the peer's identity for us is good.
+// IdentityLine is whom the peer's API server knows us as, and until when.
 func IdentityLine(s *api.PeerStatus, now time.Time) string {
 	if s.Identity == nil {
 		return "none"
 	}
-	return fmt.Sprintf("until %s, %s", s.Identity.NotAfter.UTC().Format(time.RFC3339), Left(s.Identity, now).Text)
+	as := ""
+	if s.Identity.User != "" {
+		as = "as " + Printable(s.Identity.User) + " "
+	}
+	return as + fmt.Sprintf("until %s, %s", s.Identity.NotAfter.UTC().Format(time.RFC3339), Left(s.Identity, now).Text)
 }
 
 // OrNothing is a list on one line, with a word for an empty one.

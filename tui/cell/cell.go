@@ -10,9 +10,10 @@ package cell
 
 import (
 	"strings"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Cell is a text and how it looks.
@@ -77,23 +78,9 @@ func (p Paint) Text(st Style, s string) string {
 // Cell is the cell's text in its style.
 func (p Paint) Cell(c Cell) string { return p.Text(c.Style, c.Text) }
 
-// Printable makes foreign text safe to show on one line: control characters (escape
-// sequences begin with one), line ends, and the characters that change the direction
-// of text (Unicode TR 9), which can make a line read as another, become U+FFFD.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || unicode.IsControl(r) || IsHidden(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
-}
-
-// IsHidden tells format characters: direction marks, embeddings, isolates, zero-width
-// ones, tags, and the two separators that end a line.
-func IsHidden(r rune) bool {
-	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
-}
+// Printable makes a text that may hold others' safe to show on one line; see
+// [foreign.Line].
+func Printable(s string) string { return foreign.Line(s) }
 
 // Joined is a list on one line.
 func Joined(items []string, separator string) string {

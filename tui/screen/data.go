@@ -37,6 +37,8 @@ type data struct {
 	// log is sorted by Seq, the newest last; logErr says why there is none.
 	log    []api.LogRecord
 	logErr error
+	// alarms are those of the gateway, the one that was raised last at the end.
+	alarms []api.Alarm
 
 	filter filter
 	frozen bool

@@ -53,7 +53,7 @@ func (f *fake) Checks(context.Context) (api.CheckReport, error) {
 func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var l api.Log
+	l := api.Log{Alarms: f.log.Alarms}
 	for _, r := range f.log.Records {
 		if r.Seq > after {
 			l.Records = append(l.Records, r)

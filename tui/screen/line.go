@@ -2,11 +2,10 @@ package screen
 
 import (
 	"slices"
-	"unicode"
 
 	tea "github.com/charmbracelet/bubbletea"
 
-	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // maxLine bounds what is typed or pasted, in characters.
@@ -66,7 +65,7 @@ func (l *line) key(msg tea.KeyMsg) {
 // insert puts what can be shown before the cursor.
 func (l *line) insert(runes []rune) {
 	for _, r := range runes {
-		if len(l.runes) < maxLine && !unicode.IsControl(r) && !cell.IsHidden(r) {
+		if len(l.runes) < maxLine && foreign.Shown(r) {
 			l.runes = slices.Insert(l.runes, l.at, r)
 			l.at++
 		}

@@ -170,9 +170,10 @@ func (v *logTail) lastPage(d *data, shown []int, width int) int {
 
 // draw implements view.
 func (v *logTail) draw(d *data, width, height int) string {
-	v.page = max(1, height-1)
+	alarms := v.alarms(d, width)
+	v.page = max(1, height-1-len(alarms))
 	shown := v.shown(d)
-	lines := []string{cell.Fit(v.summary(d, len(shown)), width)}
+	lines := append([]string{cell.Fit(v.summary(d, len(shown)), width)}, alarms...)
 	if len(shown) == 0 {
 		lines = append(lines, cell.Wrap("", v.nothing(d), width, "")...)
 		return strings.Join(exactly(lines, width, height), "\n")
@@ -185,6 +186,36 @@ func (v *logTail) draw(d *data, width, height int) string {
 		records = records[len(records)-v.page:]
 	}
 	return strings.Join(exactly(append(lines, records...), width, height), "\n")
+}
+
+// maxAlarms is how many alarms are shown above the records.
+const maxAlarms = 3
+
+// alarms are those that were raised last, each on a line; those that an operator has to look at
+// keep their lines from mere warnings, which others can cause at will. Their records may be gone.
+func (v *logTail) alarms(d *data, width int) []string {
+	ranked := slices.Clone(d.alarms)
+	slices.SortStableFunc(ranked, func(a, b api.Alarm) int {
+		if decided := a.Event == api.EventAlarm; decided == (b.Event == api.EventAlarm) {
+			return 0
+		} else if decided {
+			return 1
+		}
+		return -1
+	})
+	var lines []string
+	for i := max(0, len(ranked)-maxAlarms); i < len(ranked); i++ {
+		a := &ranked[i]
+		sign := d.paint.Text(cell.Wary, "!")
+		if a.Event == api.EventAlarm {
+			sign = d.paint.Text(cell.Bad, "✗")
+		}
+		lines = append(lines, cell.Fit(sign+" "+cell.Alarm(a, "15:04:05"), width))
+	}
+	if n := len(d.alarms) - maxAlarms; n > 0 {
+		lines = append(lines, cell.Fit(d.paint.Text(cell.Quiet, fmt.Sprintf("  and %d more: postern status -o json", n)), width))
+	}
+	return lines
 }
 
 // summary says what is shown of the log.

@@ -176,3 +176,44 @@ func TestValuesOfTheLogAreQuoted(t *testing.T) {
 		}
 	}
 }
+
+// Warnings that a neighbour or a peer causes at no cost do not push the alarm about a stolen
+// ticket off the screen.
+func TestCheapWarningsDoNotHideATicketAlarm(t *testing.T) {
+	f := chatty(100)
+	f.log.Alarms = append(f.log.Alarms, api.Alarm{Code: "PST0210", Subject: "ticket 0011", Event: api.EventAlarm, First: noon, Count: 1})
+	for i := range maxAlarms + 1 {
+		f.log.Alarms = append(f.log.Alarms, api.Alarm{Code: "PST0433", Subject: fmt.Sprintf("name n%d", i), First: noon, Count: 2})
+	}
+	view := play(t, f, 80, 24, false).press("6").View()
+	for _, want := range []string{"✗ PST0210 ticket 0011", fmt.Sprintf("! PST0433 name n%d", maxAlarms), "and 2 more"} {
+		if !strings.Contains(view, want) {
+			t.Errorf("the view lacks %q:\n%s", want, view)
+		}
+	}
+}
+
+func TestAlarmsStayAboveTheLog(t *testing.T) {
+	f := chatty(100)
+	for i := range 5 {
+		f.log.Alarms = append(f.log.Alarms, api.Alarm{Code: fmt.Sprintf("PST030%d", i), Subject: "peer cloud", First: noon, Count: 2,
+			Attrs: []api.LogAttr{{Key: "cause", Value: "hostile\x1b[2J"}}})
+	}
+	f.log.Alarms[4].Event = api.EventAlarm
+	s := play(t, f, 80, 24, false).press("6")
+	view := s.View()
+	for _, want := range []string{"! PST0302", "✗ PST0304 peer cloud, 2 times since 12:00:00: hostile\ufffd", "and 2 more"} {
+		if !strings.Contains(view, want) {
+			t.Errorf("the view lacks %q:\n%s", want, view)
+		}
+	}
+	if strings.Contains(view, "PST0301") {
+		t.Errorf("more than the last alarms are shown:\n%s", view)
+	}
+	if _, last := records(s); last != "100" {
+		t.Errorf("the last record is %s:\n%s", last, view)
+	}
+	if n := strings.Count(view, "\n"); n > 24 {
+		t.Errorf("%d lines are drawn on 24", n)
+	}
+}

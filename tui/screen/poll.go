@@ -101,6 +101,7 @@ func (m *model) polled(msg polledMsg) {
 	d.took(msg.status, now)
 	if d.logErr = msg.logErr; msg.logErr == nil {
 		d.logged(msg.log.Records)
+		d.alarms = msg.log.Alarms
 	}
 	if restarted {
 		m.checksAt = time.Time{} // Its checks begin anew.

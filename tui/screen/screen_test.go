@@ -11,13 +11,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 var writeGolden = flag.Bool("update", false, "write the golden files")
@@ -132,7 +131,7 @@ func fits(t *testing.T, picture string, width, height int) {
 			t.Errorf("line %d is %d wide on a screen of %d: %q", i+1, w, width, line)
 		}
 		for _, r := range ansi.Strip(line) {
-			if unicode.IsControl(r) || cell.IsHidden(r) {
+			if !foreign.Shown(r) {
 				t.Errorf("line %d holds %U: %q", i+1, r, line)
 			}
 		}

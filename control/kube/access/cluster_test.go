@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	ownkube "github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	"github.com/postern-dev/postern/testenv/kube"
 )
 
@@ -116,8 +117,9 @@ func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav
 	s := &site{world: w, ns: own.Namespace(), gateway: g}
 	k, err := NewKeeper(Options{
 		Cluster: own, Gateway: g, Release: "postern", Port: 51820, Owner: owner, Account: own.Namespace() + ":postern",
-		Selector: map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "active"},
-		Pods:     map[string]string{"app.kubernetes.io/name": "postern"},
+		Selector: map[string]string{"app.kubernetes.io/name": "postern", "app.kubernetes.io/instance": "postern", "postern.dev/role": "active"},
+		Pods:     map[string]string{"app.kubernetes.io/name": "postern", "app.kubernetes.io/instance": "postern"},
+		From:     []string{"tenant"},
 		OnProblems: func(list []check.OwnProblem) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -202,6 +204,7 @@ func TestPodsUsePeersOfARealCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	guardtest.Install(t, c)
 	t.Run("objects come and go with peers", w.testKeeper)
 	t.Run("what is somebody else's stays", w.testForeign)
 	t.Run("a gateway that takes over deletes nothing at once", w.testTakeOver)
@@ -227,11 +230,14 @@ func (w *world) testKeeper(t *testing.T) {
 	}
 	s := w.keep(t, own, g, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: types.UID(uid)}, 0)
 	s.until(t, "apiserver 6443 41000 TCP,registry 5000 41001 TCP,", "service/postern-cloud", ports)
-	s.until(t, `{"app.kubernetes.io/name":"postern","postern.dev/role":"active"}`, "service/postern-cloud", jsonpath+"{.spec.selector}")
+	s.until(t, `{"app.kubernetes.io/instance":"postern","app.kubernetes.io/name":"postern","postern.dev/role":"active"}`, "service/postern-cloud", jsonpath+"{.spec.selector}")
 	s.until(t, "cloud postern StatefulSet/"+uid, "service/postern-cloud",
 		jsonpath+`{.metadata.labels.postern\.dev/peer} {.metadata.labels.app\.kubernetes\.io/instance} {.metadata.ownerReferences[0].kind}/{.metadata.ownerReferences[0].uid}`)
 	s.until(t, `allow 41000 41001 UDP 51820`, "networkpolicy/postern-cloud",
 		jsonpath+`{.spec.ingress[0].from[0].podSelector.matchLabels.postern\.dev/peer-cloud} {.spec.ingress[0].ports[*].port} {.spec.ingress[1].ports[0].protocol} {.spec.ingress[1].ports[0].port}`)
+
+	s.until(t, `kubernetes.io/metadata.name In ["keeper","tenant"]`, "networkpolicy/postern-cloud",
+		jsonpath+`{range .spec.ingress[0].from[0].namespaceSelector.matchExpressions[*]}{.key} {.operator} {.values}{end}`)
 
 	// The Secret comes with the identity, and works.
 	s.change(func(g *gateway) { g.credentials = map[string]api.Credential{"cloud": {Token: token}} })
@@ -262,6 +268,11 @@ func (w *world) testKeeper(t *testing.T) {
 	})
 	s.until(t, "apiserver 6443 42000 TCP,", "service/postern-cloud", ports)
 	s.until(t, base64.StdEncoding.EncodeToString([]byte("cert")), "secret/postern-cloud-kubeconfig", jsonpath+`{.data.tls\.crt}`)
+
+	// What an administrator adds to a Service stays, and keeps nothing from being renewed.
+	w.kubectl(t, "", "patch", "service", "postern-cloud", "-n", "keeper", "-p", `{"spec":{"externalIPs":["192.0.2.1"]},"metadata":{"annotations":{"mine":"1"}}}`)
+	s.change(func(g *gateway) { g.peers[0].Local = []api.Local{{Service: "apiServer", Address: "10.244.0.5:43000"}} })
+	s.until(t, "apiserver 6443 43000 TCP,", "service/postern-cloud", ports)
 
 	s.change(func(g *gateway) { g.peers = nil })
 	s.until(t, "", "service,secret,networkpolicy", "-l", LabelPeer, "-o=name")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
@@ -15,6 +16,15 @@ type finder struct {
 	namespaces []string
 }
 
+// denied is that the pods of some namespaces may not be listed.
+type denied struct {
+	namespaces []string
+	err        error // of the first
+}
+
+func (d *denied) Error() string { return d.err.Error() }
+func (d *denied) Unwrap() error { return d.err }
+
 // selectorOf selects the pods that have an address of their own: one with its node's network
 // speaks for everything on that node, and one that has ended may have left its address to
 // another.
@@ -22,20 +32,28 @@ func selectorOf(ip netip.Addr) string {
 	return fmt.Sprintf("status.podIP=%s,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed", ip)
 }
 
+// find gives the pods that were found, with an error if some namespaces could not be looked into.
 func (f finder) find(ctx context.Context, ip netip.Addr) ([]pod, error) {
-	namespaces := f.namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{metav1.NamespaceAll}
-	}
 	var out []pod
-	for _, ns := range namespaces {
+	var refused *denied
+	for _, ns := range f.namespaces {
 		list, err := listMetadata(ctx, f.core, "pods", ns, metav1.ListOptions{FieldSelector: selectorOf(ip)})
-		if err != nil {
+		switch {
+		case apierrors.IsForbidden(err):
+			if refused == nil {
+				refused = &denied{err: err}
+			}
+			refused.namespaces = append(refused.namespaces, ns)
+			continue
+		case err != nil:
 			return nil, err
 		}
 		for _, x := range list {
 			out = append(out, pod{name: x.Namespace + "/" + x.Name, peers: peersOf(x.Labels), ends: x.DeletionTimestamp != nil})
 		}
+	}
+	if refused != nil {
+		return out, refused
 	}
 	return out, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
@@ -44,8 +43,8 @@ const (
 // GuardOptions are what a [Guard] needs.
 type GuardOptions struct {
 	Cluster *kube.Cluster
-	// Namespaces are those whose pods may be admitted; empty = any, for which the gateway
-	// needs the right to list the pods of all.
+	// Namespaces are those whose pods may be admitted: the gateway needs the right to list the
+	// pods of each. The cluster's own is one of them without being named.
 	Namespaces []string
 	// Own is the address of the gateway's own pod: its other containers may connect.
 	Own netip.Addr
@@ -64,8 +63,8 @@ type Guard struct {
 	mu     sync.Mutex
 	known  map[netip.Addr]answer
 	asking map[netip.Addr]*question
-	failed metav1.StatusReason // why the last question was not answered
-	fails  bool                // it was not
+	failed string // why the last question was not answered, or not in full
+	fails  bool   // it was not
 	// problem is told to notify, which may be nil.
 	problem []check.OwnProblem
 	notify  func([]check.OwnProblem)
@@ -105,6 +104,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access: %w", err)
 	}
+	o.Namespaces = withOwn(o.Cluster.Namespace(), o.Namespaces)
 	f := finder{core: core, namespaces: o.Namespaces}
 	return newGuard(f.find, o), nil
 }
@@ -127,17 +127,17 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	a, ok := g.known[ip]
 	g.mu.Unlock()
 	if ok && now.Before(a.until) {
-		why := a.judge(peer, ip)
+		why := g.judge(a, peer, ip)
 		if why == nil || now.Sub(a.at) < refusedFor {
 			return why
 		}
 	}
 	next, err := g.ask(ip)
 	if err == nil {
-		return next.judge(peer, ip)
+		return g.judge(next, peer, ip)
 	}
 	if ok && now.Sub(a.at) < staleFor {
-		return a.judge(peer, ip)
+		return g.judge(a, peer, ip)
 	}
 	return fmt.Errorf("which pod has the address %s is not known: %w", ip, err)
 }
@@ -165,32 +165,37 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	g.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
-	q.answer, q.err = g.appears(ctx, ip)
+	var trouble error
+	q.answer, trouble = g.appears(ctx, ip)
 	cancel()
+	if len(q.answer.pods) == 0 { // else it does not matter what other namespaces have
+		q.err = trouble
+	}
 	g.mu.Lock()
 	delete(g.asking, ip)
 	g.remember(ip, q.answer, q.err)
-	other := g.outcome(q.err)
+	other := g.outcome(trouble)
 	g.mu.Unlock()
 	close(q.done)
 	if other {
-		g.tell(q.err)
+		g.tell(trouble)
 	}
 	return q.answer, q.err
 }
 
-// appears asks until a pod has the address, or none will.
+// appears asks until a pod has the address, or none will. With pods the error is that not all
+// namespaces could be looked into.
 func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 	wait := appearAfter
 	for i := range appearSteps {
 		pods, err := g.find(ctx, ip)
 		switch {
+		case len(pods) > 0:
+			return says(pods, admittedFor), err
 		case err != nil && i == 0:
 			return answer{}, err
 		case err != nil: // none had it when that was asked the last time
 			return says(nil, refusedFor), nil //nolint:nilerr // that is the answer
-		case len(pods) > 0:
-			return says(pods, admittedFor), nil
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -229,7 +234,10 @@ func (g *Guard) remember(ip netip.Addr, a answer, err error) {
 
 // outcome reports whether a question ended otherwise than the one before; g.mu is held.
 func (g *Guard) outcome(err error) bool {
-	reason, fails := apierrors.ReasonForError(err), err != nil
+	reason, fails := string(apierrors.ReasonForError(err)), err != nil
+	if refused := new(denied); errors.As(err, &refused) {
+		reason += " " + strings.Join(refused.namespaces, " ")
+	}
 	other := fails != g.fails || reason != g.failed
 	g.fails, g.failed = fails, reason
 	return other
@@ -253,10 +261,13 @@ func (g *Guard) tell(err error) {
 		g.log.Warn("pods that connect to peers cannot be looked up; those known by now are admitted as before", "for", staleFor, "error", err)
 	}
 	var list []check.OwnProblem
-	if apierrors.IsForbidden(err) {
-		p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
-		p.Params.Account, p.Params.Verbs, p.Params.Resource, p.Params.Detail = g.o.Account, "list", "pods", err.Error()
-		list = append(list, p)
+	if refused := new(denied); errors.As(err, &refused) {
+		for _, ns := range refused.namespaces {
+			p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
+			p.Params.Account, p.Params.Verbs, p.Params.Resource, p.Params.Namespace = g.o.Account, "list", "pods", ns
+			p.Params.Detail = "its pods may use no peer's Service"
+			list = append(list, p)
+		}
 	}
 	g.mu.Lock()
 	g.problem = list
@@ -289,9 +300,10 @@ func (g *Guard) forget() {
 
 // judge says why what has an address may not use a peer's services; nil when it may. Where
 // several pods have it, which should not be, each must be allowed to.
-func (a answer) judge(peer string, ip netip.Addr) error {
+func (g *Guard) judge(a answer, peer string, ip netip.Addr) error {
 	if len(a.pods) == 0 {
-		return fmt.Errorf("%s is the address of no pod with a network of its own (it is a node's, or the way here hides the pod's)", ip)
+		return fmt.Errorf("%s is the address of no pod with a network of its own in the namespaces %s (it is a node's, or the way here hides the pod's; a pod of another namespace needs that in spec.kubernetes.peerServicesFrom, which the chart sets by its value peerServicesFrom)",
+			ip, strings.Join(g.o.Namespaces, ", "))
 	}
 	for _, p := range a.pods {
 		if p.ends {

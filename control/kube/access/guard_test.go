@@ -46,6 +46,9 @@ func (c *cluster) find(ctx context.Context, ip netip.Addr) ([]pod, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if refused := new(denied); c.err != nil && !errors.As(c.err, &refused) {
+		return nil, c.err
+	}
 	return c.pods[ip], c.err
 }
 
@@ -245,14 +248,14 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 
 func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{err: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}
+		c := &cluster{err: &denied{[]string{"tenant"}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}}
 		var told []string
 		g := newGuard(c.find, GuardOptions{Account: "ns:postern", Logger: slog.New(slog.DiscardHandler)})
 		g.Notify(func(list []check.OwnProblem) {
 			told = append(told, fmt.Sprint(len(list)))
 			for _, p := range list {
 				_, fix := check.Render(p.Code, p.Params)
-				if p.Code != check.ClusterForbidden || !strings.Contains(fix, "--verb=list --resource=pods") || !strings.Contains(fix, "--serviceaccount=ns:postern") {
+				if p.Code != check.ClusterForbidden || !strings.Contains(fix, "-n tenant --verb=list --resource=pods") || !strings.Contains(fix, "--serviceaccount=ns:postern") {
 					t.Errorf("got %s, fix %q", p.Code, fix)
 				}
 			}
@@ -261,6 +264,12 @@ func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 			if err := g.Admit("cloud", podAt); err == nil || !strings.Contains(err.Error(), "no right") {
 				t.Errorf("got %v", err)
 			}
+		}
+		// A pod of another namespace is found all the same, which changes nothing of the problem.
+		other := netip.MustParseAddrPort("10.244.7.7:40000")
+		c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{other.Addr(): allowed("cloud")} })
+		if err := g.Admit("cloud", other); err != nil {
+			t.Error(err)
 		}
 		c.set(func(c *cluster) { c.err, c.pods = nil, map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
 		if err := g.Admit("cloud", podAt); err != nil {

@@ -7,26 +7,28 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/control/check"
 )
 
-// podRights are what it takes to look at whoever connects.
+// podRights are what it takes to look at whoever connects from a namespace.
 const podRights = `
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: access-NS}
+kind: Role
+metadata: {name: access, namespace: FROM}
 rules:
 - {apiGroups: [""], resources: [pods], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: access-NS}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: access-NS}
+kind: RoleBinding
+metadata: {name: access, namespace: FROM}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: access}
 subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
 `
 
 func (w *world) testGuard(t *testing.T) {
 	own := w.account(t, "guard")
-	g, err := NewGuard(GuardOptions{Cluster: own})
+	g, err := NewGuard(GuardOptions{Cluster: own, Namespaces: []string{"tenant"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,9 +36,28 @@ func (w *world) testGuard(t *testing.T) {
 	if err := g.Admit("cloud", at("10.244.0.7")); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("without the right to list pods: got %v", err)
 	}
-	w.apply(t, "guard", podRights)
+	var told []string
+	g.Notify(func(list []check.OwnProblem) {
+		told = told[:0]
+		for _, p := range list {
+			told = append(told, p.Params.Namespace)
+		}
+	})
 	w.kubectl(t, "", "create", "namespace", "tenant")
 	w.kubectl(t, "", "create", "serviceaccount", "-n", "tenant", "default")
+	w.kubectl(t, "", "create", "namespace", "elsewhere")
+	w.kubectl(t, "", "create", "serviceaccount", "-n", "elsewhere", "default")
+	w.apply(t, "guard", strings.ReplaceAll(podRights, "FROM", "guard"))
+	begun := time.Now()
+	for len(told) != 1 || told[0] != "tenant" { // one namespace that is missing keeps none of the others out
+		if err := g.Admit("cloud", at("10.244.0.7")); err == nil || time.Since(begun) > patience {
+			t.Fatalf("without the right in one namespace: %v, told of %v", err, told)
+		}
+	}
+	w.apply(t, "guard", strings.ReplaceAll(podRights, "FROM", "tenant"))
+	const stranger = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"stranger","labels":{"postern.dev/peer-cloud":"allow"}},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"}]}}`
+	w.kubectl(t, stranger, "apply", "-n", "elsewhere", "-f", "-")
+	w.kubectl(t, "", "patch", "pod", "stranger", "-n", "elsewhere", "--subresource=status", "--type=merge", "-p", `{"status":{"podIP":"10.244.0.10"}}`)
 	for name, p := range map[string]struct{ labels, spec, status string }{
 		"allowed": {`"postern.dev/peer-cloud":"allow"`, ``, `"podIP":"10.244.0.7"`},
 		"other":   {`"postern.dev/peer-berlin":"allow"`, ``, `"podIP":"10.244.0.8"`},
@@ -50,6 +71,7 @@ func (w *world) testGuard(t *testing.T) {
 	for ip, want := range map[string]string{
 		"10.244.0.7": "", "10.244.0.8": "pod tenant/other has no label postern.dev/peer-cloud: allow",
 		"10.244.0.9": "the address of no pod", "10.0.0.1": "the address of no pod", "10.9.9.9": "the address of no pod",
+		"10.244.0.10": "the namespaces guard, tenant",
 	} {
 		var err error
 		for begun := time.Now(); time.Since(begun) < patience; {
@@ -63,7 +85,7 @@ func (w *world) testGuard(t *testing.T) {
 		}
 	}
 	w.kubectl(t, "", "label", "pod", "other", "-n", "tenant", "postern.dev/peer-cloud=allow")
-	begun := time.Now()
+	begun = time.Now()
 	for g.Admit("cloud", at("10.244.0.8")) != nil {
 		if time.Since(begun) > patience {
 			t.Fatal("a label that was given does not count")

@@ -51,6 +51,8 @@ type Options struct {
 	Release string
 	// Selector are the labels of the active pod, Pods those of all of the gateway's pods.
 	Selector, Pods map[string]string
+	// From are the namespaces besides Namespace whose pods may use what peers offer.
+	From []string
 	// Port is the gateway's UDP port.
 	Port uint16
 	// AuthPort is the TCP port of auth outside the tunnel; 0 is none.

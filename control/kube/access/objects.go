@@ -3,6 +3,8 @@ package access
 import (
 	"maps"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 const (
@@ -84,8 +86,9 @@ func (k *Keeper) policy(o offer) map[string]any {
 	}
 	ingress := []any{map[string]any{
 		"from": []any{map[string]any{
-			"namespaceSelector": map[string]any{},
-			"podSelector":       map[string]any{"matchLabels": map[string]string{LabelAllow + o.peer: Allow}},
+			"namespaceSelector": map[string]any{"matchExpressions": []any{map[string]any{
+				"key": corev1.LabelMetadataName, "operator": "In", "values": withOwn(k.o.Namespace, k.o.From)}}},
+			"podSelector": map[string]any{"matchLabels": map[string]string{LabelAllow + o.peer: Allow}},
 		}},
 		"ports": ports,
 	}}
@@ -98,6 +101,13 @@ func (k *Keeper) policy(o offer) map[string]any {
 	return map[string]any{"spec": map[string]any{
 		"podSelector": map[string]any{"matchLabels": pods}, "policyTypes": []string{"Ingress"}, "ingress": ingress,
 	}}
+}
+
+// withOwn are the namespaces whose pods may use what peers offer, sorted: the gateway's and others.
+func withOwn(own string, others []string) []string {
+	out := append([]string{own}, others...)
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // labels are those of our objects of a peer.

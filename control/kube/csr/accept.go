@@ -24,7 +24,7 @@ var (
 const slack = 15 * time.Minute
 
 // accept looks at what the signer made before it is given out.
-func accept(certPEM []byte, s auth.Subject, request *x509.CertificateRequest, now time.Time) (auth.Issuance, error) {
+func accept(certPEM []byte, user string, request *x509.CertificateRequest, now time.Time) (auth.Issuance, error) {
 	block, _ := pem.Decode(certPEM)
 	if block == nil || block.Type != "CERTIFICATE" {
 		return auth.Issuance{}, fmt.Errorf("%w: no certificate", errSigner)
@@ -35,8 +35,8 @@ func accept(certPEM []byte, s auth.Subject, request *x509.CertificateRequest, no
 		return auth.Issuance{}, fmt.Errorf("%w: %w", errSigner, err)
 	case !bytes.Equal(c.RawSubjectPublicKeyInfo, request.RawSubjectPublicKeyInfo):
 		return auth.Issuance{}, fmt.Errorf("%w: a certificate for another key", errSigner)
-	case len(c.Subject.Names) != 1 || c.Subject.CommonName != s.User():
-		return auth.Issuance{}, fmt.Errorf("%w: a certificate for %.80q, not for %q alone", errSigner, c.Subject.String(), s.User())
+	case len(c.Subject.Names) != 1 || c.Subject.CommonName != user:
+		return auth.Issuance{}, fmt.Errorf("%w: a certificate for %.80q, not for %q alone", errSigner, c.Subject.String(), user)
 	case c.IsCA || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || len(c.UnknownExtKeyUsage) > 0:
 		return auth.Issuance{}, fmt.Errorf("%w: a certificate for more than client authentication", errSigner)
 	}

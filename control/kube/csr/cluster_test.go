@@ -27,6 +27,8 @@ func TestClusterSigns(t *testing.T) {
 	w.refusedUnguarded(t)
 	w.guard(t)
 	w.issues(t)
+	w.grantsNothingByName(t)
+	w.keepsGatewaysApart(t)
 	w.refusesEscalations(t)
 	w.deniedByPolicy(t)
 	w.waitsForASlowSigner(t)
@@ -38,7 +40,7 @@ func TestClusterSigns(t *testing.T) {
 func (w *world) refusedUnguarded(t *testing.T) {
 	_, role := shipped(t)
 	w.kubectl(t, role, "apply", "-f", "-")
-	_, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, edge.User()))
+	_, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, userOf(edge)))
 	w.wantCode(t, err, check.CSRUnguarded)
 	if list := w.kubectl(t, "", "get", "csr", "-o", "name"); list != "" {
 		t.Errorf("there are %s", list)
@@ -60,7 +62,7 @@ func (w *world) guard(t *testing.T) {
 
 func (w *world) issues(t *testing.T) {
 	key := newKey(t)
-	raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: edge.User()}}, key)
+	raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: userOf(edge)}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func (w *world) issues(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("issued in %v", time.Since(start).Round(time.Millisecond))
-	if user, groups := w.whoami(t, got.CertificatePEM, key); user != "postern:peer:edge" || len(groups) != 1 || groups[0] != "system:authenticated" {
+	if user, groups := w.whoami(t, got.CertificatePEM, key); user != userOf(edge) || len(groups) != 1 || groups[0] != "system:authenticated" {
 		t.Errorf("the bearer is %q in %v", user, groups)
 	}
 	if life := time.Until(got.NotAfter); life > MinTTL+time.Minute || life < MinTTL-time.Minute || got.Serial == "" || got.Again {
@@ -83,18 +85,18 @@ func (w *world) issues(t *testing.T) {
 	if err != nil || !again.Again || again.Serial != got.Serial || !bytes.Equal(again.CertificatePEM, got.CertificatePEM) {
 		t.Errorf("again: %v, %v; want the same", again.Serial, err)
 	}
-	renewed, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, edge.User()))
+	renewed, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, userOf(edge)))
 	if err != nil || renewed.Serial == got.Serial {
 		t.Errorf("renewed: %v, %v; want another than %v", renewed.Serial, err, got.Serial)
 	}
-	if user, _ := w.whoami(t, got.CertificatePEM, key); user != "postern:peer:edge" {
+	if user, _ := w.whoami(t, got.CertificatePEM, key); user != userOf(edge) {
 		t.Errorf("after the renewal the first is %q", user)
 	}
 	if n, _ := w.ledger.LastIssued(edge.PublicKey, time.Now()); n != 2 {
 		t.Errorf("%d are noted, want 2", n)
 	}
 	for name, csrPEM := range map[string][]byte{
-		"another's name": requestFor(t, berlin.User()), "an administrator": requestFor(t, "kubernetes-admin"), "nobody": requestFor(t, ""),
+		"another's name": requestFor(t, userOf(berlin)), "an administrator": requestFor(t, "kubernetes-admin"), "nobody": requestFor(t, ""),
 	} {
 		if _, err := w.issuer.Issue(within(t, patience), edge, csrPEM); !errors.Is(err, auth.ErrCSR) && !errors.Is(err, auth.ErrCSRSubject) {
 			t.Errorf("%s: %v", name, err)
@@ -102,10 +104,73 @@ func (w *world) issues(t *testing.T) {
 	}
 }
 
+// grantsNothingByName: a peer that named itself after a binding that is there gets nothing of
+// it, and the one that was named by an operator does.
+func (w *world) grantsNothingByName(t *testing.T) {
+	w.kubectl(t, "", "create", "clusterrolebinding", "left-behind", "--clusterrole=cluster-admin", "--user="+userOf(edge))
+	named := edge
+	for name, s := range map[string]auth.Subject{
+		"named by an operator": edge,
+		"named by itself":      {Name: "edge", Identity: auth.SelfNamed("edge", edge.PublicKey), PublicKey: edge.PublicKey},
+	} {
+		w.issuer.SetPeers([]auth.Subject{s, berlin})
+		key := newKey(t)
+		raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: userOf(s)}}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.issuer.Issue(within(t, patience), s, inPEM(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		user, _ := w.whoami(t, got.CertificatePEM, key)
+		can, _ := w.cluster.Kubectl(within(t, patience), "", "auth", "can-i", "get", "secrets", "--as="+user) // "no" is an error
+		want := "no"
+		if s == named {
+			want = "yes"
+		}
+		if strings.TrimSpace(can) != want || user != userOf(s) {
+			t.Errorf("%s: the user %s may read Secrets: %q, want %s", name, user, can, want)
+		}
+	}
+	w.issuer.SetPeers([]auth.Subject{edge, berlin})
+}
+
+// keepsGatewaysApart: a second gateway of the cluster, with the shipped policy for its account
+// and name, has certificates for its own peers and for none of the first.
+func (w *world) keepsGatewaysApart(t *testing.T) {
+	w.kubectl(t, "", "create", "serviceaccount", "-n", "postern", "paris")
+	policy, role := shipped(t)
+	second := strings.NewReplacer("name: postern-csr", "name: paris-csr", "policyName: postern-csr", "policyName: paris-csr",
+		"serviceaccount:postern:postern", "serviceaccount:postern:paris", `"'cloud'"`, `"'paris'"`, "name: postern\n", "name: paris\n")
+	w.kubectl(t, second.Replace(policy+"\n---\n"+role), "apply", "-f", "-")
+	first := w.token
+	defer func() { w.token = first }()
+	w.token = w.kubectl(t, "", "create", "token", "-n", "postern", "paris")
+	ask := func(user string) int {
+		x := w.issuer.objects.blank(der(t, pkix.Name{CommonName: user})).CertificateSigningRequest
+		x.Name = "paris-asks"
+		code, _ := w.do(t, http.MethodPost, "?dryRun=All", x)
+		return code
+	}
+	deadline := time.Now().Add(patience)
+	for ask("nobody") != http.StatusForbidden || ask("postern:peer:paris:edge") != http.StatusCreated {
+		if time.Now().After(deadline) {
+			t.Fatal("the second gateway's policy is not in force")
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	for _, user := range []string{userOf(edge), userOf(berlin), edge.User(), "postern:peer:paris2:edge"} {
+		if code := ask(user); code != http.StatusForbidden {
+			t.Errorf("paris asks for %s: got %d, want 403", user, code)
+		}
+	}
+}
+
 // refusesEscalations plays a gateway whose token was stolen.
 func (w *world) refusesEscalations(t *testing.T) {
 	make := func(name string, change func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
-		x := w.issuer.objects.blank(der(t, pkix.Name{CommonName: edge.User()})).CertificateSigningRequest
+		x := w.issuer.objects.blank(der(t, pkix.Name{CommonName: userOf(edge)})).CertificateSigningRequest
 		x.Name = name
 		if change != nil {
 			change(x)
@@ -121,12 +186,14 @@ func (w *world) refusesEscalations(t *testing.T) {
 	seconds := func(n int32) func(*certificatesv1.CertificateSigningRequest) {
 		return func(x *certificatesv1.CertificateSigningRequest) { x.Spec.ExpirationSeconds = &n }
 	}
-	good, evil := string(requestFor(t, edge.User())), string(requestFor(t, "kubernetes-admin"))
+	good, evil := string(requestFor(t, userOf(edge))), string(requestFor(t, "kubernetes-admin"))
 	const begin = "-----BEGIN CERTIFICATE REQUEST-----\n"
 	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequest){
 		"masters":     asks(pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}),
-		"peermasters": asks(pkix.Name{CommonName: edge.User(), Organization: []string{"system:masters"}}),
-		"group":       asks(pkix.Name{CommonName: edge.User(), Organization: []string{"cluster-admins"}}),
+		"peermasters": asks(pkix.Name{CommonName: userOf(edge), Organization: []string{"system:masters"}}),
+		"paris":       asks(pkix.Name{CommonName: "postern:peer:paris:edge"}),
+		"gatewayless": asks(pkix.Name{CommonName: edge.User()}),
+		"group":       asks(pkix.Name{CommonName: userOf(edge), Organization: []string{"cluster-admins"}}),
 		"controller":  asks(pkix.Name{CommonName: "system:kube-controller-manager"}),
 		"node":        asks(pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}),
 		"admin":       asks(pkix.Name{CommonName: "kubernetes-admin"}),
@@ -197,7 +264,7 @@ spec: {policyName: no-berlin, validationActions: [Deny]}
 	w.kubectl(t, policy, "apply", "-f", "-")
 	var err error
 	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
-		_, err = w.issuer.Issue(within(t, patience), berlin, requestFor(t, berlin.User()))
+		_, err = w.issuer.Issue(within(t, patience), berlin, requestFor(t, userOf(berlin)))
 	}
 	w.wantCode(t, err, check.CSRDenied)
 	if err == nil || !strings.Contains(err.Error(), "berlin is not wanted") {
@@ -213,7 +280,7 @@ spec: {policyName: no-berlin, validationActions: [Deny]}
 // request gets the certificate once there is one.
 func (w *world) waitsForASlowSigner(t *testing.T) {
 	w.stopSigner()
-	csrPEM := requestFor(t, edge.User())
+	csrPEM := requestFor(t, userOf(edge))
 	start := time.Now()
 	_, err := w.issuer.Issue(within(t, patience), edge, csrPEM)
 	w.wantCode(t, err, check.CSRUnsigned)
@@ -253,7 +320,7 @@ func (w *world) removes(t *testing.T) {
 		}
 		<-time.After(100 * time.Millisecond)
 	}
-	if _, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, edge.User())); !errors.Is(err, auth.ErrIssuer) {
+	if _, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, userOf(edge))); !errors.Is(err, auth.ErrIssuer) {
 		t.Errorf("after removal: %v", err)
 	}
 }
@@ -263,7 +330,7 @@ func (w *world) lacksRights(t *testing.T) {
 	w.issuer.SetPeers([]auth.Subject{edge})
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if _, err = w.issuer.Issue(within(t, patience), edge, requestFor(t, edge.User())); err != nil {
+		if _, err = w.issuer.Issue(within(t, patience), edge, requestFor(t, userOf(edge))); err != nil {
 			break
 		}
 	}

@@ -14,18 +14,20 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 )
 
 // guardFor is how long it is believed that the policy is in force.
 const guardFor = 10 * time.Minute
 
-// probeUser is a user for whom nothing may be signed, and whom nobody knows.
-const probeUser = "postern-preflight"
+// probeUsers are those for whom nothing may be signed, and whom nobody knows: anyone, and a
+// peer of another gateway.
+var probeUsers = []string{"postern-preflight", auth.UserPrefix + "postern-preflight:nobody"}
 
 // guard finds out whether something keeps this gateway's account from having certificates for
-// anyone: our policy, or another of the cluster's owner. It asks for what must be refused,
-// without having it made (dry run).
+// anyone but its peers: our policy, or another of the cluster's owner. It asks for what must be
+// refused, without having it made (dry run).
 type guard struct {
 	objects objects
 
@@ -40,7 +42,20 @@ func (g *guard) check(ctx context.Context, now time.Time) error {
 	if fresh {
 		return nil
 	}
-	x, err := g.probe()
+	for _, user := range probeUsers {
+		if err := g.refused(ctx, user); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.good = now
+	return nil
+}
+
+// refused is an error unless a policy refuses a request for the user.
+func (g *guard) refused(ctx context.Context, user string) error {
+	x, err := g.probe(user)
 	if err != nil {
 		return err
 	}
@@ -54,23 +69,20 @@ func (g *guard) check(ctx context.Context, now time.Time) error {
 	case !refusedByPolicy(err):
 		return fmt.Errorf("find out whether a policy guards certificate requests: %w", err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.good = now
 	return nil
 }
 
 // probe is a request that is as ours are but for the user.
-func (g *guard) probe() (object, error) {
+func (g *guard) probe(user string) (object, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return object{}, fmt.Errorf("make a key: %w", err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: probeUser}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}}, key)
 	if err != nil {
 		return object{}, fmt.Errorf("make a request: %w", err)
 	}
 	x := g.objects.blank(der)
-	x.Name = probeUser
+	x.Name = probeUsers[0]
 	return x, nil
 }

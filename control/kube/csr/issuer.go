@@ -94,16 +94,23 @@ func New(c *kube.Cluster, o Options) (*Issuer, error) {
 // Tokens is auth.Issuer's.
 func (*Issuer) Tokens() bool { return false }
 
-// User is auth.RequestIssuer's.
-func (*Issuer) User(s auth.Subject) string { return s.User() }
+// Verbatim is auth.RequestIssuer's.
+func (*Issuer) Verbatim() {}
+
+// User is auth.Issuer's: the gateway's name keeps its peers apart from those of others in the
+// cluster, and the policy holds it to that.
+func (i *Issuer) User(s auth.Subject) string { return i.objects.user(s) }
 
 // Issue has the request signed. A request that is repeated gets the same certificate.
 func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth.Issuance, error) {
 	if !i.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no peer to issue to", auth.ErrIssuer, s.Name)
 	}
-	request, err := auth.ExactRequest(csrPEM, s)
+	request, err := auth.ExactRequest(csrPEM, i.User(s))
 	if err != nil {
+		return auth.Issuance{}, err
+	}
+	if err := auth.CheckHolder(i.o.Ledger, s, time.Now()); err != nil {
 		return auth.Issuance{}, err
 	}
 	ctx, cancel := context.WithTimeout(i.logged(ctx), issueTimeout)
@@ -117,8 +124,8 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	if err != nil {
 		return auth.Issuance{}, wrapped(err)
 	}
-	if i.o.Ledger != nil && !out.Again {
-		if err := i.o.Ledger.RecordIssued(s.PublicKey, out.Serial, time.Now(), out.NotAfter); err != nil {
+	if i.o.Ledger != nil { // again too: whoever issued it first may have died before it was noted
+		if err := i.o.Ledger.RecordIssued(s.PublicKey, s.IdentityName(), out.Serial, time.Now(), out.NotAfter); err != nil {
 			i.o.Logger.Warn("an issued identity could not be noted", "peer", s.Name, "error", err)
 		}
 	}
@@ -187,7 +194,7 @@ func (i *Issuer) step(ctx context.Context, s auth.Subject, request *x509.Certifi
 	case statePending:
 		return out, false, i.objects.approve(ctx, have)
 	case stateSigned:
-		out, err := accept(have.Status.Certificate, s, request, time.Now())
+		out, err := accept(have.Status.Certificate, i.User(s), request, time.Now())
 		if errors.Is(err, errTooOld) {
 			return out, false, i.objects.delete(ctx, have)
 		}

@@ -33,6 +33,8 @@ import (
 
 var lone = auth.Subject{Name: "lone", PublicKey: peer.PublicKey{3}}
 
+const loneUser = "postern:peer:cloud:lone"
+
 // fakeAPI keeps certificate requests. decide is called with each that is approved.
 type fakeAPI struct {
 	decide func(*certificatesv1.CertificateSigningRequest)
@@ -168,13 +170,13 @@ func sign(t *testing.T, x *certificatesv1.CertificateSigningRequest, change func
 	key := newKey(t)
 	from := time.Now().Add(-time.Minute)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: lone.User()}, NotBefore: from, NotAfter: from.Add(time.Hour),
+		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: loneUser}, NotBefore: from, NotAfter: from.Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
 	}
 	if change != nil {
 		change(template)
 	}
-	request, err := auth.ExactRequest(x.Spec.Request, lone)
+	request, err := auth.ExactRequest(x.Spec.Request, loneUser)
 	if err != nil {
 		t.Error(err)
 		return
@@ -220,7 +222,7 @@ func TestWhatSignersDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			api := &fakeAPI{decide: func(x *certificatesv1.CertificateSigningRequest) { c.decide(t, x) }}
 			i, r := api.start(t)
-			got, err := i.Issue(t.Context(), lone, requestFor(t, lone.User()))
+			got, err := i.Issue(t.Context(), lone, requestFor(t, loneUser))
 			if c.code == "" {
 				if err != nil || got.Serial != "7" || len(r.codes()) != 0 {
 					t.Errorf("got %+v, %v, reported %v", got, err, r.codes())
@@ -263,8 +265,8 @@ func TestStaleObjectsAreHealed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := &fakeAPI{decide: func(x *certificatesv1.CertificateSigningRequest) { sign(t, x, nil) }}
 			i, _ := api.start(t)
-			csrPEM := requestFor(t, lone.User())
-			request, err := auth.ExactRequest(csrPEM, lone)
+			csrPEM := requestFor(t, loneUser)
+			request, err := auth.ExactRequest(csrPEM, loneUser)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,8 +288,8 @@ func TestStaleObjectsAreHealed(t *testing.T) {
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	api := &fakeAPI{decide: func(x *certificatesv1.CertificateSigningRequest) { sign(t, x, nil) }}
 	i, _ := api.start(t)
-	csrPEM := requestFor(t, lone.User())
-	request, err := auth.ExactRequest(csrPEM, lone)
+	csrPEM := requestFor(t, loneUser)
+	request, err := auth.ExactRequest(csrPEM, loneUser)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,10 +312,10 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 func TestStrangersGetNothing(t *testing.T) {
 	api := &fakeAPI{decide: func(x *certificatesv1.CertificateSigningRequest) { t.Error("approved") }}
 	i, _ := api.start(t)
-	if _, err := i.Issue(t.Context(), auth.Subject{Name: "lone"}, requestFor(t, lone.User())); !errors.Is(err, auth.ErrIssuer) {
+	if _, err := i.Issue(t.Context(), auth.Subject{Name: "lone"}, requestFor(t, loneUser)); !errors.Is(err, auth.ErrIssuer) {
 		t.Errorf("another key: %v", err)
 	}
-	if _, err := i.Issue(t.Context(), auth.Subject{Name: "x", PublicKey: lone.PublicKey}, requestFor(t, "postern:peer:x")); !errors.Is(err, auth.ErrIssuer) {
+	if _, err := i.Issue(t.Context(), auth.Subject{Name: "x", PublicKey: lone.PublicKey}, requestFor(t, "postern:peer:cloud:x")); !errors.Is(err, auth.ErrIssuer) {
 		t.Errorf("another name: %v", err)
 	}
 }

@@ -66,7 +66,7 @@ func newObjects(c *kube.Cluster, o Options) (objects, error) {
 // wanted is the object that a request should have.
 func (o objects) wanted(s auth.Subject, request *x509.CertificateRequest) object {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%s\n%s\n%s\n", o.namespace, o.gateway, s.Name, s.PublicKey)
+	fmt.Fprintf(h, "%s\n%s\n%s\n%s\n", o.namespace, o.gateway, s.IdentityName(), s.PublicKey)
 	h.Write(request.RawSubjectPublicKeyInfo)
 	x := o.blank(request.Raw)
 	x.Name = namePrefix + s.Name + "-" + hex.EncodeToString(h.Sum(nil)[:hashBytes])
@@ -75,7 +75,12 @@ func (o objects) wanted(s auth.Subject, request *x509.CertificateRequest) object
 	return x
 }
 
-// blank is an object for a request. That is encoded anew: whatever else was in the peer's
+// user is whom a request has to be for: UserPrefix GATEWAY:IDENTITY.
+func (o objects) user(s auth.Subject) string {
+	return auth.UserPrefix + o.gateway + ":" + s.IdentityName()
+}
+
+// blank is an object for a request. That is encoded again: whatever else was in the peer's
 // text goes no further.
 func (o objects) blank(der []byte) object {
 	seconds := o.seconds

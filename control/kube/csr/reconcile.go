@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -14,6 +15,7 @@ import (
 // is done. It returns when ctx ends.
 func (i *Issuer) Run(ctx context.Context) {
 	ctx = i.logged(ctx)
+	i.o.Logger.Info("the users of peers have this gateway's name in them, which roles have to be bound to", "user", i.objects.user(auth.Subject{Name: "NAME"}))
 	if err := i.guard.check(ctx, time.Now()); err != nil && ctx.Err() == nil {
 		i.o.Logger.Warn("peers will get no identities", "error", explain(err, ""))
 		i.noteGuard(explain(err, ""))

@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	testkube "github.com/postern-dev/postern/testenv/kube"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -39,6 +40,9 @@ var (
 	edge   = auth.Subject{Name: "edge", PublicKey: peer.PublicKey{1}}
 	berlin = auth.Subject{Name: "berlin", PublicKey: peer.PublicKey{2}}
 )
+
+// userOf is a peer's user, as the gateway "cloud" has it.
+func userOf(s auth.Subject) string { return auth.UserPrefix + "cloud:" + s.IdentityName() }
 
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
@@ -102,6 +106,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.roots = x509.NewCertPool()
 	w.roots.AppendCertsFromPEM(pemBytes)
+	guardtest.Install(t, w.cluster)
 	w.kubectl(t, "", "create", "namespace", "postern")
 	w.kubectl(t, "", "create", "serviceaccount", "-n", "postern", "postern")
 	w.token = w.kubectl(t, "", "create", "token", "-n", "postern", "postern", "--duration", "2h")
@@ -267,17 +272,24 @@ func (w *world) do(t *testing.T, method, path string, body any) (int, string) {
 // ledger remembers in memory.
 type ledger struct {
 	mu   sync.Mutex
-	ends map[peer.PublicKey][]time.Time
+	ends map[peer.PublicKey]map[string]time.Time // by serial
 }
 
-func (l *ledger) RecordIssued(k peer.PublicKey, _ string, _, notAfter time.Time) error {
+func (l *ledger) RecordIssued(k peer.PublicKey, _, serial string, _, notAfter time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ends == nil {
-		l.ends = map[peer.PublicKey][]time.Time{}
+		l.ends = map[peer.PublicKey]map[string]time.Time{}
 	}
-	l.ends[k] = append(l.ends[k], notAfter)
+	if l.ends[k] == nil {
+		l.ends[k] = map[string]time.Time{}
+	}
+	l.ends[k][serial] = notAfter
 	return nil
+}
+
+func (l *ledger) IdentityHolder(string, peer.PublicKey, time.Time) (holder peer.PublicKey, until time.Time, ok bool) {
+	return holder, until, false
 }
 
 func (l *ledger) LastIssued(k peer.PublicKey, _ time.Time) (count int, notAfter time.Time) {

@@ -3,7 +3,8 @@
 //
 // # Rules
 //
-// Events are for people, and may be lost: nobody waits for them. They are kept in a queue of
+// Events are for people, and nobody waits for them. One may be refused: who must not lose it
+// tries again. They are kept in a queue of
 // [queueSize] and written one after the other; what comes when it is full is dropped, and
 // counted. Each object has [objectBurst] in a row and one every [objectEvery] after that, so
 // that a peer that comes and goes all day does not fill the cluster's store. The first of its
@@ -109,19 +110,22 @@ func New(o Options) *Recorder {
 	return &Recorder{o: o, queue: make(chan entry, queueSize), objects: map[types.UID]*allowance{}, written: map[string]*remembered{}}
 }
 
-// Record has an event about an object written. It never blocks.
-func (r *Recorder) Record(about corev1.ObjectReference, e Event) {
+// Record has an event about an object written, and reports whether it will be. It never
+// blocks.
+func (r *Recorder) Record(about corev1.ObjectReference, e Event) bool {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.admit(about.UID, e.Type+" "+e.Reason, now) {
 		r.dropped++
-		return
+		return false
 	}
 	select {
 	case r.queue <- entry{about, e, now}:
+		return true
 	default:
 		r.dropped++
+		return false
 	}
 }
 

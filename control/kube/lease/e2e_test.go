@@ -18,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	"github.com/postern-dev/postern/control/kube/role"
 	testkube "github.com/postern-dev/postern/testenv/kube"
 )
@@ -81,6 +82,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
+	guardtest.Install(t, c)
 	w := &world{t: t, cluster: c}
 	w.kubectl(rights, "apply", "-f", "-")
 	t.Setenv("KUBECONFIG", w.kubeconfig(w.kubectl("", "create", "token", "postern")))

@@ -64,7 +64,7 @@ type Notices struct {
 	o      Options
 	log    *slog.Logger
 	about  corev1.ObjectReference
-	write  func(corev1.ObjectReference, events.Event)
+	write  func(corev1.ObjectReference, events.Event) bool
 	run    func(context.Context) // of the recorder
 	wake   chan struct{}
 	failed map[string]api.Check // by code; owned by Run
@@ -83,7 +83,7 @@ func New(o Options) (*Notices, error) {
 	return newNotices(o, r.Record, r.Run), nil
 }
 
-func newNotices(o Options, write func(corev1.ObjectReference, events.Event), run func(context.Context)) *Notices {
+func newNotices(o Options, write func(corev1.ObjectReference, events.Event) bool, run func(context.Context)) *Notices {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -156,8 +156,9 @@ func (n *Notices) tell(report api.CheckReport) {
 		if c.Verdict.Verdict == api.Warning {
 			reason = ReasonWarning
 		}
-		n.failed[key] = c
-		n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To mend it: %s", c.Code, c.Name, c.Cause, c.Fix)})
+		if n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To mend it: %s", c.Code, c.Name, c.Cause, c.Fix)}) {
+			n.failed[key] = c // else it is tried at the next look
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.failed)) {
 		c := n.failed[key]

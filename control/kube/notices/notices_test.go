@@ -61,11 +61,12 @@ func TestOwnFaultsBecomeEvents(t *testing.T) {
 	}
 	var got []string
 	n := newNotices(Options{Gateway: &gateway{}, About: metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: "u"}},
-		func(about corev1.ObjectReference, e events.Event) {
+		func(about corev1.ObjectReference, e events.Event) bool {
 			if about.Kind != "StatefulSet" || about.Name != "postern" || about.UID != "u" {
 				t.Errorf("about %+v", about)
 			}
 			got = append(got, e.Type+" "+e.Reason+" "+e.Message)
+			return true
 		}, func(context.Context) {})
 	for _, s := range steps {
 		got = nil
@@ -81,10 +82,11 @@ func TestChangesAreToldTogether(t *testing.T) {
 		var mu sync.Mutex
 		var got []string
 		g := &gateway{err: errors.New("stopping")}
-		n := newNotices(Options{Gateway: g}, func(_ corev1.ObjectReference, e events.Event) {
+		n := newNotices(Options{Gateway: g}, func(_ corev1.ObjectReference, e events.Event) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, e.Message)
+			return true
 		}, func(ctx context.Context) { <-ctx.Done() })
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -27,7 +27,7 @@
 // nothing that cannot be deleted.
 //
 // A peer that waits for approval has an object with pending: true. Whoever sets it to false
-// has approved the key.
+// has approved the key that the object names, and no other.
 //
 // # Status
 //

@@ -122,10 +122,13 @@ func (g *fakeGateway) PeerRemove(_ context.Context, name string, _ bool) error {
 	return nil
 }
 
-func (g *fakeGateway) PeerApprove(_ context.Context, name string) error {
+func (g *fakeGateway) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.joined[name]
+	if r.Fingerprint != p.PublicKey.String() {
+		return errors.New("another key waits")
+	}
 	p.Pending = false
 	g.joined[name] = p
 	return nil

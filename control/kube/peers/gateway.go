@@ -22,7 +22,7 @@ type Gateway interface {
 	// SetPeers replaces the configured peers by difference; an error changes nothing.
 	SetPeers(ctx context.Context, peers []config.Peer) error
 	PeerRemove(ctx context.Context, name string, force bool) error
-	PeerApprove(ctx context.Context, name string) error
+	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	// Joined lists the peers of the gateway's own state.
 	Joined() []state.Peer
 	// NoteObject remembers that such a peer has an object, and the key in it.

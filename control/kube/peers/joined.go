@@ -104,7 +104,8 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		return false, nil
 	case p.Pending:
 		c.log.Info("a peer is let in by its object", "peer", p.Name)
-		return true, c.o.Gateway.PeerApprove(ctx, p.Name)
+		// The object names the key that is let in, and no other is.
+		return true, c.o.Gateway.PeerApprove(ctx, p.Name, api.PeerApproveRequest{Fingerprint: o.Spec.PublicKey})
 	}
 	return false, c.objects.SetSpec(ctx, o, map[string]any{"pending": false})
 }

@@ -113,8 +113,9 @@ func testApproval(t *testing.T, w *world) {
 	// The command in the condition is the one that lets it in.
 	_, command, _ := strings.Cut(condition(o, v1alpha1.TunnelReady).Message, "`kubectl patch ")
 	command, _, _ = strings.Cut(command, "`")
-	s.kubectl("", "patch", "peers.postern.dev", "berlin", "-n", s.namespace, "--type=merge", `-p={"spec":{"pending":false}}`)
-	if want := fmt.Sprintf(`peers.postern.dev berlin -n %s --type=merge -p '{"spec":{"pending":false}}'`, s.namespace); command != want {
+	patch := fmt.Sprintf(`{"spec":{"publicKey":"%s","pending":false}}`, keyOf(1))
+	s.kubectl("", "patch", "peers.postern.dev", "berlin", "-n", s.namespace, "--type=merge", "-p="+patch)
+	if want := fmt.Sprintf(`peers.postern.dev berlin -n %s --type=merge -p '%s'`, s.namespace, patch); command != want {
 		t.Errorf("the condition says kubectl patch %s, want %s", command, want)
 	}
 	s.peer("berlin", "its object lets it in", isConnected)

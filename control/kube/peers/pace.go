@@ -124,7 +124,7 @@ func (p *pace) keep(uids map[types.UID]bool) {
 // urgent reports whether two statuses differ in what people and programs wait for.
 func urgent(a, b v1alpha1.PeerStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.State != b.State || a.Auth != b.Auth || a.APIServer != b.APIServer ||
-		a.Code != b.Code || a.Address != b.Address || pathOf(a) != pathOf(b) || (a.RTT == "") != (b.RTT == "") ||
+		a.Code != b.Code || a.User != b.User || a.Address != b.Address || pathOf(a) != pathOf(b) || (a.RTT == "") != (b.RTT == "") ||
 		(a.Identity == nil) != (b.Identity == nil) || len(a.Conditions) != len(b.Conditions) {
 		return true
 	}

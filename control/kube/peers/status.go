@@ -65,6 +65,7 @@ func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	to := s.Reachability.Outbound
 	out.State = string(s.State)
 	out.Path = &v1alpha1.PeerPath{Kind: s.Path.Kind, Remote: s.Path.Remote}
+	out.User = s.User
 	out.RTT = rttText(s.Path.RTTSeconds)
 	out.Auth, out.APIServer = string(to.Auth.Verdict), string(to.APIServer.Verdict)
 	for _, v := range []api.Verdict{to.Gateway, to.Auth, to.APIServer} {
@@ -75,7 +76,7 @@ func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	}
 	if s.Identity != nil {
 		at := metav1.NewTime(s.Identity.NotAfter.UTC().Truncate(time.Second))
-		out.Identity = &v1alpha1.PeerIdentity{NotAfter: &at}
+		out.Identity = &v1alpha1.PeerIdentity{User: s.Identity.User, NotAfter: &at}
 	}
 	return []metav1.Condition{
 		tunnelCondition(s), serviceCondition(v1alpha1.AuthReachable, api.ServiceAuth, to.Auth),
@@ -173,8 +174,8 @@ func pendingCondition(c *candidate, s *api.PeerStatus) metav1.Condition {
 		}
 		x.Reason = reasonPending
 		x.Message = message(string(check.AwaitingApproval), "the peer waits until its key"+fingerprint+" is confirmed",
-			fmt.Sprintf("if it is the peer's, which `postern key pub` shows there: `kubectl patch peers.postern.dev %s -n %s --type=merge -p '{\"spec\":{\"pending\":false}}'`, or `postern peer approve %s`",
-				c.object.Name, c.object.Namespace, c.object.Name))
+			fmt.Sprintf("if it is the peer's, which `postern key pub` shows there: `kubectl patch peers.postern.dev %s -n %s --type=merge -p '{\"spec\":{\"publicKey\":\"%s\",\"pending\":false}}'` (with the key, so that no other is let in), or `postern peer approve %s`",
+				c.object.Name, c.object.Namespace, c.object.Spec.PublicKey, c.object.Name))
 	}
 	return x
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube/access"
 	"github.com/postern-dev/postern/control/kube/exposure"
+	"github.com/postern-dev/postern/control/kube/guard"
 	"github.com/postern-dev/postern/control/kube/notices"
 	"github.com/postern-dev/postern/control/kube/peers"
 	"github.com/postern-dev/postern/control/kube/role"
@@ -30,6 +31,7 @@ const (
 	sourceExposure = "exposure"
 	sourceAccess   = "access"
 	sourceGuard    = "guard"
+	sourceAccount  = "account"
 )
 
 // attach runs the controllers of a gateway.
@@ -76,15 +78,20 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
+	bounds, err := guard.New(guard.Options{Cluster: p.o.Cluster, Release: k.Release, Pod: p.name, Logger: log,
+		OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceAccount, list) }})
+	if err != nil {
+		return nil, err
+	}
 	runs := []func(context.Context){
 		func(ctx context.Context) { p.ended(pc.Run(ctx)) },
 		func(ctx context.Context) { p.ended(tc.Run(ctx)) },
-		ew.Run, nw.Run,
+		ew.Run, nw.Run, bounds.Run,
 	}
 	g.OnChange(nw.Changed)
 	if k.PeerServices {
 		keeper, err := access.NewKeeper(access.Options{
-			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, Selector: active, Pods: all, Port: g.Port(), AuthPort: authPort, Account: account, Owner: p.owner,
+			Cluster: p.o.Cluster, Gateway: g, Release: k.Release, From: k.PeerServicesFrom, Selector: active, Pods: all, Port: g.Port(), AuthPort: authPort, Account: account, Owner: p.owner,
 			OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceAccess, list) }, Logger: log,
 		})
 		if err != nil {

@@ -103,6 +103,7 @@ func Run(ctx context.Context, o Options, active func(context.Context, Seams) err
 // pod is this replica.
 type pod struct {
 	o     Options
+	name  string
 	lease *lease.Lease
 	// owner has no UID while it is not known, and for a pod that belongs to nothing.
 	owner metav1.OwnerReference
@@ -121,7 +122,7 @@ func newPod(ctx context.Context, o Options) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pod{o: o, askOwner: self.Owner}
+	p := &pod{o: o, name: self.Name(), askOwner: self.Owner}
 	if p.address, err = netip.ParseAddr(os.Getenv(AddressVariable)); err != nil {
 		return nil, fmt.Errorf("this pod's address is not known: %s is %q (give the container the field status.podIP in it, as the chart does)",
 			AddressVariable, os.Getenv(AddressVariable))
@@ -200,7 +201,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.Hearsay, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
 	if k.PeerServices {
 		guard, err := access.NewGuard(access.GuardOptions{
-			Cluster: p.o.Cluster, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,
+			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,
 		})
 		if err != nil {
 			return Seams{}, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	"github.com/postern-dev/postern/control/kube/role"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
@@ -101,6 +102,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
+	guardtest.Install(t, c)
 	w := &world{t: t, cluster: c}
 	w.kubectl(rights, "apply", "-f", "-")
 	w.owner = w.kubectl("", "get", "statefulset", "postern", "-o", "jsonpath={.metadata.uid}")
@@ -163,9 +165,9 @@ type names struct{}
 
 func (names) Reserve(string, peer.PublicKey, bool) error { return nil }
 
-func invite(t *testing.T, s *state.Store, self peer.PublicKey) (*ticket.Book, ticket.Info) {
+func invite(t *testing.T, s *state.Store, key peer.PrivateKey) (*ticket.Book, ticket.Info) {
 	t.Helper()
-	b, err := ticket.OpenBook(time.Now(), ticket.Options{Self: self, Name: "cloud", Storage: s, Names: names{}})
+	b, err := ticket.OpenBook(time.Now(), ticket.Options{Key: key, Name: "cloud", Storage: s, Names: names{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,7 @@ func TestStateInARealCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("a change takes %v", time.Since(start).Round(time.Millisecond))
-	_, open := invite(t, s, key.Public())
+	_, open := invite(t, s, key)
 
 	t.Run("objects", func(t *testing.T) { testObjects(t, w) })
 

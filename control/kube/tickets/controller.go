@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/events"
 	"github.com/postern-dev/postern/control/kube/mirror"
@@ -65,7 +64,7 @@ type Controller struct {
 	revoked  map[ticket.ID]bool
 	troubles objects.Troubles
 	failed   []check.OwnProblem // as the gateway was told
-	logSeen  uint64
+	alarms   alarms
 	pause    time.Duration
 	after    time.Time // when requests are made again after one has failed
 }
@@ -183,7 +182,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	}
 	c.tellFailed(list)
 	c.revokeOrphans(list)
-	c.alarms(ctx, list)
+	c.tellAlarms(list)
 	maps.DeleteFunc(c.progress, func(uid types.UID, _ *progress) bool { return !uids[uid] })
 	if failed != nil && ctx.Err() == nil {
 		c.pause = min(max(2*c.pause, firstPause), maxPause)
@@ -245,36 +244,20 @@ func (c *Controller) note(o *v1alpha1.Ticket, s v1alpha1.TicketStatus) {
 	c.events.Record(c.objects.Reference(o), e)
 }
 
-// alarms has an event written for each ticket that a second key tried, which the gateway
-// notes in its log.
-func (c *Controller) alarms(ctx context.Context, list []*v1alpha1.Ticket) {
-	log, err := c.o.Gateway.Log(ctx, c.logSeen)
-	if err != nil {
-		return
-	}
-	for _, r := range log.Records {
-		c.logSeen = max(c.logSeen, r.Seq)
-		if r.Message != audit.Message {
-			continue
-		}
-		attrs := map[string]string{}
-		for _, a := range r.Attrs {
-			attrs[a.Key] = a.Value
-		}
-		if attrs[audit.KeyEvent] != string(audit.Alarm) {
-			continue
-		}
+// tellAlarms has events written about tickets that a second key tried.
+func (c *Controller) tellAlarms(list []*v1alpha1.Ticket) {
+	c.alarms.tell(c.o.Gateway.Alarms(), func(ticket string) (corev1.ObjectReference, bool) {
 		for _, o := range list {
 			s := o.Status
 			if written := c.of(o).written; written != nil {
 				s = *written
 			}
-			if s.ID != "" && s.ID == attrs[audit.KeyTicket] {
-				c.events.Record(c.objects.Reference(o), events.Event{Type: events.Warning, Reason: "TicketAlarm",
-					Message: string(check.TicketAlarm) + ": the key " + attrs[audit.KeyPublicKey] + " tried it: " + attrs[audit.KeyReason]})
+			if s.ID == ticket {
+				return c.objects.Reference(o), true
 			}
 		}
-	}
+		return corev1.ObjectReference{}, false
+	}, c.events.Record)
 }
 
 // tell hands what is wrong with the cluster to the gateway's own checks and to the log, when

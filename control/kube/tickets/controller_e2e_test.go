@@ -227,14 +227,19 @@ func testInvite(t *testing.T, s *site) {
 		t.Fatal(err)
 	}
 	s.gateway.set(func() {
-		s.gateway.alarms = []api.LogRecord{{Seq: 7, Message: audit.Message, Attrs: []api.LogAttr{
-			{Key: audit.KeyEvent, Value: string(audit.Alarm)}, {Key: audit.KeyTicket, Value: status.ID}, {Key: audit.KeyReason, Value: "a second key"}}}}
+		s.gateway.alarms = []api.Alarm{{Code: audit.CodeTicketAlarm, Count: 1, Attrs: []api.LogAttr{
+			{Key: audit.KeyTicket, Value: status.ID}, {Key: audit.KeyReason, Value: "a second key"}}}}
 	})
-	if _, err := s.gateway.book.Redeem(time.Now(), keys.OneTime.Public(), ticket.Request{PublicKey: peer.PublicKey{1}, Name: "berlin"}); err != nil {
+	joiner := peer.PrivateKeyFromBytes([32]byte{16: 1})
+	q, err := ticket.Request{PublicKey: joiner.Public(), Name: "berlin"}.Prove(ticket.InBand, keys.ID, got.Inviter, joiner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.gateway.book.Redeem(time.Now(), keys.OneTime.Public(), q); err != nil {
 		t.Fatal(err)
 	}
 	status = s.becomes("cloud", v1alpha1.TicketRedeemed)
-	if status.Peer != "cloud" || status.RedeemedBy != (peer.PublicKey{1}).String() || status.SecretRef != nil || len(s.gateway.Tickets()) != 1 {
+	if status.Peer != "cloud" || status.RedeemedBy != joiner.Public().String() || status.SecretRef != nil || len(s.gateway.Tickets()) != 1 {
 		t.Errorf("the status is %+v of %d tickets", status, len(s.gateway.Tickets()))
 	}
 	s.eventually("the text that is of no use any more is deleted", func() (bool, string) {

@@ -33,7 +33,7 @@ type fakeGateway struct {
 	answer   func(api.JoinRequest) (api.JoinResponse, error)
 	joins    []api.JoinRequest
 	joined   []state.Peer
-	alarms   []api.LogRecord
+	alarms   []api.Alarm
 	problems []check.OwnProblem
 	onChange func()
 }
@@ -42,7 +42,7 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 	t.Helper()
 	g := &fakeGateway{t: t, log: &buffer{}}
 	var err error
-	g.book, err = ticket.OpenBook(time.Now(), ticket.Options{Self: peer.PublicKey{0xee}, Name: "edge", Storage: store{g}, Names: g})
+	g.book, err = ticket.OpenBook(time.Now(), ticket.Options{Key: peer.PrivateKeyFromBytes([32]byte{16: 0xee}), Name: "edge", Storage: store{g}, Names: g})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,16 +104,10 @@ func (g *fakeGateway) Status(context.Context) (api.Status, error) {
 	return s, nil
 }
 
-func (g *fakeGateway) Log(_ context.Context, after uint64) (api.Log, error) {
+func (g *fakeGateway) Alarms() []api.Alarm {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var out api.Log
-	for _, r := range g.alarms {
-		if r.Seq > after {
-			out.Records = append(out.Records, r)
-		}
-	}
-	return out, nil
+	return slices.Clone(g.alarms)
 }
 
 func (g *fakeGateway) OnChange(f func()) { g.set(func() { g.onChange = f }) }

@@ -24,8 +24,8 @@ type Gateway interface {
 	// Joined lists the peers that joined, Status says which of them are connected.
 	Joined() []state.Peer
 	Status(ctx context.Context) (api.Status, error)
-	// Log gives the gateway's recent log, in which alarms are.
-	Log(ctx context.Context, after uint64) (api.Log, error)
+	// Alarms are those of the gateway since its start.
+	Alarms() []api.Alarm
 	// OnChange has f called, besides others, when there may be something new in any of these.
 	OnChange(f func())
 	// SetProblems replaces what one source has found wrong with the gateway itself.

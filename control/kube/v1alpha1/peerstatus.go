@@ -60,6 +60,11 @@ type PeerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Address string `json:"address,omitempty"`
+	// User is who the peer is at this cluster's API server, to which roles are bound.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	User string `json:"user,omitempty"`
 	// Identity is what the peer has issued to us.
 	//
 	// +optional
@@ -88,6 +93,11 @@ type PeerPath struct {
 
 // PeerIdentity is what a peer has issued to us for its API server.
 type PeerIdentity struct {
+	// User is who we are at the peer's API server.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	User string `json:"user,omitempty"`
 	// NotAfter is when it ends; it is renewed before.
 	//
 	// +optional

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +26,7 @@ func TestTheServerAnswersAsItIsTold(t *testing.T) {
 	}{
 		{"honest", stunserver.Honest, stunwire.Message{Class: stunwire.Success, Mapped: netip.MustParseAddrPort("192.0.2.1:1")}, false},
 		{"lying", stunserver.Lying(lie), stunwire.Message{Class: stunwire.Success, Mapped: lie}, false},
-		{"failing", stunserver.Failing(420, "no"), stunwire.Message{Class: stunwire.Error, Code: 420, Reason: "no"}, false},
+		{"failing", stunserver.Failing(420, "no"), stunwire.Message{Class: stunwire.Error, Code: 420, Reason: foreign.Of("no")}, false},
 		{"failing with a code that is none", stunserver.Failing(99, "no"), stunwire.Message{}, true},
 		{"silent", stunserver.Silent, stunwire.Message{}, true},
 	} {

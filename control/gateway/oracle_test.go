@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/report"
+)
+
+// A peer that announces addresses of our network must not learn from our report which of
+// them have an open port: what ICMP says of them is for the operator here.
+func TestAReportDoesNotTellWhatListensInOurNetwork(t *testing.T) {
+	now := time.Now()
+	for _, source := range []string{api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceLAN, api.SourceDNS, api.SourceHost} {
+		for _, announced := range []string{"192.168.7.9:161", "10.0.0.5:53", "172.16.1.1:69", "100.64.0.9:500", "[fd12:3456::9]:161", "169.254.1.1:53",
+			"192.0.0.8:161", "198.18.0.5:161", "[fec0::5]:161", "[64:ff9b::a00:5]:161", "[64:ff9b:1::a00:5]:161", "[2002:a00:5::1]:161",
+			"[2001:0:a00:5::1]:161", "[::ffff:0:a00:5]:161"} {
+			said := func(refusals ...check.Refusal) (check.Result, report.Report) {
+				f := check.Facts{Name: "cloud", Address: netip.MustParseAddr("fd00::1"), Since: now.Add(-time.Minute), NoPath: "nothing answers",
+					Candidates: []check.Candidate{{Address: announced, Source: source, State: "failed"}}, Endpoints: []string{announced},
+					Evidence: check.Evidence{Unreachable: refusals}}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				r := check.Gateway(ctx, func(context.Context, netip.Addr, int) (time.Duration, error) { return 0, errors.New("no answer") }, f)
+				return r, report.Report{Gateway: "edge", At: now, Verdicts: reported([]check.Result{r}, now)}
+			}
+			_, silent := said()
+			closed, refused := said(check.Refusal{To: announced, Reason: "port unreachable", At: now})
+			if !silent.Same(refused) {
+				t.Errorf("%s (%s): a closed port is reported as %+v, an open one as %+v", announced, source, refused.Verdicts, silent.Verdicts)
+			}
+			if source != api.SourceHost && closed.Verdict.Code != string(check.NothingListens) {
+				t.Errorf("%s (%s): the operator is shown %s, want %s", announced, source, closed.Verdict.Code, check.NothingListens)
+			}
+		}
+	}
+}
+
+// What is not in our network, the peer may hear: it is its own address.
+func TestAReportTellsThatAPublicAddressIsWrong(t *testing.T) {
+	now, address := time.Now(), "9.9.9.9:51820"
+	f := check.Facts{Name: "cloud", Address: netip.MustParseAddr("fd00::1"), Since: now.Add(-time.Minute), NoPath: "nothing answers",
+		Candidates: []check.Candidate{{Address: address, Source: api.SourceAdvertised}},
+		Evidence:   check.Evidence{Unreachable: []check.Refusal{{To: address, Reason: "port unreachable", At: now}}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := check.Gateway(ctx, func(context.Context, netip.Addr, int) (time.Duration, error) { return 0, errors.New("no answer") }, f)
+	if v := reported([]check.Result{r}, now); len(v) != 1 || v[0].Code != check.NothingListens || v[0].Params.Address != address {
+		t.Errorf("got %+v", v)
+	}
+}

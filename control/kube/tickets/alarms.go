@@ -1,0 +1,50 @@
+package tickets
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/events"
+)
+
+// reasonTicketAlarm is the reason of the events about tickets that a second key tried.
+const reasonTicketAlarm = "TicketAlarm"
+
+// alarms has events written about tickets that a second key tried. The gateway keeps its
+// alarms apart from its log, so none is missed however much else happens; one whose event is
+// not taken now is tried again.
+type alarms struct {
+	// told are those whose events are written, by ticket.
+	told map[string]api.Alarm
+}
+
+// tell writes what is new of the alarms. about gives the object of a ticket; record reports
+// whether an event is taken.
+func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.ObjectReference, bool), record func(corev1.ObjectReference, events.Event) bool) {
+	told := map[string]api.Alarm{}
+	for _, x := range raised {
+		attrs := map[string]string{}
+		for _, at := range x.Attrs {
+			attrs[at.Key] = at.Value
+		}
+		id := attrs[audit.KeyTicket]
+		if x.Code != string(check.TicketAlarm) || id == "" {
+			continue
+		}
+		was, known := a.told[id]
+		if known {
+			told[id] = was
+		}
+		if known && was.Count == x.Count && was.First.Equal(x.First) {
+			continue
+		}
+		// The message is that of the first key, so that there is one event, with a count.
+		if object, found := about(id); found && record(object, events.Event{Type: events.Warning, Reason: reasonTicketAlarm,
+			Message: x.Code + ": the key " + attrs[audit.KeyPublicKey] + " tried it: " + attrs[audit.KeyReason]}) {
+			told[id] = x
+		}
+	}
+	a.told = told
+}

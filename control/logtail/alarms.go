@@ -1,0 +1,111 @@
+package logtail
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+)
+
+const (
+	// maxPerCode is how many subjects of one code are kept apart, and maxCodes of how many
+	// codes they are: what is beyond is counted together. The codes are ours (control/check),
+	// some 150 of them; few can have more than a subject or two.
+	maxPerCode = 64
+	maxCodes   = 256
+	// maxDecided is how many subjects of a code are kept apart whose alarms are decisions
+	// ([audit.Alarm]): each is a ticket, and none may hide another's. It is more than a
+	// gateway remembers tickets, which bounds them. A record is some 500 bytes.
+	maxDecided = 2048
+	// staleAfter is for how long an alarm that is not raised again keeps its place from
+	// another.
+	staleAfter = time.Hour
+	// others is the subject of what has no place of its own.
+	others = "others"
+)
+
+// alarms are the warnings with a code, each once, so that no flood can wash them away. It is
+// safe for concurrent use.
+type alarms struct {
+	mu     sync.Mutex
+	byCode map[string]map[subject]*api.Alarm
+}
+
+func newAlarms() *alarms { return &alarms{byCode: map[string]map[subject]*api.Alarm{}} }
+
+// isAlarm reports whether a record is one.
+func (s summary) isAlarm() bool {
+	return s.level >= slog.LevelWarn && strings.HasPrefix(s.code, "PST")
+}
+
+// raise counts an alarm and reports whether it is new. The record is asked for then.
+func (a *alarms) raise(s summary, now time.Time, record func() api.LogRecord) (fresh bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	code, about := s.code, s.subject
+	if a.byCode[code] == nil && len(a.byCode) >= maxCodes {
+		code, about = others, subject{value: others}
+	}
+	if a.byCode[code] == nil {
+		a.byCode[code] = map[subject]*api.Alarm{}
+	}
+	of, most := a.byCode[code], maxPerCode
+	if s.event == string(audit.Alarm) {
+		most = maxDecided
+	}
+	if of[about] == nil && len(of) >= most && !drop(of, now) {
+		about = subject{value: others}
+	}
+	x := of[about]
+	if x == nil {
+		r := record()
+		x = &api.Alarm{Code: code, Subject: strings.TrimSpace(about.key + " " + about.value), First: now.UTC(), Event: s.event,
+			Level: r.Level, Message: r.Message, Attrs: r.Attrs}
+		of[about] = x
+		fresh = true
+	}
+	x.Count++
+	x.Last = now.UTC()
+	return fresh
+}
+
+// drop makes room by what was raised last longest ago, if that is long ago.
+func drop(of map[subject]*api.Alarm, now time.Time) bool {
+	var oldest subject
+	var last time.Time
+	for s, x := range of {
+		if last.IsZero() || x.Last.Before(last) {
+			oldest, last = s, x.Last
+		}
+	}
+	if now.Sub(last) < staleAfter {
+		return false
+	}
+	delete(of, oldest)
+	return true
+}
+
+// list gives all, those that were raised last at the end.
+func (a *alarms) list() []api.Alarm {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := []api.Alarm{}
+	for _, of := range a.byCode {
+		for _, x := range of {
+			out = append(out, *x)
+		}
+	}
+	slices.SortFunc(out, func(a, b api.Alarm) int {
+		return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
+	})
+	return out
+}
+
+// Alarms gives the warnings with a code since the start, whether or not their records are
+// kept: one of each code and subject, with the first record of it.
+func (t *Tail) Alarms() []api.Alarm { return t.shared.alarms.list() }

@@ -1,0 +1,105 @@
+package state
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// A name of identities is its key's for as long as one of them is valid, whatever becomes of
+// the peer.
+func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	note := func(k byte, name, serial string, end time.Duration) {
+		t.Helper()
+		if err := s.RecordIssued(peer.PublicKey{k}, name, serial, now, now.Add(end)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(1, "edge", "a", 3*time.Hour)
+	for range maxIssued { // those that end first are forgotten first
+		note(1, "edge", time.Now().String(), time.Hour)
+	}
+	note(1, "edge", "b", 2*time.Hour)
+	note(2, "", "c", time.Hour) // as an older version noted it
+	for name, k := range map[string]byte{"edge": 1, "paris": 2} {
+		if err := s.Forget(name, peer.PublicKey{k}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, dir)
+	holds := func(name string, k byte, at time.Duration, want byte, until time.Duration) {
+		t.Helper()
+		got, end, ok := s.IdentityHolder(name, peer.PublicKey{k}, now.Add(at))
+		if ok != (want != 0) || ok && (got != (peer.PublicKey{want}) || !end.Equal(now.Add(until))) {
+			t.Errorf("%s for key %d after %v: held by %v until %v (%v)", name, k, at, got, end, ok)
+		}
+	}
+	holds("edge", 9, 0, 1, 3*time.Hour)
+	holds("edge", 9, 3*time.Hour-time.Second, 1, 3*time.Hour)
+	holds("edge", 9, 3*time.Hour, 0, 0)
+	holds("edge", 1, 0, 0, 0) // its own
+	holds("berlin", 9, 0, 0, 0)
+	holds("paris", 9, 0, 2, time.Hour)
+
+	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil { // and again, as a change that is repeated does
+		t.Fatal(err)
+	}
+	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil {
+		t.Fatal(err)
+	}
+	holds("edge", 3, 0, 0, 0)
+	holds("edge", 1, 0, 3, 3*time.Hour)
+}
+
+// A configured peer with another key is the same one, across a restart too, unless it was
+// removed in between. Peers may exchange their keys.
+func TestAConfiguredPeersNextKeyInherits(t *testing.T) {
+	now := time.Now()
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	type keys = map[string]byte
+	configure := func(all keys) {
+		t.Helper()
+		list := map[string]peer.PublicKey{}
+		for name, k := range all {
+			list[name] = peer.PublicKey{k}
+		}
+		if err := s.SetConfigured(list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(name string, want byte) {
+		t.Helper()
+		if got, _, ok := s.IdentityHolder(name, peer.PublicKey{99}, now); !ok || got != (peer.PublicKey{want}) {
+			t.Errorf("%s is held by %v (%v), want key %d", name, got, ok, want)
+		}
+	}
+	configure(keys{"edge": 1, "paris": 2})
+	for k, name := range map[byte]string{1: "edge", 2: "paris"} {
+		if err := s.RecordIssued(peer.PublicKey{k}, name, name, now, now.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(keys{"edge": 2, "paris": 1})
+	holds("edge", 2)
+	holds("paris", 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, dir)
+	configure(keys{"edge": 3, "paris": 1})
+	holds("edge", 3)
+	configure(keys{"paris": 1})
+	if k, ok := s.Configured("edge"); ok {
+		t.Errorf("edge was removed, and has %s", k)
+	}
+	configure(keys{"edge": 4, "paris": 1})
+	holds("edge", 3)
+}

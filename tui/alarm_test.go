@@ -1,0 +1,30 @@
+package tui
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestTheTableTellsOfStolenTickets(t *testing.T) {
+	s := busy()
+	s.Alarms = []api.Alarm{
+		{Code: "PST0320", Subject: "peer cloud", Count: 9, Message: "peer's service cannot be reached"},
+		{Code: "PST0210", Subject: "ticket 0011", Event: api.EventAlarm, First: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Count: 12,
+			Message: "audit", Attrs: []api.LogAttr{{Key: "reason", Value: "a second key\x1b[2J tried it"}}},
+	}
+	text := Table(s, 0, Options{Now: now})
+	if want := "\n✗ alarm PST0210 ticket 0011, 12 times since 2026-01-02 03:04:05: a second key\ufffd[2J tried it\n"; !strings.HasSuffix(text, want) {
+		t.Errorf("the table ends in\n%s\nwant %q", text[max(0, len(text)-300):], want)
+	}
+	if strings.Contains(text, "PST0320 peer") {
+		t.Error("what a check tells of as well is in the table twice")
+	}
+	for line := range strings.Lines(Table(s, 40, Options{Now: now})) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 40 {
+			t.Errorf("a line of %d: %q", n, line)
+		}
+	}
+}
