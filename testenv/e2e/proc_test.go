@@ -5,12 +5,16 @@ package e2e
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -71,6 +75,32 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	// The program's name, in parentheses, is field 2; utime and stime are 14 and 15.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	return time.Duration(atoi(t, fields[14-3])+atoi(t, fields[15-3])) * clockTick
+}
+
+// contextSwitches counts how often the threads of a process have given up a processor, by
+// themselves or not.
+func contextSwitches(t *testing.T, pid int) int {
+	t.Helper()
+	statuses, err := filepath.Glob(procFile(pid, "task/*/status"))
+	if err != nil || len(statuses) == 0 {
+		t.Fatalf("no threads of process %d: %v", pid, err)
+	}
+	n := 0
+	for _, name := range statuses {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // a thread that has just ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if _, count, ok := strings.Cut(line, "voluntary_ctxt_switches:"); ok {
+				n += atoi(t, strings.TrimSpace(count))
+			}
+		}
+	}
+	return n
 }
 
 // sockets are the local addresses of a process's network namespace in one of the tables
