@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
 )
 
 // apiServerPort is where kubeadm, k3s and kind have their API servers listen.
@@ -48,14 +49,24 @@ func ofClusterInfo(kubeconfig string) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("read cluster-info's kubeconfig: %w", err)
 	}
 	for _, cluster := range c.Clusters {
-		u, err := url.Parse(cluster.Server)
-		if err != nil || u.Hostname() == "" {
-			return Endpoint{}, fmt.Errorf("cluster-info's server %q is no URL", cluster.Server)
+		host, address, err := ofURL(cluster.Server)
+		if err != nil {
+			return Endpoint{}, fmt.Errorf("cluster-info's server: %w", err)
 		}
-		address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
-		return Endpoint{Address: address, From: "ConfigMap cluster-info in kube-public" + note(u.Hostname())}, nil
+		return Endpoint{Address: address, From: "ConfigMap cluster-info in kube-public" + note(host)}, nil
 	}
 	return Endpoint{}, fmt.Errorf("cluster-info names no cluster")
+}
+
+// ofURL is the host, and the address with a port, of a URL that a kubeconfig has for an API
+// server. What Go takes for a URL need not be one that can be dialled: "A00://]" has the host ].
+func ofURL(server string) (host, address string, err error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", "", fmt.Errorf("%q is no URL", server)
+	}
+	host, address = u.Hostname(), net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
+	return host, address, config.CheckDialAddress(address)
 }
 
 // ofControlPlane takes the first node of the control plane: the one that was made first.

@@ -3,8 +3,6 @@ package exposure
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -79,15 +77,11 @@ func Read(ctx context.Context, c *kube.Cluster, o ReadOptions) (predict.Exposure
 // ofServer takes the address that the operator's own kubeconfig has, where the cluster
 // itself says nothing: managed clusters put theirs there.
 func ofServer(server string) predict.Service {
-	u, err := url.Parse(server)
-	if err != nil || u.Hostname() == "" || private(u.Hostname()) || u.Hostname() == "localhost" {
+	host, address, err := ofURL(server)
+	if err != nil || private(host) || host == "localhost" {
 		return predict.Service{}
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return predict.Service{Exposure: predict.Provider, Address: net.JoinHostPort(u.Hostname(), port)}
+	return predict.Service{Exposure: predict.Provider, Address: address}
 }
 
 // facts reads everything once.
