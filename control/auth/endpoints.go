@@ -72,11 +72,12 @@ type pace struct {
 
 // paces are those of the costs. Every request counts as one of costNone besides. A ticket's
 // holder redeems it once, and asks again when the answer got lost; some in a row are for a ticket
-// that many have. In a minute it is no more than a write a second.
+// that many have. With its identities and rotations, one caller has less than a write a second in
+// any minute.
 var paces = map[cost]pace{
 	costNone:  {requestRate, requestBurst},
 	costRead:  {requestRate, requestBurst},
-	costWrite: {0.5, 24},
+	costWrite: {0.25, 24},
 }
 
 // Requests and answers are some hundred bytes but for those with PEM in them: a signing request
