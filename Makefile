@@ -53,13 +53,14 @@ test-lab-all: ## Each scenario of the lab
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway
 
+# The package with the longest tests, which wait most of the time, runs beside all others.
 # A failing test's log comes with its result, among hundreds of lines; what every test
 # logged, the figures among it, is in dist/e2e.json.
 .PHONY: e2e
 e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
 	@mkdir -p dist
 	$(GO) test -tags e2e -count 1 -run 'Shell|Fish' ./cmd/postern
-	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 1 ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/... ./testenv/e2e/...
+	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 2 ./testenv/e2e/... ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/...
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.

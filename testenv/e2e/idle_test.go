@@ -22,6 +22,7 @@ const (
 // TestIdleGatewayIsCheap measures both gateways of a peering that nobody uses, after a
 // little use. Where huge pages are on for all they hold as little.
 func TestIdleGatewayIsCheap(t *testing.T) {
+	t.Parallel()
 	p := newPeers(t, newWorld(t))
 	gateways := []*gateway{p.cloud, p.edge}
 	<-time.After(5 * time.Second) // what follows enrolment is no idleness yet
