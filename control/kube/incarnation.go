@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/kube/mirror"
@@ -32,8 +31,7 @@ func (i *incarnations) run(ctx context.Context, a accounts, o TokenIssuerOptions
 	}
 	var m *mirror.Mirror[*corev1.ServiceAccount]
 	m = mirror.New(mirror.Options[*corev1.ServiceAccount]{
-		Client: client, Version: corev1.SchemeGroupVersion, Resource: resource, Namespace: a.namespace,
-		Example: &corev1.ServiceAccount{}, NewList: func() runtime.Object { return &corev1.ServiceAccountList{} },
+		Client: client, Resource: resource, Namespace: a.namespace, List: &corev1.ServiceAccountList{},
 		Changed: func() { // whoever asks for what it has comes every few seconds
 			if ctx.Err() == nil {
 				blind.note(m.Err())

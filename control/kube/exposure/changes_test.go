@@ -7,8 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
 // still is a watcher whose mirrors the test fills, and what it told.
@@ -24,16 +26,17 @@ func newStill(t *testing.T) *still {
 		o:   Options{Namespace: "ns", Service: "postern", Port: 51820, OnChange: func(e Exposure) { s.told = append(s.told, e) }},
 		log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), nodesRun: true, locator: &locator{},
 	}
-	s.services = newMirror(source{}, slimService, s.signal)
-	s.pods, s.nodes = newMirror(source{}, slimPod, s.signal), newMirror(source{}, slimNode, s.signal)
-	s.ingresses = newMirror(source{}, slimIngress, s.signal)
+	s.services = mirror.New(mirror.Options[*corev1.Service]{Slim: slimService, Changed: s.signal})
+	s.pods = mirror.New(mirror.Options[*corev1.Pod]{Slim: slimPod, Changed: s.signal})
+	s.nodes = mirror.New(mirror.Options[*corev1.Node]{Slim: slimNode, Changed: s.signal})
+	s.ingresses = mirror.New(mirror.Options[*networkingv1.Ingress]{Slim: slimIngress, Changed: s.signal})
 	fill(t, s.pods)
 	fill(t, s.nodes)
 	fill(t, s.ingresses)
 	return s
 }
 
-func fill[T object](t *testing.T, m *mirror[T], objects ...T) {
+func fill[T mirror.Object](t *testing.T, m *mirror.Mirror[T], objects ...T) {
 	t.Helper()
 	list := make([]any, 0, len(objects))
 	for _, o := range objects {

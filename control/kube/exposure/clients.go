@@ -2,15 +2,13 @@ package exposure
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
 // clients know the few types that are read.
@@ -32,16 +30,10 @@ func newClients(c *kube.Cluster) (clients, error) {
 	return clients{core, networking}, nil
 }
 
-// service is one Service, by its name: a right with resourceNames will do for that.
-func (c clients) service(namespace, name string) source {
-	return source{client: c.core, resource: "services", namespace: namespace, fields: "metadata.name=" + name}
-}
-
-// selector writes labels as a selector that wants all of them.
-func selector(labels map[string]string) string {
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		out = append(out, k+"="+labels[k])
+// service mirrors one Service, by its name: a right with resourceNames will do for that.
+func (c clients) service(namespace, name string, changed func()) mirror.Options[*corev1.Service] {
+	return mirror.Options[*corev1.Service]{
+		Client: c.core, Resource: "services", Namespace: namespace, Fields: "metadata.name=" + name,
+		List: &corev1.ServiceList{}, Slim: slimService, Changed: changed,
 	}
-	return strings.Join(out, ",")
 }

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
 // facts are what is known of the cluster at one moment.
@@ -37,6 +39,15 @@ type known[T any] struct {
 	// denied: the API server refuses to list or to watch them.
 	denied bool
 }
+
+// mirrored is what a mirror holds.
+func mirrored[T mirror.Object](m *mirror.Mirror[T]) known[T] {
+	list, read := m.Objects()
+	return known[T]{list: list, read: read, denied: m.Denied()}
+}
+
+// settled reports whether it is known what there is, or that it cannot be.
+func (k known[T]) settled() bool { return k.read || k.denied }
 
 // named finds an object.
 func named[T interface{ GetName() string }](k known[T], name string) (found T, ok bool) {

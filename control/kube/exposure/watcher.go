@@ -12,10 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
 const (
@@ -59,10 +60,10 @@ type Watcher struct {
 	log  *slog.Logger
 	wake chan struct{}
 
-	services, auth *mirror[*corev1.Service]
-	pods           *mirror[*corev1.Pod]
-	nodes          *mirror[*corev1.Node]
-	ingresses      *mirror[*networkingv1.Ingress]
+	services, auth *mirror.Mirror[*corev1.Service] // auth is nil when it is not exposed
+	pods           *mirror.Mirror[*corev1.Pod]
+	nodes          *mirror.Mirror[*corev1.Node]
+	ingresses      *mirror.Mirror[*networkingv1.Ingress]
 	locator        *locator
 
 	// Owned by Run.
@@ -90,13 +91,22 @@ func New(o Options) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{o: o, log: o.Logger, wake: make(chan struct{}, 1)}
-	w.services = newMirror(c.service(o.Namespace, o.Service), slimService, w.signal)
+	// What fails is known from Denied; the reflectors, without a logger, do not repeat it.
+	w.services = mirror.New(c.service(o.Namespace, o.Service, w.signal))
 	if o.AuthService != "" && o.AuthService != o.Service {
-		w.auth = newMirror(c.service(o.Namespace, o.AuthService), slimService, w.signal)
+		w.auth = mirror.New(c.service(o.Namespace, o.AuthService, w.signal))
 	}
-	w.pods = newMirror(source{client: c.core, resource: "pods", namespace: o.Namespace, labels: selector(o.Pods)}, slimPod, w.signal)
-	w.nodes = newMirror(source{client: c.core, resource: "nodes"}, slimNode, w.signal)
-	w.ingresses = newMirror(source{client: c.networking, resource: "ingresses", namespace: o.Namespace}, slimIngress, w.signal)
+	w.pods = mirror.New(mirror.Options[*corev1.Pod]{
+		Client: c.core, Resource: "pods", Namespace: o.Namespace, Labels: labels.Set(o.Pods).String(),
+		List: &corev1.PodList{}, Slim: slimPod, Changed: w.signal,
+	})
+	w.nodes = mirror.New(mirror.Options[*corev1.Node]{
+		Client: c.core, Resource: "nodes", List: &corev1.NodeList{}, Slim: slimNode, Changed: w.signal,
+	})
+	w.ingresses = mirror.New(mirror.Options[*networkingv1.Ingress]{
+		Client: c.networking, Resource: "ingresses", Namespace: o.Namespace,
+		List: &networkingv1.IngressList{}, Slim: slimIngress, Changed: w.signal,
+	})
 	w.locator = &locator{core: c.core, changed: w.signal}
 	return w, nil
 }
@@ -141,19 +151,14 @@ func (w *Watcher) Run(ctx context.Context) {
 
 // start has everything watched but the nodes.
 func (w *Watcher) start(ctx context.Context) {
-	services := func() runtime.Object { return &corev1.ServiceList{} }
-	w.running.Go(func() { w.services.run(ctx, &corev1.Service{}, services) })
+	w.running.Go(func() { w.services.Run(ctx) })
 	if w.auth != nil {
-		w.running.Go(func() { w.auth.run(ctx, &corev1.Service{}, services) })
+		w.running.Go(func() { w.auth.Run(ctx) })
 	}
 	if len(w.o.Pods) > 0 {
-		w.running.Go(func() {
-			w.pods.run(ctx, &corev1.Pod{}, func() runtime.Object { return &corev1.PodList{} })
-		})
+		w.running.Go(func() { w.pods.Run(ctx) })
 	}
-	w.running.Go(func() {
-		w.ingresses.run(ctx, &networkingv1.Ingress{}, func() runtime.Object { return &networkingv1.IngressList{} })
-	})
+	w.running.Go(func() { w.ingresses.Run(ctx) })
 	if w.o.APIServer == "" {
 		w.running.Go(func() { w.locator.run(ctx) })
 	}
@@ -161,8 +166,8 @@ func (w *Watcher) start(ctx context.Context) {
 
 // settled reports whether everything that is watched has been read, or cannot be.
 func (w *Watcher) settled() bool {
-	return w.services.settled() && (w.auth == nil || w.auth.settled()) && w.ingresses.settled() &&
-		(len(w.o.Pods) == 0 || w.pods.settled()) && (!w.nodesRun || w.nodes.settled()) &&
+	return mirrored(w.services).settled() && (w.auth == nil || mirrored(w.auth).settled()) && mirrored(w.ingresses).settled() &&
+		(len(w.o.Pods) == 0 || mirrored(w.pods).settled()) && (!w.nodesRun || mirrored(w.nodes).settled()) &&
 		(w.o.APIServer != "" || w.locator.location().asked)
 }
 
@@ -173,12 +178,10 @@ func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	d := derive(f, now)
 	if d.wantNodes && !w.nodesRun {
 		w.nodesRun = true
-		w.running.Go(func() {
-			w.nodes.run(ctx, &corev1.Node{}, func() runtime.Object { return &corev1.NodeList{} })
-		})
+		w.running.Go(func() { w.nodes.Run(ctx) })
 		return now.Add(firstWait) // or when they have been read
 	}
-	if !f.services.read && !f.services.denied {
+	if !f.services.settled() {
 		return now.Add(firstWait) // the API server has not answered yet: nothing is known
 	}
 	if d.pending && w.last != nil && !w.last.pending && w.pendingSince.IsZero() {
@@ -238,11 +241,11 @@ func lost(was, is []string) bool {
 func (w *Watcher) facts() facts {
 	f := facts{
 		namespace: w.o.Namespace, service: w.o.Service, auth: w.o.AuthService, port: w.o.Port, account: w.o.Account,
-		services: w.services.known(), pods: w.pods.known(), nodes: w.nodes.known(), ingresses: w.ingresses.known(),
+		services: mirrored(w.services), pods: mirrored(w.pods), nodes: mirrored(w.nodes), ingresses: mirrored(w.ingresses),
 		configured: w.o.APIServer, located: w.locator.location(), pendingSince: w.pendingSince,
 	}
 	if w.auth != nil {
-		a := w.auth.known()
+		a := mirrored(w.auth)
 		f.services.list = append(f.services.list, a.list...)
 		f.services.read = f.services.read && a.read
 	}

@@ -1,5 +1,6 @@
-// Package mirror keeps a copy of one kind's objects in one namespace, by client-go's
-// Reflector: a list, then a watch, and both again when the watch breaks.
+// Package mirror keeps a copy of one kind's objects in one namespace, or of a kind without
+// namespaces, by client-go's Reflector: a list, then a watch, and both again when the watch
+// breaks.
 //
 // # Rules
 //
@@ -7,7 +8,7 @@
 // takes nothing from anybody. That the copy may be old is said by [Mirror.Err]: why the
 // objects are not watched at the moment. It is cleared by a watch that is open, not by a list
 // alone, so that a gateway which may list and not watch does not seem to be well every other
-// second. The reflector says a refusal again with each try: that is logged at debug level, and
+// second. [Mirror.Denied] tells a refusal apart, which outlasts an outage. The reflector says a refusal again with each try: that is logged at debug level, and
 // whoever uses the mirror says what it means.
 package mirror
 
@@ -23,7 +24,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -47,51 +47,60 @@ type Object interface {
 	metav1.Object
 }
 
-// Options of a mirror. All but Logger are required.
+// Options of a mirror. Client, Resource, List and Changed are required.
 type Options[T Object] struct {
 	// Client knows the type and its list.
 	Client   rest.Interface
-	Version  schema.GroupVersion
 	Resource string
-	// Namespace of the objects.
+	// Namespace of the objects; empty for a kind without namespaces.
 	Namespace string
-	// Example is an empty object, NewList makes an empty list.
-	Example T
-	NewList func() runtime.Object
+	// Fields and Labels select among them; empty takes all.
+	Fields, Labels string
+	// List is an empty list of the type.
+	List runtime.Object
+	// Slim cuts an object down to what is read of it, so that the rest takes no memory; nil
+	// keeps all. What is slim already stays as it is.
+	Slim func(T) T
 	// Changed is called when an object came, changed or went, and when Err changed. It must
 	// not block.
 	Changed func()
-	Logger  *slog.Logger
+	// Logger gets what the reflector logs; nil drops it.
+	Logger *slog.Logger
 }
 
-// Mirror is a copy of objects. It is safe for concurrent use.
+// Mirror is a copy of objects, and the store of the reflector that fills it. It is safe for
+// concurrent use.
 type Mirror[T Object] struct {
-	o          Options[T]
-	parameters runtime.ParameterCodec
+	o Options[T]
 
 	mu      sync.Mutex
 	objects map[string]T // by name
 	synced  bool
+	denied  bool
 	err     error
 }
+
+var _ cache.TransformingStore = (*Mirror[Object])(nil)
 
 // New makes a mirror, which is empty until Run.
 func New[T Object](o Options[T]) *Mirror[T] {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, o.Version)
-	return &Mirror[T]{o: o, parameters: runtime.NewParameterCodec(scheme), objects: map[string]T{}}
+	if o.Slim == nil {
+		o.Slim = func(x T) T { return x }
+	}
+	return &Mirror[T]{o: o, objects: map[string]T{}}
 }
 
 // Run keeps the copy until ctx ends.
 func (m *Mirror[T]) Run(ctx context.Context) {
 	logger := logr.FromSlogHandler(quiet{Handler: m.o.Logger.Handler(), ended: func() bool { return ctx.Err() != nil }})
+	var example T
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return m.list(ctx, o) },
 		WatchFuncWithContext: m.watch,
-	}, m.o.Example, (*store[T])(m), cache.ReflectorOptions{
+	}, example, m, cache.ReflectorOptions{
 		Name: m.o.Resource, Logger: &logger,
 		Backoff: &wait.Backoff{Duration: firstRetry, Cap: maxRetry, Steps: 10, Factor: 2, Jitter: 0.5},
 	})
@@ -106,8 +115,8 @@ func (m *Mirror[T]) List(ctx context.Context) (runtime.Object, error) {
 func (m *Mirror[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	out := m.o.NewList()
-	err := m.o.Client.Get().Namespace(m.o.Namespace).Resource(m.o.Resource).VersionedParams(&o, m.parameters).Do(limited).Into(out)
+	out := m.o.List.DeepCopyObject()
+	err := m.request(o).Do(limited).Into(out)
 	if err != nil {
 		if ctx.Err() == nil { // as in watch: its end is no failure
 			m.note(err)
@@ -119,7 +128,7 @@ func (m *Mirror[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 
 func (m *Mirror[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	w, err := m.o.Client.Get().Namespace(m.o.Namespace).Resource(m.o.Resource).VersionedParams(&o, m.parameters).Watch(ctx)
+	w, err := m.request(o).Watch(ctx)
 	// A server that gives no lists by watches is asked for a list next.
 	if fallback := o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)); ctx.Err() == nil && !fallback {
 		m.note(err)
@@ -127,11 +136,17 @@ func (m *Mirror[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	return w, err
 }
 
+func (m *Mirror[T]) request(o metav1.ListOptions) *rest.Request {
+	o.FieldSelector, o.LabelSelector = m.o.Fields, m.o.Labels
+	return m.o.Client.Get().Namespace(m.o.Namespace).Resource(m.o.Resource).VersionedParams(&o, metav1.ParameterCodec)
+}
+
 // note remembers how the last request went.
 func (m *Mirror[T]) note(err error) {
 	m.mu.Lock()
 	changed := (err == nil) != (m.err == nil) || err != nil && err.Error() != m.err.Error()
 	m.err = err
+	m.denied = apierrors.IsForbidden(err) || m.denied && err != nil
 	m.mu.Unlock()
 	if changed {
 		m.o.Changed()
@@ -143,6 +158,14 @@ func (m *Mirror[T]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
+}
+
+// Denied reports whether the API server refuses to list or to watch the objects. That it is
+// away since then changes nothing.
+func (m *Mirror[T]) Denied() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.denied
 }
 
 // Objects are those seen last, by name; not to be changed. synced is false until they were
@@ -164,50 +187,55 @@ func (m *Mirror[T]) Get(name string) (object T, synced bool) {
 	return m.objects[name], m.synced
 }
 
-// store is the mirror as the reflector fills it.
-type store[T Object] Mirror[T]
+// Transformer is cache.TransformingStore's: objects are cut down as they arrive.
+func (m *Mirror[T]) Transformer() cache.TransformFunc {
+	return func(x any) (any, error) {
+		if v, ok := x.(T); ok {
+			return m.o.Slim(v), nil
+		}
+		return x, nil
+	}
+}
 
-func (s *store[T]) put(x any) error {
+// Add is cache.ReflectorStore's.
+func (m *Mirror[T]) Add(x any) error { return m.Update(x) }
+
+// Update is cache.ReflectorStore's.
+func (m *Mirror[T]) Update(x any) error {
 	if v, ok := x.(T); ok {
-		s.mu.Lock()
-		s.objects[v.GetName()] = v
-		s.mu.Unlock()
-		s.o.Changed()
+		m.mu.Lock()
+		m.objects[v.GetName()] = m.o.Slim(v)
+		m.mu.Unlock()
+		m.o.Changed()
 	}
 	return nil
 }
 
-// Add is cache.ReflectorStore's.
-func (s *store[T]) Add(x any) error { return s.put(x) }
-
-// Update is cache.ReflectorStore's.
-func (s *store[T]) Update(x any) error { return s.put(x) }
-
 // Delete is cache.ReflectorStore's.
-func (s *store[T]) Delete(x any) error {
+func (m *Mirror[T]) Delete(x any) error {
 	if v, ok := x.(T); ok {
-		s.mu.Lock()
-		delete(s.objects, v.GetName())
-		s.mu.Unlock()
-		s.o.Changed()
+		m.mu.Lock()
+		delete(m.objects, v.GetName())
+		m.mu.Unlock()
+		m.o.Changed()
 	}
 	return nil
 }
 
 // Replace is cache.ReflectorStore's: what a list has is all there is.
-func (s *store[T]) Replace(list []any, _ string) error {
+func (m *Mirror[T]) Replace(list []any, _ string) error {
 	next := make(map[string]T, len(list))
 	for _, x := range list {
 		if v, ok := x.(T); ok {
-			next[v.GetName()] = v
+			next[v.GetName()] = m.o.Slim(v)
 		}
 	}
-	s.mu.Lock()
-	s.objects, s.synced = next, true
-	s.mu.Unlock()
-	s.o.Changed()
+	m.mu.Lock()
+	m.objects, m.synced = next, true
+	m.mu.Unlock()
+	m.o.Changed()
 	return nil
 }
 
 // Resync is cache.ReflectorStore's; nobody asks for it.
-func (s *store[T]) Resync() error { return nil }
+func (m *Mirror[T]) Resync() error { return nil }

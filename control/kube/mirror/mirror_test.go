@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
@@ -131,8 +133,7 @@ func follow(t *testing.T, s *server) *watched {
 	}
 	w := &watched{t: t, changed: make(chan struct{}, 1), log: &lines{}}
 	w.Mirror = New(Options[*v1alpha1.Peer]{
-		Client: client, Version: version, Resource: v1alpha1.PeerResource, Namespace: "postern",
-		Example: &v1alpha1.Peer{}, NewList: func() runtime.Object { return &v1alpha1.PeerList{} },
+		Client: client, Resource: v1alpha1.PeerResource, Namespace: "postern", List: &v1alpha1.PeerList{},
 		Changed: func() {
 			select {
 			case w.changed <- struct{}{}:
@@ -234,5 +235,48 @@ func TestTheEndIsNoFailure(t *testing.T) {
 	told.With("reflector", "peers").Error("Failed to watch", "err", context.Canceled)
 	if log.String() != before {
 		t.Errorf("the end is logged as a failure:\n%s", log)
+	}
+}
+
+// An outage tells nothing of rights; only a watch that is open shows that they suffice.
+func TestARefusalOutlastsAnOutage(t *testing.T) {
+	changes := 0
+	m := New(Options[*v1alpha1.Peer]{Changed: func() { changes++ }})
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: v1alpha1.PeerResource}, "", nil)
+	for i, step := range []struct {
+		err    error
+		denied bool
+	}{{io.EOF, false}, {forbidden, true}, {io.EOF, true}, {nil, false}, {io.EOF, false}} {
+		m.note(step.err)
+		if m.Denied() != step.denied || !errors.Is(m.Err(), step.err) || changes != i+1 {
+			t.Errorf("after %v: denied %v (want %v), Err %v, %d changes (want %d)", step.err, m.Denied(), step.denied, m.Err(), changes, i+1)
+		}
+	}
+}
+
+// However an object comes, what is not read of it is not kept.
+func TestAMirrorKeepsObjectsSlim(t *testing.T) {
+	fat := func(name string) *v1alpha1.Peer {
+		x := object(name)
+		x.Labels = map[string]string{"a": "b"}
+		return &x
+	}
+	m := New(Options[*v1alpha1.Peer]{Changed: func() {}, Slim: func(x *v1alpha1.Peer) *v1alpha1.Peer {
+		return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: x.Name}}
+	}})
+	if err := errors.Join(m.Replace([]any{fat("a")}, ""), m.Add(fat("b")), m.Update(fat("c"))); err != nil {
+		t.Fatal(err)
+	}
+	list, _ := m.Objects()
+	if len(list) != 3 {
+		t.Fatalf("got %d objects, want 3", len(list))
+	}
+	for _, x := range list {
+		if len(x.Labels) != 0 {
+			t.Errorf("%s is kept with its labels", x.Name)
+		}
+	}
+	if x, err := m.Transformer()(fat("d")); err != nil || len(x.(*v1alpha1.Peer).Labels) != 0 {
+		t.Errorf("got %v, %v of an object that arrives", x, err)
 	}
 }

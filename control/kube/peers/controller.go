@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -134,8 +133,7 @@ func New(o Options) (*Controller, error) {
 		complaints: map[string]metav1.StatusReason{},
 	}
 	c.mirror = mirror.New(mirror.Options[*v1alpha1.Peer]{
-		Client: client, Version: v1alpha1.GroupVersion(), Resource: v1alpha1.PeerResource, Namespace: namespace,
-		Example: &v1alpha1.Peer{}, NewList: func() runtime.Object { return &v1alpha1.PeerList{} },
+		Client: client, Resource: v1alpha1.PeerResource, Namespace: namespace, List: &v1alpha1.PeerList{},
 		Changed: c.signal, Logger: o.Logger,
 	})
 	return c, nil

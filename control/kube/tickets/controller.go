@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -110,8 +109,7 @@ func New(o Options) (*Controller, error) {
 		progress: map[types.UID]*progress{}, revoked: map[ticket.ID]bool{},
 	}
 	c.mirror = mirror.New(mirror.Options[*v1alpha1.Ticket]{
-		Client: client, Version: v1alpha1.GroupVersion(), Resource: v1alpha1.TicketResource, Namespace: namespace,
-		Example: &v1alpha1.Ticket{}, NewList: func() runtime.Object { return &v1alpha1.TicketList{} },
+		Client: client, Resource: v1alpha1.TicketResource, Namespace: namespace, List: &v1alpha1.TicketList{},
 		Changed: c.signal, Logger: o.Logger,
 	})
 	return c, nil
