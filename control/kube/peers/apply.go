@@ -44,8 +44,8 @@ func (c *Controller) apply(ctx context.Context, list []*candidate) {
 	stale := len(c.applied.refused) > 0 && time.Since(c.applied.at) >= refusedAgain
 	if !c.applied.known || stale || !reflect.DeepEqual(c.applied.want, want) {
 		next := applied{want: want, given: want, at: time.Now(), known: true}
-		if err := c.o.Gateway.SetPeers(ctx, want); err != nil {
-			c.log.Warn("the gateway refuses the peers of the cluster together; they are tried one by one", "error", err)
+		if err := c.gateway.SetPeers(ctx, want); err != nil {
+			c.Log.Warn("the gateway refuses the peers of the cluster together; they are tried one by one", "error", err)
 			next.given, next.refused = c.applyEach(ctx, list)
 		}
 		if ctx.Err() != nil {
@@ -80,15 +80,15 @@ func (c *Controller) applyEach(ctx context.Context, list []*candidate) (given []
 	}
 	for _, x := range added {
 		next := append(slices.Clone(given), x.peer)
-		if err := c.o.Gateway.SetPeers(ctx, next); err != nil {
+		if err := c.gateway.SetPeers(ctx, next); err != nil {
 			refused[x.object.Name] = err.Error()
 			continue
 		}
 		given = next
 	}
 	if len(refused) == len(added) { // nothing was added, and what is not wanted any more must go
-		if err := c.o.Gateway.SetPeers(ctx, given); err != nil && ctx.Err() == nil {
-			c.log.Error("the gateway refuses even the peers that it has", "error", err)
+		if err := c.gateway.SetPeers(ctx, given); err != nil && ctx.Err() == nil {
+			c.Log.Error("the gateway refuses even the peers that it has", "error", err)
 		}
 	}
 	return given, refused

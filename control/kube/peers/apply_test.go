@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +49,10 @@ func TestOneThatTheGatewayRefusesDoesNotKeepOthersFromIt(t *testing.T) {
 		fewest = min(fewest, len(list))
 		return nil
 	}
-	c := &Controller{o: Options{Gateway: g}, log: slog.New(slog.DiscardHandler)}
+	c, err := New(Options{Cluster: unasked{}, Gateway: g})
+	if err != nil {
+		t.Fatal(err)
+	}
 	old := []*candidate{aged("a", 1, 9), aged("b", 2, 8)}
 	c.apply(t.Context(), old)
 	next := []*candidate{aged("a", 1, 9), aged("b", 2, 8), aged("bad-1", 3, 7), aged("c", 4, 6), aged("bad-2", 5, 5)}

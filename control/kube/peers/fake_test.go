@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
@@ -176,3 +179,9 @@ func (g *fakeGateway) has() (byName map[string]config.Peer, sets int) {
 	}
 	return byName, g.sets
 }
+
+// unasked is a cluster that nobody asks anything.
+type unasked struct{}
+
+func (unasked) Namespace() string                                                    { return "postern" }
+func (unasked) Group(schema.GroupVersion, ...runtime.Object) (rest.Interface, error) { return nil, nil }

@@ -4,19 +4,16 @@ import (
 	"context"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
-
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/controller"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Gateway is what the controller needs of the gateway it serves.
 type Gateway interface {
+	controller.Gateway
 	Status(ctx context.Context) (api.Status, error)
 	Config(ctx context.Context) ([]config.Value, error)
 	// SetPeers replaces the configured peers by difference; an error changes nothing.
@@ -27,17 +24,6 @@ type Gateway interface {
 	Joined() []state.Peer
 	// NoteObject remembers that such a peer has an object, and the key in it.
 	NoteObject(name string, key peer.PublicKey) error
-	// OnChange has f called, besides others, when there may be something new in Status or
-	// Joined.
-	OnChange(f func())
-	// SetProblems replaces what one source has found wrong with the gateway itself.
-	SetProblems(source string, list []check.OwnProblem)
-}
-
-// Cluster gives clients for the gateway's own cluster.
-type Cluster interface {
-	Namespace() string
-	Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error)
 }
 
 // namedServices are those of the gateway's configuration, by which grants are judged.

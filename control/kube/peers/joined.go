@@ -24,7 +24,7 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 		byName[x.object.Name] = x
 	}
 	joined := map[string]state.Peer{}
-	for _, p := range c.o.Gateway.Joined() {
+	for _, p := range c.gateway.Joined() {
 		joined[p.Name] = p
 	}
 	for _, name := range slices.Sorted(maps.Keys(joined)) {
@@ -45,11 +45,11 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 			continue
 		}
 		if origin(o) != "" && c.seen(o).hadPeer { // it was removed by command
-			err := c.objects.Delete(ctx, o)
+			err := c.Objects.Delete(ctx, o)
 			c.complain(o.Name, err)
 			if err == nil {
 				x.leaving = true
-				c.log.Info("the object of a removed peer is deleted", "peer", o.Name)
+				c.Log.Info("the object of a removed peer is deleted", "peer", o.Name)
 			}
 		}
 	}
@@ -60,19 +60,19 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 // was deleted.
 func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed bool, err error) {
 	if p.ObjectKey.IsZero() {
-		made, err := c.objects.Create(ctx, objectFor(p, c.objects.Namespace()))
+		made, err := c.Objects.Create(ctx, objectFor(p, c.Objects.Namespace()))
 		if made {
-			c.log.Info("a peer that joined has an object now", "peer", p.Name, "origin", string(p.Origin))
+			c.Log.Info("a peer that joined has an object now", "peer", p.Name, "origin", string(p.Origin))
 		}
 		return false, err // it is noted when it is seen
 	}
-	if gone, err := c.objects.Gone(ctx, p.Name); err != nil || !gone {
+	if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
 		return false, err
 	}
-	if err := c.o.Gateway.PeerRemove(ctx, p.Name, true); err != nil {
+	if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 		return false, err
 	}
-	c.log.Info("a peer whose object was deleted is removed", "peer", p.Name)
+	c.Log.Info("a peer whose object was deleted is removed", "peer", p.Name)
 	return true, nil
 }
 
@@ -82,19 +82,19 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 	switch {
 	case o.Spec.PublicKey == p.PublicKey.String():
 		if p.ObjectKey != p.PublicKey {
-			if err := c.o.Gateway.NoteObject(p.Name, p.PublicKey); err != nil {
+			if err := c.gateway.NoteObject(p.Name, p.PublicKey); err != nil {
 				return false, err
 			}
 		}
 	case !p.ObjectKey.IsZero() && p.ObjectKey != p.PublicKey && o.Spec.PublicKey == p.ObjectKey.String():
 		// The peer has announced another key under the old one.
-		return false, c.objects.SetSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
+		return false, c.Objects.SetSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
 	case origin(o) == "" && x.apart && !o.Spec.Pending:
 		// The operator has written another gateway into the object: the old one is gone.
-		if err := c.o.Gateway.PeerRemove(ctx, p.Name, true); err != nil {
+		if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 			return false, err
 		}
-		c.log.Info("a peer whose object names another gateway is removed", "peer", p.Name, "publicKey", p.PublicKey.String())
+		c.Log.Info("a peer whose object names another gateway is removed", "peer", p.Name, "publicKey", p.PublicKey.String())
 		return true, nil
 	default:
 		return false, nil // its condition says so
@@ -103,11 +103,11 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 	case origin(o) == "" || p.Pending == o.Spec.Pending:
 		return false, nil
 	case p.Pending:
-		c.log.Info("a peer is let in by its object", "peer", p.Name)
+		c.Log.Info("a peer is let in by its object", "peer", p.Name)
 		// The object names the key that is let in, and no other is.
-		return true, c.o.Gateway.PeerApprove(ctx, p.Name, api.PeerApproveRequest{Fingerprint: o.Spec.PublicKey})
+		return true, c.gateway.PeerApprove(ctx, p.Name, api.PeerApproveRequest{Fingerprint: o.Spec.PublicKey})
 	}
-	return false, c.objects.SetSpec(ctx, o, map[string]any{"pending": false})
+	return false, c.Objects.SetSpec(ctx, o, map[string]any{"pending": false})
 }
 
 // objectFor is the object of a peer that joined or was added.

@@ -1,10 +1,6 @@
 package peers
 
-import (
-	"slices"
-
-	"github.com/postern-dev/postern/control/check"
-)
+import "github.com/postern-dev/postern/control/check"
 
 // sourceRefused is the source of what is wrong with Peers that are not in force, and
 // checkRefused the own check that shows it: the gateway has no peer that a check could be
@@ -14,8 +10,7 @@ const (
 	checkRefused  = "peers"
 )
 
-// tellRefused hands the Peers that are not in force to the gateway's own checks, when they
-// are others than the last time.
+// tellRefused hands the Peers that are not in force to the gateway's own checks.
 func (c *Controller) tellRefused() {
 	var list []check.OwnProblem
 	for _, x := range c.candidates {
@@ -23,11 +18,5 @@ func (c *Controller) tellRefused() {
 			list = append(list, check.OwnProblem{Name: checkRefused, Code: x.refused.code, Params: x.refused.params})
 		}
 	}
-	same := slices.EqualFunc(list, c.told, func(a, b check.OwnProblem) bool {
-		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Detail == b.Params.Detail
-	})
-	if !same {
-		c.told = list
-		c.o.Gateway.SetProblems(sourceRefused, list)
-	}
+	c.SetProblems(sourceRefused, list)
 }

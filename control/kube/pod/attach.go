@@ -83,11 +83,7 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
-	runs := []func(context.Context){
-		func(ctx context.Context) { p.ended(pc.Run(ctx)) },
-		func(ctx context.Context) { p.ended(tc.Run(ctx)) },
-		ew.Run, nw.Run, bounds.Run,
-	}
+	runs := []func(context.Context){pc.Run, tc.Run, ew.Run, nw.Run, bounds.Run}
 	g.OnChange(nw.Changed)
 	if k.PeerServices {
 		keeper, err := access.NewKeeper(access.Options{
@@ -129,11 +125,4 @@ func show(g *gateway.Gateway, e exposure.Exposure) {
 	}
 	g.SetServiceEndpoints(list)
 	g.SetProblems(sourceExposure, e.Problems)
-}
-
-// ended logs why a controller ended, which none does of itself.
-func (p *pod) ended(err error) {
-	if err != nil {
-		p.o.Logger.Error("a controller ended; restart the pod", "error", err)
-	}
 }

@@ -4,17 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/controller"
 	"github.com/postern-dev/postern/control/kube/events"
-	"github.com/postern-dev/postern/control/kube/mirror"
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/ticket"
@@ -28,16 +24,13 @@ const (
 	// when none is.
 	lookAgain = 3 * time.Second
 	calmAgain = 30 * time.Second
-	// firstPause and maxPause are between tries while the API server refuses something.
-	firstPause = time.Second
-	maxPause   = 15 * time.Second
 	// source is whose problems of the gateway these are.
 	source = "tickets"
 )
 
 // Options of a controller. Cluster, Gateway and Name are required.
 type Options struct {
-	Cluster Cluster
+	Cluster controller.Cluster
 	Gateway Gateway
 	// Name is the gateway's, as events have it.
 	Name string
@@ -45,27 +38,22 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// base is what all controllers have in common.
+type base = controller.Controller[*v1alpha1.Ticket]
+
 // Controller does what Tickets ask for.
 type Controller struct {
-	o       Options
-	log     *slog.Logger
-	wake    chan struct{}
-	done    chan joined
-	mirror  *mirror.Mirror[*v1alpha1.Ticket]
-	objects *objects.Writer
+	*base
+	gateway Gateway
 	secrets *secrets
-	events  *events.Recorder
-	wg      sync.WaitGroup
+	// done has the outcomes of joins until the next turn.
+	done chan joined
 
 	// Of the goroutine of Run.
 	running  int // joins
 	progress map[types.UID]*progress
 	revoked  map[ticket.ID]bool
-	troubles objects.Troubles
-	failed   []check.OwnProblem // as the gateway was told
 	alarms   alarms
-	pause    time.Duration
-	after    time.Time // when requests are made again after one has failed
 }
 
 // progress is how far an object is, in this run.
@@ -89,77 +77,29 @@ func (c *Controller) of(o *v1alpha1.Ticket) *progress {
 
 // New makes a controller. Nothing is asked of the cluster yet.
 func New(o Options) (*Controller, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	client, err := o.Cluster.Group(v1alpha1.GroupVersion(), &v1alpha1.Ticket{}, &v1alpha1.TicketList{})
-	if err != nil {
-		return nil, err
-	}
-	core, err := o.Cluster.Group(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.Event{})
-	if err != nil {
-		return nil, err
-	}
-	namespace := o.Cluster.Namespace()
-	c := &Controller{
-		o: o, log: o.Logger, wake: make(chan struct{}, 1), done: make(chan joined),
-		objects:  objects.NewWriter(client, namespace, v1alpha1.TicketResource, v1alpha1.TicketKind),
-		secrets:  &secrets{client: core, namespace: namespace},
-		events:   events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
-		progress: map[types.UID]*progress{}, revoked: map[ticket.ID]bool{},
-	}
-	c.mirror = mirror.New(mirror.Options[*v1alpha1.Ticket]{
-		Client: client, Resource: v1alpha1.TicketResource, Namespace: namespace, List: &v1alpha1.TicketList{},
-		Changed: c.signal, Logger: o.Logger,
+	b, err := controller.New(controller.Options[*v1alpha1.Ticket]{
+		Cluster: o.Cluster, Gateway: o.Gateway, Name: o.Name, Object: &v1alpha1.Ticket{}, List: &v1alpha1.TicketList{},
+		Kind: v1alpha1.TicketKind, Resource: v1alpha1.TicketResource, Source: source, Gather: gather, Logger: o.Logger,
 	})
-	return c, nil
+	if err != nil {
+		return nil, err
+	}
+	return &Controller{
+		base: b, gateway: o.Gateway, secrets: &secrets{client: b.Core, namespace: o.Cluster.Namespace()},
+		done: make(chan joined, maxJoins), progress: map[types.UID]*progress{}, revoked: map[ticket.ID]bool{},
+	}, nil
 }
 
 // Run does it until ctx ends.
-func (c *Controller) Run(ctx context.Context) error {
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
-	ctx, cancel := context.WithCancel(ctx)
-	defer c.wg.Wait()
-	defer cancel()
-	c.wg.Go(func() { c.mirror.Run(ctx) })
-	c.wg.Go(func() { c.events.Run(ctx) })
-	c.o.Gateway.OnChange(c.signal)
-	defer c.o.Gateway.SetProblems(source, nil)
-	defer c.o.Gateway.SetProblems(sourceFailed, nil)
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-wait.C:
-		case r := <-c.done:
-			c.finish(ctx, r)
-		case <-c.wake:
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(gather):
-			}
-		}
-		wait.Reset(c.turn(ctx))
-	}
-}
-
-func (c *Controller) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
+func (c *Controller) Run(ctx context.Context) { c.base.Run(ctx, c.turn) }
 
 // turn does what there is to do, and says when to come again.
 func (c *Controller) turn(ctx context.Context) time.Duration {
-	now := time.Now()
-	c.troubles.Note("watch", v1alpha1.TicketResource, c.objects.Namespace(), c.mirror.Err(), now)
-	defer c.tell()
-	list, synced := c.mirror.Objects()
-	if !synced || now.Before(c.after) {
+	for len(c.done) > 0 {
+		c.finish(ctx, <-c.done)
+	}
+	list, synced := c.Mirror.Objects()
+	if !synced || time.Now().Before(c.Pause.Until) {
 		return lookAgain
 	}
 	next := calmAgain
@@ -183,11 +123,9 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	c.tellAlarms(list)
 	maps.DeleteFunc(c.progress, func(uid types.UID, _ *progress) bool { return !uids[uid] })
 	if failed != nil && ctx.Err() == nil {
-		c.pause = min(max(2*c.pause, firstPause), maxPause)
-		c.after = time.Now().Add(c.pause)
-		return c.pause
+		return c.Pause.Hold()
 	}
-	c.pause = 0
+	c.Pause.End()
 	return next
 }
 
@@ -205,18 +143,18 @@ func (c *Controller) step(ctx context.Context, o *v1alpha1.Ticket) error {
 	default:
 		return nil
 	}
-	c.troubles.Note("secrets", resource, c.objects.Namespace(), err, time.Now())
+	c.Troubles.Note("secrets", resource, c.Objects.Namespace(), err, time.Now())
 	if err != nil {
 		return err
 	}
 	if same(o.Status, s) {
 		return nil
 	}
-	err = c.objects.ApplyStatus(ctx, o, s)
+	err = c.Objects.ApplyStatus(ctx, o, s)
 	if err != nil && objects.Vanished(err) {
 		return nil
 	}
-	c.troubles.Note("write", v1alpha1.TicketResource+"/status", c.objects.Namespace(), err, time.Now())
+	c.NoteWrite(err)
 	if err != nil {
 		return err
 	}
@@ -239,35 +177,21 @@ func (c *Controller) note(o *v1alpha1.Ticket, s v1alpha1.TicketStatus) {
 	case v1alpha1.TicketReply:
 		e.Type = events.Warning
 	}
-	c.events.Record(c.objects.Reference(o), e)
+	c.Events.Record(c.Objects.Reference(o), e)
 }
 
 // tellAlarms has events written about tickets that a second key tried.
 func (c *Controller) tellAlarms(list []*v1alpha1.Ticket) {
-	c.alarms.tell(c.o.Gateway.Alarms(), func(ticket string) (corev1.ObjectReference, bool) {
+	c.alarms.tell(c.gateway.Alarms(), func(ticket string) (corev1.ObjectReference, bool) {
 		for _, o := range list {
 			s := o.Status
 			if written := c.of(o).written; written != nil {
 				s = *written
 			}
 			if s.ID == ticket {
-				return c.objects.Reference(o), true
+				return c.Objects.Reference(o), true
 			}
 		}
 		return corev1.ObjectReference{}, false
-	}, c.events.Record)
-}
-
-// tell hands what is wrong with the cluster to the gateway's own checks and to the log, when
-// that changes.
-func (c *Controller) tell() {
-	all, fresh, changed := c.troubles.Changed()
-	if !changed {
-		return
-	}
-	for _, p := range fresh {
-		cause, fix := check.Render(p.Code, p.Params)
-		c.log.Warn("the cluster cannot be asked as it should be", "code", string(p.Code), "problem", cause, "fix", fix)
-	}
-	c.o.Gateway.SetProblems(source, all)
+	}, c.Events.Record)
 }

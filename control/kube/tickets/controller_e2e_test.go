@@ -134,9 +134,7 @@ func (s *site) run() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := c.Run(ctx); err != nil {
-			s.t.Error(err)
-		}
+		c.Run(ctx)
 	}()
 	s.stop = sync.OnceFunc(func() { cancel(); <-done })
 	s.t.Cleanup(s.stop)

@@ -1,7 +1,6 @@
 package tickets
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/control/check"
@@ -16,8 +15,7 @@ const (
 	checkFailed  = "tickets"
 )
 
-// tellFailed hands the Tickets that have failed to the gateway's own checks, when they are
-// others than the last time.
+// tellFailed hands the Tickets that have failed to the gateway's own checks.
 func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
 	var found []check.OwnProblem
 	for _, o := range list {
@@ -29,13 +27,7 @@ func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
 			found = append(found, check.OwnProblem{Name: checkFailed, Code: check.TicketRefused, Params: failedParams(o, s.Message)})
 		}
 	}
-	same := slices.EqualFunc(found, c.failed, func(a, b check.OwnProblem) bool {
-		return a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail
-	})
-	if !same {
-		c.failed = found
-		c.o.Gateway.SetProblems(sourceFailed, found)
-	}
+	c.SetProblems(sourceFailed, found)
 }
 
 // failedParams are what the verdict on a Ticket says. After a restart nothing is left of its

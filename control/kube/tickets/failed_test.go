@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
@@ -28,7 +31,10 @@ func (g *problemsOf) SetProblems(source string, list []check.OwnProblem) {
 // the object's status alone.
 func TestAFailedTicketIsAVerdict(t *testing.T) {
 	g := &problemsOf{told: map[string][]check.OwnProblem{}}
-	c := &Controller{o: Options{Gateway: g}, progress: map[types.UID]*progress{}}
+	c, err := New(Options{Cluster: unasked{}, Gateway: g})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ticket := func(name, phase, message string) *v1alpha1.Ticket {
 		return &v1alpha1.Ticket{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "postern", UID: types.UID(name)},
 			Status: v1alpha1.TicketStatus{Phase: phase, Message: message}}
@@ -56,3 +62,9 @@ func TestAFailedTicketIsAVerdict(t *testing.T) {
 		t.Errorf("after the Ticket was deleted: %+v", told)
 	}
 }
+
+// unasked is a cluster that nobody asks anything.
+type unasked struct{}
+
+func (unasked) Namespace() string                                                    { return "postern" }
+func (unasked) Group(schema.GroupVersion, ...runtime.Object) (rest.Interface, error) { return nil, nil }

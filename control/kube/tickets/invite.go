@@ -50,7 +50,7 @@ func (c *Controller) invite(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.T
 
 // standing finds what the book knows of the object's ticket.
 func (c *Controller) standing(o *v1alpha1.Ticket) (ticket.Standing, bool) {
-	for _, s := range c.o.Gateway.Tickets() {
+	for _, s := range c.gateway.Tickets() {
 		if o.Status.ID != "" && s.ID.String() == o.Status.ID || o.Status.ID == "" && s.Object == string(o.UID) && !c.revoked[s.ID] {
 			return s, true
 		}
@@ -69,7 +69,7 @@ func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.Ti
 		if err := c.revoke(s.ID); err != nil {
 			return o.Status, err
 		}
-		c.log.Info("a ticket whose text is lost is revoked, and another made", "ticket", s.ID, "object", o.Name)
+		c.Log.Info("a ticket whose text is lost is revoked, and another made", "ticket", s.ID, "object", o.Name)
 		return c.make(ctx, o)
 	}
 	s.Phase, s.SecretRef = v1alpha1.TicketOpen, &v1alpha1.SecretKey{Name: x.Name, Key: v1alpha1.SecretTicket}
@@ -95,7 +95,7 @@ func (c *Controller) make(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 	if err != nil {
 		return c.refused(o, s, err), nil
 	}
-	made, err := c.o.Gateway.InviteFor(ctx, api.InviteRequest{
+	made, err := c.gateway.InviteFor(ctx, api.InviteRequest{
 		Name: i.Name, TTL: api.Duration(ttl), For: i.For, Allow: i.Allow, Approve: i.Approve,
 	}, string(o.UID))
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *Controller) notYet(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err err
 
 // revoke ends a ticket, and remembers for a moment that it is not the object's any more.
 func (c *Controller) revoke(id string) error {
-	if err := c.o.Gateway.Revoke(id); err != nil {
+	if err := c.gateway.Revoke(id); err != nil {
 		return err
 	}
 	if parsed, err := ticket.ParseID(id); err == nil {
@@ -144,15 +144,15 @@ func (c *Controller) revokeOrphans(list []*v1alpha1.Ticket) {
 	for _, o := range list {
 		uids[string(o.UID)] = true
 	}
-	for _, s := range c.o.Gateway.Tickets() {
+	for _, s := range c.gateway.Tickets() {
 		if s.Object == "" || s.State != ticket.Open || uids[s.Object] {
 			continue
 		}
-		if err := c.o.Gateway.Revoke(s.ID.String()); err != nil {
-			c.log.Warn("the ticket of a deleted object cannot be revoked; it is tried again", "ticket", s.ID.String(), "error", err)
+		if err := c.gateway.Revoke(s.ID.String()); err != nil {
+			c.Log.Warn("the ticket of a deleted object cannot be revoked; it is tried again", "ticket", s.ID.String(), "error", err)
 			continue
 		}
-		c.log.Info("the ticket of a deleted object is revoked", "ticket", s.ID.String())
+		c.Log.Info("the ticket of a deleted object is revoked", "ticket", s.ID.String())
 	}
 }
 

@@ -121,7 +121,7 @@ func (c *Controller) connectedTo(ctx context.Context, inviter peer.PublicKey) (n
 	if inviter.IsZero() {
 		return "", false
 	}
-	for _, p := range c.o.Gateway.Joined() {
+	for _, p := range c.gateway.Joined() {
 		if p.PublicKey == inviter {
 			name = p.Name
 		}
@@ -129,7 +129,7 @@ func (c *Controller) connectedTo(ctx context.Context, inviter peer.PublicKey) (n
 	if name == "" {
 		return "", false
 	}
-	status, err := c.o.Gateway.Status(ctx)
+	status, err := c.gateway.Status(ctx)
 	if err != nil {
 		return "", false
 	}
@@ -146,12 +146,10 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.Ticket, j *joining, 
 	j.running = true
 	c.running++
 	request := api.JoinRequest{Ticket: strings.TrimSpace(text), Name: o.Spec.Join.Name, Wait: api.Duration(joinWait), Allow: o.Spec.Join.Allow}
-	c.wg.Go(func() {
-		answer, err := c.o.Gateway.Join(ctx, request)
-		select {
-		case c.done <- joined{o, t, answer, err}:
-		case <-ctx.Done():
-		}
+	c.Go(func() {
+		answer, err := c.gateway.Join(ctx, request)
+		c.done <- joined{o, t, answer, err}
+		c.Signal()
 	})
 }
 
@@ -175,7 +173,7 @@ func (c *Controller) finish(ctx context.Context, r joined) {
 	switch r.answer.Outcome {
 	case api.JoinReply:
 		if err := c.secrets.put(ctx, o, map[string][]byte{v1alpha1.SecretReply: []byte(r.answer.Reply)}); err != nil {
-			c.log.Warn("the reply to a ticket cannot be stored; it is tried again", "object", o.Name, "error", err)
+			c.Log.Warn("the reply to a ticket cannot be stored; it is tried again", "object", o.Name, "error", err)
 			j.after = time.Now().Add(refusalRetry)
 			return
 		}

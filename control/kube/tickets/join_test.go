@@ -2,7 +2,6 @@ package tickets
 
 import (
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // An inviter counts the tries, and calls one by another key an alarm.
 func TestARefusedJoinIsNotTriedForEver(t *testing.T) {
-	c := &Controller{log: slog.New(slog.DiscardHandler)}
+	c := &Controller{}
 	o := &v1alpha1.Ticket{ObjectMeta: metav1.ObjectMeta{Name: "cloud", Namespace: "postern", Generation: 1}}
 	for name, x := range map[string]struct {
 		err   error

@@ -1,0 +1,212 @@
+// Package controller is what the controllers of a cluster's postern objects have in common: a
+// mirror of the objects, a loop that takes a turn when something has changed, and the ways in
+// which a turn tells what it found: status, Events, the gateway's own checks and the log.
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/events"
+	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/objects"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
+)
+
+// firstPause and maxPause are between tries while the API server refuses something.
+const (
+	firstPause = time.Second
+	maxPause   = 15 * time.Second
+)
+
+// Cluster gives clients for the gateway's own cluster.
+type Cluster interface {
+	Namespace() string
+	Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error)
+}
+
+// Gateway is what every controller needs of the gateway it serves.
+type Gateway interface {
+	// OnChange has f called, besides others, when there may be something new in what the
+	// gateway says.
+	OnChange(f func())
+	// SetProblems replaces what one source has found wrong with the gateway itself.
+	SetProblems(source string, list []check.OwnProblem)
+}
+
+// Options of a controller. All but Logger are required, Gateway only for Run.
+type Options[T mirror.Object] struct {
+	Cluster Cluster
+	Gateway Gateway
+	// Name is the gateway's, as events have it.
+	Name string
+	// Object and List are empty ones of the kind.
+	Object, List   runtime.Object
+	Kind, Resource string
+	// Source is whose problems of the gateway those of requests are.
+	Source string
+	// Gather is how long is waited for more when something has changed: many objects applied
+	// at once become one change.
+	Gather time.Duration
+	Logger *slog.Logger
+}
+
+// Controller is the part of a controller of objects of one kind that all have. Its methods but
+// Signal and Context are for the goroutine of Run.
+type Controller[T mirror.Object] struct {
+	Log     *slog.Logger
+	Core    rest.Interface // knows Secrets and Events
+	Mirror  *mirror.Mirror[T]
+	Objects *objects.Writer
+	Events  *events.Recorder
+	// Troubles are the problems that requests have; they are told after each turn.
+	Troubles objects.Troubles
+	Pause    Pause
+
+	o       Options[T]
+	wake    chan struct{}
+	running sync.WaitGroup
+	told    map[string][]check.OwnProblem // by source
+}
+
+// New makes a controller. Nothing is asked of the cluster yet.
+func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	client, err := o.Cluster.Group(v1alpha1.GroupVersion(), o.Object, o.List)
+	if err != nil {
+		return nil, err
+	}
+	core, err := o.Cluster.Group(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.Event{})
+	if err != nil {
+		return nil, err
+	}
+	namespace := o.Cluster.Namespace()
+	c := &Controller[T]{
+		o: o, Log: o.Logger, Core: core, wake: make(chan struct{}, 1), told: map[string][]check.OwnProblem{},
+		Objects: objects.NewWriter(client, namespace, o.Resource, o.Kind),
+		Events:  events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
+	}
+	c.Mirror = mirror.New(mirror.Options[T]{
+		Client: client, Resource: o.Resource, Namespace: namespace, List: o.List, Changed: c.Signal, Logger: o.Logger,
+	})
+	return c, nil
+}
+
+// Run takes turns until ctx ends: one when something has changed, and at the latest when the
+// last one said. It returns when nothing of the controller is left running.
+func (c *Controller[T]) Run(ctx context.Context, turn func(context.Context) time.Duration) {
+	ctx, cancel := context.WithCancel(c.Context(ctx))
+	defer c.running.Wait()
+	defer cancel()
+	c.Go(func() { c.Mirror.Run(ctx) })
+	c.Go(func() { c.Events.Run(ctx) })
+	c.o.Gateway.OnChange(c.Signal)
+	defer c.withdraw()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		case <-c.wake:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(c.o.Gather):
+			}
+			select { // the turn sees what came meanwhile
+			case <-c.wake:
+			default:
+			}
+		}
+		c.Troubles.Note("watch", c.o.Resource, c.Objects.Namespace(), c.Mirror.Err(), time.Now())
+		next.Reset(turn(ctx))
+		c.tell()
+	}
+}
+
+// Go has f run beside the loop; Run does not return before it does.
+func (c *Controller[T]) Go(f func()) { c.running.Go(f) }
+
+// Signal has Run take a turn.
+func (c *Controller[T]) Signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Context makes client-go log where we do, and not to the process's stderr.
+func (c *Controller[T]) Context(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(c.Log.Handler()))
+}
+
+// NoteWrite remembers how a write of a status went.
+func (c *Controller[T]) NoteWrite(err error) {
+	c.Troubles.Note("write", c.o.Resource+"/status", c.Objects.Namespace(), err, time.Now())
+}
+
+// tell hands what is wrong with the cluster to the gateway's own checks and to the log, when
+// that changes.
+func (c *Controller[T]) tell() {
+	all, fresh, changed := c.Troubles.Changed()
+	if !changed {
+		return
+	}
+	for _, p := range fresh {
+		cause, fix := check.Render(p.Code, p.Params)
+		c.Log.Warn("the cluster cannot be asked as it should be", "code", string(p.Code), "problem", cause, "fix", fix)
+	}
+	c.told[c.o.Source] = all
+	c.o.Gateway.SetProblems(c.o.Source, all)
+}
+
+// SetProblems hands what is wrong with objects to the gateway's own checks, when it is not what
+// this source said last. There is no peer that a check could be about.
+func (c *Controller[T]) SetProblems(source string, list []check.OwnProblem) {
+	same := slices.EqualFunc(list, c.told[source], func(a, b check.OwnProblem) bool {
+		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail
+	})
+	if !same {
+		c.told[source] = list
+		c.o.Gateway.SetProblems(source, list)
+	}
+}
+
+// withdraw takes back what the gateway was told.
+func (c *Controller[T]) withdraw() {
+	for source := range c.told {
+		c.o.Gateway.SetProblems(source, nil)
+	}
+}
+
+// Pause keeps a controller from asking while the API server refuses. The zero value is over.
+type Pause struct {
+	// Until is when it ends.
+	Until  time.Time
+	length time.Duration
+}
+
+// Hold begins a pause, longer each time, and says how long it is.
+func (p *Pause) Hold() time.Duration {
+	p.length = min(max(2*p.length, firstPause), maxPause)
+	p.Until = time.Now().Add(p.length)
+	return p.length
+}
+
+// End ends it: a request has succeeded.
+func (p *Pause) End() { *p = Pause{} }
