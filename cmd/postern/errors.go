@@ -11,7 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/kube/remote"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
 // Exit codes: the public interface of every script.
@@ -81,7 +81,7 @@ func explain(err error, socket string) (int, []string) {
 			code = exitUsage
 		}
 		return code, []string{hinted(answer.Message, answer.Hint)}
-	case errors.Is(err, remote.ErrConfig):
+	case errors.Is(err, kubeconfig.ErrConfig):
 		return exitUsage, []string{hinted(err.Error(), "")}
 	case errors.Is(err, admin.ErrNoGateway) && socket == "":
 		return exitNoGateway, []string{hinted(err.Error(), "")}

@@ -28,7 +28,7 @@ const kubeconfigPrefix = "postern-"
 
 // The parts of a kubeconfig (apiVersion v1, kind Config) that are written here.
 type (
-	kubeconfig struct {
+	kubeconfigFile struct {
 		APIVersion     string         `yaml:"apiVersion"`
 		Kind           string         `yaml:"kind"`
 		CurrentContext string         `yaml:"current-context"`
@@ -146,7 +146,7 @@ func (a *app) credentialPlugin(name string) (execPlugin, error) {
 
 func renderKubeconfig(name string, k api.Kubeconfig, plugin execPlugin) ([]byte, error) {
 	id := kubeconfigPrefix + name
-	doc := kubeconfig{
+	doc := kubeconfigFile{
 		APIVersion: "v1", Kind: "Config", CurrentContext: id,
 		Clusters: []namedCluster{{id, cluster{Server: k.Server, TLSServerName: k.ServerName}}},
 		Contexts: []namedContext{{id, kubeContext{id, id}}},
@@ -171,7 +171,7 @@ func mayReplace(path string) error {
 	if err != nil {
 		return usagef("", "write the kubeconfig: %w", err)
 	}
-	var doc kubeconfig
+	var doc kubeconfigFile
 	foreign := func(u namedUser) bool { return !strings.HasPrefix(u.Name, kubeconfigPrefix) }
 	if yaml.Unmarshal(data, &doc) != nil || doc.Kind != "Config" || len(doc.Users) == 0 || slices.ContainsFunc(doc.Users, foreign) {
 		return usagef("choose another file, or overwrite it with --force", "write the kubeconfig: %s exists and was not written by postern", path)

@@ -30,10 +30,12 @@ var errUnread = errors.New("it is not known how the cluster is exposed")
 // stderr.
 func (a *app) clusterExposure(ctx context.Context, source string) ([]predict.Exposure, error) {
 	name, namespace, _ := strings.Cut(strings.TrimPrefix(source, contextPrefix), "/")
-	if namespace == "" {
-		namespace = a.cluster.namespace
+	chosen := a.cluster.chosen
+	chosen.CurrentContext = name
+	if namespace != "" {
+		chosen.Context.Namespace = namespace
 	}
-	c, err := kube.ConnectContext(kube.Context{Kubeconfig: a.cluster.kubeconfig, Context: name, Namespace: namespace}, "postern/"+buildVersion().Version)
+	c, err := kube.ConnectContext(chosen, "postern/"+buildVersion().Version)
 	if err != nil {
 		return nil, err
 	}

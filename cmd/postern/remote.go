@@ -16,12 +16,15 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/control/kube/remote"
 )
 
 // inCluster says which gateway in a cluster is asked: flags named as kubectl's are.
 type inCluster struct {
-	kubeconfig, context, namespace, release string
+	flags   *pflag.FlagSet // of chosen and release
+	chosen  kubeconfig.Flags
+	release string
 	// plugin: kubectl runs this program, so that a gateway in a cluster is meant unless a
 	// socket is named.
 	plugin bool
@@ -32,13 +35,26 @@ type inCluster struct {
 
 // reaching gives the flags to commands that ask a gateway.
 func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
-	f := pflag.NewFlagSet("cluster", pflag.ContinueOnError)
-	f.StringVar(&a.cluster.kubeconfig, "kubeconfig", "", "ask the gateway in the cluster of this kubeconfig `FILE`")
-	f.StringVar(&a.cluster.context, "context", "", "ask the gateway in the cluster of this kubeconfig `context`")
-	f.StringVarP(&a.cluster.namespace, "namespace", "n", "", "the `namespace` of the gateway in the cluster")
-	f.StringVar(&a.cluster.release, "release", "", "its Helm `release` (default "+remote.DefaultRelease+")")
-	for _, c := range commands {
-		c.PersistentFlags().AddFlagSet(f)
+	c := &a.cluster
+	first := c.flags == nil
+	if first {
+		c.flags = pflag.NewFlagSet("cluster", pflag.ContinueOnError)
+		c.chosen.AddTo(c.flags)
+		c.flags.StringVar(&c.release, "release", "", "its Helm `release` (default "+remote.DefaultRelease+")")
+	}
+	for _, x := range commands {
+		x.PersistentFlags().AddFlagSet(c.flags)
+	}
+	if !first {
+		return commands
+	}
+	for _, name := range []string{"context", "cluster", "user"} { // of all commands: the flags are the same
+		complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return c.chosen.Names(name), cobra.ShellCompDirectiveNoFileComp
+		}
+		if err := commands[0].RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // there is no such flag: a mistake of this program
+		}
 	}
 	return commands
 }
@@ -46,16 +62,17 @@ func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
 // inCluster reports whether a gateway in a cluster is asked, and not the one of a socket.
 func (a *app) inCluster() bool {
 	c := &a.cluster
-	if c.kubeconfig+c.context+c.namespace+c.release != "" {
-		return true
+	given := false
+	if c.flags != nil {
+		c.flags.VisitAll(func(f *pflag.Flag) { given = given || f.Value.String() != f.DefValue })
 	}
-	return c.plugin && a.socket == "" && a.getenv("POSTERN_SOCKET") == ""
+	return given || c.plugin && a.socket == "" && a.getenv("POSTERN_SOCKET") == ""
 }
 
 // onePlace refuses a command line that names two gateways.
 func (a *app) onePlace() error {
 	if a.socket != "" && a.inCluster() {
-		return usagef("give either", "--socket names a gateway of this machine, and --context, --kubeconfig, --namespace and --release one in a cluster")
+		return usagef("give either", "--socket names a gateway of this machine, and --context, --kubeconfig, --release and the like one in a cluster")
 	}
 	return nil
 }
@@ -95,8 +112,7 @@ func (a *app) gatewayInCluster() (*remote.Gateway, error) {
 	}
 	_, interactive := terminal(a.stdin)
 	g, err := remote.Open(remote.Options{
-		Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace, Release: c.release,
-		UserAgent: "postern/" + buildVersion().Version, StdinTaken: !interactive,
+		Cluster: c.chosen, Release: c.release, UserAgent: "postern/" + buildVersion().Version, StdinTaken: !interactive,
 	})
 	c.held = g
 	return g, err
@@ -144,8 +160,8 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	}
 	k.Server = "https://" + net.JoinHostPort("127.0.0.1", local)
 	kubectl := []string{"kubectl"}
-	if a.cluster.kubeconfig != "" {
-		file, err := filepath.Abs(a.cluster.kubeconfig)
+	if a.cluster.chosen.File != "" {
+		file, err := filepath.Abs(a.cluster.chosen.File)
 		if err != nil {
 			return fmt.Errorf("find the path of the kubeconfig: %w", err)
 		}
@@ -154,6 +170,7 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	if name := g.Context(); name != "" {
 		kubectl = append(kubectl, "--context", name)
 	}
+	kubectl = append(kubectl, a.cluster.chosen.Who()...)
 	a.fromHere(g, plugin)
 	kubectl = append(kubectl, "-n", g.Namespace(), "port-forward", from, local+":"+port)
 	fmt.Fprintf(a.stderr, "postern: the listener is in the cluster; while the kubeconfig is used, keep this running: %s\n", strings.Join(kubectl, " "))
@@ -166,6 +183,10 @@ func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
 		plugin.Args = append(plugin.Args, "--context", name)
 	}
 	plugin.Args = append(plugin.Args, "--namespace", g.Namespace())
+	plugin.Args = append(plugin.Args, a.cluster.chosen.Who()...)
+	if a.cluster.chosen.AuthInfo.Token != "" {
+		fmt.Fprintln(a.stderr, "postern: --token is a secret and not in the file; whoever uses the file asks with the credentials of the cluster's kubeconfig")
+	}
 	if a.cluster.release != "" {
 		plugin.Args = append(plugin.Args, "--release", a.cluster.release)
 	}

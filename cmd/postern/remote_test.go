@@ -51,7 +51,7 @@ func TestKubeconfigOfAGatewayInACluster(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer
 			a := newApp(nil, nil, &stderr, func(string) string { return "" })
-			a.cluster.kubeconfig = file
+			a.cluster.chosen.File, a.cluster.chosen.AuthInfo.Impersonate = file, "jane"
 			defer a.close()
 			plugin := execPlugin{Args: []string{"credential", "cloud"}}
 			k := c.given
@@ -61,7 +61,7 @@ func TestKubeconfigOfAGatewayInACluster(t *testing.T) {
 			if k.Server != c.server {
 				t.Errorf("the server is %s, want %s", k.Server, c.server)
 			}
-			if want := []string{"credential", "cloud", "--context", "here", "--namespace", "gateways"}; !slices.Equal(plugin.Args, want) {
+			if want := []string{"credential", "cloud", "--context", "here", "--namespace", "gateways", "--as", "jane"}; !slices.Equal(plugin.Args, want) {
 				t.Errorf("the plugin is asked %q, want %q", plugin.Args, want)
 			}
 			if len(plugin.Env) != 1 || plugin.Env[0] != (execVariable{"KUBECONFIG", file}) {
@@ -69,7 +69,7 @@ func TestKubeconfigOfAGatewayInACluster(t *testing.T) {
 			}
 			told := stderr.String()
 			if c.forwarded == "" && told != "" || !strings.Contains(told, c.forwarded) ||
-				c.forwarded != "" && !strings.Contains(told, "kubectl --kubeconfig "+file+" --context here -n gateways port-forward") {
+				c.forwarded != "" && !strings.Contains(told, "kubectl --kubeconfig "+file+" --context here --as jane -n gateways port-forward") {
 				t.Errorf("told %q, want %q", told, c.forwarded)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +32,8 @@ func TestMain(m *testing.M) {
 //
 //	code N command…    run it, and want exit code N
 //	fake               start a gateway that answers what the script's files say
+//	api FILE           start an API server that refuses everybody and says whom, and write a
+//	                   kubeconfig for it: contexts one (of no server) and two (cluster live)
 //	lines stdout N     want so many lines on stdout or stderr
 //
 // and the variables TICKET and REPLY, a ticket of "cloud" and a reply to it, BOBKEY, a
@@ -43,7 +47,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "fake": fake, "lines": lines,
+			"api": apiServer, "code": code, "fake": fake, "lines": lines,
 		},
 	})
 }
@@ -123,6 +127,26 @@ func fake(ts *testscript.TestScript, neg bool, args []string) {
 	s, err := admin.Listen(admin.ServerOptions{Socket: ts.Getenv("POSTERN_SOCKET"), Backend: &scripted{dir: ts.MkAbs(".")}})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(s.Close()) })
+}
+
+func apiServer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: api FILE")
+	}
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":%q}`,
+			fmt.Sprintf("forbidden: %s by %s as user %q of groups %s", r.Method, r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), r.Header["Impersonate-Group"]))
+	}))
+	ts.Defer(s.Close)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}, {name: live, cluster: {server: %q, insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: secret}}, {name: v, user: {token: other}}]
+contexts: [{name: one, context: {cluster: c, user: u}}, {name: two, context: {cluster: live, user: u, namespace: edge}}]
+`, s.URL), 0o600))
 }
 
 func lines(ts *testscript.TestScript, neg bool, args []string) {

@@ -39,6 +39,8 @@ type Cluster struct {
 	http *http.Client
 	// config is what every client is made from; nobody changes it.
 	config *rest.Config
+	// limit is the operator's for one request; 0 is none.
+	limit time.Duration
 	// namespace is the pod's own, or the kubeconfig context's.
 	namespace string
 	// server is the API server's URL, for messages.
@@ -134,14 +136,14 @@ func newCluster(config *rest.Config, namespace string) (*Cluster, error) {
 func (c *Cluster) Namespace() string { return c.namespace }
 
 // Group makes a client for the types of one API group, their lists included, each to be
-// given by the caller. It has no time limit of its own, since a watch takes as long as it
-// takes: every request ends with its context.
+// given by the caller. It has no time limit but the operator's, since a watch takes as long as
+// it takes: every request ends with its context.
 func (c *Cluster) Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(version, objects...)
 	metav1.AddToGroupVersion(scheme, version)
 	config := rest.CopyConfig(c.config)
-	config.Timeout = 0
+	config.Timeout = c.limit
 	config.GroupVersion, config.APIPath = &version, "/apis"
 	if version.Group == corev1.GroupName {
 		config.APIPath = "/api"

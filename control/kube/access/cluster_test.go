@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	ownkube "github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/testenv/kube"
 )
 
@@ -93,7 +94,7 @@ func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	if err := w.cluster.WriteTokenKubeconfig(file, ns, token); err != nil {
 		t.Fatal(err)
 	}
-	c, err := ownkube.ConnectContext(ownkube.Context{Kubeconfig: file}, "postern-test")
+	c, err := ownkube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/check"
 	ownkube "github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/control/predict"
 	"github.com/postern-dev/postern/testenv/kube"
 )
@@ -125,7 +126,7 @@ func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	if err := w.cluster.WriteTokenKubeconfig(file, ns, token); err != nil {
 		t.Fatal(err)
 	}
-	c, err := ownkube.ConnectContext(ownkube.Context{Kubeconfig: file}, "postern-test")
+	c, err := ownkube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +342,9 @@ func (w *world) testOutOfBand(t *testing.T) {
 
 func (w *world) testRead(t *testing.T) {
 	w.kubectl(t, "", "create", "namespace", "read")
-	c, err := ownkube.ConnectContext(ownkube.Context{Kubeconfig: w.cluster.Kubeconfig(), Namespace: "read"}, "postern-test")
+	flags := kubeconfig.Flags{File: w.cluster.Kubeconfig()}
+	flags.Context.Namespace = "read"
+	c, err := ownkube.ConnectContext(flags, "postern-test")
 	if err != nil {
 		t.Fatal(err)
 	}

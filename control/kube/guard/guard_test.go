@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
 // answers is an API server that refuses a request with the message it has for it, and admits it
@@ -75,7 +76,7 @@ func TestARefusalOfWhatIsHarmlessShowsNothing(t *testing.T) {
 			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			cluster, err := kube.ConnectContext(kube.Context{Kubeconfig: file}, "postern-test")
+			cluster, err := kube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	testkube "github.com/postern-dev/postern/testenv/kube"
 )
 
@@ -158,7 +159,7 @@ func (w *world) gateway(t *testing.T) *kube.Cluster {
 	if err := w.cluster.WriteTokenKubeconfig(file, namespace, w.token); err != nil {
 		t.Fatal(err)
 	}
-	c, err := kube.ConnectContext(kube.Context{Kubeconfig: file}, "postern-test")
+	c, err := kube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,37 +1,29 @@
 package remote
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
 // DefaultRelease is the Helm release that a gateway is installed as unless told.
 const DefaultRelease = "postern"
 
-// ErrConfig: the kubeconfig, or what was chosen in it, cannot be used.
-var ErrConfig = errors.New("the kubeconfig cannot be used")
-
-// Options say which gateway, as kubectl's flags of these names do.
+// Options say which gateway. The zero value is that of the kubeconfig's current context.
 type Options struct {
-	// Kubeconfig is a file; empty means $KUBECONFIG, then ~/.kube/config, then the pod that
-	// this runs in.
-	Kubeconfig string
-	// Context in it; empty means its current one.
-	Context string
-	// Namespace of the gateway; empty means the context's.
-	Namespace string
+	// Cluster is where it is, and in which namespace.
+	Cluster kubeconfig.Flags
 	// Release is the Helm release; empty means DefaultRelease.
 	Release string
 	// UserAgent is what this program calls itself.
@@ -56,45 +48,17 @@ type Gateway struct {
 	open   map[*session]struct{}
 }
 
-// Open reads the kubeconfig. Nothing is asked yet. Its error is an ErrConfig.
+// Open reads the kubeconfig. Nothing is asked yet. Its error is a [kubeconfig.ErrConfig].
 func Open(o Options) (*Gateway, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if o.Kubeconfig != "" {
-		if _, err := os.Stat(o.Kubeconfig); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, o.Kubeconfig, pathless(err))
-		}
-		rules.ExplicitPath = o.Kubeconfig
-	}
-	rules.WarnIfAllMissing = false
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
-	overrides.Context.Namespace = o.Namespace
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	raw, err := loader.RawConfig()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, oneLine(err))
-	}
-	if _, ok := raw.Contexts[o.Context]; !ok && o.Context != "" {
-		return nil, fmt.Errorf("%w: it has no context %q (kubectl config get-contexts lists them)", ErrConfig, o.Context)
-	}
-	config, err := loader.ClientConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("%w: there is none, or it has no current context (name one with --kubeconfig or KUBECONFIG, and --context)", ErrConfig)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrConfig, oneLine(err))
-	}
-	namespace, _, err := loader.Namespace()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, oneLine(err))
-	}
-	g, err := newGateway(config, o)
+	chosen, err := o.Cluster.Load()
 	if err != nil {
 		return nil, err
 	}
-	g.namespace, g.context, g.files = namespace, o.Context, existing(rules)
-	if g.context == "" {
-		g.context = raw.CurrentContext
+	g, err := newGateway(chosen.Config, o)
+	if err != nil {
+		return nil, err
 	}
+	g.namespace, g.context, g.files = chosen.Namespace, chosen.Context, chosen.Files
 	return g, nil
 }
 
@@ -116,7 +80,7 @@ func newGateway(config *rest.Config, o Options) (*Gateway, error) {
 	config.ContentType = runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, oneLine(err))
+		return nil, fmt.Errorf("%w: %w", kubeconfig.ErrConfig, oneLine(err))
 	}
 	release := o.Release
 	if release == "" {
@@ -134,22 +98,10 @@ func (g *Gateway) Context() string { return g.context }
 // Files are the absolute paths of those that the kubeconfig was read from.
 func (g *Gateway) Files() []string { return g.files }
 
-// existing are the files of a kubeconfig that are there.
-func existing(rules *clientcmd.ClientConfigLoadingRules) []string {
-	list := rules.GetLoadingPrecedence()
-	if rules.ExplicitPath != "" {
-		list = []string{rules.ExplicitPath}
-	}
-	var out []string
-	for _, f := range list {
-		if _, err := os.Stat(f); err != nil {
-			continue
-		}
-		if abs, err := filepath.Abs(f); err == nil {
-			out = append(out, abs)
-		}
-	}
-	return out
+// limit is how long a request may take that takes at most usual unless the operator says
+// otherwise.
+func (g *Gateway) limit(usual time.Duration) time.Duration {
+	return cmp.Or(g.config.Timeout, usual)
 }
 
 // String names the gateway in messages.
@@ -190,15 +142,6 @@ func (g *Gateway) forget(s *session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.open, s)
-}
-
-// pathless is an error of a file without its path, which the message names already.
-func pathless(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 // oneLine is an error whose text has no line breaks.

@@ -36,7 +36,7 @@ type Target struct{ Namespace, Pod, Container string }
 // Find looks for the active gateway's pod. Its errors are admin.ErrNoGateway, and say why
 // there is none.
 func (g *Gateway) Find(ctx context.Context) (Target, error) {
-	ctx, cancel := context.WithTimeout(quiet(ctx), listTimeout)
+	ctx, cancel := context.WithTimeout(quiet(ctx), g.limit(listTimeout))
 	defer cancel()
 	pods, err := g.list(ctx, labelName+"="+nameValue+","+labelInstance+"="+g.release)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"go.uber.org/goleak"
 
@@ -232,53 +234,21 @@ func TestClosedGatewayDialsNoMore(t *testing.T) {
 	}
 }
 
-func TestKubeconfigIsReadAsKubectlDoes(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "config")
-	const text = `apiVersion: v1
-kind: Config
-current-context: one
-clusters: [{name: c, cluster: {server: "https://192.0.2.1:6443"}}]
-users: [{name: u, user: {token: secret}}]
-contexts:
-- {name: one, context: {cluster: c, user: u, namespace: first}}
-- {name: two, context: {cluster: c, user: u}}
-`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+// --request-timeout bounds a list, and how an exec begins.
+func TestTheOperatorBoundsRequests(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	g := &Gateway{config: &rest.Config{}}
+	s := &session{Conn: ours, gateway: g, target: Target{Pod: "postern-0"}}
+	if got := g.limit(listTimeout); got != listTimeout {
+		t.Errorf("unless told, a list may take %v, want %v", got, listTimeout)
 	}
-	t.Setenv("KUBECONFIG", file)
-	for _, c := range []struct {
-		name               string
-		options            Options
-		context, namespace string
-		problem            string
-	}{
-		{"the current context", Options{}, "one", "first", ""},
-		{"a context", Options{Context: "two"}, "two", "default", ""},
-		{"a namespace", Options{Context: "one", Namespace: "third"}, "one", "third", ""},
-		{"a file", Options{Kubeconfig: file}, "one", "first", ""},
-		{"a context that is not there", Options{Context: "three"}, "", "", `no context "three"`},
-		{"a file that is not there", Options{Kubeconfig: filepath.Join(dir, "absent")}, "", "", "no such file"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			g, err := Open(c.options)
-			if c.problem != "" {
-				if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.problem) {
-					t.Fatalf("got %v, want %q", err, c.problem)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if g.Context() != c.context || g.Namespace() != c.namespace || len(g.Files()) != 1 || g.Files()[0] != file {
-				t.Errorf("got context %q, namespace %q, files %v", g.Context(), g.Namespace(), g.Files())
-			}
-		})
+	g.config.Timeout = time.Millisecond
+	if err := s.greeted(within(t)); !errors.Is(err, admin.ErrNoGateway) || !strings.Contains(err.Error(), "said nothing within 1ms") {
+		t.Errorf("got %v", err)
 	}
-	t.Setenv("KUBECONFIG", filepath.Join(dir, "absent"))
-	if _, err := Open(Options{}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "there is none") {
-		t.Errorf("without any: got %v", err)
+	if got := g.limit(listTimeout); got != g.config.Timeout {
+		t.Errorf("a list may take %v, want %v", got, g.config.Timeout)
 	}
 }

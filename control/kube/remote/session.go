@@ -98,13 +98,14 @@ func (g *Gateway) executor(t Target) (remotecommand.Executor, error) {
 // greeted waits until the program has reached the gateway. It reads byte by byte, since what
 // follows is not its own.
 func (s *session) greeted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, greetingTimeout)
+	limit := s.gateway.limit(greetingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
 	var line [len(Greeting)]byte
 	for i := range line {
 		if _, err := io.ReadFull(s.Conn, line[i:i+1]); err != nil {
-			return s.silent(ctx, err)
+			return s.silent(ctx, limit, err)
 		}
 		if line[i] != Greeting[i] {
 			return fmt.Errorf("%w: pod %s runs another version of postern, or something else: it began with %q (upgrade the older one)",
@@ -115,13 +116,13 @@ func (s *session) greeted(ctx context.Context) error {
 }
 
 // silent says why no greeting came.
-func (s *session) silent(ctx context.Context, err error) error {
+func (s *session) silent(ctx context.Context, limit time.Duration, err error) error {
 	if ctx.Err() != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return ctx.Err()
 		}
 		return fmt.Errorf("%w: %s %s in pod %s said nothing within %s (see that kubectl exec works in that pod)",
-			admin.ErrNoGateway, program, Subcommand, s.target.Pod, greetingTimeout)
+			admin.ErrNoGateway, program, Subcommand, s.target.Pod, limit)
 	}
 	<-s.done
 	if s.err == nil {
