@@ -20,8 +20,6 @@ const (
 	// 8200 §5). Below it, the tunnel's packets travel in fragments, which is well as long
 	// as they arrive.
 	leastMTU = 1280
-	// usualMTU is the overlay's unless more is configured.
-	usualMTU = 1420
 	// fullTries is how often an echo of full size is sent: at a loss of 10 % each way all
 	// of them are lost by chance with 0.19⁴ ≈ 10⁻³.
 	fullTries = 4
@@ -42,15 +40,6 @@ func vanishes(crosses, link int, remote netip.Addr) int {
 		}
 	}
 	return 0
-}
-
-// expected is the packet that a path is to take: the largest of the overlay's, but no more than
-// Ethernet takes over IPv6. A greater spec.mtu is for those paths that take more.
-func (p PathFacts) expected() int {
-	if p.LinkMTU > usualMTU {
-		return usualMTU &^ 15 // padded, unless it is the device's MTU
-	}
-	return p.LinkMTU
 }
 
 // sizes is what is known of the sizes that cross.
@@ -99,7 +88,7 @@ func (f Facts) sizeSeen() string {
 func (f Facts) probedSizes() sizes {
 	mtu, link := f.Path.MTU, f.Path.LinkMTU
 	remote, err := netip.ParseAddrPort(f.Path.Remote)
-	if mtu == 0 || mtu >= f.Path.expected() || link <= leastMTU || f.Path.Kind != api.PathDirect || err != nil {
+	if mtu == 0 || mtu >= path.UnmeasuredOverlayMTU(f.Path.LinkMTU) || link <= leastMTU || f.Path.Kind != api.PathDirect || err != nil {
 		return sizes{}
 	}
 	lost := vanishes(mtu, link, remote.Addr().Unmap())
@@ -113,7 +102,7 @@ func (f Facts) probedSizes() sizes {
 // they arrive, or when small ones are lost as well. Echo and reply have the same size, so
 // both ways count.
 func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found bool) {
-	full := f.Path.expected()
+	full := path.UnmeasuredOverlayMTU(f.Path.LinkMTU)
 	if answered(ctx, ping, f, full) || !answered(ctx, ping, f, 0) {
 		return sizes{}, false
 	}

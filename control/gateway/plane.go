@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -44,7 +45,7 @@ func openPlane(o planeOptions) (*plane, error) {
 	stack, err := netstack.New(netstack.Options{
 		Addresses:     []netip.Addr{peer.OverlayAddr(o.key.Public())},
 		MTU:           o.mtu,
-		Unmeasured:    netstack.Unmeasured{Peers: peer.OverlayPrefix, MTU: unmeasured(o.mtu)},
+		Unmeasured:    netstack.Unmeasured{Peers: peer.OverlayPrefix, MTU: path.UnmeasuredOverlayMTU(o.mtu)},
 		OnTCP:         o.onTCP,
 		OnMisdirected: o.onTransit,
 		Logger:        o.logger,
@@ -67,20 +68,10 @@ func openPlane(o planeOptions) (*plane, error) {
 	return &plane{stack: stack, bind: bind, engine: engine, mtu: o.mtu}, nil
 }
 
-// unmeasured is what paths are taken for, in bytes, of which it is not known yet how large
-// packets they take: the overlay's MTU, and no more than Ethernet takes over IPv6. WireGuard
-// pads what is smaller than that MTU to 16 bytes.
-func unmeasured(mtu int) int {
-	if mtu <= netstack.DefaultMTU {
-		return mtu
-	}
-	return netstack.DefaultMTU &^ 15
-}
-
 // pathMTU is the largest packet, in bytes, for a path that was measured to take so large ones;
 // 0 = it was not measured yet.
 func (p *plane) pathMTU(measured int) int {
-	return min(cmp.Or(measured, unmeasured(p.mtu)), p.mtu)
+	return min(cmp.Or(measured, path.UnmeasuredOverlayMTU(p.mtu)), p.mtu)
 }
 
 // Close ends the device first, so that nothing is written to a closed stack.

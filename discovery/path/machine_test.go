@@ -382,6 +382,14 @@ func TestSizesToTry(t *testing.T) {
 	}
 }
 
+func TestUnmeasuredPathsAreTakenForEthernet(t *testing.T) {
+	for overlay, want := range map[int]int{1280: 1280, 1419: 1419, 1420: 1420, 1421: 1408, 8920: 1408} {
+		if got := UnmeasuredOverlayMTU(overlay); got != want {
+			t.Errorf("with an overlay MTU of %d: %d bytes, want %d", overlay, got, want)
+		}
+	}
+}
+
 func TestNothingLargerThanUsualIsTriedOverARelay(t *testing.T) {
 	m := New(Options{OverlayMTU: 8920})
 	direct, relayed := m.largestFor(&pair{class: classDirect}), m.largestFor(&pair{class: classRelayed})

@@ -37,6 +37,16 @@ const (
 // path of a gateway whose tunnel has an overlay MTU.
 func LargestOverlayMTU(overlay int) int { return max(overlay, usualOverlay) }
 
+// UnmeasuredOverlayMTU is the overlay packet, in bytes, that a path is taken to carry until it
+// was measured: the overlay's largest, but no more than Ethernet takes over IPv6. WireGuard pads
+// what is smaller than its device's MTU to 16 bytes.
+func UnmeasuredOverlayMTU(overlay int) int {
+	if overlay > usualOverlay {
+		return usualOverlay &^ 15
+	}
+	return overlay
+}
+
 // Size is a size that is tried on a path.
 type Size struct {
 	Payload int // of UDP, in bytes: that of the probe
