@@ -112,7 +112,10 @@ type counted struct {
 	subject        subject
 }
 
-// count is how far a kind is within its rate, and what was left out of it.
+// count is how far a kind is within its rate, and what was left out of it. A record is held
+// against several counts before it is taken from any, under the lock of all: a limiter of
+// x/time/rate each would lock twice for that, and make the memory of maxCounted kinds larger by
+// half.
 type count struct {
 	rate       rate
 	left       float64

@@ -70,7 +70,7 @@ func (b *browser) poll(now time.Time, l *link) {
 	}
 	questions := b.questions(now, l.m)
 	for chunk := range slices.Chunk(questions, maxAsked) {
-		if !l.asking.take(now) {
+		if !l.asking.AllowN(now, 1) {
 			b.held = now.Add(quiet)
 			return
 		}

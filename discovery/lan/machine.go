@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -88,8 +89,8 @@ type link struct {
 	open  [families]bool
 	heard time.Time // when somebody else was last
 	// What goes to the group, to one asker, and our own questions: none takes from another.
-	group, alone, asking bucket
-	intake               bucket
+	group, alone, asking *rate.Limiter
+	intake               *rate.Limiter
 	claim                claim
 	answers              [families]answers
 	browser              browser
@@ -112,9 +113,9 @@ func (m *machine) setLinks(now time.Time, list []linkState) {
 		delete(gone, s.Index)
 		l := m.links[s.Index]
 		if l == nil {
-			sends := bucket{rate: sendRate, burst: sendBurst}
+			sends := func() *rate.Limiter { return rate.NewLimiter(sendRate, sendBurst) }
 			l = &link{m: m, iface: s.Interface, open: s.open,
-				group: sends, alone: sends, asking: sends, intake: bucket{rate: intakeRate, burst: intakeBurst}}
+				group: sends(), alone: sends(), asking: sends(), intake: rate.NewLimiter(intakeRate, intakeBurst)}
 			l.browser.start(now, m.random())
 			m.links[s.Index] = l
 			l.begin(now)
@@ -185,7 +186,7 @@ func (m *machine) handle(now time.Time, index int, f Family, packet []byte, from
 	if slices.Contains(m.own, a) && m.echoes.drop(now, index, f, packet) {
 		return echoed
 	}
-	if !l.intake.take(now) {
+	if !l.intake.AllowN(now, 1) {
 		return excess
 	}
 	msg, err := parse(packet)

@@ -86,7 +86,7 @@ func (l *link) query(now time.Time, f Family, msg *dns.Msg, from netip.AddrPort)
 		l.replyLegacy(now, f, msg, unicast, from)
 		return
 	}
-	if len(unicast) > 0 && l.alone.take(now) {
+	if len(unicast) > 0 && l.alone.AllowN(now, 1) {
 		l.unicast(f, &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Answer: unicast, Extra: l.extra(unicast)}, from)
 	}
 	a := &l.answers[f]
@@ -195,7 +195,7 @@ func flushesClass(class uint16) bool { return class&topBit != 0 }
 // replyLegacy answers a plain resolver in its own way: to its port, with its id and
 // question, without bits that it does not know (RFC 6762 §6.7).
 func (l *link) replyLegacy(now time.Time, f Family, query *dns.Msg, records []dns.RR, to netip.AddrPort) {
-	if len(records) == 0 || !l.alone.take(now) {
+	if len(records) == 0 || !l.alone.AllowN(now, 1) {
 		return
 	}
 	msg := &dns.Msg{MsgHdr: dns.MsgHdr{Id: query.Id, Response: true, Authoritative: true, RecursionDesired: query.RecursionDesired},
@@ -240,7 +240,7 @@ func (l *link) pollAnswers(now time.Time, f Family) {
 		return true
 	})
 	// What was asked for before the claim was lost is not ours to answer any more.
-	if len(due) == 0 || !l.claim.holds() || !l.group.take(now) {
+	if len(due) == 0 || !l.claim.holds() || !l.group.AllowN(now, 1) {
 		return
 	}
 	msg := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Answer: due}

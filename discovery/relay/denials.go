@@ -13,9 +13,9 @@ const (
 )
 
 // denials says which refused addresses are worth a line in the log. Whoever has it locks
-// it.
+// it. It counts by periods, since what was held back is told once in each.
 type denials struct {
-	tokens int       // used up since
+	warned int       // since; more than deniedBurst once it was said how many were held back
 	since  time.Time // the start of the period
 }
 
@@ -23,23 +23,23 @@ type denials struct {
 // time in this period. Those of the other IP family count for nothing: they are no warnings.
 func (d *denials) pass(now time.Time, news []netip.Addr, why map[netip.Addr]string) (let []netip.Addr, held int) {
 	if now.Sub(d.since) >= deniedEvery {
-		d.tokens, d.since = 0, now
+		d.warned, d.since = 0, now
 	}
-	told := d.tokens > deniedBurst
+	told := d.warned > deniedBurst
 	for _, a := range news {
 		if why[a] == otherFamily {
 			let = append(let, a)
 			continue
 		}
-		if d.tokens < deniedBurst {
-			d.tokens++
+		if d.warned < deniedBurst {
+			d.warned++
 			let = append(let, a)
 			continue
 		}
 		held++
 	}
 	if held > 0 {
-		d.tokens = deniedBurst + 1
+		d.warned = deniedBurst + 1
 	}
 	if told {
 		held = 0

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,11 +89,10 @@ type entry struct {
 	at    time.Time
 }
 
-// allowance is a token bucket, and when there was an event of a kind last. There are as many
+// allowance is an object's pace, and when there was an event of a kind last. There are as many
 // kinds as there are reasons, some dozens.
 type allowance struct {
-	left float64
-	at   time.Time
+	pace *rate.Limiter
 	told map[string]time.Time
 }
 
@@ -144,16 +144,13 @@ func (r *Recorder) admit(uid types.UID, kind string, now time.Time) bool {
 		if len(r.objects) >= maxRemembered {
 			r.objects = map[types.UID]*allowance{}
 		}
-		a = &allowance{left: objectBurst, at: now, told: map[string]time.Time{}}
+		a = &allowance{pace: rate.NewLimiter(rate.Every(objectEvery), objectBurst), told: map[string]time.Time{}}
 		r.objects[uid] = a
 	}
-	a.left = min(objectBurst, a.left+float64(now.Sub(a.at))/float64(objectEvery))
-	a.at = now
 	last, told := a.told[kind]
-	if a.left < 1 && told && now.Sub(last) < repeatWithin {
+	if !a.pace.AllowN(now, 1) && told && now.Sub(last) < repeatWithin {
 		return false
 	}
-	a.left = max(a.left-1, 0)
 	a.told[kind] = now
 	return true
 }

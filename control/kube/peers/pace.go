@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,8 +42,7 @@ type pace struct {
 type paced struct {
 	written v1alpha1.PeerStatus
 	at      time.Time // of the last write; zero before the first
-	left    float64   // of the urgent writes
-	filled  time.Time
+	urgent  *rate.Limiter
 	jitter  time.Duration
 }
 
@@ -53,18 +53,16 @@ func newPace() *pace { return &pace{objects: map[types.UID]*paced{}, chance: ran
 func (p *pace) due(uid types.UID, is, want v1alpha1.PeerStatus, now time.Time) (write bool, wait time.Duration) {
 	x := p.objects[uid]
 	if x == nil {
-		x = &paced{written: is, left: urgentBurst, filled: now}
+		x = &paced{written: is, urgent: rate.NewLimiter(rate.Every(urgentEvery), urgentBurst)}
 		p.objects[uid] = x
 	}
 	if x.at.IsZero() || now.Sub(x.at) >= trustWritten {
 		x.written = is
 	}
-	x.left = min(urgentBurst, x.left+float64(now.Sub(x.filled))/float64(urgentEvery))
-	x.filled = now
 	switch {
 	case urgent(x.written, want):
-		if x.left < 1 {
-			return false, time.Duration((1 - x.left) * float64(urgentEvery))
+		if left := x.urgent.TokensAt(now); left < 1 {
+			return false, time.Duration((1 - left) * float64(urgentEvery))
 		}
 		return true, 0
 	case !calm(x.written, want):
@@ -88,7 +86,7 @@ func (p *pace) wrote(uid types.UID, want v1alpha1.PeerStatus, now time.Time) {
 		return
 	}
 	if urgent(x.written, want) {
-		x.left--
+		x.urgent.AllowN(now, 1)
 	} else {
 		p.calmNext = now.Add(calmGap)
 	}

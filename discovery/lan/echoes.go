@@ -5,26 +5,6 @@ import (
 	"time"
 )
 
-// bucket is a token bucket: rate a second, and burst at once. Its zero count is full.
-type bucket struct {
-	rate, burst float64
-	used        float64
-	at          time.Time
-}
-
-// take takes one, and is false when there is none.
-func (b *bucket) take(now time.Time) bool {
-	if elapsed := now.Sub(b.at).Seconds(); elapsed > 0 {
-		b.used = max(0, b.used-elapsed*b.rate)
-	}
-	b.at = now
-	if b.used+1 > b.burst {
-		return false
-	}
-	b.used++
-	return true
-}
-
 const (
 	// echoWait is how long the copy of an own message may take to come back.
 	echoWait = 2 * time.Second
