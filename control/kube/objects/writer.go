@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,14 +44,11 @@ type Object interface {
 type Writer struct {
 	client                    rest.Interface
 	namespace, resource, kind string
-	parameters                runtime.ParameterCodec
 }
 
 // NewWriter makes one for a kind of postern.dev, by a client that knows it.
 func NewWriter(client rest.Interface, namespace, resource, kind string) *Writer {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, v1alpha1.GroupVersion())
-	return &Writer{client: client, namespace: namespace, resource: resource, kind: kind, parameters: runtime.NewParameterCodec(scheme)}
+	return &Writer{client: client, namespace: namespace, resource: resource, kind: kind}
 }
 
 // Namespace is where the objects are.
@@ -77,7 +75,17 @@ func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 	defer cancel()
 	force := true
 	return w.client.Patch(types.ApplyPatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).SubResource("status").
-		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, w.parameters).Body(body).Do(ctx).Error()
+		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+}
+
+// Since is a condition as it should be now, with the time since when its status is what it is.
+// meta.SetStatusCondition would change the list that the object has, and so take conditions of
+// other field managers for ours: what is applied belongs to who applies it.
+func Since(was []metav1.Condition, x metav1.Condition) metav1.Condition {
+	if old := meta.FindStatusCondition(was, x.Type); old != nil && old.Status == x.Status && !old.LastTransitionTime.IsZero() {
+		x.LastTransitionTime = old.LastTransitionTime
+	}
+	return x
 }
 
 // Create makes an object. One that is there already is no error: it is seen soon.
@@ -85,7 +93,7 @@ func (w *Writer) Create(ctx context.Context, o Object) (made bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err = w.client.Post().Namespace(w.namespace).Resource(w.resource).
-		VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, w.parameters).Body(o).Do(ctx).Error()
+		VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, metav1.ParameterCodec).Body(o).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		return false, nil
 	}
@@ -101,7 +109,7 @@ func (w *Writer) SetSpec(ctx context.Context, o Object, fields map[string]any) e
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return w.client.Patch(types.MergePatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).
-		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, w.parameters).Body(body).Do(ctx).Error()
+		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
 
 // Delete deletes an object. That it is gone already is fine.

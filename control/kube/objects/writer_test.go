@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,5 +53,31 @@ func TestAnObjectOfAKindThatIsMissingIsNotGone(t *testing.T) {
 				t.Errorf("%v passes for an object that has vanished", err)
 			}
 		})
+	}
+}
+
+// A condition's time is that of its status, and conditions of others stay theirs.
+func TestAConditionKeepsItsTimeWhileItsStatusStays(t *testing.T) {
+	before, now := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
+	was := []metav1.Condition{
+		{Type: "Theirs", Status: metav1.ConditionTrue, LastTransitionTime: before},
+		{Type: "Ready", Status: metav1.ConditionTrue, LastTransitionTime: before},
+		{Type: "Timeless", Status: metav1.ConditionTrue},
+	}
+	for _, c := range []struct {
+		name   string
+		kind   string
+		status metav1.ConditionStatus
+		want   metav1.Time
+	}{
+		{"the same status", "Ready", metav1.ConditionTrue, before},
+		{"another status", "Ready", metav1.ConditionFalse, now},
+		{"a new condition", "New", metav1.ConditionTrue, now},
+		{"one without a time", "Timeless", metav1.ConditionTrue, now},
+	} {
+		got := Since(was, metav1.Condition{Type: c.kind, Status: c.status, Reason: "Because", LastTransitionTime: now})
+		if got.Type != c.kind || got.Status != c.status || got.Reason != "Because" || !got.LastTransitionTime.Equal(&c.want) {
+			t.Errorf("%s: got %+v, want it since %v", c.name, got, c.want)
+		}
 	}
 }

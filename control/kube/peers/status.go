@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
@@ -50,12 +51,7 @@ func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now t
 		if c.noted != nil && c.refused == nil && x.Type == v1alpha1.TunnelReady {
 			x.Message += "; " + c.noted.text()
 		}
-		for _, was := range before.Conditions {
-			if was.Type == x.Type && was.Status == x.Status && !was.LastTransitionTime.IsZero() {
-				x.LastTransitionTime = was.LastTransitionTime
-			}
-		}
-		out.Conditions = append(out.Conditions, x)
+		out.Conditions = append(out.Conditions, objects.Since(before.Conditions, x))
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
@@ -37,12 +38,7 @@ func statusFor(o *v1alpha1.Ticket) v1alpha1.TicketStatus {
 func ready(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, is metav1.ConditionStatus, reason, text string) v1alpha1.TicketStatus {
 	x := metav1.Condition{Type: v1alpha1.TicketReady, Status: is, Reason: reason, Message: text,
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(time.Now())}
-	for _, was := range o.Status.Conditions {
-		if was.Type == x.Type && was.Status == x.Status {
-			x.LastTransitionTime = was.LastTransitionTime
-		}
-	}
-	s.Conditions = []metav1.Condition{x}
+	s.Conditions = []metav1.Condition{objects.Since(o.Status.Conditions, x)}
 	return s
 }
 
