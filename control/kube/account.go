@@ -124,7 +124,7 @@ func (a accounts) list(ctx context.Context) ([]corev1.ServiceAccount, error) {
 	o := metav1.ListOptions{LabelSelector: labelGateway + "=" + a.gateway + "," + labelPeer, Limit: pageSize}
 	for {
 		var page corev1.ServiceAccountList
-		if err := a.cluster.core.Get().Namespace(a.namespace).Resource(resource).VersionedParams(&o, a.cluster.parameters).Do(ctx).Into(&page); err != nil {
+		if err := a.cluster.core.Get().Namespace(a.namespace).Resource(resource).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(&page); err != nil {
 			return nil, err
 		}
 		for _, x := range page.Items {

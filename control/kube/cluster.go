@@ -44,8 +44,7 @@ type Cluster struct {
 	// namespace is the pod's own, or the kubeconfig context's.
 	namespace string
 	// server is the API server's URL, for messages.
-	server     string
-	parameters runtime.ParameterCodec
+	server string
 }
 
 // kubeconfigVariable names kubeconfig files, as for kubectl.
@@ -129,7 +128,7 @@ func newCluster(config *rest.Config, namespace string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoCluster, err)
 	}
-	return &Cluster{core: core, http: client, config: base, namespace: namespace, server: shown(config.Host), parameters: runtime.NewParameterCodec(scheme)}, nil
+	return &Cluster{core: core, http: client, config: base, namespace: namespace, server: shown(config.Host)}, nil
 }
 
 // Namespace is the gateway's own: that of its pod, or of the kubeconfig's context.

@@ -21,12 +21,12 @@ func (a accounts) preflight(ctx context.Context) error {
 	want.Labels = nil // a label's value may hold no more than a peer's name
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	err := a.cluster.core.Post().Namespace(a.namespace).Resource(resource).
-		VersionedParams(&dryRun, a.cluster.parameters).Body(want).Do(ctx).Error()
+		VersionedParams(&dryRun, metav1.ParameterCodec).Body(want).Do(ctx).Error()
 	if err != nil {
 		return err
 	}
 	err = a.cluster.core.Post().Namespace(a.namespace).Resource(resource).Name(want.Name).SubResource("token").
-		VersionedParams(&dryRun, a.cluster.parameters).
+		VersionedParams(&dryRun, metav1.ParameterCodec).
 		Body(&authenticationv1.TokenRequest{
 			TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenRequest"},
 		}).Do(ctx).Error()
