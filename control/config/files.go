@@ -124,14 +124,15 @@ func (c *checker) certificates(field, configured string) []byte {
 	if !ok {
 		return nil
 	}
-	if err := checkCertificates(data); err != nil {
+	if err := CheckCertificates(data); err != nil {
 		c.fail(field, "%s: %v", path, err)
 		return nil
 	}
 	return data
 }
 
-func checkCertificates(data []byte) error {
+// CheckCertificates wants PEM certificates, one at least, and each of them whole.
+func CheckCertificates(data []byte) error {
 	n := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {

@@ -2,10 +2,7 @@ package peers
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -136,13 +133,13 @@ func (r *resolver) secretsOf(ctx context.Context, o *v1alpha1.Peer, p *config.Pe
 		return nil
 	}
 	if b.CA != "" {
-		if err := checkPEM([]byte(b.CA)); err != nil {
+		if err := config.CheckCertificates([]byte(b.CA)); err != nil {
 			return found(o, check.PeerRefused, "spec.outOfBand.ca: "+err.Error())
 		}
 		p.Direct.CA = []byte(b.CA)
 	}
 	if ref := b.CASecretRef; ref != nil {
-		if bad := r.value(ctx, o, ref, func(data []byte) error { p.Direct.CA = data; return checkPEM(data) }); bad != nil {
+		if bad := r.value(ctx, o, ref, func(data []byte) error { p.Direct.CA = data; return config.CheckCertificates(data) }); bad != nil {
 			return bad
 		}
 	}
@@ -171,22 +168,4 @@ func (r *resolver) value(ctx context.Context, o *v1alpha1.Peer, ref *v1alpha1.Se
 	f := found(o, check.SecretUnusable, err.Error())
 	f.params.File, f.params.Field = ref.Name, ref.Key
 	return f
-}
-
-// checkPEM wants certificates.
-func checkPEM(data []byte) error {
-	n := 0
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return fmt.Errorf("its certificate %d is damaged: %w", n+1, err)
-		}
-		n++
-	}
-	if n == 0 {
-		return errors.New("no PEM certificate in it (want BEGIN CERTIFICATE)")
-	}
-	return nil
 }
