@@ -13,7 +13,7 @@
 // another subject's garbage is left in it.
 //
 // The package imports nothing but the standard library: the module of the peers for
-// comparison compiles the same files (through symbolic links), so that every subject
+// comparison compiles this very folder (through a symbolic link), so that every subject
 // is loaded and measured by the same lines of code.
 package load
 

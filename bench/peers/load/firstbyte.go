@@ -1,1 +1,0 @@
-../../load/firstbyte.go

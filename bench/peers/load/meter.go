@@ -1,1 +1,0 @@
-../../load/meter.go

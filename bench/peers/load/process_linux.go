@@ -1,1 +1,0 @@
-../../load/process_linux.go

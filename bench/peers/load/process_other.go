@@ -1,1 +1,0 @@
-../../load/process_other.go

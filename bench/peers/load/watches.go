@@ -1,1 +1,0 @@
-../../load/watches.go
