@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -59,47 +57,21 @@ func TestConnectionsAreBoundedByWhoseTheyAre(t *testing.T) {
 
 // public is auth outside the tunnel behind a proxy that ends TLS, with connections in memory.
 type public struct {
-	*site
-	net    *overlay
-	tokens *DirectTokens
+	*outside
+	net *overlay
 }
 
 // servePublic serves edge and berlin. wrap is what the connections go through, or nil.
 func servePublic(t *testing.T, wrap func(net.Listener) net.Listener) *public {
 	t.Helper()
-	p := &public{site: serve(t, nil), net: newOverlay()}
+	p := &public{outside: newOutside(t, nil), net: newOverlay()}
 	p.dir.set(Caller{Name: "berlin", PublicKey: berlinKey})
-	var err error
-	if p.tokens, err = NewDirectTokens(peer.PrivateKeyFromBytes([32]byte{1})); err != nil {
-		t.Fatal(err)
-	}
 	ln := net.Listener(p.net)
 	if wrap != nil {
 		ln = wrap(ln)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- p.srv.OutOfBand(p.tokens).Serve(ctx, ln) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
+	p.listen(t, ln)
 	return p
-}
-
-// token is that of a peer, or none of the zero key.
-func (p *public) token(t *testing.T, k peer.PublicKey) Token {
-	t.Helper()
-	if k == (peer.PublicKey{}) {
-		return ""
-	}
-	token, _, err := p.tokens.Make(k, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
 }
 
 func (o *overlay) connect(t *testing.T, from string) net.Conn {
@@ -146,12 +118,12 @@ func TestStrangersDoNotKeepPeersOut(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := servePublic(t, nil)
-				token := p.token(t, berlinKey)
+				token := p.token(t, berlinKey, time.Now())
 				fill := func() {
 					for i := range 2 * totalConns {
 						conn := p.net.connect(t, c.from(i))
 						if c.by != (peer.PublicKey{}) {
-							_, _ = hello(conn, p.token(t, c.by))
+							_, _ = hello(conn, p.token(t, c.by, time.Now()))
 						}
 					}
 				}
@@ -197,22 +169,7 @@ func TestThoseWhoAreNoPeersYetDoNotKeepPeersOut(t *testing.T) {
 
 // A stranger who is displaced and does not read TLS's goodbye holds up nobody.
 func TestDisplacingWaitsForNoStranger(t *testing.T) {
-	authority, err := pki.NewCA("outside")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := authority.Server("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certFile, keyFile, err := pair.Write(t.TempDir(), "auth")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := LoadCertificate(certFile, keyFile, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, _ := certificate(t)
 	synctest.Test(t, func(t *testing.T) {
 		p := servePublic(t, file.Listen)
 		start := time.Now()

@@ -21,45 +21,29 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// outside is a gateway's auth outside the tunnel, with TLS.
+// outside is a gateway's auth outside the tunnel.
 type outside struct {
 	*site
 	tokens *DirectTokens
-	url    string
-	// address is where it listens.
-	address string
-	ca      []byte
-	handle  *OutOfBand
+	handle *OutOfBand
+	// url and address are where it listens, ca is whose certificate it has; empty without TLS.
+	url, address string
+	ca           []byte
 }
 
-func serveOutside(t *testing.T) *outside {
+func newOutside(t *testing.T, change func(*ServerOptions)) *outside {
 	t.Helper()
-	ca := loadCA(t, nil)
-	o := &outside{site: serve(t, func(o *ServerOptions) { o.Issuer = func() Issuer { return ca } })}
+	o := &outside{site: serve(t, change)}
 	var err error
 	if o.tokens, err = NewDirectTokens(peer.PrivateKeyFromBytes([32]byte{1})); err != nil {
 		t.Fatal(err)
 	}
-	authority, err := pki.NewCA("outside")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := authority.Server("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := pair.Write(t.TempDir(), "auth")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := LoadCertificate(cert, key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o.handle = o.srv.OutOfBand(o.tokens)
-	ln := newTLSListener(t, file)
-	o.address = ln.Addr().String()
-	o.ca, o.url = authority.CertPEM(), "https://"+o.address
+	return o
+}
+
+// listen serves until the test ends.
+func (o *outside) listen(t *testing.T, ln net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- o.handle.Serve(ctx, ln) }()
@@ -69,7 +53,41 @@ func serveOutside(t *testing.T) *outside {
 			t.Errorf("Serve: %v", err)
 		}
 	})
+}
+
+// serveOutside serves with TLS, and issues identities.
+func serveOutside(t *testing.T) *outside {
+	t.Helper()
+	ca := loadCA(t, nil)
+	o := newOutside(t, func(o *ServerOptions) { o.Issuer = func() Issuer { return ca } })
+	var file *FileCertificate
+	file, o.ca = certificate(t)
+	ln := newTLSListener(t, file)
+	o.address = ln.Addr().String()
+	o.url = "https://" + o.address
+	o.listen(t, ln)
 	return o
+}
+
+// certificate is one for 127.0.0.1, and its authority's.
+func certificate(t *testing.T) (file *FileCertificate, ca []byte) {
+	t.Helper()
+	authority, err := pki.NewCA("outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Server("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile, err := pair.Write(t.TempDir(), "auth")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file, err = LoadCertificate(certFile, keyFile, nil); err != nil {
+		t.Fatal(err)
+	}
+	return file, authority.CertPEM()
 }
 
 func newTLSListener(t *testing.T, f *FileCertificate) net.Listener {
