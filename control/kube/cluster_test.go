@@ -22,6 +22,7 @@ import (
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -42,17 +43,13 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 // world is a real API server.
 type world struct {
-	cluster *kube.Cluster
+	cluster kubetest.Cluster
 	http    *http.Client // without any identity
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir := t.TempDir()
-	c, err := kube.Start(within(t, 15*time.Minute), kube.Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kubetest.Start(t)
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -64,23 +61,14 @@ func newWorld(t *testing.T) *world {
 	w := &world{cluster: c, http: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots.RootCAs, ServerName: kube.ServerName, MinVersion: tls.VersionTLS12},
 	}}}
-	t.Cleanup(func() {
-		w.http.CloseIdleConnections()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(w.http.CloseIdleConnections)
 	return w
 }
 
 // kubectl runs it as the administrator.
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := w.cluster.Kubectl(within(t, patience), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(t, stdin, args...)
 }
 
 // config is that of whoever has a token, or of the administrator. server is where to ask;

@@ -21,7 +21,7 @@ func testRole(t *testing.T, w *world) {
 	w.kubectl(t, "", "create", "serviceaccount", "-n", "postern", "postern")
 	token := auth.Token(w.kubectl(t, "", "create", "token", "-n", "postern", "postern"))
 
-	guardtest.Install(t, w.cluster)
+	guardtest.Install(t, w.cluster.Cluster)
 	s := w.issuer(t, w.config(t, string(token), ""), ns)
 	got := s.issueTo(t, edge)
 	if user := w.user(t, got.Token); user != accountOf(ns, edge) {

@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
 // patience bounds failure; nothing takes that long unless it is broken.
@@ -60,7 +61,7 @@ subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
 
 // world is a real API server.
 type world struct {
-	cluster *kube.Cluster
+	cluster kubetest.Cluster
 }
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -72,11 +73,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := w.cluster.Kubectl(within(t, patience), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(t, stdin, args...)
 }
 
 func (w *world) apply(t *testing.T, ns, manifest string) {
@@ -87,13 +84,7 @@ func (w *world) apply(t *testing.T, ns, manifest string) {
 // account makes a namespace with a gateway's account in it, and connects as that.
 func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	t.Helper()
-	w.kubectl(t, "", "create", "namespace", ns)
-	w.kubectl(t, "", "create", "serviceaccount", "-n", ns, "postern")
-	token := w.kubectl(t, "", "create", "token", "-n", ns, "postern")
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := w.cluster.WriteTokenKubeconfig(file, ns, token); err != nil {
-		t.Fatal(err)
-	}
+	file := w.cluster.Namespace(t, ns)
 	c, err := ownkube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)
@@ -195,17 +186,9 @@ const (
 )
 
 func TestPodsUsePeersOfARealCluster(t *testing.T) {
-	c, err := kube.Start(within(t, 15*time.Minute), kube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kubetest.Start(t)
 	w := &world{cluster: c}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	guardtest.Install(t, c)
+	guardtest.Install(t, c.Cluster)
 	t.Run("objects come and go with peers", w.testKeeper)
 	t.Run("what is somebody else's stays", w.testForeign)
 	t.Run("a gateway that takes over deletes nothing at once", w.testTakeOver)

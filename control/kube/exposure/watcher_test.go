@@ -4,7 +4,6 @@ package exposure
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,7 @@ import (
 	ownkube "github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/control/predict"
-	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
 // patience bounds failure; nothing takes that long unless it is broken.
@@ -86,7 +85,7 @@ spec:
 
 // world is a real API server with three nodes.
 type world struct {
-	cluster *kube.Cluster
+	cluster kubetest.Cluster
 }
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -98,11 +97,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := w.cluster.Kubectl(within(t, patience), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(t, stdin, args...)
 }
 
 func (w *world) status(t *testing.T, what, ns, patch string) {
@@ -119,13 +114,7 @@ func (w *world) expose(t *testing.T, ns, serviceType string) {
 // account makes a namespace with a gateway's account in it, and connects as that.
 func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	t.Helper()
-	w.kubectl(t, "", "create", "namespace", ns)
-	w.kubectl(t, "", "create", "serviceaccount", "-n", ns, "postern")
-	token := w.kubectl(t, "", "create", "token", "-n", ns, "postern")
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := w.cluster.WriteTokenKubeconfig(file, ns, token); err != nil {
-		t.Fatal(err)
-	}
+	file := w.cluster.Namespace(t, ns)
 	c, err := ownkube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)
@@ -203,16 +192,8 @@ func codes(e Exposure) []string {
 }
 
 func TestExposureOfARealCluster(t *testing.T) {
-	c, err := kube.Start(within(t, 15*time.Minute), kube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kubetest.Start(t)
 	w := &world{cluster: c}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	w.kubectl(t, nodesYAML, "apply", "-f", "-")
 	for name, patch := range map[string]string{
 		"n1": `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"},{"type":"ExternalIP","address":"203.0.113.1"}],"conditions":[{"type":"Ready","status":"True"}]}}`,

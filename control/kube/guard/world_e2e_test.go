@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
 const (
@@ -86,7 +86,7 @@ const scenery = `
 // world is a real API server with the chart installed, whoever has the gateway's token, and the
 // administrator.
 type world struct {
-	cluster       *testkube.Cluster
+	cluster       kubetest.Cluster
 	helm          string
 	anyone, admin *http.Client
 	token         string
@@ -105,15 +105,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := testkube.Start(within(t, 15*time.Minute), testkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := kubetest.Start(t)
 	pem, err := os.ReadFile(c.CAFile())
 	if err != nil {
 		t.Fatal(err)
@@ -145,20 +137,13 @@ func (w *world) install(t *testing.T, values ...string) {
 // kubectl runs it as the administrator.
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := w.cluster.Kubectl(within(t, patience), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(t, stdin, args...)
 }
 
 // gateway is the API server as the gateway's account has it.
 func (w *world) gateway(t *testing.T) *kube.Cluster {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := w.cluster.WriteTokenKubeconfig(file, namespace, w.token); err != nil {
-		t.Fatal(err)
-	}
+	file := w.cluster.Bearer(t, namespace, w.token)
 	c, err := kube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)

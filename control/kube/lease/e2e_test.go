@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	"github.com/postern-dev/postern/control/kube/role"
-	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
 // patience bounds failure; nothing takes that long unless it is broken.
@@ -67,25 +66,18 @@ spec: {serviceAccountName: postern, automountServiceAccountToken: false, contain
 // world is a real API server.
 type world struct {
 	t       *testing.T
-	cluster *testkube.Cluster
+	cluster kubetest.Cluster
 	gateway *kube.Cluster
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := testkube.Start(within(t, 15*time.Minute), testkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	guardtest.Install(t, c)
+	c := kubetest.Start(t)
+	guardtest.Install(t, c.Cluster)
 	w := &world{t: t, cluster: c}
 	w.kubectl(rights, "apply", "-f", "-")
 	t.Setenv("KUBECONFIG", w.kubeconfig(w.kubectl("", "create", "token", "postern")))
+	var err error
 	if w.gateway, err = kube.Connect("test"); err != nil {
 		t.Fatal(err)
 	}
@@ -94,21 +86,13 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
-	out, err := w.cluster.Kubectl(within(w.t, patience), stdin, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(w.t, stdin, args...)
 }
 
 // kubeconfig is a file for the bearer of a token.
 func (w *world) kubeconfig(token string) string {
 	w.t.Helper()
-	file := filepath.Join(w.t.TempDir(), "kubeconfig")
-	if err := w.cluster.WriteTokenKubeconfig(file, "", token); err != nil {
-		w.t.Fatal(err)
-	}
-	return file
+	return w.cluster.Bearer(w.t, "", token)
 }
 
 // marked lists the pods with the label.

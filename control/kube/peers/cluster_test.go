@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
-	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -29,56 +27,26 @@ const patience = 90 * time.Second
 // world is a real API server.
 type world struct {
 	t       *testing.T
-	cluster *testkube.Cluster
-	// token is an administrator's: controllers have tokens, as in a pod. With certificates in
-	// files client-go would watch these for ever.
+	cluster kubetest.Cluster
+	// token is an administrator's.
 	token string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	c, err := testkube.Start(ctx, testkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{t: t, cluster: c}
-	w.kubectl("", "create", "serviceaccount", "administrator", "-n", "default")
-	w.kubectl("", "create", "clusterrolebinding", "administrator", "--clusterrole=cluster-admin", "--serviceaccount=default:administrator")
-	w.token = w.kubectl("", "create", "token", "administrator", "-n", "default")
-	return w
-}
-
-// crds is the chart's folder.
-func crds(t *testing.T) string {
-	t.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("this file is nowhere")
-	}
-	return filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
+	c := kubetest.Start(t)
+	return &world{t: t, cluster: c, token: c.Administrator(t)}
 }
 
 func (w *world) install() {
 	w.t.Helper()
-	w.kubectl("", "apply", "--server-side", "-f", crds(w.t))
-	w.kubectl("", "wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev")
+	w.cluster.Define(w.t)
 }
 
 // kubectl runs it as the administrator.
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
-	out, err := w.try(stdin, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return out
+	return w.cluster.Run(w.t, stdin, args...)
 }
 
 func (w *world) try(stdin string, args ...string) (string, error) {
@@ -126,11 +94,7 @@ func (s *site) controller() *Controller {
 
 // kubeconfig is that of whoever the controller is.
 func (s *site) kubeconfig() string {
-	file := filepath.Join(s.t.TempDir(), "kubeconfig")
-	if err := s.cluster.WriteTokenKubeconfig(file, s.namespace, s.token); err != nil {
-		s.t.Fatal(err)
-	}
-	return file
+	return s.cluster.Bearer(s.t, s.namespace, s.token)
 }
 
 func (s *site) run() *site {

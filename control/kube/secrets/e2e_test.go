@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/role"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
-	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -85,7 +85,7 @@ func pod(name, owner string) string {
 // world is a real API server and a gateway's account with no rights but those.
 type world struct {
 	t       *testing.T
-	cluster *testkube.Cluster
+	cluster kubetest.Cluster
 	gateway *kube.Cluster
 	pod     *role.Pod
 	owner   string // the StatefulSet's UID
@@ -93,21 +93,14 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := testkube.Start(within(t, 15*time.Minute), testkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	guardtest.Install(t, c)
+	c := kubetest.Start(t)
+	guardtest.Install(t, c.Cluster)
 	w := &world{t: t, cluster: c}
 	w.kubectl(rights, "apply", "-f", "-")
 	w.owner = w.kubectl("", "get", "statefulset", "postern", "-o", "jsonpath={.metadata.uid}")
 	w.kubectl(pod("postern-0", w.owner), "apply", "-f", "-")
 	t.Setenv("KUBECONFIG", w.kubeconfig(w.kubectl("", "create", "token", "postern")))
+	var err error
 	if w.gateway, err = kube.Connect("test"); err != nil {
 		t.Fatal(err)
 	}
@@ -119,21 +112,13 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
-	out, err := w.cluster.Kubectl(within(w.t, patience), stdin, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(w.t, stdin, args...)
 }
 
 // kubeconfig is a file for the bearer of a token.
 func (w *world) kubeconfig(token string) string {
 	w.t.Helper()
-	file := filepath.Join(w.t.TempDir(), "kubeconfig")
-	if err := w.cluster.WriteTokenKubeconfig(file, "", token); err != nil {
-		w.t.Fatal(err)
-	}
-	return file
+	return w.cluster.Bearer(w.t, "", token)
 }
 
 // open is a gateway's store, in a directory that may be new.

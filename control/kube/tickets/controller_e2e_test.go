@@ -7,8 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/ticket"
-	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -28,7 +26,7 @@ import (
 const patience = 90 * time.Second
 
 type world struct {
-	cluster *testkube.Cluster
+	cluster kubetest.Cluster
 	// token is an administrator's, as a pod has one: client-go would watch the
 	// files of a certificate for ever.
 	token string
@@ -44,29 +42,10 @@ type site struct {
 }
 
 func TestControllerInARealCluster(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	c, err := testkube.Start(ctx, testkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := kubetest.Start(t)
 	w := &world{cluster: c}
-	_, file, _, _ := runtime.Caller(0)
-	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-f", crds},
-		{"wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev"},
-	} {
-		if out, err := c.Kubectl(ctx, "", args...); err != nil {
-			t.Fatal(out, err)
-		}
-	}
-	w.token = administrator(t, c)
+	c.Define(t)
+	w.token = c.Administrator(t)
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, *site)
@@ -88,39 +67,14 @@ func TestControllerInARealCluster(t *testing.T) {
 	}
 }
 
-// administrator makes an administrator that has a token, and gives that.
-func administrator(t *testing.T, c *testkube.Cluster) string {
-	t.Helper()
-	run := func(args ...string) string {
-		t.Helper()
-		out, err := c.Kubectl(t.Context(), "", args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out)
-	}
-	run("create", "serviceaccount", "administrator", "-n", "default")
-	run("create", "clusterrolebinding", "administrator", "--clusterrole=cluster-admin", "--serviceaccount=default:administrator")
-	return run("create", "token", "administrator", "-n", "default")
-}
-
 func (s *site) kubectl(stdin string, args ...string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), patience)
-	defer cancel()
-	out, err := s.cluster.Kubectl(ctx, stdin, args...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return s.cluster.Run(s.t, stdin, args...)
 }
 
 func (s *site) run() {
 	s.t.Helper()
-	file := filepath.Join(s.t.TempDir(), "kubeconfig")
-	if err := s.cluster.WriteTokenKubeconfig(file, s.namespace, s.token); err != nil {
-		s.t.Fatal(err)
-	}
+	file := s.cluster.Bearer(s.t, s.namespace, s.token)
 	s.t.Setenv("KUBECONFIG", file)
 	k, err := kube.Connect("test")
 	if err != nil {

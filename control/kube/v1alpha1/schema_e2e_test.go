@@ -5,13 +5,11 @@ package v1alpha1
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
 const (
@@ -22,7 +20,7 @@ const (
 // objects applies manifests to a real API server.
 type objects struct {
 	t       *testing.T
-	cluster *kube.Cluster
+	cluster kubetest.Cluster
 }
 
 func (o objects) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
@@ -34,11 +32,7 @@ func (o objects) kubectl(t *testing.T, stdin string, args ...string) (string, er
 
 func (o objects) must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := o.kubectl(t, stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return o.cluster.Run(t, stdin, args...)
 }
 
 func manifest(kind, name, spec string) string {
@@ -48,24 +42,11 @@ func manifest(kind, name, spec string) string {
 func peerSpec(fields string) string { return "{publicKey: '" + aKey + "', " + fields + "}" }
 
 func TestDefinitionsInARealCluster(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	c, err := kube.Start(ctx, kube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	_, file, _, _ := runtime.Caller(0)
+	c := kubetest.Start(t)
 	o := objects{t, c}
-	crds := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
-	if out := o.must(t, "", "apply", "--server-side", "-f", crds); strings.Contains(out, "Warning") {
+	if out := c.Define(t); strings.Contains(out, "Warning") {
 		t.Errorf("the API server warns: %s", out)
 	}
-	o.must(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev")
 	// A schema that is not structural, or rules that may cost too much, would be a condition.
 	for _, crd := range []string{"peers", "tickets"} {
 		if out := o.must(t, "", "get", "crd", crd+".postern.dev", "-o", "jsonpath={.status.conditions[?(@.type=='NonStructuralSchema')]}"); out != "" {

@@ -1,0 +1,95 @@
+//go:build linux && e2e
+
+// Package kubetest is a control plane as tests use it: what fails ends the test.
+package kubetest
+
+import (
+	"context"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/kube"
+)
+
+const (
+	// startup bounds a start, which may build the programs first, patience anything else.
+	startup  = 15 * time.Minute
+	patience = 90 * time.Second
+)
+
+// Cluster is a real API server, which ends with the test that started it.
+type Cluster struct{ *kube.Cluster }
+
+// Start starts one.
+func Start(t *testing.T) Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startup)
+	defer cancel()
+	c, err := kube.Start(ctx, kube.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return Cluster{c}
+}
+
+// Run runs kubectl as the administrator, also while the test cleans up.
+func (c Cluster) Run(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	out, err := c.Kubectl(ctx, stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// Namespace makes one with a gateway's account, which has no rights yet, and writes a kubeconfig
+// for that.
+func (c Cluster) Namespace(t *testing.T, name string) (file string) {
+	t.Helper()
+	c.Run(t, "", "create", "namespace", name)
+	c.Run(t, "", "create", "serviceaccount", "-n", name, "postern")
+	return c.Bearer(t, name, c.Run(t, "", "create", "token", "-n", name, "postern"))
+}
+
+// Administrator makes one that has a token, as in a pod: certificates in files client-go would
+// watch for ever.
+func (c Cluster) Administrator(t *testing.T) (token string) {
+	t.Helper()
+	c.Run(t, "", "create", "serviceaccount", "administrator", "-n", "default")
+	c.Run(t, "", "create", "clusterrolebinding", "administrator", "--clusterrole=cluster-admin", "--serviceaccount=default:administrator")
+	return c.Run(t, "", "create", "token", "administrator", "-n", "default")
+}
+
+// Define installs the definitions of Peer and Ticket that the chart ships, and gives what the API
+// server said.
+func (c Cluster) Define(t *testing.T) (said string) {
+	t.Helper()
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		t.Fatal("this file is nowhere")
+	}
+	folder := filepath.Join(filepath.Dir(file), "..", "..", "..", "cmd", "postern", "deploy", "chart", "definitions")
+	said = c.Run(t, "", "apply", "--server-side", "-f", folder)
+	c.Run(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/peers.postern.dev", "crd/tickets.postern.dev")
+	return said
+}
+
+// Bearer writes a kubeconfig for whoever has a token.
+func (c Cluster) Bearer(t *testing.T, namespace, token string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.WriteTokenKubeconfig(file, namespace, token); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
