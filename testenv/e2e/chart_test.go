@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/testenv/netlab"
 	"github.com/postern-dev/postern/testenv/pki"
 )
@@ -187,15 +188,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 func TestChartServiceTypes(t *testing.T) {
 	ctx := within(t, 10*time.Minute)
 	c := newChart(t)
-	api, err := kube.Start(ctx, kube.Options{Dir: tempDir(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := api.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	api := kubetest.With(t, kube.Options{Dir: tempDir(t)})
 	for _, v := range []struct {
 		provider, want string
 		values         []string
@@ -208,9 +201,7 @@ func TestChartServiceTypes(t *testing.T) {
 		{"", "ClusterIP", []string{"service.type=ClusterIP"}},
 	} {
 		node := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"one"},"spec":{"providerID":%q}}`, v.provider)
-		if _, err := api.Kubectl(ctx, node, "apply", "-f", "-"); err != nil {
-			t.Fatal(err)
-		}
+		api.Run(t, node, "apply", "-f", "-")
 		out, err := api.Helm(ctx, c.helm, append([]string{"install", release, chartFolder, "--dry-run=server"}, set(append(v.values, "name=edge"))...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -218,9 +209,7 @@ func TestChartServiceTypes(t *testing.T) {
 		if !strings.Contains(out, "\n  type: "+v.want+"\n") {
 			t.Errorf("nodes of provider %q, values %v: want type %s in:\n%s", v.provider, v.values, v.want, out)
 		}
-		if _, err := api.Kubectl(ctx, "", "delete", "node", "one"); err != nil {
-			t.Fatal(err)
-		}
+		api.Run(t, "", "delete", "node", "one")
 	}
 }
 

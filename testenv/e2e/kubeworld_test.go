@@ -20,6 +20,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
@@ -27,7 +28,7 @@ import (
 type kubeWorld struct {
 	*world
 	cloud, edge *gateway
-	cluster     *kube.Cluster
+	cluster     kubetest.Cluster
 	admin       *http.Client
 	// sums are the hashes of the ConfigMaps' contents by name.
 	sums map[string]string
@@ -40,19 +41,11 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := kube.Start(within(t, 10*time.Minute), kube.Options{
+	cluster := kubetest.With(t, kube.Options{
 		Dir: tempDir(t), Namespace: w.kube.Namespace(), Address: netip.MustParseAddr(kubeAddr), ClientCAs: ca.CertPEM(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	k := &kubeWorld{world: w, cluster: cluster, admin: cluster.AdminClient(), sums: map[string]string{}}
-	t.Cleanup(func() {
-		k.admin.CloseIdleConnections()
-		if err := cluster.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(k.admin.CloseIdleConnections)
 	k.cloud = newGateway(t, w.cloud, "cloud", func(s *api.GatewaySpec) {
 		pair, err := ca.Pair()
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -29,7 +30,7 @@ import (
 type outsideWorld struct {
 	*world
 	cloud, edge *gateway
-	cluster     *kube.Cluster
+	cluster     kubetest.Cluster
 	cloudKey    peer.PrivateKey
 	edgeKey     peer.PrivateKey
 	// authorities signed auth's certificate and the API server's.
@@ -43,29 +44,16 @@ const outsidePort = "8443"
 func newDirect(t *testing.T, behindProxy bool) *outsideWorld {
 	t.Helper()
 	d := &outsideWorld{world: newWorld(t)}
-	ctx := within(t, 10*time.Minute)
 	peersCA, err := pki.NewCA("cloud peers")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.cluster, err = kube.Start(ctx, kube.Options{
+	d.cluster = kubetest.With(t, kube.Options{
 		Dir: tempDir(t), Namespace: d.world.cloud.Namespace(), Address: netip.MustParseAddr(cloudAddr), ClientCAs: peersCA.CertPEM(),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.cluster.Close(); err != nil {
-			t.Error(err)
-		}
 	})
-	for _, args := range [][]string{ // without controllers the role "view" is empty
-		{"create", "clusterrole", "reader", "--verb=get,list", "--resource=configmaps"},
-		{"create", "clusterrolebinding", "edge", "--clusterrole=reader", "--user=postern:peer:edge"},
-	} {
-		if _, err := d.cluster.Kubectl(ctx, "", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	// Without controllers the role "view" is empty.
+	d.cluster.Run(t, "", "create", "clusterrole", "reader", "--verb=get,list", "--resource=configmaps")
+	d.cluster.Run(t, "", "create", "clusterrolebinding", "edge", "--clusterrole=reader", "--user=postern:peer:edge")
 	outsideCA, err := pki.NewCA("cloud outside")
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
@@ -39,23 +40,15 @@ const (
 type tokenWorld struct {
 	*world
 	cloud, edge *gateway
-	cluster     *kube.Cluster
+	cluster     kubetest.Cluster
 	kubeconfig  string // edge's, of postern
 }
 
 func newTokenWorld(t *testing.T) *tokenWorld {
 	t.Helper()
 	w := newWorld(t)
-	cluster, err := kube.Start(within(t, 10*time.Minute), kube.Options{
+	cluster := kubetest.With(t, kube.Options{
 		Dir: tempDir(t), Namespace: w.kube.Namespace(), Address: netip.MustParseAddr(kubeAddr),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	k := &tokenWorld{world: w, cluster: cluster, kubeconfig: filepath.Join(tempDir(t), "cloud.kubeconfig")}
 	role, err := os.ReadFile("../../cmd/postern/deploy/rbac/peer-accounts.yaml")
@@ -63,8 +56,7 @@ func newTokenWorld(t *testing.T) *tokenWorld {
 		t.Fatal(err)
 	}
 	k.admin(string(role), "apply", "-f", "-")
-	k.admin("", "create", "namespace", "postern")
-	k.admin("", "create", "serviceaccount", "-n", "postern", "postern")
+	token := cluster.Gateway(t, "postern")
 	k.admin("", "create", "clusterrole", "reader", "--verb=get,list,watch", "--resource=namespaces")
 	k.admin("", "create", "clusterrolebinding", "edge-reads", "--clusterrole=reader", "--serviceaccount="+accountNamespace+":"+edgeAccount)
 
@@ -72,7 +64,7 @@ func newTokenWorld(t *testing.T) *tokenWorld {
 		s.Services.APIServer = &api.APIServerService{Address: cluster.Server().String(), ServerName: kube.ServerName, CAFile: cluster.CAFile()}
 		s.Services.Auth = &api.AuthService{Issuer: &api.Issuer{ServiceAccount: &api.ServiceAccountIssuer{}}}
 	})
-	k.launchBeside(k.admin("", "create", "token", "-n", "postern", "postern"))
+	k.launchBeside(token)
 	k.cloud.waitReady()
 	k.edge = newGateway(t, w.edge, "edge").start()
 	return k
@@ -81,11 +73,7 @@ func newTokenWorld(t *testing.T) *tokenWorld {
 // admin runs kubectl as the administrator.
 func (k *tokenWorld) admin(stdin string, args ...string) string {
 	k.t.Helper()
-	out, err := k.cluster.Kubectl(within(k.t, patience), stdin, args...)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return k.cluster.Run(k.t, stdin, args...)
 }
 
 // launchBeside runs cloud beside its cluster, with a token for it.

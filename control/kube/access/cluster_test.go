@@ -84,7 +84,7 @@ func (w *world) apply(t *testing.T, ns, manifest string) {
 // account makes a namespace with a gateway's account in it, and connects as that.
 func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	t.Helper()
-	file := w.cluster.Namespace(t, ns)
+	file := w.cluster.Bearer(t, ns, w.cluster.Gateway(t, ns))
 	c, err := ownkube.ConnectContext(kubeconfig.Flags{File: file}, "postern-test")
 	if err != nil {
 		t.Fatal(err)

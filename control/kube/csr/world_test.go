@@ -26,6 +26,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 	testkube "github.com/postern-dev/postern/testenv/kube"
+	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -54,7 +55,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 // world is a real API server with the signer of kube-controller-manager, and an issuer that
 // has the shipped role.
 type world struct {
-	cluster *testkube.Cluster
+	cluster kubetest.Cluster
 	roots   *x509.CertPool
 	token   string
 	issuer  *Issuer
@@ -84,15 +85,8 @@ func newWorld(t *testing.T) *world {
 	if _, _, err := pair.Write(w.dir, "signer"); err != nil {
 		t.Fatal(err)
 	}
-	if w.cluster, err = testkube.Start(ctx, testkube.Options{Dir: w.dir, ClientCAs: ca.CertPEM()}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		w.stopSigner()
-		if err := w.cluster.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	w.cluster = kubetest.With(t, testkube.Options{Dir: w.dir, ClientCAs: ca.CertPEM()})
+	t.Cleanup(w.stopSigner)
 	if _, err := os.Stat(filepath.Join(assets, signerProgram)); err != nil { // an older API server comes alone
 		t.Setenv("KUBEBUILDER_ASSETS", "")
 		if w.assets, err = testkube.Binaries(ctx, t.Output()); err != nil {
@@ -106,10 +100,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w.roots = x509.NewCertPool()
 	w.roots.AppendCertsFromPEM(pemBytes)
-	guardtest.Install(t, w.cluster)
-	w.kubectl(t, "", "create", "namespace", "postern")
-	w.kubectl(t, "", "create", "serviceaccount", "-n", "postern", "postern")
-	w.token = w.kubectl(t, "", "create", "token", "-n", "postern", "postern", "--duration", "2h")
+	guardtest.Install(t, w.cluster.Cluster)
+	w.token = w.cluster.Gateway(t, "postern")
 	w.issuer = w.newIssuer(t)
 	return w
 }
@@ -142,11 +134,7 @@ func (w *world) stopSigner() {
 // newIssuer runs one with the account's token, as in a pod beside the cluster.
 func (w *world) newIssuer(t *testing.T) *Issuer {
 	t.Helper()
-	file := filepath.Join(w.dir, "gateway.kubeconfig")
-	if err := w.cluster.WriteTokenKubeconfig(file, "postern", w.token); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KUBECONFIG", file)
+	t.Setenv("KUBECONFIG", w.cluster.Bearer(t, "postern", w.token))
 	c, err := kube.Connect("test")
 	if err != nil {
 		t.Fatal(err)
@@ -165,11 +153,7 @@ func (w *world) newIssuer(t *testing.T) *Issuer {
 
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := w.cluster.Kubectl(within(t, patience), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
+	return w.cluster.Run(t, stdin, args...)
 }
 
 // last is what was reported last.

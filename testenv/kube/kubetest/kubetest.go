@@ -26,9 +26,15 @@ type Cluster struct{ *kube.Cluster }
 // Start starts one.
 func Start(t *testing.T) Cluster {
 	t.Helper()
+	return With(t, kube.Options{Dir: t.TempDir()})
+}
+
+// With starts one with these options.
+func With(t *testing.T, o kube.Options) Cluster {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startup)
 	defer cancel()
-	c, err := kube.Start(ctx, kube.Options{Dir: t.TempDir()})
+	c, err := kube.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +58,12 @@ func (c Cluster) Run(t *testing.T, stdin string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// Namespace makes one with a gateway's account, which has no rights yet, and writes a kubeconfig
-// for that.
-func (c Cluster) Namespace(t *testing.T, name string) (file string) {
+// Gateway makes a namespace with a gateway's account, which has no rights yet, and a token for it.
+func (c Cluster) Gateway(t *testing.T, namespace string) (token string) {
 	t.Helper()
-	c.Run(t, "", "create", "namespace", name)
-	c.Run(t, "", "create", "serviceaccount", "-n", name, "postern")
-	return c.Bearer(t, name, c.Run(t, "", "create", "token", "-n", name, "postern"))
+	c.Run(t, "", "create", "namespace", namespace)
+	c.Run(t, "", "create", "serviceaccount", "-n", namespace, "postern")
+	return c.Run(t, "", "create", "token", "-n", namespace, "postern", "--duration", "2h")
 }
 
 // Administrator makes one that has a token, as in a pod: certificates in files client-go would
