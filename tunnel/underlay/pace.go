@@ -7,7 +7,8 @@ import (
 )
 
 // pace lets through a burst of events and from then on one per interval. What is not
-// used of it is saved up to the burst. It holds no clock.
+// used of it is saved up to the burst. It holds no clock. A limiter of x/time/rate has twice the
+// memory, of which there are thousands, and a lock for each question on the way of a flood.
 type pace struct {
 	interval time.Duration
 	burst    int
