@@ -1,0 +1,99 @@
+package check
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/troubleshooting.md")
+
+// chapters are the ranges of codes in the order of the page.
+var chapters = []struct{ prefix, title string }{
+	{"PST01", "Gateway and path"},
+	{"PST02", "Auth"},
+	{"PST03", "API server and upstreams"},
+	{"PST04", "NAT and exposure"},
+	{"PST05", "TLS and identity"},
+	{"PST06", "MTU"},
+	{"PST07", "Configuration and state"},
+	{"PST08", "Resources"},
+}
+
+// docs/troubleshooting.md is the table of codes as a page. After a change of the table:
+//
+//	go test ./control/check -run TestTroubleshootingPage -update
+func TestTroubleshootingPageIsUpToDate(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "troubleshooting.md")
+	want := troubleshooting()
+	if n := strings.Count(want, "\n### PST"); n != len(Codes()) {
+		t.Fatalf("the page has %d codes and the table %d: is a range missing in chapters?", n, len(Codes()))
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is out of date: go test ./control/check -run TestTroubleshootingPage -update", page)
+	}
+}
+
+// troubleshooting renders the page. The same values stand in every sentence, since a cause
+// without any is hard to recognize.
+func troubleshooting() string {
+	var b strings.Builder
+	b.WriteString(`# Troubleshooting
+
+<!-- Generated from the table of codes in control/check by its tests. Do not edit. -->
+
+` + "Run `postern check` and look the code up here. `postern check PEER` limits it to one peer, `-o json` is for scripts, and " +
+		"`postern bundle` packs everything that somebody else needs to help you, without secrets.\n\n" +
+		"A failure has one root: checks that fail because of it are `unknown` and name what they depend on, so start with the " +
+		"check that has a code. Causes and fixes below are what a gateway prints, with example values: the peer is `cloud`, it was dialled at " +
+		"198.51.100.7:51820, and this gateway is 203.0.113.9:51820. Yours are in the output of `postern check`. " +
+		"The link after a fix leads to how the check finds this fault and what else to consider.\n")
+	for _, c := range chapters {
+		fmt.Fprintf(&b, "\n## %s\n", c.title)
+		for _, e := range Codes() {
+			if !strings.HasPrefix(string(e.Code), c.prefix) {
+				continue
+			}
+			cause, fix := Render(e.Code, full())
+			fmt.Fprintf(&b, "\n### %s %s\n\n", e.Code, e.Title)
+			fmt.Fprintf(&b, "- **Cause:** %s.\n- **Fix:** %s.\n- [How it is found](../control/check/README.md#%s)\n", plain(cause), plain(fix), anchor(string(e.Code)+" "+e.Title))
+		}
+	}
+	return b.String()
+}
+
+// plain keeps Markdown from reading brackets, stars and angle brackets outside of code as its own.
+func plain(s string) string {
+	parts := strings.Split(s, "`")
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = strings.NewReplacer("[", `\[`, "]", `\]`, "*", `\*`, "<", "&lt;", ">", "&gt;", "_", `\_`).Replace(parts[i])
+	}
+	return strings.Join(parts, "`")
+}
+
+// anchor is what a heading is linked to by: lower case, hyphens for blanks, without punctuation.
+func anchor(heading string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(heading) {
+		switch {
+		case r == ' ':
+			b.WriteRune('-')
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
