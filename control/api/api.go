@@ -24,7 +24,7 @@ const (
 	ServiceGateway = "gateway"
 )
 
-// Overlay TCP ports of the two services (DESIGN, "Identity and overlay addresses").
+// Overlay TCP ports of the two services (docs/protocol.md, "Keys and overlay addresses").
 const (
 	PortAuth      uint16 = 80
 	PortAPIServer uint16 = 6443

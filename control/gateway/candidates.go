@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// gatherWait is how long an invitation or a reply waits for candidates (CONTRACT).
+// gatherWait is how long an invitation or a reply waits for candidates (docs/operating.md, "What scripts may rely on").
 const gatherWait = 3 * time.Second
 
 // newAgent makes the agent that the configuration asks for; gather runs it.

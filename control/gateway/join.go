@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// defaultWait is how long a join or accept waits unless told (CONTRACT).
+	// defaultWait is how long a join or accept waits unless told, the default of --wait (cmd/postern/README.md).
 	defaultWait = 30 * time.Second
 	// redeemTry bounds one try to redeem, and redeemPause the rest before the next, half
 	// of it left to chance: others may try the same ticket at the same time, and WireGuard

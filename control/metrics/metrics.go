@@ -3,7 +3,7 @@
 //
 // A Collector makes the metrics from one snapshot a scrape: the Status that every other
 // reader sees, and the counters of the packages below. Nothing is registered globally.
-// Rules that it keeps (CONTRACT "Metrics"; Prometheus naming conventions):
+// Rules that it keeps (README.md, "In an outage"; Prometheus naming conventions):
 //
 //   - base units, bytes and seconds; counters end in _total;
 //   - a series is there from the start and stays through an outage, so that rate() and
@@ -213,7 +213,7 @@ func (c *Collector) collectChecks(e emitter, peer, direction string, t *api.Targ
 	}
 }
 
-// isCode tells a code of CONTRACT from what a peer may have made up.
+// isCode tells a code (docs/troubleshooting.md) from what a peer may have made up.
 func isCode(s string) bool {
 	digits, ok := strings.CutPrefix(s, "PST")
 	return ok && len(digits) == 4 && strings.Trim(digits, "0123456789") == ""

@@ -22,7 +22,7 @@ const (
 	relayed
 )
 
-// table says which pairs come to what: DESIGN, "Paths". It is symmetrical.
+// table says which pairs come to what: discovery/path/README.md, "Measured in virtual time". It is symmetrical.
 func table(a, b openness) outcome {
 	if a > b {
 		a, b = b, a

@@ -182,7 +182,7 @@ func fits(t *testing.T, name string, p Prediction) {
 	}
 }
 
-// The table is the one of DESIGN, read in both directions.
+// The table is the one of discovery/path/README.md, read in both directions.
 func TestTheTableOfPairsIsSymmetrical(t *testing.T) {
 	want := map[[2]openness]outcome{
 		{portRestricted, straysAnswered}: punch, {straysAnswered, straysAnswered}: punch,

@@ -36,7 +36,7 @@ const (
 // pairsAtOnce leaves each pair enough of a small machine to be measured.
 const pairsAtOnce = 2
 
-// conformance is DESIGN's table.
+// conformance is the table of discovery/path/README.md.
 func conformance() (pairs []conformancePair) {
 	kinds := []access{dial, fullCone, addrRestricted, portRestricted, straying, symmetric}
 	punched := [][2]access{{portRestricted, straying}, {straying, straying}}

@@ -228,7 +228,7 @@ func (g *gateway) refused(code int, words []string, args ...string) {
 	checkRefusal(g.t, "postern "+strings.Join(args, " "), r, code, words...)
 }
 
-// checkRefusal checks CONTRACT's form of errors: one line, "postern: what: cause (hint)".
+// checkRefusal checks the form of errors in cmd/postern/README.md: one line, "postern: what: cause (hint)".
 func checkRefusal(t *testing.T, what string, r result, code int, words ...string) {
 	t.Helper()
 	if r.code != code {

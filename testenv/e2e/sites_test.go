@@ -41,7 +41,7 @@ type access struct {
 	kind   netlab.NATKind
 }
 
-// The kinds of DESIGN's conformance table, in its order, and one more.
+// The kinds of the conformance table (discovery/path/README.md), in its order, and one more.
 var (
 	dial           = access{name: "DIAL", public: true}
 	fullCone       = access{name: "full cone", kind: netlab.FullCone}
