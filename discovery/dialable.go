@@ -68,7 +68,7 @@ func reserved(a netip.Addr) bool {
 // Dialable says why nothing may be sent to an address that a peer or another stranger
 // told of: that would make us reach for them what only we can. Refused are port 0,
 // loopback, link-local and metadata services, multicast, broadcast, the unspecified
-// address, the overlay, the own addresses of this host and the forbidden prefixes (those
+// address, the overlay, our own addresses of this host and the forbidden prefixes (those
 // of pods and Services), also where translators and tunnels lead to them
 // ([special.Embedded]). The reason is empty when it may be dialled. IPv4-mapped addresses
 // count as IPv4.

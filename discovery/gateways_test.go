@@ -65,7 +65,7 @@ type gateway struct {
 	handshakes map[peer.PublicKey]int // that the path finder asked for
 	sentTo     map[netip.Addr]int     // datagrams, by destination
 	tap        func(b []byte, from peer.Path)
-	later      atomic.Uint64 // the later start of the own key that a peer told of
+	later      atomic.Uint64 // the later start of our own key that a peer told of
 	busy       bool          // the tunnel carries traffic all the time
 }
 

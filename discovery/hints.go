@@ -11,7 +11,7 @@ import (
 )
 
 // Hints say in plain words what the NAT and the addresses found mean for peering and,
-// where something can be mended, how. The same snapshot gives the same hints, the most
+// where something can be fixed, how. The same snapshot gives the same hints, the most
 // important first. relays are the configured TURN servers, with what became of them.
 func Hints(s Snapshot, relays ...RelayState) []string {
 	f := newFacts(s, relays)
@@ -85,18 +85,18 @@ func local(a netip.Addr) bool {
 	return a.IsPrivate() || special.CarrierGrade.Contains(a) || unusable(a) != ""
 }
 
-// mendByRelay says how to come by an allocation.
-func (f facts) mendByRelay() string {
+// fixByRelay says how to come by an allocation.
+func (f facts) fixByRelay() string {
 	switch len(f.failing) {
 	case 0:
 		return "set spec.discovery.turnServers"
 	case 1:
-		return "mend the TURN server above (" + f.failing[0] + ")"
+		return "fix the TURN server above (" + f.failing[0] + ")"
 	}
-	return "mend the TURN servers above (" + strings.Join(f.failing, ", ") + ")"
+	return "fix the TURN servers above (" + strings.Join(f.failing, ", ") + ")"
 }
 
-const mendByPort = "give this gateway a reachable port (a port forward, a NodePort or LoadBalancer Service) and name it in spec.discovery.advertise"
+const fixByPort = "give this gateway a reachable port (a port forward, a NodePort or LoadBalancer Service) and name it in spec.discovery.advertise"
 
 func hintServers(f facts) string {
 	switch {
@@ -108,7 +108,7 @@ func hintServers(f facts) string {
 	case f.answering == 0 && f.relayed:
 		return "no STUN server answers: if UDP out of this network is blocked, peers are reached over the relay only"
 	case f.answering == 0:
-		return "no STUN server answers: if UDP out of this network is blocked, peers are reached over a relay by TCP or TLS only: " + f.mendByRelay()
+		return "no STUN server answers: if UDP out of this network is blocked, peers are reached over a relay by TCP or TLS only: " + f.fixByRelay()
 	case f.NAT.Mapping == BehaviourUnknown && len(f.unresolved) > 0:
 		return "the NAT's mapping is not known: it takes answers from STUN servers at two different addresses, and " +
 			strings.Join(f.unresolved, ", ") + " cannot be resolved: correct it in spec.discovery.stunServers"
@@ -144,9 +144,9 @@ func hintMapping(f facts) string {
 	hint := "every destination sees this gateway come from another port (" + f.NAT.Mapping + " mapping): " +
 		"peers behind a port-restricted NAT or one like this are reached over a relay only: "
 	if f.relayed {
-		hint += "there is one; for direct paths " + mendByPort
+		hint += "there is one; for direct paths " + fixByPort
 	} else {
-		hint += f.mendByRelay() + " or " + mendByPort
+		hint += f.fixByRelay() + " or " + fixByPort
 	}
 	if f.pod {
 		hint += ". Pods usually leave their node so (MASQUERADE --random-fully): the NAT is the node's, not the site's"
@@ -184,7 +184,7 @@ func hintFiltering(f facts) string {
 	case f.NAT.Mapping == MappingNone:
 		return hint + ": open UDP to the listen port"
 	}
-	return hint + "; two gateways behind such NATs need a relay to agree upon a direct path: " + f.mendByRelay()
+	return hint + "; two gateways behind such NATs need a relay to agree upon a direct path: " + f.fixByRelay()
 }
 
 func hintCarrier(f facts) string {
@@ -205,9 +205,9 @@ func hintPrivate(f facts) string {
 	case f.reachable || f.public || f.relayed:
 		return ""
 	case f.pod:
-		return "this gateway's address is its pod's, which nobody outside the cluster can reach: it dials its peers; to be dialled, " + mendByPort
+		return "this gateway's address is its pod's, which nobody outside the cluster can reach: it dials its peers; to be dialled, " + fixByPort
 	case f.answering == 0 && slices.ContainsFunc(f.Candidates, func(c Candidate) bool { return c.Source == SourceHost }):
-		return "all addresses of this host are private: peers in other networks cannot dial it; to be dialled, " + mendByPort
+		return "all addresses of this host are private: peers in other networks cannot dial it; to be dialled, " + fixByPort
 	}
 	return ""
 }

@@ -89,8 +89,8 @@ func TestHintsDoNotAskForWhatIsConfigured(t *testing.T) {
 		want   string
 	}{
 		{"none", nil, "set spec.discovery.turnServers"},
-		{"one that fails", []RelayState{failing}, "mend the TURN server above (turn.example.net:3478)"},
-		{"two that fail", []RelayState{failing, {Address: "turn2.example.net:3478"}}, "mend the TURN servers above (turn.example.net:3478, turn2.example.net:3478)"},
+		{"one that fails", []RelayState{failing}, "fix the TURN server above (turn.example.net:3478)"},
+		{"two that fail", []RelayState{failing, {Address: "turn2.example.net:3478"}}, "fix the TURN servers above (turn.example.net:3478, turn2.example.net:3478)"},
 	} {
 		got := strings.Join(Hints(s, c.relays...), "\n")
 		if !strings.Contains(got, c.want) {

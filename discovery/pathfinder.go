@@ -37,10 +37,10 @@ type PathfinderOptions struct {
 	// Tell passes a message to the peer's pathfinder, in-band and in order. It may fail
 	// silently. nil = there is no such way.
 	Tell func(k peer.PublicKey, m path.Message)
-	// Permit tells which addresses the own allocations must let in, whenever that
+	// Permit tells which addresses our own allocations must let in, whenever that
 	// changed; nil = there are no relays.
 	Permit func(addrs []netip.Addr)
-	// CheckRelays asks whether the own allocations are still there, since a relayed path is
+	// CheckRelays asks whether our own allocations are still there, since a relayed path is
 	// in doubt; nil = there are no relays.
 	CheckRelays func()
 	// Local is what this side has to offer, as [Agent.Local] gives it.
@@ -59,7 +59,7 @@ type PathfinderOptions struct {
 	// OverlayMTU is the tunnel's, in bytes; 0 = 1420. See [path.Options].
 	OverlayMTU int
 	// OnSuperseded is told, again and again, that a peer has heard a later start of a gateway
-	// with the own key; it must not block. nil = nobody is.
+	// with our own key; it must not block. nil = nobody is.
 	OnSuperseded func(k peer.PublicKey, boot uint64)
 	// Logger is told of every change of a path; nil = nobody is.
 	Logger *slog.Logger
@@ -294,7 +294,7 @@ func (f *Pathfinder) Traffic(k peer.PublicKey) {
 }
 
 // SetForbidden replaces the ranges of which no announced candidate is dialled. What was
-// announced in this run is not looked at again until the peer announces anew.
+// announced in this run is not looked at again until the peer announces again.
 func (f *Pathfinder) SetForbidden(ranges []netip.Prefix) {
 	f.mu.Lock()
 	f.forbidden = slices.Clone(ranges)
@@ -311,8 +311,8 @@ func (f *Pathfinder) LocalChanged() {
 	f.wakeUp()
 }
 
-// NetworkChanged tells that the own addresses changed or that the process stood still:
-// every path is proven anew, and names are resolved again.
+// NetworkChanged tells that our own addresses changed or that the process stood still:
+// every path is proven again, and names are resolved again.
 func (f *Pathfinder) NetworkChanged() {
 	f.prober.Rotate() // so that nobody links the new address with the old one
 	f.mu.Lock()

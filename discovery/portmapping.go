@@ -67,7 +67,7 @@ func (o observed) equal(other observed) bool {
 }
 
 // setMapping tells the state of the port mapping. With another mapping the NAT lets other
-// traffic in, so it is tested anew: not before it has forgotten what the last test sent,
+// traffic in, so it is tested again: not before it has forgotten what the last test sent,
 // whose answers it would let in all the same.
 func (g *gatherer) setMapping(s *portmap.Status, settled bool) {
 	g.mappingSettled = settled

@@ -42,7 +42,7 @@ func TestAMappedPortIsHeldAgainstWhatServersSee(t *testing.T) {
 				if err := a.WaitGathered(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(12 * time.Minute) // virtual: a mapping that is dead is made anew twice by then
+				time.Sleep(12 * time.Minute) // virtual: a mapping that is dead is recreated twice by then
 				synctest.Wait()
 				s := a.Snapshot()
 				if s.PortMapping.State != c.want || s.PortMapping.Proof != c.proof {

@@ -9,7 +9,7 @@ import (
 // refreshLook is how often the outcome of a refresh is looked for.
 const refreshLook = 20 * time.Millisecond
 
-// Refresh asks every STUN server anew, and the router about its mapping, and waits until
+// Refresh asks every STUN server again, and the router about its mapping, and waits until
 // each has answered or failed, and until a test of the NAT that runs has ended, or until
 // ctx ends. [Agent.Run] must run.
 func (a *Agent) Refresh(ctx context.Context) {

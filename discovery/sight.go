@@ -25,7 +25,7 @@ const (
 
 // Sighting is what was seen of a peer, whether or not there is a path to it.
 type Sighting struct {
-	// RequestAt is when the last authenticated probe request of the peer came, by the own
+	// RequestAt is when the last authenticated probe request of the peer came, by our own
 	// clock; zero = none has. RequestFrom is where it came from, on the way that it came.
 	RequestAt   time.Time
 	RequestFrom netip.AddrPort

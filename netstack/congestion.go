@@ -45,7 +45,7 @@ func newCongestion(ep tcpip.Endpoint, rtt time.Duration) *congestion {
 	return c
 }
 
-// useReno starts anew with Reno: gVisor then has a new connection's window and threshold,
+// useReno restarts with Reno: gVisor then has a new connection's window and threshold,
 // and finds both by slow start.
 func (c *congestion) useReno() {
 	reno := tcpip.CongestionControlOption("reno")

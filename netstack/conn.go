@@ -79,7 +79,7 @@ func pieceSize(mtu int, v4 bool) int {
 	return max(min(trainPayload(mtu), gsoMaxSize-gsoReserve)/mss, 1) * mss
 }
 
-// fatal remembers the first error that ends the connection, and gives it back in place of
+// fatal remembers the first error that ends the connection, and gives it back instead of
 // what gVisor says afterwards.
 func (c *Conn) fatal(err error) error {
 	if isClosed(c.closed) {

@@ -106,7 +106,7 @@ func (p *pathMTUs) towards(pkt *stack.PacketBuffer) int {
 }
 
 // clampMSS lowers the maximum segment size that a SYN announces to what fits an MTU
-// (RFC 9293 §3.7.1: the MTU less 40 bytes, or 60 over IPv6), and sets the checksum anew.
+// (RFC 9293 §3.7.1: the MTU less 40 bytes, or 60 over IPv6), and sets the checksum again.
 func clampMSS(packet []byte, mtu int) {
 	tcp, fragmented := tcpOf(packet)
 	if fragmented || len(tcp) < tcpHeaderLen || tcp[tcpFlags]&flagSYN == 0 {

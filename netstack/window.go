@@ -29,7 +29,7 @@ type windowFloor struct {
 func newWindowFloor(o Options) windowFloor {
 	return windowFloor{
 		scale: tcp.FindWndScale(seqnum.Size(o.TCPReceiveBuffer)),
-		// gVisor announces anew what has grown to a segment, or to a quarter of the receive
+		// gVisor announces again what has grown to a segment, or to a quarter of the receive
 		// buffer if that is less.
 		least: min(o.MTU-ipv4HeaderLen-tcpHeaderLen, leastReceive/4),
 	}

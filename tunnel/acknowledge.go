@@ -44,7 +44,7 @@ func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 	}
 }
 
-// sent reads anew how many bytes a peer was sent, and gives how long to wait before they are
+// sent reads again how many bytes a peer was sent, and gives how long to wait before they are
 // read again.
 func (e *Engine) sent(k peer.PublicKey) (bytes uint64, look time.Duration, err error) {
 	r, err := e.readings.now()

@@ -10,7 +10,7 @@ import (
 )
 
 // far is a way on which initiations cross, though one side waits a moment for the other's.
-const far = 2 * courtesy
+const far = 2 * tieBreakDelay
 
 func (n *memory) stretch() {
 	n.delay(func([]byte, netip.AddrPort, netip.AddrPort) time.Duration { return far - oneWay })
@@ -75,8 +75,8 @@ func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
 		begin := time.Now()
 		time.Sleep(2 * oneWay)
 		b.set(a.managed("a", a.addr))
-		if took := handshaken(a, b, begin); took > courtesy+6*oneWay {
-			t.Errorf("took %v, want %v and a round trip and a half of %v after the other side is ready", took, courtesy, 2*oneWay)
+		if took := handshaken(a, b, begin); took > tieBreakDelay+6*oneWay {
+			t.Errorf("took %v, want %v and a round trip and a half of %v after the other side is ready", took, tieBreakDelay, 2*oneWay)
 		}
 	})
 }
@@ -211,7 +211,7 @@ func TestADialDoesNotWaitForTheOneBefore(t *testing.T) {
 		n.block(nil)
 		edge.setPaths(cloud, peer.Direct(cloud.addr), peer.Direct(cloud.addr))
 		edge.event(HandshakeDone, cloud)
-		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
+		if took := time.Since(begin); took > newPathWait+tieBreakDelay+4*oneWay {
 			t.Errorf("took %v, want %v", took, newPathWait)
 		}
 	})
@@ -228,10 +228,10 @@ func TestAPathThatCameAfterTheDevicesInitiationIsDialled(t *testing.T) {
 		begin := time.Now()
 		edge.setPaths(cloud, none, nowhere)
 		edge.send(cloud, "hello")
-		time.Sleep(courtesy / 4)
+		time.Sleep(tieBreakDelay / 4)
 		edge.setPaths(cloud, none, nowhere, peer.Direct(cloud.addr))
 		cloud.expect(edge, "hello")
-		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
+		if took := time.Since(begin); took > newPathWait+tieBreakDelay+4*oneWay {
 			t.Errorf("took %v, want %v", took, newPathWait+4*oneWay)
 		}
 	})
@@ -248,8 +248,8 @@ func TestADialAfterTheDevicesWentNowhere(t *testing.T) {
 		begin := time.Now()
 		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
 		cloud.expect(edge, "hello")
-		if took := time.Since(begin); took > courtesy+3*oneWay+time.Millisecond {
-			t.Errorf("took %v, want %v at most", took, courtesy+3*oneWay)
+		if took := time.Since(begin); took > tieBreakDelay+3*oneWay+time.Millisecond {
+			t.Errorf("took %v, want %v at most", took, tieBreakDelay+3*oneWay)
 		}
 	})
 }
@@ -311,8 +311,8 @@ func TestAPathThatIsFoundToWorkIsTriedSoon(t *testing.T) {
 		n.block(nil)
 		edge.setPaths(cloud, peer.Direct(cloud.addr), peer.Direct(cloud.addr))
 		edge.event(HandshakeDone, cloud)
-		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
-			t.Errorf("took %v, want %v and a round trip", took, newPathWait+courtesy)
+		if took := time.Since(begin); took > newPathWait+tieBreakDelay+4*oneWay {
+			t.Errorf("took %v, want %v and a round trip", took, newPathWait+tieBreakDelay)
 		}
 	})
 }
@@ -430,9 +430,9 @@ func TestADialRightAfterAnAnswer(t *testing.T) {
 		dials  int
 	}{
 		{"in order", false, dialLate, netip.AddrPort{}, 8 * oneWay, 1},
-		{"in order, the side that yields", true, dialLate, netip.AddrPort{}, courtesy + 8*oneWay, 1},
+		{"in order, the side that yields", true, dialLate, netip.AddrPort{}, tieBreakDelay + 8*oneWay, 1},
 		{"the dial arrives first", false, answerLate, netip.AddrPort{}, 8*oneWay + newPathWait + answerLag, 2},
-		{"the dial arrives first, at the side that yields", true, answerLate, netip.AddrPort{}, courtesy + 8*oneWay, 1},
+		{"the dial arrives first, at the side that yields", true, answerLate, netip.AddrPort{}, tieBreakDelay + 8*oneWay, 1},
 		{"its answer arrives before data", false, dataLate(), netip.AddrPort{}, 8 * oneWay, 1},
 		{"a long path", false, longPath, netip.AddrPort{}, 5 * 150 * time.Millisecond, 1},
 		{"it has moved", false, dialLate, moved, 8*oneWay + newPathWait + answerLag, 1},

@@ -49,7 +49,7 @@ func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration
 	}
 }
 
-// shaken reads anew when the last handshake with a peer was completed, zero if none was, and
+// shaken reads again when the last handshake with a peer was completed, zero if none was, and
 // gives how long to wait before it is read again.
 func (e *Engine) shaken(k peer.PublicKey) (at time.Time, look time.Duration, err error) {
 	r, err := e.readings.now()

@@ -19,7 +19,7 @@ const (
 	// unverifiedLifetime is longer than the 49 s that may pass between two initiations.
 	unverifiedLifetime = 2 * time.Minute
 	// stampSlack is how far back a clock must have gone to be told: by less, the next try
-	// 5 s later mends it.
+	// 5 s later fixes it.
 	stampSlack = 2 * time.Second
 	// inspectedKept bounds the initiations whose reading is remembered, 100 bytes each.
 	inspectedKept = 2048

@@ -85,17 +85,17 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 		news = news || paths.Selected.IsValid()
 	}
 	if news && !p.watch.alive(now) {
-		p.watch.hasten(now.Add(e.courtesy(p.config)))
+		p.watch.hasten(now.Add(e.tieBreakDelay(p.config)))
 		e.wake()
 	}
 	return nil
 }
 
-// courtesy is how long a new path is left to the peer at first, which most likely has found it
+// tieBreakDelay is how long a new path is left to the peer at first, which most likely has found it
 // at the same moment: of two initiations that cross, each undoes the other. One side waits.
-func (e *Engine) courtesy(to peer.Config) time.Duration {
+func (e *Engine) tieBreakDelay(to peer.Config) time.Duration {
 	if to.Managed && e.yields(to.PublicKey) {
-		return courtesy
+		return tieBreakDelay
 	}
 	return 0
 }
@@ -172,7 +172,7 @@ func (e *Engine) sessionDead(id string, path peer.Path) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p := e.peers[k]; p != nil && p.config.Managed {
-		p.watch.stillborn(time.Now(), path)
+		p.watch.deadOnArrival(time.Now(), path)
 		e.routeLocked(k, p)
 		e.wake()
 	}

@@ -149,8 +149,8 @@ func TestNewPathIsTriedSoonAfterADialInVain(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
 		edge.event(HandshakeDone, cloud)
-		if took := time.Since(begin); took > newPathWait+courtesy+4*oneWay {
-			t.Errorf("took %v, want %v and a round trip", took, newPathWait+courtesy)
+		if took := time.Since(begin); took > newPathWait+tieBreakDelay+4*oneWay {
+			t.Errorf("took %v, want %v and a round trip", took, newPathWait+tieBreakDelay)
 		}
 	})
 }

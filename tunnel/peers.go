@@ -91,7 +91,7 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
 			p = &peerState{id: endpointID(c.PublicKey), config: c, wished: e.wish}
-			p.watch.restart(now.Add(e.courtesy(c)))
+			p.watch.restart(now.Add(e.tieBreakDelay(c)))
 			e.peers[c.PublicKey] = p
 		} else if !p.watch.alive(now) && worthDialling(p.config, c) {
 			p.watch.restart(now)
@@ -129,7 +129,7 @@ func (e *Engine) commands(d difference) []uapi.PeerConfig {
 	return change
 }
 
-// replaces reports whether the device has to make a peer that it has anew: WireGuard settles
+// replaces reports whether the device has to recreate a peer: WireGuard settles
 // then whether it roams.
 func (e *Engine) replaces(c peer.Config) bool {
 	was := e.peers[c.PublicKey]

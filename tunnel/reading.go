@@ -11,7 +11,7 @@ import (
 // The device tells the state of all its peers or nothing, as text: 3 µs and half a kilobyte
 // for each. Of many peers nobody needs it so often as it is asked for (by each check of
 // each of them, and whenever a path changes), so a reading serves for a while, the longer
-// the more peers there are: at 1,000 peers half a second. Few are always read anew.
+// the more peers there are: at 1,000 peers half a second. Few are always read again.
 const (
 	readAnew    = 16 // peers
 	ageEach     = 500 * time.Microsecond
@@ -87,7 +87,7 @@ func (r *readings) notOlder(times int) (reading, error) {
 	if last := r.newest(); last.lasts(times) > 0 {
 		return *last, nil
 	}
-	return r.anew()
+	return r.again()
 }
 
 // now is a reading that was begun after the call, however young the last one is.
@@ -97,7 +97,7 @@ func (r *readings) now() (reading, error) {
 	if last := r.newest(); last.isAfter(called) {
 		return *last, nil
 	}
-	return r.anew()
+	return r.again()
 }
 
 // fresh is a reading that was begun after the call, with what was seen. Of many peers it
@@ -128,7 +128,7 @@ func (r *readings) due(after time.Time) (next reading, wait time.Duration, err e
 		next = *last
 	} else if wait := last.lasts(1); wait > 0 {
 		return reading{}, wait, nil
-	} else if next, err = r.anew(); err != nil {
+	} else if next, err = r.again(); err != nil {
 		return reading{}, 0, err
 	}
 	if next.seen == nil {
@@ -139,8 +139,8 @@ func (r *readings) due(after time.Time) (next reading, wait time.Duration, err e
 	return next, 0, nil
 }
 
-// anew reads. Its caller has the turn.
-func (r *readings) anew() (reading, error) {
+// again reads. Its caller has the turn.
+func (r *readings) again() (reading, error) {
 	r.mu.Lock()
 	r.begun++
 	next := reading{at: time.Now(), n: r.begun}
@@ -162,7 +162,7 @@ func (r *readings) keep(next reading) {
 	}
 }
 
-// forget has the next one read anew: peers have come or gone, and a counter that starts
+// forget has the next one read again: peers have come or gone, and a counter that starts
 // over must not be taken for the one before. Readings up to the number are from before,
 // also one that is being made.
 func (r *readings) forget() (upTo uint64) {

@@ -27,9 +27,9 @@ const (
 	// answerLag is how far apart a peer's answer to an initiation and its first data may come,
 	// when the former reached it at the same time as what it begins the session with.
 	answerLag = 50 * time.Millisecond
-	// courtesy is how long one of two sides waits for the other's initiation, which follows a
+	// tieBreakDelay is how long one of two sides waits for the other's initiation, which follows a
 	// probe by which the path was found, as a rule, within milliseconds.
-	courtesy = 20 * time.Millisecond
+	tieBreakDelay = 20 * time.Millisecond
 	// sessionLifetime is how long a session's keys are accepted (whitepaper §6.2).
 	sessionLifetime = 180 * time.Second
 	// Lengths in bytes of a keepalive and of a handshake initiation (whitepaper §5.4).
@@ -208,10 +208,10 @@ func (w *watch) givenUp(now time.Time, managed bool) {
 	}
 }
 
-// stillborn takes in that a session with a managed peer was begun, over a path, that is dead.
+// deadOnArrival takes in that a session with a managed peer was begun, over a path, that is dead.
 // It asks for another dial as soon as the last one has had its time, and the peer a moment to
 // answer it: what the peer begins with is sent before that answer.
-func (w *watch) stillborn(now time.Time, p peer.Path) {
+func (w *watch) deadOnArrival(now time.Time, p peer.Path) {
 	w.source, w.proven = p, p
 	w.lost, w.managed = true, true
 	w.nextTry = now.Add(answerLag)

@@ -155,7 +155,7 @@ type Grid struct {
 	Subjects  []bench.Subject
 	// Forwarder is the program that calls [Serve] with its last argument.
 	Forwarder []string
-	// Runs, Duration and Warmup are in place of the scenarios' own, unless they are 0. The rest is as for a [bench.Runner].
+	// Runs, Duration and Warmup are instead of the scenarios' own, unless they are 0. The rest is as for a [bench.Runner].
 	Options bench.Options
 }
 

@@ -203,7 +203,7 @@ func TestRunsAreWhatOneCallSends(t *testing.T) {
 	}{
 		{"one size", []int{100, 100, 100}, [][2]int{{300, 100}}},
 		{"the last is shorter", []int{100, 100, 60, 100}, [][2]int{{260, 100}, {100, 100}}},
-		{"a longer one begins anew", []int{60, 100, 100}, [][2]int{{60, 60}, {200, 100}}},
+		{"a longer one begins again", []int{60, 100, 100}, [][2]int{{60, 60}, {200, 100}}},
 		{"at most 64", repeated(70, 10), [][2]int{{640, 10}, {60, 10}}},
 		{"at most 65,507 bytes", repeated(50, 1452), [][2]int{{45 * 1452, 1452}, {5 * 1452, 1452}}},
 	} {

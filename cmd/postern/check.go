@@ -37,13 +37,13 @@ func (a *app) checkCommand() *cobra.Command {
 	var f checkFlags
 	c := &cobra.Command{
 		Use:   "check [PEER]",
-		Short: "Check every endpoint stage by stage, and say why one fails and what mends it",
+		Short: "Check every endpoint stage by stage, and say why one fails and what fixes it",
 		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, " +
 			"from here to there and, as the peer reports it, from there to here. Whatever fails has a code, a cause " +
 			"and a fix to paste. With --predict nothing is tried: FILE describes two clusters (YAML as " +
 			"control/predict has it, or the JSON of postern status or netcheck), or one, or it is a ticket, and then " +
 			"this gateway is the other; context:NAME or context:NAME/NAMESPACE reads the cluster of a " +
-			"context of the kubeconfig; the answer is what will work between them, and what is lacking. Exit 1 when a " +
+			"context of the kubeconfig; the answer is what will work between them, and what is missing. Exit 1 when a " +
 			"check fails, or in-band peering would.",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,

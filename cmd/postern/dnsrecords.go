@@ -53,7 +53,7 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 				}
 			}
 			client := a.client()
-			if _, err := client.NetCheck(c.Context()); err != nil { // has servers and router answer anew
+			if _, err := client.NetCheck(c.Context()); err != nil { // has servers and router answer again
 				return err
 			}
 			s, err := client.Status(c.Context())

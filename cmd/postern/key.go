@@ -66,9 +66,9 @@ func (a *app) keyRotate() *cobra.Command {
 		Use:   "rotate",
 		Short: "Give the gateway another key, and its peers with it, without losing one",
 		Long: "Make another key, tell it to every peer through the tunnel together with another preshared key, and " +
-			"take it when all of them know. The gateway then starts anew, and connections that are open end; nobody " +
+			"take it when all of them know. The gateway then restarts, and connections that are open end; nobody " +
 			"has to join again. If a peer does not answer or cannot be told, nothing changes and it is named: repeat " +
-			"the command when it is back, or use --force and enrol that one anew. Do not run it " +
+			"the command when it is back, or use --force and enrol that one again. Do not run it " +
 			"while a copy of this gateway runs with the same key (PST0113): stop that one first.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -114,7 +114,7 @@ func (a *app) printRotation(r api.KeyRotateResponse) error {
 		fmt.Fprintf(a.stderr, "warning: %s\n", tui.Printable(text))
 	}
 	if r.Rotated {
-		_, err := fmt.Fprintf(a.stdout, "the gateway's key is now %s; it starts anew\n", tui.Printable(r.PublicKey))
+		_, err := fmt.Fprintf(a.stdout, "the gateway's key is now %s; it restarts\n", tui.Printable(r.PublicKey))
 		return err
 	}
 	return nil

@@ -140,7 +140,7 @@ func (a *app) credentialPlugin(name string) (execPlugin, error) {
 	}
 	return execPlugin{
 		APIVersion: execAPIVersion, Command: binary, Args: args, InteractiveMode: "Never",
-		InstallHint: "postern must be at " + binary + "; write this file anew with postern kubeconfig " + name,
+		InstallHint: "postern must be at " + binary + "; write this file again with postern kubeconfig " + name,
 	}, nil
 }
 

@@ -27,9 +27,9 @@ func (a *app) labCommand() *cobra.Command {
 			"between them, all in this process and without privileges; then play a scenario: invite, join, and what " +
 			"the network between them makes of it. The gateways, their tunnel, tickets and certificates are " +
 			"real; the internet, NATs, firewalls and what stands behind the API endpoints are simulated. " +
-			"`postern lab --list` lists the scenarios. Those of a fault make one, show how each side finds it, and mend it as the " +
+			"`postern lab --list` lists the scenarios. Those of a fault make one, show how each side finds it, and fix it as the " +
 			"printed fix says; on a terminal they leave that to you: watch the fault come on the live screen, press n for the " +
-			"other gateway, and type :mend.",
+			"other gateway, and type :fix.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
@@ -74,7 +74,7 @@ func (a *app) listScenarios() {
 	for _, group := range []struct {
 		title  string
 		faults bool
-	}{{"networks", false}, {"faults, how both sides find them, and what mends them", true}} {
+	}{{"networks", false}, {"faults, how both sides find them, and what fixes them", true}} {
 		fmt.Fprintf(a.stdout, "%s\n", group.title)
 		for _, s := range lab.Scenarios() {
 			if s.Fault() == group.faults {
@@ -97,7 +97,7 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 	out := api.Lab{Kind: "Lab", Steps: []api.LabStep{}}
 	story := a.labStory(format)
 	story.introduce(s)
-	phases := []lab.Phase{lab.Prepare, lab.Harm, lab.Mend}
+	phases := []lab.Phase{lab.Prepare, lab.Harm, lab.Fix}
 	if live {
 		phases = phases[:1]
 	}

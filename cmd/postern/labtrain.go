@@ -52,7 +52,7 @@ func (p inProcess) Log(ctx context.Context, after uint64) (api.Log, error) {
 	return api.Log{}, errRestarting
 }
 
-// training is a fault that an operator watches and mends.
+// training is a fault that an operator watches and fixes.
 type training struct {
 	lab  *lab.Lab
 	name string
@@ -66,12 +66,12 @@ type training struct {
 	ended chan struct{}
 }
 
-// train shows the screen, makes the fault on it, and mends it when told to. What happened
+// train shows the screen, makes the fault on it, and fixes it when told to. What happened
 // is told again afterwards.
 func (a *app) train(ctx context.Context, l *lab.Lab, s lab.Scenario) error {
 	t := newTraining(ctx, l, s)
 	err := a.labScreen(ctx, l, t.text, screen.Action{
-		Name: "mend", Does: "mend the fault, as the fix says", Do: t.mend,
+		Name: "fix", Does: "fix the fault, as the fix says", Do: t.fix,
 	})
 	t.end()
 	story := a.labStory(formatTable)
@@ -131,16 +131,16 @@ func (t *training) harm(ctx context.Context) {
 			t.mu.Lock()
 			t.made = true
 			t.mu.Unlock()
-			t.say("%s.\nLook at 4 Checks, r runs them now; n shows the other gateway. :mend mends it.", fault)
+			t.say("%s.\nLook at 4 Checks, r runs them now; n shows the other gateway. :fix fixes it.", fault)
 		}
 		t.add(s)
 	}})
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		t.say("%s. It was not found as it should have been: see 4 Checks. :mend mends it.", fault)
+		t.say("%s. It was not found as it should have been: see 4 Checks. :fix fixes it.", fault)
 	default:
-		t.say("%s.\nIt is found: see 4 Checks here and at the other gateway (n). :mend mends it.", fault)
+		t.say("%s.\nIt is found: see 4 Checks here and at the other gateway (n). :fix fixes it.", fault)
 	}
 }
 
@@ -151,31 +151,31 @@ func (t *training) add(s api.LabStep) {
 	t.steps = append(t.steps, s)
 }
 
-// mend does what the fix says, and waits until nothing is wrong any more.
-func (t *training) mend(ctx context.Context) (string, error) {
+// fix does what the fix says, and waits until nothing is wrong any more.
+func (t *training) fix(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	made := t.made
 	t.made = false
 	t.mu.Unlock()
 	if !made {
-		return "there is nothing to mend now", nil
+		return "there is nothing to fix now", nil
 	}
 	t.end()
 	done := ""
-	err := t.lab.Play(ctx, lab.Mend, lab.Progress{End: func(s api.LabStep) {
+	err := t.lab.Play(ctx, lab.Fix, lab.Progress{End: func(s api.LabStep) {
 		if ctx.Err() != nil {
 			return
 		}
 		if done == "" {
 			done = s.Detail
-			t.say("mended: %s.\nBoth check again until nothing is wrong.", done)
+			t.say("fixed: %s.\nBoth check again until nothing is wrong.", done)
 		}
 		t.add(s)
 	}})
 	if err != nil {
-		t.say("mended: %s. Not all is well yet: see 4 Checks.", done)
+		t.say("fixed: %s. Not all is well yet: see 4 Checks.", done)
 		return "", err
 	}
-	t.say("mended: %s.\nAll is well again. q ends the lab and tells the story once more.", done)
+	t.say("fixed: %s.\nAll is well again. q ends the lab and tells the story once more.", done)
 	return "all is well again", nil
 }

@@ -47,16 +47,16 @@ func (t *training) says(tb testing.TB, text string) {
 	}
 }
 
-func TestAnOperatorMendsAFault(t *testing.T) {
+func TestAnOperatorFixesAFault(t *testing.T) {
 	t.Parallel()
 	tr := trainOn(t, "name-unknown")
-	if text, err := tr.mend(t.Context()); err != nil || text != "there is nothing to mend now" {
-		t.Errorf("mending before there is a fault: %q, %v", text, err)
+	if text, err := tr.fix(t.Context()); err != nil || text != "there is nothing to fix now" {
+		t.Errorf("fixing before there is a fault: %q, %v", text, err)
 	}
 	tr.says(t, "edge's file has clout.example.net")
 	tr.says(t, "It is found")
-	if text, err := tr.mend(t.Context()); err != nil || text != "all is well again" {
-		t.Errorf("mending: %q, %v", text, err)
+	if text, err := tr.fix(t.Context()); err != nil || text != "all is well again" {
+		t.Errorf("fixing: %q, %v", text, err)
 	}
 	tr.says(t, "All is well again")
 	tr.end()
@@ -67,12 +67,12 @@ func TestAnOperatorMendsAFault(t *testing.T) {
 		}
 		names = append(names, s.Name)
 	}
-	if got, want := strings.Join(names, " "), "fault found mend mended"; got != want {
+	if got, want := strings.Join(names, " "), "fault found fix fixed"; got != want {
 		t.Errorf("the story is %q, want %q", got, want)
 	}
 }
 
-// Who mends at once does not wait until both sides have found the fault, and who leaves
+// Who fixes at once does not wait until both sides have found the fault, and who leaves
 // does not wait at all.
 func TestAFaultNeedNotBeWaitedFor(t *testing.T) {
 	t.Parallel()
@@ -80,8 +80,8 @@ func TestAFaultNeedNotBeWaitedFor(t *testing.T) {
 	tr.says(t, "edge's file has cloud's private address")
 	left, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := tr.mend(left); err == nil {
-		t.Error("mending when the screen has been left: got no error")
+	if _, err := tr.fix(left); err == nil {
+		t.Error("fixing when the screen has been left: got no error")
 	}
 	tr.end()
 	for _, s := range tr.steps {

@@ -184,8 +184,8 @@ func TestCommandsInMarkdownExist(t *testing.T) {
 // label is a text that keys are derived with, such as "postern ticket v1 id".
 var label = regexp.MustCompile(`^postern [a-z -]+ v[0-9]`)
 
-// prompt is what may stand before a command: a host's prompt, sudo, a pipe or a list.
-var prompt = regexp.MustCompile(`^([a-z]*\$|sudo|exec|\||&&|;|then|do)$`)
+// beforeCommand is what may stand before a command: a prompt, sudo, a pipe or a list.
+var beforeCommand = regexp.MustCompile(`^([a-z]*\$|sudo|exec|\||&&|;|then|do)$`)
 
 // invocations are the arguments of each call of a program in a line of shell.
 func invocations(line string, programs ...string) [][]string {
@@ -196,7 +196,7 @@ func invocations(line string, programs ...string) [][]string {
 	words := strings.Fields(line)
 	var all [][]string
 	for i, word := range words {
-		if !slices.Contains(programs, strings.TrimLeft(word, "(")) || i > 0 && !prompt.MatchString(words[i-1]) {
+		if !slices.Contains(programs, strings.TrimLeft(word, "(")) || i > 0 && !beforeCommand.MatchString(words[i-1]) {
 			continue
 		}
 		var args []string

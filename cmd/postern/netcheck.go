@@ -15,7 +15,7 @@ func (a *app) netCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "netcheck",
 		Short: "Show what NAT this gateway is behind, and what that means for peering",
-		Long: "Ask the configured STUN and TURN servers anew and show how the NAT in front of this gateway maps " +
+		Long: "Ask the configured STUN and TURN servers again and show how the NAT in front of this gateway maps " +
 			"and filters (in the words of RFC 4787), its public addresses, whether each server answers, and what " +
 			"all this means for peering. Exit 1 when a configured server does not answer.",
 		Args: cobra.NoArgs,

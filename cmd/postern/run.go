@@ -18,7 +18,7 @@ import (
 )
 
 // runGateway runs a gateway with its admin socket until ctx ends, and drains it. One that
-// wants to be started anew is.
+// wants to be restarted is.
 func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1) // Taken first: unhandled, a SIGHUP would kill.
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -31,7 +31,7 @@ func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.
 	})
 }
 
-// runAgain runs a gateway as often as it wants to be started anew.
+// runAgain runs a gateway as often as it wants to be restarted.
 func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), once func(*config.Resolved) (again bool, err error)) error {
 	for {
 		again, err := once(cfg)
@@ -45,7 +45,7 @@ func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Re
 }
 
 // answerTime is how long commands that a gateway answers may take to be answered when it
-// starts anew.
+// restarts.
 const answerTime = 2 * time.Second
 
 // handOverTime is how long open connections may go on where another replica waits for the
@@ -55,7 +55,7 @@ const handOverTime = 2 * time.Second
 // attachFunc joins a gateway to what runs beside it, until detach is called.
 type attachFunc func(*gateway.Gateway) (detach func(), err error)
 
-// runOnce runs a gateway until ctx ends or it wants to be started anew. attach may be nil.
+// runOnce runs a gateway until ctx ends or it wants to be restarted. attach may be nil.
 func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, attach attachFunc) (again bool, err error) {
 	cfg := o.Config
 	o.Version, o.Root, o.NewClusterIssuer = buildVersion().Version, os.DirFS("/"), newClusterIssuer
@@ -100,7 +100,7 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 }
 
 // reloadOn reads the configuration again at every hang-up until ctx ends, or the gateway
-// wants to be started anew. The gateway itself logs what came of it.
+// wants to be restarted. The gateway itself logs what came of it.
 func reloadOn(ctx context.Context, hangups <-chan os.Signal, g *gateway.Gateway) (again bool) {
 	for {
 		select {

@@ -20,7 +20,7 @@ func (a *app) statusCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "status [PEER]",
-		Short: "Show what works, what does not, why, and what mends it",
+		Short: "Show what works, what does not, why, and what fixes it",
 		Long: "Show the gateway and its peers. An arrow to the right is what this gateway finds at the peer, " +
 			"one to the left what the peer reports of this gateway. The table goes to whatever stdout is; " +
 			"with --watch and a terminal it stays on the screen.",

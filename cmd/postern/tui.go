@@ -27,7 +27,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		Use:   "tui",
 		Short: "Watch the gateway on a screen: peers, checks, throughput, flows, log",
 		Long: "Show the gateway and its peers on a live screen: what works in both directions, what fails, why and " +
-			"what mends it, throughput, flows and the log. Press ? for the keys. Where stdout is no terminal, or " +
+			"what fixes it, throughput, flows and the log. Press ? for the keys. Where stdout is no terminal, or " +
 			"with --once, the table of `postern status` is printed instead.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

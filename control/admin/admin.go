@@ -64,7 +64,7 @@ type Backend interface {
 	Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error)
 	Kubeconfig(ctx context.Context, name string) (api.Kubeconfig, error)
 	Credential(ctx context.Context, name string) (api.Credential, error)
-	// NetCheck asks the STUN and TURN servers anew, and waits at most 5 s for them.
+	// NetCheck asks the STUN and TURN servers again, and waits at most 5 s for them.
 	NetCheck(ctx context.Context) (api.NetCheck, error)
 	// Check runs the checks now, at most 10 s, and gives what they found. An unknown peer
 	// is an error; a check that fails is none.

@@ -185,7 +185,7 @@ func (c *Client) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRes
 	return ask[api.AcceptResponse](ctx, c, http.MethodPost, "/v1/accept", r)
 }
 
-// KeyRotate gives the gateway another key, after which it starts anew.
+// KeyRotate gives the gateway another key, after which it restarts.
 func (c *Client) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
 	return ask[api.KeyRotateResponse](ctx, c, http.MethodPost, "/v1/key/rotate", r)
 }

@@ -123,16 +123,16 @@ type KeyRotateRequest struct {
 // KeyRotateResponse says who knows the next key, and whether it is in force.
 type KeyRotateResponse struct {
 	// PublicKey is the next one, base64.
-	PublicKey string       `json:"publicKey"`
-	Told      []string     `json:"told"`
-	Untold    []UntoldPeer `json:"untold,omitempty"`
-	Rotated   bool         `json:"rotated"`
+	PublicKey string           `json:"publicKey"`
+	Told      []string         `json:"told"`
+	Untold    []UnnotifiedPeer `json:"untold,omitempty"`
+	Rotated   bool             `json:"rotated"`
 	// Warnings are what has to be done besides.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// UntoldPeer is one that does not know the gateway's next key.
-type UntoldPeer struct {
+// UnnotifiedPeer is one that does not know the gateway's next key.
+type UnnotifiedPeer struct {
 	Peer   string `json:"peer"`
 	Reason string `json:"reason"`
 }

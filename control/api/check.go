@@ -22,7 +22,7 @@ type CheckReport struct {
 }
 
 // CheckSummary counts verdicts. A check that depends on another one that fails counts as
-// unknown, so that errors and warnings are what there is to mend.
+// unknown, so that errors and warnings are what there is to fix.
 type CheckSummary struct {
 	OK      int `json:"ok"`
 	Warning int `json:"warning"`
@@ -41,7 +41,7 @@ type Check struct {
 	Target    string `json:"target"`
 	Direction string `json:"direction"`
 	Verdict
-	// DependsOn names the check that fails and whose mending mends this one; as
+	// DependsOn names the check that fails and whose fix fixes this one; as
 	// "NAME" of the same peer, or "own/NAME".
 	DependsOn string       `json:"dependsOn,omitempty"`
 	Stages    []CheckStage `json:"stages"`

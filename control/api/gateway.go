@@ -129,7 +129,7 @@ type LAN struct {
 type DNS struct {
 	// Domains are browsed for gateways: _postern._udp.DOMAIN.
 	Domains []string `json:"domains,omitempty" yaml:"domains,omitempty"`
-	// Servers (address or address:port) are asked in place of the system's.
+	// Servers (address or address:port) are asked instead of the system's.
 	Servers []string `json:"servers,omitempty" yaml:"servers,omitempty"`
 }
 

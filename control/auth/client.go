@@ -147,7 +147,7 @@ type Grant struct {
 	CertificatePEM []byte
 	Token          Token
 	NotAfter       time.Time
-	// User is given alone: the request has to be made anew, for this user.
+	// User is given alone: the request has to be recreated, for this user.
 	User string
 }
 

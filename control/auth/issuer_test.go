@@ -222,7 +222,7 @@ func TestTheSameRequestGetsTheSameCertificate(t *testing.T) {
 	}
 	first := issue(subject)
 	now = noon.Add(repeatFor)
-	again := issue(subject) // the request is signed anew, but its key is the same
+	again := issue(subject) // the request is signed again, but its key is the same
 	if !bytes.Equal(first.CertificatePEM, again.CertificatePEM) || first.Again || !again.Again {
 		t.Error("a repeated request got another certificate")
 	}

@@ -204,7 +204,7 @@ func TestReadmeAndTableOfCodesAreEqual(t *testing.T) {
 		if i+1 < len(sections) {
 			end = sections[i+1][0]
 		}
-		for _, part := range []string{"**Found:**", "**Mend:**"} {
+		for _, part := range []string{"**Found:**", "**Fix:**"} {
 			if !strings.Contains(string(readme[m[1]:end]), part) {
 				t.Errorf("README.md: %s has no %s", code, part)
 			}

@@ -64,7 +64,7 @@ func TestCommandsByPerspective(t *testing.T) {
 	}
 }
 
-// What follows from another check is mended by that one's command.
+// What follows from another check is fixed by that one's command.
 func TestADependentVerdictHasTheCommandOfItsRoot(t *testing.T) {
 	f := facts()
 	root := begin(api.ServiceAuth, f).fail(api.Error, StageHTTP, AuthTimeout, Params{})

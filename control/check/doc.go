@@ -1,5 +1,5 @@
 // Package check finds out what of a peer can be reached and what is wrong with this
-// gateway, and says why and what mends it.
+// gateway, and says why and what fixes it.
 //
 // A check takes one thing through its stages and ends in a verdict (api.Verdict): an
 // outcome, and unless all is well a stable code, the stage that failed, the cause with the

@@ -8,15 +8,15 @@ import (
 
 const (
 	// evidenceLife is how long something that was seen explains a failure. A peer that is
-	// waited for sends initiations each 5 s and probes each 30 s at the longest; what has
-	// not been seen for four times that has ended, or been mended.
+	// waited for sends initiations every 5 s and probes every 30 s at the longest; what has
+	// not been seen for four times that has ended, or been fixed.
 	evidenceLife = 2 * time.Minute
 	// refusalLife is how long an ICMP error does. Each datagram brings another, and no more than
 	// 49 s pass between two initiations; what was refused while the peer was being started,
 	// and then is blocked, would be taken for the fault else.
 	refusalLife = time.Minute
 	// probesAnswered is how recent an answer to a probe shows that the way is open; idle
-	// paths are probed each 20 s.
+	// paths are probed every 20 s.
 	probesAnswered = 45 * time.Second
 	// clockStep is how far in the future the last handshake may be and still be one of just
 	// now: the wall clock is corrected in small steps all the time.

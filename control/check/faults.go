@@ -14,7 +14,7 @@ const (
 	// are resolved each minute, and a path in use outlives its name.
 	movedBefore = 10 * time.Minute
 	// bootsApart is how long after the last change of a peer's boot two gateways count as
-	// taking turns. Each of them probes an idle path each 20 s, so that after four times
+	// taking turns. Each of them probes an idle path every 20 s, so that after four times
 	// that one of the two has ended.
 	bootsApart = 80 * time.Second
 )

@@ -10,7 +10,7 @@ import (
 // consequence is a row of what follows from this gateway's own faults.
 type consequence struct {
 	code  Code   // of the peer's gateway check
-	own   string // the own check that explains it
+	own   string // our own check that explains it
 	holds func(gateway, own Result, f Facts) bool
 }
 
@@ -21,7 +21,7 @@ type consequence struct {
 //	PST0101 never answered             exposure               and nobody can dial the peer either
 //	PST0401 neither can be dialled     exposure               the announced address is wrong (PST0403)
 //	PST0412 the relay is gone          exposure-turn          always
-//	PST0112 packets are lost           resources              the own socket dropped some
+//	PST0112 packets are lost           resources              our own socket dropped some
 func consequences() []consequence {
 	closed := func(_, _ Result, f Facts) bool { return f.own.wayIn() != wayOpen }
 	return []consequence{

@@ -30,7 +30,7 @@ func (r *Runner) ownFacts() *Own {
 	return &o
 }
 
-// startOwn starts the goroutine of the own checks, once; r.mu is held.
+// startOwn starts the goroutine of our own checks, once; r.mu is held.
 func (r *Runner) startOwn() {
 	if r.opts.Own == nil {
 		return

@@ -96,7 +96,7 @@ func (p Params) allow(services string) string {
 
 // decided is said to who offers something, where another says that it may not have it.
 func (p Params) decided() string {
-	return fmt.Sprintf("there is nothing to mend unless %s is to have it: what it may reach is a decision made here (spec.peers[name=%s].allow)", p.peer(), p.peer())
+	return fmt.Sprintf("there is nothing to fix unless %s is to have it: what it may reach is a decision made here (spec.peers[name=%s].allow)", p.peer(), p.peer())
 }
 
 // where is the address that was dialled, and through what.

@@ -58,7 +58,7 @@ func (r *Runner) watchedPeers() []*watched {
 // Report gives the state of every check of one peer, or with an empty name of this gateway
 // and all its peers. If it is to be fresh all are run first, at the same time and within
 // 10 s; what is not ready by then is unknown. Whatever follows from another check that
-// fails is unknown and names it, so that errors and warnings are what there is to mend.
+// fails is unknown and names it, so that errors and warnings are what there is to fix.
 func (r *Runner) Report(ctx context.Context, peer string, fresh bool) (api.CheckReport, error) {
 	peers := r.watchedPeers()
 	if peer != "" {

@@ -67,7 +67,7 @@ func (r *Runner) round(ctx context.Context, w *watched, before Report, e effort)
 func (f Facts) measurable() bool { return f.Path.LinkMTU > 0 && f.Address.IsValid() && !f.Pending }
 
 // quality measures how well a gateway works that does: loss and sizes. What was found
-// before and is not measured anew stands.
+// before and is not measured again stands.
 func (r *Runner) quality(ctx context.Context, f Facts, reached Result, before Report, e effort) []Result {
 	if !f.Address.IsValid() {
 		return []Result{reached}
@@ -173,7 +173,7 @@ func dependent(name, target string, f Facts, root Result) Result {
 	v := root.Verdict
 	res := r.result(api.Verdict{Verdict: api.Unknown, Stage: v.Stage,
 		Cause: fmt.Sprintf("not known while %s fails (%s)", root.Name, v.Code),
-		Fix:   fmt.Sprintf("mend %s first: %s", root.Name, v.Fix), Command: v.Command})
+		Fix:   fmt.Sprintf("fix %s first: %s", root.Name, v.Fix), Command: v.Command})
 	res.DependsOn = root.Name
 	return res
 }

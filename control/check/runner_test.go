@@ -303,7 +303,7 @@ func TestAVerdictThatIsNotOkIsNeverOlderThanARound(t *testing.T) {
 				}
 				f.overlay.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
 				time.Sleep(36*time.Second + time.Millisecond) // an interval with its jitter
-				f.want(t, "one interval after it was mended", "ok ok ok")
+				f.want(t, "one interval after it was fixed", "ok ok ok")
 			})
 		})
 	}

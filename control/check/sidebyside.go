@@ -62,7 +62,7 @@ func usedOutside(inside, outside Result) (Result, Result) {
 
 func (r Result) failed() bool { return r.Verdict.Verdict == api.Error }
 
-// troubled reports whether there is something to mend.
+// troubled reports whether there is something to fix.
 func (r Result) troubled() bool { return r.failed() || r.Verdict.Verdict == api.Warning }
 
 // reached reports whether the service answered as it should, if perhaps late or not to
@@ -80,7 +80,7 @@ func (r Result) unanswered() bool {
 }
 
 // alike reports whether two ways to a service fail in the same way: with the same code, or
-// by nobody being there. What is behind the second will show when the first is mended.
+// by nobody being there. What is behind the second will show when the first is fixed.
 func alike(inside, outside Result) bool {
 	in, out := Code(inside.Verdict.Code), Code(outside.Verdict.Code)
 	if in == out {
@@ -92,7 +92,7 @@ func alike(inside, outside Result) bool {
 	return slices.Contains(down, in) && (unreachable || slices.Contains(down, out))
 }
 
-// beside renders a verdict anew with what came of the other way.
+// beside renders a verdict again with what came of the other way.
 func (r Result) beside(b Beside, other Result) Result {
 	p := r.Params()
 	p.Beside, p.BesideAddress = b, other.address
@@ -109,7 +109,7 @@ func (r Result) waitFor(root Result) Result {
 	r.DependsOn = root.Name
 	v.Verdict, v.Code = api.Unknown, ""
 	v.Cause = fmt.Sprintf("not known while %s fails (%s): %s", root.Name, root.Verdict.Code, v.Cause)
-	v.Fix, v.Command = fmt.Sprintf("mend %s first: %s", root.Name, root.Verdict.Fix), root.Verdict.Command
+	v.Fix, v.Command = fmt.Sprintf("fix %s first: %s", root.Name, root.Verdict.Fix), root.Verdict.Command
 	return r
 }
 

@@ -95,7 +95,7 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 	}
 }
 
-// An identity that auth does not issue is missed by both ways; auth is who has to mend it.
+// An identity that auth does not issue is missed by both ways; auth is who has to fix it.
 func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
 	auth := begin(api.ServiceAuth, facts()).fail(api.Error, StageTCP, AuthRefused, Params{Address: "[fd12::1]:80"})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)

@@ -29,7 +29,7 @@ func apiServerEntries() []Entry {
 		{APIServerHTTP, "the API server answers with an HTTP error", func(p Params) string {
 			return fmt.Sprintf("%s answered %s with HTTP %d", p.server(), p.request(), p.Status)
 		}, func(p Params) string {
-			return fmt.Sprintf("%srun `kubectl get --raw '/livez?verbose'` and mend what it names", p.at())
+			return fmt.Sprintf("%srun `kubectl get --raw '/livez?verbose'` and fix what it names", p.at())
 		}},
 		{APIServerUnauthorized, "the API server does not accept the identity", func(p Params) string {
 			if p.Token {

@@ -11,7 +11,7 @@ func csrEntries() []Entry {
 		{CSRDenied, "the cluster denied a peer's certificate request", func(p Params) string {
 			return detail(fmt.Sprintf("the cluster of %s denied the certificate request%s, so it gets no identity", thisGateway, p.requestOf()), p)
 		}, func(p Params) string {
-			return fmt.Sprintf("ask whoever denied it: `kubectl describe csr %s`; it is made anew after five minutes, or at once after `kubectl delete csr %s`", p.csrName(), p.csrName())
+			return fmt.Sprintf("ask whoever denied it: `kubectl describe csr %s`; it is recreated after five minutes, or at once after `kubectl delete csr %s`", p.csrName(), p.csrName())
 		}},
 		{CSRFailed, "the cluster's signer refuses client certificates", func(p Params) string {
 			return detail(fmt.Sprintf("the signer of the cluster of %s failed the certificate request%s", thisGateway, p.requestOf()), p)

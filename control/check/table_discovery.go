@@ -30,7 +30,7 @@ func dnsEntries() []Entry {
 		{RecordForged, "DNSSEC validation fails", func(p Params) string {
 			return detail(fmt.Sprintf("the resolver of this gateway has found a signature in %s to be wrong, and gives no answer to %s", domain(p), or(p.Record, "a question")), p)
 		}, func(p Params) string {
-			return fmt.Sprintf("see `delv _postern._udp.%s PTR` on this machine: where signatures have expired, sign the zone anew; else somebody on the way answers in its place", domain(p))
+			return fmt.Sprintf("see `delv _postern._udp.%s PTR` on this machine: where signatures have expired, sign the zone again; else somebody on the way answers in its place", domain(p))
 		}},
 	}
 }
@@ -46,7 +46,7 @@ func mappingEntries() []Entry {
 	}
 	return []Entry{
 		{MappingStale, "the router's mapping is dead", func(p Params) string {
-			return detail(fmt.Sprintf("the router %s lists %s for this gateway, and nothing from outside has come through it, though it was deleted and made anew", or(p.Router, "of this gateway"), or(p.Mapped, "a port")), p)
+			return detail(fmt.Sprintf("the router %s lists %s for this gateway, and nothing from outside has come through it, though it was deleted and recreated", or(p.Router, "of this gateway"), or(p.Mapped, "a port")), p)
 		}, func(p Params) string {
 			return fmt.Sprintf("allow inbound UDP %s in the firewall of the router and of the provider; or %s", or(portOf(p.Mapped), p.ownPort()), byHand(p))
 		}},

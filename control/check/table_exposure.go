@@ -194,8 +194,8 @@ func lossFix(p Params) string {
 	if a, ok := hostOf(p.Address); ok {
 		host, port = a.String(), or(portOf(p.Address), port)
 	}
-	return fmt.Sprintf("find the hop that loses them with `mtr --report --udp --port %s %s` and mend that link; if the line is full, limit what fills it (`postern tui`, view 3); "+
-		"if `postern check` shows PST0810 or PST0812, mend that first", port, host)
+	return fmt.Sprintf("find the hop that loses them with `mtr --report --udp --port %s %s` and fix that link; if the line is full, limit what fills it (`postern tui`, view 3); "+
+		"if `postern check` shows PST0810 or PST0812, fix that first", port, host)
 }
 
 func skewCause(p Params) string {

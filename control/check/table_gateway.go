@@ -44,7 +44,7 @@ func gatewayEntries() []Entry {
 			return joined(detail(fmt.Sprintf("%s, where %s dials %s, does not resolve", names, p.client(), p.owner()), p), "; of its other addresses ", p.accounts(), " either")
 		}, func(p Params) string {
 			return fmt.Sprintf("correct the name in %s, or the record: `dig +short %s` must give the address of %s; "+
-				"if it does elsewhere, mend the resolver in /etc/resolv.conf", p.endpointSetting(), hostName(p.Names), p.owner())
+				"if it does elsewhere, fix the resolver in /etc/resolv.conf", p.endpointSetting(), hostName(p.Names), p.owner())
 		}},
 		{NameMoved, "an endpoint's name leads elsewhere than before", func(p Params) string {
 			return fmt.Sprintf("%s led to %s%s and leads to %s now, where %s does not answer", or(list(p.Names), "the name of an endpoint"),
@@ -160,7 +160,7 @@ func silentFix(p Params) string {
 	if !p.Seen.IsZero() {
 		between := "something between the two lets probes through and holds handshakes back"
 		if p.Inbound {
-			return fmt.Sprintf("run `postern check` here: PST0111 means that the clock of %s went back, which is mended there; otherwise %s", p.peer(), between)
+			return fmt.Sprintf("run `postern check` here: PST0111 means that the clock of %s went back, which is fixed there; otherwise %s", p.peer(), between)
 		}
 		return fmt.Sprintf("run `postern check` there: PST0111 there means that this gateway's clock went back (`date -u` here, then `timedatectl set-ntp true`); "+
 			"if it shows the same as here, %s", between)

@@ -48,10 +48,10 @@ func identityEntries() []Entry {
 			return detail(fmt.Sprintf("the identity that %s issued to %s was valid until %s", p.owner(), p.client(), day(p.NotAfter)), p)
 		}, func(p Params) string {
 			if p.Inbound {
-				return fmt.Sprintf("see in the log of this gateway why it issues no new one to %s, and mend spec.services.auth.issuer: a localCA's own certificate may have expired "+
+				return fmt.Sprintf("see in the log of this gateway why it issues no new one to %s, and fix spec.services.auth.issuer: a localCA's own certificate may have expired "+
 					"(`openssl x509 -noout -enddate -in FILE` of localCA.certFile); the identity is renewed as soon as that works", p.peer())
 			}
-			return fmt.Sprintf("see that auth of %s answers (`postern ping %s --layer auth`); if it does, its log says why it issues no new one: mend spec.services.auth.issuer there; "+
+			return fmt.Sprintf("see that auth of %s answers (`postern ping %s --layer auth`); if it does, its log says why it issues no new one: fix spec.services.auth.issuer there; "+
 				"the identity is renewed as soon as that works", p.peer(), p.peer())
 		}},
 		{IdentityRejected, "the API server rejects the client certificate", func(p Params) string {

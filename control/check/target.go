@@ -120,7 +120,7 @@ type Result struct {
 	// Target is auth, apiServer or gateway.
 	Target  string
 	Verdict api.Verdict
-	// DependsOn names the check of the same peer whose mending mends this one.
+	// DependsOn names the check of the same peer whose fix fixes this one.
 	DependsOn string
 	// params are what the verdict's cause and fix were rendered from, nil where that is all
 	// nothing: they are large, and of a thousand peers that are well there are none.

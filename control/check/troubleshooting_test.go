@@ -25,8 +25,8 @@ var chapters = []struct{ prefix, title string }{
 
 // docs/troubleshooting.md is the table of codes as a page. After a change of the table:
 //
-//	go test ./control/check -run TestTroubleshootingPage -update
-func TestTroubleshootingPageIsUpToDate(t *testing.T) {
+//	go test ./control/check -run TestProblemshootingPage -update
+func TestProblemshootingPageIsUpToDate(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "troubleshooting.md")
 	want := troubleshooting()
 	if n := strings.Count(want, "\n### PST"); n != len(Codes()) {
@@ -43,7 +43,7 @@ func TestTroubleshootingPageIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("%s is out of date: go test ./control/check -run TestTroubleshootingPage -update", page)
+		t.Errorf("%s is out of date: go test ./control/check -run TestProblemshootingPage -update", page)
 	}
 }
 

@@ -16,7 +16,7 @@ const NameUpstream = "upstream-"
 // CheckUpstreams checks the servers behind what this gateway offers, all at the same time
 // and each within Timeout. The results are in the order of the upstreams. The API server
 // is held against what peers are told of its certificate, so what they would find is found
-// here, by who can mend it; it is asked without any identity. Of other services only the
+// here, by who can fix it; it is asked without any identity. Of other services only the
 // connection is tried: nothing is known of what they speak.
 func CheckUpstreams(ctx context.Context, n Network, upstreams []Upstream) []Result {
 	results := make([]Result, len(upstreams))

@@ -20,7 +20,7 @@ const (
 // DNS says in which domains gateways are looked for; none are without any.
 type DNS struct {
 	Domains []string
-	// Servers are asked in place of the system's; nil = those of the system.
+	// Servers are asked instead of the system's; nil = those of the system.
 	Servers []netip.AddrPort
 }
 

@@ -254,7 +254,7 @@ func (t *Flows) Drain(ctx context.Context) error {
 }
 
 // abortIdle resets the flows that have moved nothing since moved was filled, fills it
-// anew, and gives their number.
+// again, and gives their number.
 func (t *Flows) abortIdle(moved map[*flow]uint64) int {
 	return t.abortMatching(func(f *flow) bool {
 		before, seen := moved[f]

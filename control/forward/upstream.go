@@ -21,7 +21,7 @@ const (
 )
 
 // keepAlive finds peers of TCP connections that vanished: after 30 s of silence, then
-// each 15 s, four times; so at most 90 s.
+// every 15 s, four times; so at most 90 s.
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4}
 }

@@ -84,7 +84,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 		g.log.Info("connections that are no longer allowed were reset", "connections", n)
 	}
 	if leaving {
-		time.Sleep(lastWords)
+		time.Sleep(resetFlushDelay)
 		if _, err := g.setTunnel(next, nil); err != nil { // it was part of what was accepted
 			g.log.Error("removed peers cannot be taken out of the tunnel; they are refused all the same", "error", err)
 		}
@@ -101,9 +101,9 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 	return nil
 }
 
-// lastWords is how long resets may take to leave through the tunnel before it is taken
+// resetFlushDelay is how long resets may take to leave through the tunnel before it is taken
 // away: they are queued, encrypted and sent by others, within a millisecond or two.
-const lastWords = 100 * time.Millisecond
+const resetFlushDelay = 100 * time.Millisecond
 
 // busy are those of the members that have connections open.
 func (g *Gateway) busy(members []*member) []*member {

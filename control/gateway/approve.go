@@ -70,16 +70,16 @@ func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.Disc
 			called, m.name, peer.Fingerprint(m.key), fingerprint),
 			"if they are two gateways give this one another name with --as NAME; if the key is new, remove the peer first")
 	}
-	if err := g.befriend(ctx, called, c, r.Allow, r.As != ""); err != nil {
+	if err := g.addDiscoveredPeer(ctx, called, c, r.Allow, r.As != ""); err != nil {
 		return api.DiscoveredApproveResponse{}, err
 	}
 	g.lan.wantedAgain(c.key)
 	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint, User: g.auth.userOf(called)}, nil
 }
 
-// befriend makes a peer of a gateway that was found. chosen says that an operator gave the
+// addDiscoveredPeer makes a peer of a gateway that was found. chosen says that an operator gave the
 // name.
-func (g *Gateway) befriend(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
+func (g *Gateway) addDiscoveredPeer(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
 	if err := api.CheckName(name); err != nil {
 		return admin.Usage(fmt.Sprintf("approve %q: it cannot be a peer's name here: %v", c.name.Cut(maxShownName), err), "give it one with --as NAME")
 	}

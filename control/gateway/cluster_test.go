@@ -125,7 +125,7 @@ func TestWhatTheClusterFindsIsShown(t *testing.T) {
 	}
 	g.SetProblems("exposure", nil)
 	if c, there := shown(); there {
-		t.Errorf("it is mended, and shown still: %+v", c)
+		t.Errorf("it is fixed, and shown still: %+v", c)
 	}
 }
 

@@ -15,9 +15,9 @@ func TestAPeerCannotTellOfAStartInTheFuture(t *testing.T) {
 		want      bool
 	}{
 		"none":                            {0, at - 60, now, false},
-		"the own":                         {at - 60, at - 60, now, false},
+		"our own":                         {at - 60, at - 60, now, false},
 		"an earlier one":                  {at - 90, at - 60, now, false},
-		"weeks after the own":             {at, at - 30*86400_000, now, true},
+		"weeks after our own":             {at, at - 30*86400_000, now, true},
 		"by a clock that is ahead":        {at + 900_000, at - 60, now, true},
 		"of the future":                   {at + 1_000_001, at - 60, now, false},
 		"of no time":                      {math.MaxUint64, at - 60, now, false},

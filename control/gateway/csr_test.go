@@ -48,7 +48,7 @@ func TestCertificatesFromTheCluster(t *testing.T) {
 	}
 	report([]check.OwnProblem{{Name: "issuer", Code: check.CSRUnguarded}})
 	if text := shown(); !strings.Contains(text, "not its peers") || !strings.Contains(text, "csr-policy.yaml") {
-		t.Errorf("the own checks have %q", text)
+		t.Errorf("our own checks have %q", text)
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { // the same again is the same issuer
 		g.Services.Auth.Issuer = &api.Issuer{CSR: &api.CSRIssuer{TTL: api.Duration(2 * time.Hour)}}

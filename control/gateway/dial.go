@@ -75,7 +75,7 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 		return
 	}
 	was.Offers = is.Offers // which have just been heard
-	g.heed(m.key, is, was)
+	g.applyReportChanges(m.key, is, was)
 }
 
 // rememberHellos stores what members said of themselves last, in one write, unless that is stored.

@@ -32,7 +32,7 @@ type dnsMatch struct {
 	moved bool
 }
 
-// matches holds what was found against the peers. The own records are left out.
+// matches holds what was found against the peers. Our own records are left out.
 func (s *dnsSearch) matches(r *roster) []dnsMatch {
 	domains := s.domains()
 	if len(domains) == 0 {

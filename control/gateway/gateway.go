@@ -157,7 +157,7 @@ type Gateway struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	closing sync.Once
-	// regather holds at most one wish that gathering begin anew, with another agent.
+	// regather holds at most one wish that gathering begin again, with another agent.
 	regather chan struct{}
 	// portsDue holds one wish that the ports of listeners be kept.
 	portsDue chan struct{}
@@ -237,7 +237,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.close(expired()))
 	}
-	g.wg.Go(func() { newClockwork(g).run(g.ctx) })
+	g.wg.Go(func() { newTicker(g).run(g.ctx) })
 	g.wg.Go(g.gather)
 	g.wg.Go(func() { g.paths.run(g.ctx) })
 	g.wg.Go(func() { g.dns.run(g.ctx) })
@@ -366,7 +366,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.flows != nil {
 		if err := g.flows.Drain(ctx); err != nil {
 			g.log.Info("connections were reset that did not end in time", "reason", err)
-			time.Sleep(lastWords)
+			time.Sleep(resetFlushDelay)
 		}
 	}
 	g.cancel()

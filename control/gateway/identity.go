@@ -202,7 +202,7 @@ func (i *identityKeepers) renewLocked(now time.Time, m *member) (done bool) {
 }
 
 // ended is renew on the peer's word, which it gives once: what comes too often is done by
-// renewDue. Each word may be another one, so it is logged when it is heeded.
+// renewDue. Each word may be another one, so it is logged when it is followed.
 func (i *identityKeepers) ended(now time.Time, m *member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -133,7 +133,7 @@ func (s *lanSearch) admit(ctx context.Context) {
 			continue
 		}
 		print := peer.Fingerprint(w.claim.key)
-		if err := s.g.befriend(ctx, w.name, w.claim, l.Allow, w.chosen); err != nil {
+		if err := s.g.addDiscoveredPeer(ctx, w.name, w.claim, l.Allow, w.chosen); err != nil {
 			failed[w.claim.key] = append(failed[w.claim.key], err.Error())
 			s.tellRefused(ctx, w, err)
 			continue

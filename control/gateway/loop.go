@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// heartbeatLimit is how long the clockwork may stand still before /livez fails. Disks
+	// heartbeatLimit is how long the ticker may stand still before /livez fails. Disks
 	// stall for seconds; this is thirty turns even of a thousand peers'.
 	heartbeatLimit = 60 * time.Second
 	// renewEvery is how often an identity is replaced before its time, because the API server
 	// refuses it or the peer says that it has ended. If it is the API server that does not know
 	// the authority, a new one will not help; and each is a write to the state.
 	renewEvery = 5 * time.Minute
-	// renewAtOnce is how often in a row a peer's word is heeded first: when either side rotates
-	// its key, or the account is made anew, several identities end within minutes.
+	// renewAtOnce is how often in a row a peer's word is followed first: when either side rotates
+	// its key, or the account is recreated, several identities end within minutes.
 	renewAtOnce = 4
 	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
 	// there is none: it sees its cluster a moment late, and tells of changes every reportPace.
@@ -42,10 +42,10 @@ const (
 	sourceState = "state"
 )
 
-// clockwork does what depends on time alone, as often as the tunnel reads its counters: each
+// ticker does what depends on time alone, as often as the tunnel reads its counters: each
 // second, and of a thousand peers every two, of which it may then notice something 4.5 s late.
 // Its fields are its goroutine's.
-type clockwork struct {
+type ticker struct {
 	g *Gateway
 	// states and stats are those of the last turn.
 	states map[peer.PublicKey]api.PeerState
@@ -79,8 +79,8 @@ type clockwork struct {
 	outdated time.Time
 }
 
-func newClockwork(g *Gateway) *clockwork {
-	c := &clockwork{
+func newTicker(g *Gateway) *ticker {
+	c := &ticker{
 		g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
 		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{}, keeping: map[peer.PublicKey]netip.AddrPort{},
 		carried: map[peer.PublicKey]uint64{},
@@ -91,7 +91,7 @@ func newClockwork(g *Gateway) *clockwork {
 	return c
 }
 
-func (c *clockwork) run(ctx context.Context) {
+func (c *ticker) run(ctx context.Context) {
 	if c.rest != nil {
 		defer c.rest.close()
 	}
@@ -110,7 +110,7 @@ func (c *clockwork) run(ctx context.Context) {
 	}
 }
 
-func (c *clockwork) turn(now time.Time) {
+func (c *ticker) turn(now time.Time) {
 	g := c.g
 	g.beat.Beat()
 	g.plane.engine.Read(&c.tunnel)
@@ -155,7 +155,7 @@ func (c *clockwork) turn(now time.Time) {
 }
 
 // keepPorts keeps the ports that listeners found.
-func (c *clockwork) keepPorts() {
+func (c *ticker) keepPorts() {
 	c.g.changing.Lock()
 	defer c.g.changing.Unlock()
 	if !c.g.changed.closed {
@@ -165,7 +165,7 @@ func (c *clockwork) keepPorts() {
 
 // replaceRejected asks for another identity when the peer's API server refuses the one
 // we have: its authority may have been replaced.
-func (c *clockwork) replaceRejected(now time.Time, m *member) {
+func (c *ticker) replaceRejected(now time.Time, m *member) {
 	heard, _ := c.g.reports.last(m.key)
 	c.g.keepers.renewDue(now, m, heard)
 	code := c.g.checks.Code(m.name, api.ServiceAPIServer)
@@ -175,7 +175,7 @@ func (c *clockwork) replaceRejected(now time.Time, m *member) {
 }
 
 // observe notices what changed about one peer since the last turn.
-func (c *clockwork) observe(now time.Time, m *member, after tunnel.PeerStats) {
+func (c *ticker) observe(now time.Time, m *member, after tunnel.PeerStats) {
 	g, before := c.g, c.stats[m.key]
 	c.stats[m.key] = after
 	if after.LastHandshake.After(before.LastHandshake) {
@@ -222,7 +222,7 @@ func (g *Gateway) lasting(m *member, p tunnel.PeerStats) bool {
 
 // keep remembers where peers were heard, for the next start: all in one write, since it is
 // of all peers. What cannot be stored is tried again each turn, but complained of once.
-func (c *clockwork) keep(now time.Time) {
+func (c *ticker) keep(now time.Time) {
 	if len(c.keeping) == 0 {
 		return
 	}
@@ -247,7 +247,7 @@ func (c *clockwork) keep(now time.Time) {
 
 // follow notices that a peer came or went. Going is a matter of time alone: nothing
 // about a peer changes when it has been silent for too long.
-func (c *clockwork) follow(now time.Time, m *member, p tunnel.PeerStats) {
+func (c *ticker) follow(now time.Time, m *member, p tunnel.PeerStats) {
 	g, was := c.g, c.states[m.key]
 	is, reason := api.StateConnected, ""
 	if m.pending || !g.reached(m, p).connected(now) {
@@ -290,7 +290,7 @@ func sourceOf(m *member, a netip.AddrPort) string {
 }
 
 // expireTickets ends the tickets whose time is up.
-func (c *clockwork) expireTickets(now time.Time) {
+func (c *ticker) expireTickets(now time.Time) {
 	next, open := c.g.book.NextDeadline()
 	open = open || c.g.book.Unstored()
 	recently := now.Sub(c.looked) < bookEvery
@@ -306,7 +306,7 @@ func (c *clockwork) expireTickets(now time.Time) {
 }
 
 // storeAgain tries to store what was taken away from peers and could not be stored then.
-func (c *clockwork) storeAgain(now time.Time) {
+func (c *ticker) storeAgain(now time.Time) {
 	if now.Sub(c.stored) < bookEvery {
 		return
 	}
@@ -317,7 +317,7 @@ func (c *clockwork) storeAgain(now time.Time) {
 }
 
 // showKept has an own check say that the state cannot be kept outside of the pod.
-func (c *clockwork) showKept(now time.Time) {
+func (c *ticker) showKept(now time.Time) {
 	err, was := c.g.store.Kept(), c.notKept
 	c.notKept = err
 	switch {
@@ -332,7 +332,7 @@ func (c *clockwork) showKept(now time.Time) {
 
 // dropOneTime takes the tunnels of tickets down that have ended, whatever ended them. It
 // leaves the one who did a moment to be told.
-func (c *clockwork) dropOneTime(now time.Time) {
+func (c *ticker) dropOneTime(now time.Time) {
 	g := c.g
 	if !g.roster.Load().hasOther(g.book.OneTimePeers(now)) {
 		c.outdated = time.Time{}

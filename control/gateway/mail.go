@@ -14,7 +14,7 @@ const (
 	// handTry bounds one try to hand a message over: two round trips inside the tunnel,
 	// with a handshake before them and a segment or two lost.
 	handTry = 5 * time.Second
-	// handTries is how often a message is tried. A later one says the same anew.
+	// handTries is how often a message is tried. A later one says the same again.
 	handTries = 3
 	// leaveAlone is how long a peer that takes no such messages is left alone.
 	leaveAlone = 5 * time.Minute

@@ -84,11 +84,11 @@ func (s *authService) identityMark(m *member) report.Mark {
 	}
 }
 
-// heed does what a report asks for that has other marks than the one before. How often is for
+// applyReportChanges does what a report asks for that has other marks than the one before. How often is for
 // the peer to decide where that is asked of itself and nothing is kept or logged of it: a report
 // a second is taken of it, and one with each hello. Another identity is written to the state, so
 // it is asked for renewAtOnce times in a row, and then once in renewEvery.
-func (g *Gateway) heed(from peer.PublicKey, is, was report.Report) {
+func (g *Gateway) applyReportChanges(from peer.PublicKey, is, was report.Report) {
 	m := g.roster.Load().byKey[from]
 	if m == nil {
 		return

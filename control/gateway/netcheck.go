@@ -14,10 +14,10 @@ import (
 	"github.com/postern-dev/postern/discovery/portmap"
 )
 
-// netCheckWait bounds how long servers are waited for that are asked anew.
+// netCheckWait bounds how long servers are waited for that are asked again.
 const netCheckWait = 5 * time.Second
 
-// NetCheck asks the STUN and TURN servers and the router anew and says what the network around this
+// NetCheck asks the STUN and TURN servers and the router again and says what the network around this
 // gateway is like.
 func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, netCheckWait)

@@ -61,7 +61,7 @@ func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []tic
 	return p, nil
 }
 
-// dial has handshakes go to all of the inviter's addresses, from the own socket and by
+// dial has handshakes go to all of the inviter's addresses, from our own socket and by
 // way of those allocations that there are by now.
 func (p *oneTime) dial() {
 	p.dialing.Lock()

@@ -90,7 +90,7 @@ func (p *pathfinding) run(ctx context.Context) {
 	}
 }
 
-// useRelays allocates at these servers, in place of the ones before. The first time it
+// useRelays allocates at these servers, instead of the ones before. The first time it
 // takes up what an earlier process had there.
 func (p *pathfinding) useRelays(servers []relay.Server) {
 	p.mu.Lock()

@@ -79,7 +79,7 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 			return rtt, err
 		}, nil
 	case layerWG:
-		return g.shake, nil
+		return g.handshakeRTT, nil
 	case layerOverlay:
 		return func(ctx context.Context, m *member) (time.Duration, error) {
 			return g.plane.stack.Ping(ctx, m.address(), pingPayload)
@@ -92,8 +92,8 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 	return nil, admin.Usage(fmt.Sprintf("ping: there is no layer %q", layer), "use probe, wg, overlay, auth or apiServer")
 }
 
-// shake makes a new WireGuard handshake and waits for it.
-func (g *Gateway) shake(ctx context.Context, m *member) (time.Duration, error) {
+// handshakeRTT makes a new WireGuard handshake and waits for it.
+func (g *Gateway) handshakeRTT(ctx context.Context, m *member) (time.Duration, error) {
 	return g.plane.engine.Handshake(ctx, m.key)
 }
 

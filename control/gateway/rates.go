@@ -38,7 +38,7 @@ func (r *rates) observe(now time.Time, stats map[peer.PublicKey]tunnel.PeerStats
 	for k, s := range stats {
 		list := r.samples[k]
 		if n := len(list); n > 0 && (s.RxBytes < list[n-1].rx || s.TxBytes < list[n-1].tx) {
-			list = nil // the peer was removed and added again: its counters began anew
+			list = nil // the peer was removed and added again: its counters began again
 		}
 		past := 0
 		for len(list) > past+1 && now.Sub(list[past+1].at) >= rateWindow {

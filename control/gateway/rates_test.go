@@ -32,7 +32,7 @@ func TestRatesCoverTheLastSecondsOnly(t *testing.T) {
 	at(11, 4000, 10)
 	want("with a burst inside the window", 1000, 0)
 	at(12, 0, 0) // the peer was removed and joined again
-	want("after the counters began anew", 0, 0)
+	want("after the counters began again", 0, 0)
 	r.observe(start.Add(13*time.Second), nil)
 	if len(r.samples) != 0 {
 		t.Errorf("%d removed peers are remembered", len(r.samples))

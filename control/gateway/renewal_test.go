@@ -61,12 +61,12 @@ func (g *renewing) keep() {
 	g.keepers.keepers[g.m.name] = k
 }
 
-// want lets the clockwork look, and compares how often an identity was stored, and how often
+// want lets the ticker look, and compares how often an identity was stored, and how often
 // it was logged that the peer says ours has ended.
 func (g *renewing) want(when string, kept, logged int) {
 	g.t.Helper()
 	synctest.Wait()
-	newClockwork(g.Gateway).replaceRejected(time.Now(), g.m)
+	newTicker(g.Gateway).replaceRejected(time.Now(), g.m)
 	synctest.Wait()
 	if got := strings.Count(g.log.String(), "the account of our identity is gone"); g.store.kept != kept || got != logged {
 		g.t.Errorf("%s: stored %d times and logged %d times, want %d and %d\n%s", when, g.store.kept, got, kept, logged, &g.log)
@@ -85,7 +85,7 @@ func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 			for range times {
 				was := report.Report{Identity: report.MarkOf(fmt.Sprint(marks))}
 				marks++
-				g.heed(m.key, report.Report{Identity: report.MarkOf(fmt.Sprint(marks))}, was)
+				g.applyReportChanges(m.key, report.Report{Identity: report.MarkOf(fmt.Sprint(marks))}, was)
 			}
 		}
 		tell(3)

@@ -146,7 +146,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 func (r *reports) receive(from peer.PublicKey, body []byte) error {
 	is, was, err := r.take(from, body)
 	if err == nil {
-		r.g.heed(from, is, was)
+		r.g.applyReportChanges(from, is, was)
 	}
 	return err
 }

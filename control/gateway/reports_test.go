@@ -28,7 +28,7 @@ func (w *world) inbound(s *lab.Site, peer, want string) api.Targets {
 	return p.Reachability.Inbound
 }
 
-// look has a site check a peer anew.
+// look has a site check a peer again.
 func (w *world) look(s *lab.Site, peer string) {
 	w.t.Helper()
 	if _, err := s.Gateway.Check(w.ctx, api.CheckRequest{Peer: peer}); err != nil {

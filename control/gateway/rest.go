@@ -24,7 +24,7 @@ const (
 	// calmBytes a second are carried, a tenth of what a core can. What there is room for is
 	// kept. A thousand peers that connect at the same time carry less than that and make much
 	// garbage, between which what stays is put: the less of it there is at a time, the fewer
-	// gaps it leaves for good (40 MB in place of 65).
+	// gaps it leaves for good (40 MB instead of 65).
 	calmPercent = 40
 	calmBytes   = 8 << 20
 )

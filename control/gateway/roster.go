@@ -22,7 +22,7 @@ import (
 // we dial: below the 30 s after which Linux forgets an unreplied UDP mapping.
 const keepalive = 20 * time.Second
 
-// noListener is kept in place of an address when an operator wants none.
+// noListener is kept instead of an address when an operator wants none.
 const noListener = "none"
 
 // member is a peer with everything that the gateway must know of it, wherever it came

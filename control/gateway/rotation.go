@@ -24,7 +24,7 @@ import (
 //
 // The next key is announced to each peer under the present one, with a preshared key of
 // its own. A peer that has stored both takes either: the present key with the present
-// preshared key, the next with the next. When all know it the gateway starts anew with the
+// preshared key, the next with the next. When all know it the gateway restarts with the
 // next key, and a peer forgets the old one on the first handshake with the new. Nothing has
 // to happen at the same moment, and a gateway that dies at any point has one key that its
 // peers take.
@@ -33,7 +33,7 @@ import (
 const announceRetry = time.Second
 
 // KeyRotate gives the gateway another key without losing a peer. The gateway has then to
-// be started anew, which [Gateway.Restart] says. Unless forced, nothing happens as long as
+// be restarted, which [Gateway.Restart] says. Unless forced, nothing happens as long as
 // there is a peer that does not know the next key: it is told again by the next try.
 func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
 	if !g.rotating.TryLock() {
@@ -74,7 +74,7 @@ func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.Ke
 	}
 	out.Rotated = true
 	g.audit.Record(ctx, audit.Rotate, audit.PublicKey(next.Public()), audit.Reason(fmt.Sprintf("told: %v", out.Told)))
-	g.log.Info("the gateway has another key and starts anew", "publicKey", next.Public().String(),
+	g.log.Info("the gateway has another key and restarts", "publicKey", next.Public().String(),
 		"fingerprint", peer.Fingerprint(next.Public()), "told", out.Told, "untold", len(out.Untold))
 	g.restart.Do(func() { close(g.restarts) })
 	return out, nil
@@ -95,7 +95,7 @@ func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *ap
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				out.Untold = append(out.Untold, api.UntoldPeer{Peer: m.name, Reason: err.Error()})
+				out.Untold = append(out.Untold, api.UnnotifiedPeer{Peer: m.name, Reason: err.Error()})
 				return
 			}
 			out.Told, told[m.name] = append(out.Told, m.name), psk
@@ -103,7 +103,7 @@ func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *ap
 	}
 	wg.Wait()
 	slices.Sort(out.Told)
-	slices.SortFunc(out.Untold, func(a, b api.UntoldPeer) int { return cmp.Compare(a.Peer, b.Peer) })
+	slices.SortFunc(out.Untold, func(a, b api.UnnotifiedPeer) int { return cmp.Compare(a.Peer, b.Peer) })
 	return told
 }
 

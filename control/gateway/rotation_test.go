@@ -23,7 +23,7 @@ func (w *world) keyOf(s *lab.Site) string {
 	return st.Gateway.PublicKey
 }
 
-// rotate gives a gateway another key and starts it anew.
+// rotate gives a gateway another key and restarts it.
 func (w *world) rotate(s *lab.Site, r api.KeyRotateRequest) api.KeyRotateResponse {
 	w.t.Helper()
 	out, err := s.Gateway.KeyRotate(w.ctx, r)
@@ -36,14 +36,14 @@ func (w *world) rotate(s *lab.Site, r api.KeyRotateRequest) api.KeyRotateRespons
 	select {
 	case <-s.Gateway.Restart():
 	default:
-		w.t.Error("the gateway has another key and does not want to be started anew")
+		w.t.Error("the gateway has another key and does not want to be restarted")
 	}
 	w.stop(s)
 	w.start(s)
 	return out
 }
 
-// Both sides of a NAT rotate in turn, and then the first again: nobody joins anew, and
+// Both sides of a NAT rotate in turn, and then the first again: nobody joins again, and
 // everything works under the new keys alone.
 func TestARotationLosesNoPeer(t *testing.T) {
 	w := newWorld(t)

@@ -269,7 +269,7 @@ func TestAnUpstreamThatIsDownRefusesAtOnce(t *testing.T) {
 		}
 		return ""
 	})
-	// It is dialled anew for each connection, so it may come back at any time.
+	// It is dialled again for each connection, so it may come back at any time.
 	if ln, err = listen(t, upstream); err != nil {
 		t.Fatal(err)
 	}

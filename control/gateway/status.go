@@ -77,7 +77,7 @@ func outdated(t api.Targets, age time.Duration) api.Targets {
 		}
 		*v = api.Verdict{Verdict: api.Unknown, Via: v.Via, CheckedAt: v.CheckedAt,
 			Cause: fmt.Sprintf("reports come through the tunnel, which fails; the last one came %s ago", age.Round(time.Second)),
-			Fix:   "mend the way to the gateway first"}
+			Fix:   "fix the way to the gateway first"}
 	}
 	return t
 }

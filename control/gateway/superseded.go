@@ -22,7 +22,7 @@ const sayAgain = time.Minute
 // on than that is of no start.
 const clocksApart = 1_000_000
 
-// credible reports whether a start after the own one may have that number by now.
+// credible reports whether a start after our own may have that number by now.
 func credible(boot, own uint64, now time.Time) bool {
 	return boot > own && boot <= max(own, uint64(max(now.UnixMilli(), 0)))+clocksApart
 }

@@ -84,7 +84,7 @@ func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
 	}
 }
 
-// The mark of a text follows it, and is not computed anew for the same.
+// The mark of a text follows it, and is not computed again for the same.
 func TestAMarkIsComputedOnce(t *testing.T) {
 	var l lastMark
 	one := bytes.Repeat([]byte("one"), 1<<10)

@@ -13,7 +13,7 @@ import (
 
 // unwritable takes a site's state directory away, as if its volume had gone, and gives
 // what brings it back.
-func (w *world) unwritable(s *lab.Site) (mend func()) {
+func (w *world) unwritable(s *lab.Site) (fix func()) {
 	w.t.Helper()
 	state := filepath.Join(filepath.Dir(s.File), "state")
 	if err := os.Rename(state, state+".away"); err != nil {
@@ -30,7 +30,7 @@ func (w *world) unwritable(s *lab.Site) (mend func()) {
 func TestNothingIsGivenThatCannotBeStored(t *testing.T) {
 	w := newWorld(t)
 	w.peer()
-	mend := w.unwritable(w.Cloud)
+	fix := w.unwritable(w.Cloud)
 	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))
 	key := newKey(t).Public().String()
 	g := w.Cloud.Gateway
@@ -50,7 +50,7 @@ func TestNothingIsGivenThatCannotBeStored(t *testing.T) {
 		t.Errorf("the peer is shown as %+v, want as it was", p)
 	}
 	w.reach(patience, w.Edge, w.Cloud)
-	mend()
+	fix()
 	if err := g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "new", PublicKey: key}}); err != nil {
 		t.Errorf("adding a peer when the directory is back: %v", err)
 	}
@@ -67,7 +67,7 @@ func TestAGrantIsTakenBackThoughItCannotBeStored(t *testing.T) {
 	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))
 	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"echo"}}), api.JoinRequest{Local: map[string]string{"echo": "127.0.0.1:0"}})
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
-	mend := w.unwritable(w.Cloud)
+	fix := w.unwritable(w.Cloud)
 	g := w.Cloud.Gateway
 	// One grant goes and another comes: only the first may count unstored.
 	w.refused("replacing a grant", g.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: []string{api.ServiceAuth}}), false,
@@ -76,7 +76,7 @@ func TestAGrantIsTakenBackThoughItCannotBeStored(t *testing.T) {
 	if p, _ := w.status(w.Cloud, "edge"); len(p.Allow) != 0 {
 		t.Errorf("the peer may reach %v, want nothing", p.Allow)
 	}
-	mend()
+	fix()
 	if err := g.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: []string{api.ServiceAuth}}); err != nil {
 		t.Errorf("repeated when the directory is back: %v", err)
 	}
@@ -93,7 +93,7 @@ func TestAPeerIsRemovedThoughItCannotBeStored(t *testing.T) {
 	ticket := w.invite(w.Cloud, api.InviteRequest{Allow: []string{"echo"}})
 	w.join(w.Edge, ticket, api.JoinRequest{Local: map[string]string{"echo": "127.0.0.1:0"}})
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
-	mend := w.unwritable(w.Cloud)
+	fix := w.unwritable(w.Cloud)
 	g := w.Cloud.Gateway
 	remove := func() error { return g.PeerRemove(w.ctx, "edge", true) }
 	w.refused("removing the peer", remove(), false, "edge is removed", "not stored", "restarts", "repeat")
@@ -106,7 +106,7 @@ func TestAPeerIsRemovedThoughItCannotBeStored(t *testing.T) {
 		t.Error("the removed peer still gets answers")
 	}
 	w.refused("repeating it too early", remove(), false, "edge is removed", "not stored")
-	mend()
+	fix()
 	if err := remove(); err != nil {
 		t.Errorf("repeated when the directory is back: %v", err)
 	}

@@ -96,7 +96,7 @@ func (g *Gateway) notStored(counts string, cause error) error {
 	g.log.Warn("what was taken away from a peer could not be stored; it comes back if the gateway restarts before that",
 		"code", string(check.NotStored), "inForce", counts, "error", cause)
 	return admin.Failed(fmt.Sprintf("%s, but this is not stored and is undone when the gateway restarts: %v", counts, cause),
-		"mend the state directory, such as by freeing space, and repeat the command")
+		"fix the state directory, such as by freeing space, and repeat the command")
 }
 
 // storePeers changes the peers on disk. A change that may not survive a power cut has

@@ -32,7 +32,7 @@ func (r *records) String() string {
 	return r.b.String()
 }
 
-// Rights from before accounts were watched: that is said once, with what mends it, and what the
+// Rights from before accounts were watched: that is said once, with what fixes it, and what the
 // lists say counts all the same.
 func TestAMissingRightToWatchIsExplainedOnce(t *testing.T) {
 	log := &records{}
@@ -78,7 +78,7 @@ func TestAMissingRightToWatchIsExplainedOnce(t *testing.T) {
 	}
 }
 
-// What is mended is said, and complained of anew when it comes again.
+// What is fixed is said, and complained of again when it comes again.
 func TestBlindnessIsToldByItsKind(t *testing.T) {
 	var log bytes.Buffer
 	s := &scripted{}

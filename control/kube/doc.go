@@ -10,7 +10,7 @@
 //
 // An account bears two labels, the peer's name and the gateway's, and the peer's public key
 // as an annotation. What does not bear them is never touched. An account for another key
-// is what is left of an earlier peer: it is deleted, which ends its tokens, and made anew.
+// is what is left of an earlier peer: it is deleted, which ends its tokens, and recreated.
 //
 // Which accounts there should be is who the peers are: [TokenIssuer.SetPeers]. What is there
 // besides is deleted, as soon as the API server can be asked; so nothing has to be

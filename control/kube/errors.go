@@ -21,7 +21,7 @@ func (a accounts) explain(err error) error {
 	return fmt.Errorf("%w: %w%s", auth.ErrIssuer, err, a.fix(err))
 }
 
-// fix is what mends an error, in brackets; empty where the error says it.
+// fix is what fixes an error, in brackets; empty where the error says it.
 func (a accounts) fix(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -36,7 +36,7 @@ type ServerOptions struct {
 	Live func() error
 	// Ready reports why the gateway cannot take traffic yet, or nil. Peers have no part
 	// in it: a gateway whose peers are all away is ready, or it would be taken out of
-	// service for what it cannot mend.
+	// service for what it cannot fix.
 	Ready  func() error
 	Logger *slog.Logger
 }

@@ -14,7 +14,7 @@ type end struct {
 	known bool
 	// address is where it can be dialled, if that is known.
 	address string
-	// lacks is why it cannot be dialled although it is meant to be, fix what mends that.
+	// lacks is why it cannot be dialled although it is meant to be, fix what fixes that.
 	lacks, fix string
 	// pending: it can be dialled as soon as it has an address.
 	pending bool

@@ -10,7 +10,7 @@ const (
 	addressRestricted                 // … whoever it has sent to
 	portRestricted                    // … from the very port that it has sent to
 	straysAnswered                    // the same, and strays change its mapping
-	symmetric                         // its NAT maps each destination anew
+	symmetric                         // its NAT maps each destination to another port
 )
 
 // outcome is the path that a pair comes to.
@@ -73,6 +73,6 @@ func (o openness) String() string {
 	return [...]string{
 		"can be dialled", "is behind a NAT that lets anybody in", "is behind a NAT that lets in whom it has sent to",
 		"is behind a NAT that lets in only the ports it has sent to", "is behind a NAT whose mapping strays can change",
-		"is behind a NAT that maps each destination anew (symmetric)",
+		"is behind a NAT that maps each destination to another port (symmetric)",
 	}[o]
 }

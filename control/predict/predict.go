@@ -42,7 +42,7 @@ type Mode struct {
 	Path   Path   `json:"path"`
 	// Reasons say why, a sentence each.
 	Reasons []string `json:"reasons"`
-	// Needs are what is lacking, or what it depends on. Without any, it works as it is.
+	// Needs are what is missing, or what it depends on. Without any, it works as it is.
 	Needs []Need `json:"needs"`
 }
 
@@ -55,7 +55,7 @@ type Path struct {
 	Address string `json:"address,omitempty"`
 }
 
-// Need is what one service of one cluster lacks, and what mends it.
+// Need is what one service of one cluster lacks, and what fixes it.
 type Need struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"` // gateway, auth or apiServer

@@ -154,7 +154,7 @@ func mirrored(t *testing.T, c scenario, a, b Exposure) {
 	}
 }
 
-// wellFormed: whoever is told that something does not work is told why and what mends it.
+// wellFormed: whoever is told that something does not work is told why and what fixes it.
 func wellFormed(t *testing.T, name string, p Prediction) {
 	t.Helper()
 	for _, m := range p.Modes {

@@ -88,7 +88,7 @@ func (r Report) why(target, reporter string) (cause, fix string) {
 			break
 		}
 		if v, found := r.verdict(before); found && v.Outcome == api.Error {
-			return fmt.Sprintf("%s does not know while %s fails for it", reporter, before), fmt.Sprintf("mend %s first", before)
+			return fmt.Sprintf("%s does not know while %s fails for it", reporter, before), fmt.Sprintf("fix %s first", before)
 		}
 	}
 	return fmt.Sprintf("%s could not tell", reporter), askThere(reporter)

@@ -120,7 +120,7 @@ func (d *document[T]) follow(m *mirror, r reconciled) {
 	}
 	d.highest = max(d.highest, r.highest)
 	c := d.current.Load()
-	// What was damaged and begins anew is to be kept, too.
+	// What was damaged and begins again is to be kept, too.
 	renewed := !strings.HasSuffix(r.kept, checksum(c.body)) && (r.there != nil || c.generation > 0)
 	if !r.unsaved && !renewed {
 		return

@@ -17,7 +17,7 @@ type RelayGrant struct {
 	Address  netip.AddrPort `json:"address"`
 	// Port is the gateway's own, from which alone the allocation can be used.
 	Port uint16 `json:"port"`
-	// Relayed is the address at the server, Mapped the own one that the server saw.
+	// Relayed is the address at the server, Mapped our own that the server saw.
 	Relayed netip.AddrPort `json:"relayed"`
 	Mapped  netip.AddrPort `json:"mapped"`
 	// Expires is when the server forgets it if nobody refreshes it.

@@ -83,7 +83,7 @@ func (s *Store) UseNextKey() error {
 		// The backend has it, and what it has counts at the next start.
 		s.logger.Warn("the next private key is kept outside of this pod, and the directory still has the one before", slog.Any("error", err))
 	}
-	// Whatever peers issued to the old key they may take back: each is asked anew.
+	// Whatever peers issued to the old key they may take back: each is asked again.
 	if err := s.identities.update(func(i *identities) error { clear(i.Identities); return nil }); err != nil && !errors.Is(err, ErrNotDurable) {
 		s.logger.Warn("the identities that peers issued to the old key cannot be forgotten; they are replaced when they are refused",
 			slog.Any("error", err))

@@ -25,7 +25,7 @@ type Options struct {
 	// Servers are asked; nil = those of resolv.conf, which is read again for every question.
 	Servers []netip.AddrPort
 	// Seed makes the draw among records of one priority this gateway's own; nil = a random
-	// one, which draws anew at every start.
+	// one, which draws again at every start.
 	Seed []byte
 	// Refuse says why an address may not be dialled; empty when it may. nil = all may.
 	Refuse func(netip.AddrPort) string

@@ -34,7 +34,7 @@ type browser struct {
 	held  time.Time // no question is sent before
 }
 
-// start asks anew who there is.
+// start asks again who there is.
 func (b *browser) start(now time.Time, random float64) {
 	b.next = now.Add(sharedLow + time.Duration(random*float64(sharedHigh-sharedLow)))
 	b.pause = firstQuery

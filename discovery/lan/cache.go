@@ -280,7 +280,7 @@ func (c *cache) meet(now time.Time) {
 			}
 			c.instances[name] = &instance{label: strings.ToValidUTF8(label, "\uFFFD"), first: now}
 		}
-		if r.received.Equal(now) { // Heard of just now: what is missing is asked for anew.
+		if r.received.Equal(now) { // Heard of just now: what is missing is asked for again.
 			c.instances[name].asks = 0
 			c.instances[name].due = now.Add(resolveWait)
 		}

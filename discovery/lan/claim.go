@@ -123,7 +123,7 @@ func (l *link) own() []dns.RR {
 	return out
 }
 
-// uniques are the own records that nobody else may have.
+// uniques are our own records that nobody else may have.
 func (l *link) uniques() []dns.RR {
 	return slices.DeleteFunc(l.own(), func(rr dns.RR) bool { return !flushes(rr) })
 }

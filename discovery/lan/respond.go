@@ -104,7 +104,7 @@ func (l *link) query(now time.Time, f Family, msg *dns.Msg, from netip.AddrPort)
 	a.waiting = append(a.waiting, w)
 }
 
-// reply picks the own records that a message asks for and whose asker does not know them,
+// reply picks our own records that a message asks for and whose asker does not know them,
 // each once however often it is asked for. Those that he wants for himself go to him alone,
 // unless the group has not seen them for a quarter of their life (RFC 6762 §5.4).
 func (l *link) reply(now time.Time, f Family, msg *dns.Msg, legacy bool) (unicast, multicast []dns.RR) {

@@ -139,7 +139,7 @@ func relayable(c Candidate) bool {
 	return c.Source == SourceRelay || a.IsGlobalUnicast() && !a.IsPrivate() && c.Source != SourceLAN
 }
 
-// setLocal takes what the own side offers.
+// setLocal takes what our own side offers.
 func (m *Machine) setLocal(l Local) {
 	if !slices.Equal(l.Candidates, m.local.Candidates) || l.NAT != m.local.NAT {
 		m.talk.stale = true
@@ -180,7 +180,7 @@ func (m *Machine) pairUp() {
 	}
 }
 
-// waysTo lists the ways to a candidate: the own socket, and every allocation.
+// waysTo lists the ways to a candidate: our own socket, and every allocation.
 func (m *Machine) waysTo(c Candidate) []peer.Path {
 	ways := []peer.Path{{Remote: c.Addr}}
 	for _, r := range m.local.Relays {
@@ -265,7 +265,7 @@ func (m *Machine) prune() {
 	}
 }
 
-// admit lists whom the own allocations must let in, when that changed.
+// admit lists whom our own allocations must let in, when that changed.
 func (m *Machine) admit() []netip.Addr {
 	out := []netip.Addr{}
 	if len(m.local.Relays) > 0 {

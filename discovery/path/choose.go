@@ -20,7 +20,7 @@ const (
 	betterAnswers = 2
 	// freshFor is how long an answer lets a path in reserve be selected.
 	freshFor = 10 * time.Second
-	// leftAfter is when a path that the peer used counts as left: it probes that each 3 s,
+	// leftAfter is when a path that the peer used counts as left: it probes that every 3 s,
 	// and repeats lost probes at once.
 	leftAfter = 4500 * time.Millisecond
 	// followWithin is what the peer is given to follow a path change for silence.
@@ -60,7 +60,7 @@ func insteadOfDead(_ *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || sel.state == Selected {
 		return "", false
 	}
-	return fmt.Sprintf("%s, in place of %s: %s", p.class, sel.label, sel.reason), true
+	return fmt.Sprintf("%s, instead of %s: %s", p.class, sel.label, sel.reason), true
 }
 
 func betterKind(m *Machine, sel, p *pair) (string, bool) {
@@ -70,7 +70,7 @@ func betterKind(m *Machine, sel, p *pair) (string, bool) {
 	if p.class == sel.class {
 		return fmt.Sprintf("preferred to %s by the order of the peer's records", sel.label), true
 	}
-	return fmt.Sprintf("%s, in place of a path that is %s", p.class, sel.class), true
+	return fmt.Sprintf("%s, instead of a path that is %s", p.class, sel.class), true
 }
 
 // left holds when the peer has ceased to probe the selected path and keeps probing a

@@ -40,9 +40,9 @@ func TestFaultsAreRepaired(t *testing.T) {
 		a, b  kind
 		fault func(w *world, a, b *gateway)
 		gap   time.Duration // the longest time without data
-		ends  string        // kind of path before it is mended
-		mend  func(w *world, a, b *gateway)
-		back  time.Duration // to the direct path once mended
+		ends  string        // kind of path before it is fixed
+		fix   func(w *world, a, b *gateway)
+		back  time.Duration // to the direct path once fixed
 	}{
 		{"the direct path is a black hole", restricted, dial, func(_ *world, a, _ *gateway) {
 			a.uplink().SetFirewall(between(true, true))
@@ -105,17 +105,17 @@ func TestFaultsAreRepaired(t *testing.T) {
 				if _, ok := w.until(time.Minute, bothAre(c.ends, a, b)); !ok {
 					w.t.Errorf("not %s\n%s", c.ends, explain(a, b))
 				}
-				if c.mend == nil {
+				if c.fix == nil {
 					return
 				}
-				c.mend(w, a, b)
-				mended := time.Now()
+				c.fix(w, a, b)
+				fixed := time.Now()
 				took, ok := w.until(c.back, bothAre(path.KindDirect, a, b))
 				if !ok {
-					w.t.Fatalf("not direct %v after it was mended\n%s", c.back, explain(a, b))
+					w.t.Fatalf("not direct %v after it was fixed\n%s", c.back, explain(a, b))
 				}
 				time.Sleep(10 * time.Second)
-				gap := max(a.gap(mended), b.gap(mended))
+				gap := max(a.gap(fixed), b.gap(fixed))
 				w.t.Logf("direct again after %v, %v without data", took, gap)
 				if gap > 500*time.Millisecond {
 					w.t.Errorf("%v without data on the way back, want no stall\n%s", gap, explain(a, b))

@@ -253,7 +253,7 @@ func (g *gateway) receive(b []byte, from peer.Path) {
 	now, n := time.Now(), binary.BigEndian.Uint64(b[8:])
 	switch b[0] {
 	case kProbe:
-		if g.site.noProbe || string(b[24:25+len(g.name)]) == g.name+"\x00" { // The own ones are under the key of the other direction.
+		if g.site.noProbe || string(b[24:25+len(g.name)]) == g.name+"\x00" { // Our own ones are under the key of the other direction.
 			return
 		}
 		reply := packet(kAnswer, answerSize, n)
@@ -314,7 +314,7 @@ func (g *gateway) ticket() []path.Candidate {
 	return g.candidates()
 }
 
-// restart makes the gateway anew, as a restarted process that kept its peer's candidates.
+// restart recreates the gateway, as a restarted process that kept its peer's candidates.
 func (g *gateway) restart() {
 	known := g.peer.ticket()
 	g.mu.Lock()

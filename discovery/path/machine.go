@@ -76,7 +76,7 @@ func New(o Options) *Machine {
 	return &Machine{o: o, sender: newSender()}
 }
 
-// SetLocal tells what the own side has to offer.
+// SetLocal tells what our own side has to offer.
 func (m *Machine) SetLocal(now time.Time, l Local) {
 	m.advance(now)
 	m.setLocal(l)
@@ -124,7 +124,7 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 }
 
 // Requested tells of an authenticated, fresh probe of the peer; rebooted, that the peer
-// was started anew since its last one.
+// was restarted since its last one.
 func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 	m.advance(now)
 	if rebooted {
@@ -184,7 +184,7 @@ func (m *Machine) Silent(now time.Time) {
 	}
 	p := m.sel
 	m.silent = m.now
-	if p.asked < movedAt { // Probes pass, so they are no proof; a path that is dead shows its mending by them.
+	if p.asked < movedAt { // Probes pass, so they are no proof; a path that is dead shows its recovery by them.
 		p.bar(m.now)
 		m.sayDeaf(p)
 	}
@@ -204,7 +204,7 @@ func (m *Machine) Traffic(now time.Time) {
 	}
 }
 
-// NetworkChanged tells that the own addresses changed or that the process was suspended.
+// NetworkChanged tells that our own addresses changed or that the process was suspended.
 func (m *Machine) NetworkChanged(now time.Time) {
 	m.advance(now)
 	m.networkChanged("own addresses changed")

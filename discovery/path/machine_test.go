@@ -183,12 +183,12 @@ func TestTheActivePathIsDistrusted(t *testing.T) {
 	}
 	b.run(10 * time.Second)
 	b.want(to(direct1), Failed, "no answer to")
-	if s := b.m.Snapshot(); s.Kind != KindRelay || !strings.Contains(s.Reason, "in place of 203.0.113.1:51820: no answer") {
+	if s := b.m.Snapshot(); s.Kind != KindRelay || !strings.Contains(s.Reason, "instead of 203.0.113.1:51820: no answer") {
 		t.Errorf("selected is %s: %s", s.Kind, s.Reason)
 	}
 	b.rtt[to(direct1)] = 20 * time.Millisecond
 	b.run(6 * time.Minute)
-	b.want(to(direct1), Selected, "direct, in place of a path that is relayed")
+	b.want(to(direct1), Selected, "direct, instead of a path that is relayed")
 }
 
 // Each case is two paths and what becomes of the first once the second answers.
@@ -244,7 +244,7 @@ func TestSilence(t *testing.T) {
 		b.run(bar - 2*time.Second)
 		b.want(to(relay1), Selected, "")
 		b.run(3 * time.Second)
-		b.want(to(direct1), Selected, "direct, in place of a path that is relayed")
+		b.want(to(direct1), Selected, "direct, instead of a path that is relayed")
 	}
 	b.rtt[to(relay1)] = 0
 	b.run(time.Minute)
@@ -305,7 +305,7 @@ func TestHandshakesProveUntilProbesDo(t *testing.T) {
 	b.want(to(direct1), Selected, "direct, the best that answered")
 	b.rtt[to(relay1)] = 60 * time.Millisecond // The peer knows probes after all.
 	b.run(6 * time.Minute)
-	b.want(to(relay1), Selected, "in place of 203.0.113.1:51820")
+	b.want(to(relay1), Selected, "instead of 203.0.113.1:51820")
 	b.m.HandshakeDone(b.now, to(direct1))
 	b.run(time.Second)
 	b.want(to(relay1), Selected, "")

@@ -113,7 +113,7 @@ type mtu struct {
 type sizeSearch struct {
 	sizes   []int
 	best    int // index of the largest size that crossed, len(sizes) when none did
-	refused int // the smallest size that the own host refuses to send; 0 = none
+	refused int // the smallest size that our own host refuses to send; 0 = none
 	round   int
 	next    int       // index of the size to ask next
 	due     time.Time // when
@@ -254,7 +254,7 @@ func (m *Machine) crossed(p *pair, size int) {
 	}
 }
 
-// tooLarge takes the own host's refusal to send a padded probe.
+// tooLarge takes our own host's refusal to send a padded probe.
 func (m *Machine) tooLarge(p *pair, size int) {
 	if s := p.mtu.search; s != nil && (s.refused == 0 || size < s.refused) {
 		s.refused = size

@@ -28,7 +28,7 @@ func perDestination(mapping string) bool {
 // not known counts in favour of trying.
 //
 //	own mapping \ peer's   independent                    per destination
-//	independent            yes                            unless the own filter asks for the port
+//	independent            yes                            unless our own filter asks for the port
 //	per destination        unless the peer's filter       no: neither knows where to send
 //	                       asks for the port
 //

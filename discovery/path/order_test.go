@@ -20,7 +20,7 @@ func TestTheOrderOfRecords(t *testing.T) {
 
 	delete(b.rtt, to(direct1))
 	b.run(10 * time.Second)
-	b.want(to(direct2), Selected, "in place of")
+	b.want(to(direct2), Selected, "instead of")
 
 	b.rtt[to(direct1)] = 90 * ms
 	b.run(2 * time.Minute)

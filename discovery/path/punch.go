@@ -17,7 +17,7 @@ import (
 //	             ◄── opened ───                full TTL, if the proposer is open
 //	full TTL     ──── go ─────►                full TTL
 //
-// An opener crosses the own NAT and dies before the peer's. While a side waits it repeats
+// An opener crosses our own NAT and dies before the peer's. While a side waits it repeats
 // its openers, since an unanswered mapping may live for seconds only. Full-TTL probes are
 // given up after punchFor; then the pair is silent for longer than a NAT remembers an
 // unanswered flow, or it would stay poisoned for ever.
@@ -242,7 +242,7 @@ func (m *Machine) from() []netip.AddrPort {
 	return out
 }
 
-// reflexiveTargets lists the pairs to open the own NAT for: the peer's server-reflexive
+// reflexiveTargets lists the pairs to open our own NAT for: the peer's server-reflexive
 // ones, and those that it says it comes from. The latter make no new pairs.
 func (m *Machine) reflexiveTargets(from []netip.AddrPort) []*pair {
 	var out []*pair
@@ -281,7 +281,7 @@ func (m *Machine) punchStep(s Punch) {
 	}
 }
 
-// answerProposal opens the own NAT, unless that would break a silence.
+// answerProposal opens our own NAT, unless that would break a silence.
 func (m *Machine) answerProposal(s Punch) {
 	u := &m.punch
 	targets := m.reflexiveTargets(s.From)

@@ -123,7 +123,7 @@ func TestAPoisonedNAT(t *testing.T) {
 			w.t.Logf("direct after %v", took)
 		})
 	})
-	t.Run("openers that die before the own NAT cost attempts, not the path", func(t *testing.T) {
+	t.Run("openers that die before our own NAT cost attempts, not the path", func(t *testing.T) {
 		inWorld(t, 1, 2000, func(w *world) {
 			sa := siteOf(poisonable, 1)
 			a, b := w.gateway("a", sa, true), w.gateway("b", siteOf(poisonable, 2), false)

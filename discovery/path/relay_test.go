@@ -161,7 +161,7 @@ const (
 	gatherRepeat = 300 * time.Millisecond
 )
 
-// gather asks the servers for the own address and for an allocation until the gateway
+// gather asks the servers for our own address and for an allocation until the gateway
 // closes.
 func (g *gateway) gather() {
 	for {

@@ -9,12 +9,12 @@ import (
 )
 
 // RelayLost says that a relay that joined the two sides has lost their allocations, as when
-// it is restarted: the own one has another address there now, and so has the peer's, which
+// it is restarted: our own has another address there now, and so has the peer's, which
 // is searched for then (sweep.go).
 type RelayLost struct {
 	Server    string         // the relay, for people
-	Was, Now  netip.AddrPort // the own relayed addresses
-	At        time.Time      // when the own allocation was found gone
+	Was, Now  netip.AddrPort // our own relayed addresses
+	At        time.Time      // when our own allocation was found gone
 	Searching bool           // the relay's ports are asked for the peer, or its turn is waited for
 	Next      time.Time      // of the next round, between two; else zero
 	Ended     bool           // there is none any more

@@ -38,7 +38,7 @@ const (
 
 // sweepRests are the pauses between rounds: the one probe that counts may have been lost, the
 // peer may have allocated later, or be away. After the round behind the last the search has
-// ended, until the own allocation is another or the peer has an address that it did not have
+// ended, until our own allocation is another or the peer has an address that it did not have
 // then. So for a peer that stays away it is seven rounds of 2.36 MB as IP packets, 16.5 MB in
 // the first 7 h 12 min, and nothing on the days after that.
 var sweepRests = []time.Duration{
@@ -121,7 +121,7 @@ func (m *Machine) endSweepRound() {
 	}
 	s.ended, s.known = true, m.remote.addrs()
 	m.note("the search among the ports of the relay "+m.lost.Server+" has ended",
-		fmt.Sprintf("the peer was not found in %s; it begins again when the own allocation there or the peer's addresses change", count(s.rounds, "round")))
+		fmt.Sprintf("the peer was not found in %s; it begins again when this gateway's allocation there or the peer's addresses change", count(s.rounds, "round")))
 }
 
 // sweepable gives the allocation to search from and where the peer's was, "" when there is

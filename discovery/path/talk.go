@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Until the peer's machine was heard, the own state is told again after resayFirst, then
+// Until the peer's machine was heard, our own state is told again after resayFirst, then
 // after twice that, at most resayTimes: the first message may be lost with its path, and
 // an older peer understands none.
 const (

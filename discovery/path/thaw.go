@@ -109,7 +109,7 @@ func (m *Machine) hasRelay() bool {
 		slices.ContainsFunc(m.pairs, func(p *pair) bool { return p.source == SourceRelay })
 }
 
-// dialable says whether the own side can be reached in that family without its doing.
+// dialable says whether our own side can be reached in that family without its doing.
 func (m *Machine) dialable(ipv4 bool) bool {
 	for _, c := range m.local.Candidates {
 		if c.Addr.Addr().Is4() == ipv4 && stable(c.Source) {

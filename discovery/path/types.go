@@ -10,17 +10,17 @@ import (
 
 // Options of a [Machine].
 type Options struct {
-	// Low says that the own public key sorts before the peer's. It breaks ties: the low
+	// Low says that our own public key sorts before the peer's. It breaks ties: the low
 	// side proposes to punch first and wins when both propose.
 	Low bool
-	// Boot is the own boot id, which grows with every start. The peer orders our
+	// Boot is our own boot id, which grows with every start. The peer orders our
 	// messages by it.
 	Boot uint64
 	// Keepalive is how often an idle path carries one exchange: the default of 20 s, which is
 	// also 0, within ±15 % (23 s ± 10 % over IPv6); any other value is not exceeded, but by a
 	// round trip.
 	Keepalive time.Duration
-	// OverlayMTU is that of the own tunnel, in bytes: the largest packets that it sends. On a
+	// OverlayMTU is that of our own tunnel, in bytes: the largest packets that it sends. On a
 	// direct path sizes are looked for up to that, and up to 1420 where it is less, or 0.
 	OverlayMTU int
 	// Searches has the machine wait for its turn before it asks the ports of a relay; nil =
@@ -34,7 +34,7 @@ type Options struct {
 	Rand *rand.Rand
 }
 
-// Local is what the own side has to offer.
+// Local is what our own side has to offer.
 type Local struct {
 	// Relays are the allocations that work at present.
 	Relays []Relay
@@ -157,7 +157,7 @@ type Actions struct {
 	Probes    []Probe
 	Routing   *Routing // non-nil when it changed
 	Handshake bool     // start a new handshake now
-	// CheckRelays asks whether the own allocations are still there: a relayed path is in
+	// CheckRelays asks whether our own allocations are still there: a relayed path is in
 	// doubt.
 	CheckRelays bool
 	Messages    []Message    // to be delivered to the peer's machine in-band, in order

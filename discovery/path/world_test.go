@@ -91,7 +91,7 @@ type site struct {
 	wan     netip.Addr
 	link    simnet.Conditions // each way between the NAT, or the host, and the internet
 	tune    func(*simnet.Behaviour)
-	within  *simnet.Network // in place of a NAT of its own
+	within  *simnet.Network // instead of a NAT of its own
 	stable  bool            // announces its host address as advertised
 	noProbe bool            // an older gateway
 	overlay int             // the tunnel's MTU in bytes; 0 = the usual one

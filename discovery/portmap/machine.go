@@ -26,8 +26,8 @@ const (
 	// maxHold bounds how long an error keeps PCP from being tried again (RFC 6887 §7.4:
 	// long lifetime errors last 30 min).
 	maxHold = 30 * time.Minute
-	// A mapping that is of no use is made anew after remakeFirst at the earliest, then after
-	// twice as long each time, up to remakeMost: the router may have to be mended first.
+	// A mapping that is of no use is recreated after remakeFirst at the earliest, then after
+	// twice as long each time, up to remakeMost: the router may have to be fixed first.
 	remakeFirst, remakeMost = 5 * time.Minute, time.Hour
 )
 
@@ -59,7 +59,7 @@ type machine struct {
 	suggest  netip.AddrPort // the external address that we had last
 	renewAt  time.Time
 	checkAt  time.Time
-	anew     bool   // delete it and make another
+	remake   bool   // delete it and make another
 	useless  bool   // and that was told
 	doubt    string // why the last one was dead, until a test shows that this one is not
 	remakeAt time.Time
@@ -142,7 +142,7 @@ func (m *machine) poll(now time.Time) (actions, time.Time) {
 func (m *machine) begin(now time.Time) {
 	switch {
 	case m.stopping || !m.ready():
-	case m.mapping.exists() && m.anew:
+	case m.mapping.exists() && m.remake:
 		m.start(now, taskDelete, m.mapping.protocol)
 	case m.mapping.exists() && !now.Before(m.renewAt):
 		m.startRound(now)
@@ -228,7 +228,7 @@ func (m *machine) lose(now time.Time, why string) {
 	was := m.mapping
 	m.tell(eventLost, why)
 	m.suggest = was.external
-	m.mapping, m.anew, m.useless, m.reviewAt, m.faulted = mapping{}, false, false, time.Time{}, FaultNone
+	m.mapping, m.remake, m.useless, m.reviewAt, m.faulted = mapping{}, false, false, time.Time{}, FaultNone
 	if m.task != nil {
 		m.end()
 	}
@@ -272,10 +272,10 @@ func (m *machine) observe(now time.Time, o Observation) {
 	m.consider(now)
 }
 
-// consider has a mapping deleted and made anew that is of no use though the router lists
+// consider has a mapping deleted and recreated that is of no use though the router lists
 // it, not too often.
 func (m *machine) consider(now time.Time) {
-	if !m.mapping.exists() || m.anew || m.stopping {
+	if !m.mapping.exists() || m.remake || m.stopping {
 		return
 	}
 	v, proof, why := m.judge()
@@ -302,7 +302,7 @@ func (m *machine) consider(now time.Time) {
 	}
 	m.remakeAt = now.Add(min(remakeFirst<<min(m.remakes, 8), remakeMost))
 	m.remakes++
-	m.anew = true
+	m.remake = true
 	if m.task != nil && m.task.kind == taskCheck {
 		m.task = nil
 	}
@@ -344,7 +344,7 @@ func (m *machine) status() Status {
 		s.Protocol, s.Internal, s.External = x.protocol, x.internal, x.external
 		s.Made, s.ExpiresAt, s.Lifetime = x.made, x.expires, x.lifetime
 		v, proof, why := m.judge()
-		if s.State, s.Proof = StateMapped, proof; v != usable || m.anew {
+		if s.State, s.Proof = StateMapped, proof; v != usable || m.remake {
 			s.State = StateUseless
 			s.Fault = v.fault()
 		} else if m.doubt != "" {

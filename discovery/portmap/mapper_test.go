@@ -278,11 +278,11 @@ func TestWhatSTUNServersSeeDecides(t *testing.T) {
 		proof(see(mapped, portmap.InboundUnknown), portmap.ProofSTUN)
 		proof(see(mapped, portmap.InboundOpen), portmap.ProofInbound)
 
-		// A mapping that is listed and dead is deleted and made anew, once.
+		// A mapping that is listed and dead is deleted and recreated, once.
 		w.after(time.Second)
 		s := see(mapped, portmap.InboundShut)
 		if s.Made.Equal(first.Made) {
-			t.Error("a dead mapping was not made anew")
+			t.Error("a dead mapping was not recreated")
 		}
 		// The test was of the one before, so this one is a candidate, and in doubt.
 		w.want(s, portmap.StateMapped, portmap.PCP, "nothing from outside comes through")

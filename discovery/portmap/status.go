@@ -55,7 +55,7 @@ const (
 	FaultRefused     Fault = "refused"     // it answers, and says no
 	FaultImpossible  Fault = "impossible"  // it says what no host can have
 	// FaultStale: it lists the mapping, and nothing comes through. It stays when the mapping was
-	// made anew and is a candidate again, until a test gets through.
+	// recreated and is a candidate again, until a test gets through.
 	FaultStale        Fault = "stale"
 	FaultBehindNAT    Fault = "behindNAT"    // its own address is private
 	FaultContradicted Fault = "contradicted" // STUN servers see another public address
@@ -77,7 +77,7 @@ type Status struct {
 	Protocol Protocol
 	// Internal and External are the two ends of the mapping; invalid without one.
 	Internal, External netip.AddrPort
-	// Made is when the mapping was made (anew), ExpiresAt when it ends unless renewed, and
+	// Made is when the mapping was made (again), ExpiresAt when it ends unless renewed, and
 	// Lifetime what the router last granted.
 	Made, ExpiresAt time.Time
 	Lifetime        time.Duration

@@ -213,7 +213,7 @@ func (m *machine) deleted(now time.Time) {
 		return
 	}
 	if m.mapping.exists() {
-		m.lose(now, "deleted, to be made anew")
+		m.lose(now, "deleted, to be recreated")
 	}
 }
 

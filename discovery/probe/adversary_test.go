@@ -57,9 +57,9 @@ func TestReflectedPacketsGetSilence(t *testing.T) {
 	a, b := newPair(t)
 	for range 3 {
 		packet := a.request(RequestOptions{})
-		a.ignores("the own request", packet)
+		a.ignores("our own request", packet)
 		reply := b.takes(packet, Request).Reply
-		b.ignores("the own response", reply)
+		b.ignores("our own response", reply)
 		a.takes(reply, Response)
 		exchange(b, a)
 	}
@@ -426,7 +426,7 @@ func TestEachPeerHasItsOwnWindow(t *testing.T) {
 	}
 	b.takes(a.request(RequestOptions{}), Request)
 	b.takes(slow, Request)
-	// A peer that is removed and comes back is not numbered anew.
+	// A peer that is removed and comes back is not numbered again.
 	last := a.peers[a.other].out.counter
 	if err := a.SetPeers(nil); err != nil {
 		t.Fatal(err)

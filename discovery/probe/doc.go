@@ -37,7 +37,7 @@
 // tied to its request by the transaction ID. Neither has a FINGERPRINT. All numbers are
 // big-endian.
 //
-// A request of a gateway that another runs on in place of, with its key (Replay, below), is
+// A request of a gateway that another runs on instead of, with its key (Replay, below), is
 // answered by a binding error response, of 76 bytes: the probe attribute, of which the boot id
 // counts and is that of the later start, ERROR-CODE 438 and MESSAGE-INTEGRITY by the reply key.
 //

@@ -9,7 +9,7 @@ import (
 
 // SetPeers replaces the peers, by difference: one that stays as it was keeps its key ids,
 // open transactions and memory of what it sent. Its error, joined of one for each, names
-// the peers that were refused (the own key, a key named twice, a point of low order, all
+// the peers that were refused (our own key, a key named twice, a point of low order, all
 // [ErrKey]); the others are set.
 func (p *Prober) SetPeers(peers []Peer) error {
 	p.setting.Lock()

@@ -104,7 +104,7 @@ func (p *Prober) begin(k peer.PublicKey, o RequestOptions) (*stunwire.Message, *
 		return nil, nil, fmt.Errorf("probe %s: draw transaction ID: %w", k, err)
 	}
 	if s.out.counter == maxCounter {
-		return nil, nil, fmt.Errorf("probe %s: %w", k, errors.New("the counter has run out; a restart of the gateway begins anew"))
+		return nil, nil, fmt.Errorf("probe %s: %w", k, errors.New("the counter has run out; a restart of the gateway begins again"))
 	}
 	s.out.counter++
 	s.out.advance(s.schedule, p.bootID)
@@ -169,7 +169,7 @@ func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 }
 
 // Rotate moves the requests to every peer on to the next key id, so that an observer
-// cannot link them with those before. Call it when the own network changed. A peer that
+// cannot link them with those before. Call it when our own network changed. A peer that
 // has not acknowledged the key id in use gets the next one when it does.
 func (p *Prober) Rotate() {
 	p.mu.Lock()

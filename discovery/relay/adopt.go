@@ -32,7 +32,7 @@ type Grant struct {
 	Address          netip.AddrPort
 	// Relayed and Mapped are as in [Allocation].
 	Relayed, Mapped netip.AddrPort
-	// Expires is when the server forgets it, by the own clock, unless it was refreshed
+	// Expires is when the server forgets it, by our own clock, unless it was refreshed
 	// since this was told: 5 minutes later at most.
 	Expires time.Time
 }

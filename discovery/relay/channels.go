@@ -277,7 +277,7 @@ func (c *channels) unanswered(now time.Time, b bind) {
 	}
 }
 
-// publishLocked makes the table anew. Data may come by a channel before we have seen that it was
+// publishLocked rebuilds the table. Data may come by a channel before we have seen that it was
 // granted, so one that is asked for is read already. Over an adopted allocation it is not: the
 // number may be one of an earlier life, and its data somebody else's.
 func (c *channels) publishLocked(now time.Time) {

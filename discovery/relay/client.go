@@ -186,7 +186,7 @@ func (c *Client) hold(ctx context.Context, a *allocation) {
 			c.drop(a, context.Cause(a.lost), false)
 			return
 		case err := <-a.broken:
-			c.drop(a, &failure{words: fmt.Sprintf("the connection to %v broke (%v): the server was restarted, or something between cut it; allocating anew", a.link.server, err)}, false)
+			c.drop(a, &failure{words: fmt.Sprintf("the connection to %v broke (%v): the server was restarted, or something between cut it; allocating again", a.link.server, err)}, false)
 			return
 		case <-upgradeC:
 			if better := c.upgrade(ctx, a); better != nil {
@@ -339,7 +339,7 @@ func (c *Client) Status() Status {
 	return s
 }
 
-// Permit sets the addresses that the allocation may exchange datagrams with, in place of
+// Permit sets the addresses that the allocation may exchange datagrams with, instead of
 // the earlier ones. The server's own relay address always is among them.
 func (c *Client) Permit(addrs []netip.Addr) {
 	c.mu.Lock()

@@ -5,7 +5,7 @@
 //
 // A [Client] belongs to one configured server. It allocates, keeps the allocation and
 // its permissions alive, notices when it is lost, says in words why, and allocates
-// anew. Over UDP it speaks from the gateway's own socket ([Socket]), which spares a
+// again. Over UDP it speaks from the gateway's own socket ([Socket]), which spares a
 // second port and a second NAT mapping; where UDP does not get through it takes TCP,
 // then TLS, and later tries its way back to UDP.
 //
@@ -20,9 +20,9 @@
 //
 // A server knows an allocation over UDP by the address and port that our packets come
 // from. A gateway that restarts on its port finds its allocation there still, and adopts
-// it ([Grant]) in place of a new one: behind a symmetric NAT on either side the relayed
+// it ([Grant]) instead of a new one: behind a symmetric NAT on either side the relayed
 // address is all that peers know of it, and when both restart at once there is nobody left
-// to tell of another. Permissions are made anew; channels of before are found out by asking,
+// to tell of another. Permissions are recreated; channels of before are found out by asking,
 // since a number may be bound to its address alone (RFC 8656 §12). An allocation over TCP
 // or TLS ends with its connection and cannot be adopted.
 //

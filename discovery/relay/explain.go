@@ -92,9 +92,9 @@ func explainLoss(m message, transport string, s Server, now time.Time) string {
 		return "the server no longer wants the allocation: " + explainCode(m, s, now)
 	}
 	if transport == TransportUDP {
-		return "the server does not know the allocation any more (437): it was restarted, or this gateway's NAT gave it another port; allocating anew"
+		return "the server does not know the allocation any more (437): it was restarted, or this gateway's NAT gave it another port; allocating again"
 	}
-	return "the server does not know the allocation any more (437): it was restarted; allocating anew"
+	return "the server does not know the allocation any more (437): it was restarted; allocating again"
 }
 
 // explainSilence is for a server that answers nothing.

@@ -77,7 +77,7 @@ func TestNothingOvertakesTheQueue(t *testing.T) {
 	working.Wait() // It counts after it has sent.
 	for i, n := range got {
 		if n != uint32(i) {
-			t.Fatalf("%d arrived in place of %d", n, i)
+			t.Fatalf("%d arrived instead of %d", n, i)
 		}
 	}
 	if s := a.traffic.snapshot(); now == 0 || s.Sent != count || s.QueueDrops+s.Unsent != 0 || a.queued.Load() != 0 {

@@ -143,7 +143,7 @@ func testFleet(t *testing.T, c *clusters) {
 	cloud.apply(fleetManifest(all, "fleet-psk-2", next), "apply", "-n", gatewayNamespace, "-f", "-")
 	watch.sees(cloud, "after-psk")
 	watch.end()
-	// What is agreed anew is agreed by the new one.
+	// What is agreed again is agreed by the new one.
 	all[0].stop(syscall.SIGKILL)
 	all[0].launch()
 	cloud.waitFleet(all[:1])

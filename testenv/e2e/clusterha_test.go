@@ -214,7 +214,7 @@ func inContainer(ctx context.Context, pid int, args ...string) (string, error) {
 }
 
 // direct is how the pod client asks the peer's API server without `kubectl exec`, which
-// needs the own one: from inside its container's namespaces.
+// needs our own: from inside its container's namespaces.
 func (c *cluster) direct(peer string) func(context.Context) error {
 	c.t.Helper()
 	pid, _ := c.process(gatewayNamespace, "client", "/bin/sleep")

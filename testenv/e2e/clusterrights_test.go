@@ -69,13 +69,13 @@ func escalations(request []byte) []escalation {
 		{name: "a kubelet's certificate", method: http.MethodPost, path: "/apis/certificates.k8s.io/v1/certificatesigningrequests", body: csr("kubernetes.io/kube-apiserver-client-kubelet")},
 		{name: "another namespace's Secrets", method: http.MethodGet, path: "/api/v1/namespaces/kube-system/secrets"},
 		{name: "all Secrets", method: http.MethodGet, path: "/api/v1/secrets"},
-		{name: "binding in the own namespace", method: http.MethodPost, path: rbacAPI + "/namespaces/" + gatewayNamespace + "/rolebindings", body: binding("RoleBinding")},
+		{name: "binding in our own namespace", method: http.MethodPost, path: rbacAPI + "/namespaces/" + gatewayNamespace + "/rolebindings", body: binding("RoleBinding")},
 		{name: "binding in the accounts' namespace", method: http.MethodPost, path: rbacAPI + "/namespaces/postern-peers/rolebindings", body: binding("RoleBinding")},
 		{name: "binding everywhere", method: http.MethodPost, path: rbacAPI + "/clusterrolebindings", body: binding("ClusterRoleBinding")},
-		{name: "more rights in the own role", method: http.MethodPatch, path: rbacAPI + "/namespaces/" + gatewayNamespace + "/roles/" + release, body: `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`},
+		{name: "more rights in our own role", method: http.MethodPatch, path: rbacAPI + "/namespaces/" + gatewayNamespace + "/roles/" + release, body: `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`},
 		{name: "impersonation", method: http.MethodGet, path: "/api/v1/namespaces", as: "system:admin"},
 		{name: "a token of an account in another namespace", method: http.MethodPost, path: "/api/v1/namespaces/kube-system/serviceaccounts/namespace-controller/token", body: token},
-		{name: "a pod in the own namespace, with an account of its choice", method: http.MethodPost, path: "/api/v1/namespaces/" + gatewayNamespace + "/pods", body: pod},
+		{name: "a pod in our own namespace, with an account of its choice", method: http.MethodPost, path: "/api/v1/namespaces/" + gatewayNamespace + "/pods", body: pod},
 		{name: "exec into another pod", method: http.MethodPost, path: "/api/v1/namespaces/" + tenant + "/pods/server/exec?command=/bin/testserver&stdout=true"},
 	}
 }

@@ -15,8 +15,8 @@ import (
 type wrongThing struct {
 	name string
 	make func(*clusters)
-	// mend undoes it; nil where the next thing goes on from here.
-	mend func(*clusters)
+	// fix undoes it; nil where the next thing goes on from here.
+	fix func(*clusters)
 	// code and what it must name, in the verdict of check, in an event, and in a condition
 	// of the Peer, if it is about one.
 	code  string
@@ -54,7 +54,7 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 			"PST0724", []string{"cloud", "kubectl"}, "twin"},
 		{"RBAC missing",
 			// Its first rule is that of Peers; without any right there could be no event either. A
-			// watch that runs goes on without the right, so the gateway begins anew.
+			// watch that runs goes on without the right, so the gateway begins again.
 			func(c *clusters) {
 				c.edge.kubectl("patch", "role", "-n", gatewayNamespace, release, "--type=json", "-p", `[{"op":"remove","path":"/rules/0"}]`)
 				c.edge.kubectl("delete", "pod", "-n", gatewayNamespace, release+"-0")
@@ -66,7 +66,7 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 	}...)
 }
 
-// testWrongThings makes each mistake and expects it to be named, with what mends it.
+// testWrongThings makes each mistake and expects it to be named, with what fixes it.
 func testWrongThings(t *testing.T, c *clusters) {
 	// A pod that is refused can say nothing itself, so helm does.
 	_, err := c.edge.Helm(within(t, patience), c.edge.helm, "upgrade", release, chartFolder, "-n", gatewayNamespace, "--reuse-values", "--set", "hostPort=51820")
@@ -91,10 +91,10 @@ func testWrongThings(t *testing.T, c *clusters) {
 					return false
 				})
 			}
-			if w.mend == nil {
+			if w.fix == nil {
 				return
 			}
-			w.mend(c)
+			w.fix(c)
 			eventually(within(t, patience), t, "the verdict is gone", func() (bool, string) {
 				v, ok := c.edge.verdict(w.code)
 				return !ok, fmt.Sprint(v)

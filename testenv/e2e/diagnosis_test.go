@@ -22,9 +22,9 @@ type illness struct {
 	harm func(*faultLab)
 	// left and right are what each side finds.
 	left, right []diagnosis
-	// mend does what the fixes say; nil where the fix is somebody's decision, not a
+	// fix does what the fixes say; nil where the fix is somebody's decision, not a
 	// command, rule or setting.
-	mend func(f *faultLab, left, right []api.Check)
+	fix func(f *faultLab, left, right []api.Check)
 }
 
 // firewall is a host's own, as administrators have it: a table into whose input chain a
@@ -84,7 +84,7 @@ func (i illness) start(f *faultLab) {
 	}
 }
 
-func TestFaultsAreFoundAndMended(t *testing.T) {
+func TestFaultsAreFoundAndFixed(t *testing.T) {
 	t.Parallel()
 	var read readings
 	t.Run("fault", func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestFaultsAreFoundAndMended(t *testing.T) {
 				left, right := f.left.finds(i.left...), f.right.finds(i.right...)
 				t.Log("left:", describeChecks(left), "\nright:", describeChecks(right))
 				read.take(i.name, f)
-				if i.mend != nil {
-					i.mend(f, left, right)
+				if i.fix != nil {
+					i.fix(f, left, right)
 					f.healed()
 				}
 			})

@@ -22,7 +22,7 @@ func keyIllnesses() []illness {
 			}),
 			left:  []diagnosis{outbound("PST0109", gatewayCheck).because("right", "preshared").until("spec.peers[name=right].presharedKeyFile")},
 			right: []diagnosis{outbound("PST0109", gatewayCheck).because("left", "preshared").until("spec.peers[name=left].presharedKeyFile")},
-			mend: func(f *faultLab, _, _ []api.Check) {
+			fix: func(f *faultLab, _, _ []api.Check) {
 				f.left.other.PresharedKeyFile = f.right.other.PresharedKeyFile
 				f.left.reload()
 			},
@@ -32,7 +32,7 @@ func keyIllnesses() []illness {
 			setting: plain(func(f *faultLab) { f.left.other.PublicKey = newKey(f.t).Public().String() }),
 			left:    []diagnosis{outbound("PST0110", gatewayCheck).because(rightPublic, "key").until("ask the owner of right", "postern key pub", "spec.peers[name=right].publicKey")},
 			right:   []diagnosis{outbound("PST0110", gatewayCheck).because("left", "another public key").until("postern key pub")},
-			mend: func(f *faultLab, left, _ []api.Check) {
+			fix: func(f *faultLab, left, _ []api.Check) {
 				// Anybody could have sent what was seen: the key is there to be compared with what
 				// right's owner gives, and is not offered as a setting.
 				right := f.right.key.Public().String()
@@ -51,14 +51,14 @@ func keyIllnesses() []illness {
 			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left").until("PST0111")},
 			// Nobody can set a process's clock alone, but it does what the fix says as well:
 			// it passes the stamp that was accepted.
-			mend: func(*faultLab, []api.Check, []api.Check) {},
+			fix: func(*faultLab, []api.Check, []api.Check) {},
 		},
 		{
 			name: "two gateways have right's key", setting: plain(),
 			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
 			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove its state directory")},
 			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
+			fix:   func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
 		},
 	}
 }
@@ -69,7 +69,7 @@ const ahead = 75 * time.Second
 
 // fromTheFuture sends left an initiation by right, from right's address, as right would have
 // if its clock had been wrong before. Left's own initiations do not get through: they would
-// mend what right's can't.
+// fix what right's can't.
 func (f *faultLab) fromTheFuture(by time.Duration) {
 	f.t.Helper()
 	m, err := handshake.Initiation(f.right.key, newKey(f.t), f.left.key.Public(), time.Now().Add(by))

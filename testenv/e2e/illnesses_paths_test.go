@@ -17,14 +17,14 @@ func pathIllnesses() []illness {
 			harm:  func(f *faultLab) { f.left.host.DropIncoming("eth0", 50) },
 			left:  []diagnosis{outbound("PST0112", gatewayCheck).because("right", rightEndpoint, "%").until("mtr", rightPublic)},
 			right: []diagnosis{outbound("PST0112", gatewayCheck).because("left", leftEndpoint, "%").until("mtr", leftPublic)},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.left.host.DropIncoming("eth0", 0) },
+			fix:   func(f *faultLab, _, _ []api.Check) { f.left.host.DropIncoming("eth0", 0) },
 		},
 		{
 			name: "a path of 1280 bytes whose ICMP is filtered", sick: true, setting: narrow(),
 			harm:  func(f *faultLab) { f.core.DropICMPErrors(); f.right.nat.DropICMPErrors() },
 			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "narrower", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
 			right: []diagnosis{outbound("PST0601", "mtu").because("left", "narrower", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
-			mend: func(f *faultLab, left, right []api.Check) {
+			fix: func(f *faultLab, left, right []api.Check) {
 				f.left.restartWith(func(s *api.GatewaySpec) { s.MTU = atoi(f.t, value(f.t, left[0].Fix, "spec.mtu: ")) })
 				f.right.restartWith(func(s *api.GatewaySpec) { s.MTU = atoi(f.t, value(f.t, right[0].Fix, "spec.mtu: ")) })
 			},
@@ -44,7 +44,7 @@ func pathIllnesses() []illness {
 			setting: setting{left: symmetric, right: symmetric, edit: strangers},
 			left:    []diagnosis{outbound("PST0411", gatewayCheck).because("right", relayAddr, "symmetric").until("forward UDP 51820", "spec.discovery.advertise")},
 			right:   []diagnosis{outbound("PST0411", gatewayCheck).because("left", relayAddr, "symmetric").until("forward UDP 51820", "spec.discovery.advertise")},
-			mend:    func(f *faultLab, _, _ []api.Check) { f.right.forward() },
+			fix:     func(f *faultLab, _, _ []api.Check) { f.right.forward() },
 		},
 		{
 			name: "left's socket overflows", setting: plain(),
@@ -52,7 +52,7 @@ func pathIllnesses() []illness {
 			left:  []diagnosis{own("PST0810", "resources").because("dropped").until("sysctl -w net.core.rmem_max=", "more CPU")},
 			right: nil,
 			// It was no CPU at all that it had, and now it has again.
-			mend: func(*faultLab, []api.Check, []api.Check) {},
+			fix: func(*faultLab, []api.Check, []api.Check) {},
 		},
 	}
 }

@@ -19,21 +19,21 @@ func serviceIllnesses() []illness {
 			harm:  func(f *faultLab) { f.right.api.stop() },
 			left:  []diagnosis{outbound("PST0301", apiServerCheck).because("right").until("right")},
 			right: []diagnosis{own("PST0310", "upstream-apiServer").because(apiUpstream).until("spec.services.apiServer.address")},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.api.start() },
+			fix:   func(f *faultLab, _, _ []api.Check) { f.right.api.start() },
 		},
 		{
 			name: "right's API server is slow", setting: plain(),
 			harm:  func(f *faultLab) { f.right.api.lag(1500 * time.Millisecond) },
 			left:  []diagnosis{outbound("PST0308", apiServerCheck).because("right")},
 			right: []diagnosis{own("PST0308", "upstream-apiServer").because(apiUpstream)},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.api.lag(0) },
+			fix:   func(f *faultLab, _, _ []api.Check) { f.right.api.lag(0) },
 		},
 		{
 			name: "right's API server answers 401", setting: plain(),
 			harm:  func(f *faultLab) { f.right.api.trusts(f.right.clientCA(time.Hour).CertPEM()) },
 			left:  []diagnosis{outbound("PST0305", apiServerCheck).because("right", "401").until("--client-ca-file")},
 			right: []diagnosis{inbound("PST0305", "inbound-apiServer").because("left", "401").until("--client-ca-file")},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.trustIssuer() },
+			fix:   func(f *faultLab, _, _ []api.Check) { f.right.trustIssuer() },
 		},
 		{
 			name: "right's API server answers 403", setting: plain(),
@@ -41,7 +41,7 @@ func serviceIllnesses() []illness {
 			left:  []diagnosis{outbound("PST0306", apiServerCheck).because("right", "403").until("kubectl create clusterrolebinding")},
 			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("its user in the cluster is postern:peer:left", "a decision made here")},
 			// Right's owner decides, and is given no command for it on left's word.
-			mend: func(f *faultLab, _, _ []api.Check) { f.right.api.binds("postern:peer:left") },
+			fix: func(f *faultLab, _, _ []api.Check) { f.right.api.binds("postern:peer:left") },
 		},
 		{
 			// The CA of the issuer ends, and with it what it has issued.
@@ -50,7 +50,7 @@ func serviceIllnesses() []illness {
 			harm:    func(f *faultLab) { f.right.trustIssuer() },
 			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("postern ping right --layer auth", "spec.services.auth.issuer")},
 			right:   []diagnosis{inbound("PST0506", "inbound-apiServer").because("left", "valid until").until("spec.services.auth.issuer", "localCA", "expired")},
-			mend: func(f *faultLab, _, _ []api.Check) {
+			fix: func(f *faultLab, _, _ []api.Check) {
 				f.right.issueBy(f.right.clientCA(24 * time.Hour))
 				f.right.trustIssuer()
 				f.right.reload()
@@ -64,7 +64,7 @@ func serviceIllnesses() []illness {
 			sick:  true,
 			left:  []diagnosis{outbound("PST0221", "auth-direct").because(authURL, "nothing listens").until("spec.peers[name=right].outOfBand.authURL")},
 			right: nil,
-			mend: func(f *faultLab, _, _ []api.Check) {
+			fix: func(f *faultLab, _, _ []api.Check) {
 				f.left.other.OutOfBand = nil
 				f.left.reload()
 			},
@@ -138,7 +138,7 @@ func certificateIllnesses() []illness {
 			harm:  show(same, "api.example.net", 24*time.Hour),
 			left:  []diagnosis{outbound("PST0502", apiServerCheck).because("api.example.net", apiName).until("spec.services.apiServer.serverName")},
 			right: []diagnosis{own("PST0502", "upstream-apiServer").because("api.example.net", apiName).until("spec.services.apiServer.serverName")},
-			mend: func(f *faultLab, _, right []api.Check) {
+			fix: func(f *faultLab, _, right []api.Check) {
 				f.right.doc.Spec.Services.APIServer.ServerName = value(f.t, right[0].Fix, "spec.services.apiServer.serverName: ")
 				f.right.reload()
 			},
@@ -148,14 +148,14 @@ func certificateIllnesses() []illness {
 			harm:  show(other, apiName, 24*time.Hour),
 			left:  []diagnosis{outbound("PST0501", apiServerCheck).because("somebody-else").until("spec.services.apiServer.caFile")},
 			right: []diagnosis{own("PST0501", "upstream-apiServer").because("somebody-else").until("spec.services.apiServer.caFile")},
-			mend:  renew,
+			fix:   renew,
 		},
 		{
 			name: "the certificate of right's API server has expired", setting: plain(),
 			harm:  show(same, apiName, -time.Hour),
 			left:  []diagnosis{outbound("PST0503", apiServerCheck).because("valid").until("renew")},
 			right: []diagnosis{own("PST0503", "upstream-apiServer").because("valid").until("renew")},
-			mend:  renew,
+			fix:   renew,
 		},
 	}
 }

@@ -73,7 +73,7 @@ func blockedIllnesses() []illness {
 			left: []diagnosis{outbound("PST0106", gatewayCheck).because("right", rightEndpoint, "blocked").
 				until("nft insert rule inet filter input ip saddr "+leftPublic+" udp dport 51820 accept", "right")},
 			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left", leftEndpoint, "cannot be told").until("postern check", "left")},
-			mend: func(f *faultLab, left, _ []api.Check) {
+			fix: func(f *faultLab, left, _ []api.Check) {
 				f.right.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
 			},
 		},
@@ -83,7 +83,7 @@ func blockedIllnesses() []illness {
 			left: []diagnosis{outbound("PST0101", gatewayCheck).because("right", rightEndpoint, "cannot be told").until("postern check", "right")},
 			right: []diagnosis{outbound("PST0106", gatewayCheck).because("left", leftEndpoint, "blocked").
 				until("nft insert rule inet filter input ip saddr "+rightPublic+" udp dport 51820 accept", "left")},
-			mend: func(f *faultLab, _, right []api.Check) {
+			fix: func(f *faultLab, _, right []api.Check) {
 				f.left.types(command(f.t, right[0].Fix, "nft insert rule inet filter input"))
 			},
 		},
@@ -95,7 +95,7 @@ func blockedIllnesses() []illness {
 			},
 			left:  []diagnosis{outbound("PST0101", gatewayCheck).because("right", rightEndpoint).until("nft insert rule")},
 			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left", leftEndpoint).until("nft insert rule")},
-			mend: func(f *faultLab, left, right []api.Check) {
+			fix: func(f *faultLab, left, right []api.Check) {
 				f.left.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
 				f.right.types(command(f.t, right[0].Fix, "nft insert rule inet filter input"))
 			},
@@ -114,7 +114,7 @@ func addressIllnesses() []illness {
 			}},
 			left:  []diagnosis{outbound("PST0401", gatewayCheck).because("right", "symmetric").until("spec.discovery.turnServers", "spec.discovery.advertise")},
 			right: []diagnosis{outbound("PST0401", gatewayCheck).because("left", "symmetric").until("spec.discovery.turnServers", "spec.discovery.advertise")},
-			mend:  func(f *faultLab, _, _ []api.Check) { f.right.forward() },
+			fix:   func(f *faultLab, _, _ []api.Check) { f.right.forward() },
 		},
 		{
 			name: "the announced port is wrong", sick: true,
@@ -122,7 +122,7 @@ func addressIllnesses() []illness {
 			left: []diagnosis{outbound("PST0402", gatewayCheck).because(rightPublic+":40582", "port unreachable").
 				until("spec.peers[name=right].endpoints")},
 			right: []diagnosis{outbound("PST0104", gatewayCheck).because("left", "no endpoint").until("spec.peers[name=left].endpoints")},
-			mend: func(f *faultLab, _, _ []api.Check) {
+			fix: func(f *faultLab, _, _ []api.Check) {
 				f.left.other.Endpoints = []string{rightEndpoint}
 				f.left.reload()
 			},
@@ -132,7 +132,7 @@ func addressIllnesses() []illness {
 			setting: plain(oneWay, func(f *faultLab) { f.left.other.Endpoints = []string{"10.20.30.40:51820"} }),
 			left:    []diagnosis{outbound("PST0403", gatewayCheck).because("10.20.30.40:51820", "private").until("spec.discovery.advertise")},
 			right:   []diagnosis{outbound("PST0104", gatewayCheck).because("left")},
-			mend: func(f *faultLab, _, _ []api.Check) {
+			fix: func(f *faultLab, _, _ []api.Check) {
 				f.left.other.Endpoints = []string{rightEndpoint}
 				f.left.reload()
 			},
@@ -145,7 +145,7 @@ func addressIllnesses() []illness {
 			}),
 			left:  []diagnosis{outbound("PST0107", gatewayCheck).because("gx.example.net:51820").until("gx.example.net")},
 			right: []diagnosis{outbound("PST0104", gatewayCheck)},
-			mend: func(f *faultLab, _, _ []api.Check) {
+			fix: func(f *faultLab, _, _ []api.Check) {
 				f.left.other.Endpoints = []string{"gw.example.net:51820"}
 				f.left.reload()
 			},
@@ -166,7 +166,7 @@ func addressIllnesses() []illness {
 			left: []diagnosis{outbound("PST0108", gatewayCheck).because("gw.example.net", rightPublic, rightMoved).
 				until("dig +short gw.example.net", "nft insert rule inet filter input ip saddr "+leftPublic+" udp dport 51820 accept")},
 			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
-			mend: func(f *faultLab, left, _ []api.Check) {
+			fix: func(f *faultLab, left, _ []api.Check) {
 				f.right.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
 			},
 		},

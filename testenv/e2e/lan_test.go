@@ -83,8 +83,8 @@ func (g *gateway) finds(names ...string) []api.Discovered {
 	return list.Gateways
 }
 
-// befriends approves a gateway that was found, by the fingerprint that it shows of itself.
-func (g *gateway) befriends(other *gateway, args ...string) {
+// approvesDiscovered approves a gateway that was found, by the fingerprint that it shows of itself.
+func (g *gateway) approvesDiscovered(other *gateway, args ...string) {
 	g.t.Helper()
 	print := other.discover().Fingerprint
 	out := g.must(append([]string{"peer", "approve", other.name, "--fingerprint", print}, args...)...)
@@ -166,7 +166,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 		t.Errorf("a has peers that nobody approved: %+v", peers)
 	}
 	watch := a.host.Start(netlab.Command{Args: []string{a.bin, "discover", "--socket", a.socket(), "--watch", "-o", "json"}})
-	a.befriends(b, "--allow", blobService)
+	a.approvesDiscovered(b, "--allow", blobService)
 	if d := a.discovered("b, approved", func(d api.Discovered) bool { return d.Name.String() == "b" && d.Peer == "b" }); d.State != api.DiscoveredApproved {
 		t.Errorf("approved at one side alone, b is %q, want %q", d.State, api.DiscoveredApproved)
 	}
@@ -176,7 +176,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	b.refused(2, []string{"a", "--fingerprint is missing"}, "peer", "approve", "a")
 	b.refused(1, []string{"a", "fingerprint"}, "peer", "approve", "a", "--fingerprint", "0000")
 	start := time.Now()
-	b.befriends(a)
+	b.approvesDiscovered(a)
 	b.near("a")
 	t.Logf("connected %v after the second approval", time.Since(start).Round(100*time.Millisecond))
 	p := a.near("b")
@@ -279,7 +279,7 @@ func TestOneNameOnALAN(t *testing.T) {
 	if first.discover().AnnouncedAs == "edge" {
 		numbered = second
 	}
-	numbered.befriends(third)
+	numbered.approvesDiscovered(third)
 	third.near("edge-2")
 	numbered.waitLog("this gateway's name is taken on the local network", "edge (2)")
 }
@@ -461,8 +461,8 @@ func TestJunkOnALAN(t *testing.T) {
 	w := newLANWorld(t)
 	a, b := w.gateway("a", "a").start(), w.gateway("b", "b").start()
 	a.finds("b")
-	a.befriends(b)
-	b.befriends(a)
+	a.approvesDiscovered(b)
+	b.approvesDiscovered(a)
 	a.near("b")
 	before := rssAnon(t, a.proc.PID())
 	evil := w.host("evil")

@@ -184,9 +184,9 @@ func TestAMappingIsProvenFromOutside(t *testing.T) {
 			stun.StartTURN(netlab.TURNOptions{Listen: []netip.Addr{netip.MustParseAddr(first), netip.MustParseAddr(second)}})
 			w.edge.launch()
 			if c.state == "useless" {
-				// It is deleted and made anew before it is given up.
+				// It is deleted and recreated before it is given up.
 				w.edge.waitLog("the port mapping is of no use", c.why)
-				w.edge.waitLog("deleted, to be made anew")
+				w.edge.waitLog("deleted, to be recreated")
 				v := w.edge.verdict("PST0450", mappedRouter, mappedOuter+":51820", "nothing from outside comes through")
 				if !strings.Contains(v.Fix, "inbound UDP 51820") || v.Name != "portmap" {
 					t.Errorf("got %+v, want what to allow", v)

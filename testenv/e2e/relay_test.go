@@ -104,7 +104,7 @@ func TestHardenedRelay(t *testing.T) {
 }
 
 // moveRelayBehindNAT gives the relay a private address behind a router that translates
-// one to one, and starts it anew with the public one for external address.
+// one to one, and restarts it with the public one for external address.
 func (s *sites) moveRelayBehindNAT() {
 	s.t.Helper()
 	const inner, router = "10.0.0.3", "10.0.0.1"
@@ -168,7 +168,7 @@ func TestTicketsHoldNoRelayCredential(t *testing.T) {
 const searchedWithin = time.Minute
 
 // TestTheOnlyRelayRestarts has two symmetric NATs lose every allocation on the only relay
-// that they have. Each allocates anew by itself, at another port, and nobody can tell the
+// that they have. Each allocates again by itself, at another port, and nobody can tell the
 // other which: they find each other by asking the relay's ports.
 func TestTheOnlyRelayRestarts(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestTheOnlyRelayRestarts(t *testing.T) {
 	s.relay.Stop()
 	s.relay.Start()
 	traffic.mark()
-	eventually(within(t, patience), t, "both have allocated anew", func() (bool, string) {
+	eventually(within(t, patience), t, "both have allocated again", func() (bool, string) {
 		now := s.relayedAddresses()
 		return now[0] != "" && now[1] != "" && now[0] != before[0] && now[1] != before[1], strings.Join(append(before[:], now[:]...), " ")
 	})

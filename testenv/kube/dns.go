@@ -72,7 +72,7 @@ func canonical(name string) string {
 }
 
 // followServices keeps the names of Services up to date. A watch that breaks, such as
-// while the API server is away, begins anew.
+// while the API server is away, begins again.
 func (c *Cluster) followServices(ctx context.Context, d *dns) {
 	client := c.AdminClient()
 	defer client.CloseIdleConnections()

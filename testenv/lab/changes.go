@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// pathLost cuts the direct path under the transfer, and mends it later.
+// pathLost cuts the direct path under the transfer, and fixes it later.
 func (l *Lab) pathLost() []step {
 	return append(l.meet(), l.direct(),
 		step{"cut", "", func(context.Context) (string, error) {
@@ -23,7 +23,7 @@ func (l *Lab) pathLost() []step {
 		step{"relay", "both notice, and go over to the relay", func(ctx context.Context) (string, error) {
 			return l.recovers(ctx, func(ctx context.Context) (string, error) { return l.pathsAre(ctx, api.PathRelay) })
 		}},
-		step{"mend", "", func(context.Context) (string, error) {
+		step{"fix", "", func(context.Context) (string, error) {
 			l.load.transfer.measure()
 			l.Cloud.Host.Link().SetFirewall(simnet.Firewall{})
 			return "nothing is lost any more", nil
@@ -74,7 +74,7 @@ func (l *Lab) restart() []step {
 		step{"start", "", func(ctx context.Context) (string, error) {
 			return "it runs again, with its key and its peer from the state directory", l.Cloud.Start(ctx)
 		}},
-		step{"resumed", "both make a new session; the client connects anew", func(ctx context.Context) (string, error) {
+		step{"resumed", "both make a new session; the client connects again", func(ctx context.Context) (string, error) {
 			return l.recovers(ctx, func(ctx context.Context) (string, error) { return l.pathsAre(ctx, api.PathDirect) })
 		}},
 		l.verified())

@@ -14,7 +14,7 @@ import (
 )
 
 // fault is what goes wrong in a scenario: how it is made, what each side's checks must name
-// as the root, and what mends it, as the printed fix says.
+// as the root, and what fixes it, as the printed fix says.
 type fault struct {
 	// slip puts a mistake into the files by which the two are peered, and says which: the
 	// two do not work from the start. Without it they are well until harm.
@@ -28,9 +28,9 @@ type fault struct {
 	// in their place.
 	turns  bool
 	edgeOr []check.Code
-	// mend does what a fix says, and tells what that was.
-	mend func(context.Context, *Lab) (string, error)
-	// stays are the codes that may still be shown when the fault is mended, and stay says
+	// fix does what a fix says, and tells what that was.
+	fix func(context.Context, *Lab) (string, error)
+	// stays are the codes that may still be shown when the fault is fixed, and stay says
 	// for how long and why.
 	stays []check.Code
 	stay  string
@@ -78,10 +78,10 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 			}
 		}
 		return []step{made, {"found", "both check until the fault has a name", func(ctx context.Context) (string, error) { return l.awaitFound(ctx, f) }}}
-	case Mend:
+	case Fix:
 		return []step{
-			{"mend", "", func(ctx context.Context) (string, error) { return f.mend(ctx, l) }},
-			{"mended", "both check until nothing is wrong", func(ctx context.Context) (string, error) {
+			{"fix", "", func(ctx context.Context) (string, error) { return f.fix(ctx, l) }},
+			{"fixed", "both check until nothing is wrong", func(ctx context.Context) (string, error) {
 				text, err := l.awaitClean(ctx, l.diagnose, f.stays...)
 				return strings.TrimSuffix(text+"; "+f.stay, "; "), err
 			}},
@@ -159,7 +159,7 @@ func (l *Lab) patient() diagnoser {
 	}
 }
 
-// roots are the checks that name something to mend.
+// roots are the checks that name something to fix.
 func (d diagnosis) roots() []api.Check {
 	return slices.DeleteFunc(slices.Clone(d.report.Checks), func(c api.Check) bool {
 		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning

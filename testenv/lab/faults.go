@@ -29,12 +29,12 @@ func blocked() []Scenario {
 		{Name: "blocked-outbound", Summary: "a firewall drops UDP from edge to cloud: edge hears cloud and is not heard",
 			fault: &fault{
 				harm:  drops("cloud's firewall drops UDP from "+edgePublic.String(), edgePublic, cloudAddr),
-				cloud: codes(check.HandshakeStale), edge: codes(check.NotHeardByPeer), mend: letIn("cloud", edgePublic),
+				cloud: codes(check.HandshakeStale), edge: codes(check.NotHeardByPeer), fix: letIn("cloud", edgePublic),
 			}},
 		{Name: "blocked-inbound", Summary: "a firewall drops UDP from cloud to edge: cloud hears edge and is not heard",
 			fault: &fault{
 				harm:  drops("edge's firewall drops UDP from "+cloudAddr.String(), cloudAddr, edgePublic),
-				cloud: codes(check.NotHeardByPeer), edge: codes(check.HandshakeStale), mend: letIn("edge", cloudAddr),
+				cloud: codes(check.NotHeardByPeer), edge: codes(check.HandshakeStale), fix: letIn("edge", cloudAddr),
 			}},
 		{Name: "blocked-both", Summary: "firewalls drop UDP both ways: each finds the other silent, and says what to ask there",
 			fault: &fault{
@@ -43,7 +43,7 @@ func blocked() []Scenario {
 					l.Cloud.Host.Link().SetFirewall(both)
 					return "a firewall between the two drops all UDP", nil
 				},
-				cloud: codes(check.HandshakeStale), edge: codes(check.HandshakeStale), mend: letIn("both", netip.Addr{}),
+				cloud: codes(check.HandshakeStale), edge: codes(check.HandshakeStale), fix: letIn("both", netip.Addr{}),
 			}},
 	}
 }
@@ -95,12 +95,12 @@ func addresses() []Scenario {
 		{Name: "wrong-port", Summary: "edge has a wrong port of cloud: the host there answers that nothing listens",
 			edge: portRestricted, fault: &fault{
 				slip:  dials("203.0.113.10:40582", "edge's file has a wrong port of cloud, 40582"),
-				cloud: alone, edge: codes(check.NothingListens), mend: right,
+				cloud: alone, edge: codes(check.NothingListens), fix: right,
 			}},
 		{Name: "private-address", Summary: "edge has a private address of cloud, which is in no network of its own",
 			edge: portRestricted, fault: &fault{
 				slip:  dials("10.20.30.40:51820", "edge's file has cloud's private address, 10.20.30.40"),
-				cloud: alone, edge: codes(check.PrivateAdvertised), mend: right,
+				cloud: alone, edge: codes(check.PrivateAdvertised), fix: right,
 			}},
 		{Name: "name-unknown", Summary: "the name of cloud in edge's file is misspelt and does not resolve",
 			edge: portRestricted, fault: &fault{
@@ -109,7 +109,7 @@ func addresses() []Scenario {
 					return dials(typo+":51820", "edge's file has "+typo+", which nobody has")(ctx, l)
 				},
 				cloud: alone, edge: codes(check.NameUnknown),
-				mend: func(ctx context.Context, l *Lab) (string, error) {
+				fix: func(ctx context.Context, l *Lab) (string, error) {
 					return fmt.Sprintf("at edge: spec.peers[name=cloud].endpoints: [%q], and reload", name+":51820"), l.Edge.learn(ctx, dial(name+":51820"))
 				},
 			}},
@@ -121,7 +121,7 @@ func addresses() []Scenario {
 					return fmt.Sprintf("cloud has moved to %s; its record %s says %s", movedAddr, name, elsewhere), l.Cloud.Host.SetAddrs(movedAddr)
 				},
 				cloud: codes(check.HandshakeStale), edge: codes(check.NameMoved),
-				mend: func(ctx context.Context, l *Lab) (string, error) {
+				fix: func(ctx context.Context, l *Lab) (string, error) {
 					l.names.set(name, movedAddr)
 					return fmt.Sprintf("the record %s says %s; edge was restarted, or it would have asked for it again within a minute", name, movedAddr),
 						l.Edge.restart(ctx)

@@ -34,17 +34,17 @@ func apiServers() []Scenario {
 		{Name: "api-down", Summary: "cloud's API server is down: refused at edge, and cloud says why", fault: &fault{
 			harm:  act("cloud's API server was stopped", func(_ context.Context, l *Lab) error { return l.Cloud.API.Close() }),
 			cloud: codes(check.UpstreamRefused), edge: codes(check.APIServerRefused),
-			mend: act("it was started again", func(ctx context.Context, l *Lab) error { return l.Cloud.API.Restart(ctx) }),
+			fix: act("it was started again", func(ctx context.Context, l *Lab) error { return l.Cloud.API.Restart(ctx) }),
 		}},
 		{Name: "api-slow", Summary: fmt.Sprintf("cloud's API server answers after %s", late), fault: both(check.APIServerSlow, fault{
 			harm: answers(fmt.Sprintf("cloud's API server takes %s for each answer", late), 0, late),
-			mend: answers("what slowed it down is gone", 0, 0),
+			fix:  answers("what slowed it down is gone", 0, 0),
 		})},
 		{Name: "api-wrong-name", Summary: "the certificate of cloud's API server is for another name", fault: both(check.TLSWrongName, fault{
 			harm: act("cloud's API server shows a certificate for "+otherName, func(_ context.Context, l *Lab) error {
 				return l.Cloud.present(l.Cloud.pki.serving, otherName, 24*time.Hour)
 			}),
-			mend: act("at cloud: spec.services.apiServer.serverName: "+otherName+", and reload", func(ctx context.Context, l *Lab) error {
+			fix: act("at cloud: spec.services.apiServer.serverName: "+otherName+", and reload", func(ctx context.Context, l *Lab) error {
 				if err := l.Cloud.Edit(func(s *api.GatewaySpec) { s.Services.APIServer.ServerName = otherName }); err != nil {
 					return err
 				}
@@ -59,21 +59,21 @@ func apiServers() []Scenario {
 				}
 				return l.Cloud.present(other, apiserver.ServerName, 24*time.Hour)
 			}),
-			mend: renew,
+			fix: renew,
 		})},
 		{Name: "api-expired", Summary: "the certificate of cloud's API server has expired", fault: both(check.TLSNotValidNow, fault{
 			harm: act("the certificate of cloud's API server ended an hour ago", func(_ context.Context, l *Lab) error {
 				return l.Cloud.present(l.Cloud.pki.serving, apiserver.ServerName, -time.Hour)
 			}),
-			mend: renew,
+			fix: renew,
 		})},
 		{Name: "api-401", Summary: "cloud's API server does not accept the identity that cloud's auth issued to edge", fault: both(check.APIServerUnauthorized, fault{
 			harm: answers("cloud's API server trusts the issuer of identities no more: it answers 401", http.StatusUnauthorized, 0),
-			mend: answers("it has the issuer's certificate in --client-ca-file again", 0, 0),
+			fix:  answers("it has the issuer's certificate in --client-ca-file again", 0, 0),
 		})},
 		{Name: "api-403", Summary: "cloud's API server knows edge and forbids what it asks", fault: both(check.APIServerForbidden, fault{
 			harm: answers("cloud's API server has no role for edge: it answers 403", http.StatusForbidden, 0),
-			mend: answers("edge was given the role again", 0, 0),
+			fix:  answers("edge was given the role again", 0, 0),
 		})},
 	}
 }

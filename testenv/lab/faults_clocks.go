@@ -34,7 +34,7 @@ func clocks() []Scenario {
 			fault: &fault{
 				slip:  clockBack,
 				cloud: codes(check.StampInPast), edge: codes(check.PeerSilent),
-				mend: func(ctx context.Context, l *Lab) (string, error) {
+				fix: func(ctx context.Context, l *Lab) (string, error) {
 					return "edge's clock is right; cloud was restarted, which remembers no stamps, or edge would have waited for an hour", l.Cloud.restart(ctx)
 				},
 			}},
@@ -44,7 +44,7 @@ func clocks() []Scenario {
 					return fmt.Sprintf("the CA of cloud's issuer (spec.services.auth.issuer.localCA) ends in %s", ending), l.Cloud.issueUntil(time.Now().Add(ending))
 				},
 				cloud: codes(check.IdentityExpired), edge: codes(check.IdentityExpired),
-				mend: func(ctx context.Context, l *Lab) (string, error) {
+				fix: func(ctx context.Context, l *Lab) (string, error) {
 					if err := l.Cloud.issueUntil(time.Now().Add(24 * time.Hour)); err != nil {
 						return "", err
 					}
@@ -55,7 +55,7 @@ func clocks() []Scenario {
 }
 
 // clockBack starts edge again after it has sent a handshake with a stamp of the future. What
-// cloud begins does not reach it: that would mend what edge's handshakes can't.
+// cloud begins does not reach it: that would fix what edge's handshakes can't.
 func clockBack(ctx context.Context, l *Lab) (string, error) {
 	if err := l.Edge.halt(); err != nil {
 		return "", err

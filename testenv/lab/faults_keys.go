@@ -32,7 +32,7 @@ func pskMismatch() Scenario {
 				return "each side made a preshared key of its own", nil
 			},
 			cloud: codes(check.PresharedKeyDiffers), edge: codes(check.PresharedKeyDiffers),
-			mend: func(ctx context.Context, l *Lab) (string, error) {
+			fix: func(ctx context.Context, l *Lab) (string, error) {
 				same := l.Cloud.other.PresharedKeyFile
 				return "cloud's preshared key was copied to edge", l.Edge.learn(ctx, func(p *api.Peer) { p.PresharedKeyFile = same })
 			},
@@ -50,7 +50,7 @@ func wrongKey() Scenario {
 				return "edge's file has a public key that is not cloud's", l.Edge.know(func(p *api.Peer) { p.PublicKey = other.Public().String() })
 			},
 			cloud: codes(check.WrongPeerKey), edge: codes(check.WrongPeerKey),
-			mend: func(ctx context.Context, l *Lab) (string, error) {
+			fix: func(ctx context.Context, l *Lab) (string, error) {
 				right := l.Cloud.key.Public().String()
 				return fmt.Sprintf("at edge: spec.peers[name=cloud].publicKey: %s, and reload", right), l.Edge.learn(ctx, func(p *api.Peer) { p.PublicKey = right })
 			},
@@ -76,7 +76,7 @@ func duplicateKey() Scenario {
 			},
 			// While the copy has the session, edge is not answered; cloud may still ask there.
 			cloud: codes(check.DuplicateKey), edge: codes(check.HandshakeStale), edgeOr: codes(check.NotHeardByPeer), turns: true,
-			mend: func(_ context.Context, l *Lab) (string, error) {
+			fix: func(_ context.Context, l *Lab) (string, error) {
 				return "the copy was stopped", l.fault.double.halt()
 			},
 			stays: codes(check.DuplicateKey), stay: "cloud remembers for five minutes that two took turns",
@@ -99,7 +99,7 @@ func ticketUsed() Scenario {
 				return fmt.Sprintf("a stranger at %s tried edge's ticket: %v", copyAddr, err), nil
 			},
 			cloud: codes(check.TicketAlarm), edge: codes(),
-			mend: func(context.Context, *Lab) (string, error) {
+			fix: func(context.Context, *Lab) (string, error) {
 				return "edge's owner was asked and says that it joined: whoever else had the ticket came too late, and nothing is to be removed", nil
 			},
 			stays: codes(check.TicketAlarm), stay: "cloud shows the alarm for an hour more; the next ticket goes another way, or is made with --approve",

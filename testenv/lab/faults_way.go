@@ -29,7 +29,7 @@ func quality() []Scenario {
 			fault: &fault{
 				harm:  lines("edge's line loses one packet in twenty, each way", simnet.Conditions{Delay: wanDelay, Loss: lossRate}),
 				cloud: codes(check.PacketsLost), edge: codes(check.PacketsLost),
-				mend: lines("the link that lost packets was mended", simnet.Conditions{Delay: wanDelay}),
+				fix: lines("the link that lost packets was fixed", simnet.Conditions{Delay: wanDelay}),
 			}},
 		{Name: "small-mtu", Summary: fmt.Sprintf("a line takes %d bytes, and ICMP is filtered: larger packets vanish", narrow),
 			fault: &fault{
@@ -38,7 +38,7 @@ func quality() []Scenario {
 						simnet.Conditions{Delay: wanDelay, MTU: narrow, SilentMTU: true})(ctx, l)
 				},
 				cloud: codes(check.PathMTUSmall), edge: codes(check.PathMTUSmall),
-				mend: func(ctx context.Context, l *Lab) (string, error) {
+				fix: func(ctx context.Context, l *Lab) (string, error) {
 					for _, s := range l.pair() {
 						if err := s.Edit(func(spec *api.GatewaySpec) { spec.MTU = narrowOverlay }); err != nil {
 							return "", err
@@ -58,7 +58,7 @@ func quality() []Scenario {
 					return "both NATs take another port for each destination, so the relay is the only way", nil
 				},
 				cloud: codes(check.RelayInUse), edge: codes(check.RelayInUse),
-				mend: func(ctx context.Context, l *Lab) (string, error) { return l.forward(ctx) },
+				fix: func(ctx context.Context, l *Lab) (string, error) { return l.forward(ctx) },
 			}},
 		{Name: "relay-lost", Summary: "the relay goes that was the only way between two symmetric NATs",
 			cloud: symmetric, edge: symmetric, relay: true, tested: true,
@@ -76,7 +76,7 @@ func quality() []Scenario {
 					return "the relay was taken out of both files (spec.discovery.turnServers)", nil
 				},
 				cloud: codes(check.RelayLost), edge: codes(check.RelayLost),
-				mend: func(ctx context.Context, l *Lab) (string, error) {
+				fix: func(ctx context.Context, l *Lab) (string, error) {
 					text, err := l.forward(ctx)
 					if err != nil {
 						return "", err
@@ -105,7 +105,7 @@ func noWayIn() Scenario {
 				return fmt.Sprintf("cloud's router was replaced: it forwards UDP %d no more; postern netcheck at cloud shows it", gatewayPort), err
 			},
 			cloud: codes(check.NoWayIn), edge: codes(check.HandshakeStale),
-			mend: func(_ context.Context, l *Lab) (string, error) {
+			fix: func(_ context.Context, l *Lab) (string, error) {
 				err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort))
 				l.cloudNAT.Reboot() // what is under way would go on through the mappings before
 				return fmt.Sprintf("cloud's router forwards UDP %d again", gatewayPort), err

@@ -35,7 +35,7 @@ type Phase int
 const (
 	Prepare Phase = iota // until the gateways are as they should be
 	Harm                 // the fault is made, and found
-	Mend                 // it is mended, and gone
+	Fix                  // it is fixed, and gone
 )
 
 // Progress is told of the steps; either function may be nil.
@@ -47,7 +47,7 @@ type Progress struct {
 // Run plays the whole scenario. The error is that of the first step that failed; later
 // ones are not tried.
 func (l *Lab) Run(ctx context.Context, p Progress) error {
-	for _, phase := range []Phase{Prepare, Harm, Mend} {
+	for _, phase := range []Phase{Prepare, Harm, Fix} {
 		if err := l.Play(ctx, phase, p); err != nil {
 			return err
 		}

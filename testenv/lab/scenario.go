@@ -24,12 +24,12 @@ type Scenario struct {
 	// transfer says that bytes are sent to an echo server of cloud meanwhile.
 	transfer bool
 	play     func(*Lab) []step
-	// fault is what goes wrong; nil in scenarios in which nothing has to be mended.
+	// fault is what goes wrong; nil in scenarios in which nothing has to be fixed.
 	fault *fault
 }
 
 // Fault reports whether the scenario shows a fault, how both sides find it, and what
-// mends it.
+// fixes it.
 func (s Scenario) Fault() bool { return s.fault != nil }
 
 // Before says how things are before the fault is made; empty without a fault.
@@ -94,7 +94,7 @@ func networks() []Scenario {
 		{Name: "same-nat", cloud: besideEdge, edge: portRestricted, transfer: true, play: (*Lab).sameNetwork,
 			Summary: "both on one network behind one NAT: they meet by their own addresses"},
 		{Name: "path-lost", cloud: public, edge: portRestricted, relay: true, transfer: true, play: (*Lab).pathLost,
-			Summary: "the direct path goes dead under a transfer, later it is mended: relay, then direct again"},
+			Summary: "the direct path goes dead under a transfer, later it is fixed: relay, then direct again"},
 		{Name: "nat-reboot", cloud: public, edge: portChanging, transfer: true, play: (*Lab).natReboot,
 			Summary: "edge's NAT forgets its mappings under a transfer: edge has another port, the transfer goes on"},
 		{Name: "restart", cloud: public, edge: portRestricted, transfer: true, play: (*Lab).restart,

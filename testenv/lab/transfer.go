@@ -177,7 +177,7 @@ func (t *transfer) heard() {
 	t.last = now
 }
 
-// measure begins anew to look for the longest pause; the present one counts.
+// measure begins again to look for the longest pause; the present one counts.
 func (t *transfer) measure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

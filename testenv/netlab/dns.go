@@ -179,7 +179,7 @@ zone %q { type primary; file %q; %s};
 	z.await(fmt.Sprintf("zone %s/IN%s: loaded serial %d", z.domain, which, z.serial), "named", "-g", "-n", "1", "-c", conf)
 }
 
-// loadDnsmasq starts the server anew: it reads its options only then.
+// loadDnsmasq restarts the server: it reads its options only then.
 func (z *Zone) loadDnsmasq(text string) {
 	z.host.lab.t.Helper()
 	if z.proc != nil {

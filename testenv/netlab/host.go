@@ -50,7 +50,7 @@ func (h *Host) Attach(iface string, n *Network, addr netip.Addr) {
 	h.networks[iface] = n
 }
 
-// ChangeAddress gives an interface another address of its network in place of all it
+// ChangeAddress gives an interface another address of its network instead of all it
 // had, as DHCP or a provider does. The default route stays.
 func (h *Host) ChangeAddress(iface string, addr netip.Addr) {
 	h.lab.t.Helper()

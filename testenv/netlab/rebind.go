@@ -45,7 +45,7 @@ add rule ip %s outbound oifname %q masquerade
 }
 
 // ChangeWANAddress gives the router another outer address, as providers do overnight.
-// Every mapping is lost; counters begin anew.
+// Every mapping is lost; counters begin again.
 func (n *NAT) ChangeWANAddress(addr netip.Addr) {
 	n.lab.t.Helper()
 	n.options.WANAddr = addr

@@ -84,7 +84,7 @@ func (c *Conn) WriteWithTTL(b []byte, to netip.AddrPort, ttl int) (int, error) {
 }
 
 // WriteWith sends a datagram with a TTL (1 to 255; 0 is the default) and, if asked, with
-// the don't-fragment bit: no link then cuts it, and what the own link does not take is
+// the don't-fragment bit: no link then cuts it, and what our own link does not take is
 // ErrTooLarge.
 func (c *Conn) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
 	if ttl == 0 {

@@ -165,7 +165,7 @@ func (l *Link) Conditions(way Direction) Conditions {
 	return l.direction(way).Conditions
 }
 
-// SetDown cuts the link, both ways, or mends it.
+// SetDown cuts the link, both ways, or fixes it.
 func (l *Link) SetDown(down bool) {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()

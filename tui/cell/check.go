@@ -30,7 +30,7 @@ func Subject(c *api.Check, withPeer bool) string {
 
 // CheckLines are a check's verdict on one line, where it fails its cause and fix in full,
 // and with detail how long each stage took. A check that waits for another one to be
-// mended names only that, and with detail its stages.
+// fixed names only that, and with detail its stages.
 func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time, detail bool) []string {
 	lines := checkHead(c, subject, width, p, now)
 	failed := c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning

@@ -11,7 +11,7 @@ import (
 func TestWhatDependsOnAnotherCheckRepeatsNothingOfIt(t *testing.T) {
 	c := &api.Check{
 		Name: "auth", Peer: "cloud", DependsOn: "gateway",
-		Verdict: api.Verdict{Verdict: api.Unknown, Cause: "not known while gateway fails", Fix: "mend gateway first"},
+		Verdict: api.Verdict{Verdict: api.Unknown, Cause: "not known while gateway fails", Fix: "fix gateway first"},
 	}
 	for _, detail := range []bool{false, true} {
 		text := strings.Join(CheckLines(c, Subject(c, true), 80, Paint(false), time.Time{}, detail), "\n")

@@ -13,7 +13,7 @@ type cursor struct {
 	id string
 	// at is where id was found last, top the first row shown, and page how many are.
 	at, top, page int
-	// standIn is the row selected in place of hidden, which a filter took away or which
+	// standIn is the row selected instead of hidden, which a filter took away or which
 	// is gone. When hidden is back and nobody has moved on, it is selected again.
 	standIn, hidden string
 }

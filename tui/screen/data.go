@@ -119,7 +119,7 @@ func (d *data) took(s api.Status, at time.Time) {
 	}
 }
 
-// logged adds records that follow those here. A gateway that started anew counts from 1
+// logged adds records that follow those here. A gateway that restarted counts from 1
 // again, and its records replace the old ones.
 func (d *data) logged(records []api.LogRecord) {
 	for _, r := range records {

@@ -24,7 +24,7 @@ func TestRatesAreAveragesOverWhatPassed(t *testing.T) {
 		{"the first has the gateway's own", add(0, 1000, 100, 7), 7, 0},
 		{"a second later", add(time.Second, 3000, 150, 7), 2000, 50},
 		{"after a pause of 10 s", add(10*time.Second, 13000, 1150, 7), 1000, 100},
-		{"the peer came anew", add(time.Second, 50, 20, 7), 7, 0},
+		{"the peer came again", add(time.Second, 50, 20, 7), 7, 0},
 		{"half a second", add(500*time.Millisecond, 150, 20, 7), 200, 0},
 	} {
 		if tc.got.rx != tc.rx || tc.got.tx != tc.tx {

@@ -237,7 +237,7 @@ func directionCell(direction string) cell.Cell {
 	return cell.Dash(cell.Printable(direction))
 }
 
-// flowID tells flows apart, and one that came anew from the one before.
+// flowID tells flows apart, and one that came again from the one before.
 func flowID(p *api.PeerStatus, f *api.Flow) string {
 	return fmt.Sprintf("%s %s %s %s %d", peerID(p), f.Direction, f.Service, f.Remote, f.StartedAt.UnixNano())
 }

@@ -105,7 +105,7 @@ func (m *model) foot() string {
 	case modeCommand:
 		typed := ":" + m.input.draw()
 		if c := m.completions(m.input.text()); len(c) > 0 {
-			typed += "  " + p.Text(cell.Quiet, cell.Printable(strings.Join(lastWords(c), "  ")))
+			typed += "  " + p.Text(cell.Quiet, cell.Printable(strings.Join(lastWordOfEach(c), "  ")))
 		}
 		return cell.Fit(typed, d.width-8) + "  " + help
 	}
@@ -134,8 +134,8 @@ func (m *model) foot() string {
 	return strings.Join(items, "  ")
 }
 
-// lastWords leaves of each completion what the operator has yet to see: its last word.
-func lastWords(lines []string) []string {
+// lastWordOfEach leaves of each completion what the operator has yet to see: its last word.
+func lastWordOfEach(lines []string) []string {
 	var out []string
 	for _, l := range lines {
 		words := strings.Fields(l)

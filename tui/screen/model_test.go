@@ -387,7 +387,7 @@ func TestACommandNeverTakesWhatCannotBeShown(t *testing.T) {
 	}
 }
 
-// A gateway that was started again numbers its log anew: what it has said since is shown,
+// A gateway that was started again numbers its log again: what it has said since is shown,
 // few as the records may be.
 func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("6")

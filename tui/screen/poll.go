@@ -66,7 +66,7 @@ func (m *model) poll() tea.Cmd {
 			return msg
 		}
 		if !msg.status.Gateway.StartedAt.Equal(started) {
-			after = 0 // the log of another process, which numbers its records anew
+			after = 0 // the log of another process, which numbers its records again
 		}
 		msg.log, msg.logErr = source.Log(ctx, after)
 		if checks {
@@ -104,7 +104,7 @@ func (m *model) polled(msg polledMsg) {
 		d.alarms = msg.log.Alarms
 	}
 	if restarted {
-		m.checksAt = time.Time{} // Its checks begin anew.
+		m.checksAt = time.Time{} // Its checks begin again.
 	}
 	if msg.report == nil {
 		return

@@ -33,7 +33,7 @@ type ring struct {
 }
 
 // add takes a peer's counters. The rates are averages since the last sample, so that
-// nothing is lost to a pause; a counter that went back (the peer came anew) and the
+// nothing is lost to a pause; a counter that went back (the peer came again) and the
 // first sample take the gateway's own.
 func (r *ring) add(at time.Time, p *api.PeerStatus) {
 	s := sample{at.UnixMilli(), float32(p.RxBytesPerSecond), float32(p.TxBytesPerSecond)}

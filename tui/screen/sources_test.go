@@ -87,7 +87,7 @@ func TestASingleGatewayHasNoOther(t *testing.T) {
 }
 
 func TestANoteStandsAboveAll(t *testing.T) {
-	text := "wrong-port: edge's file has a wrong port of cloud\x1b[2J.\n:mend mends it " + strings.Repeat("and more ", 60)
+	text := "wrong-port: edge's file has a wrong port of cloud\x1b[2J.\n:fix fixes it " + strings.Repeat("and more ", 60)
 	for _, size := range [][2]int{{40, 15}, {80, 24}, {120, 40}} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			s, _, _ := twoGateways(t, size[0], size[1], func(o *Options) { o.Note = func() string { return text } })
@@ -111,11 +111,11 @@ func TestAnActionIsACommand(t *testing.T) {
 	done := 0
 	s, _, _ := twoGateways(t, 120, 40, func(o *Options) {
 		o.Actions = []Action{
-			{"mend", "mend the fault", func(context.Context) (string, error) { done++; return "all is well again", nil }},
+			{"fix", "fix the fault", func(context.Context) (string, error) { done++; return "all is well again", nil }},
 			{"break", "make a fault", func(context.Context) (string, error) { return "", errors.New("too late") }},
 		}
 	})
-	s.typed(":mend").press("enter")
+	s.typed(":fix").press("enter")
 	if got := s.View(); done != 1 || !strings.Contains(got, "all is well again") {
 		t.Errorf("done %d times, want once and its outcome:\n%s", done, got)
 	}
@@ -124,7 +124,7 @@ func TestAnActionIsACommand(t *testing.T) {
 		t.Errorf("want why it failed:\n%s", got)
 	}
 	s.press("?")
-	if got := strings.Join(s.helpLines(120), "\n"); !strings.Contains(got, ":mend") || !strings.Contains(got, "mend the fault") {
+	if got := strings.Join(s.helpLines(120), "\n"); !strings.Contains(got, ":fix") || !strings.Contains(got, "fix the fault") {
 		t.Errorf("the help sheet lacks the action:\n%s", got)
 	}
 }

@@ -143,7 +143,7 @@ func Line(s string) string { return strings.Map(shown, s) }
 // Shown reports whether a character is seen in a line, and does nothing else to it.
 func Shown(r rune) bool { return shown(r) == r }
 
-// shown is what is seen in place of a character: a blank for every kind of space within a
+// shown is what is seen instead of a character: a blank for every kind of space within a
 // line, and [hidden] for what acts on the terminal (line ends, control characters, with which
 // escape sequences begin), turns the direction of the line (Unicode TR 9), is not seen at all
 // (format characters, fillers, variation selectors) or means nothing (not assigned, private

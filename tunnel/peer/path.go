@@ -12,7 +12,7 @@ const via = " via "
 // Path is one way to a peer: a remote address, reached from the gateway's own socket or
 // by way of an allocation on a relay. It is comparable; the zero value is no path.
 type Path struct {
-	// Via is "" for the own socket, else the id of an allocation, which is unique in the
+	// Via is "" for our own socket, else the id of an allocation, which is unique in the
 	// life of the process ("relay-3").
 	Via string
 	// Remote is where datagrams go in the end. An IPv4 address is never in its
@@ -20,7 +20,7 @@ type Path struct {
 	Remote netip.AddrPort
 }
 
-// Direct is the path from the own socket to an address.
+// Direct is the path from our own socket to an address.
 func Direct(remote netip.AddrPort) Path { return Path{Remote: unmapped(remote)} }
 
 // IsValid reports whether something could be sent over the path: whether it has an

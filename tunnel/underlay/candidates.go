@@ -205,7 +205,7 @@ func (f *fanOut) routeLocked() {
 }
 
 // comparePathsLocked tells of a change only if there is one: after it the book of all paths
-// is made anew, which takes milliseconds with thousands of peers, and most handshakes take a
+// is recreated, which takes milliseconds with thousands of peers, and most handshakes take a
 // path that the peer has already.
 func (f *fanOut) comparePathsLocked() {
 	now := make(map[peer.Path]struct{}, len(f.paths))

@@ -77,7 +77,7 @@ func TestCandidatesAreBounded(t *testing.T) {
 	}
 }
 
-// Making the book of all paths anew is dear: only what changes them may make it old, and
+// Making the book of all paths again is dear: only what changes them may make it old, and
 // all of that must.
 func TestBookOfPathsIsMadeAnewForChangesOnly(t *testing.T) {
 	b := NewPacket(listenLoopback, Options{})
@@ -88,10 +88,10 @@ func TestBookOfPathsIsMadeAnewForChangesOnly(t *testing.T) {
 	f := b.candidates["x"]
 	learn := func(n byte) func() { return func() { f.setLearned(b.endpointOf(at(n))) } }
 	for _, step := range []struct {
-		what string
-		do   func()
-		want []byte
-		anew bool
+		what   string
+		do     func()
+		want   []byte
+		remake bool
 	}{
 		{"candidates", func() { b.SetCandidates("x", []peer.Path{at(1), at(2)}) }, []byte{1, 2}, true},
 		{"the same", func() { b.SetCandidates("x", []peer.Path{at(1), at(2)}) }, []byte{1, 2}, false},
@@ -110,8 +110,8 @@ func TestBookOfPathsIsMadeAnewForChangesOnly(t *testing.T) {
 		before := b.paths.book()
 		step.do()
 		after := b.paths.book()
-		if anew := after != before; anew != step.anew {
-			t.Errorf("%s: the book was made anew: %v, want %v", step.what, anew, step.anew)
+		if again := after != before; again != step.remake {
+			t.Errorf("%s: the book was recreated: %v, want %v", step.what, again, step.remake)
 		}
 		want := make(map[peer.Path]struct{})
 		for _, n := range step.want {

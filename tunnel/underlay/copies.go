@@ -87,7 +87,7 @@ func (c *copies) findLocked(sum uint64, now time.Time) *givenMessage {
 }
 
 // authenticated is what the handshake itself protects of an initiation or a response: all
-// but the type, the sender's index, and both MACs, which anybody could make anew.
+// but the type, the sender's index, and both MACs, which anybody could make again.
 func authenticated(m []byte) []byte { return m[8 : len(m)-2*macSize] }
 
 func sameHandshake(a, b []byte) bool {

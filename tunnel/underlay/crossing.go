@@ -22,7 +22,7 @@ const (
 
 // crossings holds back initiations that may have crossed one of ours. Two that cross undo
 // each other: each side answers the other's, forgets its own by that, and then takes the
-// answer for one to nothing; only a retry seconds later mends it. So one side, which both
+// answer for one to nothing; only a retry seconds later fixes it. So one side, which both
 // know by their keys, does not answer at once. If its own initiation is answered, the
 // other was needless. If not, it may have been lost, and what was held goes to the device.
 //

@@ -261,7 +261,7 @@ func (h *handshakes) forget(f *fanOut) {
 // may hold the device's locks: it must neither block nor call the device.
 func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store(&f) }
 
-// OnDeadSession sets whom to tell, under the same terms and in place of OnHandshake, that a
+// OnDeadSession sets whom to tell, under the same terms and instead of OnHandshake, that a
 // managed peer has begun a session which GaveUp has ended on our side, or may have: we can
 // read what it sends, and send nothing; or that our device has begun one by which it can send
 // and read nothing. It is dead until another handshake is completed. The path works in both

@@ -143,7 +143,7 @@ func (r *running) again(t *testing.T, bring func()) {
 	}
 }
 
-// direct are the paths from the own socket to the addresses.
+// direct are the paths from our own socket to the addresses.
 func direct(addrs ...netip.AddrPort) []peer.Path {
 	paths := make([]peer.Path, len(addrs))
 	for i, a := range addrs {

@@ -32,7 +32,7 @@ type Observations struct {
 	// that answer a managed peer's last initiation the last, wherever it came from.
 	Responses []ResponseSeen
 	// Unreachable are ICMP errors, one of each destination, kept in the same way. Only
-	// the own socket on Linux has them.
+	// our own socket on Linux has them.
 	Unreachable []Unreachable
 	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes that the system
 	// granted, by the measure of Options (Linux books twice as much, for its overhead). 0

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// pathBook knows all paths of all peers. It is made anew when it is asked after a change,
+// pathBook knows all paths of all peers. It is recreated when it is asked after a change,
 // so that asking costs one look-up, however many there are and however often strangers
 // make us ask.
 type pathBook struct {

@@ -31,7 +31,7 @@ func (b *Bind) WriteTo(p []byte, to peer.Path) error { return b.WriteProbe(p, to
 // WriteProbe sends one datagram over the path in the way that the options say. One that
 // is too long for the interface gives EMSGSIZE when it must not be fragmented.
 //
-// The options are for the own socket on Linux; over a datagram socket that was handed in
+// The options are for our own socket on Linux; over a datagram socket that was handed in
 // the TTL is kept to if the socket has the method WriteToTTL. Otherwise they are ignored.
 func (b *Bind) WriteProbe(p []byte, to peer.Path, o SendOptions) error {
 	if b.Port() == 0 {

@@ -37,7 +37,7 @@ func (b *leanBind) routeChanged() { b.routes.Add(1) }
 //
 //   - EMSGSIZE: the segments are longer than the link takes. The endpoint remembers it.
 //   - EINVAL: the same on kernels before 6.14. Or the source address has gone from the
-//     machine, which sending singly mends; or the kernel refuses segments altogether,
+//     machine, which sending singly fixes; or the kernel refuses segments altogether,
 //     which shows by segments that fit every link.
 //   - EIO: the network device cannot do UDP_SEGMENT (udp(7): no checksum offload). Not
 //     used again on this socket.

@@ -113,10 +113,10 @@ func TestAPeerIsSpokenToFromTheAddressThatItSpeaksTo(t *testing.T) {
 	// It speaks to both addresses: nothing moves.
 	ask(t, r, c, loopback4, 2)
 	send(data(3, 100), secondLoopback, "data to a peer that speaks to both addresses")
-	// A path that is told anew is still spoken to from there.
+	// A path that is told again is still spoken to from there.
 	r.SetSelected("x", peer.Path{})
 	r.SetSelected("x", path)
-	send(data(4, 100), secondLoopback, "data over the path that was told anew")
+	send(data(4, 100), secondLoopback, "data over the path that was told again")
 }
 
 func TestWithoutAnswersTheSystemChoosesTheSourceAgain(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// NameAccess is the own check that problems are shown as.
+// NameAccess is our own check that problems are shown as.
 const NameAccess = "peer-services"
 
 // kind is one of the kinds of object that are kept.

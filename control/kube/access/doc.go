@@ -1,4 +1,4 @@
-// Package access lets pods of the own cluster use what peers offer: [Keeper] keeps a Service
+// Package access lets pods of our own cluster use what peers offer: [Keeper] keeps a Service
 // and a kubeconfig for each peer, [Guard] says which pods may connect.
 //
 // # Objects

@@ -84,8 +84,8 @@ func TestWhoMayConnect(t *testing.T) {
 		{"that ends", []pod{{name: "tenant/x", peers: []string{"cloud"}, ends: true}}, podAt, "pod tenant/x is being deleted"},
 		{"one of two with an address", []pod{{name: "a/x", peers: []string{"cloud"}}, {name: "b/y"}}, podAt, "pod b/y has no label"},
 		{"no pod", nil, podAt, "10.244.0.7 is the address of no pod"},
-		{"the own pod's containers", nil, netip.MustParseAddrPort("127.0.0.1:1"), ""},
-		{"the own pod by its address", nil, netip.MustParseAddrPort("10.244.0.1:1"), ""},
+		{"our own pod's containers", nil, netip.MustParseAddrPort("127.0.0.1:1"), ""},
+		{"our own pod by its address", nil, netip.MustParseAddrPort("10.244.0.1:1"), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

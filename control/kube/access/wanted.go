@@ -62,7 +62,7 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 
 // told reports whether the peer has said in this run what it offers. Before that nothing is
 // taken away: a gateway that takes over from another hears it a moment after it is connected,
-// and a Service that is made anew has another address.
+// and a Service that is recreated has another address.
 func told(p api.PeerStatus) bool { return p.Version != "" }
 
 // offers reports whether a peer offers anything that a Service can lead to, even if there is

@@ -70,8 +70,8 @@ type Controller[T mirror.Object] struct {
 	Mirror  *mirror.Mirror[T]
 	Objects *objects.Writer
 	Events  *events.Recorder
-	// Troubles are the problems that requests have; they are told after each turn.
-	Troubles objects.Troubles
+	// Problems are the problems that requests have; they are told after each turn.
+	Problems objects.Problems
 	Pause    Pause
 
 	o       Options[T]
@@ -133,7 +133,7 @@ func (c *Controller[T]) Run(ctx context.Context, turn func(context.Context) time
 			default:
 			}
 		}
-		c.Troubles.Note("watch", c.o.Resource, c.Objects.Namespace(), c.Mirror.Err(), time.Now())
+		c.Problems.Note("watch", c.o.Resource, c.Objects.Namespace(), c.Mirror.Err(), time.Now())
 		next.Reset(turn(ctx))
 		c.tell()
 	}
@@ -157,13 +157,13 @@ func (c *Controller[T]) Context(ctx context.Context) context.Context {
 
 // NoteWrite remembers how a write of a status went.
 func (c *Controller[T]) NoteWrite(err error) {
-	c.Troubles.Note("write", c.o.Resource+"/status", c.Objects.Namespace(), err, time.Now())
+	c.Problems.Note("write", c.o.Resource+"/status", c.Objects.Namespace(), err, time.Now())
 }
 
 // tell hands what is wrong with the cluster to the gateway's own checks and to the log, when
 // that changes.
 func (c *Controller[T]) tell() {
-	all, fresh, changed := c.Troubles.Changed()
+	all, fresh, changed := c.Problems.Changed()
 	if !changed {
 		return
 	}

@@ -294,7 +294,7 @@ func (w *world) waitsForASlowSigner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := w.kubectl(t, "", "get", "csr", "-o", "name"); after != before || !got.Again {
-		t.Errorf("it was made anew: before %q, after %q", before, after)
+		t.Errorf("it was recreated: before %q, after %q", before, after)
 	}
 	if list := w.last(); len(list) != 0 {
 		t.Errorf("still reported: %+v", list)

@@ -65,7 +65,7 @@ func (g *guard) refused(ctx context.Context, user string) error {
 	case err == nil:
 		return &problem{code: check.CSRUnguarded}
 	case lacksRight(err):
-		return lacking(err)
+		return missingRight(err)
 	case !refusedByPolicy(err):
 		return fmt.Errorf("find out whether a policy guards certificate requests: %w", err)
 	}

@@ -167,7 +167,7 @@ func (o objects) ensure(ctx context.Context, want object) (have *object, created
 	return &got, false, nil
 }
 
-// errReplaced: the object was in the way, and is made anew.
+// errReplaced: the object was in the way, and is recreated.
 var errReplaced = errors.New("an object that asks for something else is deleted")
 
 // approve approves what was seen, and nothing else: the API server refuses it when the object

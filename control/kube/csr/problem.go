@@ -76,15 +76,15 @@ func explain(err error, name string) error {
 	case errors.Is(err, errSigner):
 		return &problem{code: check.CSRFailed, object: name, detail: err.Error()}
 	case lacksRight(err):
-		return lacking(err)
+		return missingRight(err)
 	case refusedByPolicy(err):
 		return &problem{code: check.CSRDenied, object: name, detail: err.Error()}
 	}
 	return err
 }
 
-// lacking reads the missing right from what the API server says, in which it is quoted.
-func lacking(err error) error {
+// missingRight reads the missing right from what the API server says, in which it is quoted.
+func missingRight(err error) error {
 	p := &problem{code: check.CSRForbidden, verbs: "use", resource: resource, detail: err.Error()}
 	if _, rest, ok := strings.Cut(err.Error(), " cannot "); ok {
 		p.verbs, rest, _ = strings.Cut(rest, " ")

@@ -95,7 +95,7 @@ type annotation struct {
 
 // passing, encrypting and ending are the annotations of the controllers in use: ingress-nginx,
 // HAProxy Technologies', haproxy-ingress, Traefik, AWS Load Balancer Controller, OpenShift.
-// The first two say that TLS comes to auth, as it was or anew; the last that it ends before.
+// The first two say that TLS comes to auth, as it was or re-encrypted; the last that it ends before.
 func passing() []annotation {
 	yes := []string{"true"}
 	return []annotation{

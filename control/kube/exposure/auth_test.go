@@ -44,9 +44,9 @@ func TestHowAuthIsExposed(t *testing.T) {
 		{"Ingress that ends TLS", cluster(exposed, authOf(corev1.ServiceTypeClusterIP), ingress("front", "auth", endsTLS)), Auth{predict.Ingress, host, predict.Terminated}},
 		{"Ingress that passes TLS", cluster(exposed, authOf(corev1.ServiceTypeClusterIP), ingress("front", "auth", annotated("nginx.ingress.kubernetes.io/ssl-passthrough", "true"))),
 			Auth{predict.Ingress, host, predict.Passthrough}},
-		{"Ingress that encrypts anew", cluster(exposed, authOf(corev1.ServiceTypeClusterIP), ingress("front", "auth", endsTLS, annotated("nginx.ingress.kubernetes.io/backend-protocol", "HTTPS"))),
+		{"Ingress that re-encrypts", cluster(exposed, authOf(corev1.ServiceTypeClusterIP), ingress("front", "auth", endsTLS, annotated("nginx.ingress.kubernetes.io/backend-protocol", "HTTPS"))),
 			Auth{predict.Ingress, host, predict.Reencrypted}},
-		{"Ingress that encrypts anew by the Service's annotation", cluster(exposed, authOf(corev1.ServiceTypeClusterIP, func(s *corev1.Service) {
+		{"Ingress that re-encrypts by the Service's annotation", cluster(exposed, authOf(corev1.ServiceTypeClusterIP, func(s *corev1.Service) {
 			s.Annotations = map[string]string{"traefik.ingress.kubernetes.io/service.serversscheme": "https"}
 		}), ingress("front", "auth", endsTLS)), Auth{predict.Ingress, host, predict.Reencrypted}},
 		{"passing that is switched off", cluster(exposed, authOf(corev1.ServiceTypeClusterIP), ingress("front", "auth", endsTLS, annotated("haproxy.org/ssl-passthrough", "false"))),

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// Names of the own checks that a problem is shown as.
+// Names of our own checks that a problem is shown as.
 const (
 	NameService   = "service"
 	NameNodes     = "node-addresses"

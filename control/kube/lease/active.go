@@ -19,7 +19,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	role, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	at := term(got.lease)
-	// One that was silent may live all the same; an earlier pod of the own name does not.
+	// One that was silent may live all the same; an earlier pod of our own name does not.
 	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	l.written(got.at, silent || rival(got.lease) != "")
 	l.enter(Active, at, lose)

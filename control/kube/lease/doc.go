@@ -13,7 +13,7 @@
 //     says so in the annotation postern.dev/standby, unless one has already. Any answer that
 //     somebody else holds the lease is a reason, at once.
 //   - It steps down at once, too, when told that somebody else is active ([Lease.Supersede]).
-//     What peers say ([Lease.Hearsay]) counts only where it can be true: while somebody could
+//     What peers say ([Lease.PeerSawNewer]) counts only where it can be true: while somebody could
 //     have taken over (as above), after a silence of the API server of more than D, and not if
 //     they said it before its last answer.
 //   - A replica that stands by watches the lease, which costs no requests while the active

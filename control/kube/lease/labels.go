@@ -51,7 +51,7 @@ func (b *labels) want(active bool, from string) {
 	b.wish <- labelling{active, from}
 }
 
-// drop takes the own label away, now, if the API server answers in time.
+// drop takes our own label away, now, if the API server answers in time.
 func (b *labels) drop() {
 	b.close()
 	if b.pods == nil {

@@ -33,7 +33,7 @@ var ErrLost = errors.New("the role of the active gateway was lost")
 
 // Pods marks pods (package role).
 type Pods interface {
-	// Mark labels the own pod as active or not.
+	// Mark labels our own pod as active or not.
 	Mark(ctx context.Context, active bool) error
 	// Unmark takes the label from the pod with that identity.
 	Unmark(ctx context.Context, identity string) error
@@ -171,12 +171,12 @@ func (l *Lease) ownedBy() metav1.OwnerReference {
 	return l.owner
 }
 
-// Hearsay takes what a peer says: that it has heard a later start of this gateway than the
+// PeerSawNewer takes what a peer says: that it has heard a later start of this gateway than the
 // present one. Peers may say anything, so it counts only where another replica can be active:
 // when one was there to take over at the last write, and the API server has not answered for
 // longer than a lease lasts; and not if the peer said the same before its last answer. Then it is
 // as [Lease.Supersede].
-func (l *Lease) Hearsay(peer string, start uint64) {
+func (l *Lease) PeerSawNewer(peer string, start uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lose == nil || start <= l.disproved[peer] {
@@ -231,7 +231,7 @@ func (l *Lease) enter(r Role, term string, lose context.CancelCauseFunc) {
 	l.term, l.lose = term, lose
 }
 
-// written notes a write of the own at that time, and whether another replica could take over
+// written notes a write of our own at that time, and whether another replica could take over
 // from then on.
 func (l *Lease) written(now time.Time, contested bool) {
 	l.answered(now, l.o.Identity)

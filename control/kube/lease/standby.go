@@ -113,7 +113,7 @@ func (l *Lease) look(ctx context.Context) (*coordinationv1.Lease, error) {
 	return x, err
 }
 
-// take writes the lease as the own, if it is still what was seen.
+// take writes the lease as our own, if it is still what was seen.
 func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outage) (gained, bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()

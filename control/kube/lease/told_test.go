@@ -11,16 +11,16 @@ import (
 )
 
 // What peers say ends a role only where it can be true.
-func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
+func TestPeerSawNewerCountsWhereNobodyElseKnows(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
 		defer a.stop()
-		a.Hearsay("liar", 1)
+		a.PeerSawNewer("liar", 1)
 		time.Sleep(settle)
 		b := s.enter("b", nil)
 		defer b.stop()
 		time.Sleep(time.Minute)
-		a.Hearsay("liar", 99)
+		a.PeerSawNewer("liar", 99)
 		time.Sleep(time.Minute)
 		s.expect("while the API server answers", "a")
 
@@ -28,9 +28,9 @@ func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
 			r.door.set(refused)
 		}
 		time.Sleep(DefaultDuration - a.t.renew - settle)
-		a.Hearsay("early", 7) // nobody can have taken the lease yet
+		a.PeerSawNewer("early", 7) // nobody can have taken the lease yet
 		time.Sleep(time.Minute)
-		a.Hearsay("liar", 99)
+		a.PeerSawNewer("liar", 99)
 		time.Sleep(time.Minute)
 		s.expect("what was wrong before", "a")
 		for _, r := range []*replica{a, b} {
@@ -45,18 +45,18 @@ func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
 		a.door.set(refused)
 		time.Sleep(DefaultDuration + settle)
 		s.expect("cut off", "a", "b")
-		b.Hearsay("peer", 99)
-		a.Hearsay("early", 7)
-		a.Hearsay("liar", 98)
+		b.PeerSawNewer("peer", 99)
+		a.PeerSawNewer("early", 7)
+		a.PeerSawNewer("liar", 98)
 		time.Sleep(settle)
 		s.expect("told what was wrong before", "a", "b")
-		a.Hearsay("peer", 7)
+		a.PeerSawNewer("peer", 7)
 		time.Sleep(a.loss + settle)
 		s.expect("told by a peer", "b")
 		if ends := a.ends(); len(ends) != 1 || !errors.Is(ends[0], ErrLost) || !strings.Contains(ends[0].Error(), "peer peer") {
 			t.Errorf("a ended by %v, want %v that names the peer", ends, ErrLost)
 		}
-		a.Hearsay("peer", 8)
+		a.PeerSawNewer("peer", 8)
 		time.Sleep(time.Hour)
 		s.expect("later", "b")
 		a.door.set(fair)
@@ -65,7 +65,7 @@ func TestHearsayCountsWhereNobodyElseKnows(t *testing.T) {
 
 // A gateway that is alone could not take the role again without the API server, and there is
 // nobody who would have it: nothing that a peer says ends it, however long the outage is.
-func TestHearsayEndsNobodyWhoIsAlone(t *testing.T) {
+func TestPeerSawNewerEndsNobodyWhoIsAlone(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
 		defer a.stop()
@@ -73,7 +73,7 @@ func TestHearsayEndsNobodyWhoIsAlone(t *testing.T) {
 		a.door.set(refused)
 		for start := uint64(1); start <= 60; start++ {
 			time.Sleep(time.Minute)
-			a.Hearsay("liar", start)
+			a.PeerSawNewer("liar", start)
 		}
 		s.expect("alone", "a")
 		a.door.set(fair)
@@ -86,7 +86,7 @@ func TestHearsayEndsNobodyWhoIsAlone(t *testing.T) {
 		time.Sleep(time.Minute)
 		a.door.set(refused)
 		time.Sleep(time.Minute)
-		a.Hearsay("liar", 99)
+		a.PeerSawNewer("liar", 99)
 		time.Sleep(time.Minute)
 		s.expect("alone again", "a")
 		if len(a.served()) != 1 {
@@ -97,7 +97,7 @@ func TestHearsayEndsNobodyWhoIsAlone(t *testing.T) {
 }
 
 // Who took over from one that had fallen silent cannot know that it is dead.
-func TestHearsayCountsAfterATakeover(t *testing.T) {
+func TestPeerSawNewerCountsAfterATakeover(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
 		defer a.stop()
@@ -110,7 +110,7 @@ func TestHearsayCountsAfterATakeover(t *testing.T) {
 		s.expect("cut off", "a", "b")
 		b.door.set(refused)
 		time.Sleep(time.Minute)
-		b.Hearsay("peer", 99)
+		b.PeerSawNewer("peer", 99)
 		time.Sleep(b.loss + settle)
 		s.expect("told by a peer", "a")
 		for _, r := range []*replica{a, b} {

@@ -156,7 +156,7 @@ func (n *Notices) tell(report api.CheckReport) {
 		if c.Verdict.Verdict == api.Warning {
 			reason = ReasonWarning
 		}
-		if n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To mend it: %s", c.Code, c.Name, c.Cause, c.Fix)}) {
+		if n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To fix it: %s", c.Code, c.Name, c.Cause, c.Fix)}) {
 			n.failed[key] = c // else it is tried at the next look
 		}
 	}

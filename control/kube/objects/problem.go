@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// checkName is the own check that these problems are shown by.
+// checkName is our own check that these problems are shown by.
 const checkName = "cluster"
 
 // forbidden reads what the API server says of a missing right.
@@ -62,15 +62,15 @@ func qualified(resource string) string {
 	return name
 }
 
-// Troubles are the problems that requests of different kinds have at present. The zero value
+// Problems are the problems that requests of different kinds have at present. The zero value
 // has none. It is used by one goroutine.
-type Troubles struct {
+type Problems struct {
 	now, told map[string]check.OwnProblem // by what was asked
 	begun     bool
 }
 
 // Note remembers how requests of a kind go; a nil err is well.
-func (t *Troubles) Note(what, resource, namespace string, err error, now time.Time) {
+func (t *Problems) Note(what, resource, namespace string, err error, now time.Time) {
 	if err == nil {
 		delete(t.now, what)
 		return
@@ -88,7 +88,7 @@ func (t *Troubles) Note(what, resource, namespace string, err error, now time.Ti
 
 // Changed gives the problems, and those that were not there before, when they are others than
 // the last time; changed is false when they are not.
-func (t *Troubles) Changed() (all, fresh []check.OwnProblem, changed bool) {
+func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
 	same := maps.EqualFunc(t.now, t.told, func(a, b check.OwnProblem) bool {
 		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource
 	})

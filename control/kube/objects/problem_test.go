@@ -59,8 +59,8 @@ func TestOnlyAnObjectThatIsGoneHasVanished(t *testing.T) {
 	}
 }
 
-func TestTroublesAreToldOnceAndSinceWhen(t *testing.T) {
-	var x Troubles
+func TestProblemsAreToldOnceAndSinceWhen(t *testing.T) {
+	var x Problems
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	silent := errors.New("connection refused from port 1")
 	if all, fresh, changed := x.Changed(); !changed || len(all)+len(fresh) > 0 {

@@ -283,7 +283,7 @@ func testConflicts(t *testing.T, w *world) {
 	s.peer("cloud", "the last state is shown", func(o *v1alpha1.Peer) bool {
 		return o.Status.Path != nil && o.Status.Path.Remote == "198.51.100.7:51820"
 	})
-	// Somebody makes the object anew in a moment: the status is that of the new one.
+	// Somebody recreates the object in a moment: the status is that of the new one.
 	s.kubectl(manifest("cloud", keyOf(2)), "replace", "--force", "-n", s.namespace, "-f", "-")
 	s.peer("cloud", "the new object is shown", func(o *v1alpha1.Peer) bool {
 		byName, _ := s.gateway.has()

@@ -34,7 +34,7 @@ type fakeGateway struct {
 	sets     int
 	refuse   func([]config.Peer) error
 	joined   map[string]state.Peer
-	status   map[string]api.PeerStatus // in place of what is made up
+	status   map[string]api.PeerStatus // instead of what is made up
 	removed  []string
 	problems []check.OwnProblem
 	onChange func()

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// noListener is what the gateway keeps in place of an address where none is wanted.
+// noListener is what the gateway keeps instead of an address where none is wanted.
 const noListener = "none"
 
 // follow brings the peers of the gateway's state and the objects together. It is called with

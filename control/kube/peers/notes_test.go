@@ -32,7 +32,7 @@ func with(change func(*api.PeerStatus)) *api.PeerStatus {
 }
 
 func failing(code, cause string) api.Verdict {
-	return api.Verdict{Verdict: api.Error, Code: code, Cause: cause, Fix: "mend it"}
+	return api.Verdict{Verdict: api.Error, Code: code, Cause: cause, Fix: "fix it"}
 }
 
 func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {

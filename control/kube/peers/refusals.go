@@ -3,7 +3,7 @@ package peers
 import "github.com/postern-dev/postern/control/check"
 
 // sourceRefused is the source of what is wrong with Peers that are not in force, and
-// checkRefused the own check that shows it: the gateway has no peer that a check could be
+// checkRefused our own check that shows it: the gateway has no peer that a check could be
 // about.
 const (
 	sourceRefused = "refused-peers"

@@ -123,7 +123,7 @@ func (x *secret) due() time.Time {
 	return x.at.Add(secretFresh)
 }
 
-// begin forgets what is wanted: a round of get follows, which says so anew.
+// begin forgets what is wanted: a round of get follows, which says so again.
 func (s *secrets) begin() { s.wanted = map[string]bool{} }
 
 // doubt has a Secret read again sooner: what is in it is no use.
@@ -133,7 +133,7 @@ func (s *secrets) doubt(name string) {
 	}
 }
 
-// forget has a Secret read anew.
+// forget has a Secret read again.
 func (s *secrets) forget(refs ...*v1alpha1.SecretKey) {
 	for _, ref := range refs {
 		if ref != nil {

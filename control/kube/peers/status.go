@@ -80,7 +80,7 @@ func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	}
 }
 
-// tunnelCondition is true while the peer is connected, whatever else there may be to mend.
+// tunnelCondition is true while the peer is connected, whatever else there may be to fix.
 func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	v := s.Reachability.Outbound.Gateway
 	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the gateways hear each other: " + way(s)}

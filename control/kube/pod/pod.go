@@ -198,7 +198,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	if err != nil {
 		return Seams{}, err
 	}
-	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.Hearsay, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
+	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
 	if k.PeerServices {
 		guard, err := access.NewGuard(access.GuardOptions{
 			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,

@@ -80,7 +80,7 @@ func (p *Pod) Identity() string {
 	return p.name + between + p.uid
 }
 
-// Mark labels the own pod, or takes the label away.
+// Mark labels our own pod, or takes the label away.
 func (p *Pod) Mark(ctx context.Context, active bool) error {
 	if err := p.patch(ctx, p.name, active); err != nil {
 		return fmt.Errorf("label the pod %s: %w", p.name, err)

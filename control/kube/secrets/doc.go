@@ -16,7 +16,7 @@
 //
 // # One writer
 //
-// The annotation postern.dev/writer names the term of whoever may write. Load puts the own
+// The annotation postern.dev/writer names the term of whoever may write. Load puts our own
 // one there, into every object, and makes those that are missing; so a gateway that takes over fences the one before
 // it, whatever that believes. Each write is for the version of the object that was last seen
 // (metadata.resourceVersion). When that is outdated the object is read again: with our

@@ -325,7 +325,7 @@ func TestAStoreSurvivesEveryFailingRequest(t *testing.T) {
 					return nil, false
 				}
 				s, err := state.Open(t.TempDir(), nil, state.WithBackend(backend(t, v, "a")))
-				if err != nil { // then the pod starts anew
+				if err != nil { // then the pod restarts
 					if s, err = state.Open(t.TempDir(), nil, state.WithBackend(backend(t, v, "a2"))); err != nil {
 						t.Fatal(err)
 					}

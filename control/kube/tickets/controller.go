@@ -143,7 +143,7 @@ func (c *Controller) step(ctx context.Context, o *v1alpha1.Ticket) error {
 	default:
 		return nil
 	}
-	c.Troubles.Note("secrets", resource, c.Objects.Namespace(), err, time.Now())
+	c.Problems.Note("secrets", resource, c.Objects.Namespace(), err, time.Now())
 	if err != nil {
 		return err
 	}

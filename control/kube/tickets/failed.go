@@ -8,7 +8,7 @@ import (
 )
 
 // sourceFailed is the source of what is wrong with Tickets that have failed, and checkFailed
-// the own check that shows it, until they are deleted: there is no peer that a check could be
+// our own check that shows it, until they are deleted: there is no peer that a check could be
 // about.
 const (
 	sourceFailed = "failed-tickets"

@@ -52,7 +52,7 @@ type Peer struct {
 // +kubebuilder:validation:XValidation:rule="!self.pending || oldSelf.pending",message="a peer that was let in does not become pending again: delete it to keep it out"
 type PeerSpec struct {
 	// PublicKey is the WireGuard key of the peer's gateway, as `postern status` and
-	// `postern key pub` show it there. Another key is another gateway: its tunnel is made anew.
+	// `postern key pub` show it there. Another key is another gateway: its tunnel is recreated.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=256

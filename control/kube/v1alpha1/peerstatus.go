@@ -5,7 +5,7 @@ import (
 )
 
 // Types of a Peer's conditions. The reason of each is the name of its PST code in one word,
-// and the message has the code, what causes it and what mends it.
+// and the message has the code, what causes it and what fixes it.
 const (
 	// TunnelReady: the gateways hear each other.
 	TunnelReady = "TunnelReady"
@@ -50,7 +50,7 @@ type PeerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	APIServer string `json:"apiServer,omitempty"`
-	// Code is the PST code of the first thing to mend.
+	// Code is the PST code of the first thing to fix.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32

@@ -60,9 +60,9 @@ type Lies struct {
 	// Location is told instead of the description's URL, From the address that tells it.
 	Location string
 	From     netip.AddrPort
-	// Description is served instead of the own one.
+	// Description is served instead of our own.
 	Description string
-	// HTTP serves everything instead of the own web server.
+	// HTTP serves everything instead of our own web server.
 	HTTP http.Handler
 	// SOAPError is the error code that AddPortMapping answers with, once for each entry.
 	SOAPError []int

@@ -54,7 +54,7 @@ func TestASignalEndsTheContextAndTheSecondOneTheProcess(t *testing.T) {
 }
 
 // signalled starts one of the programs and sends it a signal until it ends: the second one
-// is the first's if it arrives before that is heeded.
+// is the first's if it arrives before that is followed.
 func signalled(t *testing.T, kind string, s os.Signal) (stderr string, ended error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

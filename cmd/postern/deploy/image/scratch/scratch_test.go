@@ -48,7 +48,7 @@ func compileHello(t *testing.T, arch string) string {
 	return out
 }
 
-// helloImage is an image of the test's program, compiled anew.
+// helloImage is an image of the test's program, compiled again.
 func helloImage(t *testing.T) Image {
 	t.Helper()
 	i := Image{Name: "localhost/hello:v1", Labels: map[string]string{"b": "2", "a": "1"}}
