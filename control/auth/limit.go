@@ -19,7 +19,7 @@ const (
 	// An identity costs a signature and is good for hours: one in 10 s, and some in a
 	// row for a joiner that is being set up.
 	identityRate  = rate.Limit(0.1)
-	identityBurst = 8
+	identityBurst = 3
 	// Requests worked on at a time, and how long one waits for its turn.
 	peerConcurrency  = 8
 	totalConcurrency = 64

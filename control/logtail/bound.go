@@ -20,15 +20,16 @@ type rate struct {
 }
 
 // Rates, from the narrowest to the widest. A record has to be within each that applies to it.
-// The burst of a subject and what follows within a second are below 20, which is what the log
-// may have of one peer.
+// The burst of a subject, what follows within a second, and the identities and rotations that a
+// peer may have in a row (package auth), which are always recorded, are 20 together: what the log
+// may have of one peer in a second.
 var (
 	// kindInfo and kindWarn are for one kind of record of one subject. What is refused again
 	// and again says nothing new; who connects does.
 	kindInfo = rate{10, 500 * time.Millisecond}
 	kindWarn = rate{10, 10 * time.Second}
 	// perSubject is for all that one peer, ticket or address has us write.
-	perSubject = rate{12, 200 * time.Millisecond}
+	perSubject = rate{12, 500 * time.Millisecond}
 	// perMessage is for one kind of all those subjects that anybody can invent, and of those
 	// records that have none.
 	perMessage = rate{60, time.Second}
