@@ -1,0 +1,303 @@
+package sender
+
+import "time"
+
+// phase is a phase of BBR (draft-ietf-ccwg-bbr):
+//
+//	startup -> drain -> down -> cruise -> refill -> up -> down …
+//
+// and from any to probeRTT and back to down, or to startup if that wasn't over.
+type phase uint8
+
+const (
+	startup  phase = iota // grow exponentially until the bandwidth doesn't
+	drain                 // empty the queue that this made
+	down                  // send less than the path delivers, so that the queue empties
+	cruise                // send what the path delivers
+	refill                // for a round trip, so that the next phase begins with a full path
+	up                    // send more: is there more?
+	probeRTT              // hardly send, to see the path without a queue
+)
+
+// gains are a phase's pacing and window gains (draft-ietf-ccwg-bbr).
+var gains = [...]struct{ pacing, window float64 }{
+	startup:  {2.77, 2.77},
+	drain:    {0.5, 2.77},
+	down:     {0.9, 2},
+	cruise:   {1, 2},
+	refill:   {1, 2},
+	up:       {1.25, 2.25},
+	probeRTT: {1, 0.5},
+}
+
+const (
+	// pacingMargin is by how much less than the bandwidth is sent, so that a queue doesn't
+	// stand for good (draft-ietf-ccwg-bbr).
+	pacingMargin = 0.01
+	// probeEvery is the least and the spread of the time between probes for more
+	// (draft-ietf-ccwg-bbr), and probeRounds the most round trips: CUBIC's and Reno's
+	// flows have a small path back by then.
+	probeEvery  = 2 * time.Second
+	probeSpread = time.Second
+	probeRounds = 63
+	// rttEvery is how often the path is looked at without a queue, and rttTakes for how
+	// long (draft-ietf-ccwg-bbr).
+	rttEvery = 5 * time.Second
+	rttTakes = 200 * time.Millisecond
+	// rttRivaled is how often that is done beside others who keep a queue, which doesn't go away
+	// then, unless they do the same.
+	rttRivaled = 10 * time.Second
+	// mostFlight bounds what is in flight, in what the path holds: it must be kept.
+	mostFlight = 3
+	// aggregate is how much may be sent in one go, as time.
+	aggregate = time.Millisecond
+)
+
+// controller is BBR version 3 (draft-ietf-ccwg-bbr) with two differences. Loss counts only
+// as far as it exceeds the path's ambient loss (lossJudge). And where loss by congestion
+// bounds what is in flight, the bound grows as CUBIC's window (bound), which is also what
+// it competes with where others keep a queue (rivalry). It has no clock and doesn't know packets.
+type controller struct {
+	path    pathModel
+	judge   lossJudge
+	bound   bound
+	rival   rivalry
+	full    fullPipe
+	turn    turn
+	round   round
+	rivaled bool // rival.present at the last round's end
+	retry   bool // a retransmission timeout, and nothing was delivered since
+}
+
+// turn is the present phase.
+type turn struct {
+	phase     phase
+	since     time.Duration
+	round     int           // in which it began
+	probeAt   time.Duration // when to probe for more
+	probedAt  int           // the round of the last probe
+	rttDone   time.Duration // of probeRTT; 0 is not yet down to the window
+	rttAt     time.Duration // when minRTT was last looked for, or came by itself
+	peak      float64       // bandwidth at the last round of up
+	randomSet uint32
+}
+
+func newController(now time.Duration, guess roundTrips, packet int) controller {
+	c := controller{path: newPathModel(now, guess, packet), bound: bound{packet: packet}}
+	c.turn = turn{since: now, rttAt: now, randomSet: uint32(now)*2654435761 | 1}
+	return c
+}
+
+// random is Marsaglia's xorshift: it only has to differ between flows.
+func (t *turn) random(n time.Duration) time.Duration {
+	t.randomSet ^= t.randomSet << 13
+	t.randomSet ^= t.randomSet >> 17
+	t.randomSet ^= t.randomSet << 5
+	return time.Duration(uint64(t.randomSet) * uint64(n) >> 32)
+}
+
+// pacing is at what rate to send, in bytes per second.
+func (c *controller) pacing() float64 {
+	first := gains[startup].pacing * firstPackets * float64(c.path.packet) / max(c.path.trips.smoothed, time.Millisecond).Seconds()
+	rate := c.path.bandwidth() * gains[c.turn.phase].pacing * (1 - pacingMargin)
+	if !c.full.reached {
+		rate = max(rate, first)
+	}
+	if c.rivaled && c.turn.phase != probeRTT {
+		rate = max(rate, 1.2*float64(c.bound.bytes)/max(c.path.trips.smoothed, time.Millisecond).Seconds())
+	}
+	return max(rate, float64(c.path.packet))
+}
+
+// window is how much may be in flight, in bytes.
+func (c *controller) window() int {
+	least := minWindow * c.path.packet
+	switch {
+	case c.retry:
+		return least
+	case c.turn.phase == probeRTT:
+		return max(c.path.bdp(gains[probeRTT].window), least)
+	case c.rivaled:
+		return max(c.bound.bytes, least)
+	}
+	w := c.path.bdp(gains[c.turn.phase].window) + c.burst()
+	if c.full.reached {
+		w = min(w+c.path.lumps.excess(), max(c.path.bdp(mostFlight), firstPackets*c.path.packet))
+	} else {
+		w = max(w, firstPackets*c.path.packet)
+	}
+	if c.bound.bytes > 0 {
+		w = min(w, c.bound.bytes)
+	}
+	return max(w, least)
+}
+
+// burst is what is sent and acknowledged in one go.
+func (c *controller) burst() int {
+	return 3 * (int(c.path.bandwidth()*aggregate.Seconds()) + 2*c.path.packet)
+}
+
+// resumes takes in that something is sent while nothing is in flight: the path needs no
+// emptying to be looked at (draft-ietf-ccwg-bbr, idle restart).
+func (c *controller) resumes(now time.Duration) { c.turn.rttAt = now }
+
+// timeout takes in a retransmission timeout: little is sent until something arrives. What
+// it took for lost says nothing of congestion: the path was interrupted.
+func (c *controller) timeout() { c.retry = true }
+
+// found takes in what was found lost without an acknowledgement.
+func (c *controller) found(lost int) { c.count(lost, 0) }
+
+func (c *controller) count(lost, delivered int) {
+	packet := float64(c.path.packet)
+	c.judge.add(float64(lost)/packet, float64(delivered)/packet)
+}
+
+// steady reports whether what is lost now departed when no more was sent than the path
+// delivers.
+func (c *controller) steady() bool {
+	return (c.turn.phase == cruise || c.turn.phase == refill) && c.round.count > c.round.calm
+}
+
+// onAck takes in an acknowledgement.
+func (c *controller) onAck(now time.Duration, s sample) {
+	if s.newly > 0 {
+		c.retry = false
+	}
+	if s.rtt > 0 && s.rtt <= c.path.shortest() {
+		c.turn.rttAt = now
+	}
+	before := c.path.base
+	c.path.update(now, s)
+	if before-c.path.base > leastQueue {
+		c.judge.free = tally{} // What counted as without a queue had one.
+	}
+	c.count(s.lost, s.newly)
+	r := &c.round
+	r.most = max(r.most, s.flight+s.newly+max(s.lost, 0))
+	if s.lost > 0 {
+		r.beside = max(r.beside, s.rtt)
+	}
+	if s.rtt > 0 && (r.least == 0 || s.rtt < r.least) {
+		r.least = s.rtt
+	}
+	ends := s.newly > 0 && s.prior >= r.ends
+	if ends {
+		r.ends = s.delivered
+		r.count++
+		c.endRound(now, s)
+	}
+	c.advance(now, s, ends)
+	if ends {
+		c.judge.flown, c.judge.round = c.judge.round, tally{}
+		r.before, r.most = r.most, 0
+		r.least, r.beside, r.sinceBefore, r.since = 0, 0, r.since, now
+	}
+}
+
+// enter begins a phase.
+func (c *controller) enter(now time.Duration, p phase) {
+	t := &c.turn
+	switch p {
+	case down:
+		t.probeAt = now + probeEvery + t.random(probeSpread)
+		t.probedAt = c.round.count
+		c.path.nextCycle()
+	case up:
+		t.peak = c.path.bandwidth()
+		c.judge.probe = tally{}
+	case probeRTT:
+		t.rttDone = 0
+	}
+	t.phase, t.since, t.round = p, now, c.round.count
+}
+
+// advance goes to the next phase when it is time.
+func (c *controller) advance(now time.Duration, s sample, roundEnds bool) {
+	t := &c.turn
+	bdp := c.path.bdp(1)
+	switch t.phase {
+	case startup:
+		if c.full.reached {
+			c.enter(now, drain)
+		}
+	case drain:
+		if s.flight <= bdp {
+			c.enter(now, down)
+		}
+	case down, cruise:
+		rounds := min(probeRounds, bdp/c.path.packet)
+		switch {
+		case now >= t.probeAt || c.round.count-t.probedAt >= max(rounds, minWindow):
+			c.enter(now, refill)
+		case t.phase == down && s.flight <= bdp && now-t.since > c.path.shortest():
+			c.enter(now, cruise)
+		}
+	case refill:
+		if roundEnds && c.round.count > t.round {
+			c.enter(now, up)
+		}
+	case up:
+		c.climb(now, s, roundEnds)
+	case probeRTT:
+		c.lookAtRTT(now, s)
+	}
+	every := rttEvery
+	if c.rivaled {
+		every = rttRivaled
+	}
+	if t.phase != probeRTT && now > t.rttAt+every && s.rtt > 0 {
+		c.enter(now, probeRTT)
+	}
+}
+
+// climb probes for more, for as long as there is more.
+func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
+	t := &c.turn
+	if took := now - t.since; took > c.path.shortest() && c.judge.refused() {
+		c.limit(c.judge.probe, took)
+		c.enter(now, down)
+		return
+	}
+	if !roundEnds || c.round.count <= t.round+1 {
+		return
+	}
+	if rate := c.path.bandwidth(); rate > 1.1*t.peak {
+		t.peak = rate
+		return
+	}
+	if s.flight+s.newly >= c.path.bdp(gains[up].pacing) || s.flight+s.newly >= c.window()*7/8 || c.round.count > t.round+4 {
+		c.path.limit = 0
+		c.enter(now, down)
+	}
+}
+
+// limit takes the path for one with a rate limiter, by what it let through in a time. What was learned
+// as ambient loss may have been the limiter's.
+func (c *controller) limit(t tally, took time.Duration) {
+	c.path.limit = t.delivered() * float64(c.path.packet) / max(took, time.Millisecond).Seconds()
+	c.judge = lossJudge{}
+	c.round.calm = c.round.count + calmRounds
+}
+
+// lookAtRTT keeps the path nearly empty for a while.
+func (c *controller) lookAtRTT(now time.Duration, s sample) {
+	t := &c.turn
+	switch {
+	case t.rttDone == 0:
+		if s.flight <= c.window() {
+			t.rttDone, t.round = now+rttTakes, c.round.count
+		}
+	case now > t.rttDone && c.round.count > t.round:
+		t.rttAt = now
+		if c.round.least > 0 && !c.path.queued(c.round.least, drained) {
+			c.rival.gone()
+			c.rivaled = false
+		}
+		if c.full.reached {
+			c.enter(now, down)
+		} else {
+			c.enter(now, startup)
+		}
+	}
+}

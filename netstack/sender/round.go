@@ -1,0 +1,134 @@
+package sender
+
+import "time"
+
+const (
+	// fullGrowth is the growth of bandwidth below which a round trip counts as one without,
+	// and fullRounds how many of those end the exponential growth.
+	fullGrowth = 1.25
+	fullRounds = 3
+	// limitedRounds is how many round trips in which the application gave too little count
+	// as one.
+	limitedRounds = 4
+	// calmRounds is for how many round trips after a cut there is no other one: the flight
+	// that overflowed the queue, and its losses.
+	calmRounds = 2
+	// probeEchoes is for how many round trips after a probe for more its losses are found.
+	probeEchoes = 2
+	// emptyRounds and emptyTime are how long there must have been no queue for a window to
+	// recover faster than CUBIC's does. Sooner, it takes what CUBIC's flows leave when they
+	// have given way: 88 % of a bottleneck with a queue of 4 ms.
+	emptyRounds, emptyTime = 5, time.Second
+	// The parts of the base round trip that are taken for a queue: beside a loss, where there
+	// is one for certain, and with hardly anything of ours in flight.
+	besideLoss, certain, drained = 32, 16, 4
+	// overwhelmed is how many packets of a round a rate limiter must drop to be taken for one.
+	overwhelmed = 6
+)
+
+// round counts round trips (draft-ietf-ccwg-bbr), and has what was seen in the present one.
+type round struct {
+	count       int
+	ends        int64         // delivered at its end
+	least       time.Duration // RTT; 0 is none
+	beside      time.Duration // the longest RTT that came with a loss
+	most        int           // in flight
+	before      int           // in flight in the one before
+	since       time.Duration // when it began
+	sinceBefore time.Duration // when the one before did
+	calm        int           // the last one in which a cut isn't followed by another
+	empty       int           // rounds in a row without a queue
+	emptyAt     time.Duration // when the last one with a queue was
+}
+
+// fullPipe tells when startup has found the bandwidth.
+type fullPipe struct {
+	rate    float64
+	rounds  int
+	limited int
+	reached bool
+}
+
+// evidence is the round trip by which to tell whether the present round's losses were
+// beside a queue: the one that was last when something was lost, or on a path with jitter the
+// shortest, since some long one is always near.
+func (c *controller) evidence() time.Duration {
+	if c.path.noise.mean < noiseLeast {
+		return max(c.round.least, c.round.beside)
+	}
+	return c.round.least
+}
+
+// endRound judges what a round trip showed.
+func (c *controller) endRound(now time.Duration, s sample) {
+	queued := c.path.queued(c.evidence(), besideLoss)
+	if !queued && c.full.reached && c.round.count > c.round.calm && c.judge.flown.lost >= overwhelmed && c.judge.flown.lost > ambientMost*c.judge.flown.all {
+		c.limit(c.judge.flown, now-c.round.sinceBefore)
+	}
+	c.judge.endRound(queued, c.steady())
+	c.full.look(c.path.bandwidth(), s.limited)
+	if c.round.least > 0 && !c.path.queued(c.round.least, certain) && c.judge.queue.lost < 1 {
+		c.round.empty++
+	} else {
+		c.round.empty, c.round.emptyAt = 0, now
+	}
+	switch {
+	case !c.full.reached:
+		if c.judge.overran() {
+			c.full.reached = true
+			c.congestion(now)
+		}
+	case c.round.count <= c.round.calm: // What is lost now was on its way before the last cut.
+		c.judge.forgive()
+	case c.judge.congested():
+		c.congestion(now)
+	default:
+		c.bound.grow(now, c.path.trips.smoothed, c.round.most)
+		if !c.rivaled && c.round.empty >= emptyRounds && now-c.round.emptyAt > emptyTime {
+			c.bound.recover(c.round.most, c.path.bdp(gains[up].pacing))
+		}
+	}
+	c.rival.look(now, &c.path, c.round.least)
+	c.rivaled = c.rival.present(now)
+	if c.rivaled && c.bound.bytes == 0 {
+		c.bound.set(now, c.round.most)
+	}
+	if !c.rivaled && c.bound.bytes > 4*c.path.bdp(1)+16*c.path.packet {
+		c.bound.bytes = 0 // It bounds nothing.
+	}
+}
+
+// congestion answers to loss by congestion.
+func (c *controller) congestion(now time.Duration) {
+	flight := max(c.round.most, c.round.before)
+	if c.turn.phase == probeRTT { // Little is in flight, but not because of the window.
+		flight = max(flight, c.bound.bytes)
+	}
+	if c.steady() && c.round.count > c.turn.probedAt+probeEchoes {
+		c.rival.met(now) // We send no more than the path delivered: others do.
+	}
+	c.bound.cut(now, flight)
+	c.judge.forgive()
+	c.round.calm = c.round.count + calmRounds
+	if c.turn.phase == up {
+		c.enter(now, down)
+	}
+}
+
+// look takes in a round trip.
+func (f *fullPipe) look(rate float64, limited bool) {
+	if f.reached {
+		return
+	}
+	if limited {
+		if f.limited++; f.limited%limitedRounds != 0 {
+			return
+		}
+	}
+	if rate >= f.rate*fullGrowth {
+		f.rate, f.rounds = rate, 0
+		return
+	}
+	f.rounds++
+	f.reached = f.rounds >= fullRounds
+}
