@@ -1,0 +1,260 @@
+package sender
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// wire is a flow with whose packets a test does what it likes.
+type wire struct {
+	t   *testing.T
+	f   *Flow
+	now time.Duration
+}
+
+const start, mss = Seq(1<<32 - 3000), 1000 // The third packet wraps.
+
+// newWire begins a flow with so many packets to send and a round trip of 100 ms.
+func newWire(t *testing.T, packets int) *wire {
+	w := &wire{t: t, f: New(0, Config{Start: start, MSS: mss, Window: 1 << 20, RTT: 100 * ms})}
+	w.f.Offer(0, at(packets))
+	return w
+}
+
+// at is the number of the first byte of a packet.
+func at(packet int) Seq { return start + Seq(packet*mss) }
+
+// until lets time pass and gives what is sent: the numbers of packets.
+func (w *wire) until(now time.Duration) (sent []int) {
+	for {
+		if r, ok := w.f.Next(w.now); ok {
+			sent = append(sent, start.To(r.Start)/mss)
+			continue
+		}
+		next, ok := w.f.Due()
+		if !ok || next > now {
+			break
+		}
+		if next <= w.now {
+			w.t.Fatalf("due at %v, but nothing was done at %v", next, w.now)
+		}
+		w.now = next
+	}
+	w.now = now
+	return sent
+}
+
+func (w *wire) ack(packet int, blocks ...Range) {
+	w.f.OnAck(w.now, Ack{Ack: at(packet), Window: 1 << 20, Blocks: blocks})
+}
+
+func packets(from, to int) Range { return Range{at(from), at(to)} }
+
+func (w *wire) want(what string, got []int, want ...int) {
+	w.t.Helper()
+	if len(got) != len(want) {
+		w.t.Fatalf("%s at %v: sent %v, want %v", what, w.now, got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			w.t.Fatalf("%s at %v: sent %v, want %v", what, w.now, got, want)
+		}
+	}
+}
+
+// A loss is found when a later packet has arrived and a quarter of a round trip has passed.
+func TestLossIsFoundByTime(t *testing.T) {
+	w := newWire(t, 5)
+	w.want("at first", w.until(90*ms), 0, 1, 2, 3, 4)
+	w.now = 200 * ms
+	w.ack(1, packets(2, 5))
+	w.want("right then", w.until(201*ms))
+	w.want("after the window", w.until(400*ms), 1)
+}
+
+// The last packet is sent again after two round trips when nothing tells of it, once; then
+// the timeout decides, and each one in vain doubles the next.
+func TestTailLossProbeThenTimeouts(t *testing.T) {
+	w := newWire(t, 3)
+	w.want("at first", w.until(90*ms), 0, 1, 2)
+	w.now = 200 * ms
+	w.ack(1)
+	srtt := w.f.control.path.trips.smoothed
+	w.want("before the probe", w.until(w.now+2*srtt-ms))
+	w.want("the probe", w.until(w.now+2*ms), 2)
+	rto := w.f.control.path.trips.timeout(0)
+	w.want("before the timeout", w.until(w.now+rto-5*ms))
+	w.want("the timeout", w.until(w.now+10*ms), 1)
+	backoffs := 0
+	for from := w.now; w.now < 20*time.Second; {
+		if sent := w.until(w.now + 10*ms); len(sent) > 0 {
+			if gap := w.now - from; gap > maxTimeout+100*ms {
+				t.Fatalf("%v between timeouts, want %v at most", gap, maxTimeout)
+			}
+			from = w.now
+			backoffs++
+		}
+	}
+	if backoffs < 8 || backoffs > 20 {
+		t.Errorf("%d packets in 20 s without an answer, want one every 2 s after the first few", backoffs)
+	}
+}
+
+// What was selectively acknowledged is sent again when the receiver turns out not to have it.
+func TestReceiverDiscards(t *testing.T) {
+	w := newWire(t, 5)
+	w.until(90 * ms)
+	w.now = 200 * ms
+	w.ack(0, packets(1, 5))
+	w.want("the loss", w.until(300*ms), 0)
+	w.now = 400 * ms
+	w.ack(1) // And not packets 1 to 4.
+	w.want("what it discarded", w.until(900 * ms)[:4], 1, 2, 3, 4)
+}
+
+// A packet that was only late isn't counted as lost, and makes the reordering window larger.
+func TestLatePacketWidensTheWindow(t *testing.T) {
+	w := newWire(t, 5)
+	w.until(90 * ms)
+	w.now = 200 * ms
+	w.ack(0, packets(1, 5))
+	before := w.f.loss.window(w.now, 100*ms, 100*ms)
+	w.want("the loss", w.until(300*ms), 0)
+	w.now += ms
+	w.ack(5)
+	if after := w.f.loss.window(w.now, 100*ms, 100*ms); after <= before {
+		t.Errorf("the window is %v, was %v", after, before)
+	}
+	if lost := w.f.control.judge.round.lost; lost > 0.01 {
+		t.Errorf("%.1f packets count as lost, want none", lost)
+	}
+}
+
+// A closed window is probed with one byte, less and less often, and opens by any
+// acknowledgement.
+func TestClosedWindowIsProbed(t *testing.T) {
+	w := newWire(t, 2)
+	w.until(90 * ms)
+	w.now = 200 * ms
+	w.f.OnAck(w.now, Ack{Ack: at(2)})
+	w.f.Offer(w.now, at(4))
+	probes := 0
+	for w.now < 10*time.Second {
+		r, ok := w.f.Next(w.now)
+		if ok {
+			if probes++; r.Size() != 1 || r.Start != at(2) {
+				t.Fatalf("sent %v, want one byte at %v", r, at(2))
+			}
+			continue
+		}
+		next, ok := w.f.Due()
+		if !ok {
+			t.Fatal("nothing is due with a closed window and data to send")
+		}
+		w.now = max(next, w.now+ms)
+	}
+	if probes < 4 || probes > 12 {
+		t.Errorf("%d probes in 10 s", probes)
+	}
+	w.ack(2)
+	if sent := w.until(w.now + 200*ms); len(sent) < 2 {
+		t.Errorf("sent %v after the window opened, want all", sent)
+	}
+}
+
+// After an outage a flow is soon as fast as before, and in it hardly sends.
+func TestOutage(t *testing.T) {
+	s := newSim(simPath{rate: 50e6, rtt: 40 * ms, queue: 40 * ms, loss: 0.005}, 1)
+	o := &ownFlow{s: s}
+	s.at(0, o.start)
+	s.run(10 * time.Second)
+	s.path.loss = 1
+	s.forget()
+	s.run(13 * time.Second)
+	if n := s.offered[0]; n > 1000 {
+		t.Errorf("sent %d packets in an outage of 3 s", n)
+	}
+	s.path.loss = 0.005
+	s.run(16 * time.Second) // A timeout of 2 s at most, and a start.
+	before := o.delivered()
+	s.run(19 * time.Second)
+	if mbit := float64(o.delivered()-before) * 8 / 3e6; mbit < 36 {
+		t.Errorf("%.1f Mbit/s from 3 s after the outage on, want 36", mbit)
+	}
+}
+
+// A path that becomes longer or shorter, told or not, is soon used as before.
+func TestPathChanges(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		for _, rtt := range []time.Duration{10 * ms, 150 * ms} {
+			s := newSim(simPath{rate: 50e6, rtt: 50 * ms, queue: 50 * ms, loss: 0.005}, 1)
+			o := &ownFlow{s: s}
+			s.at(0, o.start)
+			s.run(10 * time.Second)
+			s.path.rtt = rtt
+			if told {
+				o.f.PathChanged(s.now)
+			}
+			after := 10*time.Second + baseKept + minRTTKept
+			if told {
+				after = 15 * time.Second
+			}
+			s.run(after)
+			before := o.delivered()
+			s.run(after + 5*time.Second)
+			if mbit := float64(o.delivered()-before) * 8 / 5e6; mbit < 36 {
+				t.Errorf("from 50 ms to %v, told %v: %.1f Mbit/s, want 36", rtt, told, mbit)
+			}
+		}
+	}
+}
+
+// An idle flow has no timer, and costs little memory.
+func TestIdleFlow(t *testing.T) {
+	w := newWire(t, 3)
+	w.until(90 * ms)
+	w.now = 100 * ms
+	w.ack(3)
+	if at, ok := w.f.Due(); ok {
+		t.Errorf("due at %v", at)
+	}
+	if size := unsafe.Sizeof(*w.f); size > 1024 {
+		t.Errorf("a flow has %d bytes, want 1024 at most", size)
+	}
+	if b := &w.f.board; cap(b.segments) > 0 || cap(w.f.loss.sent) > 0 {
+		t.Errorf("an idle flow keeps %d segments and %d transmissions", cap(b.segments), cap(w.f.loss.sent))
+	}
+}
+
+// What arrived long before the gap before it was filled, and wasn't told of, says nothing of
+// the round trip: a timeout by that would be minutes.
+func TestFilledGapIsNoRoundTrip(t *testing.T) {
+	w := newWire(t, 10)
+	w.until(90 * ms)
+	w.now = 100 * ms
+	w.ack(1)
+	w.until(time.Second) // A timeout takes the rest for lost, and sends a part of it again.
+	w.ack(10)
+	if srtt := w.f.control.path.trips.smoothed; srtt > 110*ms {
+		t.Errorf("the smoothed round trip is %v, was 100 ms", srtt)
+	}
+}
+
+// What is in flight, and so what must be held, is at most three times what the path holds,
+// once that is known.
+func TestInFlightIsBounded(t *testing.T) {
+	for _, loss := range []float64{0, 0.01} {
+		p := simPath{rate: 50e6, rtt: 100 * ms, queue: 400 * ms, loss: loss}
+		s := newSim(p, 1)
+		o := &ownFlow{s: s}
+		s.at(0, o.start)
+		s.run(5 * time.Second)
+		for s.now < 15*time.Second {
+			s.run(s.now + 10*ms)
+			if holds := p.rate / 8 * p.rtt.Seconds(); float64(o.f.board.flight) > 3*holds {
+				t.Fatalf("loss %g: %d bytes in flight at %v, the path holds %.0f", loss, o.f.board.flight, s.now, holds)
+			}
+		}
+	}
+}

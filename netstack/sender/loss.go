@@ -1,0 +1,131 @@
+package sender
+
+import "time"
+
+const (
+	// windowSteps is in how many steps of a quarter of the least round trip the reordering
+	// window grows at most; RFC 8985 §6.2 bounds it by the smoothed round trip besides.
+	windowSteps = 16
+	// windowKept is for how many round trips without a late segment a larger window is
+	// kept: RFC 8985 §6.2 counts 16 recoveries, which may take a round trip each.
+	windowKept = 16
+	// delayedAck is how long a receiver may wait with the acknowledgement of a single
+	// segment (RFC 8985 §7.2); Linux's is 40 ms, gVisor's less.
+	delayedAck = 40 * time.Millisecond
+)
+
+// transmission is one copy of a segment.
+type transmission struct {
+	start Seq
+	at    time.Duration
+}
+
+// lossDetector finds losses by time (RFC 8985, RACK-TLP): a segment is lost when one that
+// was sent later has arrived, and its own acknowledgement is late by a reordering window.
+// The window is never zero, whatever §6.2 allows while no reordering was seen: a quarter of
+// a round trip is cheap beside a congestion window that is cut for nothing.
+type lossDetector struct {
+	sent []transmission // in order of time
+
+	// Of the segment that was sent last of those that have arrived: RACK.xmit_ts and RACK.rtt.
+	newestAt, newestRTT time.Duration
+
+	steps int           // of the reordering window
+	keep  time.Duration // the window is kept until then
+
+	// Until then packets of the path before may come by so much after those of the present one.
+	strays, straysLate time.Duration
+}
+
+func newLossDetector() lossDetector { return lossDetector{steps: 1} }
+
+// departs takes in that a segment is sent.
+func (l *lossDetector) departs(start Seq, now time.Duration) {
+	l.sent = append(l.sent, transmission{start, now})
+}
+
+// arrives takes in that a segment is delivered: RFC 8985 §6.2, steps 1 and 2. An
+// acknowledgement that comes sooner after the segment was sent again than any round trip
+// takes is the first copy's: it was late, not lost. That is reported.
+func (l *lossDetector) arrives(g *segment, now, minRTT time.Duration) (late bool) {
+	rtt := now - g.departed.at
+	if g.resent && rtt < minRTT {
+		return true
+	}
+	if g.departed.at >= l.newestAt {
+		l.newestAt, l.newestRTT = g.departed.at, rtt
+	}
+	return false
+}
+
+// widen makes the reordering window larger, because a segment was late that had been taken
+// for lost (RFC 8985 §6.2, step 4).
+func (l *lossDetector) widen(now, smoothed time.Duration) {
+	l.steps = min(l.steps+1, windowSteps)
+	l.keep = now + windowKept*smoothed
+}
+
+// pathChanged takes in that packets take another path from now on, and what a round trip was.
+func (l *lossDetector) pathChanged(now, smoothed time.Duration) {
+	l.steps = 1
+	l.strays, l.straysLate = now+2*smoothed, smoothed
+}
+
+// window is the reordering window.
+func (l *lossDetector) window(now, minRTT, smoothed time.Duration) time.Duration {
+	if now > l.keep {
+		l.steps = 1
+	}
+	w := min(time.Duration(l.steps)*max(minRTT/4, granularity), max(smoothed, granularity))
+	if now < l.strays {
+		w = max(w, l.straysLate)
+	}
+	return w
+}
+
+// detect marks what is lost (RFC 8985 §6.2, step 5) and gives the bytes. next is when to look again,
+// 0 when another acknowledgement comes.
+func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (lost int, next time.Duration) {
+	n := 0
+	for ; n < len(l.sent); n++ {
+		t := l.sent[n]
+		g := b.find(t.start)
+		if g == nil || g.state != flying || g.departed.at != t.at {
+			continue // Acknowledged, or another copy was sent since.
+		}
+		if t.at >= l.newestAt {
+			break
+		}
+		if due := t.at + l.newestRTT + window; due > now {
+			next = due
+			break
+		}
+		b.lose(g)
+		lost += g.Size()
+	}
+	l.sent = l.sent[n:]
+	if len(l.sent) == 0 {
+		l.sent = nil
+	}
+	return lost, next
+}
+
+// expire marks what a retransmission timeout takes for lost: the first segment, and those that
+// were sent longer ago than a round trip and the window (RFC 8985 §6.3).
+func (l *lossDetector) expire(b *scoreboard, now, window time.Duration) {
+	b.each(func(g *segment) {
+		if g.Start == b.una || g.departed.at+l.newestRTT+window <= now {
+			b.lose(g)
+		}
+	})
+}
+
+// probeTimeout is how long after the last of several segments a tail loss probe is sent, or
+// of a single one (RFC 8985 §7.2).
+func probeTimeout(r *roundTrips, single bool) time.Duration {
+	d := 2 * r.smoothed
+	if single {
+		d += delayedAck
+	}
+	return d
+}

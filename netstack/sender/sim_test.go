@@ -1,0 +1,235 @@
+package sender
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+)
+
+// sim is a network in virtual time: senders on one side of a bottleneck, receivers on the
+// other. Everything random comes from one seed, so a run is the same each time.
+type sim struct {
+	now    time.Duration
+	events events
+	count  int
+	rng    *rand.Rand
+	path   simPath
+
+	free    time.Duration // when the bottleneck has sent what it has
+	bad     bool          // in a burst of losses
+	tokens  float64       // of the policer, in bytes
+	filled  time.Duration // when they were counted
+	slot    time.Duration // of jitter, in 5 ms
+	extra   time.Duration // in it
+	last    time.Duration // arrival of the last packet
+	offered map[int]int   // packets by flow
+	dropped map[int]int   // of those, by the queue or the policer
+	delays  time.Duration // sum of what passed packets waited in the queue
+	passed  int
+}
+
+// simPath is what a path does. Loss is the same both ways, the rest on the way there.
+type simPath struct {
+	rate    float64 // bits per second
+	rtt     time.Duration
+	queue   time.Duration // of the bottleneck
+	loss    float64       // independent
+	burst   float64       // Gilbert–Elliott: how likely a packet begins a burst, which loses half of 8 packets
+	jitter  time.Duration // added evenly from 0, another each 5 ms; the order stays
+	reorder float64       // share of packets that take a tenth of the round trip longer
+	police  float64       // bits per second; 0 is none
+	timers  time.Duration // how late the sender's timers are at most
+}
+
+// headers is what a packet has beside its payload, in bytes: IPv6, TCP with timestamps,
+// WireGuard, UDP and IP again.
+const (
+	simMSS  = 1380
+	headers = 60 + 12 + 32 + 8 + 40
+)
+
+type event struct {
+	at time.Duration
+	n  int
+	do func()
+}
+
+type events []event
+
+func (h events) Len() int { return len(h) }
+func (h events) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].n < h[j].n
+}
+func (h events) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *events) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *events) Pop() any {
+	o := *h
+	x := o[len(o)-1]
+	o[len(o)-1] = event{}
+	*h = o[:len(o)-1]
+	return x
+}
+
+func newSim(p simPath, seed uint64) *sim {
+	return &sim{
+		path: p, rng: rand.New(rand.NewPCG(seed, 1)), tokens: 32 << 10,
+		offered: make(map[int]int), dropped: make(map[int]int),
+	}
+}
+
+func (s *sim) at(t time.Duration, do func()) {
+	s.count++
+	heap.Push(&s.events, event{max(t, s.now), s.count, do})
+}
+
+func (s *sim) run(until time.Duration) {
+	for len(s.events) > 0 && s.events[0].at <= until {
+		e := heap.Pop(&s.events).(event)
+		s.now = e.at
+		e.do()
+	}
+	s.now = until
+}
+
+// forget begins to count again.
+func (s *sim) forget() {
+	clear(s.offered)
+	clear(s.dropped)
+	s.delays, s.passed = 0, 0
+}
+
+// loses draws whether a packet is lost on the way.
+func (s *sim) loses() bool {
+	if s.path.burst > 0 {
+		if s.bad {
+			s.bad = s.rng.Float64() >= 1.0/8
+		} else {
+			s.bad = s.rng.Float64() < s.path.burst
+		}
+		if s.bad && s.rng.Float64() < 0.5 {
+			return true
+		}
+	}
+	return s.path.loss > 0 && s.rng.Float64() < s.path.loss
+}
+
+// send takes a packet over the bottleneck.
+func (s *sim) send(flow, payload int, arrives func()) {
+	s.offered[flow]++
+	size := float64(payload + headers)
+	if s.loses() {
+		return
+	}
+	if p := s.path.police; p > 0 {
+		s.tokens = min(s.tokens+p/8*(s.now-s.filled).Seconds(), 32<<10)
+		s.filled = s.now
+		if s.tokens < size {
+			s.dropped[flow]++
+			return
+		}
+		s.tokens -= size
+	}
+	begins := max(s.free, s.now)
+	if begins-s.now > s.path.queue {
+		s.dropped[flow]++
+		return
+	}
+	s.delays += begins - s.now
+	s.passed++
+	s.free = begins + time.Duration(size*8/s.path.rate*1e9)
+	at := s.free + s.path.rtt/2
+	if s.path.jitter > 0 {
+		if slot := s.free / (5 * time.Millisecond); slot != s.slot {
+			s.slot, s.extra = slot, time.Duration(s.rng.Int64N(int64(s.path.jitter)))
+		}
+		at = max(at+s.extra, s.last)
+		s.last = at
+	}
+	if s.rng.Float64() < s.path.reorder {
+		at += s.path.rtt / 10
+	}
+	s.at(at, arrives)
+}
+
+// answer takes an acknowledgement back.
+func (s *sim) answer(arrives func()) {
+	if s.loses() {
+		return
+	}
+	s.at(s.now+s.path.rtt/2, arrives)
+}
+
+// simFlow is a bulk transfer that runs for ever.
+type simFlow interface {
+	start()
+	delivered() int64
+}
+
+// ownFlow is a Flow below a sender with a slow start of its own and a TCP receiver.
+type ownFlow struct {
+	s      *sim
+	id     int
+	f      *Flow
+	peer   receiver
+	start0 Seq
+	credit float64 // segments that the sender above may have unacknowledged
+	armed  time.Duration
+}
+
+func (o *ownFlow) start() {
+	const window = 64 << 20
+	o.start0 = Seq(o.s.rng.Uint32())
+	o.peer = receiver{next: o.start0, buffer: window}
+	handshake := o.s.path.rtt + max(o.s.free-o.s.now, 0)
+	o.f = New(o.s.now, Config{Start: o.start0, MSS: simMSS, Window: window, RTT: handshake})
+	o.credit = 10
+	o.offer()
+	o.pump()
+}
+
+func (o *ownFlow) delivered() int64 { return o.peer.read }
+
+// offer is what a sender above would hand over: its slow start never ends, as it sees no loss.
+func (o *ownFlow) offer() {
+	o.f.Offer(o.s.now, o.f.Unacknowledged()+Seq(min(o.credit, 40000)*simMSS))
+}
+
+func (o *ownFlow) pump() {
+	s := o.s
+	for {
+		r, ok := o.f.Next(s.now)
+		if !ok {
+			break
+		}
+		s.send(o.id, r.Size(), func() { o.arrives(r) })
+	}
+	at, ok := o.f.Due()
+	if !ok {
+		return
+	}
+	at = max(at, s.now) + 100*time.Microsecond
+	if s.path.timers > 0 {
+		at += time.Duration(s.rng.Int64N(int64(s.path.timers)))
+	}
+	if o.armed > s.now && o.armed <= at {
+		return
+	}
+	o.armed = at
+	s.at(at, func() {
+		if o.armed == at {
+			o.pump()
+		}
+	})
+}
+
+func (o *ownFlow) arrives(r Range) {
+	o.peer.take(r)
+	a := o.peer.ack(3)
+	o.s.answer(func() {
+		before := o.f.Unacknowledged()
+		o.f.OnAck(o.s.now, a)
+		o.credit += float64(before.To(o.f.Unacknowledged())) / simMSS
+		o.offer()
+		o.pump()
+	})
+}

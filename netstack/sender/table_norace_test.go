@@ -1,0 +1,10 @@
+//go:build !race
+
+package sender
+
+import "time"
+
+// coexistenceRuns is how often each cell of TestCoexistence is run, with another seed.
+const coexistenceRuns = 3
+
+var coexistenceQueues = []time.Duration{4 * ms, 10 * ms, 20 * ms, 40 * ms, 105 * ms, 200 * ms, 400 * ms}

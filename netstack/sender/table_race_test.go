@@ -1,0 +1,11 @@
+//go:build race
+
+package sender
+
+import "time"
+
+// Under the race detector, which finds nothing in a machine without goroutines and makes it
+// ten times slower, two cells stand for all.
+const coexistenceRuns = 1
+
+var coexistenceQueues = []time.Duration{10 * ms, 105 * ms}

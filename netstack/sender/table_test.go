@@ -1,0 +1,172 @@
+package sender
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// result is what a simulation showed after its beginning.
+type result struct {
+	mbit    []float64     // by flow, of payload
+	dropped float64       // the share of all packets that the bottleneck dropped
+	delay   time.Duration // that packets waited in the queue, on average
+}
+
+func (r result) sum() (sum float64) {
+	for _, v := range r.mbit {
+		sum += v
+	}
+	return sum
+}
+
+// utilisation is the share of what the path can carry.
+func (r result) utilisation(p simPath) float64 {
+	rate := p.rate
+	if p.police > 0 {
+		rate = min(rate, p.police)
+	}
+	return r.sum() / (rate / 1e6 * (1 - p.loss) * simMSS / (simMSS + headers))
+}
+
+// jain is Jain's index of fairness.
+func (r result) jain() float64 {
+	squares := 0.0
+	for _, v := range r.mbit {
+		squares += v * v
+	}
+	return r.sum() * r.sum() / squares / float64(len(r.mbit))
+}
+
+// simulate runs flows ("own", "cubic"), each of which begins about 3 s after the one before,
+// and measures for as long after skipping the beginning.
+func simulate(seed uint64, p simPath, flows string, skip, measure time.Duration) result {
+	s := newSim(p, seed)
+	var all []simFlow
+	for i, kind := range strings.Split(flows, ",") {
+		var f simFlow = &ownFlow{s: s, id: i}
+		if kind == "cubic" {
+			f = &cubicFlow{s: s, id: i}
+		}
+		all = append(all, f)
+		s.at(time.Duration(i)*3*time.Second+time.Duration(s.rng.Int64N(int64(100*ms))), f.start)
+	}
+	s.run(skip)
+	s.forget()
+	var before []int64
+	for _, f := range all {
+		before = append(before, f.delivered())
+	}
+	s.run(skip + measure)
+	r := result{delay: s.delays / time.Duration(max(s.passed, 1))}
+	offered, dropped := 0, 0
+	for i, f := range all {
+		r.mbit = append(r.mbit, float64(f.delivered()-before[i])*8/1e6/measure.Seconds())
+		offered += s.offered[i]
+		dropped += s.dropped[i]
+	}
+	r.dropped = float64(dropped) / float64(offered)
+	return r
+}
+
+// A lossy path carries what it can: a stream that reads losses as congestion gets 1 % of
+// this at 200 ms and 3 % (Mathis et al., 1997).
+func TestRandomLoss(t *testing.T) {
+	for _, rtt := range []time.Duration{20 * ms, 100 * ms, 200 * ms} {
+		for _, loss := range []float64{0, 0.001, 0.01, 0.03} {
+			t.Run(fmt.Sprintf("%v/%g%%", rtt, loss*100), func(t *testing.T) {
+				t.Parallel()
+				p := simPath{rate: 50e6, rtt: rtt, queue: rtt, loss: loss, timers: ms}
+				begin := simulate(1, p, "own", 0, 6*time.Second)
+				later := simulate(1, p, "own", 8*time.Second, 12*time.Second)
+				t.Logf("the first 6 s %.1f Mbit/s, later %.1f; queue %v, overflow %.2f %%", begin.sum(), later.sum(), later.delay, later.dropped*100)
+				if u := later.utilisation(p); u < 0.85 {
+					t.Errorf("utilisation %.2f, want 0.85", u)
+				}
+				if u := begin.utilisation(p); u < 0.35 { // Of these, 3 s are the slow start above.
+					t.Errorf("utilisation in the first 6 s %.2f, want 0.35", u)
+				}
+				if later.dropped > 0.01 {
+					t.Errorf("%.1f %% of the packets overflowed the queue, want 1 %% at most", later.dropped*100)
+				}
+			})
+		}
+	}
+}
+
+// What isn't plain loss: bursts, jitter, reordering, a rate limiter, timers that are late.
+func TestOddPaths(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		path        simPath
+		utilisation float64
+		dropped     float64
+	}{
+		{"jitter", simPath{rtt: 20 * ms, jitter: 30 * ms}, 0.85, 0.01},
+		{"jitter, 1 %", simPath{rtt: 100 * ms, jitter: 30 * ms, loss: 0.01}, 0.85, 0.01},
+		{"reordering", simPath{rtt: 20 * ms, reorder: 0.01}, 0.9, 0.01},
+		{"reordering, 1 %", simPath{rtt: 100 * ms, reorder: 0.01, loss: 0.01}, 0.85, 0.01},
+		{"bursts", simPath{rtt: 20 * ms, burst: 0.0025}, 0.85, 0.01},
+		{"bursts, long", simPath{rtt: 100 * ms, burst: 0.0025}, 0.85, 0.01},
+		{"bursts, short queue", simPath{rtt: 20 * ms, burst: 0.0025, queue: 10 * ms}, 0.85, 0.01},
+		{"policer", simPath{rtt: 20 * ms, police: 20e6}, 0.85, 0.03},
+		{"policer, long", simPath{rtt: 100 * ms, police: 20e6}, 0.85, 0.03},
+		{"late timers, 1 %", simPath{rtt: 20 * ms, loss: 0.01, timers: 10 * ms}, 0.85, 0.01},
+		{"1 %, short queue", simPath{rtt: 100 * ms, loss: 0.01, queue: 10 * ms}, 0.85, 0.02},
+		{"1 %, long queue", simPath{rtt: 100 * ms, loss: 0.01, queue: 400 * ms}, 0.85, 0.01},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.path.rate = 50e6
+			if c.path.queue == 0 {
+				c.path.queue = c.path.rtt
+			}
+			r := simulate(1, c.path, "own", 8*time.Second, 15*time.Second)
+			t.Logf("%.1f Mbit/s, queue %v, overflow %.2f %%", r.sum(), r.delay, r.dropped*100)
+			if u := r.utilisation(c.path); u < c.utilisation {
+				t.Errorf("utilisation %.2f, want %.2f", u, c.utilisation)
+			}
+			if r.dropped > c.dropped {
+				t.Errorf("the path dropped %.1f %%, want %.0f %% at most", r.dropped*100, c.dropped*100)
+			}
+		})
+	}
+}
+
+// Flows that share a bottleneck of 20 Mbit/s and 40 ms share it fairly, among themselves and
+// with CUBIC's, whichever comes first, whatever the queue. Single runs vary with who meets
+// the full queue first, so it is the mean of some that counts.
+func TestCoexistence(t *testing.T) {
+	for _, queue := range coexistenceQueues {
+		for _, flows := range []string{"own", "own,own", "own,cubic", "cubic,own"} {
+			t.Run(fmt.Sprintf("%v/%s", queue, flows), func(t *testing.T) {
+				t.Parallel()
+				p := simPath{rate: 20e6, rtt: 40 * ms, queue: queue}
+				var utilisation, dropped, jain, share float64
+				for seed := range uint64(coexistenceRuns) {
+					r := simulate(1+seed, p, flows, 20*time.Second, 60*time.Second)
+					t.Logf("%.1f Mbit/s, queue %v, overflow %.2f %%", r.mbit, r.delay, r.dropped*100)
+					utilisation += r.utilisation(p) / coexistenceRuns
+					dropped += r.dropped / coexistenceRuns
+					jain += r.jain() / coexistenceRuns
+					share += r.mbit[0] / r.sum() / coexistenceRuns
+				}
+				if utilisation < 0.85 {
+					t.Errorf("utilisation %.2f, want 0.85", utilisation)
+				}
+				if dropped > 0.03 {
+					t.Errorf("%.1f %% of the packets overflowed the queue, want 3 %% at most", dropped*100)
+				}
+				if flows == "own,own" && jain < 0.95 {
+					t.Errorf("Jain's index %.3f, want 0.95", jain)
+				}
+				if strings.Contains(flows, "cubic") && (share < 0.3 || share > 0.7) {
+					t.Errorf("the first has a share of %.2f, want 0.3 to 0.7", share)
+				}
+			})
+		}
+	}
+}
