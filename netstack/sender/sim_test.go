@@ -35,7 +35,7 @@ type simPath struct {
 	queue   time.Duration // of the bottleneck
 	loss    float64       // independent
 	burst   float64       // Gilbert–Elliott: how likely a packet begins a burst, which loses half of 8 packets
-	jitter  time.Duration // added evenly from 0, another each 5 ms; the order stays
+	jitter  time.Duration // added evenly from 0, another every 5 ms; the order stays
 	reorder float64       // share of packets that take a tenth of the round trip longer
 	police  float64       // bits per second; 0 is none
 	timers  time.Duration // how late the sender's timers are at most
