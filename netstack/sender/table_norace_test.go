@@ -4,6 +4,9 @@ package sender
 
 import "time"
 
+// lossyRate is the rate of lossy paths, in bits per second.
+const lossyRate = 50e6
+
 // coexistenceRuns is how often each cell of TestCoexistence is run, with another seed.
 const coexistenceRuns = 3
 

@@ -41,15 +41,18 @@ func (r result) jain() float64 {
 	return r.sum() * r.sum() / squares / float64(len(r.mbit))
 }
 
-// simulate runs flows ("own", "cubic"), each of which begins about 3 s after the one before,
+// simulate runs flows ("own", "cubic", "bbr1"), each of which begins about 3 s after the one before,
 // and measures for as long after skipping the beginning.
 func simulate(seed uint64, p simPath, flows string, skip, measure time.Duration) result {
 	s := newSim(p, seed)
 	var all []simFlow
 	for i, kind := range strings.Split(flows, ",") {
 		var f simFlow = &ownFlow{s: s, id: i}
-		if kind == "cubic" {
+		switch kind {
+		case "cubic":
 			f = &cubicFlow{s: s, id: i}
+		case "bbr1":
+			f = &bbr1Flow{s: s, id: i}
 		}
 		all = append(all, f)
 		s.at(time.Duration(i)*3*time.Second+time.Duration(s.rng.Int64N(int64(100*ms))), f.start)
@@ -79,7 +82,7 @@ func TestRandomLoss(t *testing.T) {
 		for _, loss := range []float64{0, 0.001, 0.01, 0.03} {
 			t.Run(fmt.Sprintf("%v/%g%%", rtt, loss*100), func(t *testing.T) {
 				t.Parallel()
-				p := simPath{rate: 50e6, rtt: rtt, queue: rtt, loss: loss, timers: ms}
+				p := simPath{rate: lossyRate, rtt: rtt, queue: rtt, loss: loss, timers: ms}
 				begin := simulate(1, p, "own", 0, 6*time.Second)
 				later := simulate(1, p, "own", 8*time.Second, 12*time.Second)
 				t.Logf("the first 6 s %.1f Mbit/s, later %.1f; queue %v, overflow %.2f %%", begin.sum(), later.sum(), later.delay, later.dropped*100)
@@ -120,7 +123,7 @@ func TestOddPaths(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.path.rate = 50e6
+			c.path.rate = lossyRate
 			if c.path.queue == 0 {
 				c.path.queue = c.path.rtt
 			}
@@ -168,5 +171,26 @@ func TestCoexistence(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// BBR's first version takes what it can where the queue is short, from everybody. Beside it
+// a flow gets half of what CUBIC gets there, or more, and leaves it a part where the queue
+// is long.
+func TestBesideFirstBBR(t *testing.T) {
+	for _, queue := range coexistenceQueues {
+		t.Run(queue.String(), func(t *testing.T) {
+			t.Parallel()
+			p := simPath{rate: 20e6, rtt: 40 * ms, queue: queue}
+			own := simulate(1, p, "bbr1,own", 20*time.Second, 60*time.Second)
+			cubic := simulate(1, p, "bbr1,cubic", 20*time.Second, 60*time.Second)
+			t.Logf("%.1f Mbit/s beside BBR, CUBIC %.1f", own.mbit[1], cubic.mbit[1])
+			if own.mbit[1] < cubic.mbit[1]/2 {
+				t.Errorf("%.1f Mbit/s, want half of CUBIC's %.1f", own.mbit[1], cubic.mbit[1])
+			}
+			if share := own.mbit[1] / own.sum(); share > 0.85 {
+				t.Errorf("a share of %.2f, want 0.85 at most", share)
+			}
+		})
 	}
 }
