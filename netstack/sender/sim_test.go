@@ -39,6 +39,7 @@ type simPath struct {
 	reorder float64       // share of packets that take a tenth of the round trip longer
 	police  float64       // bits per second; 0 is none
 	timers  time.Duration // how late the sender's timers are at most
+	acks    int           // an acknowledgement is for so many packets in order, or after delayedAck; 0 is 1
 }
 
 // headers is what a packet has beside its payload, in bytes: IPv6, TCP with timestamps,
@@ -167,13 +168,14 @@ type simFlow interface {
 
 // ownFlow is a Flow below a sender with a slow start of its own and a TCP receiver.
 type ownFlow struct {
-	s      *sim
-	id     int
-	f      *Flow
-	peer   receiver
-	start0 Seq
-	credit float64 // segments that the sender above may have unacknowledged
-	armed  time.Duration
+	s          *sim
+	id         int
+	f          *Flow
+	peer       receiver
+	start0     Seq
+	credit     float64 // segments that the sender above may have unacknowledged
+	armed      time.Duration
+	unanswered int // packets that aren't acknowledged
 }
 
 func (o *ownFlow) start() {
@@ -224,6 +226,21 @@ func (o *ownFlow) pump() {
 
 func (o *ownFlow) arrives(r Range) {
 	o.peer.take(r)
+	if o.unanswered++; o.unanswered < o.s.path.acks && len(o.peer.held) == 0 {
+		if o.unanswered == 1 {
+			o.s.at(o.s.now+delayedAck, func() {
+				if o.unanswered > 0 {
+					o.answers()
+				}
+			})
+		}
+		return
+	}
+	o.answers()
+}
+
+func (o *ownFlow) answers() {
+	o.unanswered = 0
 	a := o.peer.ack(3)
 	o.s.answer(func() {
 		before := o.f.Unacknowledged()
