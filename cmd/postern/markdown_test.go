@@ -248,7 +248,7 @@ func hasShorthand(c *cobra.Command, letter string) bool {
 
 // The checks above are worth something only if they find what is wrong.
 func TestMarkdownChecksFindMistakes(t *testing.T) {
-	d := parseDocument("# A `b` c\n\n# A b c\n\n```\ncloud$ postern invite --nmae x # y\n```\n")
+	d := parseDocument("# A `b` c\n\n# A b c\n\n```\ncloud$ postern invite --nickname x # y\n```\n")
 	for anchor, want := range map[string]string{"#a-b-c": "", "#a-b-c-1": "", "#a-b": "no such heading", "../../x": "it leads out of the repository", "nothing.md": "no such file"} {
 		if got := follow(t, "docs/x.md", d, anchor); got != want {
 			t.Errorf("%s: got %q, want %q", anchor, got, want)
@@ -256,7 +256,7 @@ func TestMarkdownChecksFindMistakes(t *testing.T) {
 	}
 	root := newApp(nil, nil, nil, func(string) string { return "" }).rootCommand()
 	for line, want := range map[string]string{
-		d.code[len(d.code)-1]:                  "no flag --nmae of postern invite",
+		d.code[len(d.code)-1]:                  "no flag --nickname of postern invite",
 		"postern peer lst":                     "no command lst of postern peer",
 		"postern status PEER -o json | jq .":   "",
 		"sudo postern bench run --memory 64Mi": "",

@@ -282,7 +282,11 @@ func (s *session) kubectl(h *sessionHost, args []string) {
 	roots.AppendCertsFromPEM(ca)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: k.Clusters[0].Cluster.Name}}
 	defer transport.CloseIdleConnections()
-	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get(k.Clusters[0].Cluster.Server + "/api/v1/namespaces")
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, k.Clusters[0].Cluster.Server+"/api/v1/namespaces", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 // A local listener leads to a service of a peer. Dial is the tunnel's in a gateway; here it
 // leads to a server on this machine.
 func ExampleOutbound() {
-	service, err := net.Listen("tcp", "127.0.0.1:0")
+	ctx := context.Background()
+	service, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -36,7 +37,7 @@ func ExampleOutbound() {
 	})
 	out.SetLocals([]forward.Local{{Peer: "cloud", Service: "registry"}})
 
-	c, err := net.Dial("tcp", out.Locals()[0].Address)
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", out.Locals()[0].Address)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -48,7 +49,7 @@ func ExampleOutbound() {
 	_ = c.Close()
 
 	out.Close()
-	fmt.Println(flows.Drain(context.Background()))
+	fmt.Println(flows.Drain(ctx))
 	// Output:
 	// dial registry of cloud
 	// hello <nil>
