@@ -138,7 +138,7 @@ var endpoints = []endpoint{
 	},
 	{
 		method: http.MethodPost, path: pathRotation, callers: byPeer,
-		body: smallBody, answer: smallBody, cost: costWrite, pace: pace{identityRate, identityBurst}, refusal: audit.Refuse,
+		body: smallBody, answer: smallBody, cost: costWrite, pace: pace{rotationRate, rotationBurst}, refusal: audit.Refuse,
 		capability: CapabilityRotation, has: func(s *Server) bool { return s.o.OnRotation != nil },
 		missing: newError(codeNotFound, "this gateway takes no other key of a peer"),
 		work:    on((*Server).rotation), said: reflect.TypeFor[taken](),

@@ -19,7 +19,10 @@ const (
 	// An identity costs a signature and is good for hours: one in 10 s, and some in a
 	// row for a joiner that is being set up.
 	identityRate  = rate.Limit(0.1)
-	identityBurst = 3
+	identityBurst = 4
+	// A peer rotates once in a long while, and says it again when the answer got lost.
+	rotationRate  = rate.Limit(0.1)
+	rotationBurst = 3
 	// Requests worked on at a time, and how long one waits for its turn.
 	peerConcurrency  = 8
 	totalConcurrency = 64

@@ -32,8 +32,8 @@ const (
 	// floodLimit is how many records a second the log may have of one peer.
 	floodLimit = 20
 	// writeBurst is how much those who have the state written may have of it in a row: 24
-	// redemptions, 3 identities and 3 rotations (control/auth/README.md).
-	writeBurst = 24 + 3 + 3
+	// redemptions, 4 identities and 3 rotations (control/auth/README.md).
+	writeBurst = 24 + 4 + 3
 	// floodEnv makes the flood last for a time, and has the neighbour's answers timed.
 	floodEnv = "POSTERN_FLOOD"
 	echoPort = 7000

@@ -29,7 +29,7 @@ var (
 	kindInfo = rate{10, 500 * time.Millisecond}
 	kindWarn = rate{10, 10 * time.Second}
 	// perSubject is for all that one peer, ticket or address has us write.
-	perSubject = rate{12, 500 * time.Millisecond}
+	perSubject = rate{11, 500 * time.Millisecond}
 	// perMessage is for one kind of all those subjects that anybody can invent, and of those
 	// records that have none.
 	perMessage = rate{60, time.Second}
