@@ -18,7 +18,7 @@ var (
 	// versionForm is how a version of the protocol begins; what follows is not looked at.
 	versionForm = regexp.MustCompile(`^[0-9]{1,5}\.[0-9]{1,5}`)
 	// softwareForm is that of a build's version.
-	softwareForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_ -]*$`)
+	softwareForm = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z.+_ -]*[0-9A-Za-z.+_-])?$`)
 	// serverNameForm is that of a name or address in a certificate. The name goes into a
 	// kubeconfig and into what operators are told to paste.
 	serverNameForm = regexp.MustCompile(`^[0-9A-Za-z_][0-9A-Za-z.:_-]*$`)
