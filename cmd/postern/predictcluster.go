@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/exposure"
 	"github.com/postern-dev/postern/control/predict"
@@ -46,7 +46,7 @@ func (a *app) clusterExposure(ctx context.Context, source string) ([]predict.Exp
 		return nil, fmt.Errorf("%w: %w", errUnread, err)
 	}
 	for _, p := range problems {
-		cause, fix := check.Render(p.Code, p.Params)
+		cause, fix := catalogue.Render(p.Code, p.Params)
 		fmt.Fprintf(a.stderr, "%s: %s %s (%s)\n", tui.Printable(name), p.Code, tui.Printable(cause), tui.Printable(fix))
 	}
 	return []predict.Exposure{e}, nil

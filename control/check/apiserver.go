@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -18,10 +20,6 @@ const (
 	livePath = "/livez"
 	// versionPath tells what the server is, in its gitVersion.
 	versionPath = "/version"
-	// slowAnswer is from when on an answer to livePath is slow. An API server gives it
-	// from memory, in some ms; 1 s is what Kubernetes promises for 99 of 100 requests for
-	// one object (SIG Scalability's objective for API call latency), which do more.
-	slowAnswer = time.Second
 )
 
 // APIServer checks the peer's API server through the tunnel: it connects, makes sure of
@@ -31,22 +29,22 @@ func APIServer(ctx context.Context, dial DialFunc, f Facts) Result {
 	defer cancel()
 	r := begin(api.ServiceAPIServer, f)
 	if f.Stock || !f.Address.IsValid() {
-		return r.off(APIServerOff)
+		return r.off(catalogue.APIServerOff)
 	}
 	if granted, known := f.offers(api.ServiceAPIServer); known && !granted {
-		return r.off(APIServerOff)
+		return r.off(catalogue.APIServerOff)
 	}
 	to := f.endpoint(api.PortAPIServer)
 	r.address = to.String()
-	p := Params{Address: r.address, Timeout: Timeout, Path: livePath}
+	p := catalogue.Params{Address: r.address, Timeout: Timeout, Path: livePath}
 	c, err := dial(ctx, to)
 	if err != nil {
 		p.Detail = err.Error()
-		return r.fail(api.Error, StageTCP, byFailure(err, APIServerRefused, APIServerTimeout, APIServerBroken), p)
+		return r.fail(api.Error, StageTCP, byFailure(err, catalogue.APIServerRefused, catalogue.APIServerTimeout, catalogue.APIServerBroken), p)
 	}
 	defer c.Close()
 	r.passed(StageTCP, to.String())
-	name := or(f.ServerName, DefaultServerName)
+	name := cmp.Or(f.ServerName, catalogue.DefaultServerName)
 	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath,
 		expected: expected{serverName: name, ca: f.CA, credentials: f.credentials()}})
 }
@@ -65,7 +63,7 @@ type question struct {
 	// version asks which one the server is. Through a tunnel that would cost more than it
 	// tells.
 	version bool
-	p       Params
+	p       catalogue.Params
 }
 
 // askAPIServer takes an API server through TLS, HTTP and auth.
@@ -133,20 +131,20 @@ func (r *recorder) apiStatus(q question, status int, took time.Duration) Result 
 	case denied && q.anonymous:
 		// Who asks is not known to the server, which is as it should be.
 	case denied && q.none():
-		return r.fail(api.Error, StageAuth, IdentityMissing, p)
+		return r.fail(api.Error, StageAuth, catalogue.IdentityMissing, p)
 	case status == http.StatusUnauthorized && q.expired():
 		p.NotAfter = q.notAfter()
-		return r.fail(api.Error, StageAuth, IdentityExpired, p)
+		return r.fail(api.Error, StageAuth, catalogue.IdentityExpired, p)
 	case status == http.StatusUnauthorized:
 		p.Token = q.certificate == nil
-		return r.fail(api.Error, StageAuth, APIServerUnauthorized, p)
+		return r.fail(api.Error, StageAuth, catalogue.APIServerUnauthorized, p)
 	case status == http.StatusForbidden:
 		p.User = q.user
-		return r.fail(api.Warning, StageAuth, APIServerForbidden, p)
+		return r.fail(api.Warning, StageAuth, catalogue.APIServerForbidden, p)
 	case status != http.StatusOK:
-		return r.fail(api.Error, StageHTTP, APIServerHTTP, p)
+		return r.fail(api.Error, StageHTTP, catalogue.APIServerHTTP, p)
 	}
-	if took >= slowAnswer {
+	if took >= catalogue.SlowAnswer {
 		return r.slow(p, took)
 	}
 	r.passed(StageHTTP, httpSeen(status))
@@ -160,13 +158,13 @@ func (r *recorder) apiStatus(q question, status int, took time.Duration) Result 
 // and back and next to nothing at the server, and so does TLS: what the shorter of the two
 // took is the way's part. Where the rest would not be slow by itself nobody can tell who
 // is, and no one is blamed.
-func (r *recorder) slow(p Params, took time.Duration) Result {
+func (r *recorder) slow(p catalogue.Params, took time.Duration) Result {
 	p.Took, p.Way = took, min(r.took(StageTCP), r.took(StageTLS))
-	if took-p.Way >= slowAnswer {
-		return r.fail(api.Warning, StageHTTP, APIServerSlow, p)
+	if took-p.Way >= catalogue.SlowAnswer {
+		return r.fail(api.Warning, StageHTTP, catalogue.APIServerSlow, p)
 	}
 	r.stage(StageHTTP, api.Unknown, httpSeen(p.Status))
-	return r.rendered(api.Unknown, StageHTTP, APIServerSlow, p)
+	return r.rendered(api.Unknown, StageHTTP, catalogue.APIServerSlow, p)
 }
 
 // took is how long a stage lasted.

@@ -1,77 +1,20 @@
 package check
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
-
-// What is copied is one command of the fix, whole and for here.
-func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
-	with := 0
-	for _, e := range Codes() {
-		for _, at := range []struct{ inbound, direct bool }{{}, {inbound: true}, {direct: true}} {
-			p := full()
-			p.Inbound, p.Direct = at.inbound, at.direct
-			_, fix := Render(e.Code, p)
-			c := Command(e.Code, p)
-			if c == "" {
-				continue
-			}
-			with++
-			before, after, found := strings.Cut(fix, "`"+c+"`")
-			switch {
-			case !found || strings.Contains(before+after, "`"):
-				t.Errorf("%s: %q is not the one command of %q", e.Code, c, fix)
-			case placeholder.MatchString(c):
-				t.Errorf("%s: %q has to be completed first", e.Code, c)
-			case strings.HasPrefix(before, "at cloud ") || strings.Contains(before, "if it ") || strings.HasPrefix(after, " there"):
-				t.Errorf("%s: %q is for the other side, or a decision: %s", e.Code, c, fix)
-			}
-		}
-	}
-	if with < 20 {
-		t.Errorf("only %d fixes have a command", with)
-	}
-}
-
-func TestCommandsByPerspective(t *testing.T) {
-	inbound, keyed := Params{Peer: "cloud", Inbound: true}, Params{Peer: "cloud"}
-	inbound.Port, keyed.Key = 51999, aKey
-	for _, c := range []struct {
-		code Code
-		p    Params
-		want string
-	}{
-		{NotHeardByPeer, inbound, "nft insert rule inet filter input udp dport 51999 accept"},
-		{NotHeardByPeer, Params{Peer: "cloud"}, ""},
-		{APIServerHTTP, inbound, "kubectl get --raw '/livez?verbose'"},
-		{APIServerHTTP, Params{Peer: "cloud"}, ""},
-		{WrongPeerKey, Params{Peer: "cloud"}, "postern key pub"},
-		{WrongPeerKey, keyed, ""},
-		{AuthDenied, Params{Peer: "cloud"}, ""},
-		{NotGranted, inbound, ""},
-		{TicketAlarm, inbound, ""},
-		{ConfigRefused, Params{File: "gateway.yaml"}, "postern config validate gateway.yaml"},
-		{ConfigRefused, Params{}, ""},
-		{PeerSilent, Params{Peer: "cloud", Endpoints: []string{publicCloud}}, ""},
-		{"PST0999", inbound, ""},
-	} {
-		if got := Command(c.code, c.p); got != c.want {
-			t.Errorf("%s of %+v: got %q, want %q", c.code, c.p, got, c.want)
-		}
-	}
-}
 
 // What follows from another check is fixed by that one's command.
 func TestADependentVerdictHasTheCommandOfItsRoot(t *testing.T) {
 	f := facts()
-	root := begin(api.ServiceAuth, f).fail(api.Error, StageHTTP, AuthTimeout, Params{})
+	root := begin(api.ServiceAuth, f).fail(api.Error, StageHTTP, catalogue.AuthTimeout, catalogue.Params{})
 	if root.Verdict.Command != "postern ping cloud --layer overlay" {
 		t.Fatalf("got the command %q", root.Verdict.Command)
 	}
-	waits := begin(api.ServiceAPIServer, f).fail(api.Error, StageTCP, APIServerHTTP, Params{}).waitFor(root)
+	waits := begin(api.ServiceAPIServer, f).fail(api.Error, StageTCP, catalogue.APIServerHTTP, catalogue.Params{}).waitFor(root)
 	for _, r := range []Result{waits, dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, root)} {
 		if r.Verdict.Command != root.Verdict.Command {
 			t.Errorf("got the command %q, want the root's: %s", r.Verdict.Command, r.Verdict.Fix)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Names of the checks that are made outside the tunnel, next to those in it.
@@ -65,7 +66,7 @@ func AuthDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 	p.Path = auth.HelloPath
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	c, o, res := r.connect(ctx, n, f.Direct.AuthURL, AuthURLUnreachable, &p)
+	c, o, res := r.connect(ctx, n, f.Direct.AuthURL, catalogue.AuthURLUnreachable, &p)
 	if c == nil {
 		return res, true
 	}
@@ -95,14 +96,14 @@ func AuthDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 
 // tokenRejected tells a token that is missing, one that ran out and one that is not
 // accepted apart.
-func (r *recorder) tokenRejected(c credentials, p Params) Result {
+func (r *recorder) tokenRejected(c credentials, p catalogue.Params) Result {
 	switch {
 	case c.token == "":
-		p.Failure = FailureMissing
+		p.Failure = catalogue.FailureMissing
 	case c.expired():
-		p.Failure, p.NotAfter = FailureExpired, c.tokenExpires
+		p.Failure, p.NotAfter = catalogue.FailureExpired, c.tokenExpires
 	}
-	return r.fail(api.Error, StageAuth, AuthTokenRejected, p)
+	return r.fail(api.Error, StageAuth, catalogue.AuthTokenRejected, p)
 }
 
 // APIServerDirect checks the peer's API server outside the tunnel, if the configuration
@@ -114,11 +115,11 @@ func APIServerDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
 	p.Path = livePath
 	if granted, known := f.offers(api.ServiceAPIServer); known && !granted {
-		return r.off(APIServerOff), true
+		return r.off(catalogue.APIServerOff), true
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	c, o, res := r.connect(ctx, n, f.Direct.APIServerURL, APIServerURLUnreachable, &p)
+	c, o, res := r.connect(ctx, n, f.Direct.APIServerURL, catalogue.APIServerURLUnreachable, &p)
 	if c == nil {
 		return res, true
 	}
@@ -127,10 +128,10 @@ func APIServerDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 		expected: expected{serverName: o.host, ca: f.Direct.CA, credentials: f.credentials()}}), true
 }
 
-func beginDirect(name, target string, f Facts) (*recorder, Params) {
+func beginDirect(name, target string, f Facts) (*recorder, catalogue.Params) {
 	r := begin(target, f)
 	r.name, r.via = name, ViaDirect
-	return r, Params{Service: target, Direct: true, Timeout: Timeout}
+	return r, catalogue.Params{Service: target, Direct: true, Timeout: Timeout}
 }
 
 // outside is a URL that may be tried, taken apart.
@@ -165,11 +166,11 @@ func (o outside) hostPort() string { return net.JoinHostPort(o.host, strconv.Ito
 
 // connect resolves and dials a URL: stages dns and tcp. With a nil connection the result
 // says what failed.
-func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachable Code, p *Params) (net.Conn, outside, Result) {
+func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachable catalogue.Code, p *catalogue.Params) (net.Conn, outside, Result) {
 	o, err := parseOutside(raw)
 	if err != nil {
 		r.address = cleanURL(raw)
-		p.Address, p.Failure, p.Detail = r.address, FailureURL, err.Error()
+		p.Address, p.Failure, p.Detail = r.address, catalogue.FailureURL, err.Error()
 		return nil, o, r.fail(api.Error, StageDNS, unreachable, *p)
 	}
 	r.address, p.Address = o.url, o.url
@@ -177,7 +178,7 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 	if err == nil {
 		return c, o, Result{}
 	}
-	p.Remote, p.Failure, p.Detail = to, FailureName, err.Error()
+	p.Remote, p.Failure, p.Detail = to, catalogue.FailureName, err.Error()
 	if stage == StageTCP {
 		p.Failure = connectFailure(err)
 	}
@@ -194,12 +195,12 @@ func cleanURL(raw string) string {
 }
 
 // connectFailure names the way in which a connection failed.
-func connectFailure(err error) Failure {
+func connectFailure(err error) catalogue.Failure {
 	switch classify(err) {
 	case refused:
-		return FailureRefused
+		return catalogue.FailureRefused
 	case timedOut:
-		return FailureTimeout
+		return catalogue.FailureTimeout
 	}
-	return FailureRoute
+	return catalogue.FailureRoute
 }

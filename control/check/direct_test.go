@@ -18,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/apiserver"
 )
 
@@ -51,42 +52,42 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		net        Network
 		token      Token
 		outcome    api.Outcome
-		code       Code
+		code       catalogue.Code
 		stage      string
 		cause, fix string
 	}{
 		{"works", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, goodToken,
 			api.OK, "", "", "", ""},
 		{"refuses", func() string { return https(closedPort(t)) }, Network{}, goodToken,
-			api.Error, AuthURLUnreachable, StageTCP, "nothing listens at https://127.0.0.1:", "correct spec.peers[name=cloud].outOfBand.authURL"},
+			api.Error, catalogue.AuthURLUnreachable, StageTCP, "nothing listens at https://127.0.0.1:", "correct spec.peers[name=cloud].outOfBand.authURL"},
 		{"has an unknown name", func() string { return "https://auth.example.invalid:8443" }, nameless(), goodToken,
-			api.Error, AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL of auth of cloud, does not resolve", "resolv.conf"},
+			api.Error, catalogue.AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL of auth of cloud, does not resolve", "resolv.conf"},
 		{"is given without TLS", func() string { return "http://auth.example.net" }, nameless(), goodToken,
-			api.Error, AuthURLUnreachable, StageDNS, "want https://", "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT"},
+			api.Error, catalogue.AuthURLUnreachable, StageDNS, "want https://", "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT"},
 		{"shows a certificate of another authority", func() string { return https(serveTLS(t, s.conf(t, s.other, "127.0.0.1"), authSite)) }, Network{}, goodToken,
-			api.Error, TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
+			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
 		{"shows a certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.ca, "auth.example.net"), authSite)) }, Network{}, goodToken,
-			api.Error, TLSWrongName, StageTLS, "valid for auth.example.net, not for 127.0.0.1", "here set the host in spec.peers[name=cloud].outOfBand.authURL to auth.example.net"},
+			api.Error, catalogue.TLSWrongName, StageTLS, "valid for auth.example.net, not for 127.0.0.1", "here set the host in spec.peers[name=cloud].outOfBand.authURL to auth.example.net"},
 		{"shows somebody else's certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.other, "auth.evil.example"), authSite)) }, Network{}, goodToken,
-			api.Error, TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
+			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
 		{"shows a certificate that ran out", func() string { return https(serveTLS(t, s.expired(t, "127.0.0.1"), authSite)) }, Network{}, goodToken,
-			api.Error, TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud renew the certificate"},
+			api.Error, catalogue.TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud renew the certificate"},
 		{"speaks no TLS", func() string { return https(listen(t, greets)) }, Network{}, goodToken,
-			api.Error, TLSFailed, StageTLS, "TLS with auth of cloud at https://127.0.0.1:", "spec.peers[name=cloud].outOfBand.authURL leads to an HTTPS port"},
+			api.Error, catalogue.TLSFailed, StageTLS, "TLS with auth of cloud at https://127.0.0.1:", "spec.peers[name=cloud].outOfBand.authURL leads to an HTTPS port"},
 		{"resets connections", func() string { return https(listen(t, reset)) }, Network{}, goodToken,
-			api.Error, AuthBroken, StageTLS, "reset", "log of the gateway of cloud"},
+			api.Error, catalogue.AuthBroken, StageTLS, "reset", "log of the gateway of cloud"},
 		{"wants a token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "",
-			api.Error, AuthTokenRejected, StageAuth, "wants a token and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "wants a token and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
 		{"does not know the token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "another",
-			api.Error, AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "`postern peer token` prints"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "`postern peer token` prints"},
 		{"is shown a token that ran out", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, jwt(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
-			api.Error, AuthTokenRejected, StageAuth, "valid until 2026-03-04 05:06:07 UTC", "`postern peer token` prints"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "valid until 2026-03-04 05:06:07 UTC", "`postern peer token` prints"},
 		{"denies", func() string { return https(serveTLS(t, right(), answers(403))) }, Network{}, goodToken,
-			api.Error, AuthDenied, StageAuth, "outside the tunnel denied /v1/hello with HTTP 403", "at cloud run `postern peer allow"},
+			api.Error, catalogue.AuthDenied, StageAuth, "outside the tunnel denied /v1/hello with HTTP 403", "at cloud run `postern peer allow"},
 		{"is something else", func() string { return https(serveTLS(t, right(), answers(404))) }, Network{}, goodToken,
-			api.Error, AuthNotUnderstood, StageHTTP, "is not the auth service of cloud", "spec.peers[name=cloud].outOfBand.authURL"},
+			api.Error, catalogue.AuthNotUnderstood, StageHTTP, "is not the auth service of cloud", "spec.peers[name=cloud].outOfBand.authURL"},
 		{"fails", func() string { return https(serveTLS(t, right(), answers(502))) }, Network{}, goodToken,
-			api.Error, AuthHTTP, StageHTTP, "HTTP 502", "log of the gateway of cloud"},
+			api.Error, catalogue.AuthHTTP, StageHTTP, "HTTP 502", "log of the gateway of cloud"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := facts()
@@ -105,7 +106,7 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 }
 
 // checkDirect compares name, outcome, code and stage of a check outside the tunnel.
-func checkDirect(t *testing.T, r Result, name string, o api.Outcome, c Code, stage string) {
+func checkDirect(t *testing.T, r Result, name string, o api.Outcome, c catalogue.Code, stage string) {
 	t.Helper()
 	v := r.Verdict
 	if r.Name != name || v.Verdict != o || v.Code != string(c) || v.Stage != stage || v.Via != ViaDirect {
@@ -135,7 +136,7 @@ func TestAURLIsShownWithoutItsSecrets(t *testing.T) {
 		f := facts()
 		f.Direct.AuthURL = raw
 		r, _ := AuthDirect(t.Context(), nameless(), f)
-		checkDirect(t, r, NameAuthDirect, api.Error, AuthURLUnreachable, StageDNS)
+		checkDirect(t, r, NameAuthDirect, api.Error, catalogue.AuthURLUnreachable, StageDNS)
 		tellsTheReader(t, r, want, "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT")
 		if strings.Contains(r.Verdict.Cause+r.Verdict.Fix, "planted") {
 			t.Errorf("%s: the cause shows a secret: %s", raw, r.Verdict.Cause)
@@ -175,9 +176,9 @@ func TestARedirectionIsNotFollowed(t *testing.T) {
 	f := facts()
 	f.Direct = DirectFacts{AuthURL: url, APIServerURL: url, CA: s.ca.CertPEM(), Token: goodToken}
 	r, _ := AuthDirect(t.Context(), Network{}, f)
-	checkDirect(t, r, NameAuthDirect, api.Error, AuthHTTP, StageHTTP)
+	checkDirect(t, r, NameAuthDirect, api.Error, catalogue.AuthHTTP, StageHTTP)
 	r, _ = APIServerDirect(t.Context(), Network{}, f)
-	checkDirect(t, r, NameAPIServerDirect, api.Error, APIServerHTTP, StageHTTP)
+	checkDirect(t, r, NameAPIServerDirect, api.Error, catalogue.APIServerHTTP, StageHTTP)
 	if followed.Load() != 0 {
 		t.Error("the redirection was followed")
 	}
@@ -240,22 +241,22 @@ func TestIdentitiesAtARealTLSServer(t *testing.T) {
 		conf    *tls.Config
 		facts   func(*Facts)
 		outcome api.Outcome
-		code    Code
+		code    catalogue.Code
 		cause   string
 	}{
 		{"certificate accepted", asked, func(f *Facts) { f.Identity = identity("postern:peer:edge") }, api.OK, "", ""},
 		{"token accepted", asked, func(f *Facts) { f.Token = goodToken }, api.OK, "", ""},
-		{"certificate unknown", asked, func(f *Facts) { f.Identity = identity("stranger") }, api.Error, APIServerUnauthorized, "does not trust the issuer"},
-		{"token unknown", asked, func(f *Facts) { f.Token = "stale" }, api.Error, APIServerUnauthorized, "HTTP 401: it does not know the token that cloud issued"},
-		{"certificate without rights", asked, func(f *Facts) { f.Identity = identity("postern:peer:nobody") }, api.Warning, APIServerForbidden, "HTTP 403"},
-		{"token without rights", asked, func(f *Facts) { f.Token = "token-of-nobody" }, api.Warning, APIServerForbidden, "HTTP 403"},
-		{"certificate expired", asked, func(f *Facts) { f.Identity = past }, api.Error, IdentityExpired, day(leaf.NotAfter)},
-		{"token expired", asked, func(f *Facts) { f.Token, f.TokenExpires = "stale", leaf.NotAfter }, api.Error, IdentityExpired, day(leaf.NotAfter)},
-		{"none, 401", asked, nil, api.Error, IdentityMissing, "HTTP 401"},
-		{"none, demanded by TLS 1.3", conf(tls.RequireAndVerifyClientCert, tls.VersionTLS13), nil, api.Error, IdentityMissing, "certificate required"},
-		{"none, demanded by TLS 1.2", conf(tls.RequireAndVerifyClientCert, tls.VersionTLS12), nil, api.Error, IdentityMissing, "cloud has issued no identity"},
-		{"certificate rejected by TLS", strangers, func(f *Facts) { f.Identity = identity("postern:peer:edge") }, api.Error, IdentityRejected, "over this gateway's certificate"},
-		{"expired certificate rejected by TLS", strangers, func(f *Facts) { f.Identity = past }, api.Error, IdentityExpired, day(leaf.NotAfter)},
+		{"certificate unknown", asked, func(f *Facts) { f.Identity = identity("stranger") }, api.Error, catalogue.APIServerUnauthorized, "does not trust the issuer"},
+		{"token unknown", asked, func(f *Facts) { f.Token = "stale" }, api.Error, catalogue.APIServerUnauthorized, "HTTP 401: it does not know the token that cloud issued"},
+		{"certificate without rights", asked, func(f *Facts) { f.Identity = identity("postern:peer:nobody") }, api.Warning, catalogue.APIServerForbidden, "HTTP 403"},
+		{"token without rights", asked, func(f *Facts) { f.Token = "token-of-nobody" }, api.Warning, catalogue.APIServerForbidden, "HTTP 403"},
+		{"certificate expired", asked, func(f *Facts) { f.Identity = past }, api.Error, catalogue.IdentityExpired, leaf.NotAfter.UTC().Format(time.DateTime)},
+		{"token expired", asked, func(f *Facts) { f.Token, f.TokenExpires = "stale", leaf.NotAfter }, api.Error, catalogue.IdentityExpired, leaf.NotAfter.UTC().Format(time.DateTime)},
+		{"none, 401", asked, nil, api.Error, catalogue.IdentityMissing, "HTTP 401"},
+		{"none, demanded by TLS 1.3", conf(tls.RequireAndVerifyClientCert, tls.VersionTLS13), nil, api.Error, catalogue.IdentityMissing, "certificate required"},
+		{"none, demanded by TLS 1.2", conf(tls.RequireAndVerifyClientCert, tls.VersionTLS12), nil, api.Error, catalogue.IdentityMissing, "cloud has issued no identity"},
+		{"certificate rejected by TLS", strangers, func(f *Facts) { f.Identity = identity("postern:peer:edge") }, api.Error, catalogue.IdentityRejected, "over this gateway's certificate"},
+		{"expired certificate rejected by TLS", strangers, func(f *Facts) { f.Identity = past }, api.Error, catalogue.IdentityExpired, leaf.NotAfter.UTC().Format(time.DateTime)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := facts()
@@ -304,7 +305,7 @@ func TestAPIServerOutsideTheTunnel(t *testing.T) {
 	}
 	f.Offers = []string{api.ServiceAuth}
 	r, _ = APIServerDirect(t.Context(), loopback, f)
-	checkDirect(t, r, NameAPIServerDirect, api.Off, APIServerOff, "")
+	checkDirect(t, r, NameAPIServerDirect, api.Off, catalogue.APIServerOff, "")
 }
 
 func TestAURLThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
@@ -333,13 +334,13 @@ func TestAURLThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
 					t.Fatalf("got %d results, want 2", len(got))
 				}
 				if strings.HasPrefix(name, "to") {
-					checkDirect(t, got[0], NameAuthDirect, api.Error, AuthURLUnreachable, StageTCP)
-					checkDirect(t, got[1], NameAPIServerDirect, api.Error, APIServerURLUnreachable, StageTCP)
+					checkDirect(t, got[0], NameAuthDirect, api.Error, catalogue.AuthURLUnreachable, StageTCP)
+					checkDirect(t, got[1], NameAPIServerDirect, api.Error, catalogue.APIServerURLUnreachable, StageTCP)
 					tellsTheReader(t, got[1], "https://api.example.net:6443 ([2001:db8::1]:6443)", "`nft insert rule inet filter output ip6 daddr 2001:db8::1 tcp dport 6443 accept` here")
 					return
 				}
-				checkDirect(t, got[0], NameAuthDirect, api.Error, AuthTimeout, StageTLS)
-				checkDirect(t, got[1], NameAPIServerDirect, api.Error, APIServerTimeout, StageTLS)
+				checkDirect(t, got[0], NameAuthDirect, api.Error, catalogue.AuthTimeout, StageTLS)
+				checkDirect(t, got[1], NameAPIServerDirect, api.Error, catalogue.APIServerTimeout, StageTLS)
 			})
 		})
 	}

@@ -18,7 +18,6 @@
 // has one root, and what depends on it is unknown and names it. Where one side cannot
 // know, the verdict says so and what the other side must be asked.
 //
-// A Runner checks peers on a schedule and on demand and makes reports of it. The texts of
-// codes are tables (table_….go) from parameters alone, so that a peer's verdict is told in
-// this gateway's words; README.md has an entry for each code.
+// A Runner checks peers on a schedule and on demand and makes reports of it. What codes say
+// is in control/catalogue.
 package check

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 const (
@@ -92,8 +95,8 @@ func (e evidence) dialled() bool {
 func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
 
 // params are those that every fault of the way may need.
-func (e evidence) params() Params {
-	p := Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
+func (e evidence) params() catalogue.Params {
+	p := catalogue.Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
 	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.own.SeenAs()
 	if e.own != nil {
 		p.Port = e.own.ListenPort
@@ -102,7 +105,7 @@ func (e evidence) params() Params {
 }
 
 // tried are the peer's candidates with what ICMP said of them.
-func (e evidence) tried() []Candidate {
+func (e evidence) tried() []catalogue.Candidate {
 	out := slices.Clone(e.Candidates)
 	for i, c := range out {
 		for _, r := range e.Unreachable {
@@ -126,9 +129,9 @@ func (e evidence) isPeer(from string) bool {
 	if from == "" || slices.Contains(known, from) {
 		return from != ""
 	}
-	host, ok := hostOf(from)
+	host, ok := special.Host(from)
 	return ok && e.LastHandshake.IsZero() &&
-		slices.ContainsFunc(known, func(a string) bool { h, ok := hostOf(a); return ok && h == host })
+		slices.ContainsFunc(known, func(a string) bool { h, ok := special.Host(a); return ok && h == host })
 }
 
 // outside is the evidence without the ICMP errors that come from where only this gateway can

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // maxBody bounds the answer to a check. A hello carries a few PEM certificates.
@@ -116,7 +118,7 @@ func classify(err error) failure {
 }
 
 // byFailure picks the code for a connection that could not be made.
-func byFailure(err error, refusedCode, timeoutCode, brokenCode Code) Code {
+func byFailure(err error, refusedCode, timeoutCode, brokenCode catalogue.Code) catalogue.Code {
 	switch classify(err) {
 	case refused:
 		return refusedCode

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // recording is a connection on which everything has been said already.
@@ -48,7 +49,7 @@ func FuzzWhatAServerAnswers(f *testing.F) {
 		}
 		results := []Result{res}
 		if err == nil {
-			results = append(results, begin(api.ServiceAuth, facts()).authAnswer(Params{}, a, time.Millisecond))
+			results = append(results, begin(api.ServiceAuth, facts()).authAnswer(catalogue.Params{}, a, time.Millisecond))
 		}
 		for _, res := range results {
 			if res.Verdict.Verdict == "" || (res.Verdict.Verdict != api.OK) == (res.Verdict.Code == "") {

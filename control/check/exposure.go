@@ -1,12 +1,15 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 // Names of the checks of what this gateway shows to the outside.
@@ -39,9 +42,9 @@ type standing struct {
 func Exposure(o Own, s standing) Result {
 	r := begin(api.ServiceGateway, Facts{})
 	r.name, r.via = NameExposure, ""
-	var p Params
+	var p catalogue.Params
 	p.Inbound, p.Port, p.Own = true, o.ListenPort, o.SeenAs()
-	p.NAT = NAT{o.NAT.Mapping, o.NAT.Filtering}
+	p.NAT = catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}
 	for _, c := range o.Candidates {
 		if o.misleads(c, s) {
 			p.Candidates = append(p.Candidates, c)
@@ -49,23 +52,23 @@ func Exposure(o Own, s standing) Result {
 	}
 	if len(p.Candidates) > 0 {
 		r.stage(StageProbe, api.Warning, o.compared())
-		return r.rendered(api.Warning, StageProbe, PrivateAdvertised, p)
+		return r.rendered(api.Warning, StageProbe, catalogue.PrivateAdvertised, p)
 	}
 	if len(s.waiting) > 0 && o.wayIn() == wayShut {
 		p.Names = s.waiting
 		r.stage(StageProbe, api.Error, o.compared())
-		return r.rendered(api.Error, StageProbe, NoWayIn, p)
+		return r.rendered(api.Error, StageProbe, catalogue.NoWayIn, p)
 	}
 	r.passed(StageProbe, o.compared())
 	return r.ok(0)
 }
 
 // misleads reports whether a candidate sends peers where this gateway is not.
-func (o Own) misleads(c Candidate, s standing) bool {
+func (o Own) misleads(c catalogue.Candidate, s standing) bool {
 	if c.Source != api.SourceAdvertised && c.Source != api.SourceService {
 		return false
 	}
-	switch kind := scope(c.Address); {
+	switch kind := special.Scope(c.Address); {
 	case kind == "":
 		return false
 	case nowhere(kind):
@@ -80,7 +83,7 @@ func (o Own) misleads(c Candidate, s standing) bool {
 func (o Own) compared() string {
 	var parts []string
 	if len(o.Advertised) > 0 {
-		parts = append(parts, "configured "+list(o.Advertised))
+		parts = append(parts, "configured "+catalogue.List(o.Advertised))
 	}
 	for _, source := range []string{api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceSTUN, api.SourcePeer, api.SourceRelay} {
 		var found []string
@@ -90,27 +93,31 @@ func (o Own) compared() string {
 			}
 		}
 		if len(found) > 0 {
-			parts = append(parts, source+" "+list(found))
+			parts = append(parts, source+" "+catalogue.List(found))
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
 // STUNServers judges the configured STUN servers; false without any.
-func STUNServers(o Own) (Result, bool) { return servers(NameSTUN, StunUnreachable, o, o.STUN) }
+func STUNServers(o Own) (Result, bool) {
+	return servers(NameSTUN, catalogue.StunUnreachable, o, o.STUN)
+}
 
 // TURNServers judges the configured relays; false without any.
-func TURNServers(o Own) (Result, bool) { return servers(NameTURN, TurnUnreachable, o, o.TURN) }
+func TURNServers(o Own) (Result, bool) {
+	return servers(NameTURN, catalogue.TurnUnreachable, o, o.TURN)
+}
 
 // servers: one is unreachable if none of its addresses answers.
-func servers(name string, code Code, o Own, all []Server) (Result, bool) {
+func servers(name string, code catalogue.Code, o Own, all []Server) (Result, bool) {
 	if len(all) == 0 {
 		return Result{}, false
 	}
 	r := begin(api.ServiceGateway, Facts{})
 	r.name, r.via = name, ""
 	var well []string
-	var p Params
+	var p catalogue.Params
 	p.Inbound, p.Port = true, o.ListenPort
 	for _, s := range all {
 		if s.Err == "" {
@@ -121,7 +128,7 @@ func servers(name string, code Code, o Own, all []Server) (Result, bool) {
 		if slices.Contains(well, s.Name) {
 			continue
 		}
-		p.Candidates = append(p.Candidates, Candidate{Address: or(s.Address, s.Name), Reason: s.Err})
+		p.Candidates = append(p.Candidates, catalogue.Candidate{Address: cmp.Or(s.Address, s.Name), Reason: s.Err})
 		if p.Server == "" {
 			p.Server, p.Address, p.Detail = s.Name, s.Address, s.Err
 		}
@@ -130,15 +137,11 @@ func servers(name string, code Code, o Own, all []Server) (Result, bool) {
 		}
 	}
 	if p.Server == "" {
-		r.passed(StageProbe, list(slices.Compact(well)))
+		r.passed(StageProbe, catalogue.List(slices.Compact(well)))
 		return r.ok(0), true
 	}
 	return r.fail(api.Warning, StageProbe, code, p), true
 }
-
-// skewLimit is how much clocks may differ: within it a certificate made just now is valid
-// for the peer as well, since issuers date them back by a minute or more.
-const skewLimit = time.Minute
 
 // skew is what a peer's clock shows against ours.
 type skew struct {
@@ -155,12 +158,12 @@ func Clock(peers []skew) Result {
 	var apart []string
 	agree := true
 	for _, s := range peers {
-		if s.by.Abs() <= skewLimit {
+		if s.by.Abs() <= catalogue.SkewLimit {
 			agree = false
 			continue
 		}
 		apart = append(apart, s.peer)
-		if worst.by != 0 && (s.by-worst.by).Abs() > skewLimit {
+		if worst.by != 0 && (s.by-worst.by).Abs() > catalogue.SkewLimit {
 			agree = false
 		}
 		if s.by.Abs() > worst.by.Abs() {
@@ -170,12 +173,12 @@ func Clock(peers []skew) Result {
 	if len(apart) == 0 {
 		return r.ok(0)
 	}
-	var p Params
+	var p catalogue.Params
 	p.Skew, p.Names = worst.by, nil
 	if agree && len(apart) > 1 {
 		p.Names = apart
 	}
 	r.facts.Name = worst.peer
-	r.stage(StageHandshake, api.Warning, fmt.Sprintf("%s: %s", worst.peer, seconds(worst.by)))
-	return r.rendered(api.Warning, StageHandshake, ClockSkew, p)
+	r.stage(StageHandshake, api.Warning, fmt.Sprintf("%s: %s", worst.peer, catalogue.Seconds(worst.by)))
+	return r.rendered(api.Warning, StageHandshake, catalogue.ClockSkew, p)
 }

@@ -5,27 +5,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
-
-// Candidate is an address at which a gateway may be reached: where it is known from, and
-// of a peer's what became of it. The words are those of api.Candidate.
-type Candidate struct {
-	Address string `json:"address"`
-	Source  string `json:"source,omitempty"`
-	State   string `json:"state,omitempty"`
-	// Reason is free text of this gateway: it is cleaned before it is shown and never
-	// taken from a peer.
-	Reason string `json:"reason,omitempty"`
-	// Relay is the server by whose allocation the address is tried.
-	Relay string `json:"relay,omitempty"`
-}
-
-// NAT is the behaviour of a NAT in the words of RFC 4787, as api.NAT has them; empty
-// where it is not known.
-type NAT struct {
-	Mapping   string `json:"mapping,omitempty"`
-	Filtering string `json:"filtering,omitempty"`
-}
 
 // PathFacts are what is known of the way to a peer.
 type PathFacts struct {
@@ -40,7 +21,7 @@ type PathFacts struct {
 	// the interfaces of this machine allow.
 	MTU, LinkMTU int
 	// NAT is in front of this gateway, PeerNAT in front of the peer, as it says.
-	NAT, PeerNAT NAT
+	NAT, PeerNAT catalogue.NAT
 }
 
 // NameFact is about a host name among the peer's endpoints, as configured, with the port.
@@ -115,7 +96,7 @@ type Own struct {
 	NAT        api.NAT
 	// Candidates are what peers are told to dial, best first; Advertised those of them
 	// that the operator configured.
-	Candidates []Candidate
+	Candidates []catalogue.Candidate
 	Advertised []string
 	// Networks are the addresses of this machine's interfaces with their prefixes.
 	Networks []netip.Prefix
@@ -139,8 +120,8 @@ type Own struct {
 type OwnProblem struct {
 	// Name is the check's, "service" for example. Several problems may have one name.
 	Name   string
-	Code   Code
-	Params Params
+	Code   catalogue.Code
+	Params catalogue.Params
 	// Since is when it began; zero where that does not matter.
 	Since time.Time
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
@@ -211,7 +212,7 @@ func facts() Facts {
 }
 
 // checkVerdict compares outcome, code and stage.
-func checkVerdict(t *testing.T, r Result, o api.Outcome, c Code, stage string) {
+func checkVerdict(t *testing.T, r Result, o api.Outcome, c catalogue.Code, stage string) {
 	t.Helper()
 	v := r.Verdict
 	if v.Verdict != o || v.Code != string(c) || v.Stage != stage {

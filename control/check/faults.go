@@ -1,12 +1,13 @@
 package check
 
 import (
-	"net"
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 const (
@@ -22,9 +23,9 @@ const (
 // fault is a row of the decision table: when every ping failed, the first row that fits is
 // the root.
 type fault struct {
-	code  Code
+	code  catalogue.Code
 	stage string
-	fits  func(evidence) (Params, bool)
+	fits  func(evidence) (catalogue.Params, bool)
 }
 
 // faults is the decision table, from the most specific evidence to the absence of any.
@@ -52,41 +53,41 @@ type fault struct {
 // ICMP) is worded as what something there sends, never as what the peer is.
 func faults() []fault {
 	return []fault{
-		{NameUnknown, StageResolve, evidence.unresolved},
-		{NameMoved, StageResolve, evidence.moved},
-		{WrongPeerKey, StageHandshake, evidence.otherKey},
-		{PresharedKeyDiffers, StageHandshake, evidence.unverified},
-		{StampInPast, StageHandshake, evidence.stamp},
-		{DuplicateKey, StageHandshake, evidence.duplicate},
-		{NothingListens, StageProbe, evidence.refused},
-		{NotHeardByPeer, StageProbe, evidence.heard},
-		{RelayLost, StageProbe, evidence.relayLost},
-		{PrivateAdvertised, StageProbe, evidence.private},
-		{NoWayIn, StageProbe, evidence.shut},
-		{PeerMustDial, StageProbe, evidence.noEndpoint},
-		{PeerSilent, StageProbe, evidence.silent},
-		{HandshakeStale, StageProbe, evidence.stale},
+		{catalogue.NameUnknown, StageResolve, evidence.unresolved},
+		{catalogue.NameMoved, StageResolve, evidence.moved},
+		{catalogue.WrongPeerKey, StageHandshake, evidence.otherKey},
+		{catalogue.PresharedKeyDiffers, StageHandshake, evidence.unverified},
+		{catalogue.StampInPast, StageHandshake, evidence.stamp},
+		{catalogue.DuplicateKey, StageHandshake, evidence.duplicate},
+		{catalogue.NothingListens, StageProbe, evidence.refused},
+		{catalogue.NotHeardByPeer, StageProbe, evidence.heard},
+		{catalogue.RelayLost, StageProbe, evidence.relayLost},
+		{catalogue.PrivateAdvertised, StageProbe, evidence.private},
+		{catalogue.NoWayIn, StageProbe, evidence.shut},
+		{catalogue.PeerMustDial, StageProbe, evidence.noEndpoint},
+		{catalogue.PeerSilent, StageProbe, evidence.silent},
+		{catalogue.HandshakeStale, StageProbe, evidence.stale},
 	}
 }
 
-func (e evidence) unresolved() (Params, bool) {
+func (e evidence) unresolved() (catalogue.Params, bool) {
 	if e.probed || !e.lost || len(e.Unresolved) == 0 {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	var names []string
 	for _, n := range e.Unresolved {
 		names = append(names, n.Name)
-		p.Detail = or(p.Detail, n.Err)
+		p.Detail = cmp.Or(p.Detail, n.Err)
 	}
 	p.Names = names
-	p.Candidates = slices.DeleteFunc(p.Candidates, func(c Candidate) bool { return slices.Contains(names, c.Address) })
+	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return slices.Contains(names, c.Address) })
 	return p, true
 }
 
-func (e evidence) moved() (Params, bool) {
+func (e evidence) moved() (catalogue.Params, bool) {
 	if e.probed || !e.lost {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	for _, n := range e.Moved {
 		if n.At.Before(e.since.Add(-movedBefore)) && !n.At.IsZero() {
@@ -96,7 +97,7 @@ func (e evidence) moved() (Params, bool) {
 		p.Names, p.Was, p.Now, p.Seen = []string{n.Name}, n.Was, n.Now, n.At
 		return p, true
 	}
-	return Params{}, false
+	return catalogue.Params{}, false
 }
 
 // otherKey has two cases: somebody else's key at the peer's address, or our key unknown
@@ -104,9 +105,9 @@ func (e evidence) moved() (Params, bool) {
 // of the peer's, and at most our public one. So it counts only while nothing refutes it: a
 // probe or an initiation of the peer shows that each has the other's key, and so does a
 // handshake that was once completed.
-func (e evidence) otherKey() (Params, bool) {
+func (e evidence) otherKey() (catalogue.Params, bool) {
 	if e.probed || e.dialled() || !e.LastHandshake.IsZero() {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
 		if !e.counts(k.At) || !e.isPeer(k.From) {
@@ -116,14 +117,14 @@ func (e evidence) otherKey() (Params, bool) {
 		p.From, p.Seen, p.Key = k.From, k.At, k.Key
 		return p, true
 	}
-	return Params{}, false
+	return catalogue.Params{}, false
 }
 
 // unverified: probes are keyed with the preshared key as well, so one that is answered
 // refutes it.
-func (e evidence) unverified() (Params, bool) {
+func (e evidence) unverified() (catalogue.Params, bool) {
 	if e.probed || !e.unanswered(e.Unverified.At) {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	p.From, p.Seen = e.Unverified.From, e.Unverified.At
@@ -132,9 +133,9 @@ func (e evidence) unverified() (Params, bool) {
 
 // stamp: anybody can send an old initiation of the peer again, so that it counts only from
 // where the peer is known to be.
-func (e evidence) stamp() (Params, bool) {
+func (e evidence) stamp() (catalogue.Params, bool) {
 	if !e.counts(e.StampInPast.At) || !e.isPeer(e.StampInPast.From) {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	s := e.StampInPast
@@ -142,13 +143,13 @@ func (e evidence) stamp() (Params, bool) {
 	return p, true
 }
 
-func (e evidence) duplicate() (Params, bool) {
+func (e evidence) duplicate() (catalogue.Params, bool) {
 	if !e.takesTurns(e.now) {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	p.From, p.Seen = e.HeardUnanswered.From, e.BootsAt[len(e.BootsAt)-1]
-	p.From = or(p.From, e.Path.Remote)
+	p.From = cmp.Or(p.From, e.Path.Remote)
 	return p, true
 }
 
@@ -165,9 +166,9 @@ func (f Facts) takesTurns(now time.Time) bool {
 
 // refused: only what the peer announced for others to dial counts. A peer that is heard
 // from the very port listens there, so that a firewall says so in its place.
-func (e evidence) refused() (Params, bool) {
+func (e evidence) refused() (catalogue.Params, bool) {
 	if e.probed {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	for _, r := range e.Unreachable {
 		heard := e.unanswered(e.HeardUnanswered.At)
@@ -181,7 +182,7 @@ func (e evidence) refused() (Params, bool) {
 		}
 		return p, true
 	}
-	return Params{}, false
+	return catalogue.Params{}, false
 }
 
 // portUnreachable is the reason of a Refusal that the host itself gave.
@@ -199,16 +200,16 @@ func (e evidence) announced(address string) bool {
 		case api.SourceSTUN, api.SourcePeer, api.SourceRelay:
 			return false
 		case api.SourceHost:
-			return scope(address) == ""
+			return special.Scope(address) == ""
 		}
 		return c.Relay == ""
 	}
 	return len(e.Candidates) == 0 && slices.Contains(e.Endpoints, address)
 }
 
-func (e evidence) heard() (Params, bool) {
+func (e evidence) heard() (catalogue.Params, bool) {
 	if e.probed || !e.unanswered(e.HeardUnanswered.At) {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	p.From, p.Seen = e.HeardUnanswered.From, e.HeardUnanswered.At
@@ -216,27 +217,25 @@ func (e evidence) heard() (Params, bool) {
 }
 
 // relayLost: relays are among the candidates, and without them there is no way.
-func (e evidence) relayLost() (Params, bool) {
-	relayed := slices.ContainsFunc(e.Candidates, isRelayed)
-	others := slices.DeleteFunc(slices.Clone(e.Candidates), isRelayed)
+func (e evidence) relayLost() (catalogue.Params, bool) {
+	relayed := slices.ContainsFunc(e.Candidates, catalogue.Candidate.Relayed)
+	others := slices.DeleteFunc(slices.Clone(e.Candidates), catalogue.Candidate.Relayed)
 	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || !relayed || best(others, e.Path.PeerNAT, e.networks()) != wayShut ||
-		e.own.without(isRelayed).wayIn() == wayOpen {
-		return Params{}, false
+		e.own.without(catalogue.Candidate.Relayed).wayIn() == wayOpen {
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	for _, c := range e.Candidates {
-		if isRelayed(c) {
-			p.Relay = or(c.Relay, c.Address)
+		if c.Relayed() {
+			p.Relay = cmp.Or(c.Relay, c.Address)
 			break
 		}
 	}
 	return p, true
 }
 
-func isRelayed(c Candidate) bool { return c.Relay != "" || c.Source == api.SourceRelay }
-
 // without is what is known of this gateway but for some candidates.
-func (o *Own) without(left func(Candidate) bool) *Own {
+func (o *Own) without(left func(catalogue.Candidate) bool) *Own {
 	if o == nil {
 		return nil
 	}
@@ -246,12 +245,12 @@ func (o *Own) without(left func(Candidate) bool) *Own {
 }
 
 // private: while a private address has ever worked, a network in between routes it.
-func (e evidence) private() (Params, bool) {
-	announced := slices.DeleteFunc(slices.Clone(e.Candidates), func(c Candidate) bool {
-		return scope(c.Address) == "" || c.Source != api.SourceAdvertised && c.Source != api.SourceService
+func (e evidence) private() (catalogue.Params, bool) {
+	announced := slices.DeleteFunc(slices.Clone(e.Candidates), func(c catalogue.Candidate) bool {
+		return special.Scope(c.Address) == "" || c.Source != api.SourceAdvertised && c.Source != api.SourceService
 	})
 	if !e.lost || e.dialled() || !e.LastHandshake.IsZero() || len(announced) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	p.Candidates = announced
@@ -261,31 +260,31 @@ func (e evidence) private() (Params, bool) {
 // shut: this gateway is known to have no way in, and either the peer is as well, or its
 // addresses have never answered while our NAT maps by destination, so that the two cannot
 // meet halfway either. In the second case the verdict says what it does not know.
-func (e evidence) shut() (Params, bool) {
+func (e evidence) shut() (catalogue.Params, bool) {
 	if !e.lost || e.dialled() || len(e.Candidates) == 0 || e.own.wayIn() != wayShut {
-		return Params{}, false
+		return catalogue.Params{}, false
 	}
 	p := e.params()
 	p.PeerShut = best(e.Candidates, e.Path.PeerNAT, e.networks()) == wayShut
 	return p, p.PeerShut || e.LastHandshake.IsZero() && e.own.symmetric()
 }
 
-func (e evidence) noEndpoint() (Params, bool) {
+func (e evidence) noEndpoint() (catalogue.Params, bool) {
 	return e.params(), e.LastHandshake.IsZero() && !e.probed && !e.dialled() && len(e.Endpoints)+len(e.Candidates) == 0
 }
 
-func (e evidence) silent() (Params, bool) {
+func (e evidence) silent() (catalogue.Params, bool) {
 	return e.quiet(), e.LastHandshake.IsZero()
 }
 
-func (e evidence) stale() (Params, bool) {
+func (e evidence) stale() (catalogue.Params, bool) {
 	return e.quiet(), e.lost || !e.youngSession()
 }
 
 // quiet are the parameters of silence: with a time of the last answered probe where the
 // way is open and only handshakes fail, and with a place alone where initiations of the
 // peer come from.
-func (e evidence) quiet() Params {
+func (e evidence) quiet() catalogue.Params {
 	p := e.params()
 	switch {
 	case e.probed:
@@ -294,13 +293,4 @@ func (e evidence) quiet() Params {
 		p.From = e.Initiated.From
 	}
 	return p
-}
-
-// portOf is the port of an address, empty without one.
-func portOf(address string) string {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil || strings.Trim(port, "0123456789") != "" {
-		return ""
-	}
-	return port
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -22,11 +23,11 @@ func unreached() Facts {
 	f := facts()
 	f.LastHandshake, f.Since = time.Time{}, time.Now().Add(-time.Minute)
 	f.Endpoints = []string{publicCloud}
-	f.Candidates = []Candidate{{Address: publicCloud, Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes in 10 s"}}
+	f.Candidates = []catalogue.Candidate{{Address: publicCloud, Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes in 10 s"}}
 	f.NoPath = "none of 1 address answers"
 	f.Path = PathFacts{Kind: api.PathNone, LinkMTU: 1420}
 	f.own = &Own{Name: "edge", ListenPort: 51820, NAT: api.NAT{Mapping: "none", Filtering: "none"},
-		Candidates: []Candidate{{Address: publicEdge, Source: api.SourceHost}},
+		Candidates: []catalogue.Candidate{{Address: publicEdge, Source: api.SourceHost}},
 		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
 	return f
 }
@@ -34,8 +35,8 @@ func unreached() Facts {
 // behindNAT makes this gateway one that nobody can dial.
 func behindNAT(f *Facts) {
 	f.own.NAT = api.NAT{Mapping: "address-and-port-dependent", Filtering: "address-and-port-dependent"}
-	f.Path.NAT = NAT{f.own.NAT.Mapping, f.own.NAT.Filtering}
-	f.own.Candidates = []Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
+	f.Path.NAT = catalogue.NAT{Mapping: f.own.NAT.Mapping, Filtering: f.own.NAT.Filtering}
+	f.own.Candidates = []catalogue.Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
 }
 
 func seen(from string) Sight { return Sight{From: from, At: time.Now().Add(-5 * time.Second)} }
@@ -44,89 +45,89 @@ func seen(from string) Sight { return Sight{From: from, At: time.Now().Add(-5 * 
 var gatewayFaults = []struct {
 	name  string
 	facts func(*Facts)
-	code  Code
+	code  catalogue.Code
 	stage string
 	cause []string
 	fix   []string
 }{
 	{"UDP from us to the peer is blocked", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) },
-		NotHeardByPeer, StageProbe,
+		catalogue.NotHeardByPeer, StageProbe,
 		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked", "no answer to 12 probes"},
 		[]string{"at cloud let it in: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
 			"here let it out: `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
 	{"the peer's firewall rejects what we send", func(f *Facts) {
 		f.HeardUnanswered = seen(publicCloud)
 		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now()}}
-	}, NotHeardByPeer, StageProbe, []string{"blocked on the way (" + publicCloud + " (advertised) port unreachable)"}, []string{"at cloud let it in"}},
-	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, PeerSilent, StageProbe,
+	}, catalogue.NotHeardByPeer, StageProbe, []string{"blocked on the way (" + publicCloud + " (advertised) port unreachable)"}, []string{"at cloud let it in"}},
+	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
 		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
 		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
 			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "systemctl start postern"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
-		HandshakeStale, StageProbe, []string{"no path to cloud has worked for 4", publicCloud}, []string{"`postern check` at cloud"}},
+		catalogue.HandshakeStale, StageProbe, []string{"no path to cloud has worked for 4", publicCloud}, []string{"`postern check` at cloud"}},
 	{"neither can be dialled", func(f *Facts) {
 		behindNAT(f)
-		f.Candidates = []Candidate{{Address: "10.1.0.5:51820", Source: api.SourceHost}, {Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "waits to be punched"}}
-		f.Path.PeerNAT = NAT{"address-dependent", "address-dependent"}
-	}, NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
+		f.Candidates = []catalogue.Candidate{{Address: "10.1.0.5:51820", Source: api.SourceHost}, {Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "waits to be punched"}}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+	}, catalogue.NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
 		[]string{"spec.discovery.turnServers", "forward UDP 51820", "spec.discovery.advertise"}},
-	{"this gateway cannot be dialled, and the peer's address has never answered", behindNAT, NoWayIn, StageProbe,
+	{"this gateway cannot be dialled, and the peer's address has never answered", behindNAT, catalogue.NoWayIn, StageProbe,
 		[]string{"no way in here", "symmetric", "none at cloud that answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
 		[]string{"`postern check` at cloud", "spec.discovery.turnServers", "spec.discovery.advertise"}},
 	{"the advertised port is wrong", func(f *Facts) {
 		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now().Add(-time.Second)}}
 		f.HeardUnanswered = seen("198.51.100.7:40582")
-	}, NothingListens, StageProbe, []string{"something at " + publicCloud, "says that nothing listens", "come from 198.51.100.7:40582"},
+	}, catalogue.NothingListens, StageProbe, []string{"something at " + publicCloud, "says that nothing listens", "come from 198.51.100.7:40582"},
 		[]string{"spec.discovery.advertise", "spec.peers[name=cloud].endpoints here", `["198.51.100.7:40582"]`}},
 	{"only a private address is advertised", func(f *Facts) {
-		f.Candidates = []Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
+		f.Candidates = []catalogue.Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
 		f.Endpoints = []string{"10.0.0.5:51820"}
-	}, PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.5:51820 (private)", "in no network of this gateway"},
+	}, catalogue.PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.5:51820 (private)", "in no network of this gateway"},
 		[]string{"at cloud set spec.discovery.advertise", "udp dport 51820 accept"}},
 	{"the name does not resolve", func(f *Facts) {
 		f.Unresolved = []NameFact{{Name: "gw.cloud.example:51820", Err: "no such host"}}
 		f.Candidates, f.Endpoints = nil, []string{"gw.cloud.example:51820"}
-	}, NameUnknown, StageResolve, []string{"gw.cloud.example:51820", "does not resolve", "no such host"},
+	}, catalogue.NameUnknown, StageResolve, []string{"gw.cloud.example:51820", "does not resolve", "no such host"},
 		[]string{"spec.peers[name=cloud].endpoints", "`dig +short gw.cloud.example`"}},
 	{"the name leads elsewhere", func(f *Facts) {
 		f.LastHandshake = time.Now().Add(-time.Minute)
 		f.PathLost = time.Now().Add(-30 * time.Second)
 		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
-	}, NameMoved, StageResolve, []string{"led to 198.51.100.7", "leads to 198.51.100.99 now"}, []string{"`dig +short gw.cloud.example` gives 198.51.100.7"}},
-	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, PresharedKeyDiffers, StageHandshake,
+	}, catalogue.NameMoved, StageResolve, []string{"led to 198.51.100.7", "leads to 198.51.100.99 now"}, []string{"`dig +short gw.cloud.example` gives 198.51.100.7"}},
+	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, catalogue.PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
-	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, WrongPeerKey, StageHandshake,
+	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, StageHandshake,
 		[]string{"something at " + publicCloud, aKey, "configured"}, []string{"ask the owner of cloud for the output of `postern key pub`", "spec.peers[name=cloud].publicKey here"}},
-	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, WrongPeerKey, StageHandshake,
+	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, catalogue.WrongPeerKey, StageHandshake,
 		[]string{"something at " + publicCloud, "another public key than this gateway's", "if it is cloud"}, []string{"run `postern key pub` here", "publicKey"}},
 	{"the peer's clock went back", func(f *Facts) {
 		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
-	}, StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud ", "`timedatectl set-ntp true`"}},
+	}, catalogue.StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud ", "`timedatectl set-ntp true`"}},
 	{"our clock went back", func(f *Facts) {
 		f.NoPath, f.Probed, f.Path.Kind, f.Path.Remote = "", time.Now(), api.PathDirect, publicCloud
-	}, PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"`postern check` there", "PST0111", "`timedatectl set-ntp true`"}},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"`postern check` there", "PST0111", "`timedatectl set-ntp true`"}},
 	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
 		behindNAT(f)
 		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"
-	}, PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told from here"},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told from here"},
 		[]string{"`postern check` there", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
 	{"two gateways have the peer's key", func(f *Facts) {
 		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
-	}, DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"remove its state directory"}},
+	}, catalogue.DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"remove its state directory"}},
 	{"the only relay is gone", func(f *Facts) {
 		behindNAT(f)
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
-		f.Candidates = []Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "failed", Reason: "no answer"},
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "failed", Reason: "no answer"},
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
-		f.Path.PeerNAT = NAT{"address-dependent", "address-dependent"}
-	}, RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
-		PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
+		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes", func(f *Facts) { f.LastHandshake, f.NoPath = time.Now().Add(-time.Minute), "" },
-		PingLost, StagePing, []string{"completed a handshake 1m", "fd12::1"}, []string{"`postern ping cloud --layer wg`"}},
+		catalogue.PingLost, StagePing, []string{"completed a handshake 1m", "fd12::1"}, []string{"`postern ping cloud --layer wg`"}},
 }
 
 func TestEachFaultOfTheWayHasOneRoot(t *testing.T) {
@@ -168,7 +169,7 @@ func TestEvidenceCountsForNothingWhileThePeerWorks(t *testing.T) {
 				if c.facts != nil {
 					c.facts(&f)
 				}
-				if c.code == DuplicateKey {
+				if c.code == catalogue.DuplicateKey {
 					f.BootsAt[2] = time.Now().Add(-time.Hour) // the copy was stopped
 				}
 				o := newOverlay(t)
@@ -201,9 +202,9 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 				if name == "long ago" {
 					f.Unreachable[0].At = time.Now().Add(-refusalLife)
 				}
-				want := PeerSilent
+				want := catalogue.PeerSilent
 				if !f.LastHandshake.IsZero() {
-					want = HandshakeStale
+					want = catalogue.HandshakeStale
 				}
 				checkVerdict(t, Gateway(t.Context(), newOverlay(t).Ping, f), api.Error, want, StageProbe)
 			})
@@ -216,46 +217,46 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		facts func(*Facts)
-		want  Code
+		want  catalogue.Code
 	}{
 		{"a stranger behind the same NAT as a peer that worked", func(f *Facts) {
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
 			f.OtherKey = KeySight{seen("198.51.100.7:1099"), aKey}
-		}, HandshakeStale},
-		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, PeerSilent},
+		}, catalogue.HandshakeStale},
+		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, catalogue.PeerSilent},
 		{"a NAT without a mapping for us", func(f *Facts) {
-			f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+			f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 			f.Unreachable = []Refusal{{"198.51.100.7:1025", "port unreachable", time.Now()}}
-		}, PeerSilent},
+		}, catalogue.PeerSilent},
 		{"another host with the peer's private address", func(f *Facts) {
-			f.Candidates = append(f.Candidates, Candidate{Address: "192.168.1.77:51820", Source: api.SourceHost})
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "192.168.1.77:51820", Source: api.SourceHost})
 			f.Unreachable = []Refusal{{"192.168.1.77:51820", "port unreachable", time.Now()}}
-		}, PeerSilent},
+		}, catalogue.PeerSilent},
 		{"a host without a route", func(f *Facts) {
 			f.Unreachable = []Refusal{{publicCloud, "host unreachable", time.Now()}}
-		}, PeerSilent},
+		}, catalogue.PeerSilent},
 		{"a peer that worked, from behind our NAT", func(f *Facts) {
 			behindNAT(f)
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
-		}, HandshakeStale},
+		}, catalogue.HandshakeStale},
 		{"a private address that worked", func(f *Facts) {
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
-			f.Candidates = []Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
-		}, HandshakeStale},
+			f.Candidates = []catalogue.Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
+		}, catalogue.HandshakeStale},
 		{"a private address of a network of ours", func(f *Facts) {
-			f.Candidates = []Candidate{{Address: "192.168.1.20:51820", Source: api.SourceAdvertised}}
-		}, PeerSilent},
+			f.Candidates = []catalogue.Candidate{{Address: "192.168.1.20:51820", Source: api.SourceAdvertised}}
+		}, catalogue.PeerSilent},
 		{"a NAT that is not known", func(f *Facts) {
 			behindNAT(f)
 			f.own.NAT = api.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}
-			f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
-		}, PeerSilent},
+			f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		}, catalogue.PeerSilent},
 		{"a peer that was started again", func(f *Facts) {
 			f.Boots, f.BootsAt = []uint64{7, 8, 9}, []time.Time{time.Now(), time.Now(), time.Now()}
-		}, PeerSilent},
+		}, catalogue.PeerSilent},
 		{"a name that moved long before", func(f *Facts) {
 			f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"192.0.2.1"}, Now: []string{"198.51.100.7"}, At: time.Now().Add(-time.Hour)}}
-		}, PeerSilent},
+		}, catalogue.PeerSilent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -280,19 +281,19 @@ func TestWhatCanBeForgedDoesNotBeatWhatCannot(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		facts func(*Facts)
-		want  Code
+		want  catalogue.Code
 		stage string
 	}{
-		{"other keys, while the peer's probes arrive", func(f *Facts) { forged(f); f.HeardUnanswered = seen(publicCloud) }, NotHeardByPeer, StageProbe},
-		{"other keys, while the peer's initiations arrive", func(f *Facts) { forged(f); f.Initiated = seen(publicCloud) }, PeerSilent, StageHandshake},
-		{"other keys of a peer that worked", func(f *Facts) { worked(f); forged(f) }, HandshakeStale, StageProbe},
+		{"other keys, while the peer's probes arrive", func(f *Facts) { forged(f); f.HeardUnanswered = seen(publicCloud) }, catalogue.NotHeardByPeer, StageProbe},
+		{"other keys, while the peer's initiations arrive", func(f *Facts) { forged(f); f.Initiated = seen(publicCloud) }, catalogue.PeerSilent, StageHandshake},
+		{"other keys of a peer that worked", func(f *Facts) { worked(f); forged(f) }, catalogue.HandshakeStale, StageProbe},
 		{"an old initiation from elsewhere", func(f *Facts) {
 			f.StampInPast = StampSight{seen("192.0.2.66:1"), time.Now().Add(-time.Hour), time.Now()}
-		}, PeerSilent, StageProbe},
+		}, catalogue.PeerSilent, StageProbe},
 		{"an old initiation from elsewhere, while the peer's probes arrive", func(f *Facts) {
 			f.HeardUnanswered = seen(publicCloud)
 			f.StampInPast = StampSight{seen("192.0.2.66:1"), time.Now().Add(-time.Hour), time.Now()}
-		}, NotHeardByPeer, StageProbe},
+		}, catalogue.NotHeardByPeer, StageProbe},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -309,12 +310,12 @@ func TestAClockThatWasSetBackHidesNoEvidence(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		facts func(*Facts)
-		want  Code
+		want  catalogue.Code
 		stage string
 	}{
-		{"the peer is heard", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) }, NotHeardByPeer, StageProbe},
-		{"the peer is silent", func(*Facts) {}, HandshakeStale, StageProbe},
-		{"no paths are sought", func(f *Facts) { f.NoPath, f.Path = "", PathFacts{} }, HandshakeStale, StageHandshake},
+		{"the peer is heard", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) }, catalogue.NotHeardByPeer, StageProbe},
+		{"the peer is silent", func(*Facts) {}, catalogue.HandshakeStale, StageProbe},
+		{"no paths are sought", func(f *Facts) { f.NoPath, f.Path = "", PathFacts{} }, catalogue.HandshakeStale, StageHandshake},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -339,31 +340,31 @@ func TestAClockThatWasSetBackHidesNoEvidence(t *testing.T) {
 // to be pasted.
 func TestOnlyAKeyIsShownAsAKey(t *testing.T) {
 	for _, key := range []string{"`reboot`", "AAAA", aKey + "\n", ""} {
-		p := Params{Peer: "cloud"}
+		p := catalogue.Params{Peer: "cloud"}
 		p.Key = key
-		cause, fix := Render(WrongPeerKey, p)
+		cause, fix := catalogue.Render(catalogue.WrongPeerKey, p)
 		if key != "" && strings.Contains(cause+fix, key) {
 			t.Errorf("%q is shown: %s, %s", key, cause, fix)
 		}
 	}
-	p := Params{Peer: "cloud"}
+	p := catalogue.Params{Peer: "cloud"}
 	p.Key = aKey
-	if cause, fix := Render(WrongPeerKey, p); !strings.Contains(cause, aKey) || strings.Contains(fix, aKey) {
+	if cause, fix := catalogue.Render(catalogue.WrongPeerKey, p); !strings.Contains(cause, aKey) || strings.Contains(fix, aKey) {
 		t.Errorf("a key that anybody may have sent is to be pasted: %s; %s", cause, fix)
 	}
 }
 
 // A public address may be in a network of this gateway, too.
 func TestWhatOurNetworkAnswersIsNotTold(t *testing.T) {
-	for network, want := range map[string]Code{"9.9.9.0/24": PeerSilent, "192.0.2.0/24": NothingListens} {
+	for network, want := range map[string]catalogue.Code{"9.9.9.0/24": catalogue.PeerSilent, "192.0.2.0/24": catalogue.NothingListens} {
 		const public = "9.9.9.9:51820"
 		f := Facts{Name: "cloud", Since: time.Now().Add(-time.Minute), NoPath: "nothing answers", own: &Own{Networks: []netip.Prefix{netip.MustParsePrefix(network)}},
-			Candidates: []Candidate{{Address: public, Source: api.SourceAdvertised}},
+			Candidates: []catalogue.Candidate{{Address: public, Source: api.SourceAdvertised}},
 			Evidence:   Evidence{Unreachable: []Refusal{{public, portUnreachable, time.Now()}}}}
 		r := begin(api.ServiceGateway, f)
 		res := r.unanswered(context.DeadlineExceeded)
-		if res.Verdict.Code != string(NothingListens) || res.Told().Verdict.Code != string(want) {
-			t.Errorf("in %s: the operator sees %s, the peer is told %s; want %s and %s", network, res.Verdict.Code, res.Told().Verdict.Code, NothingListens, want)
+		if res.Verdict.Code != string(catalogue.NothingListens) || res.Told().Verdict.Code != string(want) {
+			t.Errorf("in %s: the operator sees %s, the peer is told %s; want %s and %s", network, res.Verdict.Code, res.Told().Verdict.Code, catalogue.NothingListens, want)
 		}
 	}
 }

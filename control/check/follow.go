@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // consequence is a row of what follows from this gateway's own faults.
 type consequence struct {
-	code  Code   // of the peer's gateway check
-	own   string // our own check that explains it
+	code  catalogue.Code // of the peer's gateway check
+	own   string         // our own check that explains it
 	holds func(gateway, own Result, f Facts) bool
 }
 
@@ -25,13 +26,13 @@ type consequence struct {
 func consequences() []consequence {
 	closed := func(_, _ Result, f Facts) bool { return f.own.wayIn() != wayOpen }
 	return []consequence{
-		{PeerMustDial, NameExposure, closed},
-		{PeerSilent, NameExposure, func(g, o Result, f Facts) bool {
+		{catalogue.PeerMustDial, NameExposure, closed},
+		{catalogue.PeerSilent, NameExposure, func(g, o Result, f Facts) bool {
 			return g.Params().From == "" && closed(g, o, f) && best(f.Candidates, f.Path.PeerNAT, evidence{Facts: f}.networks()) == wayShut
 		}},
-		{NoWayIn, NameExposure, func(_, o Result, _ Facts) bool { return o.Verdict.Code == string(PrivateAdvertised) }},
-		{RelayLost, NameTURN, func(_, _ Result, _ Facts) bool { return true }},
-		{PacketsLost, NameResources, func(_, o Result, _ Facts) bool { return o.Params().Drops > 0 }},
+		{catalogue.NoWayIn, NameExposure, func(_, o Result, _ Facts) bool { return o.Verdict.Code == string(catalogue.PrivateAdvertised) }},
+		{catalogue.RelayLost, NameTURN, func(_, _ Result, _ Facts) bool { return true }},
+		{catalogue.PacketsLost, NameResources, func(_, o Result, _ Facts) bool { return o.Params().Drops > 0 }},
 	}
 }
 
@@ -77,7 +78,7 @@ func inbound(f Facts, results, own []Result) []api.Check {
 	}
 	gateway, checked := (Report{Results: results}).find(api.ServiceGateway)
 	broken := checked && (gateway.Verdict.Verdict == api.Error || gateway.Verdict.Verdict == api.Unknown ||
-		gateway.Verdict.Code == string(AwaitingApproval))
+		gateway.Verdict.Code == string(catalogue.AwaitingApproval))
 	var out []api.Check
 	for _, t := range []struct {
 		target string
@@ -110,7 +111,7 @@ func (f Facts) lastReport() string {
 	if f.Inbound == nil {
 		return "reports come through the tunnel, and none has come yet"
 	}
-	return fmt.Sprintf("reports come through the tunnel, and the last one came %s ago", seconds(f.InboundAge))
+	return fmt.Sprintf("reports come through the tunnel, and the last one came %s ago", catalogue.Seconds(f.InboundAge))
 }
 
 // explained makes a reported verdict depend on what is known to fail here, or on an
@@ -120,7 +121,7 @@ func explained(res Result, results, own []Result, before []api.Check) Result {
 		// Both ends of a tunnel see these.
 		for _, same := range results {
 			if same.faulty() && same.Verdict.Code == res.Verdict.Code &&
-				slices.Contains([]Code{PacketsLost, RelayInUse, DuplicateKey}, Code(res.Verdict.Code)) {
+				slices.Contains([]catalogue.Code{catalogue.PacketsLost, catalogue.RelayInUse, catalogue.DuplicateKey}, catalogue.Code(res.Verdict.Code)) {
 				return res.waitFor(same)
 			}
 		}

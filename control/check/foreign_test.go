@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
@@ -28,7 +29,7 @@ func TestNoWordsOfACertificateReachTheVerdict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, names := range map[string][]string{"the expected name": {DefaultServerName}, "another name": {"api.example.net"}} {
+		for name, names := range map[string][]string{"the expected name": {catalogue.DefaultServerName}, "another name": {"api.example.net"}} {
 			pair, err := signed.Server(names...)
 			if err != nil {
 				t.Fatal(err)
@@ -39,13 +40,13 @@ func TestNoWordsOfACertificateReachTheVerdict(t *testing.T) {
 			}
 			f := facts()
 			f.CA = announced.CertPEM()
-			checkNoOrder(t, name, askedOf(t, f, secure(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, silent)), TLSUnknownCA)
+			checkNoOrder(t, name, askedOf(t, f, secure(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, silent)), catalogue.TLSUnknownCA)
 		}
 	}
 }
 
 func TestNoWordsOfAnAnswerReachTheVerdict(t *testing.T) {
-	a := newAuthorities(t, DefaultServerName)
+	a := newAuthorities(t, catalogue.DefaultServerName)
 	f := facts()
 	f.CA, f.Identity = a.serving.CertPEM(), a.identity
 	for _, order := range orders {
@@ -69,7 +70,7 @@ func askedOf(t *testing.T, f Facts, serve func(net.Conn)) Result {
 	return APIServer(t.Context(), o.Dial, f)
 }
 
-func checkNoOrder(t *testing.T, what string, r Result, want Code) {
+func checkNoOrder(t *testing.T, what string, r Result, want catalogue.Code) {
 	t.Helper()
 	texts := []string{r.Verdict.Cause, r.Verdict.Fix}
 	for _, s := range r.Stages {

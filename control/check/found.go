@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // foundResults are the verdicts on what others have found of this gateway, in the order of
@@ -47,11 +48,11 @@ func unique(taken map[string]bool, found OwnProblem) string {
 
 // Severity is the outcome of an own check that ends with a code: a warning for what keeps
 // no peer from being reached by itself.
-func Severity(c Code) api.Outcome {
+func Severity(c catalogue.Code) api.Outcome {
 	switch c {
-	case LoadBalancerPending, NodePortPrivate, ExposureUnknown, APIServerUnlocated, ExposureMoved, PodRefused,
-		DomainUnanswered, DomainEmpty, RecordUnusable,
-		MappingStale, MappingRefused, RouterSilent, MappingInside, MappingElsewhere, TicketRefused, EntryAside:
+	case catalogue.LoadBalancerPending, catalogue.NodePortPrivate, catalogue.ExposureUnknown, catalogue.APIServerUnlocated, catalogue.ExposureMoved, catalogue.PodRefused,
+		catalogue.DomainUnanswered, catalogue.DomainEmpty, catalogue.RecordUnusable,
+		catalogue.MappingStale, catalogue.MappingRefused, catalogue.RouterSilent, catalogue.MappingInside, catalogue.MappingElsewhere, catalogue.TicketRefused, catalogue.EntryAside:
 		return api.Warning
 	}
 	return api.Error

@@ -6,25 +6,26 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	pending := Params{ClusterParams: ClusterParams{Namespace: "postern", Object: "Service postern"}}
+	pending := catalogue.Params{ClusterParams: catalogue.ClusterParams{Namespace: "postern", Object: "Service postern"}}
 	got := foundResults([]OwnProblem{
-		{Name: "service", Code: NoUDPWay, Params: Params{ClusterParams: ClusterParams{Object: "Ingress front"}}},
-		{Name: "node-addresses", Code: ExposureUnknown},
-		{Name: "service", Code: LoadBalancerPending, Params: pending, Since: now.Add(-95 * time.Second)},
+		{Name: "service", Code: catalogue.NoUDPWay, Params: catalogue.Params{ClusterParams: catalogue.ClusterParams{Object: "Ingress front"}}},
+		{Name: "node-addresses", Code: catalogue.ExposureUnknown},
+		{Name: "service", Code: catalogue.LoadBalancerPending, Params: pending, Since: now.Add(-95 * time.Second)},
 	}, now)
 	want := []struct {
 		name    string
 		verdict api.Outcome
-		code    Code
+		code    catalogue.Code
 		cause   string
 	}{
-		{"node-addresses", api.Warning, ExposureUnknown, "this gateway may not"},
-		{"service", api.Warning, LoadBalancerPending, "Service postern in namespace postern is of type LoadBalancer and has no address for 1m35s"},
-		{"service-PST0424", api.Error, NoUDPWay, "Ingress front leads to the Service of this gateway"},
+		{"node-addresses", api.Warning, catalogue.ExposureUnknown, "this gateway may not"},
+		{"service", api.Warning, catalogue.LoadBalancerPending, "Service postern in namespace postern is of type LoadBalancer and has no address for 1m35s"},
+		{"service-PST0424", api.Error, catalogue.NoUDPWay, "Ingress front leads to the Service of this gateway"},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("got %d results, want %d", len(got), len(want))
@@ -42,9 +43,9 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 
 // A check is found by its name, which it must not share.
 func TestProblemsOfOneNameAreChecksOfTheirOwn(t *testing.T) {
-	p := OwnProblem{Name: "peer-services", Code: NameTaken}
+	p := OwnProblem{Name: "peer-services", Code: catalogue.NameTaken}
 	var names []string
-	for _, r := range foundResults([]OwnProblem{p, p, {Name: "peer-services", Code: ClusterForbidden}, p}, time.Now()) {
+	for _, r := range foundResults([]OwnProblem{p, p, {Name: "peer-services", Code: catalogue.ClusterForbidden}, p}, time.Now()) {
 		names = append(names, r.Name)
 	}
 	if got, want := strings.Join(names, " "), "peer-services peer-services-PST0739 peer-services-PST0739-2 peer-services-PST0739-3"; got != want {
@@ -59,7 +60,7 @@ func TestOnlyNamesOfObjectsAreOfferedToBePasted(t *testing.T) {
 		"Service $(reboot)": "kubectl describe service NAME -n",
 		"":                  "kubectl describe service NAME -n",
 	} {
-		_, fix := Render(LoadBalancerPending, Params{ClusterParams: ClusterParams{Namespace: "ns", Object: object}})
+		_, fix := catalogue.Render(catalogue.LoadBalancerPending, catalogue.Params{ClusterParams: catalogue.ClusterParams{Namespace: "ns", Object: object}})
 		if !strings.Contains(fix, want) {
 			t.Errorf("%q: got %q, want %q in it", object, fix, want)
 		}
@@ -68,15 +69,15 @@ func TestOnlyNamesOfObjectsAreOfferedToBePasted(t *testing.T) {
 
 func TestARightThatIsMissingIsGivenWhereItIs(t *testing.T) {
 	for _, c := range []struct {
-		p    ClusterParams
+		p    catalogue.ClusterParams
 		want string
 	}{
-		{ClusterParams{Account: "a:b", Verbs: "list, watch", Resource: "nodes"},
+		{catalogue.ClusterParams{Account: "a:b", Verbs: "list, watch", Resource: "nodes"},
 			"`kubectl create clusterrole postern-nodes --verb=list,watch --resource=nodes && kubectl create clusterrolebinding postern-nodes --clusterrole=postern-nodes --serviceaccount=a:b`"},
-		{ClusterParams{Account: "a:b", Verbs: "get", Resource: "services", Namespace: "a"},
+		{catalogue.ClusterParams{Account: "a:b", Verbs: "get", Resource: "services", Namespace: "a"},
 			"`kubectl create role postern-services -n a --verb=get --resource=services && kubectl create rolebinding postern-services -n a --role=postern-services --serviceaccount=a:b`"},
 	} {
-		if _, fix := Render(ExposureUnknown, Params{ClusterParams: c.p}); !strings.Contains(fix, c.want) {
+		if _, fix := catalogue.Render(catalogue.ExposureUnknown, catalogue.Params{ClusterParams: c.p}); !strings.Contains(fix, c.want) {
 			t.Errorf("got %q, want %q in it", fix, c.want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -35,7 +36,7 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) Re
 	defer cancel()
 	r := begin(api.ServiceGateway, f)
 	if f.Pending {
-		return r.fail(api.Warning, StageHandshake, AwaitingApproval, Params{})
+		return r.fail(api.Warning, StageHandshake, catalogue.AwaitingApproval, catalogue.Params{})
 	}
 	if !f.Address.IsValid() {
 		return r.handshakeOnly()
@@ -57,10 +58,10 @@ func (r *recorder) answered(f Facts, rtt time.Duration) Result {
 	r.open(StageHandshake)
 	if e := evidenceOf(f, time.Now()); f.takesTurns(e.now) {
 		p, _ := e.duplicate()
-		return r.fail(api.Error, StageHandshake, DuplicateKey, p)
+		return r.fail(api.Error, StageHandshake, catalogue.DuplicateKey, p)
 	}
 	r.passed(StageHandshake, "")
-	r.passed(StagePing, precise(rtt))
+	r.passed(StagePing, catalogue.Precise(rtt))
 	res := r.ok(rtt)
 	if f.relayed(time.Now()) {
 		res = r.relayInUse(rtt)
@@ -112,7 +113,7 @@ func (r *recorder) judge(e evidence, err error) Result {
 	r.open(StageHandshake)
 	r.passed(StageHandshake, "")
 	age, _ := f.handshakeAge(e.now)
-	return r.fail(api.Error, StagePing, PingLost, Params{Address: f.Address.String(),
+	return r.fail(api.Error, StagePing, catalogue.PingLost, catalogue.Params{Address: f.Address.String(),
 		Age: age, Timeout: Timeout, Detail: err.Error()})
 }
 
@@ -120,7 +121,7 @@ func (r *recorder) judge(e evidence, err error) Result {
 // where the path finder sends them, else of handshakes.
 func (e evidence) stageOf(row fault) string {
 	switch row.code {
-	case PeerMustDial, PeerSilent, HandshakeStale:
+	case catalogue.PeerMustDial, catalogue.PeerSilent, catalogue.HandshakeStale:
 		if e.probed || e.NoPath == "" || e.counts(e.Initiated.At) {
 			return StageHandshake
 		}
@@ -178,7 +179,7 @@ func (r *recorder) handshakeOnly() Result {
 		return r.ok(0)
 	}
 	res := r.unanswered(context.DeadlineExceeded)
-	if res.Verdict.Code == string(HandshakeStale) {
+	if res.Verdict.Code == string(catalogue.HandshakeStale) {
 		res.Verdict.Verdict = api.Unknown
 		res.Stages[len(res.Stages)-1].Outcome = api.Unknown
 	}

@@ -1,10 +1,12 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // NameLAN is the check of finding gateways on the local network.
@@ -26,7 +28,7 @@ func LAN(l LANFacts) []Result {
 	if l.AnnouncedAs != "" {
 		said = fmt.Sprintf("announced as %q", cleanText(l.AnnouncedAs))
 	}
-	said += fmt.Sprintf(" on %s; %d found", or(strings.Join(l.Interfaces, ", "), "no interface"), l.Found)
+	said += fmt.Sprintf(" on %s; %d found", cmp.Or(strings.Join(l.Interfaces, ", "), "no interface"), l.Found)
 	if len(l.Problems) == 0 {
 		r := begin(api.ServiceGateway, Facts{})
 		r.name, r.via = NameLAN, ""
@@ -46,8 +48,8 @@ func LAN(l LANFacts) []Result {
 
 // lanSeverity: without any way to hear others, what the configuration asks for is not done;
 // the rest may be as it should be.
-func lanSeverity(c Code) api.Outcome {
-	if c == LANNoInterface || c == LANNotJoined {
+func lanSeverity(c catalogue.Code) api.Outcome {
+	if c == catalogue.LANNoInterface || c == catalogue.LANNotJoined {
 		return api.Error
 	}
 	return api.Warning

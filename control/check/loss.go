@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // How loss is found. An echo is lost if it is lost on either way, so a loss of 5 % in one
@@ -116,7 +117,7 @@ func withLoss(gateway Result, l loss, f Facts) []Result {
 	if l.lost < lossThreshold {
 		i := len(gateway.Stages) - 1
 		if i >= 0 && gateway.Stages[i].Name == StagePing {
-			gateway.Stages[i].Detail = fmt.Sprintf("%d of %d lost, mean %s, jitter %s", l.lost, l.sent, precise(l.rtt), precise(l.jitter))
+			gateway.Stages[i].Detail = fmt.Sprintf("%d of %d lost, mean %s, jitter %s", l.lost, l.sent, catalogue.Precise(l.rtt), catalogue.Precise(l.jitter))
 		}
 		return []Result{gateway}
 	}
@@ -124,19 +125,16 @@ func withLoss(gateway Result, l loss, f Facts) []Result {
 	r.stages = slices.Clone(gateway.Stages)
 	if i := len(r.stages) - 1; i >= 0 && r.stages[i].Name == StagePing {
 		r.stages[i].Outcome = api.Warning
-		r.stages[i].Detail = fmt.Sprintf("%d of %d lost, jitter %s", l.lost, l.sent, precise(l.jitter))
+		r.stages[i].Detail = fmt.Sprintf("%d of %d lost, jitter %s", l.lost, l.sent, catalogue.Precise(l.jitter))
 	}
-	var p Params
+	var p catalogue.Params
 	p.Sent, p.Lost, p.Jitter, p.Address, p.Relay = l.sent, l.lost, l.jitter, f.Path.Remote, f.Path.Relay
-	res := r.rendered(api.Warning, StagePing, PacketsLost, p)
+	res := r.rendered(api.Warning, StagePing, catalogue.PacketsLost, p)
 	res.Verdict.RTTSeconds = gateway.Verdict.RTTSeconds
 	out := []Result{res}
-	if gateway.Verdict.Code == string(RelayInUse) {
+	if gateway.Verdict.Code == string(catalogue.RelayInUse) {
 		gateway.Name = NameRelay
 		out = append(out, gateway)
 	}
 	return out
 }
-
-// precise writes a short duration as people compare them.
-func precise(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

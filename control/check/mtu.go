@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/discovery/path"
 )
 
@@ -16,10 +17,6 @@ import (
 const NameMTU = "mtu"
 
 const (
-	// leastMTU is the least that spec.mtu may be: what IPv6 inside the tunnel needs (RFC
-	// 8200 §5). Below it, the tunnel's packets travel in fragments, which is well as long
-	// as they arrive.
-	leastMTU = 1280
 	// fullTries is how often an echo of full size is sent: at a loss of 10 % each way all
 	// of them are lost by chance with 0.19⁴ ≈ 10⁻³.
 	fullTries = 4
@@ -68,11 +65,11 @@ func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (Result, boo
 		r.passed(StageMTU, f.sizeSeen())
 		return r.ok(0), true
 	}
-	var p Params
+	var p catalogue.Params
 	p.MTU, p.LinkMTU, p.Size, p.Sent, p.Lost = s.crosses, f.Path.LinkMTU, s.lost, s.sent, s.sent
 	p.Address = f.Path.Remote
 	r.stage(StageMTU, api.Warning, fmt.Sprintf("%d bytes cross, %d do not", s.crosses, s.lost))
-	return r.rendered(api.Warning, StageMTU, PathMTUSmall, p), true
+	return r.rendered(api.Warning, StageMTU, catalogue.PathMTUSmall, p), true
 }
 
 // sizeSeen says what is known to cross.
@@ -88,7 +85,7 @@ func (f Facts) sizeSeen() string {
 func (f Facts) probedSizes() sizes {
 	mtu, link := f.Path.MTU, f.Path.LinkMTU
 	remote, err := netip.ParseAddrPort(f.Path.Remote)
-	if mtu == 0 || mtu >= path.UnmeasuredOverlayMTU(f.Path.LinkMTU) || link <= leastMTU || f.Path.Kind != api.PathDirect || err != nil {
+	if mtu == 0 || mtu >= path.UnmeasuredOverlayMTU(f.Path.LinkMTU) || link <= catalogue.LeastMTU || f.Path.Kind != api.PathDirect || err != nil {
 		return sizes{}
 	}
 	lost := vanishes(mtu, link, remote.Addr().Unmap())
@@ -108,7 +105,7 @@ func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found b
 	}
 	s = sizes{lost: full, sent: fullTries}
 	var tried []int
-	for _, size := range []int{1420, 1400, 1376, 1360, 1328, leastMTU, 1216, 1040, 512} {
+	for _, size := range []int{1420, 1400, 1376, 1360, 1328, catalogue.LeastMTU, 1216, 1040, 512} {
 		if size < full {
 			tried = append(tried, size)
 		}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Network is the network of this machine, outside the tunnel. What is nil is the
@@ -88,5 +90,5 @@ func join(addrs []netip.Addr) string {
 	for _, a := range addrs {
 		s = append(s, a.Unmap().String())
 	}
-	return list(s)
+	return catalogue.List(s)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // ownState is what the checks of this gateway by itself remember.
@@ -147,14 +148,14 @@ func (r *Runner) standing() (standing, []skew) {
 	for _, rep := range r.reports() {
 		v := rep.Targets().Gateway
 		switch {
-		case v.Verdict == api.OK || v.Verdict == api.Warning && v.Code != string(AwaitingApproval):
+		case v.Verdict == api.OK || v.Verdict == api.Warning && v.Code != string(catalogue.AwaitingApproval):
 			s.working++
 			if rep.skew != 0 {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
 		case v.Verdict == api.Error:
 			s.failing++
-			if v.Code == string(PeerMustDial) {
+			if v.Code == string(catalogue.PeerMustDial) {
 				s.waiting = append(s.waiting, rep.Peer)
 			}
 		}

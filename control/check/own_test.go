@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 func publicOwn() Own {
 	return Own{Name: "edge", ListenPort: 51820, NAT: api.NAT{Mapping: "none", Filtering: "none"},
-		Candidates: []Candidate{{Address: publicEdge, Source: api.SourceAdvertised}},
+		Candidates: []catalogue.Candidate{{Address: publicEdge, Source: api.SourceAdvertised}},
 		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
 }
 
@@ -22,39 +23,39 @@ func TestExposureVerdicts(t *testing.T) {
 		return func(o *Own) {
 			o.Candidates = nil
 			for _, a := range addrs {
-				o.Candidates = append(o.Candidates, Candidate{Address: a, Source: api.SourceAdvertised})
+				o.Candidates = append(o.Candidates, catalogue.Candidate{Address: a, Source: api.SourceAdvertised})
 			}
 		}
 	}
 	natted := func(o *Own) {
 		o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
-		o.Candidates = []Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
+		o.Candidates = []catalogue.Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
 	}
 	for _, c := range []struct {
 		name  string
 		own   func(*Own)
 		peers standing
-		code  Code
+		code  catalogue.Code
 		cause string
 	}{
 		{"a public address", nil, well, "", ""},
 		{"a public address and a peer that fails", nil, standing{failing: 1}, "", ""},
-		{"a private address that no peer uses", advertised("10.0.0.5:51820"), standing{}, PrivateAdvertised, "10.0.0.5:51820 (private)"},
-		{"a private address with a peer that fails", advertised("10.0.0.5:51820"), standing{working: 1, failing: 1}, PrivateAdvertised, "nobody outside"},
+		{"a private address that no peer uses", advertised("10.0.0.5:51820"), standing{}, catalogue.PrivateAdvertised, "10.0.0.5:51820 (private)"},
+		{"a private address with a peer that fails", advertised("10.0.0.5:51820"), standing{working: 1, failing: 1}, catalogue.PrivateAdvertised, "nobody outside"},
 		{"a private address that serves every peer", advertised("10.0.0.5:51820"), well, "", ""},
 		{"a private address of this host", advertised("192.168.1.10:51820"), standing{}, "", ""},
-		{"the same with a peer that fails", advertised("192.168.1.10:51820"), standing{failing: 1}, PrivateAdvertised, "192.168.1.10:51820"},
-		{"carrier-grade NAT", advertised("100.64.3.4:51820"), standing{}, PrivateAdvertised, "carrier-grade NAT"},
-		{"unique local", advertised("[fd00:1::1]:51820"), standing{}, PrivateAdvertised, "unique local"},
-		{"loopback, though all is well", advertised("127.0.0.1:51820"), well, PrivateAdvertised, "loopback"},
-		{"link-local, though all is well", advertised("[fe80::1]:51820"), well, PrivateAdvertised, "link-local"},
+		{"the same with a peer that fails", advertised("192.168.1.10:51820"), standing{failing: 1}, catalogue.PrivateAdvertised, "192.168.1.10:51820"},
+		{"carrier-grade NAT", advertised("100.64.3.4:51820"), standing{}, catalogue.PrivateAdvertised, "carrier-grade NAT"},
+		{"unique local", advertised("[fd00:1::1]:51820"), standing{}, catalogue.PrivateAdvertised, "unique local"},
+		{"loopback, though all is well", advertised("127.0.0.1:51820"), well, catalogue.PrivateAdvertised, "loopback"},
+		{"link-local, though all is well", advertised("[fe80::1]:51820"), well, catalogue.PrivateAdvertised, "link-local"},
 		{"a NAT from behind which peers are dialled", natted, well, "", ""},
-		{"a NAT and a peer that must dial", natted, standing{failing: 1, waiting: []string{"cloud"}}, NoWayIn, "cloud would have to"},
+		{"a NAT and a peer that must dial", natted, standing{failing: 1, waiting: []string{"cloud"}}, catalogue.NoWayIn, "cloud would have to"},
 		{"a NAT that is not known", func(o *Own) { natted(o); o.NAT = api.NAT{} }, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
 		{"a public address and a peer that must dial", nil, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
 		{"a NAT with a relay and a peer that must dial", func(o *Own) {
 			natted(o)
-			o.Candidates = append(o.Candidates, Candidate{Address: "192.0.2.1:50000", Source: api.SourceRelay})
+			o.Candidates = append(o.Candidates, catalogue.Candidate{Address: "192.0.2.1:50000", Source: api.SourceRelay})
 		}, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -85,13 +86,13 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	}
 	o.STUN = append(o.STUN, Server{Name: "other.example.net:3478", Address: "192.0.2.2:3478", Err: "no answer in 3 s"})
 	r, _ := STUNServers(o)
-	if r.Verdict.Code != string(StunUnreachable) || !strings.Contains(r.Verdict.Cause, "other.example.net:3478 (192.0.2.2:3478)") ||
+	if r.Verdict.Code != string(catalogue.StunUnreachable) || !strings.Contains(r.Verdict.Cause, "other.example.net:3478 (192.0.2.2:3478)") ||
 		!strings.Contains(r.Verdict.Fix, "ip daddr 192.0.2.2 udp dport 3478") {
 		t.Errorf("got %+v", r.Verdict)
 	}
 	o.TURN = []Server{{Name: "turn.example.net:3478", Err: "401 wrong credentials"}}
 	r, _ = TURNServers(o)
-	if r.Verdict.Code != string(TurnUnreachable) || r.Verdict.Verdict != api.Warning || !strings.Contains(r.Verdict.Cause, "401 wrong credentials") {
+	if r.Verdict.Code != string(catalogue.TurnUnreachable) || r.Verdict.Verdict != api.Warning || !strings.Contains(r.Verdict.Cause, "401 wrong credentials") {
 		t.Errorf("got %+v", r.Verdict)
 	}
 }
@@ -117,7 +118,7 @@ func TestClocks(t *testing.T) {
 				}
 				return
 			}
-			if r.Verdict.Verdict != api.Warning || r.Verdict.Code != string(ClockSkew) || !strings.Contains(r.Verdict.Cause, c.cause) {
+			if r.Verdict.Verdict != api.Warning || r.Verdict.Code != string(catalogue.ClockSkew) || !strings.Contains(r.Verdict.Cause, c.cause) {
 				t.Errorf("got %+v, want a cause with %q", r.Verdict, c.cause)
 			}
 		})
@@ -193,19 +194,19 @@ func TestResourceVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		second moment
-		want   map[string]Code
+		want   map[string]catalogue.Code
 		words  []string
 	}{
 		{"nothing happened", calm, nil, nil},
-		{"a small buffer", moment{64 << 10, 5000, "1000", "900", "10"}, map[string]Code{NameResources: SocketBufferSmall}, []string{"64 KiB", "`sysctl -w net.core.rmem_max=4194304"}},
+		{"a small buffer", moment{64 << 10, 5000, "1000", "900", "10"}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"64 KiB", "`sysctl -w net.core.rmem_max=4194304"}},
 		{"what Linux grants by itself", moment{212992, 5000, "1000", "900", "10"}, nil, nil},
 		{"a few drops", moment{big, 5009, "1000", "900", "10"}, nil, nil},
-		{"many drops", moment{big, 5300, "1000", "900", "10"}, map[string]Code{NameResources: SocketBufferSmall}, []string{"overflowed", "300 datagrams"}},
-		{"throttled", moment{big, 5000, "1200", "1000", "10"}, map[string]Code{NameCPU: CPUThrottled}, []string{"100 of 200 periods", "resources.limits.cpu"}},
+		{"many drops", moment{big, 5300, "1000", "900", "10"}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"overflowed", "300 datagrams"}},
+		{"throttled", moment{big, 5000, "1200", "1000", "10"}, map[string]catalogue.Code{NameCPU: catalogue.CPUThrottled}, []string{"100 of 200 periods", "resources.limits.cpu"}},
 		{"throttled in few periods", moment{big, 5000, "1040", "940", "10"}, nil, nil},
-		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400"}, map[string]Code{NameMemory: MemoryNear}, []string{"900.0 MiB of the 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
+		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400"}, map[string]catalogue.Code{NameMemory: catalogue.MemoryNear}, []string{"900.0 MiB of the 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
 		{"all at once", moment{1024, 5000, "1200", "1000", "943718400"},
-			map[string]Code{NameResources: SocketBufferSmall, NameCPU: CPUThrottled, NameMemory: MemoryNear}, nil},
+			map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall, NameCPU: catalogue.CPUThrottled, NameMemory: catalogue.MemoryNear}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var s resources

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Probes that show a peer to be there spare the pings, but not the news of its path.
@@ -18,10 +19,10 @@ func TestProbesDoNotHideWhatBecameOfThePath(t *testing.T) {
 		name   string
 		change func(*PathFacts)
 		check  string
-		want   Code
+		want   catalogue.Code
 	}{
-		{"a relay", func(p *PathFacts) { p.Kind, p.Since = api.PathRelay, time.Now() }, api.ServiceGateway, RelayInUse},
-		{"a narrow path", func(p *PathFacts) { p.MTU = 1216 }, NameMTU, PathMTUSmall},
+		{"a relay", func(p *PathFacts) { p.Kind, p.Since = api.PathRelay, time.Now() }, api.ServiceGateway, catalogue.RelayInUse},
+		{"a narrow path", func(p *PathFacts) { p.MTU = 1216 }, NameMTU, catalogue.PathMTUSmall},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

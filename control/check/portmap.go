@@ -1,9 +1,11 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // NamePortmap is the check of the port that the router maps.
@@ -13,7 +15,7 @@ const NamePortmap = "portmap"
 type Mapping struct {
 	State, Protocol, Router, External, Verified, Err string
 	// Code says what is wrong with it; empty when nothing is, or that is not known yet.
-	Code Code
+	Code catalogue.Code
 }
 
 // PortMapping judges the mapping; false when no router is asked, or none was to the end.
@@ -28,10 +30,10 @@ func PortMapping(o Own) (Result, bool) {
 		if m.External == "" {
 			return Result{}, false
 		}
-		r.passed(StageProbe, fmt.Sprintf("%s by %s of the router %s, verified by %s", m.External, m.Protocol, m.Router, or(m.Verified, "none")))
+		r.passed(StageProbe, fmt.Sprintf("%s by %s of the router %s, verified by %s", m.External, m.Protocol, m.Router, cmp.Or(m.Verified, "none")))
 		return r.ok(0), true
 	}
-	p := Params{Detail: m.Err}
+	p := catalogue.Params{Detail: m.Err}
 	p.Inbound, p.Port, p.Router, p.Mapped = true, o.ListenPort, m.Router, m.External
 	return r.fail(Severity(m.Code), StageProbe, m.Code, p), true
 }

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 func TestTheMappedPort(t *testing.T) {
 	well := Mapping{State: "mapped", Protocol: "PCP", Router: "192.168.1.1", External: "203.0.113.9:51820", Verified: "inbound"}
-	failed := func(code Code, external, why string) *Mapping {
+	failed := func(code catalogue.Code, external, why string) *Mapping {
 		return &Mapping{State: "failed", Router: "192.168.1.1", External: external, Err: why, Code: code}
 	}
 	for _, c := range []struct {
@@ -21,9 +22,9 @@ func TestTheMappedPort(t *testing.T) {
 		{"not asked for", nil, "", ""},
 		{"being asked for", &Mapping{State: "asking", Router: "192.168.1.1"}, "", ""},
 		{"mapped", &well, api.OK, ""},
-		{"stale", failed(MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, and nothing from outside has come"},
-		{"refused", failed(MappingRefused, "", "PCP: not authorized"), api.Warning, "the router 192.168.1.1 was asked to map a port to this gateway and refused: PCP: not authorized"},
-		{"silent", failed(RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
+		{"stale", failed(catalogue.MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, and nothing from outside has come"},
+		{"refused", failed(catalogue.MappingRefused, "", "PCP: not authorized"), api.Warning, "the router 192.168.1.1 was asked to map a port to this gateway and refused: PCP: not authorized"},
+		{"silent", failed(catalogue.RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, ok := PortMapping(Own{ListenPort: 51820, Mapping: c.mapping})

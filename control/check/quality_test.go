@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // link is a way through which pings pass, or not.
@@ -146,7 +147,7 @@ func TestWhatSizesCross(t *testing.T) {
 					checkVerdict(t, r, api.OK, "", "")
 					return
 				}
-				checkVerdict(t, r, api.Warning, PathMTUSmall, StageMTU)
+				checkVerdict(t, r, api.Warning, catalogue.PathMTUSmall, StageMTU)
 				for _, want := range c.cause {
 					if !strings.Contains(r.Verdict.Cause, want) {
 						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
@@ -187,8 +188,8 @@ func TestARelayInUse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := facts()
 				f.Path = PathFacts{Kind: api.PathRelay, Remote: "192.0.2.1:50000", Relay: "turn.example.net:3478", Since: time.Now().Add(-c.since),
-					NAT: NAT{"address-dependent", "address-dependent"}, PeerNAT: NAT{"address-and-port-dependent", ""}}
-				f.Candidates = []Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "both NATs map by destination"}}
+					NAT: catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}, PeerNAT: catalogue.NAT{Mapping: "address-and-port-dependent", Filtering: ""}}
+				f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "both NATs map by destination"}}
 				o := newOverlay(t)
 				o.pings(func() error { return nil })
 				r := Gateway(t.Context(), o.Ping, f)
@@ -196,7 +197,7 @@ func TestARelayInUse(t *testing.T) {
 					checkVerdict(t, r, api.OK, "", "")
 					return
 				}
-				checkVerdict(t, r, api.Warning, RelayInUse, StageProbe)
+				checkVerdict(t, r, api.Warning, catalogue.RelayInUse, StageProbe)
 				for _, want := range []string{"turn.example.net:3478", "cloud is behind a NAT with address-and-port-dependent mapping", "this gateway behind a NAT with address-dependent mapping", "both NATs map by destination"} {
 					if !strings.Contains(r.Verdict.Cause, want) {
 						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
@@ -204,7 +205,7 @@ func TestARelayInUse(t *testing.T) {
 				}
 				// Loss as well: both are named.
 				both := withLoss(r, loss{sent: 200, lost: 11, rtt: time.Millisecond}, f)
-				if len(both) != 2 || both[0].Verdict.Code != string(PacketsLost) || both[1].Name != NameRelay || both[1].Verdict.Code != string(RelayInUse) {
+				if len(both) != 2 || both[0].Verdict.Code != string(catalogue.PacketsLost) || both[1].Name != NameRelay || both[1].Verdict.Code != string(catalogue.RelayInUse) {
 					t.Errorf("with loss: got %+v", both)
 				}
 			})

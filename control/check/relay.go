@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // NameRelay is the check of a relay in use where the check of the gateway has something
@@ -22,7 +23,7 @@ func (f Facts) relayed(now time.Time) bool {
 // relayInUse is the verdict on a peer that is reached over a relay only.
 func (r *recorder) relayInUse(rtt time.Duration) Result {
 	f := r.facts
-	var p Params
+	var p catalogue.Params
 	p.Address, p.Relay, p.NAT, p.PeerNAT = f.Path.Remote, f.Path.Relay, f.Path.NAT, f.Path.PeerNAT
 	if !f.Path.Since.IsZero() {
 		p.Age = time.Since(f.Path.Since)
@@ -31,7 +32,7 @@ func (r *recorder) relayInUse(rtt time.Duration) Result {
 	if f.own != nil {
 		p.Port = f.own.ListenPort
 	}
-	res := r.rendered(api.Warning, StageProbe, RelayInUse, p)
+	res := r.rendered(api.Warning, StageProbe, catalogue.RelayInUse, p)
 	res.Verdict.RTTSeconds = rtt.Seconds()
 	for i := range res.Stages {
 		if res.Stages[i].Name == StageProbe {
@@ -41,10 +42,10 @@ func (r *recorder) relayInUse(rtt time.Duration) Result {
 	return res
 }
 
-func notRelayed(candidates []Candidate) []Candidate {
-	var out []Candidate
+func notRelayed(candidates []catalogue.Candidate) []catalogue.Candidate {
+	var out []catalogue.Candidate
 	for _, c := range candidates {
-		if !isRelayed(c) {
+		if !c.Relayed() {
 			out = append(out, c)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -145,7 +146,7 @@ func (w *watched) late(before Report) Report {
 		r := begin(target, Facts{Name: w.name})
 		r.name = name
 		done.Results = append(done.Results, r.result(api.Verdict{Verdict: api.Unknown,
-			Cause: "the check was not finished within " + seconds(reportLimit),
+			Cause: "the check was not finished within " + catalogue.Seconds(reportLimit),
 			Fix:   fmt.Sprintf("run `postern check %s` again", w.name), Command: "postern check " + w.name}))
 	}
 	return done

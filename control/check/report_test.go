@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // wellTold is what a peer reports that reaches everything here.
@@ -138,7 +139,7 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 	silent := func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Since = time.Time{}, "none of 1 address answers", time.Now().Add(-time.Minute)
 		f.Path = PathFacts{Kind: api.PathNone, LinkMTU: 1420}
-		f.Candidates = []Candidate{{Address: publicCloud, Source: api.SourceAdvertised}}
+		f.Candidates = []catalogue.Candidate{{Address: publicCloud, Source: api.SourceAdvertised}}
 	}
 	alarm := func(o *Own) { o.TicketAlarmAt = time.Now().Add(-time.Minute) }
 	for _, c := range []struct {
@@ -160,16 +161,16 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 			overlay: lost, faults: []string{"/exposure-stun PST0404", "cloud/gateway PST0106"}},
 		{name: "nobody can dial us, and the peer would have to", own: func(o *Own) {
 			o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
-			o.Candidates = []Candidate{{Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
+			o.Candidates = []catalogue.Candidate{{Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
 		}, facts: func(f *Facts) { silent(f); f.Candidates, f.Endpoints = nil, nil }, overlay: lost,
 			faults:  []string{"/exposure PST0401"},
 			depends: map[string]string{"gateway": "own/exposure", "auth": "gateway", "inbound-gateway": "own/exposure"}},
 		{name: "we announce a private address, and the peer would have to dial", own: func(o *Own) {
-			o.Candidates = []Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
+			o.Candidates = []catalogue.Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
 		}, facts: func(f *Facts) { silent(f); f.Candidates, f.Endpoints = nil, nil }, overlay: lost,
 			faults: []string{"/exposure PST0403"}, depends: map[string]string{"gateway": "own/exposure"}},
 		{name: "we announce a private address, and the peer is silent", own: func(o *Own) {
-			o.Candidates = []Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
+			o.Candidates = []catalogue.Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
 		}, facts: silent, overlay: lost, faults: []string{"/exposure PST0403", "cloud/gateway PST0101"}},
 		{name: "the only relay is away", own: func(o *Own) {
 			o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
@@ -178,22 +179,22 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 		}, facts: func(f *Facts) {
 			silent(f)
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
-			f.Candidates = []Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478"}}
+			f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478"}}
 		}, overlay: lost, faults: []string{"/exposure-turn PST0405"}, depends: map[string]string{"gateway": "own/exposure-turn"}},
 		{name: "packets are lost", overlay: lossy, faults: []string{"cloud/gateway PST0112"}},
 		{name: "packets are lost on the relay", overlay: lossy, facts: func(f *Facts) { f.Path.Kind = api.PathRelay },
 			faults: []string{"cloud/gateway PST0112", "cloud/relay PST0411"}},
 		{name: "packets are lost, as the peer says as well", overlay: lossy, facts: func(f *Facts) {
-			f.Inbound.Gateway = api.Verdict{Verdict: api.Warning, Code: string(PacketsLost)}
+			f.Inbound.Gateway = api.Verdict{Verdict: api.Warning, Code: string(catalogue.PacketsLost)}
 		}, faults: []string{"cloud/gateway PST0112"}, depends: map[string]string{"inbound-gateway": "gateway"}},
 		{name: "the path is narrow, and auth is down", facts: func(f *Facts) { f.Path.MTU = 1216 },
 			overlay: func(o *overlay) { o.on(api.PortAuth, nil) }, faults: []string{"cloud/mtu PST0601", "cloud/auth PST0201"}},
 		{name: "our upstream is down", upstream: refusedError(), facts: func(f *Facts) {
-			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(APIServerRefused), Cause: "refused", Fix: "start it"}
+			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(catalogue.APIServerRefused), Cause: "refused", Fix: "start it"}
 		}, own: func(o *Own) { o.Upstreams = []Upstream{{Service: api.ServiceAPIServer, Address: "10.0.0.5:6443"}} },
 			faults: []string{"/upstream-apiServer PST0310"}, depends: map[string]string{"inbound-apiServer": "own/upstream-apiServer"}},
 		{name: "only the peer sees the fault", facts: func(f *Facts) {
-			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(APIServerTimeout), Cause: "late", Fix: "look"}
+			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(catalogue.APIServerTimeout), Cause: "late", Fix: "look"}
 		}, faults: []string{"cloud/inbound-apiServer PST0302"}},
 		{name: "the peer has told nothing", facts: func(f *Facts) { f.Inbound = nil }},
 		{name: "the clocks differ", facts: func(f *Facts) { f.Skew = -5 * time.Minute }, faults: []string{"/clock PST0114"}},
@@ -264,7 +265,7 @@ func TestAReportOnOnePeerHasOwnChecksOnlyWhereItNeedsThem(t *testing.T) {
 		}
 		r.overlay.pings(nil)
 		r.change(func(o *Own) {
-			o.Candidates = []Candidate{{Address: "127.0.0.1:51820", Source: api.SourceAdvertised}}
+			o.Candidates = []catalogue.Candidate{{Address: "127.0.0.1:51820", Source: api.SourceAdvertised}}
 		}, func(f *Facts) { f.LastHandshake, f.Endpoints = time.Time{}, nil })
 		rep := r.report(t, "cloud", true)
 		if len(rep.Checks) == 0 || rep.Checks[0].Name != NameExposure {
@@ -312,7 +313,7 @@ func TestAReportIsThereWithinTenSeconds(t *testing.T) {
 			return r.facts, true
 		}
 		rep = r.report(t, "", true)
-		if got := checkOf(t, rep, api.ServiceAuth); got.Code != string(AuthTimeout) {
+		if got := checkOf(t, rep, api.ServiceAuth); got.Code != string(catalogue.AuthTimeout) {
 			t.Errorf("auth: got %+v", got.Verdict)
 		}
 		if got := checkOf(t, rep, api.ServiceAPIServer); got.Verdict.Verdict != api.Unknown || !strings.Contains(got.Cause, "9s") {
@@ -336,7 +337,7 @@ func TestLossStandsUntilItIsMeasuredAgain(t *testing.T) {
 		sent := r.overlay.pinged()
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if got := r.Targets("cloud").Gateway; got.Code != string(PacketsLost) {
+		if got := r.Targets("cloud").Gateway; got.Code != string(catalogue.PacketsLost) {
 			t.Errorf("after 3 min: %+v", got)
 		}
 		if n := r.overlay.pinged() - sent; n > 20 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Names of the checks of what this machine gives the gateway.
@@ -22,8 +23,6 @@ const (
 	// leastBuffer is what the receive buffer should hold at least, as asked for: 128 KiB
 	// are 1 ms at 1 Gbit/s. What Linux grants unless told otherwise is more (212,992).
 	leastBuffer = 128 << 10
-	// wantedBuffer is what the gateway asks for (tunnel/underlay).
-	wantedBuffer = 4 << 20
 	// dropsShown is how many datagrams a socket may drop in the window: a handful is a
 	// burst, and WireGuard's counters have it.
 	dropsShown = 10
@@ -92,27 +91,27 @@ func (s *resources) sockets(o Own, u usage) Result {
 	small := o.Sockets.ReceiveBuffer > 0 && o.Sockets.ReceiveBuffer < leastBuffer
 	if !small && dropped < dropsShown {
 		if o.Sockets.ReceiveBuffer > 0 {
-			r.stage("socket", api.OK, inBytes(uint64(o.Sockets.ReceiveBuffer))+" receive buffer")
+			r.stage("socket", api.OK, catalogue.Bytes(uint64(o.Sockets.ReceiveBuffer))+" receive buffer")
 		}
 		return r.ok(0)
 	}
-	p := Params{Inbound: true}
+	p := catalogue.Params{Inbound: true}
 	p.Used, p.Max, p.Drops, p.Age = uint64(max(0, o.Sockets.ReceiveBuffer)), leastBuffer, dropped, u.at.Sub(s.older.at)
-	r.stage("socket", api.Warning, fmt.Sprintf("%s receive buffer, %d datagrams dropped", inBytes(p.Used), dropped))
-	return r.rendered(api.Warning, "socket", SocketBufferSmall, p)
+	r.stage("socket", api.Warning, fmt.Sprintf("%s receive buffer, %d datagrams dropped", catalogue.Bytes(p.Used), dropped))
+	return r.rendered(api.Warning, "socket", catalogue.SocketBufferSmall, p)
 }
 
 func memory(u usage) Result {
 	r := ownCheck(NameMemory)
-	seen := inBytes(u.memory) + " of " + inBytes(u.limit)
+	seen := catalogue.Bytes(u.memory) + " of " + catalogue.Bytes(u.limit)
 	if u.memory*100 < u.limit*memoryNear {
 		r.stage("memory", api.OK, seen)
 		return r.ok(0)
 	}
-	p := Params{Inbound: true}
+	p := catalogue.Params{Inbound: true}
 	p.Used, p.Max = u.memory, u.limit
 	r.stage("memory", api.Warning, seen)
-	return r.rendered(api.Warning, "memory", MemoryNear, p)
+	return r.rendered(api.Warning, "memory", catalogue.MemoryNear, p)
 }
 
 func (s *resources) cpu(u usage) Result {
@@ -121,10 +120,10 @@ func (s *resources) cpu(u usage) Result {
 	if periods < cpuPeriods || throttled*100 < periods*cpuThrottled {
 		return r.ok(0)
 	}
-	p := Params{Inbound: true}
+	p := catalogue.Params{Inbound: true}
 	p.Used, p.Max, p.Age = throttled, periods, u.at.Sub(s.older.at)
 	r.stage("cpu", api.Warning, fmt.Sprintf("throttled in %d of %d periods", throttled, periods))
-	return r.rendered(api.Warning, "cpu", CPUThrottled, p)
+	return r.rendered(api.Warning, "cpu", catalogue.CPUThrottled, p)
 }
 
 // since is a counter's growth; a counter that was reset has none.
@@ -223,15 +222,4 @@ func readField(root fs.FS, name, key string) uint64 {
 		}
 	}
 	return 0
-}
-
-// inBytes writes a size as configuration files have it.
-func inBytes(n uint64) string {
-	switch {
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d B", n)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // effort is how much of a peer is looked at in a round.
@@ -38,7 +39,7 @@ func (r *Runner) round(ctx context.Context, w *watched, before Report, e effort)
 	reached := gateway(ctx, r.opts.Ping, f, func() Facts { return r.factsOr(w.name, f) })
 	w.publish(reached)
 	v := reached.Verdict
-	if v.Verdict == api.Error || v.Code == string(AwaitingApproval) {
+	if v.Verdict == api.Error || v.Code == string(catalogue.AwaitingApproval) {
 		if !e.full {
 			outside = tryOutside(ctx, r.opts.Network, f)
 		}
@@ -76,7 +77,7 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached Result, before Re
 	go func() { mtu <- r.sizes(ctx, f, before, e) }()
 	out := []Result{reached}
 	was, lossy := before.find(api.ServiceGateway)
-	lossy = lossy && was.Verdict.Code == string(PacketsLost)
+	lossy = lossy && was.Verdict.Code == string(catalogue.PacketsLost)
 	due := lossy && e.full && (was.Verdict.CheckedAt == nil || time.Since(*was.Verdict.CheckedAt) >= r.opts.FullInterval/2)
 	plain := reached.Verdict.Verdict != api.Error
 	switch {
@@ -145,8 +146,8 @@ func (r *Runner) services(ctx context.Context, w *watched, f Facts) []Result {
 	if !known || !sameService(f, now) {
 		apiServer = APIServer(ctx, r.opts.Dial, now)
 	}
-	if c := Code(apiServer.Verdict.Code); auth.Verdict.Verdict == api.Error &&
-		(c == IdentityMissing || c == IdentityExpired) {
+	if c := catalogue.Code(apiServer.Verdict.Code); auth.Verdict.Verdict == api.Error &&
+		(c == catalogue.IdentityMissing || c == catalogue.IdentityExpired) {
 		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth is who issues it
 	}
 	return []Result{auth, apiServer}
@@ -166,9 +167,9 @@ func dependent(name, target string, f Facts, root Result) Result {
 	granted, known := f.offers(target)
 	if target != api.ServiceGateway && (f.Stock || (known && !granted)) {
 		if target == api.ServiceAuth {
-			return r.off(AuthOff)
+			return r.off(catalogue.AuthOff)
 		}
-		return r.off(APIServerOff)
+		return r.off(catalogue.APIServerOff)
 	}
 	v := root.Verdict
 	res := r.result(api.Verdict{Verdict: api.Unknown, Stage: v.Stage,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -316,7 +317,7 @@ func (r *Runner) probed(before Report, brief func() (Facts, bool)) bool {
 	_, apart := before.find(NameRelay)
 	mtu, _ := before.find(NameMTU)
 	narrow := mtu.Verdict.Verdict == api.Warning
-	return f.relayed(time.Now()) == (apart || gateway.Verdict.Code == string(RelayInUse)) &&
+	return f.relayed(time.Now()) == (apart || gateway.Verdict.Code == string(catalogue.RelayInUse)) &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 

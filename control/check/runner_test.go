@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // fixture is a runner with one peer, cloud, that is well.
@@ -46,7 +47,7 @@ func (s *syncBuffer) String() string {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{overlay: newOverlay(t), log: &syncBuffer{}, facts: facts(), known: true}
-	a := newAuthorities(t, DefaultServerName)
+	a := newAuthorities(t, catalogue.DefaultServerName)
 	f.facts.CA, f.facts.Identity, f.facts.Offers = a.serving.CertPEM(), a.identity, nil
 	f.overlay.pings(func() error { return nil })
 	f.overlay.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth","apiServer"]}`)))
@@ -292,7 +293,7 @@ func TestAVerdictThatIsNotOkIsNeverOlderThanARound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				a := newAuthorities(t, DefaultServerName)
+				a := newAuthorities(t, catalogue.DefaultServerName)
 				f.set(func(x *Facts) { x.CA, x.Identity = a.serving.CertPEM(), a.identity })
 				f.overlay.on(api.PortAPIServer, secure(a.conf, says(answer)))
 				f.SetPeers([]string{"cloud"})
@@ -329,8 +330,8 @@ func TestAFailureIsTriedAgainSoonerAndIsLoggedOnce(t *testing.T) {
 		if n := f.overlay.dialled(api.PortAuth) - before; n < 16 || n > 32 {
 			t.Errorf("%d rounds in 10 min of failure, want about 22", n)
 		}
-		if n := strings.Count(f.log.String(), string(AuthHTTP)); n != 1 {
-			t.Errorf("%d warnings with %s, want 1:\n%s", n, AuthHTTP, f.log)
+		if n := strings.Count(f.log.String(), string(catalogue.AuthHTTP)); n != 1 {
+			t.Errorf("%d warnings with %s, want 1:\n%s", n, catalogue.AuthHTTP, f.log)
 		}
 	})
 }
@@ -349,7 +350,7 @@ func TestAFailingGatewayIsTheOnlyRoot(t *testing.T) {
 		f.want(t, "with the gateway down", "error unknown unknown")
 		got := rep.Targets()
 		for _, v := range []api.Verdict{got.Auth, got.APIServer} {
-			if v.Code != "" || !strings.Contains(v.Cause, string(PingLost)) || v.CheckedAt == nil {
+			if v.Code != "" || !strings.Contains(v.Cause, string(catalogue.PingLost)) || v.CheckedAt == nil {
 				t.Errorf("a dependent verdict must point at the root and have no code: %+v", v)
 			}
 		}
@@ -366,7 +367,7 @@ func TestAMissingIdentityIsTheFaultOfAuthWhileThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.set(func(x *Facts) { x.Identity = nil })
-		a := newAuthorities(t, DefaultServerName)
+		a := newAuthorities(t, catalogue.DefaultServerName)
 		f.set(func(x *Facts) { x.CA = a.serving.CertPEM() })
 		f.overlay.on(api.PortAPIServer, secure(a.conf, says(status("401 Unauthorized"))))
 		f.SetPeers([]string{"cloud"})
@@ -374,7 +375,7 @@ func TestAMissingIdentityIsTheFaultOfAuthWhileThatFails(t *testing.T) {
 		f.overlay.on(api.PortAuth, nil)
 		f.Wake("cloud")
 		f.want(t, "with auth down", "ok error unknown")
-		if v := f.Targets("cloud").APIServer; !strings.Contains(v.Cause, string(AuthRefused)) {
+		if v := f.Targets("cloud").APIServer; !strings.Contains(v.Cause, string(catalogue.AuthRefused)) {
 			t.Errorf("the cause does not name the root: %s", v.Cause)
 		}
 	})

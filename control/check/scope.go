@@ -5,32 +5,9 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/discovery/special"
 )
-
-// scope names what keeps an address from being dialled from anywhere, by the registries of
-// RFC 6890; it is empty for one that can be, and for a host name.
-func scope(address string) string {
-	a, ok := hostOf(address)
-	if !ok {
-		return ""
-	}
-	switch {
-	case a.IsLoopback():
-		return "loopback"
-	case a.IsLinkLocalUnicast():
-		return "link-local"
-	case a.IsUnspecified(), a.IsMulticast():
-		return "no address of a host"
-	case a.Is4() && a.IsPrivate():
-		return "private" // RFC 1918
-	case special.CarrierGrade.Contains(a):
-		return "carrier-grade NAT" // RFC 6598
-	case a.IsPrivate():
-		return "unique local" // RFC 4193
-	}
-	return ""
-}
 
 // nowhere reports whether a scope is one that no network routes to another host.
 func nowhere(scope string) bool {
@@ -40,22 +17,13 @@ func nowhere(scope string) bool {
 // global reports whether what is at an address is the same for everybody, and so no secret
 // of this gateway's surroundings.
 func global(address string) bool {
-	a, ok := hostOf(address)
+	a, ok := special.Host(address)
 	return ok && special.Global(a)
-}
-
-// hostOf is the IP address of an address with a port, or without.
-func hostOf(address string) (netip.Addr, bool) {
-	if ap, err := netip.ParseAddrPort(address); err == nil {
-		return ap.Addr().Unmap(), true
-	}
-	a, err := netip.ParseAddr(address)
-	return a.Unmap(), err == nil
 }
 
 // in reports whether an address is in one of the networks.
 func in(networks []netip.Prefix, address string) bool {
-	a, ok := hostOf(address)
+	a, ok := special.Host(address)
 	return ok && slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Masked().Contains(a) })
 }
 
@@ -80,8 +48,8 @@ const (
 //	stun, peer                          global    maps and filters for all    open
 //	stun, peer                          global    filters, or maps by target  shut
 //	stun, peer                          global    not known                   not known
-func wayTo(c Candidate, nat NAT, networks []netip.Prefix) way {
-	s := scope(c.Address)
+func wayTo(c catalogue.Candidate, nat catalogue.NAT, networks []netip.Prefix) way {
+	s := special.Scope(c.Address)
 	switch {
 	case c.Source == api.SourceRelay || c.Relay != "":
 		return wayOpen
@@ -113,7 +81,7 @@ func wayTo(c Candidate, nat NAT, networks []netip.Prefix) way {
 func unknownNAT(behaviour string) bool { return behaviour == "" || behaviour == "unknown" }
 
 // best is the most that any of the candidates gives: open before not known before shut.
-func best(candidates []Candidate, nat NAT, networks []netip.Prefix) way {
+func best(candidates []catalogue.Candidate, nat catalogue.NAT, networks []netip.Prefix) way {
 	found := wayShut
 	for _, c := range candidates {
 		switch wayTo(c, nat, networks) {
@@ -132,7 +100,7 @@ func (o *Own) wayIn() way {
 	if o == nil || len(o.Candidates) == 0 && unknownNAT(o.NAT.Mapping) {
 		return wayUnknown
 	}
-	return best(o.Candidates, NAT{o.NAT.Mapping, o.NAT.Filtering}, nil)
+	return best(o.Candidates, catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, nil)
 }
 
 // symmetric reports whether the NAT gives each destination another mapping.
@@ -148,7 +116,7 @@ func (o *Own) SeenAs() []string {
 	}
 	var out []string
 	for _, c := range o.Candidates {
-		if c.Source != api.SourceRelay && scope(c.Address) == "" && !slices.Contains(out, c.Address) {
+		if c.Source != api.SourceRelay && special.Scope(c.Address) == "" && !slices.Contains(out, c.Address) {
 			out = append(out, c.Address)
 		}
 	}

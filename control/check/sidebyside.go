@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // sideBySide makes the verdicts on one service inside and outside the tunnel say what they
@@ -31,12 +32,12 @@ func sideBySide(inside, outside, gateway Result) (Result, Result) {
 	}
 	switch {
 	case inside.troubled() && outside.troubled() && alike(inside, outside):
-		inside = inside.beside(BesideFails, outside)
+		inside = inside.beside(catalogue.BesideFails, outside)
 		outside = outside.waitFor(inside)
 	case inside.failed() && outside.reached():
-		inside = inside.beside(BesideWorks, outside)
+		inside = inside.beside(catalogue.BesideWorks, outside)
 	case inside.reached() && outside.failed():
-		outside = outside.beside(BesideWorks, inside)
+		outside = outside.beside(catalogue.BesideWorks, inside)
 		outside.Verdict.Verdict = api.Warning
 	case gateway.failed() && outside.reached():
 		inside.Verdict.Cause += fmt.Sprintf("; outside the tunnel it works (%s)", outside.address)
@@ -52,9 +53,9 @@ func usedOutside(inside, outside Result) (Result, Result) {
 	case inside.troubled() && outside.troubled() && alike(inside, outside):
 		inside = inside.waitFor(outside)
 	case outside.failed() && inside.reached():
-		outside = outside.beside(BesideWorks, inside)
+		outside = outside.beside(catalogue.BesideWorks, inside)
 	case inside.failed() && outside.reached():
-		inside = inside.beside(BesideWorks, outside)
+		inside = inside.beside(catalogue.BesideWorks, outside)
 		inside.Verdict.Verdict = api.Warning
 	}
 	return inside, outside
@@ -69,37 +70,37 @@ func (r Result) troubled() bool { return r.failed() || r.Verdict.Verdict == api.
 // everything.
 func (r Result) reached() bool {
 	v := r.Verdict.Verdict
-	return v == api.OK || v == api.Warning || Code(r.Verdict.Code) == APIServerSlow
+	return v == api.OK || v == api.Warning || catalogue.Code(r.Verdict.Code) == catalogue.APIServerSlow
 }
 
 // unanswered reports whether nobody was there, so that nothing tells that the site is.
 func (r Result) unanswered() bool {
 	failure := r.Params().Failure
-	return failure == FailureTimeout || failure == FailureRoute ||
-		slices.Contains([]Code{AuthTimeout, APIServerTimeout}, Code(r.Verdict.Code))
+	return failure == catalogue.FailureTimeout || failure == catalogue.FailureRoute ||
+		slices.Contains([]catalogue.Code{catalogue.AuthTimeout, catalogue.APIServerTimeout}, catalogue.Code(r.Verdict.Code))
 }
 
 // alike reports whether two ways to a service fail in the same way: with the same code, or
 // by nobody being there. What is behind the second will show when the first is fixed.
 func alike(inside, outside Result) bool {
-	in, out := Code(inside.Verdict.Code), Code(outside.Verdict.Code)
+	in, out := catalogue.Code(inside.Verdict.Code), catalogue.Code(outside.Verdict.Code)
 	if in == out {
 		return true
 	}
-	down := []Code{AuthRefused, AuthTimeout, AuthBroken, APIServerRefused, APIServerTimeout, APIServerBroken}
-	unreachable := (out == AuthURLUnreachable || out == APIServerURLUnreachable) &&
-		outside.Params().Failure != FailureName && outside.Params().Failure != FailureURL
+	down := []catalogue.Code{catalogue.AuthRefused, catalogue.AuthTimeout, catalogue.AuthBroken, catalogue.APIServerRefused, catalogue.APIServerTimeout, catalogue.APIServerBroken}
+	unreachable := (out == catalogue.AuthURLUnreachable || out == catalogue.APIServerURLUnreachable) &&
+		outside.Params().Failure != catalogue.FailureName && outside.Params().Failure != catalogue.FailureURL
 	return slices.Contains(down, in) && (unreachable || slices.Contains(down, out))
 }
 
 // beside renders a verdict again with what came of the other way.
-func (r Result) beside(b Beside, other Result) Result {
+func (r Result) beside(b catalogue.Beside, other Result) Result {
 	p := r.Params()
 	p.Beside, p.BesideAddress = b, other.address
-	code := Code(r.Verdict.Code)
+	code := catalogue.Code(r.Verdict.Code)
 	r.params = &p
-	r.Verdict.Cause, r.Verdict.Fix = Render(code, p)
-	r.Verdict.Command = Command(code, p)
+	r.Verdict.Cause, r.Verdict.Fix = catalogue.Render(code, p)
+	r.Verdict.Command = catalogue.Command(code, p)
 	return r
 }
 
@@ -111,29 +112,6 @@ func (r Result) waitFor(root Result) Result {
 	v.Cause = fmt.Sprintf("not known while %s fails (%s): %s", root.Name, root.Verdict.Code, v.Cause)
 	v.Fix, v.Command = fmt.Sprintf("fix %s first: %s", root.Name, root.Verdict.Fix), root.Verdict.Command
 	return r
-}
-
-// besideNote is what the other way adds to a cause.
-func (p Params) besideNote(c Code) string {
-	at := ""
-	if p.BesideAddress != "" {
-		at = " (" + p.BesideAddress + ")"
-	}
-	announced := c == TLSUnknownCA || c == TLSWrongName
-	switch works := "; outside the tunnel it works" + at + ": "; {
-	case p.Beside == "":
-		return ""
-	case p.Beside == BesideFails:
-		return "; outside the tunnel it is no better" + at + ": the fault is the server's, not the tunnel's"
-	case p.Direct && (c == AuthURLUnreachable || c == APIServerURLUnreachable):
-		return "; inside the tunnel it works: what is at fault is a firewall, NAT or name outside"
-	case p.Direct:
-		return "; inside the tunnel it works: what answers outside is another server, or a proxy before it"
-	case announced:
-		return works + "what is wrong is what " + p.owner() + " announces of it"
-	default:
-		return works + "the server is well, and the fault is in the tunnel or in " + p.gateway()
-	}
 }
 
 // tryOutside begins the checks that the configuration allows outside the tunnel, while
@@ -176,7 +154,7 @@ func compared(inside, outside []Result, gateway Result) []Result {
 		if beside.used && beside.Target == api.ServiceAuth {
 			issuer = beside
 		}
-		if c := Code(beside.Verdict.Code); issuer.failed() && (c == IdentityMissing || c == IdentityExpired) {
+		if c := catalogue.Code(beside.Verdict.Code); issuer.failed() && (c == catalogue.IdentityMissing || c == catalogue.IdentityExpired) {
 			beside = beside.waitFor(issuer)
 		}
 		out = append(out, in, beside)

@@ -11,22 +11,23 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const outsideURL = "https://api.example.net:6443"
 
 // inBand and outOfBand are results of the API server's checks; no code is a success.
-func inBand(o api.Outcome, c Code) Result {
-	return made(begin(api.ServiceAPIServer, facts()), o, c, Params{Address: "[fd12::1]:6443", Timeout: Timeout, Path: livePath, Status: 500})
+func inBand(o api.Outcome, c catalogue.Code) Result {
+	return made(begin(api.ServiceAPIServer, facts()), o, c, catalogue.Params{Address: "[fd12::1]:6443", Timeout: Timeout, Path: livePath, Status: 500})
 }
 
-func outOfBand(o api.Outcome, c Code, how Failure) Result {
+func outOfBand(o api.Outcome, c catalogue.Code, how catalogue.Failure) Result {
 	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, facts())
 	p.Address, p.Failure, p.Path, p.Status = outsideURL, how, livePath, 500
 	return made(r, o, c, p)
 }
 
-func made(r *recorder, o api.Outcome, c Code, p Params) Result {
+func made(r *recorder, o api.Outcome, c catalogue.Code, p catalogue.Params) Result {
 	r.address = p.Address
 	if o == api.OK {
 		return r.ok(time.Millisecond)
@@ -36,7 +37,7 @@ func made(r *recorder, o api.Outcome, c Code, p Params) Result {
 
 func TestTwoWaysTellMoreThanOne(t *testing.T) {
 	well := begin(api.ServiceGateway, facts()).ok(time.Millisecond)
-	down := begin(api.ServiceGateway, facts()).fail(api.Error, StageHandshake, HandshakeStale, Params{Age: time.Minute})
+	down := begin(api.ServiceGateway, facts()).fail(api.Error, StageHandshake, catalogue.HandshakeStale, catalogue.Params{Age: time.Minute})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), down)
 	for _, c := range []struct {
 		name             string
@@ -45,34 +46,34 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 		in, out          api.Outcome
 		inSays, outSays  string
 		dependsOn        string
-		remainingCode    Code
-		remainingOutside Code
+		remainingCode    catalogue.Code
+		remainingOutside catalogue.Code
 	}{
 		{"both work", inBand(api.OK, ""), outOfBand(api.OK, "", ""), well, api.OK, api.OK, "", "", "", "", ""},
-		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, APIServerURLUnreachable, FailureTimeout), well, api.OK, api.Warning,
-			"", "inside the tunnel it works: what is at fault is a firewall, NAT or name outside", "", "", APIServerURLUnreachable},
-		{"a proxy outside", inBand(api.OK, ""), outOfBand(api.Error, TLSWrongName, ""), well, api.OK, api.Warning,
-			"", "inside the tunnel it works: what answers outside is another server, or a proxy before it", "", "", TLSWrongName},
-		{"the peer's gateway cannot reach it", inBand(api.Error, APIServerRefused), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
-			"outside the tunnel it works (" + outsideURL + "): the server is well, and the fault is in the tunnel or in the gateway of cloud", "", "", APIServerRefused, ""},
-		{"the peer announces a wrong authority", inBand(api.Error, TLSUnknownCA), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
-			"what is wrong is what cloud announces of it", "", "", TLSUnknownCA, ""},
-		{"the server is down", inBand(api.Error, APIServerRefused), outOfBand(api.Error, APIServerURLUnreachable, FailureRefused), well, api.Error, api.Unknown,
-			"outside the tunnel it is no better (" + outsideURL + "): the fault is the server's", "not known while apiServer fails (PST0301)", api.ServiceAPIServer, APIServerRefused, ""},
-		{"the server is ill", inBand(api.Error, APIServerHTTP), outOfBand(api.Error, APIServerHTTP, ""), well, api.Error, api.Unknown,
-			"is no better", "not known while apiServer fails (PST0304)", api.ServiceAPIServer, APIServerHTTP, ""},
-		{"the identity has no rights", inBand(api.Warning, APIServerForbidden), outOfBand(api.Warning, APIServerForbidden, ""), well, api.Warning, api.Unknown,
-			"is no better", "not known while apiServer fails (PST0306)", api.ServiceAPIServer, APIServerForbidden, ""},
-		{"two faults", inBand(api.Error, TLSUnknownCA), outOfBand(api.Error, APIServerURLUnreachable, FailureName), well, api.Error, api.Error,
-			"", "", "", TLSUnknownCA, APIServerURLUnreachable},
-		{"a dead server and a wrong name", inBand(api.Error, APIServerRefused), outOfBand(api.Error, APIServerURLUnreachable, FailureName), well, api.Error, api.Error,
-			"", "does not resolve here", "", APIServerRefused, APIServerURLUnreachable},
+		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureTimeout), well, api.OK, api.Warning,
+			"", "inside the tunnel it works: what is at fault is a firewall, NAT or name outside", "", "", catalogue.APIServerURLUnreachable},
+		{"a proxy outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.TLSWrongName, ""), well, api.OK, api.Warning,
+			"", "inside the tunnel it works: what answers outside is another server, or a proxy before it", "", "", catalogue.TLSWrongName},
+		{"the peer's gateway cannot reach it", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
+			"outside the tunnel it works (" + outsideURL + "): the server is well, and the fault is in the tunnel or in the gateway of cloud", "", "", catalogue.APIServerRefused, ""},
+		{"the peer announces a wrong authority", inBand(api.Error, catalogue.TLSUnknownCA), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
+			"what is wrong is what cloud announces of it", "", "", catalogue.TLSUnknownCA, ""},
+		{"the server is down", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureRefused), well, api.Error, api.Unknown,
+			"outside the tunnel it is no better (" + outsideURL + "): the fault is the server's", "not known while apiServer fails (PST0301)", api.ServiceAPIServer, catalogue.APIServerRefused, ""},
+		{"the server is ill", inBand(api.Error, catalogue.APIServerHTTP), outOfBand(api.Error, catalogue.APIServerHTTP, ""), well, api.Error, api.Unknown,
+			"is no better", "not known while apiServer fails (PST0304)", api.ServiceAPIServer, catalogue.APIServerHTTP, ""},
+		{"the identity has no rights", inBand(api.Warning, catalogue.APIServerForbidden), outOfBand(api.Warning, catalogue.APIServerForbidden, ""), well, api.Warning, api.Unknown,
+			"is no better", "not known while apiServer fails (PST0306)", api.ServiceAPIServer, catalogue.APIServerForbidden, ""},
+		{"two faults", inBand(api.Error, catalogue.TLSUnknownCA), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureName), well, api.Error, api.Error,
+			"", "", "", catalogue.TLSUnknownCA, catalogue.APIServerURLUnreachable},
+		{"a dead server and a wrong name", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureName), well, api.Error, api.Error,
+			"", "does not resolve here", "", catalogue.APIServerRefused, catalogue.APIServerURLUnreachable},
 		{"the gateway is down", waits, outOfBand(api.OK, "", ""), down, api.Unknown, api.OK,
 			"not known while gateway fails (PST0102); outside the tunnel it works (" + outsideURL + ")", "", "", "", ""},
-		{"the site is gone", waits, outOfBand(api.Error, APIServerURLUnreachable, FailureTimeout), down, api.Unknown, api.Unknown,
+		{"the site is gone", waits, outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureTimeout), down, api.Unknown, api.Unknown,
 			"", "not known while gateway fails (PST0102)", api.ServiceGateway, "", ""},
-		{"the gateway is down, and the server too", waits, outOfBand(api.Error, APIServerURLUnreachable, FailureRefused), down, api.Unknown, api.Error,
-			"", "nothing listens at " + outsideURL, "", "", APIServerURLUnreachable},
+		{"the gateway is down, and the server too", waits, outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureRefused), down, api.Unknown, api.Error,
+			"", "nothing listens at " + outsideURL, "", "", catalogue.APIServerURLUnreachable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in, out := sideBySide(c.inside, c.outside, c.gateway)
@@ -81,7 +82,7 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 				got  Result
 				want api.Outcome
 				says string
-				code Code
+				code catalogue.Code
 			}{{"inside", in, c.in, c.inSays, c.remainingCode}, {"outside", out, c.out, c.outSays, c.remainingOutside}} {
 				v := x.got.Verdict
 				if v.Verdict != x.want || v.Code != string(x.code) || !strings.Contains(v.Cause, x.says) {
@@ -97,9 +98,9 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 
 // An identity that auth does not issue is missed by both ways; auth is who has to fix it.
 func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
-	auth := begin(api.ServiceAuth, facts()).fail(api.Error, StageTCP, AuthRefused, Params{Address: "[fd12::1]:80"})
+	auth := begin(api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
-	got := compared([]Result{auth, waits}, []Result{outOfBand(api.Error, IdentityMissing, "")}, Result{})
+	got := compared([]Result{auth, waits}, []Result{outOfBand(api.Error, catalogue.IdentityMissing, "")}, Result{})
 	var names []string
 	for _, r := range got {
 		names = append(names, r.Name+" "+string(r.Verdict.Verdict))
@@ -107,7 +108,7 @@ func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
 	if g, want := strings.Join(names, ", "), "auth error, apiServer unknown, apiServer-direct unknown"; g != want {
 		t.Errorf("got %s, want %s", g, want)
 	}
-	if got[2].DependsOn != api.ServiceAuth || !strings.Contains(got[2].Verdict.Cause, string(AuthRefused)) {
+	if got[2].DependsOn != api.ServiceAuth || !strings.Contains(got[2].Verdict.Cause, string(catalogue.AuthRefused)) {
 		t.Errorf("it depends on %q: %s", got[2].DependsOn, got[2].Verdict.Cause)
 	}
 }
@@ -126,27 +127,27 @@ func TestARoundShowsBothWaysAndTheTunnelsVerdictsStand(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := rep.Results[len(rep.Results)-1]
-		checkDirect(t, got, NameAPIServerDirect, api.Warning, APIServerURLUnreachable, StageTCP)
+		checkDirect(t, got, NameAPIServerDirect, api.Warning, catalogue.APIServerURLUnreachable, StageTCP)
 		f.overlay.pings(nil)
 		if rep, err = f.Check(t.Context(), "cloud"); err != nil {
 			t.Fatal(err)
 		}
 		f.want(t, "with the gateway down too", "error unknown unknown")
 		got = rep.Results[len(rep.Results)-1]
-		checkDirect(t, got, NameAPIServerDirect, api.Error, APIServerURLUnreachable, StageTCP)
+		checkDirect(t, got, NameAPIServerDirect, api.Error, catalogue.APIServerURLUnreachable, StageTCP)
 	})
 }
 
 // What the user of a service found by both ways reads right where it is offered, also when
 // the report has no room for the URL.
 func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
-	p := Params{Peer: "cloud", Inbound: true, Address: "[fd12::1]:6443", Timeout: Timeout}
-	p.Beside = BesideWorks
-	cause, _ := Render(APIServerTimeout, p)
+	p := catalogue.Params{Peer: "cloud", Inbound: true, Address: "[fd12::1]:6443", Timeout: Timeout}
+	p.Beside = catalogue.BesideWorks
+	cause, _ := catalogue.Render(catalogue.APIServerTimeout, p)
 	if want := "outside the tunnel it works: the server is well, and the fault is in the tunnel or in this gateway"; !strings.HasSuffix(cause, want) {
 		t.Errorf("got %q, want %q at its end", cause, want)
 	}
-	cause, _ = Render(TLSUnknownCA, p)
+	cause, _ = catalogue.Render(catalogue.TLSUnknownCA, p)
 	if want := "what is wrong is what this gateway announces of it"; !strings.HasSuffix(cause, want) {
 		t.Errorf("got %q, want %q at its end", cause, want)
 	}
@@ -162,9 +163,9 @@ func TestTheWayThatIsUsedIsTheOneThatFails(t *testing.T) {
 		in, out         api.Outcome
 	}{
 		{"both work", inBand(api.OK, ""), outOfBand(api.OK, "", ""), api.OK, api.OK},
-		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, APIServerURLUnreachable, FailureTimeout), api.OK, api.Error},
-		{"the tunnel's way is worse", inBand(api.Error, APIServerRefused), outOfBand(api.OK, "", ""), api.Warning, api.OK},
-		{"the server is down", inBand(api.Error, APIServerRefused), outOfBand(api.Error, APIServerURLUnreachable, FailureRefused), api.Unknown, api.Error},
+		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureTimeout), api.OK, api.Error},
+		{"the tunnel's way is worse", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.OK, "", ""), api.Warning, api.OK},
+		{"the server is down", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureRefused), api.Unknown, api.Error},
 	} {
 		in, out := sideBySide(c.inside, used(c.outside), well)
 		if in.Verdict.Verdict != c.in || out.Verdict.Verdict != c.out {
@@ -174,7 +175,7 @@ func TestTheWayThatIsUsedIsTheOneThatFails(t *testing.T) {
 	f := facts()
 	f.Direct.Used = true
 	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
-	if !r.rendered(api.Error, StageTCP, APIServerURLUnreachable, p).used {
+	if !r.rendered(api.Error, StageTCP, catalogue.APIServerURLUnreachable, p).used {
 		t.Error("a result does not know that its way is used")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // delayed lets each write towards the client wait, as a way or a server does that is slow.
@@ -34,22 +35,22 @@ func TestWhoIsSlow(t *testing.T) {
 		tls     time.Duration // what the server's first flight of TLS takes
 		http    time.Duration // what the answer takes
 		outcome api.Outcome
-		code    Code
+		code    catalogue.Code
 		cause   string
 	}{
 		{"nobody", 20 * time.Millisecond, 20 * time.Millisecond, 900 * time.Millisecond, api.OK, "", ""},
-		{"the server", 20 * time.Millisecond, 20 * time.Millisecond, 2 * time.Second, api.Warning, APIServerSlow,
+		{"the server", 20 * time.Millisecond, 20 * time.Millisecond, 2 * time.Second, api.Warning, catalogue.APIServerSlow,
 			"the API server of cloud at [fd12::1]:6443 inside the tunnel answered /livez after 2s; the way there and back takes 20ms of it"},
-		{"the server, over a tunnel that is slow too", 600 * time.Millisecond, 600 * time.Millisecond, 1700 * time.Millisecond, api.Warning, APIServerSlow, "after 1.7s; the way there and back takes 600ms of it"},
-		{"the server, also in TLS", 20 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond, api.Warning, APIServerSlow, "20ms of it"},
-		{"the tunnel", 1100 * time.Millisecond, 1100 * time.Millisecond, 1100 * time.Millisecond, api.Unknown, APIServerSlow,
+		{"the server, over a tunnel that is slow too", 600 * time.Millisecond, 600 * time.Millisecond, 1700 * time.Millisecond, api.Warning, catalogue.APIServerSlow, "after 1.7s; the way there and back takes 600ms of it"},
+		{"the server, also in TLS", 20 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond, api.Warning, catalogue.APIServerSlow, "20ms of it"},
+		{"the tunnel", 1100 * time.Millisecond, 1100 * time.Millisecond, 1100 * time.Millisecond, api.Unknown, catalogue.APIServerSlow,
 			"connecting to it took 1.1s already: it may be the way there that is slow"},
-		{"one of the two", 1500 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, api.Unknown, APIServerSlow, "it may be the way"},
-		{"nobody that answers at all", 20 * time.Millisecond, 20 * time.Millisecond, 6 * time.Second, api.Error, APIServerTimeout, "5s"},
+		{"one of the two", 1500 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, api.Unknown, catalogue.APIServerSlow, "it may be the way"},
+		{"nobody that answers at all", 20 * time.Millisecond, 20 * time.Millisecond, 6 * time.Second, api.Error, catalogue.APIServerTimeout, "5s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := newAuthorities(t, DefaultServerName)
+				a := newAuthorities(t, catalogue.DefaultServerName)
 				f, o := facts(), newOverlay(t)
 				f.CA = a.serving.CertPEM()
 				o.on(api.PortAPIServer, func(conn net.Conn) {

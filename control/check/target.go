@@ -10,6 +10,8 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Timeout bounds one check, all its stages together.
@@ -57,7 +59,7 @@ type Facts struct {
 	// Endpoints are the underlay addresses that are tried, Candidates the same with what
 	// became of each.
 	Endpoints  []string
-	Candidates []Candidate
+	Candidates []catalogue.Candidate
 	// Unresolved are endpoint names that never resolved, Moved those whose addresses
 	// changed.
 	Unresolved, Moved []NameFact
@@ -86,9 +88,6 @@ type Facts struct {
 	Identity *tls.Certificate
 	ServiceFacts
 }
-
-// DefaultServerName is a name in the certificate of every Kubernetes API server.
-const DefaultServerName = "kubernetes.default.svc"
 
 // offers reports whether the peer grants a service; known is false before the first hello.
 func (f Facts) offers(service string) (granted, known bool) {
@@ -124,7 +123,7 @@ type Result struct {
 	DependsOn string
 	// params are what the verdict's cause and fix were rendered from, nil where that is all
 	// nothing: they are large, and of a thousand peers that are well there are none.
-	params *Params
+	params *catalogue.Params
 	// told is what the peer is told instead of this; nil where it is told this.
 	told *Result
 	// address is where the service was asked, whatever came of it.
@@ -167,13 +166,13 @@ func (r *recorder) ok(rtt time.Duration) Result {
 }
 
 // fail ends the check at a stage, with an error or a warning.
-func (r *recorder) fail(o api.Outcome, stage string, c Code, p Params) Result {
+func (r *recorder) fail(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) Result {
 	r.stage(stage, o, p.Detail)
 	return r.rendered(o, stage, c, p)
 }
 
 // rendered ends the check with the verdict of a code.
-func (r *recorder) rendered(o api.Outcome, stage string, c Code, p Params) Result {
+func (r *recorder) rendered(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) Result {
 	p.Peer = r.facts.Name
 	res := r.result(r.verdict(o, stage, c, p))
 	res.params = &p
@@ -190,18 +189,18 @@ func (r Result) Told() Result {
 }
 
 // Params are what the verdict's cause and fix were rendered from, which may be nothing.
-func (r Result) Params() Params {
+func (r Result) Params() catalogue.Params {
 	if r.params == nil {
-		return Params{}
+		return catalogue.Params{}
 	}
 	return *r.params
 }
 
 // verdict renders a code for the peer of this check.
-func (r *recorder) verdict(o api.Outcome, stage string, c Code, p Params) api.Verdict {
+func (r *recorder) verdict(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) api.Verdict {
 	p.Peer = r.facts.Name
-	cause, fix := Render(c, p)
-	return api.Verdict{Verdict: o, Code: string(c), Stage: stage, Cause: cause, Fix: fix, Command: Command(c, p)}
+	cause, fix := catalogue.Render(c, p)
+	return api.Verdict{Verdict: o, Code: string(c), Stage: stage, Cause: cause, Fix: fix, Command: catalogue.Command(c, p)}
 }
 
 func (r *recorder) result(v api.Verdict) Result {
@@ -211,6 +210,9 @@ func (r *recorder) result(v api.Verdict) Result {
 }
 
 // off ends a check of what the peer does not offer.
-func (r *recorder) off(c Code) Result {
-	return r.result(r.verdict(api.Off, "", c, Params{}))
+func (r *recorder) off(c catalogue.Code) Result {
+	return r.result(r.verdict(api.Off, "", c, catalogue.Params{}))
 }
+
+// cleanText is a text that may be of others, fit for a sentence.
+func cleanText(s string) string { return foreign.Of(s).String() }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 func TestAuthVerdicts(t *testing.T) {
@@ -22,23 +23,23 @@ func TestAuthVerdicts(t *testing.T) {
 		serve   func(net.Conn)
 		facts   func(*Facts)
 		outcome api.Outcome
-		code    Code
+		code    catalogue.Code
 		stage   string
 	}{
 		{"answers, with a newer minor version", says(body(hello)), nil, api.OK, "", ""},
-		{"refuses", nil, nil, api.Error, AuthRefused, StageTCP},
-		{"accepts and says nothing", silent, nil, api.Error, AuthTimeout, StageHTTP},
-		{"closes without an answer", says(""), nil, api.Error, AuthBroken, StageHTTP},
-		{"is cut off within the body", says("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), nil, api.Error, AuthBroken, StageHTTP},
-		{"fails", says(status("500 Internal Server Error")), nil, api.Error, AuthHTTP, StageHTTP},
-		{"denies", says(status("403 Forbidden")), nil, api.Error, AuthDenied, StageAuth},
-		{"speaks another major version", says(body(`{"version":"2.0"}`)), nil, api.Error, AuthVersion, StageAuth},
-		{"offers nothing", says(body(`{"version":"1.0","name":"cloud","offers":[]}`)), nil, api.Off, AuthOff, ""},
-		{"is not HTTP", says("SSH-2.0-OpenSSH_9.9\r\n"), nil, api.Error, AuthNotUnderstood, StageHTTP},
-		{"is another web server", says(status("404 Not Found")), nil, api.Error, AuthNotUnderstood, StageHTTP},
-		{"is not JSON", says(body("<html>")), nil, api.Error, AuthNotUnderstood, StageHTTP},
-		{"has no version", says(body(`{"name":"cloud","offers":["auth"]}`)), nil, api.Error, AuthNotUnderstood, StageHTTP},
-		{"is a plain WireGuard peer", nil, func(f *Facts) { f.Stock = true }, api.Off, AuthOff, ""},
+		{"refuses", nil, nil, api.Error, catalogue.AuthRefused, StageTCP},
+		{"accepts and says nothing", silent, nil, api.Error, catalogue.AuthTimeout, StageHTTP},
+		{"closes without an answer", says(""), nil, api.Error, catalogue.AuthBroken, StageHTTP},
+		{"is cut off within the body", says("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), nil, api.Error, catalogue.AuthBroken, StageHTTP},
+		{"fails", says(status("500 Internal Server Error")), nil, api.Error, catalogue.AuthHTTP, StageHTTP},
+		{"denies", says(status("403 Forbidden")), nil, api.Error, catalogue.AuthDenied, StageAuth},
+		{"speaks another major version", says(body(`{"version":"2.0"}`)), nil, api.Error, catalogue.AuthVersion, StageAuth},
+		{"offers nothing", says(body(`{"version":"1.0","name":"cloud","offers":[]}`)), nil, api.Off, catalogue.AuthOff, ""},
+		{"is not HTTP", says("SSH-2.0-OpenSSH_9.9\r\n"), nil, api.Error, catalogue.AuthNotUnderstood, StageHTTP},
+		{"is another web server", says(status("404 Not Found")), nil, api.Error, catalogue.AuthNotUnderstood, StageHTTP},
+		{"is not JSON", says(body("<html>")), nil, api.Error, catalogue.AuthNotUnderstood, StageHTTP},
+		{"has no version", says(body(`{"name":"cloud","offers":["auth"]}`)), nil, api.Error, catalogue.AuthNotUnderstood, StageHTTP},
+		{"is a plain WireGuard peer", nil, func(f *Facts) { f.Stock = true }, api.Off, catalogue.AuthOff, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestAuthVerdicts(t *testing.T) {
 				if took := time.Since(start); took > Timeout {
 					t.Errorf("took %s, at most %s is allowed", took, Timeout)
 				}
-				if c.code == AuthVersion && !strings.Contains(r.Verdict.Cause, "2.0") {
+				if c.code == catalogue.AuthVersion && !strings.Contains(r.Verdict.Cause, "2.0") {
 					t.Errorf("the cause does not name the version: %s", r.Verdict.Cause)
 				}
 			})
@@ -94,7 +95,7 @@ func TestAPIServerVerdicts(t *testing.T) {
 		name    string
 		make    func(a authorities, f Facts) setup
 		outcome api.Outcome
-		code    Code
+		code    catalogue.Code
 		stage   string
 		cause   string // what the cause must name
 	}{
@@ -108,55 +109,55 @@ func TestAPIServerVerdicts(t *testing.T) {
 		{"is not offered", func(a authorities, f Facts) setup {
 			f.Offers = []string{api.ServiceAuth}
 			return setup{secure(a.conf, live), f}
-		}, api.Off, APIServerOff, "", "cloud"},
+		}, api.Off, catalogue.APIServerOff, "", "cloud"},
 		{"refuses", func(_ authorities, f Facts) setup {
 			return setup{nil, f}
-		}, api.Error, APIServerRefused, StageTCP, "[fd12::1]:6443"},
+		}, api.Error, catalogue.APIServerRefused, StageTCP, "[fd12::1]:6443"},
 		{"accepts and says nothing", func(_ authorities, f Facts) setup {
 			return setup{silent, f}
-		}, api.Error, APIServerTimeout, StageTLS, "5s"},
+		}, api.Error, catalogue.APIServerTimeout, StageTLS, "5s"},
 		{"closes at once", func(_ authorities, f Facts) setup {
 			return setup{func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)) }, f}
-		}, api.Error, APIServerBroken, StageTLS, "EOF"},
+		}, api.Error, catalogue.APIServerBroken, StageTLS, "EOF"},
 		{"speaks plain HTTP", func(_ authorities, f Facts) setup {
 			return setup{func(c net.Conn) {
 				buf := make([]byte, 4096)
 				_, _ = c.Read(buf)
 				_, _ = io.WriteString(c, status("400 Bad Request"))
 			}, f}
-		}, api.Error, TLSFailed, StageTLS, "TLS"},
+		}, api.Error, catalogue.TLSFailed, StageTLS, "TLS"},
 		{"shows a certificate of another authority", func(a authorities, f Facts) setup {
 			f.CA = a.clients.CertPEM()
 			return setup{secure(a.conf, live), f}
-		}, api.Error, TLSUnknownCA, StageTLS, "cluster-ca"},
+		}, api.Error, catalogue.TLSUnknownCA, StageTLS, "cluster-ca"},
 		{"announced an authority that is none", func(a authorities, f Facts) setup {
 			f.CA = []byte("not PEM")
 			return setup{secure(a.conf, live), f}
-		}, api.Error, TLSUnknownCA, StageTLS, "no PEM"},
+		}, api.Error, catalogue.TLSUnknownCA, StageTLS, "no PEM"},
 		{"shows a certificate for another name", func(a authorities, f Facts) setup {
 			f.ServerName = "api.example.net"
 			return setup{secure(a.conf, live), f}
-		}, api.Error, TLSWrongName, StageTLS, "valid for kubernetes.default.svc, 10.0.0.5, not for api.example.net"},
+		}, api.Error, catalogue.TLSWrongName, StageTLS, "valid for kubernetes.default.svc, 10.0.0.5, not for api.example.net"},
 		{"shows a certificate of another authority for another name", func(a authorities, f Facts) setup {
 			f.CA, f.ServerName = a.clients.CertPEM(), "api.example.net"
 			return setup{secure(a.conf, live), f}
-		}, api.Error, TLSUnknownCA, StageTLS, "cluster-ca"},
+		}, api.Error, catalogue.TLSUnknownCA, StageTLS, "cluster-ca"},
 		{"demands an identity that we have not", func(a authorities, f Facts) setup {
 			f.Identity = nil
 			return setup{secure(demanding(a), live), f}
-		}, api.Error, IdentityMissing, StageAuth, "cloud"},
+		}, api.Error, catalogue.IdentityMissing, StageAuth, "cloud"},
 		{"ends TLS over the identity", func(a authorities, f Facts) setup {
 			c := demanding(a)
 			c.ClientCAs = a.serving.Pool()
 			return setup{secure(c, live), f}
-		}, api.Error, IdentityRejected, StageAuth, "certificate"},
+		}, api.Error, catalogue.IdentityRejected, StageAuth, "certificate"},
 		{"says 401 to an anonymous request", func(a authorities, f Facts) setup {
 			f.Identity = nil
 			return setup{secure(a.conf, says(status("401 Unauthorized"))), f}
-		}, api.Error, IdentityMissing, StageAuth, "401"},
+		}, api.Error, catalogue.IdentityMissing, StageAuth, "401"},
 		{"says 401 to the identity", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, says(status("401 Unauthorized"))), f}
-		}, api.Error, APIServerUnauthorized, StageAuth, "401"},
+		}, api.Error, catalogue.APIServerUnauthorized, StageAuth, "401"},
 		{"says 401 to an identity that has expired", func(a authorities, f Facts) setup {
 			old := *a.identity
 			leaf := *old.Leaf
@@ -164,20 +165,20 @@ func TestAPIServerVerdicts(t *testing.T) {
 			old.Leaf = &leaf
 			f.Identity = &old
 			return setup{secure(a.conf, says(status("401 Unauthorized"))), f}
-		}, api.Error, IdentityExpired, StageAuth, "valid until"},
+		}, api.Error, catalogue.IdentityExpired, StageAuth, "valid until"},
 		{"says 403", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, says(status("403 Forbidden"))), f}
-		}, api.Warning, APIServerForbidden, StageAuth, "403"},
+		}, api.Warning, catalogue.APIServerForbidden, StageAuth, "403"},
 		{"is ill", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, says(status("500 Internal Server Error"))), f}
-		}, api.Error, APIServerHTTP, StageHTTP, "500"},
+		}, api.Error, catalogue.APIServerHTTP, StageHTTP, "500"},
 		{"hangs after TLS", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, silent), f}
-		}, api.Error, APIServerTimeout, StageHTTP, "5s"},
+		}, api.Error, catalogue.APIServerTimeout, StageHTTP, "5s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := newAuthorities(t, DefaultServerName, "10.0.0.5")
+				a := newAuthorities(t, catalogue.DefaultServerName, "10.0.0.5")
 				f := facts()
 				f.CA, f.Identity = a.serving.CertPEM(), a.identity
 				s := c.make(a, f)
@@ -195,18 +196,18 @@ func TestAPIServerVerdicts(t *testing.T) {
 
 func TestExpiredServerCertificateNamesItsDates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAuthorities(t, DefaultServerName)
+		a := newAuthorities(t, catalogue.DefaultServerName)
 		time.Sleep(48 * time.Hour) // virtual: the certificate is valid for a day
 		f, o := facts(), newOverlay(t)
 		f.CA = a.serving.CertPEM()
 		o.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
 		r := APIServer(t.Context(), o.Dial, f)
-		checkVerdict(t, r, api.Error, TLSNotValidNow, StageTLS)
+		checkVerdict(t, r, api.Error, catalogue.TLSNotValidNow, StageTLS)
 		leaf, err := x509.ParseCertificate(a.conf.Certificates[0].Certificate[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := day(leaf.NotAfter); !strings.Contains(r.Verdict.Cause, want) {
+		if want := leaf.NotAfter.UTC().Format(time.DateTime); !strings.Contains(r.Verdict.Cause, want) {
 			t.Errorf("the cause does not name %s: %s", want, r.Verdict.Cause)
 		}
 	})
@@ -219,28 +220,28 @@ func TestGatewayVerdicts(t *testing.T) {
 		ping    func() error
 		facts   func(*Facts)
 		outcome api.Outcome
-		code    Code
+		code    catalogue.Code
 		stage   string
 	}{
 		{"answers", answered, nil, api.OK, "", ""},
 		{"answers before the handshake is noticed", answered, func(f *Facts) { f.LastHandshake = time.Time{} }, api.OK, "", ""},
-		{"never answered", nil, func(f *Facts) { f.LastHandshake = time.Time{} }, api.Error, PeerSilent, StageHandshake},
-		{"has no endpoint", nil, func(f *Facts) { f.LastHandshake, f.Endpoints = time.Time{}, nil }, api.Error, PeerMustDial, StageHandshake},
-		{"went away", nil, func(f *Facts) { f.LastHandshake = time.Now().Add(-10 * time.Minute) }, api.Error, HandshakeStale, StageHandshake},
+		{"never answered", nil, func(f *Facts) { f.LastHandshake = time.Time{} }, api.Error, catalogue.PeerSilent, StageHandshake},
+		{"has no endpoint", nil, func(f *Facts) { f.LastHandshake, f.Endpoints = time.Time{}, nil }, api.Error, catalogue.PeerMustDial, StageHandshake},
+		{"went away", nil, func(f *Facts) { f.LastHandshake = time.Now().Add(-10 * time.Minute) }, api.Error, catalogue.HandshakeStale, StageHandshake},
 		{"went away a moment ago, as probes show", nil, func(f *Facts) {
 			f.NoPath, f.PathLost = "the last path failed", time.Now().Add(-10*time.Second)
-		}, api.Error, HandshakeStale, StageProbe},
+		}, api.Error, catalogue.HandshakeStale, StageProbe},
 		{"never answered a probe either", nil, func(f *Facts) {
 			f.LastHandshake, f.NoPath = time.Time{}, "none of 5 addresses answers"
-		}, api.Error, PeerSilent, StageProbe},
+		}, api.Error, catalogue.PeerSilent, StageProbe},
 		{"answers before the path is noticed", answered, func(f *Facts) { f.NoPath = "no candidate is known yet" }, api.OK, "", ""},
-		{"shakes hands but loses packets", nil, nil, api.Error, PingLost, StagePing},
-		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, PingLost, StagePing},
-		{"waits for approval", nil, func(f *Facts) { f.Pending = true }, api.Warning, AwaitingApproval, StageHandshake},
+		{"shakes hands but loses packets", nil, nil, api.Error, catalogue.PingLost, StagePing},
+		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, catalogue.PingLost, StagePing},
+		{"waits for approval", nil, func(f *Facts) { f.Pending = true }, api.Warning, catalogue.AwaitingApproval, StageHandshake},
 		{"is a plain peer that shook hands", nil, func(f *Facts) { f.Stock, f.Address = true, netip.Addr{} }, api.OK, "", ""},
 		{"is a plain peer that is silent", nil, func(f *Facts) {
 			f.Stock, f.Address, f.LastHandshake = true, netip.Addr{}, time.Now().Add(-time.Hour)
-		}, api.Unknown, HandshakeStale, StageHandshake},
+		}, api.Unknown, catalogue.HandshakeStale, StageHandshake},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Targets are the verdicts of a report.
@@ -82,11 +83,11 @@ func (r *Runner) Results(peer string) []Result {
 }
 
 // Code is that of the last verdict of a check of a peer; empty before the first round.
-func (r *Runner) Code(peer, name string) Code {
+func (r *Runner) Code(peer, name string) catalogue.Code {
 	results := r.Results(peer)
 	for i := range results { // each is half a kilobyte
 		if results[i].Name == name {
-			return Code(results[i].Verdict.Code)
+			return catalogue.Code(results[i].Verdict.Code)
 		}
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // NameTickets is the check of open and redeemed tickets.
@@ -22,5 +23,5 @@ func Tickets(alarmAt time.Time, peer string) Result {
 	if alarmAt.IsZero() || age >= ticketAlarmLife {
 		return r.ok(0)
 	}
-	return r.rendered(api.Warning, "", TicketAlarm, Params{Age: max(age, time.Millisecond)})
+	return r.rendered(api.Warning, "", catalogue.TicketAlarm, catalogue.Params{Age: max(age, time.Millisecond)})
 }

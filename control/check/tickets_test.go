@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 func TestATicketAlarmIsShownForAnHour(t *testing.T) {
@@ -34,7 +35,7 @@ func TestATicketAlarmIsShownForAnHour(t *testing.T) {
 				if r.Name != NameTickets || v.Verdict != c.want || !strings.Contains(v.Cause, c.cause) {
 					t.Errorf("got %s: %s %s, want %s: %s with %q", r.Name, v.Verdict, v.Cause, NameTickets, c.want, c.cause)
 				}
-				if c.want == api.Warning && (v.Code != string(TicketAlarm) || !strings.Contains(v.Fix, "`postern peer remove ")) {
+				if c.want == api.Warning && (v.Code != string(catalogue.TicketAlarm) || !strings.Contains(v.Fix, "`postern peer remove ")) {
 					t.Errorf("got the code %s and the fix %q", v.Code, v.Fix)
 				}
 			})

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -131,7 +133,7 @@ func (e expected) authorities() []string {
 			break
 		}
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			out = append(out, foreign.Of(or(c.Subject.CommonName, c.Subject.String())).As(foreign.Authority))
+			out = append(out, foreign.Of(cmp.Or(c.Subject.CommonName, c.Subject.String())).As(foreign.Authority))
 		}
 	}
 	return out
@@ -139,7 +141,7 @@ func (e expected) authorities() []string {
 
 // tlsFailed is the result of a handshake that failed: what was shown against what was
 // expected.
-func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
+func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) Result {
 	p.Detail = foreign.Err(err).Error()
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		// Names are compared before anybody asks who signed: without that, they are whatever
@@ -148,23 +150,23 @@ func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
 			return r.tlsFailed(e, p, unsigned)
 		}
 		p.ServerName, p.Names, p.Signed = name.Host, names(name.Certificate), len(e.ca) > 0
-		p.Detail = "the certificate is valid for " + or(list(p.Names), "no name") // Go's own text has the names as they are
-		return r.fail(api.Error, StageTLS, TLSWrongName, p)
+		p.Detail = "the certificate is valid for " + cmp.Or(catalogue.List(p.Names), "no name") // Go's own text has the names as they are
+		return r.fail(api.Error, StageTLS, catalogue.TLSWrongName, p)
 	}
 	if ca, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if ca.Cert != nil {
-			p.Issuer = foreign.Of(or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String())).As(foreign.Authority)
+			p.Issuer = foreign.Of(cmp.Or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String())).As(foreign.Authority)
 		}
 		p.Authorities = e.authorities()
-		return r.fail(api.Error, StageTLS, TLSUnknownCA, p)
+		return r.fail(api.Error, StageTLS, catalogue.TLSUnknownCA, p)
 	}
 	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Reason == x509.Expired {
 		p.NotBefore, p.NotAfter = bad.Cert.NotBefore, bad.Cert.NotAfter
-		return r.fail(api.Error, StageTLS, TLSNotValidNow, p)
+		return r.fail(api.Error, StageTLS, catalogue.TLSNotValidNow, p)
 	}
 	switch {
 	case errors.Is(err, errNoCA):
-		return r.fail(api.Error, StageTLS, TLSUnknownCA, p)
+		return r.fail(api.Error, StageTLS, catalogue.TLSUnknownCA, p)
 	case overCertificate(err):
 		return r.rejected(e.credentials, p)
 	}
@@ -177,20 +179,20 @@ func (r *recorder) tlsFailed(e expected, p Params, err error) Result {
 			return r.fail(api.Error, StageTLS, cut, p)
 		}
 	}
-	return r.fail(api.Error, StageTLS, TLSFailed, p)
+	return r.fail(api.Error, StageTLS, catalogue.TLSFailed, p)
 }
 
 // exchangeCodes are the codes for a server that accepts a connection and then is silent,
 // cuts it, or speaks another protocol.
-func (r *recorder) exchangeCodes() (timeout, cut, foreign Code) {
+func (r *recorder) exchangeCodes() (timeout, cut, foreign catalogue.Code) {
 	if r.target == api.ServiceAuth {
-		return AuthTimeout, AuthBroken, AuthNotUnderstood
+		return catalogue.AuthTimeout, catalogue.AuthBroken, catalogue.AuthNotUnderstood
 	}
-	return APIServerTimeout, APIServerBroken, TLSFailed
+	return catalogue.APIServerTimeout, catalogue.APIServerBroken, catalogue.TLSFailed
 }
 
 // exchangeFailed is the result of a connection that gave no HTTP answer.
-func (r *recorder) exchangeFailed(p Params, err error) Result {
+func (r *recorder) exchangeFailed(p catalogue.Params, err error) Result {
 	p.Detail = foreign.Err(err).Error()
 	timeout, cut, foreign := r.exchangeCodes()
 	switch classify(err) {
@@ -237,13 +239,13 @@ func remoteAlert(err error) bool {
 
 // rejected is the result of an alert: with an identity it was not accepted, without one
 // it was demanded, or it had expired.
-func (r *recorder) rejected(c credentials, p Params) Result {
+func (r *recorder) rejected(c credentials, p catalogue.Params) Result {
 	switch {
 	case c.certificate == nil:
-		return r.fail(api.Error, StageAuth, IdentityMissing, p)
+		return r.fail(api.Error, StageAuth, catalogue.IdentityMissing, p)
 	case c.expired():
 		p.NotAfter = c.notAfter()
-		return r.fail(api.Error, StageAuth, IdentityExpired, p)
+		return r.fail(api.Error, StageAuth, catalogue.IdentityExpired, p)
 	}
-	return r.fail(api.Error, StageAuth, IdentityRejected, p)
+	return r.fail(api.Error, StageAuth, catalogue.IdentityRejected, p)
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // NameUpstream begins the names of the checks of own upstreams: upstream-apiServer.
@@ -36,18 +38,18 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
 		r.target = api.ServiceAPIServer
 	}
 	r.name, r.via = NameUpstream+u.Service, ViaDirect
-	p := Params{Service: u.Service, Upstream: u.Address, Inbound: true, Timeout: Timeout}
+	p := catalogue.Params{Service: u.Service, Upstream: u.Address, Inbound: true, Timeout: Timeout}
 	host, port, err := splitHostPort(u.Address)
 	if err != nil {
 		p.Detail = err.Error()
-		return r.fail(api.Error, StageTCP, UpstreamUnreachable, p)
+		return r.fail(api.Error, StageTCP, catalogue.UpstreamUnreachable, p)
 	}
 	c, remote, stage, err := r.reach(ctx, n, host, port)
 	if err != nil {
 		p.Remote, p.Detail = remote, err.Error()
-		code := UpstreamName
+		code := catalogue.UpstreamName
 		if stage == StageTCP {
-			code = byFailure(err, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable)
+			code = byFailure(err, catalogue.UpstreamRefused, catalogue.UpstreamTimeout, catalogue.UpstreamUnreachable)
 		}
 		return r.fail(api.Error, stage, code, p)
 	}
@@ -56,7 +58,7 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
 		return r.ok(r.took(StageTCP))
 	}
 	p.Path = livePath
-	name := or(u.ServerName, DefaultServerName)
+	name := cmp.Or(u.ServerName, catalogue.DefaultServerName)
 	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, anonymous: true, version: true,
 		expected: expected{serverName: name, ca: u.CA}})
 }

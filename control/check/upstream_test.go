@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 func TestOwnUpstreams(t *testing.T) {
 	s := newSite(t)
-	right := func() *tls.Config { return s.conf(t, s.ca, DefaultServerName, "api.example.net") }
+	right := func() *tls.Config { return s.conf(t, s.ca, catalogue.DefaultServerName, "api.example.net") }
 	demanding := func(most uint16) *tls.Config {
 		c := right()
 		c.ClientAuth, c.ClientCAs, c.MaxVersion = tls.RequireAndVerifyClientCert, s.ca.Pool(), most
@@ -29,7 +30,7 @@ func TestOwnUpstreams(t *testing.T) {
 		upstream   func() Upstream
 		net        Network
 		outcome    api.Outcome
-		code       Code
+		code       catalogue.Code
 		stage      string
 		cause, fix string
 	}{
@@ -38,34 +39,34 @@ func TestOwnUpstreams(t *testing.T) {
 		{"lives and lets nobody in", func() Upstream { return apiServer(serveTLS(t, right(), answers(403))) }, Network{}, api.OK, "", "", "", ""},
 		{"lives and demands a certificate", func() Upstream { return apiServer(serveTLS(t, demanding(tls.VersionTLS13), live)) }, Network{}, api.OK, "", "", "", ""},
 		{"lives and demands a certificate by TLS 1.2", func() Upstream { return apiServer(serveTLS(t, demanding(tls.VersionTLS12), live)) }, Network{}, api.OK, "", "", "", ""},
-		{"refuses", func() Upstream { return apiServer(closedPort(t)) }, Network{}, api.Error, UpstreamRefused, StageTCP,
+		{"refuses", func() Upstream { return apiServer(closedPort(t)) }, Network{}, api.Error, catalogue.UpstreamRefused, StageTCP,
 			"nothing listens at 127.0.0.1:", "set spec.services.apiServer.address"},
-		{"has an unknown name", func() Upstream { return apiServer("api.example.invalid:6443") }, nameless(), api.Error, UpstreamName, StageDNS,
+		{"has an unknown name", func() Upstream { return apiServer("api.example.invalid:6443") }, nameless(), api.Error, catalogue.UpstreamName, StageDNS,
 			"api.example.invalid:6443", "correct spec.services.apiServer.address"},
-		{"has no port", func() Upstream { return apiServer("127.0.0.1") }, Network{}, api.Error, UpstreamUnreachable, StageTCP, "want HOST:PORT", "spec.services.apiServer.address"},
-		{"resets connections", func() Upstream { return apiServer(listen(t, reset)) }, Network{}, api.Error, APIServerBroken, StageTLS,
+		{"has no port", func() Upstream { return apiServer("127.0.0.1") }, Network{}, api.Error, catalogue.UpstreamUnreachable, StageTCP, "want HOST:PORT", "spec.services.apiServer.address"},
+		{"resets connections", func() Upstream { return apiServer(listen(t, reset)) }, Network{}, api.Error, catalogue.APIServerBroken, StageTLS,
 			"the API server of this gateway at 127.0.0.1:", "here see whether the API server restarts"},
-		{"speaks no TLS", func() Upstream { return apiServer(listen(t, greets)) }, Network{}, api.Error, TLSFailed, StageTLS,
+		{"speaks no TLS", func() Upstream { return apiServer(listen(t, greets)) }, Network{}, api.Error, catalogue.TLSFailed, StageTLS,
 			"TLS with the API server of this gateway at 127.0.0.1:", "here see that spec.services.apiServer.address is an HTTPS port"},
 		{"speaks no HTTP", func() Upstream {
 			return apiServer(listen(t, secure(right(), greets)))
-		}, Network{}, api.Error, TLSFailed, StageHTTP, "the API server of this gateway", "HTTPS"},
-		{"shows a certificate of another authority", func() Upstream { return apiServer(serveTLS(t, s.conf(t, s.other, DefaultServerName), live)) }, Network{},
-			api.Error, TLSUnknownCA, StageTLS, "signed by other-ca, but this gateway announces site-ca", "here set spec.services.apiServer.caFile"},
+		}, Network{}, api.Error, catalogue.TLSFailed, StageHTTP, "the API server of this gateway", "HTTPS"},
+		{"shows a certificate of another authority", func() Upstream { return apiServer(serveTLS(t, s.conf(t, s.other, catalogue.DefaultServerName), live)) }, Network{},
+			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but this gateway announces site-ca", "here set spec.services.apiServer.caFile"},
 		{"shows a certificate for another name", func() Upstream { return apiServer(serveTLS(t, s.conf(t, s.ca, "api.example.net"), live)) }, Network{},
-			api.Error, TLSWrongName, StageTLS, "valid for api.example.net, not for kubernetes.default.svc", "here set spec.services.apiServer.serverName: api.example.net"},
+			api.Error, catalogue.TLSWrongName, StageTLS, "valid for api.example.net, not for kubernetes.default.svc", "here set spec.services.apiServer.serverName: api.example.net"},
 		{"shows a certificate for the name that is set", func() Upstream {
 			u := apiServer(serveTLS(t, s.conf(t, s.ca, "api.example.net"), live))
 			u.ServerName = "api.example.net"
 			return u
 		}, Network{}, api.OK, "", "", "", ""},
-		{"shows a certificate that ran out", func() Upstream { return apiServer(serveTLS(t, s.expired(t, DefaultServerName), live)) }, Network{},
-			api.Error, TLSNotValidNow, StageTLS, "the API server of this gateway at 127.0.0.1:", "here renew the certificate"},
-		{"is ill", func() Upstream { return apiServer(serveTLS(t, right(), answers(500))) }, Network{}, api.Error, APIServerHTTP, StageHTTP,
+		{"shows a certificate that ran out", func() Upstream { return apiServer(serveTLS(t, s.expired(t, catalogue.DefaultServerName), live)) }, Network{},
+			api.Error, catalogue.TLSNotValidNow, StageTLS, "the API server of this gateway at 127.0.0.1:", "here renew the certificate"},
+		{"is ill", func() Upstream { return apiServer(serveTLS(t, right(), answers(500))) }, Network{}, api.Error, catalogue.APIServerHTTP, StageHTTP,
 			"answered /livez with HTTP 500", "here run `kubectl get --raw '/livez?verbose'`"},
 		{"is a named service that listens", func() Upstream { return Upstream{Service: "registry", Address: listen(t, silent)} }, Network{}, api.OK, "", "", "", ""},
 		{"is a named service that does not", func() Upstream { return Upstream{Service: "registry", Address: closedPort(t)} }, Network{},
-			api.Error, UpstreamRefused, StageTCP, "the upstream of registry", "set spec.services.named[name=registry].address"},
+			api.Error, catalogue.UpstreamRefused, StageTCP, "the upstream of registry", "set spec.services.named[name=registry].address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u := c.upstream()
@@ -87,8 +88,8 @@ func TestUpstreamsAreCheckedAtTheSameTime(t *testing.T) {
 		hangs := map[uint16]func(net.Conn){
 			1: nil,
 			2: silent,
-			3: secure(s.conf(t, s.ca, DefaultServerName), silent),
-			4: secure(s.conf(t, s.ca, DefaultServerName), says(body("ok"))),
+			3: secure(s.conf(t, s.ca, catalogue.DefaultServerName), silent),
+			4: secure(s.conf(t, s.ca, catalogue.DefaultServerName), says(body("ok"))),
 		}
 		o := newOverlay(t)
 		for port, serve := range hangs {
@@ -110,9 +111,9 @@ func TestUpstreamsAreCheckedAtTheSameTime(t *testing.T) {
 		if took := time.Since(start); took > Timeout {
 			t.Errorf("took %s, at most %s is allowed", took, Timeout)
 		}
-		checkDirect(t, got[0], "upstream-apiServer", api.Error, UpstreamTimeout, StageTCP)
-		checkDirect(t, got[1], "upstream-apiServer", api.Error, APIServerTimeout, StageTLS)
-		checkDirect(t, got[2], "upstream-apiServer", api.Error, APIServerTimeout, StageHTTP)
+		checkDirect(t, got[0], "upstream-apiServer", api.Error, catalogue.UpstreamTimeout, StageTCP)
+		checkDirect(t, got[1], "upstream-apiServer", api.Error, catalogue.APIServerTimeout, StageTLS)
+		checkDirect(t, got[2], "upstream-apiServer", api.Error, catalogue.APIServerTimeout, StageHTTP)
 		checkDirect(t, got[3], "upstream-apiServer", api.OK, "", "")
 		tellsTheReader(t, got[0], "[fd12::1]:1", "let TCP from this gateway to [fd12::1]:1 through firewalls (`nft insert rule inet filter output ip6 daddr fd12::1 tcp dport 1 accept`")
 		tellsTheReader(t, got[2], "the API server of this gateway at [fd12::1]:3 did not answer within 5s", "here run `kubectl get --raw /livez`")
@@ -133,10 +134,10 @@ func late(d time.Duration) http.HandlerFunc {
 func TestASlowAPIServerIsFoundBehindARealConnection(t *testing.T) {
 	s := newSite(t)
 	u := Upstream{Service: api.ServiceAPIServer, TLS: true, CA: s.ca.CertPEM(),
-		Address: serveTLS(t, s.conf(t, s.ca, DefaultServerName), late(2500*time.Millisecond))}
+		Address: serveTLS(t, s.conf(t, s.ca, catalogue.DefaultServerName), late(2500*time.Millisecond))}
 	r := CheckUpstreams(t.Context(), Network{}, []Upstream{u})[0]
-	checkDirect(t, r, "upstream-apiServer", api.Warning, APIServerSlow, StageHTTP)
-	if r.Params().Took < slowAnswer || r.Params().Way > slowAnswer {
+	checkDirect(t, r, "upstream-apiServer", api.Warning, catalogue.APIServerSlow, StageHTTP)
+	if r.Params().Took < catalogue.SlowAnswer || r.Params().Way > catalogue.SlowAnswer {
 		t.Errorf("it took %s, the way %s of it", r.Params().Took, r.Params().Way)
 	}
 	tellsTheReader(t, r, "the API server of this gateway at 127.0.0.1:", "load of the API server")

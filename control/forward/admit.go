@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // admits says why whoever made a connection may not use the listener; nil when he may.
@@ -35,9 +35,9 @@ func (o *Outbound) turnAway(w Local, f *flow, why error) {
 	from, _ := netip.ParseAddrPort(f.remote) // admits has read it
 	o.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(w.Peer),
 		slog.String(audit.KeyService, w.Service), slog.String(audit.KeyAddress, f.remote),
-		slog.String(audit.KeyCode, string(check.PodRefused)), audit.Reason(why.Error()))
-	p := check.Params{Peer: w.Peer, Service: w.Service, Detail: why.Error()}
+		slog.String(audit.KeyCode, string(catalogue.PodRefused)), audit.Reason(why.Error()))
+	p := catalogue.Params{Peer: w.Peer, Service: w.Service, Detail: why.Error()}
 	p.From = from.Addr().String()
 	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset",
-		warning(DirectionOutbound, check.PodRefused, p)...)
+		warning(DirectionOutbound, catalogue.PodRefused, p)...)
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -76,9 +76,9 @@ func (l *local) open() {
 	l.ln, l.err = ln, err
 	l.mu.Unlock()
 	if err != nil && first {
-		p := check.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: err.Error()}
+		p := catalogue.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: err.Error()}
 		l.out.opts.Logger.LogAttrs(l.ctx, slog.LevelWarn, "local listener cannot be opened",
-			warning(DirectionOutbound, check.LocalListener, p)...)
+			warning(DirectionOutbound, catalogue.LocalListener, p)...)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Local is a listener on this machine that leads to a service of a peer.
@@ -214,11 +214,11 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 	if reason == Stopping {
 		return
 	}
-	p := check.Params{Peer: w.Peer, Service: w.Service, Address: w.Address}
+	p := catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address}
 	if reason == PeerDown {
 		p.Detail = err.Error()
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local connection reset",
-			warning(DirectionOutbound, check.PeerServiceDown, p)...)
+			warning(DirectionOutbound, catalogue.PeerServiceDown, p)...)
 		return
 	}
 	code, limit := limitCode(reason, o.flows.limitsNow())

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // refuse resets a connection, counts it and says so where somebody should know. The log bounds
@@ -13,12 +13,12 @@ import (
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
 	in.count.refuse(reason)
 	c.Refuse()
-	params := check.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}
+	params := catalogue.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}
 	switch reason {
 	case UnknownPeer, NoService, NotGranted:
 		in.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(p.Name),
 			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, c.Remote().String()),
-			slog.String("local", c.Local().String()), slog.String(audit.KeyCode, string(check.NotGranted)),
+			slog.String("local", c.Local().String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
 			audit.Reason(denial(reason)))
 	case UpstreamDown:
 		params.Detail = err.Error()
@@ -44,20 +44,20 @@ func denial(r Reason) string {
 }
 
 // limitCode gives the code of a limit and its value.
-func limitCode(r Reason, l Limits) (check.Code, int) {
+func limitCode(r Reason, l Limits) (catalogue.Code, int) {
 	switch r {
 	case PeerFlowLimit:
-		return check.PeerFlowLimit, l.PeerFlows
+		return catalogue.PeerFlowLimit, l.PeerFlows
 	case PeerHalfOpenLimit:
-		return check.PeerHalfOpenLimit, l.HalfOpen
+		return catalogue.PeerHalfOpenLimit, l.HalfOpen
 	case PeerRateLimit:
-		return check.PeerRateLimit, l.PeerRate
+		return catalogue.PeerRateLimit, l.PeerRate
 	}
-	return check.TotalFlowLimit, l.Total
+	return catalogue.TotalFlowLimit, l.Total
 }
 
 // warning is what every warning carries: its code, what it is about, cause and fix.
-func warning(direction string, code check.Code, p check.Params) []slog.Attr {
+func warning(direction string, code catalogue.Code, p catalogue.Params) []slog.Attr {
 	attrs := []slog.Attr{slog.String("code", string(code)), slog.String("direction", direction),
 		slog.String("peer", p.Peer), slog.String("service", p.Service)}
 	for _, a := range []slog.Attr{slog.String("upstream", p.Upstream), slog.String(audit.KeyAddress, p.Address),
@@ -71,13 +71,13 @@ func warning(direction string, code check.Code, p check.Params) []slog.Attr {
 
 // advice is the cause and the fix of a warning, which are worded only if it is written.
 type advice struct {
-	code   check.Code
-	params check.Params
+	code   catalogue.Code
+	params catalogue.Params
 }
 
 // LogValue implements slog.LogValuer.
 func (a advice) LogValue() slog.Value {
-	cause, fix := check.Render(a.code, a.params)
+	cause, fix := catalogue.Render(a.code, a.params)
 	return slog.GroupValue(slog.String("cause", cause), slog.String("fix", fix))
 }
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -42,17 +42,17 @@ func DialUpstream(ctx context.Context, address string) (Conn, error) {
 }
 
 // upstreamCode names the way in which an upstream could not be dialled.
-func upstreamCode(err error) check.Code {
+func upstreamCode(err error) catalogue.Code {
 	var dns *net.DNSError
 	var ne net.Error
 	switch {
 	case errors.As(err, &dns):
-		return check.UpstreamName
+		return catalogue.UpstreamName
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return check.UpstreamRefused
+		return catalogue.UpstreamRefused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &ne) && ne.Timeout():
-		return check.UpstreamTimeout
+		return catalogue.UpstreamTimeout
 	}
-	return check.UpstreamUnreachable
+	return catalogue.UpstreamUnreachable
 }

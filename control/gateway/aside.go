@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
@@ -59,7 +60,7 @@ func (g *Gateway) makeWay(cfg *config.Resolved) (bool, error) {
 		err = nil
 	}
 	for name, reason := range reasons {
-		g.log.Warn("a peer of the state directory stands aside, and counts for nothing", "code", string(check.EntryAside), "peer", name, "reason", reason)
+		g.log.Warn("a peer of the state directory stands aside, and counts for nothing", "code", string(catalogue.EntryAside), "peer", name, "reason", reason)
 	}
 	return true, err
 }
@@ -90,11 +91,11 @@ func (g *Gateway) disclaimOwnKey() {
 func (g *Gateway) showAside() {
 	var list []check.OwnProblem
 	for _, a := range g.store.Aside() {
-		p := check.Params{File: a.File, Field: a.Name, Detail: a.Reason}
+		p := catalogue.Params{File: a.File, Field: a.Name, Detail: a.Reason}
 		if a.Announced {
 			p.PeerName = a.Name
 		}
-		list = append(list, check.OwnProblem{Name: sourceAside, Code: check.EntryAside, Params: p, Since: g.startedAt})
+		list = append(list, check.OwnProblem{Name: sourceAside, Code: catalogue.EntryAside, Params: p, Since: g.startedAt})
 	}
 	g.SetProblems(sourceAside, list)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/testenv/lab"
@@ -67,7 +67,7 @@ func TestAPeerThatCannotBeStandsAside(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, c := range r.Checks {
-					if c.Code == string(check.EntryAside) && strings.Contains(c.Cause, `"bad" of peers.json`) {
+					if c.Code == string(catalogue.EntryAside) && strings.Contains(c.Cause, `"bad" of peers.json`) {
 						return ""
 					}
 				}
@@ -101,7 +101,7 @@ func TestAnAnnouncedKeyThatIsOursStandsAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range r.Checks {
-			if c.Code == string(check.EntryAside) {
+			if c.Code == string(catalogue.EntryAside) {
 				fix += c.Cause + ": " + c.Fix
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
@@ -119,8 +120,8 @@ func TestWhatTheClusterFindsIsShown(t *testing.T) {
 		}
 		return report.Checks[i], true
 	}
-	g.SetProblems("exposure", []check.OwnProblem{{Name: "service", Code: check.LoadBalancerPending}})
-	if c, there := shown(); !there || c.Code != string(check.LoadBalancerPending) || c.Verdict.Verdict != api.Warning || c.Fix == "" {
+	g.SetProblems("exposure", []check.OwnProblem{{Name: "service", Code: catalogue.LoadBalancerPending}})
+	if c, there := shown(); !there || c.Code != string(catalogue.LoadBalancerPending) || c.Verdict.Verdict != api.Warning || c.Fix == "" {
 		t.Errorf("got %+v", c)
 	}
 	g.SetProblems("exposure", nil)

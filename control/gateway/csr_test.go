@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -40,13 +41,13 @@ func TestCertificatesFromTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range report.Checks {
-			if c.Peer == "" && c.Code == string(check.CSRUnguarded) {
+			if c.Peer == "" && c.Code == string(catalogue.CSRUnguarded) {
 				return c.Cause + ": " + c.Fix
 			}
 		}
 		return ""
 	}
-	report([]check.OwnProblem{{Name: "issuer", Code: check.CSRUnguarded}})
+	report([]check.OwnProblem{{Name: "issuer", Code: catalogue.CSRUnguarded}})
 	if text := shown(); !strings.Contains(text, "not its peers") || !strings.Contains(text, "csr-policy.yaml") {
 		t.Errorf("our own checks have %q", text)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
@@ -106,7 +107,7 @@ func (s *dnsSearch) settle(r *roster) map[peer.PublicKey]foundAt {
 // problems are those of the domains and of the records in them, as own checks.
 func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 	var out []check.OwnProblem
-	add := func(code check.Code, domain string, p check.Params) {
+	add := func(code catalogue.Code, domain string, p catalogue.Params) {
 		p.Domain = domain
 		out = append(out, check.OwnProblem{Name: sourceDNSProblems, Code: code, Params: p})
 	}
@@ -118,10 +119,10 @@ func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 	}
 	for _, m := range matches {
 		if m.moved {
-			var p check.Params
+			var p catalogue.Params
 			p.PeerName, p.Record = m.member.name, m.Record
 			p.Known, p.Found = peer.Fingerprint(m.member.key), peer.Fingerprint(m.Key)
-			add(check.KeyMoved, m.domain, p)
+			add(catalogue.KeyMoved, m.domain, p)
 			continue
 		}
 		if len(m.Problems) > 0 && count[m.domain] < maxDNSProblems {
@@ -132,22 +133,22 @@ func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 	return out
 }
 
-func recordParams(p dnssd.Problem) check.Params {
-	out := check.Params{Detail: p.What.String()}
+func recordParams(p dnssd.Problem) catalogue.Params {
+	out := catalogue.Params{Detail: p.What.String()}
 	out.Record = p.Record.String()
 	return out
 }
 
-func dnsCode(k dnssd.Kind) check.Code {
+func dnsCode(k dnssd.Kind) catalogue.Code {
 	switch k {
 	case dnssd.Unanswered:
-		return check.DomainUnanswered
+		return catalogue.DomainUnanswered
 	case dnssd.Nothing:
-		return check.DomainEmpty
+		return catalogue.DomainEmpty
 	case dnssd.Forged:
-		return check.RecordForged
+		return catalogue.RecordForged
 	}
-	return check.RecordUnusable
+	return catalogue.RecordUnusable
 }
 
 // discovered lists what was found, for those who decide on it.
@@ -172,7 +173,7 @@ func (s *dnsSearch) discovered(r *roster, now time.Time) []api.Discovered {
 		}
 		switch {
 		case m.moved:
-			d.State, d.Peer, d.Code = api.DiscoveredConflict, m.member.name, string(check.KeyMoved)
+			d.State, d.Peer, d.Code = api.DiscoveredConflict, m.member.name, string(catalogue.KeyMoved)
 			d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.member.name, peer.Fingerprint(m.member.key)))
 		case m.member != nil && m.member.pending:
 			d.State, d.Peer = api.DiscoveredPending, m.member.name

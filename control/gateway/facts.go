@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery"
@@ -28,7 +29,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	}
 	g.keepers.shown(m.name, &f)
 	for _, c := range g.candidateStatus(m, w) {
-		f.Candidates = append(f.Candidates, check.Candidate{
+		f.Candidates = append(f.Candidates, catalogue.Candidate{
 			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
 		})
 	}
@@ -47,7 +48,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	}
 	f.TellsOffers = g.reports.tellsOffers(m.key)
 	if h, ok := g.reports.last(m.key); ok {
-		f.Path.PeerNAT = check.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
 	}
 	if skew, ok := g.reports.skew(m.key); ok {
 		f.Skew = skew
@@ -187,10 +188,10 @@ func (g *Gateway) own() check.Own {
 func (g *Gateway) shown(cfg *config.Resolved, s discovery.Snapshot) check.Own {
 	o := check.Own{
 		Name: cfg.Name, ListenPort: g.plane.bind.Port(), NAT: apiNAT(s.NAT),
-		Candidates: []check.Candidate{}, Advertised: cfg.Discovery.Advertise,
+		Candidates: []catalogue.Candidate{}, Advertised: cfg.Discovery.Advertise,
 	}
 	for _, c := range s.Candidates {
-		o.Candidates = append(o.Candidates, check.Candidate{Address: c.Addr.String(), Source: c.Source})
+		o.Candidates = append(o.Candidates, catalogue.Candidate{Address: c.Addr.String(), Source: c.Source})
 	}
 	return o
 }
@@ -233,8 +234,8 @@ func networksAround(hosts func() ([]netip.Addr, error)) ([]netip.Prefix, error) 
 	return out, err
 }
 
-func natFacts(n discovery.NAT) check.NAT {
-	return check.NAT{Mapping: n.Mapping, Filtering: n.Filtering}
+func natFacts(n discovery.NAT) catalogue.NAT {
+	return catalogue.NAT{Mapping: n.Mapping, Filtering: n.Filtering}
 }
 
 func texts(addrs []netip.Addr) []string {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // A peer that is switched off is called gone as soon as the path finder knows, while its
@@ -18,13 +18,13 @@ func TestAPeerThatIsGoneIsSaidToBeGone(t *testing.T) {
 		switch v := p.Reachability.Outbound.Gateway; {
 		case p.Path.Kind != api.PathNone:
 			return "a path is still shown"
-		case v.Verdict != api.Error || v.Code == string(check.PingLost):
+		case v.Verdict != api.Error || v.Code == string(catalogue.PingLost):
 			return "the verdict is " + string(v.Verdict) + " " + v.Code + ": " + v.Cause
 		}
 		return ""
 	})
 	v := p.Reachability.Outbound.Gateway
-	if v.Code != string(check.HandshakeStale) || !strings.Contains(v.Cause, "no path to cloud has worked for") ||
+	if v.Code != string(catalogue.HandshakeStale) || !strings.Contains(v.Cause, "no path to cloud has worked for") ||
 		!strings.Contains(v.Cause, "the last path, ") || !strings.Contains(v.Fix, "`postern check` at cloud") {
 		t.Errorf("got %s: %s; fix: %s", v.Code, v.Cause, v.Fix)
 	}

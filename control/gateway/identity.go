@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -298,7 +299,7 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 		}
 	}
 	if k.ServerName == "" {
-		k.ServerName = check.DefaultServerName
+		k.ServerName = catalogue.DefaultServerName
 	}
 	return k, nil
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/foreign"
@@ -113,7 +113,7 @@ func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
 			if len(got) != 1 || string(got[0].Code) != c.want {
 				t.Fatalf("got %+v, want %s", got, c.want)
 			}
-			if cause, fix := check.Render(got[0].Code, got[0].Params); !strings.Contains(cause, c.words) || fix == "" {
+			if cause, fix := catalogue.Render(got[0].Code, got[0].Params); !strings.Contains(cause, c.words) || fix == "" {
 				t.Errorf("got %q, want %q in it", cause, c.words)
 			}
 		})

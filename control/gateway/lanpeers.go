@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -59,10 +59,10 @@ func (s *lanSearch) tell() {
 		switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
 			s.g.log.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
-				"interface", i.Interface, "problem", i.Err, "code", string(check.LANRecord))
+				"interface", i.Interface, "problem", i.Err, "code", string(catalogue.LANRecord))
 		case otherKey:
 			s.g.log.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.name,
-				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.key), "code", string(check.LANOtherKey))
+				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.key), "code", string(catalogue.LANOtherKey))
 		default:
 			s.g.log.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
 				"fingerprint", peer.Fingerprint(i.PublicKey), "addresses", fmt.Sprint(i.Addresses))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/foreign"
@@ -69,21 +70,21 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 		failed, errs = nil, status.Err
 	}
 	var out []check.OwnProblem
-	add := func(code check.Code, names []string, more check.Params) {
+	add := func(code catalogue.Code, names []string, more catalogue.Params) {
 		more.Names = names
 		out = append(out, check.OwnProblem{Code: code, Params: more})
 	}
 	if errs != "" {
-		add(check.LANNotJoined, failed, check.Params{Detail: errs})
+		add(catalogue.LANNotJoined, failed, catalogue.Params{Detail: errs})
 	}
 	if len(open)+len(failed) == 0 && status.Err == "" || chosen && len(unfit) > 0 {
-		add(check.LANNoInterface, unfit, check.Params{})
+		add(catalogue.LANNoInterface, unfit, catalogue.Params{})
 	}
 	if silent := now.Sub(status.Since); len(open) > 0 && !heard && found == 0 && silent >= lanSilence {
 		if inPodNetwork(s.g.opts.Root, open) {
-			add(check.LANPod, open, check.Params{})
+			add(catalogue.LANPod, open, catalogue.Params{})
 		} else {
-			add(check.LANSilent, open, check.Params{Age: silent})
+			add(catalogue.LANSilent, open, catalogue.Params{Age: silent})
 		}
 	}
 	return out
@@ -97,17 +98,17 @@ func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 		if len(out) == maxLANProblems {
 			break
 		}
-		var p check.Params
+		var p catalogue.Params
 		switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
 			p.Names, p.Detail = []string{i.Name.String()}, i.Err.String()
-			out = append(out, check.OwnProblem{Code: check.LANRecord, Params: p})
+			out = append(out, check.OwnProblem{Code: catalogue.LANRecord, Params: p})
 		case otherKey:
 			p.Peer, p.Known, p.Found = m.name, peer.Fingerprint(m.key), peer.Fingerprint(i.PublicKey)
 			for _, a := range i.Addresses {
 				p.Endpoints = append(p.Endpoints, a.String())
 			}
-			out = append(out, check.OwnProblem{Code: check.LANOtherKey, Params: p})
+			out = append(out, check.OwnProblem{Code: catalogue.LANOtherKey, Params: p})
 		}
 	}
 	return out
@@ -176,9 +177,9 @@ func describe(r *roster, i lan.Instance) api.Discovered {
 	}
 	switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
 	case !i.Err.IsZero():
-		d.State, d.Problem, d.Code = api.DiscoveredInvalid, i.Err, string(check.LANRecord)
+		d.State, d.Problem, d.Code = api.DiscoveredInvalid, i.Err, string(catalogue.LANRecord)
 	case otherKey:
-		d.State, d.Peer, d.Code = api.DiscoveredConflict, m.name, string(check.LANOtherKey)
+		d.State, d.Peer, d.Code = api.DiscoveredConflict, m.name, string(catalogue.LANOtherKey)
 		d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.name, peer.Fingerprint(m.key)))
 	case m != nil && m.pending:
 		d.State, d.Peer = api.DiscoveredPending, m.name
@@ -206,7 +207,7 @@ func (s *lanSearch) discoveryProblems(now time.Time) []api.DiscoveryProblem {
 	var out []api.DiscoveryProblem
 	for _, p := range s.linkProblems(status, len(f.Found()), now) {
 		p.Params.Inbound = true
-		cause, fix := check.Render(p.Code, p.Params)
+		cause, fix := catalogue.Render(p.Code, p.Params)
 		out = append(out, api.DiscoveryProblem{Where: api.SourceLAN, Problem: foreign.Of(cause), Fix: fix, Code: string(p.Code)})
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/discovery/path"
@@ -169,7 +170,7 @@ func (c *ticker) replaceRejected(now time.Time, m *member) {
 	heard, _ := c.g.reports.last(m.key)
 	c.g.keepers.renewDue(now, m, heard)
 	code := c.g.checks.Code(m.name, api.ServiceAPIServer)
-	if code == check.IdentityRejected || code == check.APIServerUnauthorized {
+	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)
 	}
 }
@@ -325,7 +326,7 @@ func (c *ticker) showKept(now time.Time) {
 		c.g.SetProblems(sourceState, nil)
 	case err != nil && was == nil:
 		c.g.SetProblems(sourceState, []check.OwnProblem{{
-			Name: "state", Code: check.StateNotKept, Params: check.Params{Detail: err.Error()}, Since: now,
+			Name: "state", Code: catalogue.StateNotKept, Params: catalogue.Params{Detail: err.Error()}, Since: now,
 		}})
 	}
 }

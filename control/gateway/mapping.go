@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/discovery/portmap"
 )
@@ -17,18 +18,18 @@ func mappingFacts(s *portmap.Status) *check.Mapping {
 	}
 }
 
-func mappingCode(f portmap.Fault) check.Code {
+func mappingCode(f portmap.Fault) catalogue.Code {
 	switch f {
 	case portmap.FaultStale:
-		return check.MappingStale
+		return catalogue.MappingStale
 	case portmap.FaultRefused:
-		return check.MappingRefused
+		return catalogue.MappingRefused
 	case portmap.FaultUnreachable:
-		return check.RouterSilent
+		return catalogue.RouterSilent
 	case portmap.FaultBehindNAT:
-		return check.MappingInside
+		return catalogue.MappingInside
 	case portmap.FaultContradicted, portmap.FaultImpossible:
-		return check.MappingElsewhere
+		return catalogue.MappingElsewhere
 	case portmap.FaultNone:
 	}
 	return ""

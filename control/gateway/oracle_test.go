@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
 )
@@ -22,7 +23,7 @@ func TestAReportDoesNotTellWhatListensInOurNetwork(t *testing.T) {
 			"[2001:0:a00:5::1]:161", "[::ffff:0:a00:5]:161"} {
 			said := func(refusals ...check.Refusal) (check.Result, report.Report) {
 				f := check.Facts{Name: "cloud", Address: netip.MustParseAddr("fd00::1"), Since: now.Add(-time.Minute), NoPath: "nothing answers",
-					Candidates: []check.Candidate{{Address: announced, Source: source, State: "failed"}}, Endpoints: []string{announced},
+					Candidates: []catalogue.Candidate{{Address: announced, Source: source, State: "failed"}}, Endpoints: []string{announced},
 					Evidence: check.Evidence{Unreachable: refusals}}
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
@@ -34,8 +35,8 @@ func TestAReportDoesNotTellWhatListensInOurNetwork(t *testing.T) {
 			if !silent.Same(refused) {
 				t.Errorf("%s (%s): a closed port is reported as %+v, an open one as %+v", announced, source, refused.Verdicts, silent.Verdicts)
 			}
-			if source != api.SourceHost && closed.Verdict.Code != string(check.NothingListens) {
-				t.Errorf("%s (%s): the operator is shown %s, want %s", announced, source, closed.Verdict.Code, check.NothingListens)
+			if source != api.SourceHost && closed.Verdict.Code != string(catalogue.NothingListens) {
+				t.Errorf("%s (%s): the operator is shown %s, want %s", announced, source, closed.Verdict.Code, catalogue.NothingListens)
 			}
 		}
 	}
@@ -45,12 +46,12 @@ func TestAReportDoesNotTellWhatListensInOurNetwork(t *testing.T) {
 func TestAReportTellsThatAPublicAddressIsWrong(t *testing.T) {
 	now, address := time.Now(), "9.9.9.9:51820"
 	f := check.Facts{Name: "cloud", Address: netip.MustParseAddr("fd00::1"), Since: now.Add(-time.Minute), NoPath: "nothing answers",
-		Candidates: []check.Candidate{{Address: address, Source: api.SourceAdvertised}},
+		Candidates: []catalogue.Candidate{{Address: address, Source: api.SourceAdvertised}},
 		Evidence:   check.Evidence{Unreachable: []check.Refusal{{To: address, Reason: "port unreachable", At: now}}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := check.Gateway(ctx, func(context.Context, netip.Addr, int) (time.Duration, error) { return 0, errors.New("no answer") }, f)
-	if v := reported([]check.Result{r}, now); len(v) != 1 || v[0].Code != check.NothingListens || v[0].Params.Address != address {
+	if v := reported([]check.Result{r}, now); len(v) != 1 || v[0].Code != catalogue.NothingListens || v[0].Params.Address != address {
 		t.Errorf("got %+v", v)
 	}
 }

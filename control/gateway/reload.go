@@ -8,7 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/metrics"
 )
@@ -50,7 +50,7 @@ func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, err
 	if err != nil {
 		result = metrics.ReloadError
 		g.log.Error("the configuration was not applied; the old one stays in force",
-			"code", string(check.ConfigRefused), "error", err)
+			"code", string(catalogue.ConfigRefused), "error", err)
 	}
 	g.changed.reloads[result]++
 	g.publish()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/admin"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 )
@@ -94,7 +94,7 @@ func (g *Gateway) takeBack(before state.Peers, cause error) error {
 // not after a restart.
 func (g *Gateway) notStored(counts string, cause error) error {
 	g.log.Warn("what was taken away from a peer could not be stored; it comes back if the gateway restarts before that",
-		"code", string(check.NotStored), "inForce", counts, "error", cause)
+		"code", string(catalogue.NotStored), "inForce", counts, "error", cause)
 	return admin.Failed(fmt.Sprintf("%s, but this is not stored and is undone when the gateway restarts: %v", counts, cause),
 		"fix the state directory, such as by freeing space, and repeat the command")
 }

@@ -14,7 +14,7 @@ import (
 
 const (
 	// maxPerCode is how many subjects of one code are kept apart, and maxCodes of how many
-	// codes they are: what is beyond is counted together. The codes are ours (control/check),
+	// codes they are: what is beyond is counted together. The codes are ours (control/catalogue),
 	// some 150 of them; few can have more than a subject or two.
 	maxPerCode = 64
 	maxCodes   = 256

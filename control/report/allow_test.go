@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -63,7 +64,7 @@ func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 		"NAT": "the reader's, fixed words", "PeerNAT": "fixed words", "Failure": "a fixed word", "Beside": "a fixed word",
 		"User": "whom the reader issues to",
 	}
-	var p check.Params
+	var p catalogue.Params
 	plantAll(t, reflect.ValueOf(&p).Elem(), "planted")
 	got := trusted(p, check.Own{})
 	if got.From != elsewhere {
@@ -126,14 +127,14 @@ type Inner struct {
 
 // Whatever a report may hold, no field of it that has a text reaches a fix or a command.
 func TestNoTextOfAReportReachesAFix(t *testing.T) {
-	for _, e := range check.Codes() {
-		var p check.Params
+	for _, e := range catalogue.Codes() {
+		var p catalogue.Params
 		plantAll(t, reflect.ValueOf(&p).Elem(), "192.0.2.66:666")
 		p.Peer, p.Service, p.Inbound, p.Own, p.Endpoints, p.Candidates, p.User = "edge", "auth", true, nil, nil, nil, ""
-		p.Failure, p.Beside, p.NAT, p.PeerNAT = check.FailureTimeout, check.BesideWorks, check.NAT{}, check.NAT{}
+		p.Failure, p.Beside, p.NAT, p.PeerNAT = catalogue.FailureTimeout, catalogue.BesideWorks, catalogue.NAT{}, catalogue.NAT{}
 		known := trusted(p, check.Own{})
-		_, fix := check.Render(e.Code, known)
-		if command := check.Command(e.Code, known); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
+		_, fix := catalogue.Render(e.Code, known)
+		if command := catalogue.Command(e.Code, known); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
 			t.Errorf("%s: %q", e.Code, fix)
 		}
 	}

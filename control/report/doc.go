@@ -62,7 +62,7 @@
 // # What a peer can put on a screen
 //
 // A report carries no sentence. Cause and fix are made by the reader from its own table
-// (check.Render) out of the code and these parameters, and only for codes that say
+// (catalogue.Render) out of the code and these parameters, and only for codes that say
 // something about reaching the reader inside the tunnel: a peer can invent nothing about
 // third parties. A text (the name in a certificate, its issuer) is at most 64 characters of
 // A-Z a-z 0-9 . * _ - : and, of authorities, @; one that holds anything else is "?" as a

@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // planted are texts that must not reach a screen.
@@ -39,7 +39,7 @@ func TestNothingThatAPeerPlantsReachesTheScreen(t *testing.T) {
 			t.Fatalf("%q: %v", s, err)
 		}
 		// With each code in turn, so that every sentence is made of the hostile values.
-		for _, e := range check.Codes() {
+		for _, e := range catalogue.Codes() {
 			for i := range r.Verdicts {
 				r.Verdicts[i].Code, r.Verdicts[i].Outcome = e.Code, api.Error
 			}

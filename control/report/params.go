@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // Params are the values that a cause and a fix are made of, as far as they have a type.
-// Each is as in check.Params; what is there and not here stays where it was found: errors,
+// Each is as in catalogue.Params; what is there and not here stays where it was found: errors,
 // paths, files, servers, keys, which nobody ought to take from here, and what the writer
 // knows of itself.
 type Params struct {
@@ -22,8 +22,8 @@ type Params struct {
 	Endpoints              []netip.AddrPort
 	// Token: the writer shows a token of itself, and no certificate.
 	Token   bool
-	Failure check.Failure
-	Beside  check.Beside
+	Failure catalogue.Failure
+	Beside  catalogue.Beside
 	// ServerName and Names are of the host alphabet, Issuer and Authorities of that of
 	// authorities.
 	ServerName  string
@@ -77,7 +77,7 @@ type Candidate struct {
 
 // VerdictOf makes what can be told of a verdict: the sentences and every free text stay
 // here.
-func VerdictOf(target string, v api.Verdict, p check.Params, now time.Time) Verdict {
+func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
 	out := Verdict{
 		Target: target, Outcome: outcome(v.Verdict), Stage: stage(v.Stage),
 		RTT: time.Duration(v.RTTSeconds * float64(time.Second)).Round(time.Microsecond),
@@ -86,7 +86,7 @@ func VerdictOf(target string, v api.Verdict, p check.Params, now time.Time) Verd
 		out.Age = age(now.Sub(*v.CheckedAt))
 	}
 	if out.Outcome != api.OK {
-		out.Code = code(check.Code(v.Code))
+		out.Code = code(catalogue.Code(v.Code))
 		told := paramsOf(p, now)
 		if reflect.ValueOf(&told).Elem().IsZero() {
 			return out
@@ -96,7 +96,7 @@ func VerdictOf(target string, v api.Verdict, p check.Params, now time.Time) Verd
 	return out
 }
 
-func paramsOf(p check.Params, now time.Time) Params {
+func paramsOf(p catalogue.Params, now time.Time) Params {
 	out := Params{
 		Address: place(p.Address), BesideAddress: place(p.BesideAddress), Token: p.Token,
 		Endpoints: addressesOf(p.Endpoints), Failure: failure(p.Failure), Beside: beside(p.Beside),
@@ -114,7 +114,7 @@ func paramsOf(p check.Params, now time.Time) Params {
 	return out
 }
 
-func gatewayOf(p check.GatewayParams, now time.Time) Gateway {
+func gatewayOf(p catalogue.GatewayParams, now time.Time) Gateway {
 	out := Gateway{
 		PeerShut: p.PeerShut, Stamp: moment(p.Stamp), Newest: moment(p.Newest),
 		Was: hosts(p.Was), Now: hosts(p.Now), Sent: count(p.Sent), Lost: count(p.Lost), Jitter: wait(p.Jitter),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -31,7 +32,7 @@ type Reader struct {
 
 // explain gives a verdict its cause and fix. The cause is what the writer says, the fix is
 // made of what is known here.
-func (r Reader) explain(v *api.Verdict, c check.Code, target string, p Params, written time.Time) {
+func (r Reader) explain(v *api.Verdict, c catalogue.Code, target string, p Params, written time.Time) {
 	var o check.Own
 	if r.Own != nil {
 		o = r.Own()
@@ -39,23 +40,23 @@ func (r Reader) explain(v *api.Verdict, c check.Code, target string, p Params, w
 	told := r.told(target, p, o, written)
 	known := trusted(told, o)
 	v.Code = string(c)
-	v.Cause, _ = check.Render(c, told)
-	_, v.Fix = check.Render(c, known)
-	v.Command = check.Command(c, known)
+	v.Cause, _ = catalogue.Render(c, told)
+	_, v.Fix = catalogue.Render(c, known)
+	v.Command = catalogue.Command(c, known)
 }
 
 // told are the parameters as they are read here. What has two ends changes them: the
 // writer's NAT is the peer's. Own and Port are never a writer's, and of the addresses at
 // which it sought this gateway only those are named that are.
-func (r Reader) told(target string, p Params, o check.Own, written time.Time) check.Params {
-	out := check.Params{
+func (r Reader) told(target string, p Params, o check.Own, written time.Time) catalogue.Params {
+	out := catalogue.Params{
 		Inbound: true, Peer: r.Peer, Service: target, Address: p.Address,
 		ServerName: p.ServerName, Names: p.Names, Issuer: p.Issuer,
 		Authorities: p.Authorities, Status: p.Status, Age: p.Age, Timeout: p.Timeout,
 		NotBefore: p.NotBefore, NotAfter: p.NotAfter,
 		Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
 		GatewayParams: p.told(o, written),
-		ServiceParams: check.ServiceParams{
+		ServiceParams: catalogue.ServiceParams{
 			Token: p.Token, User: r.User, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
 			Beside: p.Beside, BesideAddress: p.BesideAddress,
 		},
@@ -68,12 +69,12 @@ func (r Reader) told(target string, p Params, o check.Own, written time.Time) ch
 	return out
 }
 
-func (g Gateway) told(o check.Own, written time.Time) check.GatewayParams {
-	out := check.GatewayParams{
+func (g Gateway) told(o check.Own, written time.Time) catalogue.GatewayParams {
+	out := catalogue.GatewayParams{
 		From: text(g.From), Own: o.SeenAs(), Port: o.ListenPort, PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
 		Was: hostTexts(g.Was), Now: hostTexts(g.Now), Sent: g.Sent, Lost: g.Lost, Jitter: g.Jitter,
 		MTU: min(g.MTU, mostMTU), LinkMTU: g.LinkMTU, Size: g.Size,
-		NAT: check.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, PeerNAT: check.NAT(g.NAT),
+		NAT: catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, PeerNAT: catalogue.NAT(g.NAT),
 		Relay: g.Relay,
 	}
 	if g.From.IsValid() {
@@ -81,7 +82,7 @@ func (g Gateway) told(o check.Own, written time.Time) check.GatewayParams {
 	}
 	for _, c := range g.Candidates {
 		if a := c.Address.String(); isOwn(o, a) {
-			out.Candidates = append(out.Candidates, check.Candidate{Address: a, Source: c.Source, State: c.State})
+			out.Candidates = append(out.Candidates, catalogue.Candidate{Address: a, Source: c.Source, State: c.State})
 		}
 	}
 	return out
@@ -89,13 +90,13 @@ func (g Gateway) told(o check.Own, written time.Time) check.GatewayParams {
 
 // isOwn reports whether peers are told to dial an address.
 func isOwn(o check.Own, address string) bool {
-	return slices.ContainsFunc(o.Candidates, func(c check.Candidate) bool { return c.Address == address }) ||
+	return slices.ContainsFunc(o.Candidates, func(c catalogue.Candidate) bool { return c.Address == address }) ||
 		slices.Contains(o.Advertised, address)
 }
 
 // trusted are the parameters that may go into a fix: those whose field says so. No address
 // or name that the writer chose is among them.
-func trusted(p check.Params, o check.Own) check.Params {
+func trusted(p catalogue.Params, o check.Own) catalogue.Params {
 	seen := p.From != ""
 	keepTagged(reflect.ValueOf(&p).Elem())
 	if seen { // that something was seen matters; where this gateway is, it knows itself
@@ -123,24 +124,24 @@ func keepTagged(v reflect.Value) {
 // denied answers a report that the writer may not reach something here: what it may is
 // decided here, and known. It is false where the code is about something else, or the
 // services are granted and what fails is how they are used.
-func (r Reader) denied(c check.Code, target string) (api.Verdict, bool) {
+func (r Reader) denied(c catalogue.Code, target string) (api.Verdict, bool) {
 	needs := []string{target}
 	switch c {
-	case check.AuthOff, check.APIServerOff, check.AuthDenied, check.APIServerUnauthorized, check.APIServerForbidden:
-	case check.IdentityMissing:
+	case catalogue.AuthOff, catalogue.APIServerOff, catalogue.AuthDenied, catalogue.APIServerUnauthorized, catalogue.APIServerForbidden:
+	case catalogue.IdentityMissing:
 		needs = append(needs, api.ServiceAuth)
 	default:
 		return api.Verdict{}, false
 	}
-	off := check.APIServerOff
+	off := catalogue.APIServerOff
 	if target == api.ServiceAuth {
-		off = check.AuthOff
+		off = catalogue.AuthOff
 	}
 	v := api.Verdict{Verdict: api.Off, Code: string(off)}
 	missing := slices.ContainsFunc(needs, func(service string) bool { return !slices.Contains(r.Offers, service) })
 	switch {
 	case r.Offers != nil && missing:
-		v.Cause, v.Fix = check.Render(off, check.Params{Inbound: true, Peer: r.Peer, Service: target})
+		v.Cause, v.Fix = catalogue.Render(off, catalogue.Params{Inbound: true, Peer: r.Peer, Service: target})
 	case c == off:
 		v.Cause, v.Fix = r.Peer+" reports that "+target+" here is not offered to it", askThere(r.Peer)
 	default:

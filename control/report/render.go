@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -100,11 +101,11 @@ func askThere(reporter string) string { return fmt.Sprintf("run `postern check` 
 // as seen from a peer. What else goes wrong at the peer is its own affair, and what goes
 // wrong here it cannot know. Reports are of no check outside the tunnel, whose settings are
 // the peer's; auth inside has no TLS.
-func about(target string, c check.Code) bool {
+func about(target string, c catalogue.Code) bool {
 	switch c {
-	case check.TicketAlarm, check.StunUnreachable, check.TurnUnreachable, check.ClockSkew: // our own affairs
+	case catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.ClockSkew: // our own affairs
 		return false
-	case check.AuthURLUnreachable, check.AuthTokenRejected: // of a URL of theirs
+	case catalogue.AuthURLUnreachable, catalogue.AuthTokenRejected: // of a URL of theirs
 		return false
 	}
 	ranges := map[string][]string{

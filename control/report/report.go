@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -99,7 +99,7 @@ type Verdict struct {
 	Target  string
 	Outcome api.Outcome
 	// Code is empty where there is nothing to explain, and of the form PSTnnnn else.
-	Code  check.Code
+	Code  catalogue.Code
 	Stage string
 	// Params may be nil where all are empty: of a thousand peers that would be some megabytes
 	// of nothing.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -73,7 +74,7 @@ func TestVectors(t *testing.T) {
 // reading is a gateway that offers everything, and that is known at its public address.
 func reading() Reader {
 	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() check.Own {
-		return check.Own{ListenPort: 51999, NAT: api.NAT{Mapping: "none"}, Candidates: []check.Candidate{
+		return check.Own{ListenPort: 51999, NAT: api.NAT{Mapping: "none"}, Candidates: []catalogue.Candidate{
 			{Address: "203.0.113.9:51999", Source: api.SourceHost}, {Address: "[2001:db8::9]:51999", Source: api.SourceHost},
 		}}
 	}}
@@ -84,7 +85,7 @@ func full() Report {
 	p := Params{
 		Address: "api.example.net:6443", BesideAddress: "[fd00::1]:6443", Remote: netip.MustParseAddrPort("192.0.2.1:6443"),
 		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820")}, Token: true,
-		Failure: check.FailureTimeout, Beside: check.BesideWorks, ServerName: "api", Names: []string{"*.example.net"},
+		Failure: catalogue.FailureTimeout, Beside: catalogue.BesideWorks, ServerName: "api", Names: []string{"*.example.net"},
 		Issuer: "k3s-server-ca@1690000000", Authorities: []string{"kubernetes"}, Status: 403, Age: time.Minute, Timeout: 5 * time.Second,
 		Took: time.Second, Way: time.Millisecond, NotBefore: noon, NotAfter: noon.AddDate(1, 0, 0), Version: "1.0", OwnVersion: "2.1", Limit: 7,
 		Gateway: Gateway{
@@ -98,8 +99,8 @@ func full() Report {
 	return Report{
 		Version: Version, At: noon, Gateway: "edge",
 		Verdicts: []Verdict{
-			{Target: "gateway", Outcome: api.Warning, Code: check.RelayInUse, Stage: "probe", Params: &p, RTT: 12 * time.Millisecond, Age: time.Second},
-			{Target: "apiServer", Outcome: api.Off, Code: check.APIServerOff},
+			{Target: "gateway", Outcome: api.Warning, Code: catalogue.RelayInUse, Stage: "probe", Params: &p, RTT: 12 * time.Millisecond, Age: time.Second},
+			{Target: "apiServer", Outcome: api.Off, Code: catalogue.APIServerOff},
 		},
 		Hears: Hears{time.Second, Never, 0}, NAT: NAT{"none", "none"},
 		Offers: MarkOf("auth", "apiServer"), Identity: NoIdentity,
@@ -125,7 +126,7 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 	}
 	v := want.Verdicts[0]
 	everything := check.Own{NAT: api.NAT{Mapping: v.Params.PeerNAT.Mapping, Filtering: v.Params.PeerNAT.Filtering},
-		Candidates: []check.Candidate{{Address: "192.0.2.3:1"}, {Address: "192.0.2.1:51820"}}}
+		Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}, {Address: "192.0.2.1:51820"}}}
 	back := paramsOf(reading().told("gateway", *v.Params, everything, noon), noon)
 	back.NAT, back.PeerNAT = back.PeerNAT, back.NAT // each is the other's at the other end
 	if !reflect.DeepEqual(back, *v.Params) {
@@ -142,9 +143,9 @@ func TestEveryParameterIsToldOrKept(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Params]()) {
 		told[f.Name] = true
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[check.Params]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
 		if !f.Anonymous && told[f.Name] == slices.Contains(kept, f.Name) {
-			t.Errorf("check.Params.%s is told: %v, kept: %v", f.Name, told[f.Name], slices.Contains(kept, f.Name))
+			t.Errorf("catalogue.Params.%s is told: %v, kept: %v", f.Name, told[f.Name], slices.Contains(kept, f.Name))
 		}
 	}
 }
@@ -152,7 +153,7 @@ func TestEveryParameterIsToldOrKept(t *testing.T) {
 // The largest report that our own checks can lead to fits.
 func TestTheLargestReportFits(t *testing.T) {
 	long := strings.Repeat("a", 1000)
-	p := check.Params{Address: long, ServerName: long, Issuer: strings.Repeat("a", maxText), Detail: long}
+	p := catalogue.Params{Address: long, ServerName: long, Issuer: strings.Repeat("a", maxText), Detail: long}
 	p.BesideAddress, p.Remote, p.From, p.Relay = long, long, "[2001:db8:1111:2222:3333:4444:5555:6666]:51820", strings.Repeat("r", maxText)
 	for range 10_000 {
 		p.Names = append(p.Names, strings.Repeat("n", maxText))
@@ -160,7 +161,7 @@ func TestTheLargestReportFits(t *testing.T) {
 		p.Endpoints = append(p.Endpoints, p.From)
 		p.Own = append(p.Own, p.From)
 		p.Was = append(p.Was, "2001:db8:1111:2222:3333:4444:5555:6666")
-		p.Candidates = append(p.Candidates, check.Candidate{Address: p.From, Source: "advertised", State: "selected", Reason: long})
+		p.Candidates = append(p.Candidates, catalogue.Candidate{Address: p.From, Source: "advertised", State: "selected", Reason: long})
 	}
 	p.Now = p.Was
 	r := Report{At: noon, Gateway: strings.Repeat("g", api.MaxNameLength)}
@@ -178,14 +179,14 @@ func TestTheLargestReportFits(t *testing.T) {
 }
 
 func TestParametersAreToldWhereThereAreSome(t *testing.T) {
-	failed := api.Verdict{Verdict: api.Error, Code: string(check.PeerSilent)}
-	if v := VerdictOf("gateway", failed, check.Params{Timeout: time.Second}, noon); v.Params == nil || v.Params.Timeout != time.Second {
+	failed := api.Verdict{Verdict: api.Error, Code: string(catalogue.PeerSilent)}
+	if v := VerdictOf("gateway", failed, catalogue.Params{Timeout: time.Second}, noon); v.Params == nil || v.Params.Timeout != time.Second {
 		t.Errorf("got the parameters %+v, want the timeout", v.Params)
 	}
-	if v := VerdictOf("gateway", failed, check.Params{}, noon); v.Params != nil {
+	if v := VerdictOf("gateway", failed, catalogue.Params{}, noon); v.Params != nil {
 		t.Errorf("got the parameters %+v, want none", v.Params)
 	}
-	if v := VerdictOf("gateway", api.Verdict{Verdict: api.OK}, check.Params{Timeout: time.Second}, noon); v.Params != nil {
+	if v := VerdictOf("gateway", api.Verdict{Verdict: api.OK}, catalogue.Params{Timeout: time.Second}, noon); v.Params != nil {
 		t.Errorf("got the parameters %+v of what works", v.Params)
 	}
 }
@@ -207,7 +208,7 @@ func TestSameLeavesTimesOut(t *testing.T) {
 
 func TestWhatIsOldIsUnknownAndSaysHowOld(t *testing.T) {
 	r := Report{Gateway: "edge", At: noon, Verdicts: []Verdict{{Target: "gateway", Outcome: api.OK, Age: time.Minute},
-		{Target: "auth", Outcome: api.Error, Code: check.AuthTimeout, Age: 14 * time.Minute}}}
+		{Target: "auth", Outcome: api.Error, Code: catalogue.AuthTimeout, Age: 14 * time.Minute}}}
 	got := r.Targets(reading(), noon, noon.Add(14*time.Minute))
 	if got.Gateway.Verdict != api.OK || !got.Gateway.CheckedAt.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("after 14 min: got %+v", got.Gateway)
@@ -225,7 +226,7 @@ func TestWhatIsOldIsUnknownAndSaysHowOld(t *testing.T) {
 // sends.
 func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 	seen := map[string]int{}
-	for _, e := range check.Codes() {
+	for _, e := range catalogue.Codes() {
 		for _, target := range []string{"gateway", "auth", "apiServer"} {
 			r := Report{Verdicts: []Verdict{{Target: target, Outcome: api.Error, Code: e.Code}}}
 			got := r.Targets(reading(), noon, noon)
@@ -241,7 +242,7 @@ func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 	if seen["gateway"] == 0 || seen["auth"] == 0 || seen["apiServer"] == 0 {
 		t.Errorf("no code was taken: %v", seen)
 	}
-	for _, c := range []check.Code{check.TicketAlarm, check.StunUnreachable, check.TurnUnreachable, check.UpstreamRefused, check.PeerServiceDown, check.StateExposed} {
+	for _, c := range []catalogue.Code{catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.UpstreamRefused, catalogue.PeerServiceDown, catalogue.StateExposed} {
 		if about("gateway", c) || about("auth", c) || about("apiServer", c) {
 			t.Errorf("%s counts as being about reaching us", c)
 		}

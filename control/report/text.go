@@ -4,7 +4,7 @@ import (
 	"regexp"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -20,7 +20,7 @@ var (
 )
 
 // code is a code by its form, empty for what is none.
-func code(c check.Code) check.Code {
+func code(c catalogue.Code) catalogue.Code {
 	if !codeForm.MatchString(string(c)) {
 		return ""
 	}
@@ -83,17 +83,17 @@ func state(s string) string {
 	return ""
 }
 
-func failure(f check.Failure) check.Failure {
+func failure(f catalogue.Failure) catalogue.Failure {
 	switch f {
-	case check.FailureName, check.FailureRefused, check.FailureTimeout, check.FailureRoute, check.FailureURL,
-		check.FailureMissing, check.FailureExpired:
+	case catalogue.FailureName, catalogue.FailureRefused, catalogue.FailureTimeout, catalogue.FailureRoute, catalogue.FailureURL,
+		catalogue.FailureMissing, catalogue.FailureExpired:
 		return f
 	}
 	return ""
 }
 
-func beside(b check.Beside) check.Beside {
-	if b == check.BesideWorks || b == check.BesideFails {
+func beside(b catalogue.Beside) catalogue.Beside {
+	if b == catalogue.BesideWorks || b == catalogue.BesideFails {
 		return b
 	}
 	return ""

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // claims are values that a peer chose, none of which is one of the reader's.
@@ -22,7 +22,7 @@ const claims = `{"address":"evil.example:4443","besideAddress":"evil.example:444
 	"nat":{"mapping":"endpoint-dependent"},"peerNat":{"mapping":"address-dependent"},"failure":"timeout","beside":"works","status":403}`
 
 // claimed is the verdict that a reader makes of a code with those values.
-func claimed(t *testing.T, reader Reader, target, outcome string, c check.Code) api.Verdict {
+func claimed(t *testing.T, reader Reader, target, outcome string, c catalogue.Code) api.Verdict {
 	t.Helper()
 	r, err := Parse(fmt.Appendf(nil, `{"version":"1.0","at":"2026-03-02T12:00:00Z","gateway":"evil","verdicts":[{"target":%q,"outcome":%q,"code":%q,"age":1,"params":%s}]}`,
 		target, outcome, c, claims))
@@ -38,7 +38,7 @@ var targets = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer
 // Fixes are pasted into a shell and a configuration: what a peer says ends in no fix.
 func TestNoValueOfAReportIsInAFix(t *testing.T) {
 	theirs := regexp.MustCompile(`evil[-.]|192\.0\.2\.66|\b40[0-9][0-9]\b|\b4[4-9][0-9][0-9]\b|\b6500[0-9]|\b66\.`)
-	for _, e := range check.Codes() {
+	for _, e := range catalogue.Codes() {
 		for _, target := range targets {
 			for name, reader := range map[string]Reader{"one that knows itself": reading(), "one that knows nothing": {Peer: "edge"}} {
 				if v := claimed(t, reader, target, "error", e.Code); theirs.MatchString(v.Fix + v.Command) {
@@ -51,15 +51,15 @@ func TestNoValueOfAReportIsInAFix(t *testing.T) {
 
 // What the reader knows of itself takes their place.
 func TestFixesAreMadeOfWhatTheReaderKnows(t *testing.T) {
-	for c, want := range map[check.Code]string{
-		check.PrivateAdvertised: `here set spec.discovery.advertise: ["203.0.113.9:51999"]`,
-		check.NothingListens:    "`nft insert rule inet filter input udp dport 51999 accept`",
-		check.NotHeardByPeer:    "`nft insert rule inet filter input udp dport 51999 accept`",
-		check.PeerMustDial:      "(203.0.113.9:51999, [2001:db8::9]:51999)",
-		check.NameMoved:         "an address of this gateway (203.0.113.9:51999",
-		check.NoWayIn:           "forward UDP 51999",
-		check.RelayInUse:        "forward UDP 51999",
-		check.PathMTUSmall:      "spec.mtu: 1500 ",
+	for c, want := range map[catalogue.Code]string{
+		catalogue.PrivateAdvertised: `here set spec.discovery.advertise: ["203.0.113.9:51999"]`,
+		catalogue.NothingListens:    "`nft insert rule inet filter input udp dport 51999 accept`",
+		catalogue.NotHeardByPeer:    "`nft insert rule inet filter input udp dport 51999 accept`",
+		catalogue.PeerMustDial:      "(203.0.113.9:51999, [2001:db8::9]:51999)",
+		catalogue.NameMoved:         "an address of this gateway (203.0.113.9:51999",
+		catalogue.NoWayIn:           "forward UDP 51999",
+		catalogue.RelayInUse:        "forward UDP 51999",
+		catalogue.PathMTUSmall:      "spec.mtu: 1500 ",
 	} {
 		if v := claimed(t, reading(), api.ServiceGateway, "error", c); !strings.Contains(v.Fix, want) {
 			t.Errorf("%s: got the fix %q, want %q in it", c, v.Fix, want)
@@ -69,7 +69,7 @@ func TestFixesAreMadeOfWhatTheReaderKnows(t *testing.T) {
 
 // The writer's NAT is its own, and the one here is known here.
 func TestEachNATIsThatOfItsGateway(t *testing.T) {
-	v := claimed(t, reading(), api.ServiceGateway, "warning", check.RelayInUse)
+	v := claimed(t, reading(), api.ServiceGateway, "warning", catalogue.RelayInUse)
 	if want := "edge is behind a NAT with endpoint-dependent mapping (symmetric), this gateway behind no NAT"; !strings.Contains(v.Cause, want) {
 		t.Errorf("got %q, want %q in it", v.Cause, want)
 	}
@@ -78,7 +78,7 @@ func TestEachNATIsThatOfItsGateway(t *testing.T) {
 // Of the addresses at which a peer sought this gateway those are named that are its own.
 func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
 	g := Gateway{Candidates: []Candidate{{Address: mustAddress(t, "192.0.2.66:1")}, {Address: mustAddress(t, "203.0.113.9:51999"), State: "failed"}}}
-	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: check.PeerSilent, Params: &Params{Gateway: g}}}}
+	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: catalogue.PeerSilent, Params: &Params{Gateway: g}}}}
 	got := r.Targets(reading(), noon, noon).Gateway
 	cause := got.Cause
 	if !strings.Contains(cause, "203.0.113.9:51999 failed") || strings.Contains(cause, "192.0.2.66") {
@@ -98,21 +98,21 @@ func TestAReportAsksForNoRights(t *testing.T) {
 		reader Reader
 		target string
 		says   string
-		code   check.Code
+		code   catalogue.Code
 		want   string
 	}{
-		{"denied what it is not granted", only("db"), api.ServiceAuth, "error", check.AuthDenied, "off PST0206"},
-		{"not offered what it is not granted", only("db"), api.ServiceAuth, "error", check.AuthOff, "off PST0206"},
-		{"denied what it is granted", all, api.ServiceAuth, "error", check.AuthDenied, "error PST0204"},
-		{"an error of what it says is off", all, api.ServiceAuth, "error", check.AuthOff, "off PST0206"},
-		{"unauthorized, and not granted", only(api.ServiceAuth), api.ServiceAPIServer, "error", check.APIServerUnauthorized, "off PST0307"},
-		{"forbidden, and not granted", only(api.ServiceAuth), api.ServiceAPIServer, "warning", check.APIServerForbidden, "off PST0307"},
-		{"forbidden, and granted", all, api.ServiceAPIServer, "warning", check.APIServerForbidden, "warning PST0306"},
-		{"off as an error, and not granted", only(api.ServiceAuth), api.ServiceAPIServer, "error", check.APIServerOff, "off PST0307"},
-		{"off as an error, and granted", all, api.ServiceAPIServer, "error", check.APIServerOff, "off PST0307"},
-		{"without an identity, and without auth", only(api.ServiceAPIServer), api.ServiceAPIServer, "error", check.IdentityMissing, "off PST0307"},
-		{"without an identity, and granted", all, api.ServiceAPIServer, "error", check.IdentityMissing, "error PST0505"},
-		{"off with the code of a fault", all, api.ServiceAPIServer, "off", check.APIServerTimeout, "unknown PST0302"},
+		{"denied what it is not granted", only("db"), api.ServiceAuth, "error", catalogue.AuthDenied, "off PST0206"},
+		{"not offered what it is not granted", only("db"), api.ServiceAuth, "error", catalogue.AuthOff, "off PST0206"},
+		{"denied what it is granted", all, api.ServiceAuth, "error", catalogue.AuthDenied, "error PST0204"},
+		{"an error of what it says is off", all, api.ServiceAuth, "error", catalogue.AuthOff, "off PST0206"},
+		{"unauthorized, and not granted", only(api.ServiceAuth), api.ServiceAPIServer, "error", catalogue.APIServerUnauthorized, "off PST0307"},
+		{"forbidden, and not granted", only(api.ServiceAuth), api.ServiceAPIServer, "warning", catalogue.APIServerForbidden, "off PST0307"},
+		{"forbidden, and granted", all, api.ServiceAPIServer, "warning", catalogue.APIServerForbidden, "warning PST0306"},
+		{"off as an error, and not granted", only(api.ServiceAuth), api.ServiceAPIServer, "error", catalogue.APIServerOff, "off PST0307"},
+		{"off as an error, and granted", all, api.ServiceAPIServer, "error", catalogue.APIServerOff, "off PST0307"},
+		{"without an identity, and without auth", only(api.ServiceAPIServer), api.ServiceAPIServer, "error", catalogue.IdentityMissing, "off PST0307"},
+		{"without an identity, and granted", all, api.ServiceAPIServer, "error", catalogue.IdentityMissing, "error PST0505"},
+		{"off with the code of a fault", all, api.ServiceAPIServer, "off", catalogue.APIServerTimeout, "unknown PST0302"},
 	} {
 		v := claimed(t, c.reader, c.target, c.says, c.code)
 		if got := summary(v); got != c.want {
@@ -127,10 +127,10 @@ func TestAReportAsksForNoRights(t *testing.T) {
 // A peer tries the other ways outside the tunnel by its own settings, of which it says
 // nothing here.
 func TestNothingIsToldOfChecksOutsideTheTunnel(t *testing.T) {
-	for target, codes := range map[string][]check.Code{
-		api.ServiceAuth:      {check.AuthURLUnreachable, check.AuthTokenRejected, check.TLSWrongName, check.TLSUnknownCA},
-		api.ServiceAPIServer: {check.APIServerURLUnreachable},
-		api.ServiceGateway:   {check.ClockSkew},
+	for target, codes := range map[string][]catalogue.Code{
+		api.ServiceAuth:      {catalogue.AuthURLUnreachable, catalogue.AuthTokenRejected, catalogue.TLSWrongName, catalogue.TLSUnknownCA},
+		api.ServiceAPIServer: {catalogue.APIServerURLUnreachable},
+		api.ServiceGateway:   {catalogue.ClockSkew},
 	} {
 		for _, c := range codes {
 			if v := claimed(t, reading(), target, "error", c); v.Verdict != api.Unknown || v.Code != "" {
@@ -143,7 +143,7 @@ func TestNothingIsToldOfChecksOutsideTheTunnel(t *testing.T) {
 // The stamp of a handshake and the dates of a certificate are whatever their maker likes.
 func TestNoTimeKeepsAReportFromBeingWritten(t *testing.T) {
 	for _, at := range []time.Time{time.Date(292_277_026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), time.Unix(1<<62, 0)} {
-		p := check.Params{NotBefore: at, NotAfter: at}
+		p := catalogue.Params{NotBefore: at, NotAfter: at}
 		p.Stamp, p.Newest = at, at
 		r := Report{At: noon, Gateway: "edge", Verdicts: []Verdict{VerdictOf("gateway", api.Verdict{Verdict: api.Error, Code: "PST0111"}, p, noon)}}
 		b, err := r.Encode()

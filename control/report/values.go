@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -103,7 +103,7 @@ func hostTexts(list []netip.Addr) (out []string) {
 	return out
 }
 
-func natOf(n check.NAT) NAT { return NAT{known(n.Mapping), known(n.Filtering)} }
+func natOf(n catalogue.NAT) NAT { return NAT{known(n.Mapping), known(n.Filtering)} }
 
 // known is a word for a NAT's behaviour, or none.
 func known(s string) string {

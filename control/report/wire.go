@@ -9,7 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/bounded"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 type wireReport struct {
@@ -151,7 +151,7 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 	if out.Outcome == api.OK { // which needs no explanation
 		return out
 	}
-	out.Code = code(check.Code(w.Code))
+	out.Code = code(catalogue.Code(w.Code))
 	if w.Params != nil {
 		p := w.Params.params(n)
 		out.Params = &p

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -97,7 +97,7 @@ func (w *wireParams) params(n *notes) Params {
 	return Params{
 		Address: place(w.Address), Remote: n.address("remote", w.Remote), BesideAddress: place(w.BesideAddress),
 		Endpoints: n.addresses("endpoints", w.Endpoints), Token: w.Token,
-		Failure: failure(check.Failure(w.Failure)), Beside: beside(check.Beside(w.Beside)),
+		Failure: failure(catalogue.Failure(w.Failure)), Beside: beside(catalogue.Beside(w.Beside)),
 		ServerName: foreign.Of(w.ServerName).As(host), Names: n.names("names", w.Names, host),
 		Issuer: foreign.Of(w.Issuer).As(authority), Authorities: n.names("authorities", w.Authorities, authority),
 		Status: n.status(w.Status), Age: n.within("age", w.Age, maxAge), Timeout: n.within("timeout", w.Timeout, maxWait),

@@ -27,7 +27,7 @@ import (
 	"unicode"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/netlab"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -168,7 +168,7 @@ func (v *villain) hello(n int, text string) map[string]any {
 	}
 	h := map[string]any{
 		"version": "1.0", "software": text, "name": "hostile", "capabilities": many, "offers": many, "ports": ports,
-		"apiServer": map[string]string{"serverName": text, "caData": v.authority}, "report": hostileReport(text, string(check.Codes()[n%len(check.Codes())].Code)),
+		"apiServer": map[string]string{"serverName": text, "caData": v.authority}, "report": hostileReport(text, string(catalogue.Codes()[n%len(catalogue.Codes())].Code)),
 	}
 	if n%7 == 2 {
 		h["name"] = text
@@ -311,7 +311,7 @@ func (v *villain) attack(round int) {
 	t := v.t
 	t.Helper()
 	text := malice[round%len(malice)]
-	codes := check.Codes()
+	codes := catalogue.Codes()
 	code := string(codes[(round*7)%len(codes)].Code)
 	send := func(path string, document any) {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // fault is what goes wrong in a scenario: how it is made, what each side's checks must name
@@ -22,17 +22,17 @@ type fault struct {
 	// harm makes the fault while both gateways run; nil where the slip is the fault.
 	harm func(context.Context, *Lab) (string, error)
 	// cloud and edge are the codes that each side finds, in the order of their numbers.
-	cloud, edge []check.Code
+	cloud, edge []catalogue.Code
 	// turns says that the fault comes and goes by its nature: each side finds its codes at
 	// some look, which need not be one at which the other does. edgeOr is what edge may find
 	// in their place.
 	turns  bool
-	edgeOr []check.Code
+	edgeOr []catalogue.Code
 	// fix does what a fix says, and tells what that was.
 	fix func(context.Context, *Lab) (string, error)
 	// stays are the codes that may still be shown when the fault is fixed, and stay says
 	// for how long and why.
-	stays []check.Code
+	stays []catalogue.Code
 	stay  string
 	// byTicket: the two are peered by a ticket rather than by files.
 	byTicket bool
@@ -167,10 +167,10 @@ func (d diagnosis) roots() []api.Check {
 }
 
 // codes are those of the roots, sorted.
-func (d diagnosis) codes() []check.Code {
-	var out []check.Code
+func (d diagnosis) codes() []catalogue.Code {
+	var out []catalogue.Code
 	for _, c := range d.roots() {
-		out = append(out, check.Code(c.Code))
+		out = append(out, catalogue.Code(c.Code))
 	}
 	slices.Sort(out)
 	return out
@@ -217,10 +217,10 @@ func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
 
 // awaitClean waits until neither side finds anything wrong but what stays, and all targets
 // are reached.
-func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...check.Code) (string, error) {
+func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...catalogue.Code) (string, error) {
 	return awaitDiagnosis(ctx, look, func(cloud, edge diagnosis) string {
 		for _, d := range []diagnosis{cloud, edge} {
-			if slices.ContainsFunc(d.codes(), func(c check.Code) bool { return !slices.Contains(stays, c) }) {
+			if slices.ContainsFunc(d.codes(), func(c catalogue.Code) bool { return !slices.Contains(stays, c) }) {
 				return d.String()
 			}
 			if c := d.waits(); c != "" {

@@ -6,12 +6,12 @@ import (
 	"net/netip"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
 // codes are what a side finds.
-func codes(c ...check.Code) []check.Code { return c }
+func codes(c ...catalogue.Code) []catalogue.Code { return c }
 
 // faults are the scenarios that show a fault each: of firewalls, of addresses, of keys, of
 // clocks, of the way, and of API servers.
@@ -29,12 +29,12 @@ func blocked() []Scenario {
 		{Name: "blocked-outbound", Summary: "a firewall drops UDP from edge to cloud: edge hears cloud and is not heard",
 			fault: &fault{
 				harm:  drops("cloud's firewall drops UDP from "+edgePublic.String(), edgePublic, cloudAddr),
-				cloud: codes(check.HandshakeStale), edge: codes(check.NotHeardByPeer), fix: letIn("cloud", edgePublic),
+				cloud: codes(catalogue.HandshakeStale), edge: codes(catalogue.NotHeardByPeer), fix: letIn("cloud", edgePublic),
 			}},
 		{Name: "blocked-inbound", Summary: "a firewall drops UDP from cloud to edge: cloud hears edge and is not heard",
 			fault: &fault{
 				harm:  drops("edge's firewall drops UDP from "+cloudAddr.String(), cloudAddr, edgePublic),
-				cloud: codes(check.NotHeardByPeer), edge: codes(check.HandshakeStale), fix: letIn("edge", cloudAddr),
+				cloud: codes(catalogue.NotHeardByPeer), edge: codes(catalogue.HandshakeStale), fix: letIn("edge", cloudAddr),
 			}},
 		{Name: "blocked-both", Summary: "firewalls drop UDP both ways: each finds the other silent, and says what to ask there",
 			fault: &fault{
@@ -43,7 +43,7 @@ func blocked() []Scenario {
 					l.Cloud.Host.Link().SetFirewall(both)
 					return "a firewall between the two drops all UDP", nil
 				},
-				cloud: codes(check.HandshakeStale), edge: codes(check.HandshakeStale), fix: letIn("both", netip.Addr{}),
+				cloud: codes(catalogue.HandshakeStale), edge: codes(catalogue.HandshakeStale), fix: letIn("both", netip.Addr{}),
 			}},
 	}
 }
@@ -86,7 +86,7 @@ func letIn(where string, from netip.Addr) func(context.Context, *Lab) (string, e
 // addresses are endpoints that lead nowhere.
 func addresses() []Scenario {
 	const name, typo = "cloud.example.net", "clout.example.net"
-	alone := []check.Code{check.PeerMustDial} // cloud, which does not know where edge is
+	alone := []catalogue.Code{catalogue.PeerMustDial} // cloud, which does not know where edge is
 	right := func(ctx context.Context, l *Lab) (string, error) {
 		at := endpoint(cloudAddr)
 		return fmt.Sprintf("at edge: spec.peers[name=cloud].endpoints: [%q], and reload", at), l.Edge.learn(ctx, dial(at))
@@ -95,12 +95,12 @@ func addresses() []Scenario {
 		{Name: "wrong-port", Summary: "edge has a wrong port of cloud: the host there answers that nothing listens",
 			edge: portRestricted, fault: &fault{
 				slip:  dials("203.0.113.10:40582", "edge's file has a wrong port of cloud, 40582"),
-				cloud: alone, edge: codes(check.NothingListens), fix: right,
+				cloud: alone, edge: codes(catalogue.NothingListens), fix: right,
 			}},
 		{Name: "private-address", Summary: "edge has a private address of cloud, which is in no network of its own",
 			edge: portRestricted, fault: &fault{
 				slip:  dials("10.20.30.40:51820", "edge's file has cloud's private address, 10.20.30.40"),
-				cloud: alone, edge: codes(check.PrivateAdvertised), fix: right,
+				cloud: alone, edge: codes(catalogue.PrivateAdvertised), fix: right,
 			}},
 		{Name: "name-unknown", Summary: "the name of cloud in edge's file is misspelt and does not resolve",
 			edge: portRestricted, fault: &fault{
@@ -108,7 +108,7 @@ func addresses() []Scenario {
 					l.names.set(name, cloudAddr)
 					return dials(typo+":51820", "edge's file has "+typo+", which nobody has")(ctx, l)
 				},
-				cloud: alone, edge: codes(check.NameUnknown),
+				cloud: alone, edge: codes(catalogue.NameUnknown),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					return fmt.Sprintf("at edge: spec.peers[name=cloud].endpoints: [%q], and reload", name+":51820"), l.Edge.learn(ctx, dial(name+":51820"))
 				},
@@ -120,7 +120,7 @@ func addresses() []Scenario {
 					l.names.set(name, elsewhere)
 					return fmt.Sprintf("cloud has moved to %s; its record %s says %s", movedAddr, name, elsewhere), l.Cloud.Host.SetAddrs(movedAddr)
 				},
-				cloud: codes(check.HandshakeStale), edge: codes(check.NameMoved),
+				cloud: codes(catalogue.HandshakeStale), edge: codes(catalogue.NameMoved),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					l.names.set(name, movedAddr)
 					return fmt.Sprintf("the record %s says %s; edge was restarted, or it would have asked for it again within a minute", name, movedAddr),

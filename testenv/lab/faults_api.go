@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/apiserver"
 	"github.com/postern-dev/postern/testenv/pki"
 )
@@ -29,18 +29,18 @@ func apiServers() []Scenario {
 	renew := act("cloud's API server got a certificate by its cluster CA, for its name, valid for a day", func(_ context.Context, l *Lab) error {
 		return l.Cloud.present(l.Cloud.pki.serving, apiserver.ServerName, 24*time.Hour)
 	})
-	both := func(c check.Code, f fault) *fault { f.cloud, f.edge = codes(c), codes(c); return &f }
+	both := func(c catalogue.Code, f fault) *fault { f.cloud, f.edge = codes(c), codes(c); return &f }
 	return []Scenario{
 		{Name: "api-down", Summary: "cloud's API server is down: refused at edge, and cloud says why", fault: &fault{
 			harm:  act("cloud's API server was stopped", func(_ context.Context, l *Lab) error { return l.Cloud.API.Close() }),
-			cloud: codes(check.UpstreamRefused), edge: codes(check.APIServerRefused),
+			cloud: codes(catalogue.UpstreamRefused), edge: codes(catalogue.APIServerRefused),
 			fix: act("it was started again", func(ctx context.Context, l *Lab) error { return l.Cloud.API.Restart(ctx) }),
 		}},
-		{Name: "api-slow", Summary: fmt.Sprintf("cloud's API server answers after %s", late), fault: both(check.APIServerSlow, fault{
+		{Name: "api-slow", Summary: fmt.Sprintf("cloud's API server answers after %s", late), fault: both(catalogue.APIServerSlow, fault{
 			harm: answers(fmt.Sprintf("cloud's API server takes %s for each answer", late), 0, late),
 			fix:  answers("what slowed it down is gone", 0, 0),
 		})},
-		{Name: "api-wrong-name", Summary: "the certificate of cloud's API server is for another name", fault: both(check.TLSWrongName, fault{
+		{Name: "api-wrong-name", Summary: "the certificate of cloud's API server is for another name", fault: both(catalogue.TLSWrongName, fault{
 			harm: act("cloud's API server shows a certificate for "+otherName, func(_ context.Context, l *Lab) error {
 				return l.Cloud.present(l.Cloud.pki.serving, otherName, 24*time.Hour)
 			}),
@@ -51,7 +51,7 @@ func apiServers() []Scenario {
 				return l.Cloud.reload(ctx)
 			}),
 		})},
-		{Name: "api-unknown-ca", Summary: "the certificate of cloud's API server is signed by an authority that nobody announced", fault: both(check.TLSUnknownCA, fault{
+		{Name: "api-unknown-ca", Summary: "the certificate of cloud's API server is signed by an authority that nobody announced", fault: both(catalogue.TLSUnknownCA, fault{
 			harm: act("cloud's API server shows a certificate of another authority", func(_ context.Context, l *Lab) error {
 				other, err := pki.NewCA("somebody-elses-ca")
 				if err != nil {
@@ -61,17 +61,17 @@ func apiServers() []Scenario {
 			}),
 			fix: renew,
 		})},
-		{Name: "api-expired", Summary: "the certificate of cloud's API server has expired", fault: both(check.TLSNotValidNow, fault{
+		{Name: "api-expired", Summary: "the certificate of cloud's API server has expired", fault: both(catalogue.TLSNotValidNow, fault{
 			harm: act("the certificate of cloud's API server ended an hour ago", func(_ context.Context, l *Lab) error {
 				return l.Cloud.present(l.Cloud.pki.serving, apiserver.ServerName, -time.Hour)
 			}),
 			fix: renew,
 		})},
-		{Name: "api-401", Summary: "cloud's API server does not accept the identity that cloud's auth issued to edge", fault: both(check.APIServerUnauthorized, fault{
+		{Name: "api-401", Summary: "cloud's API server does not accept the identity that cloud's auth issued to edge", fault: both(catalogue.APIServerUnauthorized, fault{
 			harm: answers("cloud's API server trusts the issuer of identities no more: it answers 401", http.StatusUnauthorized, 0),
 			fix:  answers("it has the issuer's certificate in --client-ca-file again", 0, 0),
 		})},
-		{Name: "api-403", Summary: "cloud's API server knows edge and forbids what it asks", fault: both(check.APIServerForbidden, fault{
+		{Name: "api-403", Summary: "cloud's API server knows edge and forbids what it asks", fault: both(catalogue.APIServerForbidden, fault{
 			harm: answers("cloud's API server has no role for edge: it answers 403", http.StatusForbidden, 0),
 			fix:  answers("edge was given the role again", 0, 0),
 		})},

@@ -9,7 +9,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/handshake"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/testenv/simnet"
@@ -33,7 +33,7 @@ func clocks() []Scenario {
 		{Name: "clock-back", Summary: "edge's clock was an hour ahead and was set right: cloud takes its handshakes for replays",
 			fault: &fault{
 				slip:  clockBack,
-				cloud: codes(check.StampInPast), edge: codes(check.PeerSilent),
+				cloud: codes(catalogue.StampInPast), edge: codes(catalogue.PeerSilent),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					return "edge's clock is right; cloud was restarted, which remembers no stamps, or edge would have waited for an hour", l.Cloud.restart(ctx)
 				},
@@ -43,7 +43,7 @@ func clocks() []Scenario {
 				slip: func(_ context.Context, l *Lab) (string, error) {
 					return fmt.Sprintf("the CA of cloud's issuer (spec.services.auth.issuer.localCA) ends in %s", ending), l.Cloud.issueUntil(time.Now().Add(ending))
 				},
-				cloud: codes(check.IdentityExpired), edge: codes(check.IdentityExpired),
+				cloud: codes(catalogue.IdentityExpired), edge: codes(catalogue.IdentityExpired),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					if err := l.Cloud.issueUntil(time.Now().Add(24 * time.Hour)); err != nil {
 						return "", err

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -31,7 +31,7 @@ func pskMismatch() Scenario {
 				}
 				return "each side made a preshared key of its own", nil
 			},
-			cloud: codes(check.PresharedKeyDiffers), edge: codes(check.PresharedKeyDiffers),
+			cloud: codes(catalogue.PresharedKeyDiffers), edge: codes(catalogue.PresharedKeyDiffers),
 			fix: func(ctx context.Context, l *Lab) (string, error) {
 				same := l.Cloud.other.PresharedKeyFile
 				return "cloud's preshared key was copied to edge", l.Edge.learn(ctx, func(p *api.Peer) { p.PresharedKeyFile = same })
@@ -49,7 +49,7 @@ func wrongKey() Scenario {
 				}
 				return "edge's file has a public key that is not cloud's", l.Edge.know(func(p *api.Peer) { p.PublicKey = other.Public().String() })
 			},
-			cloud: codes(check.WrongPeerKey), edge: codes(check.WrongPeerKey),
+			cloud: codes(catalogue.WrongPeerKey), edge: codes(catalogue.WrongPeerKey),
 			fix: func(ctx context.Context, l *Lab) (string, error) {
 				right := l.Cloud.key.Public().String()
 				return fmt.Sprintf("at edge: spec.peers[name=cloud].publicKey: %s, and reload", right), l.Edge.learn(ctx, func(p *api.Peer) { p.PublicKey = right })
@@ -75,11 +75,11 @@ func duplicateKey() Scenario {
 					double.learn(ctx, func(p *api.Peer) { *p = l.Edge.other })
 			},
 			// While the copy has the session, edge is not answered; cloud may still ask there.
-			cloud: codes(check.DuplicateKey), edge: codes(check.HandshakeStale), edgeOr: codes(check.NotHeardByPeer), turns: true,
+			cloud: codes(catalogue.DuplicateKey), edge: codes(catalogue.HandshakeStale), edgeOr: codes(catalogue.NotHeardByPeer), turns: true,
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				return "the copy was stopped", l.fault.double.halt()
 			},
-			stays: codes(check.DuplicateKey), stay: "cloud remembers for five minutes that two took turns",
+			stays: codes(catalogue.DuplicateKey), stay: "cloud remembers for five minutes that two took turns",
 		}}
 }
 
@@ -98,10 +98,10 @@ func ticketUsed() Scenario {
 				}
 				return fmt.Sprintf("a stranger at %s tried edge's ticket: %v", copyAddr, err), nil
 			},
-			cloud: codes(check.TicketAlarm), edge: codes(),
+			cloud: codes(catalogue.TicketAlarm), edge: codes(),
 			fix: func(context.Context, *Lab) (string, error) {
 				return "edge's owner was asked and says that it joined: whoever else had the ticket came too late, and nothing is to be removed", nil
 			},
-			stays: codes(check.TicketAlarm), stay: "cloud shows the alarm for an hour more; the next ticket goes another way, or is made with --approve",
+			stays: codes(catalogue.TicketAlarm), stay: "cloud shows the alarm for an hour more; the next ticket goes another way, or is made with --approve",
 		}}
 }

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
@@ -28,7 +28,7 @@ func quality() []Scenario {
 		{Name: "loss", Summary: "a line loses one packet in twenty, each way",
 			fault: &fault{
 				harm:  lines("edge's line loses one packet in twenty, each way", simnet.Conditions{Delay: wanDelay, Loss: lossRate}),
-				cloud: codes(check.PacketsLost), edge: codes(check.PacketsLost),
+				cloud: codes(catalogue.PacketsLost), edge: codes(catalogue.PacketsLost),
 				fix: lines("the link that lost packets was fixed", simnet.Conditions{Delay: wanDelay}),
 			}},
 		{Name: "small-mtu", Summary: fmt.Sprintf("a line takes %d bytes, and ICMP is filtered: larger packets vanish", narrow),
@@ -37,7 +37,7 @@ func quality() []Scenario {
 					return lines(fmt.Sprintf("edge's line drops packets of more than %d bytes and tells nobody", narrow),
 						simnet.Conditions{Delay: wanDelay, MTU: narrow, SilentMTU: true})(ctx, l)
 				},
-				cloud: codes(check.PathMTUSmall), edge: codes(check.PathMTUSmall),
+				cloud: codes(catalogue.PathMTUSmall), edge: codes(catalogue.PathMTUSmall),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					for _, s := range l.pair() {
 						if err := s.Edit(func(spec *api.GatewaySpec) { spec.MTU = narrowOverlay }); err != nil {
@@ -57,7 +57,7 @@ func quality() []Scenario {
 				harm: func(context.Context, *Lab) (string, error) {
 					return "both NATs take another port for each destination, so the relay is the only way", nil
 				},
-				cloud: codes(check.RelayInUse), edge: codes(check.RelayInUse),
+				cloud: codes(catalogue.RelayInUse), edge: codes(catalogue.RelayInUse),
 				fix: func(ctx context.Context, l *Lab) (string, error) { return l.forward(ctx) },
 			}},
 		{Name: "relay-lost", Summary: "the relay goes that was the only way between two symmetric NATs",
@@ -75,7 +75,7 @@ func quality() []Scenario {
 					}
 					return "the relay was taken out of both files (spec.discovery.turnServers)", nil
 				},
-				cloud: codes(check.RelayLost), edge: codes(check.RelayLost),
+				cloud: codes(catalogue.RelayLost), edge: codes(catalogue.RelayLost),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					text, err := l.forward(ctx)
 					if err != nil {
@@ -104,7 +104,7 @@ func noWayIn() Scenario {
 				_, err := l.Cloud.Gateway.NetCheck(ctx) // or it would find out in minutes
 				return fmt.Sprintf("cloud's router was replaced: it forwards UDP %d no more; postern netcheck at cloud shows it", gatewayPort), err
 			},
-			cloud: codes(check.NoWayIn), edge: codes(check.HandshakeStale),
+			cloud: codes(catalogue.NoWayIn), edge: codes(catalogue.HandshakeStale),
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort))
 				l.cloudNAT.Reboot() // what is under way would go on through the mappings before

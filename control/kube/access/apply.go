@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -118,7 +119,7 @@ func (k *Keeper) settled(o object, err error) error {
 		delete(k.refused, o.id)
 		return nil
 	case errors.Is(err, errTaken):
-		p := check.OwnProblem{Name: NameAccess, Code: check.NameTaken}
+		p := check.OwnProblem{Name: NameAccess, Code: catalogue.NameTaken}
 		p.Params.Peer, p.Params.Namespace, p.Params.Object = o.peer, k.o.Namespace, o.kind+" "+o.name
 		k.refused[o.id] = p
 		return nil
@@ -185,7 +186,7 @@ func (k *Keeper) apply(ctx context.Context, o object) error {
 	return nil
 }
 func (k *Keeper) forbidden(kind *kind) check.OwnProblem {
-	p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
+	p := check.OwnProblem{Name: NameAccess, Code: catalogue.ClusterForbidden}
 	p.Params.Namespace, p.Params.Account = k.o.Namespace, k.o.Account
 	p.Params.Verbs, p.Params.Resource = "get,list,create,patch,delete", kind.resource
 	if kind.group != "" {

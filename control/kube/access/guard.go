@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 )
@@ -263,7 +264,7 @@ func (g *Guard) tell(err error) {
 	var list []check.OwnProblem
 	if refused := new(denied); errors.As(err, &refused) {
 		for _, ns := range refused.namespaces {
-			p := check.OwnProblem{Name: NameAccess, Code: check.ClusterForbidden}
+			p := check.OwnProblem{Name: NameAccess, Code: catalogue.ClusterForbidden}
 			p.Params.Account, p.Params.Verbs, p.Params.Resource, p.Params.Namespace = g.o.Account, "list", "pods", ns
 			p.Params.Detail = "its pods may use no peer's Service"
 			list = append(list, p)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -254,8 +255,8 @@ func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 		g.Notify(func(list []check.OwnProblem) {
 			told = append(told, fmt.Sprint(len(list)))
 			for _, p := range list {
-				_, fix := check.Render(p.Code, p.Params)
-				if p.Code != check.ClusterForbidden || !strings.Contains(fix, "-n tenant --verb=list --resource=pods") || !strings.Contains(fix, "--serviceaccount=ns:postern") {
+				_, fix := catalogue.Render(p.Code, p.Params)
+				if p.Code != catalogue.ClusterForbidden || !strings.Contains(fix, "-n tenant --verb=list --resource=pods") || !strings.Contains(fix, "--serviceaccount=ns:postern") {
 					t.Errorf("got %s, fix %q", p.Code, fix)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/events"
 	"github.com/postern-dev/postern/control/kube/mirror"
@@ -168,7 +169,7 @@ func (c *Controller[T]) tell() {
 		return
 	}
 	for _, p := range fresh {
-		cause, fix := check.Render(p.Code, p.Params)
+		cause, fix := catalogue.Render(p.Code, p.Params)
 		c.Log.Warn("the cluster cannot be asked as it should be", "code", string(p.Code), "problem", cause, "fix", fix)
 	}
 	c.told[c.o.Source] = all

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -89,7 +90,7 @@ func TestARefusalIsTheGatewaysProblemUntilTheEnd(t *testing.T) {
 	}()
 	for x := range g.told {
 		if len(x.list) > 0 {
-			if x.source != "test" || x.list[0].Code != check.ClusterForbidden {
+			if x.source != "test" || x.list[0].Code != catalogue.ClusterForbidden {
 				t.Errorf("told %+v", x)
 			}
 			break
@@ -110,7 +111,7 @@ func TestARefusalIsTheGatewaysProblemUntilTheEnd(t *testing.T) {
 func TestProblemsAreToldWhenTheyAreOthers(t *testing.T) {
 	c, g := controller(t, "")
 	problem := func(peer, detail string) []check.OwnProblem {
-		p := check.OwnProblem{Code: check.PeerRefused}
+		p := check.OwnProblem{Code: catalogue.PeerRefused}
 		p.Params.Peer, p.Params.Detail = peer, detail
 		return []check.OwnProblem{p}
 	}

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/auth"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // A real API server with the real signer, and the shipped role and policy.
@@ -41,7 +41,7 @@ func (w *world) refusedUnguarded(t *testing.T) {
 	_, role := shipped(t)
 	w.kubectl(t, role, "apply", "-f", "-")
 	_, err := w.issuer.Issue(within(t, patience), edge, requestFor(t, userOf(edge)))
-	w.wantCode(t, err, check.CSRUnguarded)
+	w.wantCode(t, err, catalogue.CSRUnguarded)
 	if list := w.kubectl(t, "", "get", "csr", "-o", "name"); list != "" {
 		t.Errorf("there are %s", list)
 	}
@@ -266,7 +266,7 @@ spec: {policyName: no-berlin, validationActions: [Deny]}
 	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
 		_, err = w.issuer.Issue(within(t, patience), berlin, requestFor(t, userOf(berlin)))
 	}
-	w.wantCode(t, err, check.CSRDenied)
+	w.wantCode(t, err, catalogue.CSRDenied)
 	if err == nil || !strings.Contains(err.Error(), "berlin is not wanted") {
 		t.Errorf("got %v, want the policy's words", err)
 	}
@@ -283,7 +283,7 @@ func (w *world) waitsForASlowSigner(t *testing.T) {
 	csrPEM := requestFor(t, userOf(edge))
 	start := time.Now()
 	_, err := w.issuer.Issue(within(t, patience), edge, csrPEM)
-	w.wantCode(t, err, check.CSRUnsigned)
+	w.wantCode(t, err, catalogue.CSRUnsigned)
 	if took := time.Since(start); took > issueTimeout+5*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -334,5 +334,5 @@ func (w *world) lacksRights(t *testing.T) {
 			break
 		}
 	}
-	w.wantCode(t, err, check.CSRForbidden)
+	w.wantCode(t, err, catalogue.CSRForbidden)
 }

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/auth"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // guardFor is how long it is believed that the policy is in force.
@@ -63,7 +63,7 @@ func (g *guard) refused(ctx context.Context, user string) error {
 		&certificatesv1.CertificateSigningRequest{})
 	switch {
 	case err == nil:
-		return &problem{code: check.CSRUnguarded}
+		return &problem{code: catalogue.CSRUnguarded}
 	case lacksRight(err):
 		return missingRight(err)
 	case !refusedByPolicy(err):

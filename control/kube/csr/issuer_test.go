@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -148,7 +149,7 @@ func (r *reports) take(list []check.OwnProblem) {
 	r.last = list
 }
 
-func (r *reports) codes() (out []check.Code) {
+func (r *reports) codes() (out []catalogue.Code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.last {
@@ -193,31 +194,31 @@ func TestWhatSignersDo(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		decide func(*testing.T, *certificatesv1.CertificateSigningRequest)
-		code   check.Code // empty: it is issued
+		code   catalogue.Code // empty: it is issued
 		says   string
 	}{
 		{"signs", func(t *testing.T, x *certificatesv1.CertificateSigningRequest) { sign(t, x, nil) }, "", ""},
 		{"is denied by another", func(_ *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			condition(x, certificatesv1.CertificateDenied, "not here")
-		}, check.CSRDenied, "Test: not here"},
+		}, catalogue.CSRDenied, "Test: not here"},
 		{"fails", func(_ *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			condition(x, certificatesv1.CertificateFailed, "no client certificates")
-		}, check.CSRFailed, "no client certificates"},
+		}, catalogue.CSRFailed, "no client certificates"},
 		{"signs for another", func(t *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			sign(t, x, func(c *x509.Certificate) { c.Subject.CommonName = "kubernetes-admin" })
-		}, check.CSRFailed, "kubernetes-admin"},
+		}, catalogue.CSRFailed, "kubernetes-admin"},
 		{"adds a group", func(t *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			sign(t, x, func(c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} })
-		}, check.CSRFailed, "system:masters"},
+		}, catalogue.CSRFailed, "system:masters"},
 		{"signs for a year", func(t *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			sign(t, x, func(c *x509.Certificate) { c.NotAfter = c.NotBefore.AddDate(1, 0, 0) })
-		}, check.CSRFailed, "longer than"},
+		}, catalogue.CSRFailed, "longer than"},
 		{"signs for servers", func(t *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			sign(t, x, func(c *x509.Certificate) { c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) })
-		}, check.CSRFailed, "more than client authentication"},
+		}, catalogue.CSRFailed, "more than client authentication"},
 		{"gives no certificate", func(_ *testing.T, x *certificatesv1.CertificateSigningRequest) {
 			x.Status.Certificate = []byte("hello")
-		}, check.CSRFailed, "no certificate"},
+		}, catalogue.CSRFailed, "no certificate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := &fakeAPI{decide: func(x *certificatesv1.CertificateSigningRequest) { c.decide(t, x) }}

@@ -12,13 +12,14 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // problem is an error that operators find by its code.
 type problem struct {
-	code check.Code
+	code catalogue.Code
 	// object is the request's name; empty where it is not about one.
 	object string
 	detail string
@@ -30,13 +31,13 @@ type problem struct {
 func (p *problem) Error() string {
 	text := string(p.code) + ": "
 	switch p.code {
-	case check.CSRDenied:
+	case catalogue.CSRDenied:
 		text += "the cluster denied the request " + p.object
-	case check.CSRFailed:
+	case catalogue.CSRFailed:
 		text += "the cluster's signer failed the request " + p.object
-	case check.CSRUnsigned:
+	case catalogue.CSRUnsigned:
 		text += "nothing has signed the request " + p.object + " yet"
-	case check.CSRUnguarded:
+	case catalogue.CSRUnguarded:
 		text += "the cluster would let this gateway's account have certificates for anyone; apply the policy"
 	default:
 		text += fmt.Sprintf("this gateway may not %s %s", p.verbs, p.resource)
@@ -48,12 +49,12 @@ func (p *problem) Error() string {
 }
 
 func denied(name, why string) error {
-	return &problem{code: check.CSRDenied, object: name, detail: why}
+	return &problem{code: catalogue.CSRDenied, object: name, detail: why}
 }
 func failed(name, why string) error {
-	return &problem{code: check.CSRFailed, object: name, detail: why}
+	return &problem{code: catalogue.CSRFailed, object: name, detail: why}
 }
-func unsigned(name string) error { return &problem{code: check.CSRUnsigned, object: name} }
+func unsigned(name string) error { return &problem{code: catalogue.CSRUnsigned, object: name} }
 
 // lacksRight tells what RBAC refuses from what a policy does.
 func lacksRight(err error) bool {
@@ -74,18 +75,18 @@ func explain(err error, name string) error {
 	case errors.Is(err, errForeign):
 		return fmt.Errorf("CertificateSigningRequest %s: %w (delete it: kubectl delete csr %s)", name, err, name)
 	case errors.Is(err, errSigner):
-		return &problem{code: check.CSRFailed, object: name, detail: err.Error()}
+		return &problem{code: catalogue.CSRFailed, object: name, detail: err.Error()}
 	case lacksRight(err):
 		return missingRight(err)
 	case refusedByPolicy(err):
-		return &problem{code: check.CSRDenied, object: name, detail: err.Error()}
+		return &problem{code: catalogue.CSRDenied, object: name, detail: err.Error()}
 	}
 	return err
 }
 
 // missingRight reads the missing right from what the API server says, in which it is quoted.
 func missingRight(err error) error {
-	p := &problem{code: check.CSRForbidden, verbs: "use", resource: resource, detail: err.Error()}
+	p := &problem{code: catalogue.CSRForbidden, verbs: "use", resource: resource, detail: err.Error()}
 	if _, rest, ok := strings.Cut(err.Error(), " cannot "); ok {
 		p.verbs, rest, _ = strings.Cut(rest, " ")
 		if _, rest, ok = strings.Cut(rest, `"`); ok {
@@ -126,16 +127,16 @@ func (i *Issuer) note(name string, err error) {
 	if err != nil && !errors.As(err, &p) {
 		return // it says nothing lasting
 	}
-	if p != nil && (p.code == check.CSRUnguarded || p.code == check.CSRForbidden) {
+	if p != nil && (p.code == catalogue.CSRUnguarded || p.code == catalogue.CSRForbidden) {
 		name = guardName
 	}
 	i.mu.Lock()
 	if p == nil {
 		delete(i.problems, name)
 	} else {
-		i.problems[name] = check.OwnProblem{Name: "issuer", Code: p.code, Params: check.Params{
+		i.problems[name] = check.OwnProblem{Name: "issuer", Code: p.code, Params: catalogue.Params{
 			Peer: name, Detail: p.detail,
-			ClusterParams: check.ClusterParams{Object: p.object, Verbs: p.verbs, Resource: p.resource},
+			ClusterParams: catalogue.ClusterParams{Object: p.object, Verbs: p.verbs, Resource: p.resource},
 		}}
 	}
 	list := i.listLocked()

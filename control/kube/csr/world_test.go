@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
@@ -168,7 +169,7 @@ func (w *world) last() (list []check.OwnProblem) {
 }
 
 // wantCode wants an error with a code, and the report of it.
-func (w *world) wantCode(t *testing.T, err error, code check.Code) {
+func (w *world) wantCode(t *testing.T, err error, code catalogue.Code) {
 	t.Helper()
 	if !errors.Is(err, auth.ErrIssuer) || !strings.Contains(err.Error(), string(code)) {
 		t.Errorf("got %v, want %s", err, code)

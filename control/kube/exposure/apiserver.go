@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 )
 
@@ -36,9 +36,9 @@ func (f facts) apiServer(d *derived) {
 	if d.APIServer.Address != "" || !f.located.asked || d.Auth.Exposure == "" {
 		return // known, not known yet, or nobody needs it: in-band peers come through the tunnel
 	}
-	var p check.Params
+	var p catalogue.Params
 	p.Detail = f.located.denied
-	d.problem(NameAPIServer, check.APIServerUnlocated, p)
+	d.problem(NameAPIServer, catalogue.APIServerUnlocated, p)
 }
 
 // ofClusterInfo reads the kubeconfig of kube-public's cluster-info (kubeadm writes it for

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const clusterInfo = `apiVersion: v1
@@ -55,10 +55,10 @@ func TestTheAPIServersAddressMattersToPeersOutOfBandAlone(t *testing.T) {
 	}
 	outOfBand := cluster(service(corev1.ServiceTypeClusterIP), authOf(corev1.ServiceTypeClusterIP), func(f *facts) { f.auth = "auth" })
 	d := derive(outOfBand, now)
-	if len(d.Problems) != 1 || d.Problems[0].Name != NameAPIServer || d.Problems[0].Code != check.APIServerUnlocated {
+	if len(d.Problems) != 1 || d.Problems[0].Name != NameAPIServer || d.Problems[0].Code != catalogue.APIServerUnlocated {
 		t.Fatalf("out-of-band: got %+v", d.Problems)
 	}
-	if _, fix := check.Render(d.Problems[0].Code, d.Problems[0].Params); !strings.Contains(fix, "managed cluster: set spec.services.apiServer.address") {
+	if _, fix := catalogue.Render(d.Problems[0].Code, d.Problems[0].Params); !strings.Contains(fix, "managed cluster: set spec.services.apiServer.address") {
 		t.Errorf("the fix is %q", fix)
 	}
 	outOfBand.located = location{} // nobody has answered yet

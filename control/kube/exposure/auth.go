@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/predict"
 )
 
@@ -21,7 +21,7 @@ func (f facts) authService(d *derived) {
 	s, ok := named(f.services, f.auth)
 	if !ok {
 		if f.services.read {
-			d.problem(NameService, check.ServiceMissing, f.about("Service", f.auth))
+			d.problem(NameService, catalogue.ServiceMissing, f.about("Service", f.auth))
 		}
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
@@ -60,8 +61,8 @@ func (s *still) balanced(t *testing.T, at time.Time, ips ...string) time.Time {
 
 func (s *still) last() Exposure { return s.told[len(s.told)-1] }
 
-func (s *still) codes() []check.Code {
-	var out []check.Code
+func (s *still) codes() []catalogue.Code {
+	var out []catalogue.Code
 	for _, p := range s.last().Problems {
 		out = append(out, p.Code)
 	}
@@ -85,7 +86,7 @@ func TestLostAddressesAreToldForAWhile(t *testing.T) {
 
 	at = at.Add(time.Minute)
 	again := s.balanced(t, at, "203.0.113.3")
-	if !slices.Equal(s.codes(), []check.Code{check.ExposureMoved}) || !again.Equal(at.Add(movedFor)) {
+	if !slices.Equal(s.codes(), []catalogue.Code{catalogue.ExposureMoved}) || !again.Equal(at.Add(movedFor)) {
 		t.Fatalf("other addresses: got %v, again %v", s.codes(), again)
 	}
 	p := s.last().Problems[0].Params
@@ -104,7 +105,7 @@ func TestAddressesThatComeBackAreNoChange(t *testing.T) {
 	s := newStill(t)
 	s.balanced(t, now, "203.0.113.1")
 	s.balanced(t, now.Add(time.Second))
-	if !slices.Contains(s.codes(), check.ExposureMoved) {
+	if !slices.Contains(s.codes(), catalogue.ExposureMoved) {
 		t.Fatalf("without an address: %v", s.codes())
 	}
 	s.balanced(t, now.Add(2*time.Second), "203.0.113.1", "203.0.113.2")
@@ -118,11 +119,11 @@ func TestALostLoadBalancerWaitsSinceItWasLost(t *testing.T) {
 	s.balanced(t, now, "203.0.113.1")
 	lostAt := now.Add(time.Hour)
 	again := s.balanced(t, lostAt)
-	if slices.Contains(s.codes(), check.LoadBalancerPending) || !again.Equal(lostAt.Add(pendingGrace)) {
+	if slices.Contains(s.codes(), catalogue.LoadBalancerPending) || !again.Equal(lostAt.Add(pendingGrace)) {
 		t.Errorf("at once: got %v, again %v", s.codes(), again)
 	}
 	s.balanced(t, again)
-	i := slices.IndexFunc(s.last().Problems, func(p check.OwnProblem) bool { return p.Code == check.LoadBalancerPending })
+	i := slices.IndexFunc(s.last().Problems, func(p check.OwnProblem) bool { return p.Code == catalogue.LoadBalancerPending })
 	if i < 0 || !s.last().Problems[i].Since.Equal(lostAt) {
 		t.Errorf("after %v: got %+v, want it pending since %v", pendingGrace, s.last().Problems, lostAt)
 	}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // made is when the objects of the tests were made, now when they are looked at.
@@ -178,7 +178,7 @@ func TestWhatLeadsToTheGateway(t *testing.T) {
 			}
 			for _, p := range d.Problems {
 				problems = append(problems, p.Name+" "+string(p.Code))
-				cause, fix := check.Render(p.Code, p.Params)
+				cause, fix := catalogue.Render(p.Code, p.Params)
 				if cause == "" || !strings.ContainsAny(fix, "`.") {
 					t.Errorf("%s: cause %q, fix %q", p.Code, cause, fix)
 				}

@@ -12,7 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // pendingGrace is how long a load balancer may take to get its address before anybody is
@@ -28,15 +28,15 @@ func (f facts) gateway(d *derived, now time.Time) {
 		d.Type = string(s.Spec.Type)
 		f.ofService(d, &found, s, now)
 	case f.services.denied:
-		d.problem(NameService, check.ExposureUnknown, f.right("services", f.namespace))
+		d.problem(NameService, catalogue.ExposureUnknown, f.right("services", f.namespace))
 	case f.services.read:
-		d.problem(NameService, check.ServiceMissing, f.about("Service", f.service))
+		d.problem(NameService, catalogue.ServiceMissing, f.about("Service", f.service))
 	}
 	f.hostPorts(d, &found)
 	d.Endpoints = found
 	for _, i := range f.ingresses.list {
 		if backs(i, f.service) && !toTCP(i, s, f.service) {
-			d.problem(NameService, check.NoUDPWay, f.about("Ingress", i.Name))
+			d.problem(NameService, catalogue.NoUDPWay, f.about("Ingress", i.Name))
 		}
 	}
 }
@@ -46,14 +46,14 @@ func (f facts) ofService(d *derived, found *endpoints, s *corev1.Service, now ti
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		p := f.about("Service", s.Name)
 		p.Detail = string(s.Spec.Type)
-		d.problem(NameService, check.NoUDPWay, p)
+		d.problem(NameService, catalogue.NoUDPWay, p)
 		return
 	}
 	ports := f.portsOf(s)
 	if len(ports) == 0 {
 		p := f.about("Service", s.Name)
 		p.Detail = describePorts(s.Spec.Ports)
-		d.problem(NameService, check.ServicePort, p)
+		d.problem(NameService, catalogue.ServicePort, p)
 		return
 	}
 	for _, port := range ports {
@@ -100,7 +100,7 @@ func (f facts) loadBalancer(d *derived, found *endpoints, s *corev1.Service, por
 	}
 	p := f.about("Service", s.Name)
 	p.Detail = strings.Join(failed, ", ")
-	d.since(NameService, check.LoadBalancerPending, p, since)
+	d.since(NameService, catalogue.LoadBalancerPending, p, since)
 }
 
 // portError is what the load balancer says of a port that it does not serve.
@@ -122,11 +122,11 @@ func (f facts) nodePort(d *derived, found *endpoints, s *corev1.Service, port co
 	})
 	switch {
 	case f.nodes.denied:
-		d.problem(NameNodes, check.ExposureUnknown, f.right("nodes", ""))
+		d.problem(NameNodes, catalogue.ExposureUnknown, f.right("nodes", ""))
 	case f.nodes.read && shut:
 		p := f.about("Service", s.Name)
 		p.Candidates, p.Detail = candidates, why
-		d.problem(NameNodes, check.NodePortPrivate, p)
+		d.problem(NameNodes, catalogue.NodePortPrivate, p)
 	}
 }
 

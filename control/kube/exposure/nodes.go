@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // maxNodes bounds the nodes whose addresses are announced. Any node leads to the gateway;
@@ -17,7 +17,7 @@ const maxNodes = 4
 
 // nodePorts adds the node port of a Service's port at the nodes that lead to the gateway.
 // It gives what it added, and why where that is nothing.
-func (f facts) nodePorts(d *derived, found *endpoints, s *corev1.Service, port corev1.ServicePort) (added []check.Candidate, why string) {
+func (f facts) nodePorts(d *derived, found *endpoints, s *corev1.Service, port corev1.ServicePort) (added []catalogue.Candidate, why string) {
 	if port.NodePort == 0 {
 		return nil, "it has no node port"
 	}
@@ -29,7 +29,7 @@ func (f facts) nodePorts(d *derived, found *endpoints, s *corev1.Service, port c
 			before := len(*found)
 			found.add(a.Address, number, fmt.Sprintf("NodePort %s on node %s (%s%s)", number, n.Name, a.Type, locality(a.Address)))
 			if len(*found) > before {
-				added = append(added, check.Candidate{Address: (*found)[before].Address, Reason: fmt.Sprintf("%s of node %s", a.Type, n.Name)})
+				added = append(added, catalogue.Candidate{Address: (*found)[before].Address, Reason: fmt.Sprintf("%s of node %s", a.Type, n.Name)})
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/predict"
 )
 
@@ -33,7 +33,7 @@ func (e Exposure) Predict(name string) predict.Exposure {
 
 // how the gateway is exposed, in package predict's words.
 func (e Exposure) how() string {
-	problem := func(code check.Code) bool {
+	problem := func(code catalogue.Code) bool {
 		for _, p := range e.Problems {
 			if p.Code == code {
 				return true
@@ -43,7 +43,7 @@ func (e Exposure) how() string {
 	}
 	if len(e.Endpoints) == 0 {
 		switch {
-		case problem(check.NoUDPWay) && e.Type != string(corev1.ServiceTypeExternalName):
+		case problem(catalogue.NoUDPWay) && e.Type != string(corev1.ServiceTypeExternalName):
 			return predict.Ingress
 		case e.Type == string(corev1.ServiceTypeExternalName):
 			return predict.ClusterIP // as good as nothing

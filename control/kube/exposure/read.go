@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/predict"
@@ -190,7 +191,7 @@ func refusals(ctx context.Context, c *kube.Cluster, namespace string) ([]check.O
 	var out []check.OwnProblem
 	for _, s := range sets.Items {
 		if ports := hostPortsOf(s.Spec.Template.Spec); len(ports) > 0 {
-			p := check.OwnProblem{Name: NameService, Code: check.HostPortRefused}
+			p := check.OwnProblem{Name: NameService, Code: catalogue.HostPortRefused}
 			p.Params.Namespace, p.Params.Object = namespace, "StatefulSet "+s.Name
 			p.Params.Detail = fmt.Sprintf("%s=%s, hostPort %s", enforce, level, strings.Join(ports, ", "))
 			out = append(out, p)

@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
@@ -210,7 +211,7 @@ func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 			w.log.Info("the addresses that the cluster leads here have changed", "was", strings.Join(was, ", "), "now", strings.Join(is, ", "))
 		}
 		if lost(was, is) {
-			p := check.OwnProblem{Name: NameMoved, Code: check.ExposureMoved}
+			p := check.OwnProblem{Name: NameMoved, Code: catalogue.ExposureMoved}
 			p.Params.Was, p.Params.Seen, p.Params.Port = was, now, w.o.Port
 			w.moved, w.movedUntil = &p, now.Add(movedFor)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	ownkube "github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
@@ -230,7 +231,7 @@ func (w *world) testFollows(t *testing.T) {
 	e = s.until(t, "the load balancer's addresses", func(e Exposure) bool {
 		return slices.Equal(addresses(e.Endpoints), []string{"203.0.113.9:51820", "lb.example.net:51820"})
 	})
-	if len(e.Problems) != 1 || e.Problems[0].Code != check.ExposureMoved || !slices.Equal(e.Problems[0].Params.Was, addresses(want)) {
+	if len(e.Problems) != 1 || e.Problems[0].Code != catalogue.ExposureMoved || !slices.Equal(e.Problems[0].Params.Was, addresses(want)) {
 		t.Errorf("want to be told that the node ports are gone: %+v", e.Problems)
 	}
 
@@ -257,7 +258,7 @@ func (w *world) testRights(t *testing.T) {
 	w.expose(t, "rights", "NodePort")
 	s := follow(t, own, nil)
 	e := s.until(t, "no right at all", func(e Exposure) bool { return slices.Equal(codes(e), []string{"PST0425"}) })
-	_, fix := check.Render(e.Problems[0].Code, e.Problems[0].Params)
+	_, fix := catalogue.Render(e.Problems[0].Code, e.Problems[0].Params)
 	if !strings.Contains(fix, "kubectl create role postern-services -n rights --verb=get,list,watch --resource=services") || !strings.Contains(fix, "--serviceaccount=rights:postern") {
 		t.Errorf("the fix is %q", fix)
 	}
@@ -265,7 +266,7 @@ func (w *world) testRights(t *testing.T) {
 	e = s.until(t, "no right for nodes", func(e Exposure) bool {
 		return slices.Equal(codes(e), []string{"PST0425"}) && e.Problems[0].Name == NameNodes
 	})
-	_, fix = check.Render(e.Problems[0].Code, e.Problems[0].Params)
+	_, fix = catalogue.Render(e.Problems[0].Code, e.Problems[0].Params)
 	// The fix is what it says it is.
 	_, command, _ := strings.Cut(fix, "`")
 	command, _, _ = strings.Cut(command, "`")
@@ -352,12 +353,12 @@ func (w *world) testRead(t *testing.T) {
 		"spec":{"serviceName":"postern","selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},
 		"spec":{"containers":[{"name":"c","image":"x","ports":[{"protocol":"UDP","containerPort":51820,"hostPort":51820}]}]}}}}`, "apply", "-n", "read", "-f", "-")
 	w.kubectl(t, "", "label", "namespace", "read", enforce+"=restricted")
-	if _, problems := read(); len(problems) != 1 || problems[0].Code != check.HostPortRefused || !strings.Contains(problems[0].Params.Detail, "hostPort 51820") {
+	if _, problems := read(); len(problems) != 1 || problems[0].Code != catalogue.HostPortRefused || !strings.Contains(problems[0].Params.Detail, "hostPort 51820") {
 		t.Errorf("a hostPort in a restricted namespace: got %+v", problems)
 	}
 
 	denied := w.account(t, "read-denied")
-	if _, problems, err := Read(within(t, patience), denied, ReadOptions{}); err != nil || len(problems) != 1 || problems[0].Code != check.ExposureUnknown {
+	if _, problems, err := Read(within(t, patience), denied, ReadOptions{}); err != nil || len(problems) != 1 || problems[0].Code != catalogue.ExposureUnknown {
 		t.Errorf("without rights: got %+v %v", problems, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 )
@@ -105,7 +106,7 @@ func (g *Guard) problems(admitted []string) []check.OwnProblem {
 	if len(admitted) == 0 {
 		return nil
 	}
-	p := check.OwnProblem{Name: Name, Code: check.AccountUnbounded}
+	p := check.OwnProblem{Name: Name, Code: catalogue.AccountUnbounded}
 	p.Params.Namespace, p.Params.Account = g.o.Cluster.Namespace(), g.o.Cluster.Namespace()+":"+g.o.Release
 	p.Params.Detail = strings.Join(admitted, "; ")
 	return []check.OwnProblem{p}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -55,8 +56,8 @@ func testGuard(t *testing.T, w *world) {
 	go func() { defer close(done); g.Run(running) }()
 	select {
 	case list := <-told:
-		if !slices.ContainsFunc(list, func(p check.OwnProblem) bool { return p.Code == check.AccountUnbounded }) {
-			t.Errorf("told %+v, want %s", list, check.AccountUnbounded)
+		if !slices.ContainsFunc(list, func(p check.OwnProblem) bool { return p.Code == catalogue.AccountUnbounded }) {
+			t.Errorf("told %+v, want %s", list, catalogue.AccountUnbounded)
 		}
 	case <-ctx.Done():
 		t.Error("nothing was told")

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -23,21 +24,21 @@ var forbidden = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*
 
 // Problem is what a failed request for a resource says of the gateway and its cluster.
 func Problem(err error, resource, namespace string) check.OwnProblem {
-	var p check.Params
+	var p catalogue.Params
 	p.Resource, p.Namespace = qualified(resource), namespace
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		p.Detail = err.Error()
-		return check.OwnProblem{Name: checkName, Code: check.ClusterSilent, Params: p}
+		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent, Params: p}
 	}
 	s := status.Status()
 	switch {
 	case apierrors.IsNotFound(err) && !namesAnObject(err):
 		p.Resource = resource
-		return check.OwnProblem{Name: checkName, Code: check.CRDMissing, Params: p}
+		return check.OwnProblem{Name: checkName, Code: catalogue.CRDMissing, Params: p}
 	case s.Code >= http.StatusInternalServerError || apierrors.IsTooManyRequests(err):
 		p.Detail = s.Message
-		return check.OwnProblem{Name: checkName, Code: check.ClusterSilent, Params: p}
+		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent, Params: p}
 	}
 	if m := forbidden.FindStringSubmatch(s.Message); m != nil {
 		p.Verbs, p.Resource = m[2], qualified(m[3])
@@ -47,7 +48,7 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 	} else {
 		p.Verbs, p.Detail = "use", s.Message
 	}
-	return check.OwnProblem{Name: checkName, Code: check.ClusterForbidden, Params: p}
+	return check.OwnProblem{Name: checkName, Code: catalogue.ClusterForbidden, Params: p}
 }
 
 // qualified is a resource as kubectl wants it.

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // answer is an error that an API server gave.
@@ -24,17 +24,17 @@ const cannot = `peers.postern.dev is forbidden: User "system:serviceaccount:post
 func TestWhatAnAPIServerRefusesHasACode(t *testing.T) {
 	for name, c := range map[string]struct {
 		err                      error
-		code                     check.Code
+		code                     catalogue.Code
 		verbs, resource, account string
 	}{
-		"nobody answers":       {errors.New("connection refused"), check.ClusterSilent, "", "peers.postern.dev", ""},
-		"it is overloaded":     {answer(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "later", ""), check.ClusterSilent, "", "peers.postern.dev", ""},
-		"it is broken":         {answer(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd", ""), check.ClusterSilent, "", "peers.postern.dev", ""},
-		"no such kind":         {answer(http.StatusNotFound, metav1.StatusReasonNotFound, "could not find the requested resource", ""), check.CRDMissing, "", "peers", ""},
-		"no right":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, ""), check.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
-		"wrapped":              {fmt.Errorf("failed to list: %w", answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, "")), check.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
-		"a policy":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, "denied request", ""), check.ClusterForbidden, "use", "peers.postern.dev", ""},
-		"a token that is none": {answer(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized", ""), check.ClusterForbidden, "use", "peers.postern.dev", ""},
+		"nobody answers":       {errors.New("connection refused"), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
+		"it is overloaded":     {answer(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "later", ""), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
+		"it is broken":         {answer(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd", ""), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
+		"no such kind":         {answer(http.StatusNotFound, metav1.StatusReasonNotFound, "could not find the requested resource", ""), catalogue.CRDMissing, "", "peers", ""},
+		"no right":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, ""), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
+		"wrapped":              {fmt.Errorf("failed to list: %w", answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, "")), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
+		"a policy":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, "denied request", ""), catalogue.ClusterForbidden, "use", "peers.postern.dev", ""},
+		"a token that is none": {answer(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized", ""), catalogue.ClusterForbidden, "use", "peers.postern.dev", ""},
 	} {
 		got := Problem(c.err, "peers", "postern")
 		if got.Code != c.code || got.Params.Verbs != c.verbs || got.Params.Resource != c.resource || got.Params.Account != c.account || got.Params.Namespace != "postern" {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
@@ -50,13 +50,13 @@ func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, li
 	}
 	for service, a := range c.peer.Local {
 		if other, twice := listeners[a]; twice {
-			return found(c.object, check.PeerRefused, fmt.Sprintf("spec.local: %s for %s is already a listener of Peer %s (choose another port)", a, service, other))
+			return found(c.object, catalogue.PeerRefused, fmt.Sprintf("spec.local: %s for %s is already a listener of Peer %s (choose another port)", a, service, other))
 		}
 	}
 	for _, prefix := range c.peer.AllowedIPs {
 		for _, p := range before {
 			if slices.ContainsFunc(p.AllowedIPs, prefix.Overlaps) {
-				return found(c.object, check.PeerRefused, fmt.Sprintf("spec.allowedIPs: %s overlaps an address of Peer %s (an address leads to one peer)", prefix, p.Name))
+				return found(c.object, catalogue.PeerRefused, fmt.Sprintf("spec.allowedIPs: %s overlaps an address of Peer %s (an address leads to one peer)", prefix, p.Name))
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, li
 }
 
 func duplicate(o *v1alpha1.Peer, of string) *finding {
-	f := found(o, check.PeerDuplicate, "")
+	f := found(o, catalogue.PeerDuplicate, "")
 	f.params.Key, f.params.Upstream = o.Spec.PublicKey, of
 	return f
 }
@@ -82,7 +82,7 @@ func fitJoined(c *candidate, joined *state.Peer) {
 		// name the state has for another key must wait until that is removed.
 		c.apart = c.apart || c.refused == nil && (c.object.Spec.Pending || joined != nil && !c.peer.PublicKey.IsZero() && joined.PublicKey != c.peer.PublicKey)
 	case joined == nil:
-		c.refused = found(c.object, check.PeerNotInState, "")
+		c.refused = found(c.object, catalogue.PeerNotInState, "")
 	default:
 		// Its options must go to the peer that joined even when something is wrong with the
 		// object, or it would get back all that its ticket granted.
@@ -92,7 +92,7 @@ func fitJoined(c *candidate, joined *state.Peer) {
 		switch {
 		case c.refused != nil:
 		case !agreed:
-			c.refused = found(c.object, check.PeerRefused, fmt.Sprintf(
+			c.refused = found(c.object, catalogue.PeerRefused, fmt.Sprintf(
 				"spec.publicKey: it joined with the key %s, and nothing is agreed with another (delete the object and enrol it again, or give this key back)", joined.PublicKey))
 		default:
 			p = c.peer

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 )
 
@@ -55,7 +55,7 @@ func (c *Controller) apply(ctx context.Context, list []*candidate) {
 	}
 	for _, x := range list {
 		if why, bad := c.applied.refused[x.object.Name]; bad {
-			x.refused = found(x.object, check.PeerRefused, why)
+			x.refused = found(x.object, catalogue.PeerRefused, why)
 		}
 	}
 }

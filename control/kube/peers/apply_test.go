@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -85,7 +85,7 @@ func TestOfTwoWithOneKeyTheOlderCounts(t *testing.T) {
 		t.Errorf("in force are %s", got)
 	}
 	for _, x := range []*candidate{list[0], list[2]} {
-		if x.refused == nil || x.refused.code != check.PeerDuplicate {
+		if x.refused == nil || x.refused.code != catalogue.PeerDuplicate {
 			t.Errorf("%s: refused for %+v", x.object.Name, x.refused)
 		}
 	}
@@ -103,20 +103,20 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 	rotated := invited("cloud", peer.PublicKey{3})
 	rotated.ObjectKey = peer.PublicKey{1}
 	refused := labelled(1)
-	refused.refused = found(refused.object, check.PeerRefused, "nonsense")
+	refused.refused = found(refused.object, catalogue.PeerRefused, "nonsense")
 	pending := aged("cloud", 1, 1)
 	pending.object.Spec.Pending = true
 	for name, c := range map[string]struct {
 		is     *candidate
 		joined *state.Peer
 		want   string // name, key, whether it joined, what it may
-		code   check.Code
+		code   catalogue.Code
 	}{
 		"it joined":                              {labelled(1), &joined, "cloud 1 true [apiServer]", ""},
-		"it has another key":                     {labelled(1), &other, "cloud 2 true []", check.PeerRefused},
+		"it has another key":                     {labelled(1), &other, "cloud 2 true []", catalogue.PeerRefused},
 		"its peer has announced another":         {labelled(1), &rotated, "cloud 3 true [apiServer]", ""},
-		"something is wrong with it":             {refused, &joined, "cloud 1 true []", check.PeerRefused},
-		"its peer is not there":                  {labelled(1), nil, "", check.PeerNotInState},
+		"something is wrong with it":             {refused, &joined, "cloud 1 true []", catalogue.PeerRefused},
+		"its peer is not there":                  {labelled(1), nil, "", catalogue.PeerNotInState},
 		"it makes the peer":                      {aged("cloud", 1, 1), nil, "cloud 1 false []", ""},
 		"it makes a peer that joined, too":       {aged("cloud", 1, 1), &joined, "cloud 1 false []", ""},
 		"the name has another key at the moment": {aged("cloud", 1, 1), &other, "", ""},
@@ -127,7 +127,7 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 		for _, p := range chosen([]*candidate{c.is}) {
 			got = fmt.Sprintf("%s %d %v %v", p.Name, p.PublicKey[0], p.Joined, p.Allow)
 		}
-		var code check.Code
+		var code catalogue.Code
 		if c.is.refused != nil {
 			code = c.is.refused.code
 		}

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -75,7 +75,7 @@ func testWithoutDefinitions(t *testing.T, w *world) {
 	s := w.site(t, "undefined").run()
 	s.eventually("the gateway says what is missing", func() (bool, string) {
 		got := s.gateway.trouble()
-		return len(got) == 1 && got[0].Code == check.CRDMissing, fmt.Sprint(got)
+		return len(got) == 1 && got[0].Code == catalogue.CRDMissing, fmt.Sprint(got)
 	})
 	if log := s.log.String(); !strings.Contains(log, "PST0720") || !strings.Contains(log, "kubectl apply --server-side -f") {
 		t.Errorf("the log does not say what to do:\n%s", log)
@@ -299,10 +299,10 @@ func testRights(t *testing.T, w *world) {
 	s.run()
 	s.eventually("the gateway says what it may not", func() (bool, string) {
 		got := s.gateway.trouble()
-		return len(got) == 1 && got[0].Code == check.ClusterForbidden, fmt.Sprint(got)
+		return len(got) == 1 && got[0].Code == catalogue.ClusterForbidden, fmt.Sprint(got)
 	})
 	found := s.gateway.trouble()[0]
-	_, fix := check.Render(found.Code, found.Params)
+	_, fix := catalogue.Render(found.Code, found.Params)
 	if !strings.Contains(fix, "helm upgrade") || !strings.Contains(fix, "--serviceaccount=rights:gateway") || !strings.Contains(fix, "peers.postern.dev") {
 		t.Errorf("the fix is %q", fix)
 	}
@@ -340,7 +340,7 @@ func testOutage(t *testing.T, w *world) {
 	})
 	s.eventually("the gateway says that its API server is silent", func() (bool, string) {
 		got := s.gateway.trouble()
-		return len(got) > 0 && got[0].Code == check.ClusterSilent, fmt.Sprint(got)
+		return len(got) > 0 && got[0].Code == catalogue.ClusterSilent, fmt.Sprint(got)
 	})
 	if byName, again := s.gateway.has(); len(byName) != 2 || again != sets {
 		t.Errorf("the gateway has %d peers and was given them %d times more", len(byName), again-sets)

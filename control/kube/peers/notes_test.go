@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -51,16 +51,18 @@ func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
 		"it is about to be checked": {with(func(s *api.PeerStatus) { s.Reachability.Outbound = api.Targets{} }),
 			"connected  True/Ready Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"slow": {with(func(s *api.PeerStatus) {
-			s.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: string(check.APIServerSlow), Cause: "c", Fix: "f"}
+			s.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: string(catalogue.APIServerSlow), Cause: "c", Fix: "f"}
 		}), "connected PST0308 True/Ready True/Ready True/APIServerSlow False/NotOffered"},
-		"denied": {with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing(string(check.AuthDenied), "denied") }),
+		"denied": {with(func(s *api.PeerStatus) {
+			s.Reachability.Outbound.Auth = failing(string(catalogue.AuthDenied), "denied")
+		}),
 			"connected PST0204 True/Ready False/AuthDenied True/Ready False/AuthDenied"},
 		"silent": {with(func(s *api.PeerStatus) {
 			s.State = api.StateFailed
-			s.Reachability.Outbound = api.Targets{Gateway: failing(string(check.PeerSilent), "silence")}
+			s.Reachability.Outbound = api.Targets{Gateway: failing(string(catalogue.PeerSilent), "silence")}
 		}), "failed PST0101 False/PeerSilent Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"an identity that is rejected": {with(func(s *api.PeerStatus) {
-			s.Identity, s.Reachability.Outbound.APIServer = &api.Identity{NotAfter: end}, failing(string(check.APIServerUnauthorized), "who?")
+			s.Identity, s.Reachability.Outbound.APIServer = &api.Identity{NotAfter: end}, failing(string(catalogue.APIServerUnauthorized), "who?")
 		}), "connected PST0305 True/Ready True/Ready False/APIServerUnauthorized False/APIServerUnauthorized"},
 		"a newer peer's code": {with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0299", "new") }),
 			"connected PST0299 True/Ready False/Problem True/Ready False/Problem"},
@@ -106,7 +108,7 @@ func TestEventsTellWhatAnOperatorShouldKnow(t *testing.T) {
 	rejected := with(func(s *api.PeerStatus) {
 		s.Identity, s.Reachability.Outbound.APIServer = &api.Identity{NotAfter: noon}, failing("PST0305", "who?")
 	})
-	refused := statusOf(&candidate{object: object("cloud"), refused: found(object("cloud"), check.PeerDuplicate, "")}, nil, v1alpha1.PeerStatus{}, noon)
+	refused := statusOf(&candidate{object: object("cloud"), refused: found(object("cloud"), catalogue.PeerDuplicate, "")}, nil, v1alpha1.PeerStatus{}, noon)
 	for name, c := range map[string]struct {
 		was, is v1alpha1.PeerStatus
 		want    string

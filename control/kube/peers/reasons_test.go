@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// A condition's reason is the code's name in control/check: so that a reader of one finds the
+// A condition's reason is the code's name in control/catalogue: so that a reader of one finds the
 // other.
 func TestReasonsAreTheNamesOfTheCodes(t *testing.T) {
-	names := map[check.Code]string{}
-	files, err := filepath.Glob(filepath.Join("..", "..", "check", "codes*.go"))
+	names := map[catalogue.Code]string{}
+	files, err := filepath.Glob(filepath.Join("..", "..", "catalogue", "codes.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestReasonsAreTheNamesOfTheCodes(t *testing.T) {
 			}
 			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
 				if code, err := strconv.Unquote(lit.Value); err == nil && strings.HasPrefix(code, "PST") {
-					names[check.Code(code)] = spec.Names[0].Name
+					names[catalogue.Code(code)] = spec.Names[0].Name
 				}
 			}
 			return true
@@ -44,7 +44,7 @@ func TestReasonsAreTheNamesOfTheCodes(t *testing.T) {
 	}
 	for code, name := range reasons() {
 		if names[code] != name {
-			t.Errorf("%s is %s in control/check, and %s here", code, names[code], name)
+			t.Errorf("%s is %s in control/catalogue, and %s here", code, names[code], name)
 		}
 	}
 	// What a peer's own checks can find.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
@@ -32,13 +33,13 @@ func (c *candidate) inForce() bool { return c.refused == nil && !c.apart }
 
 // finding is a problem with one object, with its code.
 type finding struct {
-	code   check.Code
-	params check.Params
+	code   catalogue.Code
+	params catalogue.Params
 }
 
 // text is cause and fix in one message.
 func (f *finding) text() string {
-	cause, fix := check.Render(f.code, f.params)
+	cause, fix := catalogue.Render(f.code, f.params)
 	return message(string(f.code), cause, fix)
 }
 
@@ -55,8 +56,8 @@ func message(code, cause, fix string) string {
 }
 
 // found makes a finding about an object.
-func found(o *v1alpha1.Peer, code check.Code, detail string) *finding {
-	p := check.Params{Peer: o.Name, Detail: detail, Inbound: true}
+func found(o *v1alpha1.Peer, code catalogue.Code, detail string) *finding {
+	p := catalogue.Params{Peer: o.Name, Detail: detail, Inbound: true}
 	p.Namespace, p.Object = o.Namespace, "Peer "+o.Name
 	return &finding{code, p}
 }
@@ -81,7 +82,7 @@ func (r *resolver) resolve(ctx context.Context, o *v1alpha1.Peer) *candidate {
 		return !known
 	})
 	if len(unknown) > 0 {
-		c.noted = found(o, check.GrantWithoutUse, "")
+		c.noted = found(o, catalogue.GrantWithoutUse, "")
 		c.noted.params.Service = strings.Join(unknown, ", ")
 	}
 	p, err := config.ResolvePeer(entry, r.named)
@@ -89,7 +90,7 @@ func (r *resolver) resolve(ctx context.Context, o *v1alpha1.Peer) *candidate {
 		err = errors.New("publicKey: missing (the peer's operator sees it in `postern status` or `postern key pub`)")
 	}
 	if err != nil {
-		c.refused = found(o, check.PeerRefused, "spec."+err.Error())
+		c.refused = found(o, catalogue.PeerRefused, "spec."+err.Error())
 		return c
 	}
 	c.peer = p
@@ -134,7 +135,7 @@ func (r *resolver) secretsOf(ctx context.Context, o *v1alpha1.Peer, p *config.Pe
 	}
 	if b.CA != "" {
 		if err := config.CheckCertificates([]byte(b.CA)); err != nil {
-			return found(o, check.PeerRefused, "spec.outOfBand.ca: "+err.Error())
+			return found(o, catalogue.PeerRefused, "spec.outOfBand.ca: "+err.Error())
 		}
 		p.Direct.CA = []byte(b.CA)
 	}
@@ -165,7 +166,7 @@ func (r *resolver) value(ctx context.Context, o *v1alpha1.Peer, ref *v1alpha1.Se
 		return nil
 	}
 	r.secrets.doubt(ref.Name)
-	f := found(o, check.SecretUnusable, err.Error())
+	f := found(o, catalogue.SecretUnusable, err.Error())
 	f.params.File, f.params.Field = ref.Name, ref.Key
 	return f
 }

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -91,7 +91,7 @@ func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 		}
 	}
 	if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) {
-		x.Reason, x.Message = reasonOf(check.Code(v.Code)), message(v.Code, v.Cause, v.Fix)
+		x.Reason, x.Message = reasonOf(catalogue.Code(v.Code)), message(v.Code, v.Cause, v.Fix)
 	}
 	return x
 }
@@ -109,7 +109,7 @@ func way(s *api.PeerStatus) string {
 func serviceCondition(kind, service string, v api.Verdict) metav1.Condition {
 	x := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonNotChecked, Message: message(v.Code, v.Cause, v.Fix)}
 	if v.Code != "" {
-		x.Reason = reasonOf(check.Code(v.Code))
+		x.Reason = reasonOf(catalogue.Code(v.Code))
 	}
 	switch v.Verdict {
 	case api.OK:
@@ -138,11 +138,11 @@ func identityCondition(s *api.PeerStatus) metav1.Condition {
 	auth, used := s.Reachability.Outbound.Auth, s.Reachability.Outbound.APIServer
 	switch {
 	case s.Identity != nil && rejectsIdentity(used):
-		x.Reason, x.Message = reasonOf(check.Code(used.Code)), message(used.Code, used.Cause, used.Fix)
+		x.Reason, x.Message = reasonOf(catalogue.Code(used.Code)), message(used.Code, used.Cause, used.Fix)
 	case s.Identity != nil:
 		x.Status, x.Reason, x.Message = metav1.ConditionTrue, reasonIssued, "an identity of the peer is held, and is renewed before it ends"
 	case auth.Code != "" && auth.Verdict != api.OK:
-		x.Reason, x.Message = reasonOf(check.Code(auth.Code)), message(auth.Code, auth.Cause, auth.Fix)
+		x.Reason, x.Message = reasonOf(catalogue.Code(auth.Code)), message(auth.Code, auth.Cause, auth.Fix)
 	case auth.Verdict == api.Unknown || auth.Verdict == "":
 		x.Status, x.Reason = metav1.ConditionUnknown, reasonNotChecked
 	}
@@ -152,8 +152,8 @@ func identityCondition(s *api.PeerStatus) metav1.Condition {
 // rejectsIdentity reports whether the peer's API server says that the identity is good no more:
 // what is held is of no use then.
 func rejectsIdentity(apiServer api.Verdict) bool {
-	switch check.Code(apiServer.Code) {
-	case check.APIServerUnauthorized, check.IdentityRejected, check.IdentityExpired:
+	switch catalogue.Code(apiServer.Code) {
+	case catalogue.APIServerUnauthorized, catalogue.IdentityRejected, catalogue.IdentityExpired:
 		return apiServer.Verdict == api.Error
 	}
 	return false
@@ -169,7 +169,7 @@ func pendingCondition(c *candidate, s *api.PeerStatus) metav1.Condition {
 			fingerprint = " (fingerprint " + s.ApprovalFingerprint + ")"
 		}
 		x.Reason = reasonPending
-		x.Message = message(string(check.AwaitingApproval), "the peer waits until its key"+fingerprint+" is confirmed",
+		x.Message = message(string(catalogue.AwaitingApproval), "the peer waits until its key"+fingerprint+" is confirmed",
 			fmt.Sprintf("if it is the peer's, which `postern key pub` shows there: `kubectl patch peers.postern.dev %s -n %s --type=merge -p '{\"spec\":{\"publicKey\":\"%s\",\"pending\":false}}'` (with the key, so that no other is let in), or `postern peer approve %s`",
 				c.object.Name, c.object.Namespace, c.object.Spec.PublicKey, c.object.Name))
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/events"
 )
 
@@ -30,7 +30,7 @@ func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.Obje
 			attrs[at.Key] = at.Value
 		}
 		id := attrs[audit.KeyTicket]
-		if x.Code != string(check.TicketAlarm) || id == "" {
+		if x.Code != string(catalogue.TicketAlarm) || id == "" {
 			continue
 		}
 		was, known := a.told[id]

@@ -11,7 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/events"
 	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/ticket"
@@ -58,7 +58,7 @@ func TestAlarmsBecomeEvents(t *testing.T) {
 	of := func(list ...api.Alarm) []api.Alarm { return list }
 	var flood []api.Alarm
 	for i := range 500 {
-		flood = append(flood, api.Alarm{Code: string(check.NotGranted), First: first, Count: 1, Subject: fmt.Sprint("peer-", i)})
+		flood = append(flood, api.Alarm{Code: string(catalogue.NotGranted), First: first, Count: 1, Subject: fmt.Sprint("peer-", i)})
 	}
 	restarted := alarm("a", 1)
 	restarted.First = first.Add(time.Hour)

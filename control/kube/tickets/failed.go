@@ -3,6 +3,7 @@ package tickets
 import (
 	"strings"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -24,7 +25,7 @@ func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
 			s = *written
 		}
 		if s.Phase == v1alpha1.TicketFailed && o.DeletionTimestamp == nil {
-			found = append(found, check.OwnProblem{Name: checkFailed, Code: check.TicketRefused, Params: failedParams(o, s.Message)})
+			found = append(found, check.OwnProblem{Name: checkFailed, Code: catalogue.TicketRefused, Params: failedParams(o, s.Message)})
 		}
 	}
 	c.SetProblems(sourceFailed, found)
@@ -32,10 +33,10 @@ func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
 
 // failedParams are what the verdict on a Ticket says. After a restart nothing is left of its
 // failure but the message in its status, which [coded] made.
-func failedParams(o *v1alpha1.Ticket, message string) check.Params {
-	var p check.Params
+func failedParams(o *v1alpha1.Ticket, message string) catalogue.Params {
+	var p catalogue.Params
 	p.Namespace, p.Object, p.Field = o.Namespace, "Ticket "+o.Name, o.Name
-	cause, _ := check.Render(check.TicketRefused, p)
+	cause, _ := catalogue.Render(catalogue.TicketRefused, p)
 	if _, rest, ok := strings.Cut(message, cause+": "); ok {
 		p.Detail, _, _ = strings.Cut(rest, ". Fix: ")
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -50,8 +51,8 @@ func TestAFailedTicketIsAVerdict(t *testing.T) {
 	if len(told) != 1 || g.n != 1 {
 		t.Fatalf("told %d times, last %+v; want the failed Ticket once", g.n, told)
 	}
-	cause, fix := check.Render(told[0].Code, told[0].Params)
-	if told[0].Code != check.TicketRefused || !strings.HasSuffix(cause, why) || !strings.Contains(fix, "kubectl delete tickets.postern.dev cloud -n postern") {
+	cause, fix := catalogue.Render(told[0].Code, told[0].Params)
+	if told[0].Code != catalogue.TicketRefused || !strings.HasSuffix(cause, why) || !strings.Contains(fix, "kubectl delete tickets.postern.dev cloud -n postern") {
 		t.Errorf("%s: cause %q, fix %q; want the reason %q, and how to delete it", told[0].Code, cause, fix, why)
 	}
 	if got := check.Severity(told[0].Code); got != "warning" {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -81,7 +81,7 @@ func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 	if err != nil {
 		ref := o.Spec.Join.SecretRef
 		j.after = now.Add(secretRetry)
-		why := coded(o, check.SecretUnusable, ref.Key, ref.Name, err)
+		why := coded(o, catalogue.SecretUnusable, ref.Key, ref.Name, err)
 		s.Message = why
 		s = ready(o, s, metav1.ConditionFalse, reasonSecret, why)
 		j.status = &s

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -56,17 +56,17 @@ func (c *Controller) ended(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, phase, t
 // refused is the status of a Ticket that has failed for good.
 func (c *Controller) refused(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err error) v1alpha1.TicketStatus {
 	s.Phase, s.SecretRef = v1alpha1.TicketFailed, nil
-	text := coded(o, check.TicketRefused, o.Name, "", err)
+	text := coded(o, catalogue.TicketRefused, o.Name, "", err)
 	s.Message = text
 	return ready(o, s, metav1.ConditionFalse, reasonTicketRefused, text)
 }
 
 // coded is a problem of a Ticket with its code, cause and fix. file and field are a Secret
 // and its key, or the object's own name.
-func coded(o *v1alpha1.Ticket, code check.Code, field, file string, err error) string {
-	var p check.Params
+func coded(o *v1alpha1.Ticket, code catalogue.Code, field, file string, err error) string {
+	var p catalogue.Params
 	p.Namespace, p.Object, p.Field, p.File, p.Detail = o.Namespace, "Ticket "+o.Name, field, file, err.Error()
-	cause, fix := check.Render(code, p)
+	cause, fix := catalogue.Render(code, p)
 	return string(code) + ": " + cause + ". Fix: " + fix
 }
 

@@ -1,4 +1,4 @@
-package check
+package catalogue
 
 import (
 	"flag"
@@ -25,8 +25,8 @@ var chapters = []struct{ prefix, title string }{
 
 // docs/troubleshooting.md is the table of codes as a page. After a change of the table:
 //
-//	go test ./control/check -run TestProblemshootingPage -update
-func TestProblemshootingPageIsUpToDate(t *testing.T) {
+//	go test ./control/catalogue -run TestTroubleshootingPage -update
+func TestTroubleshootingPageIsUpToDate(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "troubleshooting.md")
 	want := troubleshooting()
 	if n := strings.Count(want, "\n### PST"); n != len(Codes()) {
@@ -43,7 +43,7 @@ func TestProblemshootingPageIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("%s is out of date: go test ./control/check -run TestProblemshootingPage -update", page)
+		t.Errorf("%s is out of date: go test ./control/catalogue -run TestTroubleshootingPage -update", page)
 	}
 }
 
@@ -53,14 +53,14 @@ func troubleshooting() string {
 	var b strings.Builder
 	b.WriteString(`# Troubleshooting
 
-<!-- Generated from the table of codes in control/check by its tests. Do not edit. -->
+<!-- Generated from the texts in control/catalogue by its tests. Do not edit. -->
 
 ` + "Run `postern check` and look the code up here. `postern check PEER` limits it to one peer, `-o json` is for scripts, and " +
 		"`postern bundle` packs everything that somebody else needs to help you, without secrets.\n\n" +
 		"A failure has one root: checks that fail because of it are `unknown` and name what they depend on, so start with the " +
 		"check that has a code. Causes and fixes below are what a gateway prints, with example values: the peer is `cloud`, it was dialled at " +
 		"198.51.100.7:51820, and this gateway is 203.0.113.9:51820. Yours are in the output of `postern check`. " +
-		"The link after a fix leads to how the check finds this fault and what else to consider.\n")
+		"Below each is how the check finds this fault, and what else to consider.\n")
 	for _, c := range chapters {
 		fmt.Fprintf(&b, "\n## %s\n", c.title)
 		for _, e := range Codes() {
@@ -69,7 +69,7 @@ func troubleshooting() string {
 			}
 			cause, fix := Render(e.Code, full())
 			fmt.Fprintf(&b, "\n### %s %s\n\n", e.Code, e.Title)
-			fmt.Fprintf(&b, "- **Cause:** %s.\n- **Fix:** %s.\n- [How it is found](../control/check/README.md#%s)\n", plain(cause), plain(fix), anchor(string(e.Code)+" "+e.Title))
+			fmt.Fprintf(&b, "- **Cause:** %s.\n- **Fix:** %s.\n\n**Found:** %s\n\n**Consider:** %s\n", plain(cause), plain(fix), e.Found, e.Consider)
 		}
 	}
 	return b.String()
@@ -82,18 +82,4 @@ func plain(s string) string {
 		parts[i] = strings.NewReplacer("[", `\[`, "]", `\]`, "*", `\*`, "<", "&lt;", ">", "&gt;", "_", `\_`).Replace(parts[i])
 	}
 	return strings.Join(parts, "`")
-}
-
-// anchor is what a heading is linked to by: lower case, hyphens for blanks, without punctuation.
-func anchor(heading string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(heading) {
-		switch {
-		case r == ' ':
-			b.WriteRune('-')
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

@@ -1,20 +1,17 @@
-package check
+package catalogue
 
 import (
 	"os"
+	"reflect"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // full has a value for every parameter.
 func full() Params {
@@ -189,46 +186,6 @@ func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 	}
 }
 
-func TestReadmeAndTableOfCodesAreEqual(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	heading := regexp.MustCompile(`(?m)^### (PST\d{4}) (.+)$`)
-	sections := heading.FindAllStringSubmatchIndex(string(readme), -1)
-	var described []string
-	for i, m := range sections {
-		code, title := string(readme[m[2]:m[3]]), string(readme[m[4]:m[5]])
-		described = append(described, code+" "+title)
-		end := len(readme)
-		if i+1 < len(sections) {
-			end = sections[i+1][0]
-		}
-		for _, part := range []string{"**Found:**", "**Fix:**"} {
-			if !strings.Contains(string(readme[m[1]:end]), part) {
-				t.Errorf("README.md: %s has no %s", code, part)
-			}
-		}
-	}
-	var table []string
-	for _, e := range Codes() {
-		table = append(table, string(e.Code)+" "+e.Title)
-	}
-	for _, line := range table {
-		if !slices.Contains(described, line) {
-			t.Errorf("README.md lacks the heading %q", "### "+line)
-		}
-	}
-	for _, line := range described {
-		if !slices.Contains(table, line) {
-			t.Errorf("README.md describes %q, which the table has not", line)
-		}
-	}
-	if !slices.IsSorted(described) {
-		t.Error("README.md: the codes are out of order")
-	}
-}
-
 func TestForeignTextCannotDrawOnTheScreen(t *testing.T) {
 	p := full()
 	p.Detail = "bad\x1b[2J\x1b]0;title\x07 \u202eesrever\u202c line\nnext\x00" + strings.Repeat("x", 1000)
@@ -244,8 +201,8 @@ func TestForeignTextCannotDrawOnTheScreen(t *testing.T) {
 			}
 		}
 	}
-	if got, want := cleanText("a\tb\nc\x1b[0m\u200bd"), "a\ufffdb\ufffdc\ufffd[0m\ufffdd"; got != want {
-		t.Errorf("cleanText: got %q, want %q", got, want)
+	if got, want := show("a\tb\nc\x1b[0m\u200bd"), "a\ufffdb\ufffdc\ufffd[0m\ufffdd"; got != want {
+		t.Errorf("show: got %q, want %q", got, want)
 	}
 }
 
@@ -253,5 +210,77 @@ func TestAnUnknownCodeIsNamed(t *testing.T) {
 	cause, fix := Render("PST0999", Params{})
 	if !strings.Contains(cause, "PST0999") || fix == "" {
 		t.Errorf("got %q, %q", cause, fix)
+	}
+}
+
+// Every section of every code is a template that can be executed with each parameter there
+// and missing, at every place where it may be read.
+func TestEverySectionCanBeExecuted(t *testing.T) {
+	all := load()
+	var cases []Params
+	for i := range reflect.TypeFor[Params]().NumField() {
+		without, alone := full(), Params{}
+		reflect.ValueOf(&without).Elem().Field(i).SetZero()
+		reflect.ValueOf(&alone).Elem().Field(i).Set(reflect.ValueOf(full()).Field(i))
+		cases = append(cases, without, alone)
+	}
+	for name, tree := range all.templates {
+		code, _, _ := strings.Cut(name, "/")
+		for _, p := range append(cases, full(), Params{}) {
+			for _, p.Inbound = range []bool{false, true} {
+				if _, err := all.execute(tree, viewOf(Code(code), p)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// What a template names is there, also where no parameters of a test lead.
+func TestTemplatesNameWhatThereIs(t *testing.T) {
+	all, action := load(), regexp.MustCompile(`\{\{.*?\}\}`)
+	member, part := regexp.MustCompile(`\.([A-Z]\w*)`), regexp.MustCompile(`template "(.*?)"`)
+	for name, tree := range all.templates {
+		for _, a := range action.FindAllString(tree.Root.String(), -1) {
+			for _, m := range member.FindAllStringSubmatch(a, -1) {
+				if _, field := reflect.TypeFor[view]().FieldByName(m[1]); !field && methods[m[1]] == nil {
+					t.Errorf("%s: %s has no .%s", name, a, m[1])
+				}
+			}
+			for _, m := range part.FindAllStringSubmatch(a, -1) {
+				if all.templates[m[1]] == nil {
+					t.Errorf("%s: %s has no part %q", name, a, m[1])
+				}
+			}
+		}
+	}
+}
+
+// A code of the source has texts, and the texts have a code.
+func TestEveryCodeHasItsTexts(t *testing.T) {
+	source, err := os.ReadFile("codes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range Codes() {
+		if n := strings.Count(string(source), strconv.Quote(string(e.Code))); n != 1 {
+			t.Errorf("%s is %d times in codes.go", e.Code, n)
+		}
+		if e.Title == "" || e.Found == "" || e.Consider == "" {
+			t.Errorf("%s lacks a title, how it is found, or what to consider", e.Code)
+		}
+	}
+	if n := strings.Count(string(source), "\"PST0"); n != len(Codes()) {
+		t.Errorf("codes.go has %d codes, and the texts have %d", n, len(Codes()))
+	}
+}
+
+// Sections that no place asks for would never be seen.
+func TestSectionsHaveKnownNames(t *testing.T) {
+	form := regexp.MustCompile(`^(PST\d{4}/(cause|fix|command)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
+	for name := range load().templates {
+		if !form.MatchString(name) {
+			t.Errorf("%q is no section", name)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package check
+package catalogue
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ func FuzzRender(f *testing.F) {
 		if json.Unmarshal(raw, &p) != nil {
 			return
 		}
-		p.Peer = cleanText(p.Peer)
+		p.Peer = show(p.Peer)
 		cause, fix := Render(Code(code), p)
 		for _, text := range []string{cause, fix} {
 			if text != cleanAllOf(text) {
@@ -37,11 +37,13 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// cleanAllOf is cleanText for a text of any length.
+// cleanAllOf is what is shown of a text of any length.
 func cleanAllOf(s string) string {
 	var b strings.Builder
 	for part := range slices.Chunk([]rune(s), foreign.MaxShown) {
-		b.WriteString(cleanText(string(part)))
+		b.WriteString(show(string(part)))
 	}
 	return b.String()
 }
+
+func show(s string) string { return foreign.Of(s).String() }

@@ -1,0 +1,195 @@
+// Package catalogue has the codes of everything that can be wrong, and says each in English:
+// what is wrong (the cause), what is to be done (the fix), and where there is one the command
+// to type here.
+//
+// A code's texts are templates in the folder text, in the language of text/template, made of
+// typed parameters ([Params]) alone. So one gateway can tell another what it found without a
+// sentence, and each says it in its own words. To add a code:
+//
+//  1. give it a name and a number in codes.go,
+//  2. write its texts in the file of its range in the folder text,
+//  3. use it where the fault is found.
+//
+// docs/troubleshooting.md is made of the same files.
+//
+// # Format
+//
+// A file is a sequence of codes, each a line "PSTnnnn title" and its sections. A section is
+// a line with its name and lines that are indented by a tab; these make one line, joined by
+// blanks. A line that begins with # is a comment.
+//
+//	cause, fix     what is wrong, what is to be done
+//	command        what of the fix can be typed here as it is; nothing where that is empty,
+//	               or has a word to be replaced
+//	part NAME      a template for others: {{template "NAME" .}}
+//	found          how the fault is found, in Markdown, for the page
+//	consider       what else to consider when fixing it, likewise
+//
+// The same fault is read at different places. The first section there is of these counts:
+//
+//	cause direct     the service was tried outside the tunnel (Params.Direct)
+//	cause own        this gateway is read about by itself (Inbound, without a Peer)
+//	cause inbound    at the gateway that offers the service, as the Peer reports (Inbound)
+//	cause outbound   at the gateway that uses the service of the Peer
+//	cause            at any
+//
+// Templates see a [Params], and the functions and methods in the tables words and methods.
+package catalogue
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"text/template/parse"
+)
+
+//go:embed text/*.txt
+var texts embed.FS
+
+// Entry is a code of the catalogue.
+type Entry struct {
+	Code Code
+	// Title says in a few words what the code means.
+	Title string
+	// Found and Consider tell in Markdown how the fault is found and what else to consider.
+	Found, Consider string
+}
+
+// Codes lists the catalogue in the order of the codes.
+func Codes() []Entry { return slices.Clone(load().entries) }
+
+// Render makes the cause and the fix of a code from its parameters. A code that this
+// version does not know (a newer peer's report) is named as such.
+func Render(c Code, p Params) (cause, fix string) {
+	v := viewOf(c, p)
+	all := load()
+	if !all.has(c) {
+		return all.part("unknown cause", v), all.part("unknown fix", v)
+	}
+	return all.section("cause", v) + all.part("beside", v), all.section("fix", v)
+}
+
+// placeholder is a word in a command that its reader has to replace.
+var placeholder = regexp.MustCompile(`\b(NAME|FILE|DEVICE|ADDRESS|HOST|PORT|IP)\b`)
+
+// Command is the one command or rule in a code's fix that is to be typed at this gateway.
+// It is empty where the fix offers several, has a placeholder, leaves a decision to the
+// reader, or sends him to the other side.
+func Command(c Code, p Params) string {
+	command := load().section("command", viewOf(c, p))
+	if placeholder.MatchString(command) {
+		return ""
+	}
+	return command
+}
+
+// catalogue is what the files say.
+type catalogue struct {
+	entries   []Entry // by code
+	templates map[string]*parse.Tree
+}
+
+// load reads the files when the first text is wanted. They are part of the program, and a
+// test executes every section: an error is a mistake in them.
+var load = sync.OnceValue(func() *catalogue {
+	c := &catalogue{templates: map[string]*parse.Tree{}}
+	names, err := fs.Glob(texts, "text/*.txt")
+	for _, name := range names {
+		if err == nil {
+			err = c.read(name)
+		}
+	}
+	if err != nil {
+		panic(fmt.Sprintf("catalogue: %v", err))
+	}
+	slices.SortFunc(c.entries, func(a, b Entry) int { return strings.Compare(string(a.Code), string(b.Code)) })
+	return c
+})
+
+// read takes a file's codes and sections.
+func (c *catalogue) read(name string) error {
+	b, err := texts.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	var section string
+	var body []string
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '\t':
+			body = append(body, line[1:])
+		default:
+			if err := c.add(section, strings.Join(body, " ")); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			section, body = line, nil
+		}
+	}
+	if err := c.add(section, strings.Join(body, " ")); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// add takes a heading with what stands below it. The last code is the one that it is of.
+func (c *catalogue) add(heading, body string) error {
+	if heading == "" { // the beginning of the file
+		return nil
+	}
+	if code, title, ok := strings.Cut(heading, " "); ok && strings.HasPrefix(code, "PST") {
+		c.entries = append(c.entries, Entry{Code: Code(code), Title: title})
+		return nil
+	}
+	path, isPart := strings.CutPrefix(heading, "part ")
+	if !isPart && len(c.entries) > 0 {
+		e := &c.entries[len(c.entries)-1]
+		switch path = string(e.Code) + "/" + heading; heading {
+		case "found":
+			e.Found = body
+			return nil
+		case "consider":
+			e.Consider = body
+			return nil
+		}
+	}
+	if c.templates[path] != nil {
+		return fmt.Errorf("%q is there twice", path)
+	}
+	t, err := parse.New(path).Parse(body, "", "", c.templates, words)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	c.templates[path] = t
+	return nil
+}
+
+func (c *catalogue) has(code Code) bool {
+	_, found := slices.BinarySearchFunc(c.entries, code, func(e Entry, c Code) int { return strings.Compare(string(e.Code), string(c)) })
+	return found
+}
+
+// section executes the section that is for the place where it is read; empty without one.
+func (c *catalogue) section(name string, v *view) string {
+	for _, place := range v.places() {
+		if t := c.templates[string(v.Code)+"/"+name+place]; t != nil {
+			return c.text(t, v)
+		}
+	}
+	return ""
+}
+
+func (c *catalogue) part(name string, v *view) string { return c.text(c.templates[name], v) }
+
+func (c *catalogue) text(t *parse.Tree, v *view) string {
+	text, err := c.execute(t, v)
+	if err != nil {
+		return fmt.Sprintf("the texts of %s have a mistake (%v): please report it", v.Code, err)
+	}
+	return text
+}

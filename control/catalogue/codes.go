@@ -1,0 +1,164 @@
+package catalogue
+
+// Code is a stable name for one way in which something fails. Codes are never reused
+// and never change their meaning; docs/troubleshooting.md has one entry
+// for each.
+type Code string
+
+// PST01xx: gateway and path.
+const (
+	PeerSilent       Code = "PST0101"
+	HandshakeStale   Code = "PST0102"
+	PingLost         Code = "PST0103"
+	PeerMustDial     Code = "PST0104"
+	AwaitingApproval Code = "PST0105"
+
+	NotHeardByPeer      Code = "PST0106"
+	NameUnknown         Code = "PST0107"
+	NameMoved           Code = "PST0108"
+	PresharedKeyDiffers Code = "PST0109"
+	WrongPeerKey        Code = "PST0110"
+	StampInPast         Code = "PST0111"
+	PacketsLost         Code = "PST0112"
+	DuplicateKey        Code = "PST0113"
+	ClockSkew           Code = "PST0114"
+)
+
+// PST02xx: auth.
+const (
+	AuthRefused        Code = "PST0201"
+	AuthTimeout        Code = "PST0202"
+	AuthHTTP           Code = "PST0203"
+	AuthDenied         Code = "PST0204"
+	AuthVersion        Code = "PST0205"
+	AuthOff            Code = "PST0206"
+	AuthNotUnderstood  Code = "PST0207"
+	AuthBroken         Code = "PST0208"
+	TicketAlarm        Code = "PST0210"
+	AuthURLUnreachable Code = "PST0221"
+	AuthTokenRejected  Code = "PST0222"
+)
+
+// PST03xx: API server, and the upstreams of services in general.
+const (
+	APIServerRefused        Code = "PST0301"
+	APIServerTimeout        Code = "PST0302"
+	APIServerBroken         Code = "PST0303"
+	APIServerHTTP           Code = "PST0304"
+	APIServerUnauthorized   Code = "PST0305"
+	APIServerForbidden      Code = "PST0306"
+	APIServerOff            Code = "PST0307"
+	APIServerSlow           Code = "PST0308"
+	UpstreamRefused         Code = "PST0310"
+	UpstreamTimeout         Code = "PST0311"
+	UpstreamName            Code = "PST0312"
+	UpstreamUnreachable     Code = "PST0313"
+	PeerServiceDown         Code = "PST0320"
+	APIServerURLUnreachable Code = "PST0321"
+)
+
+// PST04xx: NAT and exposure.
+const (
+	NoWayIn           Code = "PST0401"
+	NothingListens    Code = "PST0402"
+	PrivateAdvertised Code = "PST0403"
+	StunUnreachable   Code = "PST0404"
+	TurnUnreachable   Code = "PST0405"
+	RelayInUse        Code = "PST0411"
+	RelayLost         Code = "PST0412"
+
+	LoadBalancerPending Code = "PST0420"
+	NodePortPrivate     Code = "PST0421"
+	ServiceMissing      Code = "PST0422"
+	ServicePort         Code = "PST0423"
+	NoUDPWay            Code = "PST0424"
+	ExposureUnknown     Code = "PST0425"
+	HostPortRefused     Code = "PST0426"
+	APIServerUnlocated  Code = "PST0427"
+	ExposureMoved       Code = "PST0428"
+	PodRefused          Code = "PST0429"
+
+	LANNoInterface Code = "PST0430"
+	LANNotJoined   Code = "PST0431"
+	LANSilent      Code = "PST0432"
+	LANPod         Code = "PST0433"
+	LANOtherKey    Code = "PST0434"
+	LANRecord      Code = "PST0435"
+
+	KeyMoved         Code = "PST0440"
+	DomainUnanswered Code = "PST0441"
+	DomainEmpty      Code = "PST0442"
+	RecordUnusable   Code = "PST0443"
+	RecordForged     Code = "PST0444"
+
+	MappingStale     Code = "PST0450"
+	MappingRefused   Code = "PST0451"
+	RouterSilent     Code = "PST0452"
+	MappingInside    Code = "PST0453"
+	MappingElsewhere Code = "PST0454"
+)
+
+// PST05xx: TLS and identity.
+const (
+	TLSUnknownCA     Code = "PST0501"
+	TLSWrongName     Code = "PST0502"
+	TLSNotValidNow   Code = "PST0503"
+	TLSFailed        Code = "PST0504"
+	IdentityMissing  Code = "PST0505"
+	IdentityExpired  Code = "PST0506"
+	IdentityRejected Code = "PST0507"
+
+	CSRDenied    Code = "PST0525"
+	CSRFailed    Code = "PST0526"
+	CSRUnsigned  Code = "PST0527"
+	CSRUnguarded Code = "PST0528"
+	CSRForbidden Code = "PST0529"
+)
+
+// PST06xx: MTU.
+const (
+	PathMTUSmall Code = "PST0601"
+)
+
+// PST07xx: configuration and state.
+const (
+	LocalListener Code = "PST0701"
+	ConfigRefused Code = "PST0702"
+	NotGranted    Code = "PST0703"
+	StateDamaged  Code = "PST0710"
+	StateExposed  Code = "PST0711"
+	NotStored     Code = "PST0712"
+	StateNotKept  Code = "PST0713"
+	EntryAside    Code = "PST0714"
+
+	NameTaken Code = "PST0739"
+)
+
+// PST08xx: resources.
+const (
+	PeerFlowLimit     Code = "PST0801"
+	PeerHalfOpenLimit Code = "PST0802"
+	TotalFlowLimit    Code = "PST0803"
+	PeerRateLimit     Code = "PST0804"
+
+	SocketBufferSmall Code = "PST0810"
+	MemoryNear        Code = "PST0811"
+	CPUThrottled      Code = "PST0812"
+)
+
+// PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.
+const (
+	// CRDMissing, ClusterForbidden and ClusterSilent are found of the cluster as a whole.
+	CRDMissing       Code = "PST0720"
+	ClusterForbidden Code = "PST0721"
+	ClusterSilent    Code = "PST0722"
+	// The others are found of one object.
+	PeerRefused     Code = "PST0723"
+	PeerDuplicate   Code = "PST0724"
+	SecretUnusable  Code = "PST0725"
+	TicketRefused   Code = "PST0726"
+	PeerNotInState  Code = "PST0727"
+	GrantWithoutUse Code = "PST0728"
+	// AccountUnbounded is found of the cluster as a whole again.
+	AccountUnbounded Code = "PST0729"
+)

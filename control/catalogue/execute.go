@@ -1,0 +1,177 @@
+package catalogue
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"strings"
+	"text/template/parse"
+)
+
+// Templates are parsed by the parser of text/template and executed here. That package calls
+// methods by their names, so with it the linker keeps every exported method of every type of
+// the program: 16 % more of it, and code with known faults that nothing calls. Here what may
+// be called is in two tables, [words] and methods. Variables, ranges and pipelines of
+// several commands are left out, since no text needs them.
+
+// execute gives the text of a template. An error is a mistake in the template.
+func (c *catalogue) execute(t *parse.Tree, v *view) (text string, err error) {
+	e := execution{catalogue: c, root: v}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: %v", t.Name, p)
+		}
+	}()
+	e.write(t.Root, v)
+	return e.out.String(), nil
+}
+
+// execution is one of a template and of the parts that it has. A mistake panics.
+type execution struct {
+	*catalogue
+	root any // what $ stands for
+	out  strings.Builder
+}
+
+// write executes a node; dot is what . stands for.
+func (e *execution) write(n parse.Node, dot any) {
+	switch n := n.(type) {
+	case *parse.ListNode:
+		if n != nil {
+			for _, each := range n.Nodes {
+				e.write(each, dot)
+			}
+		}
+	case *parse.TextNode:
+		e.out.Write(n.Text)
+	case *parse.ActionNode:
+		fmt.Fprint(&e.out, e.value(n.Pipe, dot))
+	case *parse.IfNode:
+		if truth(e.value(n.Pipe, dot)) {
+			e.write(n.List, dot)
+		} else {
+			e.write(n.ElseList, dot)
+		}
+	case *parse.WithNode:
+		if v := e.value(n.Pipe, dot); truth(v) {
+			e.write(n.List, v)
+		} else {
+			e.write(n.ElseList, dot)
+		}
+	case *parse.TemplateNode:
+		t := e.templates[n.Name]
+		if t == nil {
+			panic(fmt.Sprintf("no part %q", n.Name))
+		}
+		outer := e.root
+		e.root = e.value(n.Pipe, dot)
+		e.write(t.Root, e.root)
+		e.root = outer
+	default:
+		panic(fmt.Sprintf("%s cannot be executed", n))
+	}
+}
+
+// value is that of an expression. The operands after the first are arguments of a call.
+func (e *execution) value(n parse.Node, dot any, args ...any) any {
+	switch n := n.(type) {
+	case *parse.PipeNode:
+		if len(n.Cmds) != 1 || len(n.Decl) > 0 {
+			panic(fmt.Sprintf("%s has more than one command", n))
+		}
+		return e.value(n.Cmds[0], dot)
+	case *parse.CommandNode:
+		for _, each := range n.Args[1:] {
+			args = append(args, e.value(each, dot))
+		}
+		return e.value(n.Args[0], dot, args...)
+	case *parse.IdentifierNode:
+		return call(words[n.Ident], args...)
+	case *parse.DotNode:
+		return dot
+	case *parse.FieldNode:
+		return member(dot, n.Ident, args...)
+	case *parse.VariableNode: // $, the only one, and its members
+		return member(e.root, n.Ident[1:], args...)
+	case *parse.ChainNode:
+		return member(e.value(n.Node, dot), n.Field, args...)
+	case *parse.StringNode:
+		return n.Text
+	case *parse.NumberNode:
+		return int(n.Int64)
+	}
+	panic(fmt.Sprintf("%s cannot be evaluated", n))
+}
+
+// member is what a path leads to: methods and parameters of a view.
+func member(of any, path []string, args ...any) any {
+	for i, name := range path {
+		v, ok := of.(*view)
+		if !ok {
+			panic(fmt.Sprintf("%s of a %T", name, of))
+		}
+		if m := methods[name]; m == nil {
+			of = reflect.ValueOf(v).Elem().FieldByName(name).Interface()
+		} else if i == len(path)-1 {
+			of = call(m, append([]any{v}, args...)...)
+		} else {
+			of = call(m, v)
+		}
+	}
+	return of
+}
+
+// call calls a function; its arguments have the kinds of its parameters.
+func call(f any, args ...any) any {
+	if f, ok := f.(func(...any) any); ok {
+		return f(args...)
+	}
+	in := make([]reflect.Value, len(args))
+	for i, a := range args {
+		in[i] = reflect.ValueOf(a)
+		if want := reflect.TypeOf(f).In(i); in[i].Kind() == want.Kind() {
+			in[i] = in[i].Convert(want)
+		}
+	}
+	return reflect.ValueOf(f).Call(in)[0].Interface()
+}
+
+// truth tells values from the zero ones; a list is true with an element.
+func truth(v any) bool {
+	if v := reflect.ValueOf(v); v.Kind() == reflect.Slice {
+		return v.Len() > 0
+	}
+	return !reflect.ValueOf(v).IsZero()
+}
+
+// firstTrue is the first value that is true, or else the last one; firstFalse likewise.
+func firstTrue(v ...any) any { return firstThat(true, v) }
+
+func firstFalse(v ...any) any { return firstThat(false, v) }
+
+func firstThat(is bool, v []any) any {
+	for _, each := range v {
+		if truth(each) == is {
+			return each
+		}
+	}
+	return v[len(v)-1]
+}
+
+// compared makes a function of how two strings or numbers compare.
+func compared(holds func(order int) bool) func(...any) any {
+	return func(v ...any) any {
+		a, b := reflect.ValueOf(v[0]), reflect.ValueOf(v[1])
+		if a.Kind() == reflect.String {
+			return holds(strings.Compare(a.String(), b.String()))
+		}
+		return holds(cmp.Compare(number(a), number(b)))
+	}
+}
+
+func number(v reflect.Value) float64 {
+	if v.CanUint() {
+		return float64(v.Uint())
+	}
+	return float64(v.Int())
+}

@@ -1,0 +1,56 @@
+package catalogue
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What texts say of objects in a cluster, in the words of kubectl and helm.
+
+// Placed is the object with its namespace.
+func (v *view) Placed(otherwise string) string {
+	if v.Namespace == "" {
+		return or(v.Object, otherwise)
+	}
+	return or(v.Object, otherwise) + " in namespace " + v.Namespace
+}
+
+// InNamespace is kubectl's and helm's flag.
+func (v *view) InNamespace() string {
+	if v.Namespace == "" {
+		return ""
+	}
+	return " -n " + v.Namespace
+}
+
+func (v *view) IsIngress() bool { return strings.HasPrefix(v.Object, "Ingress") }
+
+// HelmType is the command that changes the Service's type.
+func (v *view) HelmType(to string) string {
+	return fmt.Sprintf("`helm upgrade RELEASE CHART%s --reuse-values --set service.type=%s`", v.InNamespace(), to)
+}
+
+// KubectlObject is the object in kubectl's words: "service postern".
+func (v *view) KubectlObject(otherwise string) string {
+	kind, name, ok := strings.Cut(v.Object, " ")
+	if !ok || strings.ContainsFunc(name, func(r rune) bool {
+		return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	}) {
+		return otherwise
+	}
+	return strings.ToLower(kind) + " " + name
+}
+
+// RoleKind, RoleName and RoleVerbs are of the right that the gateway lacks.
+func (v *view) RoleKind() string {
+	if v.Namespace != "" {
+		return "role"
+	}
+	return "clusterrole"
+}
+
+func (v *view) RoleName() string {
+	return "postern-" + strings.NewReplacer("/", "-", ".", "-").Replace(or(v.Resource, "RESOURCE"))
+}
+
+func (v *view) RoleVerbs() string { return or(strings.ReplaceAll(v.Verbs, " ", ""), "get,list,watch") }

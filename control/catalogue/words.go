@@ -1,0 +1,102 @@
+package catalogue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What sentences have in common: how quantities, lists and addresses are written.
+
+// words are the functions that templates may call: those of text/template that texts need,
+// and our own.
+var words = map[string]any{
+	"or": firstTrue, "and": firstFalse, "not": func(v ...any) any { return !truth(v[0]) },
+	"eq": compared(func(order int) bool { return order == 0 }), "ne": compared(func(order int) bool { return order != 0 }),
+	"lt": compared(func(order int) bool { return order < 0 }), "le": compared(func(order int) bool { return order <= 0 }),
+	"print": func(v ...any) any { return fmt.Sprint(v...) }, "quote": strconv.Quote,
+	"max": func(a, b int) int { return max(a, b) },
+
+	"seconds": Seconds, "precise": Precise, "tenths": tenths, "day": day, "bytes": Bytes, "list": List, "first": first,
+	"several": func(v []string) bool { return len(v) > 1 }, "distance": time.Duration.Abs, "natWords": natWords,
+	"port": portOf, "endpoint": endpoint, "letIn": letIn, "letOut": letOut, "letTCP": letTCP, "inRule": inRule,
+}
+
+// Seconds writes a duration as people read it: whole seconds, or milliseconds below.
+func Seconds(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// tenths writes a duration to a tenth of a second, or to the millisecond below one.
+func tenths(d time.Duration) string {
+	if d < time.Second {
+		return Seconds(d)
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+// Precise writes a round trip or a jitter.
+func Precise(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
+
+// day writes a time for a sentence, in UTC because the two sides may differ; empty for none.
+func day(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// Bytes writes a size as configuration files have it.
+func Bytes(n uint64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// List joins at most four values.
+func List(v []string) string {
+	const most = 4
+	if len(v) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(v[:most], ", "), len(v)-most)
+	}
+	return strings.Join(v, ", ")
+}
+
+func first(v []string) string {
+	if len(v) == 0 {
+		return ""
+	}
+	return v[0]
+}
+
+// natWords says what a NAT does.
+func natWords(n NAT) string {
+	switch n.Mapping {
+	case "", "unknown":
+		return "a NAT that is not known"
+	case "none":
+		return "no NAT"
+	case "endpoint-independent":
+		if n.Filtering == "" || n.Filtering == "unknown" {
+			return "a NAT with one mapping for all"
+		}
+		return "a NAT with " + n.Filtering + " filtering"
+	}
+	return "a NAT with " + n.Mapping + " mapping (symmetric)"
+}
+
+// or gives s, or the other text when there is none.
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
