@@ -7,6 +7,10 @@ import "time"
 // sentence or named as unknown. Text that came from elsewhere (errors, names in
 // certificates) is cleaned when it is rendered.
 //
+// The tags are the schema of reports. A field with the tag told:"KIND" may be told to the peer
+// that it is about, in the form and bounds of that kind (told.go); what has none stays here:
+// errors, paths, files, servers, keys, and what a gateway knows of itself.
+//
 // A field with the tag report:"fix" may go into a fix when it came with a peer's report: the
 // reader knows it itself, or it is a number, a time or a word of a fixed list. What has no
 // such tag ends in the cause alone.
@@ -21,34 +25,34 @@ type Params struct {
 	// Service is auth, apiServer or the name of a named service.
 	Service string `json:"service,omitempty" report:"fix"`
 	// Address is the address that was dialled, or that was to be listened on.
-	Address string `json:"address,omitempty"`
+	Address string `json:"address,omitempty" told:"place"`
 	// Endpoints are underlay addresses that were tried.
-	Endpoints []string `json:"endpoints,omitempty" report:"fix"`
+	Endpoints []string `json:"endpoints,omitempty" report:"fix" told:"addresses"`
 	// NoPath is why no path to the peer is known to work.
 	NoPath string `json:"noPath,omitempty"`
 	// Upstream is where a service of this gateway leads to.
 	Upstream string `json:"upstream,omitempty"`
 	// ServerName is the name that a certificate had to carry, Names those it carries.
-	ServerName string   `json:"serverName,omitempty"`
-	Names      []string `json:"names,omitempty"`
+	ServerName string   `json:"serverName,omitempty" told:"host"`
+	Names      []string `json:"names,omitempty" told:"names"`
 	// Issuer is who signed a certificate, Authorities are those that were trusted to.
-	Issuer      string   `json:"issuer,omitempty"`
-	Authorities []string `json:"authorities,omitempty"`
+	Issuer      string   `json:"issuer,omitempty" told:"authority"`
+	Authorities []string `json:"authorities,omitempty" told:"authorities"`
 	// Status is an HTTP status code, Path the path that was asked for.
-	Status int    `json:"status,omitempty" report:"fix"`
+	Status int    `json:"status,omitempty" report:"fix" told:"status"`
 	Path   string `json:"path,omitempty"`
 	// Age is how long a condition has lasted.
-	Age time.Duration `json:"age,omitempty" report:"fix"`
+	Age time.Duration `json:"age,omitempty" report:"fix" told:"age"`
 	// Timeout is how long was waited.
-	Timeout time.Duration `json:"timeout,omitempty" report:"fix"`
+	Timeout time.Duration `json:"timeout,omitempty" report:"fix" told:"wait"`
 	// NotBefore and NotAfter bound a certificate's validity.
-	NotBefore time.Time `json:"notBefore,omitzero" report:"fix"`
-	NotAfter  time.Time `json:"notAfter,omitzero" report:"fix"`
+	NotBefore time.Time `json:"notBefore,omitzero" report:"fix" told:"day"`
+	NotAfter  time.Time `json:"notAfter,omitzero" report:"fix" told:"day"`
 	// Version is the other side's protocol version, OwnVersion ours.
-	Version    string `json:"version,omitempty"`
-	OwnVersion string `json:"ownVersion,omitempty"`
+	Version    string `json:"version,omitempty" told:"version"`
+	OwnVersion string `json:"ownVersion,omitempty" told:"version"`
 	// Limit is the number that was reached.
-	Limit int `json:"limit,omitempty" report:"fix"`
+	Limit int `json:"limit,omitempty" report:"fix" told:"count"`
 	// File, Line and Field name a place in the configuration.
 	File  string `json:"file,omitempty"`
 	Line  int    `json:"line,omitempty"`
@@ -66,8 +70,8 @@ type Params struct {
 // GatewayParams are the parameters of the codes about tunnel, path and exposure.
 type GatewayParams struct {
 	// From is the address and port that something came from, Seen when it last did.
-	From string    `json:"from,omitempty"`
-	Seen time.Time `json:"seen,omitzero" report:"fix"`
+	From string    `json:"from,omitempty" told:"address"`
+	Seen time.Time `json:"seen,omitzero" report:"fix" told:"ago"`
 	// Key is a public key in base64.
 	Key string `json:"key,omitempty"`
 	// Own are addresses of this gateway as others see them, with the port; Port is the one
@@ -75,29 +79,29 @@ type GatewayParams struct {
 	Own  []string `json:"own,omitempty" report:"fix"`
 	Port uint16   `json:"port,omitempty" report:"fix"`
 	// Candidates are the addresses concerned and what became of each.
-	Candidates []Candidate `json:"candidates,omitempty" report:"fix"`
+	Candidates []Candidate `json:"candidates,omitempty" report:"fix" told:"candidates"`
 	// Stamp is a handshake's timestamp, Newest the newest that was accepted.
-	Stamp  time.Time `json:"stamp,omitzero" report:"fix"`
-	Newest time.Time `json:"newest,omitzero" report:"fix"`
+	Stamp  time.Time `json:"stamp,omitzero" report:"fix" told:"moment"`
+	Newest time.Time `json:"newest,omitzero" report:"fix" told:"moment"`
 	// Was and Now are a name's addresses before and after they changed.
-	Was []string `json:"was,omitempty"`
-	Now []string `json:"now,omitempty"`
+	Was []string `json:"was,omitempty" told:"hosts"`
+	Now []string `json:"now,omitempty" told:"hosts"`
 	// Sent and Lost count pings, Jitter is the mean difference of successive round trips.
-	Sent   int           `json:"sent,omitempty" report:"fix"`
-	Lost   int           `json:"lost,omitempty" report:"fix"`
-	Jitter time.Duration `json:"jitter,omitempty" report:"fix"`
+	Sent   int           `json:"sent,omitempty" report:"fix" told:"count"`
+	Lost   int           `json:"lost,omitempty" report:"fix" told:"count"`
+	Jitter time.Duration `json:"jitter,omitempty" report:"fix" told:"wait"`
 	// MTU is the largest overlay packet that crosses the path, LinkMTU the overlay's own,
 	// Size the smallest that was seen to vanish; in bytes, 0 = not known.
-	MTU     int `json:"mtu,omitempty" report:"fix"`
-	LinkMTU int `json:"linkMtu,omitempty" report:"fix"`
-	Size    int `json:"size,omitempty" report:"fix"`
+	MTU     int `json:"mtu,omitempty" report:"fix" told:"size"`
+	LinkMTU int `json:"linkMtu,omitempty" report:"fix" told:"size"`
+	Size    int `json:"size,omitempty" report:"fix" told:"size"`
 	// NAT is in front of this gateway, PeerNAT in front of the peer.
-	NAT     NAT `json:"nat,omitzero" report:"fix"`
-	PeerNAT NAT `json:"peerNat,omitzero" report:"fix"`
+	NAT     NAT `json:"nat,omitzero" report:"fix" told:"nat"`
+	PeerNAT NAT `json:"peerNat,omitzero" report:"fix" told:"nat"`
 	// PeerShut: what the peer announces can be dialled by nobody outside of its network.
-	PeerShut bool `json:"peerShut,omitempty" report:"fix"`
+	PeerShut bool `json:"peerShut,omitempty" report:"fix" told:"true"`
 	// Relay is a TURN server, Server any server, as configured.
-	Relay  string `json:"relay,omitempty"`
+	Relay  string `json:"relay,omitempty" told:"place"`
 	Server string `json:"server,omitempty"`
 	// Skew is the peer's clock minus ours.
 	Skew time.Duration `json:"skew,omitempty"`
@@ -137,7 +141,7 @@ const (
 // ServiceParams are the parameters of the codes about auth, the API server and upstreams.
 type ServiceParams struct {
 	// Token: what this gateway shows of itself is a token, and no certificate.
-	Token bool `json:"token,omitempty" report:"fix"`
+	Token bool `json:"token,omitempty" report:"fix" told:"true"`
 	// User is the client's user at the API server, as its fix names it; empty when that is
 	// not known. Of a peer it is whom this gateway issues to.
 	User string `json:"user,omitempty" report:"fix"`
@@ -145,16 +149,16 @@ type ServiceParams struct {
 	// Names are from. Without that they are shown, but nothing to paste.
 	Signed bool `json:"signed,omitempty"`
 	// Failure is how it failed.
-	Failure Failure `json:"failure,omitempty" report:"fix"`
+	Failure Failure `json:"failure,omitempty" report:"fix" told:"failure"`
 	// Remote is the address and port behind the host name of Address.
-	Remote string `json:"remote,omitempty"`
+	Remote string `json:"remote,omitempty" told:"address"`
 	// Took is how long the answer took, Way how long connecting took, which costs the way
 	// there and back and nothing else.
-	Took time.Duration `json:"took,omitempty" report:"fix"`
-	Way  time.Duration `json:"way,omitempty" report:"fix"`
+	Took time.Duration `json:"took,omitempty" report:"fix" told:"wait"`
+	Way  time.Duration `json:"way,omitempty" report:"fix" told:"wait"`
 	// Beside is what came of the other way, BesideAddress where that was tried.
-	Beside        Beside `json:"beside,omitempty" report:"fix"`
-	BesideAddress string `json:"besideAddress,omitempty"`
+	Beside        Beside `json:"beside,omitempty" report:"fix" told:"beside"`
+	BesideAddress string `json:"besideAddress,omitempty" told:"place"`
 }
 
 // ClusterParams are the parameters of the codes about what a gateway has in its cluster.

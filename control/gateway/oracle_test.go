@@ -51,7 +51,7 @@ func TestAReportTellsThatAPublicAddressIsWrong(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := check.Gateway(ctx, func(context.Context, netip.Addr, int) (time.Duration, error) { return 0, errors.New("no answer") }, f)
-	if v := reported([]check.Result{r}, now); len(v) != 1 || v[0].Code != catalogue.NothingListens || v[0].Params.Address != address {
+	if v := reported([]check.Result{r}, now); len(v) != 1 || v[0].Code != catalogue.NothingListens || v[0].Params.Params(now).Address != address {
 		t.Errorf("got %+v", v)
 	}
 }

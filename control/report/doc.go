@@ -38,7 +38,7 @@
 //	          that was "0", says that the identity is good no more. A mark that is
 //	          absent, or is none, says nothing.
 //
-// The parameters have types; all may be absent:
+// The parameters have types, by the tags of catalogue.Params; all may be absent:
 //
 //	address besideAddress relay     IP:port without a zone, or a host name with a port
 //	remote from                     IP:port

@@ -9,22 +9,22 @@ import (
 // Whatever of a report is written counts: a field that is new must not be forgotten.
 func TestEveryFieldMakesAReportAnother(t *testing.T) {
 	ignored := map[string]bool{".Version": true, ".At": true, ".Hears.Handshake": true, ".Hears.Probe": true, ".Hears.Report": true,
-		".Verdicts[0].RTT": true, ".Verdicts[0].Age": true, ".Verdicts[0].Params.Age": true}
+		".Verdicts[0].RTT": true, ".Verdicts[0].Age": true}
 	plain := func() *Report { return &Report{Verdicts: []Verdict{{}}} }
 	changed := plain()
 	fields := 0
 	eachLeaf(reflect.ValueOf(changed).Elem(), "", func(path string, field reflect.Value) {
 		fields++
 		field.Set(other(t, field.Type()))
-		if got := plain().equal(*changed); got != ignored[path] {
-			t.Errorf("with another %s: equal is %v, want %v", path, got, ignored[path])
+		if got := plain().Same(*changed); got != ignored[path] {
+			t.Errorf("with another %s: Same is %v, want %v", path, got, ignored[path])
 		}
 		field.SetZero()
 	})
-	if fields < 40 {
+	if fields < 14 {
 		t.Errorf("%d fields were tried, want all", fields)
 	}
-	if !plain().equal(*changed) {
+	if !plain().Same(*changed) {
 		t.Error("a report is not equal to itself")
 	}
 }
@@ -42,9 +42,6 @@ func eachLeaf(v reflect.Value, path string, f func(path string, field reflect.Va
 		}
 	case v.Type() == reflect.TypeFor[[]Verdict]():
 		eachLeaf(v.Index(0), path+"[0]", f)
-	case v.Type() == reflect.TypeFor[*Params](): // nil is equal to nothing in it
-		v.Set(reflect.ValueOf(&Params{}))
-		eachLeaf(v.Elem(), path, f)
 	default:
 		f(path, v)
 	}

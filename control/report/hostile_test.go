@@ -123,7 +123,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, v := range r.Verdicts {
-			p := v.Params.orNone()
+			p := v.Params.Params(noon)
 			for _, s := range append(append([]string{p.ServerName, p.Issuer, p.Version, p.OwnVersion}, p.Names...), p.Authorities...) {
 				if !shown.MatchString(s) {
 					t.Errorf("text %q was taken", s)

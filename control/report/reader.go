@@ -3,7 +3,6 @@ package report
 import (
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -32,12 +31,12 @@ type Reader struct {
 
 // explain gives a verdict its cause and fix. The cause is what the writer says, the fix is
 // made of what is known here.
-func (r Reader) explain(v *api.Verdict, c catalogue.Code, target string, p Params, written time.Time) {
+func (r Reader) explain(v *api.Verdict, c catalogue.Code, target string, p catalogue.Params) {
 	var o check.Own
 	if r.Own != nil {
 		o = r.Own()
 	}
-	told := r.told(target, p, o, written)
+	told := r.told(target, p, o)
 	known := trusted(told, o)
 	v.Code = string(c)
 	v.Cause, _ = catalogue.Render(c, told)
@@ -48,44 +47,13 @@ func (r Reader) explain(v *api.Verdict, c catalogue.Code, target string, p Param
 // told are the parameters as they are read here. What has two ends changes them: the
 // writer's NAT is the peer's. Own and Port are never a writer's, and of the addresses at
 // which it sought this gateway only those are named that are.
-func (r Reader) told(target string, p Params, o check.Own, written time.Time) catalogue.Params {
-	out := catalogue.Params{
-		Inbound: true, Peer: r.Peer, Service: target, Address: p.Address,
-		ServerName: p.ServerName, Names: p.Names, Issuer: p.Issuer,
-		Authorities: p.Authorities, Status: p.Status, Age: p.Age, Timeout: p.Timeout,
-		NotBefore: p.NotBefore, NotAfter: p.NotAfter,
-		Version: p.Version, OwnVersion: p.OwnVersion, Limit: p.Limit,
-		GatewayParams: p.told(o, written),
-		ServiceParams: catalogue.ServiceParams{
-			Token: p.Token, User: r.User, Failure: p.Failure, Remote: text(p.Remote), Took: p.Took, Way: p.Way,
-			Beside: p.Beside, BesideAddress: p.BesideAddress,
-		},
-	}
-	for _, e := range texts(p.Endpoints) {
-		if isOwn(o, e) {
-			out.Endpoints = append(out.Endpoints, e)
-		}
-	}
-	return out
-}
-
-func (g Gateway) told(o check.Own, written time.Time) catalogue.GatewayParams {
-	out := catalogue.GatewayParams{
-		From: text(g.From), Own: o.SeenAs(), Port: o.ListenPort, PeerShut: g.PeerShut, Stamp: g.Stamp, Newest: g.Newest,
-		Was: hostTexts(g.Was), Now: hostTexts(g.Now), Sent: g.Sent, Lost: g.Lost, Jitter: g.Jitter,
-		MTU: min(g.MTU, mostMTU), LinkMTU: g.LinkMTU, Size: g.Size,
-		NAT: catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, PeerNAT: catalogue.NAT(g.NAT),
-		Relay: g.Relay,
-	}
-	if g.From.IsValid() {
-		out.Seen = written.Add(-g.Seen)
-	}
-	for _, c := range g.Candidates {
-		if a := c.Address.String(); isOwn(o, a) {
-			out.Candidates = append(out.Candidates, catalogue.Candidate{Address: a, Source: c.Source, State: c.State})
-		}
-	}
-	return out
+func (r Reader) told(target string, p catalogue.Params, o check.Own) catalogue.Params {
+	p.Inbound, p.Peer, p.Service, p.User = true, r.Peer, target, r.User
+	p.Own, p.Port, p.NAT, p.PeerNAT = o.SeenAs(), o.ListenPort, catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, p.NAT
+	p.MTU = min(p.MTU, mostMTU)
+	p.Endpoints = slices.DeleteFunc(p.Endpoints, func(a string) bool { return !isOwn(o, a) })
+	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return !isOwn(o, c.Address) })
+	return p
 }
 
 // isOwn reports whether peers are told to dial an address.

@@ -59,7 +59,7 @@ func (r Report) render(target string, reader Reader, arrived, now time.Time) api
 		if out.Verdict == api.Off { // a word for what is not offered, and for nothing else
 			out.Verdict = api.Unknown
 		}
-		reader.explain(&out, v.Code, target, *v.Params.orNone(), arrived)
+		reader.explain(&out, v.Code, target, v.Params.Params(arrived))
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,10 +23,9 @@ const (
 	// renew theirs within 6 min, and their checks within 6 more.
 	StaleAfter = 15 * time.Minute
 
-	maxVerdicts  = 16 // of targets that are passed over, too
-	maxNames     = 8
-	maxEndpoints = 8
-	maxText      = 64
+	maxVerdicts = 16 // of targets that are passed over, too
+	maxAge      = 10 * 365 * 24 * time.Hour
+	maxWait     = time.Hour
 )
 
 // Errors of Parse; use errors.Is.
@@ -99,11 +99,9 @@ type Verdict struct {
 	Target  string
 	Outcome api.Outcome
 	// Code is empty where there is nothing to explain, and of the form PSTnnnn else.
-	Code  catalogue.Code
-	Stage string
-	// Params may be nil where all are empty: of a thousand peers that would be some megabytes
-	// of nothing.
-	Params *Params
+	Code   catalogue.Code
+	Stage  string
+	Params catalogue.Told
 	RTT    time.Duration
 	// Age is how long before the report was written the check ended.
 	Age time.Duration
@@ -130,25 +128,24 @@ func (r Report) Skew(arrived time.Time) time.Duration { return r.At.Sub(arrived)
 // Same reports whether two reports say the same: the same verdicts for the same reasons,
 // whatever the times.
 func (r Report) Same(other Report) bool {
-	if r.equal(other) { // mostly, and it is asked of all peers again and again
-		return true
-	}
-	a, errA := r.timeless().Encode()
-	b, errB := other.timeless().Encode()
-	return errA == nil && errB == nil && string(a) == string(b)
+	return r.Gateway == other.Gateway && r.NAT == other.NAT && r.Offers == other.Offers && r.Identity == other.Identity &&
+		slices.EqualFunc(r.Verdicts, other.Verdicts, func(a, b Verdict) bool {
+			return a.Target == b.Target && a.Outcome == b.Outcome && a.Code == b.Code && a.Stage == b.Stage && a.Params.Same(b.Params)
+		})
 }
 
-// timeless is the report without what changes with each one.
-func (r Report) timeless() Report {
-	verdicts := make([]Verdict, len(r.Verdicts))
-	for i, v := range r.Verdicts {
-		v.RTT, v.Age = 0, 0
-		if v.Params != nil {
-			p := *v.Params
-			p.Age, v.Params = 0, &p
-		}
-		verdicts[i] = v
+// VerdictOf makes what can be told of a verdict: the sentences and every free text stay
+// here.
+func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
+	out := Verdict{
+		Target: target, Outcome: outcome(v.Verdict), Stage: stage(v.Stage),
+		RTT: time.Duration(v.RTTSeconds * float64(time.Second)).Round(time.Microsecond),
 	}
-	r.At, r.Hears, r.Verdicts = time.Unix(0, 0), Hears{Never, Never, Never}, verdicts
-	return r
+	if v.CheckedAt != nil {
+		out.Age = min(max(now.Sub(*v.CheckedAt), 0), maxAge).Round(time.Second)
+	}
+	if out.Outcome != api.OK {
+		out.Code, out.Params = code(catalogue.Code(v.Code)), catalogue.Tell(p, now)
+	}
+	return out
 }

@@ -5,13 +5,6 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
-	"github.com/postern-dev/postern/tunnel/foreign"
-)
-
-// Forms of texts in reports. A text that has another is "?" as a whole.
-var (
-	host      = foreign.Host.Most(maxText)
-	authority = foreign.Authority.Most(maxText)
 )
 
 var (
@@ -25,14 +18,6 @@ func code(c catalogue.Code) catalogue.Code {
 		return ""
 	}
 	return c
-}
-
-// version is one by its form, empty for what is none.
-func version(s string) string {
-	if !isVersion(s) {
-		return ""
-	}
-	return s
 }
 
 func isVersion(s string) bool { return versionForm.MatchString(s) }
@@ -62,41 +47,6 @@ func behaviour(s string) string {
 		return s
 	}
 	return "unknown"
-}
-
-// source is one of the sources of candidates, else empty.
-func source(s string) string {
-	switch s {
-	case api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceLAN, api.SourceDNS,
-		api.SourceHost, api.SourceSTUN, api.SourcePeer, api.SourceRelay:
-		return s
-	}
-	return ""
-}
-
-// state is one of those of a candidate, as package path names them, else empty.
-func state(s string) string {
-	switch s {
-	case "frozen", "probing", "valid", "selected", "suspect", "failed":
-		return s
-	}
-	return ""
-}
-
-func failure(f catalogue.Failure) catalogue.Failure {
-	switch f {
-	case catalogue.FailureName, catalogue.FailureRefused, catalogue.FailureTimeout, catalogue.FailureRoute, catalogue.FailureURL,
-		catalogue.FailureMissing, catalogue.FailureExpired:
-		return f
-	}
-	return ""
-}
-
-func beside(b catalogue.Beside) catalogue.Beside {
-	if b == catalogue.BesideWorks || b == catalogue.BesideFails {
-		return b
-	}
-	return ""
 }
 
 func isTarget(s string) bool {

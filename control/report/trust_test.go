@@ -3,7 +3,6 @@ package report
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -77,8 +76,9 @@ func TestEachNATIsThatOfItsGateway(t *testing.T) {
 
 // Of the addresses at which a peer sought this gateway those are named that are its own.
 func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
-	g := Gateway{Candidates: []Candidate{{Address: mustAddress(t, "192.0.2.66:1")}, {Address: mustAddress(t, "203.0.113.9:51999"), State: "failed"}}}
-	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: catalogue.PeerSilent, Params: &Params{Gateway: g}}}}
+	var p catalogue.Params
+	p.Candidates = []catalogue.Candidate{{Address: "192.0.2.66:1"}, {Address: "203.0.113.9:51999", State: "failed"}}
+	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: catalogue.PeerSilent, Params: catalogue.Tell(p, noon)}}}
 	got := r.Targets(reading(), noon, noon).Gateway
 	cause := got.Cause
 	if !strings.Contains(cause, "203.0.113.9:51999 failed") || strings.Contains(cause, "192.0.2.66") {
@@ -171,13 +171,4 @@ func TestASizeOfNoPacketIsRefused(t *testing.T) {
 			t.Errorf("a %s of %d bytes was taken", field, 1<<16)
 		}
 	}
-}
-
-func mustAddress(t *testing.T, s string) netip.AddrPort {
-	t.Helper()
-	a, ok := address(s)
-	if !ok {
-		t.Fatalf("%q is no address", s)
-	}
-	return a
 }

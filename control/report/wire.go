@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,13 +25,13 @@ type wireReport struct {
 }
 
 type wireVerdict struct {
-	Target  string      `json:"target"`
-	Outcome string      `json:"outcome"`
-	Code    string      `json:"code,omitempty"`
-	Stage   string      `json:"stage,omitempty"`
-	RTT     seconds     `json:"rtt,omitempty"`
-	Age     seconds     `json:"age,omitempty"`
-	Params  *wireParams `json:"params,omitempty"`
+	Target  string          `json:"target"`
+	Outcome string          `json:"outcome"`
+	Code    string          `json:"code,omitempty"`
+	Stage   string          `json:"stage,omitempty"`
+	RTT     seconds         `json:"rtt,omitempty"`
+	Age     seconds         `json:"age,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
 }
 
 type wireHears struct {
@@ -60,7 +61,7 @@ func (r Report) Encode() ([]byte, error) {
 	for _, v := range r.Verdicts {
 		w.Verdicts = append(w.Verdicts, wireVerdict{
 			Target: v.Target, Outcome: string(v.Outcome), Code: string(v.Code), Stage: v.Stage,
-			RTT: toSeconds(v.RTT), Age: toSeconds(v.Age), Params: v.Params.wire(),
+			RTT: toSeconds(v.RTT), Age: toSeconds(v.Age), Params: json.RawMessage(v.Params),
 		})
 	}
 	b, err := json.Marshal(w)
@@ -115,17 +116,22 @@ func Parse(body []byte) (Report, error) {
 func (w wireReport) report() (Report, error) {
 	n := &notes{}
 	out := Report{
-		Version: w.Version, At: n.time("at", w.At), Gateway: w.Gateway,
+		Version: w.Version, At: w.At.UTC(), Gateway: w.Gateway,
 		Hears: Hears{n.ago("hears.handshake", w.Hears.Handshake), n.ago("hears.probe", w.Hears.Probe), n.ago("hears.report", w.Hears.Report)},
 		NAT:   NAT{behaviour(w.NAT.Mapping), behaviour(w.NAT.Filtering)}, Offers: mark(w.Offers), Identity: mark(w.Identity),
 	}
 	if api.CheckName(w.Gateway) != nil {
 		n.wrong("gateway", "is no name of a gateway")
 	}
-	if w.At.IsZero() {
+	switch {
+	case w.At.IsZero():
 		n.wrong("at", "is missing")
+	case w.At.Year() < 1970 || w.At.Year() >= 10000:
+		n.wrong("at", "is no time of these days")
 	}
-	n.most("verdicts", len(w.Verdicts), maxVerdicts)
+	if len(w.Verdicts) > maxVerdicts {
+		n.wrong("verdicts", "are more than "+strconv.Itoa(maxVerdicts))
+	}
 	seen := map[string]bool{}
 	for _, v := range w.Verdicts[:min(len(w.Verdicts), maxVerdicts)] {
 		if !isTarget(v.Target) {
@@ -152,9 +158,10 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 		return out
 	}
 	out.Code = code(catalogue.Code(w.Code))
-	if w.Params != nil {
-		p := w.Params.params(n)
-		out.Params = &p
+	if len(w.Params) > 0 {
+		told, err := catalogue.Hear(w.Params)
+		n.failed(err)
+		out.Params = told
 	}
 	return out
 }
@@ -167,4 +174,22 @@ func (n *notes) ago(field string, s *seconds) time.Duration {
 	return n.within(field, *s, maxAge)
 }
 
-func malformed(field, what string) error { return fmt.Errorf("%w: %s %s", ErrMalformed, field, what) }
+// notes read values and keep the first that is out of bounds.
+type notes struct{ err error }
+
+func (n *notes) failed(err error) {
+	if n.err == nil && err != nil {
+		n.err = fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+}
+
+func (n *notes) wrong(field, what string) { n.failed(errors.New(field + " " + what)) }
+
+// within gives a duration between 0 and the bound.
+func (n *notes) within(field string, s seconds, bound time.Duration) time.Duration {
+	if f := float64(s); f < 0 || f > bound.Seconds() { // JSON has no NaN
+		n.wrong(field, "is no time that can have passed")
+		return 0
+	}
+	return time.Duration(float64(s) * float64(time.Second)).Round(time.Microsecond)
+}

@@ -1,0 +1,258 @@
+package catalogue
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/foreign"
+)
+
+var (
+	errType    = errors.New("has another type than it should")
+	errMany    = fmt.Errorf("are more than %d", maxList)
+	errAddress = errors.New("is no address")
+	errHolds   = errors.New("hold something that is no address")
+)
+
+// kinds are the forms of what is told, by the words of the tag.
+var kinds = sync.OnceValue(func() map[string]kind {
+	host, authority := fit(foreign.Host.Most(maxText)), fit(foreign.Authority.Most(maxText))
+	return map[string]kind{
+		// Texts. One that has not the form becomes [foreign.Unfit] or, of words, nothing.
+		"place":     textKind(place),
+		"host":      textKind(host),
+		"authority": textKind(authority),
+		"version":   textKind(version),
+		"failure":   textKind(word(FailureName, FailureRefused, FailureTimeout, FailureRoute, FailureURL, FailureMissing, FailureExpired)),
+		"beside":    textKind(word(BesideWorks, BesideFails)),
+		// Lists of at most maxList.
+		"names":       listKind(func(s string) (string, bool) { return host(s), true }),
+		"authorities": listKind(func(s string) (string, bool) { return authority(s), true }),
+		"addresses":   listKind(address),
+		"hosts":       listKind(hostAddress),
+		// An IP address with a port and without a zone.
+		"address": kindOf(func(s string, _ time.Time) string { a, _ := address(s); return a }, func(s string) (string, error) {
+			a, ok := address(s)
+			if !ok && s != "" {
+				return "", errAddress
+			}
+			return a, nil
+		}, same[string]),
+		// Numbers.
+		"count": numberKind(maxCount, "is out of bounds"),
+		"size":  numberKind(maxSize, "is no size of a packet"),
+		"status": kindOf(func(n int, _ time.Time) int { return status(n) }, func(n int) (int, error) {
+			if n != 0 && status(n) == 0 {
+				return 0, errors.New("is none of HTTP")
+			}
+			return n, nil
+		}, same[int]),
+		"true": kindOf(same[bool], accept[bool], same[bool]),
+		// Durations in seconds, and how long ago something was.
+		"age":  secondsKind(maxAge, time.Second),
+		"wait": secondsKind(maxWait, time.Millisecond),
+		"ago": kindOf(func(t, now time.Time) *float64 {
+			if t.IsZero() {
+				return nil
+			}
+			s := min(max(now.Sub(t), 0), maxAge).Round(time.Second).Seconds()
+			return &s
+		}, func(s *float64) (*float64, error) {
+			if s == nil {
+				return nil, nil
+			}
+			_, err := within(*s, maxAge)
+			return s, err
+		}, func(s *float64, written time.Time) time.Time {
+			if s == nil {
+				return time.Time{}
+			}
+			return written.Add(-time.Duration(*s * float64(time.Second)))
+		}),
+		// Times by whatever clock made them.
+		"moment":     timeKind(0),
+		"day":        timeKind(time.Second),
+		"nat":        kindOf(func(n NAT, _ time.Time) NAT { return behaviourOf(n) }, func(n NAT) (NAT, error) { return behaviourOf(n), nil }, same[NAT]),
+		"candidates": kindOf(toldCandidates, heardCandidates, same[[]Candidate]),
+	}
+})
+
+func same[T any](v T, _ time.Time) T { return v }
+
+func accept[T any](v T) (T, error) { return v, nil }
+
+func textKind(form func(string) string) kind {
+	return kindOf(func(s string, _ time.Time) string { return form(s) }, func(s string) (string, error) { return form(s), nil }, same[string])
+}
+
+// fit is the text in a form, or [foreign.Unfit].
+func fit(f foreign.Form) func(string) string {
+	return func(s string) string { return foreign.Of(s).As(f) }
+}
+
+// place is an address with a port, or a host name with one; else [foreign.Unfit].
+func place(s string) string {
+	if a, ok := address(s); ok {
+		return a
+	}
+	return foreign.Of(s).As(foreign.Host.Most(maxText))
+}
+
+// address is an IP address with a port. A zone is a free text, and means nothing anywhere
+// else.
+func address(s string) (string, bool) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil || a.Addr().Zone() != "" {
+		return "", false
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String(), true
+}
+
+// hostAddress is an IP address without a port or zone.
+func hostAddress(s string) (string, bool) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return "", false
+	}
+	return a.Unmap().String(), true
+}
+
+var versionForm = regexp.MustCompile(`^[0-9]{1,5}\.[0-9]{1,5}$`)
+
+// version is major.minor, empty for what is none.
+func version(s string) string {
+	if !versionForm.MatchString(s) {
+		return ""
+	}
+	return s
+}
+
+// word is one of a list, else empty.
+func word[T ~string](words ...T) func(string) string {
+	return func(s string) string {
+		if !slices.Contains(words, T(s)) {
+			return ""
+		}
+		return s
+	}
+}
+
+// listKind is a list of what has a form. Of ours, what has not is left out.
+func listKind(form func(string) (string, bool)) kind {
+	read := func(list []string) (out []string) {
+		for _, s := range list {
+			if v, ok := form(s); ok && len(out) < maxList {
+				out = append(out, v)
+			}
+		}
+		return out
+	}
+	return kindOf(func(list []string, _ time.Time) []string { return read(list) }, func(list []string) ([]string, error) {
+		if len(list) > maxList {
+			return nil, errMany
+		}
+		out := read(list)
+		if len(out) != len(list) {
+			return nil, errHolds
+		}
+		return out, nil
+	}, same[[]string])
+}
+
+func numberKind(most int, otherwise string) kind {
+	bounded := func(n int) int { return min(max(n, 0), most) }
+	return kindOf(func(n int, _ time.Time) int { return bounded(n) }, func(n int) (int, error) {
+		if n != bounded(n) {
+			return 0, errors.New(otherwise)
+		}
+		return n, nil
+	}, same[int])
+}
+
+// status is an HTTP status code, 0 for what is none.
+func status(n int) int {
+	if n < 100 || n > 599 {
+		return 0
+	}
+	return n
+}
+
+// secondsKind is a duration in seconds, of ours rounded.
+func secondsKind(most, unit time.Duration) kind {
+	return kindOf(func(d time.Duration, _ time.Time) float64 { return min(max(d, 0), most).Round(unit).Seconds() },
+		func(s float64) (float64, error) { return within(s, most) },
+		func(s float64, _ time.Time) time.Duration {
+			return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
+		})
+}
+
+func within(s float64, most time.Duration) (float64, error) {
+	if s < 0 || s > most.Seconds() { // JSON has no NaN
+		return 0, errors.New("is no time that can have passed")
+	}
+	return s, nil
+}
+
+// timeKind is a time that a clock may show; small machines start at 1970. The stamp of a
+// handshake and the dates of a certificate are whatever their maker likes, and JSON has no
+// year of five digits: of ours, what is out of bounds is none.
+func timeKind(unit time.Duration) kind {
+	possible := func(t time.Time) bool { return t.Year() >= 1970 && t.Year() < 10000 }
+	return kindOf(func(t, _ time.Time) time.Time {
+		if !possible(t) {
+			return time.Time{}
+		}
+		return t.UTC().Truncate(unit)
+	}, func(t time.Time) (time.Time, error) {
+		if !t.IsZero() && !possible(t) {
+			return t, errors.New("is no time of these days")
+		}
+		return t.UTC(), nil
+	}, same[time.Time])
+}
+
+// behaviourOf has the words of RFC 4787 that a NAT may have.
+func behaviourOf(n NAT) NAT {
+	known := func(s string) string {
+		if s == "" || word("none", "endpoint-independent", "address-dependent", "address-and-port-dependent", "endpoint-dependent")(s) != "" {
+			return s
+		}
+		return "unknown"
+	}
+	return NAT{Mapping: known(n.Mapping), Filtering: known(n.Filtering)}
+}
+
+// toldCandidates are those with an address, without our reasons and relays.
+func toldCandidates(list []Candidate, _ time.Time) (out []Candidate) {
+	for _, c := range list {
+		if a, ok := address(c.Address); ok && len(out) < maxList {
+			out = append(out, Candidate{Address: a, Source: source(c.Source), State: state(c.State)})
+		}
+	}
+	return out
+}
+
+func heardCandidates(list []Candidate) ([]Candidate, error) {
+	if len(list) > maxList {
+		return nil, errMany
+	}
+	out := toldCandidates(list, time.Time{})
+	if len(out) != len(list) {
+		return nil, errHolds
+	}
+	return out, nil
+}
+
+// source is one of the sources of candidates, and state one of their states as package path
+// names them; else empty.
+var (
+	source = word(api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceLAN, api.SourceDNS,
+		api.SourceHost, api.SourceSTUN, api.SourcePeer, api.SourceRelay)
+	state = word("frozen", "probing", "valid", "selected", "suspect", "failed")
+)
