@@ -61,6 +61,8 @@ type lossJudge struct {
 	all   tally // whether with a queue or without, of as long
 	queue tally // of this round and some before, beside a queue
 	probe tally // since a probe for more began
+
+	lost, whole float64 // packets in all, for people
 }
 
 // add takes in packets.
@@ -68,6 +70,8 @@ func (j *lossJudge) add(lost, delivered float64) {
 	j.round.add(lost, delivered)
 	j.flown.add(lost, delivered)
 	j.probe.add(lost, delivered)
+	j.lost += lost
+	j.whole += lost + delivered
 }
 
 // endRound takes in what the round was like: queued says that its shortest round trip shows

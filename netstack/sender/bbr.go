@@ -88,6 +88,14 @@ func newController(now time.Duration, guess roundTrips, packet int) controller {
 	return c
 }
 
+// again begins to find out the rate, and keeps what doesn't change soon.
+func (c *controller) again(now time.Duration) controller {
+	next := newController(now, c.path.trips, c.path.packet)
+	next.judge = c.judge
+	next.path.minRTT, next.path.minRTTAt, next.path.base, next.path.baseAt = c.path.minRTT, c.path.minRTTAt, c.path.base, c.path.baseAt
+	return next
+}
+
 // random is Marsaglia's xorshift: it only has to differ between flows.
 func (t *turn) random(n time.Duration) time.Duration {
 	t.randomSet ^= t.randomSet << 13
@@ -276,7 +284,7 @@ func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
 // as ambient loss may have been the limiter's.
 func (c *controller) limit(t tally, took time.Duration) {
 	c.path.limit = t.delivered() * float64(c.path.packet) / max(took, time.Millisecond).Seconds()
-	c.judge = lossJudge{}
+	c.judge = lossJudge{lost: c.judge.lost, whole: c.judge.whole}
 	c.round.calm = c.round.count + calmRounds
 }
 

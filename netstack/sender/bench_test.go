@@ -19,14 +19,14 @@ func BenchmarkFlow(b *testing.B) {
 				at time.Duration
 			}
 			const gap = 11 * time.Microsecond // between packets
-			f := New(0, Config{MSS: simMSS, Window: 1 << 30, RTT: 100 * ms})
+			f := alone(0, 100 * ms, Config{MSS: simMSS, Window: 1 << 30})
 			peer := receiver{buffer: 1 << 30}
 			var wire []flight
 			now, sent := time.Duration(0), 0
 			for b.Loop() {
 				for done := false; !done; now += gap {
 					f.Offer(now, f.Unacknowledged()+1<<26)
-					if r, ok := f.Next(now); ok {
+					if r, ok := next(f, now); ok {
 						if sent++; !lossy || sent%100 != 0 {
 							wire = append(wire, flight{r, now + 100*ms})
 						}

@@ -2,21 +2,18 @@ package sender
 
 import "time"
 
-// Flow sends one connection's data. It says what to send and when, as ranges of sequence
-// numbers; the data, and the packets, are its user's. A FIN is a sequence number like any
-// other. It is not safe for concurrent use.
-//
-// Its user calls Offer when there is more data, OnAck with each acknowledgement, and Next
-// when Due says so, until it gives nothing.
-type Flow struct {
-	board   scoreboard
-	loss    lossDetector
-	rates   rateSampler
-	control controller
-	pacer   pacer
-	timer   timer
 
-	changed time.Duration // when the path did
+// Flow sends one connection's data. It knows what to send and again, as ranges of sequence
+// numbers; the data, and the packets, are its user's. A FIN is a sequence number like any
+// other. When it may send is its path's affair.
+type Flow struct {
+	path  *Path
+	board scoreboard
+	loss  lossDetector
+	timer timer
+
+	counted int           // what of path.flight is this flow's
+	due     time.Duration // when the timer is, or never
 
 	mss  int
 	end  Seq // of what was offered
@@ -25,10 +22,9 @@ type Flow struct {
 
 // Config is what is known of a connection when it begins.
 type Config struct {
-	Start  Seq           // of the first byte
-	MSS    int           // the largest payload of a packet, in bytes
-	Window int           // what the receiver has room for, in bytes
-	RTT    time.Duration // of the handshake
+	Start  Seq // of the first byte
+	MSS    int // the largest payload of a packet, in bytes
+	Window int // what the receiver has room for, in bytes
 }
 
 // Ack is what an acknowledgement says.
@@ -38,23 +34,49 @@ type Ack struct {
 	Blocks []Range // of SACK, as they came
 }
 
-// New makes a flow. now is the time since any one moment, here and in all methods.
-func New(now time.Duration, c Config) *Flow {
+// Open makes a flow.
+func (p *Path) Open(c Config) *Flow {
 	return &Flow{
-		board: newScoreboard(c.Start), loss: newLossDetector(),
-		control: newController(now, roundTrips{c.RTT, c.RTT / 2}, c.MSS),
-		rates:   rateSampler{deliveredAt: now, firstAt: now}, pacer: pacer{next: now},
+		path: p, board: newScoreboard(c.Start), loss: newLossDetector(), due: never,
 		mss: c.MSS, end: c.Start, edge: c.Start + Seq(c.Window),
 	}
 }
 
 // Offer says that there is data up to end.
 func (f *Flow) Offer(now time.Duration, end Seq) {
-	if f.end.Before(end) {
-		if f.idle() {
-			f.timer.since = now
-		}
-		f.end = end
+	if !f.end.Before(end) {
+		return
+	}
+	if f.idle() {
+		f.timer.since = now
+		f.path.busy = append(f.path.busy, f)
+	}
+	f.end = end
+	f.settle()
+}
+
+// account brings the path's count of what is in flight up to date.
+func (f *Flow) account() {
+	f.path.flight += f.board.flight - f.counted
+	f.counted = f.board.flight
+}
+
+// settle brings all that the path knows of the flow up to date.
+func (f *Flow) settle() {
+	f.account()
+	p := f.path
+	switch {
+	case f.timer.probe:
+		f.due = 0
+	case f.idle():
+		f.due = never
+		p.leave(f)
+		return
+	default:
+		f.due = f.expiry()
+	}
+	if _, size := f.candidate(); size > 0 {
+		p.turns.Wake(f)
 	}
 }
 
@@ -62,42 +84,12 @@ func (f *Flow) Offer(now time.Duration, end Seq) {
 // What is sent again is cut to it too.
 func (f *Flow) SetMSS(n int) { f.mss = n }
 
-// PathChanged forgets what was learned of the path, because packets take another one now. What is on
-// its way stays accounted for.
-func (f *Flow) PathChanged(now time.Duration) {
-	f.control = newController(now, f.control.path.trips, f.mss)
-	f.control.round.ends = f.rates.delivered + int64(f.board.flight)
-	f.loss.pathChanged(now, f.control.path.trips.smoothed)
-	f.changed = now
-}
-
 // Unacknowledged is the first byte that isn't acknowledged: what comes before isn't needed
 // any more.
 func (f *Flow) Unacknowledged() Seq { return f.board.una }
 
 // idle reports whether everything offered is acknowledged.
 func (f *Flow) idle() bool { return f.board.una == f.end }
-
-// Due is when to call Next; ok is false if there is nothing to do before more is offered or
-// acknowledged.
-func (f *Flow) Due() (at time.Duration, ok bool) {
-	if f.timer.probe {
-		return 0, true
-	}
-	if f.idle() {
-		return 0, false
-	}
-	at = f.expiry()
-	if _, size := f.candidate(); size > 0 && f.fits(size) {
-		at = min(at, f.pacer.next)
-	}
-	return at, true
-}
-
-// fits reports whether the window has room for size bytes.
-func (f *Flow) fits(size int) bool {
-	return f.board.flight == 0 || f.board.flight+size <= f.control.window()
-}
 
 // candidate is what to send next, if it may be sent: a missing segment, or nil for new data. size
 // is 0 if there is nothing.
@@ -116,37 +108,11 @@ func (f *Flow) candidate() (g *segment, size int) {
 // quiet reports whether no acknowledgement is to be expected.
 func (f *Flow) quiet() bool { return f.board.flight == 0 && f.board.missing == 0 }
 
-// Next is what to send now; ok is false if nothing is due. It counts as sent.
-func (f *Flow) Next(now time.Duration) (r Range, ok bool) {
-	f.tick(now)
-	if f.timer.probe {
-		f.timer.probe = false
-		return f.sendProbe(now)
-	}
-	g, size := f.candidate()
-	if size == 0 {
-		if f.board.missing == 0 && f.board.flight < f.control.window() {
-			f.rates.limit(f.board.flight)
-		}
-		return Range{}, false
-	}
-	if !f.fits(size) {
-		f.pacer.waited = false
-		return Range{}, false
-	}
-	if now < f.pacer.next {
-		f.pacer.waited = true
-		return Range{}, false
-	}
-	return f.send(now, g, size), true
-}
-
 // send books a segment, a new one if g is nil, as sent.
 func (f *Flow) send(now time.Duration, g *segment, size int) Range {
-	departed := f.rates.departs(now, f.board.flight == 0)
+	departed := f.path.departs(now)
 	if f.quiet() {
 		f.timer.since = now
-		f.control.resumes(now)
 	}
 	if g == nil {
 		g = f.board.send(size)
@@ -156,8 +122,11 @@ func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 	g.departed = departed
 	f.timer.sentAt = now
 	f.loss.departs(g.Start, now)
-	f.pacer.sent(now, g.Size(), f.control.pacing(), f.control.path.shortest())
-	return g.Range
+	c := &f.path.control
+	f.path.pacer.sent(now, g.Size(), c.pacing(), c.path.shortest())
+	r := g.Range
+	f.settle()
+	return r
 }
 
 // OnAck takes in an acknowledgement.
@@ -167,7 +136,8 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 	}
 	advanced := a.Ack != f.board.una
 	f.slide(a, advanced)
-	path := &f.control.path
+	p := f.path
+	path := &p.control.path
 	var (
 		s      sample
 		newest departure
@@ -182,7 +152,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		}
 		s.newly += g.Size()
 		again = again || g.resent || g.lost
-		if g.departed.at >= f.changed {
+		if g.departed.at >= p.changed {
 			s.rtt = now - g.departed.at // The last one's: they come in order.
 		}
 		if d := g.departed; !any || d.delivered > newest.delivered || d.delivered == newest.delivered && d.at >= newest.at {
@@ -206,15 +176,17 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		s.rtt = 0
 	}
 	if any {
-		f.rates.delivered += int64(s.newly)
-		f.rates.deliveredAt = now
-		f.rates.sample(&s, newest, path.minRTT)
+		p.rates.delivered += int64(s.newly)
+		p.rates.deliveredAt = now
+		p.rates.sample(&s, newest, path.minRTT)
 	}
-	lost, next := f.loss.detect(&f.board, now, f.loss.window(now, path.shortest(), path.trips.smoothed))
+	lost, next := f.loss.detect(&f.board, now, f.window(now))
 	f.timer.reorder = next
 	s.lost += lost
-	s.flight = f.board.flight
-	f.control.onAck(now, s)
+	f.account()
+	s.flight = p.flight
+	p.control.onAck(now, s)
+	f.settle()
 }
 
 // slide moves the edge of the receiver's window. It goes back only with data that is newly

@@ -17,7 +17,7 @@ const start, mss = Seq(1<<32 - 3000), 1000 // The third packet wraps.
 
 // newWire begins a flow with so many packets to send and a round trip of 100 ms.
 func newWire(t *testing.T, packets int) *wire {
-	w := &wire{t: t, f: New(0, Config{Start: start, MSS: mss, Window: 1 << 20, RTT: 100 * ms})}
+	w := &wire{t: t, f: alone(0, 100 * ms, Config{Start: start, MSS: mss, Window: 1 << 20})}
 	w.f.Offer(0, at(packets))
 	return w
 }
@@ -28,11 +28,11 @@ func at(packet int) Seq { return start + Seq(packet*mss) }
 // until lets time pass and gives what is sent: the numbers of packets.
 func (w *wire) until(now time.Duration) (sent []int) {
 	for {
-		if r, ok := w.f.Next(w.now); ok {
+		if r, ok := next(w.f, w.now); ok {
 			sent = append(sent, start.To(r.Start)/mss)
 			continue
 		}
-		next, ok := w.f.Due()
+		next, ok := w.f.path.Due()
 		if !ok || next > now {
 			break
 		}
@@ -80,10 +80,10 @@ func TestTailLossProbeThenTimeouts(t *testing.T) {
 	w.want("at first", w.until(90*ms), 0, 1, 2)
 	w.now = 200 * ms
 	w.ack(1)
-	srtt := w.f.control.path.trips.smoothed
+	srtt := w.f.path.control.path.trips.smoothed
 	w.want("before the probe", w.until(w.now+2*srtt-ms))
 	w.want("the probe", w.until(w.now+2*ms), 2)
-	rto := w.f.control.path.trips.timeout(0)
+	rto := w.f.path.control.path.trips.timeout(0)
 	w.want("before the timeout", w.until(w.now+rto-5*ms))
 	w.want("the timeout", w.until(w.now+10*ms), 1)
 	backoffs := 0
@@ -126,7 +126,7 @@ func TestLatePacketWidensTheWindow(t *testing.T) {
 	if after := w.f.loss.window(w.now, 100*ms, 100*ms); after <= before {
 		t.Errorf("the window is %v, was %v", after, before)
 	}
-	if lost := w.f.control.judge.round.lost; lost > 0.01 {
+	if lost := w.f.path.control.judge.round.lost; lost > 0.01 {
 		t.Errorf("%.1f packets count as lost, want none", lost)
 	}
 }
@@ -141,14 +141,14 @@ func TestClosedWindowIsProbed(t *testing.T) {
 	w.f.Offer(w.now, at(4))
 	probes := 0
 	for w.now < 10*time.Second {
-		r, ok := w.f.Next(w.now)
+		r, ok := next(w.f, w.now)
 		if ok {
 			if probes++; r.Size() != 1 || r.Start != at(2) {
 				t.Fatalf("sent %v, want one byte at %v", r, at(2))
 			}
 			continue
 		}
-		next, ok := w.f.Due()
+		next, ok := w.f.path.Due()
 		if !ok {
 			t.Fatal("nothing is due with a closed window and data to send")
 		}
@@ -194,7 +194,7 @@ func TestPathChanges(t *testing.T) {
 			s.run(10 * time.Second)
 			s.path.rtt = rtt
 			if told {
-				o.f.PathChanged(s.now)
+				o.f.path.Changed(s.now)
 			}
 			after := 10*time.Second + baseKept + minRTTKept
 			if told {
@@ -216,7 +216,7 @@ func TestIdleFlow(t *testing.T) {
 	w.until(90 * ms)
 	w.now = 100 * ms
 	w.ack(3)
-	if at, ok := w.f.Due(); ok {
+	if at, ok := w.f.path.Due(); ok {
 		t.Errorf("due at %v", at)
 	}
 	if size := unsafe.Sizeof(*w.f); size > 1024 {
@@ -236,7 +236,7 @@ func TestFilledGapIsNoRoundTrip(t *testing.T) {
 	w.ack(1)
 	w.until(time.Second) // A timeout takes the rest for lost, and sends a part of it again.
 	w.ack(10)
-	if srtt := w.f.control.path.trips.smoothed; srtt > 110*ms {
+	if srtt := w.f.path.control.path.trips.smoothed; srtt > 110*ms {
 		t.Errorf("the smoothed round trip is %v, was 100 ms", srtt)
 	}
 }

@@ -28,7 +28,7 @@ type hostile struct {
 
 func (h *hostile) pump() {
 	for {
-		r, ok := h.f.Next(h.now)
+		r, ok := next(h.f, h.now)
 		if !ok {
 			break
 		}
@@ -43,7 +43,7 @@ func (h *hostile) pump() {
 			}
 		}
 	}
-	at, ok := h.f.Due()
+	at, ok := h.f.path.Due()
 	if !ok {
 		if h.f.Unacknowledged() != h.f.end {
 			h.t.Fatalf("%v: nothing is due, and %d bytes aren't acknowledged", h.now, h.f.Unacknowledged().To(h.f.end))
@@ -139,7 +139,7 @@ func (h *hostile) disturb() {
 		h.f.SetMSS(h.mss)
 	case 1: // From a relay to a direct path, or back.
 		h.path.rtt = time.Duration(1+h.rng.IntN(300)) * ms
-		h.f.PathChanged(h.now)
+		h.f.path.Changed(h.now)
 	case 2:
 		h.path.rtt = time.Duration(1+h.rng.IntN(300)) * ms // Nobody tells.
 	case 3: // An outage.
@@ -163,7 +163,7 @@ func TestHostileReceivers(t *testing.T) {
 			h.loss = []float64{0, 0.01, 0.1, 0.3}[seed%4]
 			h.start = Seq(1<<32 - uint64(h.rng.IntN(2*h.size)))
 			h.peer = receiver{next: h.start, buffer: 65535, dsack: seed%2 == 0}
-			h.f = New(0, Config{Start: h.start, MSS: h.mss, Window: 65535, RTT: 20 * ms})
+			h.f = alone(0, 20 * ms, Config{Start: h.start, MSS: h.mss, Window: 65535})
 			h.feed()
 			h.pump()
 			h.at(time.Second/2, h.disturb)
@@ -176,7 +176,7 @@ func TestHostileReceivers(t *testing.T) {
 			if h.peer.read != int64(h.size) {
 				t.Errorf("received %d bytes, want %d", h.peer.read, h.size)
 			}
-			if at, due := h.f.Due(); due {
+			if at, due := h.f.path.Due(); due {
 				t.Errorf("something is due at %v, and everything is acknowledged", at)
 			}
 			if f := h.f; f.board.segments != nil || len(f.board.known) > 0 || f.board.flight != 0 || f.board.missing != 0 {

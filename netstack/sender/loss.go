@@ -32,9 +32,6 @@ type lossDetector struct {
 
 	steps int           // of the reordering window
 	keep  time.Duration // the window is kept until then
-
-	// Until then packets of the path before may come by so much after those of the present one.
-	strays, straysLate time.Duration
 }
 
 func newLossDetector() lossDetector { return lossDetector{steps: 1} }
@@ -65,20 +62,21 @@ func (l *lossDetector) widen(now, smoothed time.Duration) {
 	l.keep = now + windowKept*smoothed
 }
 
-// pathChanged takes in that packets take another path from now on, and what a round trip was.
-func (l *lossDetector) pathChanged(now, smoothed time.Duration) {
-	l.steps = 1
-	l.strays, l.straysLate = now+2*smoothed, smoothed
-}
-
 // window is the reordering window.
 func (l *lossDetector) window(now, minRTT, smoothed time.Duration) time.Duration {
 	if now > l.keep {
 		l.steps = 1
 	}
-	w := min(time.Duration(l.steps)*max(minRTT/4, granularity), max(smoothed, granularity))
-	if now < l.strays {
-		w = max(w, l.straysLate)
+	return min(time.Duration(l.steps)*max(minRTT/4, granularity), max(smoothed, granularity))
+}
+
+// window is the flow's reordering window. After packets began to take another path those of the
+// one before may come by up to a round trip after those of the present one.
+func (f *Flow) window(now time.Duration) time.Duration {
+	m := &f.path.control.path
+	w := f.loss.window(now, m.shortest(), m.trips.smoothed)
+	if since := now - f.path.changed; f.path.changed > 0 && since < 2*m.trips.smoothed {
+		w = max(w, m.trips.smoothed)
 	}
 	return w
 }

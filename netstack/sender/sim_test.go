@@ -160,6 +160,15 @@ func (s *sim) answer(arrives func()) {
 	s.at(s.now+s.path.rtt/2, arrives)
 }
 
+// alone makes a flow on a path of its own.
+func alone(now, rtt time.Duration, c Config) *Flow { return NewPath(now, rtt, c.MSS).Open(c) }
+
+// next is what a flow that is alone on its path sends now.
+func next(f *Flow, now time.Duration) (Range, bool) {
+	_, r, ok := f.path.Next(now)
+	return r, ok
+}
+
 // simFlow is a bulk transfer that runs for ever.
 type simFlow interface {
 	start()
@@ -183,7 +192,7 @@ func (o *ownFlow) start() {
 	o.start0 = Seq(o.s.rng.Uint32())
 	o.peer = receiver{next: o.start0, buffer: window}
 	handshake := o.s.path.rtt + max(o.s.free-o.s.now, 0)
-	o.f = New(o.s.now, Config{Start: o.start0, MSS: simMSS, Window: window, RTT: handshake})
+	o.f = alone(o.s.now, handshake, Config{Start: o.start0, MSS: simMSS, Window: window})
 	o.credit = 10
 	o.offer()
 	o.pump()
@@ -199,13 +208,13 @@ func (o *ownFlow) offer() {
 func (o *ownFlow) pump() {
 	s := o.s
 	for {
-		r, ok := o.f.Next(s.now)
+		r, ok := next(o.f, s.now)
 		if !ok {
 			break
 		}
 		s.send(o.id, r.Size(), func() { o.arrives(r) })
 	}
-	at, ok := o.f.Due()
+	at, ok := o.f.path.Due()
 	if !ok {
 		return
 	}

@@ -26,7 +26,7 @@ func (t *timer) progress(now time.Duration) {
 
 // expiry is when the timer is due. Something isn't acknowledged.
 func (f *Flow) expiry() time.Duration {
-	trips := &f.control.path.trips
+	trips := &f.path.control.path.trips
 	at := f.timer.since + trips.timeout(f.timer.backoff)
 	if f.timer.reorder > 0 {
 		at = min(at, f.timer.reorder)
@@ -48,15 +48,15 @@ func (f *Flow) tick(now time.Duration) {
 	if f.idle() || now < f.expiry() {
 		return
 	}
-	path := &f.control.path
-	window := f.loss.window(now, path.shortest(), path.trips.smoothed)
+	c := &f.path.control
+	window := f.window(now)
 	if f.timer.reorder > 0 && now >= f.timer.reorder {
 		lost, next := f.loss.detect(&f.board, now, window)
 		f.timer.reorder = next
-		f.control.found(lost)
+		c.found(lost)
 		return
 	}
-	timeout := now >= f.timer.since+path.trips.timeout(f.timer.backoff)
+	timeout := now >= f.timer.since+c.path.trips.timeout(f.timer.backoff)
 	switch {
 	case !timeout && f.probes():
 		f.timer.probed, f.timer.probe = true, true
@@ -69,7 +69,7 @@ func (f *Flow) tick(now time.Duration) {
 		f.timer.backoff++
 		f.timer.since = now
 		f.loss.expire(&f.board, now, window)
-		f.control.timeout()
+		c.timeout()
 		if f.timer.backoff >= discardAfter {
 			f.board.renege()
 		}

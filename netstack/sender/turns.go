@@ -28,6 +28,9 @@ func (t *Turns[F]) Wake(flow F) {
 	}
 }
 
+// Any reports whether a flow may have something to send.
+func (t *Turns[F]) Any() bool { return len(t.fresh)+len(t.others) > 0 }
+
 // Remove forgets a flow.
 func (t *Turns[F]) Remove(flow F) {
 	is := func(o turnOf[F]) bool { return o.flow == flow }

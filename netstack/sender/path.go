@@ -1,0 +1,215 @@
+package sender
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// forgetAfter is how long a path may be idle before its rate is found out again, by a new
+// startup: by then somebody else may fill it, or a radio link may have become slower. The
+// round trip and the ambient loss are kept.
+const forgetAfter = time.Minute
+
+// never is a deadline that doesn't come.
+const never = time.Duration(math.MaxInt64)
+
+// Path sends the data of all connections to one peer. They share the way there, so there is
+// one congestion control, one window and one pacer for all of them (RFC 3124): a connection
+// begins with what others have learned, and flows don't compete with each other but take
+// turns, those that send little first. It is not safe for concurrent use, and neither are its
+// flows.
+//
+// Its user calls a flow's Offer when there is more data, OnAck with each acknowledgement, and
+// Next when Due says so, until it gives nothing.
+type Path struct {
+	control controller
+	rates   rateSampler
+	pacer   pacer
+	turns   Turns[*Flow]
+	busy    []*Flow // those that have something unacknowledged
+
+	flight  int           // bytes that are flying
+	sentAt  time.Duration // when something was sent last
+	changed time.Duration // when packets began to take another way
+}
+
+// NewPath makes a path. rtt is the round trip of a handshake, which is not believed for
+// long; packet is the payload of a full packet, in bytes. now is the time since any one
+// moment, here and in all methods.
+func NewPath(now, rtt time.Duration, packet int) *Path {
+	return &Path{
+		control: newController(now, roundTrips{rtt, rtt / 2}, packet),
+		rates:   rateSampler{deliveredAt: now, firstAt: now}, pacer: pacer{next: now}, sentAt: now,
+	}
+}
+
+// Changed forgets what was learned of the path, because packets take another one now. What is
+// on its way stays accounted for.
+func (p *Path) Changed(now time.Duration) {
+	p.control = newController(now, p.control.path.trips, p.control.path.packet)
+	p.control.round.ends = p.rates.delivered + int64(p.flight)
+	p.changed = now
+}
+
+// Due is when to call Next; ok is false if there is nothing to do before more is offered or
+// acknowledged.
+func (p *Path) Due() (at time.Duration, ok bool) {
+	at = never
+	for _, f := range p.busy {
+		at = min(at, f.due)
+	}
+	if at > p.pacer.next && (p.turns.Any() && p.fits() || p.sparse() != nil) {
+		at = p.pacer.next
+	}
+	return at, at < never
+}
+
+// fits reports whether the window has room for a packet.
+func (p *Path) fits() bool {
+	return p.flight == 0 || p.flight+p.control.path.packet <= p.control.window()
+}
+
+// sparse is a flow that may send although the window is full: it has nothing in flight, and
+// would wait for those that fill the window. nil is none.
+func (p *Path) sparse() *Flow {
+	if p.fits() {
+		return nil
+	}
+	for _, f := range p.busy {
+		if _, size := f.candidate(); size > 0 && f.board.flight == 0 {
+			return f
+		}
+	}
+	return nil
+}
+
+// Next is what to send now, and whose it is; ok is false if nothing is due. It counts as sent.
+func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
+	for _, f := range p.busy {
+		if now < f.due {
+			continue
+		}
+		f.tick(now)
+		if f.timer.probe {
+			f.timer.probe = false
+			if r, ok := f.sendProbe(now); ok {
+				return f, r, true
+			}
+		}
+		f.settle()
+	}
+	if !p.fits() {
+		p.pacer.waited = false
+		if f := p.sparse(); f != nil && now >= p.pacer.next {
+			g, size := f.candidate()
+			return f, f.send(now, g, size), true
+		}
+		return nil, Range{}, false
+	}
+	if now < p.pacer.next {
+		p.pacer.waited = p.turns.Any()
+		return nil, Range{}, false
+	}
+	size := p.turns.Next(func(turn *Flow) int {
+		g, size := turn.candidate()
+		if size > 0 {
+			f, r = turn, turn.send(now, g, size)
+		}
+		return size
+	})
+	if size == 0 {
+		p.limited()
+	}
+	return f, r, size > 0
+}
+
+// limited takes in that nobody has anything to send, although there is room.
+func (p *Path) limited() {
+	if p.flight >= p.control.window() {
+		return
+	}
+	for _, f := range p.busy {
+		if f.board.missing > 0 {
+			return
+		}
+	}
+	p.rates.limit(p.flight)
+}
+
+// departs takes in that a packet is sent, before it counts as in flight.
+func (p *Path) departs(now time.Duration) departure {
+	idle := p.flight == 0
+	if idle {
+		if now-p.sentAt > forgetAfter {
+			p.control = p.control.again(now)
+			p.control.round.ends = p.rates.delivered
+		}
+		p.control.resumes(now)
+	}
+	p.sentAt = now
+	return p.rates.departs(now, idle)
+}
+
+// Close forgets a flow.
+func (p *Path) Close(f *Flow) {
+	p.flight -= f.counted
+	f.counted = 0
+	p.leave(f)
+	p.turns.Remove(f)
+}
+
+func (p *Path) leave(f *Flow) {
+	if i := slices.Index(p.busy, f); i >= 0 {
+		p.busy = slices.Delete(p.busy, i, i+1)
+	}
+	if len(p.busy) == 0 {
+		p.busy = nil
+	}
+}
+
+// Limit is what keeps a path from sending more.
+type Limit uint8
+
+// What limits a path.
+const (
+	LimitNone       Limit = iota // nothing was sent lately
+	LimitData                    // there is nothing more to send, or no room at the receiver
+	LimitBandwidth               // what the path delivers
+	LimitCongestion              // loss or a queue that others share
+)
+
+// State is what a path is like, as far as is known.
+type State struct {
+	Rate        float64       // bytes of payload per second that it delivers at best; 0 is unknown
+	RTT         time.Duration // now, smoothed
+	BaseRTT     time.Duration // without a queue; 0 is unknown
+	Loss        float64       // share of packets that are always lost
+	Congested   float64       // share of packets that are lost by queues, lately
+	Policed     float64       // bytes per second that a rate limiter lets through; 0 is none
+	InFlight    int           // bytes
+	Window      int           // bytes that may be
+	Limit       Limit
+	Lost, Whole int64 // packets in all: lost, and sent
+}
+
+// State is what is known of the path now.
+func (p *Path) State(now time.Duration) State {
+	c := &p.control
+	s := State{
+		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base, Policed: c.path.limit,
+		Loss: c.judge.ambient(), InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
+	}
+	s.Congested = max(c.judge.all.rate()-s.Loss, 0)
+	switch {
+	case now-p.sentAt > max(10*s.RTT, time.Second) && p.flight == 0:
+		s.Limit = LimitNone
+	case p.rates.limitedTo > 0:
+		s.Limit = LimitData
+	case c.rivaled || c.bound.bytes > 0 && s.Window >= c.bound.bytes:
+		s.Limit = LimitCongestion
+	default:
+		s.Limit = LimitBandwidth
+	}
+	return s
+}
