@@ -22,46 +22,66 @@ const (
 	// small as many losses do, but then it grows.
 	lookEvery  = 250 * time.Millisecond
 	smallLooks = 3
+	// boundless is below the threshold of a new connection, and above all others.
+	boundless = 1 << 30
 )
 
-// congestion chooses a connection's congestion control: Reno on short paths, and where
+// control is a connection's congestion control.
+type control uint8
+
+const (
+	controlCUBIC control = iota
+	controlReno          // gVisor's
+	controlFlow          // package sender's, below gVisor, whose window is to grow without an end
+)
+
+// congestion chooses a connection's congestion control in gVisor: Reno on short paths, and where
 // losses are so frequent that gVisor's CUBIC falls behind it; else CUBIC. Its methods are
 // called by one writer at a time.
 type congestion struct {
-	ep    tcpip.Endpoint
-	reno  bool
-	small int       // looks that found further losses and a small window, in a row
-	next  time.Time // of the next look
+	ep      tcpip.Endpoint
+	control control
+	small   int       // looks that found further losses and a small window, in a row
+	next    time.Time // of the next look
 	// What the last look found, in packets.
 	window, threshold uint32
 }
 
-// newCongestion chooses by the round-trip time of the handshake; 0 stands for unknown.
-func newCongestion(ep tcpip.Endpoint, rtt time.Duration) *congestion {
-	c := &congestion{ep: ep}
-	if rtt > 0 && rtt < shortRTT {
-		c.useReno()
+// newCongestion begins with a congestion control.
+func newCongestion(ep tcpip.Endpoint, with control) *congestion {
+	c := &congestion{ep: ep, control: with}
+	if with != controlCUBIC {
+		c.restart()
 	}
 	return c
 }
 
-// useReno restarts with Reno: gVisor then has a new connection's window and threshold,
+// restart begins with Reno: gVisor then has a new connection's window and threshold,
 // and finds both by slow start.
-func (c *congestion) useReno() {
+func (c *congestion) restart() {
 	reno := tcpip.CongestionControlOption("reno")
 	_ = c.ep.SetSockOpt(&reno) // Cannot fail on a TCP endpoint.
-	c.reno = true
 }
 
-// look has Reno take over where losses have kept the window small.
+// look has Reno take over where losses have kept the window small, and a flow's window grow again
+// where a timeout has bounded it.
 func (c *congestion) look(now time.Time) {
-	if c.reno || now.Before(c.next) {
+	if c.control == controlReno || now.Before(c.next) {
 		return
 	}
 	c.next = now.Add(lookEvery)
 	var info tcpip.TCPInfoOption
-	if err := c.ep.GetSockOpt(&info); err == nil && c.lossy(info) {
-		c.useReno()
+	if err := c.ep.GetSockOpt(&info); err != nil {
+		return
+	}
+	switch {
+	case c.control == controlFlow:
+		if info.SndSsthresh < boundless && info.CcState == tcpip.Open {
+			c.restart()
+		}
+	case c.lossy(info):
+		c.control = controlReno
+		c.restart()
 	}
 }
 

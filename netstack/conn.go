@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
@@ -51,7 +52,17 @@ func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue, share *share) *Conn
 	var info tcpip.TCPInfoOption
 	_ = ep.GetSockOpt(&info) // Cannot fail on a TCP endpoint; what it doesn't know is 0.
 	v4 := c.local.Addr().Is4()
-	share.attach(ep, wq, info.RTT, segmentSize(s.opts.MTU, v4))
+	mss := segmentSize(s.opts.MTU, v4)
+	with := controlCUBIC
+	var below *flow
+	switch {
+	case info.RTT >= s.long && negotiated(ep):
+		with = controlFlow
+		below = s.sendBelow(c, mss, info.RTT)
+	case info.RTT > 0 && info.RTT < shortRTT:
+		with = controlReno
+	}
+	share.attach(ep, wq, info.RTT, mss, below)
 	c.piece = pieceSize(s.opts.MTU, v4)
 	// These cannot fail on a TCP endpoint, and a connection without them still works.
 	idle, interval := tcpip.KeepaliveIdleOption(keepaliveIdle), tcpip.KeepaliveIntervalOption(keepaliveInterval)
@@ -59,8 +70,26 @@ func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue, share *share) *Conn
 	_ = ep.SetSockOpt(&interval)
 	_ = ep.SetSockOptInt(tcpip.KeepaliveCountOption, keepaliveCount)
 	ep.SocketOptions().SetKeepAlive(true)
-	c.congestion = newCongestion(ep, info.RTT)
+	c.congestion = newCongestion(ep, with)
 	return c
+}
+
+// negotiated reports whether the peer sends selective acknowledgements and timestamps, as all
+// stacks of today do.
+func negotiated(ep tcpip.Endpoint) bool {
+	t, ok := ep.(*tcp.Endpoint)
+	return ok && t.SACKPermitted && t.SendTSOk
+}
+
+// sendBelow has a connection's data sent below gVisor, until it has ended.
+func (s *Stack) sendBelow(c *Conn, mss int, rtt time.Duration) *flow {
+	f := s.dev.flows.open(c.local, c.remote, rtt, mss)
+	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.dev.flows.close(c.local, c.remote) })
+	c.wq.EventRegister(&entry)
+	if ended(c.ep) {
+		s.dev.flows.close(c.local, c.remote)
+	}
+	return f
 }
 
 // segmentSize is the payload of a full segment with timestamps, in bytes.

@@ -27,6 +27,7 @@ type device struct {
 	close   func() // begins to close the stack
 	paths   pathMTUs
 	windows windowFloor // immutable
+	flows   *flows
 
 	// Owned by the reading goroutine, under readMu.
 	readMu  sync.Mutex
@@ -47,6 +48,7 @@ func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src
 	for _, a := range addrs {
 		d.addrs[a] = struct{}{}
 	}
+	d.flows = newFlows(windows, d.paths.of)
 	d.joiners.New = func() any { return &joiner{emit: l.deliver} }
 	d.events <- tun.EventUp
 	return d
@@ -58,43 +60,62 @@ func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src
 func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.readMu.Lock()
 	defer d.readMu.Unlock()
-	n, sent := 0, 0
-	for n == 0 { // Again when everything taken turned out to be uncuttable.
+	n, open := 0, true
+	for n == 0 { // Again when everything taken turned out to be uncuttable, or nothing was due.
 		if len(d.pending) < 2 { // Else what is pending would grow beyond the queue's bound.
-			var open bool
-			d.pending, open = d.link.out.take(d.pending, len(bufs)-len(d.pending))
+			known := len(d.pending)
+			d.pending, open = d.link.out.take(d.pending, len(bufs)-known, d.flows.wait())
 			if !open {
 				return 0, os.ErrClosed
 			}
+			d.pending = d.pending[:known+len(d.flows.take(d.pending[known:]))]
 		}
-		for n < len(bufs) && d.advance() {
-			size, err := d.cut.next(bufs[n][offset:])
-			if err != nil {
-				d.link.drops.add(DropUnsegmented)
-				d.finish()
-				continue
-			}
-			if d.cut.whole {
-				packet := bufs[n][offset : offset+size]
-				d.windows.closesWhole(packet)
-				if d.pathMTU > 0 {
-					clampMSS(packet, d.pathMTU)
-				}
-			}
-			sizes[n] = size
-			sent += size
-			n++
-			if d.cut.done() {
-				d.finish()
-				if d.nextWaits(len(bufs)-n, len(bufs)) {
-					break
-				}
-			}
+		// Neither those with a pace of their own nor the others may keep each other out.
+		room := len(bufs)
+		if d.cutting || len(d.pending) > 0 {
+			room /= 2
 		}
+		n = d.flows.send(bufs[:room], sizes, offset)
+		n += d.cutInto(bufs[n:], sizes[n:], offset)
+		if n > 0 && n < len(bufs) {
+			n += d.flows.send(bufs[n:], sizes[n:], offset)
+		}
+	}
+	sent := 0
+	for _, size := range sizes[:n] {
+		sent += size
 	}
 	d.sentPackets.Add(uint64(n))
 	d.sentBytes.Add(uint64(sent))
 	return n, nil
+}
+
+// cutInto fills bufs with what is pending.
+func (d *device) cutInto(bufs [][]byte, sizes []int, offset int) (n int) {
+	for n < len(bufs) && d.advance() {
+		size, err := d.cut.next(bufs[n][offset:])
+		if err != nil {
+			d.link.drops.add(DropUnsegmented)
+			d.finish()
+			continue
+		}
+		if d.cut.whole {
+			packet := bufs[n][offset : offset+size]
+			d.windows.closesWhole(packet)
+			if d.pathMTU > 0 {
+				clampMSS(packet, d.pathMTU)
+			}
+		}
+		sizes[n] = size
+		n++
+		if d.cut.done() {
+			d.finish()
+			if d.nextWaits(len(bufs)-n, len(bufs)) {
+				break
+			}
+		}
+	}
+	return n
 }
 
 // nextWaits reports whether the next packet is to begin a batch, because it fits a whole
@@ -175,15 +196,22 @@ func appendViews(dst [][]byte, pkt *stack.PacketBuffer) [][]byte {
 // one bad packet must not cost the rest of the batch.
 func (d *device) Write(bufs [][]byte, offset int) (int, error) {
 	j := d.joiners.Get().(*joiner)
-	received := 0
+	received, wake := 0, false
+	flows := d.flows.count.Load() > 0
 	for _, b := range bufs {
 		packet := b[offset:]
 		received += len(packet)
 		if d.accepts(packet) {
+			if flows {
+				wake = d.flows.receive(packet) || wake
+			}
 			j.add(packet)
 		}
 	}
 	j.flush()
+	if wake {
+		d.link.out.wake()
+	}
 	d.receivedPackets.Add(uint64(len(bufs)))
 	d.receivedBytes.Add(uint64(received))
 	d.joinedPackets.Add(uint64(j.joined))

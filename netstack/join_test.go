@@ -41,9 +41,9 @@ func joinAll(t testing.TB, batch [][]byte) [][]byte {
 	return out
 }
 
-// flow is what two segments must have in common to be joined, read through gVisor's
+// describedTCP is what two segments must have in common to be joined, read through gVisor's
 // header types and put into words: the oracle's view of a packet.
-type flow struct {
+type describedTCP struct {
 	common  string
 	seq     uint32
 	flags   header.TCPFlags
@@ -52,7 +52,7 @@ type flow struct {
 }
 
 // describe returns ok if the packet is one that may be joined at all.
-func describe(p []byte) (f flow, ok bool) {
+func describe(p []byte) (f describedTCP, ok bool) {
 	var tcp header.TCP
 	if p[0]>>4 == 4 {
 		ip := header.IPv4(p)
@@ -84,7 +84,7 @@ func describe(p []byte) (f flow, ok bool) {
 // naiveJoin does with slices and strings what the joiner does.
 func naiveJoin(batch [][]byte) [][]byte {
 	var out [][]byte
-	var run []flow
+	var run []describedTCP
 	flush := func() {
 		if len(run) == 0 {
 			return

@@ -30,6 +30,7 @@ func (s *Stack) SetPathMTU(peer netip.Addr, mtu int) {
 		mtu = min(max(mtu, MinPathMTU), s.opts.MTU)
 	}
 	s.dev.paths.set(peer, mtu)
+	s.dev.flows.setMTU(peer, s.dev.paths.of(peer))
 }
 
 // Unmeasured are paths that [Stack.SetPathMTU] has yet to tell of.

@@ -3,6 +3,7 @@ package netstack
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -20,7 +21,13 @@ import (
 // patience bounds waiting in tests; it only matters when something is broken.
 const patience = 60 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// below has the data of every connection sent below gVisor, also on short paths.
+var below = flag.Bool("below", false, "send the data of all connections by package sender")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
 
 // The two ends of every test.
 var (
@@ -63,6 +70,9 @@ func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
 	b, err := New(ob)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if *below {
+		a.long, b.long = 0, 0
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { pump(t, a.Device(), b.Device(), imp, imp.there, 1) })

@@ -19,9 +19,12 @@ const (
 	// ICMP, resets): beyond it they are dropped. 4096 is about what 64 batches carry.
 	queuePackets = 4096
 
-	// holdBack is the longest that a sender waits for room. It only matters when nobody
-	// reads the device; TCP then takes the drop for a loss and backs off.
+	// holdBack is the longest that a sender waits for room, on a busy machine. Then its segment
+	// is queued anyway: dropped, it would cost a retransmission timeout.
 	holdBack = 100 * time.Millisecond
+	// queueMost is how much outbound TCP payload there may be at all, when nobody reads the
+	// device; TCP takes what is dropped for a loss and backs off.
+	queueMost = 4 << 20
 )
 
 // verdict says what became of a packet that was given to the queue.
@@ -52,12 +55,16 @@ type queue struct {
 	waiting int  // putters in room.Wait
 	hurry   bool // nobody waits for room any more
 	closed  bool
+	woken   bool // the taker has something else to do
+	timer   *time.Timer
 }
 
 func newQueue() *queue {
 	q := &queue{packets: make([]*stack.PacketBuffer, 64)}
 	q.notEmpty.L = &q.mu
 	q.room.L = &q.mu
+	q.timer = time.AfterFunc(time.Hour, q.wake)
+	q.timer.Stop()
 	return q
 }
 
@@ -66,16 +73,13 @@ func newQueue() *queue {
 func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if wait && q.bytes >= queueBytes && !q.awaitRoomLocked() {
-		if q.closed {
-			return queueClosed
-		}
-		return queueFull
+	if wait && q.bytes >= queueBytes {
+		q.awaitRoomLocked()
 	}
 	switch {
 	case q.closed:
 		return queueClosed
-	case q.count >= queuePackets:
+	case q.count >= queuePackets || wait && q.bytes >= queueMost:
 		return queueFull
 	}
 	if q.count == len(q.packets) {
@@ -90,9 +94,9 @@ func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	return queued
 }
 
-// awaitRoomLocked waits until the queue is below its bound; false if that took too long
-// or the queue closes.
-func (q *queue) awaitRoomLocked() bool {
+// awaitRoomLocked waits until the queue is below its bound, or that took too long, or the queue
+// closes.
+func (q *queue) awaitRoomLocked() {
 	expired := false
 	timer := time.AfterFunc(holdBack, func() {
 		q.mu.Lock()
@@ -103,13 +107,9 @@ func (q *queue) awaitRoomLocked() bool {
 	defer timer.Stop()
 	q.waiting++
 	defer func() { q.waiting-- }()
-	for q.bytes >= queueBytes {
-		if expired || q.hurry || q.closed {
-			return false
-		}
+	for q.bytes >= queueBytes && !expired && !q.hurry && !q.closed {
 		q.room.Wait()
 	}
-	return true
 }
 
 func (q *queue) growLocked() {
@@ -120,18 +120,26 @@ func (q *queue) growLocked() {
 	q.packets, q.head = bigger, 0
 }
 
-// take appends queued packets to dst until they are cut into enough packets at least,
-// waiting for the first one if dst is empty. It reports false once the queue is closed and empty. The
-// caller owns the references.
-func (q *queue) take(dst []*stack.PacketBuffer, enough int) ([]*stack.PacketBuffer, bool) {
+// take appends queued packets to dst until they are cut into enough packets at least. If dst is
+// empty it waits for the first one, until wait has passed or wake is called; a negative wait is for
+// ever. It reports false once the queue is closed and empty. The caller owns the references.
+func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) ([]*stack.PacketBuffer, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if wait > 0 && q.count == 0 && len(dst) == 0 {
+		q.timer.Reset(wait)
+		defer q.timer.Stop()
+	}
 	for q.count == 0 && len(dst) == 0 {
 		if q.closed {
 			return dst, false
 		}
+		if q.woken || wait == 0 {
+			break
+		}
 		q.notEmpty.Wait()
 	}
+	q.woken = false
 	for got := 0; q.count > 0 && got < enough; {
 		pkt := q.packets[q.head]
 		q.packets[q.head] = nil
@@ -146,6 +154,14 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int) ([]*stack.PacketBuff
 		q.room.Broadcast()
 	}
 	return dst, true
+}
+
+// wake ends the taker's wait, or its next one.
+func (q *queue) wake() {
+	q.mu.Lock()
+	q.woken = true
+	q.mu.Unlock()
+	q.notEmpty.Signal()
 }
 
 // stopWaiting lets go of all held-back putters, now and later, so that endpoints can be

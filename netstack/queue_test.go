@@ -36,13 +36,13 @@ func TestQueueKeepsOrderAcrossGrowth(t *testing.T) {
 		p.DecRef()
 		want = append(want, byte(i))
 		if i%3 == 0 { // Moves the ring's head.
-			taken, _ := q.take(nil, 1)
+			taken, _ := q.take(nil, 1, -1)
 			got = appendTaken(got, taken)
 		}
 	}
 	q.close()
 	for {
-		taken, open := q.take(nil, 10)
+		taken, open := q.take(nil, 10, -1)
 		if !open {
 			break
 		}
@@ -87,7 +87,7 @@ func TestSendersWaitForRoom(t *testing.T) {
 		default:
 		}
 	}
-	if _, open := q.take(nil, queueBytes); !open {
+	if _, open := q.take(nil, queueBytes, -1); !open {
 		t.Fatal("the queue is closed")
 	}
 	if got := <-result; got != queued {
@@ -101,12 +101,17 @@ func TestSendersDoNotWaitForEver(t *testing.T) {
 	q := newQueue()
 	q.fill(t)
 	start := time.Now()
-	if got := q.put(p, 100, true); got != queueFull || time.Since(start) < holdBack {
-		t.Errorf("put gives %v after %v, want %v after %v", got, time.Since(start), queueFull, holdBack)
+	if got := q.put(p, 100, true); got != queued || time.Since(start) < holdBack {
+		t.Errorf("put gives %v after %v, want %v after %v", got, time.Since(start), queued, holdBack)
 	}
 	q.stopWaiting()
+	for q.bytes < queueMost {
+		if got := q.put(p, queueBytes, true); got != queued {
+			t.Errorf("put gives %v with %d bytes when nobody waits any more, want %v", got, q.bytes, queued)
+		}
+	}
 	if got := q.put(p, 100, true); got != queueFull {
-		t.Errorf("put gives %v when nobody waits any more, want %v", got, queueFull)
+		t.Errorf("put gives %v with %d bytes, want %v", got, q.bytes, queueFull)
 	}
 	q.close()
 	if got := q.put(p, 100, true); got != queueClosed {

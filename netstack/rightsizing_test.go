@@ -11,7 +11,7 @@ import (
 // reading feeds rounds of reads to a rightSizing, each of which takes the round trip, and
 // gives the largest buffer that it wanted.
 func reading(roundTrip time.Duration, rounds ...int) int {
-	r := newRightSizing(1000)
+	r := newRightSizing(1000, plainRounds)
 	now, most := r.begun, 0
 	for _, n := range rounds {
 		for range 10 {
@@ -47,7 +47,7 @@ func TestRightSizing(t *testing.T) {
 
 // A round trip that is not known, or too short to be measured, still lets the buffer grow.
 func TestRightSizingOfAnUnknownRoundTrip(t *testing.T) {
-	r := newRightSizing(1000)
+	r := newRightSizing(1000, plainRounds)
 	asked := 0
 	unknown := func() time.Duration { asked++; return 0 }
 	if got := r.after(50_000, r.begun.Add(leastRound/2), unknown); got != 0 || asked > 0 {

@@ -28,6 +28,7 @@ const (
 	ipv6Dst          = 24
 	tcpHeaderLen     = 20
 	tcpSeq           = 4
+	tcpAck           = 8
 	tcpDataOffset    = 12
 	tcpFlags         = 13
 	tcpWindow        = 14

@@ -25,26 +25,33 @@ type share struct {
 	ep            tcpip.Endpoint // nil while connecting
 	send, receive int            // bytes; 0 when given back
 
-	// Bounds of the two, in bytes; immutable once attached.
-	mostSend, mostReceive int
+	// Immutable once attached.
+	mostSend, mostReceive int   // bounds of the two, in bytes
+	below                 *flow // what sends the connection's data; nil is gVisor itself
 
 	// Owned by the connection's readers, under Conn.tuning.
 	sizing  rightSizing
-	granted int // what the receive buffer has
-	wanted  int // the largest that there was reason for
-	copied  int // read since more was last asked for
+	granted int   // what the receive buffer has
+	wanted  int   // the largest that there was reason for
+	copied  int   // read since more was last asked for
+	arrived int64 // of below.arrived, what sizing knows of
 }
 
 // attach sets the buffers of a connected endpoint, and watches for its end. The handshake's
 // round-trip time decides how far the buffers may grow; 0 stands for unknown. mss is the
-// largest segment's payload, in bytes.
-func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, mss int) {
+// largest segment's payload, in bytes. below is what sends the connection's data, or nil.
+func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, mss int, below *flow) {
+	s.below = below
 	s.mostSend, s.mostReceive = s.memory.most(rtt)
 	s.memory.mu.Lock()
 	s.ep = ep
 	send, receive := s.send, s.receive
 	s.memory.mu.Unlock()
-	s.sizing, s.granted = newRightSizing(mss), receive
+	rounds := plainRounds
+	if below != nil {
+		rounds = gapRounds
+	}
+	s.sizing, s.granted = newRightSizing(mss, rounds), receive
 	ep.SocketOptions().SetSendBufferSize(int64(send), false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(receive), false)
 	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.memory.release(s, &s.send) })
@@ -82,7 +89,12 @@ func (s *share) beforeWrite(now time.Time) {
 // has gVisor announce what is granted. The buffer only ever grows. What was not granted, or was
 // not asked for at once, is asked for again as more is read.
 func (s *share) afterRead(n int) {
-	want := min(s.sizing.after(n, time.Now(), s.roundTrip), s.mostReceive)
+	came := n
+	if s.below != nil { // What lies behind a gap has arrived too, and can't be read yet.
+		arrived := s.below.arrived.Load()
+		came, s.arrived = int(arrived-s.arrived), arrived
+	}
+	want := min(s.sizing.after(came, time.Now(), s.roundTrip), s.mostReceive)
 	if want > s.granted {
 		s.wanted = max(s.wanted, want)
 	} else {
@@ -100,6 +112,9 @@ func (s *share) afterRead(n int) {
 
 // roundTrip is the round-trip time as measured last, 0 if it never was.
 func (s *share) roundTrip() time.Duration {
+	if s.below != nil {
+		return s.below.peer.roundTrip()
+	}
 	var info tcpip.TCPInfoOption
 	_ = s.ep.GetSockOpt(&info) // Cannot fail on a TCP endpoint.
 	return info.RTT

@@ -63,6 +63,7 @@ type Stack struct {
 	memory  *memory
 	pending *pending
 	orphan  time.Duration // orphanTimeout; immutable
+	long    time.Duration // longRTT; immutable
 
 	beginOnce, closeOnce sync.Once
 	mu                   sync.Mutex
@@ -78,7 +79,7 @@ func New(o Options) (*Stack, error) {
 	}
 	s := &Stack{
 		log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue(),
-		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout,
+		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout, long: longRTT,
 	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
 	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)

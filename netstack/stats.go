@@ -81,7 +81,7 @@ func (s *Stack) Stats() Stats {
 		SentBytes:       s.dev.sentBytes.Load(),
 		JoinedPackets:   s.dev.joinedPackets.Load(),
 		TCPEstablished:  g.TCP.CurrentEstablished.Value(),
-		TCPRetransmits:  g.TCP.Retransmits.Value(),
+		TCPRetransmits:  g.TCP.Retransmits.Value() + s.dev.flows.resent.Load(),
 		TCPResetsSent:   g.TCP.ResetsSent.Value(),
 		TCPTimeouts:     g.TCP.Timeouts.Value(),
 		TCPMemory:       uint64(s.memory.usage()),

@@ -15,10 +15,12 @@ const (
 	minMSSv4 = MinPathMTU - ipv4HeaderLen - tcpHeaderLen
 	minMSSv6 = MinPathMTU - ipv6HeaderLen - tcpHeaderLen
 
-	tcpOptionEnd = 0
-	tcpOptionNOP = 1
-	tcpOptionMSS = 2
-	maxTCPHeader = 60
+	tcpOptionEnd        = 0
+	tcpOptionNOP        = 1
+	tcpOptionMSS        = 2
+	tcpOptionSACK       = 5 // RFC 2018 §3
+	tcpOptionTimestamps = 8 // RFC 7323 §3.2
+	maxTCPHeader        = 60
 )
 
 // smallMSS reports whether an inbound packet is a SYN that asks for segments below the
@@ -50,23 +52,35 @@ func smallMSS(packet []byte) bool {
 // receiver may take the first one or the last. The segment has a whole header.
 func mssOptions(tcp []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
+		for _, o := range tcpOptions(tcp) {
+			if o[0] == tcpOptionMSS && len(o) == 4 && !yield(o[2:4]) {
+				return
+			}
+		}
+	}
+}
+
+// tcpOptions are a segment's options that have a length, each with where it begins. The segment
+// has a whole header; options that make no sense end it.
+func tcpOptions(tcp []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
 		end := min(int(tcp[tcpDataOffset]>>4)*4, len(tcp)) // Below the header's length in bad segments.
-		options := tcp[min(tcpHeaderLen, end):end]
-		for len(options) > 0 {
-			switch options[0] {
+		for at := tcpHeaderLen; at < end; {
+			switch tcp[at] {
 			case tcpOptionEnd:
 				return
 			case tcpOptionNOP:
-				options = options[1:]
+				at++
 				continue
 			}
-			if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
+			if at+1 >= end || tcp[at+1] < 2 || at+int(tcp[at+1]) > end {
 				return
 			}
-			if options[0] == tcpOptionMSS && options[1] == 4 && !yield(options[2:4]) {
+			o := tcp[at : at+int(tcp[at+1])]
+			if !yield(at, o) {
 				return
 			}
-			options = options[options[1]:]
+			at += len(o)
 		}
 	}
 }

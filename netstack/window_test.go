@@ -140,7 +140,9 @@ func TestALostAnnouncementOfASmallWindow(t *testing.T) {
 		if _, err := io.CopyN(io.Discard, server, come); err != nil {
 			t.Fatalf("reading what has come: %v", err)
 		}
-		eventually(t, "the receiver announces more", func() bool { return unheard.Load() > 0 })
+		if !*below { // Packets cut otherwise may leave a window that gVisor thinks needs no announcement: it is probed.
+			eventually(t, "the receiver announces more", func() bool { return unheard.Load() > 0 })
+		}
 		losing.Store(false)
 		mute.Store(false)
 		if _, err := io.CopyN(io.Discard, server, size-come); err != nil {

@@ -19,7 +19,7 @@ func BenchmarkFlow(b *testing.B) {
 				at time.Duration
 			}
 			const gap = 11 * time.Microsecond // between packets
-			f := alone(0, 100 * ms, Config{MSS: simMSS, Window: 1 << 30})
+			f := alone(0, 100*ms, Config{MSS: simMSS, Window: 1 << 30})
 			peer := receiver{buffer: 1 << 30}
 			var wire []flight
 			now, sent := time.Duration(0), 0

@@ -2,7 +2,6 @@ package sender
 
 import "time"
 
-
 // Flow sends one connection's data. It knows what to send and again, as ranges of sequence
 // numbers; the data, and the packets, are its user's. A FIN is a sequence number like any
 // other. When it may send is its path's affair.
@@ -88,6 +87,9 @@ func (f *Flow) SetMSS(n int) { f.mss = n }
 // any more.
 func (f *Flow) Unacknowledged() Seq { return f.board.una }
 
+// Sent is the end of what was sent: nothing of what comes then.
+func (f *Flow) Sent() Seq { return f.board.nxt }
+
 // idle reports whether everything offered is acknowledged.
 func (f *Flow) idle() bool { return f.board.una == f.end }
 
@@ -118,6 +120,7 @@ func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 		g = f.board.send(size)
 	} else {
 		g = f.board.resend(g, size)
+		f.path.resent++
 	}
 	g.departed = departed
 	f.timer.sentAt = now

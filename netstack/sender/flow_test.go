@@ -17,7 +17,7 @@ const start, mss = Seq(1<<32 - 3000), 1000 // The third packet wraps.
 
 // newWire begins a flow with so many packets to send and a round trip of 100 ms.
 func newWire(t *testing.T, packets int) *wire {
-	w := &wire{t: t, f: alone(0, 100 * ms, Config{Start: start, MSS: mss, Window: 1 << 20})}
+	w := &wire{t: t, f: alone(0, 100*ms, Config{Start: start, MSS: mss, Window: 1 << 20})}
 	w.f.Offer(0, at(packets))
 	return w
 }

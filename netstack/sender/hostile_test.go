@@ -163,7 +163,7 @@ func TestHostileReceivers(t *testing.T) {
 			h.loss = []float64{0, 0.01, 0.1, 0.3}[seed%4]
 			h.start = Seq(1<<32 - uint64(h.rng.IntN(2*h.size)))
 			h.peer = receiver{next: h.start, buffer: 65535, dsack: seed%2 == 0}
-			h.f = alone(0, 20 * ms, Config{Start: h.start, MSS: h.mss, Window: 65535})
+			h.f = alone(0, 20*ms, Config{Start: h.start, MSS: h.mss, Window: 65535})
 			h.feed()
 			h.pump()
 			h.at(time.Second/2, h.disturb)

@@ -30,6 +30,7 @@ type Path struct {
 	busy    []*Flow // those that have something unacknowledged
 
 	flight  int           // bytes that are flying
+	resent  uint64        // packets that were sent again
 	sentAt  time.Duration // when something was sent last
 	changed time.Duration // when packets began to take another way
 }
@@ -168,6 +169,12 @@ func (p *Path) leave(f *Flow) {
 	}
 }
 
+// Resent is how many packets were sent again, in all.
+func (p *Path) Resent() uint64 { return p.resent }
+
+// RTT is the smoothed round trip, or the handshake's while there is none.
+func (p *Path) RTT() time.Duration { return p.control.path.trips.smoothed }
+
 // Limit is what keeps a path from sending more.
 type Limit uint8
 
@@ -190,7 +197,7 @@ type State struct {
 	InFlight    int           // bytes
 	Window      int           // bytes that may be
 	Limit       Limit
-	Lost, Whole int64 // packets in all: lost, and sent
+	Lost, Whole int64 // packets in all: lost, and lost or delivered
 }
 
 // State is what is known of the path now.

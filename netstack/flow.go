@@ -1,0 +1,202 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/netstack/sender"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// hiddenRTT is what gVisor takes a round trip to be longer than it is, in milliseconds of
+// the timestamps that it gets back: its retransmission timer, which knows nothing of what is
+// repaired here, then runs for maxRTO. It is the same for all packets of a connection, or
+// they could not be joined.
+const hiddenRTT = 1500
+
+// flow is a connection whose data is sent by the machines of package sender instead of by
+// gVisor: see [flows]. All is under peerFlows.mu, but for what is atomic.
+type flow struct {
+	peer    *peerFlows
+	sending *sender.Flow // nil until there is data
+	held    held
+	end     sender.Seq // of what gVisor handed over
+	mss     int        // the largest payload that gVisor put into a packet
+
+	// What each packet begins with: the headers of the last segment of gVisor's, with the newest
+	// acknowledgement, window and timestamp.
+	header  [maxHeaderLen]byte
+	l3, hdr int
+	v4      bool
+	id      uint16 // IPv4's, of the next packet
+	stamps  int    // where the timestamps are in header; 0 is nowhere
+
+	arrived atomic.Int64 // bytes of payload that came in
+}
+
+// take looks at an outbound packet and reports whether it was taken over, with its reference, to
+// be sent later. What isn't taken leaves at once: acknowledgements, keepalives, probes of a
+// closed window, resets.
+func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, windows windowFloor) bool {
+	size := pkt.Data().Size()
+	r := sender.Range{Start: sender.Seq(binary.BigEndian.Uint32(tcp[tcpSeq:]))}
+	r.End = r.Start + sender.Seq(size)
+	fin := tcp[tcpFlags]&flagFIN != 0
+	if fin {
+		r.End++
+	}
+	data := r.Size() > 0 && tcp[tcpFlags]&(flagSYN|flagRST) == 0
+	if data && f.sending == nil {
+		f.begin(r.Start, size)
+	}
+	if f.sending == nil {
+		return false
+	}
+	f.refresh(ip, tcp, data, windows)
+	switch {
+	case !data:
+		// gVisor thinks that all it handed over was sent: a peer would miss what wasn't.
+		if sent := f.sending.Sent(); sent.Before(r.Start) {
+			setSeq(tcp, sent)
+		}
+		return false
+	case !f.sending.Unacknowledged().Before(r.End):
+		return false
+	case f.end.Before(r.Start): // The queue was full for what comes before: gVisor sends it again.
+		pkt.DecRef()
+		return true
+	}
+	if mss := int(pkt.GSOOptions.MSS); pkt.GSOOptions.Type != stack.GSONone && mss > 0 {
+		f.mss = mss // It may be less than before: the peer's path has a smaller MTU.
+	} else {
+		f.mss = max(f.mss, size)
+	}
+	f.sending.SetMSS(f.peer.packetSize(f))
+	if !f.end.Before(r.End) {
+		pkt.DecRef() // gVisor sends again what is held.
+		return true
+	}
+	known := r.Start.To(f.end) // What it sends again may have grown.
+	f.held.add(heldSegment{
+		Range: sender.Range{Start: f.end, End: r.End}, pkt: pkt, payload: len(ip) + len(tcp) + known,
+		push: tcp[tcpFlags]&flagPSH != 0, fin: fin,
+	})
+	f.end = r.End
+	f.sending.Offer(now, r.End)
+	return true
+}
+
+// setSeq changes the sequence number of a segment with a complete checksum (RFC 1624).
+func setSeq(tcp []byte, to sender.Seq) {
+	var was [4]byte
+	copy(was[:], tcp[tcpSeq:])
+	binary.BigEndian.PutUint32(tcp[tcpSeq:], uint32(to))
+	sum := ^binary.BigEndian.Uint16(tcp[tcpChecksum:])
+	for i := 0; i < 4; i += 2 {
+		sum = checksum.Combine(sum, ^binary.BigEndian.Uint16(was[i:]))
+		sum = checksum.Combine(sum, binary.BigEndian.Uint16(tcp[tcpSeq+i:]))
+	}
+	binary.BigEndian.PutUint16(tcp[tcpChecksum:], ^sum)
+}
+
+// begin starts with the first data.
+func (f *flow) begin(start sender.Seq, size int) {
+	f.mss = size
+	f.end = start
+	// gVisor hands over no more than the peer has room for, so that there is no window to watch.
+	f.sending = f.peer.path.Open(sender.Config{Start: start, MSS: max(size, 1), Window: 1 << 30})
+}
+
+// refresh takes over the headers of a segment: all of one with data, else just what changes.
+func (f *flow) refresh(ip, tcp []byte, data bool, windows windowFloor) {
+	if data || f.hdr == 0 {
+		f.l3, f.hdr, f.v4 = len(ip), len(ip)+len(tcp), ip[0]>>4 == 4
+		copy(f.header[:], ip)
+		copy(f.header[f.l3:], tcp)
+		f.stamps = 0
+		if at := timestampsAt(tcp); at > 0 {
+			f.stamps = f.l3 + at
+		}
+	} else {
+		own := f.header[f.l3:f.hdr]
+		copy(own[tcpAck:tcpAck+4], tcp[tcpAck:tcpAck+4])
+		copy(own[tcpWindow:tcpWindow+2], tcp[tcpWindow:tcpWindow+2])
+		if at := timestampsAt(tcp); at > 0 && f.stamps > 0 {
+			copy(f.header[f.stamps:f.stamps+8], tcp[at:at+8])
+		}
+	}
+	windows.closes(f.header[f.l3:f.hdr])
+}
+
+// write writes a packet with the bytes of r to the front of dst, and returns its length.
+func (f *flow) write(dst []byte, r sender.Range) int {
+	copy(dst, f.header[:f.hdr])
+	n, flags := f.held.read(dst[f.hdr:], r)
+	dst = dst[:f.hdr+n]
+	if f.v4 {
+		binary.BigEndian.PutUint16(dst[ipv4TotalLen:], uint16(len(dst)))
+		binary.BigEndian.PutUint16(dst[ipv4ID:], f.id)
+		f.id++
+		binary.BigEndian.PutUint16(dst[ipv4Checksum:], 0)
+		binary.BigEndian.PutUint16(dst[ipv4Checksum:], ^checksum.Checksum(dst[:f.l3], 0))
+	} else {
+		binary.BigEndian.PutUint16(dst[ipv6PayloadLen:], uint16(len(dst)-ipv6HeaderLen))
+	}
+	tcp := dst[f.l3:]
+	binary.BigEndian.PutUint32(tcp[tcpSeq:], uint32(r.Start))
+	tcp[tcpFlags] = flagACK | flags
+	binary.BigEndian.PutUint16(tcp[tcpChecksum:], 0)
+	src, end := ipv6Src, ipv6Dst+16
+	if f.v4 {
+		src, end = ipv4Src, ipv4Dst+4
+	}
+	sum := checksum.Combine(checksum.Checksum(dst[src:end], protoTCP), uint16(len(tcp)))
+	binary.BigEndian.PutUint16(tcp[tcpChecksum:], ^checksum.Checksum(tcp, sum))
+	return len(dst)
+}
+
+// receive takes in an inbound segment, and hides from gVisor what it is not to act on: selective
+// acknowledgements and how short the round trip is.
+func (f *flow) receive(now time.Duration, tcp []byte) {
+	hdr := int(tcp[tcpDataOffset]>>4) * 4
+	if hdr < tcpHeaderLen || hdr > len(tcp) {
+		return
+	}
+	f.arrived.Add(int64(len(tcp) - hdr))
+	if tcp[tcpFlags]&(flagSYN|flagRST|flagACK) != flagACK || f.sending == nil {
+		return
+	}
+	a := sender.Ack{Ack: sender.Seq(binary.BigEndian.Uint32(tcp[tcpAck:])), Window: 1 << 30}
+	var blocks [4]sender.Range // as many as fit the options
+	for _, o := range tcpOptions(tcp) {
+		switch {
+		case o[0] == tcpOptionSACK:
+			for b := o[2:]; len(b) >= 8 && len(a.Blocks) < len(blocks); b = b[8:] {
+				a.Blocks = append(blocks[:len(a.Blocks)], sender.Range{
+					Start: sender.Seq(binary.BigEndian.Uint32(b)), End: sender.Seq(binary.BigEndian.Uint32(b[4:])),
+				})
+			}
+			for i := range o {
+				o[i] = tcpOptionNOP
+			}
+		case o[0] == tcpOptionTimestamps && len(o) == 10:
+			if echoed := binary.BigEndian.Uint32(o[6:]); echoed != 0 {
+				binary.BigEndian.PutUint32(o[6:], max(echoed-hiddenRTT, 1))
+			}
+		}
+	}
+	f.sending.OnAck(now, a)
+	f.held.release(f.sending.Unacknowledged())
+}
+
+// timestampsAt is where the values of RFC 7323's option are in a TCP header; 0 is nowhere.
+func timestampsAt(tcp []byte) int {
+	for at, o := range tcpOptions(tcp) {
+		if o[0] == tcpOptionTimestamps && len(o) == 10 {
+			return at + 2
+		}
+	}
+	return 0
+}

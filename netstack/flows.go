@@ -1,0 +1,361 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/netstack/sender"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+const (
+	// longRTT is the round trip from which a connection's data is sent by package sender. On
+	// shorter paths gVisor's own congestion control fills the link and costs less.
+	longRTT = shortRTT
+	// keepPath is for how long what was learned of a path is kept without a connection.
+	keepPath = 10 * time.Minute
+	// leastWait is the least that the device waits for a packet's turn: at 1 Gbit/s 20
+	// packets become due in the meantime, which leave in one system call. The pacer makes up
+	// for it.
+	leastWait = 200 * time.Microsecond
+)
+
+// flows sends the data of connections over long paths by the machines of package sender, between
+// gVisor and WireGuard. gVisor's congestion control takes every loss for congestion, and there
+// is no way to give it another one; so it is made to believe in a path that is long and loses
+// nothing. What it hands over is kept until the peer has acknowledged it, and sent, and sent
+// again, when a [sender.Path] says so; selective acknowledgements are hidden from it, and the
+// round trip is, so that it neither retransmits nor reduces its window. To the peer it is plain
+// TCP: nothing is negotiated, and stock peers gain as well.
+//
+// Acknowledgements are not made up. What a connection's Write, Close and timeouts mean stays as
+// it is, gVisor's buffers bound what is held, and the peer's window is gVisor's affair.
+type flows struct {
+	began   time.Time
+	windows windowFloor
+	mtu     func(netip.Addr) int // of the path to a peer; 0 is the network card's
+
+	count  atomic.Int32  // connections; while there are none all else costs nothing
+	resent atomic.Uint64 // packets
+
+	mu    sync.RWMutex
+	byKey map[flowKey]*flow
+	peers map[netip.Addr]*peerFlows
+	list  atomic.Pointer[[]*peerFlows] // of peers, for the device
+
+	sleeps atomic.Int64 // until when the device waits, as now; math.MaxInt64 is for long
+	first  int          // whose turn it is; of the device's reading goroutine
+}
+
+// flowKey names a connection by its ends, as in the packets that come in.
+type flowKey struct {
+	remote, local         [16]byte
+	remotePort, localPort uint16
+}
+
+// peerFlows are one peer's connections, which share a path.
+type peerFlows struct {
+	addr netip.Addr
+	due  atomic.Int64 // when there is something to do, as flows.now; math.MaxInt64 is never
+
+	mu    sync.Mutex
+	path  *sender.Path
+	flows map[*sender.Flow]*flow
+	count int           // connections
+	left  time.Duration // when the last one was closed
+	mtu   int           // 0 is the network card's
+}
+
+func newFlows(windows windowFloor, mtu func(netip.Addr) int) *flows {
+	return &flows{
+		began: time.Now(), windows: windows, mtu: mtu,
+		byKey: make(map[flowKey]*flow), peers: make(map[netip.Addr]*peerFlows),
+	}
+}
+
+// now is the time in package sender's terms.
+func (t *flows) now() time.Duration { return time.Since(t.began) }
+
+// open begins to send for a connection on which nothing was sent yet. rtt is of its handshake,
+// mss the payload of a full packet, in bytes.
+func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *flow {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[remote.Addr()]
+	if p == nil {
+		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow)}
+		p.due.Store(math.MaxInt64)
+		t.peers[remote.Addr()] = p
+		t.forgetLocked(now)
+	}
+	f := &flow{peer: p}
+	p.mu.Lock()
+	p.count++
+	p.mtu = t.mtu(p.addr)
+	p.mu.Unlock()
+	t.byKey[keyOf(local, remote)] = f
+	t.count.Add(1)
+	return f
+}
+
+// forgetLocked drops paths that were not used for long, and has the device see the present ones.
+func (t *flows) forgetLocked(now time.Duration) {
+	list := make([]*peerFlows, 0, len(t.peers))
+	for addr, p := range t.peers {
+		p.mu.Lock()
+		old := p.count == 0 && now-p.left > keepPath
+		p.mu.Unlock()
+		if old && len(t.peers) > 1 {
+			delete(t.peers, addr)
+		} else {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *peerFlows) int { return a.addr.Compare(b.addr) })
+	t.list.Store(&list)
+}
+
+// close forgets a connection, whose endpoint has nothing to send any more.
+func (t *flows) close(local, remote netip.AddrPort) {
+	key := keyOf(local, remote)
+	t.mu.Lock()
+	f := t.byKey[key]
+	delete(t.byKey, key)
+	t.mu.Unlock()
+	if f == nil {
+		return
+	}
+	t.count.Add(-1)
+	p := f.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.held.releaseAll()
+	if f.sending != nil {
+		p.path.Close(f.sending)
+		delete(p.flows, f.sending)
+	}
+	if p.count--; p.count == 0 {
+		p.left = t.now()
+	}
+	p.scheduleLocked()
+}
+
+// take removes from pkts what is sent by flows, and gives the rest.
+func (t *flows) take(pkts []*stack.PacketBuffer) []*stack.PacketBuffer {
+	if t.count.Load() == 0 {
+		return pkts
+	}
+	now := t.now()
+	rest := pkts[:0]
+	for _, pkt := range pkts {
+		if !t.takeOne(now, pkt) {
+			rest = append(rest, pkt)
+		}
+	}
+	clear(pkts[len(rest):])
+	return rest
+}
+
+func (t *flows) takeOne(now time.Duration, pkt *stack.PacketBuffer) bool {
+	ip, tcp := pkt.NetworkHeader().Slice(), pkt.TransportHeader().Slice()
+	if len(tcp) < tcpHeaderLen {
+		return false
+	}
+	var k flowKey
+	switch {
+	case len(ip) == ipv6HeaderLen && ip[0]>>4 == 6 && ip[ipv6NextHeader] == protoTCP:
+		copy(k.local[:], ip[ipv6Src:])
+		copy(k.remote[:], ip[ipv6Dst:])
+	case len(ip) == ipv4HeaderLen && ip[0] == 0x45 && ip[ipv4Proto] == protoTCP:
+		copy(k.local[:], ip[ipv4Src:ipv4Dst])
+		copy(k.remote[:], ip[ipv4Dst:])
+	default:
+		return false
+	}
+	k.localPort, k.remotePort = binary.BigEndian.Uint16(tcp), binary.BigEndian.Uint16(tcp[2:])
+	f := t.find(k)
+	if f == nil {
+		return false
+	}
+	p := f.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	had := f.sending
+	taken := f.take(now, pkt, ip, tcp, t.windows)
+	if f.sending != had {
+		p.flows[f.sending] = f
+	}
+	p.scheduleLocked()
+	return taken
+}
+
+func (t *flows) find(k flowKey) *flow {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byKey[k]
+}
+
+// receive takes in an inbound packet, and reports whether the device has to wake up earlier because of it.
+func (t *flows) receive(packet []byte) (wake bool) {
+	tcp, fragmented := tcpOf(packet)
+	if fragmented || len(tcp) < tcpHeaderLen {
+		return false
+	}
+	var k flowKey
+	if packet[0]>>4 == 6 {
+		copy(k.remote[:], packet[ipv6Src:])
+		copy(k.local[:], packet[ipv6Dst:])
+	} else {
+		copy(k.remote[:], packet[ipv4Src:ipv4Dst])
+		copy(k.local[:], packet[ipv4Dst:ipv4HeaderLen])
+	}
+	k.remotePort, k.localPort = binary.BigEndian.Uint16(tcp), binary.BigEndian.Uint16(tcp[2:])
+	f := t.find(k)
+	if f == nil {
+		return false
+	}
+	p := f.peer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.receive(t.now(), tcp)
+	return int64(p.scheduleLocked()) < t.sleeps.Load()
+}
+
+// wait is how long the device may wait for packets; negative is for ever.
+func (t *flows) wait() time.Duration {
+	if t.count.Load() == 0 {
+		return -1
+	}
+	t.sleeps.Store(math.MaxInt64) // Or what changes while we look would go unnoticed.
+	due := int64(math.MaxInt64)
+	for _, p := range *t.list.Load() {
+		due = min(due, p.due.Load())
+	}
+	if due == math.MaxInt64 {
+		return -1
+	}
+	t.sleeps.Store(due)
+	if d := time.Duration(due) - t.now(); d > 0 {
+		return max(d, leastWait)
+	}
+	return 0
+}
+
+// send fills bufs with what is due, and their lengths in sizes. The peers take turns in whole batches.
+func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
+	if t.count.Load() == 0 {
+		return 0
+	}
+	list := *t.list.Load()
+	now := t.now()
+	for i := range list {
+		p := list[(t.first+i)%len(list)]
+		if p.due.Load() > int64(now) {
+			continue
+		}
+		p.mu.Lock()
+		resent := p.path.Resent()
+		n += p.sendLocked(now, bufs[n:], sizes[n:], offset)
+		t.resent.Add(p.path.Resent() - resent)
+		p.mu.Unlock()
+		if n == len(bufs) {
+			t.first = (t.first + i + 1) % len(list)
+			break
+		}
+	}
+	return n
+}
+
+func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, offset int) (n int) {
+	for n < len(bufs) {
+		s, r, ok := p.path.Next(now)
+		if !ok {
+			break
+		}
+		sizes[n] = p.flows[s].write(bufs[n][offset:], r)
+		n++
+	}
+	p.scheduleLocked()
+	return n
+}
+
+// scheduleLocked says when there is something to do.
+func (p *peerFlows) scheduleLocked() time.Duration {
+	at, ok := p.path.Due()
+	if !ok {
+		at = math.MaxInt64
+	}
+	p.due.Store(int64(at))
+	return at
+}
+
+// packetSize is the largest payload of a flow's packets, in bytes.
+func (p *peerFlows) packetSize(f *flow) int {
+	if p.mtu > 0 {
+		return max(min(f.mss, p.mtu-f.hdr), 1)
+	}
+	return f.mss
+}
+
+// roundTrip is the path's, as measured last.
+func (p *peerFlows) roundTrip() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.path.RTT()
+}
+
+// setMTU says that the path to a peer has another MTU, 0 for the network card's.
+func (t *flows) setMTU(peer netip.Addr, mtu int) {
+	t.change(peer, func(p *peerFlows) {
+		p.mtu = mtu
+		for s, f := range p.flows {
+			s.SetMSS(p.packetSize(f))
+		}
+	})
+}
+
+// change changes what is known of a peer's path, if it has one.
+func (t *flows) change(peer netip.Addr, do func(*peerFlows)) {
+	t.mu.RLock()
+	p := t.peers[peer]
+	t.mu.RUnlock()
+	if p != nil {
+		p.mu.Lock()
+		do(p)
+		p.mu.Unlock()
+	}
+}
+
+func keyOf(local, remote netip.AddrPort) flowKey {
+	k := flowKey{remotePort: remote.Port(), localPort: local.Port()}
+	copy(k.remote[:], remote.Addr().AsSlice())
+	copy(k.local[:], local.Addr().AsSlice())
+	return k
+}
+
+// PathState is what is known of the path to a peer from the connections over it.
+type PathState struct {
+	sender.State
+	Connections int
+}
+
+// PathChanged says that packets to a peer's overlay address take another way from now on: what was
+// learned of the way before is forgotten.
+func (s *Stack) PathChanged(peer netip.Addr) {
+	s.dev.flows.change(peer, func(p *peerFlows) { p.path.Changed(s.dev.flows.now()) })
+}
+
+// PathState is what is known of the path to a peer's overlay address; ok is false if there
+// was no connection over it lately, or it is short (see the README).
+func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
+	s.dev.flows.change(peer, func(p *peerFlows) {
+		state, ok = PathState{p.path.State(s.dev.flows.now()), p.count}, true
+	})
+	return state, ok
+}
