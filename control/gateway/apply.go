@@ -68,7 +68,7 @@ func (g *Gateway) apply(cfg *config.Resolved) error {
 	for _, m := range gone {
 		n := g.flows.ClosePeer(m.name)
 		if a := m.address(); a.IsValid() && next.byAddr[a] == nil {
-			g.plane.stack.AbortPeer(a) // what is closed and not finished, too
+			g.plane.Stack.AbortPeer(a) // what is closed and not finished, too
 		}
 		switch {
 		case !m.succeeded(next):
@@ -120,11 +120,11 @@ func (g *Gateway) setTunnel(r *roster, leave []*member) (leaving bool, err error
 		for _, m := range leave {
 			all = append(all, m.tunnel(nowhere))
 		}
-		if g.plane.engine.SetPeers(all) == nil {
+		if g.plane.Engine.SetPeers(all) == nil {
 			return true, nil
 		}
 	}
-	return false, g.plane.engine.SetPeers(peers)
+	return false, g.plane.Engine.SetPeers(peers)
 }
 
 // checkPeers has the peers checked. The verdicts on a peer that is gone are not those on

@@ -26,7 +26,7 @@ func (g *Gateway) makeWay(cfg *config.Resolved) (bool, error) {
 		if err != nil {
 			return err
 		}
-		return g.plane.engine.SetPeers(r.peers(nowhere))
+		return g.plane.Engine.SetPeers(r.peers(nowhere))
 	}
 	if try() != nil {
 		return false, nil //nolint:nilerr // the configuration is to blame, which only its owner changes

@@ -30,8 +30,8 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		return nil, misconfigured(cfg, "spec.discovery.portMapping.router", err)
 	}
 	a, err := discovery.New(discovery.Options{
-		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.bind.WriteTo(packet, peer.Direct(to)) },
-		Port:        func() uint16 { return g.plane.bind.Port() },
+		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.Bind.WriteTo(packet, peer.Direct(to)) },
+		Port:        func() uint16 { return g.plane.Bind.Port() },
 		HostAddrs:   g.opts.HostAddrs,
 		Advertise:   cfg.Discovery.Advertise,
 		STUNServers: cfg.Discovery.STUNServers,
@@ -41,7 +41,7 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		PortMapper:  mapper,
 		Changed:     g.paths.finder.LocalChanged,
 		NetworkChanged: func(string) {
-			g.plane.bind.RouteChanged()
+			g.plane.Bind.RouteChanged()
 			g.paths.finder.NetworkChanged()
 			g.paths.relays.Load().check()
 			g.dns.networkChanged()
@@ -76,7 +76,7 @@ func (g *Gateway) portMapper(want config.PortMapping) (*portmap.Mapper, error) {
 		return a.PortMapper(), nil
 	}
 	return portmap.New(portmap.Options{
-		Router: want.Router, Port: func() uint16 { return g.plane.bind.Port() },
+		Router: want.Router, Port: func() uint16 { return g.plane.Bind.Port() },
 		Secret:  g.portMappingSecret(),
 		Changed: func() { g.agent.Load().PortMappingChanged() },
 		Logger:  g.log,

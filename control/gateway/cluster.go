@@ -77,7 +77,7 @@ func (g *Gateway) announceChange() {
 }
 
 // Port is the UDP port that the gateway listens on.
-func (g *Gateway) Port() uint16 { return g.plane.bind.Port() }
+func (g *Gateway) Port() uint16 { return g.plane.Bind.Port() }
 
 // ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
 // gateway in a cluster.

@@ -97,7 +97,7 @@ func (g *Gateway) rememberHellos(members []*member) {
 
 // dialOverlay connects to an address inside the tunnel.
 func (g *Gateway) dialOverlay(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	c, err := g.plane.stack.DialTCP(ctx, to)
+	c, err := g.plane.Stack.DialTCP(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (g *Gateway) dialService(ctx context.Context, name, service string) (forwar
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.plane.stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
+	c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
 		if service == api.ServiceAPIServer && g.checks.Targets(name).APIServer.Verdict == api.OK {

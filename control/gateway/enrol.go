@@ -108,7 +108,7 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
 	defer cancel()
-	if err := echoUntil(ctx, g.plane.stack, grant.PublicKey); err != nil {
+	if err := echoUntil(ctx, g.plane.Stack, grant.PublicKey); err != nil {
 		out.Reason = fmt.Sprintf("%s does not answer at %s yet (%v); the gateway keeps trying",
 			grant.Name, candidateText(grant.Candidates), err)
 		return out, nil

@@ -20,7 +20,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if m == nil {
 		return check.Facts{}, false
 	}
-	t, _ := g.plane.engine.Peer(m.key)
+	t, _ := g.plane.Engine.Peer(m.key)
 	w := g.way(m, t)
 	f := check.Facts{
 		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
@@ -74,7 +74,7 @@ func (g *Gateway) brief(name string) (check.Facts, bool) {
 	if !found || m.stock || m.pending {
 		return f, true
 	}
-	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, MTU: s.MTU, LinkMTU: g.plane.mtu}
+	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, MTU: s.MTU, LinkMTU: g.plane.MTU}
 	if s.Path.IsValid() {
 		f.Probed = s.Heard
 		f.Path.Kind, f.Path.Remote = s.Kind, s.Path.Remote.String()
@@ -93,7 +93,7 @@ func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
 	}
 	f.Endpoints = w.addresses()
 	f.Path = check.PathFacts{
-		Kind: api.PathNone, Since: w.path.Since, RTT: w.path.RTT, MTU: w.path.MTU, LinkMTU: g.plane.mtu,
+		Kind: api.PathNone, Since: w.path.Since, RTT: w.path.RTT, MTU: w.path.MTU, LinkMTU: g.plane.MTU,
 		NAT: natFacts(g.agent.Load().Snapshot().NAT),
 	}
 	if selected {
@@ -129,7 +129,7 @@ func (g *Gateway) sightings(m *member, w way, f *check.Facts) {
 	for _, c := range w.path.Candidates {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
-	s := g.recent.sightings(g.plane.engine, m.key, ips)
+	s := g.recent.sightings(g.plane.Engine, m.key, ips)
 	f.Initiated = sight(s.Initiated)
 	if f.Skew == 0 {
 		f.Skew = s.Skew
@@ -162,7 +162,7 @@ func (g *Gateway) own() check.Own {
 	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
 	o.Found = g.found.all()
 	o.Mapping = mappingFacts(s.PortMapping)
-	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = g.plane.bind.Socket()
+	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = g.plane.Bind.Socket()
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
 		if server.Addr.IsValid() {
@@ -187,7 +187,7 @@ func (g *Gateway) own() check.Own {
 // shown is what this gateway shows of itself to the outside.
 func (g *Gateway) shown(cfg *config.Resolved, s discovery.Snapshot) check.Own {
 	o := check.Own{
-		Name: cfg.Name, ListenPort: g.plane.bind.Port(), NAT: apiNAT(s.NAT),
+		Name: cfg.Name, ListenPort: g.plane.Bind.Port(), NAT: apiNAT(s.NAT),
 		Candidates: []catalogue.Candidate{}, Advertised: cfg.Discovery.Advertise,
 	}
 	for _, c := range s.Candidates {

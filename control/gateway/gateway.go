@@ -31,6 +31,7 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/metrics"
+	"github.com/postern-dev/postern/control/plane"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
@@ -133,7 +134,7 @@ type Gateway struct {
 	publicKey peer.PublicKey // of key: working it out takes 40 µs
 	store     *state.Store
 	mtu       int // the overlay's, in bytes
-	plane     *plane
+	plane     *plane.Plane
 	paths     *pathfinding
 	dns       *dnsSearch
 	lan       *lanSearch
@@ -245,7 +246,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.wg.Go(func() { g.reports.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.publicKey.String(),
-		"address", peer.OverlayAddr(g.publicKey).String(), "port", g.plane.bind.Port(), "version", o.Version)
+		"address", peer.OverlayAddr(g.publicKey).String(), "port", g.plane.Bind.Port(), "version", o.Version)
 	return g, nil
 }
 
@@ -318,13 +319,13 @@ func (g *Gateway) open(ctx context.Context) error {
 
 func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
-	g.plane, err = openPlane(planeOptions{
-		key: g.key, port: cfg.ListenPort, mtu: g.mtu, newUnderlay: g.opts.NewUnderlay,
-		onSTUN:    g.paths.handleSTUN,
-		onEvent:   g.paths.heard,
-		onTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
-		onTransit: g.transit.report,
-		logger:    g.log,
+	g.plane, err = plane.Open(plane.Options{
+		Key: g.key, Port: cfg.ListenPort, MTU: g.mtu, NewUnderlay: g.opts.NewUnderlay,
+		OnSTUN:    g.paths.handleSTUN,
+		OnEvent:   g.paths.heard,
+		OnTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
+		OnTransit: g.transit.report,
+		Logger:    g.log,
 	})
 	if errors.Is(err, tunnel.ErrPortInUse) {
 		return misconfigured(cfg, "spec.listen.port", err)
@@ -405,7 +406,7 @@ func (g *Gateway) close(ctx context.Context) error {
 // keepEndpoints stores where the peers were heard from last, which the loop may not have
 // come to: a peer that dials us is found again only by that.
 func (g *Gateway) keepEndpoints() {
-	for k, p := range g.plane.engine.Snapshot().Peers {
+	for k, p := range g.plane.Engine.Snapshot().Peers {
 		if m := g.roster.Load().byKey[k]; m == nil || !g.lasting(m, p) {
 			continue
 		}

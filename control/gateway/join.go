@@ -65,7 +65,7 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(g.publicKey)
 		return out, nil
 	}
-	if err := echoUntil(ctx, g.plane.stack, p.PublicKey); err != nil {
+	if err := echoUntil(ctx, g.plane.Stack, p.PublicKey); err != nil {
 		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s took the ticket, but the tunnel with our own key does not come up: %v", p.Name, err),
 			"the gateway keeps trying; see `postern status "+p.Name+"`")
 	}

@@ -86,7 +86,7 @@ func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 		return nil
 	}
 	f, err := lan.New(lan.Options{
-		Name: cfg.Name, PublicKey: s.g.publicKey, Port: func() uint16 { return s.g.plane.bind.Port() },
+		Name: cfg.Name, PublicKey: s.g.publicKey, Port: func() uint16 { return s.g.plane.Bind.Port() },
 		Capabilities: []string{auth.CapabilityPath, auth.CapabilityReport},
 		Secret:       l.Secret, TTL: l.TTL,
 		Interfaces: s.interfaces(l.Interfaces, cfg.Discovery.Exclude), Listen: s.g.opts.ListenLAN,

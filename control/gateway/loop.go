@@ -102,7 +102,7 @@ func (c *ticker) run(ctx context.Context) {
 		select {
 		case <-t.C:
 			c.turn(time.Now())
-			t.Reset(c.g.plane.engine.LookEvery())
+			t.Reset(c.g.plane.Engine.LookEvery())
 		case <-c.g.portsDue:
 			c.keepPorts()
 		case <-ctx.Done():
@@ -114,7 +114,7 @@ func (c *ticker) run(ctx context.Context) {
 func (c *ticker) turn(now time.Time) {
 	g := c.g
 	g.beat.Beat()
-	g.plane.engine.Read(&c.tunnel)
+	g.plane.Engine.Read(&c.tunnel)
 	s := c.tunnel
 	g.rates.observe(s.At, s.Peers)
 	c.flows = g.flows.Carried()

@@ -100,7 +100,7 @@ func (m metricsMove) undo(ctx context.Context) {
 
 // ready holds once the gateway listens; peers have no part in it.
 func (g *Gateway) ready() error {
-	if g.plane.bind.Port() == 0 {
+	if g.plane.Bind.Port() == 0 {
 		return errors.New("the UDP socket is closed")
 	}
 	return nil
@@ -120,8 +120,8 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		AuthDecisions:      g.auth.decisions(),
 		TicketAlarms:       g.book.Alarms(),
 		Unrecorded:         g.tail.Unrecorded(),
-		NetstackDropped:    g.plane.stack.Stats().Dropped,
-		UnderlayDropped:    g.plane.bind.Counters().Dropped,
+		NetstackDropped:    g.plane.Stack.Stats().Dropped,
+		UnderlayDropped:    g.plane.Bind.Counters().Dropped,
 		Reloads:            g.running.Load().reloads,
 		OpenConnections:    g.flows.Count(),
 		Connections:        map[string]uint64{},

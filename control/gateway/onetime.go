@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/plane"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
@@ -26,7 +27,7 @@ const farewell = time.Second
 // this port and not the gateway's.
 type oneTime struct {
 	g       *Gateway
-	plane   *plane
+	plane   *plane.Plane
 	inviter peer.PublicKey
 	to      []ticket.Candidate
 	relays  atomic.Pointer[relays]
@@ -37,18 +38,18 @@ func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []tic
 	cfg := g.running.Load().cfg
 	p := &oneTime{g: g, inviter: inviter, to: to}
 	var err error
-	p.plane, err = openPlane(planeOptions{key: keys.OneTime, newUnderlay: g.opts.NewUnderlay, mtu: g.overlayMTU(cfg), logger: g.log})
+	p.plane, err = plane.Open(plane.Options{Key: keys.OneTime, NewUnderlay: g.opts.NewUnderlay, MTU: g.overlayMTU(cfg), Logger: g.log})
 	if err != nil {
 		return nil, err
 	}
-	if err := p.plane.engine.SetPeers([]peer.Config{{
+	if err := p.plane.Engine.SetPeers([]peer.Config{{
 		Name: "inviter", PublicKey: inviter, PresharedKey: keys.Tunnel, Managed: true,
 	}}); err != nil {
 		p.close()
 		return nil, err
 	}
 	r := openRelays(relaysOptions{
-		bind: p.plane.bind, servers: cfg.Discovery.TURNServers, ids: g.paths.ids,
+		bind: p.plane.Bind, servers: cfg.Discovery.TURNServers, ids: g.paths.ids,
 		resolve: g.opts.Resolve, onChange: p.dial, logger: g.log,
 	})
 	var ips []netip.Addr
@@ -84,7 +85,7 @@ func (p *oneTime) dial() {
 			}
 		}
 	}
-	if err := p.plane.engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
+	if err := p.plane.Engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
 		p.g.log.Debug("the one-time tunnel cannot be dialled", "error", err)
 	}
 }
@@ -93,7 +94,7 @@ func (p *oneTime) dial() {
 // for the inviter too once they are closed: the tunnel ends next, and what the inviter had
 // still to send would go to a closed port for a minute.
 func (p *oneTime) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := p.plane.stack.DialContext(ctx, network, address)
+	conn, err := p.plane.Stack.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (f *finishingConn) Close() error {
 func (p *oneTime) acknowledge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	if err := p.plane.engine.Acknowledge(ctx, p.inviter); err != nil {
+	if err := p.plane.Engine.Acknowledge(ctx, p.inviter); err != nil {
 		p.g.log.Debug("the inviter goes on calling the one-time tunnel", "error", err)
 	}
 }

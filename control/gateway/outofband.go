@@ -105,7 +105,7 @@ func (s *authService) useOutside(next *outsideAuth) {
 
 // requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
 func (g *Gateway) requestIdentity(m *member) func(context.Context, []byte) (auth.Grant, error) {
-	inside := auth.NewClient(m.address(), g.plane.stack.DialContext)
+	inside := auth.NewClient(m.address(), g.plane.Stack.DialContext)
 	name, key := m.name, m.key
 	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
 		now := g.roster.Load().byName[name]

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/bounded"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mail"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
@@ -36,7 +37,7 @@ type pathfinding struct {
 	g      *Gateway
 	boot   uint64 // the number of this start
 	finder *discovery.Pathfinder
-	mail   *mail[path.Message]
+	mail   *mail.Sender[path.Message]
 	ids    *allocationIDs
 	relays atomic.Pointer[relays]
 	// permitted are the addresses that allocations let in.
@@ -72,7 +73,7 @@ func openPathfinding(g *Gateway, cfg *config.Resolved) (*pathfinding, error) {
 	p.relays.Store(&relays{cancel: func(error) {}})
 	p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
 		PrivateKey: g.key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
-		Tell: p.mail.post, Permit: p.permit, CheckRelays: func() { p.relays.Load().check() },
+		Tell: p.mail.Post, Permit: p.permit, CheckRelays: func() { p.relays.Load().check() },
 		Local: func() path.Local { return g.agent.Load().Local() }, Own: g.opts.OwnAddrs,
 		Forbidden: cfg.Discovery.Exclude, Resolve: g.opts.Resolve, Keepalive: cfg.Discovery.Keepalive, OverlayMTU: g.mtu,
 		OnSuperseded: g.hearsOfBoot, Logger: g.log,
@@ -128,7 +129,7 @@ func (p *pathfinding) useRelays(servers []relay.Server) {
 func (p *pathfinding) storedGrants() []relay.Grant {
 	var out []relay.Grant
 	for _, r := range p.g.store.Relays() {
-		if r.Port == p.g.plane.bind.Port() {
+		if r.Port == p.g.plane.Bind.Port() {
 			out = append(out, relay.Grant{
 				Server: r.Server, Username: r.Username, Address: r.Address, Relayed: r.Relayed, Mapped: r.Mapped, Expires: r.Expires,
 			})
@@ -139,7 +140,7 @@ func (p *pathfinding) storedGrants() []relay.Grant {
 
 func (p *pathfinding) openRelays(servers []relay.Server, previous []relay.Grant, after <-chan struct{}) *relays {
 	return openRelays(relaysOptions{
-		bind: p.g.plane.bind, servers: servers, ids: p.ids, resolve: p.g.opts.Resolve,
+		bind: p.g.plane.Bind, servers: servers, ids: p.ids, resolve: p.g.opts.Resolve,
 		onChange: func() {
 			p.g.agent.Load().RelaysChanged()
 			p.finder.LocalChanged()
@@ -168,7 +169,7 @@ func (p *pathfinding) storeGrants() {
 	list := make([]state.RelayGrant, 0, len(p.grants))
 	for _, g := range p.grants {
 		list = append(list, state.RelayGrant{
-			Server: g.Server, Username: g.Username, Address: g.Address, Port: p.g.plane.bind.Port(),
+			Server: g.Server, Username: g.Username, Address: g.Address, Port: p.g.plane.Bind.Port(),
 			Relayed: g.Relayed, Mapped: g.Mapped, Expires: g.Expires,
 		})
 	}
@@ -185,7 +186,7 @@ func (p *pathfinding) permit(addrs []netip.Addr) {
 }
 
 func (p *pathfinding) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
-	return p.g.plane.bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
+	return p.g.plane.Bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
 }
 
 // handleSTUN takes what arrived at the socket or by a relay: a peer's probe, or a STUN
@@ -199,11 +200,11 @@ func (p *pathfinding) handleSTUN(packet []byte, from peer.Path) {
 // route has the tunnel send where the path finder says, in packets that fit.
 func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 	g := p.g
-	if err := g.plane.engine.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected}); err != nil {
+	if err := g.plane.Engine.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected}); err != nil {
 		g.log.Debug("a path is for a peer that is gone", "peer", g.nameOf(k), "error", err) // removed meanwhile
 		return
 	}
-	g.plane.stack.SetPathMTU(peer.OverlayAddr(k), r.MTU)
+	g.plane.Stack.SetPathMTU(peer.OverlayAddr(k), r.MTU)
 	p.mu.Lock()
 	moved := p.selected[k] != r.Selected
 	p.selected[k] = r.Selected
@@ -215,8 +216,8 @@ func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 
 // forget drops what is kept of a peer that is gone.
 func (p *pathfinding) forget(k peer.PublicKey) {
-	p.mail.forget(k)
-	p.g.plane.stack.SetPathMTU(peer.OverlayAddr(k), 0)
+	p.mail.Forget(k)
+	p.g.plane.Stack.SetPathMTU(peer.OverlayAddr(k), 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.selected, k)
@@ -230,7 +231,7 @@ const peerDials = time.Second
 // handshake makes a fresh session: the peer has lost the old one, or it must be shown
 // that a path carries more than probes.
 func (p *pathfinding) handshake(k peer.PublicKey) {
-	if err := p.g.plane.engine.Renew(k, peerDials); err != nil {
+	if err := p.g.plane.Engine.Renew(k, peerDials); err != nil {
 		p.g.log.Debug("no handshake could be started", "peer", p.g.nameOf(k), "error", err)
 	}
 }
@@ -265,7 +266,7 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 	p.asking.Go(func() {
 		for range asks {
 			ctx, cancel := context.WithTimeout(p.g.ctx, askPause)
-			_, err := p.g.plane.stack.Ping(ctx, peer.OverlayAddr(k), 0)
+			_, err := p.g.plane.Stack.Ping(ctx, peer.OverlayAddr(k), 0)
 			if err != nil {
 				<-ctx.Done() // one that fails at once is not repeated at once
 			}
@@ -307,7 +308,7 @@ func (p *pathfinding) receive(k peer.PublicKey, body []byte) error {
 	}
 	m.Candidates = p.dialable(m.Candidates)
 	p.finder.Receive(k, m)
-	p.mail.spoke(k)
+	p.mail.Spoke(k)
 	if m.Candidates != nil {
 		p.mu.Lock()
 		p.announced[k] = m.Candidates
@@ -346,7 +347,7 @@ func (p *pathfinding) remember() {
 
 // close ends the path finder's doings, and stores what is not stored yet.
 func (p *pathfinding) close() {
-	p.mail.close()
+	p.mail.Close()
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/mail"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -15,18 +16,18 @@ import (
 const pathMailRoom = 8
 
 // newPathMail hands what the path finder has to say to its peers' path finders.
-func newPathMail(g *Gateway) *mail[path.Message] {
-	return newMail(mailOptions[path.Message]{
-		ctx: g.ctx, room: pathMailRoom,
-		urgent: func(m path.Message) bool { return m.Punch != nil }, // it has its time
-		hand: func(ctx context.Context, to peer.PublicKey, m path.Message) error {
+func newPathMail(g *Gateway) *mail.Sender[path.Message] {
+	return mail.New(mail.Options[path.Message]{
+		Ctx: g.ctx, Room: pathMailRoom,
+		Urgent: func(m path.Message) bool { return m.Punch != nil }, // it has its time
+		Hand: func(ctx context.Context, to peer.PublicKey, m path.Message) error {
 			body, err := json.Marshal(m)
 			if err != nil {
 				return fmt.Errorf("write a message about paths: %w", err)
 			}
-			return auth.NewClient(peer.OverlayAddr(to), g.plane.stack.DialContext).Path(ctx, body)
+			return auth.NewClient(peer.OverlayAddr(to), g.plane.Stack.DialContext).Path(ctx, body)
 		},
-		failed: func(to peer.PublicKey, err error) {
+		Failed: func(to peer.PublicKey, err error) {
 			g.log.Debug("a message about paths was not delivered", "peer", g.nameOf(to), "error", err)
 		},
 	})

@@ -51,7 +51,7 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	w := g.way(m, g.plane.engine.Snapshot().Peers[m.key])
+	w := g.way(m, g.plane.Engine.Snapshot().Peers[m.key])
 	state, why := peerState(m, w, time.Now())
 	p := g.path(m, w, state, why)
 	reply.Path, reply.Remote = p.Kind, p.Remote
@@ -63,7 +63,7 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 	connect := func(port uint16) func(context.Context, *member) (time.Duration, error) {
 		return func(ctx context.Context, m *member) (time.Duration, error) {
 			start := time.Now()
-			c, err := g.plane.stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
+			c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
 			if err != nil {
 				return 0, err
 			}
@@ -82,7 +82,7 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 		return g.handshakeRTT, nil
 	case layerOverlay:
 		return func(ctx context.Context, m *member) (time.Duration, error) {
-			return g.plane.stack.Ping(ctx, m.address(), pingPayload)
+			return g.plane.Stack.Ping(ctx, m.address(), pingPayload)
 		}, nil
 	case layerAuth:
 		return connect(api.PortAuth), nil
@@ -94,7 +94,7 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 
 // handshakeRTT makes a new WireGuard handshake and waits for it.
 func (g *Gateway) handshakeRTT(ctx context.Context, m *member) (time.Duration, error) {
-	return g.plane.engine.Handshake(ctx, m.key)
+	return g.plane.Engine.Handshake(ctx, m.key)
 }
 
 // pingKnown is an echo of the checks. A peer without a session that no address is known of
@@ -103,11 +103,11 @@ func (g *Gateway) handshakeRTT(ctx context.Context, m *member) (time.Duration, e
 func (g *Gateway) pingKnown(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
 	m := g.roster.Load().find(to)
 	if m != nil {
-		t, _ := g.plane.engine.Peer(m.key)
+		t, _ := g.plane.Engine.Peer(m.key)
 		if t.LastHandshake.IsZero() && !g.way(m, t).tried() {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}
 	}
-	return g.plane.stack.Ping(ctx, to, payload)
+	return g.plane.Stack.Ping(ctx, to, payload)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/mail"
 	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -32,8 +33,8 @@ const (
 // they tell ours, and keep the peer's last. They are safe for concurrent use.
 type reports struct {
 	g    *Gateway
-	mail *mail[struct{}] // a report is written when it is handed over
-	wake chan struct{}   // holds at most one wish to look for changes
+	mail *mail.Sender[struct{}] // a report is written when it is handed over
+	wake chan struct{}          // holds at most one wish to look for changes
 
 	mu    sync.Mutex
 	heard map[peer.PublicKey]heardReport
@@ -66,7 +67,7 @@ func newReports(g *Gateway) *reports {
 		g: g, wake: make(chan struct{}, 1), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
 		about: map[peer.PublicKey]bool{},
 	}
-	r.mail = newMail(mailOptions[struct{}]{ctx: g.ctx, hand: r.hand, failed: r.failed, room: 1})
+	r.mail = mail.New(mail.Options[struct{}]{Ctx: g.ctx, Hand: r.hand, Failed: r.failed, Room: 1})
 	return r
 }
 
@@ -86,7 +87,7 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 	if err != nil {
 		return err
 	}
-	if err := auth.NewClient(peer.OverlayAddr(to), r.g.plane.stack.DialContext).Report(ctx, body); err != nil {
+	if err := auth.NewClient(peer.OverlayAddr(to), r.g.plane.Stack.DialContext).Report(ctx, body); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -175,7 +176,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 	}
 	r.told[from] = t
 	r.mu.Unlock()
-	r.mail.spoke(from)
+	r.mail.Spoke(from)
 	r.changedFor(from)
 	return rep, was, nil
 }
@@ -236,7 +237,7 @@ func (r *reports) skew(k peer.PublicKey) (skew time.Duration, ok bool) {
 
 // forget drops what is kept of a peer that is gone from the roster.
 func (r *reports) forget(k peer.PublicKey) {
-	r.mail.forget(k)
+	r.mail.Forget(k)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.heard, k)
@@ -245,4 +246,4 @@ func (r *reports) forget(k peer.PublicKey) {
 }
 
 // close waits for what is under way; the gateway's context has ended by then.
-func (r *reports) close() { r.mail.close() }
+func (r *reports) close() { r.mail.Close() }

@@ -127,7 +127,7 @@ func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PrivateKe
 	if err != nil {
 		return peer.PresharedKey{}, err
 	}
-	client := auth.NewClient(m.address(), g.plane.stack.DialContext)
+	client := auth.NewClient(m.address(), g.plane.Stack.DialContext)
 	for {
 		err := client.Rotate(ctx, auth.Announcement{Next: public, PSK: psk, Proof: proof})
 		switch {

@@ -26,7 +26,7 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(run), Peers: []api.PeerStatus{}, Alarms: g.Alarms(),
 	}
 	// Fresh, not the loop's: who has just joined wants to see it.
-	snapshot := g.plane.engine.Snapshot()
+	snapshot := g.plane.Engine.Snapshot()
 	locals := map[string][]api.Local{}
 	for _, l := range g.outbound.Locals() {
 		locals[l.Peer] = append(locals[l.Peer], apiLocal(l))
@@ -50,7 +50,7 @@ func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
 	key := g.publicKey
 	s := api.GatewayStatus{
 		Name: run.cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
-		Version: g.opts.Version, ListenPort: g.plane.bind.Port(), StartedAt: g.startedAt.UTC(),
+		Version: g.opts.Version, ListenPort: g.plane.Bind.Port(), StartedAt: g.startedAt.UTC(),
 		NAT:        apiNAT(nat),
 		Candidates: []api.Candidate{},
 	}

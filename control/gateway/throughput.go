@@ -50,7 +50,7 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 		return unknown(fmt.Sprintf("the gateway of %s (version %s) does not measure yet", name, h.Software), "update it")
 	}
 	began := time.Now()
-	to, from, err := auth.NewClient(m.address(), g.plane.stack.DialContext).Throughput(ctx)
+	to, from, err := auth.NewClient(m.address(), g.plane.Stack.DialContext).Throughput(ctx)
 	var refused *auth.Error
 	switch {
 	case errors.Is(err, auth.ErrRateLimited) && errors.As(err, &refused):

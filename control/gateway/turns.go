@@ -103,7 +103,7 @@ func (r *reports) turn(now time.Time, members []*member) {
 			continue
 		}
 		if said, ok := r.compose(m, results, of, now); ok && r.due(m.key, said, of, now) {
-			r.mail.post(m.key, struct{}{})
+			r.mail.Post(m.key, struct{}{})
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (r *reports) compose(m *member, results []check.Result, of basis, now time.
 		At: now, Gateway: of.gateway, Verdicts: reported(results, now), Hears: report.Hears{Report: report.Never},
 		Offers: of.offers, Identity: of.identity, NAT: of.nat,
 	}
-	t, _ := r.g.plane.engine.Peer(m.key)
+	t, _ := r.g.plane.Engine.Peer(m.key)
 	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.reached(m, t).path.Heard, now)
 	if h, ok := r.last(m.key); ok {
 		out.Hears.Report = ago(h.at, now)

@@ -49,7 +49,7 @@ func (g *Gateway) way(m *member, t tunnel.PeerStats) way {
 
 // connected reports whether a peer is, as way would have it and without the rest of it.
 func (g *Gateway) connected(m *member, now time.Time) bool {
-	t, _ := g.plane.engine.Peer(m.key)
+	t, _ := g.plane.Engine.Peer(m.key)
 	return g.reached(m, t).connected(now)
 }
 
@@ -162,7 +162,7 @@ func (g *Gateway) path(m *member, w way, state api.PeerState, reason string) api
 	p.Kind, p.Remote, p.Source = w.path.Kind, w.path.Selected.Remote.String(), w.path.Source
 	p.Relay = g.paths.relays.Load().server(w.path.Selected.Via)
 	p.RTTSeconds, p.Since, p.Reason = w.path.RTT.Seconds(), timeOrNil(w.path.Since), w.path.Reason
-	p.MTU = g.plane.pathMTU(w.path.MTU)
+	p.MTU = g.plane.PathMTU(w.path.MTU)
 	return p
 }
 

@@ -1,4 +1,4 @@
-package gateway
+package mail
 
 import (
 	"context"
@@ -20,17 +20,17 @@ type postman struct {
 	answer func(n int) error
 }
 
-func (p *postman) mail(ctx context.Context, room int) *mail[string] {
-	return newMail(mailOptions[string]{
-		ctx: ctx, room: room, urgent: func(m string) bool { return m == "urgent" },
-		hand: func(_ context.Context, _ peer.PublicKey, m string) error {
+func (p *postman) mail(ctx context.Context, room int) *Sender[string] {
+	return New(Options[string]{
+		Ctx: ctx, Room: room, Urgent: func(m string) bool { return m == "urgent" },
+		Hand: func(_ context.Context, _ peer.PublicKey, m string) error {
 			p.given = append(p.given, m)
 			if p.answer == nil {
 				return nil
 			}
 			return p.answer(len(p.given) - 1)
 		},
-		failed: func(_ peer.PublicKey, err error) { p.failed = append(p.failed, err) },
+		Failed: func(_ peer.PublicKey, err error) { p.failed = append(p.failed, err) },
 	})
 }
 
@@ -49,72 +49,72 @@ func TestMail(t *testing.T) {
 	to := peer.PublicKey{1}
 	cases := []struct {
 		name string
-		play func(t *testing.T, p *postman, m *mail[string])
+		play func(t *testing.T, p *postman, m *Sender[string])
 	}{
-		{"in order, the oldest of too many dropped", func(t *testing.T, p *postman, m *mail[string]) {
+		{"in order, the oldest of too many dropped", func(t *testing.T, p *postman, m *Sender[string]) {
 			hold := make(chan struct{})
 			p.answer = func(int) error { <-hold; return nil }
-			m.post(to, "a")
+			m.Post(to, "a")
 			synctest.Wait() // a is under way
 			for _, s := range []string{"b", "c", "d"} {
-				m.post(to, s)
+				m.Post(to, s)
 			}
 			close(hold)
 			p.want(t, "four posted, room for two", "a", "c", "d")
 		}},
-		{"again while nobody answers", func(t *testing.T, p *postman, m *mail[string]) {
+		{"again while nobody answers", func(t *testing.T, p *postman, m *Sender[string]) {
 			p.answer = func(n int) error {
 				if n < handTries-1 {
 					return silent
 				}
 				return nil
 			}
-			m.post(to, "a")
+			m.Post(to, "a")
 			p.want(t, "answered at last", "a", "a", "a")
 			p.answer = func(int) error { return silent }
-			m.post(to, "b")
+			m.Post(to, "b")
 			p.want(t, "never answered", "b", "b", "b")
-			m.post(to, "urgent")
+			m.Post(to, "urgent")
 			p.want(t, "what is urgent", "urgent")
 			if len(p.failed) != 2 {
 				t.Errorf("told of %v, want two failures", p.failed)
 			}
 		}},
-		{"not to those that refuse, until they speak", func(t *testing.T, p *postman, m *mail[string]) {
+		{"not to those that refuse, until they speak", func(t *testing.T, p *postman, m *Sender[string]) {
 			p.answer = func(int) error { return refusal }
-			m.post(to, "a")
+			m.Post(to, "a")
 			p.want(t, "refused", "a")
-			m.post(to, "b")
-			m.post(to, "c")
+			m.Post(to, "b")
+			m.Post(to, "c")
 			p.want(t, "left alone")
 			p.answer = nil
-			m.spoke(to)
+			m.Spoke(to)
 			p.want(t, "when it spoke", "c")
 		}},
-		{"nor for ever", func(t *testing.T, p *postman, m *mail[string]) {
+		{"nor for ever", func(t *testing.T, p *postman, m *Sender[string]) {
 			p.answer = func(int) error { return refusal }
-			m.post(to, "a")
+			m.Post(to, "a")
 			p.want(t, "refused", "a")
 			time.Sleep(leaveAlone) // virtual
 			p.answer = nil
-			m.post(to, "b")
+			m.Post(to, "b")
 			p.want(t, "after a while", "a", "b")
 		}},
-		{"not to a peer that is gone", func(t *testing.T, p *postman, m *mail[string]) {
+		{"not to a peer that is gone", func(t *testing.T, p *postman, m *Sender[string]) {
 			hold := make(chan struct{})
 			p.answer = func(int) error { <-hold; return nil }
-			m.post(to, "a")
-			m.post(to, "b")
+			m.Post(to, "a")
+			m.Post(to, "b")
 			synctest.Wait()
-			m.forget(to)
+			m.Forget(to)
 			close(hold)
 			p.want(t, "forgotten", "a")
-			m.spoke(to)
+			m.Spoke(to)
 			p.want(t, "forgotten", []string{}...)
 		}},
-		{"nothing once closed", func(t *testing.T, p *postman, m *mail[string]) {
-			m.close()
-			m.post(to, "a")
+		{"nothing once closed", func(t *testing.T, p *postman, m *Sender[string]) {
+			m.Close()
+			m.Post(to, "a")
 			p.want(t, "closed", []string{}...)
 		}},
 	}
@@ -126,7 +126,7 @@ func TestMail(t *testing.T) {
 				m := p.mail(ctx, 2)
 				c.play(t, p, m)
 				cancel()
-				m.close()
+				m.Close()
 			})
 		})
 	}

@@ -1,4 +1,6 @@
-package gateway
+// Package mail hands messages to peers in-band: in order, again while nobody answers, and not
+// to those that refuse them.
+package mail
 
 import (
 	"context"
@@ -20,27 +22,27 @@ const (
 	leaveAlone = 5 * time.Minute
 )
 
-// mailOptions say what a mail delivers and how.
-type mailOptions[T any] struct {
-	// ctx ends with the gateway.
-	ctx context.Context
-	// hand makes one try to hand a message over.
-	hand func(ctx context.Context, to peer.PublicKey, message T) error
-	// urgent reports whether a message is worth one try only: who is told of it later is
+// Options say what a sender delivers and how.
+type Options[T any] struct {
+	// Ctx ends with the gateway.
+	Ctx context.Context
+	// Hand makes one try to hand a message over.
+	Hand func(ctx context.Context, to peer.PublicKey, message T) error
+	// Urgent reports whether a message is worth one try only: who is told of it later is
 	// told wrong. nil: none is.
-	urgent func(message T) bool
-	// failed is told of each message that was not delivered; may be nil.
-	failed func(to peer.PublicKey, err error)
-	// room is how many messages wait for one peer, at least 1. When more do, the oldest
+	Urgent func(message T) bool
+	// Failed is told of each message that was not delivered; may be nil.
+	Failed func(to peer.PublicKey, err error)
+	// Room is how many messages wait for one peer, at least 1. When more do, the oldest
 	// goes: the newer one says more.
-	room int
+	Room int
 }
 
-// mail hands messages to peers in-band: in order, again while nobody answers, and not to
+// Sender hands messages to peers in-band: in order, again while nobody answers, and not to
 // those that refuse them. There is one goroutine for each peer that there is something for.
 // It is safe for concurrent use.
-type mail[T any] struct {
-	o mailOptions[T]
+type Sender[T any] struct {
+	o Options[T]
 
 	mu      sync.Mutex
 	boxes   map[peer.PublicKey]*box[T]
@@ -55,12 +57,13 @@ type box[T any] struct {
 	busy    bool
 }
 
-func newMail[T any](o mailOptions[T]) *mail[T] {
-	return &mail[T]{o: o, boxes: map[peer.PublicKey]*box[T]{}}
+// New makes a sender that has nothing to deliver.
+func New[T any](o Options[T]) *Sender[T] {
+	return &Sender[T]{o: o, boxes: map[peer.PublicKey]*box[T]{}}
 }
 
-// post queues a message. It does not block.
-func (m *mail[T]) post(to peer.PublicKey, message T) {
+// Post queues a message. It does not block.
+func (m *Sender[T]) Post(to peer.PublicKey, message T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
@@ -75,22 +78,22 @@ func (m *mail[T]) post(to peer.PublicKey, message T) {
 		b.waiting = append(b.waiting[:0], message)
 		return
 	}
-	if len(b.waiting) >= m.o.room {
+	if len(b.waiting) >= m.o.Room {
 		b.waiting = b.waiting[1:]
 	}
 	b.waiting = append(b.waiting, message)
 	m.startLocked(to, b)
 }
 
-func (m *mail[T]) startLocked(to peer.PublicKey, b *box[T]) {
+func (m *Sender[T]) startLocked(to peer.PublicKey, b *box[T]) {
 	if !b.busy {
 		b.busy = true
 		m.wg.Go(func() { m.deliver(to, b) })
 	}
 }
 
-// spoke tells that a peer has sent a message of its own: it takes ours then.
-func (m *mail[T]) spoke(from peer.PublicKey) {
+// Spoke tells that a peer has sent a message of its own: it takes ours then.
+func (m *Sender[T]) Spoke(from peer.PublicKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.boxes[from]
@@ -104,7 +107,7 @@ func (m *mail[T]) spoke(from peer.PublicKey) {
 }
 
 // deliver empties a box.
-func (m *mail[T]) deliver(to peer.PublicKey, b *box[T]) {
+func (m *Sender[T]) deliver(to peer.PublicKey, b *box[T]) {
 	for {
 		m.mu.Lock()
 		if len(b.waiting) == 0 || m.stopped {
@@ -119,14 +122,14 @@ func (m *mail[T]) deliver(to peer.PublicKey, b *box[T]) {
 		if errors.Is(err, auth.ErrRequest) && m.refuse(b, message) {
 			return
 		}
-		if err != nil && m.o.failed != nil {
-			m.o.failed(to, err)
+		if err != nil && m.o.Failed != nil {
+			m.o.Failed(to, err)
 		}
 	}
 }
 
 // refuse keeps the newest message for a peer that takes none now, in case it does later.
-func (m *mail[T]) refuse(b *box[T], message T) (ended bool) {
+func (m *Sender[T]) refuse(b *box[T], message T) (ended bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
@@ -142,21 +145,21 @@ func (m *mail[T]) refuse(b *box[T], message T) (ended bool) {
 }
 
 // handOver delivers one message, in a few tries while nobody answers.
-func (m *mail[T]) handOver(to peer.PublicKey, message T) (err error) {
-	urgent := m.o.urgent != nil && m.o.urgent(message)
+func (m *Sender[T]) handOver(to peer.PublicKey, message T) (err error) {
+	urgent := m.o.Urgent != nil && m.o.Urgent(message)
 	for range handTries {
-		ctx, cancel := context.WithTimeout(m.o.ctx, handTry)
-		err = m.o.hand(ctx, to, message)
+		ctx, cancel := context.WithTimeout(m.o.Ctx, handTry)
+		err = m.o.Hand(ctx, to, message)
 		cancel()
-		if err == nil || m.o.ctx.Err() != nil || urgent || !errors.Is(err, auth.ErrUnreachable) {
+		if err == nil || m.o.Ctx.Err() != nil || urgent || !errors.Is(err, auth.ErrUnreachable) {
 			return err
 		}
 	}
 	return err
 }
 
-// forget drops what waits for a peer that is gone.
-func (m *mail[T]) forget(k peer.PublicKey) {
+// Forget drops what waits for a peer that is gone.
+func (m *Sender[T]) Forget(k peer.PublicKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if b := m.boxes[k]; b != nil {
@@ -165,8 +168,8 @@ func (m *mail[T]) forget(k peer.PublicKey) {
 	}
 }
 
-// close drops what waits, and waits for what is under way; ctx has ended by then.
-func (m *mail[T]) close() {
+// Close drops what waits, and waits for what is under way; ctx has ended by then.
+func (m *Sender[T]) Close() {
 	m.mu.Lock()
 	m.stopped = true
 	m.mu.Unlock()

@@ -1,0 +1,81 @@
+// Package plane opens one WireGuard key's data plane: the network stack, the device over
+// it and the socket below.
+package plane
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// Plane is one WireGuard key's data plane: the network stack, the device over it and
+// the socket below. A gateway has one; a join makes a second, short-lived one, since a
+// WireGuard device has exactly one static key.
+type Plane struct {
+	Stack  *netstack.Stack
+	Bind   *underlay.Bind
+	Engine *tunnel.Engine
+	// MTU is the overlay's, in bytes.
+	MTU int
+}
+
+// Options of a plane. The callbacks may be nil.
+type Options struct {
+	Key         peer.PrivateKey
+	Port        uint16
+	MTU         int
+	NewUnderlay func(underlay.Options) *underlay.Bind
+	OnSTUN      func(packet []byte, from peer.Path)
+	OnEvent     func(tunnel.Event)
+	OnTCP       func(*netstack.Incoming)
+	OnTransit   func(src, dst netip.Addr)
+	Logger      *slog.Logger
+}
+
+// Open brings the plane up without peers. On an error nothing is left open.
+func Open(o Options) (*Plane, error) {
+	o.MTU = cmp.Or(o.MTU, netstack.DefaultMTU)
+	stack, err := netstack.New(netstack.Options{
+		Addresses:     []netip.Addr{peer.OverlayAddr(o.Key.Public())},
+		MTU:           o.MTU,
+		Unmeasured:    netstack.Unmeasured{Peers: peer.OverlayPrefix, MTU: path.UnmeasuredOverlayMTU(o.MTU)},
+		OnTCP:         o.OnTCP,
+		OnMisdirected: o.OnTransit,
+		Logger:        o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the network stack: %w", err)
+	}
+	bind := o.NewUnderlay(underlay.Options{Logger: o.Logger, OnSTUN: o.OnSTUN})
+	engine, err := tunnel.New(tunnel.Options{
+		PrivateKey: o.Key,
+		ListenPort: o.Port,
+		Device:     stack.Device(),
+		Underlay:   bind,
+		OnEvent:    o.OnEvent,
+		Logger:     o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, stack.Close())
+	}
+	return &Plane{Stack: stack, Bind: bind, Engine: engine, MTU: o.MTU}, nil
+}
+
+// PathMTU is the largest packet, in bytes, for a path that was measured to take so large ones;
+// 0 = it was not measured yet.
+func (p *Plane) PathMTU(measured int) int {
+	return min(cmp.Or(measured, path.UnmeasuredOverlayMTU(p.MTU)), p.MTU)
+}
+
+// Close ends the device first, so that nothing is written to a closed stack.
+func (p *Plane) Close() error {
+	return errors.Join(p.Engine.Close(), p.Stack.Close())
+}
