@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -61,4 +62,11 @@ func (c *checker) kubernetes(at string, k *api.Kubernetes) *Kubernetes {
 		Release: k.Release, Service: k.Service, PeerServices: *k.PeerServices, PeerServicesFrom: k.PeerServicesFrom,
 		Lease: time.Duration(k.LeaseSeconds) * time.Second,
 	}
+}
+
+// WithPeers is the configuration with a cluster's peers in it, which no file has.
+func (r *Resolved) WithPeers(peers []Peer) *Resolved {
+	next := *r
+	next.Peers = slices.Clone(peers)
+	return &next
 }

@@ -91,3 +91,20 @@ func origin(origins map[string]Origin, path string) Origin {
 func (r *Resolved) ProblemAt(path, message string) Problem {
 	return Problem{Origin: origin(r.origins, path), Path: path, Message: oneLine(message)}
 }
+
+// Blame puts a failure down to a field of the configuration. The error is a [Problem], and
+// whatever err is.
+func (r *Resolved) Blame(path string, err error) error {
+	return &blamed{r.ProblemAt(path, err.Error()), err}
+}
+
+type blamed struct {
+	problem Problem
+	cause   error
+}
+
+// Error is the message of the problem.
+func (b *blamed) Error() string { return b.problem.Error() }
+
+// Unwrap gives the problem and its cause.
+func (b *blamed) Unwrap() []error { return []error{b.problem, b.cause} }

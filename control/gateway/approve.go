@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -35,7 +36,7 @@ func (g *Gateway) claims() []claim {
 	for _, i := range g.lan.found() {
 		out = append(out, claim{i.Name, i.PublicKey, i.Err})
 	}
-	for _, m := range g.dns.matches(g.roster.Load()) {
+	for _, m := range g.dns.matches(g.peers.Load()) {
 		c := claim{name: m.Name, key: m.Key}
 		if !m.Usable() {
 			c.problem = foreign.Of("its records are of no use")
@@ -52,7 +53,7 @@ func (g *Gateway) claims() []claim {
 // addresses are those found from time to time. The other side has to do the same. The
 // request has to say which key is meant: anybody can announce a name.
 func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
-	if err := g.checkServices("allow", r.Allow); err != nil {
+	if err := g.peers.CheckServices("allow", r.Allow); err != nil {
 		return api.DiscoveredApproveResponse{}, err
 	}
 	c, err := g.claimed(name, r.Fingerprint)
@@ -61,19 +62,19 @@ func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.Disc
 	}
 	fingerprint := peer.Fingerprint(c.key)
 	called := cmp.Or(r.As, peerName(c.name.RawUnsafe()))
-	switch m, otherKey := g.roster.Load().match(c.name.RawUnsafe(), c.key); {
+	switch m, otherKey := g.peers.Load().Match(c.name.RawUnsafe(), c.key); {
 	case m != nil && !otherKey:
-		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: it is peer %s already (fingerprint %s)", called, m.name, fingerprint),
+		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: it is peer %s already (fingerprint %s)", called, m.Name, fingerprint),
 			"what it may reach here is set by `postern peer allow`")
-	case m != nil && m.name == called:
+	case m != nil && m.Name == called:
 		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: peer %s has another key (fingerprint %s) than the one found (%s)",
-			called, m.name, peer.Fingerprint(m.key), fingerprint),
+			called, m.Name, peer.Fingerprint(m.Key), fingerprint),
 			"if they are two gateways give this one another name with --as NAME; if the key is new, remove the peer first")
 	}
 	if err := g.addDiscoveredPeer(ctx, called, c, r.Allow, r.As != ""); err != nil {
 		return api.DiscoveredApproveResponse{}, err
 	}
-	g.lan.wantedAgain(c.key)
+	g.peers.WantedAgain(c.key)
 	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint, User: g.auth.userOf(called)}, nil
 }
 
@@ -83,21 +84,21 @@ func (g *Gateway) addDiscoveredPeer(ctx context.Context, name string, c claim, a
 	if err := api.CheckName(name); err != nil {
 		return admin.Usage(fmt.Sprintf("approve %q: it cannot be a peer's name here: %v", c.name.Cut(maxShownName), err), "give it one with --as NAME")
 	}
-	return g.update(peerChange{
-		peers: func(all *state.Peers) error {
+	return g.peers.Update(roster.Update{
+		Peers: func(all *state.Peers) error {
 			// Once more, and last: somebody may have come to the name or the key meanwhile.
-			if err := g.checkKey("approve "+name, "", c.key); err != nil {
+			if err := g.peers.CheckKey("approve "+name, "", c.key); err != nil {
 				return err
 			}
-			if err := (names{g}).Reserve(name, c.key, chosen); err != nil {
+			if err := g.peers.Reserve(name, c.key, chosen); err != nil {
 				return admin.Conflict("approve: "+err.Error(), "give it another name with --as NAME")
 			}
 			return all.Put(state.Peer{
-				Name: name, Identity: identityFor(name, c.key, chosen), PublicKey: c.key, Mode: api.ModeInBand, Allow: sortedSet(allow),
+				Name: name, Identity: roster.IdentityFor(name, c.key, chosen), PublicKey: c.key, Mode: api.ModeInBand, Allow: roster.Sorted(allow),
 				Origin: state.OriginFound, JoinedAt: time.Now(), Local: map[string]string{},
 			})
 		},
-		applied: func() {
+		Applied: func() {
 			g.audit.Record(ctx, audit.Approve, audit.Peer(name), audit.PublicKey(c.key), audit.Services(allow))
 		},
 	})

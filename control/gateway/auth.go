@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -85,9 +85,8 @@ func clusterIssuerOf(cfg *config.Resolved) (of clusterOf, field string) {
 	return clusterOf{}, ""
 }
 
-func openAuth(g *Gateway, cfg *config.Resolved) (*authService, error) {
-	at := netip.AddrPortFrom(peer.OverlayAddr(g.publicKey), api.PortAuth)
-	s := &authService{g: g, listener: forward.NewListener(net.TCPAddrFromAddrPort(at)), done: make(chan struct{})}
+func openAuth(g *Gateway, cfg *config.Resolved, in *forward.Listener) (*authService, error) {
+	s := &authService{g: g, listener: in, done: make(chan struct{})}
 	s.issuer.Store(new(auth.Issuer))
 	issuer, err := openIssuer(g, cfg)
 	if err != nil {
@@ -141,7 +140,7 @@ func openIssuer(g *Gateway, cfg *config.Resolved) (auth.Issuer, error) {
 		CertFile: ca.CertFile, KeyFile: ca.KeyFile, TTL: ca.TTL, ClusterCA: cluster, Ledger: g.store, Logger: g.log,
 	})
 	if err != nil {
-		return nil, misconfigured(cfg, "spec.services.auth.issuer.localCA", err)
+		return nil, cfg.Blame("spec.services.auth.issuer.localCA", err)
 	}
 	return issuer, nil
 }
@@ -153,14 +152,14 @@ func openClusterIssuer(g *Gateway, cfg *config.Resolved, of clusterOf, at string
 		return g.auth.cluster, nil
 	}
 	if g.opts.NewClusterIssuer == nil {
-		return nil, misconfigured(cfg, at, errNoClusterIssuer)
+		return nil, cfg.Blame(at, errNoClusterIssuer)
 	}
 	issuer, err := g.opts.NewClusterIssuer(ClusterIssuerOptions{
 		Gateway: cfg.Name, Namespace: of.namespace, CSR: of.csr, TTL: of.ttl, Ledger: g.store,
 		Report: func(list []check.OwnProblem) { g.SetProblems("issuer", list) }, Logger: g.log,
 	})
 	if err != nil {
-		return nil, misconfigured(cfg, at, err)
+		return nil, cfg.Blame(at, err)
 	}
 	return issuer, nil
 }
@@ -190,19 +189,27 @@ func (s *authService) useIssuer(i auth.Issuer, cfg *config.Resolved) {
 
 // setIssuer is useIssuer for a gateway that has peers.
 func (s *authService) setIssuer(i auth.Issuer) {
-	s.useIssuer(i, s.g.changed.cfg)
-	s.setPeers(s.g.roster.Load())
+	s.useIssuer(i, s.g.peers.Config())
+	s.setPeers(s.g.peers.Load())
+}
+
+// follow is for [Registry.Subscribe].
+func (s *authService) follow(old, next *roster.Roster) {
+	s.setPeers(next)
+	for _, m := range old.Without(next) {
+		s.revoke(m, m.Succeeded(next))
+	}
 }
 
 // setPeers tells an issuer in the cluster who may have an identity.
-func (s *authService) setPeers(r *roster) {
+func (s *authService) setPeers(r *roster.Roster) {
 	if s.cluster == nil {
 		return
 	}
 	var subjects []auth.Subject
-	for _, m := range r.members {
-		if !m.stock && !m.pending && slices.Contains(m.allow, api.ServiceAuth) && slices.Contains(m.allow, api.ServiceAPIServer) {
-			subjects = append(subjects, m.subject())
+	for _, m := range r.Members() {
+		if !m.Stock && !m.Pending && slices.Contains(m.Allow, api.ServiceAuth) && slices.Contains(m.Allow, api.ServiceAPIServer) {
+			subjects = append(subjects, m.Subject())
 		}
 	}
 	s.cluster.SetPeers(subjects)
@@ -224,63 +231,52 @@ func (s *authService) decisions() map[string]uint64 { return s.server.Decisions(
 
 // revoke notes that a key gets no more identities, and says until when a removed peer can
 // use those that it has; succeeded is a peer that has another key now.
-func (s *authService) revoke(m *member, succeeded bool) {
+func (s *authService) revoke(m *roster.Member, succeeded bool) {
 	issuer := *s.issuer.Load()
-	if issuer == nil || m.stock {
+	if issuer == nil || m.Stock {
 		return
 	}
-	r := issuer.Revoke(m.subject())
+	r := issuer.Revoke(m.Subject())
 	if succeeded { // it is a peer still, and what it has is its own
 		return
 	}
 	if r.Recalled {
-		s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.name), audit.PublicKey(m.key),
+		s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.Name), audit.PublicKey(m.Key),
 			audit.Reason("its account is deleted, which ends its tokens"))
 		return
 	}
 	if r.Outstanding == 0 {
 		return
 	}
-	s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.name), audit.PublicKey(m.key),
+	s.g.audit.Record(context.Background(), audit.Revoke, audit.Peer(m.Name), audit.PublicKey(m.Key),
 		slog.Int(audit.KeyCount, r.Outstanding), audit.NotAfter(r.NotAfter))
 	s.g.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
-		"peer", m.name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
+		"peer", m.Name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
 }
 
 // user is who a peer is at this cluster's API server; empty when it gets no identity.
-func (s *authService) user(m *member) string {
+func (s *authService) user(m *roster.Member) string {
 	issuer := *s.issuer.Load()
-	if issuer == nil || m == nil || m.stock {
+	if issuer == nil || m == nil || m.Stock {
 		return ""
 	}
-	return issuer.User(m.subject())
+	return issuer.User(m.Subject())
 }
 
 // userFor is who a peer to come will be, of which an operator has chosen the name.
-func (s *authService) userFor(name string) string { return s.user(&member{name: name, identity: name}) }
+func (s *authService) userFor(name string) string {
+	return s.user(&roster.Member{Name: name, Identity: name})
+}
 
 // userOf is user for the peer of a name.
-func (s *authService) userOf(name string) string { return s.user(s.g.roster.Load().byName[name]) }
+func (s *authService) userOf(name string) string { return s.user(s.g.peers.Load().ByName(name)) }
 
-// Caller says whom an overlay address belongs to. Of a stock peer, which auth does not know,
-// it gives the name for the log.
-func (s *authService) Caller(a netip.Addr) (auth.Caller, bool) {
-	r := s.g.roster.Load()
-	if m := r.byAddr[a]; m != nil {
-		return auth.Caller{Name: m.name, Identity: m.identity, PublicKey: m.key, Kind: auth.KindPeer, Grants: m.allow, Pending: m.pending, NotBefore: m.since}, true
-	}
-	if o, ok := r.oneTime[a]; ok {
-		return auth.Caller{PublicKey: o.PublicKey, Kind: auth.KindOneTime}, true
-	}
-	if m := r.find(a); m != nil { // by an address of its own: a plain WireGuard peer
-		return auth.Caller{Name: m.name, PublicKey: m.key, Kind: auth.KindStock}, true
-	}
-	return auth.Caller{}, false
-}
+// Caller says whom an overlay address belongs to.
+func (s *authService) Caller(a netip.Addr) (auth.Caller, bool) { return s.g.peers.Load().Caller(a) }
 
 // apiServer is what those who may reach the API server are told of it.
 func (s *authService) apiServer() *auth.APIServer {
-	a := s.g.running.Load().cfg.Services.APIServer
+	a := s.g.peers.Config().Services.APIServer
 	if a == nil {
 		return nil
 	}
@@ -289,7 +285,7 @@ func (s *authService) apiServer() *auth.APIServer {
 
 // offers are a caller's grants as far as the services exist here.
 func (s *authService) offers(c auth.Caller) []string {
-	cfg := s.g.running.Load().cfg
+	cfg := s.g.peers.Config()
 	out := []string{}
 	for _, service := range c.Grants {
 		exists := service == api.ServiceAuth ||
@@ -305,7 +301,7 @@ func (s *authService) offers(c auth.Caller) []string {
 // ports are the overlay ports of the named services.
 func (s *authService) ports() map[string]uint16 {
 	out := map[string]uint16{}
-	for _, n := range s.g.running.Load().cfg.Services.Named {
+	for _, n := range s.g.peers.Config().Services.Named {
 		out[n.Name] = n.Port
 	}
 	return out
@@ -314,5 +310,5 @@ func (s *authService) ports() map[string]uint16 {
 // Redeem makes a peer of whoever redeems a ticket through its one-time tunnel. The
 // decision and its outcome are one: a peer cannot be removed in between and come back.
 func (s *authService) Redeem(_ context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
-	return s.g.enrol(func(now time.Time) (ticket.Grant, error) { return s.g.book.Redeem(now, oneTime, q) })
+	return s.g.enrol(func(now time.Time) (ticket.Grant, error) { return s.g.peers.Book().Redeem(now, oneTime, q) })
 }

@@ -27,7 +27,7 @@ const gatherWait = 3 * time.Second
 func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 	mapper, err := g.portMapper(cfg.Discovery.PortMapping)
 	if err != nil {
-		return nil, misconfigured(cfg, "spec.discovery.portMapping.router", err)
+		return nil, cfg.Blame("spec.discovery.portMapping.router", err)
 	}
 	a, err := discovery.New(discovery.Options{
 		Send:        func(packet []byte, to netip.AddrPort) error { return g.plane.Bind.WriteTo(packet, peer.Direct(to)) },
@@ -49,7 +49,7 @@ func (g *Gateway) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		Logger: g.log,
 	})
 	if err != nil {
-		return nil, misconfigured(cfg, "spec.discovery", err)
+		return nil, cfg.Blame("spec.discovery", err)
 	}
 	if list := g.clusterAddrs.Load(); list != nil {
 		a.SetServiceEndpoints(*list)
@@ -72,7 +72,7 @@ func (g *Gateway) portMapper(want config.PortMapping) (*portmap.Mapper, error) {
 	if !want.Enabled {
 		return nil, nil
 	}
-	if a := g.agent.Load(); a != nil && g.running.Load().cfg.Discovery.PortMapping == want && a.PortMapper() != nil {
+	if a := g.agent.Load(); a != nil && g.peers.Config().Discovery.PortMapping == want && a.PortMapper() != nil {
 		return a.PortMapper(), nil
 	}
 	return portmap.New(portmap.Options{
@@ -172,7 +172,7 @@ func (g *Gateway) announced(list []ticket.Candidate) []ticket.Candidate {
 		g.log.Warn("no announced candidate is dialled, since this host's own addresses are not known", "error", err)
 		return nil
 	}
-	forbidden := g.running.Load().cfg.Discovery.Exclude
+	forbidden := g.peers.Config().Discovery.Exclude
 	var out []ticket.Candidate
 	for _, c := range list {
 		if why := discovery.Dialable(c.Addr, own, forbidden); why != "" {

@@ -11,7 +11,7 @@ import (
 // they found. It takes at most 10 s, unless throughput is to be measured too.
 func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
 	if r.Peer != "" {
-		if _, err := g.member(r.Peer); err != nil {
+		if _, err := g.peers.Member(r.Peer); err != nil {
 			return api.CheckReport{}, err
 		}
 	}

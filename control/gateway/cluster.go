@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 )
 
@@ -19,38 +20,28 @@ import (
 // of each. What did not change is not disturbed. Names and keys must differ from each
 // other's. On an error the old peers are in force as before.
 func (g *Gateway) SetPeers(ctx context.Context, peers []config.Peer) error {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if g.changed.closed {
-		return errStopping
-	}
-	next := withPeers(g.changed.cfg, peers)
-	changes := config.Diff(g.changed.cfg, next)
-	if changes.IsEmpty() {
+	return g.peers.Change(func(c *roster.Change) error {
+		next := g.peers.Config().WithPeers(peers)
+		changes := config.Diff(g.peers.Config(), next)
+		if changes.IsEmpty() {
+			return nil
+		}
+		if err := g.peers.CheckConfigured(g.peers.Config(), next); err != nil {
+			return err
+		}
+		if err := c.Apply(next); err != nil {
+			return err
+		}
+		g.audit.Record(ctx, audit.Reload, audit.Reason(summary(changes)))
+		g.log.Info("the cluster's peers are applied", "added", len(changes.Added),
+			"removed", len(changes.Removed), "changed", len(changes.Changed))
 		return nil
-	}
-	if err := g.checkConfigured(g.changed.cfg, next); err != nil {
-		return err
-	}
-	if err := g.apply(next); err != nil {
-		return err
-	}
-	g.audit.Record(ctx, audit.Reload, audit.Reason(summary(changes)))
-	g.log.Info("the cluster's peers are applied", "added", len(changes.Added),
-		"removed", len(changes.Removed), "changed", len(changes.Changed))
-	return nil
+	})
 }
 
 // ClusterPeers are the cluster's peers that were applied last. It may be called when the
 // gateway is closed.
-func (g *Gateway) ClusterPeers() []config.Peer { return slices.Clone(g.running.Load().cfg.Peers) }
-
-// withPeers is the configuration with the cluster's peers in it, which no file has.
-func withPeers(cfg *config.Resolved, peers []config.Peer) *config.Resolved {
-	next := *cfg
-	next.Peers = slices.Clone(peers)
-	return &next
-}
+func (g *Gateway) ClusterPeers() []config.Peer { return slices.Clone(g.peers.Config().Peers) }
 
 // OnChange has f called, besides those given before, whenever peers, their states, identities
 // or verdicts may have changed. f must not block, and not call the gateway.
@@ -82,7 +73,7 @@ func (g *Gateway) Port() uint16 { return g.plane.Bind.Port() }
 // ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
 // gateway in a cluster.
 func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
-	m := g.roster.Load().byName[name]
+	m := g.peers.Load().ByName(name)
 	switch {
 	case m == nil:
 		return 0, false
@@ -98,10 +89,10 @@ func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
 // are candidates with the source "service", and peers are told.
 func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
 	list = slices.Clone(list)
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	g.clusterAddrs.Store(&list)
-	g.agent.Load().SetServiceEndpoints(list)
+	g.peers.LearnAll(func(*roster.Roster) {
+		g.clusterAddrs.Store(&list)
+		g.agent.Load().SetServiceEndpoints(list)
+	})
 }
 
 // SetProblems replaces what one source has found to be wrong with this gateway. Each is

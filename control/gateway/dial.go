@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -50,41 +51,41 @@ func apiServerOf(h auth.Hello) auth.APIServer {
 // heardHello keeps what a peer says of itself. What it offers is shown and remembered;
 // its addresses and names are never dialled because of it.
 func (g *Gateway) heardHello(name string, h auth.Hello) {
-	m := g.roster.Load().byName[name]
+	m := g.peers.Load().ByName(name)
 	if m == nil {
 		return
 	}
-	g.learn(m.key, func(m *member) {
-		was, _ := g.hellos.get(m.key)
-		g.hellos.set(m.key, h)
+	g.peers.Learn(m.Key, func(m *roster.Member) {
+		was, _ := g.hellos.get(m.Key)
+		g.hellos.set(m.Key, h)
 		same := slices.Equal(was.Offers, h.Offers) && apiServerOf(was.Hello) == apiServerOf(h)
-		if !same && g.learning.may(m.key, time.Now()) { // else with those of all peers, a little later
-			g.rememberHellos([]*member{m})
+		if !same && g.learning.may(m.Key, time.Now()) { // else with those of all peers, a little later
+			g.rememberHellos([]*roster.Member{m})
 		}
 		g.keepers.setPeer(m)
 		g.keepers.wake(name)
 		g.follow(m, h)
 	})
-	g.hearsOfBoot(m.key, h.HeardBoot)
+	g.hearsOfBoot(m.Key, h.HeardBoot)
 	if h.Report == nil {
 		return
 	}
-	is, was, err := g.reports.take(m.key, h.Report)
+	is, was, err := g.reports.take(m.Key, h.Report)
 	if err != nil {
 		g.log.Debug("the report of a peer is not understood", "peer", name, "error", err)
 		return
 	}
 	was.Offers = is.Offers // which have just been heard
-	g.applyReportChanges(m.key, is, was)
+	g.applyReportChanges(m.Key, is, was)
 }
 
 // rememberHellos stores what members said of themselves last, in one write, unless that is stored.
 // It is called with changing held.
-func (g *Gateway) rememberHellos(members []*member) {
+func (g *Gateway) rememberHellos(members []*roster.Member) {
 	news := map[peer.PublicKey]func(*state.Observation){}
 	for _, m := range members {
-		if h, ok := g.hellos.get(m.key); ok {
-			news[m.key] = func(o *state.Observation) {
+		if h, ok := g.hellos.get(m.Key); ok {
+			news[m.Key] = func(o *state.Observation) {
 				a := apiServerOf(h.Hello)
 				o.Offers, o.ServerName, o.CAData = h.Offers, a.ServerName, a.CAData
 			}
@@ -106,20 +107,20 @@ func (g *Gateway) dialOverlay(ctx context.Context, to netip.AddrPort) (net.Conn,
 
 // dialService connects to a service of a peer inside the tunnel.
 func (g *Gateway) dialService(ctx context.Context, name, service string) (forward.Conn, error) {
-	m := g.roster.Load().byName[name]
+	m := g.peers.Load().ByName(name)
 	switch {
 	case m == nil:
 		return nil, fmt.Errorf("there is no peer %s", name)
-	case m.pending:
+	case m.Pending:
 		return nil, fmt.Errorf("peer %s waits for approval (postern peer approve %s)", name, name)
-	case m.stock:
+	case m.Stock:
 		return nil, fmt.Errorf("peer %s is a plain WireGuard peer: it offers no services", name)
 	}
 	port, err := g.servicePort(ctx, m, service)
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
+	c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.Address(), port))
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
 		if service == api.ServiceAPIServer && g.checks.Targets(name).APIServer.Verdict == api.OK {
@@ -132,25 +133,25 @@ func (g *Gateway) dialService(ctx context.Context, name, service string) (forwar
 
 // servicePort is the overlay port of a peer's service. That of a named one is in the
 // peer's hello, which is asked for when there has been none.
-func (g *Gateway) servicePort(ctx context.Context, m *member, service string) (uint16, error) {
+func (g *Gateway) servicePort(ctx context.Context, m *roster.Member, service string) (uint16, error) {
 	switch service {
 	case api.ServiceAuth:
 		return api.PortAuth, nil
 	case api.ServiceAPIServer:
 		return api.PortAPIServer, nil
 	}
-	h, known := g.hellos.get(m.key)
+	h, known := g.hellos.get(m.Key)
 	if h.Ports[service] == 0 && time.Since(h.at) > askAgain {
-		if _, err := g.checks.Check(ctx, m.name); err != nil {
+		if _, err := g.checks.Check(ctx, m.Name); err != nil {
 			return 0, err
 		}
-		h, known = g.hellos.get(m.key)
+		h, known = g.hellos.get(m.Key)
 	}
 	if port := h.Ports[service]; port != 0 {
 		return port, nil
 	}
 	if !known {
-		return 0, fmt.Errorf("peer %s has not answered yet, so the port of its service %s is not known", m.name, service)
+		return 0, fmt.Errorf("peer %s has not answered yet, so the port of its service %s is not known", m.Name, service)
 	}
-	return 0, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.name, service, service)
+	return 0, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.Name, service, service)
 }

@@ -12,7 +12,7 @@ import (
 func (g *Gateway) Discovered(context.Context) (api.DiscoveredList, error) {
 	out := api.DiscoveredList{
 		APIVersion: api.Version, Kind: "DiscoveredList", Looking: []string{},
-		Name: g.running.Load().cfg.Name, Fingerprint: peer.Fingerprint(g.publicKey),
+		Name: g.peers.Config().Name, Fingerprint: peer.Fingerprint(g.publicKey),
 		AnnouncedAs: g.lan.announcedAs(), Gateways: g.discovered(),
 		Problems: append(g.lan.discoveryProblems(time.Now()), g.dns.discoveryProblems()...),
 	}
@@ -25,14 +25,14 @@ func (g *Gateway) Discovered(context.Context) (api.DiscoveredList, error) {
 
 // discovered are the gateways that were found, whoever found them, by name.
 func (g *Gateway) discovered() []api.Discovered {
-	r, now := g.roster.Load(), time.Now()
+	r, now := g.peers.Load(), time.Now()
 	out := append(append([]api.Discovered{}, g.lan.discovered(r, now)...), g.dns.discovered(r, now)...)
 	for i := range out {
 		d := &out[i]
 		if as := peerName(d.Name.RawUnsafe()); as != d.Name.RawUnsafe() {
 			d.As = as
 		}
-		if m := r.byName[d.Peer]; d.State == api.DiscoveredPeer && m != nil && !g.connected(m, now) {
+		if m := r.ByName(d.Peer); d.State == api.DiscoveredPeer && m != nil && !g.connected(m, now) {
 			d.State = api.DiscoveredApproved
 		}
 	}

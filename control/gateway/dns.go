@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
 )
@@ -87,7 +88,7 @@ func (s *dnsSearch) refuse(a netip.AddrPort) string {
 	if err != nil {
 		return "the addresses of this host are not known"
 	}
-	return discovery.Dialable(a, own, s.g.running.Load().cfg.Discovery.Exclude)
+	return discovery.Dialable(a, own, s.g.peers.Config().Discovery.Exclude)
 }
 
 // use searches by another configuration from now on.
@@ -154,13 +155,10 @@ func (s *dnsSearch) follow(ctx context.Context) {
 
 // rematch brings what was found together with the peers, once more.
 func (g *Gateway) rematch() {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if g.changed.closed {
-		return
-	}
-	g.paths.setPeers(g.roster.Load())
-	g.announceChange()
+	g.peers.LearnAll(func(r *roster.Roster) {
+		g.paths.setPeers(r)
+		g.announceChange()
+	})
 }
 
 // sameDNS compares what is looked for.

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
 	"github.com/postern-dev/postern/tunnel/foreign"
@@ -28,21 +29,21 @@ type dnsMatch struct {
 	dnssd.Instance
 	domain string
 	// member is the peer that it is by its key or, with another key, that it is taken for.
-	member *member
+	member *roster.Member
 	// moved: the key is not the member's.
 	moved bool
 }
 
 // matches holds what was found against the peers. Our own records are left out.
-func (s *dnsSearch) matches(r *roster) []dnsMatch {
+func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 	domains := s.domains()
 	if len(domains) == 0 {
 		return nil
 	}
-	had := map[string]*member{} // by record
-	seen := map[*member]bool{}
-	for _, m := range r.members {
-		for _, record := range s.g.store.Observed(m.key).Records {
+	had := map[string]*roster.Member{} // by record
+	seen := map[*roster.Member]bool{}
+	for _, m := range r.Members() {
+		for _, record := range s.g.store.Observed(m.Key).Records {
 			had[record], seen[m] = m, true
 		}
 	}
@@ -53,8 +54,8 @@ func (s *dnsSearch) matches(r *roster) []dnsMatch {
 				continue
 			}
 			m := dnsMatch{Instance: i, domain: d.Name}
-			holder := cmp.Or(r.byKey[i.Key], r.next[i.Key]) // by the key that it has, or has announced
-			switch known, named := had[i.Record], r.byName[i.Name.RawUnsafe()]; {
+			holder := r.Holder(i.Key) // by the key that it has, or has announced
+			switch known, named := had[i.Record], r.ByName(i.Name.RawUnsafe()); {
 			case i.Key.IsZero():
 			case holder != nil:
 				m.member = holder
@@ -77,7 +78,7 @@ type foundAt struct {
 
 // settle brings what was found together with the peers: it notes where each was found,
 // shows what is wrong, and gives the addresses of those that are found by their key.
-func (s *dnsSearch) settle(r *roster) map[peer.PublicKey]foundAt {
+func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]foundAt {
 	matches := s.matches(r)
 	s.g.SetProblems(sourceDNSProblems, s.problems(matches))
 	out := map[peer.PublicKey]foundAt{}
@@ -85,11 +86,11 @@ func (s *dnsSearch) settle(r *roster) map[peer.PublicKey]foundAt {
 		if m.member == nil || m.moved {
 			continue
 		}
-		if err := s.g.store.FoundAt(m.member.key, m.Record); err != nil {
+		if err := s.g.store.FoundAt(m.member.Key, m.Record); err != nil {
 			s.g.log.Warn("where a peer was found in DNS cannot be remembered; after a restart another key there is not told from somebody new",
-				"peer", m.member.name, "error", err)
+				"peer", m.member.Name, "error", err)
 		}
-		at := out[m.member.key]
+		at := out[m.member.Key]
 		if at.order == nil {
 			at.order = map[netip.AddrPort]uint8{}
 		}
@@ -99,7 +100,7 @@ func (s *dnsSearch) settle(r *roster) map[peer.PublicKey]foundAt {
 				at.candidates = append(at.candidates, discovery.Candidate{Addr: a.Addr, Source: discovery.SourceDNS})
 			}
 		}
-		out[m.member.key] = at
+		out[m.member.Key] = at
 	}
 	return out
 }
@@ -120,8 +121,8 @@ func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 	for _, m := range matches {
 		if m.moved {
 			var p catalogue.Params
-			p.PeerName, p.Record = m.member.name, m.Record
-			p.Known, p.Found = peer.Fingerprint(m.member.key), peer.Fingerprint(m.Key)
+			p.PeerName, p.Record = m.member.Name, m.Record
+			p.Known, p.Found = peer.Fingerprint(m.member.Key), peer.Fingerprint(m.Key)
 			add(catalogue.KeyMoved, m.domain, p)
 			continue
 		}
@@ -152,7 +153,7 @@ func dnsCode(k dnssd.Kind) catalogue.Code {
 }
 
 // discovered lists what was found, for those who decide on it.
-func (s *dnsSearch) discovered(r *roster, now time.Time) []api.Discovered {
+func (s *dnsSearch) discovered(r *roster.Roster, now time.Time) []api.Discovered {
 	var out []api.Discovered
 	for _, m := range s.matches(r) {
 		d := api.Discovered{
@@ -173,12 +174,12 @@ func (s *dnsSearch) discovered(r *roster, now time.Time) []api.Discovered {
 		}
 		switch {
 		case m.moved:
-			d.State, d.Peer, d.Code = api.DiscoveredConflict, m.member.name, string(catalogue.KeyMoved)
-			d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.member.name, peer.Fingerprint(m.member.key)))
-		case m.member != nil && m.member.pending:
-			d.State, d.Peer = api.DiscoveredPending, m.member.name
+			d.State, d.Peer, d.Code = api.DiscoveredConflict, m.member.Name, string(catalogue.KeyMoved)
+			d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.member.Name, peer.Fingerprint(m.member.Key)))
+		case m.member != nil && m.member.Pending:
+			d.State, d.Peer = api.DiscoveredPending, m.member.Name
 		case m.member != nil:
-			d.State, d.Peer = api.DiscoveredPeer, m.member.name
+			d.State, d.Peer = api.DiscoveredPeer, m.member.Name
 		case !m.Usable():
 			d.State = api.DiscoveredInvalid
 		}

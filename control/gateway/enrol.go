@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -31,18 +32,18 @@ func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteRe
 
 // InviteFor is Invite for an object of the cluster, whose UID is kept with the ticket.
 func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object string) (api.InviteResponse, error) {
-	if err := g.checkServices("invite --allow", r.Allow); err != nil {
+	if err := g.peers.CheckServices("invite --allow", r.Allow); err != nil {
 		return api.InviteResponse{}, err
 	}
 	if r.Name != "" {
 		if err := api.CheckName(r.Name); err != nil {
 			return api.InviteResponse{}, admin.Usage("invite --name: "+err.Error(), "choose what to call the joiner here")
 		}
-		if m := g.roster.Load().byName[r.Name]; m != nil && (m.fromFile || r.For != "" && r.For != m.key.String()) {
+		if m := g.peers.Load().ByName(r.Name); m != nil && (m.FromFile || r.For != "" && r.For != m.Key.String()) {
 			return api.InviteResponse{}, admin.Conflict(fmt.Sprintf("invite --name: there is a peer %s already", r.Name), "choose another name, or remove that peer first")
 		}
 	}
-	v := ticket.Invitation{Name: r.Name, TTL: time.Duration(r.TTL), Allow: sortedSet(r.Allow), Approve: r.Approve, Object: object}
+	v := ticket.Invitation{Name: r.Name, TTL: time.Duration(r.TTL), Allow: roster.Sorted(r.Allow), Approve: r.Approve, Object: object}
 	if r.For != "" {
 		k, err := peer.ParsePublicKey(r.For)
 		if err != nil {
@@ -57,25 +58,26 @@ func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object str
 	if len(v.Candidates) == 0 {
 		warnings = append(warnings, "this gateway knows no address of its own, so the joiner cannot dial it: set spec.discovery.advertise, or run `postern accept` with the reply that join prints")
 	}
-	if m := g.roster.Load().byName[r.Name]; m != nil {
-		warnings = append(warnings, fmt.Sprintf("there is a peer %s already: the ticket is of no use before `postern peer remove %s`", m.name, m.name))
-	} else if h := g.holderOf(v.For); !v.For.IsZero() && h != nil {
-		warnings = append(warnings, "--for is "+h.what+": the ticket is of no use while that is so")
+	if m := g.peers.Load().ByName(r.Name); m != nil {
+		warnings = append(warnings, fmt.Sprintf("there is a peer %s already: the ticket is of no use before `postern peer remove %s`", m.Name, m.Name))
+	} else if h := g.peers.HolderOf(v.For); !v.For.IsZero() && h != nil {
+		warnings = append(warnings, "--for is "+h.What+": the ticket is of no use while that is so")
 	}
 	user := ""
 	if r.Name != "" {
 		user = g.auth.userFor(r.Name)
-		if holder, until, ok := g.store.IdentityHolder(r.Name, v.For, time.Now()); ok {
-			warnings = append(warnings, fmt.Sprintf("only the key that this name belongs to can take it: %v", &heldError{name: r.Name, by: holder, until: until}))
+		if err := g.peers.Reserved(r.Name, v.For); err != nil {
+			warnings = append(warnings, fmt.Sprintf("only the key that this name belongs to can take it: %v", err))
 		}
 	}
 	var t ticket.Ticket
 	var info ticket.Info
 	// The one-time peer is in the tunnel before the ticket is out.
-	if err := g.change(func() error {
-		var err error
-		t, info, err = g.book.Invite(time.Now(), v)
-		return err
+	if err := g.peers.Change(func(c *roster.Change) (err error) {
+		if t, info, err = g.peers.Book().Invite(time.Now(), v); err != nil {
+			return err
+		}
+		return c.Refresh()
 	}); err != nil {
 		return api.InviteResponse{}, problem("invite", err)
 	}
@@ -95,7 +97,7 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 	if err != nil {
 		return api.AcceptResponse{}, problem("accept", err)
 	}
-	grant, err := g.enrol(func(now time.Time) (ticket.Grant, error) { return g.book.Accept(now, reply) })
+	grant, err := g.enrol(func(now time.Time) (ticket.Grant, error) { return g.peers.Book().Accept(now, reply) })
 	if err != nil {
 		return api.AcceptResponse{}, problem("accept", err)
 	}
@@ -119,23 +121,20 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 
 // enrol has the ticket book decide, stores the peer that it grants and puts it into the
 // tunnel. It may be repeated.
-func (g *Gateway) enrol(decide func(now time.Time) (ticket.Grant, error)) (ticket.Grant, error) {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if g.changed.closed {
-		return ticket.Grant{}, errStopping
-	}
-	grant, err := decide(time.Now())
-	if err != nil {
-		return ticket.Grant{}, err
-	}
-	return grant, g.updateLocked(peerChange{
-		peers: func(all *state.Peers) error { return g.putGranted(all, grant) },
-		applied: func() {
-			g.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
-				"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
-		},
+func (g *Gateway) enrol(decide func(now time.Time) (ticket.Grant, error)) (grant ticket.Grant, err error) {
+	err = g.peers.Change(func(c *roster.Change) (err error) {
+		if grant, err = decide(time.Now()); err != nil {
+			return err
+		}
+		return c.Update(roster.Update{
+			Peers: func(all *state.Peers) error { return g.putGranted(all, grant) },
+			Applied: func() {
+				g.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
+					"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
+			},
+		})
 	})
+	return grant, err
 }
 
 // putGranted makes the peer that a ticket granted, or brings the one that is there up to
@@ -147,11 +146,11 @@ func (g *Gateway) putGranted(all *state.Peers, grant ticket.Grant) error {
 	case known && p.PublicKey != grant.PublicKey:
 		return &ticket.NameTakenError{Name: grant.Name}
 	case !known:
-		p = state.Peer{Name: grant.Name, Identity: identityFor(grant.Name, grant.PublicKey, grant.Chosen),
+		p = state.Peer{Name: grant.Name, Identity: roster.IdentityFor(grant.Name, grant.PublicKey, grant.Chosen),
 			PublicKey: grant.PublicKey, Mode: api.ModeInBand, Origin: state.OriginInvited, JoinedAt: time.Now()}
 	}
 	if p.Ticket != id {
-		p.Ticket, p.Allow = id, sortedSet(grant.Allow)
+		p.Ticket, p.Allow = id, roster.Sorted(grant.Allow)
 	}
 	p.PresharedKey, p.Offers, p.Pending = grant.PresharedKey, grant.Offers, grant.Pending
 	p.Candidates = g.announced(grant.Candidates)

@@ -10,24 +10,25 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 )
 
 // facts are what a check of a peer starts from.
 func (g *Gateway) facts(name string) (check.Facts, bool) {
-	m := g.roster.Load().byName[name]
+	m := g.peers.Load().ByName(name)
 	if m == nil {
 		return check.Facts{}, false
 	}
-	t, _ := g.plane.Engine.Peer(m.key)
+	t, _ := g.plane.Engine.Peer(m.Key)
 	w := g.way(m, t)
 	f := check.Facts{
-		Name: m.name, Address: m.address(), Stock: m.stock, Pending: m.pending,
-		Since: g.running.Load().since[m.key], LastHandshake: t.LastHandshake,
-		ServiceFacts: check.ServiceFacts{Direct: m.direct},
+		Name: m.Name, Address: m.Address(), Stock: m.Stock, Pending: m.Pending,
+		Since: g.peers.Since(m.Key), LastHandshake: t.LastHandshake,
+		ServiceFacts: check.ServiceFacts{Direct: m.Direct},
 	}
-	g.keepers.shown(m.name, &f)
+	g.keepers.shown(m.Name, &f)
 	for _, c := range g.candidateStatus(m, w) {
 		f.Candidates = append(f.Candidates, catalogue.Candidate{
 			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
@@ -36,24 +37,24 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if w.found {
 		g.wayFacts(m, w, &f)
 	} else {
-		for _, e := range m.endpoints(g.provenEndpoints(m.key)) {
+		for _, e := range m.Endpoints(g.peers.ProvenEndpoints(m.Key)) {
 			f.Endpoints = append(f.Endpoints, e.String())
 		}
 	}
-	if !m.pending {
+	if !m.Pending {
 		g.sightings(m, w, &f)
 	}
-	if inbound, at, ok := g.reports.inbound(m.key); ok {
+	if inbound, at, ok := g.reports.inbound(m.Key); ok {
 		f.Inbound, f.InboundAge = &inbound, time.Since(at)
 	}
-	f.TellsOffers = g.reports.tellsOffers(m.key)
-	if h, ok := g.reports.last(m.key); ok {
+	f.TellsOffers = g.reports.tellsOffers(m.Key)
+	if h, ok := g.reports.last(m.Key); ok {
 		f.Path.PeerNAT = catalogue.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
 	}
-	if skew, ok := g.reports.skew(m.key); ok {
+	if skew, ok := g.reports.skew(m.Key); ok {
 		f.Skew = skew
 	}
-	if h, ok := g.hellos.get(m.key); ok {
+	if h, ok := g.hellos.get(m.Key); ok {
 		a := apiServerOf(h.Hello)
 		f.Offers, f.ServerName, f.CA = h.Offers, a.ServerName, []byte(a.CAData)
 		if f.Offers == nil {
@@ -65,13 +66,13 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 
 // brief is of facts what says whether a peer need be checked at all.
 func (g *Gateway) brief(name string) (check.Facts, bool) {
-	m := g.roster.Load().byName[name]
+	m := g.peers.Load().ByName(name)
 	if m == nil {
 		return check.Facts{}, false
 	}
-	f := check.Facts{Name: m.name, Stock: m.stock, TellsOffers: g.reports.tellsOffers(m.key)}
-	s, found := g.paths.finder.Selected(m.key)
-	if !found || m.stock || m.pending {
+	f := check.Facts{Name: m.Name, Stock: m.Stock, TellsOffers: g.reports.tellsOffers(m.Key)}
+	s, found := g.paths.finder.Selected(m.Key)
+	if !found || m.Stock || m.Pending {
 		return f, true
 	}
 	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, MTU: s.MTU, LinkMTU: g.plane.MTU}
@@ -84,7 +85,7 @@ func (g *Gateway) brief(name string) (check.Facts, bool) {
 
 // wayFacts are what the path finder knows of a peer, and what was seen of it without an
 // answer.
-func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
+func (g *Gateway) wayFacts(m *roster.Member, w way, f *check.Facts) {
 	selected := w.path.Selected.IsValid()
 	if selected {
 		f.Probed = w.path.Heard
@@ -103,7 +104,7 @@ func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
 	for _, u := range w.unresolved {
 		f.Unresolved = append(f.Unresolved, check.NameFact{Name: u.Name, Err: u.Reason})
 	}
-	s := g.paths.finder.Sight(m.key)
+	s := g.paths.finder.Sight(m.Key)
 	for _, n := range s.Moved {
 		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
 	}
@@ -118,18 +119,18 @@ func (g *Gateway) wayFacts(m *member, w way, f *check.Facts) {
 
 // sightings are what came to our port and may explain why the peer does not answer. They
 // are not read while it does.
-func (g *Gateway) sightings(m *member, w way, f *check.Facts) {
+func (g *Gateway) sightings(m *roster.Member, w way, f *check.Facts) {
 	if w.connected(time.Now()) {
 		return
 	}
 	var ips []netip.Addr
-	for _, c := range m.known() {
+	for _, c := range m.Known() {
 		ips = append(ips, c.Addr.Addr())
 	}
 	for _, c := range w.path.Candidates {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
-	s := g.recent.sightings(g.plane.Engine, m.key, ips)
+	s := g.recent.sightings(g.plane.Engine, m.Key, ips)
 	f.Initiated = sight(s.Initiated)
 	if f.Skew == 0 {
 		f.Skew = s.Skew
@@ -155,11 +156,11 @@ func sight(s tunnel.Sight) check.Sight {
 
 // own are what a check of this gateway starts from.
 func (g *Gateway) own() check.Own {
-	cfg := g.running.Load().cfg
+	cfg := g.peers.Config()
 	s := g.agent.Load().Snapshot()
 	o := g.shown(cfg, s)
 	o.LAN = g.lan.facts(time.Now())
-	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
+	o.Networks, o.TicketAlarmAt = g.networks(), g.peers.Book().AlarmedAt()
 	o.Found = g.found.all()
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = g.plane.Bind.Socket()

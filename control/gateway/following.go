@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/roster"
 )
 
 const (
@@ -100,22 +101,22 @@ func automatic(services []string) (wanted []string, excess int) {
 }
 
 // followed is what a peer offers as far as the cluster follows it; elsewhere all of it.
-func (g *Gateway) followed(m *member) []string {
-	if services, _, ok := g.following.get(m.name); ok {
+func (g *Gateway) followed(m *roster.Member) []string {
+	if services, _, ok := g.following.get(m.Name); ok {
 		return services
 	}
 	return g.offers(m)
 }
 
 // follow has the cluster follow what a peer offers. It is called with changing held.
-func (g *Gateway) follow(m *member, h auth.Hello) {
-	if g.changed.cfg.Kubernetes == nil {
+func (g *Gateway) follow(m *roster.Member, h auth.Hello) {
+	if g.peers.Config().Kubernetes == nil {
 		return
 	}
-	if n := g.following.hear(m.name, h, time.Now()); n > 0 {
+	if n := g.following.hear(m.Name, h, time.Now()); n > 0 {
 		g.log.Warn("a peer offers more services than there are listeners for in a cluster; the others need spec.local of its Peer",
-			"peer", m.name, "listeners", automaticListeners, "without", n)
+			"peer", m.Name, "listeners", automaticListeners, "without", n)
 	}
-	g.outbound.SetLocals(g.locals(g.roster.Load(), g.changed.cfg))
+	g.outbound.SetLocals(g.locals(g.peers.Load(), g.peers.Config()))
 	g.announceChange()
 }

@@ -20,11 +20,14 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
@@ -32,8 +35,8 @@ import (
 	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/metrics"
 	"github.com/postern-dev/postern/control/plane"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
-	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/netstack"
@@ -138,9 +141,8 @@ type Gateway struct {
 	paths     *pathfinding
 	dns       *dnsSearch
 	lan       *lanSearch
-	book      *ticket.Book
+	peers     *roster.Registry
 	flows     *forward.Flows
-	inbound   *forward.Inbound
 	outbound  *forward.Outbound
 	checks    *check.Runner
 	reports   *reports
@@ -169,46 +171,27 @@ type Gateway struct {
 	restart  sync.Once
 	restarts chan struct{}
 
-	// Snapshots for readers. Whoever replaces roster or running holds changing.
 	agent     atomic.Pointer[discovery.Agent]
-	roster    atomic.Pointer[roster]
-	running   atomic.Pointer[running]
 	hellos    hellos
 	learning  learning
 	following following
 
 	// reloading is held from the reading of a configuration to its application, so that
-	// of two the one that was read last is in force. It is taken before changing.
+	// of two the one that was read last is in force. It is taken before the registry's lock.
 	reloading sync.Mutex
-	// changing is held by whoever changes what the gateway is to do, or what is
-	// remembered of a peer. It is not held while anything is waited for that needs it.
-	changing sync.Mutex
-	changed  changed
+	// reloads counts them, by result.
+	reloads struct{ success, failed atomic.Uint64 }
+	// metrics is nil when there is none; it is the one's who may change the peers.
+	metrics *metrics.Server
+	// unstored are the ports that could not be remembered, and were complained of; those of
+	// the one who may change the peers.
+	unstored map[state.Listener]uint16
 	// onChange is told of changes.
 	onChange atomic.Pointer[[]func()]
 	// found are problems, and clusterAddrs addresses, that others than the gateway found.
 	found        problems
 	superseded   supersession
 	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
-}
-
-// changed is what changing guards.
-type changed struct {
-	// closed: nothing may be changed any more.
-	closed  bool
-	cfg     *config.Resolved
-	since   map[peer.PublicKey]time.Time // when a peer was first applied
-	metrics *metrics.Server              // nil when there is none
-	reloads map[string]uint64            // by result
-	// unstored are the ports that could not be remembered, and were complained of.
-	unstored map[state.Listener]uint16
-}
-
-// running is a snapshot of changed for readers.
-type running struct {
-	cfg     *config.Resolved
-	since   map[peer.PublicKey]time.Time
-	reloads map[string]uint64
 }
 
 // Start brings a gateway up: the state directory is locked, the port is open, peers with
@@ -220,21 +203,16 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	tail := logtail.New(o.Logger.Handler())
 	o.Logger = slog.New(tail)
 	if o.Config.Kubernetes != nil {
-		o.Config = withPeers(o.Config, o.ClusterPeers)
+		o.Config = o.Config.WithPeers(o.ClusterPeers)
 	}
 	g := &Gateway{
 		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
 		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
 		regather: make(chan struct{}, 1), portsDue: make(chan struct{}, 1), restarts: make(chan struct{}),
-		changed: changed{
-			cfg: o.Config, unstored: map[state.Listener]uint16{},
-			reloads: map[string]uint64{metrics.ReloadSuccess: 0, metrics.ReloadError: 0},
-		},
+		unstored: map[state.Listener]uint16{},
 	}
-	g.transit = newTransitLog(g.audit, func(a netip.Addr) string { p, _ := g.roster.Load().resolve(a); return p.Name })
+	g.transit = newTransitLog(g.audit, func(a netip.Addr) string { p, _ := g.peers.Load().Resolve(a); return p.Name })
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.roster.Store(&roster{})
-	g.publish()
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.close(expired()))
 	}
@@ -264,18 +242,14 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.publicKey = g.key.Public()
 	g.takeRekeyed()
-	g.disclaimOwnKey()
-	if g.book, err = ticket.OpenBook(time.Now(), ticket.Options{
-		Key: g.key, Name: cfg.Name, Storage: g.store, Names: names{g}, Audit: g.audit,
+	g.flows = forward.NewFlows(forward.Limits{PeerRate: cfg.ConnectionRate})
+	inBand := forward.NewListener(net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer.OverlayAddr(g.publicKey), api.PortAuth)))
+	if g.peers, err = roster.Open(roster.Options{
+		Key: g.key, Config: cfg, Store: g.store, Flows: g.flows, Auth: inBand, SetProblems: g.SetProblems,
+		StartedAt: g.startedAt, Audit: g.audit, Logger: g.log,
 	}); err != nil {
 		return err
 	}
-	g.flows = forward.NewFlows(forward.Limits{PeerRate: cfg.ConnectionRate})
-	g.inbound = forward.NewInbound(g.flows, forward.InboundOptions{
-		Resolve: func(a netip.Addr) (forward.Peer, bool) { return g.roster.Load().resolve(a) },
-		Allowed: func(p forward.Peer, service string) bool { return g.roster.Load().allowed(p, service) },
-		Logger:  g.log, Audit: g.audit,
-	})
 	g.outbound = forward.NewOutbound(g.flows, g.outboundOptions())
 	g.mtu = g.overlayMTU(cfg)
 	g.tellOfJumboFrames(cfg)
@@ -284,7 +258,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.lan = newLANSearch(g)
 	if g.dns, err = openDNSSearch(g, cfg.Discovery.DNS); err != nil {
-		return misconfigured(cfg, "spec.discovery.dns.domains", err)
+		return cfg.Blame("spec.discovery.dns.domains", err)
 	}
 	agent, err := g.newAgent(cfg)
 	if err != nil {
@@ -296,7 +270,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.paths.useRelays(cfg.Discovery.TURNServers)
 	g.reports = newReports(g)
-	if g.auth, err = openAuth(g, cfg); err != nil {
+	if g.auth, err = openAuth(g, cfg, inBand); err != nil {
 		return err
 	}
 	g.keepers = newIdentityKeepers(g)
@@ -305,16 +279,56 @@ func (g *Gateway) open(ctx context.Context) error {
 		Changed: g.verdictChanged, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if g.changed.metrics, err = g.serveMetrics(ctx, cfg); err != nil {
+	g.subscribe()
+	if g.metrics, err = g.serveMetrics(ctx, cfg); err != nil {
 		return err
 	}
-	if err := g.applyFirst(cfg); err != nil {
-		return err
+	return g.peers.Bring(g.plane.Engine, g.plane.Stack)
+}
+
+// subscribe has the parts follow who the peers are. An issuer comes first, so that nobody who
+// is gone gets an identity; then those that seek peers, lead to them and check them. The
+// verdicts on a peer that is gone are not those on another of its name.
+func (g *Gateway) subscribe() {
+	g.peers.Subscribe(g.auth.follow)
+	g.peers.Subscribe(func(old, next *roster.Roster) {
+		g.paths.setPeers(next)
+		g.outbound.SetLocals(g.locals(next, g.peers.Config()))
+		g.portsSoon()
+		g.checkPeers(old, next)
+		g.keepers.setPeers(next)
+		g.forget(old, next)
+		g.reports.changed()
+		g.announceChange()
+	})
+}
+
+// checkPeers has the peers checked.
+func (g *Gateway) checkPeers(old, next *roster.Roster) {
+	if gone := old.Without(next); len(gone) > 0 {
+		g.checks.SetPeers(slices.DeleteFunc(next.Names(), func(name string) bool {
+			return slices.ContainsFunc(gone, func(m *roster.Member) bool { return m.Name == name })
+		}))
 	}
-	g.showAside()
-	return nil
+	g.checks.SetPeers(next.Names())
+}
+
+// forget drops what was learned of those that are gone.
+func (g *Gateway) forget(old, next *roster.Roster) {
+	for _, m := range old.Without(next) {
+		g.hellos.drop(m.Key)
+		g.learning.drop(m.Key)
+		if next.ByName(m.Name) == nil {
+			g.following.drop(m.Name)
+		}
+		if next.ByKey(m.Key) != nil {
+			continue
+		}
+		g.journal.drop(m.Key)
+		g.paths.forget(m.Key)
+		g.reports.forget(m.Key)
+		g.recent.forget(m.Key)
+	}
 }
 
 func (g *Gateway) openPlane(cfg *config.Resolved) error {
@@ -323,12 +337,12 @@ func (g *Gateway) openPlane(cfg *config.Resolved) error {
 		Key: g.key, Port: cfg.ListenPort, MTU: g.mtu, NewUnderlay: g.opts.NewUnderlay,
 		OnSTUN:    g.paths.handleSTUN,
 		OnEvent:   g.paths.heard,
-		OnTCP:     func(in *netstack.Incoming) { g.inbound.Handle(forward.Wrap(in)) },
+		OnTCP:     func(in *netstack.Incoming) { g.peers.Inbound().Handle(forward.Wrap(in)) },
 		OnTransit: g.transit.report,
 		Logger:    g.log,
 	})
 	if errors.Is(err, tunnel.ErrPortInUse) {
-		return misconfigured(cfg, "spec.listen.port", err)
+		return cfg.Blame("spec.listen.port", err)
 	}
 	return err
 }
@@ -352,11 +366,9 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.store != nil && ctx.Err() != nil {
 		g.store.Interrupt() // nothing may be waited for, so not for this
 	}
-	g.changing.Lock()
-	g.changed.closed = true
-	server := g.changed.metrics
-	g.changed.metrics = nil
-	g.changing.Unlock()
+	if g.peers != nil {
+		g.peers.Close()
+	}
 
 	var errs []error
 	var locals []forward.LocalState
@@ -367,7 +379,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.flows != nil {
 		if err := g.flows.Drain(ctx); err != nil {
 			g.log.Info("connections were reset that did not end in time", "reason", err)
-			time.Sleep(resetFlushDelay)
+			time.Sleep(roster.ResetFlushDelay)
 		}
 	}
 	g.cancel()
@@ -387,14 +399,12 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.reports != nil {
 		g.reports.close()
 	}
-	if server != nil {
-		g.shutMetrics(server)
+	if g.metrics != nil {
+		g.shutMetrics(g.metrics)
 	}
 	if g.plane != nil {
 		g.keepEndpoints()
-		g.changing.Lock()
 		g.rememberPorts(locals) // which the loop may not have come to
-		g.changing.Unlock()
 		errs = append(errs, g.plane.Close())
 	}
 	if g.store != nil {
@@ -407,7 +417,7 @@ func (g *Gateway) close(ctx context.Context) error {
 // come to: a peer that dials us is found again only by that.
 func (g *Gateway) keepEndpoints() {
 	for k, p := range g.plane.Engine.Snapshot().Peers {
-		if m := g.roster.Load().byKey[k]; m == nil || !g.lasting(m, p) {
+		if m := g.peers.Load().ByKey(k); m == nil || !g.lasting(m, p) {
 			continue
 		}
 		if err := g.store.Proven(k, p.Endpoint, time.Now()); err != nil {
@@ -420,7 +430,7 @@ func (g *Gateway) keepEndpoints() {
 // whileRunning is ctx that ends with the gateway as well: a command must not outlive it.
 func (g *Gateway) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(g.ctx, func() { cancel(errStopping) })
+	stop := context.AfterFunc(g.ctx, func() { cancel(roster.ErrStopping) })
 	return ctx, func() { stop(); cancel(context.Canceled) }
 }
 

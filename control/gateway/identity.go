@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -61,30 +62,30 @@ func newIdentityKeepers(g *Gateway) *identityKeepers {
 
 // setPeers ends the keepers of peers that are gone and of those that offer us no
 // identity any more, and starts those of peers that do.
-func (i *identityKeepers) setPeers(r *roster) {
+func (i *identityKeepers) setPeers(r *roster.Roster) {
 	i.mu.Lock()
 	var gone []string
 	for name, k := range i.keepers {
-		if m := r.byName[name]; m == nil || m.key != k.key {
+		if m := r.ByName(name); m == nil || m.Key != k.key {
 			gone = append(gone, name)
 		}
 	}
-	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ *renewal) bool { return r.byKey[k] == nil })
+	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ *renewal) bool { return r.ByKey(k) == nil })
 	i.mu.Unlock()
 	for _, name := range gone {
 		i.end(name)
 	}
-	for _, m := range r.members {
+	for _, m := range r.Members() {
 		i.setPeer(m)
 	}
 }
 
 // setPeer starts or ends one peer's keeper.
-func (i *identityKeepers) setPeer(m *member) {
+func (i *identityKeepers) setPeer(m *roster.Member) {
 	if i.g.offersIdentity(m) {
 		i.start(m)
 	} else {
-		i.end(m.name)
+		i.end(m.Name)
 	}
 }
 
@@ -101,47 +102,47 @@ func (i *identityKeepers) end(name string) {
 
 // offersIdentity reports whether the peer grants us what an identity is for, and asking
 // for it.
-func (g *Gateway) offersIdentity(m *member) bool {
-	if m.stock || m.pending {
+func (g *Gateway) offersIdentity(m *roster.Member) bool {
+	if m.Stock || m.Pending {
 		return false
 	}
-	if m.mode == api.ModeOutOfBand {
-		return m.direct.AuthURL != ""
+	if m.Mode == api.ModeOutOfBand {
+		return m.Direct.AuthURL != ""
 	}
 	offers := g.offers(m)
 	return slices.Contains(offers, api.ServiceAuth) && slices.Contains(offers, api.ServiceAPIServer)
 }
 
 // start makes a peer's keeper unless there is one.
-func (i *identityKeepers) start(m *member) {
+func (i *identityKeepers) start(m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
 		return
 	}
-	if k := i.keepers[m.name]; k != nil {
-		if !reflect.DeepEqual(k.direct, m.direct) { // another token, perhaps the right one
-			k.direct = m.direct
+	if k := i.keepers[m.Name]; k != nil {
+		if !reflect.DeepEqual(k.direct, m.Direct) { // another token, perhaps the right one
+			k.direct = m.Direct
 			k.keeper.Wake()
 		}
 		return
 	}
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
-		Peer: m.key, Name: m.name, Request: i.g.requestIdentity(m), Store: i.g.store, Logger: i.g.log,
-		OnChange: func(auth.Identity) { i.g.checks.Wake(m.name); i.g.announceChange() },
-		OnDoubt:  func() { i.g.checks.Wake(m.name) }, // or the API server would seem well for minutes
+		Peer: m.Key, Name: m.Name, Request: i.g.requestIdentity(m), Store: i.g.store, Logger: i.g.log,
+		OnChange: func(auth.Identity) { i.g.checks.Wake(m.Name); i.g.announceChange() },
+		OnDoubt:  func() { i.g.checks.Wake(m.Name) }, // or the API server would seem well for minutes
 	})
 	if err != nil {
-		i.g.log.Error("the identity for a peer cannot be kept", "peer", m.name, "error", err)
+		i.g.log.Error("the identity for a peer cannot be kept", "peer", m.Name, "error", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &runningKeeper{key: m.key, direct: m.direct, keeper: keeper, cancel: cancel, done: make(chan struct{})}
-	i.keepers[m.name] = k
+	k := &runningKeeper{key: m.Key, direct: m.Direct, keeper: keeper, cancel: cancel, done: make(chan struct{})}
+	i.keepers[m.Name] = k
 	go func() {
 		defer close(k.done)
 		if err := keeper.Run(ctx); err != nil {
-			i.g.log.Error("the identity for a peer is no longer kept", "peer", m.name, "error", err)
+			i.g.log.Error("the identity for a peer is no longer kept", "peer", m.Name, "error", err)
 		}
 	}()
 }
@@ -175,24 +176,24 @@ func (i *identityKeepers) keeper(name string) *auth.Keeper {
 
 // renew has a peer's identity replaced, which its API server refuses, but not twice within
 // renewEvery.
-func (i *identityKeepers) renew(now time.Time, m *member) {
+func (i *identityKeepers) renew(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if r := i.renewals[m.key]; r == nil || now.Sub(r.at) >= renewEvery {
+	if r := i.renewals[m.Key]; r == nil || now.Sub(r.at) >= renewEvery {
 		i.renewLocked(now, m)
 	}
 }
 
 // renewLocked has it replaced unless that was asked for too often; done says whether.
-func (i *identityKeepers) renewLocked(now time.Time, m *member) (done bool) {
-	k := i.keepers[m.name]
-	if k == nil || k.key != m.key {
+func (i *identityKeepers) renewLocked(now time.Time, m *roster.Member) (done bool) {
+	k := i.keepers[m.Name]
+	if k == nil || k.key != m.Key {
 		return false
 	}
-	r := i.renewals[m.key]
+	r := i.renewals[m.Key]
 	if r == nil {
 		r = &renewal{pace: rate.NewLimiter(rate.Every(renewEvery), renewAtOnce)}
-		i.renewals[m.key] = r
+		i.renewals[m.Key] = r
 	}
 	if !r.pace.AllowN(now, 1) {
 		return false
@@ -204,12 +205,12 @@ func (i *identityKeepers) renewLocked(now time.Time, m *member) (done bool) {
 
 // ended is renew on the peer's word, which it gives once: what comes too often is done by
 // renewDue. Each word may be another one, so it is logged when it is followed.
-func (i *identityKeepers) ended(now time.Time, m *member) {
+func (i *identityKeepers) ended(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.renewLocked(now, m) {
-		i.g.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.name)
-	} else if r := i.renewals[m.key]; r != nil {
+		i.g.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.Name)
+	} else if r := i.renewals[m.Key]; r != nil {
 		r.due = true
 	}
 }
@@ -217,20 +218,20 @@ func (i *identityKeepers) ended(now time.Time, m *member) {
 // renewDue does what was too often for ended, and what no word told of: heard is the peer's
 // last report, and an identity that came before it and hangs on nothing by it ended before we
 // heard on what it hung.
-func (i *identityKeepers) renewDue(now time.Time, m *member, heard heardReport) {
+func (i *identityKeepers) renewDue(now time.Time, m *roster.Member, heard heardReport) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if r := i.renewals[m.key]; r != nil && r.due {
+	if r := i.renewals[m.Key]; r != nil && r.due {
 		i.renewLocked(now, m)
 		return
 	}
-	k := i.keepers[m.name]
-	if heard.Identity != report.NoIdentity || k == nil || k.key != m.key {
+	k := i.keepers[m.Name]
+	if heard.Identity != report.NoIdentity || k == nil || k.key != m.Key {
 		return
 	}
 	held, ok := k.keeper.Held(now)
 	if ok && held >= reportsCatchUp && held > now.Sub(heard.at) && i.renewLocked(now, m) {
-		i.g.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.name)
+		i.g.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.Name)
 	}
 }
 
@@ -265,11 +266,11 @@ func (i *identityKeepers) status(name string) *api.Identity {
 
 // Kubeconfig says what it takes to write one for the peer's API server.
 func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
-	m, err := g.member(name)
+	m, err := g.peers.Member(name)
 	if err != nil {
 		return api.Kubeconfig{}, err
 	}
-	if m.mode == api.ModeOutOfBand {
+	if m.Mode == api.ModeOutOfBand {
 		return directKubeconfig(m), nil
 	}
 	k := api.Kubeconfig{Peer: name}
@@ -284,14 +285,14 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 		k.Server = "https://" + l.Address
 	}
 	if k.Server == "" {
-		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, g.running.Load().cfg.File))
+		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, g.peers.Config().File))
 	}
-	h, ok := g.hellos.get(m.key)
+	h, ok := g.hellos.get(m.Key)
 	if ok {
 		a := apiServerOf(h.Hello)
 		k.ServerName, k.CAData = a.ServerName, a.CAData
 	} else {
-		o := g.store.Observed(m.key)
+		o := g.store.Observed(m.Key)
 		k.ServerName, k.CAData = o.ServerName, o.CAData
 		if o.Offers == nil {
 			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),
@@ -304,16 +305,16 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 	return k, nil
 }
 
-func listenerHint(m *member, file string) string {
-	if m.fromFile {
-		return fmt.Sprintf("set local.apiServer of peer %s in %s and send the gateway SIGHUP", m.name, file)
+func listenerHint(m *roster.Member, file string) string {
+	if m.FromFile {
+		return fmt.Sprintf("set local.apiServer of peer %s in %s and send the gateway SIGHUP", m.Name, file)
 	}
-	return fmt.Sprintf("postern peer local %s apiServer=127.0.0.1:7443", m.name)
+	return fmt.Sprintf("postern peer local %s apiServer=127.0.0.1:7443", m.Name)
 }
 
 // Credential is the identity that the peer issued to us.
 func (g *Gateway) Credential(_ context.Context, name string) (api.Credential, error) {
-	if _, err := g.member(name); err != nil {
+	if _, err := g.peers.Member(name); err != nil {
 		return api.Credential{}, err
 	}
 	k := g.keepers.keeper(name)

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -46,7 +47,7 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	defer stop()
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
 	defer cancel()
-	request := ticket.Request{PublicKey: g.publicKey, Name: g.running.Load().cfg.Name, Grants: p.Allow}
+	request := ticket.Request{PublicKey: g.publicKey, Name: g.peers.Config().Name, Grants: p.Allow}
 	answer, err := g.callInviter(ctx, t, keys, &request)
 	switch {
 	case err != nil && caller.Err() != nil:
@@ -81,24 +82,24 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 	if t.Inviter == g.publicKey {
 		return state.Peer{}, admin.Usage("join: this gateway made the ticket itself", "run join at the other gateway")
 	}
-	if err := g.checkServices("join --allow", r.Allow); err != nil {
+	if err := g.peers.CheckServices("join --allow", r.Allow); err != nil {
 		return state.Peer{}, err
 	}
-	if err := checkLocal(r.Local); err != nil {
+	if err := roster.CheckLocal(r.Local); err != nil {
 		return state.Peer{}, err
 	}
 	p := state.Peer{
 		Name: t.Name, PublicKey: t.Inviter, Mode: api.ModeInBand, Candidates: invited(t.Candidates),
-		Allow: sortedSet(r.Allow), Local: r.Local, Origin: state.OriginJoined, JoinedAt: time.Now(),
+		Allow: roster.Sorted(r.Allow), Local: r.Local, Origin: state.OriginJoined, JoinedAt: time.Now(),
 	}
 	if r.Name != "" {
 		p.Name = r.Name
 	}
-	p.Identity = identityFor(p.Name, p.PublicKey, r.Name != "")
+	p.Identity = roster.IdentityFor(p.Name, p.PublicKey, r.Name != "")
 	if err := api.CheckName(p.Name); err != nil {
 		return state.Peer{}, admin.Usage("join: "+err.Error(), "choose what to call the inviter here: postern join --name NAME")
 	}
-	if cfg := g.running.Load().cfg; r.Name == "" && keepsOptions(cfg, p.Name) {
+	if cfg := g.peers.Config(); r.Name == "" && roster.KeepsOptions(cfg, p.Name) {
 		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: the inviter calls itself %s, and %s has options for a peer of that name", p.Name, cfg.File),
 			"if they are meant for it: postern join --name "+p.Name+"; else choose another name")
 	}
@@ -107,32 +108,32 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 
 // mayJoin reports why the inviter cannot be this peer here.
 func (g *Gateway) mayJoin(p state.Peer) error {
-	roster := g.roster.Load()
-	if m := roster.byName[p.Name]; m != nil && m.key != p.PublicKey {
+	roster := g.peers.Load()
+	if m := roster.ByName(p.Name); m != nil && m.Key != p.PublicKey {
 		return admin.Conflict(fmt.Sprintf("join: there is a peer %s with another key already", p.Name),
 			"choose another name for the inviter here: postern join --name NAME, or spec.join.name of the Ticket")
 	}
-	m := roster.byKey[p.PublicKey]
+	m := roster.ByKey(p.PublicKey)
 	switch {
 	case m == nil:
-		if err := g.checkKey("join "+p.Name, p.Name, p.PublicKey); err != nil {
+		if err := g.peers.CheckKey("join "+p.Name, p.Name, p.PublicKey); err != nil {
 			return err
 		}
-		if err := g.freeIdentity(roster, cmp.Or(p.Identity, p.Name), p.PublicKey); err != nil {
+		if err := g.peers.FreeIdentity(roster, cmp.Or(p.Identity, p.Name), p.PublicKey); err != nil {
 			return admin.Conflict("join: "+err.Error(), "postern join --name NAME, or spec.join.name of the Ticket")
 		}
 		return nil
-	case m.name != p.Name:
-		return admin.Conflict(fmt.Sprintf("join: the inviter is already the peer %s here", m.name),
-			"remove it first, or join with --name "+m.name)
-	case m.pending:
+	case m.Name != p.Name:
+		return admin.Conflict(fmt.Sprintf("join: the inviter is already the peer %s here", m.Name),
+			"remove it first, or join with --name "+m.Name)
+	case m.Pending:
 		return admin.Conflict(fmt.Sprintf("join: %s waits for approval here, which joining its ticket must not give", p.Name),
 			"compare its fingerprint, then: postern peer approve "+p.Name)
-	case m.stock:
+	case m.Stock:
 		return admin.Conflict(fmt.Sprintf("join: %s is a plain WireGuard peer here, with the inviter's key", p.Name),
 			"if it is a gateway now: postern peer remove "+p.Name+", then join again")
-	case m.fromFile:
-		return admin.Conflict(fmt.Sprintf("join: peer %s is in %s, with the inviter's key already", p.Name, g.running.Load().cfg.File),
+	case m.FromFile:
+		return admin.Conflict(fmt.Sprintf("join: peer %s is in %s, with the inviter's key already", p.Name, g.peers.Config().File),
 			"nothing needs to be joined; see `postern status "+p.Name+"`")
 	}
 	return nil
@@ -214,7 +215,7 @@ func (g *Gateway) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticke
 	// name a peer's key in one. And a peering that has worked needs no other preshared key. So
 	// a peer that is there stays as it is, unless it came by this very ticket and has yet to
 	// be met.
-	worked := len(g.provenEndpoints(p.PublicKey)) > 0
+	worked := len(g.peers.ProvenEndpoints(p.PublicKey)) > 0
 	same := func(old state.Peer) error {
 		if !worked && old.PresharedKey.Equal(p.PresharedKey) {
 			return nil
@@ -231,8 +232,8 @@ func (g *Gateway) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticke
 // putJoined stores the inviter as a peer and puts it into the tunnel. may reports why the one
 // that is there already must not be replaced.
 func (g *Gateway) putJoined(p state.Peer, may func(old state.Peer) error) error {
-	return g.update(peerChange{
-		peers: func(all *state.Peers) error {
+	return g.peers.Update(roster.Update{
+		Peers: func(all *state.Peers) error {
 			if err := g.mayJoin(p); err != nil { // things may have changed since it was planned
 				return err
 			}
@@ -250,7 +251,7 @@ func (g *Gateway) putJoined(p state.Peer, may func(old state.Peer) error) error 
 			}
 			return nil
 		},
-		applied: func() {
+		Applied: func() {
 			g.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
 		},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/lan"
@@ -60,7 +61,7 @@ func newLANSearch(g *Gateway) *lanSearch {
 // run announces and searches until ctx ends.
 func (s *lanSearch) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		finder := s.newFinder(s.g.running.Load().cfg)
+		finder := s.newFinder(s.g.peers.Config())
 		s.finder.Store(finder)
 		searching, stop := context.WithCancel(ctx)
 		var search sync.WaitGroup
@@ -144,7 +145,7 @@ func (s *lanSearch) follow(ctx context.Context) {
 			s.tell()
 			s.admit(ctx)
 			// Strangers who come and go are no reason to look at the peers.
-			if used := s.used.Load(); used == nil || *used != peersAt(s.g.roster.Load(), s.found()) {
+			if used := s.used.Load(); used == nil || *used != peersAt(s.g.peers.Load(), s.found()) {
 				s.g.rematch()
 			}
 		}
@@ -162,12 +163,12 @@ func (s *lanSearch) found() []lan.Instance {
 // candidates are where the holder of a peer's keys was found, and before says where it was
 // heard. They are a stranger's words as any that are announced, and dialled only as far as
 // those may be.
-func (s *lanSearch) candidates(found []lan.Instance, m *member, before state.Observation) []discovery.Candidate {
+func (s *lanSearch) candidates(found []lan.Instance, m *roster.Member, before state.Observation) []discovery.Candidate {
 	if len(found) == 0 {
 		return nil
 	}
-	proven := slices.Concat(before.Endpoints, s.g.store.Observed(m.nextKey).Endpoints)
-	return inTurn(found, []peer.PublicKey{m.key, m.nextKey}, proven)
+	proven := slices.Concat(before.Endpoints, s.g.store.Observed(m.NextKey).Endpoints)
+	return inTurn(found, []peer.PublicKey{m.Key, m.NextKey}, proven)
 }
 
 // lanShare is how many addresses of an instance come before the next one's.
@@ -221,7 +222,7 @@ func inTurn(found []lan.Instance, keys []peer.PublicKey, proven []netip.AddrPort
 }
 
 // near is what is found, for the peers of a roster, which will be sought there.
-func (s *lanSearch) near(r *roster) []lan.Instance {
+func (s *lanSearch) near(r *roster.Roster) []lan.Instance {
 	found := s.found()
 	at := peersAt(r, found)
 	s.used.Store(&at)
@@ -229,34 +230,12 @@ func (s *lanSearch) near(r *roster) []lan.Instance {
 }
 
 // peersAt is where peers were found, in a form that can be compared.
-func peersAt(r *roster, found []lan.Instance) string {
+func peersAt(r *roster.Roster, found []lan.Instance) string {
 	var b strings.Builder
 	for _, i := range found {
-		if m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); m != nil && !otherKey && i.Err.IsZero() {
+		if m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); m != nil && !otherKey && i.Err.IsZero() {
 			fmt.Fprintln(&b, i.PublicKey, i.Addresses, i.Member)
 		}
 	}
 	return b.String()
-}
-
-// removedByHand notes that an operator does not want a peer: it does not become one by
-// itself again, also after a restart.
-func (s *lanSearch) removedByHand(m *member) {
-	for _, k := range m.keys() {
-		if err := s.g.store.NoteRemoved(k); err != nil {
-			s.g.log.Warn("it cannot be stored that a peer was removed: it may become one by itself again after a restart",
-				"peer", m.name, "fingerprint", peer.Fingerprint(k), "error", err)
-		}
-		if entry(s.g.running.Load().cfg.Discovery.LAN.AutoPeer, k) >= 0 {
-			s.g.log.Warn("a peer is removed whose key is still in spec.discovery.lan.autoPeer: take it off that list",
-				"peer", m.name, "fingerprint", peer.Fingerprint(k))
-		}
-	}
-}
-
-// wantedAgain is the opposite.
-func (s *lanSearch) wantedAgain(k peer.PublicKey) {
-	if err := s.g.store.WantAgain(k); err != nil {
-		s.g.log.Warn("it cannot be stored that a peer that was removed is wanted again", "fingerprint", peer.Fingerprint(k), "error", err)
-	}
 }

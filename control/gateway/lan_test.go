@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -32,14 +33,12 @@ func TestNamesOfInstancesBecomeNamesOfPeers(t *testing.T) {
 
 func TestAKeyDecidesWhoWasFound(t *testing.T) {
 	key := func(n byte) peer.PublicKey { return peer.PrivateKeyFromBytes([32]byte{1, n}).Public() }
-	cloud := &member{name: "cloud", key: key(1), nextKey: key(2)}
-	r := &roster{
-		byName: map[string]*member{"cloud": cloud}, byKey: map[peer.PublicKey]*member{key(1): cloud}, next: map[peer.PublicKey]*member{key(2): cloud},
-	}
+	cloud := &roster.Member{Name: "cloud", Keys: roster.Keys{Key: key(1), NextKey: key(2)}}
+	r := roster.Of(cloud)
 	for _, c := range []struct {
 		what, name string
 		key        peer.PublicKey
-		want       *member
+		want       *roster.Member
 		otherKey   bool
 	}{
 		{"the peer", "cloud", key(1), cloud, false},
@@ -49,7 +48,7 @@ func TestAKeyDecidesWhoWasFound(t *testing.T) {
 		{"somebody else", "edge", key(3), nil, false},
 		{"no key", "cloud", peer.PublicKey{}, nil, false},
 	} {
-		m, otherKey := r.match(c.name, c.key)
+		m, otherKey := r.Match(c.name, c.key)
 		if want := c.want; otherKey != c.otherKey || !otherKey && m != want || otherKey && m != cloud {
 			t.Errorf("%s: got %+v, other key %v", c.what, m, otherKey)
 		}
@@ -96,13 +95,12 @@ func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-			g := &Gateway{}
+			cfg := &config.Resolved{}
+			cfg.Discovery.LAN.Interfaces = c.chosen
+			g := &Gateway{peers: &roster.Registry{View: roster.NewView(&roster.Roster{}, cfg)}}
 			if c.root != nil {
 				g.opts.Root = c.root
 			}
-			cfg := &config.Resolved{}
-			cfg.Discovery.LAN.Interfaces = c.chosen
-			g.running.Store(&running{cfg: cfg})
 			got := newLANSearch(g).linkProblems(c.status, c.found, now)
 			if c.want == "" {
 				if len(got) != 0 {
@@ -123,8 +121,7 @@ func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
 // Where peers were found is told once, whoever else comes and goes.
 func TestOnlyPeersThatMoveAreLookedAt(t *testing.T) {
 	key := func(n byte) peer.PublicKey { return peer.PrivateKeyFromBytes([32]byte{1, n}).Public() }
-	cloud := &member{name: "cloud", key: key(1)}
-	r := &roster{byName: map[string]*member{"cloud": cloud}, byKey: map[peer.PublicKey]*member{key(1): cloud}}
+	r := roster.Of(&roster.Member{Name: "cloud", Keys: roster.Keys{Key: key(1)}})
 	at := func(name string, k peer.PublicKey, address, problem string) lan.Instance {
 		return lan.Instance{Name: foreign.Of(name), PublicKey: k, Addresses: []netip.AddrPort{netip.MustParseAddrPort(address)}, Err: foreign.Of(problem)}
 	}

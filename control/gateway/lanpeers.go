@@ -14,19 +14,6 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// match holds a name and a key that were found against the peers: m is the one that has the
-// key or, when nobody has it, the name. Then the key is another than the peer's.
-func (r *roster) match(name string, k peer.PublicKey) (m *member, otherKey bool) {
-	if k.IsZero() {
-		return nil, false
-	}
-	if m := cmp.Or(r.byKey[k], r.next[k]); m != nil {
-		return m, false
-	}
-	m = r.byName[name]
-	return m, m != nil
-}
-
 // peerName is what an instance is called here: a peer's name is a DNS label, an instance's
 // any text, such as "edge (2)". It is empty when nothing of it can be a name.
 func peerName(instance string) string {
@@ -49,20 +36,20 @@ func peerName(instance string) string {
 
 // tell logs what was found and lost since the last time.
 func (s *lanSearch) tell() {
-	ctx, r, now := s.g.ctx, s.g.roster.Load(), map[lanPlace]string{}
+	ctx, r, now := s.g.ctx, s.g.peers.Load(), map[lanPlace]string{}
 	for _, i := range s.found() {
 		place, what := lanPlace{i.Name, i.Interface}, i.PublicKey.String()+i.Err.RawUnsafe()
 		now[place] = what
 		if s.told[place] == what {
 			continue
 		}
-		switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
+		switch m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
 			s.g.log.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
 				"interface", i.Interface, "problem", i.Err, "code", string(catalogue.LANRecord))
 		case otherKey:
-			s.g.log.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.name,
-				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.key), "code", string(catalogue.LANOtherKey))
+			s.g.log.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.Name,
+				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.Key), "code", string(catalogue.LANOtherKey))
 		default:
 			s.g.log.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
 				"fingerprint", peer.Fingerprint(i.PublicKey), "addresses", fmt.Sprint(i.Addresses))
@@ -123,12 +110,12 @@ func nameOfKey(k peer.PublicKey) string { return "gateway-" + peer.Fingerprint(k
 
 // admit makes peers of those that are to become some.
 func (s *lanSearch) admit(ctx context.Context) {
-	l := s.g.running.Load().cfg.Discovery.LAN
+	l := s.g.peers.Config().Discovery.LAN
 	failed := map[peer.PublicKey][]string{}
 	for _, w := range wishes(l, s.found()) {
 		// In this order: a removal is noted before the peer is gone. A name that is announced
 		// and that another peer has was told of already.
-		m, otherKey := s.g.roster.Load().match(w.name, w.claim.key)
+		m, otherKey := s.g.peers.Load().Match(w.name, w.claim.key)
 		if m != nil && (!otherKey || !w.chosen) || s.g.store.WasRemoved(w.claim.key) {
 			continue
 		}

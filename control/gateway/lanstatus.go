@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -53,7 +54,7 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 	var unfit, failed, open []string
 	var errs string
 	heard := false
-	chosen := len(s.g.running.Load().cfg.Discovery.LAN.Interfaces) > 0
+	chosen := len(s.g.peers.Config().Discovery.LAN.Interfaces) > 0
 	for _, l := range status.Links {
 		if l.Unfit != "" {
 			unfit = append(unfit, fmt.Sprintf("%s (%s)", l.Interface, l.Unfit))
@@ -93,18 +94,18 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 // foundProblems are about what others announce.
 func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 	var out []check.OwnProblem
-	r := s.g.roster.Load()
+	r := s.g.peers.Load()
 	for _, i := range found {
 		if len(out) == maxLANProblems {
 			break
 		}
 		var p catalogue.Params
-		switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
+		switch m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
 			p.Names, p.Detail = []string{i.Name.String()}, i.Err.String()
 			out = append(out, check.OwnProblem{Code: catalogue.LANRecord, Params: p})
 		case otherKey:
-			p.Peer, p.Known, p.Found = m.name, peer.Fingerprint(m.key), peer.Fingerprint(i.PublicKey)
+			p.Peer, p.Known, p.Found = m.Name, peer.Fingerprint(m.Key), peer.Fingerprint(i.PublicKey)
 			for _, a := range i.Addresses {
 				p.Endpoints = append(p.Endpoints, a.String())
 			}
@@ -135,7 +136,7 @@ func inPodNetwork(root fs.FS, interfaces []string) bool {
 }
 
 // discovered lists what was found, one entry a gateway, on whatever interfaces it was.
-func (s *lanSearch) discovered(r *roster, now time.Time) []api.Discovered {
+func (s *lanSearch) discovered(r *roster.Roster, now time.Time) []api.Discovered {
 	var out []api.Discovered
 	at := map[[2]string]int{}
 	for _, i := range s.found() {
@@ -167,7 +168,7 @@ func (s *lanSearch) discovered(r *roster, now time.Time) []api.Discovered {
 }
 
 // describe says who a gateway is that was found, and what is wrong with it.
-func describe(r *roster, i lan.Instance) api.Discovered {
+func describe(r *roster.Roster, i lan.Instance) api.Discovered {
 	d := api.Discovered{
 		Name: i.Name, Source: api.SourceLAN, Addresses: []string{},
 		State: api.DiscoveredNew, Member: i.Member, Capabilities: i.Capabilities,
@@ -175,16 +176,16 @@ func describe(r *roster, i lan.Instance) api.Discovered {
 	if !i.PublicKey.IsZero() {
 		d.PublicKey, d.Fingerprint = i.PublicKey.String(), peer.Fingerprint(i.PublicKey)
 	}
-	switch m, otherKey := r.match(i.Name.RawUnsafe(), i.PublicKey); {
+	switch m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); {
 	case !i.Err.IsZero():
 		d.State, d.Problem, d.Code = api.DiscoveredInvalid, i.Err, string(catalogue.LANRecord)
 	case otherKey:
-		d.State, d.Peer, d.Code = api.DiscoveredConflict, m.name, string(catalogue.LANOtherKey)
-		d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.name, peer.Fingerprint(m.key)))
-	case m != nil && m.pending:
-		d.State, d.Peer = api.DiscoveredPending, m.name
+		d.State, d.Peer, d.Code = api.DiscoveredConflict, m.Name, string(catalogue.LANOtherKey)
+		d.Problem = foreign.Of(fmt.Sprintf("peer %s has the key %s here, and that one is kept to", m.Name, peer.Fingerprint(m.Key)))
+	case m != nil && m.Pending:
+		d.State, d.Peer = api.DiscoveredPending, m.Name
 	case m != nil:
-		d.State, d.Peer = api.DiscoveredPeer, m.name
+		d.State, d.Peer = api.DiscoveredPeer, m.Name
 	}
 	return d
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -29,16 +30,9 @@ const (
 	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
 	// there is none: it sees its cluster a moment late, and tells of changes every reportPace.
 	reportsCatchUp = 3 * reportPace
-	// bookEvery is how often the ticket book looks at the clock while tickets are open,
-	// so that a clock that is set back gives them no longer life, and how often what
-	// could not be stored is tried again.
-	bookEvery = time.Minute
 	// rejectedAtOnce is how many peers a turn looks at for identities that are to be replaced:
 	// of a thousand each is every 5 s, which is how often they report.
 	rejectedAtOnce = 400
-	// lastAnswer is how long a ticket's tunnel outlives the ticket: the one who burned it
-	// is still to be told so.
-	lastAnswer = 2 * time.Second
 	// sourceState is the source of problems of the state.
 	sourceState = "state"
 )
@@ -63,21 +57,12 @@ type ticker struct {
 	keeping map[peer.PublicKey]netip.AddrPort
 	// remembered is when what peers announced was last stored.
 	remembered time.Time
-	// looked is when the ticket book was last asked to look at the clock, and failed
-	// whether it could not store what it saw.
-	looked time.Time
-	failed bool
-	// stored is when it was last tried to store what commands could not.
-	stored time.Time
 	// notKept is why the state was not kept outside of the pod at the last turn.
 	notKept error
 	// rejected counts the peers whose identities were looked at, around all of them.
 	rejected int
 	// rest gives memory back; nil where others live in the process.
 	rest *rest
-	// outdated is since when the tunnel has other one-time peers than the book; zero
-	// when it has the same.
-	outdated time.Time
 }
 
 func newTicker(g *Gateway) *ticker {
@@ -121,9 +106,9 @@ func (c *ticker) turn(now time.Time) {
 	if c.rest != nil {
 		c.rest.turn(now, s.Bytes())
 	}
-	r := g.roster.Load()
+	r := g.peers.Load()
 	for k := range c.stats {
-		if r.byKey[k] == nil {
+		if r.ByKey(k) == nil {
 			delete(c.stats, k)
 			delete(c.states, k)
 			delete(c.kept, k)
@@ -131,25 +116,23 @@ func (c *ticker) turn(now time.Time) {
 			delete(c.carried, k)
 		}
 	}
-	for _, m := range r.members {
-		if p, ok := s.Peers[m.key]; ok {
+	for _, m := range r.Members() {
+		if p, ok := s.Peers[m.Key]; ok {
 			c.observe(now, m, p)
 		}
 	}
-	for range min(len(r.members), rejectedAtOnce) {
-		c.rejected = (c.rejected + 1) % len(r.members)
-		c.replaceRejected(now, r.members[c.rejected])
+	for range min(len(r.Members()), rejectedAtOnce) {
+		c.rejected = (c.rejected + 1) % len(r.Members())
+		c.replaceRejected(now, r.Members()[c.rejected])
 	}
 	c.keep(now)
 	if now.Sub(c.remembered) >= rememberEvery {
 		c.remembered = now
 		g.paths.remember()
-		g.learnAll(func(r *roster) { g.rememberHellos(r.members) })
+		g.peers.LearnAll(func(r *roster.Roster) { g.rememberHellos(r.Members()) })
 	}
 	g.succeed(s)
-	c.expireTickets(now)
-	c.dropOneTime(now)
-	c.storeAgain(now)
+	g.peers.Maintain(now)
 	c.showKept(now)
 	c.keepPorts()
 	g.tail.Settle(g.ctx, now)
@@ -157,49 +140,45 @@ func (c *ticker) turn(now time.Time) {
 
 // keepPorts keeps the ports that listeners found.
 func (c *ticker) keepPorts() {
-	c.g.changing.Lock()
-	defer c.g.changing.Unlock()
-	if !c.g.changed.closed {
-		c.g.rememberPorts(c.g.outbound.Locals())
-	}
+	c.g.peers.LearnAll(func(*roster.Roster) { c.g.rememberPorts(c.g.outbound.Locals()) })
 }
 
 // replaceRejected asks for another identity when the peer's API server refuses the one
 // we have: its authority may have been replaced.
-func (c *ticker) replaceRejected(now time.Time, m *member) {
-	heard, _ := c.g.reports.last(m.key)
+func (c *ticker) replaceRejected(now time.Time, m *roster.Member) {
+	heard, _ := c.g.reports.last(m.Key)
 	c.g.keepers.renewDue(now, m, heard)
-	code := c.g.checks.Code(m.name, api.ServiceAPIServer)
+	code := c.g.checks.Code(m.Name, api.ServiceAPIServer)
 	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)
 	}
 }
 
 // observe notices what changed about one peer since the last turn.
-func (c *ticker) observe(now time.Time, m *member, after tunnel.PeerStats) {
-	g, before := c.g, c.stats[m.key]
-	c.stats[m.key] = after
+func (c *ticker) observe(now time.Time, m *roster.Member, after tunnel.PeerStats) {
+	g, before := c.g, c.stats[m.Key]
+	c.stats[m.Key] = after
 	if after.LastHandshake.After(before.LastHandshake) {
 		if before.LastHandshake.IsZero() {
-			g.log.Info("first handshake with peer", "peer", m.name, "endpoint", after.Endpoint.String())
-			g.checks.Wake(m.name)
+			g.log.Info("first handshake with peer", "peer", m.Name, "endpoint", after.Endpoint.String())
+			g.checks.Wake(m.Name)
 		}
-		if err := g.book.Finish(now, m.key); err != nil {
-			g.log.Warn("a ticket that has served cannot be ended", "peer", m.name, "error", err)
+		if err := g.peers.Book().Finish(now, m.Key); err != nil {
+			g.log.Warn("a ticket that has served cannot be ended", "peer", m.Name, "error", err)
 		}
 	}
-	if m.stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
-		g.journal.add(m.key, now, "direct", pathReason(m, before, after))
+	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
+		g.journal.add(m.Key, now, "direct", pathReason(m, before, after))
 	}
 	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
 	// for it, and it comes so often that no path would ever be idle.
-	flows := c.flows[m.name]
-	if flows.Bytes != c.carried[m.key] || flows.Flows > 0 && unanswered(before, after) {
-		g.paths.finder.Traffic(m.key)
+	flows := c.flows[m.Name]
+	if flows.Bytes != c.carried[m.Key] || flows.Flows > 0 && unanswered(before, after) {
+		g.paths.finder.Traffic(m.Key)
 	}
-	c.carried[m.key] = flows.Bytes
-	if c.kept[m.key] != after.Endpoint && g.lasting(m, after) && g.learning.may(m.key, now) {
-		c.keeping[m.key] = after.Endpoint
+	c.carried[m.Key] = flows.Bytes
+	if c.kept[m.Key] != after.Endpoint && g.lasting(m, after) && g.learning.may(m.Key, now) {
+		c.keeping[m.Key] = after.Endpoint
 	}
 	c.follow(now, m, after)
 }
@@ -213,11 +192,11 @@ func unanswered(before, after tunnel.PeerStats) bool {
 // lasting reports whether a peer was heard at an address of its own, which is worth
 // remembering: one on a relay is gone with its allocation, and must not be taken for a
 // direct way to the peer in the next run.
-func (g *Gateway) lasting(m *member, p tunnel.PeerStats) bool {
+func (g *Gateway) lasting(m *roster.Member, p tunnel.PeerStats) bool {
 	if !p.Proven || p.Path.Via != "" {
 		return false
 	}
-	s, found := g.paths.finder.Snapshot(m.key)
+	s, found := g.paths.finder.Snapshot(m.Key)
 	return !found || s.Kind == path.KindDirect && s.Selected == p.Path
 }
 
@@ -229,8 +208,8 @@ func (c *ticker) keep(now time.Time) {
 	}
 	defer clear(c.keeping)
 	var err error
-	c.g.learnAll(func(r *roster) {
-		maps.DeleteFunc(c.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.byKey[k] == nil })
+	c.g.peers.LearnAll(func(r *roster.Roster) {
+		maps.DeleteFunc(c.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.ByKey(k) == nil })
 		err = c.g.store.AllProven(c.keeping, now)
 	})
 	for k, endpoint := range c.keeping {
@@ -248,30 +227,30 @@ func (c *ticker) keep(now time.Time) {
 
 // follow notices that a peer came or went. Going is a matter of time alone: nothing
 // about a peer changes when it has been silent for too long.
-func (c *ticker) follow(now time.Time, m *member, p tunnel.PeerStats) {
-	g, was := c.g, c.states[m.key]
+func (c *ticker) follow(now time.Time, m *roster.Member, p tunnel.PeerStats) {
+	g, was := c.g, c.states[m.Key]
 	is, reason := api.StateConnected, ""
-	if m.pending || !g.reached(m, p).connected(now) {
+	if m.Pending || !g.reached(m, p).connected(now) {
 		is, reason = peerState(m, g.way(m, p), now)
 	}
-	c.states[m.key] = is
+	c.states[m.Key] = is
 	if is != was {
 		g.announceChange()
 	}
 	switch {
 	case is == was:
 	case is == api.StateConnected:
-		g.log.Info("peer is connected", "peer", m.name, "endpoint", p.Endpoint.String())
-		g.checks.Wake(m.name)
+		g.log.Info("peer is connected", "peer", m.Name, "endpoint", p.Endpoint.String())
+		g.checks.Wake(m.Name)
 	case was == api.StateConnected:
-		g.journal.add(m.key, now, "lost", reason)
-		g.log.Warn("peer is silent", "peer", m.name, "reason", reason, "endpoint", p.Endpoint.String())
-		g.checks.Wake(m.name)
+		g.journal.add(m.Key, now, "lost", reason)
+		g.log.Warn("peer is silent", "peer", m.Name, "reason", reason, "endpoint", p.Endpoint.String())
+		g.checks.Wake(m.Name)
 	}
 }
 
 // pathReason says in words why the endpoint is what it is now.
-func pathReason(m *member, before, after tunnel.PeerStats) string {
+func pathReason(m *roster.Member, before, after tunnel.PeerStats) string {
 	source := sourceOf(m, after.Endpoint)
 	if before.Proven {
 		return "the peer answers from " + after.Endpoint.String() + " (" + source + ") now, before from " + before.Endpoint.String()
@@ -281,40 +260,13 @@ func pathReason(m *member, before, after tunnel.PeerStats) string {
 
 // sourceOf is where a peer's address is known from; peer-reflexive when nobody had
 // announced it.
-func sourceOf(m *member, a netip.AddrPort) string {
-	for _, c := range m.known() {
+func sourceOf(m *roster.Member, a netip.AddrPort) string {
+	for _, c := range m.Known() {
 		if c.Addr == a && c.Source != "" {
 			return c.Source
 		}
 	}
 	return api.SourcePeer
-}
-
-// expireTickets ends the tickets whose time is up.
-func (c *ticker) expireTickets(now time.Time) {
-	next, open := c.g.book.NextDeadline()
-	open = open || c.g.book.Unstored()
-	recently := now.Sub(c.looked) < bookEvery
-	if !open || recently && (c.failed || now.Before(next)) {
-		return
-	}
-	c.looked = now
-	_, err := c.g.book.Expire(now)
-	if err != nil {
-		c.g.log.Warn("the ticket book cannot be stored; expired tickets are refused all the same", "error", err)
-	}
-	c.failed = err != nil
-}
-
-// storeAgain tries to store what was taken away from peers and could not be stored then.
-func (c *ticker) storeAgain(now time.Time) {
-	if now.Sub(c.stored) < bookEvery {
-		return
-	}
-	c.stored = now
-	if err := c.g.storeAgain(); err != nil {
-		c.g.log.Warn("what was taken away from peers can still not be stored", "error", err)
-	}
 }
 
 // showKept has an own check say that the state cannot be kept outside of the pod.
@@ -328,24 +280,5 @@ func (c *ticker) showKept(now time.Time) {
 		c.g.SetProblems(sourceState, []check.OwnProblem{{
 			Name: "state", Code: catalogue.StateNotKept, Params: catalogue.Params{Detail: err.Error()}, Since: now,
 		}})
-	}
-}
-
-// dropOneTime takes the tunnels of tickets down that have ended, whatever ended them. It
-// leaves the one who did a moment to be told.
-func (c *ticker) dropOneTime(now time.Time) {
-	g := c.g
-	if !g.roster.Load().hasOther(g.book.OneTimePeers(now)) {
-		c.outdated = time.Time{}
-		return
-	}
-	if c.outdated.IsZero() {
-		c.outdated = now
-	}
-	if now.Sub(c.outdated) < lastAnswer {
-		return
-	}
-	if err := g.change(func() error { return nil }); err != nil {
-		g.log.Warn("the tunnel of an ended ticket cannot be taken down", "error", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -27,8 +28,8 @@ type Incarnations interface {
 }
 
 // offersMark is of what a peer is told of services in the answer to its hello.
-func (s *authService) offersMark(m *member) report.Mark {
-	c, ok := s.Caller(peer.OverlayAddr(m.key))
+func (s *authService) offersMark(m *roster.Member) report.Mark {
+	c, ok := s.Caller(peer.OverlayAddr(m.Key))
 	if !ok {
 		return ""
 	}
@@ -38,7 +39,7 @@ func (s *authService) offersMark(m *member) report.Mark {
 	for _, name := range offers {
 		parts = append(parts, fmt.Sprintf("%s %d", name, ports[name]))
 	}
-	if a := s.g.running.Load().cfg.Services.APIServer; a != nil && slices.Contains(offers, api.ServiceAPIServer) {
+	if a := s.g.peers.Config().Services.APIServer; a != nil && slices.Contains(offers, api.ServiceAPIServer) {
 		parts = append(parts, a.ServerName+" "+string(s.caMark.of(a.CAData)))
 	}
 	return report.MarkOf(parts...)
@@ -65,16 +66,16 @@ func (l *lastMark) of(text []byte) report.Mark {
 
 // identityMark is of what a peer's identity hangs on: the issuer, and where that knows of one
 // the account.
-func (s *authService) identityMark(m *member) report.Mark {
+func (s *authService) identityMark(m *roster.Member) report.Mark {
 	issuer := *s.issuer.Load()
-	if issuer == nil || m.stock || m.pending || !slices.Contains(m.allow, api.ServiceAuth) || !slices.Contains(m.allow, api.ServiceAPIServer) {
+	if issuer == nil || m.Stock || m.Pending || !slices.Contains(m.Allow, api.ServiceAuth) || !slices.Contains(m.Allow, api.ServiceAPIServer) {
 		return ""
 	}
 	i, ok := issuer.(Incarnations)
 	if !ok {
 		return report.MarkOf(fmt.Sprintf("%T", issuer))
 	}
-	switch id, known := i.Incarnation(m.subject()); {
+	switch id, known := i.Incarnation(m.Subject()); {
 	case !known:
 		return ""
 	case id == "":
@@ -89,13 +90,13 @@ func (s *authService) identityMark(m *member) report.Mark {
 // a second is taken of it, and one with each hello. Another identity is written to the state, so
 // it is asked for renewAtOnce times in a row, and then once in renewEvery.
 func (g *Gateway) applyReportChanges(from peer.PublicKey, is, was report.Report) {
-	m := g.roster.Load().byKey[from]
+	m := g.peers.Load().ByKey(from)
 	if m == nil {
 		return
 	}
 	if is.OffersChanged(was) {
-		g.log.Debug("a peer offers something else than before; it is asked", "peer", m.name)
-		g.checks.Wake(m.name)
+		g.log.Debug("a peer offers something else than before; it is asked", "peer", m.Name)
+		g.checks.Wake(m.Name)
 	}
 	if is.IdentityEnded(was) {
 		g.keepers.ended(time.Now(), m)

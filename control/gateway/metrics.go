@@ -30,7 +30,7 @@ func (g *Gateway) serveMetrics(ctx context.Context, cfg *config.Resolved) (*metr
 		Address: cfg.HTTPAddress, Gatherer: registry, Live: g.beat.Check, Ready: g.ready, Logger: g.log,
 	})
 	if err != nil {
-		return nil, misconfigured(cfg, "spec.http.address", err)
+		return nil, cfg.Blame("spec.http.address", err)
 	}
 	return server, nil
 }
@@ -53,8 +53,8 @@ type metricsMove struct {
 // moveMetrics opens the listener that the configuration wants. It is called with changing
 // held.
 func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metricsMove, error) {
-	old := g.changed.metrics
-	if g.changed.cfg.HTTPAddress == next.HTTPAddress {
+	old := g.metrics
+	if g.peers.Config().HTTPAddress == next.HTTPAddress {
 		return metricsMove{g, old, old}, nil
 	}
 	now, err := g.serveMetrics(ctx, next)
@@ -66,7 +66,7 @@ func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metri
 	}
 	// It may be our own: the new address may differ in nothing but the interface.
 	g.shutMetrics(old)
-	g.changed.metrics = nil
+	g.metrics = nil
 	if now, err = g.serveMetrics(ctx, next); err != nil {
 		metricsMove{g: g}.undo(ctx)
 		return metricsMove{}, err
@@ -76,7 +76,7 @@ func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metri
 
 // commit closes the old listener.
 func (m metricsMove) commit() {
-	m.g.changed.metrics = m.now
+	m.g.metrics = m.now
 	if m.old != nil && m.old != m.now {
 		m.g.shutMetrics(m.old)
 	}
@@ -87,15 +87,15 @@ func (m metricsMove) undo(ctx context.Context) {
 	if m.now != nil && m.now != m.old {
 		m.g.shutMetrics(m.now)
 	}
-	if m.g.changed.metrics != nil {
+	if m.g.metrics != nil {
 		return
 	}
-	server, err := m.g.serveMetrics(ctx, m.g.changed.cfg)
+	server, err := m.g.serveMetrics(ctx, m.g.peers.Config())
 	if err != nil {
 		m.g.log.Error("metrics are not served any more", "error", err)
 		return
 	}
-	m.g.changed.metrics = server
+	m.g.metrics = server
 }
 
 // ready holds once the gateway listens; peers have no part in it.
@@ -118,17 +118,17 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	c := metrics.Counters{
 		STUNRequests:       map[string]uint64{"success": stun.Success, "error": stun.Error + stun.Unsent, "timeout": stun.Timeout},
 		AuthDecisions:      g.auth.decisions(),
-		TicketAlarms:       g.book.Alarms(),
+		TicketAlarms:       g.peers.Book().Alarms(),
 		Unrecorded:         g.tail.Unrecorded(),
 		NetstackDropped:    g.plane.Stack.Stats().Dropped,
 		UnderlayDropped:    g.plane.Bind.Counters().Dropped,
-		Reloads:            g.running.Load().reloads,
+		Reloads:            map[string]uint64{metrics.ReloadSuccess: g.reloads.success.Load(), metrics.ReloadError: g.reloads.failed.Load()},
 		OpenConnections:    g.flows.Count(),
 		Connections:        map[string]uint64{},
 		RefusedConnections: map[metrics.Refusal]uint64{},
 	}
 	for direction, n := range map[string]forward.Counters{
-		forward.DirectionInbound: g.inbound.Counters(), forward.DirectionOutbound: g.outbound.Counters(),
+		forward.DirectionInbound: g.peers.Inbound().Counters(), forward.DirectionOutbound: g.outbound.Counters(),
 	} {
 		c.Connections[direction] = n.Accepted
 		for reason, count := range n.Refused {

@@ -35,7 +35,7 @@ type oneTime struct {
 }
 
 func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []ticket.Candidate) (*oneTime, error) {
-	cfg := g.running.Load().cfg
+	cfg := g.peers.Config()
 	p := &oneTime{g: g, inviter: inviter, to: to}
 	var err error
 	p.plane, err = plane.Open(plane.Options{Key: keys.OneTime, NewUnderlay: g.opts.NewUnderlay, MTU: g.overlayMTU(cfg), Logger: g.log})

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/roster"
 )
 
 // outsideAuth is auth outside the tunnel: a listener of its own for the same server, whose
@@ -40,14 +41,14 @@ func (s *authService) prepareOutside(ctx context.Context, cfg *config.Resolved) 
 	if o.CertFile != "" {
 		var err error
 		if next.cert, err = auth.LoadCertificate(o.CertFile, o.KeyFile, s.g.log); err != nil {
-			return nil, misconfigured(cfg, outsideField+".tls", err)
+			return nil, cfg.Blame(outsideField+".tls", err)
 		}
 	}
 	if s.outside != nil && s.outside.of.Listen == o.Listen {
 		return next, nil // the address is taken until the present one ends
 	}
 	if err := next.listen(ctx); err != nil {
-		return nil, misconfigured(cfg, outsideField+".listen", err)
+		return nil, cfg.Blame(outsideField+".listen", err)
 	}
 	return next, nil
 }
@@ -104,19 +105,19 @@ func (s *authService) useOutside(next *outsideAuth) {
 }
 
 // requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
-func (g *Gateway) requestIdentity(m *member) func(context.Context, []byte) (auth.Grant, error) {
-	inside := auth.NewClient(m.address(), g.plane.Stack.DialContext)
-	name, key := m.name, m.key
+func (g *Gateway) requestIdentity(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
+	inside := auth.NewClient(m.Address(), g.plane.Stack.DialContext)
+	name, key := m.Name, m.Key
 	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
-		now := g.roster.Load().byName[name]
-		if now == nil || now.key != key {
+		now := g.peers.Load().ByName(name)
+		if now == nil || now.Key != key {
 			return auth.Grant{}, errors.New("no longer a peer")
 		}
-		if now.mode != api.ModeOutOfBand {
+		if now.Mode != api.ModeOutOfBand {
 			return inside.AnyIdentity(ctx, csrPEM)
 		}
 		client, err := auth.NewDirectClient(auth.DirectOptions{
-			URL: now.direct.AuthURL, CA: now.direct.CA, Token: auth.Token(now.direct.Token),
+			URL: now.Direct.AuthURL, CA: now.Direct.CA, Token: auth.Token(now.Direct.Token),
 		})
 		if err != nil {
 			return auth.Grant{}, err
@@ -126,33 +127,33 @@ func (g *Gateway) requestIdentity(m *member) func(context.Context, []byte) (auth
 }
 
 // directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
-func directKubeconfig(m *member) api.Kubeconfig {
-	return api.Kubeconfig{Peer: m.name, Server: m.direct.APIServerURL, CAData: string(m.direct.CA), Direct: true}
+func directKubeconfig(m *roster.Member) api.Kubeconfig {
+	return api.Kubeconfig{Peer: m.Name, Server: m.Direct.APIServerURL, CAData: string(m.Direct.CA), Direct: true}
 }
 
 // PeerToken makes a token by which a peer is known to auth outside the tunnel.
 func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
-	m, err := g.member(name)
+	m, err := g.peers.Member(name)
 	if err != nil {
 		return api.PeerTokenResponse{}, err
 	}
 	switch {
-	case g.running.Load().cfg.Services.OutOfBand == nil:
+	case g.peers.Config().Services.OutOfBand == nil:
 		return api.PeerTokenResponse{}, admin.Conflict("this gateway's auth does not answer outside the tunnel, so a token is good for nothing", "set "+outsideField)
-	case m.stock:
+	case m.Stock:
 		return api.PeerTokenResponse{}, admin.Usage("a stock WireGuard peer cannot use auth", "")
-	case m.pending:
+	case m.Pending:
 		return api.PeerTokenResponse{}, admin.Conflict(fmt.Sprintf("peer %s has yet to be approved", name), "postern peer approve "+name)
 	}
 	ttl := time.Duration(r.TTL)
 	if ttl == 0 {
 		ttl = auth.DefaultDirectTTL
 	}
-	token, notAfter, err := g.auth.tokens.Make(m.key, time.Now(), ttl)
+	token, notAfter, err := g.auth.tokens.Make(m.Key, time.Now(), ttl)
 	if err != nil {
 		return api.PeerTokenResponse{}, admin.Usage(err.Error(), "")
 	}
-	g.audit.Record(ctx, audit.Issue, audit.Peer(m.name), audit.PublicKey(m.key), audit.NotAfter(notAfter),
+	g.audit.Record(ctx, audit.Issue, audit.Peer(m.Name), audit.PublicKey(m.Key), audit.NotAfter(notAfter),
 		audit.Reason("a token for auth outside the tunnel"))
 	return api.PeerTokenResponse{Token: string(token), NotAfter: notAfter}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/bounded"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/mail"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
@@ -209,8 +210,8 @@ func (p *pathfinding) route(k peer.PublicKey, r path.Routing) {
 	moved := p.selected[k] != r.Selected
 	p.selected[k] = r.Selected
 	p.mu.Unlock()
-	if m := g.roster.Load().byKey[k]; m != nil && moved {
-		g.checks.Wake(m.name)
+	if m := g.peers.Load().ByKey(k); m != nil && moved {
+		g.checks.Wake(m.Name)
 	}
 }
 
@@ -279,16 +280,16 @@ func (p *pathfinding) ask(k peer.PublicKey) {
 }
 
 // setPeers has paths found to the members that can be probed.
-func (p *pathfinding) setPeers(r *roster) {
+func (p *pathfinding) setPeers(r *roster.Roster) {
 	found, near := p.g.dns.settle(r), p.g.lan.near(r)
-	peers := make([]discovery.PathPeer, 0, len(r.members))
-	for _, m := range r.members {
-		if m.stock || m.pending {
+	peers := make([]discovery.PathPeer, 0, len(r.Members()))
+	for _, m := range r.Members() {
+		if m.Stock || m.Pending {
 			continue
 		}
-		at, before := found[m.key], p.g.store.Observed(m.key)
+		at, before := found[m.Key], p.g.store.Observed(m.Key)
 		peers = append(peers, discovery.PathPeer{
-			Key: m.key, PresharedKey: m.psk, Name: m.name, Candidates: knownCandidates(m, before), Names: m.names,
+			Key: m.Key, PresharedKey: m.PSK, Name: m.Name, Candidates: knownCandidates(m, before), Names: m.Names,
 			Announced: slices.Concat(p.g.lan.candidates(near, m, before), announcedBefore(m, before), at.candidates), Order: at.order,
 		})
 	}
@@ -324,7 +325,7 @@ func (p *pathfinding) dialable(list []discovery.Candidate) []discovery.Candidate
 		return nil
 	}
 	own, err := p.g.opts.OwnAddrs()
-	forbidden := p.g.running.Load().cfg.Discovery.Exclude
+	forbidden := p.g.peers.Config().Discovery.Exclude
 	out := []discovery.Candidate{}
 	for _, c := range list {
 		if err != nil || len(out) == maxAnnounced || discovery.Dialable(c.Addr, own, forbidden) != "" {
@@ -342,7 +343,7 @@ func (p *pathfinding) dialable(list []discovery.Candidate) []discovery.Candidate
 // since a peer may send many and each costs a write.
 func (p *pathfinding) remember() {
 	told := p.takeAnnounced()
-	p.g.learnAll(func(r *roster) { p.announce(r, told) })
+	p.g.peers.LearnAll(func(r *roster.Roster) { p.announce(r, told) })
 }
 
 // close ends the path finder's doings, and stores what is not stored yet.
@@ -353,7 +354,7 @@ func (p *pathfinding) close() {
 	p.mu.Unlock()
 	p.asking.Wait()
 	p.relays.Load().leave()
-	p.announce(p.g.roster.Load(), p.takeAnnounced())
+	p.announce(p.g.peers.Load(), p.takeAnnounced())
 }
 
 func (p *pathfinding) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
@@ -365,10 +366,10 @@ func (p *pathfinding) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
 }
 
 // announce stores what peers announced that are there, in one write.
-func (p *pathfinding) announce(r *roster, told map[peer.PublicKey][]discovery.Candidate) {
+func (p *pathfinding) announce(r *roster.Roster, told map[peer.PublicKey][]discovery.Candidate) {
 	all := make(map[peer.PublicKey][]state.Announced, len(told))
 	for k, candidates := range told {
-		if r.byKey[k] == nil {
+		if r.ByKey(k) == nil {
 			continue
 		}
 		list := make([]state.Announced, 0, len(candidates))
@@ -384,7 +385,7 @@ func (p *pathfinding) announce(r *roster, told map[peer.PublicKey][]discovery.Ca
 
 // knownCandidates are where a peer may be, by ticket and configuration, and by where it
 // was heard before.
-func knownCandidates(m *member, before state.Observation) []discovery.Candidate {
+func knownCandidates(m *roster.Member, before state.Observation) []discovery.Candidate {
 	var out []discovery.Candidate
 	add := func(a netip.AddrPort, source string) {
 		// An address may be there by its source and as one that was heard from.
@@ -392,7 +393,7 @@ func knownCandidates(m *member, before state.Observation) []discovery.Candidate 
 			out = append(out, c)
 		}
 	}
-	for _, c := range m.candidates {
+	for _, c := range m.Candidates {
 		add(c.Addr, c.Source)
 	}
 	for _, a := range before.Endpoints {
@@ -403,12 +404,12 @@ func knownCandidates(m *member, before state.Observation) []discovery.Candidate 
 
 // announcedBefore are the candidates that a peer told when it joined, and in an earlier
 // run.
-func announcedBefore(m *member, before state.Observation) []discovery.Candidate {
+func announcedBefore(m *roster.Member, before state.Observation) []discovery.Candidate {
 	var out []discovery.Candidate
 	for _, a := range before.Announced {
 		out = append(out, discovery.Candidate{Addr: a.Address, Source: a.Source})
 	}
-	for _, c := range m.announced {
+	for _, c := range m.Announced {
 		out = append(out, discovery.Candidate{Addr: c.Addr, Source: c.Source})
 	}
 	return out

@@ -36,8 +36,8 @@ func newPathMail(g *Gateway) *mail.Sender[path.Message] {
 // nameOf is what the peer with the key is called here; its overlay address when it is
 // gone.
 func (g *Gateway) nameOf(k peer.PublicKey) string {
-	if m := g.roster.Load().byKey[k]; m != nil {
-		return m.name
+	if m := g.peers.Load().ByKey(k); m != nil {
+		return m.Name
 	}
 	return peer.OverlayAddr(k).String()
 }

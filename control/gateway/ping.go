@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/roster"
 )
 
 // Layers of `postern ping`, from the socket upwards.
@@ -28,7 +29,7 @@ const pingPayload = 56
 // Ping measures one round trip at a layer: of a probe between the sockets, of a
 // WireGuard handshake, of an echo inside the tunnel, or of a connection to a service.
 func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error) {
-	m, err := g.member(name)
+	m, err := g.peers.Member(name)
 	if err != nil {
 		return api.PingReply{}, err
 	}
@@ -37,10 +38,10 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 		return api.PingReply{}, err
 	}
 	switch {
-	case m.stock && r.Layer != layerWG:
+	case m.Stock && r.Layer != layerWG:
 		return api.PingReply{}, admin.Conflict(fmt.Sprintf("peer %s is a plain WireGuard peer without an overlay address", name),
 			"use --layer wg")
-	case m.pending:
+	case m.Pending:
 		return api.PingReply{}, admin.Conflict(fmt.Sprintf("peer %s waits for approval", name), "postern peer approve "+name)
 	}
 	reply := api.PingReply{Seq: r.Seq, Layer: r.Layer}
@@ -51,7 +52,7 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	w := g.way(m, g.plane.Engine.Snapshot().Peers[m.key])
+	w := g.way(m, g.plane.Engine.Snapshot().Peers[m.Key])
 	state, why := peerState(m, w, time.Now())
 	p := g.path(m, w, state, why)
 	reply.Path, reply.Remote = p.Kind, p.Remote
@@ -59,11 +60,11 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 }
 
 // measure is how one round trip is measured on a layer.
-func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Duration, error), error) {
-	connect := func(port uint16) func(context.Context, *member) (time.Duration, error) {
-		return func(ctx context.Context, m *member) (time.Duration, error) {
+func (g *Gateway) measure(layer string) (func(context.Context, *roster.Member) (time.Duration, error), error) {
+	connect := func(port uint16) func(context.Context, *roster.Member) (time.Duration, error) {
+		return func(ctx context.Context, m *roster.Member) (time.Duration, error) {
 			start := time.Now()
-			c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
+			c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.Address(), port))
 			if err != nil {
 				return 0, err
 			}
@@ -74,15 +75,15 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 	}
 	switch layer {
 	case layerProbe:
-		return func(ctx context.Context, m *member) (time.Duration, error) {
-			rtt, _, err := g.paths.finder.Probe(ctx, m.key)
+		return func(ctx context.Context, m *roster.Member) (time.Duration, error) {
+			rtt, _, err := g.paths.finder.Probe(ctx, m.Key)
 			return rtt, err
 		}, nil
 	case layerWG:
 		return g.handshakeRTT, nil
 	case layerOverlay:
-		return func(ctx context.Context, m *member) (time.Duration, error) {
-			return g.plane.Stack.Ping(ctx, m.address(), pingPayload)
+		return func(ctx context.Context, m *roster.Member) (time.Duration, error) {
+			return g.plane.Stack.Ping(ctx, m.Address(), pingPayload)
 		}, nil
 	case layerAuth:
 		return connect(api.PortAuth), nil
@@ -93,17 +94,17 @@ func (g *Gateway) measure(layer string) (func(context.Context, *member) (time.Du
 }
 
 // handshakeRTT makes a new WireGuard handshake and waits for it.
-func (g *Gateway) handshakeRTT(ctx context.Context, m *member) (time.Duration, error) {
-	return g.plane.Engine.Handshake(ctx, m.key)
+func (g *Gateway) handshakeRTT(ctx context.Context, m *roster.Member) (time.Duration, error) {
+	return g.plane.Engine.Handshake(ctx, m.Key)
 }
 
 // pingKnown is an echo of the checks. A peer without a session that no address is known of
 // gets none: WireGuard would keep each until there is a session, in a buffer of 64 KiB, and
 // a gateway may have a thousand peers that have yet to come.
 func (g *Gateway) pingKnown(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
-	m := g.roster.Load().find(to)
+	m := g.peers.Load().Find(to)
 	if m != nil {
-		t, _ := g.plane.Engine.Peer(m.key)
+		t, _ := g.plane.Engine.Peer(m.Key)
 		if t.LastHandshake.IsZero() && !g.way(m, t).tried() {
 			<-ctx.Done()
 			return 0, ctx.Err()

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/metrics"
+	"github.com/postern-dev/postern/control/roster"
 )
 
 // SetConfig replaces the configuration of the running gateway. What did not change is
@@ -35,37 +35,34 @@ func (g *Gateway) Reload(ctx context.Context) error {
 // reload applies what read gives, counts and logs what came of it.
 func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, error)) error {
 	next, err := read()
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if g.changed.closed {
-		return errStopping
-	}
-	if err == nil && next.Kubernetes != nil {
-		next = withPeers(next, g.changed.cfg.Peers)
-	}
-	if err == nil {
-		err = g.setConfig(ctx, next)
-	}
-	result := metrics.ReloadSuccess
-	if err != nil {
-		result = metrics.ReloadError
-		g.log.Error("the configuration was not applied; the old one stays in force",
-			"code", string(catalogue.ConfigRefused), "error", err)
-	}
-	g.changed.reloads[result]++
-	g.publish()
-	return err
+	return g.peers.Change(func(c *roster.Change) error {
+		if err == nil && next.Kubernetes != nil {
+			next = next.WithPeers(g.peers.Config().Peers)
+		}
+		if err == nil {
+			err = g.setConfig(ctx, c, next)
+		}
+		result := &g.reloads.success
+		if err != nil {
+			result = &g.reloads.failed
+			g.log.Error("the configuration was not applied; the old one stays in force",
+				"code", string(catalogue.ConfigRefused), "error", err)
+		}
+		result.Add(1)
+		g.announceChange()
+		return err
+	})
 }
 
 // setConfig prepares everything that can fail, then applies the peers, which can be
-// refused too, and then lets the rest take effect. It is called with changing held.
-func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
-	old := g.changed.cfg
+// refused too, and then lets the rest take effect.
+func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.Resolved) error {
+	old := g.peers.Config()
 	changes := config.Diff(old, next)
 	if err := changes.RestartError(); err != nil {
 		return err
 	}
-	if err := g.checkConfigured(old, next); err != nil {
+	if err := g.peers.CheckConfigured(old, next); err != nil {
 		return err
 	}
 	issuer, err := openIssuer(g, next)
@@ -81,7 +78,7 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 	search := g.dns.current()
 	if !sameDNS(old.Discovery, next.Discovery) {
 		if search, err = g.dns.newFinder(next.Discovery.DNS); err != nil {
-			return misconfigured(next, "spec.discovery.dns.domains", err)
+			return next.Blame("spec.discovery.dns.domains", err)
 		}
 	}
 	outside, err := g.auth.prepareOutside(ctx, next)
@@ -93,7 +90,7 @@ func (g *Gateway) setConfig(ctx context.Context, next *config.Resolved) error {
 		g.auth.discard(outside)
 		return err
 	}
-	if err := g.apply(next); err != nil {
+	if err := c.Apply(next); err != nil {
 		moved.undo(ctx)
 		g.auth.discard(outside)
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -30,16 +31,16 @@ func (f *forgetful) SetIdentity(peer.PublicKey, []byte, []byte) error {
 type renewing struct {
 	*Gateway
 	t     *testing.T
-	m     *member
+	m     *roster.Member
 	log   bytes.Buffer
 	store forgetful
 }
 
 func newRenewing(t *testing.T) *renewing {
-	g := &renewing{t: t, m: &member{name: "cloud", key: peer.PublicKey{1}}}
+	g := &renewing{t: t, m: &roster.Member{Name: "cloud", Keys: roster.Keys{Key: peer.PublicKey{1}}}}
 	g.Gateway = &Gateway{ctx: t.Context(), log: slog.New(slog.NewTextHandler(&g.log, nil)), checks: check.NewRunner(check.Options{})}
 	t.Cleanup(func() { g.checks.Close() })
-	g.roster.Store(&roster{members: []*member{g.m}, byName: map[string]*member{g.m.name: g.m}, byKey: map[peer.PublicKey]*member{g.m.key: g.m}})
+	g.peers = &roster.Registry{View: roster.NewView(roster.Of(g.m), nil)}
 	g.keepers, g.reports = newIdentityKeepers(g.Gateway), newReports(g.Gateway)
 	return g
 }
@@ -47,7 +48,7 @@ func newRenewing(t *testing.T) *renewing {
 // keep makes the peer give identities.
 func (g *renewing) keep() {
 	g.t.Helper()
-	keeper, err := auth.NewKeeper(auth.KeeperOptions{Peer: g.m.key, Name: g.m.name, Store: &g.store,
+	keeper, err := auth.NewKeeper(auth.KeeperOptions{Peer: g.m.Key, Name: g.m.Name, Store: &g.store,
 		Request: func(context.Context, []byte) (auth.Grant, error) {
 			return auth.Grant{Token: "a.b.c", NotAfter: time.Now().Add(time.Hour)}, nil
 		}})
@@ -55,10 +56,10 @@ func (g *renewing) keep() {
 		g.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(g.t.Context())
-	k := &runningKeeper{key: g.m.key, keeper: keeper, cancel: cancel, done: make(chan struct{})}
+	k := &runningKeeper{key: g.m.Key, keeper: keeper, cancel: cancel, done: make(chan struct{})}
 	go func() { defer close(k.done); _ = keeper.Run(ctx) }()
 	g.t.Cleanup(k.stop)
-	g.keepers.keepers[g.m.name] = k
+	g.keepers.keepers[g.m.Name] = k
 }
 
 // want lets the ticker look, and compares how often an identity was stored, and how often
@@ -85,7 +86,7 @@ func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 			for range times {
 				was := report.Report{Identity: report.MarkOf(fmt.Sprint(marks))}
 				marks++
-				g.applyReportChanges(m.key, report.Report{Identity: report.MarkOf(fmt.Sprint(marks))}, was)
+				g.applyReportChanges(m.Key, report.Report{Identity: report.MarkOf(fmt.Sprint(marks))}, was)
 			}
 		}
 		tell(3)
@@ -109,7 +110,7 @@ func TestAPeerDoesNotSetThePaceOfItsIdentities(t *testing.T) {
 		want("without another word", 2+renewAtOnce, renewAtOnce)
 		tell(1)
 		want("after another word", 3+renewAtOnce, 1+renewAtOnce)
-		g.keepers.setPeers(&roster{})
+		g.keepers.setPeers(&roster.Roster{})
 		if len(g.keepers.renewals) > 0 {
 			t.Error("the renewals of a peer that is gone are kept")
 		}
@@ -124,11 +125,11 @@ func TestAnIdentityThatHangsOnNothingIsReplaced(t *testing.T) {
 		g.keep()
 		reported := func(mark report.Mark) {
 			t.Helper()
-			body, err := report.Report{At: time.Now(), Gateway: g.m.name, Identity: mark}.Encode()
+			body, err := report.Report{At: time.Now(), Gateway: g.m.Name, Identity: mark}.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := g.reports.take(g.m.key, body); err != nil {
+			if _, _, err := g.reports.take(g.m.Key, body); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,7 +137,7 @@ func TestAnIdentityThatHangsOnNothingIsReplaced(t *testing.T) {
 		g.want("at first", 1, 0)
 		time.Sleep(time.Hour / 4)
 		g.want("by a report of before the identity came", 1, 0)
-		g.keepers.keeper(g.m.name).Renew()
+		g.keepers.keeper(g.m.Name).Renew()
 		g.want("with another identity", 2, 0)
 		time.Sleep(time.Second)
 		reported(report.NoIdentity)

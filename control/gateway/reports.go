@@ -73,7 +73,7 @@ func newReports(g *Gateway) *reports {
 
 // hand makes one try to hand a peer the report as it is by then.
 func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error {
-	m := r.g.roster.Load().byKey[to]
+	m := r.g.peers.Load().ByKey(to)
 	if m == nil {
 		return nil // removed meanwhile
 	}
@@ -92,7 +92,7 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.g.roster.Load().byKey[to] != nil {
+	if r.g.peers.Load().ByKey(to) != nil {
 		r.told[to] = toldReport{said: said, of: of, at: now, next: now.Add(reportPace)}
 	}
 	return nil
@@ -112,8 +112,8 @@ func (r *reports) failed(to peer.PublicKey, err error) {
 // forHello is the report that goes with the answer to a peer's hello; nil when there is
 // nothing to tell. The parts of the gateway are there by the time that a peer can ask.
 func (r *reports) forHello(to peer.PublicKey) []byte {
-	m := r.g.roster.Load().byKey[to]
-	if m == nil || m.pending {
+	m := r.g.peers.Load().ByKey(to)
+	if m == nil || m.Pending {
 		return nil
 	}
 	now := time.Now()
@@ -124,7 +124,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 	}
 	body, err := said.Encode()
 	if err != nil {
-		r.g.log.Warn("the report to a peer cannot be written", "peer", m.name, "error", err)
+		r.g.log.Warn("the report to a peer cannot be written", "peer", m.Name, "error", err)
 		return nil
 	}
 	r.mu.Lock()
@@ -158,7 +158,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 		return rep, was, err
 	}
 	r.mu.Lock()
-	if r.g.roster.Load().byKey[from] == nil {
+	if r.g.peers.Load().ByKey(from) == nil {
 		r.mu.Unlock()
 		return rep, was, errors.New("no longer a peer of this gateway")
 	}
@@ -204,10 +204,10 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 	if h, found := r.last(k); found {
 		return h.Targets(r.reader(k), h.at, time.Now()), h.at, true
 	}
-	m := r.g.roster.Load().byKey[k]
+	m := r.g.peers.Load().ByKey(k)
 	h, answered := r.g.hellos.get(k)
 	switch {
-	case m != nil && m.stock:
+	case m != nil && m.Stock:
 		return report.Unknown(fmt.Sprintf("%s is a plain WireGuard peer, which sends no reports", name),
 			fmt.Sprintf("try at %s by hand", name)), time.Time{}, false
 	case answered && !h.Can(auth.CapabilityReport):
@@ -220,8 +220,8 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 
 // reader is this gateway as the reader of a peer's report.
 func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.g.nameOf(k), User: r.g.auth.user(r.g.roster.Load().byKey[k]), Own: func() check.Own {
-		return r.g.shown(r.g.running.Load().cfg, r.g.agent.Load().Snapshot())
+	out := report.Reader{Peer: r.g.nameOf(k), User: r.g.auth.user(r.g.peers.Load().ByKey(k)), Own: func() check.Own {
+		return r.g.shown(r.g.peers.Config(), r.g.agent.Load().Snapshot())
 	}}
 	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {
 		out.Offers = r.g.auth.offers(c)

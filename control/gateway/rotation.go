@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -40,7 +41,7 @@ func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.Ke
 		return api.KeyRotateResponse{}, admin.Conflict("key rotate: another rotation is under way", "wait for its end")
 	}
 	defer g.rotating.Unlock()
-	if cfg := g.running.Load().cfg; !cfg.PrivateKey.IsZero() {
+	if cfg := g.peers.Config(); !cfg.PrivateKey.IsZero() {
 		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: the key comes from %s, which is not the gateway's to change", cfg.PrivateKeyFile),
 			"unset spec.privateKeyFile to have it kept in the state directory, or replace the file and have each peer enter the new public key")
 	}
@@ -53,8 +54,8 @@ func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.Ke
 	if err != nil {
 		return api.KeyRotateResponse{}, admin.Failed("key rotate: "+err.Error(), "")
 	}
-	if m := g.roster.Load().byKey[next.Public()]; m != nil { // it came by the file, or before such keys were refused
-		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: peer %s has the key that would be this gateway's next one", m.name),
+	if m := g.peers.Load().ByKey(next.Public()); m != nil { // it came by the file, or before such keys were refused
+		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: peer %s has the key that would be this gateway's next one", m.Name),
 			"remove that peer: it cannot be who it says")
 	}
 	ctx, cancel := g.whileRunning(ctx)
@@ -62,7 +63,7 @@ func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.Ke
 	ctx, stop := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
 	defer stop()
 	out := api.KeyRotateResponse{PublicKey: next.Public().String(), Told: []string{}}
-	if g.running.Load().cfg.Services.OutOfBand != nil {
+	if g.peers.Config().Services.OutOfBand != nil {
 		out.Warnings = append(out.Warnings, "the tokens that peers use outside the tunnel end with the old key: make each another with `postern peer token NAME`")
 	}
 	told := g.announceKey(ctx, next, &out)
@@ -89,16 +90,16 @@ func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *ap
 	var mu sync.Mutex
 	told := map[string]peer.PresharedKey{}
 	var wg sync.WaitGroup
-	for _, m := range g.roster.Load().members {
+	for _, m := range g.peers.Load().Members() {
 		wg.Go(func() {
 			psk, err := g.announceTo(ctx, m, next)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				out.Untold = append(out.Untold, api.UnnotifiedPeer{Peer: m.name, Reason: err.Error()})
+				out.Untold = append(out.Untold, api.UnnotifiedPeer{Peer: m.Name, Reason: err.Error()})
 				return
 			}
-			out.Told, told[m.name] = append(out.Told, m.name), psk
+			out.Told, told[m.Name] = append(out.Told, m.Name), psk
 		})
 	}
 	wg.Wait()
@@ -108,26 +109,26 @@ func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *ap
 }
 
 // announceTo tells one peer. What it answers for good is not asked again.
-func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PrivateKey) (peer.PresharedKey, error) {
+func (g *Gateway) announceTo(ctx context.Context, m *roster.Member, next peer.PrivateKey) (peer.PresharedKey, error) {
 	public := next.Public()
 	switch {
-	case m.stock:
+	case m.Stock:
 		return peer.PresharedKey{}, fmt.Errorf("it is a plain WireGuard peer: enter %s there as this gateway's key", public)
-	case m.pending:
-		return peer.PresharedKey{}, fmt.Errorf("it waits for approval: postern peer approve %s, or remove it", m.name)
+	case m.Pending:
+		return peer.PresharedKey{}, fmt.Errorf("it waits for approval: postern peer approve %s, or remove it", m.Name)
 	}
-	psk := m.psk // where that comes from a file or object, no other can be stored
-	if !m.fromFile {
+	psk := m.PSK // where that comes from a file or object, no other can be stored
+	if !m.FromFile {
 		var err error
 		if psk, err = peer.NewPresharedKey(); err != nil {
 			return peer.PresharedKey{}, err
 		}
 	}
-	proof, err := auth.RotationProof(next, m.key, g.publicKey, public, psk)
+	proof, err := auth.RotationProof(next, m.Key, g.publicKey, public, psk)
 	if err != nil {
 		return peer.PresharedKey{}, err
 	}
-	client := auth.NewClient(m.address(), g.plane.Stack.DialContext)
+	client := auth.NewClient(m.Address(), g.plane.Stack.DialContext)
 	for {
 		err := client.Rotate(ctx, auth.Announcement{Next: public, PSK: psk, Proof: proof})
 		switch {
@@ -150,29 +151,26 @@ func (g *Gateway) announceTo(ctx context.Context, m *member, next peer.PrivateKe
 // have for it. These are stored first, each for that key alone: a crash in between leaves
 // the old keys in force.
 func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.PresharedKey) error {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	if g.changed.closed {
-		return errStopping
-	}
-	err := g.store.Update(func(all *state.Peers) error {
-		for name, psk := range told {
-			if p, ok := all.Get(name); ok {
-				p.RekeyFor, p.RekeyPSK = next, psk
-				if err := all.Put(p); err != nil {
-					return err
+	return g.peers.Change(func(*roster.Change) error {
+		err := g.store.Update(func(all *state.Peers) error {
+			for name, psk := range told {
+				if p, ok := all.Get(name); ok {
+					p.RekeyFor, p.RekeyPSK = next, psk
+					if err := all.Put(p); err != nil {
+						return err
+					}
 				}
 			}
+			return nil
+		})
+		if err == nil || errors.Is(err, state.ErrNotDurable) {
+			err = g.store.UseNextKey()
+		}
+		if err != nil {
+			return admin.Failed("key rotate: "+err.Error(), "the old key stays in force; repeat the command")
 		}
 		return nil
 	})
-	if err == nil || errors.Is(err, state.ErrNotDurable) {
-		err = g.store.UseNextKey()
-	}
-	if err != nil {
-		return admin.Failed("key rotate: "+err.Error(), "the old key stays in force; repeat the command")
-	}
-	return nil
 }
 
 // takeRekeyed stores the preshared keys that were agreed for the key that the gateway has
@@ -204,28 +202,28 @@ func (g *Gateway) takeRekeyed() {
 func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 	from, next, psk := a.From, a.Next, a.PSK
 	want, err := auth.RotationProof(g.key, next, from, next, psk)
-	m := g.roster.Load().byKey[from]
+	m := g.peers.Load().ByKey(from)
 	switch {
 	case err != nil || !hmac.Equal(want, a.Proof):
 		return fmt.Errorf("%w: nothing proves that the next key is the caller's", auth.ErrRequest)
 	case m == nil:
 		return fmt.Errorf("%w: the peer was removed", auth.ErrRequest)
-	case m.fromFile:
-		return fmt.Errorf("%w (%s)", auth.ErrConfigured, m.name)
+	case m.FromFile:
+		return fmt.Errorf("%w (%s)", auth.ErrConfigured, m.Name)
 	case next == from:
 		return fmt.Errorf("%w: it is the present key", auth.ErrRequest)
 	}
-	err = g.update(peerChange{
-		peers: func(all *state.Peers) error {
-			if h := g.holderOf(next); h != nil && (h.m == nil || h.m.name != m.name) {
+	err = g.peers.Update(roster.Update{
+		Peers: func(all *state.Peers) error {
+			if h := g.peers.HolderOf(next); h != nil && (h.Member == nil || h.Member.Name != m.Name) {
 				return fmt.Errorf("%w: it is somebody's key already", auth.ErrRequest)
 			}
-			all.DropAnnounced(m.name)
-			return editPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk })(all)
+			all.DropAnnounced(m.Name)
+			return roster.EditPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk })(all)
 		},
-		applied: func() {
-			g.showAside()
-			g.audit.Record(ctx, audit.Rotate, audit.Peer(m.name), audit.PublicKey(from),
+		Applied: func() {
+			g.peers.ShowAside()
+			g.audit.Record(ctx, audit.Rotate, audit.Peer(m.Name), audit.PublicKey(from),
 				slog.String("next", next.String()), audit.Reason("announced"))
 		},
 	})
@@ -237,29 +235,31 @@ func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 
 // succeed gives those peers their next key with which a handshake was completed.
 func (g *Gateway) succeed(s tunnel.Snapshot) {
-	for key, m := range g.roster.Load().next {
-		if s.Peers[key].LastHandshake.IsZero() {
+	r := g.peers.Load()
+	for _, m := range r.Members() {
+		key := m.NextKey
+		if r.Next(key) != m || s.Peers[key].LastHandshake.IsZero() {
 			continue
 		}
-		old := m.key
-		err := g.update(peerChange{
-			peers: func(all *state.Peers) error {
-				if p, ok := all.Get(m.name); !ok || p.NextKey != key || !all.Succeed(m.name) {
+		old := m.Key
+		err := g.peers.Update(roster.Update{
+			Peers: func(all *state.Peers) error {
+				if p, ok := all.Get(m.Name); !ok || p.NextKey != key || !all.Succeed(m.Name) {
 					return errGone
 				}
 				return g.store.Inherit(old, key)
 			},
-			applied: func() {
-				g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.name), audit.PublicKey(key), audit.Reason("in use"))
-				g.log.Warn("a peer has another key, which it announced under the one before", "peer", m.name,
+			Applied: func() {
+				g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(key), audit.Reason("in use"))
+				g.log.Warn("a peer has another key, which it announced under the one before", "peer", m.Name,
 					"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
-				if g.running.Load().cfg.Services.OutOfBand != nil {
-					g.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.name)
+				if g.peers.Config().Services.OutOfBand != nil {
+					g.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.Name)
 				}
 			},
 		})
-		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errStopping) {
-			g.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.name, "error", err)
+		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, roster.ErrStopping) {
+			g.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.Name, "error", err)
 		}
 	}
 }

@@ -5,34 +5,21 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 )
 
-// services are what the configuration offers. Auth is always there: it is where peers
-// exchange versions and redeem tickets, and it decides by itself what it grants.
-func (g *Gateway) services(cfg *config.Resolved) []forward.Service {
-	list := []forward.Service{{Name: api.ServiceAuth, Port: api.PortAuth, Handler: g.auth.listener}}
-	if a := cfg.Services.APIServer; a != nil {
-		list = append(list, forward.Service{Name: api.ServiceAPIServer, Port: api.PortAPIServer, Upstream: a.Address})
-	}
-	for _, n := range cfg.Services.Named {
-		list = append(list, forward.Service{Name: n.Name, Port: n.Port, Upstream: n.Address})
-	}
-	return list
-}
-
 // locals are the listeners here that lead to services of peers. A port that was found
 // for one stays its own.
-func (g *Gateway) locals(r *roster, cfg *config.Resolved) []forward.Local {
+func (g *Gateway) locals(r *roster.Roster, cfg *config.Resolved) []forward.Local {
 	var out []forward.Local
-	for _, m := range r.members {
+	for _, m := range r.Members() {
 		wanted := g.wantedLocals(m, cfg)
 		for _, service := range slices.Sorted(maps.Keys(wanted)) {
-			l := forward.Local{Peer: m.name, Service: service, Address: wanted[service]}
-			if port := g.store.ListenerPort(m.name, service); port != 0 && l.Address == "" {
+			l := forward.Local{Peer: m.Name, Service: service, Address: wanted[service]}
+			if port := g.store.ListenerPort(m.Name, service); port != 0 && l.Address == "" {
 				l.Remembered = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
 			}
 			out = append(out, l)
@@ -44,16 +31,16 @@ func (g *Gateway) locals(r *roster, cfg *config.Resolved) []forward.Local {
 // wantedLocals maps services of a peer to addresses to listen on; "" is any free port. In
 // a cluster whose peers get Services there is a listener behind each of those: one for the
 // API server, and one for whatever else the peer offers, up to a bound.
-func (g *Gateway) wantedLocals(m *member, cfg *config.Resolved) map[string]string {
-	if cfg.Kubernetes == nil || !cfg.Kubernetes.PeerServices || m.stock || m.pending {
-		return m.local
+func (g *Gateway) wantedLocals(m *roster.Member, cfg *config.Resolved) map[string]string {
+	if cfg.Kubernetes == nil || !cfg.Kubernetes.PeerServices || m.Stock || m.Pending {
+		return m.Local
 	}
 	wanted := map[string]string{}
 	services, _ := automatic(g.followed(m))
 	for _, service := range services {
 		wanted[service] = ""
 	}
-	maps.Copy(wanted, m.local)
+	maps.Copy(wanted, m.Local)
 	return wanted
 }
 
@@ -67,13 +54,13 @@ func (g *Gateway) portsSoon() {
 }
 
 // rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
-// is called with changing held. A port that cannot be stored is tried again and again,
+// is called with the registry's lock held. A port that cannot be stored is tried again and again,
 // but complained of once.
 func (g *Gateway) rememberPorts(locals []forward.LocalState) {
-	r, found := g.roster.Load(), map[state.Listener]uint16{}
+	r, found := g.peers.Load(), map[state.Listener]uint16{}
 	for _, l := range locals {
-		m := r.byName[l.Peer]
-		if l.Err != nil || m == nil || m.local[l.Service] != "" {
+		m := r.ByName(l.Peer)
+		if l.Err != nil || m == nil || m.Local[l.Service] != "" {
 			continue
 		}
 		a, err := netip.ParseAddrPort(l.Address)
@@ -88,9 +75,9 @@ func (g *Gateway) rememberPorts(locals []forward.LocalState) {
 	for l, port := range found {
 		switch {
 		case err == nil:
-			delete(g.changed.unstored, l)
-		case g.changed.unstored[l] != port:
-			g.changed.unstored[l] = port
+			delete(g.unstored, l)
+		case g.unstored[l] != port:
+			g.unstored[l] = port
 			g.log.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
 				"peer", l.Peer, "service", l.Service, "port", port, "error", err)
 		}

@@ -3,13 +3,12 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -21,9 +20,9 @@ const givingUp = 60 * time.Second
 // Status is the gateway's view of itself and its peers now. It never waits.
 func (g *Gateway) Status(context.Context) (api.Status, error) {
 	now := time.Now()
-	run, r := g.running.Load(), g.roster.Load()
+	cfg, r := g.peers.Config(), g.peers.Load()
 	s := api.Status{
-		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(run), Peers: []api.PeerStatus{}, Alarms: g.Alarms(),
+		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(cfg), Peers: []api.PeerStatus{}, Alarms: g.Alarms(),
 	}
 	// Fresh, not the loop's: who has just joined wants to see it.
 	snapshot := g.plane.Engine.Snapshot()
@@ -31,9 +30,9 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	for _, l := range g.outbound.Locals() {
 		locals[l.Peer] = append(locals[l.Peer], apiLocal(l))
 	}
-	for _, m := range r.members {
-		p := g.peerStatus(m, snapshot.Peers[m.key], run, now)
-		p.Local = append(p.Local, locals[m.name]...)
+	for _, m := range r.Members() {
+		p := g.peerStatus(m, snapshot.Peers[m.Key], now)
+		p.Local = append(p.Local, locals[m.Name]...)
 		s.Peers = append(s.Peers, p)
 	}
 	return s, nil
@@ -41,15 +40,15 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 
 // Config is the effective configuration with the origin of each value.
 func (g *Gateway) Config(context.Context) ([]config.Value, error) {
-	return g.running.Load().cfg.Values(), nil
+	return g.peers.Config().Values(), nil
 }
 
-func (g *Gateway) ownStatus(run *running) api.GatewayStatus {
+func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	a := g.agent.Load()
 	nat := a.NAT()
 	key := g.publicKey
 	s := api.GatewayStatus{
-		Name: run.cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
+		Name: cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
 		Version: g.opts.Version, ListenPort: g.plane.Bind.Port(), StartedAt: g.startedAt.UTC(),
 		NAT:        apiNAT(nat),
 		Candidates: []api.Candidate{},
@@ -82,41 +81,41 @@ func outdated(t api.Targets, age time.Duration) api.Targets {
 	return t
 }
 
-func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now time.Time) api.PeerStatus {
+func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time) api.PeerStatus {
 	way := g.way(m, t)
 	state, reason := peerState(m, way, now)
-	if state == api.StateConnecting && way.tried() && now.Sub(lastSign(run.since[m.key], way.heard)) > givingUp {
+	if state == api.StateConnecting && way.tried() && now.Sub(lastSign(g.peers.Since(m.Key), way.heard)) > givingUp {
 		state = api.StateFailed
 	}
-	rx, tx := g.rates.of(m.key)
-	outbound := g.checks.Targets(m.name)
-	if m.mode == api.ModeOutOfBand {
-		outbound = g.checks.DirectTargets(m.name)
+	rx, tx := g.rates.of(m.Key)
+	outbound := g.checks.Targets(m.Name)
+	if m.Mode == api.ModeOutOfBand {
+		outbound = g.checks.DirectTargets(m.Name)
 	}
-	inbound, reported, told := g.reports.inbound(m.key)
+	inbound, reported, told := g.reports.inbound(m.Key)
 	if told && outbound.Gateway.Verdict == api.Error {
 		inbound = outdated(inbound, now.Sub(reported))
 	}
 	s := api.PeerStatus{
-		Name: m.name, PublicKey: m.key.String(), Mode: m.mode, State: state, Reason: reason, Stock: m.stock,
-		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.followed(m)...), Local: []api.Local{},
+		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
+		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.followed(m)...), Local: []api.Local{},
 		Path:       g.path(m, way, state, reason),
-		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.name),
+		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.nextTry()),
 		Reachability: api.Reachability{Outbound: outbound, Inbound: inbound},
 	}
-	if a := m.address(); a.IsValid() {
+	if a := m.Address(); a.IsValid() {
 		s.Address = a.String()
 	}
-	if h, ok := g.hellos.get(m.key); ok {
+	if h, ok := g.hellos.get(m.Key); ok {
 		s.Version = h.Software
 	}
-	if m.pending {
-		s.ApprovalFingerprint = peer.Fingerprint(m.key)
+	if m.Pending {
+		s.ApprovalFingerprint = peer.Fingerprint(m.Key)
 	}
 	s.User = g.auth.user(m)
-	s.Identity = g.keepers.status(m.name)
+	s.Identity = g.keepers.status(m.Name)
 	return s
 }
 
@@ -129,11 +128,11 @@ func lastSign(since, heard time.Time) time.Time {
 }
 
 // offers are what the peer grants us, by its last hello in this run or the one before.
-func (g *Gateway) offers(m *member) []string {
-	if h, ok := g.hellos.get(m.key); ok {
+func (g *Gateway) offers(m *roster.Member) []string {
+	if h, ok := g.hellos.get(m.Key); ok {
 		return h.Offers
 	}
-	return g.store.Observed(m.key).Offers
+	return g.store.Observed(m.Key).Offers
 }
 
 func apiLocal(l forward.LocalState) api.Local {
@@ -150,22 +149,4 @@ func timeOrNil(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-// member finds a peer by its name, for a command.
-func (g *Gateway) member(name string) (*member, error) {
-	r := g.roster.Load()
-	if m := r.byName[name]; m != nil {
-		return m, nil
-	}
-	var names []string
-	for _, m := range r.members {
-		names = append(names, m.name)
-	}
-	slices.Sort(names)
-	hint := "there are no peers yet: `postern invite` makes a ticket for one"
-	if len(names) > 0 {
-		hint = fmt.Sprintf("the peers are %v", names)
-	}
-	return nil, admin.NotFound(fmt.Sprintf("no peer %q", name), hint)
 }

@@ -55,15 +55,15 @@ func (p *pathfinding) heardBoot(of peer.PublicKey) uint64 {
 
 // hearsOfBoot takes what a peer says that it has heard of our starts. It does not block.
 func (g *Gateway) hearsOfBoot(from peer.PublicKey, boot uint64) {
-	m := g.roster.Load().byKey[from]
+	m := g.peers.Load().ByKey(from)
 	if m == nil || !credible(boot, g.paths.boot, time.Now()) {
 		return
 	}
 	if g.superseded.due(time.Now()) {
 		g.log.Warn("a peer has heard a later start of a gateway with this one's key: one of the two has to be stopped",
-			"peer", m.name, "boot", boot, "own", g.paths.boot)
+			"peer", m.Name, "boot", boot, "own", g.paths.boot)
 	}
 	if g.opts.OnSuperseded != nil {
-		g.opts.OnSuperseded(m.name, boot)
+		g.opts.OnSuperseded(m.Name, boot)
 	}
 }

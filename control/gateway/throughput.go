@@ -34,11 +34,11 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 		c.Verdict = api.Verdict{Verdict: api.Unknown, Cause: cause, Fix: fix}
 		return c
 	}
-	m, err := g.member(name)
+	m, err := g.peers.Member(name)
 	switch {
 	case err != nil:
 		return unknown("the peer was removed meanwhile", "")
-	case m.stock:
+	case m.Stock:
 		return unknown(name+" is a plain WireGuard peer, which does not measure", "use a tool of your own, iperf3 for example")
 	case slices.ContainsFunc(before, func(b api.Check) bool {
 		return b.Peer == name && b.Name == api.ServiceGateway && b.Direction == api.DirectionOutbound && b.Verdict.Verdict == api.Error
@@ -46,11 +46,11 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 		c.DependsOn = api.ServiceGateway
 		return unknown("the tunnel carries nothing", "")
 	}
-	if h, ok := g.hellos.get(m.key); ok && !h.Can(auth.CapabilityThroughput) {
+	if h, ok := g.hellos.get(m.Key); ok && !h.Can(auth.CapabilityThroughput) {
 		return unknown(fmt.Sprintf("the gateway of %s (version %s) does not measure yet", name, h.Software), "update it")
 	}
 	began := time.Now()
-	to, from, err := auth.NewClient(m.address(), g.plane.Stack.DialContext).Throughput(ctx)
+	to, from, err := auth.NewClient(m.Address(), g.plane.Stack.DialContext).Throughput(ctx)
 	var refused *auth.Error
 	switch {
 	case errors.Is(err, auth.ErrRateLimited) && errors.As(err, &refused):

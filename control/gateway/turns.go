@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -65,19 +66,19 @@ func (r *reports) look(at func()) {
 }
 
 // members are the peers to look at, of whom nobody need ask again.
-func (r *reports) members(all bool) []*member {
+func (r *reports) members(all bool) []*roster.Member {
 	r.mu.Lock()
 	about := r.about
 	all = all || r.all
 	r.about, r.all = map[peer.PublicKey]bool{}, false
 	r.mu.Unlock()
-	now := r.g.roster.Load()
+	now := r.g.peers.Load()
 	if all {
-		return now.members
+		return now.Members()
 	}
-	var out []*member
+	var out []*roster.Member
 	for k := range about {
-		if m := now.byKey[k]; m != nil {
+		if m := now.ByKey(k); m != nil {
 			out = append(out, m)
 		}
 	}
@@ -86,34 +87,34 @@ func (r *reports) members(all bool) []*member {
 
 // verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
 func (g *Gateway) verdictChanged(name string) {
-	if m := g.roster.Load().byName[name]; m != nil {
-		g.reports.changedFor(m.key)
+	if m := g.peers.Load().ByName(name); m != nil {
+		g.reports.changedFor(m.Key)
 	}
 	g.announceChange()
 }
 
 // turn posts to the peers among these that do not know yet what is known here.
-func (r *reports) turn(now time.Time, members []*member) {
+func (r *reports) turn(now time.Time, members []*roster.Member) {
 	for _, m := range members {
 		if !r.takes(m) || !r.g.connected(m, now) {
 			continue
 		}
 		results, of := r.basis(m)
-		if r.same(m.key, of, now) {
+		if r.same(m.Key, of, now) {
 			continue
 		}
-		if said, ok := r.compose(m, results, of, now); ok && r.due(m.key, said, of, now) {
-			r.mail.Post(m.key, struct{}{})
+		if said, ok := r.compose(m, results, of, now); ok && r.due(m.Key, said, of, now) {
+			r.mail.Post(m.Key, struct{}{})
 		}
 	}
 }
 
 // basis is what a report to a peer is made of now.
-func (r *reports) basis(m *member) ([]check.Result, basis) {
-	results := r.g.checks.Results(m.name)
+func (r *reports) basis(m *roster.Member) ([]check.Result, basis) {
+	results := r.g.checks.Results(m.Name)
 	nat := r.g.agent.Load().NAT()
 	of := basis{
-		gateway: r.g.running.Load().cfg.Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
+		gateway: r.g.peers.Config().Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
 		offers: r.g.auth.offersMark(m), identity: r.g.auth.identityMark(m),
 	}
 	if len(results) > 0 {
@@ -132,9 +133,9 @@ func (r *reports) same(k peer.PublicKey, of basis, now time.Time) bool {
 }
 
 // takes reports whether a peer is one that understands reports.
-func (r *reports) takes(m *member) bool {
-	h, ok := r.g.hellos.get(m.key)
-	return ok && !m.stock && !m.pending && h.Can(auth.CapabilityReport)
+func (r *reports) takes(m *roster.Member) bool {
+	h, ok := r.g.hellos.get(m.Key)
+	return ok && !m.Stock && !m.Pending && h.Can(auth.CapabilityReport)
 }
 
 // due reports whether a peer is to be told now, and then counts on it.
@@ -142,7 +143,7 @@ func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.T
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.told[k]
-	if r.g.roster.Load().byKey[k] == nil || now.Before(t.next) {
+	if r.g.peers.Load().ByKey(k) == nil || now.Before(t.next) {
 		return false
 	}
 	if said.Same(t.said) && now.Sub(t.at) < reportRenewal {
@@ -156,14 +157,14 @@ func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.T
 }
 
 // compose writes down what is known about reaching a peer; false when that is nothing.
-func (r *reports) compose(m *member, results []check.Result, of basis, now time.Time) (report.Report, bool) {
+func (r *reports) compose(m *roster.Member, results []check.Result, of basis, now time.Time) (report.Report, bool) {
 	out := report.Report{
 		At: now, Gateway: of.gateway, Verdicts: reported(results, now), Hears: report.Hears{Report: report.Never},
 		Offers: of.offers, Identity: of.identity, NAT: of.nat,
 	}
-	t, _ := r.g.plane.Engine.Peer(m.key)
+	t, _ := r.g.plane.Engine.Peer(m.Key)
 	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.reached(m, t).path.Heard, now)
-	if h, ok := r.last(m.key); ok {
+	if h, ok := r.last(m.Key); ok {
 		out.Hears.Report = ago(h.at, now)
 	}
 	return out, len(out.Verdicts) > 0

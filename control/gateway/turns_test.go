@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -54,27 +55,23 @@ func TestReportsDoNotSetThePaceOfTurns(t *testing.T) {
 
 // What becomes of one peer is no reason to look at the others.
 func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
-	one, two := &member{name: "one", key: peer.PublicKey{1}}, &member{name: "two", key: peer.PublicKey{2}}
-	g := &Gateway{}
-	g.roster.Store(&roster{
-		members: []*member{one, two}, byName: map[string]*member{"one": one, "two": two},
-		byKey: map[peer.PublicKey]*member{one.key: one, two.key: two},
-	})
+	one, two := &roster.Member{Name: "one", Keys: roster.Keys{Key: peer.PublicKey{1}}}, &roster.Member{Name: "two", Keys: roster.Keys{Key: peer.PublicKey{2}}}
+	g := &Gateway{peers: &roster.Registry{View: roster.NewView(roster.Of(one, two), nil)}}
 	g.reports = &reports{g: g, wake: make(chan struct{}, 1), about: map[peer.PublicKey]bool{}}
 	steps := []struct {
 		name    string
 		do      func()
 		regular bool
-		want    []*member
+		want    []*roster.Member
 	}{
 		{"nothing", func() {}, false, nil},
-		{"a verdict", func() { g.verdictChanged("two") }, false, []*member{two}},
+		{"a verdict", func() { g.verdictChanged("two") }, false, []*roster.Member{two}},
 		{"after it", func() {}, false, nil},
-		{"a verdict twice", func() { g.verdictChanged("one"); g.verdictChanged("one") }, false, []*member{one}},
+		{"a verdict twice", func() { g.verdictChanged("one"); g.verdictChanged("one") }, false, []*roster.Member{one}},
 		{"a peer that is gone", func() { g.verdictChanged("three"); g.reports.changedFor(peer.PublicKey{3}) }, false, nil},
-		{"the roster", func() { g.verdictChanged("one"); g.reports.changed() }, false, []*member{one, two}},
+		{"the roster", func() { g.verdictChanged("one"); g.reports.changed() }, false, []*roster.Member{one, two}},
 		{"after that", func() {}, false, nil},
-		{"time", func() {}, true, []*member{one, two}},
+		{"time", func() {}, true, []*roster.Member{one, two}},
 	}
 	for _, s := range steps {
 		s.do()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/netstack"
@@ -37,30 +38,30 @@ type way struct {
 	heard time.Time
 }
 
-func (g *Gateway) way(m *member, t tunnel.PeerStats) way {
+func (g *Gateway) way(m *roster.Member, t tunnel.PeerStats) way {
 	w := way{tunnel: t, heard: t.LastRx}
-	if !m.stock && !m.pending {
-		w.path, w.found = g.paths.finder.Snapshot(m.key)
-		w.unresolved, w.servers = g.paths.finder.Unresolved(m.key), g.paths.relays.Load()
+	if !m.Stock && !m.Pending {
+		w.path, w.found = g.paths.finder.Snapshot(m.Key)
+		w.unresolved, w.servers = g.paths.finder.Unresolved(m.Key), g.paths.relays.Load()
 	}
 	w.hear()
 	return w
 }
 
 // connected reports whether a peer is, as way would have it and without the rest of it.
-func (g *Gateway) connected(m *member, now time.Time) bool {
-	t, _ := g.plane.Engine.Peer(m.key)
+func (g *Gateway) connected(m *roster.Member, now time.Time) bool {
+	t, _ := g.plane.Engine.Peer(m.Key)
 	return g.reached(m, t).connected(now)
 }
 
 // reached is of way what connected depends on.
-func (g *Gateway) reached(m *member, t tunnel.PeerStats) way {
+func (g *Gateway) reached(m *roster.Member, t tunnel.PeerStats) way {
 	w := way{tunnel: t, heard: t.LastRx}
-	if m.stock || m.pending {
+	if m.Stock || m.Pending {
 		return w
 	}
 	var s discovery.Selection
-	s, w.found = g.paths.finder.Selected(m.key)
+	s, w.found = g.paths.finder.Selected(m.Key)
 	w.path.Selected, w.path.Heard = s.Path, s.Heard
 	w.hear()
 	return w
@@ -119,12 +120,12 @@ func (w way) connected(now time.Time) bool {
 }
 
 // peerState sums a peering up, and says why it is not connected.
-func peerState(m *member, w way, now time.Time) (api.PeerState, string) {
+func peerState(m *roster.Member, w way, now time.Time) (api.PeerState, string) {
 	t := w.tunnel
 	switch {
-	case m.pending:
+	case m.Pending:
 		return api.StatePending, fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then run `postern peer approve %s`",
-			peer.Fingerprint(m.key), m.name)
+			peer.Fingerprint(m.Key), m.Name)
 	case w.connected(now):
 		return api.StateConnected, ""
 	case w.found && w.path.Selected.IsValid():
@@ -144,8 +145,8 @@ func peerState(m *member, w way, now time.Time) (api.PeerState, string) {
 }
 
 // path is the route in use.
-func (g *Gateway) path(m *member, w way, state api.PeerState, reason string) api.Path {
-	p := api.Path{Kind: api.PathNone, Reason: reason, History: g.journal.of(m.key)}
+func (g *Gateway) path(m *roster.Member, w way, state api.PeerState, reason string) api.Path {
+	p := api.Path{Kind: api.PathNone, Reason: reason, History: g.journal.of(m.Key)}
 	if w.found {
 		p.History = story(p.History, w.path.History)
 	}
@@ -176,21 +177,21 @@ func story(events []api.PathEvent, notes []path.Note) []api.PathEvent {
 }
 
 // stockPath is the route to a plain WireGuard peer: where it was heard last.
-func (g *Gateway) stockPath(m *member, t tunnel.PeerStats, p api.Path) api.Path {
+func (g *Gateway) stockPath(m *roster.Member, t tunnel.PeerStats, p api.Path) api.Path {
 	if !t.Endpoint.IsValid() {
 		return p
 	}
 	p.Kind, p.Remote, p.Source = api.PathDirect, t.Endpoint.String(), sourceOf(m, t.Endpoint)
-	p.MTU = cmp.Or(g.running.Load().cfg.MTU, netstack.DefaultMTU)
+	p.MTU = cmp.Or(g.peers.Config().MTU, netstack.DefaultMTU)
 	if n := len(p.History); n > 0 {
 		p.Since, p.Reason = &p.History[n-1].At, p.History[n-1].Reason
 	}
-	p.RTTSeconds = g.checks.Targets(m.name).Gateway.RTTSeconds
+	p.RTTSeconds = g.checks.Targets(m.Name).Gateway.RTTSeconds
 	return p
 }
 
 // candidateStatus says of each address of the peer what became of it.
-func (g *Gateway) candidateStatus(m *member, w way) []api.Candidate {
+func (g *Gateway) candidateStatus(m *roster.Member, w way) []api.Candidate {
 	if !w.found {
 		return stockCandidates(m, w.tunnel)
 	}
@@ -208,8 +209,8 @@ func (g *Gateway) candidateStatus(m *member, w way) []api.Candidate {
 }
 
 // stockCandidates are those of a peer that is not probed.
-func stockCandidates(m *member, t tunnel.PeerStats) []api.Candidate {
-	out := apiCandidates(m.known())
+func stockCandidates(m *roster.Member, t tunnel.PeerStats) []api.Candidate {
+	out := apiCandidates(m.Known())
 	found := false
 	for i := range out {
 		switch {
@@ -217,7 +218,7 @@ func stockCandidates(m *member, t tunnel.PeerStats) []api.Candidate {
 			out[i].State, out[i].Reason, found = "selected", "an authenticated packet came from it", true
 		case t.Proven:
 			out[i].State, out[i].Reason = "valid", "another address answered; dialled again when that one falls silent"
-		case m.pending:
+		case m.Pending:
 			out[i].State, out[i].Reason = "frozen", "not dialled before the peer is approved"
 		default:
 			out[i].State, out[i].Reason = "probing", fmt.Sprintf("%d handshakes sent, none answered", t.Attempts)

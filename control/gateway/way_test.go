@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -32,7 +33,7 @@ func TestTheHistoryIsInTheOrderOfTime(t *testing.T) {
 }
 
 func TestANameWithoutAnAddressIsShownAsSuch(t *testing.T) {
-	m := &member{name: "cloud"}
+	m := &roster.Member{Name: "cloud"}
 	w := way{
 		found:      true,
 		path:       path.Snapshot{Kind: path.KindNone, Reason: "gone.example.net:51820 cannot be resolved: no such host"},

@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"net/netip"
@@ -14,29 +14,27 @@ import (
 // knows whose they are. With a /8 it could hold every connection that there is.
 func TestAStockPeerReachesNoAuth(t *testing.T) {
 	key := peer.PublicKey{5}
-	r, err := makeRoster(peer.PublicKey{1}, []config.Peer{
+	r, err := Make(peer.PublicKey{1}, []config.Peer{
 		{Name: "router", PublicKey: key, Stock: true, AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		{Name: "edge", PublicKey: peer.PublicKey{6}},
 	}, state.Peers{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Gateway{}
-	g.roster.Store(r)
 	for _, a := range []string{"10.0.0.1", "10.9.8.7"} {
-		p, known := r.resolve(netip.MustParseAddr(a))
+		p, known := r.Resolve(netip.MustParseAddr(a))
 		if !known || p.Name != "router" || !p.Mute {
 			t.Errorf("%s is %+v (%v), want the router's, which has nothing to say to auth", a, p, known)
 		}
-		c, known := (&authService{g: g}).Caller(netip.MustParseAddr(a))
+		c, known := r.Caller(netip.MustParseAddr(a))
 		if !known || c.Kind != auth.KindStock || c.PublicKey != key || len(c.Grants) > 0 {
 			t.Errorf("%s calls as %+v (%v)", a, c, known)
 		}
 	}
-	if p, known := r.resolve(peer.OverlayAddr(peer.PublicKey{6})); !known || p.Mute {
+	if p, known := r.Resolve(peer.OverlayAddr(peer.PublicKey{6})); !known || p.Mute {
 		t.Errorf("a gateway is %+v (%v)", p, known)
 	}
-	if c, known := (&authService{g: g}).Caller(netip.MustParseAddr("192.0.2.1")); known {
+	if c, known := r.Caller(netip.MustParseAddr("192.0.2.1")); known {
 		t.Errorf("a stranger calls as %+v", c)
 	}
 }

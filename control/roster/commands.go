@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"context"
@@ -18,18 +18,18 @@ import (
 )
 
 // PeerAdd adds a peer with a known key, or replaces the one of that name and key.
-func (g *Gateway) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
-	cfg := g.running.Load().cfg
+func (reg *Registry) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
+	cfg := reg.Config()
 	p, err := addedPeer(r, cfg, time.Now())
 	if err != nil {
 		return err
 	}
-	if m := g.roster.Load().byName[p.Name]; m != nil && m.fromFile {
-		return g.inFile(m)
+	if m := reg.Load().ByName(p.Name); m != nil && m.FromFile {
+		return reg.inFile(m)
 	}
-	return g.update(peerChange{
-		peers: func(all *state.Peers) error {
-			if err := g.checkKey("add peer "+p.Name, p.Name, p.PublicKey); err != nil {
+	return reg.Update(Update{
+		Peers: func(all *state.Peers) error {
+			if err := reg.CheckKey("add peer "+p.Name, p.Name, p.PublicKey); err != nil {
 				return err
 			}
 			if err := all.Put(p); err != nil {
@@ -37,8 +37,8 @@ func (g *Gateway) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
 			}
 			return nil
 		},
-		applied: func() {
-			g.audit.Record(ctx, audit.Grant, audit.Peer(p.Name), audit.PublicKey(p.PublicKey), audit.Services(p.Allow))
+		Applied: func() {
+			reg.audit.Record(ctx, audit.Grant, audit.Peer(p.Name), audit.PublicKey(p.PublicKey), audit.Services(p.Allow))
 		},
 	})
 }
@@ -74,53 +74,53 @@ func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state
 
 // PeerAllow sets what a peer may reach here. Open connections to what it may no longer
 // reach are reset.
-func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error {
-	if err := g.checkServices("allow", r.Allow); err != nil {
+func (reg *Registry) PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error {
+	if err := reg.CheckServices("allow", r.Allow); err != nil {
 		return err
 	}
-	if m, err := g.member(name); err == nil && m.fileAllows {
-		return g.inFile(m)
+	if m, err := reg.Member(name); err == nil && m.FileAllows {
+		return reg.inFile(m)
 	}
-	allow := sortedSet(r.Allow)
-	m, err := g.editable(name)
+	allow := Sorted(r.Allow)
+	m, err := reg.editable(name)
 	if err != nil {
 		return err
 	}
-	if m.stock && slices.Contains(allow, api.ServiceAuth) {
+	if m.Stock && slices.Contains(allow, api.ServiceAuth) {
 		return admin.Usage(fmt.Sprintf("allow: peer %s is a plain WireGuard peer, which cannot use auth: it has no overlay address of its own, from which its identity would be known", name),
 			"apiServer and named services can be granted")
 	}
-	return g.update(peerChange{
-		peers: editPeer(m, func(p *state.Peer) { p.Allow = allow }),
-		applied: func() {
-			g.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.key), audit.Services(g.allowedNow(name)))
+	return reg.Update(Update{
+		Peers: EditPeer(m, func(p *state.Peer) { p.Allow = allow }),
+		Applied: func() {
+			reg.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.Key), audit.Services(reg.allowedNow(name)))
 		},
-		restricts: func() string {
-			return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(g.allowedNow(name), " "))
+		Restricts: func() string {
+			return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(reg.allowedNow(name), " "))
 		},
 	})
 }
 
 // allowedNow is what a peer of the state directory may reach here.
-func (g *Gateway) allowedNow(name string) []string {
-	p, _ := g.store.Peers().Get(name)
+func (reg *Registry) allowedNow(name string) []string {
+	p, _ := reg.store.Peers().Get(name)
 	return p.Allow
 }
 
 // PeerLocal adds, moves or (with an empty address) removes listeners here that lead to
 // services of a peer.
-func (g *Gateway) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
-	if err := checkLocal(r.Local); err != nil {
+func (reg *Registry) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
+	if err := CheckLocal(r.Local); err != nil {
 		return err
 	}
-	if m, err := g.member(name); err == nil && m.stock {
+	if m, err := reg.Member(name); err == nil && m.Stock {
 		return admin.Conflict(fmt.Sprintf("peer %s is a plain WireGuard peer, which offers no services to listen for", name), "")
 	}
-	m, err := g.editable(name)
+	m, err := reg.editable(name)
 	if err != nil {
 		return err
 	}
-	return g.update(peerChange{peers: editPeer(m, func(p *state.Peer) {
+	return reg.Update(Update{Peers: EditPeer(m, func(p *state.Peer) {
 		if p.Local == nil {
 			p.Local = map[string]string{}
 		}
@@ -139,16 +139,16 @@ func (g *Gateway) PeerLocal(_ context.Context, name string, r api.PeerLocalReque
 
 // PeerApprove lets a peer in whose key an operator has confirmed. The request has to say
 // which key that is: whoever redeems a ticket first has the name that was expected.
-func (g *Gateway) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
-	m, err := g.member(name)
+func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
+	m, err := reg.Member(name)
 	if err != nil {
 		return err
 	}
-	if !m.pending {
+	if !m.Pending {
 		return admin.Conflict(fmt.Sprintf("peer %s does not wait for approval", name), "")
 	}
-	switch fingerprint := peer.Fingerprint(m.key); r.Fingerprint {
-	case fingerprint, m.key.String():
+	switch fingerprint := peer.Fingerprint(m.Key); r.Fingerprint {
+	case fingerprint, m.Key.String():
 	case "":
 		return admin.Usage(fmt.Sprintf("approve %s: no fingerprint is given, and a name alone is no proof; the key of the peer that waits has the fingerprint %s", name, fingerprint),
 			"compare it with what `postern join` printed at the other gateway, then give it with --fingerprint")
@@ -156,31 +156,31 @@ func (g *Gateway) PeerApprove(_ context.Context, name string, r api.PeerApproveR
 		return admin.Conflict(fmt.Sprintf("approve %s: the key of the peer that waits has the fingerprint %s, and not the one given", name, fingerprint),
 			"compare it with what `postern join` printed at the other gateway; if it is another's: postern peer remove "+name)
 	}
-	return g.update(peerChange{
+	return reg.Update(Update{
 		// The book goes first: were it last and failed, the peer would be pending again
 		// as soon as it repeated its request.
-		tickets: func() error {
-			_, err := g.book.Approve(time.Now(), m.key)
+		Tickets: func() error {
+			_, err := reg.book.Approve(time.Now(), m.Key)
 			return err
 		},
-		peers: editPeer(m, func(p *state.Peer) { p.Pending = false }),
+		Peers: EditPeer(m, func(p *state.Peer) { p.Pending = false }),
 	})
 }
 
 // PeerRemove forgets a peer: its flows are reset, its tunnel ends, it gets no further
-// identity. A peer that has connections open is refused unless force is set. With force a
-// name that nobody has is no error. A removal that could not be stored may be repeated.
-func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error {
-	m, err := g.member(name)
-	if err != nil || m.fromFile { // a peer of the configuration keeps no entry of its name from being removed
-		if there, err := g.removeAside(name); there {
+// Identity. A peer that has connections open is refused unless force is set. With force a
+// Name that nobody has is no error. A removal that could not be stored may be repeated.
+func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) error {
+	m, err := reg.Member(name)
+	if err != nil || m.FromFile { // a peer of the configuration keeps no entry of its name from being removed
+		if there, err := reg.removeAside(name); there {
 			return err
 		}
 	}
 	if err != nil {
-		if g.store.Lingers(name) {
-			if err := g.storeAgain(); err != nil {
-				return g.notStored(removed(name), err)
+		if reg.store.Lingers(name) {
+			if err := reg.storeAgain(); err != nil {
+				return reg.notStored(removed(name), err)
 			}
 			return nil
 		}
@@ -189,33 +189,33 @@ func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error
 		}
 		return err
 	}
-	if m.fromFile {
-		return g.inFile(m)
+	if m.FromFile {
+		return reg.inFile(m)
 	}
-	if n := len(g.flows.List(name)); n > 0 && !force {
+	if n := len(reg.flows.List(name)); n > 0 && !force {
 		return admin.Conflict(fmt.Sprintf("peer %s has %d connections open, which would be reset", name, n),
 			"postern peer remove "+name+" --force")
 	}
-	err = g.update(peerChange{
+	err = reg.Update(Update{
 		// The book goes first: a peer whose ticket still counted could come back by it.
-		tickets: func() error {
-			g.lan.removedByHand(m)
-			_, err := g.book.Forget(time.Now(), ticket.Leaver{Name: m.name, Ticket: m.ticket, Keys: m.keys()})
+		Tickets: func() error {
+			reg.removedByHand(m)
+			_, err := reg.book.Forget(time.Now(), ticket.Leaver{Name: m.Name, Ticket: m.Ticket, Keys: m.AllKeys()})
 			return err
 		},
-		peers: func(all *state.Peers) error {
-			if p, ok := all.Get(name); ok && p.PublicKey == m.key {
+		Peers: func(all *state.Peers) error {
+			if p, ok := all.Get(name); ok && p.PublicKey == m.Key {
 				all.Remove(name)
 				all.DropAside(name) // else it could not join again by its name
 			}
 			return nil
 		},
-		applied: func() {
-			g.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.key))
+		Applied: func() {
+			reg.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.Key))
 		},
-		restricts: func() string { return removed(name) },
+		Restricts: func() string { return removed(name) },
 	})
-	g.showAside()
+	reg.ShowAside()
 	return err
 }
 
@@ -225,24 +225,24 @@ func removed(name string) string {
 }
 
 // editable is a peer that commands may change.
-func (g *Gateway) editable(name string) (*member, error) {
-	m, err := g.member(name)
+func (reg *Registry) editable(name string) (*Member, error) {
+	m, err := reg.Member(name)
 	if err != nil {
 		return nil, err
 	}
-	if m.fromFile {
-		return nil, g.inFile(m)
+	if m.FromFile {
+		return nil, reg.inFile(m)
 	}
 	return m, nil
 }
 
-// editPeer is f for the peer that the operator saw, and for no other that has come to
+// EditPeer is f for the peer that the operator saw, and for no other that has come to
 // its name meanwhile.
-func editPeer(m *member, f func(*state.Peer)) func(*state.Peers) error {
+func EditPeer(m *Member, f func(*state.Peer)) func(*state.Peers) error {
 	return func(all *state.Peers) error {
-		p, ok := all.Get(m.name)
-		if !ok || p.PublicKey != m.key {
-			return admin.Conflict(fmt.Sprintf("peer %s was removed meanwhile", m.name), "")
+		p, ok := all.Get(m.Name)
+		if !ok || p.PublicKey != m.Key {
+			return admin.Conflict(fmt.Sprintf("peer %s was removed meanwhile", m.Name), "")
 		}
 		f(&p)
 		return all.Put(p)
@@ -250,18 +250,18 @@ func editPeer(m *member, f func(*state.Peer)) func(*state.Peers) error {
 }
 
 // inFile refuses to change what the configuration file says.
-func (g *Gateway) inFile(m *member) error {
-	if g.running.Load().cfg.Kubernetes != nil {
-		return admin.Conflict(fmt.Sprintf("what peer %s is and may do is said by its Peer object, which commands do not change", m.name),
-			"kubectl edit peers.postern.dev "+m.name+", or kubectl delete")
+func (reg *Registry) inFile(m *Member) error {
+	if reg.Config().Kubernetes != nil {
+		return admin.Conflict(fmt.Sprintf("what peer %s is and may do is said by its Peer object, which commands do not change", m.Name),
+			"kubectl edit peers.postern.dev "+m.Name+", or kubectl delete")
 	}
-	return admin.Conflict(fmt.Sprintf("peer %s comes from %s, which commands do not change", m.name, g.running.Load().cfg.File),
+	return admin.Conflict(fmt.Sprintf("peer %s comes from %s, which commands do not change", m.Name, reg.Config().File),
 		"edit the file, then send the gateway SIGHUP")
 }
 
-// checkServices refuses a grant of what this gateway does not have.
-func (g *Gateway) checkServices(what string, list []string) error {
-	known := offered(g.running.Load().cfg)
+// CheckServices refuses a grant of what this gateway does not have.
+func (reg *Registry) CheckServices(what string, list []string) error {
+	known := offered(reg.Config())
 	for _, s := range list {
 		if !slices.Contains(known, s) {
 			return admin.Usage(fmt.Sprintf("%s: this gateway has no service %q", what, s), "it has "+strings.Join(known, ", "))
@@ -280,8 +280,8 @@ func offered(cfg *config.Resolved) []string {
 	return list
 }
 
-// checkLocal refuses addresses that cannot be listened on.
-func checkLocal(local map[string]string) error {
+// CheckLocal refuses addresses that cannot be listened on.
+func CheckLocal(local map[string]string) error {
 	for service, address := range local {
 		// A listener for auth would let every local user have an identity issued to it.
 		if service == api.ServiceAuth || service == api.ServiceGateway {
@@ -302,8 +302,26 @@ func checkLocal(local map[string]string) error {
 	return nil
 }
 
-func sortedSet(list []string) []string {
+func Sorted(list []string) []string {
 	out := append([]string{}, list...)
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// Member finds a peer by its name, for a command.
+func (reg *Registry) Member(name string) (*Member, error) {
+	r := reg.Load()
+	if m := r.ByName(name); m != nil {
+		return m, nil
+	}
+	var names []string
+	for _, m := range r.Members() {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	hint := "there are no peers yet: `postern invite` makes a ticket for one"
+	if len(names) > 0 {
+		hint = fmt.Sprintf("the peers are %v", names)
+	}
+	return nil, admin.NotFound(fmt.Sprintf("no peer %q", name), hint)
 }

@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// identityFor is the identity name of a peer that is enrolled now, as it is stored: empty
+// IdentityFor is the identity name of a peer that is enrolled now, as it is stored: empty
 // where an operator chose its name. See package auth for what hangs on it.
-func identityFor(name string, k peer.PublicKey, chosen bool) string {
+func IdentityFor(name string, k peer.PublicKey, chosen bool) string {
 	if chosen {
 		return ""
 	}
@@ -34,15 +34,20 @@ func (e *heldError) Error() string {
 		e.name, peer.Fingerprint(e.by), e.until.UTC().Format(time.RFC3339))
 }
 
-// freeIdentity refuses an identity name that another key of the roster has, or one that was
+// FreeIdentity refuses an identity name that another key of the roster has, or one that was
 // removed and has certificates for it.
-func (g *Gateway) freeIdentity(r *roster, name string, k peer.PublicKey) error {
-	for _, m := range r.members {
-		if m.identity == name && m.key != k {
-			return &heldError{name: name, by: m.key}
+func (reg *Registry) FreeIdentity(r *Roster, name string, k peer.PublicKey) error {
+	for _, m := range r.Members() {
+		if m.Identity == name && m.Key != k {
+			return &heldError{name: name, by: m.Key}
 		}
 	}
-	if holder, until, ok := g.store.IdentityHolder(name, k, time.Now()); ok {
+	return reg.Reserved(name, k)
+}
+
+// Reserved refuses an identity name that a key which was removed has certificates for.
+func (reg *Registry) Reserved(name string, k peer.PublicKey) error {
+	if holder, until, ok := reg.store.IdentityHolder(name, k, time.Now()); ok {
 		return &heldError{name: name, by: holder, until: until}
 	}
 	return nil
@@ -51,32 +56,32 @@ func (g *Gateway) freeIdentity(r *roster, name string, k peer.PublicKey) error {
 // freeIdentities is freeIdentity for those of a roster that were not in the one before,
 // wherever they come from. A configured peer may have another key than the configuration gave
 // it before: whoever wrote that says that it is the same peer.
-func (g *Gateway) freeIdentities(old, next *roster) error {
-	for _, m := range next.members {
-		if was := old.byName[m.name]; m.stock || was != nil && was.key == m.key && was.identity == m.identity {
+func (reg *Registry) freeIdentities(old, next *Roster) error {
+	for _, m := range next.Members() {
+		if was := old.ByName(m.Name); m.Stock || was != nil && was.Key == m.Key && was.Identity == m.Identity {
 			continue
 		}
-		err := g.freeIdentity(next, m.identity, m.key)
+		err := reg.FreeIdentity(next, m.Identity, m.Key)
 		var held *heldError
-		if before, ok := g.store.Configured(m.name); ok && m.fromFile && errors.As(err, &held) && held.by == before && !held.until.IsZero() {
+		if before, ok := reg.store.Configured(m.Name); ok && m.FromFile && errors.As(err, &held) && held.by == before && !held.until.IsZero() {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w: peer %s: %w", errConflict, m.name, err)
+			return fmt.Errorf("%w: peer %s: %w", errConflict, m.Name, err)
 		}
 	}
 	return nil
 }
 
 // noteConfigured has a configured peer's key inherit from the one that it had before.
-func (g *Gateway) noteConfigured(r *roster) {
+func (reg *Registry) noteConfigured(r *Roster) {
 	keys := map[string]peer.PublicKey{}
-	for _, m := range r.members {
-		if m.fromFile {
-			keys[m.name] = m.key
+	for _, m := range r.Members() {
+		if m.FromFile {
+			keys[m.Name] = m.Key
 		}
 	}
-	if err := g.store.SetConfigured(keys); err != nil {
-		g.log.Warn("the keys of the configured peers cannot be noted; one that has another key than before may get no certificate", "error", err)
+	if err := reg.store.SetConfigured(keys); err != nil {
+		reg.log.Warn("the keys of the configured peers cannot be noted; one that has another key than before may get no certificate", "error", err)
 	}
 }

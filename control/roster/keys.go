@@ -1,0 +1,108 @@
+package roster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// KeyHolder is whose a key is that somebody wants for a peer.
+type KeyHolder struct {
+	Member  *Member // the peer; nil when the key is no peer's
+	Present bool    // it is the key that the peer has, rather than the one it will have
+	What    string  // such as "the key of peer edge"
+}
+
+// HolderOf says whose a key is; nil when it is free to become a peer's. It is the one place
+// that decides so, wherever a key comes from: a ticket, a reply, an announcement, a command, a
+// search, a file or an object.
+func (reg *Registry) HolderOf(k peer.PublicKey) *KeyHolder {
+	if _, err := reg.o.Key.SharedSecret(k); err != nil {
+		return &KeyHolder{What: "of low order, which nobody has to itself"}
+	}
+	next, retired := reg.store.OwnKeys()
+	switch {
+	case k == reg.publicKey:
+		return &KeyHolder{What: "this gateway's own public key"}
+	case k == next:
+		return &KeyHolder{What: "this gateway's own next key"}
+	case slices.Contains(retired, k):
+		return &KeyHolder{What: "a former key of this gateway"}
+	case reg.book.IsOneTime(k):
+		return &KeyHolder{What: "the one-time key of a ticket"}
+	}
+	r := reg.Load()
+	if m := r.ByKey(k); m != nil {
+		return &KeyHolder{m, true, "the key of peer " + m.Name}
+	}
+	for _, m := range r.Members() {
+		switch {
+		case m.NextKey == k:
+			return &KeyHolder{m, false, "the key that peer " + m.Name + " announced as its next one"}
+		case slices.Contains(m.Former, k):
+			return &KeyHolder{m, false, "a former key of peer " + m.Name}
+		}
+	}
+	return nil
+}
+
+// is reports whether the key is the present one of the peer with this name.
+func (h *KeyHolder) is(name string) bool {
+	return h.Member != nil && h.Present && h.Member.Name == name
+}
+
+// hint says to the operator here what to do about it.
+func (h *KeyHolder) hint() string {
+	if h.Member == nil {
+		return ""
+	}
+	if h.Present {
+		return fmt.Sprintf("what it may reach is set by `postern peer allow %s`; to begin again: postern peer remove %s", h.Member.Name, h.Member.Name)
+	}
+	return "if the key is not that peer's: postern peer remove " + h.Member.Name
+}
+
+// CheckKey refuses a key for the peer called name, in the words of a command. A key that the
+// peer has already is none to refuse.
+func (reg *Registry) CheckKey(what, name string, k peer.PublicKey) error {
+	if h := reg.HolderOf(k); h != nil && !h.is(name) {
+		return admin.Conflict(fmt.Sprintf("%s: the key %s is %s", what, k, h.What), h.hint())
+	}
+	return nil
+}
+
+// CheckConfigured refuses keys that a configuration brings in. What peers have now is compared
+// with each other when the configuration is applied.
+func (reg *Registry) CheckConfigured(old, next *config.Resolved) error {
+	for _, p := range next.Peers {
+		known := func(q config.Peer) bool { return q.PublicKey == p.PublicKey }
+		if p.PublicKey.IsZero() || p.Joined || slices.ContainsFunc(old.Peers, known) {
+			continue
+		}
+		if h := reg.HolderOf(p.PublicKey); h != nil && !h.Present {
+			return fmt.Errorf("%w: peer %s has the key %s, which is %s", errConflict, p.Name, p.PublicKey, h.What)
+		}
+	}
+	return nil
+}
+
+// Reserve refuses a name that another key has, or has certificates for, and a key that is
+// somebody's already: there is nothing to join for a peer. It makes a [ticket.Names] of reg.
+func (reg *Registry) Reserve(name string, key peer.PublicKey, chosen bool) error {
+	if h := reg.HolderOf(key); h != nil {
+		return &ticket.KeyTakenError{Peer: h.Member != nil, Holder: h.What, Hint: h.hint()}
+	}
+	if cfg := reg.Config(); !chosen && KeepsOptions(cfg, name) {
+		return fmt.Errorf("the inviter's configuration has options for a peer %s, which only its operator gives to somebody: invite with `--name %s`, or with another name", name, name)
+	}
+	r := reg.Load()
+	if r.byName[name] != nil || reg.store.Peers().HasAside(name) {
+		return &ticket.NameTakenError{Name: name}
+	}
+	return reg.FreeIdentity(r, cmp.Or(IdentityFor(name, key, chosen), name), key)
+}

@@ -1,0 +1,259 @@
+// Package roster knows who is a peer here and what it may reach.
+//
+//	configuration ─┐
+//	peers joined  ─┼─▶ Roster ─▶ apply ─▶ tunnel · services · open connections ─▶ subscribers
+//	open tickets  ─┘   (who)   (difference)
+//
+// A [Roster] is immutable. The [Registry] makes the next one whenever a source changes (a
+// reload, a redeemed ticket, a command), puts it in force by difference, and then tells those
+// that subscribed. It holds the one lock under which who the peers are is decided and takes
+// effect. A [View] is what those have who only read.
+package roster
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Roster is who may use the tunnel at one moment. It is immutable.
+type Roster struct {
+	own     peer.PublicKey // this gateway's
+	members []*Member      // sorted by name
+	byName  map[string]*Member
+	byKey   map[peer.PublicKey]*Member
+	byAddr  map[netip.Addr]*Member // overlay addresses, those of next keys too
+	// next are the members that announced a key, by that key.
+	next    map[peer.PublicKey]*Member
+	oneTime map[netip.Addr]ticket.OneTime
+}
+
+// Make brings together the peers of the file, those that joined and the keys of
+// the open tickets.
+func Make(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*Roster, error) {
+	r := newRoster(own, len(file)+joined.Len())
+	options := map[string]config.Peer{}
+	for _, p := range file {
+		if p.PublicKey.IsZero() || p.Joined {
+			options[p.Name] = p
+			continue
+		}
+		if old, ok := joined.Get(p.Name); ok && old.PublicKey != p.PublicKey {
+			return nil, fmt.Errorf("%w: peer %s has the key %s in the file but joined with %s (rename it in the file, or remove it here first: postern peer remove %s)",
+				errConflict, p.Name, p.PublicKey, old.PublicKey, p.Name)
+		}
+		r.add(fileMember(p))
+	}
+	for _, p := range joined.All() {
+		if m := r.byName[p.Name]; m != nil {
+			m.supplement(p)
+			continue
+		}
+		if other := r.byKey[p.PublicKey]; other != nil {
+			return nil, fmt.Errorf("%w: %s in the file and %s, which joined, have one key %s (remove one of them)",
+				errConflict, other.Name, p.Name, p.PublicKey)
+		}
+		m := joinedMember(own, p)
+		if o, ok := options[p.Name]; ok && (!o.Joined || o.PublicKey == p.PublicKey || o.PublicKey == p.ObjectKey) {
+			m.override(o)
+		}
+		r.add(m)
+	}
+	for _, o := range oneTime {
+		r.oneTime[peer.OverlayAddr(o.PublicKey)] = o
+	}
+	r.settle()
+	return r, nil
+}
+
+func newRoster(own peer.PublicKey, n int) *Roster {
+	return &Roster{
+		own: own, members: make([]*Member, 0, n), byName: make(map[string]*Member, n), byKey: make(map[peer.PublicKey]*Member, n),
+		byAddr: make(map[netip.Addr]*Member, n), next: map[peer.PublicKey]*Member{}, oneTime: map[netip.Addr]ticket.OneTime{},
+	}
+}
+
+func (r *Roster) add(m *Member) {
+	r.members = append(r.members, m)
+	r.byName[m.Name], r.byKey[m.Key] = m, m
+	if a := m.Address(); a.IsValid() {
+		r.byAddr[a] = m
+	}
+}
+
+// settle orders the members, and adds the keys that they said they will have. One that is
+// somebody's already stays his.
+func (r *Roster) settle() {
+	for _, m := range r.members {
+		k := m.NextKey
+		if k.IsZero() || m.Pending || k == r.own || r.byKey[k] != nil {
+			continue
+		}
+		a := peer.OverlayAddr(k)
+		if _, oneTime := r.oneTime[a]; !oneTime {
+			r.next[k], r.byAddr[a] = m, m
+		}
+	}
+	slices.SortFunc(r.members, func(a, b *Member) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// peers are the roster in the tunnel's terms. A peer that waits for approval is none.
+func (r *Roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Config {
+	out := make([]peer.Config, 0, len(r.members)+len(r.oneTime))
+	for _, m := range r.members {
+		if !m.Pending {
+			out = append(out, m.tunnel(proven))
+		}
+	}
+	for key, m := range r.next {
+		// It dials us, and is a peer like any other from the first handshake.
+		out = append(out, peer.Config{Name: nextName(m), PublicKey: key, PresharedKey: m.NextPSK, Managed: true})
+	}
+	for _, o := range r.oneTime {
+		if o.PublicKey == r.own || r.byKey[o.PublicKey] != nil {
+			continue // by a state directory that contradicts itself: who has a key comes first
+		}
+		out = append(out, peer.Config{
+			// Managed, though nobody chooses a path: that of the last handshake is taken,
+			// and answers go to every copy of an initiation when those before got lost.
+			Name: oneTimeName(o), PublicKey: o.PublicKey, PresharedKey: o.PresharedKey, Managed: true,
+		})
+	}
+	slices.SortFunc(out, func(a, b peer.Config) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// nextName cannot be a peer's: it is no DNS label.
+func nextName(m *Member) string { return m.Name + ":next" }
+
+// oneTimeName cannot be a peer's: it is no DNS label.
+func oneTimeName(o ticket.OneTime) string { return "ticket:" + o.Ticket.String() }
+
+// Of is a roster of these members alone.
+func Of(members ...*Member) *Roster {
+	r := newRoster(peer.PublicKey{}, len(members))
+	for _, m := range members {
+		r.add(m)
+	}
+	r.settle()
+	return r
+}
+
+// Members are all of them, by name. The list is not to be changed.
+func (r *Roster) Members() []*Member { return r.members }
+
+// ByName is the member that is called so here; nil when nobody is.
+func (r *Roster) ByName(name string) *Member { return r.byName[name] }
+
+// ByKey is the member that has the key; nil when nobody has it.
+func (r *Roster) ByKey(k peer.PublicKey) *Member { return r.byKey[k] }
+
+// Next is the member that announced the key as its next one; nil when nobody did.
+func (r *Roster) Next(k peer.PublicKey) *Member { return r.next[k] }
+
+// Holder is the member that has the key or announced it; nil when nobody did.
+func (r *Roster) Holder(k peer.PublicKey) *Member { return cmp.Or(r.byKey[k], r.next[k]) }
+
+// Match holds a name and a key that were found against the members: m is the one that has the
+// Key or, when nobody has it, the name. Then the key is another than the member's.
+func (r *Roster) Match(name string, k peer.PublicKey) (m *Member, otherKey bool) {
+	if k.IsZero() {
+		return nil, false
+	}
+	if m := r.Holder(k); m != nil {
+		return m, false
+	}
+	m = r.byName[name]
+	return m, m != nil
+}
+
+// Caller says whom an overlay address belongs to. Of a stock peer, which auth does not know,
+// it gives the name for the log.
+func (r *Roster) Caller(a netip.Addr) (auth.Caller, bool) {
+	if m := r.byAddr[a]; m != nil {
+		return auth.Caller{Name: m.Name, Identity: m.Identity, PublicKey: m.Key, Kind: auth.KindPeer, Grants: m.Allow, Pending: m.Pending, NotBefore: m.Since}, true
+	}
+	if o, ok := r.oneTime[a]; ok {
+		return auth.Caller{PublicKey: o.PublicKey, Kind: auth.KindOneTime}, true
+	}
+	if m := r.Find(a); m != nil { // by an address of its own: a plain WireGuard peer
+		return auth.Caller{Name: m.Name, PublicKey: m.Key, Kind: auth.KindStock}, true
+	}
+	return auth.Caller{}, false
+}
+
+// Resolve says whose an inner address is.
+func (r *Roster) Resolve(a netip.Addr) (forward.Peer, bool) {
+	if m := r.Find(a); m != nil {
+		return forward.Peer{Name: m.Name, Mute: m.Stock && !auth.Serves(auth.KindStock)}, true
+	}
+	if o, ok := r.oneTime[a]; ok {
+		return forward.Peer{Name: oneTimeName(o), OneTime: true}, true
+	}
+	if m := r.byAddr[a]; m != nil { // it waits for approval
+		return forward.Peer{Name: m.Name}, false
+	}
+	return forward.Peer{}, false
+}
+
+// Find is the member that may send from the address; nil when there is none.
+func (r *Roster) Find(a netip.Addr) *Member {
+	if m := r.byAddr[a]; m != nil {
+		if m.Pending {
+			return nil
+		}
+		return m
+	}
+	for _, m := range r.members {
+		if m.Stock && slices.ContainsFunc(m.AllowedIPs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return m
+		}
+	}
+	return nil
+}
+
+// allowed is the policy of services other than auth.
+func (r *Roster) allowed(p forward.Peer, service string) bool {
+	m := r.byName[p.Name]
+	return !p.OneTime && m != nil && !m.Pending && m.allows(service)
+}
+
+// Without are the members that next does not have, by name and key.
+func (r *Roster) Without(next *Roster) []*Member {
+	var out []*Member
+	for _, m := range r.members {
+		if now := next.byName[m.Name]; now == nil || now.Key != m.Key {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// hasOther reports whether the one-time peers are others than these.
+func (r *Roster) hasOther(list []ticket.OneTime) bool {
+	for _, o := range list {
+		if _, ok := r.oneTime[peer.OverlayAddr(o.PublicKey)]; !ok {
+			return true
+		}
+	}
+	return len(list) != len(r.oneTime)
+}
+
+// Names of the members that are in the tunnel.
+func (r *Roster) Names() []string {
+	var out []string
+	for _, m := range r.members {
+		if !m.Pending {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}

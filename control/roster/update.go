@@ -1,0 +1,132 @@
+package roster
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel"
+)
+
+// Update is a change of the peers in the state directory, in the order in which it
+// is made. If a step fails those after it are not made.
+type Update struct {
+	// Tickets changes the ticket book; nil if that has no part in it. It is not taken
+	// back when a later step fails, so it is something that may stand by itself.
+	Tickets func() error
+	Peers   func(*state.Peers) error
+	// Applied runs when the change is in force; it may be nil.
+	Applied func()
+	// Restricts marks a change that takes something away. That counts also when it cannot
+	// be stored, for a full disk must not keep a peer in; restricts then says what counts.
+	Restricts func() string
+}
+
+// Update stores a change of the peers and applies it, unless nothing is another than before. If
+// it cannot be applied it is taken back.
+func (reg *Registry) Update(u Update) error {
+	return reg.Change(func(c *Change) error { return c.Update(u) })
+}
+
+// updateLocked is Update with changing held.
+func (reg *Registry) updateLocked(c Update) error {
+	var unstored []error
+	if c.Tickets != nil {
+		err := c.Tickets()
+		switch {
+		case err != nil && c.Restricts != nil && errors.Is(err, ticket.ErrStorage):
+			unstored = append(unstored, err)
+		case err != nil:
+			return err
+		}
+	}
+	before := reg.store.Peers()
+	err := reg.storePeers(c)
+	switch {
+	case errors.Is(err, state.ErrNotStored):
+		unstored = append(unstored, err)
+	case err != nil:
+		return err
+	case len(unstored) == 0 && reg.unchanged(before):
+		return nil
+	}
+	if err := reg.apply(reg.Config()); err != nil {
+		return reg.takeBack(before, err)
+	}
+	if c.Applied != nil {
+		c.Applied()
+	}
+	if len(unstored) > 0 {
+		return reg.notStored(c.Restricts(), errors.Join(unstored...))
+	}
+	return nil
+}
+
+// unchanged reports whether the peers are those of before, and the tickets' are those in force:
+// What was to be changed was so already. Nothing was written then, and nothing is applied.
+func (reg *Registry) unchanged(before state.Peers) bool {
+	return reflect.DeepEqual(before, reg.store.Peers()) && !reg.Load().hasOther(reg.book.OneTimePeers(time.Now()))
+}
+
+// takeBack undoes a change of the peers in the state directory that could not be applied.
+func (reg *Registry) takeBack(before state.Peers, cause error) error {
+	undo := reg.storePeers(Update{Peers: func(all *state.Peers) error { *all = before; return nil }})
+	if undo != nil {
+		reg.log.Error("a change of the peers that could not be applied cannot be taken back in the state directory; it is tried again at the next start",
+			"error", undo)
+	}
+	if contradicts(cause) {
+		return admin.Conflict(cause.Error(), "nothing was changed")
+	}
+	return cause
+}
+
+// notStored is the answer to a command that took something away, which counts now but
+// not after a restart.
+func (reg *Registry) notStored(counts string, cause error) error {
+	reg.log.Warn("what was taken away from a peer could not be stored; it comes back if the gateway restarts before that",
+		"code", string(catalogue.NotStored), "inForce", counts, "error", cause)
+	return admin.Failed(fmt.Sprintf("%s, but this is not stored and is undone when the gateway restarts: %v", counts, cause),
+		"fix the state directory, such as by freeing space, and repeat the command")
+}
+
+// storePeers changes the peers on disk. A change that may not survive a power cut has
+// been made all the same: what is in force now is what the file says.
+func (reg *Registry) storePeers(c Update) error {
+	store := reg.store.Update
+	if c.Restricts != nil {
+		store = reg.store.Restrict
+	}
+	err := store(c.Peers)
+	if errors.Is(err, state.ErrNotDurable) {
+		reg.log.Warn("a change of the peers may not survive a power cut", "error", err)
+		return nil
+	}
+	return err
+}
+
+// storeAgain stores what was taken away while the state directory could not be written.
+func (reg *Registry) storeAgain() error {
+	if !reg.store.Unstored() {
+		return nil
+	}
+	if err := reg.store.Flush(); err != nil && !errors.Is(err, state.ErrNotDurable) {
+		return err
+	}
+	reg.log.Info("what was taken away from peers while the state directory could not be written is stored now")
+	return nil
+}
+
+// errConflict marks a peer of the file and one of the state directory that cannot both be.
+var errConflict = errors.New("the configuration and the state directory contradict each other")
+
+// contradicts reports whether peers cannot be because of others, which is for the
+// operator to solve.
+func contradicts(err error) bool {
+	return errors.Is(err, tunnel.ErrPeerSet) || errors.Is(err, errConflict)
+}

@@ -1,0 +1,49 @@
+package roster
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// View is what was applied last, for those who read and change nothing. They never wait. It is
+// safe for concurrent use.
+type View struct{ now atomic.Pointer[applied] }
+
+type applied struct {
+	roster *Roster
+	cfg    *config.Resolved
+	since  map[peer.PublicKey]time.Time // when a peer was first applied
+}
+
+// NewView is a view of this roster and configuration.
+func NewView(r *Roster, cfg *config.Resolved) *View {
+	v := &View{}
+	v.now.Store(&applied{roster: r, cfg: cfg})
+	return v
+}
+
+// Load is the roster that was applied last.
+func (v *View) Load() *Roster { return v.now.Load().roster }
+
+// Config is the configuration that was applied last.
+func (v *View) Config() *config.Resolved { return v.now.Load().cfg }
+
+// Since is when the peer with the key was first tried; zero for one that is none.
+func (v *View) Since(k peer.PublicKey) time.Time { return v.now.Load().since[k] }
+
+// set has readers see the roster, and notes since when each peer is tried.
+func (v *View) set(next *Roster, cfg *config.Resolved) {
+	before := v.now.Load().since
+	since := make(map[peer.PublicKey]time.Time, len(next.members))
+	for _, m := range next.members {
+		if at, ok := before[m.Key]; ok && !m.Pending {
+			since[m.Key] = at
+		} else {
+			since[m.Key] = time.Now()
+		}
+	}
+	v.now.Store(&applied{roster: next, cfg: cfg, since: since})
+}
