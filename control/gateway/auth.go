@@ -17,12 +17,10 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/roster"
-	"github.com/postern-dev/postern/control/ticket"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // authService is the in-band auth server with what it needs of the gateway. It is the
-// server's Directory and Redeemer.
+// server's Directory.
 type authService struct {
 	g        *Gateway
 	listener *forward.Listener
@@ -93,11 +91,11 @@ func openAuth(g *Gateway, cfg *config.Resolved, in *forward.Listener) (*authServ
 		return nil, err
 	}
 	s.server, err = auth.NewServer(auth.ServerOptions{
-		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: s,
+		Name: cfg.Name, Software: "postern " + g.opts.Version, Directory: s, Redeemer: g.enrolment,
 		Issuer:    func() auth.Issuer { return *s.issuer.Load() },
-		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.receive,
-		OnRotation: g.onRotation, OnReport: g.reports.receive, Report: g.reports.forHello,
-		HeardBoot: g.paths.heardBoot, Audit: g.audit, Logger: g.log,
+		APIServer: s.apiServer, Offers: s.offers, Ports: s.ports, OnPath: g.paths.Receive,
+		OnRotation: g.enrolment.OnRotation, OnReport: g.reports.receive, Report: g.reports.forHello,
+		HeardBoot: g.paths.HeardBoot, Audit: g.audit, Logger: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the auth service: %w", err)
@@ -305,10 +303,4 @@ func (s *authService) ports() map[string]uint16 {
 		out[n.Name] = n.Port
 	}
 	return out
-}
-
-// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel. The
-// decision and its outcome are one: a peer cannot be removed in between and come back.
-func (s *authService) Redeem(_ context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
-	return s.g.enrol(func(now time.Time) (ticket.Grant, error) { return s.g.peers.Book().Redeem(now, oneTime, q) })
 }

@@ -31,6 +31,48 @@ func (g *Gateway) PeerApprove(ctx context.Context, name string, r api.PeerApprov
 	return g.peers.PeerApprove(ctx, name, r)
 }
 
+// Invite makes a ticket.
+func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	return g.enrolment.InviteFor(ctx, r, "")
+}
+
+// InviteFor is Invite for an object of the cluster, whose UID is kept with the ticket.
+func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object string) (api.InviteResponse, error) {
+	return g.enrolment.InviteFor(ctx, r, object)
+}
+
+// Join redeems a ticket.
+func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+	return g.enrolment.Join(ctx, r)
+}
+
+// Accept makes this gateway dial a joiner that could not reach it.
+func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	return g.enrolment.Accept(ctx, r)
+}
+
+// KeyRotate gives the gateway another key without losing a peer.
+func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	return g.enrolment.KeyRotate(ctx, r)
+}
+
+// Restart is closed when the gateway has to be closed and started again.
+func (g *Gateway) Restart() <-chan struct{} { return g.enrolment.Restart() }
+
+// NetCheck asks the STUN and TURN servers and the router again and says what the network
+// around this gateway is like.
+func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) { return g.paths.NetCheck(ctx) }
+
+// Discovered lists the gateways that were found, and why a search finds none.
+func (g *Gateway) Discovered(ctx context.Context) (api.DiscoveredList, error) {
+	return g.found.Discovered(ctx)
+}
+
+// DiscoveredApprove makes a peer of a gateway that was found.
+func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
+	return g.found.DiscoveredApprove(ctx, name, r)
+}
+
 // PeerRemove forgets a peer.
 func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error {
 	return g.peers.PeerRemove(ctx, name, force)

@@ -88,17 +88,13 @@ func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
 // SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. They
 // are candidates with the source "service", and peers are told.
 func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
-	list = slices.Clone(list)
-	g.peers.LearnAll(func(*roster.Roster) {
-		g.clusterAddrs.Store(&list)
-		g.agent.Load().SetServiceEndpoints(list)
-	})
+	g.peers.LearnAll(func(*roster.Roster) { g.paths.SetServiceEndpoints(list) })
 }
 
 // SetProblems replaces what one source has found to be wrong with this gateway. Each is
 // shown as an own check that fails.
 func (g *Gateway) SetProblems(source string, list []check.OwnProblem) {
-	if g.found.set(source, list) {
+	if g.problems.set(source, list) {
 		g.announceChange()
 	}
 }

@@ -59,14 +59,14 @@ func (g *Gateway) heardHello(name string, h auth.Hello) {
 		was, _ := g.hellos.get(m.Key)
 		g.hellos.set(m.Key, h)
 		same := slices.Equal(was.Offers, h.Offers) && apiServerOf(was.Hello) == apiServerOf(h)
-		if !same && g.learning.may(m.Key, time.Now()) { // else with those of all peers, a little later
+		if !same && g.peers.MayStore(m.Key, time.Now()) { // else with those of all peers, a little later
 			g.rememberHellos([]*roster.Member{m})
 		}
 		g.keepers.setPeer(m)
 		g.keepers.wake(name)
 		g.follow(m, h)
 	})
-	g.hearsOfBoot(m.Key, h.HeardBoot)
+	g.paths.HearsOfBoot(m.Key, h.HeardBoot)
 	if h.Report == nil {
 		return
 	}

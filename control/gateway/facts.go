@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
@@ -22,19 +23,19 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		return check.Facts{}, false
 	}
 	t, _ := g.plane.Engine.Peer(m.Key)
-	w := g.way(m, t)
+	w := g.paths.Way(m, t)
 	f := check.Facts{
 		Name: m.Name, Address: m.Address(), Stock: m.Stock, Pending: m.Pending,
 		Since: g.peers.Since(m.Key), LastHandshake: t.LastHandshake,
 		ServiceFacts: check.ServiceFacts{Direct: m.Direct},
 	}
 	g.keepers.shown(m.Name, &f)
-	for _, c := range g.candidateStatus(m, w) {
+	for _, c := range w.Candidates(m) {
 		f.Candidates = append(f.Candidates, catalogue.Candidate{
 			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
 		})
 	}
-	if w.found {
+	if w.Found {
 		g.wayFacts(m, w, &f)
 	} else {
 		for _, e := range m.Endpoints(g.peers.ProvenEndpoints(m.Key)) {
@@ -71,7 +72,7 @@ func (g *Gateway) brief(name string) (check.Facts, bool) {
 		return check.Facts{}, false
 	}
 	f := check.Facts{Name: m.Name, Stock: m.Stock, TellsOffers: g.reports.tellsOffers(m.Key)}
-	s, found := g.paths.finder.Selected(m.Key)
+	s, found := g.paths.Selected(m.Key)
 	if !found || m.Stock || m.Pending {
 		return f, true
 	}
@@ -85,26 +86,26 @@ func (g *Gateway) brief(name string) (check.Facts, bool) {
 
 // wayFacts are what the path finder knows of a peer, and what was seen of it without an
 // answer.
-func (g *Gateway) wayFacts(m *roster.Member, w way, f *check.Facts) {
-	selected := w.path.Selected.IsValid()
+func (g *Gateway) wayFacts(m *roster.Member, w paths.Way, f *check.Facts) {
+	selected := w.Path.Selected.IsValid()
 	if selected {
-		f.Probed = w.path.Heard
+		f.Probed = w.Path.Heard
 	} else {
-		f.NoPath, f.PathLost = w.path.Reason, w.path.Since
+		f.NoPath, f.PathLost = w.Path.Reason, w.Path.Since
 	}
-	f.Endpoints = w.addresses()
+	f.Endpoints = w.Addresses()
 	f.Path = check.PathFacts{
-		Kind: api.PathNone, Since: w.path.Since, RTT: w.path.RTT, MTU: w.path.MTU, LinkMTU: g.plane.MTU,
-		NAT: natFacts(g.agent.Load().Snapshot().NAT),
+		Kind: api.PathNone, Since: w.Path.Since, RTT: w.Path.RTT, MTU: w.Path.MTU, LinkMTU: g.plane.MTU,
+		NAT: natFacts(g.paths.Agent().Snapshot().NAT),
 	}
 	if selected {
-		f.Path.Kind, f.Path.Remote = w.path.Kind, w.shown(w.path.Selected)
-		f.Path.Relay = w.servers.server(w.path.Selected.Via)
+		f.Path.Kind, f.Path.Remote = w.Path.Kind, w.Shown(w.Path.Selected)
+		f.Path.Relay = w.Relay()
 	}
-	for _, u := range w.unresolved {
+	for _, u := range w.Unresolved {
 		f.Unresolved = append(f.Unresolved, check.NameFact{Name: u.Name, Err: u.Reason})
 	}
-	s := g.paths.finder.Sight(m.Key)
+	s := g.paths.Sight(m.Key)
 	for _, n := range s.Moved {
 		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
 	}
@@ -112,22 +113,22 @@ func (g *Gateway) wayFacts(m *roster.Member, w way, f *check.Facts) {
 	// A peer that has just died was heard until then: only what came after its answers
 	// had ceased says that it hears nothing of us. Heard would not do, since it has the
 	// peer's own requests as well.
-	if !selected && s.RequestAt.After(w.path.Since) && s.RequestAt.After(w.path.Proven) {
+	if !selected && s.RequestAt.After(w.Path.Since) && s.RequestAt.After(w.Path.Proven) {
 		f.HeardUnanswered = check.Sight{From: s.RequestFrom.String(), At: s.RequestAt}
 	}
 }
 
 // sightings are what came to our port and may explain why the peer does not answer. They
 // are not read while it does.
-func (g *Gateway) sightings(m *roster.Member, w way, f *check.Facts) {
-	if w.connected(time.Now()) {
+func (g *Gateway) sightings(m *roster.Member, w paths.Way, f *check.Facts) {
+	if w.Connected(time.Now()) {
 		return
 	}
 	var ips []netip.Addr
 	for _, c := range m.Known() {
 		ips = append(ips, c.Addr.Addr())
 	}
-	for _, c := range w.path.Candidates {
+	for _, c := range w.Path.Candidates {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
 	s := g.recent.sightings(g.plane.Engine, m.Key, ips)
@@ -157,11 +158,11 @@ func sight(s tunnel.Sight) check.Sight {
 // own are what a check of this gateway starts from.
 func (g *Gateway) own() check.Own {
 	cfg := g.peers.Config()
-	s := g.agent.Load().Snapshot()
+	s := g.paths.Agent().Snapshot()
 	o := g.shown(cfg, s)
-	o.LAN = g.lan.facts(time.Now())
+	o.LAN = g.found.LANFacts(time.Now())
 	o.Networks, o.TicketAlarmAt = g.networks(), g.peers.Book().AlarmedAt()
-	o.Found = g.found.all()
+	o.Found = g.problems.all()
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = g.plane.Bind.Socket()
 	for _, server := range s.Servers {
@@ -171,7 +172,7 @@ func (g *Gateway) own() check.Own {
 		}
 		o.STUN = append(o.STUN, x)
 	}
-	for _, r := range g.paths.relays.Load().statuses() {
+	for _, r := range g.paths.RelayStatuses() {
 		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, At: r.Since})
 	}
 	if a := cfg.Services.APIServer; a != nil {

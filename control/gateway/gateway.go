@@ -31,9 +31,12 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/enrol"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/metrics"
+	"github.com/postern-dev/postern/control/neighbours"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/plane"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
@@ -138,9 +141,9 @@ type Gateway struct {
 	store     *state.Store
 	mtu       int // the overlay's, in bytes
 	plane     *plane.Plane
-	paths     *pathfinding
-	dns       *dnsSearch
-	lan       *lanSearch
+	paths     *paths.Finder
+	found     *neighbours.Search
+	enrolment *enrol.Registrar
 	peers     *roster.Registry
 	flows     *forward.Flows
 	outbound  *forward.Outbound
@@ -150,7 +153,6 @@ type Gateway struct {
 	auth      *authService
 	keepers   *identityKeepers
 	rates     *rates
-	journal   *journal
 	beat      *metrics.Heartbeat
 	transit   *transitLog
 	startedAt time.Time
@@ -160,20 +162,10 @@ type Gateway struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	closing sync.Once
-	// regather holds at most one wish that gathering begin again, with another agent.
-	regather chan struct{}
 	// portsDue holds one wish that the ports of listeners be kept.
 	portsDue chan struct{}
 
-	// rotating is held while peers are told of another key; restarts is closed when that is
-	// in force, and restart does so once.
-	rotating sync.Mutex
-	restart  sync.Once
-	restarts chan struct{}
-
-	agent     atomic.Pointer[discovery.Agent]
 	hellos    hellos
-	learning  learning
 	following following
 
 	// reloading is held from the reading of a configuration to its application, so that
@@ -188,10 +180,8 @@ type Gateway struct {
 	unstored map[state.Listener]uint16
 	// onChange is told of changes.
 	onChange atomic.Pointer[[]func()]
-	// found are problems, and clusterAddrs addresses, that others than the gateway found.
-	found        problems
-	superseded   supersession
-	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
+	// problems are those that others than the gateway found.
+	problems problems
 }
 
 // Start brings a gateway up: the state directory is locked, the port is open, peers with
@@ -207,8 +197,8 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, log: o.Logger, tail: tail, audit: audit.New(o.Logger), startedAt: time.Now(),
-		recent: newRecent(), rates: newRates(), journal: newJournal(), beat: metrics.NewHeartbeat(heartbeatLimit),
-		regather: make(chan struct{}, 1), portsDue: make(chan struct{}, 1), restarts: make(chan struct{}),
+		recent: newRecent(), rates: newRates(), beat: metrics.NewHeartbeat(heartbeatLimit),
+		portsDue: make(chan struct{}, 1),
 		unstored: map[state.Listener]uint16{},
 	}
 	g.transit = newTransitLog(g.audit, func(a netip.Addr) string { p, _ := g.peers.Load().Resolve(a); return p.Name })
@@ -217,10 +207,8 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, errors.Join(err, g.close(expired()))
 	}
 	g.wg.Go(func() { newTicker(g).run(g.ctx) })
-	g.wg.Go(g.gather)
-	g.wg.Go(func() { g.paths.run(g.ctx) })
-	g.wg.Go(func() { g.dns.run(g.ctx) })
-	g.wg.Go(func() { g.lan.run(g.ctx) })
+	g.wg.Go(func() { g.paths.Run(g.ctx) })
+	g.wg.Go(func() { g.found.Run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
 	g.wg.Go(func() { g.reports.run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.publicKey.String(),
@@ -241,7 +229,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		}
 	}
 	g.publicKey = g.key.Public()
-	g.takeRekeyed()
+	enrol.TakeRekeyed(g.store, g.publicKey, g.log)
 	g.flows = forward.NewFlows(forward.Limits{PeerRate: cfg.ConnectionRate})
 	inBand := forward.NewListener(net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer.OverlayAddr(g.publicKey), api.PortAuth)))
 	if g.peers, err = roster.Open(roster.Options{
@@ -253,22 +241,36 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.outbound = forward.NewOutbound(g.flows, g.outboundOptions())
 	g.mtu = g.overlayMTU(cfg)
 	g.tellOfJumboFrames(cfg)
-	if g.paths, err = openPathfinding(g, cfg); err != nil {
+	if g.paths, err = paths.New(paths.Options{
+		Ctx: g.ctx, Key: g.key, Config: cfg, MTU: g.mtu, Store: g.store, Peers: g.peers, Logger: g.log,
+		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Resolve: g.opts.Resolve},
+		Tell: paths.Tell{
+			Moved: func(peer string) { g.checks.Wake(peer) }, State: g.announceChange,
+			NetworkChanged: func() { g.found.NetworkChanged() }, Superseded: g.opts.OnSuperseded,
+		},
+	}); err != nil {
 		return err
 	}
-	g.lan = newLANSearch(g)
-	if g.dns, err = openDNSSearch(g, cfg.Discovery.DNS); err != nil {
-		return cfg.Blame("spec.discovery.dns.domains", err)
-	}
-	agent, err := g.newAgent(cfg)
-	if err != nil {
+	if g.found, err = neighbours.New(neighbours.Options{
+		Key: g.key, Store: g.store, Peers: g.peers, Port: g.Port, OwnAddrs: g.opts.OwnAddrs,
+		Interfaces: g.opts.LANInterfaces, Listen: g.opts.ListenLAN, Root: g.opts.Root, SetProblems: g.SetProblems,
+		Moved:     func(r *roster.Roster) { g.paths.SetPeers(r, g.found.Places(r)); g.announceChange() },
+		Connected: g.paths.Connected, UserOf: func(name string) string { return g.auth.userOf(name) }, Logger: g.log,
+	}); err != nil {
 		return err
 	}
-	g.agent.Store(agent)
 	if err := g.openPlane(cfg); err != nil {
 		return err
 	}
-	g.paths.useRelays(cfg.Discovery.TURNServers)
+	g.paths.Attach(g.plane)
+	g.enrolment = enrol.New(enrol.Options{
+		Key: g.key, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, OwnAddrs: g.opts.OwnAddrs,
+		OpenPlane: func(key peer.PrivateKey) (*plane.Plane, error) {
+			return plane.Open(plane.Options{Key: key, NewUnderlay: g.opts.NewUnderlay, MTU: g.overlayMTU(g.peers.Config()), Logger: g.log})
+		},
+		UserOf: func(name string) string { return g.auth.userOf(name) }, UserFor: func(name string) string { return g.auth.userFor(name) },
+		While: g.whileRunning, Audit: g.audit, Logger: g.log,
+	})
 	g.reports = newReports(g)
 	if g.auth, err = openAuth(g, cfg, inBand); err != nil {
 		return err
@@ -291,8 +293,9 @@ func (g *Gateway) open(ctx context.Context) error {
 // verdicts on a peer that is gone are not those on another of its name.
 func (g *Gateway) subscribe() {
 	g.peers.Subscribe(g.auth.follow)
+	g.peers.Subscribe(g.paths.Follow)
 	g.peers.Subscribe(func(old, next *roster.Roster) {
-		g.paths.setPeers(next)
+		g.paths.SetPeers(next, g.found.Places(next))
 		g.outbound.SetLocals(g.locals(next, g.peers.Config()))
 		g.portsSoon()
 		g.checkPeers(old, next)
@@ -317,15 +320,12 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 func (g *Gateway) forget(old, next *roster.Roster) {
 	for _, m := range old.Without(next) {
 		g.hellos.drop(m.Key)
-		g.learning.drop(m.Key)
 		if next.ByName(m.Name) == nil {
 			g.following.drop(m.Name)
 		}
 		if next.ByKey(m.Key) != nil {
 			continue
 		}
-		g.journal.drop(m.Key)
-		g.paths.forget(m.Key)
 		g.reports.forget(m.Key)
 		g.recent.forget(m.Key)
 	}
@@ -335,8 +335,8 @@ func (g *Gateway) openPlane(cfg *config.Resolved) error {
 	var err error
 	g.plane, err = plane.Open(plane.Options{
 		Key: g.key, Port: cfg.ListenPort, MTU: g.mtu, NewUnderlay: g.opts.NewUnderlay,
-		OnSTUN:    g.paths.handleSTUN,
-		OnEvent:   g.paths.heard,
+		OnSTUN:    g.paths.HandleSTUN,
+		OnEvent:   g.paths.Heard,
 		OnTCP:     func(in *netstack.Incoming) { g.peers.Inbound().Handle(forward.Wrap(in)) },
 		OnTransit: g.transit.report,
 		Logger:    g.log,
@@ -394,7 +394,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	}
 	g.wg.Wait()
 	if g.paths != nil {
-		g.paths.close()
+		g.paths.Close()
 	}
 	if g.reports != nil {
 		g.reports.close()
@@ -403,7 +403,6 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.shutMetrics(g.metrics)
 	}
 	if g.plane != nil {
-		g.keepEndpoints()
 		g.rememberPorts(locals) // which the loop may not have come to
 		errs = append(errs, g.plane.Close())
 	}
@@ -411,20 +410,6 @@ func (g *Gateway) close(ctx context.Context) error {
 		errs = append(errs, g.store.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// keepEndpoints stores where the peers were heard from last, which the loop may not have
-// come to: a peer that dials us is found again only by that.
-func (g *Gateway) keepEndpoints() {
-	for k, p := range g.plane.Engine.Snapshot().Peers {
-		if m := g.peers.Load().ByKey(k); m == nil || !g.lasting(m, p) {
-			continue
-		}
-		if err := g.store.Proven(k, p.Endpoint, time.Now()); err != nil {
-			g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
-				"peer", p.Name, "error", err)
-		}
-	}
 }
 
 // whileRunning is ctx that ends with the gateway as well: a command must not outlive it.

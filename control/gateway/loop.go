@@ -2,18 +2,14 @@ package gateway
 
 import (
 	"context"
-	"maps"
-	"net/netip"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
-	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
-	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
@@ -41,21 +37,11 @@ const (
 // second, and of a thousand peers every two, of which it may then notice something 4.5 s late.
 // Its fields are its goroutine's.
 type ticker struct {
-	g *Gateway
-	// states and stats are those of the last turn.
-	states map[peer.PublicKey]api.PeerState
-	stats  map[peer.PublicKey]tunnel.PeerStats
-	// carried are the bytes of a peer's open connections.
-	carried map[peer.PublicKey]uint64
-	// tunnel is the state of this turn, and flows what connections have carried.
+	g     *Gateway
+	watch *paths.Watch
+	// tunnel is the state of this turn.
 	tunnel tunnel.Snapshot
-	flows  map[string]forward.Carried
-	// kept are the endpoints that are remembered for the next start, unkept those that
-	// could not be and were complained of.
-	kept, unkept map[peer.PublicKey]netip.AddrPort
-	// keeping are those of this turn that are to be.
-	keeping map[peer.PublicKey]netip.AddrPort
-	// remembered is when what peers announced was last stored.
+	// remembered is when what peers say of themselves was last stored.
 	remembered time.Time
 	// notKept is why the state was not kept outside of the pod at the last turn.
 	notKept error
@@ -66,11 +52,7 @@ type ticker struct {
 }
 
 func newTicker(g *Gateway) *ticker {
-	c := &ticker{
-		g: g, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{},
-		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{}, keeping: map[peer.PublicKey]netip.AddrPort{},
-		carried: map[peer.PublicKey]uint64{},
-	}
+	c := &ticker{g: g, watch: g.paths.NewWatch()}
 	if g.opts.Root != nil {
 		c.rest = &rest{memory: processMemory{}}
 	}
@@ -102,36 +84,20 @@ func (c *ticker) turn(now time.Time) {
 	g.plane.Engine.Read(&c.tunnel)
 	s := c.tunnel
 	g.rates.observe(s.At, s.Peers)
-	c.flows = g.flows.Carried()
 	if c.rest != nil {
 		c.rest.turn(now, s.Bytes())
 	}
 	r := g.peers.Load()
-	for k := range c.stats {
-		if r.ByKey(k) == nil {
-			delete(c.stats, k)
-			delete(c.states, k)
-			delete(c.kept, k)
-			delete(c.unkept, k)
-			delete(c.carried, k)
-		}
-	}
-	for _, m := range r.Members() {
-		if p, ok := s.Peers[m.Key]; ok {
-			c.observe(now, m, p)
-		}
-	}
+	c.watch.Look(now, s, g.flows.Carried())
 	for range min(len(r.Members()), rejectedAtOnce) {
 		c.rejected = (c.rejected + 1) % len(r.Members())
 		c.replaceRejected(now, r.Members()[c.rejected])
 	}
-	c.keep(now)
-	if now.Sub(c.remembered) >= rememberEvery {
+	if now.Sub(c.remembered) >= roster.RememberEvery {
 		c.remembered = now
-		g.paths.remember()
 		g.peers.LearnAll(func(r *roster.Roster) { g.rememberHellos(r.Members()) })
 	}
-	g.succeed(s)
+	g.enrolment.Tick(now, s)
 	g.peers.Maintain(now)
 	c.showKept(now)
 	c.keepPorts()
@@ -152,121 +118,6 @@ func (c *ticker) replaceRejected(now time.Time, m *roster.Member) {
 	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)
 	}
-}
-
-// observe notices what changed about one peer since the last turn.
-func (c *ticker) observe(now time.Time, m *roster.Member, after tunnel.PeerStats) {
-	g, before := c.g, c.stats[m.Key]
-	c.stats[m.Key] = after
-	if after.LastHandshake.After(before.LastHandshake) {
-		if before.LastHandshake.IsZero() {
-			g.log.Info("first handshake with peer", "peer", m.Name, "endpoint", after.Endpoint.String())
-			g.checks.Wake(m.Name)
-		}
-		if err := g.peers.Book().Finish(now, m.Key); err != nil {
-			g.log.Warn("a ticket that has served cannot be ended", "peer", m.Name, "error", err)
-		}
-	}
-	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
-		g.journal.add(m.Key, now, "direct", pathReason(m, before, after))
-	}
-	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
-	// for it, and it comes so often that no path would ever be idle.
-	flows := c.flows[m.Name]
-	if flows.Bytes != c.carried[m.Key] || flows.Flows > 0 && unanswered(before, after) {
-		g.paths.finder.Traffic(m.Key)
-	}
-	c.carried[m.Key] = flows.Bytes
-	if c.kept[m.Key] != after.Endpoint && g.lasting(m, after) && g.learning.may(m.Key, now) {
-		c.keeping[m.Key] = after.Endpoint
-	}
-	c.follow(now, m, after)
-}
-
-// unanswered reports whether the tunnel only sent: what connections send again and again
-// when their path is dead.
-func unanswered(before, after tunnel.PeerStats) bool {
-	return after.TxBytes > before.TxBytes && after.RxBytes == before.RxBytes
-}
-
-// lasting reports whether a peer was heard at an address of its own, which is worth
-// remembering: one on a relay is gone with its allocation, and must not be taken for a
-// direct way to the peer in the next run.
-func (g *Gateway) lasting(m *roster.Member, p tunnel.PeerStats) bool {
-	if !p.Proven || p.Path.Via != "" {
-		return false
-	}
-	s, found := g.paths.finder.Snapshot(m.Key)
-	return !found || s.Kind == path.KindDirect && s.Selected == p.Path
-}
-
-// keep remembers where peers were heard, for the next start: all in one write, since it is
-// of all peers. What cannot be stored is tried again each turn, but complained of once.
-func (c *ticker) keep(now time.Time) {
-	if len(c.keeping) == 0 {
-		return
-	}
-	defer clear(c.keeping)
-	var err error
-	c.g.peers.LearnAll(func(r *roster.Roster) {
-		maps.DeleteFunc(c.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.ByKey(k) == nil })
-		err = c.g.store.AllProven(c.keeping, now)
-	})
-	for k, endpoint := range c.keeping {
-		if err == nil {
-			c.kept[k] = endpoint
-			continue
-		}
-		if c.unkept[k] != endpoint {
-			c.unkept[k] = endpoint
-			c.g.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
-				"peer", c.g.nameOf(k), "error", err)
-		}
-	}
-}
-
-// follow notices that a peer came or went. Going is a matter of time alone: nothing
-// about a peer changes when it has been silent for too long.
-func (c *ticker) follow(now time.Time, m *roster.Member, p tunnel.PeerStats) {
-	g, was := c.g, c.states[m.Key]
-	is, reason := api.StateConnected, ""
-	if m.Pending || !g.reached(m, p).connected(now) {
-		is, reason = peerState(m, g.way(m, p), now)
-	}
-	c.states[m.Key] = is
-	if is != was {
-		g.announceChange()
-	}
-	switch {
-	case is == was:
-	case is == api.StateConnected:
-		g.log.Info("peer is connected", "peer", m.Name, "endpoint", p.Endpoint.String())
-		g.checks.Wake(m.Name)
-	case was == api.StateConnected:
-		g.journal.add(m.Key, now, "lost", reason)
-		g.log.Warn("peer is silent", "peer", m.Name, "reason", reason, "endpoint", p.Endpoint.String())
-		g.checks.Wake(m.Name)
-	}
-}
-
-// pathReason says in words why the endpoint is what it is now.
-func pathReason(m *roster.Member, before, after tunnel.PeerStats) string {
-	source := sourceOf(m, after.Endpoint)
-	if before.Proven {
-		return "the peer answers from " + after.Endpoint.String() + " (" + source + ") now, before from " + before.Endpoint.String()
-	}
-	return "first authenticated answer came from " + after.Endpoint.String() + " (" + source + ")"
-}
-
-// sourceOf is where a peer's address is known from; peer-reflexive when nobody had
-// announced it.
-func sourceOf(m *roster.Member, a netip.AddrPort) string {
-	for _, c := range m.Known() {
-		if c.Addr == a && c.Source != "" {
-			return c.Source
-		}
-	}
-	return api.SourcePeer
 }
 
 // showKept has an own check say that the state cannot be kept outside of the pod.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/discovery/portmap"
 )
 
@@ -11,7 +12,7 @@ func mappingFacts(s *portmap.Status) *check.Mapping {
 	if s == nil {
 		return nil
 	}
-	shown := portMappingStatus(s)
+	shown := paths.PortMappingStatus(s)
 	return &check.Mapping{
 		State: shown.State, Protocol: shown.Protocol, Router: shown.Router, External: shown.External,
 		Verified: shown.Verified, Err: shown.Error, Code: mappingCode(s.Fault),

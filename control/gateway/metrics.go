@@ -114,7 +114,7 @@ func (g *Gateway) Metrics() (*prometheus.Registry, error) {
 
 func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	status, _ := g.Status(g.ctx) // never fails
-	stun := g.agent.Load().Snapshot().Transactions
+	stun := g.paths.Agent().Snapshot().Transactions
 	c := metrics.Counters{
 		STUNRequests:       map[string]uint64{"success": stun.Success, "error": stun.Error + stun.Unsent, "timeout": stun.Timeout},
 		AuthDecisions:      g.auth.decisions(),

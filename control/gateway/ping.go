@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
 )
 
@@ -52,9 +53,9 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	w := g.way(m, g.plane.Engine.Snapshot().Peers[m.Key])
-	state, why := peerState(m, w, time.Now())
-	p := g.path(m, w, state, why)
+	w := g.paths.Way(m, g.plane.Engine.Snapshot().Peers[m.Key])
+	state, why := paths.PeerState(m, w, time.Now())
+	p := g.paths.Path(m, w, state, why, g.echoRTT)
 	reply.Path, reply.Remote = p.Kind, p.Remote
 	return reply, nil
 }
@@ -76,8 +77,7 @@ func (g *Gateway) measure(layer string) (func(context.Context, *roster.Member) (
 	switch layer {
 	case layerProbe:
 		return func(ctx context.Context, m *roster.Member) (time.Duration, error) {
-			rtt, _, err := g.paths.finder.Probe(ctx, m.Key)
-			return rtt, err
+			return g.paths.Probe(ctx, m.Key)
 		}, nil
 	case layerWG:
 		return g.handshakeRTT, nil
@@ -105,7 +105,7 @@ func (g *Gateway) pingKnown(ctx context.Context, to netip.Addr, payload int) (ti
 	m := g.peers.Load().Find(to)
 	if m != nil {
 		t, _ := g.plane.Engine.Peer(m.Key)
-		if t.LastHandshake.IsZero() && !g.way(m, t).tried() {
+		if t.LastHandshake.IsZero() && !g.paths.Way(m, t).Tried() {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}

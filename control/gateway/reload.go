@@ -3,8 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"reflect"
-	"slices"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/audit"
@@ -69,17 +67,13 @@ func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.
 	if err != nil {
 		return err
 	}
-	agent := g.agent.Load()
-	if !sameDiscovery(old.Discovery, next.Discovery) {
-		if agent, err = g.newAgent(next); err != nil {
-			return err
-		}
+	usePaths, err := g.paths.Prepare(next)
+	if err != nil {
+		return err
 	}
-	search := g.dns.current()
-	if !sameDNS(old.Discovery, next.Discovery) {
-		if search, err = g.dns.newFinder(next.Discovery.DNS); err != nil {
-			return next.Blame("spec.discovery.dns.domains", err)
-		}
+	useFound, err := g.found.Prepare(next)
+	if err != nil {
+		return err
 	}
 	outside, err := g.auth.prepareOutside(ctx, next)
 	if err != nil {
@@ -98,19 +92,8 @@ func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.
 	moved.commit()
 	g.auth.setIssuer(issuer)
 	g.auth.useOutside(outside)
-	if agent != g.agent.Load() {
-		g.replaceAgent(agent)
-	}
-	g.paths.finder.SetForbidden(next.Discovery.Exclude)
-	g.lan.reload(old.Discovery, next.Discovery)
-	if search != g.dns.current() {
-		g.dns.use(search)
-	} else if !slices.Equal(old.Discovery.Exclude, next.Discovery.Exclude) {
-		g.dns.networkChanged() // which of its addresses may be dialled is another question now
-	}
-	if !reflect.DeepEqual(old.Discovery.TURNServers, next.Discovery.TURNServers) {
-		g.paths.useRelays(next.Discovery.TURNServers)
-	}
+	usePaths()
+	useFound()
 	for _, w := range next.Warnings {
 		g.log.Warn("configuration", "problem", w.Error())
 	}
@@ -118,11 +101,6 @@ func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.
 	g.log.Info("configuration applied", "file", next.File, "added", len(changes.Added),
 		"removed", len(changes.Removed), "changed", len(changes.Changed), "fields", len(changes.Fields))
 	return nil
-}
-
-func sameDiscovery(a, b config.Discovery) bool {
-	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers) && slices.Equal(a.Exclude, b.Exclude) &&
-		a.PortMapping == b.PortMapping
 }
 
 // summary says what a reload changed.

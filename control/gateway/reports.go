@@ -106,7 +106,7 @@ func (r *reports) failed(to peer.PublicKey, err error) {
 		r.told[to] = t
 	}
 	r.mu.Unlock()
-	r.g.log.Debug("a report was not delivered", "peer", r.g.nameOf(to), "error", err)
+	r.g.log.Debug("a report was not delivered", "peer", r.g.peers.NameOf(to), "error", err)
 }
 
 // forHello is the report that goes with the answer to a peer's hello; nil when there is
@@ -200,7 +200,7 @@ func (r *reports) tellsOffers(k peer.PublicKey) bool {
 // inbound is what a peer found when it tried to reach us, and when it told. Without a
 // report, ok is false and the verdicts are unknown and say why.
 func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, ok bool) {
-	name := r.g.nameOf(k)
+	name := r.g.peers.NameOf(k)
 	if h, found := r.last(k); found {
 		return h.Targets(r.reader(k), h.at, time.Now()), h.at, true
 	}
@@ -220,8 +220,8 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 
 // reader is this gateway as the reader of a peer's report.
 func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.g.nameOf(k), User: r.g.auth.user(r.g.peers.Load().ByKey(k)), Own: func() check.Own {
-		return r.g.shown(r.g.peers.Config(), r.g.agent.Load().Snapshot())
+	out := report.Reader{Peer: r.g.peers.NameOf(k), User: r.g.auth.user(r.g.peers.Load().ByKey(k)), Own: func() check.Own {
+		return r.g.shown(r.g.peers.Config(), r.g.paths.Agent().Snapshot())
 	}}
 	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {
 		out.Offers = r.g.auth.offers(c)

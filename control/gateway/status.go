@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
@@ -44,7 +45,7 @@ func (g *Gateway) Config(context.Context) ([]config.Value, error) {
 }
 
 func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
-	a := g.agent.Load()
+	a := g.paths.Agent()
 	nat := a.NAT()
 	key := g.publicKey
 	s := api.GatewayStatus{
@@ -82,9 +83,9 @@ func outdated(t api.Targets, age time.Duration) api.Targets {
 }
 
 func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time) api.PeerStatus {
-	way := g.way(m, t)
-	state, reason := peerState(m, way, now)
-	if state == api.StateConnecting && way.tried() && now.Sub(lastSign(g.peers.Since(m.Key), way.heard)) > givingUp {
+	way := g.paths.Way(m, t)
+	state, reason := paths.PeerState(m, way, now)
+	if state == api.StateConnecting && way.Tried() && now.Sub(lastSign(g.peers.Since(m.Key), way.Heard)) > givingUp {
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.Key)
@@ -99,10 +100,10 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
 		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.followed(m)...), Local: []api.Local{},
-		Path:       g.path(m, way, state, reason),
-		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.Name),
+		Path:       g.paths.Path(m, way, state, reason, g.echoRTT),
+		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
-		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.nextTry()),
+		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.NextTry()),
 		Reachability: api.Reachability{Outbound: outbound, Inbound: inbound},
 	}
 	if a := m.Address(); a.IsValid() {
@@ -118,6 +119,9 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	s.Identity = g.keepers.status(m.Name)
 	return s
 }
+
+// echoRTT is the round trip of the last echo of a peer that is checked, in seconds.
+func (g *Gateway) echoRTT(peer string) float64 { return g.checks.Targets(peer).Gateway.RTTSeconds }
 
 // lastSign is when a peer was last heard from, or has been tried since.
 func lastSign(since, heard time.Time) time.Time {

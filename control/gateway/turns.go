@@ -96,7 +96,7 @@ func (g *Gateway) verdictChanged(name string) {
 // turn posts to the peers among these that do not know yet what is known here.
 func (r *reports) turn(now time.Time, members []*roster.Member) {
 	for _, m := range members {
-		if !r.takes(m) || !r.g.connected(m, now) {
+		if !r.takes(m) || !r.g.paths.Connected(m, now) {
 			continue
 		}
 		results, of := r.basis(m)
@@ -112,7 +112,7 @@ func (r *reports) turn(now time.Time, members []*roster.Member) {
 // basis is what a report to a peer is made of now.
 func (r *reports) basis(m *roster.Member) ([]check.Result, basis) {
 	results := r.g.checks.Results(m.Name)
-	nat := r.g.agent.Load().NAT()
+	nat := r.g.paths.Agent().NAT()
 	of := basis{
 		gateway: r.g.peers.Config().Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
 		offers: r.g.auth.offersMark(m), identity: r.g.auth.identityMark(m),
@@ -163,7 +163,7 @@ func (r *reports) compose(m *roster.Member, results []check.Result, of basis, no
 		Offers: of.offers, Identity: of.identity, NAT: of.nat,
 	}
 	t, _ := r.g.plane.Engine.Peer(m.Key)
-	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.reached(m, t).path.Heard, now)
+	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.paths.Reached(m, t).Path.Heard, now)
 	if h, ok := r.last(m.Key); ok {
 		out.Hears.Report = ago(h.at, now)
 	}

@@ -116,6 +116,7 @@ func (reg *Registry) setTunnel(r *Roster, leave []*Member) (leaving bool, err er
 // forget drops what was learned of a removed peer. Its key may come back by another name, and
 // then what was learned by key stays.
 func (reg *Registry) forget(m *Member, next *Roster) {
+	reg.learning.drop(m.Key)
 	if next.ByKey(m.Key) != nil {
 		return
 	}

@@ -72,6 +72,28 @@ func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state
 	return p, nil
 }
 
+// AddFound makes a peer of a gateway that was found. chosen says that an operator gave the name.
+func (reg *Registry) AddFound(ctx context.Context, name string, k peer.PublicKey, allow []string, chosen bool) error {
+	return reg.Update(Update{
+		Peers: func(all *state.Peers) error {
+			// Last of all: somebody may have come to the name or the key meanwhile.
+			if err := reg.CheckKey("approve "+name, "", k); err != nil {
+				return err
+			}
+			if err := reg.Reserve(name, k, chosen); err != nil {
+				return admin.Conflict("approve: "+err.Error(), "give it another name with --as NAME")
+			}
+			return all.Put(state.Peer{
+				Name: name, Identity: IdentityFor(name, k, chosen), PublicKey: k, Mode: api.ModeInBand, Allow: Sorted(allow),
+				Origin: state.OriginFound, JoinedAt: time.Now(), Local: map[string]string{},
+			})
+		},
+		Applied: func() {
+			reg.audit.Record(ctx, audit.Approve, audit.Peer(name), audit.PublicKey(k), audit.Services(allow))
+		},
+	})
+}
+
 // PeerAllow sets what a peer may reach here. Open connections to what it may no longer
 // reach are reset.
 func (reg *Registry) PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error {

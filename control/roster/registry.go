@@ -69,7 +69,8 @@ type Registry struct {
 	closed      bool // nothing may be changed any more
 	subscribers []func(old, next *Roster)
 
-	upkeep upkeep
+	upkeep   upkeep
+	learning learning
 }
 
 // Open makes a registry without peers. It opens the ticket book of the state

@@ -47,3 +47,11 @@ func (v *View) set(next *Roster, cfg *config.Resolved) {
 	}
 	v.now.Store(&applied{roster: next, cfg: cfg, since: since})
 }
+
+// NameOf is what the peer with the key is called here; its overlay address when it is gone.
+func (v *View) NameOf(k peer.PublicKey) string {
+	if m := v.Load().ByKey(k); m != nil {
+		return m.Name
+	}
+	return peer.OverlayAddr(k).String()
+}

@@ -1,4 +1,4 @@
-package gateway
+package paths
 
 import (
 	"slices"
@@ -44,8 +44,8 @@ func (s *supersession) due(now time.Time) bool {
 	return true
 }
 
-// heardBoot is the highest number of a start that was heard of a peer; 0 when none was.
-func (p *pathfinding) heardBoot(of peer.PublicKey) uint64 {
+// HeardBoot is the highest number of a start that was heard of a peer; 0 when none was.
+func (p *Finder) HeardBoot(of peer.PublicKey) uint64 {
 	boots := p.finder.Sight(of).Boots
 	if len(boots) == 0 {
 		return 0
@@ -53,17 +53,17 @@ func (p *pathfinding) heardBoot(of peer.PublicKey) uint64 {
 	return slices.Max(boots) // the last may be one that came back
 }
 
-// hearsOfBoot takes what a peer says that it has heard of our starts. It does not block.
-func (g *Gateway) hearsOfBoot(from peer.PublicKey, boot uint64) {
-	m := g.peers.Load().ByKey(from)
-	if m == nil || !credible(boot, g.paths.boot, time.Now()) {
+// HearsOfBoot takes what a peer says that it has heard of our starts. It does not block.
+func (p *Finder) HearsOfBoot(from peer.PublicKey, boot uint64) {
+	m := p.peers.Load().ByKey(from)
+	if m == nil || !credible(boot, p.boot, time.Now()) {
 		return
 	}
-	if g.superseded.due(time.Now()) {
-		g.log.Warn("a peer has heard a later start of a gateway with this one's key: one of the two has to be stopped",
-			"peer", m.Name, "boot", boot, "own", g.paths.boot)
+	if p.superseded.due(time.Now()) {
+		p.log.Warn("a peer has heard a later start of a gateway with this one's key: one of the two has to be stopped",
+			"peer", m.Name, "boot", boot, "own", p.boot)
 	}
-	if g.opts.OnSuperseded != nil {
-		g.opts.OnSuperseded(m.Name, boot)
+	if p.o.Tell.Superseded != nil {
+		p.o.Tell.Superseded(m.Name, boot)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package enrol
 
 import (
 	"errors"
@@ -7,10 +7,8 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-var (
-	// errNoAnswer marks a redemption that reached nobody, which calls for a reply.
-	errNoAnswer = errors.New("the inviter does not answer")
-)
+// errNoAnswer marks a redemption that reached nobody, which calls for a reply.
+var errNoAnswer = errors.New("the inviter does not answer")
 
 // problem turns an error of a ticket or an inviter into what a command shows. Those about
 // the text itself are mistakes of usage.

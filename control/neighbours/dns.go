@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"context"
@@ -6,12 +6,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/netip"
-	"reflect"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
 )
@@ -23,7 +21,7 @@ const ownAddrsFor = 3 * time.Second
 // dnsSearch looks for gateways in DNS as long as domains are configured. What it finds is
 // used for peers that are known by key, and shown of others.
 type dnsSearch struct {
-	g *Gateway
+	o *Options
 	// again holds at most one wish that another finder be run, changed one that what was
 	// found be used.
 	again, changed chan struct{}
@@ -35,9 +33,9 @@ type dnsSearch struct {
 	ownAt  time.Time
 }
 
-func openDNSSearch(g *Gateway, cfg config.DNS) (*dnsSearch, error) {
-	s := &dnsSearch{g: g, again: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
-	finder, err := s.newFinder(cfg)
+func openDNSSearch(o *Options) (*dnsSearch, error) {
+	s := &dnsSearch{o: o, again: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	finder, err := s.newFinder(o.Peers.Config().Discovery.DNS)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +50,13 @@ func (s *dnsSearch) newFinder(cfg config.DNS) (*dnssd.Finder, error) {
 	}
 	return dnssd.New(dnssd.Options{
 		Domains: cfg.Domains, Servers: cfg.Servers, Seed: s.seed(), Refuse: s.refuse,
-		Changed: func() { signal(s.changed) }, Logger: s.g.log,
+		Changed: func() { signal(s.changed) }, Logger: s.o.Logger,
 	})
 }
 
 // seed is this gateway's own, and the same after a restart.
 func (s *dnsSearch) seed() []byte {
-	h := hmac.New(sha256.New, []byte(s.g.key.Base64()))
+	h := hmac.New(sha256.New, []byte(s.o.Key.Base64()))
 	h.Write([]byte("postern SRV draw v1"))
 	return h.Sum(nil)
 }
@@ -77,7 +75,7 @@ func (s *dnsSearch) refuse(a netip.AddrPort) string {
 	stale := time.Since(s.ownAt) > ownAddrsFor
 	s.mu.Unlock()
 	if stale {
-		own, err := s.g.opts.OwnAddrs()
+		own, err := s.o.OwnAddrs()
 		s.mu.Lock()
 		s.own, s.ownErr, s.ownAt = own, err, time.Now()
 		s.mu.Unlock()
@@ -88,7 +86,7 @@ func (s *dnsSearch) refuse(a netip.AddrPort) string {
 	if err != nil {
 		return "the addresses of this host are not known"
 	}
-	return discovery.Dialable(a, own, s.g.peers.Config().Discovery.Exclude)
+	return discovery.Dialable(a, own, s.o.Peers.Config().Discovery.Exclude)
 }
 
 // use searches by another configuration from now on.
@@ -128,14 +126,14 @@ func (s *dnsSearch) run(ctx context.Context) {
 		if f := s.current(); f != nil {
 			search.Go(func() {
 				if err := f.Run(searching); !errors.Is(err, context.Canceled) {
-					s.g.log.Warn("gateways are not looked for in DNS", "error", err)
+					s.o.Logger.Warn("gateways are not looked for in DNS", "error", err)
 				}
 			})
 		}
 		s.follow(ctx)
 		stop()
 		search.Wait()
-		s.g.rematch()
+		s.o.rematch()
 	}
 }
 
@@ -148,18 +146,10 @@ func (s *dnsSearch) follow(ctx context.Context) {
 		case <-s.again:
 			return
 		case <-s.changed:
-			s.g.rematch()
+			s.o.rematch()
 		}
 	}
 }
 
 // rematch brings what was found together with the peers, once more.
-func (g *Gateway) rematch() {
-	g.peers.LearnAll(func(r *roster.Roster) {
-		g.paths.setPeers(r)
-		g.announceChange()
-	})
-}
-
-// sameDNS compares what is looked for.
-func sameDNS(a, b config.Discovery) bool { return reflect.DeepEqual(a.DNS, b.DNS) }
+func (o *Options) rematch() { o.Peers.LearnAll(o.Moved) }

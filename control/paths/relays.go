@@ -1,4 +1,4 @@
-package gateway
+package paths
 
 import (
 	"context"
@@ -25,8 +25,8 @@ func (a *allocationIDs) next() string { return fmt.Sprintf("relay-%d", a.last.Ad
 // relayLook is how often the failures of those that are waited for are looked at.
 const relayLook = 100 * time.Millisecond
 
-// relays keep an allocation at each configured TURN server, for one socket.
-type relays struct {
+// Relays keep an allocation at each configured TURN server, for one socket.
+type Relays struct {
 	clients []*relay.Client
 	cancel  context.CancelCauseFunc
 	wg      sync.WaitGroup
@@ -61,9 +61,9 @@ func (s bindSocket) WriteTo(b []byte, to netip.AddrPort) error {
 }
 
 // openRelays begins to allocate.
-func openRelays(o relaysOptions) *relays {
+func openRelays(o relaysOptions) *Relays {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &relays{cancel: cancel, changed: make(chan struct{})}
+	r := &Relays{cancel: cancel, changed: make(chan struct{})}
 	for _, s := range o.servers {
 		var previous *relay.Grant
 		if i := slices.IndexFunc(o.previous, func(g relay.Grant) bool { return g.Server == s.Address && g.Username == s.Username }); i >= 0 {
@@ -96,26 +96,26 @@ func openRelays(o relaysOptions) *relays {
 	return r
 }
 
-func (r *relays) announce() {
+func (r *Relays) announce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// close gives the allocations back.
-func (r *relays) close() { r.end(nil) }
+// Close gives the allocations back.
+func (r *Relays) Close() { r.end(nil) }
 
 // leave ends as close does, but leaves the allocations at the servers for the next start.
-func (r *relays) leave() { r.end(relay.ErrKeep) }
+func (r *Relays) leave() { r.end(relay.ErrKeep) }
 
-func (r *relays) end(cause error) {
+func (r *Relays) end(cause error) {
 	r.cancel(cause)
 	r.wg.Wait()
 }
 
-// local are the allocations in the path finder's terms, in the order of the configuration.
-func (r *relays) local() []path.Relay {
+// Local are the allocations in the path finder's terms, in the order of the configuration.
+func (r *Relays) Local() []path.Relay {
 	var out []path.Relay
 	for _, c := range r.clients {
 		if a, ok := c.Allocation(); ok {
@@ -125,21 +125,21 @@ func (r *relays) local() []path.Relay {
 	return out
 }
 
-// permit has the allocations take datagrams from these addresses, and no others.
-func (r *relays) permit(addrs []netip.Addr) {
+// Permit has the allocations take datagrams from these addresses, and no others.
+func (r *Relays) Permit(addrs []netip.Addr) {
 	for _, c := range r.clients {
 		c.Permit(addrs)
 	}
 }
 
 // check has the allocations verified.
-func (r *relays) check() {
+func (r *Relays) check() {
 	for _, c := range r.clients {
 		c.Check()
 	}
 }
 
-func (r *relays) statuses() []relay.Status {
+func (r *Relays) statuses() []relay.Status {
 	out := make([]relay.Status, 0, len(r.clients))
 	for _, c := range r.clients {
 		out = append(out, c.Status())
@@ -148,8 +148,8 @@ func (r *relays) statuses() []relay.Status {
 }
 
 // server is the configured address of the server of an allocation; empty when it is gone.
-func (r *relays) server(via string) string {
-	for _, l := range r.local() {
+func (r *Relays) server(via string) string {
+	for _, l := range r.Local() {
 		if l.Via == via {
 			return l.Server
 		}
@@ -159,7 +159,7 @@ func (r *relays) server(via string) string {
 
 // wait waits until there is an allocation at each server, or a reason why not, or ctx
 // ends.
-func (r *relays) wait(ctx context.Context) {
+func (r *Relays) wait(ctx context.Context) {
 	for {
 		r.mu.Lock()
 		changed := r.changed

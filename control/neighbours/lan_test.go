@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"bytes"
@@ -27,30 +27,6 @@ func TestNamesOfInstancesBecomeNamesOfPeers(t *testing.T) {
 	} {
 		if got := peerName(instance); got != want || got != "" && api.CheckName(got) != nil {
 			t.Errorf("%q: got %q, want %q", instance, got, want)
-		}
-	}
-}
-
-func TestAKeyDecidesWhoWasFound(t *testing.T) {
-	key := func(n byte) peer.PublicKey { return peer.PrivateKeyFromBytes([32]byte{1, n}).Public() }
-	cloud := &roster.Member{Name: "cloud", Keys: roster.Keys{Key: key(1), NextKey: key(2)}}
-	r := roster.Of(cloud)
-	for _, c := range []struct {
-		what, name string
-		key        peer.PublicKey
-		want       *roster.Member
-		otherKey   bool
-	}{
-		{"the peer", "cloud", key(1), cloud, false},
-		{"the peer, under another name", "cloud (2)", key(1), cloud, false},
-		{"the peer's next key", "cloud", key(2), cloud, false},
-		{"its name with another key", "cloud", key(3), nil, true},
-		{"somebody else", "edge", key(3), nil, false},
-		{"no key", "cloud", peer.PublicKey{}, nil, false},
-	} {
-		m, otherKey := r.Match(c.name, c.key)
-		if want := c.want; otherKey != c.otherKey || !otherKey && m != want || otherKey && m != cloud {
-			t.Errorf("%s: got %+v, other key %v", c.what, m, otherKey)
 		}
 	}
 }
@@ -97,11 +73,11 @@ func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
 			cfg := &config.Resolved{}
 			cfg.Discovery.LAN.Interfaces = c.chosen
-			g := &Gateway{peers: &roster.Registry{View: roster.NewView(&roster.Roster{}, cfg)}}
+			o := &Options{Peers: &roster.Registry{View: roster.NewView(&roster.Roster{}, cfg)}}
 			if c.root != nil {
-				g.opts.Root = c.root
+				o.Root = c.root
 			}
-			got := newLANSearch(g).linkProblems(c.status, c.found, now)
+			got := newLANSearch(o).linkProblems(c.status, c.found, now)
 			if c.want == "" {
 				if len(got) != 0 {
 					t.Errorf("got %+v, want nothing", got)
@@ -205,7 +181,7 @@ func TestStrangersDoNotCrowdOutAPeersAddresses(t *testing.T) {
 // What cannot become a peer is tried again and again, and told of once.
 func TestARefusalIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
-	s := newLANSearch(&Gateway{log: slog.New(slog.NewTextHandler(&out, nil))})
+	s := newLANSearch(&Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	w := wish{name: "cloud", claim: claim{name: foreign.Of("cloud"), key: peer.PublicKey{1}}}
 	for n, c := range []struct {
 		problem string

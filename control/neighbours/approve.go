@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"cmp"
@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/audit"
-	"github.com/postern-dev/postern/control/roster"
-	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -31,12 +27,12 @@ func (c claim) called(name string) bool {
 }
 
 // claims are those of all gateways that were found, whoever found them.
-func (g *Gateway) claims() []claim {
+func (n *Search) claims() []claim {
 	var out []claim
-	for _, i := range g.lan.found() {
+	for _, i := range n.lan.found() {
 		out = append(out, claim{i.Name, i.PublicKey, i.Err})
 	}
-	for _, m := range g.dns.matches(g.peers.Load()) {
+	for _, m := range n.dns.matches(n.o.Peers.Load()) {
 		c := claim{name: m.Name, key: m.Key}
 		if !m.Usable() {
 			c.problem = foreign.Of("its records are of no use")
@@ -52,17 +48,17 @@ func (g *Gateway) claims() []claim {
 // DiscoveredApprove makes a peer of a gateway that was found: its key is pinned, and its
 // addresses are those found from time to time. The other side has to do the same. The
 // request has to say which key is meant: anybody can announce a name.
-func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
-	if err := g.peers.CheckServices("allow", r.Allow); err != nil {
+func (n *Search) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
+	if err := n.o.Peers.CheckServices("allow", r.Allow); err != nil {
 		return api.DiscoveredApproveResponse{}, err
 	}
-	c, err := g.claimed(name, r.Fingerprint)
+	c, err := n.claimed(name, r.Fingerprint)
 	if err != nil {
 		return api.DiscoveredApproveResponse{}, err
 	}
 	fingerprint := peer.Fingerprint(c.key)
 	called := cmp.Or(r.As, peerName(c.name.RawUnsafe()))
-	switch m, otherKey := g.peers.Load().Match(c.name.RawUnsafe(), c.key); {
+	switch m, otherKey := n.o.Peers.Load().Match(c.name.RawUnsafe(), c.key); {
 	case m != nil && !otherKey:
 		return api.DiscoveredApproveResponse{}, admin.Conflict(fmt.Sprintf("approve %s: it is peer %s already (fingerprint %s)", called, m.Name, fingerprint),
 			"what it may reach here is set by `postern peer allow`")
@@ -71,37 +67,19 @@ func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.Disc
 			called, m.Name, peer.Fingerprint(m.Key), fingerprint),
 			"if they are two gateways give this one another name with --as NAME; if the key is new, remove the peer first")
 	}
-	if err := g.addDiscoveredPeer(ctx, called, c, r.Allow, r.As != ""); err != nil {
+	if err := n.o.add(ctx, called, c, r.Allow, r.As != ""); err != nil {
 		return api.DiscoveredApproveResponse{}, err
 	}
-	g.peers.WantedAgain(c.key)
-	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint, User: g.auth.userOf(called)}, nil
+	n.o.Peers.WantedAgain(c.key)
+	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint, User: n.o.UserOf(called)}, nil
 }
 
-// addDiscoveredPeer makes a peer of a gateway that was found. chosen says that an operator gave the
-// name.
-func (g *Gateway) addDiscoveredPeer(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
+// add makes a peer of a gateway that was found. chosen says that an operator gave the name.
+func (o *Options) add(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
 	if err := api.CheckName(name); err != nil {
 		return admin.Usage(fmt.Sprintf("approve %q: it cannot be a peer's name here: %v", c.name.Cut(maxShownName), err), "give it one with --as NAME")
 	}
-	return g.peers.Update(roster.Update{
-		Peers: func(all *state.Peers) error {
-			// Once more, and last: somebody may have come to the name or the key meanwhile.
-			if err := g.peers.CheckKey("approve "+name, "", c.key); err != nil {
-				return err
-			}
-			if err := g.peers.Reserve(name, c.key, chosen); err != nil {
-				return admin.Conflict("approve: "+err.Error(), "give it another name with --as NAME")
-			}
-			return all.Put(state.Peer{
-				Name: name, Identity: roster.IdentityFor(name, c.key, chosen), PublicKey: c.key, Mode: api.ModeInBand, Allow: roster.Sorted(allow),
-				Origin: state.OriginFound, JoinedAt: time.Now(), Local: map[string]string{},
-			})
-		},
-		Applied: func() {
-			g.audit.Record(ctx, audit.Approve, audit.Peer(name), audit.PublicKey(c.key), audit.Services(allow))
-		},
-	})
+	return o.Peers.AddFound(ctx, name, c.key, allow, chosen)
 }
 
 // maxShownName bounds a stranger's name in a message, in characters.
@@ -109,10 +87,10 @@ const maxShownName = 63
 
 // claimed is the one gateway that was found by a name and has the key with the fingerprint,
 // which has to be given: somebody else may use the name too, or alone.
-func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
+func (n *Search) claimed(name, fingerprint string) (claim, error) {
 	var fit []claim
 	var all, prints, wrong []string
-	claims := g.claims()
+	claims := n.claims()
 	exact := slices.ContainsFunc(claims, func(c claim) bool { return c.called(name) })
 	for _, c := range claims {
 		all = append(all, c.name.String())
@@ -144,7 +122,7 @@ func (g *Gateway) claimed(name, fingerprint string) (claim, error) {
 			"compare it with what `postern discover` shows of itself at the other gateway, and trust no other")
 	case len(wrong) > 0:
 		return claim{}, admin.Conflict(what+": what it announces cannot be used: "+wrong[0], "")
-	case g.lan.finder.Load() == nil && len(g.dns.domains()) == 0:
+	case n.lan.finder.Load() == nil && len(n.dns.domains()) == 0:
 		return claim{}, admin.NotFound(what+": no peer of this name waits for approval, and gateways are not looked for",
 			"set spec.discovery.lan: {enabled: true} to find those on the local network")
 	}

@@ -1,4 +1,4 @@
-package gateway
+package paths
 
 import (
 	"cmp"
@@ -19,10 +19,10 @@ const netCheckWait = 5 * time.Second
 
 // NetCheck asks the STUN and TURN servers and the router again and says what the network around this
 // gateway is like.
-func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
+func (p *Finder) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, netCheckWait)
 	defer cancel()
-	agent, relays := g.agent.Load(), g.paths.relays.Load()
+	agent, relays := p.Agent(), p.relays()
 	relays.check()
 	agent.Refresh(ctx)
 	relays.wait(ctx)
@@ -34,7 +34,7 @@ func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	out := api.NetCheck{
 		Kind: "NetCheck", Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering, PublicAddresses: []string{},
 		STUNServers: []api.STUNServerStatus{}, TURNServers: []api.TURNServerStatus{},
-		PortMapping: portMappingStatus(s.PortMapping),
+		PortMapping: PortMappingStatus(s.PortMapping),
 		Hints:       append([]string{}, discovery.Hints(s, states...)...),
 	}
 	for _, a := range s.NAT.PublicAddresses {
@@ -66,8 +66,8 @@ func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	return out, nil
 }
 
-// portMappingStatus writes the state of the mapping; nil means that no router is asked.
-func portMappingStatus(s *portmap.Status) api.PortMappingStatus {
+// PortMappingStatus writes the state of the mapping; nil means that no router is asked.
+func PortMappingStatus(s *portmap.Status) api.PortMappingStatus {
 	if s == nil {
 		return api.PortMappingStatus{Mode: config.PortMappingOff, State: "off"}
 	}

@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"cmp"
@@ -35,8 +35,8 @@ func peerName(instance string) string {
 }
 
 // tell logs what was found and lost since the last time.
-func (s *lanSearch) tell() {
-	ctx, r, now := s.g.ctx, s.g.peers.Load(), map[lanPlace]string{}
+func (s *lanSearch) tell(ctx context.Context) {
+	r, now := s.o.Peers.Load(), map[lanPlace]string{}
 	for _, i := range s.found() {
 		place, what := lanPlace{i.Name, i.Interface}, i.PublicKey.String()+i.Err.RawUnsafe()
 		now[place] = what
@@ -45,19 +45,19 @@ func (s *lanSearch) tell() {
 		}
 		switch m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
-			s.g.log.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
+			s.o.Logger.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
 				"interface", i.Interface, "problem", i.Err, "code", string(catalogue.LANRecord))
 		case otherKey:
-			s.g.log.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.Name,
+			s.o.Logger.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.Name,
 				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.Key), "code", string(catalogue.LANOtherKey))
 		default:
-			s.g.log.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
+			s.o.Logger.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
 				"fingerprint", peer.Fingerprint(i.PublicKey), "addresses", fmt.Sprint(i.Addresses))
 		}
 	}
 	for place := range s.told {
 		if _, still := now[place]; !still {
-			s.g.log.InfoContext(ctx, "gateway is gone from the local network", "name", place.name, "interface", place.iface)
+			s.o.Logger.InfoContext(ctx, "gateway is gone from the local network", "name", place.name, "interface", place.iface)
 		}
 	}
 	s.told = now
@@ -110,22 +110,22 @@ func nameOfKey(k peer.PublicKey) string { return "gateway-" + peer.Fingerprint(k
 
 // admit makes peers of those that are to become some.
 func (s *lanSearch) admit(ctx context.Context) {
-	l := s.g.peers.Config().Discovery.LAN
+	l := s.o.Peers.Config().Discovery.LAN
 	failed := map[peer.PublicKey][]string{}
 	for _, w := range wishes(l, s.found()) {
 		// In this order: a removal is noted before the peer is gone. A name that is announced
 		// and that another peer has was told of already.
-		m, otherKey := s.g.peers.Load().Match(w.name, w.claim.key)
-		if m != nil && (!otherKey || !w.chosen) || s.g.store.WasRemoved(w.claim.key) {
+		m, otherKey := s.o.Peers.Load().Match(w.name, w.claim.key)
+		if m != nil && (!otherKey || !w.chosen) || s.o.Store.WasRemoved(w.claim.key) {
 			continue
 		}
 		print := peer.Fingerprint(w.claim.key)
-		if err := s.g.addDiscoveredPeer(ctx, w.name, w.claim, l.Allow, w.chosen); err != nil {
+		if err := s.o.add(ctx, w.name, w.claim, l.Allow, w.chosen); err != nil {
 			failed[w.claim.key] = append(failed[w.claim.key], err.Error())
 			s.tellRefused(ctx, w, err)
 			continue
 		}
-		s.g.log.Info("a gateway on the local network has become a peer", "peer", w.name, "fingerprint", print, "why", w.why, "allow", strings.Join(l.Allow, " "))
+		s.o.Logger.Info("a gateway on the local network has become a peer", "peer", w.name, "fingerprint", print, "why", w.why, "allow", strings.Join(l.Allow, " "))
 	}
 	s.refused = failed
 }
@@ -136,6 +136,6 @@ func (s *lanSearch) tellRefused(ctx context.Context, w wish, err error) {
 	if slices.Contains(s.refused[w.claim.key], err.Error()) {
 		return
 	}
-	s.g.log.WarnContext(ctx, "a gateway on the local network does not become a peer", "name", w.claim.name,
+	s.o.Logger.WarnContext(ctx, "a gateway on the local network does not become a peer", "name", w.claim.name,
 		"fingerprint", peer.Fingerprint(w.claim.key), "error", err)
 }

@@ -1,4 +1,4 @@
-package gateway
+package enrol
 
 import (
 	"cmp"
@@ -34,65 +34,65 @@ import (
 const announceRetry = time.Second
 
 // KeyRotate gives the gateway another key without losing a peer. The gateway has then to
-// be restarted, which [Gateway.Restart] says. Unless forced, nothing happens as long as
+// be restarted, which [Registrar.Restart] says. Unless forced, nothing happens as long as
 // there is a peer that does not know the next key: it is told again by the next try.
-func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
-	if !g.rotating.TryLock() {
+func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	if !e.rotating.TryLock() {
 		return api.KeyRotateResponse{}, admin.Conflict("key rotate: another rotation is under way", "wait for its end")
 	}
-	defer g.rotating.Unlock()
-	if cfg := g.peers.Config(); !cfg.PrivateKey.IsZero() {
+	defer e.rotating.Unlock()
+	if cfg := e.o.Peers.Config(); !cfg.PrivateKey.IsZero() {
 		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: the key comes from %s, which is not the gateway's to change", cfg.PrivateKeyFile),
 			"unset spec.privateKeyFile to have it kept in the state directory, or replace the file and have each peer enter the new public key")
 	}
-	next, err := g.store.NextKey()
-	if err == nil && next.Public() == g.publicKey { // it took its place, and a crash left it there
-		if err = g.store.DropNextKey(); err == nil {
-			next, err = g.store.NextKey()
+	next, err := e.o.Store.NextKey()
+	if err == nil && next.Public() == e.publicKey { // it took its place, and a crash left it there
+		if err = e.o.Store.DropNextKey(); err == nil {
+			next, err = e.o.Store.NextKey()
 		}
 	}
 	if err != nil {
 		return api.KeyRotateResponse{}, admin.Failed("key rotate: "+err.Error(), "")
 	}
-	if m := g.peers.Load().ByKey(next.Public()); m != nil { // it came by the file, or before such keys were refused
+	if m := e.o.Peers.Load().ByKey(next.Public()); m != nil { // it came by the file, or before such keys were refused
 		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: peer %s has the key that would be this gateway's next one", m.Name),
 			"remove that peer: it cannot be who it says")
 	}
-	ctx, cancel := g.whileRunning(ctx)
+	ctx, cancel := e.o.While(ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
 	defer stop()
 	out := api.KeyRotateResponse{PublicKey: next.Public().String(), Told: []string{}}
-	if g.peers.Config().Services.OutOfBand != nil {
+	if e.o.Peers.Config().Services.OutOfBand != nil {
 		out.Warnings = append(out.Warnings, "the tokens that peers use outside the tunnel end with the old key: make each another with `postern peer token NAME`")
 	}
-	told := g.announceKey(ctx, next, &out)
+	told := e.announceKey(ctx, next, &out)
 	if len(out.Untold) > 0 && !r.Force {
 		return out, nil
 	}
-	if err := g.useNextKey(next.Public(), told); err != nil {
+	if err := e.useNextKey(next.Public(), told); err != nil {
 		return out, err
 	}
 	out.Rotated = true
-	g.audit.Record(ctx, audit.Rotate, audit.PublicKey(next.Public()), audit.Reason(fmt.Sprintf("told: %v", out.Told)))
-	g.log.Info("the gateway has another key and restarts", "publicKey", next.Public().String(),
+	e.o.Audit.Record(ctx, audit.Rotate, audit.PublicKey(next.Public()), audit.Reason(fmt.Sprintf("told: %v", out.Told)))
+	e.log.Info("the gateway has another key and restarts", "publicKey", next.Public().String(),
 		"fingerprint", peer.Fingerprint(next.Public()), "told", out.Told, "untold", len(out.Untold))
-	g.restart.Do(func() { close(g.restarts) })
+	e.restart.Do(func() { close(e.restarts) })
 	return out, nil
 }
 
 // Restart is closed when the gateway has to be closed and started again.
-func (g *Gateway) Restart() <-chan struct{} { return g.restarts }
+func (e *Registrar) Restart() <-chan struct{} { return e.restarts }
 
 // announceKey tells every peer the next key at the same time, until ctx ends, and gives the
 // preshared keys that go with it, by the name of the peer.
-func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *api.KeyRotateResponse) map[string]peer.PresharedKey {
+func (e *Registrar) announceKey(ctx context.Context, next peer.PrivateKey, out *api.KeyRotateResponse) map[string]peer.PresharedKey {
 	var mu sync.Mutex
 	told := map[string]peer.PresharedKey{}
 	var wg sync.WaitGroup
-	for _, m := range g.peers.Load().Members() {
+	for _, m := range e.o.Peers.Load().Members() {
 		wg.Go(func() {
-			psk, err := g.announceTo(ctx, m, next)
+			psk, err := e.announceTo(ctx, m, next)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -109,7 +109,7 @@ func (g *Gateway) announceKey(ctx context.Context, next peer.PrivateKey, out *ap
 }
 
 // announceTo tells one peer. What it answers for good is not asked again.
-func (g *Gateway) announceTo(ctx context.Context, m *roster.Member, next peer.PrivateKey) (peer.PresharedKey, error) {
+func (e *Registrar) announceTo(ctx context.Context, m *roster.Member, next peer.PrivateKey) (peer.PresharedKey, error) {
 	public := next.Public()
 	switch {
 	case m.Stock:
@@ -124,11 +124,11 @@ func (g *Gateway) announceTo(ctx context.Context, m *roster.Member, next peer.Pr
 			return peer.PresharedKey{}, err
 		}
 	}
-	proof, err := auth.RotationProof(next, m.Key, g.publicKey, public, psk)
+	proof, err := auth.RotationProof(next, m.Key, e.publicKey, public, psk)
 	if err != nil {
 		return peer.PresharedKey{}, err
 	}
-	client := auth.NewClient(m.Address(), g.plane.Stack.DialContext)
+	client := auth.NewClient(m.Address(), e.o.Stack.DialContext)
 	for {
 		err := client.Rotate(ctx, auth.Announcement{Next: public, PSK: psk, Proof: proof})
 		switch {
@@ -150,9 +150,9 @@ func (g *Gateway) announceTo(ctx context.Context, m *roster.Member, next peer.Pr
 // useNextKey has the next start take the next key, and the preshared keys that the peers
 // have for it. These are stored first, each for that key alone: a crash in between leaves
 // the old keys in force.
-func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.PresharedKey) error {
-	return g.peers.Change(func(*roster.Change) error {
-		err := g.store.Update(func(all *state.Peers) error {
+func (e *Registrar) useNextKey(next peer.PublicKey, told map[string]peer.PresharedKey) error {
+	return e.o.Peers.Change(func(*roster.Change) error {
+		err := e.o.Store.Update(func(all *state.Peers) error {
 			for name, psk := range told {
 				if p, ok := all.Get(name); ok {
 					p.RekeyFor, p.RekeyPSK = next, psk
@@ -164,7 +164,7 @@ func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.Preshared
 			return nil
 		})
 		if err == nil || errors.Is(err, state.ErrNotDurable) {
-			err = g.store.UseNextKey()
+			err = e.o.Store.UseNextKey()
 		}
 		if err != nil {
 			return admin.Failed("key rotate: "+err.Error(), "the old key stays in force; repeat the command")
@@ -173,14 +173,13 @@ func (g *Gateway) useNextKey(next peer.PublicKey, told map[string]peer.Preshared
 	})
 }
 
-// takeRekeyed stores the preshared keys that were agreed for the key that the gateway has
+// TakeRekeyed stores the preshared keys that were agreed for the key that the gateway has
 // now as those of the peers. They are in force all the same (joinedMember).
-func (g *Gateway) takeRekeyed() {
-	own := g.publicKey
-	if !slices.ContainsFunc(g.store.Peers().All(), func(p state.Peer) bool { return p.RekeyFor == own }) {
+func TakeRekeyed(store *state.Store, own peer.PublicKey, log *slog.Logger) {
+	if !slices.ContainsFunc(store.Peers().All(), func(p state.Peer) bool { return p.RekeyFor == own }) {
 		return
 	}
-	err := g.store.Update(func(all *state.Peers) error {
+	err := store.Update(func(all *state.Peers) error {
 		for _, p := range all.All() {
 			if p.RekeyFor != own {
 				continue
@@ -194,15 +193,15 @@ func (g *Gateway) takeRekeyed() {
 		return nil
 	})
 	if err != nil && !errors.Is(err, state.ErrNotDurable) {
-		g.log.Warn("the preshared keys that were agreed for this key cannot be stored as such; they are in force all the same, and the next start tries it again", "error", err)
+		log.Warn("the preshared keys that were agreed for this key cannot be stored as such; they are in force all the same, and the next start tries it again", "error", err)
 	}
 }
 
-// onRotation stores the next key of a peer.
-func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
+// OnRotation stores the next key of a peer.
+func (e *Registrar) OnRotation(ctx context.Context, a auth.Announcement) error {
 	from, next, psk := a.From, a.Next, a.PSK
-	want, err := auth.RotationProof(g.key, next, from, next, psk)
-	m := g.peers.Load().ByKey(from)
+	want, err := auth.RotationProof(e.o.Key, next, from, next, psk)
+	m := e.o.Peers.Load().ByKey(from)
 	switch {
 	case err != nil || !hmac.Equal(want, a.Proof):
 		return fmt.Errorf("%w: nothing proves that the next key is the caller's", auth.ErrRequest)
@@ -213,17 +212,17 @@ func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 	case next == from:
 		return fmt.Errorf("%w: it is the present key", auth.ErrRequest)
 	}
-	err = g.peers.Update(roster.Update{
+	err = e.o.Peers.Update(roster.Update{
 		Peers: func(all *state.Peers) error {
-			if h := g.peers.HolderOf(next); h != nil && (h.Member == nil || h.Member.Name != m.Name) {
+			if h := e.o.Peers.HolderOf(next); h != nil && (h.Member == nil || h.Member.Name != m.Name) {
 				return fmt.Errorf("%w: it is somebody's key already", auth.ErrRequest)
 			}
 			all.DropAnnounced(m.Name)
 			return roster.EditPeer(m, func(p *state.Peer) { p.NextKey, p.NextPresharedKey = next, psk })(all)
 		},
 		Applied: func() {
-			g.peers.ShowAside()
-			g.audit.Record(ctx, audit.Rotate, audit.Peer(m.Name), audit.PublicKey(from),
+			e.o.Peers.ShowAside()
+			e.o.Audit.Record(ctx, audit.Rotate, audit.Peer(m.Name), audit.PublicKey(from),
 				slog.String("next", next.String()), audit.Reason("announced"))
 		},
 	})
@@ -234,32 +233,32 @@ func (g *Gateway) onRotation(ctx context.Context, a auth.Announcement) error {
 }
 
 // succeed gives those peers their next key with which a handshake was completed.
-func (g *Gateway) succeed(s tunnel.Snapshot) {
-	r := g.peers.Load()
+func (e *Registrar) succeed(s tunnel.Snapshot) {
+	r := e.o.Peers.Load()
 	for _, m := range r.Members() {
 		key := m.NextKey
 		if r.Next(key) != m || s.Peers[key].LastHandshake.IsZero() {
 			continue
 		}
 		old := m.Key
-		err := g.peers.Update(roster.Update{
+		err := e.o.Peers.Update(roster.Update{
 			Peers: func(all *state.Peers) error {
 				if p, ok := all.Get(m.Name); !ok || p.NextKey != key || !all.Succeed(m.Name) {
 					return errGone
 				}
-				return g.store.Inherit(old, key)
+				return e.o.Store.Inherit(old, key)
 			},
 			Applied: func() {
-				g.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(key), audit.Reason("in use"))
-				g.log.Warn("a peer has another key, which it announced under the one before", "peer", m.Name,
+				e.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(key), audit.Reason("in use"))
+				e.log.Warn("a peer has another key, which it announced under the one before", "peer", m.Name,
 					"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
-				if g.peers.Config().Services.OutOfBand != nil {
-					g.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.Name)
+				if e.o.Peers.Config().Services.OutOfBand != nil {
+					e.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.Name)
 				}
 			},
 		})
 		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, roster.ErrStopping) {
-			g.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.Name, "error", err)
+			e.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.Name, "error", err)
 		}
 	}
 }

@@ -1,13 +1,15 @@
-package gateway
+package enrol
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/plane"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/discovery"
@@ -26,19 +28,18 @@ const farewell = time.Second
 // inviter is dialled on every way at once; whatever those packets do to a NAT concerns
 // this port and not the gateway's.
 type oneTime struct {
-	g       *Gateway
+	log     *slog.Logger
 	plane   *plane.Plane
 	inviter peer.PublicKey
 	to      []ticket.Candidate
-	relays  atomic.Pointer[relays]
+	relays  atomic.Pointer[paths.Relays]
 	dialing sync.Mutex // so that the dial that knows of most allocations is the last
 }
 
-func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []ticket.Candidate) (*oneTime, error) {
-	cfg := g.peers.Config()
-	p := &oneTime{g: g, inviter: inviter, to: to}
+func (e *Registrar) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []ticket.Candidate) (*oneTime, error) {
+	p := &oneTime{log: e.log, inviter: inviter, to: to}
 	var err error
-	p.plane, err = plane.Open(plane.Options{Key: keys.OneTime, NewUnderlay: g.opts.NewUnderlay, MTU: g.overlayMTU(cfg), Logger: g.log})
+	p.plane, err = e.o.OpenPlane(keys.OneTime)
 	if err != nil {
 		return nil, err
 	}
@@ -48,15 +49,12 @@ func (g *Gateway) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []tic
 		p.close()
 		return nil, err
 	}
-	r := openRelays(relaysOptions{
-		bind: p.plane.Bind, servers: cfg.Discovery.TURNServers, ids: g.paths.ids,
-		resolve: g.opts.Resolve, onChange: p.dial, logger: g.log,
-	})
+	r := e.o.Paths.Allocate(p.plane.Bind, p.dial)
 	var ips []netip.Addr
 	for _, c := range to {
 		ips = append(ips, c.Addr.Addr())
 	}
-	r.permit(ips)
+	r.Permit(ips)
 	p.relays.Store(r)
 	p.dial()
 	return p, nil
@@ -73,7 +71,7 @@ func (p *oneTime) dial() {
 	}
 	var local []path.Relay
 	if r := p.relays.Load(); r != nil {
-		local = r.local()
+		local = r.Local()
 	}
 	for _, l := range local {
 		for _, c := range p.to {
@@ -86,7 +84,7 @@ func (p *oneTime) dial() {
 		}
 	}
 	if err := p.plane.Engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
-		p.g.log.Debug("the one-time tunnel cannot be dialled", "error", err)
+		p.log.Debug("the one-time tunnel cannot be dialled", "error", err)
 	}
 }
 
@@ -128,15 +126,15 @@ func (p *oneTime) acknowledge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	if err := p.plane.Engine.Acknowledge(ctx, p.inviter); err != nil {
-		p.g.log.Debug("the inviter goes on calling the one-time tunnel", "error", err)
+		p.log.Debug("the inviter goes on calling the one-time tunnel", "error", err)
 	}
 }
 
 func (p *oneTime) close() {
 	if r := p.relays.Load(); r != nil {
-		r.close()
+		r.Close()
 	}
 	if err := p.plane.Close(); err != nil {
-		p.g.log.Debug("closing the one-time tunnel", "error", err)
+		p.log.Debug("closing the one-time tunnel", "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package paths
 
 import (
 	"slices"
@@ -34,23 +34,23 @@ func TestTheHistoryIsInTheOrderOfTime(t *testing.T) {
 
 func TestANameWithoutAnAddressIsShownAsSuch(t *testing.T) {
 	m := &roster.Member{Name: "cloud"}
-	w := way{
-		found:      true,
-		path:       path.Snapshot{Kind: path.KindNone, Reason: "gone.example.net:51820 cannot be resolved: no such host"},
-		unresolved: []discovery.Unresolved{{Name: "gone.example.net:51820", Reason: "cannot be resolved: no such host"}},
+	w := Way{
+		Found:      true,
+		Path:       path.Snapshot{Kind: path.KindNone, Reason: "gone.example.net:51820 cannot be resolved: no such host"},
+		Unresolved: []discovery.Unresolved{{Name: "gone.example.net:51820", Reason: "cannot be resolved: no such host"}},
 	}
-	if state, reason := peerState(m, w, time.Now()); state != api.StateConnecting || reason != w.path.Reason {
+	if state, reason := PeerState(m, w, time.Now()); state != api.StateConnecting || reason != w.Path.Reason {
 		t.Errorf("got %s because %q, want the name and why", state, reason)
 	}
 	want := api.Candidate{Address: "gone.example.net:51820", Source: api.SourceAdvertised, State: "failed", Reason: "cannot be resolved: no such host"}
-	if got := (&Gateway{}).candidateStatus(m, w); !slices.Equal(got, []api.Candidate{want}) {
+	if got := w.Candidates(m); !slices.Equal(got, []api.Candidate{want}) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if !w.tried() || !slices.Equal(w.addresses(), []string{"gone.example.net:51820"}) {
-		t.Errorf("tried %v, addresses %q", w.tried(), w.addresses())
+	if !w.Tried() || !slices.Equal(w.Addresses(), []string{"gone.example.net:51820"}) {
+		t.Errorf("tried %v, addresses %q", w.Tried(), w.Addresses())
 	}
-	w.unresolved = nil
-	if _, reason := peerState(m, w, time.Now()); !strings.Contains(reason, "must dial us") {
+	w.Unresolved = nil
+	if _, reason := PeerState(m, w, time.Now()); !strings.Contains(reason, "must dial us") {
 		t.Errorf("without any endpoint: got %q", reason)
 	}
 }

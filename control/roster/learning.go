@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"sync"
@@ -9,12 +9,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
+// RememberEvery is how often what peers announce and say of themselves is stored.
+const RememberEvery = 30 * time.Second
+
 // learnBurst is how many changes of a peer are stored at once: those of one that comes, and of
 // an operator who tries something.
 const learnBurst = 4
 
 // learning paces what is stored of each peer and can be learned again: some changes at once, and
-// then one in rememberEvery, as it is by then. Each costs a write of what is known of all peers,
+// then one in RememberEvery, as it is by then. Each costs a write of what is known of all peers,
 // and how often there are any is up to the peer. The zero value is ready, and is safe for
 // concurrent use.
 type learning struct {
@@ -30,7 +33,7 @@ func (l *learning) may(k peer.PublicKey, now time.Time) bool {
 		l.peers = map[peer.PublicKey]*rate.Limiter{}
 	}
 	if l.peers[k] == nil {
-		l.peers[k] = rate.NewLimiter(rate.Every(rememberEvery), learnBurst)
+		l.peers[k] = rate.NewLimiter(rate.Every(RememberEvery), learnBurst)
 	}
 	return l.peers[k].AllowN(now, 1)
 }
@@ -41,3 +44,7 @@ func (l *learning) drop(k peer.PublicKey) {
 	defer l.mu.Unlock()
 	delete(l.peers, k)
 }
+
+// MayStore reports whether something may be stored now that was learned of a peer and can be
+// learned again, and counts it.
+func (reg *Registry) MayStore(k peer.PublicKey, now time.Time) bool { return reg.learning.may(k, now) }

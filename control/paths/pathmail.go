@@ -1,4 +1,4 @@
-package gateway
+package paths
 
 import (
 	"context"
@@ -15,29 +15,20 @@ import (
 // candidates, and a punch that is late has failed.
 const pathMailRoom = 8
 
-// newPathMail hands what the path finder has to say to its peers' path finders.
-func newPathMail(g *Gateway) *mail.Sender[path.Message] {
+// newMail hands what the path finder has to say to its peers' path finders.
+func (p *Finder) newMail() *mail.Sender[path.Message] {
 	return mail.New(mail.Options[path.Message]{
-		Ctx: g.ctx, Room: pathMailRoom,
+		Ctx: p.o.Ctx, Room: pathMailRoom,
 		Urgent: func(m path.Message) bool { return m.Punch != nil }, // it has its time
 		Hand: func(ctx context.Context, to peer.PublicKey, m path.Message) error {
 			body, err := json.Marshal(m)
 			if err != nil {
 				return fmt.Errorf("write a message about paths: %w", err)
 			}
-			return auth.NewClient(peer.OverlayAddr(to), g.plane.Stack.DialContext).Path(ctx, body)
+			return auth.NewClient(peer.OverlayAddr(to), p.plane.Stack.DialContext).Path(ctx, body)
 		},
 		Failed: func(to peer.PublicKey, err error) {
-			g.log.Debug("a message about paths was not delivered", "peer", g.nameOf(to), "error", err)
+			p.log.Debug("a message about paths was not delivered", "peer", p.peers.NameOf(to), "error", err)
 		},
 	})
-}
-
-// nameOf is what the peer with the key is called here; its overlay address when it is
-// gone.
-func (g *Gateway) nameOf(k peer.PublicKey) string {
-	if m := g.peers.Load().ByKey(k); m != nil {
-		return m.Name
-	}
-	return peer.OverlayAddr(k).String()
 }

@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
@@ -43,14 +44,14 @@ func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 	had := map[string]*roster.Member{} // by record
 	seen := map[*roster.Member]bool{}
 	for _, m := range r.Members() {
-		for _, record := range s.g.store.Observed(m.Key).Records {
+		for _, record := range s.o.Store.Observed(m.Key).Records {
 			had[record], seen[m] = m, true
 		}
 	}
 	var out []dnsMatch
 	for _, d := range domains {
 		for _, i := range d.Instances {
-			if i.Key == s.g.publicKey {
+			if i.Key == s.o.publicKey {
 				continue
 			}
 			m := dnsMatch{Instance: i, domain: d.Name}
@@ -70,34 +71,28 @@ func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 	return out
 }
 
-// foundAt is where DNS has a peer, and the order in which its addresses are to be tried.
-type foundAt struct {
-	candidates []discovery.Candidate
-	order      map[netip.AddrPort]uint8
-}
-
 // settle brings what was found together with the peers: it notes where each was found,
 // shows what is wrong, and gives the addresses of those that are found by their key.
-func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]foundAt {
+func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	matches := s.matches(r)
-	s.g.SetProblems(sourceDNSProblems, s.problems(matches))
-	out := map[peer.PublicKey]foundAt{}
+	s.o.SetProblems(sourceDNSProblems, s.problems(matches))
+	out := map[peer.PublicKey]paths.Place{}
 	for _, m := range matches {
 		if m.member == nil || m.moved {
 			continue
 		}
-		if err := s.g.store.FoundAt(m.member.Key, m.Record); err != nil {
-			s.g.log.Warn("where a peer was found in DNS cannot be remembered; after a restart another key there is not told from somebody new",
+		if err := s.o.Store.FoundAt(m.member.Key, m.Record); err != nil {
+			s.o.Logger.Warn("where a peer was found in DNS cannot be remembered; after a restart another key there is not told from somebody new",
 				"peer", m.member.Name, "error", err)
 		}
 		at := out[m.member.Key]
-		if at.order == nil {
-			at.order = map[netip.AddrPort]uint8{}
+		if at.Order == nil {
+			at.Order = map[netip.AddrPort]uint8{}
 		}
 		for _, a := range m.Addresses {
-			if _, again := at.order[a.Addr]; !again {
-				at.order[a.Addr] = a.Order
-				at.candidates = append(at.candidates, discovery.Candidate{Addr: a.Addr, Source: discovery.SourceDNS})
+			if _, again := at.Order[a.Addr]; !again {
+				at.Order[a.Addr] = a.Order
+				at.Last = append(at.Last, discovery.Candidate{Addr: a.Addr, Source: discovery.SourceDNS})
 			}
 		}
 		out[m.member.Key] = at

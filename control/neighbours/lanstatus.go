@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"fmt"
@@ -54,7 +54,7 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 	var unfit, failed, open []string
 	var errs string
 	heard := false
-	chosen := len(s.g.peers.Config().Discovery.LAN.Interfaces) > 0
+	chosen := len(s.o.Peers.Config().Discovery.LAN.Interfaces) > 0
 	for _, l := range status.Links {
 		if l.Unfit != "" {
 			unfit = append(unfit, fmt.Sprintf("%s (%s)", l.Interface, l.Unfit))
@@ -82,7 +82,7 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 		add(catalogue.LANNoInterface, unfit, catalogue.Params{})
 	}
 	if silent := now.Sub(status.Since); len(open) > 0 && !heard && found == 0 && silent >= lanSilence {
-		if inPodNetwork(s.g.opts.Root, open) {
+		if inPodNetwork(s.o.Root, open) {
 			add(catalogue.LANPod, open, catalogue.Params{})
 		} else {
 			add(catalogue.LANSilent, open, catalogue.Params{Age: silent})
@@ -94,7 +94,7 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 // foundProblems are about what others announce.
 func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 	var out []check.OwnProblem
-	r := s.g.peers.Load()
+	r := s.o.Peers.Load()
 	for _, i := range found {
 		if len(out) == maxLANProblems {
 			break

@@ -1,4 +1,4 @@
-package gateway
+package neighbours
 
 import (
 	"cmp"
@@ -15,7 +15,6 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/roster"
-	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/foreign"
@@ -30,7 +29,7 @@ const lanAgain = 30 * time.Second
 // the configuration says so. What it finds is used for peers that are known by key, and
 // shown of others; those that the configuration names become peers.
 type lanSearch struct {
-	g *Gateway
+	o *Options
 	// again holds at most one wish that another finder be run, changed one that what was
 	// found be used.
 	again, changed chan struct{}
@@ -51,9 +50,9 @@ type lanPlace struct {
 	iface string
 }
 
-func newLANSearch(g *Gateway) *lanSearch {
+func newLANSearch(o *Options) *lanSearch {
 	return &lanSearch{
-		g: g, again: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		o: o, again: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		told: map[lanPlace]string{}, refused: map[peer.PublicKey][]string{},
 	}
 }
@@ -61,14 +60,14 @@ func newLANSearch(g *Gateway) *lanSearch {
 // run announces and searches until ctx ends.
 func (s *lanSearch) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		finder := s.newFinder(s.g.peers.Config())
+		finder := s.newFinder(s.o.Peers.Config())
 		s.finder.Store(finder)
 		searching, stop := context.WithCancel(ctx)
 		var search sync.WaitGroup
 		if finder != nil {
 			search.Go(func() {
 				if err := finder.Run(searching); !errors.Is(err, context.Canceled) {
-					s.g.log.Warn("gateways are not looked for on the local network", "error", err)
+					s.o.Logger.Warn("gateways are not looked for on the local network", "error", err)
 				}
 			})
 		}
@@ -76,7 +75,7 @@ func (s *lanSearch) run(ctx context.Context) {
 		stop()
 		search.Wait()
 		s.finder.Store(nil)
-		s.g.rematch()
+		s.o.rematch()
 	}
 }
 
@@ -87,14 +86,14 @@ func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 		return nil
 	}
 	f, err := lan.New(lan.Options{
-		Name: cfg.Name, PublicKey: s.g.publicKey, Port: func() uint16 { return s.g.plane.Bind.Port() },
+		Name: cfg.Name, PublicKey: s.o.publicKey, Port: s.o.Port,
 		Capabilities: []string{auth.CapabilityPath, auth.CapabilityReport},
 		Secret:       l.Secret, TTL: l.TTL,
-		Interfaces: s.interfaces(l.Interfaces, cfg.Discovery.Exclude), Listen: s.g.opts.ListenLAN,
-		Changed: func() { signal(s.changed) }, Logger: s.g.log,
+		Interfaces: s.interfaces(l.Interfaces, cfg.Discovery.Exclude), Listen: s.o.Listen,
+		Changed: func() { signal(s.changed) }, Logger: s.o.Logger,
 	})
 	if err != nil { // The configuration was checked by the same rules.
-		s.g.log.Error("gateways cannot be looked for on the local network", "error", err)
+		s.o.Logger.Error("gateways cannot be looked for on the local network", "error", err)
 		return nil
 	}
 	return f
@@ -103,7 +102,7 @@ func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 // interfaces lists those to use. Addresses in the excluded ranges are nobody's to dial, so
 // they are not announced.
 func (s *lanSearch) interfaces(names []string, exclude []netip.Prefix) func() ([]lan.Interface, error) {
-	list := s.g.opts.LANInterfaces
+	list := s.o.Interfaces
 	if list == nil {
 		list = func() ([]lan.Interface, error) { return lan.SystemInterfaces(names, discovery.MadeByOthers) }
 	}
@@ -142,11 +141,11 @@ func (s *lanSearch) follow(ctx context.Context) {
 		case <-tick.C:
 			s.admit(ctx)
 		case <-s.changed:
-			s.tell()
+			s.tell(ctx)
 			s.admit(ctx)
 			// Strangers who come and go are no reason to look at the peers.
-			if used := s.used.Load(); used == nil || *used != peersAt(s.g.peers.Load(), s.found()) {
-				s.g.rematch()
+			if used := s.used.Load(); used == nil || *used != peersAt(s.o.Peers.Load(), s.found()) {
+				s.o.rematch()
 			}
 		}
 	}
@@ -160,14 +159,13 @@ func (s *lanSearch) found() []lan.Instance {
 	return nil
 }
 
-// candidates are where the holder of a peer's keys was found, and before says where it was
-// heard. They are a stranger's words as any that are announced, and dialled only as far as
+// candidates are where the holder of a peer's keys was found. They are a stranger's words as any that are announced, and dialled only as far as
 // those may be.
-func (s *lanSearch) candidates(found []lan.Instance, m *roster.Member, before state.Observation) []discovery.Candidate {
+func (s *lanSearch) candidates(found []lan.Instance, m *roster.Member) []discovery.Candidate {
 	if len(found) == 0 {
 		return nil
 	}
-	proven := slices.Concat(before.Endpoints, s.g.store.Observed(m.NextKey).Endpoints)
+	proven := slices.Concat(s.o.Store.Observed(m.Key).Endpoints, s.o.Store.Observed(m.NextKey).Endpoints)
 	return inTurn(found, []peer.PublicKey{m.Key, m.NextKey}, proven)
 }
 

@@ -1,4 +1,4 @@
-package gateway
+package enrol
 
 import (
 	"cmp"
@@ -30,12 +30,12 @@ const (
 
 // Join redeems a ticket: over the one-time tunnel if the inviter can be reached, or else
 // by a reply that its operator accepts.
-func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
 	t, err := ticket.Decode(r.Ticket)
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	p, err := g.planJoin(t, r)
+	p, err := e.planJoin(t, r)
 	if err != nil {
 		return api.JoinResponse{}, err
 	}
@@ -43,30 +43,30 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	caller, stop := g.whileRunning(ctx)
+	caller, stop := e.o.While(ctx)
 	defer stop()
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
 	defer cancel()
-	request := ticket.Request{PublicKey: g.publicKey, Name: g.peers.Config().Name, Grants: p.Allow}
-	answer, err := g.callInviter(ctx, t, keys, &request)
+	request := ticket.Request{PublicKey: e.publicKey, Name: e.o.Peers.Config().Name, Grants: p.Allow}
+	answer, err := e.callInviter(ctx, t, keys, &request)
 	switch {
 	case err != nil && caller.Err() != nil:
 		return api.JoinResponse{}, fmt.Errorf("join %s: %w", p.Name, context.Cause(caller)) // nobody is there to read a reply
 	case errors.Is(err, errNoAnswer):
-		return g.reply(t, keys, p, request, err)
+		return e.reply(t, keys, p, request, err)
 	case err != nil:
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
 	p.PresharedKey, p.Offers = answer.PresharedKey, answer.Granted
-	if err := g.putJoined(p, func(state.Peer) error { return nil }); err != nil {
+	if err := e.putJoined(p, func(state.Peer) error { return nil }); err != nil {
 		return api.JoinResponse{}, err
 	}
-	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: g.auth.userOf(p.Name)}
+	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: e.o.UserOf(p.Name)}
 	if answer.Pending {
-		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(g.publicKey)
+		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(e.publicKey)
 		return out, nil
 	}
-	if err := echoUntil(ctx, g.plane.Stack, p.PublicKey); err != nil {
+	if err := echoUntil(ctx, e.o.Stack, p.PublicKey); err != nil {
 		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s took the ticket, but the tunnel with our own key does not come up: %v", p.Name, err),
 			"the gateway keeps trying; see `postern status "+p.Name+"`")
 	}
@@ -75,14 +75,14 @@ func (g *Gateway) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse
 
 // planJoin decides what the inviter will be here, and refuses what cannot be, before
 // anything is sent.
-func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, error) {
+func (e *Registrar) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, error) {
 	if err := t.Check(time.Now()); err != nil {
 		return state.Peer{}, problem("join", err)
 	}
-	if t.Inviter == g.publicKey {
+	if t.Inviter == e.publicKey {
 		return state.Peer{}, admin.Usage("join: this gateway made the ticket itself", "run join at the other gateway")
 	}
-	if err := g.peers.CheckServices("join --allow", r.Allow); err != nil {
+	if err := e.o.Peers.CheckServices("join --allow", r.Allow); err != nil {
 		return state.Peer{}, err
 	}
 	if err := roster.CheckLocal(r.Local); err != nil {
@@ -99,16 +99,16 @@ func (g *Gateway) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, erro
 	if err := api.CheckName(p.Name); err != nil {
 		return state.Peer{}, admin.Usage("join: "+err.Error(), "choose what to call the inviter here: postern join --name NAME")
 	}
-	if cfg := g.peers.Config(); r.Name == "" && roster.KeepsOptions(cfg, p.Name) {
+	if cfg := e.o.Peers.Config(); r.Name == "" && roster.KeepsOptions(cfg, p.Name) {
 		return state.Peer{}, admin.Conflict(fmt.Sprintf("join: the inviter calls itself %s, and %s has options for a peer of that name", p.Name, cfg.File),
 			"if they are meant for it: postern join --name "+p.Name+"; else choose another name")
 	}
-	return p, g.mayJoin(p)
+	return p, e.mayJoin(p)
 }
 
 // mayJoin reports why the inviter cannot be this peer here.
-func (g *Gateway) mayJoin(p state.Peer) error {
-	roster := g.peers.Load()
+func (e *Registrar) mayJoin(p state.Peer) error {
+	roster := e.o.Peers.Load()
 	if m := roster.ByName(p.Name); m != nil && m.Key != p.PublicKey {
 		return admin.Conflict(fmt.Sprintf("join: there is a peer %s with another key already", p.Name),
 			"choose another name for the inviter here: postern join --name NAME, or spec.join.name of the Ticket")
@@ -116,10 +116,10 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 	m := roster.ByKey(p.PublicKey)
 	switch {
 	case m == nil:
-		if err := g.peers.CheckKey("join "+p.Name, p.Name, p.PublicKey); err != nil {
+		if err := e.o.Peers.CheckKey("join "+p.Name, p.Name, p.PublicKey); err != nil {
 			return err
 		}
-		if err := g.peers.FreeIdentity(roster, cmp.Or(p.Identity, p.Name), p.PublicKey); err != nil {
+		if err := e.o.Peers.FreeIdentity(roster, cmp.Or(p.Identity, p.Name), p.PublicKey); err != nil {
 			return admin.Conflict("join: "+err.Error(), "postern join --name NAME, or spec.join.name of the Ticket")
 		}
 		return nil
@@ -133,7 +133,7 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 		return admin.Conflict(fmt.Sprintf("join: %s is a plain WireGuard peer here, with the inviter's key", p.Name),
 			"if it is a gateway now: postern peer remove "+p.Name+", then join again")
 	case m.FromFile:
-		return admin.Conflict(fmt.Sprintf("join: peer %s is in %s, with the inviter's key already", p.Name, g.peers.Config().File),
+		return admin.Conflict(fmt.Sprintf("join: peer %s is in %s, with the inviter's key already", p.Name, e.o.Peers.Config().File),
 			"nothing needs to be joined; see `postern status "+p.Name+"`")
 	}
 	return nil
@@ -142,10 +142,10 @@ func (g *Gateway) mayJoin(p state.Peer) error {
 // callInviter brings the one-time tunnel up and redeems through it. It completes the request
 // meanwhile, with its candidates and the proof that this gateway's key is its own: where UDP
 // is blocked both take seconds. An error that is no errNoAnswer is the inviter's refusal.
-func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, keys ticket.Keys, q *ticket.Request) (auth.Redemption, error) {
+func (e *Registrar) callInviter(ctx context.Context, t ticket.Ticket, keys ticket.Keys, q *ticket.Request) (auth.Redemption, error) {
 	complete := func() (err error) {
-		q.Candidates, _ = g.ownCandidates(ctx)
-		*q, err = q.Prove(ticket.InBand, keys.ID, t.Inviter, g.key)
+		q.Candidates, _ = e.o.Paths.OwnCandidates(ctx)
+		*q, err = q.Prove(ticket.InBand, keys.ID, t.Inviter, e.o.Key)
 		return err
 	}
 	candidates := invited(t.Candidates)
@@ -155,7 +155,7 @@ func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, keys ticket.
 		}
 		return auth.Redemption{}, fmt.Errorf("%w: the ticket names no address of it", errNoAnswer)
 	}
-	p, err := g.openOneTime(keys, t.Inviter, candidates)
+	p, err := e.openOneTime(keys, t.Inviter, candidates)
 	if err != nil {
 		return auth.Redemption{}, err
 	}
@@ -163,11 +163,11 @@ func (g *Gateway) callInviter(ctx context.Context, t ticket.Ticket, keys ticket.
 	if err := complete(); err != nil {
 		return auth.Redemption{}, err
 	}
-	return g.redeem(ctx, p, t, *q)
+	return e.redeem(ctx, p, t, *q)
 }
 
 // redeem redeems a ticket through the one-time tunnel, until there is an answer.
-func (g *Gateway) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
+func (e *Registrar) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
 	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.dialContext)
 	for {
 		answer, err := redeemOnce(ctx, client, q)
@@ -199,12 +199,12 @@ func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (aut
 
 // reply prepares for the inviter's call: its peer is put into the tunnel with the key
 // that both sides derive from the ticket, and the reply names what it needs to dial us.
-func (g *Gateway) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
+func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
 	var err error
-	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, g.publicKey); err != nil {
+	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, e.publicKey); err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	if q, err = q.Prove(ticket.ByReply, keys.ID, t.Inviter, g.key); err != nil {
+	if q, err = q.Prove(ticket.ByReply, keys.ID, t.Inviter, e.o.Key); err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
 	text, err := ticket.EncodeReply(keys, q)
@@ -215,7 +215,7 @@ func (g *Gateway) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticke
 	// name a peer's key in one. And a peering that has worked needs no other preshared key. So
 	// a peer that is there stays as it is, unless it came by this very ticket and has yet to
 	// be met.
-	worked := len(g.peers.ProvenEndpoints(p.PublicKey)) > 0
+	worked := len(e.o.Peers.ProvenEndpoints(p.PublicKey)) > 0
 	same := func(old state.Peer) error {
 		if !worked && old.PresharedKey.Equal(p.PresharedKey) {
 			return nil
@@ -223,18 +223,18 @@ func (g *Gateway) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticke
 		return admin.Conflict(fmt.Sprintf("join: %s is a peer already, and the ticket is not answered (%v)", p.Name, why),
 			"if it has served already, nothing needs to be done; to begin again: postern peer remove "+p.Name)
 	}
-	if err := g.putJoined(p, same); err != nil {
+	if err := e.putJoined(p, same); err != nil {
 		return api.JoinResponse{}, err
 	}
-	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: g.auth.userOf(p.Name)}, nil
+	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: e.o.UserOf(p.Name)}, nil
 }
 
 // putJoined stores the inviter as a peer and puts it into the tunnel. may reports why the one
 // that is there already must not be replaced.
-func (g *Gateway) putJoined(p state.Peer, may func(old state.Peer) error) error {
-	return g.peers.Update(roster.Update{
+func (e *Registrar) putJoined(p state.Peer, may func(old state.Peer) error) error {
+	return e.o.Peers.Update(roster.Update{
 		Peers: func(all *state.Peers) error {
-			if err := g.mayJoin(p); err != nil { // things may have changed since it was planned
+			if err := e.mayJoin(p); err != nil { // things may have changed since it was planned
 				return err
 			}
 			if old, ok := all.Get(p.Name); ok { // a repeated join takes nothing away
@@ -252,7 +252,7 @@ func (g *Gateway) putJoined(p state.Peer, may func(old state.Peer) error) error 
 			return nil
 		},
 		Applied: func() {
-			g.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
+			e.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
 		},
 	})
 }

@@ -1,0 +1,63 @@
+package enrol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// echoWait is how long each echo is waited for while a tunnel comes up. One may be lost to a
+// handshake under way, so the next one follows after firstEchoPause, and others after pauses
+// twice as long up to echoWait: of 21 joins by way of NATs two or three took a second more when
+// all came a second apart.
+const (
+	firstEchoPause = 100 * time.Millisecond
+	echoWait       = time.Second
+	// echoPayload makes the packet as long as that of ping(8).
+	echoPayload = 56
+)
+
+// echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both
+// directions, or ctx ends.
+func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
+	var echoes sync.WaitGroup
+	defer echoes.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error)
+	var last error
+	for pause := firstEchoPause; ; pause = min(2*pause, echoWait) {
+		echoes.Go(func() {
+			once, end := context.WithTimeout(ctx, echoWait)
+			defer end()
+			_, err := stack.Ping(once, peer.OverlayAddr(k), echoPayload)
+			select {
+			case answers <- err:
+			case <-ctx.Done():
+			}
+		})
+		for next := time.After(pause); next != nil; {
+			select {
+			case err := <-answers:
+				if err == nil {
+					return nil
+				}
+				last = err
+			case <-next:
+				next = nil
+			case <-ctx.Done():
+				return fmt.Errorf("no echo in the time given: %w", errors.Join(context.Cause(ctx), last))
+			}
+		}
+	}
+}
+
+// pinger sends an echo and waits for its answer, as a [netstack.Stack] does.
+type pinger interface {
+	Ping(ctx context.Context, to netip.Addr, payload int) (time.Duration, error)
+}

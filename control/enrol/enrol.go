@@ -1,0 +1,177 @@
+// Package enrol makes peers of gateways that hold a ticket: it invites, joins and accepts, opens
+// the tunnel in which a ticket is redeemed, and gives the gateway and its peers other keys.
+package enrol
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/paths"
+	"github.com/postern-dev/postern/control/plane"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// Options are what peers are enrolled with.
+type Options struct {
+	Key   peer.PrivateKey // this gateway's
+	Store *state.Store
+	Peers *roster.Registry
+	Paths Paths
+	Stack Stack
+	// OpenPlane opens a plane of its own for a ticket's key.
+	OpenPlane func(key peer.PrivateKey) (*plane.Plane, error)
+	// OwnAddrs are the addresses of this machine, which no peer is dialled at.
+	OwnAddrs func() ([]netip.Addr, error)
+	// UserOf is who the peer called name is at this cluster's API server, UserFor who a peer
+	// to come will be.
+	UserOf, UserFor func(name string) string
+	// While is ctx that ends with the gateway as well: a command must not outlive it.
+	While  func(ctx context.Context) (context.Context, context.CancelFunc)
+	Audit  *audit.Log
+	Logger *slog.Logger
+}
+
+// Paths are where this gateway can be reached.
+type Paths interface {
+	OwnCandidates(ctx context.Context) (list []ticket.Candidate, warnings []string)
+	Allocate(bind *underlay.Bind, onChange func()) *paths.Relays
+}
+
+// Stack is that of the tunnel with this gateway's own key.
+type Stack interface {
+	pinger
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Registrar enrols peers, and changes keys. It is safe for concurrent use.
+type Registrar struct {
+	o         Options
+	log       *slog.Logger
+	publicKey peer.PublicKey // of Key
+
+	// rotating is held while peers are told of another key; restarts is closed when that is
+	// in force, and restart does so once.
+	rotating sync.Mutex
+	restart  sync.Once
+	restarts chan struct{}
+
+	// met is when the last handshake with a peer was, for Tick.
+	met map[peer.PublicKey]time.Time
+}
+
+// New makes a registrar whose tickets are those of the registry's book.
+func New(o Options) *Registrar {
+	return &Registrar{
+		o: o, log: o.Logger, publicKey: o.Key.Public(), restarts: make(chan struct{}), met: map[peer.PublicKey]time.Time{},
+	}
+}
+
+// Tick ends the tickets of those with whom a handshake was completed, and gives peers that use
+// the key that they announced that one. It is called every second or two, by one goroutine.
+func (e *Registrar) Tick(now time.Time, s tunnel.Snapshot) {
+	r := e.o.Peers.Load()
+	maps.DeleteFunc(e.met, func(k peer.PublicKey, _ time.Time) bool { return r.ByKey(k) == nil })
+	for _, m := range r.Members() {
+		at := s.Peers[m.Key].LastHandshake
+		if !at.After(e.met[m.Key]) {
+			continue
+		}
+		e.met[m.Key] = at
+		if err := e.o.Peers.Book().Finish(now, m.Key); err != nil {
+			e.log.Warn("a ticket that has served cannot be ended", "peer", m.Name, "error", err)
+		}
+	}
+	e.succeed(s)
+}
+
+// Accept makes this gateway dial a joiner that could not reach it.
+func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	reply, err := ticket.DecodeReply(r.Reply)
+	if err != nil {
+		return api.AcceptResponse{}, problem("accept", err)
+	}
+	grant, err := e.enrol(func(now time.Time) (ticket.Grant, error) { return e.o.Peers.Book().Accept(now, reply) })
+	if err != nil {
+		return api.AcceptResponse{}, problem("accept", err)
+	}
+	out := api.AcceptResponse{Peer: grant.Name, User: e.o.UserOf(grant.Name)}
+	if grant.Pending {
+		out.Reason = fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then postern peer approve %s", peer.Fingerprint(grant.PublicKey), grant.Name)
+		return out, nil
+	}
+	ctx, stop := e.o.While(ctx)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	defer cancel()
+	if err := echoUntil(ctx, e.o.Stack, grant.PublicKey); err != nil {
+		out.Reason = fmt.Sprintf("%s does not answer at %s yet (%v); the gateway keeps trying",
+			grant.Name, candidateText(grant.Candidates), err)
+		return out, nil
+	}
+	out.Connected = true
+	return out, nil
+}
+
+// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel. The decision and
+// its outcome are one: a peer cannot be removed in between and come back.
+func (e *Registrar) Redeem(_ context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
+	return e.enrol(func(now time.Time) (ticket.Grant, error) { return e.o.Peers.Book().Redeem(now, oneTime, q) })
+}
+
+// enrol has the ticket book decide, stores the peer that it grants and puts it into the
+// tunnel. It may be repeated.
+func (e *Registrar) enrol(decide func(now time.Time) (ticket.Grant, error)) (grant ticket.Grant, err error) {
+	err = e.o.Peers.Change(func(c *roster.Change) (err error) {
+		if grant, err = decide(time.Now()); err != nil {
+			return err
+		}
+		return c.Update(roster.Update{
+			Peers: func(all *state.Peers) error { return e.putGranted(all, grant) },
+			Applied: func() {
+				e.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
+					"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
+			},
+		})
+	})
+	return grant, err
+}
+
+// putGranted makes the peer that a ticket granted, or brings the one that is there up to
+// date. What an operator has allowed since the ticket was redeemed stays.
+func (e *Registrar) putGranted(all *state.Peers, grant ticket.Grant) error {
+	id := grant.Ticket.String()
+	p, known := all.Get(grant.Name)
+	switch {
+	case known && p.PublicKey != grant.PublicKey:
+		return &ticket.NameTakenError{Name: grant.Name}
+	case !known:
+		p = state.Peer{Name: grant.Name, Identity: roster.IdentityFor(grant.Name, grant.PublicKey, grant.Chosen),
+			PublicKey: grant.PublicKey, Mode: api.ModeInBand, Origin: state.OriginInvited, JoinedAt: time.Now()}
+	}
+	if p.Ticket != id {
+		p.Ticket, p.Allow = id, roster.Sorted(grant.Allow)
+	}
+	p.PresharedKey, p.Offers, p.Pending = grant.PresharedKey, grant.Offers, grant.Pending
+	p.Candidates = e.announced(grant.Candidates)
+	return all.Put(p)
+}
+
+func waitOr(d api.Duration, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return time.Duration(d)
+}

@@ -1,0 +1,465 @@
+// Package paths finds the path to each peer: it joins the path finder of package discovery to
+// the socket and the relays below, the tunnel and the network stack above, and the path finders
+// of the peers.
+//
+//	probes, answers ◀─▶ socket, relays          messages ◀─▶ POST /v1/path, in-band
+//	          path finder ──routing──▶ tunnel (initiations, data), network stack (MTU)
+//	          path finder ◀─evidence── tunnel (handshake done, silent), flows (traffic)
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/bounded"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mail"
+	"github.com/postern-dev/postern/control/plane"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/relay"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+const (
+	// maxAnnounced bounds the candidates taken of a peer: more than any has that means well.
+	maxAnnounced = 24
+)
+
+// Options are what paths are found with.
+type Options struct {
+	// Ctx ends with the gateway.
+	Ctx    context.Context
+	Key    peer.PrivateKey
+	Config *config.Resolved // of the start
+	MTU    int              // the overlay's, in bytes
+	Host   Host
+	Store  *state.Store
+	Peers  *roster.Registry
+	Tell   Tell
+	Logger *slog.Logger
+}
+
+// Host is what the machine knows of its network.
+type Host struct {
+	// HostAddrs are the addresses to be announced, OwnAddrs all of the machine: no peer is
+	// sought there.
+	HostAddrs, OwnAddrs func() ([]netip.Addr, error)
+	// Resolve looks up a host name; nil asks the system.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// Tell are who is told. None may block.
+type Tell struct {
+	// Moved is told that another path to a peer is used, or that it came or went.
+	Moved func(peer string)
+	// State is told that a peer came or went.
+	State func()
+	// NetworkChanged is told that this machine has other networks.
+	NetworkChanged func()
+	// Superseded is told that a peer has heard a later start of a gateway with this one's
+	// key; nil: nobody is.
+	Superseded func(peer string, boot uint64)
+}
+
+// Tunnel is what a finder needs of the engine.
+type Tunnel interface {
+	SetPaths(k peer.PublicKey, paths tunnel.Paths) error
+	Renew(k peer.PublicKey, wait time.Duration) error
+	Peer(k peer.PublicKey) (tunnel.PeerStats, bool)
+	Snapshot() tunnel.Snapshot
+}
+
+// Finder joins the path finder to what it works with: the socket and the relays below, the
+// tunnel and the network stack above, and the peers' path finders in-band. It is safe for
+// concurrent use.
+type Finder struct {
+	o      Options
+	log    *slog.Logger
+	peers  *roster.Registry
+	boot   uint64 // the number of this start
+	finder *discovery.Pathfinder
+	mail   *mail.Sender[path.Message]
+	tunnel Tunnel // of the plane, since Attach
+	plane  *plane.Plane
+	own    own
+
+	relaying   relaying
+	journal    *journal
+	superseded supersession
+
+	mu sync.Mutex
+	// announced are the candidates that peers told and that are not stored yet.
+	announced map[peer.PublicKey][]discovery.Candidate
+	// selected are the paths in use: another one is a reason to check the peer, more
+	// candidates are none.
+	selected map[peer.PublicKey]peer.Path
+	beside   beside // under mu
+}
+
+// relaying are the allocations of this gateway's socket.
+type relaying struct {
+	ids    allocationIDs
+	relays atomic.Pointer[Relays]
+	// permitted are the addresses that allocations let in.
+	permitted atomic.Pointer[[]netip.Addr]
+	storing   sync.Mutex // one storeGrants at a time, so that the last one's list stays
+	begun     bool       // useRelays was called before; under Finder.mu, as is grants
+	// grants are the allocations over UDP that there were last.
+	grants []relay.Grant
+}
+
+// beside is what runs beside the finder, until it is closed.
+type beside struct {
+	closed  bool
+	running sync.WaitGroup // is not added to once closed
+}
+
+// New makes a path finder that does nothing before Run.
+func New(o Options) (*Finder, error) {
+	boot, err := o.Store.Boot(time.Now())
+	if err != nil {
+		o.Logger.Warn("the number of this start cannot be remembered; if the clock goes back, peers refuse this gateway's probes until it has caught up",
+			"error", err)
+	}
+	p := &Finder{
+		o: o, log: o.Logger, peers: o.Peers, boot: boot, journal: newJournal(),
+		announced: map[peer.PublicKey][]discovery.Candidate{}, selected: map[peer.PublicKey]peer.Path{},
+		own: own{regather: make(chan struct{}, 1)},
+	}
+	p.mail = p.newMail()
+	p.relaying.relays.Store(&Relays{cancel: func(error) {}})
+	cfg := o.Config
+	if p.finder, err = discovery.NewPathfinder(discovery.PathfinderOptions{
+		PrivateKey: o.Key, BootID: boot, Send: p.send, Route: p.route, Handshake: p.handshake,
+		Tell: p.mail.Post, Permit: p.permit, CheckRelays: func() { p.relays().check() },
+		Local: func() path.Local { return p.Agent().Local() }, Own: o.Host.OwnAddrs,
+		Forbidden: cfg.Discovery.Exclude, Resolve: o.Host.Resolve, Keepalive: cfg.Discovery.Keepalive, OverlayMTU: o.MTU,
+		OnSuperseded: p.HearsOfBoot, Logger: o.Logger,
+	}); err != nil {
+		return nil, fmt.Errorf("start the path finder: %w", err)
+	}
+	agent, err := p.newAgent(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.own.agent.Store(agent)
+	return p, nil
+}
+
+// Attach gives it the plane, which hands over what arrives to HandleSTUN and Heard, and begins
+// to allocate at the relays.
+func (p *Finder) Attach(pl *plane.Plane) {
+	p.plane, p.tunnel = pl, pl.Engine
+	p.useRelays(p.o.Config.Discovery.TURNServers)
+}
+
+// Prepare makes all that can fail of what another configuration asks for; commit lets it take
+// effect.
+func (p *Finder) Prepare(next *config.Resolved) (commit func(), err error) {
+	old, agent := p.peers.Config(), (*discovery.Agent)(nil)
+	if !sameDiscovery(old.Discovery, next.Discovery) {
+		if agent, err = p.newAgent(next); err != nil {
+			return nil, err
+		}
+	}
+	return func() {
+		if agent != nil {
+			p.replaceAgent(agent)
+		}
+		p.finder.SetForbidden(next.Discovery.Exclude)
+		if !reflect.DeepEqual(old.Discovery.TURNServers, next.Discovery.TURNServers) {
+			p.useRelays(next.Discovery.TURNServers)
+		}
+	}, nil
+}
+
+func sameDiscovery(a, b config.Discovery) bool {
+	return slices.Equal(a.Advertise, b.Advertise) && slices.Equal(a.STUNServers, b.STUNServers) && slices.Equal(a.Exclude, b.Exclude) &&
+		a.PortMapping == b.PortMapping
+}
+
+// Run gathers candidates and finds paths until ctx ends.
+func (p *Finder) Run(ctx context.Context) {
+	var gathering sync.WaitGroup
+	gathering.Go(func() { p.gather(ctx) })
+	defer gathering.Wait()
+	if err := p.finder.Run(ctx); !errors.Is(err, context.Canceled) {
+		p.log.Error("paths are not found any more", "error", err)
+	}
+}
+
+// Selected is the path to a peer in use.
+func (p *Finder) Selected(k peer.PublicKey) (discovery.Selection, bool) { return p.finder.Selected(k) }
+
+// Sight is what was seen of a peer.
+func (p *Finder) Sight(k peer.PublicKey) discovery.Sighting { return p.finder.Sight(k) }
+
+// Probe measures a round trip between the sockets.
+func (p *Finder) Probe(ctx context.Context, k peer.PublicKey) (time.Duration, error) {
+	rtt, _, err := p.finder.Probe(ctx, k)
+	return rtt, err
+}
+
+// relays are the allocations that there are now.
+func (p *Finder) relays() *Relays { return p.relaying.relays.Load() }
+
+// RelayStatuses are those of the relays, in the order of the configuration.
+func (p *Finder) RelayStatuses() []relay.Status { return p.relays().statuses() }
+
+func (p *Finder) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
+	return p.plane.Bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
+}
+
+// HandleSTUN takes what arrived at the socket or by a relay: a peer's probe, or a STUN
+// server's answer.
+func (p *Finder) HandleSTUN(packet []byte, from peer.Path) {
+	if !p.finder.HandleSTUN(packet, from) {
+		p.Agent().HandleSTUN(packet, from)
+	}
+}
+
+// route has the tunnel send where the path finder says, in packets that fit.
+func (p *Finder) route(k peer.PublicKey, r path.Routing) {
+	if err := p.tunnel.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected}); err != nil {
+		p.log.Debug("a path is for a peer that is gone", "peer", p.peers.NameOf(k), "error", err) // removed meanwhile
+		return
+	}
+	p.plane.Stack.SetPathMTU(peer.OverlayAddr(k), r.MTU)
+	p.mu.Lock()
+	moved := p.selected[k] != r.Selected
+	p.selected[k] = r.Selected
+	p.mu.Unlock()
+	if m := p.peers.Load().ByKey(k); m != nil && moved {
+		p.o.Tell.Moved(m.Name)
+	}
+}
+
+// Follow drops what is kept of peers that are gone. It is for [roster.Registry.Subscribe].
+func (p *Finder) Follow(old, next *roster.Roster) {
+	for _, m := range old.Without(next) {
+		if k := m.Key; next.ByKey(k) == nil {
+			p.journal.drop(k)
+			p.mail.Forget(k)
+			p.plane.Stack.SetPathMTU(peer.OverlayAddr(k), 0)
+			p.mu.Lock()
+			delete(p.selected, k)
+			delete(p.announced, k)
+			p.mu.Unlock()
+		}
+	}
+}
+
+// peerDials is how long a peer that has just been restarted, or has just found a path, is
+// given to make the handshake itself.
+const peerDials = time.Second
+
+// handshake makes a fresh session: the peer has lost the old one, or it must be shown
+// that a path carries more than probes.
+func (p *Finder) handshake(k peer.PublicKey) {
+	if err := p.tunnel.Renew(k, peerDials); err != nil {
+		p.log.Debug("no handshake could be started", "peer", p.peers.NameOf(k), "error", err)
+	}
+}
+
+// Heard takes the tunnel's evidence about paths.
+func (p *Finder) Heard(e tunnel.Event) {
+	switch e.Kind {
+	case tunnel.HandshakeDone:
+		p.finder.HandshakeDone(e.Peer, e.Path)
+	case tunnel.Quiet:
+		p.ask(e.Peer)
+	case tunnel.Silent:
+		p.finder.Silent(e.Peer)
+		p.relays().check()
+	}
+}
+
+const (
+	// asks and askPause are how often a quiet peer is sent an echo: within the 3 s that
+	// the tunnel then waits, and often enough for some loss.
+	asks     = 3
+	askPause = 800 * time.Millisecond
+)
+
+// ask sends a quiet peer something that it answers, if it hears us.
+func (p *Finder) ask(k peer.PublicKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.beside.closed {
+		return
+	}
+	p.beside.running.Go(func() {
+		for range asks {
+			ctx, cancel := context.WithTimeout(p.o.Ctx, askPause)
+			_, err := p.plane.Stack.Ping(ctx, peer.OverlayAddr(k), 0)
+			if err != nil {
+				<-ctx.Done() // one that fails at once is not repeated at once
+			}
+			cancel()
+			if err == nil || p.o.Ctx.Err() != nil {
+				return
+			}
+		}
+	})
+}
+
+// Place is where a peer was found, by others than itself.
+type Place struct {
+	// First are candidates to be tried before those that the peer announces, Last after.
+	First, Last []discovery.Candidate
+	// Order is that in which addresses are to be tried.
+	Order map[netip.AddrPort]uint8
+}
+
+// SetPeers has paths found to the members that can be probed.
+func (p *Finder) SetPeers(r *roster.Roster, places map[peer.PublicKey]Place) {
+	peers := make([]discovery.PathPeer, 0, len(r.Members()))
+	for _, m := range r.Members() {
+		if m.Stock || m.Pending {
+			continue
+		}
+		at, before := places[m.Key], p.o.Store.Observed(m.Key)
+		peers = append(peers, discovery.PathPeer{
+			Key: m.Key, PresharedKey: m.PSK, Name: m.Name, Candidates: knownCandidates(m, before), Names: m.Names,
+			Announced: slices.Concat(at.First, announcedBefore(m, before), at.Last), Order: at.Order,
+		})
+	}
+	if err := p.finder.SetPeers(peers); err != nil {
+		p.log.Warn("some peers cannot be probed", "error", err)
+	}
+}
+
+// Receive takes a message of a peer's path finder, and remembers the candidates in it.
+func (p *Finder) Receive(k peer.PublicKey, body []byte) error {
+	var m path.Message
+	if err := bounded.Unmarshal(body, auth.MaxPathMessage, &m); err != nil {
+		return err
+	}
+	if major, _, _ := strings.Cut(m.Version, "."); major != "1" {
+		return fmt.Errorf("it is of another version, and this gateway understands %s", path.MessageVersion)
+	}
+	m.Candidates = p.dialable(m.Candidates)
+	p.finder.Receive(k, m)
+	p.mail.Spoke(k)
+	if m.Candidates != nil {
+		p.mu.Lock()
+		p.announced[k] = m.Candidates
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// dialable are the candidates that may be dialled, the first of them, with sources that
+// mean something here: the words are a stranger's.
+func (p *Finder) dialable(list []discovery.Candidate) []discovery.Candidate {
+	if list == nil {
+		return nil
+	}
+	own, err := p.o.Host.OwnAddrs()
+	forbidden := p.peers.Config().Discovery.Exclude
+	out := []discovery.Candidate{}
+	for _, c := range list {
+		if err != nil || len(out) == maxAnnounced || discovery.Dialable(c.Addr, own, forbidden) != "" {
+			continue
+		}
+		if !path.KnownSource(c.Source) {
+			c.Source = discovery.SourceHost
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// Remember stores what peers have announced since the last time: not with each message,
+// since a peer may send many and each costs a write.
+func (p *Finder) Remember() {
+	told := p.takeAnnounced()
+	p.peers.LearnAll(func(r *roster.Roster) { p.announce(r, told) })
+}
+
+// Close ends the path finder's doings, and stores what is not stored yet.
+func (p *Finder) Close() {
+	p.mail.Close()
+	p.mu.Lock()
+	p.beside.closed = true
+	p.mu.Unlock()
+	p.beside.running.Wait()
+	if p.plane != nil { // else it did not come so far
+		p.keepEndpoints()
+	}
+	p.relays().leave()
+	p.announce(p.peers.Load(), p.takeAnnounced())
+}
+
+func (p *Finder) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.announced
+	p.announced = map[peer.PublicKey][]discovery.Candidate{}
+	return out
+}
+
+// announce stores what peers announced that are there, in one write.
+func (p *Finder) announce(r *roster.Roster, told map[peer.PublicKey][]discovery.Candidate) {
+	all := make(map[peer.PublicKey][]state.Announced, len(told))
+	for k, candidates := range told {
+		if r.ByKey(k) == nil {
+			continue
+		}
+		list := make([]state.Announced, 0, len(candidates))
+		for _, c := range candidates {
+			list = append(list, state.Announced{Address: c.Addr, Source: c.Source})
+		}
+		all[k] = list
+	}
+	if err := p.o.Store.AllAnnounced(all); err != nil {
+		p.log.Warn("what peers announce cannot be remembered; after a restart they may have to dial us", "peers", len(all), "error", err)
+	}
+}
+
+// knownCandidates are where a peer may be, by ticket and configuration, and by where it
+// was heard before.
+func knownCandidates(m *roster.Member, before state.Observation) []discovery.Candidate {
+	var out []discovery.Candidate
+	add := func(a netip.AddrPort, source string) {
+		// An address may be there by its source and as one that was heard from.
+		if c := (discovery.Candidate{Addr: a, Source: source}); !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	for _, c := range m.Candidates {
+		add(c.Addr, c.Source)
+	}
+	for _, a := range before.Endpoints {
+		add(a, discovery.SourcePeer)
+	}
+	return out
+}
+
+// announcedBefore are the candidates that a peer told when it joined, and in an earlier
+// run.
+func announcedBefore(m *roster.Member, before state.Observation) []discovery.Candidate {
+	var out []discovery.Candidate
+	for _, a := range before.Announced {
+		out = append(out, discovery.Candidate{Addr: a.Address, Source: a.Source})
+	}
+	for _, c := range m.Announced {
+		out = append(out, discovery.Candidate{Addr: c.Addr, Source: c.Source})
+	}
+	return out
+}

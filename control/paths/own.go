@@ -1,0 +1,182 @@
+package paths
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/discovery/portmap"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// gatherWait is how long an invitation or a reply waits for candidates (docs/operating.md, "What scripts may rely on").
+const gatherWait = 3 * time.Second
+
+// own is what finds this gateway's own candidates.
+type own struct {
+	agent atomic.Pointer[discovery.Agent]
+	// regather holds at most one wish that gathering begin again, with another agent.
+	regather chan struct{}
+	// clusterAddrs are addresses that the cluster leads here.
+	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
+}
+
+// Agent finds this gateway's own candidates now.
+func (p *Finder) Agent() *discovery.Agent { return p.own.agent.Load() }
+
+// SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. No other
+// configuration may be taken meanwhile.
+func (p *Finder) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
+	list = slices.Clone(list)
+	p.own.clusterAddrs.Store(&list)
+	p.Agent().SetServiceEndpoints(list)
+}
+
+// newAgent makes the agent that the configuration asks for; gather runs it.
+func (p *Finder) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
+	mapper, err := p.portMapper(cfg.Discovery.PortMapping)
+	if err != nil {
+		return nil, cfg.Blame("spec.discovery.portMapping.router", err)
+	}
+	a, err := discovery.New(discovery.Options{
+		Send:        func(packet []byte, to netip.AddrPort) error { return p.plane.Bind.WriteTo(packet, peer.Direct(to)) },
+		Port:        func() uint16 { return p.plane.Bind.Port() },
+		HostAddrs:   p.o.Host.HostAddrs,
+		Advertise:   cfg.Discovery.Advertise,
+		STUNServers: cfg.Discovery.STUNServers,
+		Resolve:     p.o.Host.Resolve,
+		Exclude:     cfg.Discovery.Exclude,
+		Relays:      func() []path.Relay { return p.relays().Local() },
+		PortMapper:  mapper,
+		Changed:     p.finder.LocalChanged,
+		NetworkChanged: func(string) {
+			p.plane.Bind.RouteChanged()
+			p.finder.NetworkChanged()
+			p.relays().check()
+			p.o.Tell.NetworkChanged()
+		},
+		Logger: p.log,
+	})
+	if err != nil {
+		return nil, cfg.Blame("spec.discovery", err)
+	}
+	if list := p.own.clusterAddrs.Load(); list != nil {
+		a.SetServiceEndpoints(*list)
+	}
+	return a, nil
+}
+
+// replaceAgent has gather run another agent.
+func (p *Finder) replaceAgent(a *discovery.Agent) {
+	p.own.agent.Store(a)
+	select {
+	case p.own.regather <- struct{}{}:
+	default: // gather has yet to take up the last one, and takes this
+	}
+}
+
+// portMapper is what asks the router for a port: the present one when it does what the
+// configuration wants, nil when no router is to be asked.
+func (p *Finder) portMapper(want config.PortMapping) (*portmap.Mapper, error) {
+	if !want.Enabled {
+		return nil, nil
+	}
+	if a := p.Agent(); a != nil && p.peers.Config().Discovery.PortMapping == want && a.PortMapper() != nil {
+		return a.PortMapper(), nil
+	}
+	return portmap.New(portmap.Options{
+		Router: want.Router, Port: func() uint16 { return p.plane.Bind.Port() },
+		Secret:  p.portMappingSecret(),
+		Changed: func() { p.Agent().PortMappingChanged() },
+		Logger:  p.log,
+	})
+}
+
+// portMappingSecret is derived from the gateway's key, so that a gateway that was killed
+// may renew the mapping that it left behind.
+func (p *Finder) portMappingSecret() []byte {
+	h := hmac.New(sha256.New, []byte(p.o.Key.Base64()))
+	h.Write([]byte("postern port mapping v1"))
+	return h.Sum(nil)
+}
+
+// mapping runs a port mapper (nil = none) and gives the function that ends it, which waits
+// until the mapping is withdrawn.
+func (p *Finder) mapping(ctx context.Context, m *portmap.Mapper) (end func()) {
+	if m == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := m.Run(ctx); !errors.Is(err, context.Canceled) {
+			p.log.Warn("the router is not asked for a port", "error", err)
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// gather runs the present agent, and the port mapper that it listens to, until the gateway
+// ends. A mapper that the next agent listens to as well is not disturbed.
+func (p *Finder) gather(ctx context.Context) {
+	var mapper *portmap.Mapper
+	end := func() {}
+	defer func() { end() }()
+	for ctx.Err() == nil {
+		running, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		agent := p.Agent()
+		if m := agent.PortMapper(); m != mapper {
+			end()
+			mapper, end = m, p.mapping(ctx, m)
+		}
+		go func() {
+			defer close(done)
+			if err := agent.Run(running); !errors.Is(err, context.Canceled) {
+				p.log.Warn("candidates cannot be gathered", "error", err)
+			}
+		}()
+		select {
+		case <-p.own.regather:
+		case <-ctx.Done():
+		}
+		cancel()
+		<-done
+	}
+}
+
+// OwnCandidates waits a little for what has yet to be found and gives what there is. The
+// warnings say what was configured and is missing.
+func (p *Finder) OwnCandidates(ctx context.Context) (list []ticket.Candidate, warnings []string) {
+	ctx, cancel := context.WithTimeout(ctx, gatherWait)
+	defer cancel()
+	a := p.Agent()
+	if err := a.WaitGathered(ctx); err != nil {
+		warnings = append(warnings, err.Error())
+	}
+	relays := p.relays()
+	relays.wait(ctx)
+	for _, r := range relays.statuses() {
+		if !r.Relayed.IsValid() {
+			warnings = append(warnings, "relay "+r.Address+": "+cmp.Or(r.Err, "no allocation yet"))
+		}
+	}
+	for _, p := range a.Snapshot().Problems {
+		warnings = append(warnings, p.Source+" "+p.What+": "+p.Err)
+	}
+	for _, c := range a.Candidates() {
+		list = append(list, ticket.Candidate{Addr: c.Addr, Source: c.Source})
+	}
+	return list[:min(len(list), ticket.MaxCandidates)], warnings
+}

@@ -1,0 +1,189 @@
+package paths
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Watch notices what becomes of peers. It is for one goroutine.
+type Watch struct {
+	p *Finder
+	// states and stats are those of the last look.
+	states map[peer.PublicKey]api.PeerState
+	stats  map[peer.PublicKey]tunnel.PeerStats
+	// carried are the bytes of a peer's open connections.
+	carried map[peer.PublicKey]uint64
+	// kept are the endpoints that are remembered for the next start, unkept those that
+	// could not be and were complained of.
+	kept, unkept map[peer.PublicKey]netip.AddrPort
+	// keeping are those of this look that are to be.
+	keeping map[peer.PublicKey]netip.AddrPort
+	// remembered is when what peers announced was last stored.
+	remembered time.Time
+}
+
+// NewWatch makes one that has seen nobody.
+func (p *Finder) NewWatch() *Watch {
+	return &Watch{
+		p: p, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{}, carried: map[peer.PublicKey]uint64{},
+		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{}, keeping: map[peer.PublicKey]netip.AddrPort{},
+	}
+}
+
+// Look takes the state of the tunnel, and what connections have carried, by the name of the
+// peer. It is called every second or two.
+func (c *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.Carried) {
+	r := c.p.peers.Load()
+	for k := range c.stats {
+		if r.ByKey(k) == nil {
+			delete(c.stats, k)
+			delete(c.states, k)
+			delete(c.kept, k)
+			delete(c.unkept, k)
+			delete(c.carried, k)
+		}
+	}
+	for _, m := range r.Members() {
+		if t, ok := s.Peers[m.Key]; ok {
+			c.observe(now, m, t, flows[m.Name])
+		}
+	}
+	c.keep(now)
+	if now.Sub(c.remembered) >= roster.RememberEvery {
+		c.remembered = now
+		c.p.Remember()
+	}
+}
+
+// observe notices what changed about one peer since the last turn.
+func (c *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats, flows forward.Carried) {
+	p, before := c.p, c.stats[m.Key]
+	c.stats[m.Key] = after
+	if before.LastHandshake.IsZero() && !after.LastHandshake.IsZero() {
+		p.log.Info("first handshake with peer", "peer", m.Name, "endpoint", after.Endpoint.String())
+		p.o.Tell.Moved(m.Name)
+	}
+	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
+		p.journal.add(m.Key, now, "direct", pathReason(m, before, after))
+	}
+	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
+	// for it, and it comes so often that no path would ever be idle.
+	if flows.Bytes != c.carried[m.Key] || flows.Flows > 0 && unanswered(before, after) {
+		p.finder.Traffic(m.Key)
+	}
+	c.carried[m.Key] = flows.Bytes
+	if c.kept[m.Key] != after.Endpoint && p.lasting(m, after) && p.peers.MayStore(m.Key, now) {
+		c.keeping[m.Key] = after.Endpoint
+	}
+	c.follow(now, m, after)
+}
+
+// unanswered reports whether the tunnel only sent: what connections send again and again
+// when their path is dead.
+func unanswered(before, after tunnel.PeerStats) bool {
+	return after.TxBytes > before.TxBytes && after.RxBytes == before.RxBytes
+}
+
+// lasting reports whether a peer was heard at an address of its own, which is worth
+// remembering: one on a relay is gone with its allocation, and must not be taken for a
+// direct way to the peer in the next run.
+func (p *Finder) lasting(m *roster.Member, t tunnel.PeerStats) bool {
+	if !t.Proven || t.Path.Via != "" {
+		return false
+	}
+	s, found := p.finder.Snapshot(m.Key)
+	return !found || s.Kind == path.KindDirect && s.Selected == t.Path
+}
+
+// keep remembers where peers were heard, for the next start: all in one write, since it is
+// of all peers. What cannot be stored is tried again each turn, but complained of once.
+func (c *Watch) keep(now time.Time) {
+	if len(c.keeping) == 0 {
+		return
+	}
+	defer clear(c.keeping)
+	var err error
+	c.p.peers.LearnAll(func(r *roster.Roster) {
+		maps.DeleteFunc(c.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.ByKey(k) == nil })
+		err = c.p.o.Store.AllProven(c.keeping, now)
+	})
+	for k, endpoint := range c.keeping {
+		if err == nil {
+			c.kept[k] = endpoint
+			continue
+		}
+		if c.unkept[k] != endpoint {
+			c.unkept[k] = endpoint
+			c.p.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+				"peer", c.p.peers.NameOf(k), "error", err)
+		}
+	}
+}
+
+// follow notices that a peer came or went. Going is a matter of time alone: nothing
+// about a peer changes when it has been silent for too long.
+func (c *Watch) follow(now time.Time, m *roster.Member, p tunnel.PeerStats) {
+	f, was := c.p, c.states[m.Key]
+	is, reason := api.StateConnected, ""
+	if m.Pending || !f.Reached(m, p).Connected(now) {
+		is, reason = PeerState(m, f.Way(m, p), now)
+	}
+	c.states[m.Key] = is
+	if is != was {
+		f.o.Tell.State()
+	}
+	switch {
+	case is == was:
+	case is == api.StateConnected:
+		f.log.Info("peer is connected", "peer", m.Name, "endpoint", p.Endpoint.String())
+		f.o.Tell.Moved(m.Name)
+	case was == api.StateConnected:
+		f.journal.add(m.Key, now, "lost", reason)
+		f.log.Warn("peer is silent", "peer", m.Name, "reason", reason, "endpoint", p.Endpoint.String())
+		f.o.Tell.Moved(m.Name)
+	}
+}
+
+// pathReason says in words why the endpoint is what it is now.
+func pathReason(m *roster.Member, before, after tunnel.PeerStats) string {
+	source := sourceOf(m, after.Endpoint)
+	if before.Proven {
+		return "the peer answers from " + after.Endpoint.String() + " (" + source + ") now, before from " + before.Endpoint.String()
+	}
+	return "first authenticated answer came from " + after.Endpoint.String() + " (" + source + ")"
+}
+
+// sourceOf is where a peer's address is known from; peer-reflexive when nobody had
+// announced it.
+func sourceOf(m *roster.Member, a netip.AddrPort) string {
+	for _, c := range m.Known() {
+		if c.Addr == a && c.Source != "" {
+			return c.Source
+		}
+	}
+	return api.SourcePeer
+}
+
+// keepEndpoints stores where the peers were heard from last, which a look may not have come
+// to: a peer that dials us is found again only by that.
+func (p *Finder) keepEndpoints() {
+	r := p.peers.Load()
+	for k, t := range p.tunnel.Snapshot().Peers {
+		m := r.ByKey(k)
+		if m == nil || !p.lasting(m, t) {
+			continue
+		}
+		if err := p.o.Store.Proven(k, t.Endpoint, time.Now()); err != nil {
+			p.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+				"peer", m.Name, "error", err)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package paths
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// answered is how recent an authenticated answer makes a peer connected, answeredIdle
+	// when nothing that was sent since is unanswered.
+	answered     = 45 * time.Second
+	answeredIdle = 180 * time.Second
+)
+
+// Way is how a peer is reached at one moment: what the tunnel and, for all but stock
+// peers, the path finder know of it.
+type Way struct {
+	Tunnel tunnel.PeerStats
+	Path   path.Snapshot
+	// Found says that the path finder has the peer.
+	Found bool
+	// Unresolved are endpoints of the peer whose names have never been resolved.
+	Unresolved []discovery.Unresolved
+	// servers name our allocations by their TURN servers.
+	servers *Relays
+	// Heard is when the peer last gave an authenticated answer, inside the tunnel or to a
+	// probe.
+	Heard time.Time
+}
+
+func (p *Finder) Way(m *roster.Member, t tunnel.PeerStats) Way {
+	w := Way{Tunnel: t, Heard: t.LastRx}
+	if !m.Stock && !m.Pending {
+		w.Path, w.Found = p.finder.Snapshot(m.Key)
+		w.Unresolved, w.servers = p.finder.Unresolved(m.Key), p.relays()
+	}
+	w.hear()
+	return w
+}
+
+// Connected reports whether a peer is, as way would have it and without the rest of it.
+func (p *Finder) Connected(m *roster.Member, now time.Time) bool {
+	t, _ := p.tunnel.Peer(m.Key)
+	return p.Reached(m, t).Connected(now)
+}
+
+// Reached is of way what connected depends on.
+func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
+	w := Way{Tunnel: t, Heard: t.LastRx}
+	if m.Stock || m.Pending {
+		return w
+	}
+	var s discovery.Selection
+	s, w.Found = p.finder.Selected(m.Key)
+	w.Path.Selected, w.Path.Heard = s.Path, s.Heard
+	w.hear()
+	return w
+}
+
+// hear takes the path finder's word for when the peer was heard. Probes show that the peer is
+// there, but not that the tunnel works: of that a handshake is the proof.
+func (w *Way) hear() {
+	if w.Found && !w.Tunnel.LastHandshake.IsZero() && w.Path.Selected.IsValid() && w.Path.Heard.After(w.Heard) {
+		w.Heard = w.Path.Heard
+	}
+}
+
+// Tried reports whether there is an address that the peer may be reached at.
+func (w Way) Tried() bool {
+	return len(w.Path.Candidates)+len(w.Unresolved) > 0 || w.Tunnel.Endpoint.IsValid() || w.Tunnel.Attempts > 0
+}
+
+// Shown writes a path as operators know it: over a TURN server by its configured address.
+// The name of an allocation means nothing outside the tunnel.
+func (w Way) Shown(p peer.Path) string {
+	if p.Via == "" {
+		return p.Remote.String()
+	}
+	server := "a relay that is gone"
+	if w.servers != nil {
+		server = cmp.Or(w.servers.server(p.Via), server)
+	}
+	return p.Remote.String() + " via " + server
+}
+
+// Relay is the server of the path in use; empty for a direct one.
+func (w Way) Relay() string { return w.servers.server(w.Path.Selected.Via) }
+
+// Addresses are what is tried to reach the peer.
+func (w Way) Addresses() []string {
+	var out []string
+	for _, c := range w.Path.Candidates {
+		out = append(out, w.Shown(c.Path))
+	}
+	for _, u := range w.Unresolved {
+		out = append(out, u.Name)
+	}
+	return out
+}
+
+func (w Way) NextTry() time.Time {
+	if w.Found && !w.Path.Selected.IsValid() && !w.Path.NextTry.IsZero() {
+		return w.Path.NextTry
+	}
+	return w.Tunnel.NextTry
+}
+
+// Connected reports whether the peer was heard from recently enough.
+func (w Way) Connected(now time.Time) bool {
+	silent := now.Sub(w.Heard)
+	idle := silent <= answeredIdle && w.Tunnel.Attempts == 0 && (!w.Found || w.Path.Selected.IsValid())
+	return !w.Heard.IsZero() && (silent <= answered || idle)
+}
+
+// PeerState sums a peering up, and says why it is not connected.
+func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
+	t := w.Tunnel
+	switch {
+	case m.Pending:
+		return api.StatePending, fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then run `postern peer approve %s`",
+			peer.Fingerprint(m.Key), m.Name)
+	case w.Connected(now):
+		return api.StateConnected, ""
+	case w.Found && w.Path.Selected.IsValid():
+		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
+			w.Shown(w.Path.Selected), t.Attempts)
+	case w.Path.RelayLost != nil:
+		return api.StateConnecting, w.Path.RelayLost.String()
+	case !w.Heard.IsZero():
+		return api.StateConnecting, fmt.Sprintf("silent for %s; %d handshakes unanswered since",
+			now.Sub(w.Heard).Round(time.Second), t.Attempts)
+	case w.Found && len(w.Path.Candidates)+len(w.Unresolved) > 0:
+		return api.StateConnecting, cmp.Or(w.Path.Reason, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts))
+	case !w.Tried():
+		return api.StateConnecting, "has no endpoint here, so it must dial us; nothing came yet"
+	}
+	return api.StateConnecting, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts)
+}
+
+// Path is the route in use. echoRTT is the round trip of a stock peer, in seconds.
+func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason string, echoRTT func(peer string) float64) api.Path {
+	out := api.Path{Kind: api.PathNone, Reason: reason, History: p.journal.of(m.Key)}
+	if w.Found {
+		out.History = story(out.History, w.Path.History)
+	}
+	if state != api.StateConnected {
+		return out
+	}
+	if !w.Found {
+		return p.stockPath(m, w.Tunnel, out, echoRTT)
+	}
+	if w.Path.Kind == path.KindNone {
+		out.Reason = cmp.Or(w.Path.Reason, out.Reason)
+		return out
+	}
+	out.Kind, out.Remote, out.Source = w.Path.Kind, w.Path.Selected.Remote.String(), w.Path.Source
+	out.Relay = p.relays().server(w.Path.Selected.Via)
+	out.RTTSeconds, out.Since, out.Reason = w.Path.RTT.Seconds(), sinceOrNil(w.Path.Since), w.Path.Reason
+	out.MTU = p.plane.PathMTU(w.Path.MTU)
+	return out
+}
+
+// story puts what the gateway saw and what the path finder noted in the order of time.
+func story(events []api.PathEvent, notes []path.Note) []api.PathEvent {
+	for _, n := range notes {
+		events = append(events, api.PathEvent{At: n.At.UTC(), Event: n.Event, Reason: n.Reason})
+	}
+	slices.SortStableFunc(events, func(a, b api.PathEvent) int { return a.At.Compare(b.At) })
+	return events
+}
+
+// stockPath is the route to a plain WireGuard peer: where it was heard last.
+func (p *Finder) stockPath(m *roster.Member, t tunnel.PeerStats, out api.Path, echoRTT func(peer string) float64) api.Path {
+	if !t.Endpoint.IsValid() {
+		return out
+	}
+	out.Kind, out.Remote, out.Source = api.PathDirect, t.Endpoint.String(), sourceOf(m, t.Endpoint)
+	out.MTU = cmp.Or(p.peers.Config().MTU, netstack.DefaultMTU)
+	if n := len(out.History); n > 0 {
+		out.Since, out.Reason = &out.History[n-1].At, out.History[n-1].Reason
+	}
+	out.RTTSeconds = echoRTT(m.Name)
+	return out
+}
+
+func sinceOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// Candidates says of each address of the peer what became of it.
+func (w Way) Candidates(m *roster.Member) []api.Candidate {
+	if !w.Found {
+		return stockCandidates(m, w.Tunnel)
+	}
+	out := []api.Candidate{}
+	for _, c := range w.Path.Candidates {
+		out = append(out, api.Candidate{
+			Address: c.Path.Remote.String(), Source: c.Source, Relay: w.servers.server(c.Path.Via),
+			State: c.State.String(), RTTSeconds: c.RTT.Seconds(), Reason: c.Reason,
+		})
+	}
+	for _, u := range w.Unresolved {
+		out = append(out, api.Candidate{Address: u.Name, Source: api.SourceAdvertised, State: path.Failed.String(), Reason: u.Reason})
+	}
+	return out
+}
+
+// stockCandidates are those of a peer that is not probed.
+func stockCandidates(m *roster.Member, t tunnel.PeerStats) []api.Candidate {
+	out := []api.Candidate{}
+	for _, c := range m.Known() {
+		out = append(out, api.Candidate{Address: c.Addr.String(), Source: c.Source})
+	}
+	found := false
+	for i := range out {
+		switch {
+		case t.Proven && out[i].Address == t.Endpoint.String():
+			out[i].State, out[i].Reason, found = "selected", "an authenticated packet came from it", true
+		case t.Proven:
+			out[i].State, out[i].Reason = "valid", "another address answered; dialled again when that one falls silent"
+		case m.Pending:
+			out[i].State, out[i].Reason = "frozen", "not dialled before the peer is approved"
+		default:
+			out[i].State, out[i].Reason = "probing", fmt.Sprintf("%d handshakes sent, none answered", t.Attempts)
+		}
+	}
+	if t.Proven && !found {
+		out = append(out, api.Candidate{Address: t.Endpoint.String(), Source: api.SourcePeer, State: "selected",
+			Reason: "an authenticated packet came from it, though nobody had announced it"})
+	}
+	return out
+}
