@@ -29,10 +29,12 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/enrol"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/issuer"
 	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/metrics"
 	"github.com/postern-dev/postern/control/neighbours"
@@ -46,6 +48,13 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// An issuer in the gateway's cluster, what it is made of, and what one may tell besides.
+type (
+	ClusterIssuer        = issuer.Cluster
+	ClusterIssuerOptions = issuer.ClusterOptions
+	Incarnations         = issuer.Incarnations
 )
 
 // Options of a gateway. Config is required; the rest has defaults.
@@ -150,7 +159,7 @@ type Gateway struct {
 	checks    *check.Runner
 	reports   *reports
 	recent    *recent
-	auth      *authService
+	auth      *issuer.Service
 	keepers   *identityKeepers
 	rates     *rates
 	beat      *metrics.Heartbeat
@@ -255,7 +264,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		Key: g.key, Store: g.store, Peers: g.peers, Port: g.Port, OwnAddrs: g.opts.OwnAddrs,
 		Interfaces: g.opts.LANInterfaces, Listen: g.opts.ListenLAN, Root: g.opts.Root, SetProblems: g.SetProblems,
 		Moved:     func(r *roster.Roster) { g.paths.SetPeers(r, g.found.Places(r)); g.announceChange() },
-		Connected: g.paths.Connected, UserOf: func(name string) string { return g.auth.userOf(name) }, Logger: g.log,
+		Connected: g.paths.Connected, UserOf: func(name string) string { return g.auth.UserOf(name) }, Logger: g.log,
 	}); err != nil {
 		return err
 	}
@@ -268,11 +277,18 @@ func (g *Gateway) open(ctx context.Context) error {
 		OpenPlane: func(key peer.PrivateKey) (*plane.Plane, error) {
 			return plane.Open(plane.Options{Key: key, NewUnderlay: g.opts.NewUnderlay, MTU: g.overlayMTU(g.peers.Config()), Logger: g.log})
 		},
-		UserOf: func(name string) string { return g.auth.userOf(name) }, UserFor: func(name string) string { return g.auth.userFor(name) },
+		UserOf: func(name string) string { return g.auth.UserOf(name) }, UserFor: func(name string) string { return g.auth.UserFor(name) },
 		While: g.whileRunning, Audit: g.audit, Logger: g.log,
 	})
 	g.reports = newReports(g)
-	if g.auth, err = openAuth(g, cfg, inBand); err != nil {
+	if g.auth, err = issuer.Open(issuer.Options{
+		Key: g.key, Store: g.store, Peers: g.peers, Listener: inBand, NewClusterIssuer: g.opts.NewClusterIssuer, SetProblems: g.SetProblems,
+		Server: auth.ServerOptions{
+			Name: cfg.Name, Software: "postern " + g.opts.Version, Redeemer: g.enrolment, OnRotation: g.enrolment.OnRotation,
+			OnPath: g.paths.Receive, HeardBoot: g.paths.HeardBoot, OnReport: g.reports.receive, Report: g.reports.forHello,
+		},
+		Audit: g.audit, Logger: g.log,
+	}); err != nil {
 		return err
 	}
 	g.keepers = newIdentityKeepers(g)
@@ -292,7 +308,7 @@ func (g *Gateway) open(ctx context.Context) error {
 // is gone gets an identity; then those that seek peers, lead to them and check them. The
 // verdicts on a peer that is gone are not those on another of its name.
 func (g *Gateway) subscribe() {
-	g.peers.Subscribe(g.auth.follow)
+	g.peers.Subscribe(g.auth.Follow)
 	g.peers.Subscribe(g.paths.Follow)
 	g.peers.Subscribe(func(old, next *roster.Roster) {
 		g.paths.SetPeers(next, g.found.Places(next))
@@ -390,7 +406,7 @@ func (g *Gateway) close(ctx context.Context) error {
 		g.keepers.close()
 	}
 	if g.auth != nil {
-		g.auth.close()
+		g.auth.Close()
 	}
 	g.wg.Wait()
 	if g.paths != nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -334,4 +335,31 @@ func (g *Gateway) Credential(_ context.Context, name string) (api.Credential, er
 	return api.Credential{
 		ClientCertificate: string(id.CertificatePEM), ClientKey: string(id.KeyPEM), Token: string(id.Token), NotAfter: id.NotAfter,
 	}, nil
+}
+
+// requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
+func (g *Gateway) requestIdentity(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
+	inside := auth.NewClient(m.Address(), g.plane.Stack.DialContext)
+	name, key := m.Name, m.Key
+	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
+		now := g.peers.Load().ByName(name)
+		if now == nil || now.Key != key {
+			return auth.Grant{}, errors.New("no longer a peer")
+		}
+		if now.Mode != api.ModeOutOfBand {
+			return inside.AnyIdentity(ctx, csrPEM)
+		}
+		client, err := auth.NewDirectClient(auth.DirectOptions{
+			URL: now.Direct.AuthURL, CA: now.Direct.CA, Token: auth.Token(now.Direct.Token),
+		})
+		if err != nil {
+			return auth.Grant{}, err
+		}
+		return client.AnyIdentity(ctx, csrPEM)
+	}
+}
+
+// directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
+func directKubeconfig(m *roster.Member) api.Kubeconfig {
+	return api.Kubeconfig{Peer: m.Name, Server: m.Direct.APIServerURL, CAData: string(m.Direct.CA), Direct: true}
 }

@@ -117,7 +117,7 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	stun := g.paths.Agent().Snapshot().Transactions
 	c := metrics.Counters{
 		STUNRequests:       map[string]uint64{"success": stun.Success, "error": stun.Error + stun.Unsent, "timeout": stun.Timeout},
-		AuthDecisions:      g.auth.decisions(),
+		AuthDecisions:      g.auth.Decisions(),
 		TicketAlarms:       g.peers.Book().Alarms(),
 		Unrecorded:         g.tail.Unrecorded(),
 		NetstackDropped:    g.plane.Stack.Stats().Dropped,

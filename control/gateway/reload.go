@@ -63,10 +63,6 @@ func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.
 	if err := g.peers.CheckConfigured(old, next); err != nil {
 		return err
 	}
-	issuer, err := openIssuer(g, next)
-	if err != nil {
-		return err
-	}
 	usePaths, err := g.paths.Prepare(next)
 	if err != nil {
 		return err
@@ -75,23 +71,22 @@ func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.
 	if err != nil {
 		return err
 	}
-	outside, err := g.auth.prepareOutside(ctx, next)
+	useAuth, discard, err := g.auth.Prepare(ctx, next)
 	if err != nil {
 		return err
 	}
 	moved, err := g.moveMetrics(ctx, next)
 	if err != nil {
-		g.auth.discard(outside)
+		discard()
 		return err
 	}
 	if err := c.Apply(next); err != nil {
 		moved.undo(ctx)
-		g.auth.discard(outside)
+		discard()
 		return err
 	}
 	moved.commit()
-	g.auth.setIssuer(issuer)
-	g.auth.useOutside(outside)
+	useAuth()
 	usePaths()
 	useFound()
 	for _, w := range next.Warnings {

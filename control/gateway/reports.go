@@ -220,11 +220,11 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 
 // reader is this gateway as the reader of a peer's report.
 func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.g.peers.NameOf(k), User: r.g.auth.user(r.g.peers.Load().ByKey(k)), Own: func() check.Own {
+	out := report.Reader{Peer: r.g.peers.NameOf(k), User: r.g.auth.User(r.g.peers.Load().ByKey(k)), Own: func() check.Own {
 		return r.g.shown(r.g.peers.Config(), r.g.paths.Agent().Snapshot())
 	}}
 	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {
-		out.Offers = r.g.auth.offers(c)
+		out.Offers = r.g.auth.Offers(c)
 	}
 	return out
 }
@@ -247,3 +247,21 @@ func (r *reports) forget(k peer.PublicKey) {
 
 // close waits for what is under way; the gateway's context has ended by then.
 func (r *reports) close() { r.mail.Close() }
+
+// applyReportChanges does what a report asks for that has other marks than the one before. How often is for
+// the peer to decide where that is asked of itself and nothing is kept or logged of it: a report
+// a second is taken of it, and one with each hello. Another identity is written to the state, so
+// it is asked for renewAtOnce times in a row, and then once in renewEvery.
+func (g *Gateway) applyReportChanges(from peer.PublicKey, is, was report.Report) {
+	m := g.peers.Load().ByKey(from)
+	if m == nil {
+		return
+	}
+	if is.OffersChanged(was) {
+		g.log.Debug("a peer offers something else than before; it is asked", "peer", m.Name)
+		g.checks.Wake(m.Name)
+	}
+	if is.IdentityEnded(was) {
+		g.keepers.ended(time.Now(), m)
+	}
+}

@@ -115,7 +115,7 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	if m.Pending {
 		s.ApprovalFingerprint = peer.Fingerprint(m.Key)
 	}
-	s.User = g.auth.user(m)
+	s.User = g.auth.User(m)
 	s.Identity = g.keepers.status(m.Name)
 	return s
 }

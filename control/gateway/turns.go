@@ -115,7 +115,7 @@ func (r *reports) basis(m *roster.Member) ([]check.Result, basis) {
 	nat := r.g.paths.Agent().NAT()
 	of := basis{
 		gateway: r.g.peers.Config().Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
-		offers: r.g.auth.offersMark(m), identity: r.g.auth.identityMark(m),
+		offers: r.g.auth.OffersMark(m), identity: r.g.auth.IdentityMark(m),
 	}
 	if len(results) > 0 {
 		of.results = &results[0]

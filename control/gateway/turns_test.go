@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -9,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -78,20 +76,5 @@ func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
 		if got := g.reports.members(s.regular); !slices.Equal(got, s.want) {
 			t.Errorf("%s: %d members are looked at, want %d", s.name, len(got), len(s.want))
 		}
-	}
-}
-
-// The mark of a text follows it, and is not computed again for the same.
-func TestAMarkIsComputedOnce(t *testing.T) {
-	var l lastMark
-	one := bytes.Repeat([]byte("one"), 1<<10)
-	for _, text := range [][]byte{one, []byte("two"), one, nil} {
-		if got := l.of(text); got != report.MarkOf(string(text)) {
-			t.Errorf("of %.8q: got %s", text, got)
-		}
-	}
-	l.of(one)
-	if n := testing.AllocsPerRun(10, func() { l.of(bytes.Clone(one)) }); n > 1 { // the clone
-		t.Errorf("the same text costs %v allocations", n)
 	}
 }

@@ -329,21 +329,3 @@ func Sorted(list []string) []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
-
-// Member finds a peer by its name, for a command.
-func (reg *Registry) Member(name string) (*Member, error) {
-	r := reg.Load()
-	if m := r.ByName(name); m != nil {
-		return m, nil
-	}
-	var names []string
-	for _, m := range r.Members() {
-		names = append(names, m.Name)
-	}
-	slices.Sort(names)
-	hint := "there are no peers yet: `postern invite` makes a ticket for one"
-	if len(names) > 0 {
-		hint = fmt.Sprintf("the peers are %v", names)
-	}
-	return nil, admin.NotFound(fmt.Sprintf("no peer %q", name), hint)
-}

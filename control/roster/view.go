@@ -1,9 +1,12 @@
 package roster
 
 import (
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -54,4 +57,22 @@ func (v *View) NameOf(k peer.PublicKey) string {
 		return m.Name
 	}
 	return peer.OverlayAddr(k).String()
+}
+
+// Member finds a peer by its name, for a command.
+func (v *View) Member(name string) (*Member, error) {
+	r := v.Load()
+	if m := r.ByName(name); m != nil {
+		return m, nil
+	}
+	var names []string
+	for _, m := range r.Members() {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	hint := "there are no peers yet: `postern invite` makes a ticket for one"
+	if len(names) > 0 {
+		hint = fmt.Sprintf("the peers are %v", names)
+	}
+	return nil, admin.NotFound(fmt.Sprintf("no peer %q", name), hint)
 }

@@ -1,8 +1,7 @@
-package gateway
+package issuer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/roster"
 )
 
 // outsideAuth is auth outside the tunnel: a listener of its own for the same server, whose
@@ -29,7 +27,7 @@ const outsideField = "spec.services.auth.outOfBand"
 // prepareOutside makes all that can fail of what a configuration wants outside the tunnel,
 // and disturbs nothing that serves. It gives the present one when nothing has changed, nil
 // when none is wanted.
-func (s *authService) prepareOutside(ctx context.Context, cfg *config.Resolved) (*outsideAuth, error) {
+func (s *Service) prepareOutside(ctx context.Context, cfg *config.Resolved) (*outsideAuth, error) {
 	o := cfg.Services.OutOfBand
 	if o == nil {
 		return nil, nil
@@ -40,7 +38,7 @@ func (s *authService) prepareOutside(ctx context.Context, cfg *config.Resolved) 
 	next := &outsideAuth{of: *o}
 	if o.CertFile != "" {
 		var err error
-		if next.cert, err = auth.LoadCertificate(o.CertFile, o.KeyFile, s.g.log); err != nil {
+		if next.cert, err = auth.LoadCertificate(o.CertFile, o.KeyFile, s.log); err != nil {
 			return nil, cfg.Blame(outsideField+".tls", err)
 		}
 	}
@@ -66,15 +64,15 @@ func (o *outsideAuth) listen(ctx context.Context) error {
 }
 
 // discard closes what was prepared and is not put to use.
-func (s *authService) discard(next *outsideAuth) {
+func (s *Service) discard(next *outsideAuth) {
 	if next != nil && next != s.outside && next.ln != nil {
 		_ = next.ln.Close()
 	}
 }
 
-// useOutside puts it to use, and ends the one before. It is called with changing held, or
-// before anybody else could.
-func (s *authService) useOutside(next *outsideAuth) {
+// useOutside puts it to use, and ends the one before. It is for one who may
+// change the peers.
+func (s *Service) useOutside(next *outsideAuth) {
 	if next == s.outside {
 		return
 	}
@@ -87,7 +85,7 @@ func (s *authService) useOutside(next *outsideAuth) {
 	}
 	if next.ln == nil {
 		if err := next.listen(context.Background()); err != nil {
-			s.g.log.Error("auth is not served outside the tunnel", "error", err)
+			s.log.Error("auth is not served outside the tunnel", "error", err)
 			return
 		}
 	}
@@ -96,49 +94,22 @@ func (s *authService) useOutside(next *outsideAuth) {
 	go func() {
 		defer close(done)
 		if err := s.server.OutOfBand(s.tokens).Serve(ctx, next.ln); err != nil {
-			s.g.log.Error("auth outside the tunnel ended", "error", err)
+			s.log.Error("auth outside the tunnel ended", "error", err)
 		}
 	}()
 	next.stop = func() { cancel(); <-done }
 	s.outside = next
-	s.g.log.Info("auth is served outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
-}
-
-// requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
-func (g *Gateway) requestIdentity(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
-	inside := auth.NewClient(m.Address(), g.plane.Stack.DialContext)
-	name, key := m.Name, m.Key
-	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
-		now := g.peers.Load().ByName(name)
-		if now == nil || now.Key != key {
-			return auth.Grant{}, errors.New("no longer a peer")
-		}
-		if now.Mode != api.ModeOutOfBand {
-			return inside.AnyIdentity(ctx, csrPEM)
-		}
-		client, err := auth.NewDirectClient(auth.DirectOptions{
-			URL: now.Direct.AuthURL, CA: now.Direct.CA, Token: auth.Token(now.Direct.Token),
-		})
-		if err != nil {
-			return auth.Grant{}, err
-		}
-		return client.AnyIdentity(ctx, csrPEM)
-	}
-}
-
-// directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
-func directKubeconfig(m *roster.Member) api.Kubeconfig {
-	return api.Kubeconfig{Peer: m.Name, Server: m.Direct.APIServerURL, CAData: string(m.Direct.CA), Direct: true}
+	s.log.Info("auth is served outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
 }
 
 // PeerToken makes a token by which a peer is known to auth outside the tunnel.
-func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
-	m, err := g.peers.Member(name)
+func (s *Service) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
+	m, err := s.peers.Member(name)
 	if err != nil {
 		return api.PeerTokenResponse{}, err
 	}
 	switch {
-	case g.peers.Config().Services.OutOfBand == nil:
+	case s.peers.Config().Services.OutOfBand == nil:
 		return api.PeerTokenResponse{}, admin.Conflict("this gateway's auth does not answer outside the tunnel, so a token is good for nothing", "set "+outsideField)
 	case m.Stock:
 		return api.PeerTokenResponse{}, admin.Usage("a stock WireGuard peer cannot use auth", "")
@@ -149,11 +120,11 @@ func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenReq
 	if ttl == 0 {
 		ttl = auth.DefaultDirectTTL
 	}
-	token, notAfter, err := g.auth.tokens.Make(m.Key, time.Now(), ttl)
+	token, notAfter, err := s.tokens.Make(m.Key, time.Now(), ttl)
 	if err != nil {
 		return api.PeerTokenResponse{}, admin.Usage(err.Error(), "")
 	}
-	g.audit.Record(ctx, audit.Issue, audit.Peer(m.Name), audit.PublicKey(m.Key), audit.NotAfter(notAfter),
+	s.o.Audit.Record(ctx, audit.Issue, audit.Peer(m.Name), audit.PublicKey(m.Key), audit.NotAfter(notAfter),
 		audit.Reason("a token for auth outside the tunnel"))
 	return api.PeerTokenResponse{Token: string(token), NotAfter: notAfter}, nil
 }

@@ -1,11 +1,10 @@
-package gateway
+package issuer
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -27,19 +26,19 @@ type Incarnations interface {
 	Incarnation(s auth.Subject) (id string, known bool)
 }
 
-// offersMark is of what a peer is told of services in the answer to its hello.
-func (s *authService) offersMark(m *roster.Member) report.Mark {
+// OffersMark is of what a peer is told of services in the answer to its hello.
+func (s *Service) OffersMark(m *roster.Member) report.Mark {
 	c, ok := s.Caller(peer.OverlayAddr(m.Key))
 	if !ok {
 		return ""
 	}
-	offers, ports := s.offers(c), s.ports()
+	offers, ports := s.Offers(c), s.ports()
 	slices.Sort(offers)
 	parts := make([]string, 0, len(offers)+1)
 	for _, name := range offers {
 		parts = append(parts, fmt.Sprintf("%s %d", name, ports[name]))
 	}
-	if a := s.g.peers.Config().Services.APIServer; a != nil && slices.Contains(offers, api.ServiceAPIServer) {
+	if a := s.peers.Config().Services.APIServer; a != nil && slices.Contains(offers, api.ServiceAPIServer) {
 		parts = append(parts, a.ServerName+" "+string(s.caMark.of(a.CAData)))
 	}
 	return report.MarkOf(parts...)
@@ -64,9 +63,9 @@ func (l *lastMark) of(text []byte) report.Mark {
 	return m.mark
 }
 
-// identityMark is of what a peer's identity hangs on: the issuer, and where that knows of one
+// IdentityMark is of what a peer's identity hangs on: the issuer, and where that knows of one
 // the account.
-func (s *authService) identityMark(m *roster.Member) report.Mark {
+func (s *Service) IdentityMark(m *roster.Member) report.Mark {
 	issuer := *s.issuer.Load()
 	if issuer == nil || m.Stock || m.Pending || !slices.Contains(m.Allow, api.ServiceAuth) || !slices.Contains(m.Allow, api.ServiceAPIServer) {
 		return ""
@@ -82,23 +81,5 @@ func (s *authService) identityMark(m *roster.Member) report.Mark {
 		return report.NoIdentity
 	default:
 		return report.MarkOf(id)
-	}
-}
-
-// applyReportChanges does what a report asks for that has other marks than the one before. How often is for
-// the peer to decide where that is asked of itself and nothing is kept or logged of it: a report
-// a second is taken of it, and one with each hello. Another identity is written to the state, so
-// it is asked for renewAtOnce times in a row, and then once in renewEvery.
-func (g *Gateway) applyReportChanges(from peer.PublicKey, is, was report.Report) {
-	m := g.peers.Load().ByKey(from)
-	if m == nil {
-		return
-	}
-	if is.OffersChanged(was) {
-		g.log.Debug("a peer offers something else than before; it is asked", "peer", m.Name)
-		g.checks.Wake(m.Name)
-	}
-	if is.IdentityEnded(was) {
-		g.keepers.ended(time.Now(), m)
 	}
 }

@@ -1,0 +1,343 @@
+// Package issuer serves auth to peers, inside the tunnel and outside: it makes the issuer of
+// identities that the configuration names, says who a caller is, and marks what a peer is
+// offered and what its identity hangs on.
+package issuer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Options are what identities are issued with.
+type Options struct {
+	Key   peer.PrivateKey // this gateway's
+	Store *state.Store
+	Peers *roster.Registry
+	// Listener gives the connections inside the tunnel.
+	Listener *forward.Listener
+	// Server has the name of the gateway, and those who answer what is not about identities.
+	Server auth.ServerOptions
+	// NewClusterIssuer makes an issuer in the gateway's cluster; nil when it runs in none.
+	NewClusterIssuer func(ClusterOptions) (Cluster, error)
+	// SetProblems takes what keeps an issuer from issuing.
+	SetProblems func(source string, list []check.OwnProblem)
+	Audit       *audit.Log
+	Logger      *slog.Logger
+}
+
+// Service is the server of auth, inside the tunnel and outside, with the issuer of identities.
+// It knows callers by the roster.
+type Service struct {
+	o      Options
+	log    *slog.Logger
+	peers  *roster.Registry
+	server *auth.Server
+	tokens *auth.DirectTokens
+	issuer atomic.Pointer[auth.Issuer]
+	cancel context.CancelFunc
+	done   chan struct{}
+	caMark lastMark // of the API server's authorities
+
+	// Owned by whoever may change the peers: the issuer in the cluster while it runs, nil when
+	// the issuer is none, and what it was made of.
+	outside     *outsideAuth // nil when auth answers inside the tunnel alone
+	cluster     Cluster
+	clusterOf   clusterOf
+	stopCluster func()
+}
+
+// Cluster issues identities that live in the gateway's own cluster, where they are
+// removed as well.
+type Cluster interface {
+	auth.Issuer
+	// SetPeers says who may have an identity. It does not wait.
+	SetPeers(peers []auth.Subject)
+	// Run removes the identities of all others until ctx ends. It is called once.
+	Run(ctx context.Context)
+}
+
+// ClusterOptions are what spec.services.auth.issuer says of serviceAccount or csr, and
+// whose it is.
+type ClusterOptions struct {
+	Gateway string
+	// Namespace is that of the accounts. CSR asks for certificates instead of tokens.
+	Namespace string
+	CSR       bool
+	TTL       time.Duration
+	// Ledger remembers which certificates were issued.
+	Ledger auth.Ledger
+	// Report takes what keeps the issuer from issuing, and does not block.
+	Report func([]check.OwnProblem)
+	Logger *slog.Logger
+}
+
+// clusterOf is what an issuer in the cluster is made of.
+type clusterOf struct {
+	namespace string
+	csr       bool
+	ttl       time.Duration
+}
+
+// clusterIssuerOf is the issuer in the cluster that a configuration wants, if it does, and
+// the field that says so.
+func clusterIssuerOf(cfg *config.Resolved) (of clusterOf, field string) {
+	switch s := cfg.Services; {
+	case s.ServiceAccount != nil:
+		return clusterOf{namespace: s.ServiceAccount.Namespace, ttl: s.ServiceAccount.TTL}, "spec.services.auth.issuer.serviceAccount"
+	case s.CSR != nil:
+		return clusterOf{csr: true, ttl: s.CSR.TTL}, "spec.services.auth.issuer.csr"
+	}
+	return clusterOf{}, ""
+}
+
+// Open begins to serve. It admits nobody before there are peers.
+func Open(o Options) (*Service, error) {
+	cfg := o.Peers.Config()
+	s := &Service{o: o, log: o.Logger, peers: o.Peers, done: make(chan struct{})}
+	s.issuer.Store(new(auth.Issuer))
+	server := o.Server
+	server.Directory, server.Issuer = s, func() auth.Issuer { return *s.issuer.Load() }
+	server.APIServer, server.Offers, server.Ports = s.apiServer, s.Offers, s.ports
+	server.Audit, server.Logger = o.Audit, o.Logger
+	var err error
+	if s.server, err = auth.NewServer(server); err != nil {
+		return nil, fmt.Errorf("start the auth service: %w", err)
+	}
+	if s.tokens, err = auth.NewDirectTokens(o.Key); err != nil {
+		return nil, fmt.Errorf("start the auth service: %w", err)
+	}
+	issuer, outside, err := s.prepare(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.useIssuer(issuer, cfg) // who may have an identity it is told with the first roster
+	s.useOutside(outside)
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	go func() {
+		defer close(s.done)
+		if err := s.server.Serve(ctx, o.Listener); err != nil {
+			s.log.Error("the auth service ended", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Prepare makes all that can fail of what another configuration asks for. One of the two has
+// then to be called: commit lets it take effect, discard does not. It is for one who may change
+// the peers.
+func (s *Service) Prepare(ctx context.Context, next *config.Resolved) (commit, discard func(), err error) {
+	issuer, outside, err := s.prepare(ctx, next)
+	if err != nil {
+		return nil, nil, err
+	}
+	commit = func() {
+		s.useIssuer(issuer, next)
+		s.setPeers(s.peers.Load())
+		s.useOutside(outside)
+	}
+	return commit, func() { s.discard(outside) }, nil
+}
+
+func (s *Service) prepare(ctx context.Context, cfg *config.Resolved) (issuer auth.Issuer, outside *outsideAuth, err error) {
+	if issuer, err = s.openIssuer(cfg); err != nil {
+		return nil, nil, err
+	}
+	outside, err = s.prepareOutside(ctx, cfg)
+	return issuer, outside, err
+}
+
+// openIssuer makes the issuer that the configuration names; nil when it names none. It does
+// nothing until it is put to use.
+func (s *Service) openIssuer(cfg *config.Resolved) (auth.Issuer, error) {
+	if of, field := clusterIssuerOf(cfg); field != "" {
+		return s.openClusterIssuer(cfg, of, field)
+	}
+	ca := cfg.Services.LocalCA
+	if ca == nil {
+		return nil, nil
+	}
+	var cluster []byte
+	if a := cfg.Services.APIServer; a != nil {
+		cluster = a.CAData
+	}
+	issuer, err := auth.LoadLocalCA(auth.LocalCAOptions{
+		CertFile: ca.CertFile, KeyFile: ca.KeyFile, TTL: ca.TTL, ClusterCA: cluster, Ledger: s.o.Store, Logger: s.log,
+	})
+	if err != nil {
+		return nil, cfg.Blame("spec.services.auth.issuer.localCA", err)
+	}
+	return issuer, nil
+}
+
+// openClusterIssuer makes an issuer in the cluster, or gives the present one when it is as
+// the configuration wants it.
+func (s *Service) openClusterIssuer(cfg *config.Resolved, of clusterOf, at string) (auth.Issuer, error) {
+	if s.cluster != nil && s.clusterOf == of {
+		return s.cluster, nil
+	}
+	if s.o.NewClusterIssuer == nil {
+		return nil, cfg.Blame(at, errNoClusterIssuer)
+	}
+	issuer, err := s.o.NewClusterIssuer(ClusterOptions{
+		Gateway: cfg.Name, Namespace: of.namespace, CSR: of.csr, TTL: of.ttl, Ledger: s.o.Store,
+		Report: func(list []check.OwnProblem) { s.o.SetProblems("issuer", list) }, Logger: s.log,
+	})
+	if err != nil {
+		return nil, cfg.Blame(at, err)
+	}
+	return issuer, nil
+}
+
+var errNoClusterIssuer = errors.New("this gateway runs where there is no cluster to issue in (use issuer.localCA)")
+
+// useIssuer puts an issuer to use, and ends the one before. It is for one who may
+// change the peers.
+func (s *Service) useIssuer(i auth.Issuer, cfg *config.Resolved) {
+	next, _ := i.(Cluster)
+	if next == nil || next != s.cluster {
+		if s.stopCluster != nil {
+			s.stopCluster()
+		}
+		s.cluster, s.stopCluster = next, nil
+		s.o.SetProblems("issuer", nil)
+	}
+	if next != nil && s.stopCluster == nil {
+		s.clusterOf, _ = clusterIssuerOf(cfg)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); next.Run(ctx) }()
+		s.stopCluster = func() { cancel(); <-done }
+	}
+	s.issuer.Store(&i)
+}
+
+// Follow is for [roster.Registry.Subscribe].
+func (s *Service) Follow(old, next *roster.Roster) {
+	s.setPeers(next)
+	for _, m := range old.Without(next) {
+		s.revoke(m, m.Succeeded(next))
+	}
+}
+
+// setPeers tells an issuer in the cluster who may have an identity.
+func (s *Service) setPeers(r *roster.Roster) {
+	if s.cluster == nil {
+		return
+	}
+	var subjects []auth.Subject
+	for _, m := range r.Members() {
+		if !m.Stock && !m.Pending && slices.Contains(m.Allow, api.ServiceAuth) && slices.Contains(m.Allow, api.ServiceAPIServer) {
+			subjects = append(subjects, m.Subject())
+		}
+	}
+	s.cluster.SetPeers(subjects)
+}
+
+func (s *Service) Close() {
+	if s.outside != nil {
+		s.outside.stop()
+	}
+	s.cancel()
+	<-s.done
+	if s.stopCluster != nil {
+		s.stopCluster()
+	}
+}
+
+// Decisions counts answers by result.
+func (s *Service) Decisions() map[string]uint64 { return s.server.Decisions() }
+
+// revoke notes that a key gets no more identities, and says until when a removed peer can
+// use those that it has; succeeded is a peer that has another key now.
+func (s *Service) revoke(m *roster.Member, succeeded bool) {
+	issuer := *s.issuer.Load()
+	if issuer == nil || m.Stock {
+		return
+	}
+	r := issuer.Revoke(m.Subject())
+	if succeeded { // it is a peer still, and what it has is its own
+		return
+	}
+	if r.Recalled {
+		s.o.Audit.Record(context.Background(), audit.Revoke, audit.Peer(m.Name), audit.PublicKey(m.Key),
+			audit.Reason("its account is deleted, which ends its tokens"))
+		return
+	}
+	if r.Outstanding == 0 {
+		return
+	}
+	s.o.Audit.Record(context.Background(), audit.Revoke, audit.Peer(m.Name), audit.PublicKey(m.Key),
+		slog.Int(audit.KeyCount, r.Outstanding), audit.NotAfter(r.NotAfter))
+	s.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
+		"peer", m.Name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
+}
+
+// User is who a peer is at this cluster's API server; empty when it gets no identity.
+func (s *Service) User(m *roster.Member) string {
+	issuer := *s.issuer.Load()
+	if issuer == nil || m == nil || m.Stock {
+		return ""
+	}
+	return issuer.User(m.Subject())
+}
+
+// UserFor is who a peer to come will be, of which an operator has chosen the name.
+func (s *Service) UserFor(name string) string {
+	return s.User(&roster.Member{Name: name, Identity: name})
+}
+
+// UserOf is user for the peer of a name.
+func (s *Service) UserOf(name string) string { return s.User(s.peers.Load().ByName(name)) }
+
+// Caller says whom an overlay address belongs to.
+func (s *Service) Caller(a netip.Addr) (auth.Caller, bool) { return s.peers.Load().Caller(a) }
+
+// apiServer is what those who may reach the API server are told of it.
+func (s *Service) apiServer() *auth.APIServer {
+	a := s.peers.Config().Services.APIServer
+	if a == nil {
+		return nil
+	}
+	return &auth.APIServer{ServerName: a.ServerName, CAData: string(a.CAData)}
+}
+
+// Offers are a caller's grants as far as the services exist here.
+func (s *Service) Offers(c auth.Caller) []string {
+	cfg := s.peers.Config()
+	out := []string{}
+	for _, service := range c.Grants {
+		exists := service == api.ServiceAuth ||
+			service == api.ServiceAPIServer && cfg.Services.APIServer != nil ||
+			slices.ContainsFunc(cfg.Services.Named, func(n config.NamedService) bool { return n.Name == service })
+		if exists {
+			out = append(out, service)
+		}
+	}
+	return out
+}
+
+// ports are the overlay ports of the named services.
+func (s *Service) ports() map[string]uint16 {
+	out := map[string]uint16{}
+	for _, n := range s.peers.Config().Services.Named {
+		out[n.Name] = n.Port
+	}
+	return out
+}
