@@ -63,6 +63,11 @@ func (g *Gateway) Restart() <-chan struct{} { return g.enrolment.Restart() }
 // around this gateway is like.
 func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) { return g.paths.NetCheck(ctx) }
 
+// Credential is the identity that the peer issued to us.
+func (g *Gateway) Credential(ctx context.Context, name string) (api.Credential, error) {
+	return g.exchange.Credential(ctx, name)
+}
+
 // PeerToken makes a token by which a peer is known to auth outside the tunnel.
 func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	return g.auth.PeerToken(ctx, name, r)

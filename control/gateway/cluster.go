@@ -80,9 +80,7 @@ func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
 	case service == api.ServiceAPIServer:
 		return api.PortAPIServer, true
 	}
-	_, ports, _ := g.following.get(name)
-	port := ports[service]
-	return port, port != 0
+	return g.exchange.FollowedPort(name, service)
 }
 
 // SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. They

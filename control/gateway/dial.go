@@ -5,96 +5,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/roster"
-	"github.com/postern-dev/postern/control/state"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // askAgain is how old a peer's hello may be before a service that is not in it is asked
 // for: an application that tries again and again must not make us ask each time.
 const askAgain = 5 * time.Second
-
-// hellos are the last answers of peers to a hello, by key.
-type hellos struct{ m sync.Map }
-
-type heard struct {
-	auth.Hello
-	at time.Time
-}
-
-func (h *hellos) get(k peer.PublicKey) (heard, bool) {
-	v, ok := h.m.Load(k)
-	if !ok {
-		return heard{}, false
-	}
-	return v.(heard), true
-}
-
-func (h *hellos) set(k peer.PublicKey, v auth.Hello) { h.m.Store(k, heard{v, time.Now()}) }
-func (h *hellos) drop(k peer.PublicKey)              { h.m.Delete(k) }
-
-// apiServerOf is what a hello says of the peer's API server, which may be nothing.
-func apiServerOf(h auth.Hello) auth.APIServer {
-	if h.APIServer == nil {
-		return auth.APIServer{}
-	}
-	return *h.APIServer
-}
-
-// heardHello keeps what a peer says of itself. What it offers is shown and remembered;
-// its addresses and names are never dialled because of it.
-func (g *Gateway) heardHello(name string, h auth.Hello) {
-	m := g.peers.Load().ByName(name)
-	if m == nil {
-		return
-	}
-	g.peers.Learn(m.Key, func(m *roster.Member) {
-		was, _ := g.hellos.get(m.Key)
-		g.hellos.set(m.Key, h)
-		same := slices.Equal(was.Offers, h.Offers) && apiServerOf(was.Hello) == apiServerOf(h)
-		if !same && g.peers.MayStore(m.Key, time.Now()) { // else with those of all peers, a little later
-			g.rememberHellos([]*roster.Member{m})
-		}
-		g.keepers.setPeer(m)
-		g.keepers.wake(name)
-		g.follow(m, h)
-	})
-	g.paths.HearsOfBoot(m.Key, h.HeardBoot)
-	if h.Report == nil {
-		return
-	}
-	is, was, err := g.reports.take(m.Key, h.Report)
-	if err != nil {
-		g.log.Debug("the report of a peer is not understood", "peer", name, "error", err)
-		return
-	}
-	was.Offers = is.Offers // which have just been heard
-	g.applyReportChanges(m.Key, is, was)
-}
-
-// rememberHellos stores what members said of themselves last, in one write, unless that is stored.
-// It is called with changing held.
-func (g *Gateway) rememberHellos(members []*roster.Member) {
-	news := map[peer.PublicKey]func(*state.Observation){}
-	for _, m := range members {
-		if h, ok := g.hellos.get(m.Key); ok {
-			news[m.Key] = func(o *state.Observation) {
-				a := apiServerOf(h.Hello)
-				o.Offers, o.ServerName, o.CAData = h.Offers, a.ServerName, a.CAData
-			}
-		}
-	}
-	if err := g.store.ObserveAll(news); err != nil {
-		g.log.Warn("what peers offer cannot be remembered", "peers", len(news), "error", err)
-	}
-}
 
 // dialOverlay connects to an address inside the tunnel.
 func (g *Gateway) dialOverlay(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
@@ -140,12 +60,12 @@ func (g *Gateway) servicePort(ctx context.Context, m *roster.Member, service str
 	case api.ServiceAPIServer:
 		return api.PortAPIServer, nil
 	}
-	h, known := g.hellos.get(m.Key)
-	if h.Ports[service] == 0 && time.Since(h.at) > askAgain {
+	h, known := g.exchange.Hello(m.Key)
+	if h.Ports[service] == 0 && time.Since(h.At) > askAgain {
 		if _, err := g.checks.Check(ctx, m.Name); err != nil {
 			return 0, err
 		}
-		h, known = g.hellos.get(m.Key)
+		h, known = g.exchange.Hello(m.Key)
 	}
 	if port := h.Ports[service]; port != 0 {
 		return port, nil

@@ -29,7 +29,6 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		Since: g.peers.Since(m.Key), LastHandshake: t.LastHandshake,
 		ServiceFacts: check.ServiceFacts{Direct: m.Direct},
 	}
-	g.keepers.shown(m.Name, &f)
 	for _, c := range w.Candidates(m) {
 		f.Candidates = append(f.Candidates, catalogue.Candidate{
 			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
@@ -45,23 +44,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if !m.Pending {
 		g.sightings(m, w, &f)
 	}
-	if inbound, at, ok := g.reports.inbound(m.Key); ok {
-		f.Inbound, f.InboundAge = &inbound, time.Since(at)
-	}
-	f.TellsOffers = g.reports.tellsOffers(m.Key)
-	if h, ok := g.reports.last(m.Key); ok {
-		f.Path.PeerNAT = catalogue.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
-	}
-	if skew, ok := g.reports.skew(m.Key); ok {
-		f.Skew = skew
-	}
-	if h, ok := g.hellos.get(m.Key); ok {
-		a := apiServerOf(h.Hello)
-		f.Offers, f.ServerName, f.CA = h.Offers, a.ServerName, []byte(a.CAData)
-		if f.Offers == nil {
-			f.Offers = []string{}
-		}
-	}
+	g.exchange.AddFacts(m, &f)
 	return f, true
 }
 
@@ -71,7 +54,7 @@ func (g *Gateway) brief(name string) (check.Facts, bool) {
 	if m == nil {
 		return check.Facts{}, false
 	}
-	f := check.Facts{Name: m.Name, Stock: m.Stock, TellsOffers: g.reports.tellsOffers(m.Key)}
+	f := check.Facts{Name: m.Name, Stock: m.Stock, TellsOffers: g.exchange.TellsOffers(m.Key)}
 	s, found := g.paths.Selected(m.Key)
 	if !found || m.Stock || m.Pending {
 		return f, true

@@ -33,6 +33,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/enrol"
+	"github.com/postern-dev/postern/control/exchange"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/issuer"
 	"github.com/postern-dev/postern/control/logtail"
@@ -157,10 +158,9 @@ type Gateway struct {
 	flows     *forward.Flows
 	outbound  *forward.Outbound
 	checks    *check.Runner
-	reports   *reports
+	exchange  *exchange.Exchange
 	recent    *recent
 	auth      *issuer.Service
-	keepers   *identityKeepers
 	rates     *rates
 	beat      *metrics.Heartbeat
 	transit   *transitLog
@@ -173,9 +173,6 @@ type Gateway struct {
 	closing sync.Once
 	// portsDue holds one wish that the ports of listeners be kept.
 	portsDue chan struct{}
-
-	hellos    hellos
-	following following
 
 	// reloading is held from the reading of a configuration to its application, so that
 	// of two the one that was read last is in force. It is taken before the registry's lock.
@@ -219,7 +216,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(func() { g.paths.Run(g.ctx) })
 	g.wg.Go(func() { g.found.Run(g.ctx) })
 	g.wg.Go(func() { g.transit.run(g.ctx) })
-	g.wg.Go(func() { g.reports.run(g.ctx) })
+	g.wg.Go(func() { g.exchange.Run(g.ctx) })
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.publicKey.String(),
 		"address", peer.OverlayAddr(g.publicKey).String(), "port", g.plane.Bind.Port(), "version", o.Version)
 	return g, nil
@@ -280,23 +277,30 @@ func (g *Gateway) open(ctx context.Context) error {
 		UserOf: func(name string) string { return g.auth.UserOf(name) }, UserFor: func(name string) string { return g.auth.UserFor(name) },
 		While: g.whileRunning, Audit: g.audit, Logger: g.log,
 	})
-	g.reports = newReports(g)
+	g.exchange = exchange.New(exchange.Options{
+		Ctx: g.ctx, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, Tunnel: g.plane.Engine,
+		Shown: func() check.Own { return g.shown(g.peers.Config(), g.paths.Agent().Snapshot()) },
+		Request: func(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
+			return exchange.RequestIdentity(g.peers.View, g.plane.Stack.DialContext, m)
+		},
+		Followed: g.setLocals, Changed: g.announceChange, Logger: g.log,
+	})
 	if g.auth, err = issuer.Open(issuer.Options{
 		Key: g.key, Store: g.store, Peers: g.peers, Listener: inBand, NewClusterIssuer: g.opts.NewClusterIssuer, SetProblems: g.SetProblems,
 		Server: auth.ServerOptions{
 			Name: cfg.Name, Software: "postern " + g.opts.Version, Redeemer: g.enrolment, OnRotation: g.enrolment.OnRotation,
-			OnPath: g.paths.Receive, HeardBoot: g.paths.HeardBoot, OnReport: g.reports.receive, Report: g.reports.forHello,
+			OnPath: g.paths.Receive, HeardBoot: g.paths.HeardBoot, OnReport: g.exchange.Receive, Report: g.exchange.ForHello,
 		},
 		Audit: g.audit, Logger: g.log,
 	}); err != nil {
 		return err
 	}
-	g.keepers = newIdentityKeepers(g)
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, OnHello: g.heardHello,
+		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, OnHello: g.exchange.HeardHello,
 		Changed: g.verdictChanged, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
+	g.exchange.Attach(g.auth, g.checks)
 	g.subscribe()
 	if g.metrics, err = g.serveMetrics(ctx, cfg); err != nil {
 		return err
@@ -312,12 +316,11 @@ func (g *Gateway) subscribe() {
 	g.peers.Subscribe(g.paths.Follow)
 	g.peers.Subscribe(func(old, next *roster.Roster) {
 		g.paths.SetPeers(next, g.found.Places(next))
-		g.outbound.SetLocals(g.locals(next, g.peers.Config()))
+		g.setLocals()
 		g.portsSoon()
 		g.checkPeers(old, next)
-		g.keepers.setPeers(next)
+		g.exchange.Follow(old, next)
 		g.forget(old, next)
-		g.reports.changed()
 		g.announceChange()
 	})
 }
@@ -332,19 +335,19 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 	g.checks.SetPeers(next.Names())
 }
 
-// forget drops what was learned of those that are gone.
+// forget drops what was seen of those that are gone.
 func (g *Gateway) forget(old, next *roster.Roster) {
 	for _, m := range old.Without(next) {
-		g.hellos.drop(m.Key)
-		if next.ByName(m.Name) == nil {
-			g.following.drop(m.Name)
+		if next.ByKey(m.Key) == nil {
+			g.recent.forget(m.Key)
 		}
-		if next.ByKey(m.Key) != nil {
-			continue
-		}
-		g.reports.forget(m.Key)
-		g.recent.forget(m.Key)
 	}
+}
+
+// verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
+func (g *Gateway) verdictChanged(name string) {
+	g.exchange.VerdictChanged(name)
+	g.announceChange()
 }
 
 func (g *Gateway) openPlane(cfg *config.Resolved) error {
@@ -402,9 +405,6 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.checks != nil {
 		g.checks.Close()
 	}
-	if g.keepers != nil {
-		g.keepers.close()
-	}
 	if g.auth != nil {
 		g.auth.Close()
 	}
@@ -412,8 +412,8 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.paths != nil {
 		g.paths.Close()
 	}
-	if g.reports != nil {
-		g.reports.close()
+	if g.exchange != nil {
+		g.exchange.Close()
 	}
 	if g.metrics != nil {
 		g.shutMetrics(g.metrics)

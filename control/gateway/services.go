@@ -6,10 +6,17 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/exchange"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 )
+
+// setLocals has the listeners that peers, grants and offers ask for. It is for one who may change
+// the peers.
+func (g *Gateway) setLocals() {
+	g.outbound.SetLocals(g.locals(g.peers.Load(), g.peers.Config()))
+}
 
 // locals are the listeners here that lead to services of peers. A port that was found
 // for one stays its own.
@@ -36,7 +43,7 @@ func (g *Gateway) wantedLocals(m *roster.Member, cfg *config.Resolved) map[strin
 		return m.Local
 	}
 	wanted := map[string]string{}
-	services, _ := automatic(g.followed(m))
+	services, _ := exchange.Automatic(g.exchange.Followed(m))
 	for _, service := range services {
 		wanted[service] = ""
 	}

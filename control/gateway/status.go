@@ -93,13 +93,13 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	if m.Mode == api.ModeOutOfBand {
 		outbound = g.checks.DirectTargets(m.Name)
 	}
-	inbound, reported, told := g.reports.inbound(m.Key)
+	inbound, reported, told := g.exchange.Inbound(m.Key)
 	if told && outbound.Gateway.Verdict == api.Error {
 		inbound = outdated(inbound, now.Sub(reported))
 	}
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
-		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.followed(m)...), Local: []api.Local{},
+		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.exchange.Followed(m)...), Local: []api.Local{},
 		Path:       g.paths.Path(m, way, state, reason, g.echoRTT),
 		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
@@ -109,14 +109,14 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	if a := m.Address(); a.IsValid() {
 		s.Address = a.String()
 	}
-	if h, ok := g.hellos.get(m.Key); ok {
+	if h, ok := g.exchange.Hello(m.Key); ok {
 		s.Version = h.Software
 	}
 	if m.Pending {
 		s.ApprovalFingerprint = peer.Fingerprint(m.Key)
 	}
 	s.User = g.auth.User(m)
-	s.Identity = g.keepers.status(m.Name)
+	s.Identity = g.exchange.Identity(m.Name)
 	return s
 }
 
@@ -129,14 +129,6 @@ func lastSign(since, heard time.Time) time.Time {
 		return heard
 	}
 	return since
-}
-
-// offers are what the peer grants us, by its last hello in this run or the one before.
-func (g *Gateway) offers(m *roster.Member) []string {
-	if h, ok := g.hellos.get(m.Key); ok {
-		return h.Offers
-	}
-	return g.store.Observed(m.Key).Offers
 }
 
 func apiLocal(l forward.LocalState) api.Local {

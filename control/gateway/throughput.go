@@ -46,7 +46,7 @@ func (g *Gateway) throughput(ctx context.Context, name string, before []api.Chec
 		c.DependsOn = api.ServiceGateway
 		return unknown("the tunnel carries nothing", "")
 	}
-	if h, ok := g.hellos.get(m.Key); ok && !h.Can(auth.CapabilityThroughput) {
+	if h, ok := g.exchange.Hello(m.Key); ok && !h.Can(auth.CapabilityThroughput) {
 		return unknown(fmt.Sprintf("the gateway of %s (version %s) does not measure yet", name, h.Software), "update it")
 	}
 	began := time.Now()

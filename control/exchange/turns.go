@@ -1,4 +1,4 @@
-package gateway
+package exchange
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (r *reports) members(all bool) []*roster.Member {
 	all = all || r.all
 	r.about, r.all = map[peer.PublicKey]bool{}, false
 	r.mu.Unlock()
-	now := r.g.peers.Load()
+	now := r.x.o.Peers.Load()
 	if all {
 		return now.Members()
 	}
@@ -85,18 +85,17 @@ func (r *reports) members(all bool) []*roster.Member {
 	return out
 }
 
-// verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
-func (g *Gateway) verdictChanged(name string) {
-	if m := g.peers.Load().ByName(name); m != nil {
-		g.reports.changedFor(m.Key)
+// VerdictChanged has a peer hear of a verdict on it.
+func (x *Exchange) VerdictChanged(name string) {
+	if m := x.o.Peers.Load().ByName(name); m != nil {
+		x.reports.changedFor(m.Key)
 	}
-	g.announceChange()
 }
 
 // turn posts to the peers among these that do not know yet what is known here.
 func (r *reports) turn(now time.Time, members []*roster.Member) {
 	for _, m := range members {
-		if !r.takes(m) || !r.g.paths.Connected(m, now) {
+		if !r.takes(m) || !r.x.o.Paths.Connected(m, now) {
 			continue
 		}
 		results, of := r.basis(m)
@@ -111,11 +110,11 @@ func (r *reports) turn(now time.Time, members []*roster.Member) {
 
 // basis is what a report to a peer is made of now.
 func (r *reports) basis(m *roster.Member) ([]check.Result, basis) {
-	results := r.g.checks.Results(m.Name)
-	nat := r.g.paths.Agent().NAT()
+	results := r.x.checks.Results(m.Name)
+	nat := r.x.o.Paths.Agent().NAT()
 	of := basis{
-		gateway: r.g.peers.Config().Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
-		offers: r.g.auth.OffersMark(m), identity: r.g.auth.IdentityMark(m),
+		gateway: r.x.o.Peers.Config().Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
+		offers: r.x.issuer.OffersMark(m), identity: r.x.issuer.IdentityMark(m),
 	}
 	if len(results) > 0 {
 		of.results = &results[0]
@@ -134,7 +133,7 @@ func (r *reports) same(k peer.PublicKey, of basis, now time.Time) bool {
 
 // takes reports whether a peer is one that understands reports.
 func (r *reports) takes(m *roster.Member) bool {
-	h, ok := r.g.hellos.get(m.Key)
+	h, ok := r.x.hellos.get(m.Key)
 	return ok && !m.Stock && !m.Pending && h.Can(auth.CapabilityReport)
 }
 
@@ -143,7 +142,7 @@ func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.T
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.told[k]
-	if r.g.peers.Load().ByKey(k) == nil || now.Before(t.next) {
+	if r.x.o.Peers.Load().ByKey(k) == nil || now.Before(t.next) {
 		return false
 	}
 	if said.Same(t.said) && now.Sub(t.at) < reportRenewal {
@@ -162,8 +161,8 @@ func (r *reports) compose(m *roster.Member, results []check.Result, of basis, no
 		At: now, Gateway: of.gateway, Verdicts: reported(results, now), Hears: report.Hears{Report: report.Never},
 		Offers: of.offers, Identity: of.identity, NAT: of.nat,
 	}
-	t, _ := r.g.plane.Engine.Peer(m.Key)
-	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.g.paths.Reached(m, t).Path.Heard, now)
+	t, _ := r.x.o.Tunnel.Peer(m.Key)
+	out.Hears.Handshake, out.Hears.Probe = ago(t.LastHandshake, now), ago(r.x.o.Paths.Reached(m, t).Path.Heard, now)
 	if h, ok := r.last(m.Key); ok {
 		out.Hears.Report = ago(h.at, now)
 	}

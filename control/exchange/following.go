@@ -1,4 +1,4 @@
-package gateway
+package exchange
 
 import (
 	"maps"
@@ -58,7 +58,7 @@ func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) 
 	default:
 		x.services, x.ports, x.changed = services, h.Ports, now
 	}
-	if _, excess = automatic(services); excess == 0 || x.warned {
+	if _, excess = Automatic(services); excess == 0 || x.warned {
 		return 0
 	}
 	x.warned = true
@@ -83,10 +83,10 @@ func (o *following) drop(name string) {
 	delete(o.m, name)
 }
 
-// automatic are the services of a peer for which there is a listener though nobody asked for
+// Automatic are the services of a peer for which there is a listener though nobody asked for
 // one: its API server, whether it is offered or not, then those that it offers by name, as far
 // as they go. excess is how many are left.
-func automatic(services []string) (wanted []string, excess int) {
+func Automatic(services []string) (wanted []string, excess int) {
 	wanted = []string{api.ServiceAPIServer}
 	for _, s := range slices.Compact(slices.Sorted(slices.Values(services))) {
 		switch {
@@ -100,23 +100,31 @@ func automatic(services []string) (wanted []string, excess int) {
 	return wanted, excess
 }
 
-// followed is what a peer offers as far as the cluster follows it; elsewhere all of it.
-func (g *Gateway) followed(m *roster.Member) []string {
-	if services, _, ok := g.following.get(m.Name); ok {
+// Followed is what a peer offers as far as the cluster follows it; elsewhere all of it.
+func (x *Exchange) Followed(m *roster.Member) []string {
+	if services, _, ok := x.following.get(m.Name); ok {
 		return services
 	}
-	return g.offers(m)
+	return x.Offers(m)
 }
 
-// follow has the cluster follow what a peer offers. It is called with changing held.
-func (g *Gateway) follow(m *roster.Member, h auth.Hello) {
-	if g.peers.Config().Kubernetes == nil {
+// follow has the cluster follow what a peer offers. It is for one who
+// may change the peers.
+func (x *Exchange) follow(m *roster.Member, h auth.Hello) {
+	if x.o.Peers.Config().Kubernetes == nil {
 		return
 	}
-	if n := g.following.hear(m.Name, h, time.Now()); n > 0 {
-		g.log.Warn("a peer offers more services than there are listeners for in a cluster; the others need spec.local of its Peer",
+	if n := x.following.hear(m.Name, h, time.Now()); n > 0 {
+		x.log.Warn("a peer offers more services than there are listeners for in a cluster; the others need spec.local of its Peer",
 			"peer", m.Name, "listeners", automaticListeners, "without", n)
 	}
-	g.outbound.SetLocals(g.locals(g.peers.Load(), g.peers.Config()))
-	g.announceChange()
+	x.o.Followed()
+	x.o.Changed()
+}
+
+// FollowedPort is the port of a peer's named service, as far as the cluster follows it.
+func (x *Exchange) FollowedPort(name, service string) (uint16, bool) {
+	_, ports, _ := x.following.get(name)
+	port := ports[service]
+	return port, port != 0
 }

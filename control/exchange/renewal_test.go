@@ -1,4 +1,4 @@
-package gateway
+package exchange
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func (f *forgetful) SetIdentity(peer.PublicKey, []byte, []byte) error {
 
 // renewing is a gateway whose one peer issues identities.
 type renewing struct {
-	*Gateway
+	*Exchange
 	t     *testing.T
 	m     *roster.Member
 	log   bytes.Buffer
@@ -38,10 +38,12 @@ type renewing struct {
 
 func newRenewing(t *testing.T) *renewing {
 	g := &renewing{t: t, m: &roster.Member{Name: "cloud", Keys: roster.Keys{Key: peer.PublicKey{1}}}}
-	g.Gateway = &Gateway{ctx: t.Context(), log: slog.New(slog.NewTextHandler(&g.log, nil)), checks: check.NewRunner(check.Options{})}
-	t.Cleanup(func() { g.checks.Close() })
-	g.peers = &roster.Registry{View: roster.NewView(roster.Of(g.m), nil)}
-	g.keepers, g.reports = newIdentityKeepers(g.Gateway), newReports(g.Gateway)
+	g.Exchange = New(Options{
+		Ctx: t.Context(), Peers: &roster.Registry{View: roster.NewView(roster.Of(g.m), nil)}, Logger: slog.New(slog.NewTextHandler(&g.log, nil)),
+	})
+	checks := check.NewRunner(check.Options{})
+	t.Cleanup(checks.Close)
+	g.Attach(nil, checks)
 	return g
 }
 
@@ -67,7 +69,7 @@ func (g *renewing) keep() {
 func (g *renewing) want(when string, kept, logged int) {
 	g.t.Helper()
 	synctest.Wait()
-	newTicker(g.Gateway).replaceRejected(time.Now(), g.m)
+	g.replaceRejected(time.Now(), g.m)
 	synctest.Wait()
 	if got := strings.Count(g.log.String(), "the account of our identity is gone"); g.store.kept != kept || got != logged {
 		g.t.Errorf("%s: stored %d times and logged %d times, want %d and %d\n%s", when, g.store.kept, got, kept, logged, &g.log)

@@ -1,4 +1,4 @@
-package gateway
+package exchange
 
 import (
 	"context"
@@ -54,8 +54,7 @@ func TestReportsDoNotSetThePaceOfTurns(t *testing.T) {
 // What becomes of one peer is no reason to look at the others.
 func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
 	one, two := &roster.Member{Name: "one", Keys: roster.Keys{Key: peer.PublicKey{1}}}, &roster.Member{Name: "two", Keys: roster.Keys{Key: peer.PublicKey{2}}}
-	g := &Gateway{peers: &roster.Registry{View: roster.NewView(roster.Of(one, two), nil)}}
-	g.reports = &reports{g: g, wake: make(chan struct{}, 1), about: map[peer.PublicKey]bool{}}
+	x := New(Options{Peers: &roster.Registry{View: roster.NewView(roster.Of(one, two), nil)}})
 	steps := []struct {
 		name    string
 		do      func()
@@ -63,17 +62,17 @@ func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
 		want    []*roster.Member
 	}{
 		{"nothing", func() {}, false, nil},
-		{"a verdict", func() { g.verdictChanged("two") }, false, []*roster.Member{two}},
+		{"a verdict", func() { x.VerdictChanged("two") }, false, []*roster.Member{two}},
 		{"after it", func() {}, false, nil},
-		{"a verdict twice", func() { g.verdictChanged("one"); g.verdictChanged("one") }, false, []*roster.Member{one}},
-		{"a peer that is gone", func() { g.verdictChanged("three"); g.reports.changedFor(peer.PublicKey{3}) }, false, nil},
-		{"the roster", func() { g.verdictChanged("one"); g.reports.changed() }, false, []*roster.Member{one, two}},
+		{"a verdict twice", func() { x.VerdictChanged("one"); x.VerdictChanged("one") }, false, []*roster.Member{one}},
+		{"a peer that is gone", func() { x.VerdictChanged("three"); x.reports.changedFor(peer.PublicKey{3}) }, false, nil},
+		{"the roster", func() { x.VerdictChanged("one"); x.reports.changed() }, false, []*roster.Member{one, two}},
 		{"after that", func() {}, false, nil},
 		{"time", func() {}, true, []*roster.Member{one, two}},
 	}
 	for _, s := range steps {
 		s.do()
-		if got := g.reports.members(s.regular); !slices.Equal(got, s.want) {
+		if got := x.reports.members(s.regular); !slices.Equal(got, s.want) {
 			t.Errorf("%s: %d members are looked at, want %d", s.name, len(got), len(s.want))
 		}
 	}

@@ -1,4 +1,4 @@
-package gateway
+package exchange
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ func TestAPeerHasAFewListenersOfItsOwn(t *testing.T) {
 	for i := range 40 {
 		many = append(many, fmt.Sprintf("s%02d", 39-i))
 	}
-	got, excess := automatic(append(many, "apiServer"))
+	got, excess := Automatic(append(many, "apiServer"))
 	want := []string{"apiServer"}
 	for i := range automaticListeners - 1 {
 		want = append(want, fmt.Sprintf("s%02d", i))
@@ -22,7 +22,7 @@ func TestAPeerHasAFewListenersOfItsOwn(t *testing.T) {
 	if !slices.Equal(got, want) || excess != 40-len(want)+1 {
 		t.Errorf("got %v and %d more, want %v", got, excess, want)
 	}
-	if got, excess := automatic([]string{"b", "auth", "a"}); !slices.Equal(got, []string{"apiServer", "a", "b"}) || excess != 0 {
+	if got, excess := Automatic([]string{"b", "auth", "a"}); !slices.Equal(got, []string{"apiServer", "a", "b"}) || excess != 0 {
 		t.Errorf("of two services: %v and %d more", got, excess)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package exchange
 
 import (
 	"context"
@@ -32,7 +32,7 @@ const (
 // reports exchanges with each peer what the two find when they try to reach each other:
 // they tell ours, and keep the peer's last. They are safe for concurrent use.
 type reports struct {
-	g    *Gateway
+	x    *Exchange
 	mail *mail.Sender[struct{}] // a report is written when it is handed over
 	wake chan struct{}          // holds at most one wish to look for changes
 
@@ -62,18 +62,18 @@ type toldReport struct {
 
 // newReports makes an exchange that tells nothing before run. What it needs of the gateway
 // need not be there yet.
-func newReports(g *Gateway) *reports {
+func newReports(x *Exchange) *reports {
 	r := &reports{
-		g: g, wake: make(chan struct{}, 1), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
+		x: x, wake: make(chan struct{}, 1), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
 		about: map[peer.PublicKey]bool{},
 	}
-	r.mail = mail.New(mail.Options[struct{}]{Ctx: g.ctx, Hand: r.hand, Failed: r.failed, Room: 1})
+	r.mail = mail.New(mail.Options[struct{}]{Ctx: x.o.Ctx, Hand: r.hand, Failed: r.failed, Room: 1})
 	return r
 }
 
 // hand makes one try to hand a peer the report as it is by then.
 func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error {
-	m := r.g.peers.Load().ByKey(to)
+	m := r.x.o.Peers.Load().ByKey(to)
 	if m == nil {
 		return nil // removed meanwhile
 	}
@@ -87,12 +87,12 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 	if err != nil {
 		return err
 	}
-	if err := auth.NewClient(peer.OverlayAddr(to), r.g.plane.Stack.DialContext).Report(ctx, body); err != nil {
+	if err := auth.NewClient(peer.OverlayAddr(to), r.x.o.Stack.DialContext).Report(ctx, body); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.g.peers.Load().ByKey(to) != nil {
+	if r.x.o.Peers.Load().ByKey(to) != nil {
 		r.told[to] = toldReport{said: said, of: of, at: now, next: now.Add(reportPace)}
 	}
 	return nil
@@ -106,13 +106,13 @@ func (r *reports) failed(to peer.PublicKey, err error) {
 		r.told[to] = t
 	}
 	r.mu.Unlock()
-	r.g.log.Debug("a report was not delivered", "peer", r.g.peers.NameOf(to), "error", err)
+	r.x.log.Debug("a report was not delivered", "peer", r.x.o.Peers.NameOf(to), "error", err)
 }
 
 // forHello is the report that goes with the answer to a peer's hello; nil when there is
 // nothing to tell. The parts of the gateway are there by the time that a peer can ask.
 func (r *reports) forHello(to peer.PublicKey) []byte {
-	m := r.g.peers.Load().ByKey(to)
+	m := r.x.o.Peers.Load().ByKey(to)
 	if m == nil || m.Pending {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 	}
 	body, err := said.Encode()
 	if err != nil {
-		r.g.log.Warn("the report to a peer cannot be written", "peer", m.Name, "error", err)
+		r.x.log.Warn("the report to a peer cannot be written", "peer", m.Name, "error", err)
 		return nil
 	}
 	r.mu.Lock()
@@ -147,7 +147,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 func (r *reports) receive(from peer.PublicKey, body []byte) error {
 	is, was, err := r.take(from, body)
 	if err == nil {
-		r.g.applyReportChanges(from, is, was)
+		r.x.applyReportChanges(from, is, was)
 	}
 	return err
 }
@@ -158,7 +158,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 		return rep, was, err
 	}
 	r.mu.Lock()
-	if r.g.peers.Load().ByKey(from) == nil {
+	if r.x.o.Peers.Load().ByKey(from) == nil {
 		r.mu.Unlock()
 		return rep, was, errors.New("no longer a peer of this gateway")
 	}
@@ -200,12 +200,12 @@ func (r *reports) tellsOffers(k peer.PublicKey) bool {
 // inbound is what a peer found when it tried to reach us, and when it told. Without a
 // report, ok is false and the verdicts are unknown and say why.
 func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, ok bool) {
-	name := r.g.peers.NameOf(k)
+	name := r.x.o.Peers.NameOf(k)
 	if h, found := r.last(k); found {
 		return h.Targets(r.reader(k), h.at, time.Now()), h.at, true
 	}
-	m := r.g.peers.Load().ByKey(k)
-	h, answered := r.g.hellos.get(k)
+	m := r.x.o.Peers.Load().ByKey(k)
+	h, answered := r.x.hellos.get(k)
 	switch {
 	case m != nil && m.Stock:
 		return report.Unknown(fmt.Sprintf("%s is a plain WireGuard peer, which sends no reports", name),
@@ -220,11 +220,11 @@ func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, 
 
 // reader is this gateway as the reader of a peer's report.
 func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.g.peers.NameOf(k), User: r.g.auth.User(r.g.peers.Load().ByKey(k)), Own: func() check.Own {
-		return r.g.shown(r.g.peers.Config(), r.g.paths.Agent().Snapshot())
+	out := report.Reader{Peer: r.x.o.Peers.NameOf(k), User: r.x.issuer.User(r.x.o.Peers.Load().ByKey(k)), Own: func() check.Own {
+		return r.x.o.Shown()
 	}}
-	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {
-		out.Offers = r.g.auth.Offers(c)
+	if c, ok := r.x.issuer.Caller(peer.OverlayAddr(k)); ok {
+		out.Offers = r.x.issuer.Offers(c)
 	}
 	return out
 }
@@ -252,16 +252,16 @@ func (r *reports) close() { r.mail.Close() }
 // the peer to decide where that is asked of itself and nothing is kept or logged of it: a report
 // a second is taken of it, and one with each hello. Another identity is written to the state, so
 // it is asked for renewAtOnce times in a row, and then once in renewEvery.
-func (g *Gateway) applyReportChanges(from peer.PublicKey, is, was report.Report) {
-	m := g.peers.Load().ByKey(from)
+func (x *Exchange) applyReportChanges(from peer.PublicKey, is, was report.Report) {
+	m := x.o.Peers.Load().ByKey(from)
 	if m == nil {
 		return
 	}
 	if is.OffersChanged(was) {
-		g.log.Debug("a peer offers something else than before; it is asked", "peer", m.Name)
-		g.checks.Wake(m.Name)
+		x.log.Debug("a peer offers something else than before; it is asked", "peer", m.Name)
+		x.checks.Wake(m.Name)
 	}
 	if is.IdentityEnded(was) {
-		g.keepers.ended(time.Now(), m)
+		x.keepers.ended(time.Now(), m)
 	}
 }

@@ -1,10 +1,11 @@
-package gateway
+package exchange
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
-	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/control/roster"
@@ -25,7 +25,7 @@ import (
 // identityKeepers hold the identities that peers issue to us: a keeper for each peer
 // that offers both auth and its API server.
 type identityKeepers struct {
-	g *Gateway
+	x *Exchange
 
 	mu       sync.Mutex
 	closed   bool
@@ -57,8 +57,8 @@ func (k *runningKeeper) stop() {
 	<-k.done
 }
 
-func newIdentityKeepers(g *Gateway) *identityKeepers {
-	return &identityKeepers{g: g, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]*renewal{}}
+func newIdentityKeepers(x *Exchange) *identityKeepers {
+	return &identityKeepers{x: x, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]*renewal{}}
 }
 
 // setPeers ends the keepers of peers that are gone and of those that offer us no
@@ -83,7 +83,7 @@ func (i *identityKeepers) setPeers(r *roster.Roster) {
 
 // setPeer starts or ends one peer's keeper.
 func (i *identityKeepers) setPeer(m *roster.Member) {
-	if i.g.offersIdentity(m) {
+	if i.x.offersIdentity(m) {
 		i.start(m)
 	} else {
 		i.end(m.Name)
@@ -103,14 +103,14 @@ func (i *identityKeepers) end(name string) {
 
 // offersIdentity reports whether the peer grants us what an identity is for, and asking
 // for it.
-func (g *Gateway) offersIdentity(m *roster.Member) bool {
+func (x *Exchange) offersIdentity(m *roster.Member) bool {
 	if m.Stock || m.Pending {
 		return false
 	}
 	if m.Mode == api.ModeOutOfBand {
 		return m.Direct.AuthURL != ""
 	}
-	offers := g.offers(m)
+	offers := x.Offers(m)
 	return slices.Contains(offers, api.ServiceAuth) && slices.Contains(offers, api.ServiceAPIServer)
 }
 
@@ -129,12 +129,12 @@ func (i *identityKeepers) start(m *roster.Member) {
 		return
 	}
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
-		Peer: m.Key, Name: m.Name, Request: i.g.requestIdentity(m), Store: i.g.store, Logger: i.g.log,
-		OnChange: func(auth.Identity) { i.g.checks.Wake(m.Name); i.g.announceChange() },
-		OnDoubt:  func() { i.g.checks.Wake(m.Name) }, // or the API server would seem well for minutes
+		Peer: m.Key, Name: m.Name, Request: i.x.o.Request(m), Store: i.x.o.Store, Logger: i.x.log,
+		OnChange: func(auth.Identity) { i.x.checks.Wake(m.Name); i.x.o.Changed() },
+		OnDoubt:  func() { i.x.checks.Wake(m.Name) }, // or the API server would seem well for minutes
 	})
 	if err != nil {
-		i.g.log.Error("the identity for a peer cannot be kept", "peer", m.Name, "error", err)
+		i.x.log.Error("the identity for a peer cannot be kept", "peer", m.Name, "error", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,7 +143,7 @@ func (i *identityKeepers) start(m *roster.Member) {
 	go func() {
 		defer close(k.done)
 		if err := keeper.Run(ctx); err != nil {
-			i.g.log.Error("the identity for a peer is no longer kept", "peer", m.Name, "error", err)
+			i.x.log.Error("the identity for a peer is no longer kept", "peer", m.Name, "error", err)
 		}
 	}()
 }
@@ -210,7 +210,7 @@ func (i *identityKeepers) ended(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.renewLocked(now, m) {
-		i.g.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.Name)
+		i.x.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.Name)
 	} else if r := i.renewals[m.Key]; r != nil {
 		r.due = true
 	}
@@ -232,7 +232,7 @@ func (i *identityKeepers) renewDue(now time.Time, m *roster.Member, heard heardR
 	}
 	held, ok := k.keeper.Held(now)
 	if ok && held >= reportsCatchUp && held > now.Sub(heard.at) && i.renewLocked(now, m) {
-		i.g.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.Name)
+		i.x.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.Name)
 	}
 }
 
@@ -265,60 +265,12 @@ func (i *identityKeepers) status(name string) *api.Identity {
 	return nil
 }
 
-// Kubeconfig says what it takes to write one for the peer's API server.
-func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
-	m, err := g.peers.Member(name)
-	if err != nil {
-		return api.Kubeconfig{}, err
-	}
-	if m.Mode == api.ModeOutOfBand {
-		return directKubeconfig(m), nil
-	}
-	k := api.Kubeconfig{Peer: name}
-	for _, l := range g.outbound.Locals() {
-		if l.Peer != name || l.Service != api.ServiceAPIServer {
-			continue
-		}
-		if l.Err != nil {
-			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("the local listener for %s's API server is not there: %v", name, l.Err),
-				fmt.Sprintf("free the address, or choose another: postern peer local %s apiServer=127.0.0.1:PORT", name))
-		}
-		k.Server = "https://" + l.Address
-	}
-	if k.Server == "" {
-		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, g.peers.Config().File))
-	}
-	h, ok := g.hellos.get(m.Key)
-	if ok {
-		a := apiServerOf(h.Hello)
-		k.ServerName, k.CAData = a.ServerName, a.CAData
-	} else {
-		o := g.store.Observed(m.Key)
-		k.ServerName, k.CAData = o.ServerName, o.CAData
-		if o.Offers == nil {
-			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),
-				"see `postern status "+name+"`")
-		}
-	}
-	if k.ServerName == "" {
-		k.ServerName = catalogue.DefaultServerName
-	}
-	return k, nil
-}
-
-func listenerHint(m *roster.Member, file string) string {
-	if m.FromFile {
-		return fmt.Sprintf("set local.apiServer of peer %s in %s and send the gateway SIGHUP", m.Name, file)
-	}
-	return fmt.Sprintf("postern peer local %s apiServer=127.0.0.1:7443", m.Name)
-}
-
 // Credential is the identity that the peer issued to us.
-func (g *Gateway) Credential(_ context.Context, name string) (api.Credential, error) {
-	if _, err := g.peers.Member(name); err != nil {
+func (x *Exchange) Credential(_ context.Context, name string) (api.Credential, error) {
+	if _, err := x.o.Peers.Member(name); err != nil {
 		return api.Credential{}, err
 	}
-	k := g.keepers.keeper(name)
+	k := x.keepers.keeper(name)
 	if k == nil {
 		return api.Credential{}, admin.Conflict(fmt.Sprintf("peer %s offers us no identity", name),
 			fmt.Sprintf("there, run `postern peer allow NAME auth,apiServer`; see `postern status %s`", name))
@@ -337,12 +289,15 @@ func (g *Gateway) Credential(_ context.Context, name string) (api.Credential, er
 	}, nil
 }
 
-// requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
-func (g *Gateway) requestIdentity(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
-	inside := auth.NewClient(m.Address(), g.plane.Stack.DialContext)
+// DialFunc connects to an address inside the tunnel.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// RequestIdentity asks a peer for an identity, by the way that its mode says at this moment.
+func RequestIdentity(peers *roster.View, dial DialFunc, m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
+	inside := auth.NewClient(m.Address(), dial)
 	name, key := m.Name, m.Key
 	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
-		now := g.peers.Load().ByName(name)
+		now := peers.Load().ByName(name)
 		if now == nil || now.Key != key {
 			return auth.Grant{}, errors.New("no longer a peer")
 		}
@@ -357,9 +312,4 @@ func (g *Gateway) requestIdentity(m *roster.Member) func(context.Context, []byte
 		}
 		return client.AnyIdentity(ctx, csrPEM)
 	}
-}
-
-// directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
-func directKubeconfig(m *roster.Member) api.Kubeconfig {
-	return api.Kubeconfig{Peer: m.Name, Server: m.Direct.APIServerURL, CAData: string(m.Direct.CA), Direct: true}
 }

@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/exchange"
+	"github.com/postern-dev/postern/control/roster"
+)
+
+// Kubeconfig says what it takes to write one for the peer's API server.
+func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
+	m, err := g.peers.Member(name)
+	if err != nil {
+		return api.Kubeconfig{}, err
+	}
+	if m.Mode == api.ModeOutOfBand {
+		return directKubeconfig(m), nil
+	}
+	k := api.Kubeconfig{Peer: name}
+	for _, l := range g.outbound.Locals() {
+		if l.Peer != name || l.Service != api.ServiceAPIServer {
+			continue
+		}
+		if l.Err != nil {
+			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("the local listener for %s's API server is not there: %v", name, l.Err),
+				fmt.Sprintf("free the address, or choose another: postern peer local %s apiServer=127.0.0.1:PORT", name))
+		}
+		k.Server = "https://" + l.Address
+	}
+	if k.Server == "" {
+		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, g.peers.Config().File))
+	}
+	h, ok := g.exchange.Hello(m.Key)
+	if ok {
+		a := exchange.APIServerOf(h.Hello)
+		k.ServerName, k.CAData = a.ServerName, a.CAData
+	} else {
+		o := g.store.Observed(m.Key)
+		k.ServerName, k.CAData = o.ServerName, o.CAData
+		if o.Offers == nil {
+			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),
+				"see `postern status "+name+"`")
+		}
+	}
+	if k.ServerName == "" {
+		k.ServerName = catalogue.DefaultServerName
+	}
+	return k, nil
+}
+
+func listenerHint(m *roster.Member, file string) string {
+	if m.FromFile {
+		return fmt.Sprintf("set local.apiServer of peer %s in %s and send the gateway SIGHUP", m.Name, file)
+	}
+	return fmt.Sprintf("postern peer local %s apiServer=127.0.0.1:7443", m.Name)
+}
+
+// directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
+func directKubeconfig(m *roster.Member) api.Kubeconfig {
+	return api.Kubeconfig{Peer: m.Name, Server: m.Direct.APIServerURL, CAData: string(m.Direct.CA), Direct: true}
+}
