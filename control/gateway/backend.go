@@ -63,6 +63,17 @@ func (g *Gateway) Restart() <-chan struct{} { return g.enrolment.Restart() }
 // around this gateway is like.
 func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) { return g.paths.NetCheck(ctx) }
 
+// Kubeconfig says what it takes to write one for the peer's API server.
+func (g *Gateway) Kubeconfig(ctx context.Context, name string) (api.Kubeconfig, error) {
+	return g.services.Kubeconfig(ctx, name)
+}
+
+// ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
+// gateway in a cluster.
+func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
+	return g.services.ServicePort(name, service)
+}
+
 // Credential is the identity that the peer issued to us.
 func (g *Gateway) Credential(ctx context.Context, name string) (api.Credential, error) {
 	return g.exchange.Credential(ctx, name)

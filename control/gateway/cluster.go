@@ -3,15 +3,12 @@ package gateway
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
-	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 )
@@ -70,19 +67,6 @@ func (g *Gateway) announceChange() {
 // Port is the UDP port that the gateway listens on.
 func (g *Gateway) Port() uint16 { return g.plane.Bind.Port() }
 
-// ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
-// gateway in a cluster.
-func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
-	m := g.peers.Load().ByName(name)
-	switch {
-	case m == nil:
-		return 0, false
-	case service == api.ServiceAPIServer:
-		return api.PortAPIServer, true
-	}
-	return g.exchange.FollowedPort(name, service)
-}
-
 // SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. They
 // are candidates with the source "service", and peers are told.
 func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
@@ -127,13 +111,4 @@ func (p *problems) all() []check.OwnProblem {
 		out = append(out, p.bySource[source]...)
 	}
 	return out
-}
-
-// outboundOptions are those of the listeners that lead to services of peers.
-func (g *Gateway) outboundOptions() forward.OutboundOptions {
-	o := forward.OutboundOptions{Dial: g.dialService, Host: g.opts.LocalHost, Logger: g.log, Audit: g.audit}
-	if admit := g.opts.AdmitLocal; admit != nil {
-		o.Admit = func(l forward.Local, from netip.AddrPort) error { return admit(l.Peer, from) }
-	}
-	return o
 }

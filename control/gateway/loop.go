@@ -6,8 +6,8 @@ import (
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/idle"
 	"github.com/postern-dev/postern/control/paths"
-	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel"
 )
 
@@ -30,20 +30,20 @@ type ticker struct {
 	// notKept is why the state was not kept outside of the pod at the last turn.
 	notKept error
 	// rest gives memory back; nil where others live in the process.
-	rest *rest
+	rest *idle.Rest
 }
 
 func newTicker(g *Gateway) *ticker {
 	c := &ticker{g: g, watch: g.paths.NewWatch()}
 	if g.opts.Root != nil {
-		c.rest = &rest{memory: processMemory{}}
+		c.rest = &idle.Rest{Memory: idle.Process{}}
 	}
 	return c
 }
 
 func (c *ticker) run(ctx context.Context) {
 	if c.rest != nil {
-		defer c.rest.close()
+		defer c.rest.Close()
 	}
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -52,8 +52,8 @@ func (c *ticker) run(ctx context.Context) {
 		case <-t.C:
 			c.turn(time.Now())
 			t.Reset(c.g.plane.Engine.LookEvery())
-		case <-c.g.portsDue:
-			c.keepPorts()
+		case <-c.g.services.Due():
+			c.g.services.KeepPorts()
 		case <-ctx.Done():
 			return
 		}
@@ -67,20 +67,15 @@ func (c *ticker) turn(now time.Time) {
 	s := c.tunnel
 	g.rates.observe(s.At, s.Peers)
 	if c.rest != nil {
-		c.rest.turn(now, s.Bytes())
+		c.rest.Turn(now, s.Bytes())
 	}
 	c.watch.Look(now, s, g.flows.Carried())
 	g.exchange.Tick(now)
 	g.enrolment.Tick(now, s)
 	g.peers.Maintain(now)
 	c.showKept(now)
-	c.keepPorts()
+	g.services.KeepPorts()
 	g.tail.Settle(g.ctx, now)
-}
-
-// keepPorts keeps the ports that listeners found.
-func (c *ticker) keepPorts() {
-	c.g.peers.LearnAll(func(*roster.Roster) { c.g.rememberPorts(c.g.outbound.Locals()) })
 }
 
 // showKept has an own check say that the state cannot be kept outside of the pod.

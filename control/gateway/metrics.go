@@ -128,7 +128,7 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		RefusedConnections: map[metrics.Refusal]uint64{},
 	}
 	for direction, n := range map[string]forward.Counters{
-		forward.DirectionInbound: g.peers.Inbound().Counters(), forward.DirectionOutbound: g.outbound.Counters(),
+		forward.DirectionInbound: g.peers.Inbound().Counters(), forward.DirectionOutbound: g.services.Counters(),
 	} {
 		c.Connections[direction] = n.Accepted
 		for reason, count := range n.Refused {

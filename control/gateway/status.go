@@ -10,7 +10,6 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
-	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -28,7 +27,7 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	// Fresh, not the loop's: who has just joined wants to see it.
 	snapshot := g.plane.Engine.Snapshot()
 	locals := map[string][]api.Local{}
-	for _, l := range g.outbound.Locals() {
+	for _, l := range g.services.Locals() {
 		locals[l.Peer] = append(locals[l.Peer], apiLocal(l))
 	}
 	for _, m := range r.Members() {
@@ -51,21 +50,13 @@ func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	s := api.GatewayStatus{
 		Name: cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
 		Version: g.opts.Version, ListenPort: g.plane.Bind.Port(), StartedAt: g.startedAt.UTC(),
-		NAT:        apiNAT(nat),
+		NAT:        paths.ShownNAT(nat),
 		Candidates: []api.Candidate{},
 	}
 	for _, c := range a.Candidates() {
 		s.Candidates = append(s.Candidates, api.Candidate{Address: c.Addr.String(), Source: c.Source})
 	}
 	return s
-}
-
-func apiNAT(n discovery.NAT) api.NAT {
-	out := api.NAT{Mapping: n.Mapping, Filtering: n.Filtering, PublicAddresses: []string{}}
-	for _, a := range n.PublicAddresses {
-		out.PublicAddresses = append(out.PublicAddresses, a.String())
-	}
-	return out
 }
 
 // outdated is what a peer last reported of us, once the tunnel that reports come through

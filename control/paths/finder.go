@@ -82,6 +82,7 @@ type Tunnel interface {
 	Renew(k peer.PublicKey, wait time.Duration) error
 	Peer(k peer.PublicKey) (tunnel.PeerStats, bool)
 	Snapshot() tunnel.Snapshot
+	Sightings(k peer.PublicKey, ips []netip.Addr) tunnel.Sightings
 }
 
 // Finder joins the path finder to what it works with: the socket and the relays below, the
@@ -100,15 +101,21 @@ type Finder struct {
 
 	relaying   relaying
 	journal    *journal
+	recent     *recent
 	superseded supersession
+	noted
+}
 
+// noted is what a finder keeps of peers, and what runs beside it.
+type noted struct {
 	mu sync.Mutex
 	// announced are the candidates that peers told and that are not stored yet.
 	announced map[peer.PublicKey][]discovery.Candidate
 	// selected are the paths in use: another one is a reason to check the peer, more
 	// candidates are none.
 	selected map[peer.PublicKey]peer.Path
-	beside   beside // under mu
+	closed   bool
+	beside   sync.WaitGroup // is not added to once closed
 }
 
 // relaying are the allocations of this gateway's socket.
@@ -123,12 +130,6 @@ type relaying struct {
 	grants []relay.Grant
 }
 
-// beside is what runs beside the finder, until it is closed.
-type beside struct {
-	closed  bool
-	running sync.WaitGroup // is not added to once closed
-}
-
 // New makes a path finder that does nothing before Run.
 func New(o Options) (*Finder, error) {
 	boot, err := o.Store.Boot(time.Now())
@@ -137,9 +138,9 @@ func New(o Options) (*Finder, error) {
 			"error", err)
 	}
 	p := &Finder{
-		o: o, log: o.Logger, peers: o.Peers, boot: boot, journal: newJournal(),
-		announced: map[peer.PublicKey][]discovery.Candidate{}, selected: map[peer.PublicKey]peer.Path{},
-		own: own{regather: make(chan struct{}, 1)},
+		o: o, log: o.Logger, peers: o.Peers, boot: boot, journal: newJournal(), recent: newRecent(),
+		own:   own{regather: make(chan struct{}, 1)},
+		noted: noted{announced: map[peer.PublicKey][]discovery.Candidate{}, selected: map[peer.PublicKey]peer.Path{}},
 	}
 	p.mail = p.newMail()
 	p.relaying.relays.Store(&Relays{cancel: func(error) {}})
@@ -203,12 +204,6 @@ func (p *Finder) Run(ctx context.Context) {
 	}
 }
 
-// Selected is the path to a peer in use.
-func (p *Finder) Selected(k peer.PublicKey) (discovery.Selection, bool) { return p.finder.Selected(k) }
-
-// Sight is what was seen of a peer.
-func (p *Finder) Sight(k peer.PublicKey) discovery.Sighting { return p.finder.Sight(k) }
-
 // Probe measures a round trip between the sockets.
 func (p *Finder) Probe(ctx context.Context, k peer.PublicKey) (time.Duration, error) {
 	rtt, _, err := p.finder.Probe(ctx, k)
@@ -217,9 +212,6 @@ func (p *Finder) Probe(ctx context.Context, k peer.PublicKey) (time.Duration, er
 
 // relays are the allocations that there are now.
 func (p *Finder) relays() *Relays { return p.relaying.relays.Load() }
-
-// RelayStatuses are those of the relays, in the order of the configuration.
-func (p *Finder) RelayStatuses() []relay.Status { return p.relays().statuses() }
 
 func (p *Finder) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
 	return p.plane.Bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
@@ -254,6 +246,7 @@ func (p *Finder) Follow(old, next *roster.Roster) {
 	for _, m := range old.Without(next) {
 		if k := m.Key; next.ByKey(k) == nil {
 			p.journal.drop(k)
+			p.recent.forget(k)
 			p.mail.Forget(k)
 			p.plane.Stack.SetPathMTU(peer.OverlayAddr(k), 0)
 			p.mu.Lock()
@@ -300,10 +293,10 @@ const (
 func (p *Finder) ask(k peer.PublicKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.beside.closed {
+	if p.closed {
 		return
 	}
-	p.beside.running.Go(func() {
+	p.beside.Go(func() {
 		for range asks {
 			ctx, cancel := context.WithTimeout(p.o.Ctx, askPause)
 			_, err := p.plane.Stack.Ping(ctx, peer.OverlayAddr(k), 0)
@@ -396,9 +389,9 @@ func (p *Finder) Remember() {
 func (p *Finder) Close() {
 	p.mail.Close()
 	p.mu.Lock()
-	p.beside.closed = true
+	p.closed = true
 	p.mu.Unlock()
-	p.beside.running.Wait()
+	p.beside.Wait()
 	if p.plane != nil { // else it did not come so far
 		p.keepEndpoints()
 	}

@@ -34,7 +34,7 @@ func (p *Finder) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	out := api.NetCheck{
 		Kind: "NetCheck", Mapping: s.NAT.Mapping, Filtering: s.NAT.Filtering, PublicAddresses: []string{},
 		STUNServers: []api.STUNServerStatus{}, TURNServers: []api.TURNServerStatus{},
-		PortMapping: PortMappingStatus(s.PortMapping),
+		PortMapping: portMappingStatus(s.PortMapping),
 		Hints:       append([]string{}, discovery.Hints(s, states...)...),
 	}
 	for _, a := range s.NAT.PublicAddresses {
@@ -66,8 +66,8 @@ func (p *Finder) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	return out, nil
 }
 
-// PortMappingStatus writes the state of the mapping; nil means that no router is asked.
-func PortMappingStatus(s *portmap.Status) api.PortMappingStatus {
+// portMappingStatus writes the state of the mapping; nil means that no router is asked.
+func portMappingStatus(s *portmap.Status) api.PortMappingStatus {
 	if s == nil {
 		return api.PortMappingStatus{Mode: config.PortMappingOff, State: "off"}
 	}

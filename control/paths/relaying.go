@@ -13,7 +13,7 @@ import (
 // takes up what an earlier process had there.
 func (p *Finder) useRelays(servers []relay.Server) {
 	p.mu.Lock()
-	first, closed := !p.relaying.begun, p.beside.closed
+	first, closed := !p.relaying.begun, p.closed
 	p.relaying.begun = true
 	p.relaying.grants = slices.DeleteFunc(p.relaying.grants, func(g relay.Grant) bool {
 		return !slices.ContainsFunc(servers, func(s relay.Server) bool { return s.Address == g.Server && s.Username == g.Username })
@@ -31,8 +31,8 @@ func (p *Finder) useRelays(servers []relay.Server) {
 		old.Close()
 	}
 	p.mu.Lock()
-	if closed = closed || p.beside.closed; !closed {
-		p.beside.running.Go(closeOld) // Saying farewell to a server that does not answer takes seconds.
+	if closed = closed || p.closed; !closed {
+		p.beside.Go(closeOld) // Saying farewell to a server that does not answer takes seconds.
 	}
 	p.mu.Unlock()
 	if closed {
@@ -82,8 +82,8 @@ func (p *Finder) granted(g relay.Grant) {
 	defer p.mu.Unlock()
 	p.relaying.grants = slices.DeleteFunc(p.relaying.grants, func(o relay.Grant) bool { return o.Server == g.Server })
 	p.relaying.grants = append(p.relaying.grants, g)
-	if !p.beside.closed {
-		p.beside.running.Go(p.storeGrants)
+	if !p.closed {
+		p.beside.Go(p.storeGrants)
 	}
 }
 

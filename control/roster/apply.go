@@ -77,7 +77,7 @@ func (reg *Registry) cutOff(gone []*Member, next *Roster) {
 			reg.log.Info("peer is gone", "peer", m.Name, "connectionsReset", n)
 		case m.FromFile:
 			k := next.ByName(m.Name).Key
-			reg.audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(k), audit.Reason("configured"))
+			reg.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(k), audit.Reason("configured"))
 			reg.log.Warn("a configured peer has another key; certificates of the one before are valid until they expire", "peer", m.Name,
 				"publicKey", k.String(), "fingerprint", peer.Fingerprint(k), "before", peer.Fingerprint(m.Key), "connectionsReset", n)
 		}

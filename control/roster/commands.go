@@ -38,7 +38,7 @@ func (reg *Registry) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
 			return nil
 		},
 		Applied: func() {
-			reg.audit.Record(ctx, audit.Grant, audit.Peer(p.Name), audit.PublicKey(p.PublicKey), audit.Services(p.Allow))
+			reg.o.Audit.Record(ctx, audit.Grant, audit.Peer(p.Name), audit.PublicKey(p.PublicKey), audit.Services(p.Allow))
 		},
 	})
 }
@@ -89,7 +89,7 @@ func (reg *Registry) AddFound(ctx context.Context, name string, k peer.PublicKey
 			})
 		},
 		Applied: func() {
-			reg.audit.Record(ctx, audit.Approve, audit.Peer(name), audit.PublicKey(k), audit.Services(allow))
+			reg.o.Audit.Record(ctx, audit.Approve, audit.Peer(name), audit.PublicKey(k), audit.Services(allow))
 		},
 	})
 }
@@ -115,7 +115,7 @@ func (reg *Registry) PeerAllow(ctx context.Context, name string, r api.PeerAllow
 	return reg.Update(Update{
 		Peers: EditPeer(m, func(p *state.Peer) { p.Allow = allow }),
 		Applied: func() {
-			reg.audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.Key), audit.Services(reg.allowedNow(name)))
+			reg.o.Audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.Key), audit.Services(reg.allowedNow(name)))
 		},
 		Restricts: func() string {
 			return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(reg.allowedNow(name), " "))
@@ -233,7 +233,7 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 			return nil
 		},
 		Applied: func() {
-			reg.audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.Key))
+			reg.o.Audit.Record(ctx, audit.Remove, audit.Peer(name), audit.PublicKey(m.Key))
 		},
 		Restricts: func() string { return removed(name) },
 	})

@@ -52,7 +52,6 @@ type Registry struct {
 	o         Options
 	publicKey peer.PublicKey // of the key: working it out takes 40 µs
 	log       *slog.Logger
-	audit     *audit.Log
 	store     *state.Store
 	flows     *forward.Flows
 	book      *ticket.Book
@@ -77,7 +76,7 @@ type Registry struct {
 // directory.
 func Open(o Options) (*Registry, error) {
 	reg := &Registry{
-		o: o, publicKey: o.Key.Public(), log: o.Logger, audit: o.Audit, store: o.Store, flows: o.Flows,
+		o: o, publicKey: o.Key.Public(), log: o.Logger, store: o.Store, flows: o.Flows,
 		View: NewView(&Roster{}, o.Config),
 	}
 	reg.disclaimOwnKey()

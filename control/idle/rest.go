@@ -1,4 +1,6 @@
-package gateway
+// Package idle keeps the process's memory small while nothing much is carried, and gives back
+// what was needed while it was busy.
+package idle
 
 import (
 	"runtime"
@@ -29,12 +31,12 @@ const (
 	calmBytes   = 8 << 20
 )
 
-// rest keeps memory small while nothing much is carried, and gives back what a gateway needed
+// Rest keeps memory small while nothing much is carried, and gives back what a gateway needed
 // while it was busy: WireGuard's buffers of 64 KiB above all, which all peers that connect at
 // the same time leave behind, and which Go drops with the second collection after that, and
 // returns to the system minutes later. turn is for one goroutine.
-type rest struct {
-	memory memory
+type Rest struct {
+	Memory memory
 	work   sync.WaitGroup
 
 	at    time.Time // of the last turn
@@ -58,8 +60,8 @@ type memory interface {
 	GiveBack(thoroughly bool)
 }
 
-// turn is called every second or so with all bytes that peers have been sent and have sent.
-func (r *rest) turn(now time.Time, bytes uint64) {
+// Turn is called every second or so with all bytes that peers have been sent and have sent.
+func (r *Rest) Turn(now time.Time, bytes uint64) {
 	if r.at.IsZero() {
 		r.at, r.bytes, r.quiet = now, bytes, now
 	}
@@ -78,7 +80,7 @@ func (r *rest) turn(now time.Time, bytes uint64) {
 	if now.Sub(r.quiet) < restAfter {
 		return
 	}
-	if now.Sub(r.gave) < restPace || r.giving.Load() || r.memory.Held() < r.left.Load()+restGrowth {
+	if now.Sub(r.gave) < restPace || r.giving.Load() || r.Memory.Held() < r.left.Load()+restGrowth {
 		return
 	}
 	thoroughly := !r.gave.After(r.quiet)
@@ -86,40 +88,40 @@ func (r *rest) turn(now time.Time, bytes uint64) {
 	r.giving.Store(true)
 	r.work.Go(func() {
 		defer r.giving.Store(false)
-		r.memory.GiveBack(thoroughly)
-		r.left.Store(r.memory.Held())
+		r.Memory.GiveBack(thoroughly)
+		r.left.Store(r.Memory.Held())
 	})
 }
 
 // save has the heap kept small, unless whoever set GOGC wants it smaller.
-func (r *rest) save() {
+func (r *Rest) save() {
 	if r.calm {
 		return
 	}
 	r.calm = true
-	if r.percent = r.memory.SetPercent(calmPercent); r.percent < calmPercent { // -1 is off
-		r.memory.SetPercent(r.percent)
+	if r.percent = r.Memory.SetPercent(calmPercent); r.percent < calmPercent { // -1 is off
+		r.Memory.SetPercent(r.percent)
 	}
 }
 
 // spend ends that: there is better to do than to collect.
-func (r *rest) spend() {
+func (r *Rest) spend() {
 	if r.calm {
 		r.calm = false
-		r.memory.SetPercent(r.percent)
+		r.Memory.SetPercent(r.percent)
 	}
 }
 
-// close waits for what is under way.
-func (r *rest) close() {
+// Close waits for what is under way.
+func (r *Rest) Close() {
 	r.spend()
 	r.work.Wait()
 }
 
 // processMemory is that of this process, which has no other gateway.
-type processMemory struct{}
+type Process struct{}
 
-func (processMemory) Held() (sum uint64) {
+func (Process) Held() (sum uint64) {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
 	}
@@ -132,9 +134,9 @@ func (processMemory) Held() (sum uint64) {
 	return sum
 }
 
-func (processMemory) SetPercent(percent int) int { return debug.SetGCPercent(percent) }
+func (Process) SetPercent(percent int) int { return debug.SetGCPercent(percent) }
 
-func (processMemory) GiveBack(thoroughly bool) {
+func (Process) GiveBack(thoroughly bool) {
 	if thoroughly { // A sync.Pool keeps for one collection what it drops.
 		runtime.GC()
 	}

@@ -1,4 +1,4 @@
-package gateway
+package audit
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/postern-dev/postern/control/audit"
 )
 
 // stalled is an output that takes nothing until it is released.
@@ -31,10 +29,10 @@ func (s *stalled) Write(p []byte) (int, error) {
 func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 	const lost = 7
 	out := &stalled{entered: make(chan struct{}, 1+transitQueue), release: make(chan struct{}), written: make(chan struct{}, 1+transitQueue)}
-	l := newTransitLog(audit.New(slog.New(slog.NewTextHandler(out, nil))), func(netip.Addr) string { return "mallory" })
+	l := NewTransitLog(New(slog.New(slog.NewTextHandler(out, nil))), func(netip.Addr) string { return "mallory" })
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { l.run(ctx) })
+	running.Go(func() { l.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
 
@@ -42,10 +40,10 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 	reported := make(chan struct{})
 	go func() { // as WireGuard's receiving goroutine
 		defer close(reported)
-		l.report(src, dst)
+		l.Report(src, dst)
 		<-out.entered // that one is being written, and the queue is empty
 		for range transitQueue + lost {
-			l.report(src, dst)
+			l.Report(src, dst)
 		}
 	}()
 	select {

@@ -1,23 +1,21 @@
-package gateway
+package audit
 
 import (
 	"context"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
-
-	"github.com/postern-dev/postern/control/audit"
 )
 
 // transitQueue is how many reports may wait to be recorded. netstack gives at most one a
 // second and source, so only a log that stands still fills it.
 const transitQueue = 64
 
-// transitLog records the packets by which one peer tries to reach another through us. It
+// TransitLog records the packets by which one peer tries to reach another through us. It
 // is told of them on WireGuard's receiving goroutine, which must not wait for a log: a
 // report that finds the queue full is dropped and counted.
-type transitLog struct {
-	audit   *audit.Log
+type TransitLog struct {
+	log     *Log
 	whose   func(netip.Addr) string
 	queue   chan transit
 	dropped atomic.Uint64
@@ -25,13 +23,13 @@ type transitLog struct {
 
 type transit struct{ src, dst netip.Addr }
 
-// newTransitLog makes a log that run writes; whose names the peer of an address.
-func newTransitLog(a *audit.Log, whose func(netip.Addr) string) *transitLog {
-	return &transitLog{audit: a, whose: whose, queue: make(chan transit, transitQueue)}
+// NewTransitLog makes a log that run writes; whose names the peer of an address.
+func NewTransitLog(a *Log, whose func(netip.Addr) string) *TransitLog {
+	return &TransitLog{log: a, whose: whose, queue: make(chan transit, transitQueue)}
 }
 
-// report never blocks.
-func (l *transitLog) report(src, dst netip.Addr) {
+// Report never blocks.
+func (l *TransitLog) Report(src, dst netip.Addr) {
 	select {
 	case l.queue <- transit{src, dst}:
 	default:
@@ -39,8 +37,8 @@ func (l *transitLog) report(src, dst netip.Addr) {
 	}
 }
 
-// run records until ctx ends.
-func (l *transitLog) run(ctx context.Context) {
+// Run records until ctx ends.
+func (l *TransitLog) Run(ctx context.Context) {
 	for {
 		select {
 		case t := <-l.queue:
@@ -52,11 +50,11 @@ func (l *transitLog) run(ctx context.Context) {
 }
 
 // record says also of how many packets it tells, if others were lost before.
-func (l *transitLog) record(ctx context.Context, t transit) {
-	attrs := []slog.Attr{audit.Peer(l.whose(t.src)), audit.Reason("sent a packet for " + t.dst.String() +
+func (l *TransitLog) record(ctx context.Context, t transit) {
+	attrs := []slog.Attr{Peer(l.whose(t.src)), Reason("sent a packet for " + t.dst.String() +
 		", which is not this gateway: nothing is carried from one peer to another")}
 	if n := l.dropped.Swap(0); n > 0 {
-		attrs = append(attrs, slog.Uint64(audit.KeyCount, n+1))
+		attrs = append(attrs, slog.Uint64(KeyCount, n+1))
 	}
-	l.audit.Record(ctx, audit.Refuse, attrs...)
+	l.log.Record(ctx, Refuse, attrs...)
 }

@@ -1,4 +1,4 @@
-package gateway
+package paths
 
 import (
 	"net/netip"
@@ -28,7 +28,7 @@ type seenOf struct {
 func newRecent() *recent { return &recent{seen: map[peer.PublicKey]seenOf{}} }
 
 // sightings are what was seen of a peer, as it was a moment ago at most.
-func (r *recent) sightings(e *tunnel.Engine, k peer.PublicKey, ips []netip.Addr) tunnel.Sightings {
+func (r *recent) sightings(e Tunnel, k peer.PublicKey, ips []netip.Addr) tunnel.Sightings {
 	r.mu.Lock()
 	s, ok := r.seen[k]
 	r.mu.Unlock()

@@ -1,4 +1,4 @@
-package gateway
+package outbound
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 )
 
 // Kubeconfig says what it takes to write one for the peer's API server.
-func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
-	m, err := g.peers.Member(name)
+func (s *Services) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
+	m, err := s.o.Peers.Member(name)
 	if err != nil {
 		return api.Kubeconfig{}, err
 	}
@@ -21,7 +21,7 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 		return directKubeconfig(m), nil
 	}
 	k := api.Kubeconfig{Peer: name}
-	for _, l := range g.outbound.Locals() {
+	for _, l := range s.out.Locals() {
 		if l.Peer != name || l.Service != api.ServiceAPIServer {
 			continue
 		}
@@ -32,14 +32,14 @@ func (g *Gateway) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, er
 		k.Server = "https://" + l.Address
 	}
 	if k.Server == "" {
-		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, g.peers.Config().File))
+		return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("no local listener leads to %s's API server", name), listenerHint(m, s.o.Peers.Config().File))
 	}
-	h, ok := g.exchange.Hello(m.Key)
+	h, ok := s.o.Exchange.Hello(m.Key)
 	if ok {
 		a := exchange.APIServerOf(h.Hello)
 		k.ServerName, k.CAData = a.ServerName, a.CAData
 	} else {
-		o := g.store.Observed(m.Key)
+		o := s.o.Store.Observed(m.Key)
 		k.ServerName, k.CAData = o.ServerName, o.CAData
 		if o.Offers == nil {
 			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),

@@ -1,4 +1,4 @@
-package gateway
+package idle
 
 import (
 	"testing"
@@ -32,12 +32,12 @@ func (m *fakeMemory) GiveBack(thoroughly bool) {
 func TestAGatewayThatRestsGivesMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &fakeMemory{held: 500 << 20, percent: 100}
-		r := &rest{memory: m}
+		r := &Rest{Memory: m}
 		var bytes uint64
 		turns := func(n int, each uint64) {
 			for range n {
 				bytes += each
-				r.turn(time.Now(), bytes)
+				r.Turn(time.Now(), bytes)
 				synctest.Wait()
 				time.Sleep(time.Second)
 			}
@@ -71,7 +71,7 @@ func TestAGatewayThatRestsGivesMemoryBack(t *testing.T) {
 		want("not at rest again", 2, 1, calmPercent)
 		turns(35, 0)
 		want("at rest again", 3, 2, calmPercent)
-		r.close()
+		r.Close()
 		want("at the end", 3, 2, 100)
 	})
 }
@@ -80,15 +80,15 @@ func TestAGatewayThatRestsGivesMemoryBack(t *testing.T) {
 func TestAStricterGOGCStays(t *testing.T) {
 	for _, percent := range []int{-1, 10} {
 		m := &fakeMemory{percent: percent}
-		r := &rest{memory: m}
+		r := &Rest{Memory: m}
 		start := time.Now()
 		for i := range 100 {
-			r.turn(start.Add(time.Duration(i)*time.Second), 0)
+			r.Turn(start.Add(time.Duration(i)*time.Second), 0)
 		}
 		if m.percent != percent {
 			t.Errorf("at rest GOGC is %d, want %d as before", m.percent, percent)
 		}
-		r.close()
+		r.Close()
 		if m.percent != percent {
 			t.Errorf("afterwards GOGC is %d, want %d as before", m.percent, percent)
 		}
@@ -97,7 +97,7 @@ func TestAStricterGOGCStays(t *testing.T) {
 
 // What the process holds is known, and giving it back can be survived.
 func TestTheProcessHasMemory(t *testing.T) {
-	var m processMemory
+	var m Process
 	m.GiveBack(true)
 	if held := m.Held(); held < 100<<10 || held > 64<<30 {
 		t.Errorf("the process holds %d bytes", held)

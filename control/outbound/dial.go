@@ -1,9 +1,8 @@
-package gateway
+package outbound
 
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -16,18 +15,9 @@ import (
 // for: an application that tries again and again must not make us ask each time.
 const askAgain = 5 * time.Second
 
-// dialOverlay connects to an address inside the tunnel.
-func (g *Gateway) dialOverlay(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	c, err := g.plane.Stack.DialTCP(ctx, to)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// dialService connects to a service of a peer inside the tunnel.
-func (g *Gateway) dialService(ctx context.Context, name, service string) (forward.Conn, error) {
-	m := g.peers.Load().ByName(name)
+// dial connects to a service of a peer inside the tunnel.
+func (s *Services) dial(ctx context.Context, name, service string) (forward.Conn, error) {
+	m := s.o.Peers.Load().ByName(name)
 	switch {
 	case m == nil:
 		return nil, fmt.Errorf("there is no peer %s", name)
@@ -36,15 +26,15 @@ func (g *Gateway) dialService(ctx context.Context, name, service string) (forwar
 	case m.Stock:
 		return nil, fmt.Errorf("peer %s is a plain WireGuard peer: it offers no services", name)
 	}
-	port, err := g.servicePort(ctx, m, service)
+	port, err := s.servicePort(ctx, m, service)
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.plane.Stack.DialTCP(ctx, netip.AddrPortFrom(m.Address(), port))
+	c, err := s.o.Dial(ctx, netip.AddrPortFrom(m.Address(), port))
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
-		if service == api.ServiceAPIServer && g.checks.Targets(name).APIServer.Verdict == api.OK {
-			g.checks.Wake(name)
+		if service == api.ServiceAPIServer && s.checks.Targets(name).APIServer.Verdict == api.OK {
+			s.checks.Wake(name)
 		}
 		return nil, err
 	}
@@ -53,19 +43,19 @@ func (g *Gateway) dialService(ctx context.Context, name, service string) (forwar
 
 // servicePort is the overlay port of a peer's service. That of a named one is in the
 // peer's hello, which is asked for when there has been none.
-func (g *Gateway) servicePort(ctx context.Context, m *roster.Member, service string) (uint16, error) {
+func (s *Services) servicePort(ctx context.Context, m *roster.Member, service string) (uint16, error) {
 	switch service {
 	case api.ServiceAuth:
 		return api.PortAuth, nil
 	case api.ServiceAPIServer:
 		return api.PortAPIServer, nil
 	}
-	h, known := g.exchange.Hello(m.Key)
+	h, known := s.o.Exchange.Hello(m.Key)
 	if h.Ports[service] == 0 && time.Since(h.At) > askAgain {
-		if _, err := g.checks.Check(ctx, m.Name); err != nil {
+		if _, err := s.checks.Check(ctx, m.Name); err != nil {
 			return 0, err
 		}
-		h, known = g.exchange.Hello(m.Key)
+		h, known = s.o.Exchange.Hello(m.Key)
 	}
 	if port := h.Ports[service]; port != 0 {
 		return port, nil
@@ -74,4 +64,17 @@ func (g *Gateway) servicePort(ctx context.Context, m *roster.Member, service str
 		return 0, fmt.Errorf("peer %s has not answered yet, so the port of its service %s is not known", m.Name, service)
 	}
 	return 0, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.Name, service, service)
+}
+
+// ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
+// gateway in a cluster.
+func (s *Services) ServicePort(name, service string) (uint16, bool) {
+	m := s.o.Peers.Load().ByName(name)
+	switch {
+	case m == nil:
+		return 0, false
+	case service == api.ServiceAPIServer:
+		return api.PortAPIServer, true
+	}
+	return s.o.Exchange.FollowedPort(name, service)
 }

@@ -1,0 +1,173 @@
+// Package outbound leads to the services of peers: it says which local listeners there are, keeps
+// their ports, and dials inside the tunnel for them.
+package outbound
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/exchange"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/netstack"
+)
+
+// Options are what services are reached with.
+type Options struct {
+	Store    *state.Store
+	Peers    *roster.Registry
+	Exchange *exchange.Exchange
+	Flows    *forward.Flows
+	// Dial connects to an address inside the tunnel.
+	Dial func(ctx context.Context, to netip.AddrPort) (*netstack.Conn, error)
+	// Admit says why whoever connects may not use a listener for a peer's services; nil admits
+	// everybody.
+	Admit func(peer string, from netip.AddrPort) error
+	// Host is where listeners without an address listen; the zero value is 127.0.0.1.
+	Host   netip.Addr
+	Audit  *audit.Log
+	Logger *slog.Logger
+}
+
+// Checks are those of peers.
+type Checks interface {
+	// Targets are the verdicts on a peer.
+	Targets(peer string) api.Targets
+	// Check has a peer checked now, Wake soon.
+	Check(ctx context.Context, peer string) (check.Report, error)
+	Wake(peer string)
+}
+
+// Services are those of peers, as they are reached from here. It is safe for concurrent use.
+type Services struct {
+	o      Options
+	out    *forward.Outbound
+	checks Checks // since Attach
+	// due holds one wish that the ports of listeners be kept.
+	due chan struct{}
+	// unstored are the ports that could not be remembered, and were complained of; it is the
+	// one's who may change the peers.
+	unstored map[state.Listener]uint16
+	last     []forward.LocalState // when it was closed
+}
+
+// New makes services without listeners.
+func New(o Options) *Services {
+	s := &Services{o: o, due: make(chan struct{}, 1), unstored: map[state.Listener]uint16{}}
+	out := forward.OutboundOptions{Dial: s.dial, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
+	if o.Admit != nil {
+		out.Admit = func(l forward.Local, from netip.AddrPort) error { return o.Admit(l.Peer, from) }
+	}
+	s.out = forward.NewOutbound(o.Flows, out)
+	return s
+}
+
+// Attach gives it the checks, before there are peers.
+func (s *Services) Attach(c Checks) { s.checks = c }
+
+// Follow has the listeners that peers, grants and offers ask for. It is for one who may change
+// the peers.
+func (s *Services) Follow() {
+	s.out.SetLocals(s.locals(s.o.Peers.Load(), s.o.Peers.Config()))
+	select {
+	case s.due <- struct{}{}:
+	default: // It is to be done already.
+	}
+}
+
+// locals are the listeners here that lead to services of peers. A port that was found
+// for one stays its own.
+func (s *Services) locals(r *roster.Roster, cfg *config.Resolved) []forward.Local {
+	var out []forward.Local
+	for _, m := range r.Members() {
+		wanted := s.wantedLocals(m, cfg)
+		for _, service := range slices.Sorted(maps.Keys(wanted)) {
+			l := forward.Local{Peer: m.Name, Service: service, Address: wanted[service]}
+			if port := s.o.Store.ListenerPort(m.Name, service); port != 0 && l.Address == "" {
+				l.Remembered = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
+			}
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// wantedLocals maps services of a peer to addresses to listen on; "" is any free port. In
+// a cluster whose peers get Services there is a listener behind each of those: one for the
+// API server, and one for whatever else the peer offers, up to a bound.
+func (s *Services) wantedLocals(m *roster.Member, cfg *config.Resolved) map[string]string {
+	if cfg.Kubernetes == nil || !cfg.Kubernetes.PeerServices || m.Stock || m.Pending {
+		return m.Local
+	}
+	wanted := map[string]string{}
+	services, _ := exchange.Automatic(s.o.Exchange.Followed(m))
+	for _, service := range services {
+		wanted[service] = ""
+	}
+	maps.Copy(wanted, m.Local)
+	return wanted
+}
+
+// Due has a value when listeners found ports that are to be kept: nobody waits for that, since
+// the file has those of all peers in it.
+func (s *Services) Due() <-chan struct{} { return s.due }
+
+// KeepPorts keeps the ports that listeners found.
+func (s *Services) KeepPorts() {
+	s.o.Peers.LearnAll(func(*roster.Roster) { s.rememberPorts(s.out.Locals()) })
+}
+
+// Close ends the listeners, and what they accepted when the flows are drained.
+func (s *Services) Close() {
+	s.last = s.out.Locals()
+	s.out.Close()
+}
+
+// KeepLast keeps the ports that there were when it was closed, which KeepPorts may not have come
+// to. Nobody else may change anything by then.
+func (s *Services) KeepLast() { s.rememberPorts(s.last) }
+
+// Locals are the listeners.
+func (s *Services) Locals() []forward.LocalState { return s.out.Locals() }
+
+// Counters count connections.
+func (s *Services) Counters() forward.Counters { return s.out.Counters() }
+
+// rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
+// is called with the registry's lock held. A port that cannot be stored is tried again and again,
+// but complained of once.
+func (s *Services) rememberPorts(locals []forward.LocalState) {
+	r, found := s.o.Peers.Load(), map[state.Listener]uint16{}
+	for _, l := range locals {
+		m := r.ByName(l.Peer)
+		if l.Err != nil || m == nil || m.Local[l.Service] != "" {
+			continue
+		}
+		a, err := netip.ParseAddrPort(l.Address)
+		if err == nil && s.o.Store.ListenerPort(l.Peer, l.Service) != a.Port() {
+			found[state.Listener{Peer: l.Peer, Service: l.Service}] = a.Port()
+		}
+	}
+	if len(found) == 0 {
+		return
+	}
+	err := s.o.Store.SetListenerPorts(found)
+	for l, port := range found {
+		switch {
+		case err == nil:
+			delete(s.unstored, l)
+		case s.unstored[l] != port:
+			s.unstored[l] = port
+			s.o.Logger.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
+				"peer", l.Peer, "service", l.Service, "port", port, "error", err)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package paths
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/portmap"
+	"github.com/postern-dev/postern/tunnel"
+)
+
+// AddFacts adds to the facts of a check of a peer how it is reached, and what was seen of it.
+func (p *Finder) AddFacts(m *roster.Member, f *check.Facts) {
+	t, _ := p.tunnel.Peer(m.Key)
+	w := p.Way(m, t)
+	f.LastHandshake = t.LastHandshake
+	for _, c := range w.Candidates(m) {
+		f.Candidates = append(f.Candidates, catalogue.Candidate{
+			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
+		})
+	}
+	if w.Found {
+		p.wayFacts(m, w, f)
+	} else {
+		for _, e := range m.Endpoints(p.peers.ProvenEndpoints(m.Key)) {
+			f.Endpoints = append(f.Endpoints, e.String())
+		}
+	}
+	if !m.Pending {
+		p.sightings(m, w, f)
+	}
+}
+
+// AddBrief adds of AddFacts what says whether a peer need be checked at all.
+func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
+	s, found := p.finder.Selected(m.Key)
+	if !found || m.Stock || m.Pending {
+		return
+	}
+	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, MTU: s.MTU, LinkMTU: p.plane.MTU}
+	if s.Path.IsValid() {
+		f.Probed = s.Heard
+		f.Path.Kind, f.Path.Remote = s.Kind, s.Path.Remote.String()
+	}
+}
+
+// wayFacts are what the path finder knows of a peer, and what was seen of it without an
+// answer.
+func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
+	selected := w.Path.Selected.IsValid()
+	if selected {
+		f.Probed = w.Path.Heard
+	} else {
+		f.NoPath, f.PathLost = w.Path.Reason, w.Path.Since
+	}
+	f.Endpoints = w.Addresses()
+	f.Path = check.PathFacts{
+		Kind: api.PathNone, Since: w.Path.Since, RTT: w.Path.RTT, MTU: w.Path.MTU, LinkMTU: p.plane.MTU,
+		NAT: natFacts(p.Agent().Snapshot().NAT),
+	}
+	if selected {
+		f.Path.Kind, f.Path.Remote = w.Path.Kind, w.Shown(w.Path.Selected)
+		f.Path.Relay = w.Relay()
+	}
+	for _, u := range w.Unresolved {
+		f.Unresolved = append(f.Unresolved, check.NameFact{Name: u.Name, Err: u.Reason})
+	}
+	s := p.finder.Sight(m.Key)
+	for _, n := range s.Moved {
+		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
+	}
+	f.Boots, f.BootsAt = s.Boots, s.BootsAt
+	// A peer that has just died was heard until then: only what came after its answers
+	// had ceased says that it hears nothing of us. Heard would not do, since it has the
+	// peer's own requests as well.
+	if !selected && s.RequestAt.After(w.Path.Since) && s.RequestAt.After(w.Path.Proven) {
+		f.HeardUnanswered = check.Sight{From: s.RequestFrom.String(), At: s.RequestAt}
+	}
+}
+
+// sightings are what came to our port and may explain why the peer does not answer. They
+// are not read while it does.
+func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
+	if w.Connected(time.Now()) {
+		return
+	}
+	var ips []netip.Addr
+	for _, c := range m.Known() {
+		ips = append(ips, c.Addr.Addr())
+	}
+	for _, c := range w.Path.Candidates {
+		ips = append(ips, c.Path.Remote.Addr())
+	}
+	s := p.recent.sightings(p.tunnel, m.Key, ips)
+	f.Initiated = sight(s.Initiated)
+	if f.Skew == 0 {
+		f.Skew = s.Skew
+	}
+	f.Unverified, f.NotForUs = sight(s.Unverified), sight(s.NotForUs)
+	if !s.OtherKey.At.IsZero() {
+		f.OtherKey = check.KeySight{Sight: sight(s.OtherKey.Sight), Key: s.OtherKey.Key.String()}
+	}
+	if !s.StampInPast.At.IsZero() {
+		f.StampInPast = check.StampSight{Sight: sight(s.StampInPast.Sight), Stamp: s.StampInPast.Stamp, Newest: s.StampInPast.Newest}
+	}
+	for _, u := range s.Unreachable {
+		f.Unreachable = append(f.Unreachable, check.Refusal{To: u.To.String(), Reason: u.Reason, At: u.At})
+	}
+}
+
+func sight(s tunnel.Sight) check.Sight {
+	if s.At.IsZero() {
+		return check.Sight{}
+	}
+	return check.Sight{From: s.From.String(), At: s.At}
+}
+
+// Own are the facts of a check of this gateway: its socket, its candidates, and whom it asks for
+// them.
+func (p *Finder) Own() check.Own {
+	s := p.Agent().Snapshot()
+	o := p.shown(p.peers.Config(), s)
+	o.Mapping = mappingFacts(s.PortMapping)
+	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
+	for _, server := range s.Servers {
+		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
+		if server.Addr.IsValid() {
+			x.Address = server.Addr.String()
+		}
+		o.STUN = append(o.STUN, x)
+	}
+	for _, r := range p.relays().statuses() {
+		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, At: r.Since})
+	}
+	return o
+}
+
+// Shown is what this gateway shows of itself to the outside.
+func (p *Finder) Shown() check.Own { return p.shown(p.peers.Config(), p.Agent().Snapshot()) }
+
+func (p *Finder) shown(cfg *config.Resolved, s discovery.Snapshot) check.Own {
+	o := check.Own{
+		Name: cfg.Name, ListenPort: p.plane.Bind.Port(), NAT: ShownNAT(s.NAT),
+		Candidates: []catalogue.Candidate{}, Advertised: cfg.Discovery.Advertise,
+	}
+	for _, c := range s.Candidates {
+		o.Candidates = append(o.Candidates, catalogue.Candidate{Address: c.Addr.String(), Source: c.Source})
+	}
+	return o
+}
+
+func natFacts(n discovery.NAT) catalogue.NAT {
+	return catalogue.NAT{Mapping: n.Mapping, Filtering: n.Filtering}
+}
+
+func texts(addrs []netip.Addr) []string {
+	var out []string
+	for _, a := range addrs {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+// ShownNAT is what was found of the NAT, as it is shown.
+func ShownNAT(n discovery.NAT) api.NAT {
+	out := api.NAT{Mapping: n.Mapping, Filtering: n.Filtering, PublicAddresses: []string{}}
+	for _, a := range n.PublicAddresses {
+		out.PublicAddresses = append(out.PublicAddresses, a.String())
+	}
+	return out
+}
+
+// mappingFacts is the port that the router is asked for, for a check; nil when none is.
+func mappingFacts(s *portmap.Status) *check.Mapping {
+	if s == nil {
+		return nil
+	}
+	shown := portMappingStatus(s)
+	return &check.Mapping{
+		State: shown.State, Protocol: shown.Protocol, Router: shown.Router, External: shown.External,
+		Verified: shown.Verified, Err: shown.Error, Code: mappingCode(s.Fault),
+	}
+}
+
+func mappingCode(f portmap.Fault) catalogue.Code {
+	switch f {
+	case portmap.FaultStale:
+		return catalogue.MappingStale
+	case portmap.FaultRefused:
+		return catalogue.MappingRefused
+	case portmap.FaultUnreachable:
+		return catalogue.RouterSilent
+	case portmap.FaultBehindNAT:
+		return catalogue.MappingInside
+	case portmap.FaultContradicted, portmap.FaultImpossible:
+		return catalogue.MappingElsewhere
+	case portmap.FaultNone:
+	}
+	return ""
+}
