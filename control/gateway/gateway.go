@@ -1,18 +1,13 @@
-// Package gateway is the composition: one running gateway, made of the tunnel, the
-// network stack, discovery, the state directory, the in-band services, the checks and
-// the admin backend. The binary, the lab and the tests all run this.
+// Package gateway is the composition: one running gateway, made of the parts below control/,
+// the tunnel and the network stack. It opens and closes them, tells them of each other, and is
+// the backend of the admin socket. The binary, the lab and the tests all run this.
 //
-//	config ─┐
-//	state  ─┼─▶ roster ─▶ apply ─▶ tunnel · inbound · outbound · checks · identities
-//	tickets ┘     (who)   (difference)
+// Whatever changes (a reload, a redeemed ticket, a command), the same thing happens: package
+// roster makes a new roster and puts it in force by difference, so that nothing is disturbed
+// that did not change, and then the parts hear of it in the order of [Gateway.subscribe].
 //
-// Whatever changes (a reload, a redeemed ticket, a command), the same thing happens: a
-// new roster is made of the three sources, and apply brings every part to it by
-// difference, so that nothing is disturbed that did not change. Apply calls are
-// serialised; readers see the last roster that was applied, whole.
-//
-// Time-driven work is in one loop that turns every second or two (loop.go): throughput,
-// endpoints worth remembering, first handshakes, expiring tickets.
+// Time-driven work is in one loop that turns every second or two (loop.go), and asks each part
+// for its own.
 package gateway
 
 import (
