@@ -266,14 +266,12 @@ func (g *Gateway) userOf(name string) string { return g.auth.UserOf(name) }
 // verdicts on a peer that is gone are not those on another of its name.
 func (g *Gateway) subscribe() {
 	g.peers.Subscribe(g.auth.Follow)
-	g.peers.Subscribe(g.paths.Follow)
-	g.peers.Subscribe(func(old, next *roster.Roster) {
-		g.paths.SetPeers(next, g.found.Places(next))
-		g.services.Follow()
-		g.checkPeers(old, next)
-		g.exchange.Follow(old, next)
-		g.announceChange()
-	})
+	g.peers.Subscribe(func(_, next *roster.Roster) { g.paths.SetPeers(next, g.found.Places(next)) })
+	g.peers.Subscribe(g.paths.Forget) // once those who are gone are no longer sought
+	g.peers.Subscribe(func(_, _ *roster.Roster) { g.services.Follow() })
+	g.peers.Subscribe(g.checkPeers)
+	g.peers.Subscribe(g.exchange.Follow)
+	g.peers.Subscribe(func(_, _ *roster.Roster) { g.announceChange() })
 }
 
 // checkPeers has the peers checked.

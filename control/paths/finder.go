@@ -241,8 +241,9 @@ func (p *Finder) route(k peer.PublicKey, r path.Routing) {
 	}
 }
 
-// Follow drops what is kept of peers that are gone. It is for [roster.Registry.Subscribe].
-func (p *Finder) Follow(old, next *roster.Roster) {
+// Forget drops what is kept of peers that are gone. It is for [roster.Registry.Subscribe], after
+// SetPeers.
+func (p *Finder) Forget(old, next *roster.Roster) {
 	for _, m := range old.Without(next) {
 		if k := m.Key; next.ByKey(k) == nil {
 			p.journal.drop(k)
