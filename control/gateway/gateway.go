@@ -241,7 +241,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 		Request: func(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
 			return exchange.RequestIdentity(g.peers.View, g.plane.Stack.DialContext, m)
 		},
-		Followed: func() { g.services.Follow() }, Changed: g.announceChange, Logger: g.log,
+		Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Logger: g.log,
 	})
 	g.services = outbound.New(outbound.Options{
 		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal,
@@ -268,7 +268,7 @@ func (g *Gateway) subscribe() {
 	g.peers.Subscribe(g.auth.Follow)
 	g.peers.Subscribe(func(_, next *roster.Roster) { g.paths.SetPeers(next, g.found.Places(next)) })
 	g.peers.Subscribe(g.paths.Forget) // once those who are gone are no longer sought
-	g.peers.Subscribe(func(_, _ *roster.Roster) { g.services.Follow() })
+	g.peers.Subscribe(g.services.Follow)
 	g.peers.Subscribe(g.checkPeers)
 	g.peers.Subscribe(g.exchange.Follow)
 	g.peers.Subscribe(func(_, _ *roster.Roster) { g.announceChange() })

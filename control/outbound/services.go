@@ -73,14 +73,19 @@ func New(o Options) *Services {
 // Attach gives it the checks, before there are peers.
 func (s *Services) Attach(c Checks) { s.checks = c }
 
-// Follow has the listeners that peers, grants and offers ask for. It is for one who may change
-// the peers.
-func (s *Services) Follow() {
-	s.out.SetLocals(s.locals(s.o.Peers.Load(), s.o.Peers.Config()))
+// Follow has the listeners that peers and grants ask for. It is for [roster.Registry.Subscribe].
+func (s *Services) Follow(_, _ *roster.Roster) {
+	s.Relocate()
 	select {
 	case s.due <- struct{}{}:
 	default: // It is to be done already.
 	}
+}
+
+// Relocate is Follow when the cluster follows other offers of a peer. It is for one who may change
+// the peers.
+func (s *Services) Relocate() {
+	s.out.SetLocals(s.locals(s.o.Peers.Load(), s.o.Peers.Config()))
 }
 
 // locals are the listeners here that lead to services of peers. A port that was found
@@ -125,7 +130,7 @@ func (s *Services) KeepPorts() {
 	s.o.Peers.LearnAll(func(*roster.Roster) { s.rememberPorts(s.out.Locals()) })
 }
 
-// Close ends the listeners, and what they accepted when the flows are drained.
+// Close ends the listeners. What they accepted goes on until the flows are drained.
 func (s *Services) Close() {
 	s.last = s.out.Locals()
 	s.out.Close()
