@@ -50,8 +50,8 @@ type metricsMove struct {
 	old, now *metrics.Server // may be nil, and are one when nothing moves
 }
 
-// moveMetrics opens the listener that the configuration wants. It is called with changing
-// held.
+// moveMetrics opens the listener that the configuration wants. It is for one who may change
+// the peers.
 func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metricsMove, error) {
 	old := g.metrics
 	if g.peers.Config().HTTPAddress == next.HTTPAddress {
