@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/issuer"
@@ -48,8 +47,6 @@ type Options struct {
 	Tunnel Tunnel
 	// Shown is what this gateway shows of itself to the outside.
 	Shown func() check.Own
-	// Request asks a peer for an identity.
-	Request func(m *roster.Member) func(ctx context.Context, csrPEM []byte) (auth.Grant, error)
 	// Followed is told that the cluster follows what a peer offers now, by one who may change
 	// the peers; Changed that identities or offers changed. Neither may block.
 	Followed, Changed func()

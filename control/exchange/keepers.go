@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -129,7 +128,7 @@ func (i *identityKeepers) start(m *roster.Member) {
 		return
 	}
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
-		Peer: m.Key, Name: m.Name, Request: i.x.o.Request(m), Store: i.x.o.Store, Logger: i.x.log,
+		Peer: m.Key, Name: m.Name, Request: i.x.requestIdentity(m), Store: i.x.o.Store, Logger: i.x.log,
 		OnChange: func(auth.Identity) { i.x.checks.Wake(m.Name); i.x.o.Changed() },
 		OnDoubt:  func() { i.x.checks.Wake(m.Name) }, // or the API server would seem well for minutes
 	})
@@ -289,15 +288,12 @@ func (x *Exchange) Credential(_ context.Context, name string) (api.Credential, e
 	}, nil
 }
 
-// DialFunc connects to an address inside the tunnel.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-// RequestIdentity asks a peer for an identity, by the way that its mode says at this moment.
-func RequestIdentity(peers *roster.View, dial DialFunc, m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
-	inside := auth.NewClient(m.Address(), dial)
+// requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
+func (x *Exchange) requestIdentity(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
+	inside := auth.NewClient(m.Address(), x.o.Stack.DialContext)
 	name, key := m.Name, m.Key
 	return func(ctx context.Context, csrPEM []byte) (auth.Grant, error) {
-		now := peers.Load().ByName(name)
+		now := x.o.Peers.Load().ByName(name)
 		if now == nil || now.Key != key {
 			return auth.Grant{}, errors.New("no longer a peer")
 		}

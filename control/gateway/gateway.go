@@ -237,11 +237,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 	})
 	g.exchange = exchange.New(exchange.Options{
 		Ctx: g.ctx, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, Tunnel: g.plane.Engine,
-		Shown: g.paths.Shown,
-		Request: func(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
-			return exchange.RequestIdentity(g.peers.View, g.plane.Stack.DialContext, m)
-		},
-		Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Logger: g.log,
+		Shown: g.paths.Shown, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Logger: g.log,
 	})
 	g.services = outbound.New(outbound.Options{
 		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal,
