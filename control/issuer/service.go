@@ -250,6 +250,7 @@ func (s *Service) setPeers(r *roster.Roster) {
 	s.cluster.SetPeers(subjects)
 }
 
+// Close ends the server, inside and outside the tunnel, and the issuer.
 func (s *Service) Close() {
 	if s.outside != nil {
 		s.outside.stop()

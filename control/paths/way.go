@@ -38,6 +38,7 @@ type Way struct {
 	Heard time.Time
 }
 
+// Way is how a peer is reached now; t is of the tunnel.
 func (p *Finder) Way(m *roster.Member, t tunnel.PeerStats) Way {
 	w := Way{Tunnel: t, Heard: t.LastRx}
 	if !m.Stock && !m.Pending {
@@ -108,6 +109,7 @@ func (w Way) Addresses() []string {
 	return out
 }
 
+// NextTry is when the peer is tried again; zero when nothing is planned.
 func (w Way) NextTry() time.Time {
 	if w.Found && !w.Path.Selected.IsValid() && !w.Path.NextTry.IsZero() {
 		return w.Path.NextTry

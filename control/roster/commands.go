@@ -324,6 +324,7 @@ func CheckLocal(local map[string]string) error {
 	return nil
 }
 
+// Sorted are the services of a list, each once; none are an empty list.
 func Sorted(list []string) []string {
 	out := append([]string{}, list...)
 	slices.Sort(out)
