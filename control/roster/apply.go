@@ -14,16 +14,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// apply makes a roster of what configuration, state directory and tickets say now, and puts
-// it in force. An error means that they contradict each other and that nothing was changed. It
-// is called with changing held.
+// Apply makes a roster of what configuration, state directory and tickets say now, and puts
+// it in force. An error means that they contradict each other and that nothing was changed.
 //
 // The order matters. The tunnel comes first, since it alone can refuse; then policy and
 // services, which new connections ask; then what is open and no longer allowed is ended;
 // only then do removed peers leave the tunnel, or they would not hear of it; then everybody
 // else hears of it; and only when a removed peer can have nothing left under way is it
 // forgotten.
-func (reg *Registry) apply(cfg *config.Resolved) error {
+func (c *Change) Apply(cfg *config.Resolved) error {
+	reg := c.reg
 	next, err := Make(reg.publicKey, cfg.Peers, reg.store.Peers(), reg.book.OneTimePeers(time.Now()))
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ const sourceAside = "state-entries"
 
 // makeWay has those peers of the state directory stand aside that the tunnel refuses beside the
 // configuration and each other, and reports whether there are any. One bad entry must not
-// keep the gateway from starting. It is called at the start, with changing held.
+// keep the gateway from starting. It is called at the start.
 func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 	var good state.Peers
 	try := func() error {
@@ -123,9 +123,9 @@ func (reg *Registry) removeAside(name string) (bool, error) {
 // applyFirst applies the configuration of the start. One object of the cluster that cannot be
 // must not keep the gateway from running: without those it starts with the peers that joined,
 // under the options that their objects give them, and who reads the objects finds out which
-// are good. It is called with changing held.
-func (reg *Registry) applyFirst(cfg *config.Resolved) error {
-	err := reg.apply(cfg)
+// are good.
+func (c *Change) applyFirst(cfg *config.Resolved) error {
+	reg, err := c.reg, c.Apply(cfg)
 	if errors.Is(err, tunnel.ErrPeerSet) {
 		cause := err
 		made, err := reg.makeWay(cfg)
@@ -133,7 +133,7 @@ func (reg *Registry) applyFirst(cfg *config.Resolved) error {
 		case err != nil:
 			return errors.Join(cause, err)
 		case made:
-			return reg.applyFirst(cfg)
+			return c.applyFirst(cfg)
 		}
 	}
 	if err == nil || cfg.Kubernetes == nil {
@@ -144,5 +144,5 @@ func (reg *Registry) applyFirst(cfg *config.Resolved) error {
 		return err
 	}
 	reg.log.Warn("the cluster's peers cannot all be taken at the start; they are tried one by one", "error", err)
-	return reg.apply(cfg.WithPeers(options))
+	return c.Apply(cfg.WithPeers(options))
 }

@@ -190,8 +190,8 @@ func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerAppro
 }
 
 // PeerRemove forgets a peer: its flows are reset, its tunnel ends, it gets no further
-// Identity. A peer that has connections open is refused unless force is set. With force a
-// Name that nobody has is no error. A removal that could not be stored may be repeated.
+// identity. A peer that has connections open is refused unless force is set. With force a
+// name that nobody has is no error. A removal that could not be stored may be repeated.
 func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := reg.Member(name)
 	if err != nil || m.FromFile { // a peer of the configuration keeps no entry of its name from being removed

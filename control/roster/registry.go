@@ -98,7 +98,7 @@ func Open(o Options) (*Registry, error) {
 // first peers.
 func (reg *Registry) Bring(up Tunnel, stack Stack) error {
 	reg.tunnel, reg.stack = up, stack
-	if err := reg.Change(func(*Change) error { return reg.applyFirst(reg.Config()) }); err != nil {
+	if err := reg.Change(func(c *Change) error { return c.applyFirst(reg.Config()) }); err != nil {
 		return err
 	}
 	reg.ShowAside()
@@ -141,15 +141,8 @@ func (reg *Registry) Change(f func(*Change) error) error {
 	return f(&Change{reg})
 }
 
-// Apply brings the peers, the grants and whoever has subscribed to what this configuration,
-// the state directory and the tickets say now. On an error nothing has changed.
-func (c *Change) Apply(cfg *config.Resolved) error { return c.reg.apply(cfg) }
-
-// Update is [Registry.Update].
-func (c *Change) Update(u Update) error { return c.reg.updateLocked(u) }
-
 // Refresh is Apply with the configuration in force.
-func (c *Change) Refresh() error { return c.reg.apply(c.reg.Config()) }
+func (c *Change) Refresh() error { return c.Apply(c.reg.Config()) }
 
 // Learn runs f unless the peer with the key was removed meanwhile: what is remembered of a
 // peer after it was forgotten would stay for ever.

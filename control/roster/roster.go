@@ -163,7 +163,7 @@ func (r *Roster) Next(k peer.PublicKey) *Member { return r.next[k] }
 func (r *Roster) Holder(k peer.PublicKey) *Member { return cmp.Or(r.byKey[k], r.next[k]) }
 
 // Match holds a name and a key that were found against the members: m is the one that has the
-// Key or, when nobody has it, the name. Then the key is another than the member's.
+// key or, when nobody has it, the name. Then the key is another than the member's.
 func (r *Roster) Match(name string, k peer.PublicKey) (m *Member, otherKey bool) {
 	if k.IsZero() {
 		return nil, false

@@ -27,26 +27,27 @@ type Update struct {
 	Restricts func() string
 }
 
-// Update stores a change of the peers and applies it, unless nothing is another than before. If
-// it cannot be applied it is taken back.
+// Update is [Change.Update] on its own.
 func (reg *Registry) Update(u Update) error {
 	return reg.Change(func(c *Change) error { return c.Update(u) })
 }
 
-// updateLocked is Update with changing held.
-func (reg *Registry) updateLocked(c Update) error {
+// Update stores a change of the peers and applies it, unless nothing is another than before. If
+// it cannot be applied it is taken back.
+func (c *Change) Update(u Update) error {
+	reg := c.reg
 	var unstored []error
-	if c.Tickets != nil {
-		err := c.Tickets()
+	if u.Tickets != nil {
+		err := u.Tickets()
 		switch {
-		case err != nil && c.Restricts != nil && errors.Is(err, ticket.ErrStorage):
+		case err != nil && u.Restricts != nil && errors.Is(err, ticket.ErrStorage):
 			unstored = append(unstored, err)
 		case err != nil:
 			return err
 		}
 	}
 	before := reg.store.Peers()
-	err := reg.storePeers(c)
+	err := reg.storePeers(u)
 	switch {
 	case errors.Is(err, state.ErrNotStored):
 		unstored = append(unstored, err)
@@ -55,20 +56,20 @@ func (reg *Registry) updateLocked(c Update) error {
 	case len(unstored) == 0 && reg.unchanged(before):
 		return nil
 	}
-	if err := reg.apply(reg.Config()); err != nil {
+	if err := c.Refresh(); err != nil {
 		return reg.takeBack(before, err)
 	}
-	if c.Applied != nil {
-		c.Applied()
+	if u.Applied != nil {
+		u.Applied()
 	}
 	if len(unstored) > 0 {
-		return reg.notStored(c.Restricts(), errors.Join(unstored...))
+		return reg.notStored(u.Restricts(), errors.Join(unstored...))
 	}
 	return nil
 }
 
 // unchanged reports whether the peers are those of before, and the tickets' are those in force:
-// What was to be changed was so already. Nothing was written then, and nothing is applied.
+// what was to be changed was so already. Nothing was written then, and nothing is applied.
 func (reg *Registry) unchanged(before state.Peers) bool {
 	return reflect.DeepEqual(before, reg.store.Peers()) && !reg.Load().hasOther(reg.book.OneTimePeers(time.Now()))
 }
