@@ -40,33 +40,33 @@ func (p *Finder) NewWatch() *Watch {
 
 // Look takes the state of the tunnel, and what connections have carried, by the name of the
 // peer. It is called every second or two.
-func (c *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.Carried) {
-	r := c.p.peers.Load()
-	for k := range c.stats {
+func (w *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.Carried) {
+	r := w.p.peers.Load()
+	for k := range w.stats {
 		if r.ByKey(k) == nil {
-			delete(c.stats, k)
-			delete(c.states, k)
-			delete(c.kept, k)
-			delete(c.unkept, k)
-			delete(c.carried, k)
+			delete(w.stats, k)
+			delete(w.states, k)
+			delete(w.kept, k)
+			delete(w.unkept, k)
+			delete(w.carried, k)
 		}
 	}
 	for _, m := range r.Members() {
 		if t, ok := s.Peers[m.Key]; ok {
-			c.observe(now, m, t, flows[m.Name])
+			w.observe(now, m, t, flows[m.Name])
 		}
 	}
-	c.keep(now)
-	if now.Sub(c.remembered) >= roster.RememberEvery {
-		c.remembered = now
-		c.p.Remember()
+	w.keep(now)
+	if now.Sub(w.remembered) >= roster.RememberEvery {
+		w.remembered = now
+		w.p.Remember()
 	}
 }
 
 // observe notices what changed about one peer since the last turn.
-func (c *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats, flows forward.Carried) {
-	p, before := c.p, c.stats[m.Key]
-	c.stats[m.Key] = after
+func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats, flows forward.Carried) {
+	p, before := w.p, w.stats[m.Key]
+	w.stats[m.Key] = after
 	if before.LastHandshake.IsZero() && !after.LastHandshake.IsZero() {
 		p.log.Info("first handshake with peer", "peer", m.Name, "endpoint", after.Endpoint.String())
 		p.o.Tell.Moved(m.Name)
@@ -76,14 +76,14 @@ func (c *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats,
 	}
 	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
 	// for it, and it comes so often that no path would ever be idle.
-	if flows.Bytes != c.carried[m.Key] || flows.Flows > 0 && unanswered(before, after) {
+	if flows.Bytes != w.carried[m.Key] || flows.Flows > 0 && unanswered(before, after) {
 		p.finder.Traffic(m.Key)
 	}
-	c.carried[m.Key] = flows.Bytes
-	if c.kept[m.Key] != after.Endpoint && p.lasting(m, after) && p.peers.MayStore(m.Key, now) {
-		c.keeping[m.Key] = after.Endpoint
+	w.carried[m.Key] = flows.Bytes
+	if w.kept[m.Key] != after.Endpoint && p.lasting(m, after) && p.peers.MayStore(m.Key, now) {
+		w.keeping[m.Key] = after.Endpoint
 	}
-	c.follow(now, m, after)
+	w.follow(now, m, after)
 }
 
 // unanswered reports whether the tunnel only sent: what connections send again and again
@@ -105,50 +105,50 @@ func (p *Finder) lasting(m *roster.Member, t tunnel.PeerStats) bool {
 
 // keep remembers where peers were heard, for the next start: all in one write, since it is
 // of all peers. What cannot be stored is tried again each turn, but complained of once.
-func (c *Watch) keep(now time.Time) {
-	if len(c.keeping) == 0 {
+func (w *Watch) keep(now time.Time) {
+	if len(w.keeping) == 0 {
 		return
 	}
-	defer clear(c.keeping)
+	defer clear(w.keeping)
 	var err error
-	c.p.peers.LearnAll(func(r *roster.Roster) {
-		maps.DeleteFunc(c.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.ByKey(k) == nil })
-		err = c.p.o.Store.AllProven(c.keeping, now)
+	w.p.peers.LearnAll(func(r *roster.Roster) {
+		maps.DeleteFunc(w.keeping, func(k peer.PublicKey, _ netip.AddrPort) bool { return r.ByKey(k) == nil })
+		err = w.p.o.Store.AllProven(w.keeping, now)
 	})
-	for k, endpoint := range c.keeping {
+	for k, endpoint := range w.keeping {
 		if err == nil {
-			c.kept[k] = endpoint
+			w.kept[k] = endpoint
 			continue
 		}
-		if c.unkept[k] != endpoint {
-			c.unkept[k] = endpoint
-			c.p.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
-				"peer", c.p.peers.NameOf(k), "error", err)
+		if w.unkept[k] != endpoint {
+			w.unkept[k] = endpoint
+			w.p.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+				"peer", w.p.peers.NameOf(k), "error", err)
 		}
 	}
 }
 
 // follow notices that a peer came or went. Going is a matter of time alone: nothing
 // about a peer changes when it has been silent for too long.
-func (c *Watch) follow(now time.Time, m *roster.Member, p tunnel.PeerStats) {
-	f, was := c.p, c.states[m.Key]
+func (w *Watch) follow(now time.Time, m *roster.Member, t tunnel.PeerStats) {
+	p, was := w.p, w.states[m.Key]
 	is, reason := api.StateConnected, ""
-	if m.Pending || !f.Reached(m, p).Connected(now) {
-		is, reason = PeerState(m, f.Way(m, p), now)
+	if m.Pending || !p.Reached(m, t).Connected(now) {
+		is, reason = PeerState(m, p.Way(m, t), now)
 	}
-	c.states[m.Key] = is
+	w.states[m.Key] = is
 	if is != was {
-		f.o.Tell.State()
+		p.o.Tell.State()
 	}
 	switch {
 	case is == was:
 	case is == api.StateConnected:
-		f.log.Info("peer is connected", "peer", m.Name, "endpoint", p.Endpoint.String())
-		f.o.Tell.Moved(m.Name)
+		p.log.Info("peer is connected", "peer", m.Name, "endpoint", t.Endpoint.String())
+		p.o.Tell.Moved(m.Name)
 	case was == api.StateConnected:
-		f.journal.add(m.Key, now, "lost", reason)
-		f.log.Warn("peer is silent", "peer", m.Name, "reason", reason, "endpoint", p.Endpoint.String())
-		f.o.Tell.Moved(m.Name)
+		p.journal.add(m.Key, now, "lost", reason)
+		p.log.Warn("peer is silent", "peer", m.Name, "reason", reason, "endpoint", t.Endpoint.String())
+		p.o.Tell.Moved(m.Name)
 	}
 }
 
