@@ -18,6 +18,36 @@ func (p Params) clean() Params {
 	return p
 }
 
+// elsewhere stands in a fix for an address of the reader's that is not known.
+const elsewhere = "IP:PORT"
+
+// trusted are the parameters that may go into a fix: of a peer's word those whose field says
+// so. No address or name that the peer chose is among them.
+func (p Params) trusted() Params {
+	if !p.Heard {
+		return p
+	}
+	seen := p.From != ""
+	keepTagged(reflect.ValueOf(&p).Elem())
+	if seen { // that something was seen matters; where this gateway is, it knows itself
+		p.From = or(first(p.Own), elsewhere)
+	}
+	return p
+}
+
+// keepTagged clears the fields of parameters that have no tag report:"fix", in the structures
+// that are embedded as well.
+func keepTagged(v reflect.Value) {
+	for i := range v.NumField() {
+		switch f := v.Type().Field(i); {
+		case f.Anonymous:
+			keepTagged(v.Field(i))
+		case f.Tag.Get("report") != "fix":
+			v.Field(i).SetZero()
+		}
+	}
+}
+
 // keySize is that of a WireGuard public key in bytes.
 const keySize = 32
 

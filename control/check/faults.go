@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/discovery/special"
 )
 
@@ -293,4 +294,24 @@ func (e evidence) quiet() catalogue.Params {
 		p.From = e.Initiated.From
 	}
 	return p
+}
+
+// rests are the checks of this gateway that explain a fault of the way: a peer that must dial
+// us and cannot is not at fault.
+//
+//	fault                          own check              if
+//	PST0104 the peer must dial     exposure               nobody can dial this gateway
+//	PST0101 never answered         exposure               and nobody can dial the peer either
+//	PST0401 neither can be dialled exposure               it says what else is wrong with the addresses
+//	PST0412 the relay is gone      exposure-turn          always
+func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
+	closed := e.own.wayIn() != wayOpen
+	switch {
+	case c == catalogue.RelayLost:
+		return []string{verdict.Own(NameTURN)}
+	case c == catalogue.NoWayIn, c == catalogue.PeerMustDial && closed,
+		c == catalogue.PeerSilent && closed && p.From == "" && best(e.Candidates, e.Path.PeerNAT, e.networks()) == wayShut:
+		return []string{verdict.Own(NameExposure)}
+	}
+	return nil
 }

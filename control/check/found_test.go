@@ -31,7 +31,7 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 		t.Fatalf("got %d results, want %d", len(got), len(want))
 	}
 	for i, w := range want {
-		v := got[i].Verdict
+		v := got[i].Verdict()
 		if got[i].Name != w.name || v.Verdict != w.verdict || v.Code != string(w.code) || !strings.HasPrefix(v.Cause, w.cause) {
 			t.Errorf("got %s %s %s %q, want %+v", got[i].Name, v.Verdict, v.Code, v.Cause, w)
 		}

@@ -12,7 +12,7 @@ import (
 func TestLANVerdicts(t *testing.T) {
 	well := LANFacts{AnnouncedAs: "edge (2)", Interfaces: []string{"eth0", "wlan0"}, Found: 2}
 	r := LAN(well)
-	if len(r) != 1 || r[0].Name != NameLAN || r[0].Verdict.Verdict != api.OK || !strings.Contains(r[0].Stages[0].Detail, `announced as "edge (2)" on eth0, wlan0; 2 found`) {
+	if len(r) != 1 || r[0].Name != NameLAN || r[0].Outcome != api.OK || !strings.Contains(r[0].Stages[0].Detail, `announced as "edge (2)" on eth0, wlan0; 2 found`) {
 		t.Errorf("got %+v, want ok", r)
 	}
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestLANVerdicts(t *testing.T) {
 		if len(r) != 1 {
 			t.Fatalf("%s: %d results", c.p.Code, len(r))
 		}
-		if v := r[0].Verdict; r[0].Name != NameLAN || v.Verdict != c.verdict || v.Code != string(c.p.Code) || !strings.Contains(v.Cause, c.cause) || v.Fix == "" {
+		if v := r[0].Verdict(); r[0].Name != NameLAN || v.Verdict != c.verdict || v.Code != string(c.p.Code) || !strings.Contains(v.Cause, c.cause) || v.Fix == "" {
 			t.Errorf("got %+v, want %s with %q", v, c.verdict, c.cause)
 		}
 	}

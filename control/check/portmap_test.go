@@ -27,12 +27,12 @@ func TestTheMappedPort(t *testing.T) {
 		{"silent", failed(catalogue.RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, ok := PortMapping(Own{ListenPort: 51820, Mapping: c.mapping})
-			if ok != (c.verdict != "") || r.Verdict.Verdict != c.verdict || !strings.Contains(r.Verdict.Cause, c.says) {
-				t.Fatalf("got %v %+v, want %q with %q", ok, r.Verdict, c.verdict, c.says)
+			r, ok := PortMapping(Own{Shown: catalogue.Shown{Port: 51820}, Mapping: c.mapping})
+			if ok != (c.verdict != "") || r.Outcome != c.verdict || !strings.Contains(r.Verdict().Cause, c.says) {
+				t.Fatalf("got %v %+v, want %q with %q", ok, r.Verdict(), c.verdict, c.says)
 			}
-			if c.mapping != nil && r.Verdict.Code != string(c.mapping.Code) {
-				t.Errorf("code %q, want %q", r.Verdict.Code, c.mapping.Code)
+			if c.mapping != nil && r.Code != c.mapping.Code {
+				t.Errorf("code %q, want %q", r.Code, c.mapping.Code)
 			}
 		})
 	}

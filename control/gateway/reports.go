@@ -3,14 +3,13 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -196,33 +195,27 @@ func (r *reports) tellsOffers(k peer.PublicKey) bool {
 	return ok && h.Offers != "" && time.Since(h.at) < report.StaleAfter
 }
 
-// inbound is what a peer found when it tried to reach us, and when it told. Without a
-// report, ok is false and the verdicts are unknown and say why.
-func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, ok bool) {
-	name := r.g.nameOf(k)
-	if h, found := r.last(k); found {
-		return h.Targets(r.reader(k), h.at, time.Now()), h.at, true
+// inbound is what a peer found when it tried to reach us. Without a report it is unknown, and
+// says why.
+func (r *reports) inbound(m *member) []verdict.Finding {
+	if h, found := r.last(m.key); found {
+		return h.Findings(r.reader(m), h.at, time.Now())
 	}
-	m := r.g.roster.Load().byKey[k]
-	h, answered := r.g.hellos.get(k)
-	switch {
-	case m != nil && m.stock:
-		return report.Unknown(fmt.Sprintf("%s is a plain WireGuard peer, which sends no reports", name),
-			fmt.Sprintf("try at %s by hand", name)), time.Time{}, false
-	case answered && !h.Can(auth.CapabilityReport):
-		return report.Unknown("the peer's version sends no reports",
-			fmt.Sprintf("upgrade the gateway of %s, or run `postern status` there", name)), time.Time{}, false
+	why := catalogue.ReportsMissing
+	if h, answered := r.g.hellos.get(m.key); m.stock {
+		why = catalogue.ReportsNever
+	} else if answered && !h.Can(auth.CapabilityReport) {
+		why = catalogue.ReportsUnsupported
 	}
-	return report.Unknown(fmt.Sprintf("only %s can see this, and it has not reported it", name),
-		fmt.Sprintf("run `postern check` at %s", name)), time.Time{}, false
+	return r.reader(m).Without(why)
 }
 
 // reader is this gateway as the reader of a peer's report.
-func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.g.nameOf(k), User: r.g.auth.user(r.g.roster.Load().byKey[k]), Own: func() check.Own {
+func (r *reports) reader(m *member) report.Reader {
+	out := report.Reader{Peer: m.name, User: r.g.auth.user(m), Own: func() catalogue.Shown {
 		return r.g.shown(r.g.running.Load().cfg, r.g.agent.Load().Snapshot())
 	}}
-	if c, ok := r.g.auth.Caller(peer.OverlayAddr(k)); ok {
+	if c, ok := r.g.auth.Caller(peer.OverlayAddr(m.key)); ok {
 		out.Offers = r.g.auth.offers(c)
 	}
 	return out

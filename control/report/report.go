@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 const (
@@ -134,18 +135,24 @@ func (r Report) Same(other Report) bool {
 		})
 }
 
-// VerdictOf makes what can be told of a verdict: the sentences and every free text stay
-// here.
-func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
-	out := Verdict{
-		Target: target, Outcome: outcome(v.Verdict), Stage: stage(v.Stage),
-		RTT: time.Duration(v.RTTSeconds * float64(time.Second)).Round(time.Microsecond),
-	}
-	if v.CheckedAt != nil {
-		out.Age = min(max(now.Sub(*v.CheckedAt), 0), maxAge).Round(time.Second)
-	}
-	if out.Outcome != api.OK {
-		out.Code, out.Params = code(catalogue.Code(v.Code)), catalogue.Tell(p, now)
+// Tell makes what can be told of the findings on a peer: of each target that of the check named
+// after it. Every free text stays here.
+func Tell(found []verdict.Finding, now time.Time) []Verdict {
+	var out []Verdict
+	for _, target := range targets {
+		f, ok := verdict.Find(found, target)
+		if !ok {
+			continue
+		}
+		f = f.ForPeer()
+		v := Verdict{Target: target, Outcome: outcome(f.Outcome), Stage: stage(f.Stage), RTT: f.RTT.Round(time.Microsecond)}
+		if !f.At.IsZero() {
+			v.Age = min(max(now.Sub(f.At), 0), maxAge).Round(time.Second)
+		}
+		if v.Outcome != api.OK {
+			v.Code, v.Params = code(f.Fault()), catalogue.Tell(f.Params(), now)
+		}
+		out = append(out, v)
 	}
 	return out
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -36,6 +36,18 @@ func vectors(t testing.TB) []vector {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Targets are what a reader is shown of a report while its tunnel works.
+func (r Report) Targets(reader Reader, arrived, now time.Time) api.Targets {
+	tunnel := []verdict.Finding{{Name: api.ServiceGateway, Outcome: api.OK}}
+	_, in := verdict.Correlate(now, nil, tunnel, r.Findings(reader, arrived, now))
+	return verdict.Targets(in, verdict.Inbound)
+}
+
+// VerdictOf is what is told of one finding.
+func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
+	return Tell([]verdict.Finding{{Name: target, Outcome: v.Verdict, Code: catalogue.Code(v.Code), Stage: v.Stage, Args: &p}}, now)[0]
 }
 
 // summary is a verdict in a word or three.
@@ -72,8 +84,8 @@ func TestVectors(t *testing.T) {
 
 // reading is a gateway that offers everything, and that is known at its public address.
 func reading() Reader {
-	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() check.Own {
-		return check.Own{ListenPort: 51999, NAT: api.NAT{Mapping: "none"}, Candidates: []catalogue.Candidate{
+	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() catalogue.Shown {
+		return catalogue.Shown{Port: 51999, NAT: catalogue.NAT{Mapping: "none"}, Candidates: []catalogue.Candidate{
 			{Address: "203.0.113.9:51999", Source: api.SourceHost}, {Address: "[2001:db8::9]:51999", Source: api.SourceHost},
 		}}
 	}}
@@ -143,7 +155,7 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 // What has two ends is turned: the writer's NAT is the peer's here, and of the addresses only
 // those are named that are the reader's.
 func TestParametersAreReadFromThisEnd(t *testing.T) {
-	own := check.Own{NAT: api.NAT{Mapping: "address-dependent"}, ListenPort: 51999, Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}}}
+	own := catalogue.Shown{NAT: catalogue.NAT{Mapping: "address-dependent"}, Port: 51999, Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}}}
 	got := reading().told("gateway", everything(), own)
 	if !got.Inbound || got.Peer != "edge" || got.Service != "gateway" || got.Port != 51999 || got.NAT.Mapping != "address-dependent" ||
 		got.PeerNAT != everything().NAT || len(got.Endpoints) != 0 || len(got.Candidates) != 1 {
@@ -155,7 +167,7 @@ func TestParametersAreReadFromThisEnd(t *testing.T) {
 func TestEveryParameterIsToldOrKept(t *testing.T) {
 	// What a cluster, a zone, the LAN and a router say is in own checks, of which no peer is told.
 	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped"
-	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew User")
+	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew User Heard Disputed Root RootCode RootOutcome")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
 		if told := f.Tag.Get("told") != ""; !f.Anonymous && told == slices.Contains(kept, f.Name) {
 			t.Errorf("catalogue.Params.%s is told: %v, kept: %v", f.Name, told, !told)

@@ -49,6 +49,5 @@ func behaviour(s string) string {
 	return "unknown"
 }
 
-func isTarget(s string) bool {
-	return s == api.ServiceGateway || s == api.ServiceAuth || s == api.ServiceAPIServer
-}
+// targets are what verdicts are about, in the order in which one needs the other.
+var targets = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -134,7 +135,7 @@ func (w wireReport) report() (Report, error) {
 	}
 	seen := map[string]bool{}
 	for _, v := range w.Verdicts[:min(len(w.Verdicts), maxVerdicts)] {
-		if !isTarget(v.Target) {
+		if !slices.Contains(targets, v.Target) {
 			continue
 		}
 		if seen[v.Target] {
