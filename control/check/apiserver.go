@@ -35,16 +35,11 @@ func APIServer(ctx context.Context, dial DialFunc, f Facts) verdict.Finding {
 	if granted, known := f.offers(api.ServiceAPIServer); known && !granted {
 		return r.off(catalogue.APIServerOff)
 	}
-	to := f.endpoint(api.PortAPIServer)
-	r.Address = to.String()
-	p := catalogue.Params{Address: r.Address, Timeout: Timeout, Path: livePath}
-	c, err := dial(ctx, to)
-	if err != nil {
-		p.Detail = err.Error()
-		return r.fail(api.Error, StageTCP, byFailure(err, catalogue.APIServerRefused, catalogue.APIServerTimeout, catalogue.APIServerBroken), p)
+	c, p, res := r.connectInside(ctx, dial, api.PortAPIServer, livePath)
+	if c == nil {
+		return res
 	}
 	defer c.Close()
-	r.passed(StageTCP, to.String())
 	name := cmp.Or(f.ServerName, catalogue.DefaultServerName)
 	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath,
 		expected: expected{serverName: name, ca: f.CA, credentials: f.credentials()}})

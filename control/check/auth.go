@@ -22,19 +22,13 @@ func Auth(ctx context.Context, dial DialFunc, f Facts) (verdict.Finding, *auth.H
 	if f.Stock || !f.Address.IsValid() {
 		return r.off(catalogue.AuthOff), nil
 	}
-	to := f.endpoint(api.PortAuth)
-	r.Address = to.String()
-	p := catalogue.Params{Address: r.Address, Timeout: Timeout, Path: auth.HelloPath}
-	c, err := dial(ctx, to)
-	if err != nil {
-		p.Detail = err.Error()
-		return r.fail(api.Error, StageTCP, byFailure(err, catalogue.AuthRefused, catalogue.AuthTimeout, catalogue.AuthBroken), p), nil
+	c, p, res := r.connectInside(ctx, dial, api.PortAuth, auth.HelloPath)
+	if c == nil {
+		return res, nil
 	}
 	defer c.Close()
-	r.passed(StageTCP, to.String())
-
 	asked := time.Now()
-	a, err := get(ctx, c, to.String(), auth.HelloPath, "")
+	a, err := get(ctx, c, r.Address, auth.HelloPath, "")
 	if err != nil {
 		return r.exchangeFailed(p, err), nil
 	}

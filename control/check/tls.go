@@ -171,38 +171,11 @@ func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.
 	case overCertificate(err):
 		return r.rejected(e.credentials, p)
 	}
-	timeout, cut, _ := r.exchangeCodes()
-	switch classify(err) {
-	case timedOut:
-		return r.fail(api.Error, StageTLS, timeout, p)
-	case broken:
-		if !remoteAlert(err) {
-			return r.fail(api.Error, StageTLS, cut, p)
-		}
+	code := catalogue.TLSFailed
+	if how := classify(err); how == timedOut || how == broken && !remoteAlert(err) {
+		code = failures[r.Target][how]
 	}
-	return r.fail(api.Error, StageTLS, catalogue.TLSFailed, p)
-}
-
-// exchangeCodes are the codes for a server that accepts a connection and then is silent,
-// cuts it, or speaks another protocol.
-func (r *recorder) exchangeCodes() (timeout, cut, foreign catalogue.Code) {
-	if r.Target == api.ServiceAuth {
-		return catalogue.AuthTimeout, catalogue.AuthBroken, catalogue.AuthNotUnderstood
-	}
-	return catalogue.APIServerTimeout, catalogue.APIServerBroken, catalogue.TLSFailed
-}
-
-// exchangeFailed is the result of a connection that gave no HTTP answer.
-func (r *recorder) exchangeFailed(p catalogue.Params, err error) verdict.Finding {
-	p.Detail = foreign.Err(err).Error()
-	timeout, cut, foreign := r.exchangeCodes()
-	switch classify(err) {
-	case timedOut:
-		return r.fail(api.Error, StageHTTP, timeout, p)
-	case garbled:
-		return r.fail(api.Error, StageHTTP, foreign, p)
-	}
-	return r.fail(api.Error, StageHTTP, cut, p)
+	return r.fail(api.Error, StageTLS, code, p)
 }
 
 // names lists what a certificate is valid for.

@@ -47,7 +47,7 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) verdict.Finding {
 		p.Remote, p.Detail = remote, err.Error()
 		code := catalogue.UpstreamName
 		if stage == StageTCP {
-			code = byFailure(err, catalogue.UpstreamRefused, catalogue.UpstreamTimeout, catalogue.UpstreamUnreachable)
+			code = unconnected("upstream", err)
 		}
 		return r.fail(api.Error, stage, code, p)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -14,7 +15,7 @@ import (
 type basis struct {
 	gateway          string
 	results          *verdict.Finding // the first of a list that is never changed
-	nat              report.NAT
+	nat              catalogue.NAT
 	offers, identity report.Mark
 }
 
@@ -112,7 +113,7 @@ func (r *reports) basis(m *member) ([]verdict.Finding, basis) {
 	results := r.g.checks.Findings(m.name)
 	nat := r.g.agent.Load().NAT()
 	of := basis{
-		gateway: r.g.running.Load().cfg.Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
+		gateway: r.g.running.Load().cfg.Name, nat: natFacts(nat),
 		offers: r.g.auth.offersMark(m), identity: r.g.auth.identityMark(m),
 	}
 	if len(results) > 0 {

@@ -51,7 +51,8 @@ type Report struct {
 	// Verdicts are at most one for each of gateway, auth and apiServer.
 	Verdicts []Verdict
 	Hears    Hears
-	NAT      NAT
+	// NAT is the writer's.
+	NAT catalogue.NAT
 	// Offers and Identity tell of changes that the reader has to ask for.
 	Offers, Identity Mark
 }
@@ -115,11 +116,6 @@ const Never time.Duration = -1
 // handshake, an answer to a probe, a report. It is Never for what it never had.
 type Hears struct {
 	Handshake, Probe, Report time.Duration
-}
-
-// NAT is the writer's NAT in the words of RFC 4787.
-type NAT struct {
-	Mapping, Filtering string
 }
 
 // Skew is how much the writer's clock is ahead of ours, given when its report arrived. It

@@ -120,7 +120,7 @@ func full() Report {
 			{Target: "gateway", Outcome: api.Warning, Code: catalogue.RelayInUse, Stage: "probe", Params: catalogue.Tell(everything(), noon), RTT: 12 * time.Millisecond, Age: time.Second},
 			{Target: "apiServer", Outcome: api.Off, Code: catalogue.APIServerOff},
 		},
-		Hears: Hears{time.Second, Never, 0}, NAT: NAT{"none", "none"},
+		Hears: Hears{time.Second, Never, 0}, NAT: catalogue.NAT{Mapping: "none", Filtering: "none"},
 		Offers: MarkOf("auth", "apiServer"), Identity: NoIdentity,
 	}
 }
