@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 func TestAuthVerdicts(t *testing.T) {
@@ -340,5 +342,34 @@ func TestTheRoundTripIsThatOfAnEchoWithoutAHandshake(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A check starts from what was seen. Verdicts, of peers as well, are joined with what it finds
+// and are not asked for on the way, or each would wait for the other.
+func TestACheckStartsFromNoVerdict(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var look func(path string, of reflect.Type)
+	look = func(path string, of reflect.Type) {
+		if seen[of] {
+			return
+		}
+		seen[of] = true
+		if of.PkgPath() == reflect.TypeFor[verdict.Finding]().PkgPath() || of == reflect.TypeFor[api.Verdict]() {
+			t.Errorf("%s is a %s", path, of)
+		}
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			look(path, of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				look(path+"."+of.Field(i).Name, of.Field(i).Type)
+			}
+		}
+	}
+	look("Facts", reflect.TypeFor[Facts]())
+	look("Own", reflect.TypeFor[Own]())
+	if len(seen) < 20 {
+		t.Errorf("only %d types were looked at", len(seen))
 	}
 }

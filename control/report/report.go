@@ -145,8 +145,11 @@ func Tell(found []verdict.Finding, now time.Time) []Verdict {
 		if !f.At.IsZero() {
 			v.Age = min(max(now.Sub(f.At), 0), maxAge).Round(time.Second)
 		}
-		if v.Outcome != api.OK {
-			v.Code, v.Params = code(f.Fault()), catalogue.Tell(f.Params(), now)
+		if v.Code = code(f.Fault()); v.Outcome == api.OK {
+			v.Code = ""
+		}
+		if v.Code != "" {
+			v.Params = catalogue.Tell(f.Params(), now)
 		}
 		out = append(out, v)
 	}
