@@ -80,7 +80,11 @@ func Severity(c Code) api.Outcome {
 // version does not know (a newer peer's report) is named as such. Of what a peer says, only
 // what the schema marks goes into the fix.
 func Render(c Code, p Params) (cause, fix string) {
-	v, known := viewOf(c, p), viewOf(c, p.trusted())
+	v := viewOf(c, p)
+	known := v
+	if p.Heard {
+		known = viewOf(c, p.trusted())
+	}
 	all := load()
 	switch _, is := all.find(c); {
 	case c.Fault() == "":

@@ -10,12 +10,11 @@ import (
 
 // clean makes every text in p safe to show, whatever fields there are. A key that is none
 // is dropped: it is offered to be pasted.
-func (p Params) clean() Params {
-	cleanTexts(reflect.ValueOf(&p).Elem())
-	if raw, err := base64.StdEncoding.DecodeString(p.Key); err != nil || len(raw) != keySize || base64.StdEncoding.EncodeToString(raw) != p.Key {
+func (p *Params) clean() {
+	cleanTexts(reflect.ValueOf(p).Elem())
+	if raw, err := base64.StdEncoding.DecodeString(p.Key); p.Key != "" && (err != nil || len(raw) != keySize || base64.StdEncoding.EncodeToString(raw) != p.Key) {
 		p.Key = ""
 	}
-	return p
 }
 
 // elsewhere stands in a fix for an address of the reader's that is not known.
@@ -54,6 +53,9 @@ const keySize = 32
 // cleanTexts cleans the texts in a value. Lists are copied first, since they have other
 // owners.
 func cleanTexts(v reflect.Value) {
+	if v.IsZero() { // as most are
+		return
+	}
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(foreign.Of(v.String()).String())

@@ -56,7 +56,7 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 	quality := make(chan []verdict.Finding, 1)
 	go func() { quality <- r.quality(ctx, f, reached, before, e) }()
 	if !e.full && (reached.Outcome == api.OK || reached.Outcome == api.Warning) {
-		rep.Findings = append(<-quality, before.services()...)
+		rep.Findings = together(append(<-quality, before.services()...), nil)
 		return rep, false
 	}
 	services := r.services(ctx, w, f)

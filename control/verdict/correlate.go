@@ -25,6 +25,9 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 	out = slices.Clone(outbound)
 	sideBySide(out)
 	for i := range out {
+		if out[i].said == nil && out[i].Code != "" {
+			out[i].said = &said{}
+		}
 		out[i] = out[i].rest(out, own)
 	}
 	tunnel, _ := Find(out, api.ServiceGateway)
@@ -101,7 +104,7 @@ func (f Finding) stopped(now time.Time) Finding {
 	if !f.Heard.IsZero() {
 		p.Age = max(now.Sub(f.Heard), 1)
 	}
-	f.Code, f.Args, f.Stage, f.Stages, f.RTT = catalogue.ReportsStopped, &p, "", nil, 0
+	f.Code, f.Args, f.Stage, f.Stages, f.RTT, f.said = catalogue.ReportsStopped, &p, "", nil, 0, nil
 	return f
 }
 

@@ -34,8 +34,8 @@ func found(name string, o api.Outcome, c catalogue.Code, rests ...string) Findin
 	return f
 }
 
-// said is "NAME OUTCOME" and the code, or with an arrow the root.
-func said(list []Finding) string {
+// inShort is "NAME OUTCOME" and the code, or with an arrow the root.
+func inShort(list []Finding) string {
 	var out []string
 	for _, f := range list {
 		s := fmt.Sprintf("%s %s %s", f.Name, f.Outcome, f.Fault())
@@ -96,7 +96,7 @@ func TestTheFirstThatFailsIsTheRoot(t *testing.T) {
 	} {
 		given := fmt.Sprintf("%+v", [][]Finding{c.own, c.out, c.in})
 		out, in := Correlate(noon, c.own, c.out, c.in)
-		if got := said(slices.Concat(out, in)); got != c.want {
+		if got := inShort(slices.Concat(out, in)); got != c.want {
 			t.Errorf("%s: got  %s\nwant %s", c.name, got, c.want)
 		}
 		again, heard := Correlate(noon, c.own, out, in)

@@ -64,6 +64,8 @@ type Finding struct {
 	Used bool
 	// Told is what the peer is told instead of this; nil where it is told this.
 	Told *Finding
+
+	said *said // once it was correlated
 }
 
 // Ref is how findings about a peer refer to this one.
@@ -128,7 +130,7 @@ func (f Finding) Faulty() bool { return f.Failed() || f.Outcome == api.Warning }
 func (f Finding) With(change func(*catalogue.Params)) Finding {
 	p := f.Params()
 	change(&p)
-	f.Args = &p
+	f.Args, f.said = &p, nil
 	return f
 }
 

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -14,28 +15,43 @@ func (f Finding) Verdict() api.Verdict {
 	if at := f.At; !at.IsZero() {
 		v.CheckedAt = &at
 	}
+	own := f.words()
+	v.Cause, v.Fix, v.Command = own.cause, own.fix, own.command
 	if f.Because == nil {
-		v.Cause, v.Fix, v.Command = words(f.Code, f.Params())
 		return v
 	}
-	own, waits := f.Params(), catalogue.Params{}
-	waits.Root, waits.RootCode = f.Because.Name, f.Because.Code.Fault()
+	root, p := f.Because.words(), catalogue.Params{}
+	p.Root, p.RootCode = f.Because.Name, f.Because.Code.Fault()
 	if f.Code == catalogue.NotTried {
-		waits.Beside, waits.BesideAddress = own.Beside, own.BesideAddress
+		p.Beside, p.BesideAddress = f.Params().Beside, f.Params().BesideAddress
 	}
-	v.Cause, v.Fix, _ = words(catalogue.NotTried, waits)
+	v.Cause, v.Fix = catalogue.Render(catalogue.NotTried, p)
 	if f.Code != catalogue.NotTried {
-		cause, _, _ := words(f.Code, own)
-		v.Cause += ": " + cause
+		v.Cause += ": " + own.cause
 	}
-	_, fix, command := words(f.Because.Code, f.Because.Params())
-	v.Fix, v.Command = v.Fix+": "+fix, command
+	v.Fix, v.Command = v.Fix+": "+root.fix, root.command
 	return v
 }
 
-func words(c catalogue.Code, p catalogue.Params) (cause, fix, command string) {
-	cause, fix = catalogue.Render(c, p)
-	return cause, fix, catalogue.Command(c, p)
+// said are the words of a finding by itself: they are made when somebody asks, and kept by
+// findings that stay, of which many are shown again and again.
+type said struct {
+	once                sync.Once
+	cause, fix, command string
+}
+
+func (f Finding) words() *said {
+	w := f.said
+	if w == nil {
+		w = &said{}
+	}
+	w.once.Do(func() {
+		if f.Code != "" && f.Code != catalogue.NotTried {
+			w.cause, w.fix = catalogue.Render(f.Code, f.Params())
+			w.command = catalogue.Command(f.Code, f.Params())
+		}
+	})
+	return w
 }
 
 // Check is a finding as reports of checks have it.
