@@ -58,7 +58,8 @@ func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	r.facts = f
 	r.open(StageHandshake)
 	if e := evidenceOf(f, time.Now()); f.takesTurns(e.now) {
-		p, _ := e.duplicate()
+		p := e.params()
+		e.duplicate(&p)
 		return r.fail(api.Error, StageHandshake, catalogue.DuplicateKey, p)
 	}
 	r.passed(StageHandshake, "")
@@ -103,8 +104,8 @@ func (r *recorder) unanswered(err error) verdict.Finding {
 func (r *recorder) judge(e evidence, err error) verdict.Finding {
 	f := r.facts
 	for _, row := range faults() {
-		p, fits := row.fits(e)
-		if !fits {
+		p := e.params()
+		if !row.fits(e, &p) {
 			continue
 		}
 		stage := e.stageOf(row)
