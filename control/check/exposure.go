@@ -98,30 +98,26 @@ func (o Own) compared() string {
 	return strings.Join(parts, "; ")
 }
 
-// STUNServers judges the configured STUN servers; false without any.
-func STUNServers(o Own) (verdict.Finding, bool) {
+// STUNServers judges the configured STUN servers.
+func STUNServers(o Own) []verdict.Finding {
 	return servers(NameSTUN, catalogue.StunUnreachable, o, o.STUN)
 }
 
-// TURNServers judges the configured relays; false without any.
-func TURNServers(o Own) (verdict.Finding, bool) {
+// TURNServers judges the configured relays.
+func TURNServers(o Own) []verdict.Finding {
 	return servers(NameTURN, catalogue.TurnUnreachable, o, o.TURN)
 }
 
-// servers: one is unreachable if none of its addresses answers.
-func servers(name string, code catalogue.Code, o Own, all []Server) (verdict.Finding, bool) {
-	if len(all) == 0 {
-		return verdict.Finding{}, false
-	}
-	r := beginOwn(name)
+// servers: one is unreachable if none of its addresses answers. Without any there is no check.
+func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Finding {
 	var well []string
-	var p catalogue.Params
-	p.Inbound, p.Port = true, o.Port
 	for _, s := range all {
-		if s.Err == "" {
+		if s.Err == "" && !slices.Contains(well, s.Name) {
 			well = append(well, s.Name)
 		}
 	}
+	var p catalogue.Params
+	p.Inbound, p.Port = true, o.Port
 	for _, s := range all {
 		if slices.Contains(well, s.Name) {
 			continue
@@ -134,11 +130,15 @@ func servers(name string, code catalogue.Code, o Own, all []Server) (verdict.Fin
 			p.Names = append(p.Names, s.Name)
 		}
 	}
-	if p.Server == "" {
-		r.passed(StageProbe, catalogue.List(slices.Compact(well)))
-		return r.ok(0), true
+	r := beginOwn(name)
+	switch {
+	case len(all) == 0:
+		return nil
+	case p.Server == "":
+		r.passed(StageProbe, catalogue.List(well))
+		return []verdict.Finding{r.ok(0)}
 	}
-	return r.fail(api.Warning, StageProbe, code, p), true
+	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
 }
 
 // skew is what a peer's clock shows against ours.

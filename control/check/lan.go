@@ -22,8 +22,11 @@ type LANFacts struct {
 	Problems   []OwnProblem
 }
 
-// LAN judges whether gateways can be found on the local network.
-func LAN(l LANFacts) []verdict.Finding {
+// LAN judges whether gateways can be found on the local network; there is no check when that is off.
+func LAN(l *LANFacts) []verdict.Finding {
+	if l == nil {
+		return nil
+	}
 	said := "not announced yet"
 	if l.AnnouncedAs != "" {
 		said = fmt.Sprintf("announced as %q", cleanText(l.AnnouncedAs))

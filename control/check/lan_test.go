@@ -11,7 +11,7 @@ import (
 
 func TestLANVerdicts(t *testing.T) {
 	well := LANFacts{AnnouncedAs: "edge (2)", Interfaces: []string{"eth0", "wlan0"}, Found: 2}
-	r := LAN(well)
+	r := LAN(&well)
 	if len(r) != 1 || r[0].Name != NameLAN || r[0].Outcome != api.OK || !strings.Contains(r[0].Stages[0].Detail, `announced as "edge (2)" on eth0, wlan0; 2 found`) {
 		t.Errorf("got %+v, want ok", r)
 	}
@@ -30,7 +30,7 @@ func TestLANVerdicts(t *testing.T) {
 	} {
 		l := well
 		l.Problems = []OwnProblem{c.p}
-		r := LAN(l)
+		r := LAN(&l)
 		if len(r) != 1 {
 			t.Fatalf("%s: %d results", c.p.Code, len(r))
 		}

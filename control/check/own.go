@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,19 +119,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	}
 	o := *known
 	peers, skews := r.standing()
-	out := []verdict.Finding{Exposure(o, peers)}
-	if res, ok := STUNServers(o); ok {
-		out = append(out, res)
-	}
-	if res, ok := TURNServers(o); ok {
-		out = append(out, res)
-	}
-	if res, ok := PortMapping(o); ok {
-		out = append(out, res)
-	}
-	if o.LAN != nil {
-		out = append(out, LAN(*o.LAN)...)
-	}
+	out := append([]verdict.Finding{Exposure(o, peers)}, slices.Concat(STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {

@@ -77,22 +77,22 @@ func TestExposureVerdicts(t *testing.T) {
 
 func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	o := publicOwn()
-	if _, ok := STUNServers(o); ok {
+	if len(STUNServers(o)) > 0 {
 		t.Error("a check of no servers")
 	}
 	o.STUN = []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478"},
 		{Name: "stun.example.net:3478", Address: "[2001:db8::1]:3478", Err: "network is unreachable"}}
-	if r, ok := STUNServers(o); !ok || r.Outcome != api.OK {
-		t.Errorf("one address answers: got %+v", r.Verdict())
+	if r := STUNServers(o); len(r) != 1 || r[0].Outcome != api.OK {
+		t.Errorf("one address answers: got %+v", r)
 	}
 	o.STUN = append(o.STUN, Server{Name: "other.example.net:3478", Address: "192.0.2.2:3478", Err: "no answer in 3 s"})
-	r, _ := STUNServers(o)
+	r := STUNServers(o)[0]
 	if r.Code != catalogue.StunUnreachable || !strings.Contains(r.Verdict().Cause, "other.example.net:3478 (192.0.2.2:3478)") ||
 		!strings.Contains(r.Verdict().Fix, "ip daddr 192.0.2.2 udp dport 3478") {
 		t.Errorf("got %+v", r.Verdict())
 	}
 	o.TURN = []Server{{Name: "turn.example.net:3478", Err: "401 wrong credentials"}}
-	r, _ = TURNServers(o)
+	r = TURNServers(o)[0]
 	if r.Code != catalogue.TurnUnreachable || r.Outcome != api.Warning || !strings.Contains(r.Verdict().Cause, "401 wrong credentials") {
 		t.Errorf("got %+v", r.Verdict())
 	}

@@ -18,21 +18,17 @@ type Mapping struct {
 	Code catalogue.Code
 }
 
-// PortMapping judges the mapping; false when no router is asked, or none was to the end.
-func PortMapping(o Own) (verdict.Finding, bool) {
-	m := o.Mapping
-	if m == nil {
-		return verdict.Finding{}, false
-	}
-	r := beginOwn(NamePortmap)
-	if m.Code == "" {
-		if m.External == "" {
-			return verdict.Finding{}, false
-		}
+// PortMapping judges the mapping; there is no check when no router is asked, or none was to the end.
+func PortMapping(o Own) []verdict.Finding {
+	m, r := o.Mapping, beginOwn(NamePortmap)
+	switch {
+	case m == nil || m.Code == "" && m.External == "":
+		return nil
+	case m.Code == "":
 		r.passed(StageProbe, fmt.Sprintf("%s by %s of the router %s, verified by %s", m.External, m.Protocol, m.Router, cmp.Or(m.Verified, "none")))
-		return r.ok(0), true
+		return []verdict.Finding{r.ok(0)}
 	}
 	p := catalogue.Params{Detail: m.Err}
 	p.Inbound, p.Port, p.Router, p.Mapped = true, o.Port, m.Router, m.External
-	return r.fail(catalogue.Severity(m.Code), StageProbe, m.Code, p), true
+	return []verdict.Finding{r.fail(catalogue.Severity(m.Code), StageProbe, m.Code, p)}
 }
