@@ -125,18 +125,9 @@ func APIServerDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, 
 		expected: expected{serverName: o.host, ca: f.Direct.CA, credentials: f.credentials()}}), true
 }
 
-// issuer is the check of auth on the way that is used: it issues the identity that the API
-// server is shown by either way.
-func (f Facts) issuer() []string {
-	if f.Direct.Used && f.Direct.AuthURL != "" {
-		return []string{NameAuthDirect}
-	}
-	return []string{api.ServiceAuth}
-}
-
 func beginDirect(name, target string, f Facts) (*recorder, catalogue.Params) {
 	r := begin(name, target, f)
-	r.Via, r.Used, r.Rests = verdict.ViaDirect, f.Direct.Used, f.issuer()
+	r.Via, r.Used = verdict.ViaDirect, f.Direct.Used
 	return r, catalogue.Params{Service: target, Direct: true, Timeout: Timeout}
 }
 

@@ -65,17 +65,30 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 }
 
 // together puts what was found of a service outside the tunnel behind what was inside, and
-// lets the two say what they tell together.
+// lets the two say what they tell together. Auth on the way that is used issues the identity
+// that the API server is shown by either way.
 func together(inside, outside []verdict.Finding) []verdict.Finding {
+	issuer := api.ServiceAuth
+	if auth, _ := verdict.Find(outside, NameAuthDirect); auth.Used {
+		issuer = auth.Name
+	}
 	var all []verdict.Finding
 	for _, in := range inside {
 		all = append(all, in)
 		if out, tried := verdict.Find(outside, verdict.Outside(in.Target)); tried && in.Name == in.Target {
+			if wantsIdentity(out) {
+				out.Rests = []string{issuer}
+			}
 			all = append(all, out)
 		}
 	}
 	all, _ = verdict.Correlate(time.Now(), nil, all, nil)
 	return all
+}
+
+// wantsIdentity reports whether what is missing is what auth issues.
+func wantsIdentity(apiServer verdict.Finding) bool {
+	return apiServer.Code == catalogue.IdentityMissing || apiServer.Code == catalogue.IdentityExpired
 }
 
 // tryOutside begins the checks that the configuration allows outside the tunnel, while
@@ -174,7 +187,7 @@ func (r *Runner) services(ctx context.Context, w *watched, f Facts) []verdict.Fi
 	if !known || !sameService(f, now) {
 		apiServer = APIServer(ctx, r.opts.Dial, now)
 	}
-	if c := apiServer.Code; auth.Failed() && (c == catalogue.IdentityMissing || c == catalogue.IdentityExpired) {
+	if auth.Failed() && wantsIdentity(apiServer) {
 		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth is who issues it
 	}
 	return []verdict.Finding{auth, apiServer}

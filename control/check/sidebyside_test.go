@@ -136,6 +136,18 @@ func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
 	}
 }
 
+// Nothing else that fails outside rests on auth.
+func TestAnotherFaultOutsideStandsWhileAuthFails(t *testing.T) {
+	auth := begin(api.ServiceAuth, api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
+	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
+	for _, c := range []catalogue.Code{catalogue.TLSWrongName, catalogue.APIServerForbidden, catalogue.APIServerURLUnreachable} {
+		got := together([]verdict.Finding{auth, waits}, []verdict.Finding{outOfBand(api.Error, c, "")})
+		if out := got[2]; out.Because != nil || out.Fault() != c {
+			t.Errorf("%s depends on %q", c, dependsOn(out))
+		}
+	}
+}
+
 func TestARoundShowsBothWaysAndTheTunnelsVerdictsStand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -56,8 +56,12 @@ func (r Report) Findings(reader Reader, arrived, now time.Time) []verdict.Findin
 		} else {
 			f = note(f, catalogue.ReportIncomplete).With(func(p *catalogue.Params) { p.Service = f.Target })
 		}
-		if f.Stage != "" {
-			f.Stages = []verdict.Stage{{Name: f.Stage, Outcome: f.Outcome}}
+		if before := r.failing(f.Target); f.Outcome == api.Unknown && len(before) > 0 {
+			f.Rests = before
+			if f.Code == catalogue.ReportUnsure { // most often it was not tried
+				f.Code = catalogue.NotTried
+				f = f.With(func(p *catalogue.Params) { p.Root = before[0] })
+			}
 		}
 		return f
 	})
@@ -75,11 +79,8 @@ func (r Report) finding(f verdict.Finding, v Verdict, reader Reader, now time.Ti
 		f.RTT, quoted.Age, f.Args = 0, age.Round(time.Minute), &quoted
 		return note(f, catalogue.ReportStale)
 	case v.Outcome == api.OK:
-	case v.Outcome == api.Unknown: // most often not tried, because something fails that comes before
+	case v.Outcome == api.Unknown:
 		f.Code = catalogue.ReportUnsure
-		if before := r.failing(f.Target); before != "" {
-			f.Code, f.Rests = catalogue.NotTried, []string{verdict.Inbound(before)}
-		}
 	case v.Code == "":
 		f.Code = catalogue.ReportBare
 	case quoted.RootCode == "":
@@ -106,7 +107,10 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 		own = r.Own()
 	}
 	p := r.told(f.Target, v.Params.Params(f.Heard), own)
-	f.Code, f.Args, f.Rests = v.Code, &p, []string{verdict.Own(verdict.Upstream(f.Target))}
+	f.Code, f.Args = v.Code, &p
+	if f.Faulty() {
+		f.Rests = []string{verdict.Own(verdict.Upstream(f.Target))}
+	}
 	return f
 }
 
@@ -150,14 +154,14 @@ func (r Report) verdict(target string) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// failing is the first target before another one that fails; empty without any.
-func (r Report) failing(target string) string {
+// failing are the checks of the targets before another one that fail.
+func (r Report) failing(target string) (out []string) {
 	for _, before := range targets[:min(2, slices.Index(targets, target))] {
 		if v, found := r.verdict(before); found && v.Outcome == api.Error {
-			return before
+			out = append(out, verdict.Inbound(before))
 		}
 	}
-	return ""
+	return out
 }
 
 // about reports whether a code can say something about reaching a target inside the tunnel,

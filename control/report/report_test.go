@@ -280,3 +280,30 @@ func TestACodeThatIsNotKnownIsNamed(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// What a peer did not try follows from what it reports to fail before.
+func TestWhatWasNotTriedFollowsFromWhatFails(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		gateway Verdict
+		auth    []Verdict
+		want    string
+	}{
+		{"the gateway fails", Verdict{Target: "gateway", Outcome: api.Error, Code: catalogue.NotHeardByPeer}, []Verdict{{Target: "auth", Outcome: api.Unknown}},
+			"not known while inbound-gateway fails (PST0106)"},
+		{"for a reason that is not taken", Verdict{Target: "gateway", Outcome: api.Error, Code: catalogue.TicketAlarm}, []Verdict{{Target: "auth", Outcome: api.Unknown}},
+			"not known while inbound-gateway fails"},
+		{"the gateway works", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Unknown}}, "edge could not tell"},
+		{"nothing is said of auth", Verdict{Target: "gateway", Outcome: api.OK}, nil, "the report of edge says nothing of auth"},
+		{"nor why", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Error}}, "edge reports this without saying why"},
+		{"about something else", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Error, Code: catalogue.TLSFailed}},
+			"edge reports PST0504, which is not about reaching auth here"},
+		{"what was", Verdict{Target: "gateway", Outcome: api.Error, Age: time.Hour}, []Verdict{{Target: "auth", Outcome: api.Unknown, Age: time.Hour}},
+			"what edge reports is 1h0m0s old (then: unknown)"},
+	} {
+		got := Report{Verdicts: append([]Verdict{c.gateway}, c.auth...)}.Targets(reading(), noon, noon).Auth
+		if got.Cause != c.want || got.Fix == "" || got.Code != "" {
+			t.Errorf("%s: got %+v, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 // is unknown and names its root ([Finding.Because]).
 //
 //	finding                          root, the first that fails
-//	any, faulty or not tried         what it rests on (Finding.Rests) and what explains it
+//	any, faulty or unknown           what it rests on (Finding.Rests) and what explains it
 //	a service outside the tunnel     the same inside, or the tunnel: see sideBySide
 //	inbound                          the tunnel that reports come through
 //	inbound, of both ends' tunnel    the same fault seen here
@@ -35,7 +35,7 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 	for i, f := range in {
 		same := slices.IndexFunc(out, func(o Finding) bool { return o.Faulty() && o.Code == f.Code && slices.Contains(shared, f.Code) })
 		switch {
-		case tunnel.broken() && f.Outcome != api.Off: // what is granted is decided here
+		case tunnel.broken() && !f.refused():
 			in[i] = f.stopped(now).follow(tunnel.root())
 		case f.Faulty() && same >= 0:
 			in[i] = f.follow(out[same])
@@ -51,7 +51,7 @@ var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.RelayInUse, catal
 
 // rest makes a finding follow from the first that it rests on and that explains it.
 func (f Finding) rest(list, own []Finding) Finding {
-	if !f.Faulty() && f.Code != catalogue.NotTried {
+	if !f.Faulty() && f.Outcome != api.Unknown {
 		return f
 	}
 	for _, ref := range f.Rests {
@@ -68,7 +68,7 @@ func (f Finding) rest(list, own []Finding) Finding {
 func (f Finding) explains(of Finding) bool {
 	switch of.Code {
 	case catalogue.NotTried:
-		return true
+		return f.Failed() || f.Direction == api.DirectionOutbound
 	case catalogue.NoWayIn: // not by itself: the same is found of both
 		return f.Faulty() && f.Code == catalogue.PrivateAdvertised
 	case catalogue.PacketsLost:
@@ -98,13 +98,19 @@ func (f Finding) broken() bool {
 	return f.Failed() || f.Outcome == api.Unknown || f.Code == catalogue.AwaitingApproval
 }
 
+// refused reports whether a peer is refused what it asks for: that is decided here, whatever of
+// its reports arrives.
+func (f Finding) refused() bool {
+	return f.Outcome == api.Off && f.Fault() != "" && !f.Params().Disputed
+}
+
 // stopped is what is left of a peer's report when the tunnel fails: that there was one.
 func (f Finding) stopped(now time.Time) Finding {
 	p := catalogue.Params{Peer: f.Peer}
 	if !f.Heard.IsZero() {
 		p.Age = max(now.Sub(f.Heard), 1)
 	}
-	f.Code, f.Args, f.Stage, f.Stages, f.RTT, f.said = catalogue.ReportsStopped, &p, "", nil, 0, nil
+	f.Code, f.Args, f.Stage, f.RTT, f.said = catalogue.ReportsStopped, &p, "", 0, nil
 	return f
 }
 

@@ -79,6 +79,9 @@ func TestTheFirstThatFailsIsTheRoot(t *testing.T) {
 		{"reports come through the tunnel", nil, []Finding{found("gateway", failed, catalogue.PeerSilent)},
 			[]Finding{found("inbound-gateway", ok, ""), found("inbound-auth", failed, catalogue.AuthTimeout), found("inbound-apiServer", off, catalogue.APIServerOff)},
 			"gateway error PST0101, inbound-gateway <- gateway, inbound-auth <- gateway, inbound-apiServer off PST0307"},
+		{"and so does what it disputes", nil, []Finding{found("gateway", failed, catalogue.PeerSilent)},
+			[]Finding{found("inbound-auth", off, catalogue.AuthOff).With(func(p *catalogue.Params) { p.Disputed = true }), found("inbound-apiServer", off, catalogue.ReportBare)},
+			"gateway error PST0101, inbound-auth <- gateway, inbound-apiServer <- gateway"},
 		{"whose root is here", []Finding{found("own/exposure", failed, catalogue.NoWayIn)}, []Finding{found("gateway", failed, catalogue.PeerMustDial, "own/exposure")},
 			[]Finding{found("inbound-gateway", ok, "")}, "gateway <- own/exposure, inbound-gateway <- own/exposure"},
 		{"nobody has approved the peer", nil, []Finding{found("gateway", warning, catalogue.AwaitingApproval)},
@@ -93,6 +96,9 @@ func TestTheFirstThatFailsIsTheRoot(t *testing.T) {
 		{"the peer did not try", nil, []Finding{found("gateway", ok, "")},
 			[]Finding{found("inbound-gateway", failed, catalogue.NotHeardByPeer), found("inbound-auth", unknown, catalogue.NotTried, "inbound-gateway")},
 			"gateway ok, inbound-gateway error PST0106, inbound-auth <- inbound-gateway"},
+		{"a warning does not keep it from trying", nil, []Finding{found("gateway", ok, "")},
+			[]Finding{found("inbound-gateway", warning, catalogue.PathMTUSmall), found("inbound-auth", unknown, catalogue.NotTried, "inbound-gateway")},
+			"gateway ok, inbound-gateway warning PST0601, inbound-auth unknown"},
 	} {
 		given := fmt.Sprintf("%+v", [][]Finding{c.own, c.out, c.in})
 		out, in := Correlate(noon, c.own, c.out, c.in)

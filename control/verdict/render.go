@@ -46,9 +46,9 @@ func (f Finding) words() *said {
 		w = &said{}
 	}
 	w.once.Do(func() {
-		if f.Code != "" && f.Code != catalogue.NotTried {
-			w.cause, w.fix = catalogue.Render(f.Code, f.Params())
-			w.command = catalogue.Command(f.Code, f.Params())
+		if p := f.Params(); f.Code != "" && (f.Code != catalogue.NotTried || p.Root != "") {
+			w.cause, w.fix = catalogue.Render(f.Code, p)
+			w.command = catalogue.Command(f.Code, p)
 		}
 	})
 	return w
@@ -60,7 +60,11 @@ func (f Finding) Check() api.Check {
 	if f.Because != nil {
 		c.DependsOn = f.Because.Ref()
 	}
-	for _, s := range f.Stages {
+	stages := f.Stages
+	if f.Direction == api.DirectionInbound && f.Stage != "" { // all that a report tells of them
+		stages = []Stage{{Name: f.Stage, Outcome: f.Outcome}}
+	}
+	for _, s := range stages {
 		c.Stages = append(c.Stages, api.CheckStage{Stage: s.Name, Verdict: s.Outcome, Seconds: s.Took.Seconds(), Detail: s.Detail, Via: f.Via})
 	}
 	return c
