@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// foundResults are the verdicts on what others have found of this gateway, in the order of
+// foundElsewhere is what others have found of this gateway, in the order of
 // the checks' names and then of the codes.
-func foundResults(problems []OwnProblem, now time.Time) []verdict.Finding {
+func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
 	problems = slices.Clone(problems)
 	slices.SortStableFunc(problems, func(a, b OwnProblem) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Code, b.Code))

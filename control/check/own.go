@@ -126,7 +126,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
 	r.own.mu.Unlock()
-	out = append(out, foundResults(o.Found, time.Now())...)
+	out = append(out, foundElsewhere(o.Found, time.Now())...)
 	return append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews))
 }
 
@@ -136,7 +136,7 @@ func (r *Runner) standing() (standing, []skew) {
 	var s standing
 	var skews []skew
 	for _, w := range r.watchedPeers() {
-		rep := w.report()
+		rep := w.round()
 		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
 		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:

@@ -373,7 +373,7 @@ func well(rep Round, brief func() (Facts, bool)) bool {
 	return len(rep.Findings) > 0
 }
 
-// keep stores a report and logs what changed.
+// keep stores a round and logs what changed.
 func (r *Runner) keep(w *watched, rep Round) {
 	w.mu.Lock()
 	before := w.last

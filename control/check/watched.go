@@ -70,8 +70,8 @@ func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, co
 	}, w.last, true
 }
 
-// report is the last one.
-func (w *watched) report() Round {
+// round is the last one.
+func (w *watched) round() Round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last

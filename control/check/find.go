@@ -44,7 +44,7 @@ func (r *Runner) Find(ctx context.Context, peer string, fresh bool) (own []verdi
 	}
 	rounds := make([]Round, len(all))
 	for i, w := range all {
-		rounds[i] = w.report()
+		rounds[i] = w.round()
 	}
 	if fresh {
 		r.refresh(ctx, all, rounds)
@@ -112,4 +112,27 @@ func (w *watched) late(before Round) Round {
 		done.Findings = append(done.Findings, f.With(func(p *catalogue.Params) { p.Timeout = reportLimit }))
 	}
 	return done
+}
+
+// services are the findings but for those of the gateway itself.
+func (r Round) services() []verdict.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f verdict.Finding) bool { return f.Target == api.ServiceGateway })
+}
+
+// Findings are those of the last round of checks of a peer, which nobody may change; none
+// before the first round.
+func (r *Runner) Findings(peer string) []verdict.Finding {
+	r.mu.Lock()
+	w := r.peers[peer]
+	r.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	return w.round().Findings
+}
+
+// Finding is the last of a check of a peer; nothing before the first round.
+func (r *Runner) Finding(peer, name string) verdict.Finding {
+	f, _ := verdict.Find(r.Findings(peer), name)
+	return f
 }
