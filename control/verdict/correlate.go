@@ -35,7 +35,7 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 	for i, f := range in {
 		same := slices.IndexFunc(out, func(o Finding) bool { return o.Faulty() && o.Code == f.Code && slices.Contains(shared, f.Code) })
 		switch {
-		case tunnel.broken() && !f.refused():
+		case tunnel.broken() && !f.stands():
 			in[i] = f.stopped(now).follow(tunnel.root())
 		case f.Faulty() && same >= 0:
 			in[i] = f.follow(out[same])
@@ -98,9 +98,13 @@ func (f Finding) broken() bool {
 	return f.Failed() || f.Outcome == api.Unknown || f.Code == catalogue.AwaitingApproval
 }
 
-// refused reports whether a peer is refused what it asks for: that is decided here, whatever of
-// its reports arrives.
-func (f Finding) refused() bool {
+// stands reports whether an inbound finding is as it is whatever of reports arrives: what the
+// peer is refused is decided here, and some peers send none.
+func (f Finding) stands() bool {
+	switch f.Code {
+	case catalogue.ReportsNever, catalogue.ReportsUnsupported:
+		return true
+	}
 	return f.Outcome == api.Off && f.Fault() != "" && !f.Params().Disputed
 }
 
