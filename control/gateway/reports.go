@@ -76,13 +76,8 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 		return nil // removed meanwhile
 	}
 	now := time.Now()
-	results, of := r.basis(m)
-	said, ok := r.compose(m, results, of, now)
-	if !ok {
-		return nil
-	}
-	body, err := said.Encode()
-	if err != nil {
+	said, of, body, err := r.write(m, now)
+	if err != nil || body == nil {
 		return err
 	}
 	if err := auth.NewClient(peer.OverlayAddr(to), r.g.plane.stack.DialContext).Report(ctx, body); err != nil {
@@ -94,6 +89,16 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 		r.told[to] = toldReport{said: said, of: of, at: now, next: now.Add(reportPace)}
 	}
 	return nil
+}
+
+// write makes the report to a peer as things are; body is nil when there is nothing to tell.
+func (r *reports) write(m *member, now time.Time) (said report.Report, of basis, body []byte, err error) {
+	results, of := r.basis(m)
+	said, ok := r.compose(m, results, of, now)
+	if ok {
+		body, err = said.Encode()
+	}
+	return said, of, body, err
 }
 
 // failed puts the next try off.
@@ -115,14 +120,11 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 		return nil
 	}
 	now := time.Now()
-	results, of := r.basis(m)
-	said, ok := r.compose(m, results, of, now)
-	if !ok {
-		return nil
-	}
-	body, err := said.Encode()
+	said, _, body, err := r.write(m, now)
 	if err != nil {
 		r.g.log.Warn("the report to a peer cannot be written", "peer", m.name, "error", err)
+	}
+	if body == nil {
 		return nil
 	}
 	r.mu.Lock()
