@@ -122,7 +122,7 @@ func (g *Gateway) dialService(ctx context.Context, name, service string) (forwar
 	c, err := g.plane.stack.DialTCP(ctx, netip.AddrPortFrom(m.address(), port))
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
-		if service == api.ServiceAPIServer && g.checks.Targets(name).APIServer.Verdict == api.OK {
+		if service == api.ServiceAPIServer && g.checks.Finding(name, api.ServiceAPIServer).Outcome == api.OK {
 			g.checks.Wake(name)
 		}
 		return nil, err

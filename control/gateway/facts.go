@@ -43,9 +43,6 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	if !m.pending {
 		g.sightings(m, w, &f)
 	}
-	if inbound, at, ok := g.reports.inbound(m.key); ok {
-		f.Inbound, f.InboundAge = &inbound, time.Since(at)
-	}
 	f.TellsOffers = g.reports.tellsOffers(m.key)
 	if h, ok := g.reports.last(m.key); ok {
 		f.Path.PeerNAT = catalogue.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}
@@ -157,7 +154,7 @@ func sight(s tunnel.Sight) check.Sight {
 func (g *Gateway) own() check.Own {
 	cfg := g.running.Load().cfg
 	s := g.agent.Load().Snapshot()
-	o := g.shown(cfg, s)
+	o := check.Own{Name: cfg.Name, Shown: g.shown(cfg, s)}
 	o.LAN = g.lan.facts(time.Now())
 	o.Networks, o.TicketAlarmAt = g.networks(), g.book.AlarmedAt()
 	o.Found = g.found.all()
@@ -185,9 +182,9 @@ func (g *Gateway) own() check.Own {
 }
 
 // shown is what this gateway shows of itself to the outside.
-func (g *Gateway) shown(cfg *config.Resolved, s discovery.Snapshot) check.Own {
-	o := check.Own{
-		Name: cfg.Name, ListenPort: g.plane.bind.Port(), NAT: apiNAT(s.NAT),
+func (g *Gateway) shown(cfg *config.Resolved, s discovery.Snapshot) catalogue.Shown {
+	o := catalogue.Shown{
+		Port: g.plane.bind.Port(), NAT: natFacts(s.NAT),
 		Candidates: []catalogue.Candidate{}, Advertised: cfg.Discovery.Advertise,
 	}
 	for _, c := range s.Candidates {

@@ -169,7 +169,7 @@ func (c *ticker) keepPorts() {
 func (c *ticker) replaceRejected(now time.Time, m *member) {
 	heard, _ := c.g.reports.last(m.key)
 	c.g.keepers.renewDue(now, m, heard)
-	code := c.g.checks.Code(m.name, api.ServiceAPIServer)
+	code := c.g.checks.Finding(m.name, api.ServiceAPIServer).Fault()
 	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
 		c.g.keepers.renew(now, m)
 	}

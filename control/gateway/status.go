@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -68,18 +69,15 @@ func apiNAT(n discovery.NAT) api.NAT {
 	return out
 }
 
-// outdated is what a peer last reported of us, once the tunnel that reports come through
-// fails: what it reached then it most likely does not reach any more.
-func outdated(t api.Targets, age time.Duration) api.Targets {
-	for _, v := range []*api.Verdict{&t.Gateway, &t.Auth, &t.APIServer} {
-		if v.Verdict == api.Off {
-			continue
-		}
-		*v = api.Verdict{Verdict: api.Unknown, Via: v.Via, CheckedAt: v.CheckedAt,
-			Cause: fmt.Sprintf("reports come through the tunnel, which fails; the last one came %s ago", age.Round(time.Second)),
-			Fix:   "fix the way to the gateway first"}
+// reachability is what was found last in both directions. A fault of this gateway is shown in
+// full here, whatever of it is a fault of ours.
+func (g *Gateway) reachability(m *member, now time.Time) api.Reachability {
+	out, in := verdict.Correlate(now, nil, g.checks.Findings(m.name), g.reports.inbound(m))
+	used := verdict.Inside
+	if m.mode == api.ModeOutOfBand {
+		used = verdict.Outside
 	}
-	return t
+	return api.Reachability{Outbound: verdict.Targets(out, used), Inbound: verdict.Targets(in, verdict.Inbound)}
 }
 
 func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now time.Time) api.PeerStatus {
@@ -89,14 +87,6 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.key)
-	outbound := g.checks.Targets(m.name)
-	if m.mode == api.ModeOutOfBand {
-		outbound = g.checks.DirectTargets(m.name)
-	}
-	inbound, reported, told := g.reports.inbound(m.key)
-	if told && outbound.Gateway.Verdict == api.Error {
-		inbound = outdated(inbound, now.Sub(reported))
-	}
 	s := api.PeerStatus{
 		Name: m.name, PublicKey: m.key.String(), Mode: m.mode, State: state, Reason: reason, Stock: m.stock,
 		Allow: append([]string{}, m.allow...), Offers: append([]string{}, g.followed(m)...), Local: []api.Local{},
@@ -104,7 +94,7 @@ func (g *Gateway) peerStatus(m *member, t tunnel.PeerStats, run *running, now ti
 		Candidates: g.candidateStatus(m, way), Flows: g.flows.List(m.name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.nextTry()),
-		Reachability: api.Reachability{Outbound: outbound, Inbound: inbound},
+		Reachability: g.reachability(m, now),
 	}
 	if a := m.address(); a.IsValid() {
 		s.Address = a.String()

@@ -185,7 +185,7 @@ func (g *Gateway) stockPath(m *member, t tunnel.PeerStats, p api.Path) api.Path 
 	if n := len(p.History); n > 0 {
 		p.Since, p.Reason = &p.History[n-1].At, p.History[n-1].Reason
 	}
-	p.RTTSeconds = g.checks.Targets(m.name).Gateway.RTTSeconds
+	p.RTTSeconds = g.checks.Finding(m.name, api.ServiceGateway).RTT.Seconds()
 	return p
 }
 
