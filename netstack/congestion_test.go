@@ -60,12 +60,12 @@ func TestBuffersFollowTheRoundTripTime(t *testing.T) {
 		{"a short path with little memory", little, time.Millisecond, 1 << 20, 1 << 20},
 		{"a longer one with little memory", little, 50 * time.Millisecond, 15e6, 15e6},
 		{"two windows of 1.2 Gbit/s", defaults, 50 * time.Millisecond, 15e6, 15e6},
-		{"no more than the bound", defaults, 200 * time.Millisecond, DefaultTCPBuffer, DefaultTCPBuffer},
+		{"no more than the bound", defaults, 300 * time.Millisecond, DefaultTCPBuffer, DefaultTCPBuffer},
 		{"an unknown one", defaults, 0, DefaultTCPBuffer, DefaultTCPBuffer},
 		{"lesser bounds", Options{TCPSendBuffer: 1 << 20, TCPReceiveBuffer: 2 << 20}, time.Second, 1 << 20, 2 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if send, receive := newMemory(c.options).most(c.rtt); send != c.send || receive != c.receive {
+			if send, receive := newMemory(c.options).most(c.rtt, windowRate); send != c.send || receive != c.receive {
 				t.Errorf("got %d to send and %d to receive, want %d and %d", send, receive, c.send, c.receive)
 			}
 		})

@@ -21,6 +21,7 @@ const hiddenRTT = 1500
 type flow struct {
 	peer    *peerFlows
 	sending *sender.Flow // nil until there is data
+	ended   bool
 	held    held
 	end     sender.Seq // of what gVisor handed over
 	mss     int        // the largest payload that gVisor put into a packet
@@ -48,11 +49,14 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 		r.End++
 	}
 	data := r.Size() > 0 && tcp[tcpFlags]&(flagSYN|flagRST) == 0
-	if data && f.sending == nil {
-		f.begin(r.Start, size)
-	}
-	if f.sending == nil {
+	switch {
+	case f.ended:
 		return false
+	case f.sending != nil:
+	case !data:
+		return false
+	default:
+		f.begin(r.Start, size)
 	}
 	f.refresh(ip, tcp, data, windows)
 	switch {
@@ -165,7 +169,7 @@ func (f *flow) receive(now time.Duration, tcp []byte) {
 		return
 	}
 	f.arrived.Add(int64(len(tcp) - hdr))
-	if tcp[tcpFlags]&(flagSYN|flagRST|flagACK) != flagACK || f.sending == nil {
+	if tcp[tcpFlags]&(flagSYN|flagRST|flagACK) != flagACK || f.sending == nil || f.ended {
 		return
 	}
 	a := sender.Ack{Ack: sender.Seq(binary.BigEndian.Uint32(tcp[tcpAck:])), Window: 1 << 30}

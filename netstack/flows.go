@@ -135,6 +135,7 @@ func (t *flows) close(local, remote netip.AddrPort) {
 	p := f.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	f.ended = true // Somebody may have found it a moment ago.
 	f.held.releaseAll()
 	if f.sending != nil {
 		p.path.Close(f.sending)

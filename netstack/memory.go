@@ -38,8 +38,10 @@ const (
 	// throughput (bench/README).
 	shortPathBuffer = 2 << 20
 	// windowRate is what a window is to allow on a longer path, in bytes per second: 1.2
-	// Gbit/s. A larger one only makes the queue of a bottleneck overflow.
-	windowRate = 150e6
+	// Gbit/s. A larger one only makes the queue of a bottleneck overflow, where gVisor decides
+	// what is in flight; flowRate is for connections whose data is sent below it, which need
+	// another window while gaps are filled.
+	windowRate, flowRate = 150e6, 300e6
 	// shortPathPart is the part of all memory that bounds such a buffer. Each packet in
 	// flight has a buffer of 64 KB in WireGuard, which the garbage collector counts whole:
 	// with a limit of 64 MB and windows of 2 MB it ran a hundred times a second, and
@@ -85,12 +87,12 @@ func newMemory(o Options) *memory {
 }
 
 // most is how far the buffers of a connection with a round-trip time may grow, in bytes; 0
-// stands for an unknown one.
-func (m *memory) most(rtt time.Duration) (send, receive int) {
+// stands for an unknown one. rate is what its window is to allow.
+func (m *memory) most(rtt time.Duration, rate float64) (send, receive int) {
 	if rtt == 0 {
 		return m.mostSend, m.mostReceive
 	}
-	needed := max(m.shortPath, int(buffersPerWindow*windowRate*rtt.Seconds()))
+	needed := max(m.shortPath, int(buffersPerWindow*rate*rtt.Seconds()))
 	return min(m.mostSend, needed), min(m.mostReceive, needed)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,7 @@ type impairment struct {
 	seed    uint64
 	loss    float64       // probability that a packet is dropped
 	reorder float64       // probability that a packet changes places with one up to 8 later
+	delay   time.Duration // that a packet takes, at least
 	largest *atomic.Int64 // larger packets are dropped, in bytes; nil or 0 for none
 	// What passes from a to b and back; nil for everything. Each is called by one goroutine.
 	there, back func(packet []byte) bool
@@ -104,6 +106,16 @@ func pump(t testing.TB, from, to tun.Device, imp impairment, passes func(packet 
 	}
 	sizes := make([]int, len(bufs))
 	out := make([][]byte, 0, len(bufs))
+	deliver := func(out [][]byte) {
+		if _, err := to.Write(out, offset); err != nil {
+			t.Errorf("Write: %v", err)
+		}
+	}
+	if imp.delay > 0 {
+		later, stop := delayed(imp.delay, deliver)
+		defer stop()
+		deliver = later
+	}
 	for {
 		n, err := from.Read(bufs, sizes, offset)
 		if err != nil {
@@ -132,11 +144,35 @@ func pump(t testing.TB, from, to tun.Device, imp impairment, passes func(packet 
 			}
 		}
 		if len(out) > 0 {
-			if _, err := to.Write(out, offset); err != nil {
-				t.Errorf("Write: %v", err)
-				return
-			}
+			deliver(out)
 		}
+	}
+}
+
+// delayed has deliver called so much later, with copies, until it is stopped.
+func delayed(delay time.Duration, deliver func([][]byte)) (later func([][]byte), stop func()) {
+	type batch struct {
+		at      time.Time
+		packets [][]byte
+	}
+	wire := make(chan batch, 100_000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for b := range wire {
+			time.Sleep(time.Until(b.at)) // This is the delay.
+			deliver(b.packets)
+		}
+	})
+	later = func(out [][]byte) {
+		b := batch{at: time.Now().Add(delay)}
+		for _, p := range out {
+			b.packets = append(b.packets, slices.Clone(p))
+		}
+		wire <- b
+	}
+	return later, func() {
+		close(wire)
+		wg.Wait()
 	}
 }
 

@@ -42,15 +42,15 @@ type share struct {
 // largest segment's payload, in bytes. below is what sends the connection's data, or nil.
 func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, mss int, below *flow) {
 	s.below = below
-	s.mostSend, s.mostReceive = s.memory.most(rtt)
+	rate, rounds := windowRate, plainRounds
+	if below != nil {
+		rate, rounds = flowRate, gapRounds
+	}
+	s.mostSend, s.mostReceive = s.memory.most(rtt, rate)
 	s.memory.mu.Lock()
 	s.ep = ep
 	send, receive := s.send, s.receive
 	s.memory.mu.Unlock()
-	rounds := plainRounds
-	if below != nil {
-		rounds = gapRounds
-	}
 	s.sizing, s.granted = newRightSizing(mss, rounds), receive
 	ep.SocketOptions().SetSendBufferSize(int64(send), false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(receive), false)

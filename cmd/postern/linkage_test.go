@@ -21,6 +21,10 @@ func TestLayersImportDownwardsOnly(t *testing.T) {
 		{[]string{"control/..."}, []string{"github.com/charmbracelet/", module + "tui", module + "cmd"}},
 		{[]string{"tunnel/peer"}, []string{module + "netstack", module + "tunnel/uapi", "golang.zx2c4.com/", "gvisor.dev/"}},
 		{[]string{"tunnel/foreign"}, []string{module + "tunnel/peer", module + "tunnel/u", "golang.org/x/", "golang.zx2c4.com/", "gvisor.dev/"}},
+		// Checks ask nobody for words, and a report is read by itself: control/gateway joins the two.
+		{[]string{"control/verdict"}, []string{module + "control/check", module + "control/report", module + "control/gateway"}},
+		{[]string{"control/check"}, []string{module + "control/report", module + "control/gateway"}},
+		{[]string{"control/report"}, []string{module + "control/check", module + "control/gateway"}},
 		// Of what is below it the screen knows how texts of others are shown, and no more.
 		{[]string{"tui"}, []string{module + "tunnel/peer", module + "tunnel/u", "golang.zx2c4.com/", module + "netstack", module + "control/gateway"}},
 	} {

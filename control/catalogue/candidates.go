@@ -12,6 +12,34 @@ import (
 // Relayed reports whether a candidate is reached over a relay.
 func (c Candidate) Relayed() bool { return c.Relay != "" || c.Source == api.SourceRelay }
 
+// Shown is what a gateway shows of itself to the outside.
+type Shown struct {
+	// Port is the one that it listens on.
+	Port uint16
+	NAT  NAT
+	// Candidates are what peers are told to dial, best first; Advertised those of them
+	// that the operator configured.
+	Candidates []Candidate
+	Advertised []string
+}
+
+// SeenAs are the addresses by which others know the gateway that anybody may dial.
+func (s Shown) SeenAs() []string {
+	var out []string
+	for _, c := range s.Candidates {
+		if c.Source != api.SourceRelay && special.Scope(c.Address) == "" && !slices.Contains(out, c.Address) {
+			out = append(out, c.Address)
+		}
+	}
+	return out
+}
+
+// Has reports whether peers are told to dial an address.
+func (s Shown) Has(address string) bool {
+	return slices.Contains(s.Advertised, address) ||
+		slices.ContainsFunc(s.Candidates, func(c Candidate) bool { return c.Address == address })
+}
+
 // Accounts are the addresses that were tried and what became of each.
 func (v *view) Accounts() string {
 	const most = 4

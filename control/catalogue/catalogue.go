@@ -16,12 +16,15 @@
 //
 // A file is a sequence of codes, each a line "PSTnnnn title" and its sections. A section is
 // a line with its name and lines that are indented by a tab; these make one line, joined by
-// blanks. A line that begins with # is a comment.
+// blanks. A line that begins with # is a comment. A line "note NAME" begins the texts of
+// what is no fault, but the reason why there is no verdict.
 //
 //	cause, fix     what is wrong, what is to be done
 //	command        what of the fix can be typed here as it is; nothing where that is empty,
 //	               or has a word to be replaced
 //	part NAME      a template for others: {{template "NAME" .}}
+//	severity       warning for what keeps no peer from being reached by itself; without it
+//	               an own check that finds the fault ends with an error
 //	found          how the fault is found, in Markdown, for the page
 //	consider       what else to consider when fixing it, likewise
 //
@@ -45,6 +48,8 @@ import (
 	"strings"
 	"sync"
 	"text/template/parse"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 //go:embed text/*.txt
@@ -57,20 +62,37 @@ type Entry struct {
 	Title string
 	// Found and Consider tell in Markdown how the fault is found and what else to consider.
 	Found, Consider string
+	severity        api.Outcome
 }
 
 // Codes lists the catalogue in the order of the codes.
 func Codes() []Entry { return slices.Clone(load().entries) }
 
+// Severity is the outcome of an own check that ends with a code.
+func Severity(c Code) api.Outcome {
+	if i, ok := load().find(c); ok && load().entries[i].severity != "" {
+		return load().entries[i].severity
+	}
+	return api.Error
+}
+
 // Render makes the cause and the fix of a code from its parameters. A code that this
-// version does not know (a newer peer's report) is named as such.
+// version does not know (a newer peer's report) is named as such. Of what a peer says, only
+// what the schema marks goes into the fix.
 func Render(c Code, p Params) (cause, fix string) {
 	v := viewOf(c, p)
-	all := load()
-	if !all.has(c) {
-		return all.part("unknown cause", v), all.part("unknown fix", v)
+	known := v
+	if p.Heard {
+		known = viewOf(c, p.trusted())
 	}
-	return all.section("cause", v) + all.part("beside", v), all.section("fix", v)
+	all := load()
+	switch _, is := all.find(c); {
+	case c.Fault() == "":
+		return all.section("cause", v), all.section("fix", known)
+	case !is:
+		return all.part("unknown cause", v), all.part("unknown fix", known)
+	}
+	return all.section("cause", v) + all.part("beside", v), all.section("fix", known)
 }
 
 // placeholder is a word in a command that its reader has to replace.
@@ -80,7 +102,7 @@ var placeholder = regexp.MustCompile(`\b(NAME|FILE|DEVICE|ADDRESS|HOST|PORT|IP)\
 // It is empty where the fix offers several, has a placeholder, leaves a decision to the
 // reader, or sends him to the other side.
 func Command(c Code, p Params) string {
-	command := load().section("command", viewOf(c, p))
+	command := load().section("command", viewOf(c, p.trusted()))
 	if placeholder.MatchString(command) {
 		return ""
 	}
@@ -116,8 +138,12 @@ func (c *catalogue) read(name string) error {
 	if err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
-	var section string
+	var of, section string // the code, and its section
 	var body []string
+	add := func() (err error) {
+		of, err = c.add(of, section, strings.Join(body, " "))
+		return err
+	}
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimRight(line, "\n")
 		switch {
@@ -125,53 +151,58 @@ func (c *catalogue) read(name string) error {
 		case line[0] == '\t':
 			body = append(body, line[1:])
 		default:
-			if err := c.add(section, strings.Join(body, " ")); err != nil {
+			if err := add(); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			section, body = line, nil
 		}
 	}
-	if err := c.add(section, strings.Join(body, " ")); err != nil {
+	if err := add(); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
 
-// add takes a heading with what stands below it. The last code is the one that it is of.
-func (c *catalogue) add(heading, body string) error {
+// add takes a heading with what stands below it, and gives the code that the next is of.
+func (c *catalogue) add(of, heading, body string) (string, error) {
 	if heading == "" { // the beginning of the file
-		return nil
+		return of, nil
+	}
+	if note, ok := strings.CutPrefix(heading, "note "); ok {
+		return note, nil
 	}
 	if code, title, ok := strings.Cut(heading, " "); ok && strings.HasPrefix(code, "PST") {
 		c.entries = append(c.entries, Entry{Code: Code(code), Title: title})
-		return nil
+		return code, nil
 	}
 	path, isPart := strings.CutPrefix(heading, "part ")
-	if !isPart && len(c.entries) > 0 {
-		e := &c.entries[len(c.entries)-1]
-		switch path = string(e.Code) + "/" + heading; heading {
+	if !isPart {
+		path = of + "/" + heading
+		switch e := &c.entries[max(0, len(c.entries)-1)]; heading {
 		case "found":
 			e.Found = body
-			return nil
+			return of, nil
 		case "consider":
 			e.Consider = body
-			return nil
+			return of, nil
+		case "severity":
+			e.severity = api.Outcome(body)
+			return of, nil
 		}
 	}
 	if c.templates[path] != nil {
-		return fmt.Errorf("%q is there twice", path)
+		return of, fmt.Errorf("%q is there twice", path)
 	}
 	t, err := parse.New(path).Parse(body, "", "", c.templates, words)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return of, fmt.Errorf("%s: %w", path, err)
 	}
 	c.templates[path] = t
-	return nil
+	return of, nil
 }
 
-func (c *catalogue) has(code Code) bool {
-	_, found := slices.BinarySearchFunc(c.entries, code, func(e Entry, c Code) int { return strings.Compare(string(e.Code), string(c)) })
-	return found
+func (c *catalogue) find(code Code) (int, bool) {
+	return slices.BinarySearchFunc(c.entries, code, func(e Entry, c Code) int { return strings.Compare(string(e.Code), string(c)) })
 }
 
 // section executes the section that is for the place where it is read; empty without one.

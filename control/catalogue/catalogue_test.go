@@ -31,6 +31,7 @@ func full() Params {
 	p.ClusterParams = ClusterParams{Namespace: "postern", Object: "Service postern", Account: "postern:postern", Verbs: "list", Resource: "nodes"}
 	p.DiscoveryParams = DiscoveryParams{PeerName: "cloud", Domain: "example.com", Record: "TXT cloud._postern._udp.example.com", Known: "aaaa-bbbb", Found: "cccc-dddd",
 		Router: "192.168.1.1", Mapped: "203.0.113.9:51820"}
+	p.RootParams = RootParams{Root: "gateway", RootCode: PeerSilent, RootOutcome: "error"}
 	p.ResourceParams = ResourceParams{Used: 65536, Max: 262144, Drops: 12}
 	return p
 }
@@ -275,9 +276,25 @@ func TestEveryCodeHasItsTexts(t *testing.T) {
 	}
 }
 
+// A note says why there is no verdict, and is shown as no code.
+func TestEveryNoteHasItsTexts(t *testing.T) {
+	for _, c := range []Code{NotChecked, NotFinished, NotTried, ReportsStopped, ReportsNever, ReportsUnsupported, ReportsMissing,
+		ReportIncomplete, ReportStale, ReportBare, ReportAstray, ReportUnsure} {
+		cause, fix := Render(c, full())
+		if cause == "" || fix == "" && c != NotChecked || strings.Contains(cause+fix, "  ") || c.Fault() != "" {
+			t.Errorf("%s: got the cause %q and the fix %q", c, cause, fix)
+		}
+	}
+	for _, e := range Codes() {
+		if e.Code.Fault() != e.Code {
+			t.Errorf("%s is listed as a code", e.Code)
+		}
+	}
+}
+
 // Sections that no place asks for would never be seen.
 func TestSectionsHaveKnownNames(t *testing.T) {
-	form := regexp.MustCompile(`^(PST\d{4}/(cause|fix|command)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
+	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|command)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
 	for name := range load().templates {
 		if !form.MatchString(name) {
 			t.Errorf("%q is no section", name)

@@ -1,9 +1,39 @@
 package catalogue
 
+import "strings"
+
 // Code is a stable name for one way in which something fails. Codes are never reused
 // and never change their meaning; docs/troubleshooting.md has one entry
 // for each.
 type Code string
+
+// Notes say why there is no verdict, or none that means anything. They are no faults: they
+// have texts, and neither a number nor a place on a screen.
+const (
+	NotChecked  Code = "not checked"
+	NotFinished Code = "not finished"
+	// NotTried waits for another check.
+	NotTried Code = "not tried"
+
+	// The others are about what peers report.
+	ReportsStopped     Code = "reports stopped"
+	ReportsNever       Code = "reports never"
+	ReportsUnsupported Code = "reports unsupported"
+	ReportsMissing     Code = "reports missing"
+	ReportIncomplete   Code = "report incomplete"
+	ReportStale        Code = "report stale"
+	ReportBare         Code = "report bare"
+	ReportAstray       Code = "report astray"
+	ReportUnsure       Code = "report unsure"
+)
+
+// Fault is the code of a fault, empty for a note.
+func (c Code) Fault() Code {
+	if !strings.HasPrefix(string(c), "PST") {
+		return ""
+	}
+	return c
+}
 
 // PST01xx: gateway and path.
 const (

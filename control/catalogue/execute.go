@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"text/template/parse"
 )
 
@@ -103,6 +104,15 @@ func (e *execution) value(n parse.Node, dot any, args ...any) any {
 	panic(fmt.Sprintf("%s cannot be evaluated", n))
 }
 
+// parameters are where a view has them, by name: to look for one costs more than a sentence.
+var parameters = sync.OnceValue(func() map[string][]int {
+	out := map[string][]int{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[view]()) {
+		out[f.Name] = f.Index
+	}
+	return out
+})
+
 // member is what a path leads to: methods and parameters of a view.
 func member(of any, path []string, args ...any) any {
 	for i, name := range path {
@@ -111,7 +121,7 @@ func member(of any, path []string, args ...any) any {
 			panic(fmt.Sprintf("%s of a %T", name, of))
 		}
 		if m := methods[name]; m == nil {
-			of = reflect.ValueOf(v).Elem().FieldByName(name).Interface()
+			of = reflect.ValueOf(v).Elem().FieldByIndex(parameters()[name]).Interface()
 		} else if i == len(path)-1 {
 			of = call(m, append([]any{v}, args...)...)
 		} else {

@@ -78,7 +78,7 @@ var kinds = sync.OnceValue(func() map[string]kind {
 		// Times by whatever clock made them.
 		"moment":     timeKind(0),
 		"day":        timeKind(time.Second),
-		"nat":        kindOf(func(n NAT, _ time.Time) NAT { return behaviourOf(n) }, func(n NAT) (NAT, error) { return behaviourOf(n), nil }, same[NAT]),
+		"nat":        kindOf(func(n NAT, _ time.Time) NAT { return n.told() }, func(n NAT) (NAT, error) { return n.told(), nil }, same[NAT]),
 		"candidates": kindOf(toldCandidates, heardCandidates, same[[]Candidate]),
 	}
 })
@@ -217,16 +217,19 @@ func timeKind(unit time.Duration) kind {
 	}, same[time.Time])
 }
 
-// behaviourOf has the words of RFC 4787 that a NAT may have.
-func behaviourOf(n NAT) NAT {
-	known := func(s string) string {
-		if s == "" || word("none", "endpoint-independent", "address-dependent", "address-and-port-dependent", "endpoint-dependent")(s) != "" {
-			return s
-		}
-		return "unknown"
+// behaviour is a word of RFC 4787 that a NAT may have, unknown where it is another, and
+// nothing where there is none.
+func behaviour(s string) string {
+	if s == "" || word("none", "endpoint-independent", "address-dependent", "address-and-port-dependent", "endpoint-dependent")(s) != "" {
+		return s
 	}
-	return NAT{Mapping: known(n.Mapping), Filtering: known(n.Filtering)}
+	return "unknown"
 }
+
+func (n NAT) told() NAT { return NAT{behaviour(n.Mapping), behaviour(n.Filtering)} }
+
+// Known is the NAT in those words, with unknown where there is none.
+func (n NAT) Known() NAT { return NAT{or(n.Mapping, "unknown"), or(n.Filtering, "unknown")}.told() }
 
 // toldCandidates are those with an address, without our reasons and relays.
 func toldCandidates(list []Candidate, _ time.Time) (out []Candidate) {

@@ -20,6 +20,11 @@ type Params struct {
 	// Inbound: the sentence is read at the gateway that offers the service, and Peer is
 	// who uses it and reports. Without a Peer it is about this gateway by itself.
 	Inbound bool `json:"inbound,omitempty" report:"fix"`
+	// Heard: what is not set by the reader is a peer's word. Only what has the tag
+	// report:"fix" then goes into a fix.
+	Heard bool `json:"heard,omitempty" report:"fix"`
+	// Disputed: a peer reports that it may not use the service, and here it may.
+	Disputed bool `json:"disputed,omitempty" report:"fix"`
 	// Direct: Address was dialled outside the tunnel.
 	Direct bool `json:"direct,omitempty"`
 	// Service is auth, apiServer or the name of a named service.
@@ -65,6 +70,15 @@ type Params struct {
 	ResourceParams
 	ClusterParams
 	DiscoveryParams
+	RootParams
+}
+
+// RootParams are the parameters of what depends on another finding, or quotes it.
+type RootParams struct {
+	// Root is the name of its check, RootCode its code and RootOutcome what it came to.
+	Root        string `json:"root,omitempty"`
+	RootCode    Code   `json:"rootCode,omitempty"`
+	RootOutcome string `json:"rootOutcome,omitempty"`
 }
 
 // GatewayParams are the parameters of the codes about tunnel, path and exposure.

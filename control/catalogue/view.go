@@ -24,7 +24,9 @@ type view struct {
 }
 
 func viewOf(c Code, p Params) *view {
-	return &view{p.clean(), Code(foreign.Of(string(c)).String())}
+	v := &view{p, Code(foreign.Of(string(c)).String())}
+	v.clean()
+	return v
 }
 
 // methods are those that templates may call.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -24,26 +25,21 @@ const (
 
 // APIServer checks the peer's API server through the tunnel: it connects, makes sure of
 // the certificate, and asks whether the server lives, with the identity when there is one.
-func APIServer(ctx context.Context, dial DialFunc, f Facts) Result {
+func APIServer(ctx context.Context, dial DialFunc, f Facts) verdict.Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	r := begin(api.ServiceAPIServer, f)
+	r := begin(api.ServiceAPIServer, api.ServiceAPIServer, f)
 	if f.Stock || !f.Address.IsValid() {
 		return r.off(catalogue.APIServerOff)
 	}
 	if granted, known := f.offers(api.ServiceAPIServer); known && !granted {
 		return r.off(catalogue.APIServerOff)
 	}
-	to := f.endpoint(api.PortAPIServer)
-	r.address = to.String()
-	p := catalogue.Params{Address: r.address, Timeout: Timeout, Path: livePath}
-	c, err := dial(ctx, to)
-	if err != nil {
-		p.Detail = err.Error()
-		return r.fail(api.Error, StageTCP, byFailure(err, catalogue.APIServerRefused, catalogue.APIServerTimeout, catalogue.APIServerBroken), p)
+	c, p, res := r.connectInside(ctx, dial, api.PortAPIServer, livePath)
+	if c == nil {
+		return res
 	}
 	defer c.Close()
-	r.passed(StageTCP, to.String())
 	name := cmp.Or(f.ServerName, catalogue.DefaultServerName)
 	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath,
 		expected: expected{serverName: name, ca: f.CA, credentials: f.credentials()}})
@@ -67,7 +63,7 @@ type question struct {
 }
 
 // askAPIServer takes an API server through TLS, HTTP and auth.
-func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) Result {
+func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) verdict.Finding {
 	secure, err := q.handshake(ctx, c)
 	switch {
 	case err != nil && q.anonymous && overCertificate(err): // TLS 1.2 ends here already
@@ -83,15 +79,15 @@ func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) Res
 		return r.apiExchangeFailed(q, err)
 	}
 	res := r.apiStatus(q, a.status, time.Since(asked))
-	if res.Verdict.Verdict == api.OK && q.version {
-		res.sawVersion(ctx, x, strings.TrimSuffix(q.path, livePath)+versionPath)
+	if res.Outcome == api.OK && q.version {
+		sawVersion(ctx, x, strings.TrimSuffix(q.path, livePath)+versionPath, res.Stages)
 	}
 	return res
 }
 
 // sawVersion adds the server's version to what was seen. It is not missed: it does no more
 // than help whoever reads the stages.
-func (r *Result) sawVersion(ctx context.Context, x exchange, path string) {
+func sawVersion(ctx context.Context, x exchange, path string, stages []verdict.Stage) {
 	a, err := x.get(ctx, path, true)
 	if err != nil || a.status != http.StatusOK {
 		return
@@ -102,15 +98,15 @@ func (r *Result) sawVersion(ctx context.Context, x exchange, path string) {
 	if json.Unmarshal(a.body, &v) != nil || v.GitVersion == "" {
 		return
 	}
-	for i, s := range r.Stages {
+	for i, s := range stages {
 		if s.Name == StageHTTP {
-			r.Stages[i].Detail = cleanText(s.Detail + ", " + foreign.Of(v.GitVersion).As(foreign.Software))
+			stages[i].Detail = cleanText(s.Detail + ", " + foreign.Of(v.GitVersion).As(foreign.Software))
 		}
 	}
 }
 
 // apiExchangeFailed is the result of a TLS connection that gave no HTTP answer.
-func (r *recorder) apiExchangeFailed(q question, err error) Result {
+func (r *recorder) apiExchangeFailed(q question, err error) verdict.Finding {
 	switch {
 	case overCertificate(err) && q.anonymous:
 		r.passed(StageHTTP, "it demands a client certificate")
@@ -123,7 +119,7 @@ func (r *recorder) apiExchangeFailed(q question, err error) Result {
 }
 
 // apiStatus is the result of an HTTP answer.
-func (r *recorder) apiStatus(q question, status int, took time.Duration) Result {
+func (r *recorder) apiStatus(q question, status int, took time.Duration) verdict.Finding {
 	p := q.p
 	p.Status = status
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
@@ -158,18 +154,18 @@ func (r *recorder) apiStatus(q question, status int, took time.Duration) Result 
 // and back and next to nothing at the server, and so does TLS: what the shorter of the two
 // took is the way's part. Where the rest would not be slow by itself nobody can tell who
 // is, and no one is blamed.
-func (r *recorder) slow(p catalogue.Params, took time.Duration) Result {
+func (r *recorder) slow(p catalogue.Params, took time.Duration) verdict.Finding {
 	p.Took, p.Way = took, min(r.took(StageTCP), r.took(StageTLS))
 	if took-p.Way >= catalogue.SlowAnswer {
 		return r.fail(api.Warning, StageHTTP, catalogue.APIServerSlow, p)
 	}
 	r.stage(StageHTTP, api.Unknown, httpSeen(p.Status))
-	return r.rendered(api.Unknown, StageHTTP, catalogue.APIServerSlow, p)
+	return r.found(api.Unknown, StageHTTP, catalogue.APIServerSlow, p)
 }
 
 // took is how long a stage lasted.
 func (r *recorder) took(stage string) time.Duration {
-	for _, s := range r.stages {
+	for _, s := range r.Stages {
 		if s.Name == stage {
 			return s.Took
 		}

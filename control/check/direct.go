@@ -14,16 +14,14 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // Names of the checks that are made outside the tunnel, next to those in it.
-const (
-	NameAuthDirect      = "auth-direct"
-	NameAPIServerDirect = "apiServer-direct"
+var (
+	NameAuthDirect      = verdict.Outside(api.ServiceAuth)
+	NameAPIServerDirect = verdict.Outside(api.ServiceAPIServer)
 )
-
-// ViaDirect marks verdicts that were reached outside the tunnel.
-const ViaDirect = "direct"
 
 // StageDNS is the resolution of a URL's host.
 const StageDNS = "dns"
@@ -58,9 +56,9 @@ type DirectFacts struct {
 
 // AuthDirect checks the peer's auth service outside the tunnel, if the configuration has a
 // URL of it; false when it has none.
-func AuthDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
+func AuthDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, bool) {
 	if f.Direct.AuthURL == "" {
-		return Result{}, false
+		return verdict.Finding{}, false
 	}
 	r, p := beginDirect(NameAuthDirect, api.ServiceAuth, f)
 	p.Path = auth.HelloPath
@@ -89,14 +87,13 @@ func AuthDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 		p.Status = a.status
 		return r.tokenRejected(e.credentials, p), true
 	}
-	res = r.authAnswer(p, a, time.Since(asked))
-	res.Hello = nil // what counts is what auth says to the key, inside the tunnel
+	res, _ = r.authAnswer(p, a, time.Since(asked)) // what counts is the hello to the key, inside the tunnel
 	return res, true
 }
 
 // tokenRejected tells a token that is missing, one that ran out and one that is not
 // accepted apart.
-func (r *recorder) tokenRejected(c credentials, p catalogue.Params) Result {
+func (r *recorder) tokenRejected(c credentials, p catalogue.Params) verdict.Finding {
 	switch {
 	case c.token == "":
 		p.Failure = catalogue.FailureMissing
@@ -108,9 +105,9 @@ func (r *recorder) tokenRejected(c credentials, p catalogue.Params) Result {
 
 // APIServerDirect checks the peer's API server outside the tunnel, if the configuration
 // has a URL of it; false when it has none.
-func APIServerDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
+func APIServerDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, bool) {
 	if f.Direct.APIServerURL == "" {
-		return Result{}, false
+		return verdict.Finding{}, false
 	}
 	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
 	p.Path = livePath
@@ -129,8 +126,8 @@ func APIServerDirect(ctx context.Context, n Network, f Facts) (Result, bool) {
 }
 
 func beginDirect(name, target string, f Facts) (*recorder, catalogue.Params) {
-	r := begin(target, f)
-	r.name, r.via = name, ViaDirect
+	r := begin(name, target, f)
+	r.Via, r.Used = verdict.ViaDirect, f.Direct.Used
 	return r, catalogue.Params{Service: target, Direct: true, Timeout: Timeout}
 }
 
@@ -166,17 +163,17 @@ func (o outside) hostPort() string { return net.JoinHostPort(o.host, strconv.Ito
 
 // connect resolves and dials a URL: stages dns and tcp. With a nil connection the result
 // says what failed.
-func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachable catalogue.Code, p *catalogue.Params) (net.Conn, outside, Result) {
+func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachable catalogue.Code, p *catalogue.Params) (net.Conn, outside, verdict.Finding) {
 	o, err := parseOutside(raw)
 	if err != nil {
-		r.address = cleanURL(raw)
-		p.Address, p.Failure, p.Detail = r.address, catalogue.FailureURL, err.Error()
+		r.Address = cleanURL(raw)
+		p.Address, p.Failure, p.Detail = r.Address, catalogue.FailureURL, err.Error()
 		return nil, o, r.fail(api.Error, StageDNS, unreachable, *p)
 	}
-	r.address, p.Address = o.url, o.url
+	r.Address, p.Address = o.url, o.url
 	c, to, stage, err := r.reach(ctx, n, o.host, o.port)
 	if err == nil {
-		return c, o, Result{}
+		return c, o, verdict.Finding{}
 	}
 	p.Remote, p.Failure, p.Detail = to, catalogue.FailureName, err.Error()
 	if stage == StageTCP {

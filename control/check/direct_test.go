@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/testenv/apiserver"
 )
 
@@ -106,11 +107,11 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 }
 
 // checkDirect compares name, outcome, code and stage of a check outside the tunnel.
-func checkDirect(t *testing.T, r Result, name string, o api.Outcome, c catalogue.Code, stage string) {
+func checkDirect(t *testing.T, r verdict.Finding, name string, o api.Outcome, c catalogue.Code, stage string) {
 	t.Helper()
-	v := r.Verdict
-	if r.Name != name || v.Verdict != o || v.Code != string(c) || v.Stage != stage || v.Via != ViaDirect {
-		t.Errorf("got %s: %s %s at %q by %s (%s), want %s: %s %s at %q by %s", r.Name, v.Verdict, v.Code, v.Stage, v.Via, v.Cause, name, o, c, stage, ViaDirect)
+	v := r.Verdict()
+	if r.Name != name || v.Verdict != o || v.Code != string(c) || v.Stage != stage || v.Via != verdict.ViaDirect {
+		t.Errorf("got %s: %s %s at %q by %s (%s), want %s: %s %s at %q by %s", r.Name, v.Verdict, v.Code, v.Stage, v.Via, v.Cause, name, o, c, stage, verdict.ViaDirect)
 	}
 	if (v.Cause == "" || v.Fix == "") != (o == api.OK) {
 		t.Errorf("%s verdict has cause %q and fix %q", o, v.Cause, v.Fix)
@@ -118,7 +119,7 @@ func checkDirect(t *testing.T, r Result, name string, o api.Outcome, c catalogue
 }
 
 func TestNothingIsTriedOutsideWithoutAURL(t *testing.T) {
-	for name, f := range map[string]func(context.Context, Network, Facts) (Result, bool){"auth": AuthDirect, "API server": APIServerDirect} {
+	for name, f := range map[string]func(context.Context, Network, Facts) (verdict.Finding, bool){"auth": AuthDirect, "API server": APIServerDirect} {
 		if r, made := f(t.Context(), nameless(), facts()); made {
 			t.Errorf("%s was tried: %+v", name, r)
 		}
@@ -138,8 +139,8 @@ func TestAURLIsShownWithoutItsSecrets(t *testing.T) {
 		r, _ := AuthDirect(t.Context(), nameless(), f)
 		checkDirect(t, r, NameAuthDirect, api.Error, catalogue.AuthURLUnreachable, StageDNS)
 		tellsTheReader(t, r, want, "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT")
-		if strings.Contains(r.Verdict.Cause+r.Verdict.Fix, "planted") {
-			t.Errorf("%s: the cause shows a secret: %s", raw, r.Verdict.Cause)
+		if strings.Contains(r.Verdict().Cause+r.Verdict().Fix, "planted") {
+			t.Errorf("%s: the cause shows a secret: %s", raw, r.Verdict().Cause)
 		}
 	}
 }
@@ -290,8 +291,8 @@ func TestAPIServerOutsideTheTunnel(t *testing.T) {
 	}}
 	r, _ := APIServerDirect(t.Context(), loopback, f)
 	checkDirect(t, r, NameAPIServerDirect, api.OK, "", "")
-	if r.address != f.Direct.APIServerURL { // which the other way's verdict may name
-		t.Errorf("asked at %q, want %s", r.address, f.Direct.APIServerURL)
+	if r.Address != f.Direct.APIServerURL { // which the other way's verdict may name
+		t.Errorf("asked at %q, want %s", r.Address, f.Direct.APIServerURL)
 	}
 	var stages []string
 	for _, st := range r.Stages {

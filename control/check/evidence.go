@@ -97,10 +97,8 @@ func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
 // params are those that every fault of the way may need.
 func (e evidence) params() catalogue.Params {
 	p := catalogue.Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
-	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.own.SeenAs()
-	if e.own != nil {
-		p.Port = e.own.ListenPort
-	}
+	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.shown().SeenAs()
+	p.Port = e.shown().Port
 	return p
 }
 

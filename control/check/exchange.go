@@ -13,7 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // maxBody bounds the answer to a check. A hello carries a few PEM certificates.
@@ -117,13 +120,45 @@ func classify(err error) failure {
 	return garbled
 }
 
-// byFailure picks the code for a connection that could not be made.
-func byFailure(err error, refusedCode, timeoutCode, brokenCode catalogue.Code) catalogue.Code {
-	switch classify(err) {
-	case refused:
-		return refusedCode
-	case timedOut:
-		return timeoutCode
+// failures are the codes of the ways in which talking to a server fails, by who is talked to.
+var failures = map[string]map[failure]catalogue.Code{
+	api.ServiceAuth: {refused: catalogue.AuthRefused, timedOut: catalogue.AuthTimeout,
+		broken: catalogue.AuthBroken, garbled: catalogue.AuthNotUnderstood},
+	api.ServiceAPIServer: {refused: catalogue.APIServerRefused, timedOut: catalogue.APIServerTimeout,
+		broken: catalogue.APIServerBroken, garbled: catalogue.TLSFailed},
+	"upstream": {refused: catalogue.UpstreamRefused, timedOut: catalogue.UpstreamTimeout, broken: catalogue.UpstreamUnreachable},
+}
+
+// unconnected is the code for a connection that could not be made.
+func unconnected(to string, err error) catalogue.Code {
+	how := classify(err)
+	if how == garbled { // nothing was said yet
+		how = broken
 	}
-	return brokenCode
+	return failures[to][how]
+}
+
+// exchangeFailed is the result of a connection that gave no HTTP answer.
+func (r *recorder) exchangeFailed(p catalogue.Params, err error) verdict.Finding {
+	how := classify(err)
+	if how == refused { // somebody did listen
+		how = broken
+	}
+	p.Detail = foreign.Err(err).Error()
+	return r.fail(api.Error, StageHTTP, failures[r.Target][how], p)
+}
+
+// connectInside connects to a service of the peer inside the tunnel. With a nil connection the
+// finding says why there is none.
+func (r *recorder) connectInside(ctx context.Context, dial DialFunc, port uint16, path string) (net.Conn, catalogue.Params, verdict.Finding) {
+	to := r.facts.endpoint(port)
+	r.Address = to.String()
+	p := catalogue.Params{Address: r.Address, Timeout: Timeout, Path: path}
+	c, err := dial(ctx, to)
+	if err != nil {
+		p.Detail = err.Error()
+		return nil, p, r.fail(api.Error, StageTCP, unconnected(r.Target, err), p)
+	}
+	r.passed(StageTCP, r.Address)
+	return c, p, verdict.Finding{}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // recording is a connection on which everything has been said already.
@@ -37,25 +38,26 @@ func FuzzWhatAServerAnswers(f *testing.F) {
 		conn := recording{in: bytes.NewReader(said)}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		r := begin(api.ServiceAPIServer, facts())
+		r := begin(api.ServiceAPIServer, api.ServiceAPIServer, facts())
 		x := newExchange(conn, "api", goodToken)
 		a, err := x.get(ctx, livePath, false)
-		var res Result
+		var res verdict.Finding
 		if err != nil {
 			res = r.apiExchangeFailed(question{}, err)
 		} else {
 			res = r.apiStatus(question{}, a.status, time.Millisecond)
-			res.sawVersion(ctx, x, versionPath)
+			sawVersion(ctx, x, versionPath, res.Stages)
 		}
-		results := []Result{res}
+		results := []verdict.Finding{res}
 		if err == nil {
-			results = append(results, begin(api.ServiceAuth, facts()).authAnswer(catalogue.Params{}, a, time.Millisecond))
+			res, _ := begin(api.ServiceAuth, api.ServiceAuth, facts()).authAnswer(catalogue.Params{}, a, time.Millisecond)
+			results = append(results, res)
 		}
 		for _, res := range results {
-			if res.Verdict.Verdict == "" || (res.Verdict.Verdict != api.OK) == (res.Verdict.Code == "") {
-				t.Fatalf("no verdict: %+v", res.Verdict)
+			if res.Outcome == "" || (res.Outcome != api.OK) == (res.Code == "") {
+				t.Fatalf("no verdict: %+v", res.Verdict())
 			}
-			shown := res.Verdict.Cause + res.Verdict.Fix
+			shown := res.Verdict().Cause + res.Verdict().Fix
 			for _, s := range res.Stages {
 				shown += s.Detail
 			}

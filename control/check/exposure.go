@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/discovery/special"
 )
 
@@ -39,12 +40,10 @@ type standing struct {
 //
 // A private address is right for a peer in the same network, and a gateway that nobody can
 // dial is right where it dials its peers.
-func Exposure(o Own, s standing) Result {
-	r := begin(api.ServiceGateway, Facts{})
-	r.name, r.via = NameExposure, ""
+func Exposure(o Own, s standing) verdict.Finding {
+	r := beginOwn(NameExposure)
 	var p catalogue.Params
-	p.Inbound, p.Port, p.Own = true, o.ListenPort, o.SeenAs()
-	p.NAT = catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}
+	p.Inbound, p.Port, p.Own, p.NAT = true, o.Port, o.SeenAs(), o.NAT
 	for _, c := range o.Candidates {
 		if o.misleads(c, s) {
 			p.Candidates = append(p.Candidates, c)
@@ -52,12 +51,12 @@ func Exposure(o Own, s standing) Result {
 	}
 	if len(p.Candidates) > 0 {
 		r.stage(StageProbe, api.Warning, o.compared())
-		return r.rendered(api.Warning, StageProbe, catalogue.PrivateAdvertised, p)
+		return r.found(api.Warning, StageProbe, catalogue.PrivateAdvertised, p)
 	}
 	if len(s.waiting) > 0 && o.wayIn() == wayShut {
 		p.Names = s.waiting
 		r.stage(StageProbe, api.Error, o.compared())
-		return r.rendered(api.Error, StageProbe, catalogue.NoWayIn, p)
+		return r.found(api.Error, StageProbe, catalogue.NoWayIn, p)
 	}
 	r.passed(StageProbe, o.compared())
 	return r.ok(0)
@@ -99,31 +98,26 @@ func (o Own) compared() string {
 	return strings.Join(parts, "; ")
 }
 
-// STUNServers judges the configured STUN servers; false without any.
-func STUNServers(o Own) (Result, bool) {
+// STUNServers judges the configured STUN servers.
+func STUNServers(o Own) []verdict.Finding {
 	return servers(NameSTUN, catalogue.StunUnreachable, o, o.STUN)
 }
 
-// TURNServers judges the configured relays; false without any.
-func TURNServers(o Own) (Result, bool) {
+// TURNServers judges the configured relays.
+func TURNServers(o Own) []verdict.Finding {
 	return servers(NameTURN, catalogue.TurnUnreachable, o, o.TURN)
 }
 
-// servers: one is unreachable if none of its addresses answers.
-func servers(name string, code catalogue.Code, o Own, all []Server) (Result, bool) {
-	if len(all) == 0 {
-		return Result{}, false
-	}
-	r := begin(api.ServiceGateway, Facts{})
-	r.name, r.via = name, ""
+// servers: one is unreachable if none of its addresses answers. Without any there is no check.
+func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Finding {
 	var well []string
-	var p catalogue.Params
-	p.Inbound, p.Port = true, o.ListenPort
 	for _, s := range all {
-		if s.Err == "" {
+		if s.Err == "" && !slices.Contains(well, s.Name) {
 			well = append(well, s.Name)
 		}
 	}
+	var p catalogue.Params
+	p.Inbound, p.Port = true, o.Port
 	for _, s := range all {
 		if slices.Contains(well, s.Name) {
 			continue
@@ -136,11 +130,15 @@ func servers(name string, code catalogue.Code, o Own, all []Server) (Result, boo
 			p.Names = append(p.Names, s.Name)
 		}
 	}
-	if p.Server == "" {
-		r.passed(StageProbe, catalogue.List(slices.Compact(well)))
-		return r.ok(0), true
+	r := beginOwn(name)
+	switch {
+	case len(all) == 0:
+		return nil
+	case p.Server == "":
+		r.passed(StageProbe, catalogue.List(well))
+		return []verdict.Finding{r.ok(0)}
 	}
-	return r.fail(api.Warning, StageProbe, code, p), true
+	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
 }
 
 // skew is what a peer's clock shows against ours.
@@ -151,9 +149,8 @@ type skew struct {
 
 // Clock judges this machine's clock by those of the peers. Two clocks that differ do not
 // tell which is wrong; several that agree with each other do.
-func Clock(peers []skew) Result {
-	r := begin(api.ServiceGateway, Facts{})
-	r.name, r.via = NameClock, ""
+func Clock(peers []skew) verdict.Finding {
+	r := beginOwn(NameClock)
 	var worst skew
 	var apart []string
 	agree := true
@@ -174,11 +171,10 @@ func Clock(peers []skew) Result {
 		return r.ok(0)
 	}
 	var p catalogue.Params
-	p.Skew, p.Names = worst.by, nil
+	p.Peer, p.Skew = worst.peer, worst.by
 	if agree && len(apart) > 1 {
 		p.Names = apart
 	}
-	r.facts.Name = worst.peer
 	r.stage(StageHandshake, api.Warning, fmt.Sprintf("%s: %s", worst.peer, catalogue.Seconds(worst.by)))
-	return r.rendered(api.Warning, StageHandshake, catalogue.ClockSkew, p)
+	return r.found(api.Warning, StageHandshake, catalogue.ClockSkew, p)
 }

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
@@ -91,13 +90,8 @@ type Evidence struct {
 
 // Own is what is known of this gateway by itself.
 type Own struct {
-	Name       string
-	ListenPort uint16
-	NAT        api.NAT
-	// Candidates are what peers are told to dial, best first; Advertised those of them
-	// that the operator configured.
-	Candidates []catalogue.Candidate
-	Advertised []string
+	Name string
+	catalogue.Shown
 	// Networks are the addresses of this machine's interfaces with their prefixes.
 	Networks []netip.Prefix
 	// STUN and TURN are the configured servers, one entry for each address.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
@@ -212,13 +213,13 @@ func facts() Facts {
 }
 
 // checkVerdict compares outcome, code and stage.
-func checkVerdict(t *testing.T, r Result, o api.Outcome, c catalogue.Code, stage string) {
+func checkVerdict(t *testing.T, r verdict.Finding, o api.Outcome, c catalogue.Code, stage string) {
 	t.Helper()
-	v := r.Verdict
+	v := r.Verdict()
 	if v.Verdict != o || v.Code != string(c) || v.Stage != stage {
 		t.Errorf("got %s %s at %q (%s), want %s %s at %q", v.Verdict, v.Code, v.Stage, v.Cause, o, c, stage)
 	}
-	if v.CheckedAt == nil || v.Via != ViaInBand {
+	if v.CheckedAt == nil || v.Via != verdict.ViaInBand {
 		t.Errorf("verdict lacks time or way: %+v", v)
 	}
 	if (v.Cause == "" || v.Fix == "") != (o == api.OK) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/discovery/special"
 )
 
@@ -25,7 +26,8 @@ const (
 type fault struct {
 	code  catalogue.Code
 	stage string
-	fits  func(evidence) (catalogue.Params, bool)
+	// fits may add to what is said of any fault of the way.
+	fits func(evidence, *catalogue.Params) bool
 }
 
 // faults is the decision table, from the most specific evidence to the absence of any.
@@ -70,34 +72,35 @@ func faults() []fault {
 	}
 }
 
-func (e evidence) unresolved() (catalogue.Params, bool) {
+func (e evidence) unresolved(p *catalogue.Params) bool {
 	if e.probed || !e.lost || len(e.Unresolved) == 0 {
-		return catalogue.Params{}, false
+		return false
 	}
-	p := e.params()
-	var names []string
 	for _, n := range e.Unresolved {
-		names = append(names, n.Name)
+		p.Names = append(p.Names, n.Name)
 		p.Detail = cmp.Or(p.Detail, n.Err)
 	}
-	p.Names = names
-	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return slices.Contains(names, c.Address) })
-	return p, true
+	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return slices.Contains(p.Names, c.Address) })
+	return true
 }
 
-func (e evidence) moved() (catalogue.Params, bool) {
+func (e evidence) moved(p *catalogue.Params) bool {
 	if e.probed || !e.lost {
-		return catalogue.Params{}, false
+		return false
 	}
 	for _, n := range e.Moved {
-		if n.At.Before(e.since.Add(-movedBefore)) && !n.At.IsZero() {
-			continue
+		if n.At.IsZero() || !n.At.Before(e.since.Add(-movedBefore)) {
+			p.Names, p.Was, p.Now, p.Seen = []string{n.Name}, n.Was, n.Now, n.At
+			return true
 		}
-		p := e.params()
-		p.Names, p.Was, p.Now, p.Seen = []string{n.Name}, n.Was, n.Now, n.At
-		return p, true
 	}
-	return catalogue.Params{}, false
+	return false
+}
+
+// saw puts a sight into what is said of a fault.
+func saw(p *catalogue.Params, s Sight) bool {
+	p.From, p.Seen = s.From, s.At
+	return true
 }
 
 // otherKey has two cases: somebody else's key at the peer's address, or our key unknown
@@ -105,52 +108,35 @@ func (e evidence) moved() (catalogue.Params, bool) {
 // of the peer's, and at most our public one. So it counts only while nothing refutes it: a
 // probe or an initiation of the peer shows that each has the other's key, and so does a
 // handshake that was once completed.
-func (e evidence) otherKey() (catalogue.Params, bool) {
+func (e evidence) otherKey(p *catalogue.Params) bool {
 	if e.probed || e.dialled() || !e.LastHandshake.IsZero() {
-		return catalogue.Params{}, false
+		return false
 	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
-		if !e.counts(k.At) || !e.isPeer(k.From) {
-			continue
+		if e.counts(k.At) && e.isPeer(k.From) {
+			p.Key = k.Key
+			return saw(p, k.Sight)
 		}
-		p := e.params()
-		p.From, p.Seen, p.Key = k.From, k.At, k.Key
-		return p, true
 	}
-	return catalogue.Params{}, false
+	return false
 }
 
 // unverified: probes are keyed with the preshared key as well, so one that is answered
 // refutes it.
-func (e evidence) unverified() (catalogue.Params, bool) {
-	if e.probed || !e.unanswered(e.Unverified.At) {
-		return catalogue.Params{}, false
-	}
-	p := e.params()
-	p.From, p.Seen = e.Unverified.From, e.Unverified.At
-	return p, true
+func (e evidence) unverified(p *catalogue.Params) bool {
+	return !e.probed && e.unanswered(e.Unverified.At) && saw(p, e.Unverified)
 }
 
 // stamp: anybody can send an old initiation of the peer again, so that it counts only from
 // where the peer is known to be.
-func (e evidence) stamp() (catalogue.Params, bool) {
-	if !e.counts(e.StampInPast.At) || !e.isPeer(e.StampInPast.From) {
-		return catalogue.Params{}, false
-	}
-	p := e.params()
+func (e evidence) stamp(p *catalogue.Params) bool {
 	s := e.StampInPast
-	p.From, p.Seen, p.Stamp, p.Newest = s.From, s.At, s.Stamp, s.Newest
-	return p, true
+	p.Stamp, p.Newest = s.Stamp, s.Newest
+	return e.counts(s.At) && e.isPeer(s.From) && saw(p, s.Sight)
 }
 
-func (e evidence) duplicate() (catalogue.Params, bool) {
-	if !e.takesTurns(e.now) {
-		return catalogue.Params{}, false
-	}
-	p := e.params()
-	p.From, p.Seen = e.HeardUnanswered.From, e.BootsAt[len(e.BootsAt)-1]
-	p.From = cmp.Or(p.From, e.Path.Remote)
-	return p, true
+func (e evidence) duplicate(p *catalogue.Params) bool {
+	return e.takesTurns(e.now) && saw(p, Sight{From: cmp.Or(e.HeardUnanswered.From, e.Path.Remote), At: e.BootsAt[len(e.BootsAt)-1]})
 }
 
 // takesTurns reports whether two gateways use the peer's key: boot ids grow with every
@@ -166,23 +152,19 @@ func (f Facts) takesTurns(now time.Time) bool {
 
 // refused: only what the peer announced for others to dial counts. A peer that is heard
 // from the very port listens there, so that a firewall says so in its place.
-func (e evidence) refused() (catalogue.Params, bool) {
-	if e.probed {
-		return catalogue.Params{}, false
-	}
+func (e evidence) refused(p *catalogue.Params) bool {
+	heard := e.unanswered(e.HeardUnanswered.At)
 	for _, r := range e.Unreachable {
-		heard := e.unanswered(e.HeardUnanswered.At)
-		if r.Reason != portUnreachable || !e.refuses(r) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
+		if e.probed || r.Reason != portUnreachable || !e.refuses(r) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
 			continue
 		}
-		p := e.params()
 		p.Address, p.Seen, p.Detail = r.To, r.At, r.Reason
 		if heard {
 			p.From = e.HeardUnanswered.From
 		}
-		return p, true
+		return true
 	}
-	return catalogue.Params{}, false
+	return false
 }
 
 // portUnreachable is the reason of a Refusal that the host itself gave.
@@ -207,90 +189,93 @@ func (e evidence) announced(address string) bool {
 	return len(e.Candidates) == 0 && slices.Contains(e.Endpoints, address)
 }
 
-func (e evidence) heard() (catalogue.Params, bool) {
-	if e.probed || !e.unanswered(e.HeardUnanswered.At) {
-		return catalogue.Params{}, false
-	}
-	p := e.params()
-	p.From, p.Seen = e.HeardUnanswered.From, e.HeardUnanswered.At
-	return p, true
+func (e evidence) heard(p *catalogue.Params) bool {
+	return !e.probed && e.unanswered(e.HeardUnanswered.At) && saw(p, e.HeardUnanswered)
 }
 
 // relayLost: relays are among the candidates, and without them there is no way.
-func (e evidence) relayLost() (catalogue.Params, bool) {
-	relayed := slices.ContainsFunc(e.Candidates, catalogue.Candidate.Relayed)
-	others := slices.DeleteFunc(slices.Clone(e.Candidates), catalogue.Candidate.Relayed)
-	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || !relayed || best(others, e.Path.PeerNAT, e.networks()) != wayShut ||
-		e.own.without(catalogue.Candidate.Relayed).wayIn() == wayOpen {
-		return catalogue.Params{}, false
+func (e evidence) relayLost(p *catalogue.Params) bool {
+	i := slices.IndexFunc(e.Candidates, catalogue.Candidate.Relayed)
+	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
+		best(notRelayed(e.Candidates), e.Path.PeerNAT, e.networks()) != wayShut || e.own.direct().wayIn() == wayOpen {
+		return false
 	}
-	p := e.params()
-	for _, c := range e.Candidates {
-		if c.Relayed() {
-			p.Relay = cmp.Or(c.Relay, c.Address)
-			break
-		}
-	}
-	return p, true
+	p.Relay = cmp.Or(e.Candidates[i].Relay, e.Candidates[i].Address)
+	return true
 }
 
-// without is what is known of this gateway but for some candidates.
-func (o *Own) without(left func(catalogue.Candidate) bool) *Own {
+// direct is what is known of this gateway but for relays.
+func (o *Own) direct() *Own {
 	if o == nil {
 		return nil
 	}
 	w := *o
-	w.Candidates = slices.DeleteFunc(slices.Clone(o.Candidates), left)
+	w.Candidates = notRelayed(o.Candidates)
 	return &w
 }
 
 // private: while a private address has ever worked, a network in between routes it.
-func (e evidence) private() (catalogue.Params, bool) {
-	announced := slices.DeleteFunc(slices.Clone(e.Candidates), func(c catalogue.Candidate) bool {
+func (e evidence) private(p *catalogue.Params) bool {
+	p.Candidates = slices.DeleteFunc(slices.Clone(e.Candidates), func(c catalogue.Candidate) bool {
 		return special.Scope(c.Address) == "" || c.Source != api.SourceAdvertised && c.Source != api.SourceService
 	})
-	if !e.lost || e.dialled() || !e.LastHandshake.IsZero() || len(announced) == 0 || best(e.Candidates, e.Path.PeerNAT, e.networks()) != wayShut {
-		return catalogue.Params{}, false
-	}
-	p := e.params()
-	p.Candidates = announced
-	return p, true
+	return e.lost && !e.dialled() && e.LastHandshake.IsZero() && len(p.Candidates) > 0 && e.peerShut()
 }
+
+// peerShut reports whether nobody can dial the peer by what it announces.
+func (e evidence) peerShut() bool { return best(e.Candidates, e.Path.PeerNAT, e.networks()) == wayShut }
 
 // shut: this gateway is known to have no way in, and either the peer is as well, or its
 // addresses have never answered while our NAT maps by destination, so that the two cannot
 // meet halfway either. In the second case the verdict says what it does not know.
-func (e evidence) shut() (catalogue.Params, bool) {
-	if !e.lost || e.dialled() || len(e.Candidates) == 0 || e.own.wayIn() != wayShut {
-		return catalogue.Params{}, false
-	}
-	p := e.params()
-	p.PeerShut = best(e.Candidates, e.Path.PeerNAT, e.networks()) == wayShut
-	return p, p.PeerShut || e.LastHandshake.IsZero() && e.own.symmetric()
+func (e evidence) shut(p *catalogue.Params) bool {
+	p.PeerShut = e.peerShut()
+	return e.lost && !e.dialled() && len(e.Candidates) > 0 && e.own.wayIn() == wayShut &&
+		(p.PeerShut || e.LastHandshake.IsZero() && e.own.symmetric())
 }
 
-func (e evidence) noEndpoint() (catalogue.Params, bool) {
-	return e.params(), e.LastHandshake.IsZero() && !e.probed && !e.dialled() && len(e.Endpoints)+len(e.Candidates) == 0
+func (e evidence) noEndpoint(*catalogue.Params) bool {
+	return e.LastHandshake.IsZero() && !e.probed && !e.dialled() && len(e.Endpoints)+len(e.Candidates) == 0
 }
 
-func (e evidence) silent() (catalogue.Params, bool) {
-	return e.quiet(), e.LastHandshake.IsZero()
+func (e evidence) silent(p *catalogue.Params) bool {
+	e.quiet(p)
+	return e.LastHandshake.IsZero()
 }
 
-func (e evidence) stale() (catalogue.Params, bool) {
-	return e.quiet(), e.lost || !e.youngSession()
+func (e evidence) stale(p *catalogue.Params) bool {
+	e.quiet(p)
+	return e.lost || !e.youngSession()
 }
 
-// quiet are the parameters of silence: with a time of the last answered probe where the
+// quiet is what is said of silence: with a time of the last answered probe where the
 // way is open and only handshakes fail, and with a place alone where initiations of the
 // peer come from.
-func (e evidence) quiet() catalogue.Params {
-	p := e.params()
+func (e evidence) quiet(p *catalogue.Params) {
 	switch {
 	case e.probed:
 		p.From, p.Seen = e.Path.Remote, e.Probed
 	case e.counts(e.Initiated.At):
 		p.From = e.Initiated.From
 	}
-	return p
+}
+
+// rests are the checks of this gateway that explain a fault of the way: a peer that must dial
+// us and cannot is not at fault.
+//
+//	fault                          own check              if
+//	PST0104 the peer must dial     exposure               nobody can dial this gateway
+//	PST0101 never answered         exposure               and nobody can dial the peer either
+//	PST0401 neither can be dialled exposure               it says what else is wrong with the addresses
+//	PST0412 the relay is gone      exposure-turn          always
+func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
+	closed := e.own.wayIn() != wayOpen
+	switch {
+	case c == catalogue.RelayLost:
+		return []string{verdict.Own(NameTURN)}
+	case c == catalogue.NoWayIn, c == catalogue.PeerMustDial && closed,
+		c == catalogue.PeerSilent && closed && p.From == "" && e.peerShut():
+		return []string{verdict.Own(NameExposure)}
+	}
+	return nil
 }

@@ -26,16 +26,16 @@ func unreached() Facts {
 	f.Candidates = []catalogue.Candidate{{Address: publicCloud, Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes in 10 s"}}
 	f.NoPath = "none of 1 address answers"
 	f.Path = PathFacts{Kind: api.PathNone, LinkMTU: 1420}
-	f.own = &Own{Name: "edge", ListenPort: 51820, NAT: api.NAT{Mapping: "none", Filtering: "none"},
-		Candidates: []catalogue.Candidate{{Address: publicEdge, Source: api.SourceHost}},
-		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
+	f.own = &Own{Name: "edge", Shown: catalogue.Shown{Port: 51820, NAT: catalogue.NAT{Mapping: "none", Filtering: "none"},
+		Candidates: []catalogue.Candidate{{Address: publicEdge, Source: api.SourceHost}}},
+		Networks: []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
 	return f
 }
 
 // behindNAT makes this gateway one that nobody can dial.
 func behindNAT(f *Facts) {
-	f.own.NAT = api.NAT{Mapping: "address-and-port-dependent", Filtering: "address-and-port-dependent"}
-	f.Path.NAT = catalogue.NAT{Mapping: f.own.NAT.Mapping, Filtering: f.own.NAT.Filtering}
+	f.own.NAT = catalogue.NAT{Mapping: "address-and-port-dependent", Filtering: "address-and-port-dependent"}
+	f.Path.NAT = f.own.NAT
 	f.own.Candidates = []catalogue.Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
 }
 
@@ -142,19 +142,19 @@ func TestEachFaultOfTheWayHasOneRoot(t *testing.T) {
 				r := Gateway(t.Context(), newOverlay(t).Ping, f)
 				checkVerdict(t, r, api.Error, c.code, c.stage)
 				for _, want := range c.cause {
-					if !strings.Contains(r.Verdict.Cause, want) {
-						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
+					if !strings.Contains(r.Verdict().Cause, want) {
+						t.Errorf("the cause lacks %q: %s", want, r.Verdict().Cause)
 					}
 				}
 				for _, want := range c.fix {
-					if !strings.Contains(r.Verdict.Fix, want) {
-						t.Errorf("the fix lacks %q: %s", want, r.Verdict.Fix)
+					if !strings.Contains(r.Verdict().Fix, want) {
+						t.Errorf("the fix lacks %q: %s", want, r.Verdict().Fix)
 					}
 				}
-				if other := texts[r.Verdict.Cause]; other != "" {
+				if other := texts[r.Verdict().Cause]; other != "" {
 					t.Errorf("%q reads the same", other)
 				}
-				texts[r.Verdict.Cause] = c.name
+				texts[r.Verdict().Cause] = c.name
 			})
 		})
 	}
@@ -248,7 +248,7 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		}, catalogue.PeerSilent},
 		{"a NAT that is not known", func(f *Facts) {
 			behindNAT(f)
-			f.own.NAT = api.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}
+			f.own.NAT = catalogue.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}
 			f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		}, catalogue.PeerSilent},
 		{"a peer that was started again", func(f *Facts) {
@@ -264,8 +264,8 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 				c.facts(&f)
 				r := Gateway(t.Context(), newOverlay(t).Ping, f)
 				checkVerdict(t, r, api.Error, c.want, StageProbe)
-				if !strings.Contains(r.Verdict.Cause, "cannot be told") {
-					t.Errorf("the cause claims to know: %s", r.Verdict.Cause)
+				if !strings.Contains(r.Verdict().Cause, "cannot be told") {
+					t.Errorf("the cause claims to know: %s", r.Verdict().Cause)
 				}
 			})
 		})
@@ -324,15 +324,15 @@ func TestAClockThatWasSetBackHidesNoEvidence(t *testing.T) {
 				c.facts(&f)
 				r := Gateway(t.Context(), newOverlay(t).Ping, f)
 				checkVerdict(t, r, api.Error, c.want, c.stage)
-				if strings.Contains(r.Verdict.Cause, "-") && strings.Contains(r.Verdict.Cause, " ago") {
-					t.Errorf("the cause tells a time to come: %s", r.Verdict.Cause)
+				if strings.Contains(r.Verdict().Cause, "-") && strings.Contains(r.Verdict().Cause, " ago") {
+					t.Errorf("the cause tells a time to come: %s", r.Verdict().Cause)
 				}
 			})
 		})
 	}
 	f := Facts{Name: "printer", Stock: true, LastHandshake: time.Now().Add(time.Hour)}
-	if r := Gateway(t.Context(), nil, f); r.Verdict.Verdict != api.Unknown {
-		t.Errorf("a handshake of a time to come makes a stock peer %s", r.Verdict.Verdict)
+	if r := Gateway(t.Context(), nil, f); r.Outcome != api.Unknown {
+		t.Errorf("a handshake of a time to come makes a stock peer %s", r.Outcome)
 	}
 }
 
@@ -361,10 +361,10 @@ func TestWhatOurNetworkAnswersIsNotTold(t *testing.T) {
 		f := Facts{Name: "cloud", Since: time.Now().Add(-time.Minute), NoPath: "nothing answers", own: &Own{Networks: []netip.Prefix{netip.MustParsePrefix(network)}},
 			Candidates: []catalogue.Candidate{{Address: public, Source: api.SourceAdvertised}},
 			Evidence:   Evidence{Unreachable: []Refusal{{public, portUnreachable, time.Now()}}}}
-		r := begin(api.ServiceGateway, f)
+		r := begin(api.ServiceGateway, api.ServiceGateway, f)
 		res := r.unanswered(context.DeadlineExceeded)
-		if res.Verdict.Code != string(catalogue.NothingListens) || res.Told().Verdict.Code != string(want) {
-			t.Errorf("in %s: the operator sees %s, the peer is told %s; want %s and %s", network, res.Verdict.Code, res.Told().Verdict.Code, catalogue.NothingListens, want)
+		if res.Code != catalogue.NothingListens || res.ForPeer().Code != want {
+			t.Errorf("in %s: the operator sees %s, the peer is told %s; want %s and %s", network, res.Code, res.ForPeer().Code, catalogue.NothingListens, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
@@ -63,16 +64,16 @@ func TestNoWordsOfAnAnswerReachTheVerdict(t *testing.T) {
 }
 
 // askedOf asks an API server that is a function for one connection.
-func askedOf(t *testing.T, f Facts, serve func(net.Conn)) Result {
+func askedOf(t *testing.T, f Facts, serve func(net.Conn)) verdict.Finding {
 	t.Helper()
 	o := newOverlay(t)
 	o.on(api.PortAPIServer, serve)
 	return APIServer(t.Context(), o.Dial, f)
 }
 
-func checkNoOrder(t *testing.T, what string, r Result, want catalogue.Code) {
+func checkNoOrder(t *testing.T, what string, r verdict.Finding, want catalogue.Code) {
 	t.Helper()
-	texts := []string{r.Verdict.Cause, r.Verdict.Fix}
+	texts := []string{r.Verdict().Cause, r.Verdict().Fix}
 	for _, s := range r.Stages {
 		texts = append(texts, s.Detail)
 	}
@@ -83,7 +84,7 @@ func checkNoOrder(t *testing.T, what string, r Result, want catalogue.Code) {
 			}
 		}
 	}
-	if want != "" && r.Verdict.Code != string(want) {
-		t.Errorf("%s: got %s %s", what, r.Verdict.Verdict, r.Verdict.Code)
+	if want != "" && r.Code != want {
+		t.Errorf("%s: got %s %s", what, r.Outcome, r.Code)
 	}
 }

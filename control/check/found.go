@@ -6,28 +6,27 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
-// foundResults are the verdicts on what others have found of this gateway, in the order of
+// foundElsewhere is what others have found of this gateway, in the order of
 // the checks' names and then of the codes.
-func foundResults(problems []OwnProblem, now time.Time) []Result {
+func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
 	problems = slices.Clone(problems)
 	slices.SortStableFunc(problems, func(a, b OwnProblem) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Code, b.Code))
 	})
-	var out []Result
+	var out []verdict.Finding
 	taken := map[string]bool{}
 	for _, found := range problems {
-		r := begin(api.ServiceGateway, Facts{})
-		r.name, r.via = unique(taken, found), ""
+		r := beginOwn(unique(taken, found))
 		p := found.Params
-		p.Inbound = true
+		p.Inbound, p.Peer = true, ""
 		if !found.Since.IsZero() {
 			p.Age = max(0, now.Sub(found.Since))
 		}
-		out = append(out, r.fail(Severity(found.Code), StageResolve, found.Code, p))
+		out = append(out, r.fail(catalogue.Severity(found.Code), StageResolve, found.Code, p))
 	}
 	return out
 }
@@ -44,16 +43,4 @@ func unique(taken map[string]bool, found OwnProblem) string {
 	}
 	taken[name] = true
 	return name
-}
-
-// Severity is the outcome of an own check that ends with a code: a warning for what keeps
-// no peer from being reached by itself.
-func Severity(c catalogue.Code) api.Outcome {
-	switch c {
-	case catalogue.LoadBalancerPending, catalogue.NodePortPrivate, catalogue.ExposureUnknown, catalogue.APIServerUnlocated, catalogue.ExposureMoved, catalogue.PodRefused,
-		catalogue.DomainUnanswered, catalogue.DomainEmpty, catalogue.RecordUnusable,
-		catalogue.MappingStale, catalogue.MappingRefused, catalogue.RouterSilent, catalogue.MappingInside, catalogue.MappingElsewhere, catalogue.TicketRefused, catalogue.EntryAside:
-		return api.Warning
-	}
-	return api.Error
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 const (
@@ -26,15 +27,15 @@ const (
 // Gateway checks the tunnel itself, with pings to the peer's overlay address: they also
 // make WireGuard start a handshake when it needs one. If none is answered, the decision
 // table (faults.go) names the root.
-func Gateway(ctx context.Context, ping PingFunc, f Facts) Result {
+func Gateway(ctx context.Context, ping PingFunc, f Facts) verdict.Finding {
 	return gateway(ctx, ping, f, func() Facts { return f })
 }
 
 // gateway is Gateway with a way to learn what was seen while the pings were waited for.
-func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) Result {
+func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) verdict.Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	r := begin(api.ServiceGateway, f)
+	r := begin(api.ServiceGateway, api.ServiceGateway, f)
 	if f.Pending {
 		return r.fail(api.Warning, StageHandshake, catalogue.AwaitingApproval, catalogue.Params{})
 	}
@@ -53,11 +54,12 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) Re
 }
 
 // answered is the verdict on a peer whose tunnel works: what is left is how.
-func (r *recorder) answered(f Facts, rtt time.Duration) Result {
+func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	r.facts = f
 	r.open(StageHandshake)
 	if e := evidenceOf(f, time.Now()); f.takesTurns(e.now) {
-		p, _ := e.duplicate()
+		p := e.params()
+		e.duplicate(&p)
 		return r.fail(api.Error, StageHandshake, catalogue.DuplicateKey, p)
 	}
 	r.passed(StageHandshake, "")
@@ -84,30 +86,31 @@ func (r *recorder) open(before string) {
 // unanswered is the verdict on a peer that no ping reaches. Where it rests on what answered
 // from our own network, the peer is told the verdict without that: it chose the address, and
 // would have us look for it what listens there.
-func (r *recorder) unanswered(err error) Result {
+func (r *recorder) unanswered(err error) verdict.Finding {
 	e := evidenceOf(r.facts, time.Now())
 	outside := e.outside()
 	if len(outside.Unreachable) == len(e.Unreachable) {
 		return r.judge(e, err)
 	}
 	other := *r
-	other.stages = slices.Clone(r.stages)
+	other.Stages = slices.Clone(r.Stages)
 	told := other.judge(outside, err)
 	res := r.judge(e, err)
-	res.told = &told
+	res.Told = &told
 	return res
 }
 
 // judge gives the first row of the decision table that fits.
-func (r *recorder) judge(e evidence, err error) Result {
+func (r *recorder) judge(e evidence, err error) verdict.Finding {
 	f := r.facts
 	for _, row := range faults() {
-		p, fits := row.fits(e)
-		if !fits {
+		p := e.params()
+		if !row.fits(e, &p) {
 			continue
 		}
 		stage := e.stageOf(row)
 		r.open(stage)
+		r.Rests = e.rests(row.code, p)
 		return r.fail(api.Error, stage, row.code, p)
 	}
 	r.open(StageHandshake)
@@ -172,15 +175,15 @@ func (f Facts) hasSession() bool {
 
 // handshakeOnly is the verdict on a stock peer whose addresses need not answer pings.
 // Such a peer is silent while nothing is to be sent, so an old handshake tells nothing.
-func (r *recorder) handshakeOnly() Result {
+func (r *recorder) handshakeOnly() verdict.Finding {
 	f := r.facts
 	if age, known := f.handshakeAge(time.Now()); known && age <= sessionLife && f.NoPath == "" {
 		r.passed(StageHandshake, "")
 		return r.ok(0)
 	}
 	res := r.unanswered(context.DeadlineExceeded)
-	if res.Verdict.Code == string(catalogue.HandshakeStale) {
-		res.Verdict.Verdict = api.Unknown
+	if res.Code == catalogue.HandshakeStale {
+		res.Outcome = api.Unknown
 		res.Stages[len(res.Stages)-1].Outcome = api.Unknown
 	}
 	return res

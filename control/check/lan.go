@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // NameLAN is the check of finding gateways on the local network.
@@ -22,35 +22,27 @@ type LANFacts struct {
 	Problems   []OwnProblem
 }
 
-// LAN judges whether gateways can be found on the local network.
-func LAN(l LANFacts) []Result {
+// LAN judges whether gateways can be found on the local network; there is no check when that is off.
+func LAN(l *LANFacts) []verdict.Finding {
+	if l == nil {
+		return nil
+	}
 	said := "not announced yet"
 	if l.AnnouncedAs != "" {
 		said = fmt.Sprintf("announced as %q", cleanText(l.AnnouncedAs))
 	}
 	said += fmt.Sprintf(" on %s; %d found", cmp.Or(strings.Join(l.Interfaces, ", "), "no interface"), l.Found)
 	if len(l.Problems) == 0 {
-		r := begin(api.ServiceGateway, Facts{})
-		r.name, r.via = NameLAN, ""
+		r := beginOwn(NameLAN)
 		r.passed(StageResolve, said)
-		return []Result{r.ok(0)}
+		return []verdict.Finding{r.ok(0)}
 	}
-	var out []Result
+	var out []verdict.Finding
 	for _, found := range l.Problems {
-		r := begin(api.ServiceGateway, Facts{Name: found.Params.Peer})
-		r.name, r.via = NameLAN, ""
+		r := beginOwn(NameLAN)
 		p := found.Params
 		p.Inbound = true
-		out = append(out, r.fail(lanSeverity(found.Code), StageResolve, found.Code, p))
+		out = append(out, r.fail(catalogue.Severity(found.Code), StageResolve, found.Code, p))
 	}
 	return out
-}
-
-// lanSeverity: without any way to hear others, what the configuration asks for is not done;
-// the rest may be as it should be.
-func lanSeverity(c catalogue.Code) api.Outcome {
-	if c == catalogue.LANNoInterface || c == catalogue.LANNotJoined {
-		return api.Error
-	}
-	return api.Warning
 }

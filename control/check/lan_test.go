@@ -11,8 +11,8 @@ import (
 
 func TestLANVerdicts(t *testing.T) {
 	well := LANFacts{AnnouncedAs: "edge (2)", Interfaces: []string{"eth0", "wlan0"}, Found: 2}
-	r := LAN(well)
-	if len(r) != 1 || r[0].Name != NameLAN || r[0].Verdict.Verdict != api.OK || !strings.Contains(r[0].Stages[0].Detail, `announced as "edge (2)" on eth0, wlan0; 2 found`) {
+	r := LAN(&well)
+	if len(r) != 1 || r[0].Name != NameLAN || r[0].Outcome != api.OK || !strings.Contains(r[0].Stages[0].Detail, `announced as "edge (2)" on eth0, wlan0; 2 found`) {
 		t.Errorf("got %+v, want ok", r)
 	}
 	for _, c := range []struct {
@@ -30,11 +30,11 @@ func TestLANVerdicts(t *testing.T) {
 	} {
 		l := well
 		l.Problems = []OwnProblem{c.p}
-		r := LAN(l)
+		r := LAN(&l)
 		if len(r) != 1 {
 			t.Fatalf("%s: %d results", c.p.Code, len(r))
 		}
-		if v := r[0].Verdict; r[0].Name != NameLAN || v.Verdict != c.verdict || v.Code != string(c.p.Code) || !strings.Contains(v.Cause, c.cause) || v.Fix == "" {
+		if v := r[0].Verdict(); r[0].Name != NameLAN || v.Verdict != c.verdict || v.Code != string(c.p.Code) || !strings.Contains(v.Cause, c.cause) || v.Fix == "" {
 			t.Errorf("got %+v, want %s with %q", v, c.verdict, c.cause)
 		}
 	}

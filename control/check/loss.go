@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // How loss is found. An echo is lost if it is lost on either way, so a loss of 5 % in one
@@ -112,27 +113,28 @@ func lossOf(trips []time.Duration) loss {
 
 // withLoss makes the verdict on a gateway that works, and was measured, one on loss. What
 // it said before is kept as a check of its own.
-func withLoss(gateway Result, l loss, f Facts) []Result {
+func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 	gateway.Stages = slices.Clone(gateway.Stages)
 	if l.lost < lossThreshold {
 		i := len(gateway.Stages) - 1
 		if i >= 0 && gateway.Stages[i].Name == StagePing {
 			gateway.Stages[i].Detail = fmt.Sprintf("%d of %d lost, mean %s, jitter %s", l.lost, l.sent, catalogue.Precise(l.rtt), catalogue.Precise(l.jitter))
 		}
-		return []Result{gateway}
+		return []verdict.Finding{gateway}
 	}
-	r := begin(api.ServiceGateway, f)
-	r.stages = slices.Clone(gateway.Stages)
-	if i := len(r.stages) - 1; i >= 0 && r.stages[i].Name == StagePing {
-		r.stages[i].Outcome = api.Warning
-		r.stages[i].Detail = fmt.Sprintf("%d of %d lost, jitter %s", l.lost, l.sent, catalogue.Precise(l.jitter))
+	r := begin(api.ServiceGateway, api.ServiceGateway, f)
+	r.Rests = []string{verdict.Own(NameResources)}
+	r.Stages = slices.Clone(gateway.Stages)
+	if i := len(r.Stages) - 1; i >= 0 && r.Stages[i].Name == StagePing {
+		r.Stages[i].Outcome = api.Warning
+		r.Stages[i].Detail = fmt.Sprintf("%d of %d lost, jitter %s", l.lost, l.sent, catalogue.Precise(l.jitter))
 	}
 	var p catalogue.Params
 	p.Sent, p.Lost, p.Jitter, p.Address, p.Relay = l.sent, l.lost, l.jitter, f.Path.Remote, f.Path.Relay
-	res := r.rendered(api.Warning, StagePing, catalogue.PacketsLost, p)
-	res.Verdict.RTTSeconds = gateway.Verdict.RTTSeconds
-	out := []Result{res}
-	if gateway.Verdict.Code == string(catalogue.RelayInUse) {
+	res := r.found(api.Warning, StagePing, catalogue.PacketsLost, p)
+	res.RTT = gateway.RTT
+	out := []verdict.Finding{res}
+	if gateway.Code == catalogue.RelayInUse {
 		gateway.Name = NameRelay
 		out = append(out, gateway)
 	}

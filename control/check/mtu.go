@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/discovery/path"
 )
 
@@ -49,12 +50,11 @@ type sizes struct {
 // MTU checks what sizes cross the way to a peer whose gateway works: by the path finder's
 // probes, which are never fragmented, and, if it is to be measured, by echoes of full
 // size. It gives false when nothing is known of it.
-func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (Result, bool) {
+func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (verdict.Finding, bool) {
 	if f.Path.LinkMTU == 0 || !f.Address.IsValid() {
-		return Result{}, false
+		return verdict.Finding{}, false
 	}
-	r := begin(api.ServiceGateway, f)
-	r.name = NameMTU
+	r := begin(NameMTU, api.ServiceGateway, f)
 	s := f.probedSizes()
 	if measure {
 		if m, found := measureSizes(ctx, ping, f); found {
@@ -69,7 +69,7 @@ func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (Result, boo
 	p.MTU, p.LinkMTU, p.Size, p.Sent, p.Lost = s.crosses, f.Path.LinkMTU, s.lost, s.sent, s.sent
 	p.Address = f.Path.Remote
 	r.stage(StageMTU, api.Warning, fmt.Sprintf("%d bytes cross, %d do not", s.crosses, s.lost))
-	return r.rendered(api.Warning, StageMTU, catalogue.PathMTUSmall, p), true
+	return r.found(api.Warning, StageMTU, catalogue.PathMTUSmall, p), true
 }
 
 // sizeSeen says what is known to cross.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
@@ -138,12 +139,12 @@ func nameless() Network {
 }
 
 // tellsTheReader fails unless cause and fix are there and hold what they must.
-func tellsTheReader(t *testing.T, r Result, cause, fix string) {
+func tellsTheReader(t *testing.T, r verdict.Finding, cause, fix string) {
 	t.Helper()
-	if !strings.Contains(r.Verdict.Cause, cause) {
-		t.Errorf("the cause does not name %q: %s", cause, r.Verdict.Cause)
+	if !strings.Contains(r.Verdict().Cause, cause) {
+		t.Errorf("the cause does not name %q: %s", cause, r.Verdict().Cause)
 	}
-	if !strings.Contains(r.Verdict.Fix, fix) {
-		t.Errorf("the fix does not name %q: %s", fix, r.Verdict.Fix)
+	if !strings.Contains(r.Verdict().Fix, fix) {
+		t.Errorf("the fix does not name %q: %s", fix, r.Verdict().Fix)
 	}
 }

@@ -2,11 +2,13 @@ package check
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // ownState is what the checks of this gateway by itself remember.
@@ -17,9 +19,9 @@ type ownState struct {
 	mu        sync.Mutex
 	resources resources
 	usage     usage
-	upstreams []Result
-	// results are the last of all own checks, for the log.
-	results []Result
+	upstreams []verdict.Finding
+	// findings are the last of all own checks, for the log.
+	findings []verdict.Finding
 }
 
 // ownFacts are what is known of this gateway now; nil without any.
@@ -66,10 +68,10 @@ func (r *Runner) runOwn(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		results := r.ownResults(r.ownFacts())
+		results := r.ownFindings(r.ownFacts())
 		r.own.mu.Lock()
-		before := r.own.results
-		r.own.results = results
+		before := r.own.findings
+		r.own.findings = results
 		r.own.mu.Unlock()
 		r.logChanges("", before, results)
 		wait.Reset(spread(r.opts.Interval))
@@ -80,7 +82,7 @@ func (r *Runner) upstreamsWell() bool {
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
 	for _, res := range r.own.upstreams {
-		if res.Verdict.Verdict != api.OK {
+		if res.Outcome != api.OK {
 			return false
 		}
 	}
@@ -110,33 +112,21 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	r.own.upstreams = upstreams
 }
 
-// ownResults are the verdicts on this gateway as things are, the addresses first.
-func (r *Runner) ownResults(known *Own) []Result {
+// ownFindings are those of this gateway as things are, the addresses first.
+func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	if known == nil {
 		return nil
 	}
 	o := *known
 	peers, skews := r.standing()
-	out := []Result{Exposure(o, peers)}
-	if res, ok := STUNServers(o); ok {
-		out = append(out, res)
-	}
-	if res, ok := TURNServers(o); ok {
-		out = append(out, res)
-	}
-	if res, ok := PortMapping(o); ok {
-		out = append(out, res)
-	}
-	if o.LAN != nil {
-		out = append(out, LAN(*o.LAN)...)
-	}
+	out := append([]verdict.Finding{Exposure(o, peers)}, slices.Concat(STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
 	r.own.mu.Unlock()
-	out = append(out, foundResults(o.Found, time.Now())...)
+	out = append(out, foundElsewhere(o.Found, time.Now())...)
 	return append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews))
 }
 
@@ -145,17 +135,18 @@ func (r *Runner) ownResults(known *Own) []Result {
 func (r *Runner) standing() (standing, []skew) {
 	var s standing
 	var skews []skew
-	for _, rep := range r.reports() {
-		v := rep.Targets().Gateway
+	for _, w := range r.watchedPeers() {
+		rep := w.round()
+		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
-		case v.Verdict == api.OK || v.Verdict == api.Warning && v.Code != string(catalogue.AwaitingApproval):
+		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:
 			s.working++
 			if rep.skew != 0 {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
-		case v.Verdict == api.Error:
+		case v.Outcome == api.Error:
 			s.failing++
-			if v.Code == string(catalogue.PeerMustDial) {
+			if v.Code == catalogue.PeerMustDial {
 				s.waiting = append(s.waiting, rep.Peer)
 			}
 		}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 func publicOwn() Own {
-	return Own{Name: "edge", ListenPort: 51820, NAT: api.NAT{Mapping: "none", Filtering: "none"},
-		Candidates: []catalogue.Candidate{{Address: publicEdge, Source: api.SourceAdvertised}},
-		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
+	return Own{Name: "edge", Shown: catalogue.Shown{Port: 51820, NAT: catalogue.NAT{Mapping: "none", Filtering: "none"},
+		Candidates: []catalogue.Candidate{{Address: publicEdge, Source: api.SourceAdvertised}}},
+		Networks: []netip.Prefix{netip.MustParsePrefix("192.168.1.10/24")}}
 }
 
 func TestExposureVerdicts(t *testing.T) {
@@ -28,7 +29,7 @@ func TestExposureVerdicts(t *testing.T) {
 		}
 	}
 	natted := func(o *Own) {
-		o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+		o.NAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 		o.Candidates = []catalogue.Candidate{{Address: "192.168.1.10:51820", Source: api.SourceHost}, {Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
 	}
 	for _, c := range []struct {
@@ -51,7 +52,7 @@ func TestExposureVerdicts(t *testing.T) {
 		{"link-local, though all is well", advertised("[fe80::1]:51820"), well, catalogue.PrivateAdvertised, "link-local"},
 		{"a NAT from behind which peers are dialled", natted, well, "", ""},
 		{"a NAT and a peer that must dial", natted, standing{failing: 1, waiting: []string{"cloud"}}, catalogue.NoWayIn, "cloud would have to"},
-		{"a NAT that is not known", func(o *Own) { natted(o); o.NAT = api.NAT{} }, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
+		{"a NAT that is not known", func(o *Own) { natted(o); o.NAT = catalogue.NAT{} }, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
 		{"a public address and a peer that must dial", nil, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
 		{"a NAT with a relay and a peer that must dial", func(o *Own) {
 			natted(o)
@@ -64,11 +65,11 @@ func TestExposureVerdicts(t *testing.T) {
 				c.own(&o)
 			}
 			r := Exposure(o, c.peers)
-			if r.Name != NameExposure || r.Verdict.Code != string(c.code) || !strings.Contains(r.Verdict.Cause, c.cause) {
-				t.Errorf("got %s %s (%s), want %s with %q", r.Verdict.Verdict, r.Verdict.Code, r.Verdict.Cause, c.code, c.cause)
+			if r.Name != NameExposure || r.Code != c.code || !strings.Contains(r.Verdict().Cause, c.cause) {
+				t.Errorf("got %s %s (%s), want %s with %q", r.Outcome, r.Code, r.Verdict().Cause, c.code, c.cause)
 			}
-			if c.code != "" && (r.Verdict.Fix == "" || !strings.Contains(r.Verdict.Fix, "spec.discovery.advertise")) {
-				t.Errorf("the fix names no setting: %s", r.Verdict.Fix)
+			if c.code != "" && (r.Verdict().Fix == "" || !strings.Contains(r.Verdict().Fix, "spec.discovery.advertise")) {
+				t.Errorf("the fix names no setting: %s", r.Verdict().Fix)
 			}
 		})
 	}
@@ -76,24 +77,24 @@ func TestExposureVerdicts(t *testing.T) {
 
 func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	o := publicOwn()
-	if _, ok := STUNServers(o); ok {
+	if len(STUNServers(o)) > 0 {
 		t.Error("a check of no servers")
 	}
 	o.STUN = []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478"},
 		{Name: "stun.example.net:3478", Address: "[2001:db8::1]:3478", Err: "network is unreachable"}}
-	if r, ok := STUNServers(o); !ok || r.Verdict.Verdict != api.OK {
-		t.Errorf("one address answers: got %+v", r.Verdict)
+	if r := STUNServers(o); len(r) != 1 || r[0].Outcome != api.OK {
+		t.Errorf("one address answers: got %+v", r)
 	}
 	o.STUN = append(o.STUN, Server{Name: "other.example.net:3478", Address: "192.0.2.2:3478", Err: "no answer in 3 s"})
-	r, _ := STUNServers(o)
-	if r.Verdict.Code != string(catalogue.StunUnreachable) || !strings.Contains(r.Verdict.Cause, "other.example.net:3478 (192.0.2.2:3478)") ||
-		!strings.Contains(r.Verdict.Fix, "ip daddr 192.0.2.2 udp dport 3478") {
-		t.Errorf("got %+v", r.Verdict)
+	r := STUNServers(o)[0]
+	if r.Code != catalogue.StunUnreachable || !strings.Contains(r.Verdict().Cause, "other.example.net:3478 (192.0.2.2:3478)") ||
+		!strings.Contains(r.Verdict().Fix, "ip daddr 192.0.2.2 udp dport 3478") {
+		t.Errorf("got %+v", r.Verdict())
 	}
 	o.TURN = []Server{{Name: "turn.example.net:3478", Err: "401 wrong credentials"}}
-	r, _ = TURNServers(o)
-	if r.Verdict.Code != string(catalogue.TurnUnreachable) || r.Verdict.Verdict != api.Warning || !strings.Contains(r.Verdict.Cause, "401 wrong credentials") {
-		t.Errorf("got %+v", r.Verdict)
+	r = TURNServers(o)[0]
+	if r.Code != catalogue.TurnUnreachable || r.Outcome != api.Warning || !strings.Contains(r.Verdict().Cause, "401 wrong credentials") {
+		t.Errorf("got %+v", r.Verdict())
 	}
 }
 
@@ -113,13 +114,13 @@ func TestClocks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := Clock(c.peers)
 			if c.cause == "" {
-				if r.Verdict.Verdict != api.OK {
-					t.Errorf("got %+v", r.Verdict)
+				if r.Outcome != api.OK {
+					t.Errorf("got %+v", r.Verdict())
 				}
 				return
 			}
-			if r.Verdict.Verdict != api.Warning || r.Verdict.Code != string(catalogue.ClockSkew) || !strings.Contains(r.Verdict.Cause, c.cause) {
-				t.Errorf("got %+v, want a cause with %q", r.Verdict, c.cause)
+			if r.Outcome != api.Warning || r.Code != catalogue.ClockSkew || !strings.Contains(r.Verdict().Cause, c.cause) {
+				t.Errorf("got %+v, want a cause with %q", r.Verdict(), c.cause)
 			}
 		})
 	}
@@ -211,7 +212,7 @@ func TestResourceVerdicts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var s resources
 			now := time.Now()
-			look := func(m moment, at time.Time) []Result {
+			look := func(m moment, at time.Time) []verdict.Finding {
 				o := publicOwn()
 				o.Sockets = Sockets{ReceiveBuffer: m.buffer, Drops: m.drops}
 				root := fstest.MapFS{"sys/fs/cgroup/memory.current": file(m.memory), "sys/fs/cgroup/memory.max": file("1048576000"),
@@ -219,16 +220,16 @@ func TestResourceVerdicts(t *testing.T) {
 				return s.judge(o, s.sample(root, o, at))
 			}
 			for _, r := range look(calm, now) {
-				if r.Verdict.Verdict != api.OK {
-					t.Errorf("at first: got %+v", r.Verdict)
+				if r.Outcome != api.OK {
+					t.Errorf("at first: got %+v", r.Verdict())
 				}
 			}
 			text := ""
 			for _, r := range look(c.second, now.Add(window)) {
-				if r.Verdict.Code != string(c.want[r.Name]) {
-					t.Errorf("%s: got %+v, want %s", r.Name, r.Verdict, c.want[r.Name])
+				if r.Code != c.want[r.Name] {
+					t.Errorf("%s: got %+v, want %s", r.Name, r.Verdict(), c.want[r.Name])
 				}
-				text += r.Verdict.Cause + r.Verdict.Fix
+				text += r.Verdict().Cause + r.Verdict().Fix
 			}
 			for _, w := range c.words {
 				if !strings.Contains(text, w) {
@@ -238,8 +239,8 @@ func TestResourceVerdicts(t *testing.T) {
 			// Two windows later it is over, but for what lasts.
 			look(c.second, now.Add(2*window))
 			for _, r := range look(c.second, now.Add(3*window)) {
-				if r.Name == NameCPU && r.Verdict.Verdict != api.OK || r.Name == NameResources && c.second.buffer == big && r.Verdict.Verdict != api.OK {
-					t.Errorf("later: %s is %+v", r.Name, r.Verdict)
+				if r.Name == NameCPU && r.Outcome != api.OK || r.Name == NameResources && c.second.buffer == big && r.Outcome != api.OK {
+					t.Errorf("later: %s is %+v", r.Name, r.Verdict())
 				}
 			}
 		})

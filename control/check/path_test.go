@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // Probes that show a peer to be there spare the pings, but not the news of its path.
@@ -35,13 +36,9 @@ func TestProbesDoNotHideWhatBecameOfThePath(t *testing.T) {
 					x.Probed, x.Path = time.Now().Add(-10*time.Second), path
 					return x, true
 				}
-				code := func() string {
+				code := func() catalogue.Code {
 					synctest.Wait()
-					for _, p := range f.Snapshot() {
-						res, _ := (Report{Results: p.Results}).find(c.check)
-						return res.Verdict.Code
-					}
-					return "no peer"
+					return f.Finding("cloud", c.check).Code
 				}
 				before := path
 				f.SetPeers([]string{"cloud"})
@@ -52,7 +49,7 @@ func TestProbesDoNotHideWhatBecameOfThePath(t *testing.T) {
 				c.change(&path)
 				f.mu.Unlock()
 				time.Sleep(time.Minute + 12*time.Second) // two rounds with their jitter
-				if got := code(); got != string(c.want) {
+				if got := code(); got != c.want {
 					t.Errorf("after the change: got %q, want %s", got, c.want)
 				}
 				f.mu.Lock()
@@ -111,13 +108,13 @@ func TestLossIsMeasuredOfFewPeersAtATime(t *testing.T) {
 		most = 0
 		mu.Unlock()
 		start := time.Now()
-		rep, err := r.Report(t.Context(), "", true)
+		_, found, err := r.Find(t.Context(), "", true)
 		if took := time.Since(start); err != nil || took > 10*time.Second {
 			t.Errorf("the report took %s: %v", took, err)
 		}
 		gateways := 0
-		for _, c := range rep.Checks {
-			if c.Name == api.ServiceGateway && c.Verdict.Verdict == api.OK {
+		for _, p := range found {
+			if f, _ := verdict.Find(p.Outbound, api.ServiceGateway); f.Outcome == api.OK {
 				gateways++
 			}
 		}

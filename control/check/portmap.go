@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // NamePortmap is the check of the port that the router maps.
@@ -18,22 +18,17 @@ type Mapping struct {
 	Code catalogue.Code
 }
 
-// PortMapping judges the mapping; false when no router is asked, or none was to the end.
-func PortMapping(o Own) (Result, bool) {
-	m := o.Mapping
-	if m == nil {
-		return Result{}, false
-	}
-	r := begin(api.ServiceGateway, Facts{})
-	r.name, r.via = NamePortmap, ""
-	if m.Code == "" {
-		if m.External == "" {
-			return Result{}, false
-		}
+// PortMapping judges the mapping; there is no check when no router is asked, or none was to the end.
+func PortMapping(o Own) []verdict.Finding {
+	m, r := o.Mapping, beginOwn(NamePortmap)
+	switch {
+	case m == nil || m.Code == "" && m.External == "":
+		return nil
+	case m.Code == "":
 		r.passed(StageProbe, fmt.Sprintf("%s by %s of the router %s, verified by %s", m.External, m.Protocol, m.Router, cmp.Or(m.Verified, "none")))
-		return r.ok(0), true
+		return []verdict.Finding{r.ok(0)}
 	}
 	p := catalogue.Params{Detail: m.Err}
-	p.Inbound, p.Port, p.Router, p.Mapped = true, o.ListenPort, m.Router, m.External
-	return r.fail(Severity(m.Code), StageProbe, m.Code, p), true
+	p.Inbound, p.Port, p.Router, p.Mapped = true, o.Port, m.Router, m.External
+	return []verdict.Finding{r.fail(catalogue.Severity(m.Code), StageProbe, m.Code, p)}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 func TestTheMappedPort(t *testing.T) {
@@ -27,12 +28,16 @@ func TestTheMappedPort(t *testing.T) {
 		{"silent", failed(catalogue.RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, ok := PortMapping(Own{ListenPort: 51820, Mapping: c.mapping})
-			if ok != (c.verdict != "") || r.Verdict.Verdict != c.verdict || !strings.Contains(r.Verdict.Cause, c.says) {
-				t.Fatalf("got %v %+v, want %q with %q", ok, r.Verdict, c.verdict, c.says)
+			var r verdict.Finding
+			all := PortMapping(Own{Shown: catalogue.Shown{Port: 51820}, Mapping: c.mapping})
+			if len(all) > 0 {
+				r = all[0]
 			}
-			if c.mapping != nil && r.Verdict.Code != string(c.mapping.Code) {
-				t.Errorf("code %q, want %q", r.Verdict.Code, c.mapping.Code)
+			if r.Outcome != c.verdict || !strings.Contains(r.Verdict().Cause, c.says) {
+				t.Fatalf("got %+v, want %q with %q", all, c.verdict, c.says)
+			}
+			if c.mapping != nil && r.Code != c.mapping.Code {
+				t.Errorf("code %q, want %q", r.Code, c.mapping.Code)
 			}
 		})
 	}

@@ -149,12 +149,12 @@ func TestWhatSizesCross(t *testing.T) {
 				}
 				checkVerdict(t, r, api.Warning, catalogue.PathMTUSmall, StageMTU)
 				for _, want := range c.cause {
-					if !strings.Contains(r.Verdict.Cause, want) {
-						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
+					if !strings.Contains(r.Verdict().Cause, want) {
+						t.Errorf("the cause lacks %q: %s", want, r.Verdict().Cause)
 					}
 				}
-				if !strings.Contains(r.Verdict.Fix, c.fix) {
-					t.Errorf("the fix lacks %q: %s", c.fix, r.Verdict.Fix)
+				if !strings.Contains(r.Verdict().Fix, c.fix) {
+					t.Errorf("the fix lacks %q: %s", c.fix, r.Verdict().Fix)
 				}
 			})
 		})
@@ -168,7 +168,7 @@ func TestALossyPathIsNotANarrowOne(t *testing.T) {
 		for i := range uint64(300) {
 			f := facts()
 			f.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, LinkMTU: 1420}
-			if r, _ := MTU(t.Context(), newLink(i, 0.0975).Ping, f, true); r.Verdict.Verdict != api.OK {
+			if r, _ := MTU(t.Context(), newLink(i, 0.0975).Ping, f, true); r.Outcome != api.OK {
 				wrong++
 			}
 		}
@@ -199,13 +199,13 @@ func TestARelayInUse(t *testing.T) {
 				}
 				checkVerdict(t, r, api.Warning, catalogue.RelayInUse, StageProbe)
 				for _, want := range []string{"turn.example.net:3478", "cloud is behind a NAT with address-and-port-dependent mapping", "this gateway behind a NAT with address-dependent mapping", "both NATs map by destination"} {
-					if !strings.Contains(r.Verdict.Cause, want) {
-						t.Errorf("the cause lacks %q: %s", want, r.Verdict.Cause)
+					if !strings.Contains(r.Verdict().Cause, want) {
+						t.Errorf("the cause lacks %q: %s", want, r.Verdict().Cause)
 					}
 				}
 				// Loss as well: both are named.
 				both := withLoss(r, loss{sent: 200, lost: 11, rtt: time.Millisecond}, f)
-				if len(both) != 2 || both[0].Verdict.Code != string(catalogue.PacketsLost) || both[1].Name != NameRelay || both[1].Verdict.Code != string(catalogue.RelayInUse) {
+				if len(both) != 2 || both[0].Code != catalogue.PacketsLost || both[1].Name != NameRelay || both[1].Code != catalogue.RelayInUse {
 					t.Errorf("with loss: got %+v", both)
 				}
 			})

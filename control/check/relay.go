@@ -5,6 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // NameRelay is the check of a relay in use where the check of the gateway has something
@@ -21,19 +22,17 @@ func (f Facts) relayed(now time.Time) bool {
 }
 
 // relayInUse is the verdict on a peer that is reached over a relay only.
-func (r *recorder) relayInUse(rtt time.Duration) Result {
+func (r *recorder) relayInUse(rtt time.Duration) verdict.Finding {
 	f := r.facts
 	var p catalogue.Params
 	p.Address, p.Relay, p.NAT, p.PeerNAT = f.Path.Remote, f.Path.Relay, f.Path.NAT, f.Path.PeerNAT
 	if !f.Path.Since.IsZero() {
 		p.Age = time.Since(f.Path.Since)
 	}
-	p.Candidates, p.Own = notRelayed(f.Candidates), f.own.SeenAs()
-	if f.own != nil {
-		p.Port = f.own.ListenPort
-	}
-	res := r.rendered(api.Warning, StageProbe, catalogue.RelayInUse, p)
-	res.Verdict.RTTSeconds = rtt.Seconds()
+	p.Candidates, p.Own = notRelayed(f.Candidates), f.shown().SeenAs()
+	p.Port = f.shown().Port
+	res := r.found(api.Warning, StageProbe, catalogue.RelayInUse, p)
+	res.RTT = rtt
 	for i := range res.Stages {
 		if res.Stages[i].Name == StageProbe {
 			res.Stages[i].Outcome = api.Warning

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // Names of the checks of what this machine gives the gateway.
@@ -68,8 +69,8 @@ func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 }
 
 // judge gives the checks of sockets, memory and CPU.
-func (s *resources) judge(o Own, u usage) []Result {
-	out := []Result{s.sockets(o, u)}
+func (s *resources) judge(o Own, u usage) []verdict.Finding {
+	out := []verdict.Finding{s.sockets(o, u)}
 	if u.limit > 0 {
 		out = append(out, memory(u))
 	}
@@ -79,14 +80,8 @@ func (s *resources) judge(o Own, u usage) []Result {
 	return out
 }
 
-func ownCheck(name string) *recorder {
-	r := begin(api.ServiceGateway, Facts{})
-	r.name, r.via = name, ""
-	return r
-}
-
-func (s *resources) sockets(o Own, u usage) Result {
-	r := ownCheck(NameResources)
+func (s *resources) sockets(o Own, u usage) verdict.Finding {
+	r := beginOwn(NameResources)
 	dropped := since(u.drops, s.older.drops)
 	small := o.Sockets.ReceiveBuffer > 0 && o.Sockets.ReceiveBuffer < leastBuffer
 	if !small && dropped < dropsShown {
@@ -98,11 +93,11 @@ func (s *resources) sockets(o Own, u usage) Result {
 	p := catalogue.Params{Inbound: true}
 	p.Used, p.Max, p.Drops, p.Age = uint64(max(0, o.Sockets.ReceiveBuffer)), leastBuffer, dropped, u.at.Sub(s.older.at)
 	r.stage("socket", api.Warning, fmt.Sprintf("%s receive buffer, %d datagrams dropped", catalogue.Bytes(p.Used), dropped))
-	return r.rendered(api.Warning, "socket", catalogue.SocketBufferSmall, p)
+	return r.found(api.Warning, "socket", catalogue.SocketBufferSmall, p)
 }
 
-func memory(u usage) Result {
-	r := ownCheck(NameMemory)
+func memory(u usage) verdict.Finding {
+	r := beginOwn(NameMemory)
 	seen := catalogue.Bytes(u.memory) + " of " + catalogue.Bytes(u.limit)
 	if u.memory*100 < u.limit*memoryNear {
 		r.stage("memory", api.OK, seen)
@@ -111,11 +106,11 @@ func memory(u usage) Result {
 	p := catalogue.Params{Inbound: true}
 	p.Used, p.Max = u.memory, u.limit
 	r.stage("memory", api.Warning, seen)
-	return r.rendered(api.Warning, "memory", catalogue.MemoryNear, p)
+	return r.found(api.Warning, "memory", catalogue.MemoryNear, p)
 }
 
-func (s *resources) cpu(u usage) Result {
-	r := ownCheck(NameCPU)
+func (s *resources) cpu(u usage) verdict.Finding {
+	r := beginOwn(NameCPU)
 	periods, throttled := since(u.periods, s.older.periods), since(u.throttled, s.older.throttled)
 	if periods < cpuPeriods || throttled*100 < periods*cpuThrottled {
 		return r.ok(0)
@@ -123,7 +118,7 @@ func (s *resources) cpu(u usage) Result {
 	p := catalogue.Params{Inbound: true}
 	p.Used, p.Max, p.Age = throttled, periods, u.at.Sub(s.older.at)
 	r.stage("cpu", api.Warning, fmt.Sprintf("throttled in %d of %d periods", throttled, periods))
-	return r.rendered(api.Warning, "cpu", catalogue.CPUThrottled, p)
+	return r.found(api.Warning, "cpu", catalogue.CPUThrottled, p)
 }
 
 // since is a counter's growth; a counter that was reset has none.

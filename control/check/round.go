@@ -2,12 +2,13 @@ package check
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // effort is how much of a peer is looked at in a round.
@@ -25,43 +26,83 @@ type effort struct {
 //
 // A failure has one root: while the gateway fails, what is inside the tunnel is not tried
 // but unknown, and says what it waits for.
-func (r *Runner) round(ctx context.Context, w *watched, before Report, e effort) (Report, bool) {
-	rep := Report{Peer: w.name}
+func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
+	rep := Round{Peer: w.name}
 	f, ok := r.facts(w.name)
 	if !ok {
 		return rep, e.full
 	}
 	rep.skew = f.Skew
-	outside := func() []Result { return nil }
+	outside := func() []verdict.Finding { return nil }
 	if e.full {
 		outside = tryOutside(ctx, r.opts.Network, f)
 	}
 	reached := gateway(ctx, r.opts.Ping, f, func() Facts { return r.factsOr(w.name, f) })
 	w.publish(reached)
-	v := reached.Verdict
-	if v.Verdict == api.Error || v.Code == string(catalogue.AwaitingApproval) {
+	if reached.Failed() || reached.Code == catalogue.AwaitingApproval {
 		if !e.full {
 			outside = tryOutside(ctx, r.opts.Network, f)
 		}
-		rep.Results = append(rep.Results, reached)
+		found := []verdict.Finding{reached}
 		if f.measurable() {
-			rep.Results = append(rep.Results, dependent(NameMTU, api.ServiceGateway, f, reached))
+			found = append(found, dependent(NameMTU, api.ServiceGateway, f, reached))
 		}
-		inside := []Result{dependent(api.ServiceAuth, api.ServiceAuth, f, reached),
-			dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, reached)}
-		rep.Results = append(rep.Results, compared(inside, outside(), reached)...)
+		for _, service := range endpoints[1:] {
+			found = append(found, dependent(service, service, f, reached))
+		}
+		rep.Findings = together(found, outside())
 		return rep, true
 	}
-	quality := make(chan []Result, 1)
+	quality := make(chan []verdict.Finding, 1)
 	go func() { quality <- r.quality(ctx, f, reached, before, e) }()
-	if !e.full && (v.Verdict == api.OK || v.Verdict == api.Warning) {
-		rep.Results = append(<-quality, before.services()...)
+	if !e.full && (reached.Outcome == api.OK || reached.Outcome == api.Warning) {
+		rep.Findings = together(append(<-quality, before.services()...), nil)
 		return rep, false
 	}
-	inside := r.services(ctx, w, f)
-	services := compared(inside, outside(), reached)
-	rep.Results = append(<-quality, services...)
+	services := r.services(ctx, w, f)
+	rep.Findings = together(append(<-quality, services...), outside())
 	return rep, true
+}
+
+// together puts what was found of a service outside the tunnel behind what was inside, and
+// lets the two say what they tell together. Auth on the way that is used issues the identity
+// that the API server is shown by either way.
+func together(inside, outside []verdict.Finding) []verdict.Finding {
+	issuer := api.ServiceAuth
+	if auth, _ := verdict.Find(outside, NameAuthDirect); auth.Used {
+		issuer = auth.Name
+	}
+	var all []verdict.Finding
+	for _, in := range inside {
+		all = append(all, in)
+		if out, tried := verdict.Find(outside, verdict.Outside(in.Target)); tried && in.Name == in.Target {
+			if wantsIdentity(out) {
+				out.Rests = []string{issuer}
+			}
+			all = append(all, out)
+		}
+	}
+	all, _ = verdict.Correlate(time.Now(), nil, all, nil)
+	return all
+}
+
+// wantsIdentity reports whether what is missing is what auth issues.
+func wantsIdentity(apiServer verdict.Finding) bool {
+	return apiServer.Code == catalogue.IdentityMissing || apiServer.Code == catalogue.IdentityExpired
+}
+
+// tryOutside begins the checks that the configuration allows outside the tunnel, while
+// others are made inside. The function it gives waits for what they find; without a URL
+// that is nothing.
+func tryOutside(ctx context.Context, n Network, f Facts) (wait func() []verdict.Finding) {
+	var found [2]verdict.Finding
+	var wg sync.WaitGroup
+	wg.Go(func() { found[0], _ = AuthDirect(ctx, n, f) })
+	wg.Go(func() { found[1], _ = APIServerDirect(ctx, n, f) })
+	return func() []verdict.Finding {
+		wg.Wait()
+		return found[:]
+	}
 }
 
 // measurable reports whether sizes can be checked at all.
@@ -69,17 +110,17 @@ func (f Facts) measurable() bool { return f.Path.LinkMTU > 0 && f.Address.IsVali
 
 // quality measures how well a gateway works that does: loss and sizes. What was found
 // before and is not measured again stands.
-func (r *Runner) quality(ctx context.Context, f Facts, reached Result, before Report, e effort) []Result {
+func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, before Round, e effort) []verdict.Finding {
 	if !f.Address.IsValid() {
-		return []Result{reached}
+		return []verdict.Finding{reached}
 	}
-	mtu := make(chan []Result, 1)
+	mtu := make(chan []verdict.Finding, 1)
 	go func() { mtu <- r.sizes(ctx, f, before, e) }()
-	out := []Result{reached}
-	was, lossy := before.find(api.ServiceGateway)
-	lossy = lossy && was.Verdict.Code == string(catalogue.PacketsLost)
-	due := lossy && e.full && (was.Verdict.CheckedAt == nil || time.Since(*was.Verdict.CheckedAt) >= r.opts.FullInterval/2)
-	plain := reached.Verdict.Verdict != api.Error
+	out := []verdict.Finding{reached}
+	was, lossy := verdict.Find(before.Findings, api.ServiceGateway)
+	lossy = lossy && was.Code == catalogue.PacketsLost
+	due := lossy && e.full && time.Since(was.At) >= r.opts.FullInterval/2
+	plain := reached.Outcome != api.Error
 	switch {
 	case plain && (e.measured || due):
 		if l, measured := r.burst(ctx, f); measured {
@@ -108,49 +149,48 @@ func (r *Runner) burst(ctx context.Context, f Facts) (loss, bool) {
 	return loss{}, false
 }
 
-func (r *Runner) sizes(ctx context.Context, f Facts, before Report, e effort) []Result {
-	was, known := before.find(NameMTU)
-	small := known && was.Verdict.Verdict == api.Warning
+func (r *Runner) sizes(ctx context.Context, f Facts, before Round, e effort) []verdict.Finding {
+	was, known := verdict.Find(before.Findings, NameMTU)
+	small := known && was.Outcome == api.Warning
 	if small && was.Params().Sent > 0 && !e.full {
-		return []Result{was}
+		return []verdict.Finding{was}
 	}
 	res, ok := MTU(ctx, r.opts.Ping, f, e.measured || small && was.Params().Sent > 0)
 	if !ok {
 		return nil
 	}
-	return []Result{res}
+	return []verdict.Finding{res}
 }
 
 // services checks auth and the API server of a peer whose gateway works, both at the same
 // time when it is known what the peer offers; if auth then says something else, the API
 // server is asked again.
-func (r *Runner) services(ctx context.Context, w *watched, f Facts) []Result {
-	early := make(chan Result, 1)
+func (r *Runner) services(ctx context.Context, w *watched, f Facts) []verdict.Finding {
+	early := make(chan verdict.Finding, 1)
 	known := f.Offers != nil
 	if known {
 		go func() { early <- APIServer(ctx, r.opts.Dial, f) }()
 	}
-	auth := Auth(ctx, r.opts.Dial, f)
+	auth, hello := Auth(ctx, r.opts.Dial, f)
 	w.publish(auth)
-	if auth.Hello != nil && r.opts.OnHello != nil {
-		r.opts.OnHello(w.name, *auth.Hello)
+	if hello != nil && r.opts.OnHello != nil {
+		r.opts.OnHello(w.name, *hello)
 	}
 	now, ok := r.facts(w.name)
-	var apiServer Result
+	var apiServer verdict.Finding
 	if known {
 		apiServer = <-early
 	}
 	if !ok {
-		return []Result{auth}
+		return []verdict.Finding{auth}
 	}
 	if !known || !sameService(f, now) {
 		apiServer = APIServer(ctx, r.opts.Dial, now)
 	}
-	if c := catalogue.Code(apiServer.Verdict.Code); auth.Verdict.Verdict == api.Error &&
-		(c == catalogue.IdentityMissing || c == catalogue.IdentityExpired) {
+	if auth.Failed() && wantsIdentity(apiServer) {
 		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth is who issues it
 	}
-	return []Result{auth, apiServer}
+	return []verdict.Finding{auth, apiServer}
 }
 
 // sameService reports whether the API server is to be asked in the same way.
@@ -159,11 +199,10 @@ func sameService(a, b Facts) bool {
 		string(a.CA) == string(b.CA) && a.Identity == b.Identity && a.Token == b.Token
 }
 
-// dependent is the result for a check that waits for another one, or of what the peer
+// dependent is the finding of a check that waits for another one, or of what the peer
 // does not offer in any case.
-func dependent(name, target string, f Facts, root Result) Result {
-	r := begin(target, f)
-	r.name = name
+func dependent(name, target string, f Facts, root verdict.Finding) verdict.Finding {
+	r := begin(name, target, f)
 	granted, known := f.offers(target)
 	if target != api.ServiceGateway && (f.Stock || (known && !granted)) {
 		if target == api.ServiceAuth {
@@ -171,12 +210,8 @@ func dependent(name, target string, f Facts, root Result) Result {
 		}
 		return r.off(catalogue.APIServerOff)
 	}
-	v := root.Verdict
-	res := r.result(api.Verdict{Verdict: api.Unknown, Stage: v.Stage,
-		Cause: fmt.Sprintf("not known while %s fails (%s)", root.Name, v.Code),
-		Fix:   fmt.Sprintf("fix %s first: %s", root.Name, v.Fix), Command: v.Command})
-	res.DependsOn = root.Name
-	return res
+	r.Stage, r.Rests = root.Stage, []string{root.Name}
+	return r.end(api.Unknown, catalogue.NotTried)
 }
 
 // facts are what is known of a peer now, and of this gateway.

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 const (
@@ -71,12 +72,12 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Report is what one round of checks of a peer found.
-type Report struct {
+// Round is what one round of checks of a peer found.
+type Round struct {
 	Peer string
-	// Results are those of gateway, mtu, auth and apiServer, in this order, each with what
+	// Findings are those of gateway, mtu, auth and apiServer, in this order, each with what
 	// else belongs to it behind it.
-	Results []Result
+	Findings []verdict.Finding
 	// skew is the peer's clock against ours at the time.
 	skew time.Duration
 }
@@ -145,7 +146,7 @@ func (r *Runner) SetPeers(names []string) {
 func (r *Runner) watch(name string) *watched {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan demand), wake: make(chan struct{}, 1),
-		last: Report{Peer: name}}
+		last: Round{Peer: name}}
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
@@ -161,35 +162,35 @@ var ErrNoPeer = errors.New("no such peer")
 
 // Check runs a round for a peer now and gives its report. Loss and sizes are not measured:
 // that takes 2 s, and whoever dials a service waits for this.
-func (r *Runner) Check(ctx context.Context, peer string) (Report, error) {
+func (r *Runner) Check(ctx context.Context, peer string) (Round, error) {
 	return r.check(ctx, peer, false)
 }
 
 // check is Check, with loss and sizes measured if that is wanted.
-func (r *Runner) check(ctx context.Context, peer string, measured bool) (Report, error) {
+func (r *Runner) check(ctx context.Context, peer string, measured bool) (Round, error) {
 	r.mu.Lock()
 	w := r.peers[peer]
 	r.mu.Unlock()
 	if w == nil {
-		return Report{}, fmt.Errorf("check %s: %w", cleanText(peer), ErrNoPeer)
+		return Round{}, fmt.Errorf("check %s: %w", cleanText(peer), ErrNoPeer)
 	}
 	w.wanted(1)
 	defer w.wanted(-1)
-	answer := make(chan Report, 1)
+	answer := make(chan Round, 1)
 	select {
 	case w.demand <- demand{answer, measured}:
 	case <-w.done:
-		return Report{}, fmt.Errorf("check %s: the peer was removed", peer)
+		return Round{}, fmt.Errorf("check %s: the peer was removed", peer)
 	case <-ctx.Done():
-		return Report{}, fmt.Errorf("check %s: %w", peer, context.Cause(ctx))
+		return Round{}, fmt.Errorf("check %s: %w", peer, context.Cause(ctx))
 	}
 	select {
 	case rep := <-answer:
 		return rep, nil
 	case <-w.done:
-		return Report{}, fmt.Errorf("check %s: the peer was removed", peer)
+		return Round{}, fmt.Errorf("check %s: the peer was removed", peer)
 	case <-ctx.Done():
-		return Report{}, fmt.Errorf("check %s: %w", peer, context.Cause(ctx))
+		return Round{}, fmt.Errorf("check %s: %w", peer, context.Cause(ctx))
 	}
 }
 
@@ -275,7 +276,7 @@ type pace struct {
 
 // turn makes a round of checks of a peer if there is cause, hands it to who asked for it,
 // which may be nobody (nil), and gives the pause until the next turn.
-func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Report, e effort) time.Duration {
+func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Round, e effort) time.Duration {
 	inRound, end, before, begun := w.begin(ctx, answer != nil)
 	brief := sync.OnceValues(func() (Facts, bool) { return r.brief(w.name) })
 	e.full = e.full || !time.Now().Before(p.fullAt) || !well(before, brief)
@@ -308,16 +309,16 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Re
 // probed reports whether the path finder has just shown that a peer is there, while all
 // is well: a ping would say no more, and keep WireGuard's session alive for nothing but
 // itself, at 3 MB a day. What is to be said of the path must be the same as before.
-func (r *Runner) probed(before Report, brief func() (Facts, bool)) bool {
+func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	f, ok := brief()
 	if !ok || f.Probed.IsZero() || time.Since(f.Probed) >= r.opts.Interval {
 		return false
 	}
-	gateway, _ := before.find(api.ServiceGateway)
-	_, apart := before.find(NameRelay)
-	mtu, _ := before.find(NameMTU)
-	narrow := mtu.Verdict.Verdict == api.Warning
-	return f.relayed(time.Now()) == (apart || gateway.Verdict.Code == string(catalogue.RelayInUse)) &&
+	gateway, _ := verdict.Find(before.Findings, api.ServiceGateway)
+	_, apart := verdict.Find(before.Findings, NameRelay)
+	mtu, _ := verdict.Find(before.Findings, NameMTU)
+	narrow := mtu.Outcome == api.Warning
+	return f.relayed(time.Now()) == (apart || gateway.Code == catalogue.RelayInUse) &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 
@@ -342,9 +343,9 @@ func spread(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (1 - jitter + 2*jitter*rand.Float64()))
 }
 
-func failing(rep Report) bool {
-	for _, res := range rep.Results {
-		if res.Verdict.Verdict == api.Error {
+func failing(rep Round) bool {
+	for _, res := range rep.Findings {
+		if res.Outcome == api.Error {
 			return true
 		}
 	}
@@ -355,10 +356,10 @@ func failing(rep Report) bool {
 // peer tells when it offers something else: to ask it each round would be 5 MB a day. Of one
 // that does not tell it is something to ask about, but for a plain WireGuard peer, which never
 // offers anything. A warning about the tunnel says nothing of the services.
-func well(rep Report, brief func() (Facts, bool)) bool {
+func well(rep Round, brief func() (Facts, bool)) bool {
 	off := false
-	for _, res := range rep.Results {
-		v := res.Verdict.Verdict
+	for _, res := range rep.Findings {
+		v := res.Outcome
 		off = off || v == api.Off
 		if v != api.OK && v != api.Off && (v != api.Warning || res.Target != api.ServiceGateway) {
 			return false
@@ -369,44 +370,39 @@ func well(rep Report, brief func() (Facts, bool)) bool {
 			return false
 		}
 	}
-	return len(rep.Results) > 0
+	return len(rep.Findings) > 0
 }
 
-// keep stores a report and logs what changed.
-func (r *Runner) keep(w *watched, rep Report) {
+// keep stores a round and logs what changed.
+func (r *Runner) keep(w *watched, rep Round) {
 	w.mu.Lock()
 	before := w.last
 	w.last = rep
 	w.mu.Unlock()
-	r.logChanges(w.name, before.Results, rep.Results)
+	r.logChanges(w.name, before.Findings, rep.Findings)
 	if r.opts.Changed != nil {
 		r.opts.Changed(w.name)
 	}
 }
 
 // logChanges logs what became worse as warnings, and what changed otherwise.
-func (r *Runner) logChanges(peer string, before, now []Result) {
-	old := make(map[string]api.Verdict)
-	for _, res := range before {
-		old[res.Name] = res.Verdict
-	}
-	for _, res := range now {
-		v, was := res.Verdict, old[res.Name]
-		if v.Verdict == was.Verdict && v.Code == was.Code {
+func (r *Runner) logChanges(peer string, before, now []verdict.Finding) {
+	for _, f := range now {
+		was, _ := verdict.Find(before, f.Ref())
+		if f.Outcome == was.Outcome && f.Fault() == was.Fault() {
 			continue
 		}
 		log := r.opts.Logger
 		if peer != "" {
 			log = log.With("peer", peer)
 		}
-		switch v.Verdict {
-		case api.Error, api.Warning:
-			log.Warn("check fails", "code", v.Code, "target", res.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
+		switch {
+		case f.Faulty():
+			v := f.Verdict()
+			log.Warn("check fails", "code", v.Code, "target", f.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
+		case peer == "" && was.Outcome == "": // of this gateway itself, that all is well is no news
 		default:
-			if peer == "" && was.Verdict == "" {
-				continue // of this gateway itself, that all is well is no news
-			}
-			log.Info("check changed", "target", res.Name, "verdict", string(v.Verdict), "before", string(was.Verdict))
+			log.Info("check changed", "target", f.Name, "verdict", string(f.Outcome), "before", string(was.Outcome))
 		}
 	}
 }

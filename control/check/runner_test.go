@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // fixture is a runner with one peer, cloud, that is well.
@@ -70,6 +71,11 @@ func (f *fixture) set(change func(*Facts)) {
 	change(&f.facts)
 }
 
+// Targets are the last verdicts on a peer.
+func (f *fixture) Targets(peer string) api.Targets {
+	return verdict.Targets(f.Findings(peer), verdict.Inside)
+}
+
 // outcomes is "gateway auth apiServer" of the last report.
 func (f *fixture) outcomes() string {
 	t := f.Targets("cloud")
@@ -102,8 +108,8 @@ func TestPeersAreCheckedAtOnceAndThenOnSchedule(t *testing.T) {
 		f := newFixture(t)
 		f.SetPeers([]string{"cloud"})
 		f.want(t, "at once", "ok ok ok")
-		for _, res := range f.Snapshot()[0].Results {
-			if res.Target != api.ServiceGateway && res.address == "" { // which the other way's verdict may name
+		for _, res := range f.Findings("cloud") {
+			if res.Target != api.ServiceGateway && res.Address == "" { // which the other way's verdict may name
 				t.Errorf("it is not known where %s was asked", res.Name)
 			}
 		}
@@ -348,7 +354,7 @@ func TestAFailingGatewayIsTheOnlyRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.want(t, "with the gateway down", "error unknown unknown")
-		got := rep.Targets()
+		got := verdict.Targets(rep.Findings, verdict.Inside)
 		for _, v := range []api.Verdict{got.Auth, got.APIServer} {
 			if v.Code != "" || !strings.Contains(v.Cause, string(catalogue.PingLost)) || v.CheckedAt == nil {
 				t.Errorf("a dependent verdict must point at the root and have no code: %+v", v)

@@ -100,25 +100,10 @@ func (o *Own) wayIn() way {
 	if o == nil || len(o.Candidates) == 0 && unknownNAT(o.NAT.Mapping) {
 		return wayUnknown
 	}
-	return best(o.Candidates, catalogue.NAT{Mapping: o.NAT.Mapping, Filtering: o.NAT.Filtering}, nil)
+	return best(o.Candidates, o.NAT, nil)
 }
 
 // symmetric reports whether the NAT gives each destination another mapping.
 func (o *Own) symmetric() bool {
 	return o != nil && !unknownNAT(o.NAT.Mapping) && o.NAT.Mapping != "none" && o.NAT.Mapping != "endpoint-independent"
-}
-
-// SeenAs are the addresses by which others know this gateway, those first that anybody may
-// dial.
-func (o *Own) SeenAs() []string {
-	if o == nil {
-		return nil
-	}
-	var out []string
-	for _, c := range o.Candidates {
-		if c.Source != api.SourceRelay && special.Scope(c.Address) == "" && !slices.Contains(out, c.Address) {
-			out = append(out, c.Address)
-		}
-	}
-	return out
 }

@@ -2,8 +2,10 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,37 +14,58 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 const outsideURL = "https://api.example.net:6443"
 
 // inBand and outOfBand are results of the API server's checks; no code is a success.
-func inBand(o api.Outcome, c catalogue.Code) Result {
-	return made(begin(api.ServiceAPIServer, facts()), o, c, catalogue.Params{Address: "[fd12::1]:6443", Timeout: Timeout, Path: livePath, Status: 500})
+func inBand(o api.Outcome, c catalogue.Code) verdict.Finding {
+	return made(begin(api.ServiceAPIServer, api.ServiceAPIServer, facts()), o, c, catalogue.Params{Address: "[fd12::1]:6443", Timeout: Timeout, Path: livePath, Status: 500})
 }
 
-func outOfBand(o api.Outcome, c catalogue.Code, how catalogue.Failure) Result {
+func outOfBand(o api.Outcome, c catalogue.Code, how catalogue.Failure) verdict.Finding {
 	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, facts())
 	p.Address, p.Failure, p.Path, p.Status = outsideURL, how, livePath, 500
 	return made(r, o, c, p)
 }
 
-func made(r *recorder, o api.Outcome, c catalogue.Code, p catalogue.Params) Result {
-	r.address = p.Address
+func made(r *recorder, o api.Outcome, c catalogue.Code, p catalogue.Params) verdict.Finding {
+	r.Address = p.Address
 	if o == api.OK {
 		return r.ok(time.Millisecond)
 	}
-	return r.rendered(o, StageTCP, c, p)
+	return r.found(o, StageTCP, c, p)
+}
+
+// sideBySide is what two ways to a service come to together.
+func sideBySide(inside, outside, gateway verdict.Finding) (in, out verdict.Finding) {
+	all := together([]verdict.Finding{gateway, inside}, []verdict.Finding{outside})
+	again, _ := verdict.Correlate(time.Now(), nil, all, nil)
+	for i, f := range again {
+		if !reflect.DeepEqual(f.Verdict(), all[i].Verdict()) {
+			panic(fmt.Sprintf("it changes when it is correlated again: %+v", f))
+		}
+	}
+	return all[1], all[2]
+}
+
+// dependsOn names the root of a finding.
+func dependsOn(f verdict.Finding) string {
+	if f.Because == nil {
+		return ""
+	}
+	return f.Because.Ref()
 }
 
 func TestTwoWaysTellMoreThanOne(t *testing.T) {
-	well := begin(api.ServiceGateway, facts()).ok(time.Millisecond)
-	down := begin(api.ServiceGateway, facts()).fail(api.Error, StageHandshake, catalogue.HandshakeStale, catalogue.Params{Age: time.Minute})
+	well := begin(api.ServiceGateway, api.ServiceGateway, facts()).ok(time.Millisecond)
+	down := begin(api.ServiceGateway, api.ServiceGateway, facts()).fail(api.Error, StageHandshake, catalogue.HandshakeStale, catalogue.Params{Age: time.Minute})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), down)
 	for _, c := range []struct {
 		name             string
-		inside, outside  Result
-		gateway          Result
+		inside, outside  verdict.Finding
+		gateway          verdict.Finding
 		in, out          api.Outcome
 		inSays, outSays  string
 		dependsOn        string
@@ -79,18 +102,18 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 			in, out := sideBySide(c.inside, c.outside, c.gateway)
 			for _, x := range []struct {
 				what string
-				got  Result
+				got  verdict.Finding
 				want api.Outcome
 				says string
 				code catalogue.Code
 			}{{"inside", in, c.in, c.inSays, c.remainingCode}, {"outside", out, c.out, c.outSays, c.remainingOutside}} {
-				v := x.got.Verdict
+				v := x.got.Verdict()
 				if v.Verdict != x.want || v.Code != string(x.code) || !strings.Contains(v.Cause, x.says) {
 					t.Errorf("%s: got %s %s: %s; want %s %s with %q", x.what, v.Verdict, v.Code, v.Cause, x.want, x.code, x.says)
 				}
 			}
-			if out.DependsOn != c.dependsOn {
-				t.Errorf("outside depends on %q, want %q", out.DependsOn, c.dependsOn)
+			if dependsOn(out) != c.dependsOn {
+				t.Errorf("outside depends on %q, want %q", dependsOn(out), c.dependsOn)
 			}
 		})
 	}
@@ -98,18 +121,30 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 
 // An identity that auth does not issue is missed by both ways; auth is who has to fix it.
 func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
-	auth := begin(api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
+	auth := begin(api.ServiceAuth, api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
-	got := compared([]Result{auth, waits}, []Result{outOfBand(api.Error, catalogue.IdentityMissing, "")}, Result{})
+	got := together([]verdict.Finding{auth, waits}, []verdict.Finding{outOfBand(api.Error, catalogue.IdentityMissing, "")})
 	var names []string
 	for _, r := range got {
-		names = append(names, r.Name+" "+string(r.Verdict.Verdict))
+		names = append(names, r.Name+" "+string(r.Outcome))
 	}
 	if g, want := strings.Join(names, ", "), "auth error, apiServer unknown, apiServer-direct unknown"; g != want {
 		t.Errorf("got %s, want %s", g, want)
 	}
-	if got[2].DependsOn != api.ServiceAuth || !strings.Contains(got[2].Verdict.Cause, string(catalogue.AuthRefused)) {
-		t.Errorf("it depends on %q: %s", got[2].DependsOn, got[2].Verdict.Cause)
+	if dependsOn(got[2]) != api.ServiceAuth || !strings.Contains(got[2].Verdict().Cause, string(catalogue.AuthRefused)) {
+		t.Errorf("it depends on %q: %s", dependsOn(got[2]), got[2].Verdict().Cause)
+	}
+}
+
+// Nothing else that fails outside rests on auth.
+func TestAnotherFaultOutsideStandsWhileAuthFails(t *testing.T) {
+	auth := begin(api.ServiceAuth, api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
+	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
+	for _, c := range []catalogue.Code{catalogue.TLSWrongName, catalogue.APIServerForbidden, catalogue.APIServerURLUnreachable} {
+		got := together([]verdict.Finding{auth, waits}, []verdict.Finding{outOfBand(api.Error, c, "")})
+		if out := got[2]; out.Because != nil || out.Fault() != c {
+			t.Errorf("%s depends on %q", c, dependsOn(out))
+		}
 	}
 }
 
@@ -126,14 +161,14 @@ func TestARoundShowsBothWaysAndTheTunnelsVerdictsStand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := rep.Results[len(rep.Results)-1]
+		got := rep.Findings[len(rep.Findings)-1]
 		checkDirect(t, got, NameAPIServerDirect, api.Warning, catalogue.APIServerURLUnreachable, StageTCP)
 		f.overlay.pings(nil)
 		if rep, err = f.Check(t.Context(), "cloud"); err != nil {
 			t.Fatal(err)
 		}
 		f.want(t, "with the gateway down too", "error unknown unknown")
-		got = rep.Results[len(rep.Results)-1]
+		got = rep.Findings[len(rep.Findings)-1]
 		checkDirect(t, got, NameAPIServerDirect, api.Error, catalogue.APIServerURLUnreachable, StageTCP)
 	})
 }
@@ -155,11 +190,11 @@ func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
 
 // Where the way outside is the one that is used, it is what fails.
 func TestTheWayThatIsUsedIsTheOneThatFails(t *testing.T) {
-	used := func(r Result) Result { r.used = true; return r }
-	well := begin(api.ServiceGateway, facts()).ok(time.Millisecond)
+	used := func(r verdict.Finding) verdict.Finding { r.Used = true; return r }
+	well := begin(api.ServiceGateway, api.ServiceGateway, facts()).ok(time.Millisecond)
 	for _, c := range []struct {
 		name            string
-		inside, outside Result
+		inside, outside verdict.Finding
 		in, out         api.Outcome
 	}{
 		{"both work", inBand(api.OK, ""), outOfBand(api.OK, "", ""), api.OK, api.OK},
@@ -168,14 +203,14 @@ func TestTheWayThatIsUsedIsTheOneThatFails(t *testing.T) {
 		{"the server is down", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureRefused), api.Unknown, api.Error},
 	} {
 		in, out := sideBySide(c.inside, used(c.outside), well)
-		if in.Verdict.Verdict != c.in || out.Verdict.Verdict != c.out {
-			t.Errorf("%s: inside %s (%s), outside %s (%s); want %s and %s", c.name, in.Verdict.Verdict, in.Verdict.Cause, out.Verdict.Verdict, out.Verdict.Cause, c.in, c.out)
+		if in.Outcome != c.in || out.Outcome != c.out {
+			t.Errorf("%s: inside %s (%s), outside %s (%s); want %s and %s", c.name, in.Outcome, in.Verdict().Cause, out.Outcome, out.Verdict().Cause, c.in, c.out)
 		}
 	}
 	f := facts()
 	f.Direct.Used = true
 	r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
-	if !r.rendered(api.Error, StageTCP, catalogue.APIServerURLUnreachable, p).used {
+	if !r.found(api.Error, StageTCP, catalogue.APIServerURLUnreachable, p).Used {
 		t.Error("a result does not know that its way is used")
 	}
 }

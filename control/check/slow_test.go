@@ -71,7 +71,7 @@ func TestWhoIsSlow(t *testing.T) {
 					return o.Dial(ctx, to)
 				}
 				r := APIServer(t.Context(), dial, f)
-				if v := r.Verdict; v.Verdict != c.outcome || v.Code != string(c.code) || !strings.Contains(v.Cause, c.cause) {
+				if v := r.Verdict(); v.Verdict != c.outcome || v.Code != string(c.code) || !strings.Contains(v.Cause, c.cause) {
 					t.Errorf("got %s %s: %s; want %s %s: %s", v.Verdict, v.Code, v.Cause, c.outcome, c.code, c.cause)
 				}
 			})

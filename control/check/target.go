@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -29,9 +29,6 @@ const (
 	StageHTTP      = "http"
 	StageAuth      = "auth"
 )
-
-// ViaInBand marks verdicts that were reached through the tunnel.
-const ViaInBand = "in-band"
 
 // Facts are what is known of a peer when a check starts.
 type Facts struct {
@@ -66,10 +63,6 @@ type Facts struct {
 	// Path is the way in use.
 	Path PathFacts
 	Evidence
-	// Inbound is what the peer last reported about reaching us, rendered here, and
-	// InboundAge the time since that arrived; nil when there is none that still counts.
-	Inbound    *api.Targets
-	InboundAge time.Duration
 	// own is what is known of this gateway; the runner sees to it.
 	own *Own
 
@@ -89,6 +82,14 @@ type Facts struct {
 	ServiceFacts
 }
 
+// shown is what this gateway shows of itself, as far as is known.
+func (f Facts) shown() catalogue.Shown {
+	if f.own == nil {
+		return catalogue.Shown{}
+	}
+	return f.own.Shown
+}
+
 // offers reports whether the peer grants a service; known is false before the first hello.
 func (f Facts) offers(service string) (granted, known bool) {
 	return slices.Contains(f.Offers, service), f.Offers != nil
@@ -103,52 +104,22 @@ type DialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
 // PingFunc sends one echo request with so many bytes of payload inside the tunnel.
 type PingFunc func(ctx context.Context, to netip.Addr, payload int) (time.Duration, error)
 
-// Stage is one step of a check.
-type Stage struct {
-	Name    string
-	Outcome api.Outcome
-	Took    time.Duration
-	// Detail is the error's text, or what was seen; clean to show.
-	Detail string
-}
-
-// Result is the outcome of one check.
-type Result struct {
-	// Name is unique within the peer: the target's, or one of those named Name….
-	Name string
-	// Target is auth, apiServer or gateway.
-	Target  string
-	Verdict api.Verdict
-	// DependsOn names the check of the same peer whose fix fixes this one.
-	DependsOn string
-	// params are what the verdict's cause and fix were rendered from, nil where that is all
-	// nothing: they are large, and of a thousand peers that are well there are none.
-	params *catalogue.Params
-	// told is what the peer is told instead of this; nil where it is told this.
-	told *Result
-	// address is where the service was asked, whatever came of it.
-	address string
-	Stages  []Stage
-	// Hello is the peer's answer, when the auth check got one.
-	Hello *auth.Hello
-	// used: the way outside the tunnel is the one that is used.
-	used bool
-}
-
-// recorder collects the stages of one check.
+// recorder collects what one check finds.
 type recorder struct {
-	name, target string
-	via          string
-	facts        Facts
-	start        time.Time
-	at           time.Time // start of the present stage
-	stages       []Stage
-	address      string // where the service is asked
+	verdict.Finding
+	facts Facts
+	at    time.Time // start of the present stage
 }
 
-func begin(target string, f Facts) *recorder {
-	now := time.Now()
-	return &recorder{name: target, target: target, via: ViaInBand, facts: f, start: now, at: now}
+// begin starts a check of a peer through the tunnel.
+func begin(name, target string, f Facts) *recorder {
+	return &recorder{facts: f, at: time.Now(), Finding: verdict.Finding{
+		Name: name, Target: target, Peer: f.Name, Direction: api.DirectionOutbound, Via: verdict.ViaInBand}}
+}
+
+// beginOwn starts a check of this gateway by itself.
+func beginOwn(name string) *recorder {
+	return &recorder{at: time.Now(), Finding: verdict.Finding{Name: name, Target: api.ServiceGateway, Direction: api.DirectionOwn}}
 }
 
 // passed ends a stage well.
@@ -156,62 +127,40 @@ func (r *recorder) passed(stage, seen string) { r.stage(stage, api.OK, seen) }
 
 func (r *recorder) stage(name string, o api.Outcome, text string) {
 	now := time.Now()
-	r.stages = append(r.stages, Stage{Name: name, Outcome: o, Took: now.Sub(r.at), Detail: cleanText(text)})
+	r.Stages = append(r.Stages, verdict.Stage{Name: name, Outcome: o, Took: now.Sub(r.at), Detail: cleanText(text)})
 	r.at = now
 }
 
-// ok ends the check well. rtt is what the verdict shows: the time of one round trip.
-func (r *recorder) ok(rtt time.Duration) Result {
-	return r.result(api.Verdict{Verdict: api.OK, RTTSeconds: rtt.Seconds()})
+// ok ends the check well. rtt is the time of one round trip.
+func (r *recorder) ok(rtt time.Duration) verdict.Finding {
+	f := r.end(api.OK, "")
+	f.RTT = rtt
+	return f
 }
 
 // fail ends the check at a stage, with an error or a warning.
-func (r *recorder) fail(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) Result {
+func (r *recorder) fail(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) verdict.Finding {
 	r.stage(stage, o, p.Detail)
-	return r.rendered(o, stage, c, p)
+	return r.found(o, stage, c, p)
 }
 
-// rendered ends the check with the verdict of a code.
-func (r *recorder) rendered(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) Result {
-	p.Peer = r.facts.Name
-	res := r.result(r.verdict(o, stage, c, p))
-	res.params = &p
-	return res
-}
-
-// Told is the result as the peer may be told it: without what an address that the peer
-// announced has made this gateway find in its own network.
-func (r Result) Told() Result {
-	if r.told != nil {
-		return *r.told
+// found ends the check with a code, after its stages.
+func (r *recorder) found(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) verdict.Finding {
+	f := r.end(o, c)
+	if f.Direction == api.DirectionOutbound {
+		p.Peer = f.Peer
 	}
-	return r
-}
-
-// Params are what the verdict's cause and fix were rendered from, which may be nothing.
-func (r Result) Params() catalogue.Params {
-	if r.params == nil {
-		return catalogue.Params{}
-	}
-	return *r.params
-}
-
-// verdict renders a code for the peer of this check.
-func (r *recorder) verdict(o api.Outcome, stage string, c catalogue.Code, p catalogue.Params) api.Verdict {
-	p.Peer = r.facts.Name
-	cause, fix := catalogue.Render(c, p)
-	return api.Verdict{Verdict: o, Code: string(c), Stage: stage, Cause: cause, Fix: fix, Command: catalogue.Command(c, p)}
-}
-
-func (r *recorder) result(v api.Verdict) Result {
-	now := time.Now()
-	v.CheckedAt, v.Via = &now, r.via
-	return Result{Name: r.name, Target: r.target, Verdict: v, address: r.address, Stages: r.stages, used: r.via == ViaDirect && r.facts.Direct.Used}
+	f.Stage, f.Args = stage, &p
+	return f
 }
 
 // off ends a check of what the peer does not offer.
-func (r *recorder) off(c catalogue.Code) Result {
-	return r.result(r.verdict(api.Off, "", c, catalogue.Params{}))
+func (r *recorder) off(c catalogue.Code) verdict.Finding { return r.end(api.Off, c) }
+
+func (r *recorder) end(o api.Outcome, c catalogue.Code) verdict.Finding {
+	f := r.Finding
+	f.Outcome, f.Code, f.At = o, c, time.Now()
+	return f
 }
 
 // cleanText is a text that may be of others, fit for a sentence.

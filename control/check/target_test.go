@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 func TestAuthVerdicts(t *testing.T) {
@@ -49,13 +51,13 @@ func TestAuthVerdicts(t *testing.T) {
 					c.facts(&f)
 				}
 				start := time.Now()
-				r := Auth(t.Context(), o.Dial, f)
+				r, _ := Auth(t.Context(), o.Dial, f)
 				checkVerdict(t, r, c.outcome, c.code, c.stage)
 				if took := time.Since(start); took > Timeout {
 					t.Errorf("took %s, at most %s is allowed", took, Timeout)
 				}
-				if c.code == catalogue.AuthVersion && !strings.Contains(r.Verdict.Cause, "2.0") {
-					t.Errorf("the cause does not name the version: %s", r.Verdict.Cause)
+				if c.code == catalogue.AuthVersion && !strings.Contains(r.Verdict().Cause, "2.0") {
+					t.Errorf("the cause does not name the version: %s", r.Verdict().Cause)
 				}
 			})
 		})
@@ -66,9 +68,9 @@ func TestAuthGivesTheHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOverlay(t)
 		o.on(api.PortAuth, says(body(`{"version":"1.0","name":"cloud","offers":["auth"],"apiServer":{"serverName":"api"}}`)))
-		r := Auth(t.Context(), o.Dial, facts())
-		if r.Hello == nil || r.Hello.Name != "cloud" || r.Hello.APIServer == nil || r.Hello.APIServer.ServerName != "api" {
-			t.Errorf("got %+v", r.Hello)
+		r, hello := Auth(t.Context(), o.Dial, facts())
+		if hello == nil || hello.Name != "cloud" || hello.APIServer == nil || hello.APIServer.ServerName != "api" {
+			t.Errorf("got %+v", hello)
 		}
 		var stages []string
 		for _, s := range r.Stages {
@@ -186,8 +188,8 @@ func TestAPIServerVerdicts(t *testing.T) {
 				o.on(api.PortAPIServer, s.serve)
 				r := APIServer(t.Context(), o.Dial, s.facts)
 				checkVerdict(t, r, c.outcome, c.code, c.stage)
-				if !strings.Contains(r.Verdict.Cause, c.cause) {
-					t.Errorf("the cause does not name %q: %s", c.cause, r.Verdict.Cause)
+				if !strings.Contains(r.Verdict().Cause, c.cause) {
+					t.Errorf("the cause does not name %q: %s", c.cause, r.Verdict().Cause)
 				}
 			})
 		})
@@ -207,8 +209,8 @@ func TestExpiredServerCertificateNamesItsDates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := leaf.NotAfter.UTC().Format(time.DateTime); !strings.Contains(r.Verdict.Cause, want) {
-			t.Errorf("the cause does not name %s: %s", want, r.Verdict.Cause)
+		if want := leaf.NotAfter.UTC().Format(time.DateTime); !strings.Contains(r.Verdict().Cause, want) {
+			t.Errorf("the cause does not name %s: %s", want, r.Verdict().Cause)
 		}
 	})
 }
@@ -265,7 +267,7 @@ func TestALostPathIsTheCause(t *testing.T) {
 		const reason = "the last path, 198.51.100.7:51820, failed: no answer to 34 probes in 10 s"
 		f := facts()
 		f.NoPath, f.PathLost = reason, time.Now().Add(-55*time.Second)
-		v := Gateway(t.Context(), newOverlay(t).Ping, f).Verdict
+		v := Gateway(t.Context(), newOverlay(t).Ping, f).Verdict()
 		if want := "no path to cloud has worked for 1m0s: " + reason; !strings.HasPrefix(v.Cause, want) {
 			t.Errorf("got the cause %q, want %q", v.Cause, want)
 		}
@@ -273,7 +275,7 @@ func TestALostPathIsTheCause(t *testing.T) {
 			t.Errorf("the fix does not fit: %s", v.Fix)
 		}
 		f.LastHandshake = time.Time{}
-		if v = Gateway(t.Context(), newOverlay(t).Ping, f).Verdict; !strings.Contains(v.Cause, ": "+reason) {
+		if v = Gateway(t.Context(), newOverlay(t).Ping, f).Verdict(); !strings.Contains(v.Cause, ": "+reason) {
 			t.Errorf("before the first handshake: got the cause %q, want the path finder's reason", v.Cause)
 		}
 	})
@@ -292,8 +294,8 @@ func TestOneLostPingIsNoFault(t *testing.T) {
 		}
 		r := Gateway(t.Context(), ping, facts())
 		checkVerdict(t, r, api.OK, "", "")
-		if r.Verdict.RTTSeconds != 0.007 {
-			t.Errorf("RTT %v s, want that of the ping that was answered", r.Verdict.RTTSeconds)
+		if r.Verdict().RTTSeconds != 0.007 {
+			t.Errorf("RTT %v s, want that of the ping that was answered", r.Verdict().RTTSeconds)
 		}
 		o.wg.Wait()
 	})
@@ -335,10 +337,39 @@ func TestTheRoundTripIsThatOfAnEchoWithoutAHandshake(t *testing.T) {
 				}
 				r := Gateway(t.Context(), ping, f)
 				checkVerdict(t, r, api.OK, "", "")
-				if got := time.Duration(r.Verdict.RTTSeconds * float64(time.Second)).Round(time.Millisecond); got != c.want || n != c.pings {
+				if got := time.Duration(r.Verdict().RTTSeconds * float64(time.Second)).Round(time.Millisecond); got != c.want || n != c.pings {
 					t.Errorf("got %s with %d pings, want %s with %d", got, n, c.want, c.pings)
 				}
 			})
 		})
+	}
+}
+
+// A check starts from what was seen. Verdicts, of peers as well, are joined with what it finds
+// and are not asked for on the way, or each would wait for the other.
+func TestACheckStartsFromNoVerdict(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var look func(path string, of reflect.Type)
+	look = func(path string, of reflect.Type) {
+		if seen[of] {
+			return
+		}
+		seen[of] = true
+		if of.PkgPath() == reflect.TypeFor[verdict.Finding]().PkgPath() || of == reflect.TypeFor[api.Verdict]() {
+			t.Errorf("%s is a %s", path, of)
+		}
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			look(path, of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				look(path+"."+of.Field(i).Name, of.Field(i).Type)
+			}
+		}
+	}
+	look("Facts", reflect.TypeFor[Facts]())
+	look("Own", reflect.TypeFor[Own]())
+	if len(seen) < 20 {
+		t.Errorf("only %d types were looked at", len(seen))
 	}
 }

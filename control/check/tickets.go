@@ -5,6 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // NameTickets is the check of open and redeemed tickets.
@@ -16,12 +17,12 @@ const ticketAlarmLife = time.Hour
 
 // Tickets tells whether a ticket was tried by a second key of late. peer is who redeemed
 // it first, empty when that is not known; a zero time means never.
-func Tickets(alarmAt time.Time, peer string) Result {
-	r := begin(api.ServiceAuth, Facts{Name: peer})
-	r.name, r.via = NameTickets, ""
+func Tickets(alarmAt time.Time, peer string) verdict.Finding {
+	r := beginOwn(NameTickets)
+	r.Target = api.ServiceAuth
 	age := time.Since(alarmAt)
 	if alarmAt.IsZero() || age >= ticketAlarmLife {
 		return r.ok(0)
 	}
-	return r.rendered(api.Warning, "", catalogue.TicketAlarm, catalogue.Params{Age: max(age, time.Millisecond)})
+	return r.found(api.Warning, "", catalogue.TicketAlarm, catalogue.Params{Peer: peer, Age: max(age, time.Millisecond)})
 }

@@ -31,7 +31,7 @@ func TestATicketAlarmIsShownForAnHour(t *testing.T) {
 					at = time.Now().Add(-c.ago)
 				}
 				r := Tickets(at, c.peer)
-				v := r.Verdict
+				v := r.Verdict()
 				if r.Name != NameTickets || v.Verdict != c.want || !strings.Contains(v.Cause, c.cause) {
 					t.Errorf("got %s: %s %s, want %s: %s with %q", r.Name, v.Verdict, v.Cause, NameTickets, c.want, c.cause)
 				}

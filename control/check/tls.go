@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -141,7 +142,7 @@ func (e expected) authorities() []string {
 
 // tlsFailed is the result of a handshake that failed: what was shown against what was
 // expected.
-func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) Result {
+func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.Finding {
 	p.Detail = foreign.Err(err).Error()
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		// Names are compared before anybody asks who signed: without that, they are whatever
@@ -170,38 +171,11 @@ func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) Result {
 	case overCertificate(err):
 		return r.rejected(e.credentials, p)
 	}
-	timeout, cut, _ := r.exchangeCodes()
-	switch classify(err) {
-	case timedOut:
-		return r.fail(api.Error, StageTLS, timeout, p)
-	case broken:
-		if !remoteAlert(err) {
-			return r.fail(api.Error, StageTLS, cut, p)
-		}
+	code := catalogue.TLSFailed
+	if how := classify(err); how == timedOut || how == broken && !remoteAlert(err) {
+		code = failures[r.Target][how]
 	}
-	return r.fail(api.Error, StageTLS, catalogue.TLSFailed, p)
-}
-
-// exchangeCodes are the codes for a server that accepts a connection and then is silent,
-// cuts it, or speaks another protocol.
-func (r *recorder) exchangeCodes() (timeout, cut, foreign catalogue.Code) {
-	if r.target == api.ServiceAuth {
-		return catalogue.AuthTimeout, catalogue.AuthBroken, catalogue.AuthNotUnderstood
-	}
-	return catalogue.APIServerTimeout, catalogue.APIServerBroken, catalogue.TLSFailed
-}
-
-// exchangeFailed is the result of a connection that gave no HTTP answer.
-func (r *recorder) exchangeFailed(p catalogue.Params, err error) Result {
-	p.Detail = foreign.Err(err).Error()
-	timeout, cut, foreign := r.exchangeCodes()
-	switch classify(err) {
-	case timedOut:
-		return r.fail(api.Error, StageHTTP, timeout, p)
-	case garbled:
-		return r.fail(api.Error, StageHTTP, foreign, p)
-	}
-	return r.fail(api.Error, StageHTTP, cut, p)
+	return r.fail(api.Error, StageTLS, code, p)
 }
 
 // names lists what a certificate is valid for.
@@ -239,7 +213,7 @@ func remoteAlert(err error) bool {
 
 // rejected is the result of an alert: with an identity it was not accepted, without one
 // it was demanded, or it had expired.
-func (r *recorder) rejected(c credentials, p catalogue.Params) Result {
+func (r *recorder) rejected(c credentials, p catalogue.Params) verdict.Finding {
 	switch {
 	case c.certificate == nil:
 		return r.fail(api.Error, StageAuth, catalogue.IdentityMissing, p)

@@ -10,18 +10,16 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
-
-// NameUpstream begins the names of the checks of own upstreams: upstream-apiServer.
-const NameUpstream = "upstream-"
 
 // CheckUpstreams checks the servers behind what this gateway offers, all at the same time
 // and each within Timeout. The results are in the order of the upstreams. The API server
 // is held against what peers are told of its certificate, so what they would find is found
 // here, by who can fix it; it is asked without any identity. Of other services only the
 // connection is tried: nothing is known of what they speak.
-func CheckUpstreams(ctx context.Context, n Network, upstreams []Upstream) []Result {
-	results := make([]Result, len(upstreams))
+func CheckUpstreams(ctx context.Context, n Network, upstreams []Upstream) []verdict.Finding {
+	results := make([]verdict.Finding, len(upstreams))
 	var wg sync.WaitGroup
 	for i, u := range upstreams {
 		wg.Go(func() { results[i] = checkUpstream(ctx, n, u) })
@@ -30,14 +28,14 @@ func CheckUpstreams(ctx context.Context, n Network, upstreams []Upstream) []Resu
 	return results
 }
 
-func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
+func checkUpstream(ctx context.Context, n Network, u Upstream) verdict.Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	r := begin(api.ServiceGateway, Facts{})
+	r := beginOwn(verdict.Upstream(u.Service))
+	r.Via = verdict.ViaDirect
 	if u.Service == api.ServiceAPIServer {
-		r.target = api.ServiceAPIServer
+		r.Target = api.ServiceAPIServer
 	}
-	r.name, r.via = NameUpstream+u.Service, ViaDirect
 	p := catalogue.Params{Service: u.Service, Upstream: u.Address, Inbound: true, Timeout: Timeout}
 	host, port, err := splitHostPort(u.Address)
 	if err != nil {
@@ -49,7 +47,7 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) Result {
 		p.Remote, p.Detail = remote, err.Error()
 		code := catalogue.UpstreamName
 		if stage == StageTCP {
-			code = byFailure(err, catalogue.UpstreamRefused, catalogue.UpstreamTimeout, catalogue.UpstreamUnreachable)
+			code = unconnected("upstream", err)
 		}
 		return r.fail(api.Error, stage, code, p)
 	}

@@ -3,6 +3,8 @@ package check
 import (
 	"context"
 	"sync"
+
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // watched is one peer and the goroutine that checks it.
@@ -14,24 +16,24 @@ type watched struct {
 	wake   chan struct{} // holds at most one request for a round soon
 
 	mu   sync.Mutex
-	last Report
+	last Round
 	// demands counts the callers of Check that wait. While there are any no scheduled round
 	// begins, and interrupt ends the one under way.
 	demands   int
 	interrupt context.CancelFunc
 	// partial are the results of the round that is under way, as far as there are any.
-	partial []Result
+	partial []verdict.Finding
 }
 
 // demand is a round that somebody waits for.
 type demand struct {
-	answer chan Report
+	answer chan Round
 	// measured: loss and sizes are measured, which takes 2 s.
 	measured bool
 }
 
 // publish adds to the results of the round under way.
-func (w *watched) publish(res Result) {
+func (w *watched) publish(res verdict.Finding) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.partial = append(w.partial, res)
@@ -49,7 +51,7 @@ func (w *watched) wanted(more int) {
 
 // begin starts a round: it gives the report before, and a context that ends when somebody
 // demands another round. It gives false when somebody already does.
-func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, context.CancelFunc, Report, bool) {
+func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, context.CancelFunc, Round, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !onDemand && w.demands > 0 {
@@ -68,8 +70,8 @@ func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, co
 	}, w.last, true
 }
 
-// report is the last one.
-func (w *watched) report() Report {
+// round is the last one.
+func (w *watched) round() Round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -46,7 +47,7 @@ type Options struct {
 	Stack  Stack
 	Tunnel Tunnel
 	// Shown is what this gateway shows of itself to the outside.
-	Shown func() check.Own
+	Shown func() catalogue.Shown
 	// Followed is told that the cluster follows what a peer offers now, by one who may change
 	// the peers; Changed that identities or offers changed. Neither may block.
 	Followed, Changed func()
@@ -63,12 +64,11 @@ type Tunnel interface {
 	Peer(k peer.PublicKey) (tunnel.PeerStats, bool)
 }
 
-// Checks are the verdicts on peers.
+// Checks are what is found of peers.
 type Checks interface {
-	// Results are those on a peer, a list that is never changed.
-	Results(peer string) []check.Result
-	// Code is that of the verdict on a target.
-	Code(peer, target string) catalogue.Code
+	// Findings are those on a peer, a list that is never changed; Finding is that on a target.
+	Findings(peer string) []verdict.Finding
+	Finding(peer, target string) verdict.Finding
 	// Wake has a peer checked soon.
 	Wake(peer string)
 }
@@ -143,7 +143,7 @@ func (x *Exchange) Tick(now time.Time) {
 func (x *Exchange) replaceRejected(now time.Time, m *roster.Member) {
 	heard, _ := x.reports.last(m.Key)
 	x.keepers.renewDue(now, m, heard)
-	code := x.checks.Code(m.Name, api.ServiceAPIServer)
+	code := x.checks.Finding(m.Name, api.ServiceAPIServer).Fault()
 	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
 		x.keepers.renew(now, m)
 	}
@@ -159,18 +159,13 @@ func (x *Exchange) Receive(from peer.PublicKey, body []byte) error {
 // to tell.
 func (x *Exchange) ForHello(to peer.PublicKey) []byte { return x.reports.forHello(to) }
 
-// Inbound is what a peer found when it tried to reach us, and when it told. Without a report, ok
-// is false and the verdicts are unknown and say why.
-func (x *Exchange) Inbound(k peer.PublicKey) (targets api.Targets, at time.Time, ok bool) {
-	return x.reports.inbound(k)
-}
+// Inbound is what a peer found when it tried to reach us. Without a report it is unknown, and
+// says why.
+func (x *Exchange) Inbound(m *roster.Member) []verdict.Finding { return x.reports.inbound(m) }
 
 // AddFacts adds to the facts of a check what the peer said, and the identity that it issued.
 func (x *Exchange) AddFacts(m *roster.Member, f *check.Facts) {
 	x.keepers.shown(m.Name, f)
-	if inbound, at, ok := x.Inbound(m.Key); ok {
-		f.Inbound, f.InboundAge = &inbound, time.Since(at)
-	}
 	f.TellsOffers = x.TellsOffers(m.Key)
 	if h, ok := x.reports.last(m.Key); ok {
 		f.Path.PeerNAT = catalogue.NAT{Mapping: h.NAT.Mapping, Filtering: h.NAT.Filtering}

@@ -3,15 +3,15 @@ package exchange
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/mail"
 	"github.com/postern-dev/postern/control/report"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -78,13 +78,8 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 		return nil // removed meanwhile
 	}
 	now := time.Now()
-	results, of := r.basis(m)
-	said, ok := r.compose(m, results, of, now)
-	if !ok {
-		return nil
-	}
-	body, err := said.Encode()
-	if err != nil {
+	said, of, body, err := r.write(m, now)
+	if err != nil || body == nil {
 		return err
 	}
 	if err := auth.NewClient(peer.OverlayAddr(to), r.x.o.Stack.DialContext).Report(ctx, body); err != nil {
@@ -96,6 +91,16 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 		r.told[to] = toldReport{said: said, of: of, at: now, next: now.Add(reportPace)}
 	}
 	return nil
+}
+
+// write makes the report to a peer as things are; body is nil when there is nothing to tell.
+func (r *reports) write(m *roster.Member, now time.Time) (said report.Report, of basis, body []byte, err error) {
+	results, of := r.basis(m)
+	said, ok := r.compose(m, results, of, now)
+	if ok {
+		body, err = said.Encode()
+	}
+	return said, of, body, err
 }
 
 // failed puts the next try off.
@@ -117,14 +122,11 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 		return nil
 	}
 	now := time.Now()
-	results, of := r.basis(m)
-	said, ok := r.compose(m, results, of, now)
-	if !ok {
-		return nil
-	}
-	body, err := said.Encode()
+	said, _, body, err := r.write(m, now)
 	if err != nil {
 		r.x.log.Warn("the report to a peer cannot be written", "peer", m.Name, "error", err)
+	}
+	if body == nil {
 		return nil
 	}
 	r.mu.Lock()
@@ -197,33 +199,27 @@ func (r *reports) tellsOffers(k peer.PublicKey) bool {
 	return ok && h.Offers != "" && time.Since(h.at) < report.StaleAfter
 }
 
-// inbound is what a peer found when it tried to reach us, and when it told. Without a
-// report, ok is false and the verdicts are unknown and say why.
-func (r *reports) inbound(k peer.PublicKey) (targets api.Targets, at time.Time, ok bool) {
-	name := r.x.o.Peers.NameOf(k)
-	if h, found := r.last(k); found {
-		return h.Targets(r.reader(k), h.at, time.Now()), h.at, true
+// inbound is what a peer found when it tried to reach us. Without a report it is unknown, and
+// says why.
+func (r *reports) inbound(m *roster.Member) []verdict.Finding {
+	if h, found := r.last(m.Key); found {
+		return h.Findings(r.reader(m), h.at, time.Now())
 	}
-	m := r.x.o.Peers.Load().ByKey(k)
-	h, answered := r.x.hellos.get(k)
-	switch {
-	case m != nil && m.Stock:
-		return report.Unknown(fmt.Sprintf("%s is a plain WireGuard peer, which sends no reports", name),
-			fmt.Sprintf("try at %s by hand", name)), time.Time{}, false
-	case answered && !h.Can(auth.CapabilityReport):
-		return report.Unknown("the peer's version sends no reports",
-			fmt.Sprintf("upgrade the gateway of %s, or run `postern status` there", name)), time.Time{}, false
+	why := catalogue.ReportsMissing
+	if h, answered := r.x.hellos.get(m.Key); m.Stock {
+		why = catalogue.ReportsNever
+	} else if answered && !h.Can(auth.CapabilityReport) {
+		why = catalogue.ReportsUnsupported
 	}
-	return report.Unknown(fmt.Sprintf("only %s can see this, and it has not reported it", name),
-		fmt.Sprintf("run `postern check` at %s", name)), time.Time{}, false
+	return r.reader(m).Without(why)
 }
 
 // reader is this gateway as the reader of a peer's report.
-func (r *reports) reader(k peer.PublicKey) report.Reader {
-	out := report.Reader{Peer: r.x.o.Peers.NameOf(k), User: r.x.issuer.User(r.x.o.Peers.Load().ByKey(k)), Own: func() check.Own {
+func (r *reports) reader(m *roster.Member) report.Reader {
+	out := report.Reader{Peer: m.Name, User: r.x.issuer.User(m), Own: func() catalogue.Shown {
 		return r.x.o.Shown()
 	}}
-	if c, ok := r.x.issuer.Caller(peer.OverlayAddr(k)); ok {
+	if c, ok := r.x.issuer.Caller(peer.OverlayAddr(m.Key)); ok {
 		out.Offers = r.x.issuer.Offers(c)
 	}
 	return out

@@ -4,19 +4,19 @@ import (
 	"context"
 	"time"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // basis is what a report is made of but for times: one of the same basis says the same.
 type basis struct {
 	gateway          string
-	results          *check.Result // the first of a list that is never changed
-	nat              report.NAT
+	results          *verdict.Finding // the first of a list that is never changed
+	nat              catalogue.NAT
 	offers, identity report.Mark
 }
 
@@ -109,11 +109,11 @@ func (r *reports) turn(now time.Time, members []*roster.Member) {
 }
 
 // basis is what a report to a peer is made of now.
-func (r *reports) basis(m *roster.Member) ([]check.Result, basis) {
-	results := r.x.checks.Results(m.Name)
+func (r *reports) basis(m *roster.Member) ([]verdict.Finding, basis) {
+	results := r.x.checks.Findings(m.Name)
 	nat := r.x.o.Paths.Agent().NAT()
 	of := basis{
-		gateway: r.x.o.Peers.Config().Name, nat: report.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
+		gateway: r.x.o.Peers.Config().Name, nat: catalogue.NAT{Mapping: nat.Mapping, Filtering: nat.Filtering},
 		offers: r.x.issuer.OffersMark(m), identity: r.x.issuer.IdentityMark(m),
 	}
 	if len(results) > 0 {
@@ -156,9 +156,9 @@ func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.T
 }
 
 // compose writes down what is known about reaching a peer; false when that is nothing.
-func (r *reports) compose(m *roster.Member, results []check.Result, of basis, now time.Time) (report.Report, bool) {
+func (r *reports) compose(m *roster.Member, results []verdict.Finding, of basis, now time.Time) (report.Report, bool) {
 	out := report.Report{
-		At: now, Gateway: of.gateway, Verdicts: reported(results, now), Hears: report.Hears{Report: report.Never},
+		At: now, Gateway: of.gateway, Verdicts: report.Tell(results, now), Hears: report.Hears{Report: report.Never},
 		Offers: of.offers, Identity: of.identity, NAT: of.nat,
 	}
 	t, _ := r.x.o.Tunnel.Peer(m.Key)
@@ -174,20 +174,4 @@ func ago(at, now time.Time) time.Duration {
 		return report.Never
 	}
 	return max(now.Sub(at), 0)
-}
-
-// reported are the verdicts on the three targets: of a target that is checked in several
-// ways, the check that is named after it.
-func reported(results []check.Result, now time.Time) []report.Verdict {
-	var out []report.Verdict
-	for _, target := range []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer} {
-		for _, res := range results {
-			if res.Name == target {
-				told := res.Told()
-				out = append(out, report.VerdictOf(target, told.Verdict, told.Params(), now))
-				break
-			}
-		}
-	}
-	return out
 }

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // Check runs the checks of one peer, or of this gateway and all its peers, and gives what
@@ -20,7 +22,7 @@ func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckRepor
 	}
 	ctx, cancel := g.whileRunning(ctx)
 	defer cancel()
-	report, err := g.checks.Report(ctx, r.Peer, true)
+	report, err := g.checkReport(ctx, r.Peer, true)
 	if err == nil && r.Throughput {
 		g.addThroughput(ctx, r.Peer, &report)
 	}
@@ -29,7 +31,22 @@ func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckRepor
 
 // Checks gives what the checks found last.
 func (g *Gateway) Checks(ctx context.Context) (api.CheckReport, error) {
-	return g.checks.Report(ctx, "", false)
+	return g.checkReport(ctx, "", false)
+}
+
+// checkReport joins what was found here with what peers report, and puts it into words.
+func (g *Gateway) checkReport(ctx context.Context, name string, fresh bool) (api.CheckReport, error) {
+	own, peers, err := g.checks.Find(ctx, name, fresh)
+	if err != nil {
+		return api.CheckReport{}, err
+	}
+	r := g.peers.Load()
+	for i, p := range peers {
+		if m := r.ByName(p.Name); m != nil && !m.Stock {
+			peers[i].Inbound = g.exchange.Inbound(m)
+		}
+	}
+	return verdict.Report(g.peers.Config().Name, time.Now(), own, peers, name != ""), nil
 }
 
 // Log gives the records of the recent log after one; 0 gives all that are kept.

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -10,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -59,18 +59,15 @@ func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	return s
 }
 
-// outdated is what a peer last reported of us, once the tunnel that reports come through
-// fails: what it reached then it most likely does not reach any more.
-func outdated(t api.Targets, age time.Duration) api.Targets {
-	for _, v := range []*api.Verdict{&t.Gateway, &t.Auth, &t.APIServer} {
-		if v.Verdict == api.Off {
-			continue
-		}
-		*v = api.Verdict{Verdict: api.Unknown, Via: v.Via, CheckedAt: v.CheckedAt,
-			Cause: fmt.Sprintf("reports come through the tunnel, which fails; the last one came %s ago", age.Round(time.Second)),
-			Fix:   "fix the way to the gateway first"}
+// reachability is what was found last in both directions. A fault of this gateway is shown in
+// full here, whatever of it is a fault of ours.
+func (g *Gateway) reachability(m *roster.Member, now time.Time) api.Reachability {
+	out, in := verdict.Correlate(now, nil, g.checks.Findings(m.Name), g.exchange.Inbound(m))
+	used := verdict.Inside
+	if m.Mode == api.ModeOutOfBand {
+		used = verdict.Outside
 	}
-	return t
+	return api.Reachability{Outbound: verdict.Targets(out, used), Inbound: verdict.Targets(in, verdict.Inbound)}
 }
 
 func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time) api.PeerStatus {
@@ -80,14 +77,6 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 		state = api.StateFailed
 	}
 	rx, tx := g.rates.of(m.Key)
-	outbound := g.checks.Targets(m.Name)
-	if m.Mode == api.ModeOutOfBand {
-		outbound = g.checks.DirectTargets(m.Name)
-	}
-	inbound, reported, told := g.exchange.Inbound(m.Key)
-	if told && outbound.Gateway.Verdict == api.Error {
-		inbound = outdated(inbound, now.Sub(reported))
-	}
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
 		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.exchange.Followed(m)...), Local: []api.Local{},
@@ -95,7 +84,7 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.NextTry()),
-		Reachability: api.Reachability{Outbound: outbound, Inbound: inbound},
+		Reachability: g.reachability(m, now),
 	}
 	if a := m.Address(); a.IsValid() {
 		s.Address = a.String()
@@ -112,7 +101,9 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 }
 
 // echoRTT is the round trip of the last echo of a peer that is checked, in seconds.
-func (g *Gateway) echoRTT(peer string) float64 { return g.checks.Targets(peer).Gateway.RTTSeconds }
+func (g *Gateway) echoRTT(peer string) float64 {
+	return g.checks.Finding(peer, api.ServiceGateway).RTT.Seconds()
+}
 
 // lastSign is when a peer was last heard from, or has been tried since.
 func lastSign(since, heard time.Time) time.Time {

@@ -33,7 +33,7 @@ func (s *Services) dial(ctx context.Context, name, service string) (forward.Conn
 	c, err := s.o.Dial(ctx, netip.AddrPortFrom(m.Address(), port))
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
-		if service == api.ServiceAPIServer && s.checks.Targets(name).APIServer.Verdict == api.OK {
+		if service == api.ServiceAPIServer && s.checks.Finding(name, api.ServiceAPIServer).Outcome == api.OK {
 			s.checks.Wake(name)
 		}
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
@@ -17,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/netstack"
 )
 
@@ -39,10 +39,10 @@ type Options struct {
 
 // Checks are those of peers.
 type Checks interface {
-	// Targets are the verdicts on a peer.
-	Targets(peer string) api.Targets
+	// Finding is what was found last of a target.
+	Finding(peer, target string) verdict.Finding
 	// Check has a peer checked now, Wake soon.
-	Check(ctx context.Context, peer string) (check.Report, error)
+	Check(ctx context.Context, peer string) (check.Round, error)
 	Wake(peer string)
 }
 

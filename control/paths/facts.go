@@ -124,7 +124,8 @@ func sight(s tunnel.Sight) check.Sight {
 // them.
 func (p *Finder) Own() check.Own {
 	s := p.Agent().Snapshot()
-	o := p.shown(p.peers.Config(), s)
+	cfg := p.peers.Config()
+	o := check.Own{Name: cfg.Name, Shown: p.shown(cfg, s)}
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
 	for _, server := range s.Servers {
@@ -141,11 +142,11 @@ func (p *Finder) Own() check.Own {
 }
 
 // Shown is what this gateway shows of itself to the outside.
-func (p *Finder) Shown() check.Own { return p.shown(p.peers.Config(), p.Agent().Snapshot()) }
+func (p *Finder) Shown() catalogue.Shown { return p.shown(p.peers.Config(), p.Agent().Snapshot()) }
 
-func (p *Finder) shown(cfg *config.Resolved, s discovery.Snapshot) check.Own {
-	o := check.Own{
-		Name: cfg.Name, ListenPort: p.plane.Bind.Port(), NAT: ShownNAT(s.NAT),
+func (p *Finder) shown(cfg *config.Resolved, s discovery.Snapshot) catalogue.Shown {
+	o := catalogue.Shown{
+		Port: p.plane.Bind.Port(), NAT: natFacts(s.NAT),
 		Candidates: []catalogue.Candidate{}, Advertised: cfg.Discovery.Advertise,
 	}
 	for _, c := range s.Candidates {

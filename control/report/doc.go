@@ -61,14 +61,15 @@
 //
 // # What a peer can put on a screen
 //
-// A report carries no sentence. Cause and fix are made by the reader from its own table
-// (catalogue.Render) out of the code and these parameters, and only for codes that say
-// something about reaching the reader inside the tunnel: a peer can invent nothing about
+// A report carries no sentence. The reader makes findings of it (Report.Findings), whose cause
+// and fix come from its own table out of the code and these parameters, and only for codes that
+// say something about reaching the reader inside the tunnel: a peer can invent nothing about
 // third parties. A text (the name in a certificate, its issuer) is at most 64 characters of
 // A-Z a-z 0-9 . * _ - : and, of authorities, @; one that holds anything else is "?" as a
 // whole. So there are no blanks, slashes, quotes, pipes, control or bidi characters in it.
 //
-// The parameters end in causes, as what the peer says. A fix is made of what the reader
+// The parameters end in causes, as what the peer says: they are marked as heard, and package
+// catalogue takes no more of them into a fix than the schema allows. A fix is made of what the reader
 // knows: its own port, addresses and NAT (Reader), and no address, name or number that came
 // with a report but a packet size between 1280 and 1500. What the writer may reach here is
 // the reader's decision too: a report that asks for more is answered with what is granted,

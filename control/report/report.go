@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 const (
@@ -50,7 +51,8 @@ type Report struct {
 	// Verdicts are at most one for each of gateway, auth and apiServer.
 	Verdicts []Verdict
 	Hears    Hears
-	NAT      NAT
+	// NAT is the writer's.
+	NAT catalogue.NAT
 	// Offers and Identity tell of changes that the reader has to ask for.
 	Offers, Identity Mark
 }
@@ -116,11 +118,6 @@ type Hears struct {
 	Handshake, Probe, Report time.Duration
 }
 
-// NAT is the writer's NAT in the words of RFC 4787.
-type NAT struct {
-	Mapping, Filtering string
-}
-
 // Skew is how much the writer's clock is ahead of ours, given when its report arrived. It
 // is off by the time the report was under way: some seconds at worst.
 func (r Report) Skew(arrived time.Time) time.Duration { return r.At.Sub(arrived) }
@@ -134,18 +131,27 @@ func (r Report) Same(other Report) bool {
 		})
 }
 
-// VerdictOf makes what can be told of a verdict: the sentences and every free text stay
-// here.
-func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
-	out := Verdict{
-		Target: target, Outcome: outcome(v.Verdict), Stage: stage(v.Stage),
-		RTT: time.Duration(v.RTTSeconds * float64(time.Second)).Round(time.Microsecond),
-	}
-	if v.CheckedAt != nil {
-		out.Age = min(max(now.Sub(*v.CheckedAt), 0), maxAge).Round(time.Second)
-	}
-	if out.Outcome != api.OK {
-		out.Code, out.Params = code(catalogue.Code(v.Code)), catalogue.Tell(p, now)
+// Tell makes what can be told of the findings on a peer: of each target that of the check named
+// after it. Every free text stays here.
+func Tell(found []verdict.Finding, now time.Time) []Verdict {
+	var out []Verdict
+	for _, target := range targets {
+		f, ok := verdict.Find(found, target)
+		if !ok {
+			continue
+		}
+		f = f.ForPeer()
+		v := Verdict{Target: target, Outcome: outcome(f.Outcome), Stage: stage(f.Stage), RTT: f.RTT.Round(time.Microsecond)}
+		if !f.At.IsZero() {
+			v.Age = min(max(now.Sub(f.At), 0), maxAge).Round(time.Second)
+		}
+		if v.Code = code(f.Fault()); v.Outcome == api.OK {
+			v.Code = ""
+		}
+		if v.Code != "" {
+			v.Params = catalogue.Tell(f.Params(), now)
+		}
+		out = append(out, v)
 	}
 	return out
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
-	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -36,6 +36,18 @@ func vectors(t testing.TB) []vector {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Targets are what a reader is shown of a report while its tunnel works.
+func (r Report) Targets(reader Reader, arrived, now time.Time) api.Targets {
+	tunnel := []verdict.Finding{{Name: api.ServiceGateway, Outcome: api.OK}}
+	_, in := verdict.Correlate(now, nil, tunnel, r.Findings(reader, arrived, now))
+	return verdict.Targets(in, verdict.Inbound)
+}
+
+// VerdictOf is what is told of one finding.
+func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
+	return Tell([]verdict.Finding{{Name: target, Outcome: v.Verdict, Code: catalogue.Code(v.Code), Stage: v.Stage, Args: &p}}, now)[0]
 }
 
 // summary is a verdict in a word or three.
@@ -72,8 +84,8 @@ func TestVectors(t *testing.T) {
 
 // reading is a gateway that offers everything, and that is known at its public address.
 func reading() Reader {
-	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() check.Own {
-		return check.Own{ListenPort: 51999, NAT: api.NAT{Mapping: "none"}, Candidates: []catalogue.Candidate{
+	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() catalogue.Shown {
+		return catalogue.Shown{Port: 51999, NAT: catalogue.NAT{Mapping: "none"}, Candidates: []catalogue.Candidate{
 			{Address: "203.0.113.9:51999", Source: api.SourceHost}, {Address: "[2001:db8::9]:51999", Source: api.SourceHost},
 		}}
 	}}
@@ -108,7 +120,7 @@ func full() Report {
 			{Target: "gateway", Outcome: api.Warning, Code: catalogue.RelayInUse, Stage: "probe", Params: catalogue.Tell(everything(), noon), RTT: 12 * time.Millisecond, Age: time.Second},
 			{Target: "apiServer", Outcome: api.Off, Code: catalogue.APIServerOff},
 		},
-		Hears: Hears{time.Second, Never, 0}, NAT: NAT{"none", "none"},
+		Hears: Hears{time.Second, Never, 0}, NAT: catalogue.NAT{Mapping: "none", Filtering: "none"},
 		Offers: MarkOf("auth", "apiServer"), Identity: NoIdentity,
 	}
 }
@@ -143,7 +155,7 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 // What has two ends is turned: the writer's NAT is the peer's here, and of the addresses only
 // those are named that are the reader's.
 func TestParametersAreReadFromThisEnd(t *testing.T) {
-	own := check.Own{NAT: api.NAT{Mapping: "address-dependent"}, ListenPort: 51999, Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}}}
+	own := catalogue.Shown{NAT: catalogue.NAT{Mapping: "address-dependent"}, Port: 51999, Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}}}
 	got := reading().told("gateway", everything(), own)
 	if !got.Inbound || got.Peer != "edge" || got.Service != "gateway" || got.Port != 51999 || got.NAT.Mapping != "address-dependent" ||
 		got.PeerNAT != everything().NAT || len(got.Endpoints) != 0 || len(got.Candidates) != 1 {
@@ -155,7 +167,7 @@ func TestParametersAreReadFromThisEnd(t *testing.T) {
 func TestEveryParameterIsToldOrKept(t *testing.T) {
 	// What a cluster, a zone, the LAN and a router say is in own checks, of which no peer is told.
 	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped"
-	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew User")
+	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew User Heard Disputed Root RootCode RootOutcome")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
 		if told := f.Tag.Get("told") != ""; !f.Anonymous && told == slices.Contains(kept, f.Name) {
 			t.Errorf("catalogue.Params.%s is told: %v, kept: %v", f.Name, told, !told)
@@ -266,5 +278,32 @@ func TestACodeThatIsNotKnownIsNamed(t *testing.T) {
 	got := Report{Verdicts: []Verdict{{Target: "auth", Outcome: api.Error, Code: "PST0299"}}}.Targets(reading(), noon, noon).Auth
 	if !strings.Contains(got.Cause, "code PST0299 is not known to this version") || got.Verdict != api.Error {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// What a peer did not try follows from what it reports to fail before.
+func TestWhatWasNotTriedFollowsFromWhatFails(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		gateway Verdict
+		auth    []Verdict
+		want    string
+	}{
+		{"the gateway fails", Verdict{Target: "gateway", Outcome: api.Error, Code: catalogue.NotHeardByPeer}, []Verdict{{Target: "auth", Outcome: api.Unknown}},
+			"not known while inbound-gateway fails (PST0106)"},
+		{"for a reason that is not taken", Verdict{Target: "gateway", Outcome: api.Error, Code: catalogue.TicketAlarm}, []Verdict{{Target: "auth", Outcome: api.Unknown}},
+			"not known while inbound-gateway fails"},
+		{"the gateway works", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Unknown}}, "edge could not tell"},
+		{"nothing is said of auth", Verdict{Target: "gateway", Outcome: api.OK}, nil, "the report of edge says nothing of auth"},
+		{"nor why", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Error}}, "edge reports this without saying why"},
+		{"about something else", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Error, Code: catalogue.TLSFailed}},
+			"edge reports PST0504, which is not about reaching auth here"},
+		{"what was", Verdict{Target: "gateway", Outcome: api.Error, Age: time.Hour}, []Verdict{{Target: "auth", Outcome: api.Unknown, Age: time.Hour}},
+			"what edge reports is 1h0m0s old (then: unknown)"},
+	} {
+		got := Report{Verdicts: append([]Verdict{c.gateway}, c.auth...)}.Targets(reading(), noon, noon).Auth
+		if got.Cause != c.want || got.Fix == "" || got.Code != "" {
+			t.Errorf("%s: got %+v, want %q", c.name, got, c.want)
+		}
 	}
 }

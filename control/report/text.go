@@ -40,15 +40,5 @@ func stage(s string) string {
 	return ""
 }
 
-// behaviour is a word of RFC 4787 for a NAT, or unknown.
-func behaviour(s string) string {
-	switch s {
-	case "none", "endpoint-independent", "address-dependent", "address-and-port-dependent", "endpoint-dependent":
-		return s
-	}
-	return "unknown"
-}
-
-func isTarget(s string) bool {
-	return s == api.ServiceGateway || s == api.ServiceAuth || s == api.ServiceAPIServer
-}
+// targets are what verdicts are about, in the order in which one needs the other.
+var targets = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}

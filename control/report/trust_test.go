@@ -32,8 +32,6 @@ func claimed(t *testing.T, reader Reader, target, outcome string, c catalogue.Co
 	return map[string]api.Verdict{api.ServiceGateway: got.Gateway, api.ServiceAuth: got.Auth, api.ServiceAPIServer: got.APIServer}[target]
 }
 
-var targets = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}
-
 // Fixes are pasted into a shell and a configuration: what a peer says ends in no fix.
 func TestNoValueOfAReportIsInAFix(t *testing.T) {
 	theirs := regexp.MustCompile(`evil[-.]|192\.0\.2\.66|\b40[0-9][0-9]\b|\b4[4-9][0-9][0-9]\b|\b6500[0-9]|\b66\.`)

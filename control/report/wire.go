@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ type wireReport struct {
 	Gateway  string        `json:"gateway"`
 	Verdicts []wireVerdict `json:"verdicts"`
 	Hears    wireHears     `json:"hears"`
-	NAT      wireNAT       `json:"nat"`
+	NAT      catalogue.NAT `json:"nat"`
 	Offers   Mark          `json:"offers,omitempty"`
 	Identity Mark          `json:"identity,omitempty"`
 }
@@ -40,11 +41,6 @@ type wireHears struct {
 	Report    *seconds `json:"report,omitempty"`
 }
 
-type wireNAT struct {
-	Mapping   string `json:"mapping,omitempty"`
-	Filtering string `json:"filtering,omitempty"`
-}
-
 // seconds is a duration on the wire.
 type seconds float64
 
@@ -56,7 +52,7 @@ func (r Report) Encode() ([]byte, error) {
 	w := wireReport{
 		Version: Version, At: r.At.UTC().Truncate(time.Second), Gateway: r.Gateway, Verdicts: []wireVerdict{},
 		Hears: wireHears{ago(r.Hears.Handshake), ago(r.Hears.Probe), ago(r.Hears.Report)},
-		NAT:   wireNAT{r.NAT.Mapping, r.NAT.Filtering}, Offers: r.Offers, Identity: r.Identity,
+		NAT:   r.NAT, Offers: r.Offers, Identity: r.Identity,
 	}
 	for _, v := range r.Verdicts {
 		w.Verdicts = append(w.Verdicts, wireVerdict{
@@ -118,7 +114,7 @@ func (w wireReport) report() (Report, error) {
 	out := Report{
 		Version: w.Version, At: w.At.UTC(), Gateway: w.Gateway,
 		Hears: Hears{n.ago("hears.handshake", w.Hears.Handshake), n.ago("hears.probe", w.Hears.Probe), n.ago("hears.report", w.Hears.Report)},
-		NAT:   NAT{behaviour(w.NAT.Mapping), behaviour(w.NAT.Filtering)}, Offers: mark(w.Offers), Identity: mark(w.Identity),
+		NAT:   w.NAT.Known(), Offers: mark(w.Offers), Identity: mark(w.Identity),
 	}
 	if api.CheckName(w.Gateway) != nil {
 		n.wrong("gateway", "is no name of a gateway")
@@ -134,7 +130,7 @@ func (w wireReport) report() (Report, error) {
 	}
 	seen := map[string]bool{}
 	for _, v := range w.Verdicts[:min(len(w.Verdicts), maxVerdicts)] {
-		if !isTarget(v.Target) {
+		if !slices.Contains(targets, v.Target) {
 			continue
 		}
 		if seen[v.Target] {

@@ -14,9 +14,10 @@ type Flow struct {
 	counted int           // what of path.flight is this flow's
 	due     time.Duration // when the timer is, or never
 
-	mss  int
-	end  Seq // of what was offered
-	edge Seq // of what the receiver has room for
+	mss   int
+	burst int // bytes that were sent since there was nothing to send for a part of a round trip
+	end   Seq // of what was offered
+	edge  Seq // of what the receiver has room for
 }
 
 // Config is what is known of a connection when it begins.
@@ -45,6 +46,9 @@ func (p *Path) Open(c Config) *Flow {
 func (f *Flow) Offer(now time.Duration, end Seq) {
 	if !f.end.Before(end) {
 		return
+	}
+	if f.board.nxt == f.end && now-f.timer.sentAt > f.path.RTT()/4 {
+		f.burst = 0
 	}
 	if f.idle() {
 		f.timer.since = now
@@ -124,6 +128,7 @@ func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 	}
 	g.departed = departed
 	f.timer.sentAt = now
+	f.burst += g.Size()
 	f.loss.departs(g.Start, now)
 	c := &f.path.control
 	f.path.pacer.sent(now, g.Size(), c.pacing(), c.path.shortest())

@@ -60,8 +60,8 @@ func (p *Path) Due() (at time.Duration, ok bool) {
 	for _, f := range p.busy {
 		at = min(at, f.due)
 	}
-	if at > p.pacer.next && (p.turns.Any() && p.fits() || p.sparse() != nil) {
-		at = p.pacer.next
+	if fits := p.fits(); fits && p.turns.Any() || !fits && p.sparse() != nil {
+		at = min(at, p.pacer.next)
 	}
 	return at, at < never
 }
@@ -71,14 +71,11 @@ func (p *Path) fits() bool {
 	return p.flight == 0 || p.flight+p.control.path.packet <= p.control.window()
 }
 
-// sparse is a flow that may send although the window is full: it has nothing in flight, and
-// would wait for those that fill the window. nil is none.
+// sparse is a flow that sends little and has something to send, or nil. A full window doesn't hold
+// it up: it would wait for those that fill the window.
 func (p *Path) sparse() *Flow {
-	if p.fits() {
-		return nil
-	}
 	for _, f := range p.busy {
-		if _, size := f.candidate(); size > 0 && f.board.flight == 0 {
+		if _, size := f.candidate(); size > 0 && f.burst+size <= minWindow*p.control.path.packet {
 			return f
 		}
 	}
@@ -100,29 +97,28 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 		}
 		f.settle()
 	}
-	if !p.fits() {
-		p.pacer.waited = false
-		if f := p.sparse(); f != nil && now >= p.pacer.next {
-			g, size := f.candidate()
-			return f, f.send(now, g, size), true
-		}
-		return nil, Range{}, false
-	}
+	full := !p.fits()
 	if now < p.pacer.next {
-		p.pacer.waited = p.turns.Any()
+		p.pacer.waited = !full && p.turns.Any()
 		return nil, Range{}, false
 	}
-	size := p.turns.Next(func(turn *Flow) int {
+	send := func(turn *Flow) int {
 		g, size := turn.candidate()
 		if size > 0 {
 			f, r = turn, turn.send(now, g, size)
 		}
 		return size
-	})
-	if size == 0 {
-		p.limited()
 	}
-	return f, r, size > 0
+	if !full {
+		if p.turns.Next(send) == 0 {
+			p.limited()
+		}
+	} else if turn := p.sparse(); turn != nil {
+		send(turn)
+	} else {
+		p.pacer.waited = false
+	}
+	return f, r, f != nil
 }
 
 // limited takes in that nobody has anything to send, although there is room.
@@ -213,7 +209,7 @@ func (p *Path) State(now time.Duration) State {
 		s.Limit = LimitNone
 	case p.rates.limitedTo > 0:
 		s.Limit = LimitData
-	case c.rivaled || c.bound.bytes > 0 && s.Window >= c.bound.bytes:
+	case c.rivaled || c.bound.bytes > 0 && s.Window >= c.bound.bytes && s.InFlight > s.Window*7/8:
 		s.Limit = LimitCongestion
 	default:
 		s.Limit = LimitBandwidth

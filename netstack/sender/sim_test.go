@@ -175,46 +175,64 @@ type simFlow interface {
 	delivered() int64
 }
 
+// simPeer is a Path with what sends over it.
+type simPeer struct {
+	s     *sim
+	path  *Path
+	flows map[*Flow]*ownFlow
+	armed time.Duration
+}
+
 // ownFlow is a Flow below a sender with a slow start of its own and a TCP receiver.
 type ownFlow struct {
 	s          *sim
 	id         int
+	on         *simPeer // nil is a path of its own
 	f          *Flow
 	peer       receiver
 	start0     Seq
+	most       int     // bytes that there are in all; 0 is no end
 	credit     float64 // segments that the sender above may have unacknowledged
-	armed      time.Duration
-	unanswered int // packets that aren't acknowledged
+	unanswered int     // packets that aren't acknowledged
 }
 
 func (o *ownFlow) start() {
 	const window = 64 << 20
 	o.start0 = Seq(o.s.rng.Uint32())
 	o.peer = receiver{next: o.start0, buffer: window}
-	handshake := o.s.path.rtt + max(o.s.free-o.s.now, 0)
-	o.f = alone(o.s.now, handshake, Config{Start: o.start0, MSS: simMSS, Window: window})
+	if o.on == nil {
+		handshake := o.s.path.rtt + max(o.s.free-o.s.now, 0)
+		o.on = &simPeer{s: o.s, path: NewPath(o.s.now, handshake, simMSS), flows: make(map[*Flow]*ownFlow)}
+	}
+	o.f = o.on.path.Open(Config{Start: o.start0, MSS: simMSS, Window: window})
+	o.on.flows[o.f] = o
 	o.credit = 10
 	o.offer()
-	o.pump()
+	o.on.pump()
 }
 
 func (o *ownFlow) delivered() int64 { return o.peer.read }
 
 // offer is what a sender above would hand over: its slow start never ends, as it sees no loss.
 func (o *ownFlow) offer() {
-	o.f.Offer(o.s.now, o.f.Unacknowledged()+Seq(min(o.credit, 40000)*simMSS))
+	end := o.f.Unacknowledged() + Seq(min(o.credit, 40000)*simMSS)
+	if last := o.start0 + Seq(o.most); o.most > 0 && last.Before(end) {
+		end = last
+	}
+	o.f.Offer(o.s.now, end)
 }
 
-func (o *ownFlow) pump() {
-	s := o.s
+func (p *simPeer) pump() {
+	s := p.s
 	for {
-		r, ok := next(o.f, s.now)
+		f, r, ok := p.path.Next(s.now)
 		if !ok {
 			break
 		}
+		o := p.flows[f]
 		s.send(o.id, r.Size(), func() { o.arrives(r) })
 	}
-	at, ok := o.f.path.Due()
+	at, ok := p.path.Due()
 	if !ok {
 		return
 	}
@@ -222,13 +240,13 @@ func (o *ownFlow) pump() {
 	if s.path.timers > 0 {
 		at += time.Duration(s.rng.Int64N(int64(s.path.timers)))
 	}
-	if o.armed > s.now && o.armed <= at {
+	if p.armed > s.now && p.armed <= at {
 		return
 	}
-	o.armed = at
+	p.armed = at
 	s.at(at, func() {
-		if o.armed == at {
-			o.pump()
+		if p.armed == at {
+			p.pump()
 		}
 	})
 }
@@ -252,10 +270,13 @@ func (o *ownFlow) answers() {
 	o.unanswered = 0
 	a := o.peer.ack(3)
 	o.s.answer(func() {
+		if o.on.flows[o.f] == nil {
+			return // It was closed.
+		}
 		before := o.f.Unacknowledged()
 		o.f.OnAck(o.s.now, a)
 		o.credit += float64(before.To(o.f.Unacknowledged())) / simMSS
 		o.offer()
-		o.pump()
+		o.on.pump()
 	})
 }

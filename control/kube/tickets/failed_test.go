@@ -55,7 +55,7 @@ func TestAFailedTicketIsAVerdict(t *testing.T) {
 	if told[0].Code != catalogue.TicketRefused || !strings.HasSuffix(cause, why) || !strings.Contains(fix, "kubectl delete tickets.postern.dev cloud -n postern") {
 		t.Errorf("%s: cause %q, fix %q; want the reason %q, and how to delete it", told[0].Code, cause, fix, why)
 	}
-	if got := check.Severity(told[0].Code); got != "warning" {
+	if got := catalogue.Severity(told[0].Code); got != "warning" {
 		t.Errorf("it is a %s, want a warning: no peer is worse off for it", got)
 	}
 	c.tellFailed(list[:1])

@@ -16,12 +16,17 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // wellTold is what a peer reports that reaches everything here.
-func wellTold() *api.Targets {
-	v := api.Verdict{Verdict: api.OK, Via: ViaInBand}
-	return &api.Targets{Auth: v, APIServer: v, Gateway: v}
+func wellTold() []verdict.Finding {
+	var out []verdict.Finding
+	for _, target := range endpoints {
+		out = append(out, verdict.Finding{Name: verdict.Inbound(target), Target: target, Peer: "cloud", Direction: api.DirectionInbound,
+			Outcome: api.OK, Via: verdict.ViaInBand, Heard: time.Now(), Rests: []string{verdict.Own(verdict.Upstream(target))}})
+	}
+	return out
 }
 
 // reporting is a runner with one peer, cloud, that is well in both directions, of a
@@ -29,13 +34,14 @@ func wellTold() *api.Targets {
 type reporting struct {
 	*fixture
 	own      Own
-	upstream error // what dialling an own upstream gives
+	told     []verdict.Finding // what the peer reports
+	upstream error             // what dialling an own upstream gives
 }
 
 func newReporting(t *testing.T) *reporting {
 	r := &reporting{fixture: newFixture(t), own: publicOwn()}
 	r.facts.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, MTU: 1420, LinkMTU: 1420}
-	r.facts.Inbound = wellTold()
+	r.told = wellTold()
 	r.own.Sockets = Sockets{ReceiveBuffer: 4 << 20}
 	r.own.STUN = []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478"}}
 	r.own.Upstreams = []Upstream{{Service: "registry", Address: "10.0.0.5:5000"}}
@@ -68,10 +74,22 @@ func (r *reporting) change(own func(*Own), facts func(*Facts)) {
 	}
 }
 
+// find is a report as the gateway makes it of what is found and told.
+func (r *reporting) find(ctx context.Context, peer string, fresh bool) (api.CheckReport, error) {
+	own, peers, err := r.Find(ctx, peer, fresh)
+	if err != nil {
+		return api.CheckReport{}, err
+	}
+	for i := range peers {
+		peers[i].Inbound = r.told
+	}
+	return verdict.Report("edge", time.Now(), own, peers, peer != ""), nil
+}
+
 func (r *reporting) report(t *testing.T, peer string, fresh bool) api.CheckReport {
 	t.Helper()
 	start := time.Now()
-	rep, err := r.Report(t.Context(), peer, fresh)
+	rep, err := r.find(t.Context(), peer, fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +166,7 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 		facts    func(*Facts)
 		overlay  func(*overlay)
 		upstream error
+		told     func(gateway, apiServer *verdict.Finding)
 		faults   []string
 		depends  map[string]string
 	}{
@@ -160,7 +179,7 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 			facts:   func(f *Facts) { silent(f); f.HeardUnanswered = seen(publicCloud) },
 			overlay: lost, faults: []string{"/exposure-stun PST0404", "cloud/gateway PST0106"}},
 		{name: "nobody can dial us, and the peer would have to", own: func(o *Own) {
-			o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+			o.NAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 			o.Candidates = []catalogue.Candidate{{Address: "203.0.113.9:4711", Source: api.SourceSTUN}}
 		}, facts: func(f *Facts) { silent(f); f.Candidates, f.Endpoints = nil, nil }, overlay: lost,
 			faults:  []string{"/exposure PST0401"},
@@ -173,7 +192,7 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 			o.Candidates = []catalogue.Candidate{{Address: "10.9.0.9:51820", Source: api.SourceAdvertised}}
 		}, facts: silent, overlay: lost, faults: []string{"/exposure PST0403", "cloud/gateway PST0101"}},
 		{name: "the only relay is away", own: func(o *Own) {
-			o.NAT = api.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+			o.NAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 			o.Candidates = nil
 			o.TURN = []Server{{Name: "turn.example.net:3478", Err: "no answer"}}
 		}, facts: func(f *Facts) {
@@ -184,19 +203,21 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 		{name: "packets are lost", overlay: lossy, faults: []string{"cloud/gateway PST0112"}},
 		{name: "packets are lost on the relay", overlay: lossy, facts: func(f *Facts) { f.Path.Kind = api.PathRelay },
 			faults: []string{"cloud/gateway PST0112", "cloud/relay PST0411"}},
-		{name: "packets are lost, as the peer says as well", overlay: lossy, facts: func(f *Facts) {
-			f.Inbound.Gateway = api.Verdict{Verdict: api.Warning, Code: string(catalogue.PacketsLost)}
+		{name: "packets are lost, as the peer says as well", overlay: lossy, told: func(gateway, _ *verdict.Finding) {
+			gateway.Outcome, gateway.Code = api.Warning, catalogue.PacketsLost
 		}, faults: []string{"cloud/gateway PST0112"}, depends: map[string]string{"inbound-gateway": "gateway"}},
 		{name: "the path is narrow, and auth is down", facts: func(f *Facts) { f.Path.MTU = 1216 },
 			overlay: func(o *overlay) { o.on(api.PortAuth, nil) }, faults: []string{"cloud/mtu PST0601", "cloud/auth PST0201"}},
-		{name: "our upstream is down", upstream: refusedError(), facts: func(f *Facts) {
-			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(catalogue.APIServerRefused), Cause: "refused", Fix: "start it"}
+		{name: "our upstream is down", upstream: refusedError(), told: func(_, apiServer *verdict.Finding) {
+			apiServer.Outcome, apiServer.Code = api.Error, catalogue.APIServerRefused
 		}, own: func(o *Own) { o.Upstreams = []Upstream{{Service: api.ServiceAPIServer, Address: "10.0.0.5:6443"}} },
 			faults: []string{"/upstream-apiServer PST0310"}, depends: map[string]string{"inbound-apiServer": "own/upstream-apiServer"}},
-		{name: "only the peer sees the fault", facts: func(f *Facts) {
-			f.Inbound.APIServer = api.Verdict{Verdict: api.Error, Code: string(catalogue.APIServerTimeout), Cause: "late", Fix: "look"}
+		{name: "only the peer sees the fault", told: func(_, apiServer *verdict.Finding) {
+			apiServer.Outcome, apiServer.Code = api.Error, catalogue.APIServerTimeout
 		}, faults: []string{"cloud/inbound-apiServer PST0302"}},
-		{name: "the peer has told nothing", facts: func(f *Facts) { f.Inbound = nil }},
+		{name: "the peer has told nothing", told: func(gateway, _ *verdict.Finding) {
+			gateway.Outcome, gateway.Code = api.Unknown, catalogue.ReportsMissing
+		}},
 		{name: "the clocks differ", facts: func(f *Facts) { f.Skew = -5 * time.Minute }, faults: []string{"/clock PST0114"}},
 		{name: "the peer's clock went back", facts: func(f *Facts) {
 			silent(f)
@@ -212,6 +233,9 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 					c.overlay(r.overlay)
 				}
 				r.upstream = c.upstream
+				if c.told != nil {
+					c.told(&r.told[0], &r.told[2])
+				}
 				r.change(c.own, c.facts)
 				r.SetPeers([]string{"cloud"})
 				synctest.Wait()
@@ -271,7 +295,7 @@ func TestAReportOnOnePeerHasOwnChecksOnlyWhereItNeedsThem(t *testing.T) {
 		if len(rep.Checks) == 0 || rep.Checks[0].Name != NameExposure {
 			t.Errorf("the root is missing: %q", faultsOf(rep))
 		}
-		if _, err := r.Report(t.Context(), "nobody", true); !errors.Is(err, ErrNoPeer) {
+		if _, err := r.find(t.Context(), "nobody", true); !errors.Is(err, ErrNoPeer) {
 			t.Errorf("of a stranger: got %v", err)
 		}
 	})
@@ -351,7 +375,7 @@ func TestLossStandsUntilItIsMeasuredAgain(t *testing.T) {
 	})
 }
 
-func TestSnapshotGivesResultsWithTheirParameters(t *testing.T) {
+func TestFindingsHaveTheirParameters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReporting(t)
 		r.overlay.on(api.PortAuth, says(status("500 Oops")))
@@ -365,13 +389,8 @@ func TestSnapshotGivesResultsWithTheirParameters(t *testing.T) {
 		}
 		r.SetPeers([]string{"edge2", "cloud"})
 		synctest.Wait()
-		got := r.Snapshot()
-		if len(got) != 2 || got[0].Peer != "cloud" || got[1].Peer != "edge2" {
-			t.Fatalf("got %+v", got)
-		}
-		i := slices.IndexFunc(got[1].Results, func(res Result) bool { return res.Name == api.ServiceAuth })
-		if res := got[1].Results[i]; res.Params().Status != 500 || res.Params().Peer != "edge2" {
-			t.Errorf("got the parameters %+v", res.Params())
+		if got := r.Finding("edge2", api.ServiceAuth).Params(); got.Status != 500 || got.Peer != "edge2" {
+			t.Errorf("got the parameters %+v", got)
 		}
 	})
 }

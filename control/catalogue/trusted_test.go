@@ -1,4 +1,4 @@
-package report
+package catalogue
 
 import (
 	"reflect"
@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/postern-dev/postern/control/catalogue"
-	"github.com/postern-dev/postern/control/check"
 )
 
 // plantAll puts something into every field, however it is nested.
@@ -64,11 +61,16 @@ func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 		"NAT": "the reader's, fixed words", "PeerNAT": "fixed words", "Failure": "a fixed word", "Beside": "a fixed word",
 		"User": "whom the reader issues to",
 	}
-	var p catalogue.Params
+	var p Params
 	plantAll(t, reflect.ValueOf(&p).Elem(), "planted")
-	got := trusted(p, check.Own{})
-	if got.From != elsewhere {
+	p.Own = nil
+	if got := p.trusted(); got.From != elsewhere {
 		t.Errorf("From is %q, want %q", got.From, elsewhere)
+	}
+	p.Own = []string{"planted"}
+	got := p.trusted()
+	if got.From != p.Own[0] {
+		t.Errorf("From is %q, want an address of the reader's: %q", got.From, p.Own[0])
 	}
 	got.From = ""
 	kept := 0
@@ -127,14 +129,13 @@ type Inner struct {
 
 // Whatever a report may hold, no field of it that has a text reaches a fix or a command.
 func TestNoTextOfAReportReachesAFix(t *testing.T) {
-	for _, e := range catalogue.Codes() {
-		var p catalogue.Params
+	for _, e := range Codes() {
+		var p Params
 		plantAll(t, reflect.ValueOf(&p).Elem(), "192.0.2.66:666")
 		p.Peer, p.Service, p.Inbound, p.Own, p.Endpoints, p.Candidates, p.User = "edge", "auth", true, nil, nil, nil, ""
-		p.Failure, p.Beside, p.NAT, p.PeerNAT = catalogue.FailureTimeout, catalogue.BesideWorks, catalogue.NAT{}, catalogue.NAT{}
-		known := trusted(p, check.Own{})
-		_, fix := catalogue.Render(e.Code, known)
-		if command := catalogue.Command(e.Code, known); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
+		p.Failure, p.Beside, p.NAT, p.PeerNAT = FailureTimeout, BesideWorks, NAT{}, NAT{}
+		_, fix := Render(e.Code, p)
+		if command := Command(e.Code, p); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
 			t.Errorf("%s: %q", e.Code, fix)
 		}
 	}

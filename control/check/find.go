@@ -1,0 +1,138 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+// reportLimit bounds a report on demand: a verdict is wanted within 10 s of the command, which
+// has to start and to print as well.
+const reportLimit = 9 * time.Second
+
+// endpoints are the checks that every peer has.
+var endpoints = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}
+
+func (r *Runner) watchedPeers() []*watched {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*watched
+	for _, name := range slices.Sorted(maps.Keys(r.peers)) {
+		out = append(out, r.peers[name])
+	}
+	return out
+}
+
+// Find gives what was found of this gateway and of one peer, or with an empty name of all of
+// them. If it is to be fresh all are checked first, at the same time and within 10 s; what is
+// not ready by then is unknown. What peers report is not in it.
+func (r *Runner) Find(ctx context.Context, peer string, fresh bool) (own []verdict.Finding, peers []verdict.Peer, err error) {
+	all := r.watchedPeers()
+	if peer != "" {
+		all = slices.DeleteFunc(all, func(w *watched) bool { return w.name != peer })
+		if len(all) == 0 {
+			return nil, nil, fmt.Errorf("check %s: %w", cleanText(peer), ErrNoPeer)
+		}
+	}
+	rounds := make([]Round, len(all))
+	for i, w := range all {
+		rounds[i] = w.round()
+	}
+	if fresh {
+		r.refresh(ctx, all, rounds)
+		if err := context.Cause(ctx); err != nil {
+			return nil, nil, fmt.Errorf("check: %w", err)
+		}
+	}
+	for _, round := range rounds {
+		if _, there := r.brief(round.Peer); !there {
+			continue
+		}
+		if len(round.Findings) == 0 {
+			for _, name := range endpoints {
+				round.Findings = append(round.Findings, verdict.NotChecked(round.Peer, name, name))
+			}
+		}
+		peers = append(peers, verdict.Peer{Name: round.Peer, Outbound: round.Findings})
+	}
+	return r.ownFindings(r.ownFacts()), peers, nil
+}
+
+// refresh runs the checks of the peers and of this gateway, and puts what they find into the
+// rounds.
+func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) {
+	ctx, cancel := context.WithTimeout(ctx, reportLimit)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { r.checkOwn(ctx, true) })
+	for i, w := range peers {
+		wg.Go(func() {
+			rep, err := r.check(ctx, w.name, true)
+			switch {
+			case err == nil:
+				rounds[i] = rep
+			case ctx.Err() != nil:
+				rounds[i] = w.late(rounds[i])
+			default: // it was removed
+				rounds[i].Findings = nil
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// late is a round that has not ended in time: what there is of it, and unknown for the rest.
+func (w *watched) late(before Round) Round {
+	w.mu.Lock()
+	done := Round{Peer: w.name, Findings: slices.Clone(w.partial)}
+	w.mu.Unlock()
+	names := slices.Clone(endpoints)
+	for _, f := range before.Findings {
+		if !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	for _, name := range names {
+		if _, found := verdict.Find(done.Findings, name); found {
+			continue
+		}
+		target, _, _ := strings.Cut(name, "-")
+		if !slices.Contains(endpoints, target) {
+			target = api.ServiceGateway
+		}
+		f := begin(name, target, Facts{Name: w.name}).end(api.Unknown, catalogue.NotFinished)
+		done.Findings = append(done.Findings, f.With(func(p *catalogue.Params) { p.Timeout = reportLimit }))
+	}
+	return done
+}
+
+// services are the findings but for those of the gateway itself.
+func (r Round) services() []verdict.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f verdict.Finding) bool { return f.Target == api.ServiceGateway })
+}
+
+// Findings are those of the last round of checks of a peer, which nobody may change; none
+// before the first round.
+func (r *Runner) Findings(peer string) []verdict.Finding {
+	r.mu.Lock()
+	w := r.peers[peer]
+	r.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	return w.round().Findings
+}
+
+// Finding is the last of a check of a peer; nothing before the first round.
+func (r *Runner) Finding(peer, name string) verdict.Finding {
+	f, _ := verdict.Find(r.Findings(peer), name)
+	return f
+}

@@ -1,0 +1,196 @@
+package verdict
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// Correlate tells of each finding about a peer whether it stands by itself or follows from
+// another one. own are those of this gateway, outbound what is found here of the peer, and
+// inbound what the peer reports of reaching us; what is nil is not known. A finding that follows
+// is unknown and names its root ([Finding.Because]).
+//
+//	finding                          root, the first that fails
+//	any, faulty or unknown           what it rests on (Finding.Rests) and what explains it
+//	a service outside the tunnel     the same inside, or the tunnel: see sideBySide
+//	inbound                          the tunnel that reports come through
+//	inbound, of both ends' tunnel    the same fault seen here
+//
+// To correlate what is correlated changes nothing, so outbound findings may be correlated by
+// themselves first.
+func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Finding) {
+	out = slices.Clone(outbound)
+	sideBySide(out)
+	for i := range out {
+		if out[i].said == nil && out[i].Code != "" {
+			out[i].said = &said{}
+		}
+		out[i] = out[i].rest(out, own)
+	}
+	tunnel, _ := Find(out, api.ServiceGateway)
+	in = slices.Clone(inbound)
+	for i, f := range in {
+		same := slices.IndexFunc(out, func(o Finding) bool { return o.Faulty() && o.Code == f.Code && slices.Contains(shared, f.Code) })
+		switch {
+		case tunnel.broken() && !f.stands():
+			in[i] = f.stopped(now).follow(tunnel.root())
+		case f.Faulty() && same >= 0:
+			in[i] = f.follow(out[same])
+		default:
+			in[i] = f.rest(in, own)
+		}
+	}
+	return out, in
+}
+
+// shared are the faults that both ends of a tunnel see.
+var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.RelayInUse, catalogue.DuplicateKey}
+
+// rest makes a finding follow from the first that it rests on and that explains it.
+func (f Finding) rest(list, own []Finding) Finding {
+	if !f.Faulty() && f.Outcome != api.Unknown {
+		return f
+	}
+	for _, ref := range f.Rests {
+		for _, known := range [][]Finding{own, list} {
+			if i := index(known, ref); i >= 0 && known[i].explains(f) {
+				return f.follow(known[i])
+			}
+		}
+	}
+	return f
+}
+
+// explains reports whether what a finding rests on fails in a way that explains it.
+func (f Finding) explains(of Finding) bool {
+	switch of.Code {
+	case catalogue.NotTried:
+		return f.Failed() || f.Direction == api.DirectionOutbound
+	case catalogue.NoWayIn: // not by itself: the same is found of both
+		return f.Faulty() && f.Code == catalogue.PrivateAdvertised
+	case catalogue.PacketsLost:
+		return f.Faulty() && f.Params().Drops > 0
+	case catalogue.IdentityMissing, catalogue.IdentityExpired:
+		return f.Failed()
+	}
+	return f.Faulty()
+}
+
+// follow makes a finding one that follows from another.
+func (f Finding) follow(root Finding) Finding {
+	f.Outcome, f.Because = api.Unknown, &root
+	return f
+}
+
+// root is the finding itself, or the one that it follows from.
+func (f Finding) root() Finding {
+	if f.Because != nil {
+		return *f.Because
+	}
+	return f
+}
+
+// broken reports whether nothing comes through the tunnel, of the gateway's finding.
+func (f Finding) broken() bool {
+	return f.Failed() || f.Outcome == api.Unknown || f.Code == catalogue.AwaitingApproval
+}
+
+// stands reports whether an inbound finding is as it is whatever of reports arrives: what the
+// peer is refused is decided here, and some peers send none.
+func (f Finding) stands() bool {
+	switch f.Code {
+	case catalogue.ReportsNever, catalogue.ReportsUnsupported:
+		return true
+	}
+	return f.Outcome == api.Off && f.Fault() != "" && !f.Params().Disputed
+}
+
+// stopped is what is left of a peer's report when the tunnel fails: that there was one.
+func (f Finding) stopped(now time.Time) Finding {
+	p := catalogue.Params{Peer: f.Peer}
+	if !f.Heard.IsZero() {
+		p.Age = max(now.Sub(f.Heard), 1)
+	}
+	f.Code, f.Args, f.Stage, f.RTT, f.said = catalogue.ReportsStopped, &p, "", 0, nil
+	return f
+}
+
+// sideBySide makes the findings on one service inside and outside the tunnel say what they
+// tell together.
+//
+//	inside     outside      so
+//	works      works        all is well
+//	works      fails        a firewall, NAT, name or proxy outside; a warning: there is a way
+//	fails      works        the server is well: it is the tunnel, the peer's gateway, or what
+//	                        that announces
+//	fails      fails        alike: one fault, and the outside depends on the inside;
+//	                        otherwise: two
+//	not tried  works        the server is well, and the gateway's fault stands by itself
+//	not tried  no answer    the whole site may be gone: the outside depends on the gateway
+//
+// Where the way outside is the one that is used, it is the other way round: what fails there
+// fails, and the inside is only compared with it.
+func sideBySide(list []Finding) {
+	tunnel, _ := Find(list, api.ServiceGateway)
+	for _, service := range []string{api.ServiceAuth, api.ServiceAPIServer} {
+		i, o := index(list, service), index(list, Outside(service))
+		if i < 0 || o < 0 {
+			continue
+		}
+		main, other := &list[i], &list[o]
+		if other.Used {
+			main, other = other, main
+		}
+		switch {
+		case main.Faulty() && other.Faulty() && alike(list[i], list[o]):
+			if !main.Used {
+				*main = main.beside(catalogue.BesideFails, *other)
+			}
+			*other = other.follow(*main)
+		case main.Failed() && other.reached():
+			*main = main.beside(catalogue.BesideWorks, *other)
+		case main.reached() && other.Failed():
+			*other = other.beside(catalogue.BesideWorks, *main)
+			other.Outcome = api.Warning
+		case main.Used || !tunnel.Failed():
+		case main.Code == catalogue.NotTried && other.reached():
+			*main = main.beside(catalogue.BesideWorks, *other)
+		case other.Failed() && other.unanswered():
+			*other = other.follow(tunnel)
+		}
+	}
+}
+
+// beside adds what came of the other way.
+func (f Finding) beside(b catalogue.Beside, other Finding) Finding {
+	return f.With(func(p *catalogue.Params) { p.Beside, p.BesideAddress = b, other.Address })
+}
+
+// reached reports whether the service answered as it should, if perhaps late or not to
+// everything.
+func (f Finding) reached() bool {
+	return f.Outcome == api.OK || f.Outcome == api.Warning || f.Fault() == catalogue.APIServerSlow
+}
+
+// unanswered reports whether nobody was there, so that nothing tells that the site is.
+func (f Finding) unanswered() bool {
+	failure := f.Params().Failure
+	return failure == catalogue.FailureTimeout || failure == catalogue.FailureRoute ||
+		f.Code == catalogue.AuthTimeout || f.Code == catalogue.APIServerTimeout
+}
+
+// alike reports whether two ways to a service fail in the same way: with the same code, or
+// by nobody being there. What is behind the second will show when the first is fixed.
+func alike(inside, outside Finding) bool {
+	if inside.Code == outside.Code {
+		return true
+	}
+	down := []catalogue.Code{catalogue.AuthRefused, catalogue.AuthTimeout, catalogue.AuthBroken, catalogue.APIServerRefused, catalogue.APIServerTimeout, catalogue.APIServerBroken}
+	failure := outside.Params().Failure
+	unreachable := (outside.Code == catalogue.AuthURLUnreachable || outside.Code == catalogue.APIServerURLUnreachable) &&
+		failure != catalogue.FailureName && failure != catalogue.FailureURL
+	return slices.Contains(down, inside.Code) && (unreachable || slices.Contains(down, outside.Code))
+}

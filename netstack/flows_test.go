@@ -1,0 +1,132 @@
+package netstack
+
+import (
+	"io"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/netstack/sender"
+)
+
+// overLongPath makes a pair whose round trip is long enough for package sender.
+func overLongPath(t *testing.T, imp impairment) pair {
+	imp.delay = 5 * time.Millisecond
+	return newPair(t, Options{}, Options{}, imp)
+}
+
+// Over a long path that loses each fiftieth packet everything arrives, and gVisor doesn't notice:
+// its timers never run out, and nothing is sent again by it. What the path is like can be told.
+func TestLossOnALongPathIsRepairedBelow(t *testing.T) {
+	families(t, func(t *testing.T, _, b netip.Addr) {
+		p := overLongPath(t, impairment{seed: 5, loss: 0.02, reorder: 0.01})
+		var wg sync.WaitGroup
+		for i := range 4 {
+			client, server := p.connect(t, b)
+			wg.Go(func() { transfer(t, client, server, 4<<20, byte(i)) })
+		}
+		wg.Wait()
+		st, ok := p.a.PathState(b)
+		if !ok || st.Connections == 0 || st.Rate == 0 || st.BaseRTT < 10*time.Millisecond || st.Lost == 0 || st.Whole < 10_000 {
+			t.Errorf("the path's state is %+v, %v", st, ok)
+		}
+		if share := float64(st.Lost) / float64(st.Whole); share < 0.005 || share > 0.06 {
+			t.Errorf("%.3f of packets count as lost, want about 0.02", share)
+		}
+		if s := p.a.Stats(); s.TCPRetransmits == 0 {
+			t.Error("nothing was sent again")
+		}
+		if n := p.a.gv.Stats().TCP.FastRetransmit.Value() + p.a.gv.Stats().TCP.SACKRecovery.Value(); n > 0 {
+			t.Errorf("gVisor recovered %d times by itself", n)
+		}
+	})
+}
+
+// What is kept of a connection ends with it, however it ends; its path is remembered.
+func TestFlowsEndWithTheirConnections(t *testing.T) {
+	p := overLongPath(t, impairment{seed: 6, loss: 0.01})
+	for i := range 8 {
+		client, server := p.connect(t, b6)
+		go func() { _, _ = client.Write(make([]byte, 1<<20)) }()
+		if _, err := io.CopyN(io.Discard, server, 100<<10); err != nil {
+			t.Fatal(err)
+		}
+		switch i % 4 {
+		case 0:
+			client.Abort()
+			server.Close()
+		case 1:
+			server.Abort()
+			client.Close()
+		case 2:
+			_, _ = io.CopyN(io.Discard, server, 1<<20-100<<10)
+			client.Close()
+			server.Close()
+		case 3:
+			p.a.AbortPeer(b6)
+			server.Close()
+			client.Close()
+		}
+	}
+	for _, s := range []*Stack{p.a, p.b} {
+		eventually(t, "all flows end", func() bool { return s.dev.flows.count.Load() == 0 })
+		s.dev.flows.mu.RLock()
+		for _, peer := range s.dev.flows.peers {
+			peer.mu.Lock()
+			if len(peer.flows) > 0 || peer.path.State(0).InFlight != 0 {
+				t.Errorf("%d flows and %+v are left", len(peer.flows), peer.path.State(0))
+			}
+			peer.mu.Unlock()
+		}
+		if n := len(s.dev.flows.byKey); n > 0 {
+			t.Errorf("%d connections are left", n)
+		}
+		s.dev.flows.mu.RUnlock()
+	}
+	if _, ok := p.a.PathState(b6); !ok {
+		t.Error("the path is forgotten")
+	}
+}
+
+// A path that changes is found out about again; one that nobody uses has nothing to change.
+func TestPathChanged(t *testing.T) {
+	p := overLongPath(t, impairment{})
+	p.a.PathChanged(b6)
+	client, server := p.connect(t, b6)
+	transfer(t, client, server, 1<<20, 1)
+	before, _ := p.a.PathState(b6)
+	p.a.PathChanged(b6)
+	after, ok := p.a.PathState(b6)
+	if !ok || before.Rate == 0 || after.Rate != 0 {
+		t.Errorf("rates of %.0f before and %.0f after, %v; want some, and none", before.Rate, after.Rate, ok)
+	}
+}
+
+// On a short path gVisor sends by itself.
+func TestShortPathsAreGVisors(t *testing.T) {
+	if *below {
+		t.Skip("all connections are sent below")
+	}
+	p := newPair(t, Options{}, Options{}, impairment{})
+	client, server := p.connect(t, b6)
+	transfer(t, client, server, 1<<20, 1)
+	if n := p.a.dev.flows.count.Load() + p.b.dev.flows.count.Load(); n != 0 {
+		t.Skipf("the machine is so busy that a handshake took %v", longRTT)
+	}
+	if _, ok := p.a.PathState(b6); ok {
+		t.Error("there is a path")
+	}
+}
+
+// Changing a sequence number keeps the checksum right.
+func TestSetSeq(t *testing.T) {
+	for _, to := range []sender.Seq{0, 1, 0xffff, 0x10000, 0xfffffffe, 0xffffffff, 0x12345678} {
+		packet := tcpPacket(to%2 == 0, flagACK, 1000)
+		tcp, _ := tcpOf(packet)
+		setSeq(tcp, to)
+		if _, seq := payloadOf(packet); sender.Seq(seq) != to || !validTCP(packet) {
+			t.Errorf("set to %d: it is %d, checksum valid: %v", to, seq, validTCP(packet))
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package sender
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// A connection that begins while others send has its share within some round trips, and all
+// have the same.
+func TestFlowsOfAPathShareIt(t *testing.T) {
+	for _, loss := range []float64{0, 0.01} {
+		s := newSim(simPath{rate: 50e6, rtt: 50 * ms, queue: 50 * ms, loss: loss}, 1)
+		first := &ownFlow{s: s}
+		s.at(0, first.start)
+		s.run(5 * time.Second)
+		flows := []*ownFlow{first}
+		for range 3 {
+			o := &ownFlow{s: s, on: first.on}
+			flows = append(flows, o)
+			s.at(s.now, o.start)
+		}
+		s.run(s.now + 4*time.Second) // The slow starts above.
+		var before []int64
+		for _, o := range flows {
+			before = append(before, o.delivered())
+		}
+		s.run(s.now + 10*time.Second)
+		var sum, squares float64
+		for i, o := range flows {
+			mbit := float64(o.delivered()-before[i]) * 8 / 10e6
+			sum += mbit
+			squares += mbit * mbit
+		}
+		if jain := sum * sum / (4 * squares); sum < 38 || jain < 0.98 {
+			t.Errorf("loss %g: %.1f Mbit/s together, want 38 of 45; Jain's index is %.3f, want 0.98", loss, sum, jain)
+		}
+	}
+}
+
+// What little there is beside bulk waits for nobody: neither for its turn nor for a window
+// that is full, only for what the bottleneck holds.
+func TestSparseFlowBesideBulk(t *testing.T) {
+	p := simPath{rate: 20e6, rtt: 40 * ms, queue: 100 * ms}
+	s := newSim(p, 1)
+	bulk := &ownFlow{s: s}
+	s.at(0, bulk.start)
+	for range 4 {
+		s.at(s.now, (&ownFlow{s: s, on: bulk.on}).start)
+		s.run(s.now + time.Second)
+	}
+	keys := &ownFlow{s: s, on: bulk.on, most: 1}
+	s.at(s.now, keys.start)
+	s.run(s.now + time.Second)
+	var waits []time.Duration
+	for range 200 {
+		s.run(s.now + 50*ms)
+		keys.most += 100
+		keys.offer()
+		offered, before := s.now, keys.f.Sent()
+		keys.on.pump()
+		for keys.f.Sent() == before {
+			s.run(s.now + 200*time.Microsecond)
+		}
+		waits = append(waits, s.now-offered)
+	}
+	slices.Sort(waits)
+	if p99 := waits[len(waits)*99/100]; p99 > 10*ms {
+		t.Errorf("what a key sends waits up to %v for its turn (p99), want 10 ms", p99)
+	}
+}
+
+// A short transfer over a path that others know goes at the path's rate: it has no growth of its
+// own to go through.
+func TestShortTransferOnAKnownPath(t *testing.T) {
+	took := func(known bool) time.Duration {
+		s := newSim(simPath{rate: 50e6, rtt: 100 * ms, queue: 100 * ms}, 1)
+		first := &ownFlow{s: s, most: 20 << 20}
+		s.at(0, first.start)
+		s.run(10 * time.Second)
+		if first.delivered() < int64(first.most) {
+			t.Fatal("the first transfer isn't over")
+		}
+		o := &ownFlow{s: s, most: 2 << 20}
+		if known {
+			o.on = first.on
+		}
+		began := s.now
+		s.at(began, o.start)
+		o.s.at(began, func() { o.credit = 1 << 20; o.offer(); o.on.pump() }) // The sender above has no slow start either.
+		for o.delivered() < int64(o.most) {
+			s.run(s.now + ms)
+		}
+		return s.now - began
+	}
+	alone, after := took(false), took(true)
+	if after > alone*3/4 {
+		t.Errorf("2 MB take %v on a path that is known, and %v on another one", after, alone)
+	}
+	t.Logf("2 MB take %v on a path that is known, and %v on another one", after, alone)
+}
+
+// After a minute without traffic the rate is found again, the loss that the path always has is
+// not.
+func TestIdlePathForgetsItsRate(t *testing.T) {
+	s := newSim(simPath{rate: 50e6, rtt: 50 * ms, queue: 50 * ms, loss: 0.02}, 1)
+	o := &ownFlow{s: s, most: 50 << 20}
+	s.at(0, o.start)
+	s.run(30 * time.Second)
+	known := o.on.path.State(s.now)
+	if known.Rate < 4e6 || known.Loss < 0.01 || known.Loss > 0.03 || known.Limit != LimitNone {
+		t.Fatalf("the path is taken for %+v", known)
+	}
+	s.run(s.now + forgetAfter)
+	o.most += 100
+	o.offer()
+	o.on.pump()
+	if now := o.on.path.State(s.now); now.Rate != 0 || now.Loss != known.Loss || now.BaseRTT != known.BaseRTT {
+		t.Errorf("after a minute the path is taken for %+v, was for %+v", now, known)
+	}
+}
+
+// A flow that is closed leaves nothing behind, and nothing of it in flight.
+func TestClosedFlow(t *testing.T) {
+	s := newSim(simPath{rate: 20e6, rtt: 40 * ms, queue: 40 * ms, loss: 0.01}, 1)
+	a := &ownFlow{s: s}
+	s.at(0, a.start)
+	s.run(ms)
+	b := &ownFlow{s: s, on: a.on}
+	s.at(s.now, b.start)
+	s.run(3 * time.Second)
+	p := a.on.path
+	p.Close(a.f)
+	if p.flight != b.f.board.flight || slices.Contains(p.busy, a.f) {
+		t.Errorf("%d bytes in flight, want %d", p.flight, b.f.board.flight)
+	}
+	delete(a.on.flows, a.f) // pump fails if it is its turn
+	before := b.delivered()
+	s.run(6 * time.Second)
+	if mbit := float64(b.delivered()-before) * 8 / 3e6; mbit < 14 {
+		t.Errorf("%.1f Mbit/s of 18 for who is left", mbit)
+	}
+}
+
+// What limits a path is said as it is.
+func TestLimits(t *testing.T) {
+	run := func(p simPath, rival bool, most int) State {
+		s := newSim(p, 1)
+		o := &ownFlow{s: s, most: most}
+		s.at(0, o.start)
+		if rival {
+			s.at(ms, (&cubicFlow{s: s, id: 1}).start)
+		}
+		s.run(20 * time.Second)
+		return o.on.path.State(s.now)
+	}
+	plain := simPath{rate: 20e6, rtt: 40 * ms, queue: 40 * ms}
+	if got := run(plain, false, 0); got.Limit != LimitBandwidth {
+		t.Errorf("alone on a path: %+v", got)
+	}
+	if got := run(plain, true, 0); got.Limit != LimitCongestion {
+		t.Errorf("beside CUBIC: %+v", got)
+	}
+	if got := run(plain, false, 1000); got.Limit != LimitNone {
+		t.Errorf("with nothing to send: %+v", got)
+	}
+	policed := plain
+	policed.rate, policed.police = 100e6, 10e6
+	if got := run(policed, false, 0); got.Policed < 0.8e6 || got.Policed > 1.4e6 {
+		t.Errorf("behind a rate limiter of 1.25 MB/s: %+v", got)
+	}
+}
