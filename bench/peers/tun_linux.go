@@ -24,17 +24,30 @@ type devices struct {
 // network namespace of its own, and both in this process. A veth pair joins the namespaces.
 // By way of a forwarder, spec.Via, there is none: the devices' sockets are then where the
 // forwarder is, in the namespace of the process.
-func newTUN(_ context.Context, spec load.Spec) (load.Ends, error) {
-	s, err := newSites()
-	if err != nil {
-		return load.Ends{}, err
+func newTUN(ctx context.Context, spec load.Spec) (load.Ends, error) {
+	return newTUNWith("")(ctx, spec)
+}
+
+// newTUNWith is newTUN with a congestion control by its name in the kernel; an empty name
+// leaves the kernel's choice.
+func newTUNWith(control string) load.Subject {
+	return func(_ context.Context, spec load.Spec) (ends load.Ends, err error) {
+		s, err := newSites()
+		if err != nil {
+			return load.Ends{}, err
+		}
+		d := &devices{sites: s}
+		if control != "" {
+			err = s.setCongestionControl(control)
+		}
+		if err == nil {
+			ends, err = d.start(spec)
+		}
+		if err != nil {
+			return load.Ends{}, errors.Join(err, d.close())
+		}
+		return ends, nil
 	}
-	d := &devices{sites: s}
-	ends, err := d.start(spec)
-	if err != nil {
-		return load.Ends{}, errors.Join(err, d.close())
-	}
-	return ends, nil
 }
 
 func (d *devices) start(spec load.Spec) (load.Ends, error) {
