@@ -1,34 +1,38 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// The kernel's settings of TCP, which each network namespace has for itself. A thread sees
-// those of its own (network_namespaces(7)).
-const (
-	congestionControl    = "/proc/sys/net/ipv4/tcp_congestion_control"
-	congestionControlsIn = "/proc/sys/net/ipv4/tcp_available_congestion_control"
-)
+// available lists what the kernel has, but for modules that it would load.
+const available = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 
-// setCongestionControl has the connections at both sites controlled by what the kernel has
-// by that name. The machine's own setting stays.
-func (s sites) setCongestionControl(name string) error {
-	available, err := os.ReadFile(congestionControlsIn)
-	if err != nil {
-		return fmt.Errorf("which congestion controls are there? %w", err)
+// congestionControl is one by its name in the kernel; empty for the kernel's choice. It is
+// set on sockets, and those that a listener accepts have the listener's: as the choice of a
+// network namespace (net.ipv4.tcp_congestion_control) the kernel only takes one that is
+// allowed on the whole machine.
+type congestionControl string
+
+// set is a Control function of package net.
+func (c congestionControl) set(network, _ string, conn syscall.RawConn) error {
+	if c == "" || !strings.HasPrefix(network, "tcp") {
+		return nil
 	}
-	if names := strings.Fields(string(available)); !slices.Contains(names, name) {
-		return fmt.Errorf("the kernel has no congestion control %q, only %s (modprobe tcp_%s)", name, strings.Join(names, ", "), name)
+	var err error
+	if failed := conn.Control(func(fd uintptr) {
+		err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, string(c))
+	}); failed != nil {
+		return failed
 	}
-	for _, one := range s {
-		one.in(func() { err = os.WriteFile(congestionControl, []byte(name), 0) })
-		if err != nil {
-			return fmt.Errorf("set congestion control: %w", err)
-		}
+	if errors.Is(err, unix.ENOENT) {
+		names, _ := os.ReadFile(available)
+		return fmt.Errorf("the kernel has no congestion control %q, only %s", c, strings.TrimSpace(string(names)))
 	}
-	return nil
+	return os.NewSyscallError("setsockopt TCP_CONGESTION", err)
 }

@@ -28,21 +28,18 @@ func newTUN(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	return newTUNWith("")(ctx, spec)
 }
 
-// newTUNWith is newTUN with a congestion control by its name in the kernel; an empty name
-// leaves the kernel's choice.
-func newTUNWith(control string) load.Subject {
-	return func(_ context.Context, spec load.Spec) (ends load.Ends, err error) {
+// newTUNWith is newTUN with a congestion control by its name in the kernel.
+func newTUNWith(name string) load.Subject {
+	return func(_ context.Context, spec load.Spec) (load.Ends, error) {
 		s, err := newSites()
 		if err != nil {
 			return load.Ends{}, err
 		}
+		for i := range s {
+			s[i].congestion = congestionControl(name)
+		}
 		d := &devices{sites: s}
-		if control != "" {
-			err = s.setCongestionControl(control)
-		}
-		if err == nil {
-			ends, err = d.start(spec)
-		}
+		ends, err := d.start(spec)
 		if err != nil {
 			return load.Ends{}, errors.Join(err, d.close())
 		}
