@@ -130,7 +130,7 @@ func outcomeRows(outcomes []Outcome) [][]string {
 		}
 		text := ratioText(measured)
 		if o.Quantile > 0 && o.Verdict != Unknown {
-			bound += fmt.Sprintf(" at p%.0f", o.Quantile*100)
+			unit += fmt.Sprintf(" at p%.0f", o.Quantile*100)
 			text = fmt.Sprintf("%.2f of %s", atQuantile, text)
 		}
 		rows = append(rows, []string{string(o.Verdict), o.Name, bound + unit, text})

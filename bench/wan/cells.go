@@ -65,6 +65,8 @@ type Scenario struct {
 	Runs   int
 	warmup time.Duration
 	window time.Duration
+	// asked are subjects that run when they are named, and not else.
+	asked []string
 	// duel is who shares the path; nil where that is not what is measured.
 	duel *duel
 }
@@ -203,6 +205,9 @@ func Select(all []Scenario, scenarios, patterns, subjects []string) ([]Scenario,
 	names := slices.Clone(scenarios)
 	for i, s := range all {
 		plain[i] = s.Scenario
+		if len(subjects) == 0 {
+			plain[i].Subjects = without(s.Subjects, s.asked...)
+		}
 	}
 	for _, pattern := range patterns {
 		n := len(names)
@@ -233,9 +238,13 @@ func Select(all []Scenario, scenarios, patterns, subjects []string) ([]Scenario,
 func Without(all []Scenario, subject string) []Scenario {
 	out := slices.Clone(all)
 	for i, s := range out {
-		out[i].Subjects = slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool { return name == subject })
+		out[i].Subjects = without(s.Subjects, subject)
 	}
 	return out
+}
+
+func without(names []string, others ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }
 
 func matches(pattern, cell string) bool {

@@ -92,6 +92,47 @@ func TestGridRunsEverySubjectOverThePath(t *testing.T) {
 	}
 }
 
+// A report that was saved is shown as it was, with the base that is asked for.
+func TestAReportIsReadAgain(t *testing.T) {
+	cell := func(subject string, mbits ...float64) bench.Cell {
+		c := bench.Cell{Scenario: "wan-100ms-1%", Subject: subject}
+		for _, n := range mbits {
+			c.Runs = append(c.Runs, bench.Run{Result: &load.Result{Bytes: uint64(n * 1e6 / 8), Seconds: 1}})
+		}
+		return c
+	}
+	saved := View{&bench.Report{Kind: bench.ReportKind, Version: bench.ReportVersion, Cells: []bench.Cell{
+		cell(bench.Postern, 100, 60, 90), cell(bench.Tsnet, 1, 1, 1), cell(bench.WireGuardBBR, 100, 100, 100),
+	}}, Base}
+	var text strings.Builder
+	if err := saved.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"base": "wireguard-tun-bbr"`, `"lowerQuartile": 0.75`} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the JSON form lacks %s:\n%s", want, text.String())
+		}
+	}
+	read, err := ReadReport(strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := (View{read, bench.Tsnet}).WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"100ms/1%  postern            90.0    –      –   90.00    75.00",
+		"PASS  100ms/1%: throughput over tsnet's              ≥ 20          90.00 [60.00–100.00]",
+		"PASS  100ms/1%: throughput over wireguard-tun-bbr's  ≥ 0.9         0.90 [0.60–1.00]",
+		"PASS  100ms/1%: throughput over wireguard-tun-bbr's  ≥ 0.5 at p25  0.75 of 0.90 [0.60–1.00]",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
 func TestAFailedRunIsToldOf(t *testing.T) {
 	scenarios, err := Select(Scenarios(), []string{"wan-1ms-0%"}, nil, []string{bench.Postern})
 	if err != nil {
@@ -176,6 +217,19 @@ func TestCellsAreSelectedByPatterns(t *testing.T) {
 	for _, pattern := range []string{"0ms/1%", "ms", "[", ""} {
 		if got, err := Select(Scenarios(), nil, []string{pattern}, nil); err == nil {
 			t.Errorf("%q: got %d cells, want an error", pattern, len(got))
+		}
+	}
+}
+
+func TestTheKernelDuelsWhenItIsNamed(t *testing.T) {
+	for subject, want := range map[string][]string{"": {bench.Postern, bench.PosternBefore}, bench.WireGuardBBR: {bench.WireGuardBBR}} {
+		var subjects []string
+		if subject != "" {
+			subjects = append(subjects, subject)
+		}
+		got, err := Select(Scenarios(), nil, []string{"duel/cubic/40ms"}, subjects)
+		if err != nil || len(got) != 1 || !slices.Equal(got[0].Subjects, want) {
+			t.Errorf("subject %q: got %+v and %v, want %v", subject, got, err, want)
 		}
 	}
 }

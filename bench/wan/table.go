@@ -74,7 +74,7 @@ func (v View) subjects(s Scenario) (names []string) {
 // the base. Then what keystrokes may take, what is required, and what puts runs in doubt.
 func (v View) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%s, %d cores; up to %d rounds; medians; × %s: median and lower quartile of the first column's ratio by round\n",
+	fmt.Fprintf(&b, "%s/%s, %d cores; %d rounds at most; medians; × %s: median and lower quartile of the first column's ratio by round\n",
 		v.Machine.OS, v.Machine.Arch, v.Machine.Cores, v.Rounds, v.Base)
 	measured := slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return len(v.subjects(s)) == 0 })
 	for len(measured) > 0 {
