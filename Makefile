@@ -115,7 +115,7 @@ bench: build ## Throughput and memory against the stock WireGuard netstack, in o
 	$(GO) run ./bench/cmd/bench
 
 .PHONY: bench-wan
-bench-wan: ## TCP and keystrokes over long and lossy paths against tsnet (about an hour)
+bench-wan: ## TCP and keystrokes over long, lossy and shared paths against tsnet and the kernel (seven hours)
 	$(GO) run ./bench/cmd/wan
 
 .PHONY: bench-scale
