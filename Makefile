@@ -46,12 +46,18 @@ test-lab:
 	$(RACE) $(LAB)
 test-long: ## What `make test` shortens, at full length
 	$(GO) test -timeout 30m $(LONG)
+	$(GO) test -timeout 30m ./netstack -below
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
 
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway
+
+.PHONY: test-interop
+CONNECTIONS ?= 1000000
+test-interop: ## As root: CONNECTIONS (a million) over a bad path to the kernel's TCP, every byte compared
+	POSTERN_CONNECTIONS=$(CONNECTIONS) $(GO) test -tags e2e -count 1 -v -timeout 6h -run TestKernelTCP ./testenv/e2e
 
 # The package with the longest tests, which wait most of the time, runs beside all others.
 # A failing test's log comes with its result, among hundreds of lines; what every test
@@ -109,7 +115,7 @@ bench: build ## Throughput and memory against the stock WireGuard netstack, in o
 	$(GO) run ./bench/cmd/bench
 
 .PHONY: bench-wan
-bench-wan: ## TCP and keystrokes over long and lossy paths against tsnet (about an hour)
+bench-wan: ## TCP and keystrokes over long, lossy and shared paths against tsnet and the kernel (seven hours)
 	$(GO) run ./bench/cmd/wan
 
 .PHONY: bench-scale

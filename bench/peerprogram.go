@@ -33,6 +33,18 @@ func peerSubjects(p Programs) []Subject {
 			Run:     peers.run,
 		},
 		{
+			Name:    WireGuardBBR,
+			About:   "the same with the kernel's BBR, whatever the machine is set to",
+			Prepare: peers.build,
+			Run:     peers.run,
+		},
+		{
+			Name:    WireGuardCUBIC,
+			About:   "the same with the kernel's CUBIC",
+			Prepare: peers.build,
+			Run:     peers.run,
+		},
+		{
 			Name:  WireGuardGo,
 			About: "two processes of wireguard-go's own program, with TUN devices and the kernel's TCP, in two network namespaces (as root); theirs alone is counted",
 			Prepare: func(ctx context.Context) error {

@@ -136,10 +136,11 @@ func connectPostern(spec load.Spec, s sizes) (load.Ends, error) {
 	toA, toB := peer.Config{PublicKey: a.key.Public()}, peer.Config{PublicKey: b.key.Public(), Endpoints: []netip.AddrPort{b.at()}}
 	if via != nil {
 		toA.Endpoints, toB.Endpoints = via, via
-		// The forwarder knows the ends by their first packets: both are to speak at once.
+		// The forwarder knows the ends by their first packets: both are to speak at once, the
+		// dialling one before the other.
 		toA.Keepalive, toB.Keepalive = viaKeepalive, viaKeepalive
 	}
-	if err := errors.Join(b.setPeer(toA), a.setPeer(toB)); err != nil {
+	if err := errors.Join(a.setPeer(toB), b.setPeer(toA)); err != nil {
 		return load.Ends{}, errors.Join(err, closeBoth())
 	}
 	return service(a, b, closeBoth)

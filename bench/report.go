@@ -141,8 +141,8 @@ func (r *Report) pairs(m Metric, of, to CellName) (a, b []float64) {
 // CellName names a cell.
 type CellName struct{ Scenario, Subject string }
 
-// ReadReport reads the JSON form.
-func ReadReport(from io.Reader) (*Report, error) {
+// ReadReport reads the JSON form of a report with the scenarios of this package, or more.
+func ReadReport(from io.Reader, more ...Scenario) (*Report, error) {
 	r := new(Report)
 	if err := json.NewDecoder(from).Decode(r); err != nil {
 		return nil, fmt.Errorf("read report: %w", err)
@@ -153,7 +153,7 @@ func ReadReport(from io.Reader) (*Report, error) {
 	if r.Version < 1 || r.Version > ReportVersion {
 		return nil, fmt.Errorf("read report: it is of version %d, and this program reads 1 to %d", r.Version, ReportVersion)
 	}
-	known := append(Scenarios(), PeerScenarios()...)
+	known := slices.Concat(Scenarios(), PeerScenarios(), more)
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		c.scenario = Scenario{Name: c.Scenario, Title: "not known to this version"}
@@ -164,30 +164,43 @@ func ReadReport(from io.Reader) (*Report, error) {
 	return r, nil
 }
 
-// WriteJSON writes the report with the requirements' outcome.
-func (r *Report) WriteJSON(w io.Writer) error {
-	type metric struct {
-		Scenario string  `json:"scenario"`
-		Subject  string  `json:"subject"`
-		Metric   string  `json:"metric"`
-		Unit     string  `json:"unit"`
-		Summary  Summary `json:"summary"`
-	}
-	out := struct {
-		*Report
-		Metrics      []metric  `json:"metrics"`
-		Requirements []Outcome `json:"requirements"`
-	}{Report: r, Requirements: Judge(r, Requirements())}
+// Document is the JSON form: a report with what follows from it.
+type Document struct {
+	*Report
+	Metrics      []MetricSummary `json:"metrics"`
+	Requirements []Outcome       `json:"requirements"`
+}
+
+// MetricSummary is a cell's.
+type MetricSummary struct {
+	Scenario string  `json:"scenario"`
+	Subject  string  `json:"subject"`
+	Metric   string  `json:"metric"`
+	Unit     string  `json:"unit"`
+	Summary  Summary `json:"summary"`
+}
+
+// Document is the report with its metrics and what became of the requirements.
+func (r *Report) Document(requirements []Requirement) Document {
+	d := Document{Report: r, Requirements: Judge(r, requirements)}
 	for _, c := range r.Cells {
 		for _, m := range c.scenario.Metrics {
 			if s := c.Summary(m); len(s.Values) > 0 {
-				out.Metrics = append(out.Metrics, metric{c.Scenario, c.Subject, m.Name, m.Unit, s})
+				d.Metrics = append(d.Metrics, MetricSummary{c.Scenario, c.Subject, m.Name, m.Unit, s})
 			}
 		}
 	}
+	return d
+}
+
+// WriteJSON writes the report with the requirements' outcome.
+func (r *Report) WriteJSON(w io.Writer) error { return EncodeJSON(r.Document(Requirements()), w) }
+
+// EncodeJSON writes a document, or one with more in it.
+func EncodeJSON(document any, w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	if err := e.Encode(out); err != nil {
+	if err := e.Encode(document); err != nil {
 		return fmt.Errorf("bench: write JSON: %w", err)
 	}
 	return nil

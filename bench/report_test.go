@@ -107,6 +107,11 @@ func TestJudge(t *testing.T) {
 		{"median above the upper bound", Requirement{Metric: PeakMemory, Of: one, To: stock, AtMost: 0.4}, Fail},
 		{"half the difference below the bound", Requirement{Metric: Median, Of: idle, To: plain, EachWay: true, AtMost: 85e-6}, Pass},
 		{"half the difference above the bound", Requirement{Metric: Median, Of: idle, To: plain, EachWay: true, AtMost: 75e-6}, Fail},
+		{"the value itself above the lower bound", Requirement{Metric: Throughput, Of: one, AtLeast: 3.9e9}, Pass},
+		{"the value itself below the lower bound", Requirement{Metric: Throughput, Of: one, AtLeast: 4.1e9}, Fail},
+		{"a quantile above the lower bound", Requirement{Metric: Throughput, Of: one, AtLeast: 3.7e9, Quantile: 0.25}, Pass},
+		{"a quantile below the lower bound", Requirement{Metric: Throughput, Of: one, AtLeast: 3.9e9, Quantile: 0.25}, Fail},
+		{"the value of a cell that was not run", Requirement{Metric: Throughput, Of: CellName{"tcp-9", Postern}, AtLeast: 1}, Unknown},
 		{"a metric that was not measured", Requirement{Metric: P99, Of: idle, To: plain, AtMost: 1}, Unknown},
 		{"a side that was not measured", Requirement{Metric: Throughput, Of: CellName{"tcp-4", Loopback}, To: one, AtLeast: 1}, Unknown},
 	} {

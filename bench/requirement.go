@@ -1,17 +1,19 @@
 package bench
 
 // Requirement is a promise about two cells of one report: of the ratio of their values of
-// a metric, or of half their difference.
+// a metric, or of half their difference; or about the values of one cell.
 type Requirement struct {
 	// Name says what is promised, in words.
 	Name   string
 	Metric Metric
+	// Of is the cell, and To the one that it is compared with; zero for the value itself.
 	Of, To CellName
 	// EachWay promises what a one-way trip adds to a delay there and back: half the
 	// difference, in the metric's base unit.
 	EachWay bool
-	// AtLeast bounds the median from below, AtMost from above; 0 for no bound.
-	AtLeast, AtMost float64
+	// AtLeast bounds the median from below, AtMost from above; 0 for no bound. Quantile is
+	// bounded instead of the median; 0 for that.
+	AtLeast, AtMost, Quantile float64
 }
 
 // Requirements are what postern promises of every machine, because both sides of each
@@ -67,6 +69,9 @@ type Outcome struct {
 	Name    string  `json:"name"`
 	AtLeast float64 `json:"atLeast,omitempty"`
 	AtMost  float64 `json:"atMost,omitempty"`
+	// Quantile is the one that is bounded, and AtQuantile what it is; 0 for the median.
+	Quantile   float64 `json:"quantile,omitempty"`
+	AtQuantile float64 `json:"atQuantile,omitempty"`
 	// Unit is that of the bounds and of what was measured; empty for a ratio.
 	Unit     string  `json:"unit,omitempty"`
 	Measured Summary `json:"measured"`
@@ -81,16 +86,27 @@ func Judge(r *Report, requirements []Requirement) []Outcome {
 	out := make([]Outcome, 0, len(requirements))
 	for _, q := range requirements {
 		o := Outcome{Name: q.Name, AtLeast: q.AtLeast, AtMost: q.AtMost, Verdict: Pass, metric: q.Metric}
-		if q.EachWay {
+		switch {
+		case q.EachWay:
 			o.Unit = q.Metric.Unit
 			o.Measured = r.Difference(q.Metric, q.Of, q.To).Scaled(0.5)
-		} else {
+		case q.To == CellName{}:
+			o.Unit = q.Metric.Unit
+			if c, ok := r.Cell(q.Of.Scenario, q.Of.Subject); ok {
+				o.Measured = c.Summary(q.Metric)
+			}
+		default:
 			o.Measured = r.Ratio(q.Metric, q.Of, q.To)
+		}
+		bounded := o.Measured.Median
+		if q.Quantile > 0 {
+			bounded = o.Measured.Quantile(q.Quantile)
+			o.Quantile, o.AtQuantile = q.Quantile, bounded
 		}
 		switch {
 		case len(o.Measured.Values) == 0, r.limits().Any():
 			o.Verdict = Unknown
-		case q.AtLeast > 0 && o.Measured.Median < q.AtLeast, q.AtMost > 0 && o.Measured.Median > q.AtMost:
+		case q.AtLeast > 0 && bounded < q.AtLeast, q.AtMost > 0 && bounded > q.AtMost:
 			o.Verdict = Fail
 		}
 		out = append(out, o)

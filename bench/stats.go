@@ -29,6 +29,19 @@ func Summarize(values []float64) Summary {
 	}
 }
 
+// Quantile is the value that a share q of them don't exceed, between two where it falls
+// between them; 0 of none.
+func (s Summary) Quantile(q float64) float64 {
+	sorted := slices.Sorted(slices.Values(s.Values))
+	if len(sorted) == 0 {
+		return 0
+	}
+	at := q * float64(len(sorted)-1)
+	low := int(at)
+	high := min(low+1, len(sorted)-1)
+	return sorted[low] + (sorted[high]-sorted[low])*(at-float64(low))
+}
+
 // Scaled is the summary of the values times a positive factor.
 func (s Summary) Scaled(by float64) Summary {
 	out := Summary{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by}

@@ -7,6 +7,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+func TestQuantilesLieBetweenValues(t *testing.T) {
+	for _, c := range []struct {
+		values  []float64
+		q, want float64
+	}{
+		{nil, 0.25, 0}, {[]float64{7}, 0.25, 7}, {[]float64{5, 1, 3, 9, 7}, 0.25, 3}, {[]float64{4, 1, 3, 2}, 0.25, 1.75},
+		{[]float64{4, 1, 3, 2}, 0.5, 2.5}, {[]float64{4, 1, 3, 2}, 0, 1}, {[]float64{4, 1, 3, 2}, 1, 4},
+	} {
+		if got := Summarize(c.values).Quantile(c.q); got != c.want {
+			t.Errorf("quantile %g of %v: got %g, want %g", c.q, c.values, got, c.want)
+		}
+	}
+}
+
 func TestSummarizeTakesMedianAndExtremes(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -19,19 +19,22 @@ import (
 
 // The subjects' names.
 const (
-	Postern      = "postern"
-	PosternPaths = "postern-paths"
-	Unprivileged = "postern-unprivileged"
-	PionUDP      = "pion-udp"
-	PionTCP      = "pion-tcp"
-	CoturnUDP    = "coturn-udp"
-	CoturnTCP    = "coturn-tcp"
-	Tsnet        = "tsnet"
-	WireGuardTUN = "wireguard-tun"
-	WireGuardGo  = "wireguard-go"
-	Stock        = "stock"
-	Loopback     = "loopback"
-	Cipher       = "chacha20poly1305"
+	Postern        = "postern"
+	PosternBefore  = "postern-before"
+	PosternPaths   = "postern-paths"
+	Unprivileged   = "postern-unprivileged"
+	PionUDP        = "pion-udp"
+	PionTCP        = "pion-tcp"
+	CoturnUDP      = "coturn-udp"
+	CoturnTCP      = "coturn-tcp"
+	Tsnet          = "tsnet"
+	WireGuardTUN   = "wireguard-tun"
+	WireGuardBBR   = "wireguard-tun-bbr"
+	WireGuardCUBIC = "wireguard-tun-cubic"
+	WireGuardGo    = "wireguard-go"
+	Stock          = "stock"
+	Loopback       = "loopback"
+	Cipher         = "chacha20poly1305"
 )
 
 // Subject bears scenarios, in a process per run.
@@ -59,6 +62,8 @@ type Programs struct {
 	// Self is the program that answers to a spec as its last argument for the subjects
 	// of postern's own module (see [Own]), with the arguments that make it do so.
 	Self []string
+	// Before is a program like Self, built of another commit; empty when there is none.
+	Before []string
 	// Postern is the file of the postern program; empty when there is none.
 	Postern string
 	// Relay is the one that is a TURN server ([ServeRelay]) at its last argument.
@@ -74,6 +79,7 @@ type Programs struct {
 func Subjects(p Programs) []Subject {
 	own := process(p.Self)
 	return slices.Concat(relayedSubjects(p), binarySubjects(p), peerSubjects(p), []Subject{
+		before(p.Before),
 		{
 			Name:  Postern,
 			About: "two gateways' engines, stacks and underlay sockets over UDP on the loopback interface",
@@ -100,6 +106,24 @@ func Subjects(p Programs) []Subject {
 			Run:   own,
 		},
 	})
+}
+
+// before is postern as another program has it.
+func before(argv []string) Subject {
+	return Subject{
+		Name:  PosternBefore,
+		About: "postern as it was, by the program that -before names",
+		Prepare: func(context.Context) error {
+			if len(argv) == 0 {
+				return errors.New("which program? There was no -before")
+			}
+			return nil
+		},
+		Run: func(ctx context.Context, spec load.Spec) (load.Result, error) {
+			spec.Subject = Postern
+			return process(argv)(ctx, spec)
+		},
+	}
 }
 
 // relayedSubjects are postern by way of TURN servers, each in a process of its own.

@@ -73,6 +73,16 @@ func TestProcessReturnsTheChildsResult(t *testing.T) {
 	}
 }
 
+func TestWhatWasBeforeIsPosternOfItsProgram(t *testing.T) {
+	if err := before(nil).Prepare(t.Context()); err == nil {
+		t.Error("without a program: got no error")
+	}
+	_, err := before(self(t)).Run(t.Context(), load.Spec{Subject: PosternBefore, Duration: time.Second})
+	if err == nil || !strings.Contains(err.Error(), `no subject "postern" in this program`) {
+		t.Errorf("got %v, want that the program was asked for postern", err)
+	}
+}
+
 func TestProcessTellsWhyAChildFailed(t *testing.T) {
 	for subject, want := range map[string]string{
 		"fails":   "child: fails: cannot bind",

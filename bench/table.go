@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -109,20 +110,30 @@ func ratioText(s Summary) string {
 	return fmt.Sprintf("%.2f [%.2f–%.2f]", s.Median, s.Min, s.Max)
 }
 
+// WriteOutcomes writes a line for each that is known.
+func WriteOutcomes(b *strings.Builder, outcomes []Outcome) {
+	writeRows(b, outcomeRows(slices.DeleteFunc(slices.Clone(outcomes), func(o Outcome) bool { return o.Verdict == Unknown })))
+}
+
 func outcomeRows(outcomes []Outcome) [][]string {
 	var rows [][]string
 	for _, o := range outcomes {
-		measured, unit, atLeast, atMost := o.Measured, "", o.AtLeast, o.AtMost
+		measured, unit, atLeast, atMost, atQuantile := o.Measured, "", o.AtLeast, o.AtMost, o.AtQuantile
 		if o.Unit != "" {
 			scale := o.metric.Scale
 			measured, unit = measured.Scaled(scale), " "+lastWord(o.metric.TableUnit)
-			atLeast, atMost = atLeast*scale, atMost*scale
+			atLeast, atMost, atQuantile = atLeast*scale, atMost*scale, atQuantile*scale
 		}
 		bound := fmt.Sprintf("≥ %.3g", atLeast)
 		if atMost > 0 {
 			bound = fmt.Sprintf("≤ %.3g", atMost)
 		}
-		rows = append(rows, []string{string(o.Verdict), o.Name, bound + unit, ratioText(measured)})
+		text := ratioText(measured)
+		if o.Quantile > 0 && o.Verdict != Unknown {
+			unit += fmt.Sprintf(" at p%.0f", o.Quantile*100)
+			text = fmt.Sprintf("%.2f of %s", atQuantile, text)
+		}
+		rows = append(rows, []string{string(o.Verdict), o.Name, bound + unit, text})
 	}
 	return rows
 }

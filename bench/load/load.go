@@ -48,7 +48,8 @@ type Spec struct {
 	// MTU of the overlay in bytes; 0 means the subject's own default.
 	MTU int `json:"mtuBytes,omitempty"`
 	// Via is the address, IP:port, of a forwarder that stands for the other end's
-	// underlay address; empty for a direct way.
+	// underlay address; empty for a direct way. The dialling end is to speak to it first:
+	// that is how it knows which way is which.
 	Via string `json:"via,omitempty"`
 	// Relay is the address, IP:port, of the TURN server that was started for the run;
 	// empty for subjects that need none.
@@ -60,8 +61,10 @@ type Spec struct {
 	// bound.
 	CPUs   float64 `json:"cpus,omitempty"`
 	Memory uint64  `json:"memoryBytes,omitempty"`
-	// Warmup passes before anything is counted; Duration is what is counted.
+	// Warmup passes before anything is counted; Duration is what is counted. From is when
+	// counting begins instead of after Warmup, for runs that are to be counted at once.
 	Warmup   time.Duration `json:"warmupNanoseconds"`
+	From     time.Time     `json:"from,omitzero"`
 	Duration time.Duration `json:"durationNanoseconds"`
 	// CPUProfile (of the window) and HeapProfile (live at its end, and allocated since
 	// the start) are files to be written, in pprof's format; empty for none.

@@ -35,6 +35,20 @@ func TestMeasureCountsTheWindowAlone(t *testing.T) {
 	})
 }
 
+func TestMeasureBeginsWhenItIsToldTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		count := func() []uint64 { return []uint64{uint64(time.Since(start).Seconds())} }
+		spec := Spec{Warmup: time.Minute, From: start.Add(5 * time.Second), Duration: 3 * time.Second}
+		if r, err := Measure(spec, count, nil); err != nil || r.Bytes != 3 || time.Since(start) != 8*time.Second {
+			t.Errorf("got %d bytes, %v after %s; want 3 after 8 s", r.Bytes, err, time.Since(start))
+		}
+		if _, err := Measure(spec, count, nil); err == nil || !strings.Contains(err.Error(), "connected 3s after the window began") {
+			t.Errorf("too late: got %v, want how late", err)
+		}
+	})
+}
+
 func TestMeasureEndsWhenTheLoadFails(t *testing.T) {
 	broken := errors.New("reset by peer")
 	for name, after := range map[string]time.Duration{"warming up": time.Second, "measuring": 3 * time.Second} {

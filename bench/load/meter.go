@@ -27,7 +27,13 @@ type window struct{ from, to time.Time }
 
 // measure is [Measure], and tells the window.
 func measure(spec Spec, count func() []uint64, failed <-chan error) (Result, window, error) {
-	if err := wait(spec.Warmup, failed, nil); err != nil {
+	warmup := spec.Warmup
+	if !spec.From.IsZero() {
+		if warmup = time.Until(spec.From); warmup < 0 {
+			return Result{}, window{}, fmt.Errorf("connected %s after the window began", -warmup)
+		}
+	}
+	if err := wait(warmup, failed, nil); err != nil {
 		return Result{}, window{}, fmt.Errorf("warming up: %w", err)
 	}
 	stop, err := startProfiles(spec)

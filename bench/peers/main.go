@@ -23,7 +23,10 @@ import (
 )
 
 func main() {
-	subjects := load.Subjects{"stock": newStock, "wireguard-tun": newTUN, "wireguard-go": newProcesses}
+	subjects := load.Subjects{
+		"stock": newStock, "wireguard-go": newProcesses,
+		"wireguard-tun": newTUN, "wireguard-tun-bbr": newTUNWith("bbr"), "wireguard-tun-cubic": newTUNWith("cubic"),
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 {

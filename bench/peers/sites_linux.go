@@ -27,7 +27,10 @@ var (
 const prefixBits = 24
 
 // site is one end with the kernel that it belongs to.
-type site struct{ *namespace }
+type site struct {
+	*namespace
+	congestion congestionControl // Of its TCP.
+}
 
 // sites are the two.
 type sites [2]site
@@ -103,7 +106,7 @@ func (s sites) ends() (load.Ends, error) {
 }
 
 func (s site) listen(at string) (l net.Listener, err error) {
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: s.congestion.set}
 	s.in(func() { l, err = lc.Listen(context.Background(), "tcp", at) })
 	return l, err
 }
@@ -115,7 +118,7 @@ func (s site) listenPacket(at string) (pc net.PacketConn, err error) {
 }
 
 func (s site) dial(ctx context.Context, network, at string) (c net.Conn, err error) {
-	var d net.Dialer
+	d := net.Dialer{Control: s.congestion.set}
 	s.in(func() { c, err = d.DialContext(ctx, network, at) })
 	return c, err
 }

@@ -24,17 +24,27 @@ type devices struct {
 // network namespace of its own, and both in this process. A veth pair joins the namespaces.
 // By way of a forwarder, spec.Via, there is none: the devices' sockets are then where the
 // forwarder is, in the namespace of the process.
-func newTUN(_ context.Context, spec load.Spec) (load.Ends, error) {
-	s, err := newSites()
-	if err != nil {
-		return load.Ends{}, err
+func newTUN(ctx context.Context, spec load.Spec) (load.Ends, error) {
+	return newTUNWith("")(ctx, spec)
+}
+
+// newTUNWith is newTUN with a congestion control by its name in the kernel.
+func newTUNWith(name string) load.Subject {
+	return func(_ context.Context, spec load.Spec) (load.Ends, error) {
+		s, err := newSites()
+		if err != nil {
+			return load.Ends{}, err
+		}
+		for i := range s {
+			s[i].congestion = congestionControl(name)
+		}
+		d := &devices{sites: s}
+		ends, err := d.start(spec)
+		if err != nil {
+			return load.Ends{}, errors.Join(err, d.close())
+		}
+		return ends, nil
 	}
-	d := &devices{sites: s}
-	ends, err := d.start(spec)
-	if err != nil {
-		return load.Ends{}, errors.Join(err, d.close())
-	}
-	return ends, nil
 }
 
 func (d *devices) start(spec load.Spec) (load.Ends, error) {

@@ -27,10 +27,11 @@ type fifo struct {
 
 // stored is a packet: a piece of a block.
 type stored struct {
-	due   time.Duration
-	size  int
-	block *block
-	at    int
+	due    time.Duration
+	tunnel int
+	size   int
+	block  *block
+	at     int
 }
 
 type block struct {
@@ -39,12 +40,12 @@ type block struct {
 }
 
 // push appends a copy of a packet, which is not empty and no longer than 64 KiB.
-func (q *fifo) push(packet []byte, due time.Duration) {
+func (q *fifo) push(packet []byte, tunnel int, due time.Duration) {
 	b := q.blockFor(len(packet))
 	if q.count == len(q.packets) {
 		q.grow()
 	}
-	q.packets[(q.head+q.count)%len(q.packets)] = stored{due: due, size: len(packet), block: b, at: b.used}
+	q.packets[(q.head+q.count)%len(q.packets)] = stored{due, tunnel, len(packet), b, b.used}
 	q.count++
 	b.used += copy(b.memory[b.used:], packet)
 }
@@ -79,18 +80,18 @@ func (q *fifo) due() (time.Duration, bool) {
 	return q.packets[q.head].due, true
 }
 
-// pop takes a run of packets that are due and lie together: of one size, only the last
-// may be shorter. The memory is valid until the next call.
-func (q *fifo) pop(until time.Duration) (run []byte, size, n int) {
+// pop takes a run of a tunnel's packets that are due and lie together: of one size, only
+// the last may be shorter. The memory is valid until the next call.
+func (q *fifo) pop(until time.Duration) (run []byte, size, tunnel, n int) {
 	q.recycle()
 	if q.count == 0 || q.packets[q.head].due > until {
-		return nil, 0, 0
+		return nil, 0, 0, 0
 	}
 	first := q.packets[q.head]
 	end := first.at
 	for q.count > 0 && n < runPackets {
 		p := q.packets[q.head]
-		if p.due > until || p.block != first.block || p.size > first.size || end+p.size-first.at > runBytes {
+		if p.due > until || p.tunnel != first.tunnel || p.block != first.block || p.size > first.size || end+p.size-first.at > runBytes {
 			break
 		}
 		end += p.size
@@ -101,7 +102,7 @@ func (q *fifo) pop(until time.Duration) (run []byte, size, n int) {
 			break
 		}
 	}
-	return first.block.memory[first.at:end], first.size, n
+	return first.block.memory[first.at:end], first.size, first.tunnel, n
 }
 
 // recycle keeps the blocks before the first packet's for use again. The last one is being

@@ -2,10 +2,13 @@ package wan
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -31,12 +34,9 @@ const (
 
 // forwarder is the loop of [Serve]. One thread has it.
 type forwarder struct {
-	socket int
-	links  [2]*Link // By the end that sends.
-	ends   [2]unix.RawSockaddrInet4
-	known  int           // Ends that have spoken.
-	paired time.Duration // When the second did.
-	began  time.Time
+	tunnels []tunnel
+	links   [2]*Link // By the end that sends.
+	began   time.Time
 
 	buffer  [1 << 16]byte
 	control [64]byte
@@ -44,59 +44,84 @@ type forwarder struct {
 	latest  time.Duration
 }
 
+// tunnel is a socket for two ends.
+type tunnel struct {
+	socket int
+	ends   [2]unix.RawSockaddrInet4
+	known  int      // Ends that have spoken.
+	early  [][]byte // What the first has said before the second has.
+}
+
 // forward moves datagrams between the first two addresses that speak to a socket at
-// 127.0.0.1, until ctx ends. It calls ready with the socket's address.
-func forward(ctx context.Context, path Path, ready func(netip.AddrPort) error) (Traffic, error) {
+// 127.0.0.1, one for each tunnel, until ctx ends. It writes the sockets' addresses to lines,
+// what it has done whenever it is asked, and again at the end.
+func forward(ctx context.Context, p plan, asked <-chan struct{}, lines *json.Encoder) error {
 	runtime.LockOSThread() // Not unlocked: the thread's priority and timers are its own.
 	f := &forwarder{began: time.Now()}
 	for i := range f.links {
+		path := p.Path
+		if i == 1 {
+			path = path.back()
+		}
 		var err error
-		if f.links[i], err = NewLink(path); err != nil {
-			return Traffic{}, err
+		if f.links[i], err = NewLink(path, p.Tunnels); err != nil {
+			return err
 		}
 	}
 	ahead := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: priority}
 	_ = unix.SchedSetAttr(0, &ahead, 0)                // Of this thread; fails without CAP_SYS_NICE.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // 50 µs otherwise.
-	at, err := f.open()
-	if err != nil {
-		return Traffic{}, err
-	}
-	defer unix.Close(f.socket)
-	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		return Traffic{}, os.NewSyscallError("eventfd", err)
-	}
-	defer unix.Close(stop)
-	stopped := make(chan struct{})
-	defer func() { <-stopped }()
-	cancelled := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		_, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // Only fails when it is full.
-	})
-	defer func() {
-		if cancelled() {
-			close(stopped)
+	defer f.close()
+	var at ready
+	for range p.Tunnels {
+		address, err := f.open()
+		if err != nil {
+			return err
 		}
-	}()
-	if err := ready(at); err != nil {
-		return Traffic{}, err
+		at.Addresses = append(at.Addresses, address)
 	}
-	if err := f.loop(stop); err != nil {
-		return Traffic{}, err
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("eventfd", err)
 	}
-	return f.traffic(), nil
+	defer unix.Close(wake)
+	ctx, cancel := context.WithCancel(ctx)
+	var waker sync.WaitGroup
+	defer waker.Wait()
+	defer cancel()
+	waker.Go(func() {
+		for ended := false; !ended; {
+			select {
+			case <-asked:
+			case <-ctx.Done():
+				ended = true
+			}
+			_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // Only fails when it is full.
+		}
+	})
+	if err := lines.Encode(at); err != nil {
+		return fmt.Errorf("wan: tell addresses: %w", err)
+	}
+	for ended := false; !ended; {
+		if err := f.loop(wake); err != nil {
+			return err
+		}
+		ended = ctx.Err() != nil // Before the answer, after which that may be.
+		if err := lines.Encode(f.traffic()); err != nil {
+			return fmt.Errorf("wan: tell traffic: %w", err)
+		}
+	}
+	return nil
 }
 
-// open makes the socket.
+// open makes a tunnel's socket.
 func (f *forwarder) open() (netip.AddrPort, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return netip.AddrPort{}, os.NewSyscallError("socket", err)
 	}
-	f.socket = fd
+	f.tunnels = append(f.tunnels, tunnel{socket: fd})
 	fail := func(call string, err error) (netip.AddrPort, error) {
-		unix.Close(fd)
 		return netip.AddrPort{}, fmt.Errorf("wan: %w", os.NewSyscallError(call, err))
 	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
@@ -118,9 +143,18 @@ func (f *forwarder) open() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), nil
 }
 
-// loop delivers, sleeps and receives until stop is readable.
-func (f *forwarder) loop(stop int) error {
-	fds := []unix.PollFd{{Fd: int32(f.socket), Events: unix.POLLIN}, {Fd: int32(stop), Events: unix.POLLIN}}
+func (f *forwarder) close() {
+	for _, t := range f.tunnels {
+		unix.Close(t.socket)
+	}
+}
+
+// loop delivers, sleeps and receives until wake is readable, which it reads.
+func (f *forwarder) loop(wake int) error {
+	fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}
+	for _, t := range f.tunnels {
+		fds = append(fds, unix.PollFd{Fd: int32(t.socket), Events: unix.POLLIN})
+	}
 	for {
 		next, any, err := f.deliver()
 		if err != nil {
@@ -134,17 +168,20 @@ func (f *forwarder) loop(stop int) error {
 		if _, err := unix.Ppoll(fds, timeout, nil); err != nil && err != unix.EINTR {
 			return fmt.Errorf("wan: %w", os.NewSyscallError("ppoll", err))
 		}
-		if fds[1].Revents != 0 {
-			return nil
+		if fds[0].Revents != 0 {
+			_, err := unix.Read(wake, f.buffer[:8])
+			return os.NewSyscallError("read", err)
 		}
-		if fds[0].Revents == 0 {
-			continue
-		}
-		for range patient {
-			if more, err := f.receive(); err != nil {
-				return err
-			} else if !more {
-				break
+		for i := range f.tunnels {
+			if fds[i+1].Revents == 0 {
+				continue
+			}
+			for range patient {
+				if more, err := f.receive(i); err != nil {
+					return err
+				} else if !more {
+					break
+				}
 			}
 		}
 	}
@@ -152,28 +189,25 @@ func (f *forwarder) loop(stop int) error {
 
 func (f *forwarder) now() time.Duration { return time.Since(f.began) }
 
-// deliver sends what is due, and tells when something is again. Until the second end has
-// spoken, everything waits for it.
+// deliver sends what is due, and tells when something is again.
 func (f *forwarder) deliver() (next time.Duration, any bool, err error) {
-	if f.known < len(f.ends) {
-		return 0, false, nil
-	}
 	for i, l := range f.links {
 		for {
 			due, ok := l.Next()
 			now := f.now()
-			packets, size := l.Take(now + tick/2)
+			packets, size, number := l.Take(now + tick/2)
 			if len(packets) == 0 {
 				if ok && (!any || due < next) {
 					next, any = due, true
 				}
 				break
 			}
-			if lateness := now - max(due, f.paired); lateness > late {
+			if lateness := now - due; lateness > late {
 				f.late++
 				f.latest = max(f.latest, lateness)
 			}
-			if err := f.send(&f.ends[1-i], packets, size); err != nil {
+			t := &f.tunnels[number]
+			if err := f.send(t.socket, &t.ends[1-i], packets, size); err != nil {
 				return 0, false, err
 			}
 		}
@@ -182,7 +216,7 @@ func (f *forwarder) deliver() (next time.Duration, any bool, err error) {
 }
 
 // send makes one call for datagrams of a size, of which the last may be shorter.
-func (f *forwarder) send(to *unix.RawSockaddrInet4, packets []byte, size int) error {
+func (f *forwarder) send(socket int, to *unix.RawSockaddrInet4, packets []byte, size int) error {
 	iov := unix.Iovec{Base: &packets[0]}
 	iov.SetLen(len(packets))
 	m := unix.Msghdr{Name: (*byte)(unsafe.Pointer(to)), Namelen: unix.SizeofSockaddrInet4, Iov: &iov}
@@ -196,7 +230,7 @@ func (f *forwarder) send(to *unix.RawSockaddrInet4, packets []byte, size int) er
 		m.SetControllen(unix.CmsgSpace(2))
 	}
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(f.socket), uintptr(unsafe.Pointer(&m)), 0)
+		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(socket), uintptr(unsafe.Pointer(&m)), 0)
 		switch errno {
 		case unix.EINTR:
 		case 0, unix.ENOBUFS:
@@ -207,15 +241,17 @@ func (f *forwarder) send(to *unix.RawSockaddrInet4, packets []byte, size int) er
 	}
 }
 
-// receive offers the datagrams of one call to their link; false if there were none.
-func (f *forwarder) receive() (more bool, err error) {
+// receive offers the datagrams of one call to their link; false if there were none. Until
+// the second end has spoken they wait for it.
+func (f *forwarder) receive(number int) (more bool, err error) {
+	t := &f.tunnels[number]
 	var from unix.RawSockaddrInet4
 	iov := unix.Iovec{Base: &f.buffer[0]}
 	iov.SetLen(len(f.buffer))
 	m := unix.Msghdr{Name: (*byte)(unsafe.Pointer(&from)), Namelen: unix.SizeofSockaddrInet4, Iov: &iov, Control: &f.control[0]}
 	m.SetIovlen(1)
 	m.SetControllen(len(f.control))
-	n, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(f.socket), uintptr(unsafe.Pointer(&m)), unix.MSG_DONTWAIT)
+	n, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(t.socket), uintptr(unsafe.Pointer(&m)), unix.MSG_DONTWAIT)
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR:
@@ -223,34 +259,43 @@ func (f *forwarder) receive() (more bool, err error) {
 	default:
 		return false, fmt.Errorf("wan: %w", os.NewSyscallError("recvmsg", errno))
 	}
-	end := f.endOf(&from)
+	end := t.endOf(&from)
 	if end < 0 {
 		return true, nil
 	}
 	now, datagrams := f.now(), f.buffer[:n]
+	if end == 1 {
+		for _, early := range t.early {
+			f.links[0].Offer(now, number, early)
+		}
+		t.early = nil
+	}
 	size := segmentSize(f.control[:m.Controllen], len(datagrams))
 	for len(datagrams) > 0 {
 		k := min(size, len(datagrams))
-		f.links[end].Offer(now, datagrams[:k])
+		if t.known < len(t.ends) {
+			t.early = append(t.early, slices.Clone(datagrams[:k]))
+		} else {
+			f.links[end].Offer(now, number, datagrams[:k])
+		}
 		datagrams = datagrams[k:]
 	}
 	return true, nil
 }
 
 // endOf is the number of the end at an address, -1 for a third.
-func (f *forwarder) endOf(from *unix.RawSockaddrInet4) int {
-	for i := range f.known {
-		if f.ends[i].Addr == from.Addr && f.ends[i].Port == from.Port {
+func (t *tunnel) endOf(from *unix.RawSockaddrInet4) int {
+	for i := range t.known {
+		if t.ends[i].Addr == from.Addr && t.ends[i].Port == from.Port {
 			return i
 		}
 	}
-	if f.known == len(f.ends) {
+	if t.known == len(t.ends) {
 		return -1
 	}
-	f.ends[f.known] = *from
-	f.known++
-	f.paired = f.now()
-	return f.known - 1
+	t.ends[t.known] = *from
+	t.known++
+	return t.known - 1
 }
 
 // segmentSize is the size of the datagrams that UDP_GRO joined, or of the only one.
@@ -272,16 +317,16 @@ func segmentSize(control []byte, only int) int {
 
 // traffic is what has been moved.
 func (f *forwarder) traffic() Traffic {
-	t := Traffic{
-		Forward: f.links[0].Counters(), Backward: f.links[1].Counters(),
-		Late: f.late, Latest: f.latest,
-	}
-	// SO_MEMINFO's last number is the socket's count of datagrams that found no room.
-	var info [unix.SK_MEMINFO_VARS]uint32
-	size := uint32(unsafe.Sizeof(info))
-	if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(f.socket), unix.SOL_SOCKET, unix.SO_MEMINFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0); errno == 0 {
-		t.Missed = uint64(info[unix.SK_MEMINFO_DROPS])
+	t := Traffic{Late: f.late, Latest: f.latest}
+	for i, one := range f.tunnels {
+		t.Tunnels = append(t.Tunnels, TunnelTraffic{f.links[0].Counters()[i], f.links[1].Counters()[i]})
+		// SO_MEMINFO's last number is the socket's count of datagrams that found no room.
+		var info [unix.SK_MEMINFO_VARS]uint32
+		size := uint32(unsafe.Sizeof(info))
+		if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(one.socket), unix.SOL_SOCKET, unix.SO_MEMINFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0); errno == 0 {
+			t.Missed += uint64(info[unix.SK_MEMINFO_DROPS])
+		}
 	}
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) == nil {

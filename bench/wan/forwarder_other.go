@@ -4,12 +4,12 @@ package wan
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 )
 
 // forward needs UDP_GRO, UDP_SEGMENT and fine timers, which are Linux's.
-func forward(context.Context, Path, func(netip.AddrPort) error) (Traffic, error) {
-	return Traffic{}, fmt.Errorf("wan: a forwarder: %w", errors.ErrUnsupported)
+func forward(context.Context, plan, <-chan struct{}, *json.Encoder) error {
+	return fmt.Errorf("wan: a forwarder: %w", errors.ErrUnsupported)
 }

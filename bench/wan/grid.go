@@ -2,152 +2,14 @@ package wan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/postern-dev/postern/bench"
 	"github.com/postern-dev/postern/bench/load"
 )
-
-const (
-	// gridRate is the rate of the grid's paths, in bits per second.
-	gridRate = 1e9
-	// gridWarmup is what slow start has before the window: twelve round trips of 200 ms
-	// double a window of 10 packets to 40,000, which is twice what 1 Gbit/s holds.
-	gridWarmup = 4 * time.Second
-	gridWindow = 10 * time.Second
-	// lossyRuns is the number of runs where chance decides, and lossyWindow what each
-	// measures: with 1 % of loss runs of 10 s of one subject differ by a half, and nine of them
-	// told a ratio of 0.8 at 200 ms where fifteen of 25 s told 1.2.
-	lossyRuns   = 9
-	lossyWindow = 25 * time.Second
-	// cleanRuns is the number elsewhere.
-	cleanRuns = 3
-
-	// The link of the keystrokes: a home's uplink. Its queue is the least that a [Path] has,
-	// 105 ms of it.
-	keysRate = 20e6
-	keysRTT  = 40 * time.Millisecond
-	// A fast typist's 8 keys a second; the window has 240 of them, so that the 99th
-	// percentile is the third slowest.
-	keysPerSecond = 8
-	keysWindow    = 30 * time.Second
-	keySize       = 64
-)
-
-// The grid's axes.
-var (
-	gridRTTs   = []time.Duration{1 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond}
-	gridLosses = []float64{0, 0.001, 0.01}
-)
-
-// The scenarios of keystrokes, after "wan-".
-const (
-	kindKeysIdle = "keys-idle"
-	kindKeysBusy = "keys-busy"
-)
-
-// Scenario is a load over a path.
-type Scenario struct {
-	bench.Scenario
-	Path Path
-	// Runs is the number of rounds that tell enough.
-	Runs   int
-	warmup time.Duration
-	window time.Duration
-}
-
-// throughput is bench's, on the scale of long paths.
-func throughput() bench.Metric {
-	m := bench.Throughput
-	m.Scale, m.Digits, m.TableUnit = 1e-6, 1, "Mbit/s"
-	return m
-}
-
-// Scenarios returns the grid, one stream each, and the keystrokes, idle and beside a bulk
-// stream.
-func Scenarios() []Scenario {
-	subjects := []string{bench.Postern, Reference}
-	var out []Scenario
-	for _, rtt := range gridRTTs {
-		for _, loss := range gridLosses {
-			s := Scenario{
-				Scenario: bench.Scenario{
-					Default:   true,
-					Name:      fmt.Sprintf("wan-%dms-%g%%", rtt.Milliseconds(), loss*100),
-					Title:     fmt.Sprintf("one TCP stream over 1 Gbit/s, %d ms, %g %% of loss", rtt.Milliseconds(), loss*100),
-					Benchmark: fmt.Sprintf("WAN/rtt=%dms/loss=%g%%", rtt.Milliseconds(), loss*100),
-					Spec:      load.Spec{Streams: 1},
-					Subjects:  subjects, Reference: Reference,
-					Metrics: []bench.Metric{throughput(), bench.Cores, bench.PeakMemory},
-				},
-				Path: Path{RTT: rtt, Rate: gridRate, Loss: loss},
-				Runs: cleanRuns, warmup: gridWarmup, window: gridWindow,
-			}
-			if loss >= 0.01 {
-				s.Runs, s.window = lossyRuns, lossyWindow
-			}
-			out = append(out, s)
-		}
-	}
-	for _, kind := range []string{kindKeysIdle, kindKeysBusy} {
-		out = append(out, Scenario{
-			Scenario: bench.Scenario{
-				Default: true, Name: "wan-" + kind, Title: keysTitle(kind), Benchmark: "WAN/" + kind,
-				Spec: load.Spec{
-					Load: load.LoadRequests, Streams: 1, Size: keySize, Rate: keysPerSecond, Busy: kind == kindKeysBusy,
-				},
-				Subjects: subjects, Reference: Reference, Metrics: []bench.Metric{keyP50, keyP99},
-			},
-			Path: Path{RTT: keysRTT, Rate: keysRate},
-			Runs: cleanRuns, warmup: gridWarmup, window: keysWindow,
-		})
-	}
-	return out
-}
-
-func keysTitle(kind string) string {
-	title := "keystrokes of 64 B and their echo, 8 a second, over 20 Mbit/s, 40 ms"
-	if kind == kindKeysBusy {
-		title += ", beside a bulk stream"
-	}
-	return title
-}
-
-// keyP50 and keyP99 are how long keystrokes take, until the echo is there.
-var keyP50, keyP99 = milliseconds(bench.Median, "ms p50"), milliseconds(bench.P99, "ms p99")
-
-// milliseconds puts a delay on the scale of long paths.
-func milliseconds(m bench.Metric, unit string) bench.Metric {
-	m.Scale, m.Digits, m.TableUnit = 1e3, 1, unit
-	return m
-}
-
-// Select keeps the scenarios and, within them, the subjects of the given names, as
-// [bench.Select] does.
-func Select(all []Scenario, scenarios, subjects []string) ([]Scenario, error) {
-	plain := make([]bench.Scenario, len(all))
-	for i, s := range all {
-		plain[i] = s.Scenario
-	}
-	kept, err := bench.Select(plain, scenarios, subjects)
-	if err != nil {
-		return nil, err
-	}
-	var out []Scenario
-	for _, k := range kept {
-		i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == k.Name })
-		s := all[i]
-		s.Scenario = k
-		out = append(out, s)
-	}
-	return out, nil
-}
-
-// Reference is the subject that the grid compares postern with.
-const Reference = bench.Tsnet
 
 // Grid makes the runs. It is used once.
 type Grid struct {
@@ -222,34 +84,85 @@ func (g *Grid) once(ctx context.Context, s Scenario, subjects []bench.Subject, t
 		s.Subjects = slices.Clone(s.Subjects)
 		slices.Reverse(s.Subjects)
 	}
+	var rival bench.Subject
+	if s.duel != nil {
+		var err error
+		if rival, err = find(subjects, s.duel.rival); err != nil {
+			return nil, err
+		}
+	}
 	over := slices.Clone(subjects)
 	for i, subject := range over {
+		beside := rival
+		if s.duel != nil && s.duel.rival == self {
+			beside = subject
+		}
+		over[i].Prepare = func(ctx context.Context) error { return errors.Join(prepare(ctx, subject), prepare(ctx, beside)) }
 		over[i].Run = func(ctx context.Context, spec load.Spec) (load.Result, error) {
-			return g.over(ctx, s, spec, subject.Run)
+			return g.over(ctx, s, spec, subject, beside, turned)
 		}
 	}
 	return (&bench.Runner{Scenarios: []bench.Scenario{s.Scenario}, Subjects: over, Options: o}).Run(ctx)
 }
 
+// find is the subject of a name; none for no name, or for self.
+func find(subjects []bench.Subject, name string) (bench.Subject, error) {
+	if name == "" || name == self {
+		return bench.Subject{}, nil
+	}
+	i := slices.IndexFunc(subjects, func(s bench.Subject) bool { return s.Name == name })
+	if i < 0 {
+		return bench.Subject{}, fmt.Errorf("wan: no subject %q", name)
+	}
+	return subjects[i], nil
+}
+
+func prepare(ctx context.Context, s bench.Subject) error {
+	if s.Prepare == nil {
+		return nil
+	}
+	return s.Prepare(ctx)
+}
+
 // Units of what the forwarder has seen of a run, in a [load.Result].
 const (
 	unitLost     = "path-lost-packets"
+	unitPoliced  = "path-policed-packets"
 	unitOverflow = "path-overflow-packets"
 	unitMissed   = "path-missed-packets"
 	unitLate     = "path-late-deliveries"
 )
 
-// over makes a run over a path.
-func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, run func(context.Context, load.Spec) (load.Result, error)) (load.Result, error) {
-	f, err := Start(ctx, g.Forwarder, s.Path)
+// runFunc makes a run.
+type runFunc = func(context.Context, load.Spec) (load.Result, error)
+
+// over makes a run over a path, and at the same time its rival's if it has one: in a turned
+// round the subject begins before that.
+func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, subject, rival bench.Subject, turned bool) (r load.Result, err error) {
+	runs := []runFunc{subject.Run}
+	if rival.Run != nil {
+		runs = append(runs, as(rival))
+	}
+	f, err := Start(ctx, g.Forwarder, s.Path, len(runs))
 	if err != nil {
 		return load.Result{}, err
 	}
-	spec.Via = f.At.String()
-	r, err := run(ctx, spec)
+	if s.duel != nil {
+		behind := 0
+		if turned {
+			behind = 1
+		}
+		r, err = s.duel.run(ctx, f, s.Path, spec, runs, behind)
+	} else {
+		spec.Via = f.At[0].String()
+		r, err = subject.Run(ctx, spec)
+	}
 	t, stopped := f.Stop()
 	if err == nil {
 		err = stopped
+	}
+	if err == nil && (s.duel != nil || s.Path.BackRate > 0) {
+		err = t.oriented()
 	}
 	if err != nil {
 		return load.Result{}, err
@@ -257,11 +170,21 @@ func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, run func(co
 	if r.Values == nil {
 		r.Values = make(map[string]float64)
 	}
-	r.Values[unitLost] = float64(t.Forward.Lost + t.Backward.Lost)
-	r.Values[unitOverflow] = float64(t.Forward.Overflow + t.Backward.Overflow)
+	all := t.sum()
+	r.Values[unitLost] = float64(all.Lost)
+	r.Values[unitPoliced] = float64(all.Policed)
+	r.Values[unitOverflow] = float64(all.Overflow)
 	r.Values[unitMissed] = float64(t.Missed)
 	r.Values[unitLate] = float64(t.Late)
 	return r, nil
+}
+
+// as makes a subject's runs by specs that were meant for another one.
+func as(s bench.Subject) runFunc {
+	return func(ctx context.Context, spec load.Spec) (load.Result, error) {
+		spec.Subject = s.Name
+		return s.Run(ctx, spec)
+	}
 }
 
 // preparedOnce are subjects that are prepared when they are first, and never again.

@@ -1,130 +1,116 @@
 package wan
 
-import (
-	"fmt"
-	"math"
-	"math/rand/v2"
-	"time"
-)
-
-const (
-	// headers is what each datagram has on the wire besides its payload, in bytes: IPv4 20,
-	// UDP 8. The rate counts them.
-	headers = 28
-	// leastQueue is the least queue of a path that states none: what a small router has. A
-	// queue of one bandwidth-delay product at 1 Gbit/s and 1 ms would be 125 KB, which is
-	// two of the bursts that segmentation offload makes.
-	leastQueue = 256 << 10
-)
-
-// Path is what lies between two ends. Both directions are alike.
-type Path struct {
-	// RTT is the round-trip time of an empty path; each direction takes half of it.
-	RTT time.Duration `json:"rttNanoseconds"`
-	// Rate of each direction in bits per second, IP and UDP headers included.
-	Rate float64 `json:"rateBitsPerSecond"`
-	// Loss is the probability that a packet gets lost before it reaches the queue.
-	Loss float64 `json:"loss"`
-	// Queue is the number of bytes that may wait for the transmitter, the packet being
-	// transmitted included; 0 means one bandwidth-delay product, and 256 KiB at least.
-	Queue int `json:"queueBytes,omitempty"`
-	// Seed decides which packets get lost.
-	Seed uint64 `json:"seed"`
-}
-
-// QueueBytes is the queue's bound in bytes.
-func (p Path) QueueBytes() int {
-	if p.Queue > 0 {
-		return p.Queue
-	}
-	return max(leastQueue, int(p.Rate/8*p.RTT.Seconds()))
-}
-
-// QueueDelay is how long the last byte of a full queue waits.
-func (p Path) QueueDelay() time.Duration {
-	return time.Duration(math.Round(float64(p.QueueBytes()) * 8 / p.Rate * float64(time.Second)))
-}
-
-func (p Path) check() error {
-	switch {
-	case p.RTT < 0:
-		return fmt.Errorf("wan: a round-trip time of %s", p.RTT)
-	case p.Rate <= 0:
-		return fmt.Errorf("wan: a rate of %g bit/s", p.Rate)
-	case p.Loss < 0 || p.Loss >= 1:
-		return fmt.Errorf("wan: a loss of %g; want a probability below 1", p.Loss)
-	case p.Queue < 0:
-		return fmt.Errorf("wan: a queue of %d bytes", p.Queue)
-	}
-	return nil
-}
+import "time"
 
 // Counters are a link's packets by what became of them.
 type Counters struct {
 	Forwarded uint64 `json:"forwarded"` // Delivered.
 	Bytes     uint64 `json:"bytes"`     // Their payload.
 	Lost      uint64 `json:"lost"`      // By chance.
+	Policed   uint64 `json:"policed"`   // By the policer.
 	Overflow  uint64 `json:"overflow"`  // Because the queue was full.
 }
 
-// Link is one direction of a path. Times are durations since any one moment, and don't go
-// back. It is not safe for concurrent use.
-type Link struct {
-	path     Path
-	random   *rand.Rand
-	free     time.Duration // When the transmitter will have sent all that it was given.
-	packets  fifo
-	counters Counters
+// plus are both together.
+func (c Counters) plus(o Counters) Counters {
+	return Counters{c.Forwarded + o.Forwarded, c.Bytes + o.Bytes, c.Lost + o.Lost, c.Policed + o.Policed, c.Overflow + o.Overflow}
 }
 
-// NewLink makes an empty link. Both directions of a path lose the packets of the same
-// numbers, so that it doesn't matter which end spoke first.
-func NewLink(p Path) (*Link, error) {
+// minus is what there is since o.
+func (c Counters) minus(o Counters) Counters {
+	return Counters{c.Forwarded - o.Forwarded, c.Bytes - o.Bytes, c.Lost - o.Lost, c.Policed - o.Policed, c.Overflow - o.Overflow}
+}
+
+// Link is one direction of a path, for one tunnel or more that share it. Times are
+// durations since any one moment, and don't go back. It is not safe for concurrent use.
+type Link struct {
+	path     Path
+	queue    time.Duration // Of a full queue.
+	losses   losses
+	policer  policer
+	jitter   jitter
+	free     time.Duration // When the transmitter will have sent all that it was given.
+	latest   time.Duration // When the last of those that keep the order is due.
+	packets  fifo
+	strays   strays
+	counters []Counters // By tunnel.
+}
+
+// NewLink makes an empty link for tunnels, numbered from 0. Both directions of a path lose
+// the packets of the same numbers, so that it doesn't matter which end spoke first.
+func NewLink(p Path, tunnels int) (*Link, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	return &Link{path: p, random: rand.New(rand.NewPCG(p.Seed, 0))}, nil
+	return &Link{
+		path: p, queue: p.QueueDelay(), losses: newLosses(p), policer: newPolicer(p),
+		jitter: jitter{seed: p.Seed, most: p.Jitter / 2}, strays: newStrays(p),
+		counters: make([]Counters, tunnels),
+	}, nil
 }
 
-// Offer gives a packet, UDP payload, to the link at a time. It is copied if it is kept.
-// Empty ones are ignored: they would be no segment of a run.
-func (l *Link) Offer(now time.Duration, packet []byte) {
+// Offer gives a tunnel's packet, UDP payload, to the link at a time. It is copied if it is
+// kept. Empty ones are ignored: they would be no segment of a run.
+func (l *Link) Offer(now time.Duration, tunnel int, packet []byte) {
 	if len(packet) == 0 {
 		return
 	}
-	if l.random.Float64() < l.path.Loss { // For every packet, so that numbers decide.
-		l.counters.Lost++
+	c := &l.counters[tunnel]
+	lost, behind := l.losses.next(), l.strays.next() // For every packet, so that numbers decide.
+	if lost {
+		c.Lost++
 		return
 	}
 	size := len(packet) + headers
+	if !l.policer.pass(now, size) {
+		c.Policed++
+		return
+	}
 	begin := max(l.free, now)
-	end := begin + l.transmission(size)
-	// What waits is what the transmitter has still to send.
-	if end-now > l.transmission(l.path.QueueBytes()) {
-		l.counters.Overflow++
+	end := begin + l.path.transmission(size)
+	if end-now > l.queue { // What waits is what the transmitter has still to send.
+		c.Overflow++
 		return
 	}
 	l.free = end
-	l.packets.push(packet, end+l.path.RTT/2)
-}
-
-// transmission is how long the transmitter takes for some bytes.
-func (l *Link) transmission(bytes int) time.Duration {
-	return time.Duration(math.Round(float64(bytes) * 8 / l.path.Rate * float64(time.Second)))
+	due := max(l.latest, end+l.path.RTT/2+l.jitter.at(end))
+	if behind > 0 {
+		l.strays.push(packet, tunnel, due+behind)
+		return
+	}
+	l.latest = due
+	l.packets.push(packet, tunnel, due)
 }
 
 // Next is when the next packet is to be delivered; ok is false while there is none.
-func (l *Link) Next() (due time.Duration, ok bool) { return l.packets.due() }
-
-// Take returns what is due, up to a time, in order: packets of a size, of which only the
-// last may be shorter, one after the other, as many as one UDP_SEGMENT call can send. It
-// is empty when nothing is due. The memory is valid until the next call of Take.
-func (l *Link) Take(until time.Duration) (packets []byte, size int) {
-	packets, size, n := l.packets.pop(until)
-	l.counters.Forwarded += uint64(n)
-	l.counters.Bytes += uint64(len(packets))
-	return packets, size
+func (l *Link) Next() (due time.Duration, ok bool) {
+	due, ok = l.packets.due()
+	if behind, any := l.strays.due(); any && (!ok || behind < due) {
+		return behind, true
+	}
+	return due, ok
 }
 
-// Counters are those so far.
-func (l *Link) Counters() Counters { return l.counters }
+// Take returns what is due of one tunnel, up to a time, in order: packets of a size, of
+// which only the last may be shorter, one after the other, as many as one UDP_SEGMENT call
+// can send. It is empty when nothing is due. The memory is valid until the next call of
+// Take.
+func (l *Link) Take(until time.Duration) (packets []byte, size, tunnel int) {
+	var n int
+	behind, any := l.strays.due()
+	if due, ok := l.packets.due(); any && behind <= until && (!ok || behind < due) {
+		s := l.strays.pop()
+		packets, size, tunnel, n = s.packet, len(s.packet), s.tunnel, 1
+	} else {
+		if any {
+			until = min(until, behind)
+		}
+		packets, size, tunnel, n = l.packets.pop(until)
+	}
+	l.counters[tunnel].Forwarded += uint64(n)
+	l.counters[tunnel].Bytes += uint64(len(packets))
+	return packets, size, tunnel
+}
+
+// Counters are those so far, by tunnel.
+func (l *Link) Counters() []Counters { return l.counters }

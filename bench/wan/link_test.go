@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -30,7 +31,7 @@ func drain(t *testing.T, l *Link, until time.Duration) []arrival {
 		if !ok || due > until {
 			return out
 		}
-		packets, size := l.Take(due)
+		packets, size, _ := l.Take(due)
 		if len(packets) == 0 {
 			t.Fatalf("nothing to take at %s, when the next packet is due", due)
 		}
@@ -48,7 +49,7 @@ func drain(t *testing.T, l *Link, until time.Duration) []arrival {
 
 func newLink(t *testing.T, p Path) *Link {
 	t.Helper()
-	l, err := NewLink(p)
+	l, err := NewLink(p, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ const forever = time.Duration(math.MaxInt64)
 
 func TestALonePacketTakesHalfARoundTripAndItsTransmission(t *testing.T) {
 	l := newLink(t, Path{RTT: 40 * time.Millisecond, Rate: 20e6})
-	l.Offer(time.Second, packet(1, 972)) // 1,000 bytes on the wire: 400 µs at 20 Mbit/s.
+	l.Offer(time.Second, 0, packet(1, 972)) // 1,000 bytes on the wire: 400 µs at 20 Mbit/s.
 	got := drain(t, l, forever)
 	if want := time.Second + 20*time.Millisecond + 400*time.Microsecond; len(got) != 1 || got[0].at != want {
 		t.Errorf("got %v, want packet 1 at %s", got, want)
@@ -68,9 +69,9 @@ func TestALonePacketTakesHalfARoundTripAndItsTransmission(t *testing.T) {
 
 func TestPacketsLeaveAtTheRate(t *testing.T) {
 	const n, size = 1000, 1222 // 1,250 bytes on the wire: 10 µs at 1 Gbit/s.
-	l := newLink(t, Path{Rate: 1e9, Queue: n * (size + headers)})
+	l := newLink(t, Path{Rate: 1e9, Queue: n * 10 * time.Microsecond})
 	for i := range n {
-		l.Offer(0, packet(i, size))
+		l.Offer(0, 0, packet(i, size))
 	}
 	got := drain(t, l, forever)
 	if len(got) != n {
@@ -85,14 +86,14 @@ func TestPacketsLeaveAtTheRate(t *testing.T) {
 
 func TestTheQueueTakesJustWhatItHolds(t *testing.T) {
 	const size = 1222
-	l := newLink(t, Path{Rate: 1e9, Queue: 10 * (size + headers)})
+	l := newLink(t, Path{Rate: 1e9, Queue: 100 * time.Microsecond}) // 10 packets.
 	for i := range 15 {
-		l.Offer(0, packet(i, size))
+		l.Offer(0, 0, packet(i, size))
 	}
-	l.Offer(30*time.Microsecond, packet(15, size)) // Three have left.
-	l.Offer(30*time.Microsecond, packet(16, size))
+	l.Offer(30*time.Microsecond, 0, packet(15, size)) // Three have left.
+	l.Offer(30*time.Microsecond, 0, packet(16, size))
 	got := drain(t, l, forever)
-	if c := l.Counters(); len(got) != 12 || c.Overflow != 5 || c.Forwarded != 12 || c.Bytes != 12*size {
+	if c := l.Counters()[0]; len(got) != 12 || c.Overflow != 5 || c.Forwarded != 12 || c.Bytes != 12*size {
 		t.Errorf("got %d packets, counters %+v; want 10 and 2 more, 5 too many", len(got), c)
 	}
 	if got[10].number != 15 {
@@ -103,9 +104,9 @@ func TestTheQueueTakesJustWhatItHolds(t *testing.T) {
 func TestLossIsByPacketAndRepeats(t *testing.T) {
 	const n, loss = 20_000, 0.01
 	lost := func(seed uint64, gap time.Duration) map[int]bool {
-		l := newLink(t, Path{Rate: 1e9, Loss: loss, Queue: 1 << 30, Seed: seed})
+		l := newLink(t, Path{Rate: 1e9, Loss: loss, Queue: time.Hour, Seed: seed})
 		for i := range n {
-			l.Offer(time.Duration(i)*gap, packet(i, 40))
+			l.Offer(time.Duration(i)*gap, 0, packet(i, 40))
 		}
 		out := make(map[int]bool)
 		for i := range n {
@@ -114,7 +115,7 @@ func TestLossIsByPacketAndRepeats(t *testing.T) {
 		for _, a := range drain(t, l, forever) {
 			delete(out, a.number)
 		}
-		if c := l.Counters(); int(c.Lost) != len(out) {
+		if c := l.Counters()[0]; int(c.Lost) != len(out) {
 			t.Errorf("%d packets lost, %d counted", len(out), c.Lost)
 		}
 		return out
@@ -144,7 +145,7 @@ func TestLossIsByPacketAndRepeats(t *testing.T) {
 func TestLinkAgainstAnOracle(t *testing.T) {
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		p := Path{RTT: 10 * time.Millisecond, Rate: 8e6, Queue: 20_000} // 1 µs a byte.
+		p := Path{RTT: 10 * time.Millisecond, Rate: 8e6, Queue: 20 * time.Millisecond} // 1 µs a byte, 20,000 of them.
 		l := newLink(t, p)
 		type waiting struct {
 			begin, end time.Duration
@@ -161,7 +162,7 @@ func TestLinkAgainstAnOracle(t *testing.T) {
 				got = append(got, drain(t, l, now)...)
 			}
 			size := 4 + random.IntN(1400)
-			l.Offer(now, packet(i, size))
+			l.Offer(now, 0, packet(i, size))
 			unsent := 0.0
 			for _, w := range line {
 				switch {
@@ -171,7 +172,7 @@ func TestLinkAgainstAnOracle(t *testing.T) {
 					unsent += float64(w.end-now) / float64(time.Microsecond)
 				}
 			}
-			if unsent+float64(size+headers) > float64(p.Queue) {
+			if unsent+float64(size+headers) > p.Queue.Seconds()*1e6 {
 				continue
 			}
 			begin := now
@@ -194,6 +195,141 @@ func TestLinkAgainstAnOracle(t *testing.T) {
 	}
 }
 
+// offer gives a link packets of a size, one every so often, and returns those that arrive.
+func offer(t *testing.T, l *Link, n, size int, every time.Duration) []arrival {
+	t.Helper()
+	var got []arrival
+	for i := range n {
+		now := time.Duration(i) * every
+		got = append(got, drain(t, l, now)...)
+		l.Offer(now, 0, packet(i, size))
+	}
+	return append(got, drain(t, l, forever)...)
+}
+
+func TestBurstsHaveTheirMeans(t *testing.T) {
+	for _, c := range []struct{ loss, burst float64 }{{0.01, 8}, {0.05, 3}, {0.2, 1.5}, {0, 8}} {
+		const n = 400_000
+		l := newLink(t, Path{Rate: 1e9, Loss: c.loss, Burst: c.burst, Queue: time.Hour, Seed: 3})
+		bursts, before := 0, -1
+		for _, a := range append(offer(t, l, n, 4, time.Microsecond), arrival{number: n}) {
+			if a.number > before+1 {
+				bursts++
+			}
+			before = a.number
+		}
+		lost := float64(l.Counters()[0].Lost)
+		if got := lost / n; math.Abs(got-c.loss) > 0.1*c.loss {
+			t.Errorf("loss %g in bursts of %g: %g got lost", c.loss, c.burst, got)
+		}
+		if got := lost / float64(bursts); c.loss > 0 && math.Abs(got-c.burst) > 0.1*c.burst {
+			t.Errorf("loss %g in bursts of %g: a burst has %g packets", c.loss, c.burst, got)
+		}
+	}
+}
+
+func TestJitterKeepsTheOrderAndIsBounded(t *testing.T) {
+	const rtt, most = 40 * time.Millisecond, 30 * time.Millisecond
+	l := newLink(t, Path{RTT: rtt, Rate: 1e9, Jitter: most, Seed: 5})
+	var sorted []time.Duration
+	for i, a := range offer(t, l, 20_000, 1222, time.Millisecond) {
+		if a.number != i {
+			t.Fatalf("packet %d came as the %dth", a.number, i+1)
+		}
+		sorted = append(sorted, a.at-time.Duration(i)*time.Millisecond)
+	}
+	slices.Sort(sorted)
+	least, greatest := rtt/2, (rtt+most)/2+10*time.Microsecond
+	if sorted[0] < least || sorted[0] > least+time.Millisecond || sorted[len(sorted)-1] > greatest || sorted[len(sorted)-1] < greatest-time.Millisecond {
+		t.Errorf("delays of %s to %s, want %s to %s", sorted[0], sorted[len(sorted)-1], least, greatest)
+	}
+	if middle := sorted[len(sorted)/2]; middle < least+most/8 || middle > greatest-most/16 {
+		t.Errorf("the median delay is %s", middle)
+	}
+	often, seldom := jitter{seed: 5, most: most}, jitter{seed: 5, most: most}
+	for i := range 10_000 {
+		at := time.Duration(i) * time.Millisecond
+		if d := often.at(at); i%7 == 0 && d != seldom.at(at) {
+			t.Fatalf("at %s: %s, and %s where packets are rare", at, d, seldom.at(at))
+		}
+	}
+}
+
+func TestSomeFallBehindAndTheOthersDoNotWait(t *testing.T) {
+	const n, by = 20_000, 5 * time.Millisecond
+	p := Path{RTT: 40 * time.Millisecond, Rate: 1e9, Reorder: 0.01, ReorderBy: by, Seed: 7}
+	l := newLink(t, p)
+	const every = 100 * time.Microsecond
+	got := offer(t, l, n, 1222, every)
+	if len(got) != n {
+		t.Fatalf("%d of %d packets arrived", len(got), n)
+	}
+	behind := 0
+	for i, a := range got {
+		if i > 0 && a.at < got[i-1].at {
+			t.Fatalf("packet %d arrived at %s, after one at %s", a.number, a.at, got[i-1].at)
+		}
+		plain := time.Duration(a.number)*every + p.RTT/2 + 10*time.Microsecond
+		if a.at == plain {
+			continue
+		}
+		behind++
+		if a.at < plain || a.at > plain+by {
+			t.Errorf("packet %d took %s longer, want up to %s", a.number, a.at-plain, by)
+		}
+	}
+	if behind < 150 || behind > 250 { // The seed is fixed; 3.5 standard deviations.
+		t.Errorf("%d of %d packets fell behind, want about 200", behind, n)
+	}
+}
+
+func TestThePolicerPassesItsRateAndABurst(t *testing.T) {
+	const size = 972 // 1,000 bytes on the wire: a millisecond at 8 Mbit/s.
+	l := newLink(t, Path{Rate: 1e9, Police: 8e6, PoliceBurst: 10_000, Queue: time.Second})
+	first := offer(t, l, 1, size, 0)
+	for range 20 {
+		l.Offer(0, 0, packet(1, size))
+	}
+	if got := len(first) + len(drain(t, l, forever)); got != 10 {
+		t.Errorf("%d packets of 21 passed at once, want the 10 of the bucket", got)
+	}
+	l.Offer(3500*time.Microsecond, 0, packet(2, size))
+	for range 5 {
+		l.Offer(3500*time.Microsecond, 0, packet(2, size))
+	}
+	if got := len(drain(t, l, forever)); got != 3 {
+		t.Errorf("%d packets passed after 3.5 ms, want 3", got)
+	}
+	for range 20 {
+		l.Offer(time.Minute, 0, packet(3, size))
+	}
+	if got := len(drain(t, l, forever)); got != 10 {
+		t.Errorf("%d packets passed after a minute, want the 10 of the bucket", got)
+	}
+	if c := l.Counters()[0]; c.Policed != 11+3+10 || c.Overflow != 0 {
+		t.Errorf("got %+v, want 24 that the policer dropped", c)
+	}
+}
+
+func TestTunnelsShareALinkAndNoRun(t *testing.T) {
+	l, err := NewLink(Path{Rate: 1e9, Queue: 50 * time.Microsecond}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 { // Five find room.
+		l.Offer(0, i/2%2, packet(i, 1222))
+	}
+	for _, want := range [][2]int{{2 * 1222, 0}, {2 * 1222, 1}, {1222, 0}} {
+		packets, _, tunnel := l.Take(time.Second)
+		if got := [2]int{len(packets), tunnel}; got != want {
+			t.Errorf("got %d bytes of tunnel %d, want %d of %d", got[0], got[1], want[0], want[1])
+		}
+	}
+	if c := l.Counters(); c[0].Forwarded != 3 || c[0].Overflow != 1 || c[1].Forwarded != 2 || c[1].Overflow != 0 {
+		t.Errorf("got %+v, want 3 and 2, and one too many of the first", c)
+	}
+}
+
 // What leaves together must be what one UDP_SEGMENT call takes.
 func TestRunsAreWhatOneCallSends(t *testing.T) {
 	for _, c := range []struct {
@@ -210,15 +346,15 @@ func TestRunsAreWhatOneCallSends(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLink(t, Path{Rate: 1e9})
 			for i, size := range c.sizes {
-				l.Offer(0, packet(i, size))
+				l.Offer(0, 0, packet(i, size))
 			}
 			for _, want := range c.want {
-				packets, size := l.Take(time.Second)
+				packets, size, _ := l.Take(time.Second)
 				if got := [2]int{len(packets), size}; got != want {
 					t.Errorf("got %d bytes in segments of %d, want %d of %d", got[0], got[1], want[0], want[1])
 				}
 			}
-			if packets, _ := l.Take(forever); len(packets) > 0 {
+			if packets, _, _ := l.Take(forever); len(packets) > 0 {
 				t.Errorf("%d bytes are left", len(packets))
 			}
 		})
@@ -236,7 +372,7 @@ func repeated(n, size int) []int {
 func TestMemoryIsUsedAgain(t *testing.T) {
 	l := newLink(t, Path{Rate: 1e9})
 	for i := range 20_000 { // 28 MB in all, 14 kB at a time.
-		l.Offer(forever/2, packet(i, 1400))
+		l.Offer(forever/2, 0, packet(i, 1400))
 		if i%10 == 9 {
 			l.free = 0
 			drain(t, l, forever)
@@ -250,16 +386,12 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 func TestQueueOfAPath(t *testing.T) {
 	for _, c := range []struct {
 		path  Path
-		bytes int
 		delay time.Duration
 	}{
-		{Path{RTT: 200 * time.Millisecond, Rate: 1e9}, 25e6, 200 * time.Millisecond},
-		{Path{RTT: time.Millisecond, Rate: 1e9}, 262_144, 2_097_152 * time.Nanosecond},
-		{Path{RTT: 40 * time.Millisecond, Rate: 20e6, Queue: 100_000}, 100_000, 40 * time.Millisecond},
+		{Path{RTT: 200 * time.Millisecond, Rate: 1e9}, 200 * time.Millisecond},
+		{Path{RTT: time.Millisecond, Rate: 1e9}, 2_097_152 * time.Nanosecond}, // 256 KiB
+		{Path{RTT: 40 * time.Millisecond, Rate: 20e6, Queue: 10 * time.Millisecond}, 10 * time.Millisecond},
 	} {
-		if got := c.path.QueueBytes(); got != c.bytes {
-			t.Errorf("%+v: a queue of %d bytes, want %d", c.path, got, c.bytes)
-		}
 		if got := c.path.QueueDelay(); got != c.delay {
 			t.Errorf("%+v: a full queue waits %s, want %s", c.path, got, c.delay)
 		}
@@ -267,8 +399,13 @@ func TestQueueOfAPath(t *testing.T) {
 }
 
 func TestPathsThatMakeNoSense(t *testing.T) {
-	for _, p := range []Path{{}, {Rate: -1}, {Rate: 1, Loss: 1}, {Rate: 1, Loss: -0.1}, {Rate: 1, RTT: -1}, {Rate: 1, Queue: -1}} {
-		if _, err := NewLink(p); err == nil {
+	for _, p := range []Path{
+		{}, {Rate: -1}, {Rate: 1, BackRate: -1}, {Rate: 1, Loss: 1}, {Rate: 1, Loss: -0.1}, {Rate: 1, RTT: -1}, {Rate: 1, Queue: -1},
+		{Rate: 1, Loss: 0.1, Burst: 0.5}, {Rate: 1, Loss: 0.9, Burst: 1}, {Rate: 1, Jitter: -1},
+		{Rate: 1, Reorder: 2, ReorderBy: 1}, {Rate: 1, Reorder: 0.1}, {Rate: 1, ReorderBy: 1},
+		{Rate: 1, Police: -1, PoliceBurst: 1}, {Rate: 1, Police: 1}, {Rate: 1, PoliceBurst: 1},
+	} {
+		if _, err := NewLink(p, 1); err == nil {
 			t.Errorf("%+v: got no error", p)
 		}
 	}

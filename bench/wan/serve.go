@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Traffic is what a forwarder has done. Forward is from the end that spoke first.
+// Traffic is what a forwarder has done.
 type Traffic struct {
-	Forward  Counters `json:"forward"`
-	Backward Counters `json:"backward"`
-	// Missed are datagrams that the forwarder's socket had no room for, because it was not
+	// Tunnels are those that share the path, in the order of their addresses.
+	Tunnels []TunnelTraffic `json:"tunnels"`
+	// Missed are datagrams that the forwarder's sockets had no room for, because it was not
 	// on a processor for too long: losses that nobody asked for.
 	Missed uint64 `json:"missed"`
 	// Late are the deliveries that were more than a millisecond late, each of a few
@@ -28,39 +28,71 @@ type Traffic struct {
 	CPU time.Duration `json:"cpuNanoseconds"`
 }
 
-// ready is the first line of a forwarder's output; its [Traffic] is the second.
-type ready struct {
-	Address netip.AddrPort `json:"address"`
+// TunnelTraffic is one tunnel's. Forward is from the end that spoke first.
+type TunnelTraffic struct {
+	Forward  Counters `json:"forward"`
+	Backward Counters `json:"backward"`
 }
 
-// Serve forwards over the path that text, a [Path] as JSON, describes, until reading from
-// until ends. It writes a line of JSON with its address to out when it is ready, and one
-// with its [Traffic] at the end. It is what a program does that [Start] starts.
+// sum is that of all tunnels, both ways.
+func (t Traffic) sum() (all Counters) {
+	for _, one := range t.Tunnels {
+		all = all.plus(one.Forward).plus(one.Backward)
+	}
+	return all
+}
+
+// oriented fails if an end that receives was taken for the one that sends.
+func (t Traffic) oriented() error {
+	for i, one := range t.Tunnels {
+		if one.Forward.Bytes < one.Backward.Bytes {
+			return fmt.Errorf("wan: in tunnel %d the accepting end spoke first, so the path was the wrong way round", i+1)
+		}
+	}
+	return nil
+}
+
+// plan is what a forwarder is to do: the path, and how many tunnels share it.
+type plan struct {
+	Path
+	Tunnels int `json:"tunnels"`
+}
+
+// ready is the first line of a forwarder's output. After it come lines with its [Traffic].
+type ready struct {
+	Addresses []netip.AddrPort `json:"addresses"` // By tunnel.
+}
+
+// Serve forwards over the path that text, a plan as JSON, describes, until reading from
+// until ends. It writes a line of JSON with its addresses to out when it is ready, one with
+// its [Traffic] so far for every line that it reads, and one at the end. It is what a
+// program does that [Start] starts.
 func Serve(ctx context.Context, text string, until io.Reader, out io.Writer) error {
-	var p Path
+	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return fmt.Errorf("wan: path %q: %w", text, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	asked := make(chan struct{})
 	go func() { // Ends with the process: a read of standard input cannot be interrupted.
 		defer cancel()
-		_, _ = io.Copy(io.Discard, until)
+		for lines := bufio.NewScanner(until); lines.Scan(); {
+			select {
+			case asked <- struct{}{}:
+			case <-ctx.Done():
+			}
+		}
 	}()
-	lines := json.NewEncoder(out)
-	t, err := forward(ctx, p, func(at netip.AddrPort) error { return lines.Encode(ready{at}) })
-	if err != nil {
-		return err
-	}
-	return lines.Encode(t)
+	return forward(ctx, p, asked, json.NewEncoder(out))
 }
 
 // Forwarder is a process that forwards.
 type Forwarder struct {
-	// At is its address, for both ends.
-	At netip.AddrPort
+	// At are its addresses, by tunnel, each for both ends.
+	At []netip.AddrPort
 
-	stop   func() error // Closes its standard input.
+	input  io.WriteCloser
 	kill   context.CancelFunc
 	output *bufio.Reader
 	errors *strings.Builder
@@ -70,10 +102,10 @@ type Forwarder struct {
 // stopTimeout bounds how long a forwarder takes to end when it is told to.
 const stopTimeout = 20 * time.Second
 
-// Start starts a forwarder: argv with the path as one more argument, whose program calls
-// [Serve]. It ends with ctx, with this process, or by Stop.
-func Start(ctx context.Context, argv []string, p Path) (*Forwarder, error) {
-	text, err := json.Marshal(p)
+// Start starts a forwarder for tunnels that share a path: argv with that as one more
+// argument, whose program calls [Serve]. It ends with ctx, with this process, or by Stop.
+func Start(ctx context.Context, argv []string, p Path, tunnels int) (*Forwarder, error) {
+	text, err := json.Marshal(plan{p, tunnels})
 	if err != nil {
 		return nil, fmt.Errorf("wan: encode path: %w", err)
 	}
@@ -81,9 +113,8 @@ func Start(ctx context.Context, argv []string, p Path) (*Forwarder, error) {
 	cmd := exec.CommandContext(ctx, argv[0], append(argv[1:len(argv):len(argv)], string(text))...)
 	f := &Forwarder{kill: cancel, wait: cmd.Wait, errors: new(strings.Builder)}
 	cmd.Stderr = f.errors
-	in, err := cmd.StdinPipe()
+	f.input, err = cmd.StdinPipe()
 	if err == nil {
-		f.stop = in.Close
 		var out io.Reader
 		if out, err = cmd.StdoutPipe(); err == nil {
 			f.output = bufio.NewReader(out)
@@ -99,7 +130,7 @@ func Start(ctx context.Context, argv []string, p Path) (*Forwarder, error) {
 		f.kill()
 		return nil, fmt.Errorf("wan: start forwarder: %w", f.ended(err))
 	}
-	f.At = r.Address
+	f.At = r.Addresses
 	return f, nil
 }
 
@@ -121,12 +152,22 @@ func (f *Forwarder) ended(err error) error {
 	return err
 }
 
+// Traffic asks for what the forwarder has done so far.
+func (f *Forwarder) Traffic() (Traffic, error) {
+	var t Traffic
+	_, err := io.WriteString(f.input, "\n")
+	if err = errors.Join(err, f.line(&t)); err != nil {
+		return t, fmt.Errorf("wan: ask the forwarder: %w", err)
+	}
+	return t, nil
+}
+
 // Stop ends the forwarder and returns what it has done.
 func (f *Forwarder) Stop() (Traffic, error) {
 	defer f.kill()
 	defer time.AfterFunc(stopTimeout, f.kill).Stop()
 	var t Traffic
-	err := errors.Join(f.stop(), f.line(&t))
+	err := errors.Join(f.input.Close(), f.line(&t))
 	if err = f.ended(err); err != nil {
 		return t, fmt.Errorf("wan: forwarder: %w", err)
 	}

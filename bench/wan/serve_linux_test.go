@@ -32,37 +32,59 @@ func TestMain(m *testing.M) {
 // patience bounds waiting; it only matters when something is broken.
 const patience = 90 * time.Second
 
-// serve runs a forwarder in this process, and returns its address and what ends it.
-func serve(t *testing.T, p Path) (at string, stop func() Traffic) {
+// served is a forwarder in this process, for tunnels that share a path.
+type served struct {
+	at  []string
+	ask func() Traffic
+	end func() Traffic
+}
+
+func serve(t *testing.T, p Path, tunnels int) served {
 	t.Helper()
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(plan{p, tunnels})
 	if err != nil {
 		t.Fatal(err)
 	}
 	until, end := io.Pipe()
 	out, in := io.Pipe()
-	served := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		err := Serve(context.Background(), string(text), until, in)
 		in.CloseWithError(errors.Join(err, io.EOF))
-		served <- err
+		done <- err
 	}()
 	lines := json.NewDecoder(out)
 	var r ready
 	if err := lines.Decode(&r); err != nil {
 		t.Fatal(err)
 	}
-	return r.Address.String(), func() Traffic {
-		end.Close()
-		var traffic Traffic
-		if err := lines.Decode(&traffic); err != nil {
+	traffic := func() (got Traffic) {
+		if err := lines.Decode(&got); err != nil {
 			t.Error(err)
 		}
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-		return traffic
+		return got
 	}
+	s := served{
+		ask: func() Traffic {
+			if _, err := io.WriteString(end, "\n"); err != nil {
+				t.Error(err)
+			}
+			return traffic()
+		},
+		end: func() Traffic {
+			end.Close()
+			defer func() {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}()
+			return traffic()
+		},
+	}
+	for _, at := range r.Addresses {
+		s.at = append(s.at, at.String())
+	}
+	return s
 }
 
 // dial is an end.
@@ -100,8 +122,8 @@ func expect(t *testing.T, c net.Conn, want string) {
 
 func TestDatagramsPassBetweenTheFirstTwo(t *testing.T) {
 	const rtt = 30 * time.Millisecond
-	at, stop := serve(t, Path{RTT: rtt, Rate: 1e9})
-	a, b, stranger := dial(t, at), dial(t, at), dial(t, at)
+	s := serve(t, Path{RTT: rtt, Rate: 1e9}, 1)
+	a, b, stranger := dial(t, s.at[0]), dial(t, s.at[0]), dial(t, s.at[0])
 	send(t, a, "one") // Waits until there is another end.
 	send(t, a, "two!")
 	send(t, b, "back")
@@ -119,12 +141,47 @@ func TestDatagramsPassBetweenTheFirstTwo(t *testing.T) {
 			t.Errorf("the first arrived after %s, sooner than half the round-trip time", took)
 		}
 	}
-	traffic := stop()
-	if f, b := traffic.Forward, traffic.Backward; f.Forwarded != 102 || b.Forwarded != 1 || f.Lost+f.Overflow+b.Lost+b.Overflow != 0 {
+	traffic := s.end()
+	if f, b := traffic.Tunnels[0].Forward, traffic.Tunnels[0].Backward; f.Forwarded != 102 || b.Forwarded != 1 || f.Lost+f.Overflow+b.Lost+b.Overflow != 0 {
 		t.Errorf("got %+v, want 102 packets forward and 1 backward", traffic)
 	}
 	if traffic.Missed != 0 || traffic.CPU <= 0 {
 		t.Errorf("got %+v, want nothing missed and some processor time", traffic)
+	}
+}
+
+// Two tunnels share the path: what one sends delays the other, and goes nowhere but to its
+// own other end.
+func TestTunnelsShareThePath(t *testing.T) {
+	const size, packets = 1222, 80 // 1,250 bytes on the wire: 10 ms at 1 Mbit/s.
+	s := serve(t, Path{Rate: 1e6, Queue: time.Minute}, 2)
+	var ends [2][2]net.Conn
+	for i, at := range s.at {
+		ends[i] = [2]net.Conn{dial(t, at), dial(t, at)}
+		send(t, ends[i][0], "hello")
+		send(t, ends[i][1], "hello")
+		expect(t, ends[i][1], "hello")
+		expect(t, ends[i][0], "hello")
+	}
+	began := time.Now()
+	for range packets {
+		send(t, ends[0][0], strings.Repeat("x", size))
+	}
+	send(t, ends[1][0], "after you")
+	expect(t, ends[1][1], "after you")
+	// The forwarder looks at its sockets in turn, eight datagrams of each.
+	if took, least := time.Since(began), 5*10*time.Millisecond; took < least {
+		t.Errorf("the other tunnel's packet took %s, want %s and more behind the queue", took, least)
+	}
+	for range packets {
+		expect(t, ends[0][1], strings.Repeat("x", size))
+	}
+	asked, last := s.ask(), s.end()
+	for _, traffic := range []Traffic{asked, last} {
+		one, two := traffic.Tunnels[0], traffic.Tunnels[1]
+		if one.Forward.Forwarded != packets+1 || two.Forward.Forwarded != 2 || one.Backward.Forwarded != 1 || two.Backward.Forwarded != 1 {
+			t.Errorf("got %+v, want %d and 2 packets forward, 1 and 1 back", traffic, packets+1)
+		}
 	}
 }
 
@@ -137,11 +194,11 @@ func TestServeRefusesWhatMakesNoSense(t *testing.T) {
 }
 
 func TestStartSaysWhyItFailed(t *testing.T) {
-	_, err := Start(t.Context(), []string{"sh", "-c", "echo no path today >&2; exit 3"}, Path{Rate: 1})
+	_, err := Start(t.Context(), []string{"sh", "-c", "echo no path today >&2; exit 3"}, Path{Rate: 1}, 1)
 	if err == nil || !strings.Contains(err.Error(), "no path today") {
 		t.Errorf("got %v, want what the program said", err)
 	}
-	if _, err := Start(t.Context(), []string{"/nonexistent/forwarder"}, Path{Rate: 1}); err == nil {
+	if _, err := Start(t.Context(), []string{"/nonexistent/forwarder"}, Path{Rate: 1}, 1); err == nil {
 		t.Error("a program that is not there: got no error")
 	}
 }

@@ -3,6 +3,7 @@ package wan
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -10,88 +11,147 @@ import (
 	"github.com/postern-dev/postern/bench"
 )
 
-// leastRatio is what postern promises of its throughput over the reference's, in every
-// cell of the grid.
-const leastRatio = 0.9
+// View is a report as it is shown: with ratios to a base subject.
+type View struct {
+	*bench.Report
+	Base string
+}
 
-// WriteTable writes a report for people: the grid with the medians of both subjects in
-// Mbit/s and the median, least and greatest of the rounds' ratios; a losing cell is marked
-// and named. Then the keystrokes, with what they may take: twice the idle 99th percentile
-// and the link's queue.
-func WriteTable(r *bench.Report, w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%s, %d cores; one TCP stream over %g Gbit/s each way; queue of one round trip, at least %d KiB\n",
-		r.Machine.OS, r.Machine.Arch, r.Machine.Cores, gridRate/1e9, leastQueue>>10)
-	if err := writeGrid(r, &b); err != nil {
-		return err
+// ReadReport reads a report's JSON form.
+func ReadReport(from io.Reader) (*bench.Report, error) {
+	var known []bench.Scenario
+	for _, s := range Scenarios() {
+		known = append(known, s.Scenario)
 	}
-	writeKeys(r, &b)
-	writeDoubts(r, &b)
+	return bench.ReadReport(from, known...)
+}
+
+// ratio is that of a cell's first metric to the base's, by round.
+func (v View) ratio(s Scenario, subject string) bench.Summary {
+	if subject == v.Base {
+		return bench.Summary{}
+	}
+	return v.Ratio(s.Metrics[0], bench.CellName{Scenario: s.Name, Subject: subject}, bench.CellName{Scenario: s.Name, Subject: v.Base})
+}
+
+// WriteJSON writes the report in bench's form, with the ratios of each cell's first metric
+// to the base's.
+func (v View) WriteJSON(w io.Writer) error {
+	type ratio struct {
+		Scenario      string        `json:"scenario"`
+		Subject       string        `json:"subject"`
+		Metric        string        `json:"metric"`
+		LowerQuartile float64       `json:"lowerQuartile"`
+		Summary       bench.Summary `json:"summary"`
+	}
+	out := struct {
+		bench.Document
+		Base   string  `json:"base"`
+		Ratios []ratio `json:"ratios"`
+	}{Document: v.Document(Requirements()), Base: v.Base}
+	for _, s := range Scenarios() {
+		for _, subject := range v.subjects(s) {
+			if r := v.ratio(s, subject); len(r.Values) > 0 {
+				out.Ratios = append(out.Ratios, ratio{s.Name, subject, s.Metrics[0].Name, r.Quantile(lowerQuartile), r})
+			}
+		}
+	}
+	return bench.EncodeJSON(out, w)
+}
+
+// subjects are those with a cell of the scenario.
+func (v View) subjects(s Scenario) (names []string) {
+	for _, c := range v.Cells {
+		if c.Scenario == s.Name {
+			names = append(names, c.Subject)
+		}
+	}
+	return names
+}
+
+// WriteTable writes the report for people: a table for each family of scenarios, with the
+// medians of each subject's metrics, and the median and the lower quartile of its ratios to
+// the base. Then what keystrokes may take, what is required, and what puts runs in doubt.
+func (v View) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s, %d cores; %d rounds at most; medians; × %s: median and lower quartile of the first column's ratio by round\n",
+		v.Machine.OS, v.Machine.Arch, v.Machine.Cores, v.Rounds, v.Base)
+	measured := slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return len(v.subjects(s)) == 0 })
+	for len(measured) > 0 {
+		n := slices.IndexFunc(measured, func(s Scenario) bool { return s.Family != measured[0].Family })
+		if n < 0 {
+			n = len(measured)
+		}
+		if err := v.writeFamily(measured[:n], &b); err != nil {
+			return err
+		}
+		measured = measured[n:]
+	}
+	v.writeKeys(&b)
+	if outcomes := bench.Judge(v.Report, Requirements()); slices.ContainsFunc(outcomes, known) {
+		fmt.Fprintf(&b, "\nRequired of %s\n", bench.Postern)
+		bench.WriteOutcomes(&b, outcomes)
+	}
+	v.writeDoubts(&b)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("wan: write table: %w", err)
 	}
 	return nil
 }
 
-// writeGrid writes the grid and who loses where.
-func writeGrid(r *bench.Report, b *strings.Builder) error {
-	fmt.Fprintf(b, "Mbit/s of %s / %s; ratio by round, median [least–greatest]; ! is below %g\n\n", bench.Postern, Reference, leastRatio)
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "  RTT")
-	for _, loss := range gridLosses {
-		fmt.Fprintf(t, "\tloss %g %%", loss*100)
-	}
-	fmt.Fprintln(t)
-	var judged tally
-	for _, rtt := range gridRTTs {
-		fmt.Fprintf(t, "  %d ms", rtt.Milliseconds())
-		for _, loss := range gridLosses {
-			fmt.Fprint(t, "\t"+judged.cell(r, fmt.Sprintf("wan-%dms-%g%%", rtt.Milliseconds(), loss*100)))
+func known(o bench.Outcome) bool { return o.Verdict != bench.Unknown }
+
+// writeFamily writes the table of scenarios whose columns are the first metrics of any.
+func (v View) writeFamily(scenarios []Scenario, b *strings.Builder) error {
+	var columns []bench.Metric
+	for _, s := range scenarios {
+		for _, m := range s.Metrics {
+			if !has(columns, m) {
+				columns = append(columns, m)
+			}
 		}
-		fmt.Fprintln(t)
+	}
+	fmt.Fprintf(b, "\n%s\n\n", scenarios[0].Family)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(t, "  cell\tsubject")
+	for _, m := range columns {
+		fmt.Fprint(t, "\t"+m.TableUnit)
+	}
+	fmt.Fprintf(t, "\t× %s\tquartile\n", v.Base)
+	for _, s := range scenarios {
+		for i, subject := range v.subjects(s) {
+			cell := s.Cell
+			if i > 0 {
+				cell = ""
+			}
+			fmt.Fprintf(t, "  %s\t%s", cell, subject)
+			for _, m := range columns {
+				field := "–"
+				if has(s.Metrics, m) {
+					field = v.median(s.Name, subject, m)
+				}
+				fmt.Fprint(t, "\t"+field)
+			}
+			if r := v.ratio(s, subject); len(r.Values) > 0 {
+				fmt.Fprintf(t, "\t%.2f\t%.2f\n", r.Median, r.Quantile(lowerQuartile))
+			} else {
+				fmt.Fprint(t, "\t–\t–\n")
+			}
+		}
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("wan: write table: %w", err)
 	}
-	if judged.cells > 0 {
-		fmt.Fprintf(b, "\n  %d of %d cells higher than %s, %d lower than %g", judged.higher, judged.cells, Reference, len(judged.losing), leastRatio)
-		if len(judged.losing) > 0 {
-			fmt.Fprintf(b, ": %s", strings.Join(judged.losing, ", "))
-		}
-		fmt.Fprintln(b)
-	}
 	return nil
 }
 
-// tally counts the grid's cells by how they came out.
-type tally struct {
-	cells, higher int
-	losing        []string
-}
-
-// cell is a scenario's field of the grid; a dash stands for what was not measured.
-func (t *tally) cell(r *bench.Report, name string) string {
-	m := throughput()
-	field := median(r, name, bench.Postern, m) + " / " + median(r, name, Reference, m)
-	ratio := r.Ratio(m, bench.CellName{Scenario: name, Subject: bench.Postern}, bench.CellName{Scenario: name, Subject: Reference})
-	if len(ratio.Values) == 0 {
-		return field
-	}
-	t.cells++
-	if ratio.Median > 1 {
-		t.higher++
-	}
-	mark := ""
-	if ratio.Median < leastRatio {
-		mark = " !"
-		t.losing = append(t.losing, strings.TrimPrefix(name, "wan-"))
-	}
-	return fmt.Sprintf("%s  %.2f [%.2f–%.2f]%s", field, ratio.Median, ratio.Min, ratio.Max, mark)
+func has(metrics []bench.Metric, m bench.Metric) bool {
+	return slices.ContainsFunc(metrics, func(o bench.Metric) bool { return o.Unit == m.Unit })
 }
 
 // median is a cell's, in the metric's table unit.
-func median(r *bench.Report, scenario, subject string, m bench.Metric) string {
-	c, ok := r.Cell(scenario, subject)
+func (v View) median(scenario, subject string, m bench.Metric) string {
+	c, ok := v.Cell(scenario, subject)
 	if !ok {
 		return "–"
 	}
@@ -102,38 +162,28 @@ func median(r *bench.Report, scenario, subject string, m bench.Metric) string {
 	return fmt.Sprintf("%.*f", m.Digits, s.Median*m.Scale)
 }
 
-// writeKeys writes what keystrokes take, and may take.
-func writeKeys(r *bench.Report, b *strings.Builder) {
+// writeKeys writes what the 99th percentile of keystrokes beside a bulk stream may be: twice
+// the idle one and the link's queue.
+func (v View) writeKeys(b *strings.Builder) {
 	queue := Path{RTT: keysRTT, Rate: keysRate}.QueueDelay()
-	title := false
-	for _, subject := range []string{bench.Postern, Reference} {
-		idle, busy := seconds(r, kindKeysIdle, subject), seconds(r, kindKeysBusy, subject)
-		if idle == 0 && busy == 0 {
+	for _, subject := range []string{bench.Postern, bench.Tsnet} {
+		idle, busy := v.keySeconds(cellKeysIdle, subject), v.keySeconds(cellKeysBusy, subject)
+		if idle == 0 || busy == 0 {
 			continue
 		}
-		if !title {
-			fmt.Fprintf(b, "\nKeystrokes, %d a second, over %g Mbit/s, %s, a queue of %s: milliseconds until the echo, median / 99th percentile\n",
-				keysPerSecond, keysRate/1e6, keysRTT, queue.Round(time.Millisecond))
-			title = true
+		most := 2*idle + queue.Seconds()
+		verdict := bench.Pass
+		if busy > most {
+			verdict = bench.Fail
 		}
-		fmt.Fprintf(b, "  %s: idle %s / %s, beside a bulk stream %s / %s", subject,
-			median(r, "wan-"+kindKeysIdle, subject, keyP50), median(r, "wan-"+kindKeysIdle, subject, keyP99),
-			median(r, "wan-"+kindKeysBusy, subject, keyP50), median(r, "wan-"+kindKeysBusy, subject, keyP99))
-		if idle > 0 && busy > 0 {
-			most := 2*idle + queue.Seconds()
-			verdict := bench.Pass
-			if busy > most {
-				verdict = bench.Fail
-			}
-			fmt.Fprintf(b, "; %s: at most %.0f allowed", verdict, most*1e3)
-		}
-		fmt.Fprintln(b)
+		fmt.Fprintf(b, "  %s, p99 beside a bulk stream of twice the idle one and a queue of %s: %s: at most %.0f allowed\n",
+			subject, queue.Round(time.Millisecond), verdict, most*1e3)
 	}
 }
 
-// seconds is the median of a cell's 99th percentiles, 0 if there is none.
-func seconds(r *bench.Report, kind, subject string) float64 {
-	c, ok := r.Cell("wan-"+kind, subject)
+// keySeconds is the median of a cell's 99th percentiles, 0 if there is none.
+func (v View) keySeconds(cell, subject string) float64 {
+	c, ok := v.Cell(scenarioName(cell), subject)
 	if !ok {
 		return 0
 	}
@@ -142,8 +192,8 @@ func seconds(r *bench.Report, kind, subject string) float64 {
 
 // writeDoubts tells of runs that failed, and of those in which the forwarder itself lost
 // packets.
-func writeDoubts(r *bench.Report, b *strings.Builder) {
-	for _, c := range r.Cells {
+func (v View) writeDoubts(b *strings.Builder) {
+	for _, c := range v.Cells {
 		if n, reason := c.Failures(); n > 0 {
 			fmt.Fprintf(b, "  %s %s: %d of %d runs failed: %s\n", c.Scenario, c.Subject, n, len(c.Runs), reason)
 		}

@@ -1,5 +1,6 @@
-// Command wan measures postern and its reference over paths of the internet: bulk TCP in a
-// grid of round-trip times and losses, and keystrokes; see the README of package bench.
+// Command wan measures postern and what it is compared with over paths of the internet:
+// bulk TCP in a grid of round-trip times and losses and over worse paths, keystrokes, and
+// flows that share a bottleneck; see the README of package bench.
 //
 //	go run ./bench/cmd/wan [flags]
 //
@@ -13,6 +14,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/postern-dev/postern/bench"
 	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
@@ -40,51 +43,72 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	if err != nil {
 		return err
 	}
+	report, err := o.report(ctx, s.Err)
+	if err != nil {
+		return err
+	}
+	return o.write(wan.View{Report: report, Base: o.base}, s.Out)
+}
+
+// report measures one, or reads the file of an earlier one.
+func (o options) report(ctx context.Context, stderr io.Writer) (*bench.Report, error) {
+	if o.read != "" {
+		f, err := os.Open(o.read)
+		if err != nil {
+			return nil, fmt.Errorf("read report: %w", err)
+		}
+		defer f.Close()
+		return wan.ReadReport(f)
+	}
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "postern-wan-")
 	if err != nil {
-		return fmt.Errorf("make folder for programs: %w", err)
+		return nil, fmt.Errorf("make folder for programs: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	if o.grid.Options.ProfileDir != "" {
 		if err := os.MkdirAll(o.grid.Options.ProfileDir, 0o755); err != nil {
-			return fmt.Errorf("make folder for profiles: %w", err)
+			return nil, fmt.Errorf("make folder for profiles: %w", err)
 		}
 	}
-	o.grid.Subjects = bench.Subjects(bench.Programs{Self: []string{self, childArg}, Peers: o.peers, Dir: dir})
-	o.grid.Forwarder = []string{self, pathArg}
-	o.grid.Options.Progress = func(p bench.Progress) { fmt.Fprintln(s.Err, progressLine(p)) }
-	report, err := o.grid.Run(ctx)
-	if err != nil {
-		return err
+	programs := bench.Programs{Self: []string{self, childArg}, Peers: o.peers, Dir: dir}
+	if o.before != "" {
+		programs.Before = []string{o.before, childArg}
 	}
-	return o.write(report, s.Out)
+	o.grid.Subjects = bench.Subjects(programs)
+	o.grid.Forwarder = []string{self, pathArg}
+	o.grid.Options.Progress = func(p bench.Progress) { fmt.Fprintln(stderr, p) }
+	return o.grid.Run(ctx)
 }
 
 // options are the command line.
 type options struct {
-	grid  wan.Grid
-	write func(*bench.Report, io.Writer) error
-	peers string
+	grid                      wan.Grid
+	write                     func(wan.View, io.Writer) error
+	peers, before, base, read string
 }
 
 // parse reads the command line; help is where help goes that it asks for.
 func parse(args []string, help io.Writer) (options, error) {
 	var (
-		o                   options
-		scenarios, subjects cmdline.List
-		format              string
+		o                             options
+		scenarios, patterns, subjects cmdline.List
+		format                        string
 	)
 	f := flag.NewFlagSet("wan", flag.ContinueOnError)
-	f.IntVar(&o.grid.Options.Runs, "runs", 0, "rounds; 0 means 3, and 9 with 1 % of loss")
-	f.DurationVar(&o.grid.Options.Duration, "duration", 0, "measured part of a run; 0 means 10s, and 30s of keystrokes")
-	f.DurationVar(&o.grid.Options.Warmup, "warmup", 0, "part of a run before it; 0 means 4s")
+	f.IntVar(&o.grid.Options.Runs, "runs", 0, "rounds; 0 means 3, 4 of duels, and 9 with 1 % of loss and more")
+	f.DurationVar(&o.grid.Options.Duration, "duration", 0, "measured part of a run; 0 means 10s, 25s with 1 % of loss, 30s of keystrokes and 45s of duels")
+	f.DurationVar(&o.grid.Options.Warmup, "warmup", 0, "part of a run before it; 0 means 4s, and 15s of duels")
 	f.StringVar(&format, "o", "table", "output `format`: table, json or benchstat")
-	f.Var(&scenarios, "scenario", "only these `names`, separated by commas: wan-RTTms-LOSS%, wan-keys-idle, wan-keys-busy")
+	f.Var(&patterns, "cells", "only the cells that match one of these `patterns`, separated by commas: 100ms/1%, '*ms/bursts', keys, duel/cubic")
+	f.Var(&scenarios, "scenario", "only these `names`, separated by commas: those of cells, such as wan-100ms-1% and wan-keys-idle")
 	f.Var(&subjects, "subject", "only the subjects of these `names`, separated by commas")
+	f.StringVar(&o.base, "base", wan.Base, "ratios are to the subject of this `name`")
+	f.StringVar(&o.before, "before", "", "the subject postern-before is this `program`: wan, built of another commit")
+	f.StringVar(&o.read, "read", "", "measure nothing: show the JSON report in this `file`")
 	f.StringVar(&o.grid.Options.ProfileDir, "profile", "", "write a CPU and a heap profile of each run into this `folder`")
 	f.StringVar(&o.peers, "peers", "bench/peers", "`folder` of the modules with the peers for comparison")
 	if err := cmdline.Parse(f, args, help); err != nil {
@@ -95,27 +119,36 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	switch format {
 	case "table":
-		o.write = wan.WriteTable
+		o.write = wan.View.WriteTable
 	case "json":
-		o.write = (*bench.Report).WriteJSON
+		o.write = wan.View.WriteJSON
 	case "benchstat":
-		o.write = (*bench.Report).WriteBenchstat
+		o.write = func(v wan.View, w io.Writer) error { return v.WriteBenchstat(w) }
 	default:
 		return options{}, cmdline.Usagef("there are: table, json, benchstat", "-o %q is not known", format)
 	}
+	all := wan.Scenarios()
+	if !slices.ContainsFunc(all, func(s wan.Scenario) bool { return slices.Contains(s.Subjects, o.base) }) {
+		return options{}, cmdline.Usagef("bench/README.md has the subjects", "-base %q is no subject", o.base)
+	}
+	if o.read != "" {
+		var beside []string
+		f.Visit(func(one *flag.Flag) {
+			if !slices.Contains([]string{"read", "o", "base"}, one.Name) {
+				beside = append(beside, "-"+one.Name)
+			}
+		})
+		if len(beside) > 0 {
+			return options{}, cmdline.Usagef("-o and -base say how a report is shown", "%s makes no sense with -read", strings.Join(beside, ", "))
+		}
+		return o, nil
+	}
+	if o.before == "" {
+		all = wan.Without(all, bench.PosternBefore)
+	}
 	var err error
-	if o.grid.Scenarios, err = wan.Select(wan.Scenarios(), scenarios, subjects); err != nil {
+	if o.grid.Scenarios, err = wan.Select(all, scenarios, patterns, subjects); err != nil {
 		return options{}, cmdline.Usagef("-h says how scenarios are called, bench/README.md has the subjects", "%w", err)
 	}
 	return o, nil
-}
-
-// progressLine is what is said of a run when it ends.
-func progressLine(p bench.Progress) string {
-	head := fmt.Sprintf("[%d/%d] %s %s", p.Done, p.Of, p.Scenario, p.Subject)
-	if p.Run.Result == nil {
-		return head + ": failed: " + p.Run.Error
-	}
-	r := p.Run.Result
-	return fmt.Sprintf("%s: %.1f Mbit/s, %.2f cores, %d MB", head, r.BitsPerSecond()/1e6, r.Cores(), r.PeakRSS/1e6)
 }

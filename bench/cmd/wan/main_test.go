@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/bench"
 	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
+	"github.com/postern-dev/postern/bench/wan"
 )
 
 func TestParse(t *testing.T) {
@@ -18,8 +21,17 @@ func TestParse(t *testing.T) {
 	if n := len(o.grid.Scenarios); n != 2 || o.grid.Options.Runs != 2 || o.grid.Options.Duration != 3*time.Second {
 		t.Errorf("got %d scenarios, %+v", n, o.grid.Options)
 	}
-	if o, err = parse(nil, io.Discard); err != nil || len(o.grid.Scenarios) != 14 {
-		t.Errorf("without arguments: got %d scenarios, %v; want all 14", len(o.grid.Scenarios), err)
+	if o, err = parse(nil, io.Discard); err != nil || len(o.grid.Scenarios) != len(wan.Scenarios()) {
+		t.Errorf("without arguments: got %d scenarios, %v; want all %d", len(o.grid.Scenarios), err, len(wan.Scenarios()))
+	}
+	for _, s := range o.grid.Scenarios {
+		if slices.Contains(s.Subjects, bench.PosternBefore) {
+			t.Errorf("%s: what was before is a subject without -before", s.Name)
+		}
+	}
+	o, err = parse([]string{"-cells", "100ms/1%,duel/cubic", "-before", "/tmp/wan"}, io.Discard)
+	if n := len(o.grid.Scenarios); err != nil || n != 6 || o.grid.Scenarios[0].Cell != "100ms/1%" || !slices.Contains(o.grid.Scenarios[0].Subjects, bench.PosternBefore) {
+		t.Errorf("patterns: got %d scenarios, %v; want one and five queues, with what was before", n, err)
 	}
 }
 
@@ -31,6 +43,9 @@ func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 		{[]string{"-o", "xml"}, `wan: -o "xml" is not known (there are: table, json, benchstat)`},
 		{[]string{"-scenario", "tcp-1"}, `wan: no scenario "tcp-1" (-h says how scenarios are called, bench/README.md has the subjects)`},
 		{[]string{"-runs", "-1"}, "wan: -runs, -duration and -warmup cannot be negative (leave out what is to be as usual)"},
+		{[]string{"-cells", "3ms/*"}, `wan: no cell is like "3ms/*" (-h says how scenarios are called, bench/README.md has the subjects)`},
+		{[]string{"-base", "stock"}, `wan: -base "stock" is no subject (bench/README.md has the subjects)`},
+		{[]string{"-read", "f", "-o", "json", "-runs", "1"}, "wan: -runs makes no sense with -read (-o and -base say how a report is shown)"},
 		{[]string{"far"}, `wan: unexpected argument "far" (it takes flags alone; -h lists them)`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {

@@ -1,0 +1,84 @@
+package wan
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// jitterHold is how long packets are delayed alike: a radio's scheduler serves a station
+// every some milliseconds, and a frame of LTE lasts 10 (3GPP TS 36.211, section 4).
+const jitterHold = 10 * time.Millisecond
+
+// jitter is a delay that changes with time, and not with who is looking: in a period it is
+// one of 0 to most, all alike. Where it falls, packets would overtake those before; the
+// link keeps the order, so they arrive together.
+type jitter struct {
+	seed   uint64
+	most   time.Duration
+	period uint64
+	delay  time.Duration // In the period.
+}
+
+func (j *jitter) at(t time.Duration) time.Duration {
+	if j.most == 0 {
+		return 0
+	}
+	if period := uint64(t/jitterHold) + 1; period != j.period {
+		j.period = period
+		j.delay = time.Duration(rand.New(rand.NewPCG(j.seed, period)).Int64N(int64(j.most) + 1))
+	}
+	return j.delay
+}
+
+// strays are the packets that have fallen behind, few of them, by when they are due.
+type strays struct {
+	random *rand.Rand
+	chance float64
+	most   time.Duration // By which one falls behind.
+	all    []stray
+}
+
+type stray struct {
+	due    time.Duration
+	tunnel int
+	packet []byte
+}
+
+func newStrays(p Path) strays {
+	return strays{random: rand.New(rand.NewPCG(p.Seed, 1)), chance: p.Reorder, most: p.ReorderBy}
+}
+
+// next tells by how much the next packet falls behind, 0 for not at all.
+func (s *strays) next() time.Duration {
+	if s.chance == 0 || s.random.Float64() >= s.chance {
+		return 0
+	}
+	return 1 + time.Duration(s.random.Int64N(int64(s.most)))
+}
+
+// push keeps a copy of a packet.
+func (s *strays) push(packet []byte, tunnel int, due time.Duration) {
+	i, _ := slices.BinarySearchFunc(s.all, due, func(one stray, due time.Duration) int {
+		if one.due <= due {
+			return -1
+		}
+		return 1
+	})
+	s.all = slices.Insert(s.all, i, stray{due, tunnel, slices.Clone(packet)})
+}
+
+// due is the first packet's time.
+func (s *strays) due() (time.Duration, bool) {
+	if len(s.all) == 0 {
+		return 0, false
+	}
+	return s.all[0].due, true
+}
+
+// pop takes the first packet.
+func (s *strays) pop() stray {
+	first := s.all[0]
+	s.all = slices.Delete(s.all, 0, 1)
+	return first
+}

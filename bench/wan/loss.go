@@ -1,0 +1,41 @@
+package wan
+
+import "math/rand/v2"
+
+// losses decides which packets get lost, by their numbers alone.
+//
+// Losses in bursts follow Gilbert's model (Gilbert, "Capacity of a Burst-Noise Channel",
+// 1960; Elliott's adds losses in the good state, and here are none): a chain of two states
+// that may change with each packet, of which the bad one loses all. The mean burst is
+// 1/leave, and enter/(enter+leave) of the packets get lost.
+type losses struct {
+	random *rand.Rand
+	loss   float64 // Of packets that are lost one by one.
+
+	bursts       bool
+	enter, leave float64 // The probabilities with which the bad state is.
+	bad          bool
+}
+
+func newLosses(p Path) losses {
+	l := losses{random: rand.New(rand.NewPCG(p.Seed, 0)), loss: p.Loss, bursts: p.Burst > 0}
+	if l.bursts {
+		l.leave = 1 / p.Burst
+		l.enter = l.leave * p.Loss / (1 - p.Loss)
+	}
+	return l
+}
+
+// next tells whether the next packet gets lost.
+func (l *losses) next() bool {
+	chance := l.random.Float64()
+	if !l.bursts {
+		return chance < l.loss
+	}
+	if l.bad {
+		l.bad = chance >= l.leave
+	} else {
+		l.bad = chance < l.enter
+	}
+	return l.bad
+}

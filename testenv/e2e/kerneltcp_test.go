@@ -1,0 +1,274 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// kernelConnections is how many connections TestKernelTCP makes; POSTERN_CONNECTIONS says
+// otherwise (make test-interop: a million).
+const kernelConnections = 2000
+
+// wireFaults is what a wire does to packets, each way.
+type wireFaults struct {
+	delay                    time.Duration
+	loss, reorder, duplicate float64 // shares of packets
+}
+
+// carry moves packets from one device to the other until the first is closed.
+func carry(from, to tun.Device, f wireFaults, seed uint64) {
+	const offset = 16 // Room for WireGuard's header, or the kernel's for offloads.
+	type packet struct {
+		at   time.Time
+		data []byte
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	wire := make(chan packet, 100_000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for p := range wire {
+			time.Sleep(time.Until(p.at)) // This is the delay.
+			_, _ = to.Write([][]byte{p.data}, offset)
+		}
+	})
+	defer wg.Wait()
+	defer close(wire)
+	bufs := make([][]byte, from.BatchSize())
+	for i := range bufs {
+		bufs[i] = make([]byte, offset+65535)
+	}
+	sizes := make([]int, len(bufs))
+	var late []packet
+	for {
+		n, err := from.Read(bufs, sizes, offset)
+		if err != nil && !errors.Is(err, tun.ErrTooManySegments) {
+			return
+		}
+		for i := range n {
+			p := packet{time.Now().Add(f.delay), slices.Clone(bufs[i][:offset+sizes[i]])}
+			// A spare capacity for what the kernel's device joins.
+			p.data = append(make([]byte, 0, offset+65535), p.data...)
+			switch draw := rng.Float64(); {
+			case draw < f.loss:
+				continue
+			case draw < f.loss+f.reorder:
+				late = append(late, p) // behind the next one
+				continue
+			case draw < f.loss+f.reorder+f.duplicate:
+				again := packet{p.at, append(make([]byte, 0, offset+65535), p.data...)}
+				wire <- again
+			}
+			wire <- p
+			for _, l := range late {
+				wire <- l
+			}
+			late = late[:0]
+		}
+	}
+}
+
+// exchange sends so many bytes and a half-close, and reads what the other side sends up to its.
+func exchange(c net.Conn, sends int, seed byte) (received int, err error) {
+	type halfCloser interface{ CloseWrite() error }
+	sent := make(chan error, 1)
+	go func() {
+		b := make([]byte, sends)
+		for i := range b {
+			b[i] = sequence(uint64(i)) ^ seed
+		}
+		_, err := c.Write(b)
+		if err == nil {
+			err = c.(halfCloser).CloseWrite()
+		}
+		sent <- err
+	}()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		for i, b := range buf[:n] {
+			if b != sequence(uint64(received+i))^seed {
+				return received, fmt.Errorf("byte %d is wrong", received+i)
+			}
+		}
+		received += n
+		if errors.Is(err, io.EOF) {
+			return received, <-sent
+		}
+		if err != nil {
+			return received, fmt.Errorf("after %d bytes: %w", received, err)
+		}
+	}
+}
+
+// Every byte is right that the network stack and the kernel's TCP exchange over a path with
+// delay, loss, reordering and duplicates, whoever dials, and nothing is left afterwards.
+func TestKernelTCP(t *testing.T) {
+	const port = 7000
+	own, kernels := netip.MustParseAddr("fd00:0:0:7::1"), netip.MustParseAddr("fd00:0:0:7::2")
+	lab := netlab.New(t)
+	host := lab.Host("kernel")
+	var device tun.Device
+	if err := netlab.Do(host.Namespace(), func() (err error) {
+		device, err = tun.CreateTUN("long0", netstack.DefaultMTU)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"ip", "address", "add", kernels.String() + "/64", "dev", "long0", "nodad"},
+		{"ip", "link", "set", "long0", "up"},
+	} {
+		if out, err := host.Run(within(t, patience), args...); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	stack, err := netstack.New(netstack.Options{Addresses: []netip.Addr{own}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults := wireFaults{delay: 5 * time.Millisecond, loss: 0.01, reorder: 0.01, duplicate: 0.005}
+	var wires sync.WaitGroup
+	wires.Go(func() { carry(stack.Device(), device, faults, 1) })
+	wires.Go(func() { carry(device, stack.Device(), faults, 2) })
+	defer wires.Wait()
+	defer device.Close()
+	defer stack.Close()
+
+	connections := kernelConnections
+	if s := os.Getenv("POSTERN_CONNECTIONS"); s != "" {
+		if connections, err = strconv.Atoi(s); err != nil {
+			t.Fatalf("POSTERN_CONNECTIONS=%s: %v", s, err)
+		}
+	}
+	ours, err := stack.Listen(netip.AddrPortFrom(own, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := host.Listen(t.Context(), netip.AddrPortFrom(kernels, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var servers sync.WaitGroup
+	defer servers.Wait()
+	for _, l := range []net.Listener{ours, theirs} {
+		defer l.Close()
+		servers.Go(func() { serveExchanges(t, l, &servers) })
+	}
+	eventually(within(t, patience), t, "the device is up", func() (bool, string) {
+		c, err := dialEither(t.Context(), host, stack, true, netip.AddrPortFrom(own, port))
+		if err != nil {
+			return false, err.Error()
+		}
+		return true, fmt.Sprint(c.Close())
+	})
+
+	var wg sync.WaitGroup
+	tickets := make(chan int)
+	for worker := range 64 {
+		wg.Go(func() {
+			for i := range tickets {
+				rng := rand.New(rand.NewPCG(uint64(i), 9))
+				to := netip.AddrPortFrom(kernels, port)
+				if i%2 == 0 {
+					to = netip.AddrPortFrom(own, port)
+				}
+				if err := oneExchange(t.Context(), host, stack, i%2 == 0, to, size(rng), size(rng), byte(i)); err != nil {
+					t.Errorf("connection %d, worker %d: %v", i, worker, err)
+				}
+			}
+		})
+	}
+	for i := range connections {
+		tickets <- i
+	}
+	close(tickets)
+	wg.Wait()
+	state, ok := stack.PathState(kernels)
+	if !ok || state.Lost == 0 || state.BaseRTT < faults.delay {
+		t.Errorf("the path's state is %+v, %v: it was not used", state, ok)
+	}
+	eventually(within(t, patience), t, "nothing is left of the connections", func() (bool, string) {
+		state, _ := stack.PathState(kernels)
+		memory := stack.Stats().TCPMemory
+		return state.Connections == 0 && memory == 0, fmt.Sprintf("%d connections, %d bytes", state.Connections, memory)
+	})
+	t.Logf("%d connections, %d packets lost, %+v", connections, state.Lost, state)
+}
+
+// size draws how much one side sends: often little, now and then a lot.
+func size(rng *rand.Rand) int {
+	switch rng.IntN(8) {
+	case 0:
+		return 0
+	case 1:
+		return rng.IntN(1 << 20)
+	default:
+		return rng.IntN(20_000)
+	}
+}
+
+// serveExchanges answers with as many bytes as the first eight ask for.
+func serveExchanges(t *testing.T, l net.Listener, servers *sync.WaitGroup) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		servers.Go(func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience))
+			var head [9]byte
+			if _, err := io.ReadFull(c, head[:]); err != nil {
+				return // The first one, which only looks.
+			}
+			if _, err := exchange(c, int(binary.BigEndian.Uint64(head[:8])), head[8]); err != nil {
+				t.Errorf("server: %v", err)
+			}
+		})
+	}
+}
+
+func oneExchange(ctx context.Context, host *netlab.Host, stack *netstack.Stack, kernelDials bool, to netip.AddrPort, sends, receives int, seed byte) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := dialEither(ctx, host, stack, kernelDials, to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write(append(binary.BigEndian.AppendUint64(nil, uint64(receives)), seed)); err != nil {
+		return err
+	}
+	got, err := exchange(c, sends, seed)
+	if err == nil && got != receives {
+		err = fmt.Errorf("received %d bytes, want %d", got, receives)
+	}
+	return err
+}
+
+func dialEither(ctx context.Context, host *netlab.Host, stack *netstack.Stack, kernelDials bool, to netip.AddrPort) (net.Conn, error) {
+	if kernelDials {
+		return host.DialContext(ctx, "tcp", to.String())
+	}
+	return stack.DialTCP(ctx, to)
+}
