@@ -37,7 +37,7 @@ type PeerStats struct {
 	// accurate to a second. Its initiations alone do not count: they say nothing of the
 	// preshared key, nor whether our answers arrive.
 	LastRx time.Time
-	// Attempts counts handshakes begun since then without an answer.
+	// Attempts counts initiations since then without an answer, repetitions included.
 	Attempts int
 	// NextTry is when the next one begins; zero when none is planned.
 	NextTry time.Time
