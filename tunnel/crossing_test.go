@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -193,8 +194,7 @@ func TestAForcedDialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	})
 }
 
-// A dial's own initiation leaves a moment later than the dial is reckoned from. It is not taken
-// for one that the device has sent by itself when the next dial is due.
+// A path that is found to work is tried as soon as the last initiation has had its time.
 func TestADialDoesNotWaitForTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -204,10 +204,6 @@ func TestADialDoesNotWaitForTheOneBefore(t *testing.T) {
 		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
 		begin := time.Now()
 		waitFor(t, "the first dial", func() bool { return n.initiationsTo(edge.addr, cloud.addr) == 1 })
-		edge.mu.Lock()
-		w := &edge.peers[cloud.PublicKey()].watch
-		w.dialledAt = w.dialledAt.Add(-20 * time.Millisecond)
-		edge.mu.Unlock()
 		n.block(nil)
 		edge.setPaths(cloud, peer.Direct(cloud.addr), peer.Direct(cloud.addr))
 		edge.event(HandshakeDone, cloud)
@@ -264,18 +260,15 @@ func TestADialSparesASessionThoughTheDevicesWentNowhere(t *testing.T) {
 		synctest.Wait()
 		edge.setPaths(cloud, none, peer.Direct(cloud.addr))
 		connect(cloud, edge)
-		if _, nowhere := cloud.bind.Initiation(endpointID(edge.PublicKey())); !nowhere {
-			t.Fatal("cloud's device has made no initiation")
-		}
 		time.Sleep(30 * time.Second) // virtual
 		if err := cloud.Renew(edge.PublicKey(), 0); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		cloud.mu.Lock()
-		lost := cloud.peers[edge.PublicKey()].watch.lost
+		session := cloud.peers[edge.PublicKey()].machine.Session(time.Now())
 		cloud.mu.Unlock()
-		if lost {
+		if !session {
 			t.Error("the session was given up for a new one")
 		}
 		connect(cloud, edge)
@@ -290,7 +283,14 @@ func TestCrossingIsNoMatterWhereThereIsASession(t *testing.T) {
 		connect(a, b)
 		time.Sleep(10 * time.Second) // virtual: the session is known, and the device may initiate again
 		before := n.initiationsTo(a.addr, b.addr)
-		a.crossed(endpointID(b.PublicKey()))
+		a.mu.Lock()
+		m := &a.peers[b.PublicKey()].machine
+		m.Hear(time.Now(), handshake.Event{Kind: handshake.Made, Initiation: handshake.Initiation{Message: make([]byte, handshake.InitiationSize)}}, true)
+		m.Poll(time.Now(), true, true)
+		m.Hear(time.Now(), handshake.Event{Kind: handshake.Responded}, true)
+		m.Hear(time.Now(), handshake.Event{Kind: handshake.ResponseCame}, true)
+		a.mu.Unlock()
+		a.wake()
 		time.Sleep(3 * time.Second) // virtual
 		if got := n.initiationsTo(a.addr, b.addr) - before; got > 0 {
 			t.Errorf("%d initiations, want none", got)

@@ -35,6 +35,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
 	"github.com/postern-dev/postern/tunnel/underlay"
@@ -72,14 +73,10 @@ type Engine struct {
 
 	cancel  context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
-	kick    chan struct{}   // wakes the watch before its next tick
-	told    chan struct{}   // makes the watch deliver events
-	done    chan struct{}   // closed when the watch has ended
+	kick    chan struct{}   // wakes drive before its next tick
+	done    chan struct{}   // closed when drive has ended
 
 	stateSize atomic.Int64 // what the next answer of the device will take, in bytes
-	// rereadAt is when the watch last made a new reading to give up sessions by. Only the
-	// watch uses it.
-	rereadAt time.Time
 
 	// setMu makes SetPeers calls take turns; it is held during changes to the device. The set
 	// of peers and their configurations change with both locks held only.
@@ -91,22 +88,23 @@ type Engine struct {
 	peers  map[peer.PublicKey]*peerState
 	events []Event // yet to be delivered
 	closed bool
-	// observed is the number of the reading that the watches know.
+	// observed is the number of the reading that the machines know.
 	observed uint64
 }
 
 // peerState is one peer: what is wished of it, and how it fares. Guarded by Engine.mu.
 type peerState struct {
-	id     string // endpointID of its key
-	config peer.Config
-	wished uint64 // the last wish that it is part of; guarded by setMu
-	watch  watch
-	paths  *Paths // nil until SetPaths
-	// pathsSince is when SetPaths last brought a path that had not been there before, and
-	// dialSent when the last dial was made.
-	pathsSince, dialSent time.Time
-	newest               newest
-	shook                bool // since keepStamps was last called
+	id      string // endpointID of its key
+	config  peer.Config
+	wished  uint64 // the last wish that it is part of; guarded by setMu
+	machine handshake.Machine
+	pollAt  time.Time // when the machine is asked; zero: when something becomes known
+	paths   *Paths    // nil until SetPaths
+	// endpoint is the device's text for where it sends to, as last read, and parsed what it says.
+	endpoint string
+	parsed   peer.Path
+	newest   newest
+	shook    bool // since keepStamps was last called
 
 	unverified Sight // as Sightings last told
 	// stampInPast likewise, since what came may have made place for something forged.
@@ -130,7 +128,6 @@ func New(o Options) (*Engine, error) {
 		bind:      o.Underlay,
 		onEvent:   o.OnEvent,
 		kick:      make(chan struct{}, 1),
-		told:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		peers:     make(map[peer.PublicKey]*peerState),
 		taken:     taken{names: map[string]peer.PublicKey{}, addrs: map[netip.Addr]peer.PublicKey{}},
@@ -140,9 +137,7 @@ func New(o Options) (*Engine, error) {
 	e.dev = device.NewDevice(releasingDevice{o.Device}, newReleasingBind(o.Underlay), e.devLog.logger())
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
-	e.bind.OnHandshake(e.handshakeDone)
-	e.bind.OnDeadSession(e.sessionDead)
-	e.bind.OnCrossing(e.crossed)
+	e.bind.Listen(e.wake)
 	if err := e.up(o.ListenPort); err != nil {
 		e.dev.Close()
 		e.devLog.close()
@@ -152,7 +147,7 @@ func New(o Options) (*Engine, error) {
 	e.cancel, e.closing = cancel, ctx.Done()
 	go func() {
 		defer close(e.done)
-		e.watchPeers(ctx)
+		e.drive(ctx)
 	}()
 	return e, nil
 }
@@ -204,21 +199,19 @@ func (e *Engine) PublicKey() peer.PublicKey { return e.publicKey }
 // last proved itself. Data waits until it completes; a session that was alive ends.
 func (e *Engine) Redial(key peer.PublicKey) error {
 	e.mu.Lock()
-	p, err := e.peers[key], e.stillLocked(key)
-	if err != nil {
-		e.mu.Unlock()
+	defer e.mu.Unlock()
+	if err := e.stillLocked(key); err != nil {
 		return fmt.Errorf("redial %s: %w", key, err)
 	}
-	d := p.dial(key)
-	d.force = true
-	if len(d.paths) > 0 {
-		p.watch.dialled(time.Now(), e.yields(key))
+	p := e.peers[key]
+	if !p.reachable() {
+		return fmt.Errorf("redial peer %q: %w (it must dial, or needs an endpoint)", p.config.Name, underlay.ErrNoCandidates)
 	}
-	e.mu.Unlock()
-	if len(d.paths) == 0 {
-		return fmt.Errorf("redial peer %q: %w (it must dial, or needs an endpoint)", d.name, underlay.ErrNoCandidates)
-	}
-	return e.dial(d)
+	now := time.Now()
+	p.pollAt = now
+	p.machine.Redial(now)
+	e.wake()
+	return nil
 }
 
 // Renew starts a fresh handshake after the wait, unless one completes before. The present
@@ -231,7 +224,9 @@ func (e *Engine) Renew(key peer.PublicKey, wait time.Duration) error {
 	if err := e.stillLocked(key); err != nil {
 		return fmt.Errorf("renew the session with %s: %w", key, err)
 	}
-	e.peers[key].watch.renew(time.Now(), wait)
+	p, now := e.peers[key], time.Now()
+	p.pollAt = now
+	p.machine.Renew(now, wait)
 	e.wake()
 	return nil
 }
@@ -254,11 +249,10 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-func (e *Engine) wake() { nudge(e.kick) }
-
-func nudge(c chan struct{}) {
+// wake has drive look before its next tick.
+func (e *Engine) wake() {
 	select {
-	case c <- struct{}{}:
+	case e.kick <- struct{}{}:
 	default: // It is about to look anyway.
 	}
 }

@@ -309,6 +309,7 @@ func TestRedialSendsAnInitiationAtOnce(t *testing.T) {
 			if err := edge.Redial(cloud.PublicKey()); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait()
 			if got := n.initiationsTo(edge.addr, cloud.addr); got != before+i+1 {
 				t.Errorf("initiations after redial %d: got %d, want %d", i+1, got, before+i+1)
 			}

@@ -62,7 +62,7 @@ func (e *Engine) shaken(k peer.PublicKey) (at time.Time, look time.Duration, err
 		return time.Time{}, 0, err
 	}
 	e.observeNew(time.Now(), r)
-	return e.peers[k].watch.lastHandshake, nextLook(r), nil
+	return e.peers[k].machine.LastHandshake, nextLook(r), nil
 }
 
 // nextLook is how long to wait for the device to have done something, before it is read again.

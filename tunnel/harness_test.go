@@ -14,6 +14,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
@@ -103,6 +104,15 @@ type memory struct {
 }
 
 const oneWay = 10 * time.Millisecond
+
+// What the machine of package handshake waits for.
+const (
+	tieBreakDelay = handshake.TieBreakDelay
+	newPathWait   = 250 * time.Millisecond
+	answerLag     = 50 * time.Millisecond
+	silenceLimit  = handshake.SilenceLimit
+	quietLimit    = 2 * time.Second
+)
 
 func newMemory() *memory {
 	return &memory{conns: make(map[netip.AddrPort]*memoryConn), initiations: make(map[[2]netip.AddrPort]int)}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/blake2s"
 	"golang.org/x/crypto/chacha20poly1305"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -82,7 +83,7 @@ func NewInspector(private peer.PrivateKey) *Inspector {
 // about 0.2 ms. Everybody who knows our public key can make ForUs true, but Static and
 // Stamp only the owner of Static; somebody else may send what that one made.
 func (i *Inspector) Initiation(m []byte) (Initiation, error) {
-	if len(m) != initiationSize || binary.LittleEndian.Uint32(m) != 1 {
+	if len(m) != handshake.InitiationSize || binary.LittleEndian.Uint32(m) != 1 {
 		return Initiation{}, fmt.Errorf("%w: want 148 bytes of type 1", ErrInitiation)
 	}
 	if !i.mac1(m, initiationMAC1) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
@@ -143,8 +144,8 @@ func (e *Engine) keepStamps() {
 	hosts := make(map[netip.Addr]bool)
 	e.mu.Lock()
 	for _, p := range e.peers {
-		if p.shook && p.watch.source.IsValid() {
-			hosts[p.watch.source.Remote.Addr()] = true
+		if p.shook && p.machine.Source.IsValid() {
+			hosts[p.machine.Source.Remote.Addr()] = true
 		}
 		p.shook = false
 	}
@@ -210,7 +211,7 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 	}
 	for _, in := range read {
 		switch {
-		case in.At.Before(p.watch.shookAt):
+		case in.At.Before(p.machine.ShookAt):
 		case in.Static == k:
 			if in.At.After(p.newest.at) && in.Stamp.Before(p.newest.stamp.Add(-stampSlack)) {
 				s.StampInPast = StampSight{in.Sight, in.Stamp, p.newest.stamp}
@@ -225,7 +226,7 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 		}
 	}
 	// Nobody answers such a one, so what is forged with its source takes its place.
-	if last := p.stampInPast; s.StampInPast.At.IsZero() && !last.At.Before(p.watch.shookAt) && time.Since(last.At) < unverifiedLifetime {
+	if last := p.stampInPast; s.StampInPast.At.IsZero() && !last.At.Before(p.machine.ShookAt) && time.Since(last.At) < unverifiedLifetime {
 		s.StampInPast = last
 	}
 	p.stampInPast = s.StampInPast
@@ -246,7 +247,7 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 		return s
 	}
 	now := time.Now()
-	if !p.unverified.At.Before(p.watch.shookAt) && now.Sub(p.unverified.At) < unverifiedLifetime {
+	if !p.unverified.At.Before(p.machine.ShookAt) && now.Sub(p.unverified.At) < unverifiedLifetime {
 		s = p.unverified
 	}
 	for _, r := range responses {
@@ -255,7 +256,7 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 			fits = hosts[r.From.Addr()] && e.inspection.inspector.Response(r.Data[:])
 		}
 		// Copies of the one that was accepted come after the handshake.
-		late := !p.watch.shookAt.IsZero() && r.At.Before(p.watch.shookAt.Add(silenceLimit))
+		late := !p.machine.ShookAt.IsZero() && r.At.Before(p.machine.ShookAt.Add(handshake.SilenceLimit))
 		asked := r.Asked
 		if asked.IsZero() {
 			asked = r.At.Add(-crossing)

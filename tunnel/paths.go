@@ -77,27 +77,16 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	p.paths = &Paths{Initiate: slices.Clone(paths.Initiate), Selected: paths.Selected}
 	e.routeLocked(k, p)
 	news := slices.ContainsFunc(paths.Initiate, func(o peer.Path) bool { return !slices.Contains(known, o) })
-	if news {
-		p.pathsSince = now
-	}
 	if paths.Selected != selected {
-		p.watch.selected(now)
+		p.machine.Selected(now)
 		news = news || paths.Selected.IsValid()
 	}
-	if news && !p.watch.alive(now) {
-		p.watch.hasten(now.Add(e.tieBreakDelay(p.config)))
-		e.wake()
+	if news {
+		p.machine.NewPath(now)
 	}
+	p.pollAt = now
+	e.wake()
 	return nil
-}
-
-// tieBreakDelay is how long a new path is left to the peer at first, which most likely has found it
-// at the same moment: of two initiations that cross, each undoes the other. One side waits.
-func (e *Engine) tieBreakDelay(to peer.Config) time.Duration {
-	if to.Managed && e.yields(to.PublicKey) {
-		return tieBreakDelay
-	}
-	return 0
 }
 
 // routeLocked tells the underlay a managed peer's paths. Engine.mu is held, so that no
@@ -130,7 +119,7 @@ func (p *peerState) addresses() []peer.Path {
 			paths = append(paths, peer.Direct(a))
 		}
 	}
-	source := p.watch.source
+	source := p.machine.Source
 	switch {
 	case !source.IsValid():
 		return paths
@@ -143,59 +132,16 @@ func (p *peerState) addresses() []peer.Path {
 	}
 }
 
-// handshakeDone is called by the underlay, in the goroutines that send and receive.
-func (e *Engine) handshakeDone(id string, path peer.Path) {
-	k, err := peer.ParsePublicKey(id)
-	if err != nil {
-		return // Not an endpoint of ours.
+// reachable reports whether there are addresses.
+func (p *peerState) reachable() bool {
+	known := len(p.config.Endpoints)
+	if p.paths != nil {
+		known = len(p.paths.Initiate)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p := e.peers[k]
-	if p == nil || !p.config.Managed {
-		return
-	}
-	p.watch.completed(time.Now(), path)
-	e.routeLocked(k, p)
-	e.tellLocked(Event{Peer: k, Kind: HandshakeDone, Path: path})
-	nudge(e.told)
+	return known > 0 || p.machine.Source.IsValid()
 }
 
-// sessionDead is called by the underlay, in the goroutines that send and receive: a session
-// was begun, over a path, by which one side alone can send (see OnDeadSession). The peer is
-// dialled again once the last dial has had its time.
-func (e *Engine) sessionDead(id string, path peer.Path) {
-	k, err := peer.ParsePublicKey(id)
-	if err != nil {
-		return // Not an endpoint of ours.
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.peers[k]; p != nil && p.config.Managed {
-		p.watch.deadOnArrival(time.Now(), path)
-		e.routeLocked(k, p)
-		e.wake()
-	}
-}
-
-// crossed is called by the underlay, in the goroutines that receive: an initiation of ours and
-// one of the peer's have undone each other. One of the two dials again, and does not wait for
-// the other.
-func (e *Engine) crossed(id string) {
-	k, err := peer.ParsePublicKey(id)
-	if err != nil || e.yields(k) {
-		return
-	}
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.peers[k]; p != nil && p.config.Managed && !p.watch.session(now) {
-		p.watch.crossed(now)
-		e.wake()
-	}
-}
-
-// tellLocked leaves an event for the watch to deliver. Of two of a kind about one peer
+// tellLocked leaves an event for drive to deliver. Of two of a kind about one peer
 // that were not delivered yet only the later one counts.
 func (e *Engine) tellLocked(event Event) {
 	if e.onEvent == nil {
@@ -205,7 +151,7 @@ func (e *Engine) tellLocked(event Event) {
 	e.events = append(e.events, event)
 }
 
-// tell delivers events. Only the watch calls it.
+// tell delivers events. Only drive calls it.
 func (e *Engine) tell() {
 	e.mu.Lock()
 	events := e.events

@@ -194,6 +194,7 @@ func TestSetPathsChangesNothingButThePaths(t *testing.T) {
 		if err := edge.Redial(cloud.PublicKey()); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
 		if got := n.initiationsTo(edge.addr, cloud.addr); got != initiations+1 {
 			t.Errorf("redial: got %d initiations to the proven path, want 1", got-initiations)
 		}

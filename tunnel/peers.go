@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
 )
@@ -54,15 +55,12 @@ func (e *Engine) prepare(c peer.Config) {
 	id := endpointID(c.PublicKey)
 	next := peerState{config: c}
 	if p := e.peers[c.PublicKey]; p != nil && p.config.Managed == c.Managed {
-		next.watch, next.paths = p.watch, p.paths
+		next.machine.Source, next.paths = p.machine.Source, p.paths
 	} else if p != nil {
 		e.bind.Forget(id)
 	}
 	if c.Managed {
 		e.bind.Manage(id)
-		if !e.yields(c.PublicKey) {
-			e.bind.Insist(id)
-		}
 		e.routeLocked(c.PublicKey, &next)
 		return
 	}
@@ -91,12 +89,13 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
 			p = &peerState{id: endpointID(c.PublicKey), config: c, wished: e.wish}
-			p.watch.restart(now.Add(e.tieBreakDelay(c)))
+			p.machine.Config = handshake.Config{Managed: c.Managed, Yields: e.yields(c.PublicKey)}
+			p.machine.Add(now)
 			e.peers[c.PublicKey] = p
-		} else if !p.watch.alive(now) && worthDialling(p.config, c) {
-			p.watch.restart(now)
+		} else if worthDialling(p.config, c) {
+			p.machine.Changed(now)
 		}
-		p.config = c
+		p.config, p.pollAt = c, now
 		e.taken.take(c)
 	}
 }

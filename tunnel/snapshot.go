@@ -37,7 +37,7 @@ type PeerStats struct {
 	// accurate to a second. Its initiations alone do not count: they say nothing of the
 	// preshared key, nor whether our answers arrive.
 	LastRx time.Time
-	// Attempts counts handshakes begun since then without an answer.
+	// Attempts counts initiations since then without an answer, repetitions included.
 	Attempts int
 	// NextTry is when the next one begins; zero when none is planned.
 	NextTry time.Time
@@ -109,8 +109,8 @@ func (e *Engine) inUseLocked(p *peerState) peer.Path {
 	switch {
 	case p.config.Managed:
 		return e.bind.PathTo(p.id)
-	case p.watch.proven.IsValid():
-		return p.watch.proven
+	case p.machine.Proven.IsValid():
+		return p.machine.Proven
 	case len(p.config.Endpoints) > 0:
 		return peer.Direct(p.config.Endpoints[0])
 	}
@@ -118,19 +118,19 @@ func (e *Engine) inUseLocked(p *peerState) peer.Path {
 }
 
 func (p *peerState) stats(path peer.Path) PeerStats {
-	w := &p.watch
+	m := &p.machine
 	return PeerStats{
 		Stats: peer.Stats{
 			Endpoint:      path.Remote,
-			LastHandshake: w.lastHandshake,
-			RxBytes:       w.rx,
-			TxBytes:       w.tx,
+			LastHandshake: m.LastHandshake,
+			RxBytes:       m.Rx,
+			TxBytes:       m.Tx,
 		},
 		Name:     p.config.Name,
 		Path:     path,
-		Proven:   w.proven.IsValid(),
-		LastRx:   w.heardAt,
-		Attempts: w.attempts,
-		NextTry:  w.nextTry,
+		Proven:   m.Proven.IsValid(),
+		LastRx:   m.HeardAt,
+		Attempts: m.Attempts,
+		NextTry:  m.NextTry,
 	}
 }

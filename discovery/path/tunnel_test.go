@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// WireGuard's timers, and those of the engine's watch.
+// WireGuard's timers, and those of the engine.
 const (
 	rekeyTimeout = 5 * time.Second
 	rekeyAfter   = 120 * time.Second
@@ -69,7 +69,7 @@ func (g *gateway) sendData(now time.Time) {
 		g.sentSince = now
 		g.m.Silent(now)
 		if now.Sub(g.initiated) >= rekeyTimeout {
-			g.initiate(now) // as the engine's watch does
+			g.initiate(now) // as the engine does
 		}
 	}
 }

@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,9 +11,11 @@ import (
 
 const (
 	// answerLifetime is how long an answer is repeated to later copies of its
-	// initiation: longer than two paths' delays differ, shorter than the 5 s after
-	// which WireGuard makes a new initiation.
-	answerLifetime = time.Second
+	// initiation: until WireGuard makes a new one.
+	answerLifetime = 5 * time.Second
+	// lostAfter is how long after an answer a copy over the same path means that it was lost:
+	// longer than the network takes to repeat a datagram, shorter than a gateway waits.
+	lostAfter = 500 * time.Millisecond
 	// arrivalLifetime is how long an initiation may wait for the device to answer it,
 	// on a machine that is busy.
 	arrivalLifetime = 5 * time.Second
@@ -48,11 +51,11 @@ type arrival struct {
 
 // answer is a response that was sent.
 type answer struct {
-	index   uint32
-	to      conn.Endpoint
-	at      time.Time
-	message []byte
-	copies  []conn.Endpoint
+	index    uint32
+	to       conn.Endpoint
+	at, last time.Time // when it was sent first, and to anybody
+	message  []byte
+	copies   []conn.Endpoint
 	// known vouches for those that may have it, besides where the first copy came from.
 	known func(conn.Endpoint) bool
 }
@@ -65,7 +68,7 @@ func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (mess
 	a.seen[a.nextIn] = arrival{index, from, now}
 	a.nextIn = (a.nextIn + 1) % arrivalsKept
 	for i := range a.sent {
-		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from) {
+		if s := &a.sent[i]; s.index == index && s.fresh(now) && s.takes(from, now) {
 			return s.message
 		}
 	}
@@ -93,10 +96,10 @@ func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now t
 	defer a.mu.Unlock()
 	s := &a.sent[a.next]
 	a.next = (a.next + 1) % answersKept
-	*s = answer{index: index, to: to, at: now, message: append([]byte(nil), message...), known: known}
+	*s = answer{index: index, to: to, at: now, last: now, message: append([]byte(nil), message...), known: known}
 	var copies []conn.Endpoint
 	for _, in := range a.seen {
-		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from) {
+		if in.from != nil && in.index == index && now.Sub(in.at) < answerLifetime && s.takes(in.from, now) {
 			copies = append(copies, in.from)
 		}
 	}
@@ -107,19 +110,18 @@ func (s *answer) fresh(now time.Time) bool { return s.to != nil && now.Sub(s.at)
 
 // takes reports whether a copy from the endpoint is to be answered, and notes it. A
 // stranger's is not even noted: replays must not use up what copies there are.
-func (s *answer) takes(from conn.Endpoint) bool {
-	if samePath(s.to, from) || len(s.copies) == answerCopies {
+func (s *answer) takes(from conn.Endpoint, now time.Time) bool {
+	if len(s.copies) == answerCopies {
 		return false
 	}
-	for _, c := range s.copies {
-		if samePath(c, from) {
-			return false
-		}
+	has := func(c conn.Endpoint) bool { return samePath(c, from) }
+	if (has(s.to) || slices.ContainsFunc(s.copies, has)) && now.Sub(s.last) < lostAfter {
+		return false
 	}
 	if pathOf(from) != pathOf(s.to) && !s.known(from) {
 		return false
 	}
-	s.copies = append(s.copies, from)
+	s.copies, s.last = append(s.copies, from), now
 	return true
 }
 

@@ -1,15 +1,18 @@
 package underlay
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -24,7 +27,6 @@ type fanOut struct {
 	id      string
 	changed func() // to be called when it has other paths than before
 	managed atomic.Bool
-	insists atomic.Bool
 
 	// Where initiations and where data go; replaced as a whole, under mu.
 	targets atomic.Pointer[[]conn.Endpoint]
@@ -36,7 +38,7 @@ type fanOut struct {
 	// paths are those of all of them, as of the last change.
 	paths map[peer.Path]struct{}
 
-	handshake handshake
+	exchange exchange
 }
 
 var _ conn.Endpoint = (*fanOut)(nil)
@@ -64,7 +66,6 @@ func (b *Bind) Forget(id string) {
 	f.setSelected(nil)
 	f.setLearned(nil)
 	b.handshakes.forget(f)
-	b.crossings.dismiss(f)
 }
 
 // SetCandidates sets the paths of the endpoint peer:ID, best first: where initiations go.
@@ -101,32 +102,44 @@ func (b *Bind) SetCandidates(id string, paths []peer.Path) {
 // The zero path leaves the choice to the handshakes: it is the path that the last one
 // proved, else the first candidate.
 func (b *Bind) SetSelected(id string, p peer.Path) {
-	b.mu.Lock()
-	f := b.candidates[id]
-	b.mu.Unlock()
-	if f == nil {
-		return
-	}
+	f := b.peer(id)
 	p.Remote = unmapped(p.Remote)
-	if !usable(p.Remote) {
+	switch {
+	case f == nil:
+	case usable(p.Remote):
+		f.setSelected(b.endpointOf(p))
+	default:
 		f.setSelected(nil)
-		return
 	}
-	f.setSelected(b.endpointOf(p))
 }
 
 // PathTo is the path that data for peer:ID takes now; invalid if there is none.
 func (b *Bind) PathTo(id string) peer.Path {
-	b.mu.Lock()
-	f := b.candidates[id]
-	b.mu.Unlock()
-	if f == nil {
-		return peer.Path{}
-	}
-	if ep := f.first(); ep != nil {
-		return pathOf(ep)
+	if f := b.peer(id); f != nil {
+		if ep := f.first(); ep != nil {
+			return pathOf(ep)
+		}
 	}
 	return peer.Path{}
+}
+
+// peer is the endpoint of an ID, nil if it is not known.
+func (b *Bind) peer(id string) *fanOut {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.candidates[id]
+}
+
+// roaming gives the peer that is not managed, and has the path; nil if there is none.
+func (b *Bind) roaming(p peer.Path) *fanOut {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.candidates {
+		if !f.managed.Load() && f.has(p) {
+			return f
+		}
+	}
+	return nil
 }
 
 // fanOut finds or makes the endpoint of an ID. Bind.mu is held.
@@ -228,29 +241,24 @@ func (f *fanOut) has(p peer.Path) bool {
 	return f.selected != nil && pathOf(f.selected) == p || f.learned != nil && pathOf(f.learned) == p
 }
 
-// sendTo sends an initiation over all of the peer's paths and anything else over one.
+// sendTo sends to a peer: a response to where the initiation came from, anything else over the
+// path that data takes. An initiation waits for whoever decides on it, or goes over all paths.
 func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	managed := f.managed.Load()
 	switch {
 	case len(bufs) != 1:
 	case isInitiation(bufs[0]):
-		targets := *f.targets.Load()
-		switch {
-		case !managed:
-		case len(targets) == 0:
-			b.handshakes.wentNowhere(f)
-		default:
-			b.handshakes.initiated(f, bufs[0])
+		if b.events.add(handshake.Event{Kind: handshake.Made, Peer: f.id, Initiation: handshake.Initiation{Message: bytes.Clone(bufs[0])}}) {
+			return nil
 		}
-		return b.sendToAll(f, targets, bufs)
+		return b.initiate(f, bufs)
 	case managed && isResponse(bufs[0]):
 		return b.respond(f, bufs[0])
 	}
 	ep := f.first()
-	if managed && f.handshake.open.Load() {
+	if managed && f.exchange.open.Load() {
 		if proved, dead := b.handshakes.answered(f, bufs[0]); proved != nil {
-			b.settle(f)
-			b.confirm(f, proved, dead)
+			b.began(f, proved, dead)
 			ep = proved // The other side shall see over which path its response came.
 		}
 	}
@@ -258,6 +266,24 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 		return fmt.Errorf("%s: %w", f.DstToString(), ErrNoCandidates)
 	}
 	return b.sendDirect(bufs, ep)
+}
+
+// initiate sends an initiation over all of the peer's paths.
+func (b *Bind) initiate(f *fanOut, bufs [][]byte) error {
+	targets := *f.targets.Load()
+	if len(targets) > 0 {
+		b.handshakes.initiated(f, bufs[0])
+	}
+	return b.sendToAll(f, targets, bufs)
+}
+
+// works reports whether an initiation has been sent over the path, and others before it got
+// through or probes did.
+func (f *fanOut) works(p peer.Path) bool {
+	f.mu.Lock()
+	works := f.selected != nil && pathOf(f.selected) == p || f.learned != nil && pathOf(f.learned) == p
+	f.mu.Unlock()
+	return works && slices.ContainsFunc(*f.targets.Load(), func(ep conn.Endpoint) bool { return pathOf(ep) == p })
 }
 
 // sendToAll fails only when no address could be sent to: one without a route is no

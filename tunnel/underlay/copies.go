@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/tunnel/handshake"
 )
 
 const (
@@ -90,24 +92,27 @@ func (c *copies) findLocked(sum uint64, now time.Time) *givenMessage {
 // but the type, the sender's index, and both MACs, which anybody could make again.
 func authenticated(m []byte) []byte { return m[8 : len(m)-2*macSize] }
 
-func sameHandshake(a, b []byte) bool {
-	return a[0] == b[0] && bytes.Equal(authenticated(a), authenticated(b))
-}
-
 // inTurn reports whether the device shall be given an admitted message now. An initiation
-// that may have crossed one of ours is kept for later; of a copy only its path is noted.
+// that may have crossed one of ours waits; of a copy only its path is noted.
 func (b *Bind) inTurn(m []byte, from conn.Endpoint, now time.Time) bool {
 	switch {
 	case m[0] == typeCookieReply:
 		return true
 	case b.copies.has(m, now):
-	case m[0] == typeInitiation && b.holdBack(m, from, now):
+	case m[0] == typeInitiation && b.waits(m, from):
 		return false
 	case b.copies.claim(m, now):
 		return true
 	}
 	b.dropCopy(m, from)
 	return false
+}
+
+// waits hands an initiation to whoever decides on handshakes, if it came over a path that works
+// of a peer to whom one of ours is on its way.
+func (b *Bind) waits(m []byte, from conn.Endpoint) bool {
+	f := b.handshakes.crossed(pathOf(from))
+	return f != nil && b.events.add(handshake.Event{Kind: handshake.Arrived, Peer: f.id, Initiation: handshake.Initiation{Message: bytes.Clone(m), From: from}})
 }
 
 // dropCopy notes the path of a copy that the device is not given.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/handshake"
 )
 
 func TestDeviceIsGivenNoCopyOfWhatItWorksOn(t *testing.T) {
@@ -60,34 +62,26 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 }
 
-// What is held back is held once, and given to the device once, also if a copy of it came
-// over a path on which nothing is held. Each path gets its answer.
-func TestCopiesOfWhatIsHeldBack(t *testing.T) {
+// What waited is given to the device once, also if a copy of it came over a path on which nothing
+// waits. Each path gets its answer.
+func TestCopiesOfWhatWaited(t *testing.T) {
 	b, x, c := selected(t)
 	second, other := plain(t, loopback4), plain(t, loopback4)
 	b.SetCandidates("x", direct(localAddr(c), localAddr(second), localAddr(other)))
-	f := b.candidates["x"]
-	hold := func(index uint32, from *net.UDPConn) {
-		m := initiation(index)
-		if !b.hold(f, time.Hour, heldInitiation{relayed: relayed{&m, b.inner.endpoint(localAddr(from))}}) {
-			t.Errorf("initiation %d is not held", index)
-		}
-	}
-	hold(100, c)
-	hold(100, second)
-	held := b.crossings.take(f, nil).initiations
-	if len(held) != 1 || len(held[0].copies) != 1 {
-		t.Fatalf("%+v is held, want one initiation with a copy", held)
+	waited := func(index uint32, from *net.UDPConn) handshake.Initiation {
+		return handshake.Initiation{Message: initiation(index), From: b.inner.endpoint(localAddr(from))}
 	}
 	write(t, other, initiation(100), b.addr())
 	b.next(t)
-	b.again(t, func() { b.give(held) })
+	b.again(t, func() {
+		b.Deliver(waited(100, c))
+		b.Deliver(waited(100, second))
+	})
 	mustSend(t, b, x, responseOf(77, 100))
 	for _, from := range []*net.UDPConn{other, second, c} {
 		expect(t, from, "a path that it came over", responseOf(77, 100))
 	}
-	hold(101, c)
-	b.give(b.crossings.take(f, nil).initiations)
+	b.Deliver(waited(101, c))
 	if got := b.next(t).data; !bytes.Equal(got, initiation(101)) {
 		t.Errorf("got %.20x, want what is no copy", got)
 	}

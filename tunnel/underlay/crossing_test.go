@@ -3,12 +3,14 @@ package underlay
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net"
+	"slices"
 	"testing"
-	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -23,78 +25,86 @@ func selected(t *testing.T) (b *running, x conn.Endpoint, c *net.UDPConn) {
 	return b, x, c
 }
 
-// Whoever forges the source of a path fills what is held of a peer's initiations: the
-// peer's own must not be lost for it.
-func TestForgedCopiesDoNotCrowdOutTheInitiationThatCrosses(t *testing.T) {
-	b, x, c := selected(t)
-	b.Insist("x")
-	mustSend(t, b, x, initiation(1))
-	expect(t, c, "our initiation", initiation(1))
-	const genuine = 100
-	for i := range uint32(mostHeld) {
-		write(t, c, initiation(10+i), b.addr())
+// kinds are those of the events that were told.
+func told(q queue[handshake.Event]) (all []handshake.EventKind) {
+	for len(q) > 0 {
+		all = append(all, (<-q).Kind)
 	}
-	write(t, c, initiation(genuine), b.addr())
-	// Those that are held come 250 ms later, or before it on a machine that is very slow.
-	for got := uint32(0); got != genuine; {
-		got = binary.LittleEndian.Uint32(b.next(t).data[4:])
-	}
+	return all
 }
 
-// What comes after a response waits until the device has taken that, on either side.
-func TestInitiationAfterAResponseWaitsForIt(t *testing.T) {
-	b, x, c := selected(t)
-	// On a machine that is very slow the time that it waits at the most ends before the test
-	// has looked: then it looks again.
-	for round := uint32(1); ; round++ {
-		index, theirs := 2*round, 1000+round
-		mustSend(t, b, x, initiation(index))
-		expect(t, c, "our initiation", initiation(index))
-		start := time.Now()
-		write(t, c, responseOf(theirs, index), b.addr())
-		if got := b.next(t).data; got[0] != typeResponse {
-			t.Fatalf("got a message of type %d, want the response", got[0])
-		}
-		write(t, c, initiation(index+1), b.addr())
-		marker := data(uint64(round), 64)
-		write(t, c, marker, b.addr())
-		if got := b.next(t).data; !bytes.Equal(got, marker) {
-			if time.Since(start) < crossingTime {
-				t.Fatalf("got a message of type %d, want only what came after the initiation", got[0])
+// What comes over a path that works, while an initiation of ours is on its way there, waits for
+// whoever decides. All else passes.
+func TestInitiationsThatMayCrossWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		ours, answered, elsewhere bool
+		want                      bool
+	}{
+		"ours is on its way":           {ours: true, want: true},
+		"none of ours is":              {},
+		"the device has forgotten it":  {ours: true, answered: true},
+		"over a path that is not used": {ours: true, elsewhere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, x, path := selected(t)
+			events := newQueue[handshake.Event]()
+			decide(b.Bind, events.put)
+			if c.ours {
+				mustSend(t, b, x, initiation(1))
+				expect(t, path, "our initiation", initiation(1))
 			}
-			b.next(t)
-			continue
-		}
-		taken := data(uint64(round), 64)
-		binary.LittleEndian.PutUint32(taken[4:], theirs)
-		mustSend(t, b, x, taken)
-		got := b.next(t).data
-		if want := initiation(index + 1); !bytes.Equal(got, want) {
-			t.Fatalf("got %.20x, want the initiation", got)
-		}
-		expect(t, c, "our data", taken)
-		if time.Since(start) < crossingTime {
-			return // It did not wait for its time to be up.
-		}
-		if round == 20 {
-			t.Fatal("it always waited for its time to be up, though the response was taken")
-		}
+			if c.answered {
+				b.again(t, func() { write(t, path, initiation(9), b.addr()) })
+				mustSend(t, b, x, responseOf(2, 9))
+				expect(t, path, "our response", responseOf(2, 9))
+			}
+			told(events)
+			from := path
+			if c.elsewhere {
+				from = plain(t, loopback4)
+			}
+			write(t, from, initiation(3), b.addr())
+			if got := b.next(t).data; !bytes.Equal(got, initiation(3)) && !c.answered {
+				t.Errorf("got %.20x, want the initiation", got)
+			}
+			if got := slices.Contains(told(events), handshake.Arrived); got != c.want {
+				t.Errorf("waits: %v, want %v", got, c.want)
+			}
+		})
 	}
 }
 
-// If the device does not take the response, it gets the initiation all the same.
-func TestInitiationAfterAResponseThatIsNotTaken(t *testing.T) {
-	b, x, c := selected(t)
+// An initiation that waits goes to nobody until it is sent, and not at all to a peer that is gone.
+func TestOfferedInitiationsWait(t *testing.T) {
+	b, x, path := selected(t)
+	b.Listen(func() {})
 	mustSend(t, b, x, initiation(1))
-	expect(t, c, "our initiation", initiation(1))
-	write(t, c, responseOf(5, 1), b.addr())
-	if got := b.next(t).data; got[0] != typeResponse {
-		t.Fatalf("got a message of type %d, want the response", got[0])
+	expectSilence(t, path)
+	events := b.Events()
+	if len(events) != 1 || events[0].Kind != handshake.Made || events[0].Peer != "x" || len(b.Events()) > 0 {
+		t.Fatalf("got %+v, want one initiation that is offered", events)
 	}
-	write(t, c, initiation(2), b.addr())
-	if got := b.next(t).data; !bytes.Equal(got, initiation(2)) {
-		t.Errorf("got %.20x, want the initiation", got)
+	for range 2 { // The same again is no other one.
+		if err := b.Initiate("x", events[0].Initiation.Message); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, path, "our initiation", initiation(1))
 	}
+	if got := len(b.handshakes.begun); got != 1 {
+		t.Errorf("%d initiations are on their way, want 1", got)
+	}
+	b.Forget("x")
+	if err := b.Initiate("x", events[0].Initiation.Message); !errors.Is(err, ErrNoCandidates) {
+		t.Errorf("to a peer that is gone: got %v, want ErrNoCandidates", err)
+	}
+	// Nobody takes any: what is more passes at once.
+	b.Manage("x")
+	b.SetCandidates("x", direct(localAddr(path)))
+	x, _ = b.ParseEndpoint("peer:x")
+	for i := range uint32(eventsKept + 1) {
+		mustSend(t, b, x, initiation(i))
+	}
+	expect(t, path, "what there was no room for", initiation(eventsKept))
 }
 
 // A device that works on both at once may accept a response after it has answered an
@@ -104,7 +114,12 @@ func TestResponseAcceptedAfterAnAnswerMakesADeadSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, x, done := managed(t, New)
 			dead := newQueue[completed]()
-			b.OnDeadSession(func(id string, p peer.Path) { dead.put(completed{id, p}) })
+			decide(b.Bind, func(e handshake.Event) {
+				began(done)(e)
+				if e.Kind == handshake.BeganDead {
+					dead.put(completed{e.Peer, e.Path})
+				}
+			})
 			c := plain(t, loopback4)
 			path := peer.Direct(localAddr(c))
 			b.SetCandidates("x", []peer.Path{path})
@@ -135,61 +150,64 @@ func TestResponseAcceptedAfterAnAnswerMakesADeadSession(t *testing.T) {
 	}
 }
 
-// Two initiations have undone each other when each was answered, in whichever order that shows.
-func TestInitiationsThatUndoEachOtherAreTold(t *testing.T) {
-	const young, old = time.Hour, -crossingTime // whatever time the test takes
-	for name, c := range map[string]struct {
-		responseFirst bool
-		age           time.Duration // when our initiation was sent, from now
-		taken         bool          // data has come by our answer
-		want          bool
-	}{
-		"we answer first":                        {false, young, false, true},
-		"the peer's answer is there first":       {true, young, false, true},
-		"the peer took our answer":               {false, young, true, false},
-		"an answer that was refused of long ago": {true, old, false, false},
-		"an answer that comes late":              {false, old, false, false},
-	} {
+// The peer begins a session by our answer that we have given up since: we can send nothing by it.
+func TestSessionThatWasGivenUpBeginsDead(t *testing.T) {
+	b, x, c := selected(t)
+	events := newQueue[handshake.Event]()
+	decide(b.Bind, events.put)
+	for index, want := range map[uint32]handshake.EventKind{1: handshake.BeganDead, 2: handshake.Began} {
+		write(t, c, initiation(index), b.addr())
+		b.next(t)
+		mustSend(t, b, x, responseOf(10+index, index))
+		expect(t, c, "our response", responseOf(10+index, index))
+		if want == handshake.BeganDead {
+			b.GaveUp("x")
+		}
+		write(t, c, sessionData(10+index), b.addr())
+		b.next(t)
+		if got := told(events); !slices.Equal(got, []handshake.EventKind{handshake.Responded, want}) {
+			t.Errorf("got %v, want it answered, and %v", got, want)
+		}
+	}
+}
+
+// Whether two initiations have undone each other is told by what happens to them, in whichever
+// order, and by the first response alone.
+func TestWhatHappensToInitiationsIsTold(t *testing.T) {
+	for name, responseFirst := range map[string]bool{"we answer first": false, "the peer's answer is there first": true} {
 		t.Run(name, func(t *testing.T) {
 			b, x, _ := managed(t, New)
-			told := newQueue[string]()
-			b.OnCrossing(func(id string) { told.put(id) })
+			events := newQueue[handshake.Event]()
+			decide(b.Bind, events.put)
 			conn := plain(t, loopback4)
 			b.SetCandidates("x", []peer.Path{peer.Direct(localAddr(conn))})
 			mustSend(t, b, x, initiation(1))
 			expect(t, conn, "our initiation", initiation(1))
-			b.handshakes.mu.Lock()
-			s := &b.handshakes.begun[1].handshake
-			s.begunAt = s.begunAt.Add(c.age)
-			b.handshakes.mu.Unlock()
-
 			answer := func(index uint32) {
 				write(t, conn, responseOf(index, 1), b.addr())
 				b.next(t)
 			}
-			if c.responseFirst {
+			want := []handshake.EventKind{handshake.Made, handshake.Responded, handshake.ResponseCame, handshake.CookieCame}
+			if responseFirst {
 				answer(5)
+				want = []handshake.EventKind{handshake.Made, handshake.ResponseCame, handshake.Responded, handshake.CookieCame}
 			}
 			write(t, conn, initiation(9), b.addr())
 			b.next(t)
 			mustSend(t, b, x, responseOf(2, 9))
 			expect(t, conn, "our response", responseOf(2, 9))
-			if c.taken {
-				first := data(1, 64)
-				binary.LittleEndian.PutUint32(first[4:], 2)
-				write(t, conn, first, b.addr())
-				b.next(t)
-			}
-			if !c.responseFirst {
+			if !responseFirst {
 				answer(5)
 				answer(6) // somebody's who has seen it
 			}
-			if c.want {
-				if id := told.next(t); id != "x" {
-					t.Errorf("got a crossing with %q, want x", id)
-				}
+			reply := make([]byte, sizeCookieReply)
+			reply[0] = typeCookieReply
+			binary.LittleEndian.PutUint32(reply[4:], 1)
+			write(t, conn, reply, b.addr())
+			b.next(t)
+			if got := told(events); !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
 			}
-			told.nothing(t)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -17,7 +18,11 @@ func FuzzFilter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second, third []byte) {
 		b := NewPacket(listenLoopback, Options{OnSTUN: func([]byte, peer.Path) {}})
 		proved := 0
-		b.OnHandshake(func(string, peer.Path) { proved++ })
+		decide(b, func(e handshake.Event) {
+			if e.Kind == handshake.Began {
+				proved++
+			}
+		})
 		b.AddServer(beyond, func(p []byte) bool { return len(p)%2 == 0 })
 		b.Manage("x")
 		x, err := b.ParseEndpoint("peer:x")

@@ -8,6 +8,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -35,8 +36,8 @@ type handshakes struct {
 	awaiting atomic.Int32         // len(answers), for the path of data
 }
 
-// handshake is what is known of the last one with a peer; guarded by handshakes.mu.
-type handshake struct {
+// exchange is what is known of the last handshake with a peer; guarded by handshakes.mu.
+type exchange struct {
 	// open is set while a response may have been accepted.
 	open      atomic.Bool
 	index     uint32 // of our initiation, if initiated
@@ -44,23 +45,15 @@ type handshake struct {
 	begunAt   time.Time
 	// undone says that the device has answered an initiation of the peer's since, and by that
 	// forgotten ours.
-	undone bool
-	// nowhere says that the device has made one since that had no path to go.
-	nowhere   bool
+	undone    bool
 	responses []reply
-	// responseAt is when the first of them came.
-	responseAt time.Time
-	answer     uint32 // the index of our response, if responded
-	responded  bool
-	// givenUpAt is when the device was last made to give up all sessions with the peer.
+	answer    uint32 // the index of our response, if responded
+	responded bool
+	// givenUpAt is when the device was last made to give up all sessions with the peer, and givenUp
+	// says that the one which our response makes was, or may have been, among them.
 	givenUpAt time.Time
-	// dead says that the session which our response makes was, or may have been, among them.
-	dead bool
+	givenUp   bool
 }
-
-// recent reports whether our initiation is so young that another may have crossed it: not one
-// of long ago whose answer the device has refused, for another preshared key.
-func (s *handshake) recent() bool { return time.Since(s.begunAt) < crossingTime }
 
 // reply is a response that arrived.
 type reply struct {
@@ -79,79 +72,68 @@ func (h *handshakes) init() {
 	h.begun, h.answers = make(map[uint32]*fanOut), make(map[uint32]*answered)
 }
 
-// initiated notes an initiation that is about to be sent. It takes the place of the last.
+// initiated notes an initiation that is about to be sent. It takes the place of the last, unless
+// it is the same.
 func (h *handshakes) initiated(f *fanOut, initiation []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.endInitiatedLocked(f)
-	s := &f.handshake
-	s.index, s.initiated, s.begunAt = binary.LittleEndian.Uint32(initiation[4:]), true, time.Now()
-	h.begun[s.index] = f
-}
-
-// wentNowhere notes an initiation for which there is no path. It takes the place of the last
-// all the same.
-func (h *handshakes) wentNowhere(f *fanOut) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.endInitiatedLocked(f)
-	f.handshake.nowhere = true
-}
-
-// Initiation is when an initiation to a managed peer was last sent that the device still waits
-// for an answer to; zero if there is none. The device makes such of its own accord, when there
-// is data for the peer; nowhere says that the last one was made when no path was known.
-func (b *Bind) Initiation(id string) (at time.Time, nowhere bool) {
-	b.mu.Lock()
-	f := b.candidates[id]
-	b.mu.Unlock()
-	if f == nil {
-		return time.Time{}, false
+	s, index := &f.exchange, binary.LittleEndian.Uint32(initiation[4:])
+	if s.initiated && s.index == index {
+		return
 	}
-	b.handshakes.mu.Lock()
-	defer b.handshakes.mu.Unlock()
-	s := &f.handshake
-	if s.initiated && !s.undone {
-		at = s.begunAt
-	}
-	return at, s.nowhere
+	h.endInitiatedLocked(f)
+	s.index, s.initiated, s.begunAt = index, true, time.Now()
+	h.begun[index] = f
 }
 
 func (h *handshakes) endInitiatedLocked(f *fanOut) {
-	s := &f.handshake
+	s := &f.exchange
 	if s.initiated && h.begun[s.index] == f {
 		delete(h.begun, s.index)
 	}
 	s.open.Store(false)
-	s.initiated, s.undone, s.nowhere, s.responses = false, false, false, nil
+	s.initiated, s.undone, s.responses = false, false, nil
+}
+
+// crossed gives the peer to whom the path works and to whom an initiation of ours is on its way,
+// nil if there is none.
+func (h *handshakes) crossed(path peer.Path) *fanOut {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.begun {
+		if !f.exchange.undone && f.works(path) {
+			return f
+		}
+	}
+	return nil
 }
 
 // responseCame notes a response, authentic or not, if it fits an initiation of ours. It
-// gives the ID of the peer that this was sent to, "" if it fits none, and when.
-//
-// Where it is the first one to an initiation that the device has forgotten by answering the
-// peer's, and nothing has come yet by that answer, the two have crossed: the peer's device has
-// forgotten its own, too.
-func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (id string, asked time.Time, crossed bool) {
+// gives the peer that this was sent to, nil if it fits none, when, and whether it is the first.
+func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (f *fanOut, asked time.Time, first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := h.begun[binary.LittleEndian.Uint32(response[8:])]
+	f = h.begun[binary.LittleEndian.Uint32(response[8:])]
 	if f == nil {
-		return "", time.Time{}, false
+		return nil, time.Time{}, false
 	}
 	r := reply{binary.LittleEndian.Uint32(response[4:]), from}
-	s := &f.handshake
-	if len(s.responses) == 0 {
-		s.responseAt = time.Now()
-		crossed = s.undone && s.responded && s.recent()
-	}
+	s := &f.exchange
+	first = len(s.responses) == 0
 	if len(s.responses) < responseCopies {
 		s.responses = append(s.responses, r)
 	} else if last := &s.responses[responseCopies-1]; !f.has(pathOf(last.from)) && f.has(pathOf(from)) {
 		*last = r // Strangers must not fill the book.
 	}
 	s.open.Store(true)
-	return f.id, s.begunAt, crossed
+	return f, s.begunAt, first
+}
+
+// peerAsked gives the peer to whom our initiation with an index was sent, nil for none.
+func (h *handshakes) peerAsked(index uint32) *fanOut {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.begun[index]
 }
 
 // answered gives the endpoint whose response the device has accepted, if a data message
@@ -167,7 +149,7 @@ func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dea
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	index := binary.LittleEndian.Uint32(data[4:])
-	for _, r := range f.handshake.responses {
+	for _, r := range f.exchange.responses {
 		if r.index != index {
 			continue
 		}
@@ -180,29 +162,26 @@ func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dea
 		}
 	}
 	if proved != nil {
-		if dead = f.handshake.undone; !dead {
-			f.handshake.dead = false // There is a session by which we can send, whatever the peer begins.
-		}
+		dead = f.exchange.undone
 		h.endInitiatedLocked(f)
 	}
 	return proved, dead
 }
 
-// responded notes a response of ours and where it went, to an initiation that the device
-// was given at a time, zero if that is not known. It takes the place of the last, and tells
-// whether that has been in vain; and whether the initiation has crossed one of ours, to which
-// a response has come that the device has not taken, and will not take any more.
-func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain, crossed bool) {
+// responded notes a response of ours and where it went, to an initiation that the device was given
+// at a time, zero if that is not known. It takes the place of the last, and tells whether that has
+// been in vain.
+func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &f.handshake
-	vain, crossed = s.responded, s.initiated && len(s.responses) > 0 && s.recent()
+	s := &f.exchange
+	vain = s.responded
 	h.endRespondedLocked(f)
 	s.answer, s.responded, s.undone = binary.LittleEndian.Uint32(response[4:]), true, s.initiated
-	s.dead = !asked.IsZero() && !asked.After(s.givenUpAt)
+	s.givenUp = !asked.IsZero() && !asked.After(s.givenUpAt)
 	h.answers[s.answer] = &answered{to: f, sources: []conn.Endpoint{to}}
 	h.awaiting.Store(int32(len(h.answers)))
-	return vain, crossed
+	return vain
 }
 
 // repeated notes that a response also went elsewhere.
@@ -215,7 +194,7 @@ func (h *handshakes) repeated(response []byte, to conn.Endpoint) {
 }
 
 func (h *handshakes) endRespondedLocked(f *fanOut) {
-	s := &f.handshake
+	s := &f.exchange
 	if a := h.answers[s.answer]; s.responded && a != nil && a.to == f {
 		delete(h.answers, s.answer)
 	}
@@ -235,18 +214,10 @@ func (h *handshakes) confirmed(data []byte, from conn.Endpoint) (f *fanOut, dead
 	for _, ep := range a.sources {
 		if pathOf(ep) == pathOf(from) {
 			h.endRespondedLocked(a.to)
-			return a.to, a.to.handshake.dead
+			return a.to, a.to.exchange.givenUp
 		}
 	}
 	return nil, false
-}
-
-// gaveUp notes that the device has given up its sessions with the peer.
-func (h *handshakes) gaveUp(f *fanOut) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := &f.handshake
-	s.givenUpAt, s.dead = time.Now(), s.responded
 }
 
 func (h *handshakes) forget(f *fanOut) {
@@ -256,59 +227,25 @@ func (h *handshakes) forget(f *fanOut) {
 	h.endRespondedLocked(f)
 }
 
-// OnHandshake sets whom to tell that a handshake with a managed peer was completed, and
-// over which path. The function is called by the goroutines that send and receive, which
-// may hold the device's locks: it must neither block nor call the device.
-func (b *Bind) OnHandshake(f func(id string, p peer.Path)) { b.onHandshake.Store(&f) }
-
-// OnDeadSession sets whom to tell, under the same terms and instead of OnHandshake, that a
-// managed peer has begun a session which GaveUp has ended on our side, or may have: we can
-// read what it sends, and send nothing; or that our device has begun one by which it can send
-// and read nothing. It is dead until another handshake is completed. The path works in both
-// directions all the same.
-func (b *Bind) OnDeadSession(f func(id string, p peer.Path)) { b.onDeadSession.Store(&f) }
-
-// OnCrossing sets whom to tell, under the same terms, that an initiation to a managed peer and
-// one of its have undone each other: each side has answered the other's, and by that forgotten
-// its own. That happens on paths of which nothing is known yet ([Bind.Insist]).
-func (b *Bind) OnCrossing(f func(id string)) { b.onCrossing.Store(&f) }
-
-func (b *Bind) tellCrossing(id string) {
-	if tell := b.onCrossing.Load(); tell != nil && *tell != nil {
-		(*tell)(id)
-	}
-}
-
-// GaveUp is to be called right after the device was made to give up all sessions with a
-// managed peer (ExpireCurrentKeypairs). The one that a response of ours is about to begin is
-// among them, though the peer does not know: it takes that response, and no part in another
-// handshake before it has waited for an answer in vain.
+// GaveUp is to be called right after the device was made to give up all sessions with a peer
+// (ExpireCurrentKeypairs). The one that a response of ours is about to begin is among them, though
+// the peer does not know.
 func (b *Bind) GaveUp(id string) {
-	b.mu.Lock()
-	f := b.candidates[id]
-	b.mu.Unlock()
-	if f != nil {
-		b.handshakes.gaveUp(f)
+	if f := b.peer(id); f != nil {
+		b.handshakes.mu.Lock()
+		defer b.handshakes.mu.Unlock()
+		f.exchange.givenUpAt, f.exchange.givenUp = time.Now(), f.exchange.responded
 	}
 }
 
-// prove takes a path for proved in both directions.
-func (b *Bind) prove(f *fanOut, ep conn.Endpoint) {
+// began takes in that a session has begun over a path, which works in both directions.
+func (b *Bind) began(f *fanOut, ep conn.Endpoint, dead bool) {
 	f.setLearned(ep)
-	if tell := b.onHandshake.Load(); tell != nil && *tell != nil {
-		(*tell)(f.id, pathOf(ep))
+	kind := handshake.Began
+	if dead {
+		kind = handshake.BeganDead
 	}
-}
-
-// confirm takes in that a session has begun, by a response of ours or of the peer's.
-func (b *Bind) confirm(f *fanOut, ep conn.Endpoint, dead bool) {
-	tell := b.onDeadSession.Load()
-	if !dead || tell == nil || *tell == nil {
-		b.prove(f, ep)
-		return
-	}
-	f.setLearned(ep)
-	(*tell)(f.id, pathOf(ep))
+	b.events.add(handshake.Event{Kind: kind, Peer: f.id, Path: pathOf(ep)})
 }
 
 // respond sends our response to where the initiation came from. Only when that has been
@@ -326,13 +263,10 @@ func (b *Bind) respond(f *fanOut, response []byte) error {
 		return ErrNoCandidates
 	}
 	known := b.known
-	vain, crossed := b.handshakes.responded(f, response, ep, asked)
-	if vain {
+	if b.handshakes.responded(f, response, ep, asked) {
 		known = anyone
 	}
-	if crossed {
-		b.tellCrossing(f.id)
-	}
+	b.events.add(handshake.Event{Kind: handshake.Responded, Peer: f.id})
 	err := b.sendDirect([][]byte{response}, ep)
 	b.repeatAnswer(response, ep, known)
 	return err
@@ -344,17 +278,25 @@ func (b *Bind) note(p []byte, from conn.Endpoint) {
 	case typeInitiation:
 		b.answerAgain(p, from)
 	case typeResponse:
-		id, asked, crossed := b.handshakes.responseCame(p, from)
+		f, asked, first := b.handshakes.responseCame(p, from)
+		id := ""
+		if f != nil && f.managed.Load() {
+			id = f.id
+		}
 		b.observed.responseCame(p, pathOf(from), id, asked, time.Now())
-		if crossed {
-			b.tellCrossing(id)
+		if first {
+			b.events.add(handshake.Event{Kind: handshake.ResponseCame, Peer: f.id})
+		}
+	case typeCookieReply:
+		if f := b.handshakes.peerAsked(binary.LittleEndian.Uint32(p[4:])); f != nil { // receiver_index
+			b.events.add(handshake.Event{Kind: handshake.CookieCame, Peer: f.id})
 		}
 	case typeData:
 		if b.handshakes.awaiting.Load() == 0 {
 			return
 		}
 		if f, dead := b.handshakes.confirmed(p, from); f != nil {
-			b.confirm(f, from, dead)
+			b.began(f, from, dead)
 		}
 	}
 }

@@ -10,20 +10,45 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// completed is what OnHandshake tells.
+// completed is what is told of a session that has begun.
 type completed struct {
 	id   string
 	path peer.Path
+}
+
+// decide has a Bind's initiations pass at once, and tells of the events.
+func decide(b *Bind, tell func(handshake.Event)) {
+	b.Listen(func() {
+		for _, e := range b.Events() {
+			switch e.Kind {
+			case handshake.Made:
+				_ = b.Initiate(e.Peer, e.Initiation.Message) // as to anybody who is away
+			case handshake.Arrived:
+				b.Deliver(e.Initiation)
+			}
+			tell(e)
+		}
+	})
+}
+
+// began puts what is told of sessions that live.
+func began(done queue[completed]) func(handshake.Event) {
+	return func(e handshake.Event) {
+		if e.Kind == handshake.Began {
+			done.put(completed{e.Peer, e.Path})
+		}
+	}
 }
 
 // managed starts a Bind with the managed peer x.
 func managed(t *testing.T, make func(Options) *Bind) (b *running, x conn.Endpoint, done queue[completed]) {
 	t.Helper()
 	b, done = start(t, make(Options{})), newQueue[completed]()
-	b.OnHandshake(func(id string, p peer.Path) { done.put(completed{id, p}) })
+	decide(b.Bind, began(done))
 	b.Manage("x")
 	x, err := b.ParseEndpoint("peer:x")
 	if err != nil {
@@ -72,6 +97,7 @@ func responseOf(sender, receiver uint32) []byte {
 
 func TestManagedEndpointIsKnownBeforeAnyPathIs(t *testing.T) {
 	b, x, _ := managed(t, New)
+	b.Listen(nil)
 	for _, p := range [][]byte{data(1, 48), initiation(1), response(1)} {
 		if err := b.Send([][]byte{p}, x); !errors.Is(err, ErrNoCandidates) {
 			t.Errorf("send without paths: got %v, want %v", err, ErrNoCandidates)
@@ -299,7 +325,7 @@ func TestHandshakeBooksAreBoundedByPeers(t *testing.T) {
 
 func TestUnmanagedPeersLearnNothing(t *testing.T) {
 	b, done := start(t, New(Options{})), newQueue[completed]()
-	b.OnHandshake(func(id string, p peer.Path) { done.put(completed{id, p}) })
+	decide(b.Bind, began(done))
 	first, second := plain(t, loopback4), plain(t, loopback4)
 	b.SetCandidates("x", direct(localAddr(first), localAddr(second)))
 	x, err := b.ParseEndpoint("peer:x")

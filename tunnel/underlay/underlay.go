@@ -49,6 +49,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -93,21 +94,18 @@ type Bind struct {
 	onSTUN func([]byte, peer.Path)
 	inner  network
 
-	port          atomic.Uint32
-	counters      counters
-	admission     admission
-	paths         pathBook
-	answers       answers
-	handshakes    handshakes
-	crossings     crossings
-	copies        copies
-	observed      observed
-	relays        relays
-	servers       servers
-	spoken        spoken
-	onHandshake   atomic.Pointer[func(string, peer.Path)]
-	onDeadSession atomic.Pointer[func(string, peer.Path)]
-	onCrossing    atomic.Pointer[func(string)]
+	port       atomic.Uint32
+	counters   counters
+	admission  admission
+	paths      pathBook
+	answers    answers
+	handshakes handshakes
+	events     events
+	copies     copies
+	observed   observed
+	relays     relays
+	servers    servers
+	spoken     spoken
 
 	mu         sync.Mutex
 	closed     chan struct{}      // non-nil while open
@@ -133,7 +131,6 @@ func newBind(inner network, o Options) *Bind {
 	b.admission.init()
 	b.paths.all = b.allPaths
 	b.handshakes.init()
-	b.crossings.init()
 	b.copies.init()
 	b.observed.paths = &b.paths
 	if n, ok := inner.(interface {
@@ -175,7 +172,6 @@ func (b *Bind) Close() error {
 	}
 	close(b.closed)
 	b.closed = nil
-	b.crossings.close()
 	b.port.Store(0)
 	return b.inner.Close()
 }
@@ -220,6 +216,9 @@ func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 		if len(bufs) == 1 && isResponse(bufs[0]) {
 			b.observed.initiationAnswered(binary.LittleEndian.Uint32(bufs[0][8:]), pathOf(ep), "") // receiver_index
 			b.repeatAnswer(bufs[0], ep, b.known)
+			if f := b.roaming(pathOf(ep)); f != nil {
+				b.events.add(handshake.Event{Kind: handshake.Responded, Peer: f.id})
+			}
 		}
 	}
 	if err != nil {
