@@ -233,6 +233,9 @@ func (p *Finder) route(k peer.PublicKey, r path.Routing) {
 	moved := p.selected[k] != r.Selected
 	p.selected[k] = r.Selected
 	p.mu.Unlock()
+	if moved && r.Selected != (peer.Path{}) {
+		p.plane.Stack.PathChanged(peer.OverlayAddr(k))
+	}
 	if m := p.peers.Load().ByKey(k); m != nil && moved {
 		p.o.Tell.Moved(m.Name)
 	}
