@@ -60,15 +60,15 @@ func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src
 func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.readMu.Lock()
 	defer d.readMu.Unlock()
-	n, open := 0, true
+	n := 0
 	for n == 0 { // Again when everything taken turned out to be uncuttable, or nothing was due.
 		if len(d.pending) < 2 { // Else what is pending would grow beyond the queue's bound.
 			known := len(d.pending)
-			d.pending, open = d.link.out.take(d.pending, len(bufs)-known, d.flows.wait())
+			taken, open := d.link.out.take(d.pending, len(bufs)-known, d.flows.wait())
 			if !open {
 				return 0, os.ErrClosed
 			}
-			d.pending = d.pending[:known+len(d.flows.take(d.pending[known:]))]
+			d.pending = taken[:known+len(d.flows.take(taken[known:]))]
 		}
 		// Neither those with a pace of their own nor the others may keep each other out.
 		room := len(bufs)
