@@ -186,6 +186,10 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if s.lost > 0 {
 		r.beside = max(r.beside, s.rtt)
 	}
+	if s.rtt > 0 {
+		r.sum += s.rtt
+		r.samples++
+	}
 	if s.rtt > 0 && (r.least == 0 || s.rtt < r.least) {
 		r.least = s.rtt
 	}
@@ -199,7 +203,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if ends {
 		c.judge.flown, c.judge.round = c.judge.round, tally{}
 		r.before, r.most = r.most, 0
-		r.least, r.beside, r.sinceBefore, r.since = 0, 0, r.since, now
+		r.least, r.beside, r.sum, r.samples, r.sinceBefore, r.since = 0, 0, 0, 0, r.since, now
 	}
 }
 

@@ -32,6 +32,8 @@ type round struct {
 	ends        int64         // delivered at its end
 	least       time.Duration // RTT; 0 is none
 	beside      time.Duration // the longest RTT that came with a loss
+	sum         time.Duration // of RTTs
+	samples     time.Duration // how many
 	most        int           // in flight
 	before      int           // in flight in the one before
 	since       time.Duration // when it began
@@ -50,13 +52,15 @@ type fullPipe struct {
 }
 
 // evidence is the round trip by which to tell whether the present round's losses were
-// beside a queue: the one that was last when something was lost, or on a path with jitter the
+// beside a queue: the one that was last when something was lost, but no more than the mean, since
+// a processor that is busy for a moment makes some longer. On a path with jitter it is the
 // shortest, since some long one is always near.
 func (c *controller) evidence() time.Duration {
-	if c.path.noise.mean < noiseLeast {
-		return max(c.round.least, c.round.beside)
+	r := &c.round
+	if c.path.noise.mean < noiseLeast && r.samples > 0 {
+		return max(r.least, min(r.beside, r.sum/r.samples))
 	}
-	return c.round.least
+	return r.least
 }
 
 // endRound judges what a round trip showed.

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,17 @@ func TestOddPaths(t *testing.T) {
 			}
 			r := simulate(1, c.path, "own", 8*time.Second, 15*time.Second)
 			t.Logf("%.1f Mbit/s, queue %v, overflow %.2f %%", r.sum(), r.delay, r.dropped*100)
-			if u := r.utilisation(c.path); u < c.utilisation {
+			u := r.utilisation(c.path)
+			if c.path.jitter > 0 && c.path.loss > 0 { // Single runs differ widely: see the README.
+				all := []float64{u}
+				for seed := range uint64(4) {
+					r := simulate(2+seed, c.path, "own", 8*time.Second, 15*time.Second)
+					all = append(all, r.utilisation(c.path))
+				}
+				slices.Sort(all)
+				u = all[2]
+			}
+			if u < c.utilisation {
 				t.Errorf("utilisation %.2f, want %.2f", u, c.utilisation)
 			}
 			if r.dropped > c.dropped {
