@@ -84,10 +84,10 @@ func negotiated(ep tcpip.Endpoint) bool {
 // sendBelow has a connection's data sent below gVisor, until it has ended.
 func (s *Stack) sendBelow(c *Conn, mss int, rtt time.Duration) *flow {
 	f := s.dev.flows.open(c.local, c.remote, rtt, mss)
-	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.dev.flows.close(c.local, c.remote) })
+	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.dev.flows.close(f) })
 	c.wq.EventRegister(&entry)
 	if ended(c.ep) {
-		s.dev.flows.close(c.local, c.remote)
+		s.dev.flows.close(f)
 	}
 	return f
 }

@@ -20,6 +20,7 @@ const hiddenRTT = 1500
 // gVisor: see [flows]. All is under peerFlows.mu, but for what is atomic.
 type flow struct {
 	peer    *peerFlows
+	key     flowKey
 	sending *sender.Flow // nil until there is data
 	ended   bool
 	held    held

@@ -94,12 +94,12 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 		t.peers[remote.Addr()] = p
 		t.forgetLocked(now)
 	}
-	f := &flow{peer: p}
+	f := &flow{peer: p, key: keyOf(local, remote)}
 	p.mu.Lock()
 	p.count++
 	p.mtu = t.mtu(p.addr)
 	p.mu.Unlock()
-	t.byKey[keyOf(local, remote)] = f
+	t.byKey[f.key] = f
 	t.count.Add(1)
 	return f
 }
@@ -121,30 +121,34 @@ func (t *flows) forgetLocked(now time.Duration) {
 	t.list.Store(&list)
 }
 
-// close forgets a connection, whose endpoint has nothing to send any more.
-func (t *flows) close(local, remote netip.AddrPort) {
-	key := keyOf(local, remote)
-	t.mu.Lock()
-	f := t.byKey[key]
-	delete(t.byKey, key)
-	t.mu.Unlock()
-	if f == nil {
+// close forgets a flow, whose endpoint has nothing to send any more. gVisor tells of an end more than
+// once, the last time when TIME-WAIT is over: another connection may have the same ends by then.
+func (t *flows) close(f *flow) {
+	p := f.peer
+	p.mu.Lock()
+	ended := f.ended
+	f.ended = true // Somebody may have found it a moment ago.
+	if !ended {
+		f.held.releaseAll()
+		if f.sending != nil {
+			p.path.Close(f.sending)
+			delete(p.flows, f.sending)
+		}
+		if p.count--; p.count == 0 {
+			p.left = t.now()
+		}
+		p.scheduleLocked()
+	}
+	p.mu.Unlock()
+	if ended {
 		return
 	}
 	t.count.Add(-1)
-	p := f.peer
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f.ended = true // Somebody may have found it a moment ago.
-	f.held.releaseAll()
-	if f.sending != nil {
-		p.path.Close(f.sending)
-		delete(p.flows, f.sending)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byKey[f.key] == f {
+		delete(t.byKey, f.key)
 	}
-	if p.count--; p.count == 0 {
-		p.left = t.now()
-	}
-	p.scheduleLocked()
 }
 
 // take removes from pkts what is sent by flows, and gives the rest.

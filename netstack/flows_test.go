@@ -89,6 +89,23 @@ func TestFlowsEndWithTheirConnections(t *testing.T) {
 	}
 }
 
+// gVisor tells of an end twice: the second time another connection may have the same ends.
+func TestAFlowEndsOnce(t *testing.T) {
+	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 })
+	local, remote := netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(b6, 2)
+	first := flows.open(local, remote, 20*time.Millisecond, 1000)
+	flows.close(first)
+	second := flows.open(local, remote, 20*time.Millisecond, 1000)
+	flows.close(first)
+	if f := flows.find(second.key); f != second || second.ended || flows.count.Load() != 1 || second.peer.count != 1 {
+		t.Errorf("found %p, want %p; ended %v, %d flows", f, second, second.ended, flows.count.Load())
+	}
+	flows.close(second)
+	if n := flows.count.Load(); n != 0 || len(flows.byKey) != 0 {
+		t.Errorf("%d flows are left, %d by key", n, len(flows.byKey))
+	}
+}
+
 // A path that changes is found out about again; one that nobody uses has nothing to change.
 func TestPathChanged(t *testing.T) {
 	p := overLongPath(t, impairment{})
