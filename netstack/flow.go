@@ -16,6 +16,10 @@ import (
 // they could not be joined.
 const hiddenRTT = 1500
 
+// mostHeld is how much may be held of a connection, in bytes: twice the largest send buffer.
+// gVisor's buffer is the bound, unless a peer has it believe what it doesn't tell us.
+const mostHeld = 2 * DefaultTCPBuffer
+
 // flow is a connection whose data is sent by the machines of package sender instead of by
 // gVisor: see [flows]. All is under peerFlows.mu, but for what is atomic.
 type flow struct {
@@ -51,7 +55,7 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	}
 	data := r.Size() > 0 && tcp[tcpFlags]&(flagSYN|flagRST) == 0
 	switch {
-	case f.ended:
+	case f.ended || tcp[tcpFlags]&flagSYN != 0:
 		return false
 	case f.sending != nil:
 	case !data:
@@ -69,7 +73,8 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 		return false
 	case !f.sending.Unacknowledged().Before(r.End):
 		return false
-	case f.end.Before(r.Start): // The queue was full for what comes before: gVisor sends it again.
+	case f.end.Before(r.Start), // The queue was full for what comes before: gVisor sends it again.
+		f.sending.Unacknowledged().To(r.End) > mostHeld:
 		pkt.DecRef()
 		return true
 	}
@@ -121,9 +126,11 @@ func (f *flow) refresh(ip, tcp []byte, data bool, windows windowFloor) {
 		copy(f.header[:], ip)
 		copy(f.header[f.l3:], tcp)
 		f.stamps = 0
-		if at := timestampsAt(tcp); at > 0 {
+		own := f.header[f.l3:f.hdr]
+		if at := timestampsAt(own); at > 0 {
 			f.stamps = f.l3 + at
 		}
+		hideSACK(own) // It would be old by the time that most packets leave.
 	} else {
 		own := f.header[f.l3:f.hdr]
 		copy(own[tcpAck:tcpAck+4], tcp[tcpAck:tcpAck+4])
@@ -183,17 +190,32 @@ func (f *flow) receive(now time.Duration, tcp []byte) {
 					Start: sender.Seq(binary.BigEndian.Uint32(b)), End: sender.Seq(binary.BigEndian.Uint32(b[4:])),
 				})
 			}
-			for i := range o {
-				o[i] = tcpOptionNOP
-			}
 		case o[0] == tcpOptionTimestamps && len(o) == 10:
 			if echoed := binary.BigEndian.Uint32(o[6:]); echoed != 0 {
 				binary.BigEndian.PutUint32(o[6:], max(echoed-hiddenRTT, 1))
 			}
 		}
 	}
+	hideSACK(tcp)
+	if sent := f.sending.Sent(); sent.Before(a.Ack) {
+		// Of what gVisor handed over and nobody has sent: gVisor would believe it, and hand over
+		// more without an end.
+		binary.BigEndian.PutUint32(tcp[tcpAck:], uint32(f.sending.Unacknowledged()))
+		return
+	}
 	f.sending.OnAck(now, a)
 	f.held.release(f.sending.Unacknowledged())
+}
+
+// hideSACK makes nothing of the selective acknowledgements in a TCP header.
+func hideSACK(tcp []byte) {
+	for _, o := range tcpOptions(tcp) {
+		if o[0] == tcpOptionSACK {
+			for i := range o {
+				o[i] = tcpOptionNOP
+			}
+		}
+	}
 }
 
 // timestampsAt is where the values of RFC 7323's option are in a TCP header; 0 is nowhere.

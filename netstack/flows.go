@@ -89,7 +89,7 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 	defer t.mu.Unlock()
 	p := t.peers[remote.Addr()]
 	if p == nil {
-		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow)}
+		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow), left: now}
 		p.due.Store(math.MaxInt64)
 		t.peers[remote.Addr()] = p
 		t.forgetLocked(now)

@@ -1,9 +1,11 @@
 package netstack
 
 import (
+	"encoding/binary"
 	"io"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,6 +105,50 @@ func TestAFlowEndsOnce(t *testing.T) {
 	flows.close(second)
 	if n := flows.count.Load(); n != 0 || len(flows.byKey) != 0 {
 		t.Errorf("%d flows are left, %d by key", n, len(flows.byKey))
+	}
+}
+
+// A stack that has run for long knows the path of a peer that comes anew.
+func TestANewPathIsKnown(t *testing.T) {
+	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 })
+	flows.began = flows.began.Add(-2 * keepPath)
+	local := netip.AddrPortFrom(a6, 1)
+	flows.open(local, netip.AddrPortFrom(b6, 2), 20*time.Millisecond, 1000)
+	flows.open(local, netip.AddrPortFrom(b4, 2), 20*time.Millisecond, 1000)
+	if n := len(*flows.list.Load()); n != 2 || len(flows.peers) != 2 {
+		t.Errorf("%d of 2 peers are known, the device sees %d", len(flows.peers), n)
+	}
+}
+
+// A peer that acknowledges what was never sent has neither gVisor nor the flow believe it.
+func TestAcknowledgementsOfWhatWasNotSent(t *testing.T) {
+	var ahead atomic.Bool
+	var told atomic.Int64
+	p := newPair(t, Options{}, Options{}, impairment{delay: 5 * time.Millisecond, back: func(packet []byte) bool {
+		if tcp, _ := tcpOf(packet); ahead.Load() && tcp[tcpFlags]&(flagSYN|flagRST) == 0 {
+			ack := binary.BigEndian.Uint32(tcp[tcpAck:])
+			binary.BigEndian.PutUint32(tcp[tcpAck:], ack+uint32(told.Add(1))<<14)
+		}
+		return true
+	}})
+	client, server := p.connect(t, b6)
+	transferred := make(chan struct{})
+	go func() {
+		defer close(transferred)
+		_, _ = io.CopyN(io.Discard, server, 64<<10)
+	}()
+	if _, err := client.Write(make([]byte, 64<<10)); err != nil {
+		t.Fatal(err)
+	}
+	<-transferred
+	ahead.Store(true)
+	_ = client.SetWriteDeadline(time.Now().Add(2 * time.Second))
+	_, _ = client.Write(make([]byte, 64<<20))
+	f := p.a.dev.flows.find(keyOf(client.local, client.remote))
+	f.peer.mu.Lock()
+	defer f.peer.mu.Unlock()
+	if held, most := f.sending.Unacknowledged().To(f.end), int(client.ep.SocketOptions().GetSendBufferSize()); held > 2*most+gsoMaxSize {
+		t.Errorf("%d bytes are held, the send buffer is %d", held, most)
 	}
 }
 

@@ -124,7 +124,7 @@ func (b *scoreboard) account(g *segment, n int) {
 // ignored, and those below the acknowledgement, which tell of duplicates (RFC 2883); so are
 // all when they are in more pieces than was sent, which only costs time.
 func (b *scoreboard) selective(r Range, delivered func(*segment)) {
-	if len(b.known) > len(b.segments) || !b.una.Before(r.Start) || !r.Start.Before(r.End) || b.nxt.Before(r.End) {
+	if len(b.known) > len(b.segments) || !b.una.Before(r.Start) || !r.Start.Before(r.End) || b.nxt.Before(r.End) || b.nxt.Before(r.Start) {
 		return
 	}
 	i := sort.Search(len(b.known), func(i int) bool { return !b.known[i].End.Before(r.Start) })
