@@ -48,7 +48,7 @@ func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src
 	for _, a := range addrs {
 		d.addrs[a] = struct{}{}
 	}
-	d.flows = newFlows(windows, d.paths.of)
+	d.flows = newFlows(windows, d.paths.of, l.out.wake)
 	d.joiners.New = func() any { return &joiner{emit: l.deliver} }
 	d.events <- tun.EventUp
 	return d
@@ -70,15 +70,16 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 			}
 			d.pending = taken[:known+len(d.flows.take(taken[known:]))]
 		}
-		// Neither those with a pace of their own nor the others may keep each other out.
+		// What has a pace of its own and what hasn't keep each other out of no more than half a
+		// batch. The latter goes first: its sequence numbers are of what was sent so far.
 		room := len(bufs)
-		if d.cutting || len(d.pending) > 0 {
-			room /= 2
+		if d.flows.due() {
+			room = max(room/2, 1)
 		}
-		n = d.flows.send(bufs[:room], sizes, offset)
-		n += d.cutInto(bufs[n:], sizes[n:], offset)
-		if n > 0 && n < len(bufs) {
-			n += d.flows.send(bufs[n:], sizes[n:], offset)
+		n = d.cutInto(bufs[:room], sizes, offset)
+		n += d.flows.send(bufs[n:], sizes[n:], offset)
+		if n > 0 && n < len(bufs) && room < len(bufs) {
+			n += d.cutInto(bufs[n:], sizes[n:], offset)
 		}
 	}
 	sent := 0

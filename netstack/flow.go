@@ -16,10 +16,6 @@ import (
 // they could not be joined.
 const hiddenRTT = 1500
 
-// mostHeld is how much may be held of a connection, in bytes: twice the largest send buffer.
-// gVisor's buffer is the bound, unless a peer has it believe what it doesn't tell us.
-const mostHeld = 2 * DefaultTCPBuffer
-
 // flow is a connection whose data is sent by the machines of package sender instead of by
 // gVisor: see [flows]. All is under peerFlows.mu, but for what is atomic.
 type flow struct {
@@ -40,6 +36,9 @@ type flow struct {
 	stamps  int    // where the timestamps are in header; 0 is nowhere
 
 	arrived atomic.Int64 // bytes of payload that came in
+	// What may be held, in bytes: more than gVisor's send buffer, which is the bound unless a peer
+	// has gVisor believe what it doesn't tell us.
+	most atomic.Int64
 }
 
 // take looks at an outbound packet and reports whether it was taken over, with its reference, to
@@ -74,7 +73,7 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	case !f.sending.Unacknowledged().Before(r.End):
 		return false
 	case f.end.Before(r.Start), // The queue was full for what comes before: gVisor sends it again.
-		f.sending.Unacknowledged().To(r.End) > mostHeld:
+		int64(f.sending.Unacknowledged().To(r.End)) > f.most.Load():
 		pkt.DecRef()
 		return true
 	}

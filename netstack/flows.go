@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"net/netip"
@@ -19,6 +20,8 @@ const (
 	longRTT = shortRTT
 	// keepPath is for how long what was learned of a path is kept without a connection.
 	keepPath = 10 * time.Minute
+	// mostIdle is of how many such paths at most: a stock peer may have many addresses.
+	mostIdle = 64
 	// leastWait is the least that the device waits for a packet's turn: at 1 Gbit/s 20
 	// packets become due in the meantime, which leave in one system call. The pacer makes up
 	// for it.
@@ -39,6 +42,7 @@ type flows struct {
 	began   time.Time
 	windows windowFloor
 	mtu     func(netip.Addr) int // of the path to a peer; 0 is the network card's
+	wake    func()               // the device
 
 	count  atomic.Int32  // connections; while there are none all else costs nothing
 	resent atomic.Uint64 // packets
@@ -71,9 +75,9 @@ type peerFlows struct {
 	mtu   int           // 0 is the network card's
 }
 
-func newFlows(windows windowFloor, mtu func(netip.Addr) int) *flows {
+func newFlows(windows windowFloor, mtu func(netip.Addr) int, wake func()) *flows {
 	return &flows{
-		began: time.Now(), windows: windows, mtu: mtu,
+		began: time.Now(), windows: windows, mtu: mtu, wake: wake,
 		byKey: make(map[flowKey]*flow), peers: make(map[netip.Addr]*peerFlows),
 	}
 }
@@ -89,10 +93,10 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 	defer t.mu.Unlock()
 	p := t.peers[remote.Addr()]
 	if p == nil {
-		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow), left: now}
+		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow)}
 		p.due.Store(math.MaxInt64)
 		t.peers[remote.Addr()] = p
-		t.forgetLocked(now)
+		defer t.forgetLocked(now) // It has a connection by then.
 	}
 	f := &flow{peer: p, key: keyOf(local, remote)}
 	p.mu.Lock()
@@ -104,20 +108,32 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 	return f
 }
 
-// forgetLocked drops paths that were not used for long, and has the device see the present ones.
+// forgetLocked drops paths without a connection, those that were not used for long and the longest
+// unused beyond a number, and has the device see the others.
 func (t *flows) forgetLocked(now time.Duration) {
-	list := make([]*peerFlows, 0, len(t.peers))
-	for addr, p := range t.peers {
+	type idlePath struct {
+		peer *peerFlows
+		left time.Duration
+	}
+	var list []*peerFlows
+	var idle []idlePath
+	for _, p := range t.peers {
 		p.mu.Lock()
-		old := p.count == 0 && now-p.left > keepPath
-		p.mu.Unlock()
-		if old && len(t.peers) > 1 {
-			delete(t.peers, addr)
+		if p.count == 0 {
+			idle = append(idle, idlePath{p, p.left})
 		} else {
 			list = append(list, p)
 		}
+		p.mu.Unlock()
 	}
-	slices.SortFunc(list, func(a, b *peerFlows) int { return a.addr.Compare(b.addr) })
+	slices.SortFunc(idle, func(a, b idlePath) int { return cmp.Compare(b.left, a.left) })
+	for i, o := range idle {
+		if i >= mostIdle || now-o.left > keepPath {
+			delete(t.peers, o.peer.addr)
+		} else {
+			list = append(list, o.peer)
+		}
+	}
 	t.list.Store(&list)
 }
 
@@ -143,6 +159,7 @@ func (t *flows) close(f *flow) {
 	if ended {
 		return
 	}
+	t.wake() // What filled the path may be gone.
 	t.count.Add(-1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,6 +269,9 @@ func (t *flows) wait() time.Duration {
 	return 0
 }
 
+// due reports whether there is something to send.
+func (t *flows) due() bool { return t.wait() == 0 }
+
 // send fills bufs with what is due, and their lengths in sizes. The peers take turns in whole batches.
 func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 	if t.count.Load() == 0 {
@@ -327,6 +347,15 @@ func (t *flows) setMTU(peer netip.Addr, mtu int) {
 
 // change changes what is known of a peer's path, if it has one.
 func (t *flows) change(peer netip.Addr, do func(*peerFlows)) {
+	t.look(peer, func(p *peerFlows) {
+		do(p)
+		p.scheduleLocked()
+	})
+	t.wake()
+}
+
+// look calls do with a peer's path, if it has one.
+func (t *flows) look(peer netip.Addr, do func(*peerFlows)) {
 	t.mu.RLock()
 	p := t.peers[peer]
 	t.mu.RUnlock()
@@ -359,7 +388,7 @@ func (s *Stack) PathChanged(peer netip.Addr) {
 // PathState is what is known of the path to a peer's overlay address; ok is false if there
 // was no connection over it lately, or it is short (see the README).
 func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
-	s.dev.flows.change(peer, func(p *peerFlows) {
+	s.dev.flows.look(peer, func(p *peerFlows) {
 		state, ok = PathState{p.path.State(s.dev.flows.now()), p.count}, true
 	})
 	return state, ok

@@ -92,7 +92,7 @@ func TestFlowsEndWithTheirConnections(t *testing.T) {
 
 // gVisor tells of an end twice: the second time another connection may have the same ends.
 func TestAFlowEndsOnce(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 })
+	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	local, remote := netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(b6, 2)
 	first := flows.open(local, remote, 20*time.Millisecond, 1000)
 	flows.close(first)
@@ -107,9 +107,9 @@ func TestAFlowEndsOnce(t *testing.T) {
 	}
 }
 
-// A stack that has run for long knows the path of a peer that comes anew.
+// A stack that has run for long keeps the path of a new peer.
 func TestANewPathIsKnown(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 })
+	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	flows.began = flows.began.Add(-2 * keepPath)
 	local := netip.AddrPortFrom(a6, 1)
 	flows.open(local, netip.AddrPortFrom(b6, 2), 20*time.Millisecond, 1000)
@@ -119,10 +119,31 @@ func TestANewPathIsKnown(t *testing.T) {
 	}
 }
 
+// Of paths without a connection some are kept, those that were used last.
+func TestIdlePathsAreBounded(t *testing.T) {
+	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	local, remote := netip.AddrPortFrom(a6, 1), b6
+	for range 2 * mostIdle {
+		remote = remote.Next()
+		flows.close(flows.open(local, netip.AddrPortFrom(remote, 2), 20*time.Millisecond, 1000))
+	}
+	if n := len(flows.peers); n > mostIdle+1 || flows.peers[remote] == nil {
+		t.Errorf("%d paths are kept, want %d and the last one", n, mostIdle)
+	}
+	open := flows.open(local, netip.AddrPortFrom(a4, 2), 20*time.Millisecond, 1000)
+	for range 2 * mostIdle {
+		remote = remote.Next()
+		flows.close(flows.open(local, netip.AddrPortFrom(remote, 2), 20*time.Millisecond, 1000))
+	}
+	if flows.peers[a4] != open.peer {
+		t.Error("a path with a connection was forgotten")
+	}
+}
+
 // A peer that acknowledges what was handed over and not sent is believed neither by the flow nor
 // by gVisor, which would hand over more without an end.
 func TestAcknowledgementsOfWhatWasNotSent(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 })
+	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	f := flows.open(netip.AddrPortFrom(b6, 1), netip.AddrPortFrom(a6, 2), 20*time.Millisecond, 1000)
 	f.begin(1000, 500)
 	f.sending.Offer(0, 5000)

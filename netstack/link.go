@@ -20,8 +20,7 @@ const (
 	// tunnelOverhead is what WireGuard adds to a packet: header 16, tag 16 (whitepaper §5.4.6).
 	tunnelOverhead = 32
 	// timestampOption is RFC 7323 §3.2's, padded; every segment carries one. gVisor keeps
-	// 28 bytes more free in each, for SACK blocks that segments with data don't have (RFC
-	// 2018 §3), so that its full packets are 1392 bytes of 1420. The cutter can't use that
+	// 28 bytes more free in each, for SACK blocks that few segments with data have, so that its full packets are 1392 bytes of 1420. The cutter can't use that
 	// room: it doesn't know what the peer's MSS allows, and for a peer without SACK
 	// nothing is kept free.
 	timestampOption = 12

@@ -51,6 +51,7 @@ func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, m
 	s.ep = ep
 	send, receive := s.send, s.receive
 	s.memory.mu.Unlock()
+	s.boundHeld(send)
 	s.sizing, s.granted = newRightSizing(mss, rounds), receive
 	ep.SocketOptions().SetSendBufferSize(int64(send), false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(receive), false)
@@ -79,9 +80,19 @@ func (s *share) beforeWrite(now time.Time) {
 	send := s.send
 	s.memory.mu.Unlock()
 	if size := int(ops.GetSendBufferSize()); size > send {
-		if granted := s.memory.grow(s, &s.send, min(size, s.mostSend)); granted < size && granted > 0 {
+		granted := s.memory.grow(s, &s.send, min(size, s.mostSend))
+		if granted < size && granted > 0 {
 			ops.SetSendBufferSize(int64(granted), false)
 		}
+		s.boundHeld(granted)
+	}
+}
+
+// boundHeld bounds what is held below gVisor by a size of its send buffer, with room for what a last
+// write adds.
+func (s *share) boundHeld(send int) {
+	if most := int64(2*send + 2*gsoMaxSize); s.below != nil && most > s.below.most.Load() {
+		s.below.most.Store(most)
 	}
 }
 

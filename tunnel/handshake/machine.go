@@ -255,7 +255,7 @@ func (m *Machine) undone(now time.Time) {
 	}
 }
 
-// cookieDue has the next initiation made anew: the last one shows no cookie.
+// cookieDue has a new initiation made next: the last one shows no cookie.
 func (m *Machine) cookieDue(now time.Time) {
 	if m.state == Offered && !m.Session(now) {
 		m.state = Forced
