@@ -76,10 +76,12 @@ type peerFlows struct {
 }
 
 func newFlows(windows windowFloor, mtu func(netip.Addr) int, wake func()) *flows {
-	return &flows{
+	t := &flows{
 		began: time.Now(), windows: windows, mtu: mtu, wake: wake,
 		byKey: make(map[flowKey]*flow), peers: make(map[netip.Addr]*peerFlows),
 	}
+	t.list.Store(new([]*peerFlows))
+	return t
 }
 
 // now is the time in package sender's terms.
@@ -91,12 +93,11 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.peers[remote.Addr()]
-	if p == nil {
+	p, known := t.peers[remote.Addr()]
+	if !known {
 		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow)}
 		p.due.Store(math.MaxInt64)
 		t.peers[remote.Addr()] = p
-		defer t.forgetLocked(now) // It has a connection by then.
 	}
 	f := &flow{peer: p, key: keyOf(local, remote)}
 	p.mu.Lock()
@@ -104,7 +105,10 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 	p.mtu = t.mtu(p.addr)
 	p.mu.Unlock()
 	t.byKey[f.key] = f
-	t.count.Add(1)
+	if !known {
+		t.forgetLocked(now)
+	}
+	t.count.Add(1) // Last: from now on the device looks at the list.
 	return f
 }
 

@@ -119,6 +119,31 @@ func TestANewPathIsKnown(t *testing.T) {
 	}
 }
 
+// The device may look at any moment while connections come and go.
+func TestTheDeviceLooksWhileFlowsComeAndGo(t *testing.T) {
+	for range 200 {
+		flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+		done := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for !isClosed(done) {
+				if flows.wait() >= 0 || flows.send(make([][]byte, 1), make([]int, 1), 0) != 0 {
+					t.Error("something is due, and nothing was offered")
+					return
+				}
+			}
+		})
+		for i := range uint16(10) {
+			f := flows.open(netip.AddrPortFrom(a6, i), netip.AddrPortFrom(b6, 2), 20*time.Millisecond, 1000)
+			if i%2 == 0 {
+				flows.close(f)
+			}
+		}
+		close(done)
+		wg.Wait()
+	}
+}
+
 // Of paths without a connection some are kept, those that were used last.
 func TestIdlePathsAreBounded(t *testing.T) {
 	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
