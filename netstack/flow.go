@@ -21,8 +21,11 @@ const hiddenRTT = 1500
 type flow struct {
 	peer    *peerFlows
 	key     flowKey
-	sending *sender.Flow // nil until there is data
-	ended   bool
+	sending *sender.Flow        // nil until there is data
+	ended   bool                // gVisor has done with it; what it handed over before may still come
+	gone    bool                // and is forgotten
+	reset   *stack.PacketBuffer // to be sent after all that was handed over; nil is none
+	last    sender.Seq          // how far that is sent
 	held    held
 	end     sender.Seq // of what gVisor handed over
 	mss     int        // the largest payload that gVisor put into a packet
@@ -54,7 +57,7 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	}
 	data := r.Size() > 0 && tcp[tcpFlags]&(flagSYN|flagRST) == 0
 	switch {
-	case f.ended || tcp[tcpFlags]&flagSYN != 0:
+	case f.gone || f.reset != nil || tcp[tcpFlags]&flagSYN != 0:
 		return false
 	case f.sending != nil:
 	case !data:
@@ -64,6 +67,11 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	}
 	f.refresh(ip, tcp, data, windows)
 	switch {
+	case tcp[tcpFlags]&flagRST != 0 && f.sending.Sent().Before(f.end):
+		f.reset, f.last = pkt, f.sending.Sent()
+		f.peer.path.Close(f.sending)
+		f.peer.resets = append(f.peer.resets, f)
+		return true
 	case !data:
 		// gVisor thinks that all it handed over was sent: a peer would miss what wasn't.
 		if sent := f.sending.Sent(); sent.Before(r.Start) {
@@ -176,7 +184,7 @@ func (f *flow) receive(now time.Duration, tcp []byte) {
 		return
 	}
 	f.arrived.Add(int64(len(tcp) - hdr))
-	if tcp[tcpFlags]&(flagSYN|flagRST|flagACK) != flagACK || f.sending == nil || f.ended {
+	if tcp[tcpFlags]&(flagSYN|flagRST|flagACK) != flagACK || f.sending == nil || f.gone || f.reset != nil {
 		return
 	}
 	a := sender.Ack{Ack: sender.Seq(binary.BigEndian.Uint32(tcp[tcpAck:])), Window: 1 << 30}

@@ -26,6 +26,9 @@ const (
 	// packets become due in the meantime, which leave in one system call. The pacer makes up
 	// for it.
 	leastWait = 200 * time.Microsecond
+	// lastWords is for how long the device may take over what an endpoint has left behind that ended
+	// with something unacknowledged.
+	lastWords = time.Second
 )
 
 // flows sends the data of connections over long paths by the machines of package sender, between
@@ -67,12 +70,13 @@ type peerFlows struct {
 	addr netip.Addr
 	due  atomic.Int64 // when there is something to do, as flows.now; math.MaxInt64 is never
 
-	mu    sync.Mutex
-	path  *sender.Path
-	flows map[*sender.Flow]*flow
-	count int           // connections
-	left  time.Duration // when the last one was closed
-	mtu   int           // 0 is the network card's
+	mu     sync.Mutex
+	path   *sender.Path
+	flows  map[*sender.Flow]*flow
+	resets []*flow       // to be reset, once what they had to send is sent
+	count  int           // connections
+	left   time.Duration // when the last one was closed
+	mtu    int           // 0 is the network card's
 }
 
 func newFlows(windows windowFloor, mtu func(netip.Addr) int, wake func()) *flows {
@@ -141,28 +145,48 @@ func (t *flows) forgetLocked(now time.Duration) {
 	t.list.Store(&list)
 }
 
-// close forgets a flow, whose endpoint has nothing to send any more. gVisor tells of an end more than
-// once, the last time when TIME-WAIT is over: another connection may have the same ends by then.
+// close takes in that a flow's endpoint has ended. gVisor tells of that more than once, the last time
+// when TIME-WAIT is over: another connection may have the same ends by then. What it handed over before
+// may still be on its way to the device, with a reset behind it that must not overtake it.
 func (t *flows) close(f *flow) {
 	p := f.peer
 	p.mu.Lock()
-	ended := f.ended
-	f.ended = true // Somebody may have found it a moment ago.
-	if !ended {
-		f.held.releaseAll()
-		if f.sending != nil {
-			p.path.Close(f.sending)
-			delete(p.flows, f.sending)
-		}
-		if p.count--; p.count == 0 {
-			p.left = t.now()
-		}
-		p.scheduleLocked()
-	}
+	again := f.ended
+	f.ended = true
+	waits := f.sending != nil && f.sending.Unacknowledged() != f.end
 	p.mu.Unlock()
-	if ended {
+	switch {
+	case again:
+	case waits:
+		time.AfterFunc(lastWords, func() { t.forget(f) })
+	default:
+		t.forget(f)
+	}
+}
+
+// forget drops a flow.
+func (t *flows) forget(f *flow) {
+	p := f.peer
+	p.mu.Lock()
+	if f.gone { // Somebody was faster.
+		p.mu.Unlock()
 		return
 	}
+	f.gone = true // Somebody may have found it a moment ago.
+	f.held.releaseAll()
+	if f.reset != nil {
+		f.reset.DecRef()
+		p.resets = slices.DeleteFunc(p.resets, func(o *flow) bool { return o == f })
+	}
+	if f.sending != nil {
+		p.path.Close(f.sending)
+		delete(p.flows, f.sending)
+	}
+	if p.count--; p.count == 0 {
+		p.left = t.now()
+	}
+	p.scheduleLocked()
+	p.mu.Unlock()
 	t.wake() // What filled the path may be gone.
 	t.count.Add(-1)
 	t.mu.Lock()
@@ -290,9 +314,14 @@ func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 		}
 		p.mu.Lock()
 		resent := p.path.Resent()
+		k, done := p.resetLocked(bufs[n:], sizes[n:], offset)
+		n += k
 		n += p.sendLocked(now, bufs[n:], sizes[n:], offset)
 		t.resent.Add(p.path.Resent() - resent)
 		p.mu.Unlock()
+		for _, f := range done {
+			t.forget(f)
+		}
 		if n == len(bufs) {
 			t.first = (t.first + i + 1) % len(list)
 			break
@@ -314,10 +343,37 @@ func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, of
 	return n
 }
 
+// resetLocked sends what the flows that are to be reset have never sent, and then the resets. Nothing of
+// it is sent again, so there is no window and no pace to keep: gVisor would have sent it. It gives the
+// flows that are done.
+func (p *peerFlows) resetLocked(bufs [][]byte, sizes []int, offset int) (n int, done []*flow) {
+	for _, f := range p.resets {
+		for n < len(bufs) && f.last.Before(f.end) {
+			r := sender.Range{Start: f.last, End: f.last + sender.Seq(min(f.last.To(f.end), p.packetSize(f)))}
+			f.last = r.End
+			sizes[n] = f.write(bufs[n][offset:], r)
+			n++
+		}
+		if n == len(bufs) {
+			break
+		}
+		sizes[n] = 0
+		for _, v := range appendViews(nil, f.reset) {
+			sizes[n] += copy(bufs[n][offset+sizes[n]:], v)
+		}
+		n++
+		done = append(done, f)
+	}
+	return n, done
+}
+
 // scheduleLocked says when there is something to do.
 func (p *peerFlows) scheduleLocked() time.Duration {
 	at, ok := p.path.Due()
-	if !ok {
+	switch {
+	case len(p.resets) > 0:
+		at = 0
+	case !ok:
 		at = math.MaxInt64
 	}
 	p.due.Store(int64(at))

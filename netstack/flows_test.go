@@ -98,8 +98,8 @@ func TestAFlowEndsOnce(t *testing.T) {
 	flows.close(first)
 	second := flows.open(local, remote, 20*time.Millisecond, 1000)
 	flows.close(first)
-	if f := flows.find(second.key); f != second || second.ended || flows.count.Load() != 1 || second.peer.count != 1 {
-		t.Errorf("found %p, want %p; ended %v, %d flows", f, second, second.ended, flows.count.Load())
+	if f := flows.find(second.key); f != second || second.gone || flows.count.Load() != 1 || second.peer.count != 1 {
+		t.Errorf("found %p, want %p; ended %v, %d flows", f, second, second.gone, flows.count.Load())
 	}
 	flows.close(second)
 	if n := flows.count.Load(); n != 0 || len(flows.byKey) != 0 {
@@ -119,8 +119,67 @@ func TestANewPathIsKnown(t *testing.T) {
 	}
 }
 
+// A reset comes after all that was handed over before it, as it would without flows: what a service
+// said last before it went is not lost.
+func TestAResetOvertakesNothing(t *testing.T) {
+	var mu sync.Mutex
+	sent, reset := make(map[uint16]uint32), make(map[uint16]uint32) // ends of data and first resets, by port
+	p := newPair(t, Options{}, Options{}, impairment{delay: 20 * time.Millisecond, there: func(packet []byte) bool {
+		tcp, _ := tcpOf(packet)
+		n, seq := payloadOf(packet)
+		port := binary.BigEndian.Uint16(tcp)
+		mu.Lock()
+		defer mu.Unlock()
+		if _, over := reset[port]; over {
+			return true
+		}
+		if tcp[tcpFlags]&flagRST != 0 {
+			reset[port] = seq
+		} else if n > 0 {
+			sent[port] = seq + uint32(n)
+		}
+		return true
+	}})
+	has := func(m map[uint16]uint32, port uint16) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		_, ok := m[port]
+		return ok
+	}
+	waited := 0
+	for range 10 {
+		client, _ := p.connect(t, b6)
+		if _, err := client.Write(make([]byte, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+		f := p.a.dev.flows.find(keyOf(client.local, client.remote))
+		port := client.local.Port()
+		eventually(t, "something is sent", func() bool { return has(sent, port) })
+		client.Abort()
+		eventually(t, "the flow ends", func() bool { return p.a.dev.flows.find(f.key) == nil && has(reset, port) })
+		mu.Lock()
+		f.peer.mu.Lock()
+		if end := uint32(f.end); sent[port] != end || reset[port] != end {
+			t.Errorf("sent up to %d and reset at %d, want both at the end of what was handed over, %d", sent[port], reset[port], end)
+		}
+		if f.reset != nil {
+			waited++
+		}
+		f.peer.mu.Unlock()
+		mu.Unlock()
+	}
+	if waited == 0 {
+		t.Error("no reset had to wait: the test tests nothing")
+	}
+}
+
 // The device may look at any moment while connections come and go.
 func TestTheDeviceLooksWhileFlowsComeAndGo(t *testing.T) {
+	first := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	first.count.Add(1) // A connection, and no list yet.
+	if d, n := first.wait(), first.send(nil, nil, 0); d >= 0 || n != 0 {
+		t.Errorf("waits %v and sends %d packets without a path", d, n)
+	}
 	for range 200 {
 		flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 		done := make(chan struct{})
