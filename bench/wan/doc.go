@@ -15,7 +15,8 @@
 //
 // [Serve] moves datagrams between two ends over two links, which several tunnels may share.
 // It has one UDP socket for each tunnel: each of the first two addresses that speak to it
-// is an end, which takes the forwarder for the other one. It runs in a process of its own,
+// is an end, which takes the forwarder for the other one. The end that sends is the one with the
+// first large datagram. It runs in a process of its own,
 // so that its processor time isn't the ends', and ahead of others where it may (sched(7),
 // SCHED_RR), because a late forwarder is a longer path.
 //

@@ -28,6 +28,9 @@ const (
 	// priority of the forwarder's thread among those of real time, where it is allowed: the
 	// lowest. It sleeps most of the time, and a late forwarder is a longer path.
 	priority = 1
+	// fullSize is the size of a datagram, in bytes, that only the end sends that dials: handshakes,
+	// keepalives and acknowledgements are smaller. Which end speaks first is chance.
+	fullSize = 900
 	// late is the lateness from which on a delivery counts as late.
 	late = time.Millisecond
 )
@@ -49,6 +52,7 @@ type tunnel struct {
 	socket int
 	ends   [2]unix.RawSockaddrInet4
 	known  int      // Ends that have spoken.
+	turned bool     // It is known which end sends: the first.
 	early  [][]byte // What the first has said before the second has.
 }
 
@@ -264,13 +268,19 @@ func (f *forwarder) receive(number int) (more bool, err error) {
 		return true, nil
 	}
 	now, datagrams := f.now(), f.buffer[:n]
+	size := segmentSize(f.control[:m.Controllen], len(datagrams))
 	if end == 1 {
 		for _, early := range t.early {
 			f.links[0].Offer(now, number, early)
 		}
 		t.early = nil
 	}
-	size := segmentSize(f.control[:m.Controllen], len(datagrams))
+	if min(size, len(datagrams)) >= fullSize && t.known == len(t.ends) && !t.turned {
+		t.turned = true
+		if end == 1 {
+			t.ends[0], t.ends[1], end = t.ends[1], t.ends[0], 0
+		}
+	}
 	for len(datagrams) > 0 {
 		k := min(size, len(datagrams))
 		if t.known < len(t.ends) {

@@ -161,9 +161,6 @@ func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, subject, ri
 	if err == nil {
 		err = stopped
 	}
-	if err == nil && (s.duel != nil || s.Path.BackRate > 0) {
-		err = t.oriented()
-	}
 	if err != nil {
 		return load.Result{}, err
 	}

@@ -248,7 +248,7 @@ func TestRequirementsAreOfCells(t *testing.T) {
 }
 
 // flow is a subject whose dialling end sends datagrams to the other one through the window.
-func flow(name string, bytes uint64, backwards bool, began chan<- string) bench.Subject {
+func flow(name string, bytes uint64, began chan<- string) bench.Subject {
 	return bench.Subject{Name: name, Run: func(ctx context.Context, spec load.Spec) (load.Result, error) {
 		began <- spec.Subject
 		var ends [2]net.Conn
@@ -264,9 +264,6 @@ func flow(name string, bytes uint64, backwards bool, began chan<- string) bench.
 			ends[i] = c
 		}
 		from := ends[0]
-		if backwards {
-			from = ends[1]
-		}
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for end := spec.From.Add(spec.Duration); time.Now().Before(end); {
@@ -293,7 +290,7 @@ func duelOf(subject, rival bench.Subject) *Grid {
 
 func TestADuelTellsHowTwoTunnelsShare(t *testing.T) {
 	began := make(chan string, 4)
-	report, err := duelOf(flow("a", 300, false, began), flow("b", 100, false, began)).Run(t.Context())
+	report, err := duelOf(flow("a", 300, began), flow("b", 100, began)).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,20 +316,8 @@ func TestADuelTellsHowTwoTunnelsShare(t *testing.T) {
 	}
 }
 
-func TestADuelTheWrongWayRoundFails(t *testing.T) {
-	g := duelOf(flow("a", 1, false, make(chan string, 1)), flow("b", 1, true, make(chan string, 1)))
-	g.Options.Runs = 1
-	report, err := g.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, reason := report.Cells[0].Failures(); !strings.Contains(reason, "in tunnel 2 the accepting end spoke first") {
-		t.Errorf("got %q, want that the second tunnel is the wrong way round", reason)
-	}
-}
-
 func TestADuelWithoutItsRivalSaysWhy(t *testing.T) {
-	g := duelOf(flow("a", 1, false, make(chan string, 1)), bench.Subject{
+	g := duelOf(flow("a", 1, make(chan string, 1)), bench.Subject{
 		Name: "b", Prepare: func(context.Context) error { return errors.New("no BBR here") },
 	})
 	g.Options.Runs = 1

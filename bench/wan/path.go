@@ -22,7 +22,7 @@ type Path struct {
 	RTT time.Duration `json:"rttNanoseconds"`
 	// Rate of each direction in bits per second, IP and UDP headers included.
 	Rate float64 `json:"rateBitsPerSecond"`
-	// BackRate is instead of Rate on the way to the end that spoke first; 0 means Rate.
+	// BackRate is instead of Rate on the way to the end that sends; 0 means Rate.
 	BackRate float64 `json:"backRateBitsPerSecond,omitempty"`
 	// Loss is the probability that a packet gets lost before it reaches the queue, and Burst
 	// the mean number of packets that get lost in a row; 0 means that each is lost or not

@@ -28,7 +28,7 @@ type Traffic struct {
 	CPU time.Duration `json:"cpuNanoseconds"`
 }
 
-// TunnelTraffic is one tunnel's. Forward is from the end that spoke first.
+// TunnelTraffic is one tunnel's. Forward is from the end that sends: see fullSize.
 type TunnelTraffic struct {
 	Forward  Counters `json:"forward"`
 	Backward Counters `json:"backward"`
@@ -40,16 +40,6 @@ func (t Traffic) sum() (all Counters) {
 		all = all.plus(one.Forward).plus(one.Backward)
 	}
 	return all
-}
-
-// oriented fails if an end that receives was taken for the one that sends.
-func (t Traffic) oriented() error {
-	for i, one := range t.Tunnels {
-		if one.Forward.Bytes < one.Backward.Bytes {
-			return fmt.Errorf("wan: in tunnel %d the accepting end spoke first, so the path was the wrong way round", i+1)
-		}
-	}
-	return nil
 }
 
 // plan is what a forwarder is to do: the path, and how many tunnels share it.

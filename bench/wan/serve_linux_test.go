@@ -185,6 +185,26 @@ func TestTunnelsShareThePath(t *testing.T) {
 	}
 }
 
+// Which end speaks first is chance: forward is from the one that sends large packets.
+func TestForwardIsFromTheEndThatSends(t *testing.T) {
+	s := serve(t, Path{RTT: time.Millisecond, Rate: 1e9}, 1)
+	a, b := dial(t, s.at[0]), dial(t, s.at[0])
+	send(t, a, "a keepalive")
+	send(t, b, "hello")
+	expect(t, b, "a keepalive")
+	expect(t, a, "hello")
+	for range 3 {
+		send(t, b, strings.Repeat("x", fullSize))
+		expect(t, a, strings.Repeat("x", fullSize))
+	}
+	send(t, a, "acknowledged")
+	expect(t, b, "acknowledged")
+	traffic := s.end().Tunnels[0]
+	if f, b := traffic.Forward.Forwarded, traffic.Backward.Forwarded; f != 4 || b != 2 {
+		t.Errorf("%d packets forward and %d back, want 4 and 2", f, b)
+	}
+}
+
 func TestServeRefusesWhatMakesNoSense(t *testing.T) {
 	for _, text := range []string{"", "{}", `{"rateBitsPerSecond":-1}`} {
 		if err := Serve(t.Context(), text, strings.NewReader(""), io.Discard); err == nil {
