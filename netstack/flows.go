@@ -453,3 +453,19 @@ func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
 	})
 	return state, ok
 }
+
+// Outstanding is what of a connection's data is on its way: waiting bytes are to be sent when the path
+// has room, inFlight ones are sent and not acknowledged. ok is false for a connection over a
+// short path (see the README), whose data gVisor sends.
+func (c *Conn) Outstanding() (waiting, inFlight int, ok bool) {
+	f := c.share.below
+	if f == nil {
+		return 0, 0, false
+	}
+	f.peer.mu.Lock()
+	defer f.peer.mu.Unlock()
+	if f.sending != nil && !f.gone {
+		waiting, inFlight = f.sending.Sent().To(f.end), f.sending.InFlight()
+	}
+	return waiting, inFlight, true
+}

@@ -119,6 +119,39 @@ func TestANewPathIsKnown(t *testing.T) {
 	}
 }
 
+// A connection tells what of its data is on its way, and nothing when all has arrived.
+func TestOutstanding(t *testing.T) {
+	p := overLongPath(t, impairment{})
+	client, server := p.connect(t, b6)
+	const size = 4 << 20
+	go func() { _, _ = client.Write(make([]byte, size)) }()
+	eventually(t, "some is in flight and some waits", func() bool {
+		waiting, inFlight, ok := client.Outstanding()
+		return ok && waiting > 0 && inFlight > 0 && waiting+inFlight <= size
+	})
+	if _, err := io.CopyN(io.Discard, server, size); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left", func() bool {
+		waiting, inFlight, ok := client.Outstanding()
+		return ok && waiting == 0 && inFlight == 0
+	})
+	client.Close()
+	server.Close()
+	eventually(t, "nothing is on its way in an ended connection", func() bool {
+		_, _, ok := client.Outstanding()
+		return ok
+	})
+	if *below {
+		return // For the test all paths are long.
+	}
+	short := newPair(t, Options{}, Options{}, impairment{})
+	client, _ = short.connect(t, b6)
+	if _, _, ok := client.Outstanding(); ok {
+		t.Error("a connection over a short path says what is on its way")
+	}
+}
+
 // A reset comes after all that was handed over before it, as it would without flows: what a service
 // said last before it went is not lost.
 func TestAResetOvertakesNothing(t *testing.T) {

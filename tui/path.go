@@ -22,6 +22,9 @@ func Path(s api.PeerStatus, width int, o Options) string {
 		lines[0] = strings.Replace(lines[0], ": "+Printable(s.Path.Kind), ": "+p.Text(kind, Printable(s.Path.Kind)), 1)
 		lines = append(lines, cell.Wrap("  why: ", Printable(s.Path.Reason), width, "       ")...)
 	}
+	if carries := cell.TrafficLine(s.Path.Traffic); carries != "" {
+		lines = append(lines, cell.Wrap("  carries: ", carries, width, "       ")...)
+	}
 	if s.NextTry != nil {
 		lines = append(lines, cell.Wrap("  ", "next try in "+cell.Age(s.NextTry.Sub(o.Now)), width, "  ")...)
 	}

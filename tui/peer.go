@@ -34,6 +34,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 		add("kind", "plain WireGuard peer")
 	}
 	add("path", cell.PathLine(&s.Path, o.Now))
+	add("carries", cell.TrafficLine(s.Path.Traffic))
 	add("handshake", cell.HandshakeLine(&s, o.Now))
 	add("received", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond)))
 	add("sent", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond)))

@@ -119,13 +119,49 @@ type Path struct {
 	Remote string `json:"remote,omitempty"`
 	// Relay is the server by whose allocation we send; empty when we send from our own
 	// socket, be it to the peer's address on a relay.
-	Relay      string      `json:"relay,omitempty"`
-	Source     string      `json:"source,omitempty"`
-	RTTSeconds float64     `json:"rttSeconds,omitempty"`
-	Since      *time.Time  `json:"since,omitempty"`
-	Reason     string      `json:"reason,omitempty"`
-	MTU        int         `json:"mtu,omitempty"`
-	History    []PathEvent `json:"history"`
+	Relay      string     `json:"relay,omitempty"`
+	Source     string     `json:"source,omitempty"`
+	RTTSeconds float64    `json:"rttSeconds,omitempty"`
+	Since      *time.Time `json:"since,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+	MTU        int        `json:"mtu,omitempty"`
+	// Traffic is what TCP connections to the peer have shown of the path lately; nil if there
+	// were none, or the path is short.
+	Traffic *Traffic    `json:"traffic,omitempty"`
+	History []PathEvent `json:"history"`
+}
+
+// What limits how fast data is sent.
+const (
+	LimitData       = "data"       // there is no more to send, or the receiver takes no more
+	LimitBandwidth  = "bandwidth"  // what the path delivers
+	LimitCongestion = "congestion" // others share it
+	LimitPolicer    = "policer"    // a rate limiter drops what exceeds its rate
+)
+
+// Traffic is what TCP connections through the tunnel have shown of the path to a peer, in the
+// direction to it: they share the path, and what is known of it.
+type Traffic struct {
+	Connections int `json:"connections"`
+	// LimitedBy is data, bandwidth, congestion or policer; empty while nothing is sent.
+	LimitedBy string `json:"limitedBy,omitempty"`
+	// BytesPerSecond is the most of payload that was delivered lately; 0 is not known.
+	BytesPerSecond float64 `json:"bytesPerSecond"`
+	// PolicedBytesPerSecond is what a rate limiter lets through; 0 if there seems to be none.
+	PolicedBytesPerSecond float64 `json:"policedBytesPerSecond,omitempty"`
+	// RTTSeconds is now, and BaseRTTSeconds without a queue; 0 is not known.
+	RTTSeconds     float64 `json:"rttSeconds"`
+	BaseRTTSeconds float64 `json:"baseRTTSeconds,omitempty"`
+	// LossRatio is the share of packets that are lost whatever the rate, and QueueLossRatio
+	// of those that full queues drop, of LossSample packets.
+	LossRatio      float64 `json:"lossRatio"`
+	QueueLossRatio float64 `json:"queueLossRatio"`
+	LossSample     int64   `json:"lossSample"`
+	// InFlightBytes are sent and not acknowledged, WindowBytes may be.
+	InFlightBytes int `json:"inFlightBytes"`
+	WindowBytes   int `json:"windowBytes"`
+	// IdleSeconds is how long ago something was sent last.
+	IdleSeconds float64 `json:"idleSeconds"`
 }
 
 // PathEvent is one change of a path.
@@ -150,6 +186,10 @@ type Flow struct {
 	RxBytes   uint64    `json:"rxBytes"`
 	TxBytes   uint64    `json:"txBytes"`
 	StartedAt time.Time `json:"startedAt"`
+	// WaitingBytes wait here until the path has room, InFlightBytes are sent to the peer and not
+	// acknowledged; not known of connections over short paths.
+	WaitingBytes  int `json:"waitingBytes,omitempty"`
+	InFlightBytes int `json:"inFlightBytes,omitempty"`
 }
 
 // Reachability is what works, in both directions: Outbound is measured here, Inbound

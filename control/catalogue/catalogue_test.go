@@ -25,7 +25,7 @@ func full() Params {
 	p.GatewayParams = GatewayParams{From: "198.51.100.7:40582", Seen: p.NotBefore, Own: []string{"203.0.113.9:51820"}, Port: 51820,
 		Candidates: []Candidate{{Address: "198.51.100.7:51820", Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes"}},
 		Stamp:      p.NotBefore, Newest: p.NotAfter, Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.8"},
-		Sent: 200, Lost: 11, Jitter: time.Millisecond, MTU: 1216, LinkMTU: 1420, Size: 1340,
+		Sent: 200, Lost: 11, Loss: 0.021, Rate: 2.5e6, Jitter: time.Millisecond, MTU: 1216, LinkMTU: 1420, Size: 1340,
 		NAT: NAT{"endpoint-independent", "address-dependent"}, PeerNAT: NAT{Mapping: "address-dependent"},
 		Relay: "turn.example.net:3478", Server: "stun.example.net:3478", Skew: 3 * time.Minute}
 	p.ClusterParams = ClusterParams{Namespace: "postern", Object: "Service postern", Account: "postern:postern", Verbs: "list", Resource: "nodes"}

@@ -52,6 +52,7 @@ const (
 	PacketsLost         Code = "PST0112"
 	DuplicateKey        Code = "PST0113"
 	ClockSkew           Code = "PST0114"
+	RateLimited         Code = "PST0115"
 )
 
 // PST02xx: auth.

@@ -104,6 +104,10 @@ type GatewayParams struct {
 	Sent   int           `json:"sent,omitempty" report:"fix" told:"count"`
 	Lost   int           `json:"lost,omitempty" report:"fix" told:"count"`
 	Jitter time.Duration `json:"jitter,omitempty" report:"fix" told:"wait"`
+	// Loss is the share of packets that connections lose whatever the rate, Rate what passes a
+	// rate limiter, in bytes of payload per second.
+	Loss float64 `json:"loss,omitempty"`
+	Rate float64 `json:"rate,omitempty"`
 	// MTU is the largest overlay packet that crosses the path, LinkMTU the overlay's own,
 	// Size the smallest that was seen to vanish; in bytes, 0 = not known.
 	MTU     int `json:"mtu,omitempty" report:"fix" told:"size"`

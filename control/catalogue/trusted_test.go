@@ -20,6 +20,8 @@ func plantAll(t *testing.T, v reflect.Value, text string) {
 		v.SetInt(7)
 	case reflect.Uint16, reflect.Uint64:
 		v.SetUint(7)
+	case reflect.Float64:
+		v.SetFloat(0.07)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		plantAll(t, v.Index(0), text)

@@ -329,7 +329,13 @@ func (v *view) ConfigPlace() string {
 	return place
 }
 
-func (v *view) LostPercent() string { return fmt.Sprintf("%.1f", 100*float64(v.Lost)/float64(v.Sent)) }
+func (v *view) LostPercent() string {
+	share := v.Loss
+	if v.Sent > 0 {
+		share = float64(v.Lost) / float64(v.Sent)
+	}
+	return fmt.Sprintf("%.1f", 100*share)
+}
 
 // LossHost and LossPort are where a hop that loses packets is looked for.
 func (v *view) LossHost() string {

@@ -18,7 +18,7 @@ var words = map[string]any{
 	"print": func(v ...any) any { return fmt.Sprint(v...) }, "quote": strconv.Quote,
 	"max": func(a, b int) int { return max(a, b) },
 
-	"seconds": Seconds, "precise": Precise, "tenths": tenths, "day": day, "bytes": Bytes, "list": List, "first": first,
+	"seconds": Seconds, "precise": Precise, "tenths": tenths, "day": day, "bytes": Bytes, "rate": Rate, "list": List, "first": first,
 	"several": func(v []string) bool { return len(v) > 1 }, "distance": time.Duration.Abs, "natWords": natWords,
 	"port": portOf, "endpoint": endpoint, "letIn": letIn, "letOut": letOut, "letTCP": letTCP, "inRule": inRule,
 }
@@ -59,6 +59,20 @@ func Bytes(n uint64) string {
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
 	return fmt.Sprintf("%d B", n)
+}
+
+// Rate writes bytes per second as links are known by: in bits.
+func Rate(bytesPerSecond float64) string {
+	switch bits := bytesPerSecond * 8; {
+	case bits >= 999.5e6:
+		return fmt.Sprintf("%.2f Gbit/s", bits/1e9)
+	case bits >= 9.95e6:
+		return fmt.Sprintf("%.0f Mbit/s", bits/1e6)
+	case bits >= 999.5e3:
+		return fmt.Sprintf("%.1f Mbit/s", bits/1e6)
+	default:
+		return fmt.Sprintf("%.0f kbit/s", bits/1e3)
+	}
 }
 
 // List joins at most four values.

@@ -7,6 +7,7 @@
 //
 //	gateway           resolve → probe → handshake → ping
 //	mtu               mtu
+//	path              traffic, of what connections have shown
 //	auth              tcp → http → auth
 //	apiServer         tcp → tls → http → auth
 //	auth-direct, …    dns → tcp → tls → http → auth, outside the tunnel

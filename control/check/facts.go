@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
@@ -19,6 +20,8 @@ type PathFacts struct {
 	// 0 where that is not known. LinkMTU is the overlay's own: what the configuration or
 	// the interfaces of this machine allow.
 	MTU, LinkMTU int
+	// Traffic is what connections have shown of the path; nil if there were none.
+	Traffic *api.Traffic
 	// NAT is in front of this gateway, PeerNAT in front of the peer, as it says.
 	NAT, PeerNAT catalogue.NAT
 }

@@ -131,6 +131,9 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	case plain && lossy:
 		out[0] = was
 	}
+	if path, known := pathOf(f); known {
+		out = append(out, path)
+	}
 	return append(out, <-mtu...)
 }
 

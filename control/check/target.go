@@ -24,6 +24,7 @@ const (
 	StageHandshake = "handshake"
 	StagePing      = "ping"
 	StageMTU       = "mtu"
+	StageTraffic   = "traffic"
 	StageTCP       = "tcp"
 	StageTLS       = "tls"
 	StageHTTP      = "http"

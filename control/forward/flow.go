@@ -29,9 +29,16 @@ type flow struct {
 	// Under table.mu.
 	halfOpen bool
 
-	mu      sync.Mutex
-	aborted bool
-	conns   []net.Conn // what abort resets
+	mu       sync.Mutex
+	aborted  bool
+	conns    []net.Conn // what abort resets
+	peerSide Conn       // once both sides are connected
+}
+
+// sending is a connection that tells what of its data is on its way, in bytes, as those of the
+// tunnel's network stack do.
+type sending interface {
+	Outstanding() (waiting, inFlight int, ok bool)
 }
 
 // attach hands a connection to the flow, which resets it at once if the flow was ended
@@ -80,6 +87,13 @@ func (f *flow) finish(c net.Conn) {
 
 // snapshot is the flow as the status shows it.
 func (f *flow) snapshot() api.Flow {
-	return api.Flow{Direction: f.direction, Service: f.service, Remote: f.remote,
+	out := api.Flow{Direction: f.direction, Service: f.service, Remote: f.remote,
 		RxBytes: f.rx.Load(), TxBytes: f.tx.Load(), StartedAt: f.startedAt}
+	f.mu.Lock()
+	c, ok := f.peerSide.(sending)
+	f.mu.Unlock()
+	if ok {
+		out.WaitingBytes, out.InFlightBytes, _ = c.Outstanding()
+	}
+	return out
 }

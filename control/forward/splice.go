@@ -28,6 +28,9 @@ const (
 // Back-pressure is the copy itself: a direction holds one buffer, and reads no more
 // until the other side has taken it.
 func (f *flow) splice(peerSide, localSide Conn) {
+	f.mu.Lock()
+	f.peerSide = peerSide
+	f.mu.Unlock()
 	sent, received := make(chan struct{}), make(chan struct{})
 	finished := make(chan struct{})
 	go func() {

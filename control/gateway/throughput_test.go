@@ -1,11 +1,16 @@
 package gateway_test
 
 import (
+	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/simnet"
 )
 
 func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
@@ -48,5 +53,73 @@ func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
 	_, err := w.Edge.Gateway.Check(w.ctx, api.CheckRequest{Throughput: true})
 	if err == nil || !strings.Contains(err.Error(), "of which peer") {
 		t.Errorf("of all peers: %v", err)
+	}
+}
+
+// What connections have shown of a path is in the status, in a check, and in the metrics.
+func TestAPathThatLosesIsToldByWhatConnectionsShow(t *testing.T) {
+	w := newWorld(t)
+	w.namedEcho(w.Cloud, "registry", 5000, echoServer(t))
+	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"registry"}}), api.JoinRequest{Local: map[string]string{"registry": "127.0.0.1:0"}})
+	w.connected(w.Cloud, w.Edge)
+	const delay, loss = 20 * time.Millisecond, 0.05
+	for _, way := range []simnet.Direction{simnet.Up, simnet.Down} {
+		if err := w.Edge.Host.Link().SetConditions(way, simnet.Conditions{Delay: delay, Loss: loss}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := w.open(w.localAddress(w.Edge, "cloud", "registry"))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for block := make([]byte, 1<<20); ; {
+			if _, err := s.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	running.Go(func() { _, _ = io.Copy(io.Discard, s) })
+	defer running.Wait()
+	defer s.Close()
+	var traffic *api.Traffic
+	w.await("enough was sent to know", func() string {
+		p, _ := w.status(w.Edge, "cloud")
+		traffic = p.Path.Traffic
+		i := slices.IndexFunc(p.Flows, func(f api.Flow) bool { return f.Service == "registry" })
+		if traffic == nil || traffic.LossSample < 2000 || traffic.LossRatio < loss/2 || p.Flows[i].WaitingBytes == 0 || p.Flows[i].InFlightBytes == 0 {
+			return fmt.Sprintf("what is known: %+v, %+v", traffic, p.Flows)
+		}
+		return ""
+	})
+	if traffic.LossRatio > 2*loss || traffic.BaseRTTSeconds < 2*delay.Seconds() || traffic.BytesPerSecond <= 0 || traffic.LimitedBy == "" {
+		t.Errorf("got %+v, want a loss of %g and a round trip of %s", traffic, loss, 2*delay)
+	}
+	report, err := w.Edge.Gateway.Check(w.ctx, api.CheckRequest{Peer: "cloud"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(report.Checks, func(c api.Check) bool { return c.Name == "path" })
+	if i < 0 {
+		t.Fatalf("there is no check of the path: %+v", report.Checks)
+	}
+	// Echoes show the loss as well, and then this one depends on theirs.
+	if c := report.Checks[i]; c.Code != "PST0112" && c.DependsOn != api.ServiceGateway || !strings.Contains(c.Stages[0].Detail, "% lost") {
+		t.Errorf("got %+v", c)
+	}
+	registry, err := w.Edge.Gateway.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0.0
+	for _, f := range families {
+		if f.GetName() == "postern_peer_path_loss_ratio" {
+			told = f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	if told < loss/2 {
+		t.Errorf("the metric says %g", told)
 	}
 }

@@ -9,6 +9,9 @@ type descriptions struct {
 	received, transmitted       *prometheus.Desc
 	connected, state, identity  *prometheus.Desc
 	handshake, path, rtt        *prometheus.Desc
+	pathRate, pathPolicer       *prometheus.Desc
+	pathBaseRTT, pathLoss       *prometheus.Desc
+	pathInFlight, pathLimit     *prometheus.Desc
 	check, verdict              *prometheus.Desc
 	stun, auth, alarms          *prometheus.Desc
 	unrecorded                  *prometheus.Desc
@@ -39,6 +42,18 @@ func describe() descriptions {
 			"Always 1; kind says how the peer is reached: direct, relay or none.", "peer", "kind"),
 		rtt: d("postern_peer_rtt_seconds",
 			"Round-trip time of the path in use; NaN while there is none.", "peer"),
+		pathRate: d("postern_peer_path_delivery_bytes_per_second",
+			"The most payload that connections to the peer got delivered lately; NaN while that is not known.", "peer"),
+		pathPolicer: d("postern_peer_path_policer_bytes_per_second",
+			"What a rate limiter on the way to the peer lets through; NaN if there seems to be none.", "peer"),
+		pathBaseRTT: d("postern_peer_path_base_rtt_seconds",
+			"Round-trip time of the path without a queue, as connections measure it; NaN while that is not known.", "peer"),
+		pathLoss: d("postern_peer_path_loss_ratio",
+			"Share of the packets to the peer that are lost, by cause: ambient is whatever the rate, queue in full queues; NaN while that is not known.", "peer", "cause"),
+		pathInFlight: d("postern_peer_path_in_flight_bytes",
+			"Bytes that connections have sent to the peer and that are not acknowledged.", "peer"),
+		pathLimit: d("postern_peer_path_limit_info",
+			"Always 1; limit says what bounds the rate to the peer: data, bandwidth, congestion, policer, or none while nothing is sent.", "peer", "limit"),
 		check: d("postern_check_success",
 			"1 when the last check of the target passed, 0 when it failed or nobody can tell any more; "+
 				"absent for what is not offered or was never checked.", "peer", "target", "direction"),
@@ -70,5 +85,5 @@ func describe() descriptions {
 
 func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
-		d.path, d.rtt, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
+		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
 }

@@ -170,11 +170,33 @@ func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 		rtt = p.Path.RTTSeconds
 	}
 	e.gauge(c.desc.rtt, rtt, p.Name)
+	c.collectTraffic(e, p)
 	if p.Identity != nil {
 		e.gauge(c.desc.identity, unix(p.Identity.NotAfter), p.Name)
 	}
 	c.collectChecks(e, p.Name, api.DirectionOutbound, &p.Reachability.Outbound)
 	c.collectChecks(e, p.Name, api.DirectionInbound, &p.Reachability.Inbound)
+}
+
+// collectTraffic emits what connections have shown of a peer's path.
+func (c *Collector) collectTraffic(e emitter, p *api.PeerStatus) {
+	var t api.Traffic
+	if p.Path.Traffic != nil {
+		t = *p.Path.Traffic
+	}
+	known := func(v float64, is bool) float64 {
+		if !is {
+			return math.NaN()
+		}
+		return v
+	}
+	e.gauge(c.desc.pathRate, known(t.BytesPerSecond, t.BytesPerSecond > 0), p.Name)
+	e.gauge(c.desc.pathPolicer, known(t.PolicedBytesPerSecond, t.PolicedBytesPerSecond > 0), p.Name)
+	e.gauge(c.desc.pathBaseRTT, known(t.BaseRTTSeconds, t.BaseRTTSeconds > 0), p.Name)
+	e.gauge(c.desc.pathLoss, known(t.LossRatio, t.LossSample > 0), p.Name, "ambient")
+	e.gauge(c.desc.pathLoss, known(t.QueueLossRatio, t.LossSample > 0), p.Name, "queue")
+	e.gauge(c.desc.pathInFlight, float64(t.InFlightBytes), p.Name)
+	e.gauge(c.desc.pathLimit, 1, p.Name, oneOf(t.LimitedBy, "none", api.LimitData, api.LimitBandwidth, api.LimitCongestion, api.LimitPolicer))
 }
 
 // unix is a moment in seconds.

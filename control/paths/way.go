@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/netstack/sender"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -169,7 +170,26 @@ func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason strin
 	out.Relay = p.relays().server(w.Path.Selected.Via)
 	out.RTTSeconds, out.Since, out.Reason = w.Path.RTT.Seconds(), sinceOrNil(w.Path.Since), w.Path.Reason
 	out.MTU = p.plane.PathMTU(w.Path.MTU)
+	out.Traffic = p.traffic(m)
 	return out
+}
+
+// traffic is what connections to a peer have shown of its path; nil where nothing is known.
+func (p *Finder) traffic(m *roster.Member) *api.Traffic {
+	s, ok := p.plane.Stack.PathState(m.Address())
+	if !ok {
+		return nil
+	}
+	t := &api.Traffic{
+		Connections: s.Connections, BytesPerSecond: s.Rate, PolicedBytesPerSecond: s.Policed,
+		RTTSeconds: s.RTT.Seconds(), BaseRTTSeconds: s.BaseRTT.Seconds(),
+		LossRatio: s.Loss, QueueLossRatio: s.Congested, LossSample: s.Whole,
+		InFlightBytes: s.InFlight, WindowBytes: s.Window, IdleSeconds: s.Idle.Seconds(),
+	}
+	if s.Limit != sender.LimitNone {
+		t.LimitedBy = s.Limit.String()
+	}
+	return t
 }
 
 // story puts what the gateway saw and what the path finder noted in the order of time.
@@ -192,6 +212,7 @@ func (p *Finder) stockPath(m *roster.Member, t tunnel.PeerStats, out api.Path, e
 		out.Since, out.Reason = &out.History[n-1].At, out.History[n-1].Reason
 	}
 	out.RTTSeconds = echoRTT(m.Name)
+	out.Traffic = p.traffic(m)
 	return out
 }
 

@@ -72,7 +72,7 @@ func (f Finding) explains(of Finding) bool {
 	case catalogue.NoWayIn: // not by itself: the same is found of both
 		return f.Faulty() && f.Code == catalogue.PrivateAdvertised
 	case catalogue.PacketsLost:
-		return f.Faulty() && f.Params().Drops > 0
+		return f.Faulty() && (f.Params().Drops > 0 || f.Code == of.Code)
 	case catalogue.IdentityMissing, catalogue.IdentityExpired:
 		return f.Failed()
 	}

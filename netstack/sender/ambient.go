@@ -40,8 +40,11 @@ func (t *tally) remember(round tally) {
 	}
 }
 
-// rate is the share that was lost.
+// rate is the share that was lost, as far as it is believed.
 func (t *tally) rate() float64 { return max(t.lost, 0) / (t.all + ambientDoubt) }
+
+// share is the share that was lost, for people.
+func (t *tally) share() float64 { return min(max(t.lost, 0)/max(t.all, 1), 1) }
 
 // exceeds reports whether t lost more than a rate, with a doubt of three standard deviations
 // of what certain of it is Poisson's: it is asked each round trip.

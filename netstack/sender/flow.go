@@ -94,6 +94,9 @@ func (f *Flow) Unacknowledged() Seq { return f.board.una }
 // Sent is the end of what was sent: nothing of what comes then.
 func (f *Flow) Sent() Seq { return f.board.nxt }
 
+// InFlight is how many bytes are on their way, as far as is known.
+func (f *Flow) InFlight() int { return f.board.flight }
+
 // idle reports whether everything offered is acknowledged.
 func (f *Flow) idle() bool { return f.board.una == f.end }
 

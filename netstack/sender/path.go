@@ -180,20 +180,27 @@ const (
 	LimitData                    // there is nothing more to send, or no room at the receiver
 	LimitBandwidth               // what the path delivers
 	LimitCongestion              // loss or a queue that others share
+	LimitPolicer                 // a rate limiter that drops what is beyond its rate
 )
+
+// String is a limit's word.
+func (l Limit) String() string {
+	return [...]string{"none", "data", "bandwidth", "congestion", "policer"}[l]
+}
 
 // State is what a path is like, as far as is known.
 type State struct {
 	Rate        float64       // bytes of payload per second that it delivers at best; 0 is unknown
 	RTT         time.Duration // now, smoothed
 	BaseRTT     time.Duration // without a queue; 0 is unknown
-	Loss        float64       // share of packets that are always lost
-	Congested   float64       // share of packets that are lost by queues, lately
+	Loss        float64       // share of packets that are lost whatever the rate
+	Congested   float64       // share of packets that queues drop, lately
 	Policed     float64       // bytes per second that a rate limiter lets through; 0 is none
 	InFlight    int           // bytes
 	Window      int           // bytes that may be
 	Limit       Limit
-	Lost, Whole int64 // packets in all: lost, and lost or delivered
+	Lost, Whole int64         // packets in all: lost, and lost or delivered
+	Idle        time.Duration // since something was sent last
 }
 
 // State is what is known of the path now.
@@ -201,16 +208,19 @@ func (p *Path) State(now time.Duration) State {
 	c := &p.control
 	s := State{
 		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base, Policed: c.path.limit,
-		Loss: c.judge.ambient(), InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
+		Loss: min(c.judge.free.share(), c.judge.all.share()), InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
+		Idle: now - p.sentAt,
 	}
-	s.Congested = max(c.judge.all.rate()-s.Loss, 0)
+	s.Congested = c.judge.all.share() - s.Loss
 	switch {
-	case now-p.sentAt > max(10*s.RTT, time.Second) && p.flight == 0:
+	case s.Idle > max(10*s.RTT, time.Second) && p.flight == 0:
 		s.Limit = LimitNone
 	case p.rates.limitedTo > 0:
 		s.Limit = LimitData
 	case c.rivaled || c.bound.bytes > 0 && s.Window >= c.bound.bytes && s.InFlight > s.Window*7/8:
 		s.Limit = LimitCongestion
+	case s.Policed > 0:
+		s.Limit = LimitPolicer
 	default:
 		s.Limit = LimitBandwidth
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // PathLine is the path in use on one line.
@@ -28,6 +29,44 @@ func PathLine(path *api.Path, now time.Time) string {
 		out += " since " + Age(now.Sub(*path.Since))
 	}
 	return out
+}
+
+// Rate prints bytes per second, and bits, by which links are known.
+func Rate(bytesPerSecond float64) string {
+	return Size(bytesPerSecond) + "/s (" + catalogue.Rate(bytesPerSecond) + ")"
+}
+
+// TrafficLine is what connections have shown of a path; empty where nothing is known.
+func TrafficLine(t *api.Traffic) string {
+	if t == nil || t.BytesPerSecond == 0 {
+		return ""
+	}
+	out := "up to " + Rate(t.BytesPerSecond)
+	if t.PolicedBytesPerSecond > 0 {
+		out += ", rate limiter at " + Rate(t.PolicedBytesPerSecond)
+	}
+	if t.BaseRTTSeconds > 0 {
+		out += ", " + RTT(t.RTTSeconds) + " (" + RTT(t.BaseRTTSeconds) + " without a queue)"
+	}
+	if t.LossSample > 0 {
+		out += fmt.Sprintf(", %.2f%% lost, %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio)
+	}
+	if t.LimitedBy != "" {
+		return out + ", limited by " + Printable(t.LimitedBy)
+	}
+	return out + ", idle for " + Age(time.Duration(t.IdleSeconds*float64(time.Second)))
+}
+
+// Limit is what limits how fast a connection's data is sent; empty where nothing is on its way, or
+// that is not known.
+func Limit(f *api.Flow, t *api.Traffic) string {
+	switch {
+	case f.WaitingBytes > 0 && t != nil:
+		return Printable(t.LimitedBy)
+	case f.InFlightBytes > 0:
+		return api.LimitData
+	}
+	return ""
 }
 
 // HandshakeLine is when the last handshake was and when the next is tried.
@@ -93,8 +132,12 @@ func Listeners(s *api.PeerStatus) []string {
 func Flows(s *api.PeerStatus, now time.Time) []string {
 	var rows []string
 	for _, f := range s.Flows {
-		rows = append(rows, fmt.Sprintf("%s %s %s, rx %s, tx %s, %s", Printable(f.Direction), Printable(f.Service), Printable(f.Remote),
-			Size(float64(f.RxBytes)), Size(float64(f.TxBytes)), Age(now.Sub(f.StartedAt))))
+		row := fmt.Sprintf("%s %s %s, rx %s, tx %s, %s", Printable(f.Direction), Printable(f.Service), Printable(f.Remote),
+			Size(float64(f.RxBytes)), Size(float64(f.TxBytes)), Age(now.Sub(f.StartedAt)))
+		if l := Limit(&f, s.Path.Traffic); l != "" {
+			row += ", limited by " + l
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }

@@ -115,14 +115,15 @@ func cloud(ok, off, unknown api.Verdict) api.PeerStatus {
 		Allow: []string{"auth", "apiServer"}, Offers: []string{"auth", "apiServer", "registry"},
 		Local: []api.Local{{Service: "apiServer", Address: "127.0.0.1:7443"}, {Service: "registry", Address: "127.0.0.1:5000", Error: "address already in use"}},
 		Path: api.Path{Kind: api.PathDirect, Remote: "198.51.100.7:51820", Source: "advertised", RTTSeconds: 0.0121, Since: ago(3 * time.Hour), MTU: 1420,
-			Reason: "the only path that answers", History: []api.PathEvent{{At: noon.Add(-3 * time.Hour), Event: "direct", Reason: "first answer"}}},
+			Traffic: &api.Traffic{Connections: 2, LimitedBy: api.LimitBandwidth, BytesPerSecond: 2.25e6, RTTSeconds: 0.0412, BaseRTTSeconds: 0.0119, LossRatio: 0.0031, QueueLossRatio: 0.0004, LossSample: 48213, InFlightBytes: 93e3, WindowBytes: 1e5},
+			Reason:  "the only path that answers", History: []api.PathEvent{{At: noon.Add(-3 * time.Hour), Event: "direct", Reason: "first answer"}}},
 		Candidates: []api.Candidate{
 			{Address: "198.51.100.7:51820", Source: "advertised", State: "selected", RTTSeconds: 0.0121, Reason: "the only path that answers"},
 			{Address: "192.168.7.2:51820", Source: "host", State: "probing", Reason: "3 probes sent, none answered yet"},
 		},
 		Identity: &api.Identity{NotAfter: noon.Add(11 * time.Hour)},
 		Flows: []api.Flow{
-			{Direction: "outbound", Service: "apiServer", Remote: "127.0.0.1:40112", RxBytes: 5120, TxBytes: 900, StartedAt: noon.Add(-time.Minute)},
+			{Direction: "outbound", Service: "apiServer", Remote: "127.0.0.1:40112", RxBytes: 5120, TxBytes: 900, WaitingBytes: 70_000, InFlightBytes: 93_000, StartedAt: noon.Add(-time.Minute)},
 			{Direction: "inbound", Service: "auth", Remote: "[fd1e::1]:40113", RxBytes: 512, TxBytes: 90_000, StartedAt: noon.Add(-time.Hour)},
 		},
 		LastHandshake: ago(42 * time.Second), RxBytes: 1_234_567_890, TxBytes: 98_765, RxBytesPerSecond: 1_240_000, TxBytesPerSecond: 870,

@@ -212,8 +212,11 @@ func (*flows) layout(d *data) []cell.Column[flowRow] {
 		{Title: "REMOTE", Rank: 5, Min: len("127.0.0.1:65535"), Cell: func(r flowRow) cell.Cell { return cell.Dash(cell.Printable(r.flow.Remote)) }},
 		rate("RX/s", 2, func(r flowRow) float64 { return r.rx }),
 		rate("TX/s", 3, func(r flowRow) float64 { return r.tx }),
+		{Title: "LIMIT", Rank: 8, Min: len(api.LimitCongestion), Cell: func(r flowRow) cell.Cell {
+			return cell.Dash(cell.Limit(r.flow, r.peer.Path.Traffic))
+		}},
 		bytes("RX", 7, func(r flowRow) uint64 { return r.flow.RxBytes }),
-		bytes("TX", 8, func(r flowRow) uint64 { return r.flow.TxBytes }),
+		bytes("TX", 9, func(r flowRow) uint64 { return r.flow.TxBytes }),
 		{Title: "AGE", Rank: 6, Min: len("59m"), Right: true, Cell: func(r flowRow) cell.Cell {
 			if r.flow.StartedAt.IsZero() {
 				return cell.Dash("")

@@ -202,7 +202,7 @@ func TestColumnsOfFlowsGoByTheirRank(t *testing.T) {
 		return nil
 	}
 	for width, want := range map[int]string{
-		200: "PEER DIR SERVICE REMOTE RX/s TX/s RX TX AGE",
+		200: "PEER DIR SERVICE REMOTE RX/s TX/s LIMIT RX TX AGE",
 		80:  "PEER DIR SERVICE REMOTE RX/s TX/s RX AGE",
 		50:  "PEER DIR SERVICE RX/s TX/s",
 		40:  "PEER SERVICE RX/s TX/s",

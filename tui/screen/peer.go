@@ -139,6 +139,7 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	return [][2]string{
 		{"path", cell.PathLine(&s.Path, d.now)},
 		{"why", why},
+		{"carries", cell.TrafficLine(s.Path.Traffic)},
 		{"handshake", cell.HandshakeLine(s, d.now)},
 		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
 		{"identity", cell.IdentityLine(s, d.now)},

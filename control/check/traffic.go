@@ -1,0 +1,63 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+// NamePath is the check of a path by what connections over it have shown. It costs nothing, and is
+// there while something is known.
+const NamePath = "path"
+
+const (
+	// trafficKept is how long what connections have shown says something.
+	trafficKept = 5 * time.Minute
+	// lossNoticed is the loss that is worth a warning: TCP by itself carries 12 Mbit/s over
+	// 100 ms with 0.01 % of loss and 1.2 with 1 % (Mathis et al., 1997).
+	lossNoticed = 0.01
+	// lossSample is of how many packets a loss is told: of 1 % it is 10, within a third.
+	lossSample = 1000
+)
+
+// pathOf is the finding about a path; false if nothing is known of it.
+func pathOf(f Facts) (verdict.Finding, bool) {
+	t := f.Path.Traffic
+	if t == nil || t.BytesPerSecond == 0 || t.IdleSeconds > trafficKept.Seconds() {
+		return verdict.Finding{}, false
+	}
+	r := begin(NamePath, api.ServiceGateway, f)
+	r.Rests = []string{verdict.Own(NameResources), api.ServiceGateway}
+	p := catalogue.Params{Detail: seenOf(t)}
+	p.Address, p.Relay = f.Path.Remote, f.Path.Relay
+	switch {
+	case t.LossSample >= lossSample && t.LossRatio >= lossNoticed:
+		p.Loss = t.LossRatio
+		return r.fail(api.Warning, StageTraffic, catalogue.PacketsLost, p), true
+	case t.PolicedBytesPerSecond > 0:
+		p.Rate = t.PolicedBytesPerSecond
+		return r.fail(api.Warning, StageTraffic, catalogue.RateLimited, p), true
+	}
+	r.passed(StageTraffic, p.Detail)
+	return r.ok(time.Duration(t.RTTSeconds * float64(time.Second))), true
+}
+
+// seenOf is what was seen, in figures.
+func seenOf(t *api.Traffic) string {
+	seconds := func(s float64) string { return catalogue.Precise(time.Duration(s * float64(time.Second))) }
+	out := []string{"up to " + catalogue.Rate(t.BytesPerSecond)}
+	if t.BaseRTTSeconds > 0 {
+		out = append(out, fmt.Sprintf("round trip %s, %s without a queue", seconds(t.RTTSeconds), seconds(t.BaseRTTSeconds)))
+	}
+	if t.LossSample > 0 {
+		out = append(out, fmt.Sprintf("%.2f%% lost, %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio))
+	}
+	if t.LimitedBy != "" {
+		out = append(out, "limited by "+t.LimitedBy)
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,72 @@
+package sender
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// What a path tells of itself is what the simulation was made of.
+func TestState(t *testing.T) {
+	const few = 200 << 10
+	for _, c := range []struct {
+		name   string
+		path   simPath
+		most   int  // bytes of the transfer; 0 is no end
+		beside bool // a CUBIC flow
+		limit  Limit
+		loss   float64
+		rate   float64 // bits per second
+	}{
+		{name: "a plain bottleneck", path: simPath{rate: 20e6}, limit: LimitBandwidth, rate: 20e6},
+		{name: "3 % lost", path: simPath{rate: 20e6, loss: 0.03}, limit: LimitBandwidth, loss: 0.03, rate: 20e6},
+		{name: "20 % lost", path: simPath{rate: 20e6, loss: 0.2}, loss: 0.2, limit: LimitCongestion},
+		{name: "a rate limiter", path: simPath{rate: 200e6, police: 20e6}, limit: LimitPolicer, rate: 20e6},
+		{name: "CUBIC beside it", path: simPath{rate: 20e6}, beside: true, limit: LimitCongestion},
+		{name: "few data", path: simPath{rate: 20e6}, most: few, limit: LimitNone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.path.rtt, c.path.queue, c.path.timers = 40*ms, 100*ms, ms
+			s := newSim(c.path, 1)
+			own := &ownFlow{s: s, most: c.most}
+			own.start()
+			if c.beside {
+				(&cubicFlow{s: s, id: 1}).start()
+			}
+			limits := map[Limit]int{}
+			for range 200 {
+				s.run(s.now + 100*ms)
+				limits[own.on.path.State(s.now).Limit]++
+			}
+			st := own.on.path.State(s.now)
+			t.Logf("%+v %v", st, limits)
+			if most := mostOften(limits); most != c.limit {
+				t.Errorf("limited by %v most of the time, want %v", most, c.limit)
+			}
+			if math.Abs(st.Loss-c.loss) > 0.002+c.loss/4 {
+				t.Errorf("a loss of %.2f %%, want %.2f", st.Loss*100, c.loss*100)
+			}
+			if rate := st.Rate * 8 * (simMSS + headers) / simMSS; c.rate > 0 && math.Abs(rate/c.rate-1) > 0.15 {
+				t.Errorf("%.1f Mbit/s, want %.1f", rate/1e6, c.rate/1e6)
+			}
+			if c.limit == LimitPolicer != (st.Policed > 0) {
+				t.Errorf("policed at %.1f Mbit/s", st.Policed*8/1e6)
+			}
+			if st.BaseRTT < 39*ms || st.BaseRTT > 46*ms && !c.beside {
+				t.Errorf("a round trip of %v without a queue, want 40 ms", st.BaseRTT)
+			}
+			if idle := st.Idle > 10*time.Second; idle != (c.most > 0) {
+				t.Errorf("idle for %v", st.Idle)
+			}
+		})
+	}
+}
+
+func mostOften(n map[Limit]int) (most Limit) {
+	for l := range n {
+		if n[l] > n[most] {
+			most = l
+		}
+	}
+	return most
+}
