@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -40,6 +41,46 @@ func BenchmarkFlow(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(f.board.flight)/simMSS, "packets-in-flight")
+		})
+	}
+}
+
+// BenchmarkManyFlows sends a packet over a path that so many flows share, each of which always has
+// something to send.
+func BenchmarkManyFlows(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			const gap = 11 * time.Microsecond // between packets
+			type flight struct {
+				f  *Flow
+				r  Range
+				at time.Duration
+			}
+			p := NewPath(0, 100*ms, simMSS)
+			peers := make(map[*Flow]*receiver, n)
+			for range n {
+				f := p.Open(Config{MSS: simMSS, Window: 1 << 30})
+				peers[f] = &receiver{buffer: 1 << 30}
+				f.Offer(0, 1<<20)
+			}
+			var wire []flight
+			now := time.Duration(0)
+			for b.Loop() {
+				for done := false; !done; now += gap {
+					p.Due()
+					if f, r, ok := p.Next(now); ok {
+						wire = append(wire, flight{f, r, now + 100*ms})
+						done = true
+					}
+					for len(wire) > 0 && wire[0].at <= now {
+						f, peer := wire[0].f, peers[wire[0].f]
+						peer.take(wire[0].r)
+						wire = wire[1:]
+						f.OnAck(now, peer.ack(3))
+						f.Offer(now, f.Unacknowledged()+1<<20)
+					}
+				}
+			}
 		})
 	}
 }

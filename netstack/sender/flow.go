@@ -11,8 +11,9 @@ type Flow struct {
 	loss  lossDetector
 	timer timer
 
-	counted int           // what of path.flight is this flow's
-	due     time.Duration // when the timer is, or never
+	counted, missing int           // what of path.flight and path.missing is this flow's
+	due              time.Duration // when the timer is
+	inBusy, inSparse int           // its places there, from 1; 0 is that it isn't
 
 	mss   int
 	burst int // bytes that were sent since there was nothing to send for a part of a round trip
@@ -37,7 +38,7 @@ type Ack struct {
 // Open makes a flow.
 func (p *Path) Open(c Config) *Flow {
 	return &Flow{
-		path: p, board: newScoreboard(c.Start), loss: newLossDetector(), due: never,
+		path: p, board: newScoreboard(c.Start), loss: newLossDetector(),
 		mss: c.MSS, end: c.Start, edge: c.Start + Seq(c.Window),
 	}
 }
@@ -52,7 +53,6 @@ func (f *Flow) Offer(now time.Duration, end Seq) {
 	}
 	if f.idle() {
 		f.timer.since = now
-		f.path.busy = append(f.path.busy, f)
 	}
 	f.end = end
 	f.settle()
@@ -61,26 +61,28 @@ func (f *Flow) Offer(now time.Duration, end Seq) {
 // account brings the path's count of what is in flight up to date.
 func (f *Flow) account() {
 	f.path.flight += f.board.flight - f.counted
-	f.counted = f.board.flight
+	f.path.missing += f.board.missing - f.missing
+	f.counted, f.missing = f.board.flight, f.board.missing
 }
 
 // settle brings all that the path knows of the flow up to date.
 func (f *Flow) settle() {
 	f.account()
 	p := f.path
-	switch {
-	case f.timer.probe:
-		f.due = 0
-	case f.idle():
-		f.due = never
+	if f.idle() && !f.timer.probe {
 		p.leave(f)
 		return
-	default:
-		f.due = f.expiry()
 	}
-	if _, size := f.candidate(); size > 0 {
+	due := f.expiry()
+	if f.timer.probe {
+		due = 0
+	}
+	p.busy.put(f, due)
+	_, size := f.candidate()
+	if size > 0 {
 		p.turns.Wake(f)
 	}
+	p.sparse.set(f, size > 0 && f.burst+size <= minWindow*p.control.path.packet)
 }
 
 // SetMSS changes the largest payload of a packet, in bytes: the path's MTU has changed.

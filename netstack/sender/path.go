@@ -2,7 +2,6 @@ package sender
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -27,9 +26,11 @@ type Path struct {
 	rates   rateSampler
 	pacer   pacer
 	turns   Turns[*Flow]
-	busy    []*Flow // those that have something unacknowledged
+	busy    agenda // the flows that have something unacknowledged
+	sparse  sparse // those of them that send little
 
 	flight  int           // bytes that are flying
+	missing int           // that are to be sent again
 	resent  uint64        // packets that were sent again
 	sentAt  time.Duration // when something was sent last
 	changed time.Duration // when packets began to take another way
@@ -56,11 +57,8 @@ func (p *Path) Changed(now time.Duration) {
 // Due is when to call Next; ok is false if there is nothing to do before more is offered or
 // acknowledged.
 func (p *Path) Due() (at time.Duration, ok bool) {
-	at = never
-	for _, f := range p.busy {
-		at = min(at, f.due)
-	}
-	if fits := p.fits(); fits && p.turns.Any() || !fits && p.sparse() != nil {
+	at = p.busy.due()
+	if fits := p.fits(); fits && p.turns.Any() || !fits && p.sparse.first() != nil {
 		at = min(at, p.pacer.next)
 	}
 	return at, at < never
@@ -71,23 +69,9 @@ func (p *Path) fits() bool {
 	return p.flight == 0 || p.flight+p.control.path.packet <= p.control.window()
 }
 
-// sparse is a flow that sends little and has something to send, or nil. A full window doesn't hold
-// it up: it would wait for those that fill the window.
-func (p *Path) sparse() *Flow {
-	for _, f := range p.busy {
-		if _, size := f.candidate(); size > 0 && f.burst+size <= minWindow*p.control.path.packet {
-			return f
-		}
-	}
-	return nil
-}
-
 // Next is what to send now, and whose it is; ok is false if nothing is due. It counts as sent.
 func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
-	for _, f := range p.busy {
-		if now < f.due {
-			continue
-		}
+	for f := p.busy.first(); f != nil && f.due <= now; f = p.busy.first() {
 		f.tick(now)
 		if f.timer.probe {
 			f.timer.probe = false
@@ -113,7 +97,7 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 		if p.turns.Next(send) == 0 {
 			p.limited()
 		}
-	} else if turn := p.sparse(); turn != nil {
+	} else if turn := p.sparse.first(); turn != nil {
 		send(turn)
 	} else {
 		p.pacer.waited = false
@@ -123,15 +107,9 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 
 // limited takes in that nobody has anything to send, although there is room.
 func (p *Path) limited() {
-	if p.flight >= p.control.window() {
-		return
+	if p.flight < p.control.window() && p.missing == 0 {
+		p.rates.limit(p.flight)
 	}
-	for _, f := range p.busy {
-		if f.board.missing > 0 {
-			return
-		}
-	}
-	p.rates.limit(p.flight)
 }
 
 // departs takes in that a packet is sent, before it counts as in flight.
@@ -151,18 +129,15 @@ func (p *Path) departs(now time.Duration) departure {
 // Close forgets a flow.
 func (p *Path) Close(f *Flow) {
 	p.flight -= f.counted
-	f.counted = 0
+	p.missing -= f.missing
+	f.counted, f.missing = 0, 0
 	p.leave(f)
 	p.turns.Remove(f)
 }
 
 func (p *Path) leave(f *Flow) {
-	if i := slices.Index(p.busy, f); i >= 0 {
-		p.busy = slices.Delete(p.busy, i, i+1)
-	}
-	if len(p.busy) == 0 {
-		p.busy = nil
-	}
+	p.busy.remove(f)
+	p.sparse.remove(f)
 }
 
 // Resent is how many packets were sent again, in all.

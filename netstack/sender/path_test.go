@@ -131,7 +131,7 @@ func TestClosedFlow(t *testing.T) {
 	s.run(3 * time.Second)
 	p := a.on.path
 	p.Close(a.f)
-	if p.flight != b.f.board.flight || slices.Contains(p.busy, a.f) {
+	if p.flight != b.f.board.flight || slices.Contains(p.busy.flows, a.f) {
 		t.Errorf("%d bytes in flight, want %d", p.flight, b.f.board.flight)
 	}
 	delete(a.on.flows, a.f) // pump fails if it is its turn
@@ -139,34 +139,5 @@ func TestClosedFlow(t *testing.T) {
 	s.run(6 * time.Second)
 	if mbit := float64(b.delivered()-before) * 8 / 3e6; mbit < 14 {
 		t.Errorf("%.1f Mbit/s of 18 for who is left", mbit)
-	}
-}
-
-// What limits a path is said as it is.
-func TestLimits(t *testing.T) {
-	run := func(p simPath, rival bool, most int) State {
-		s := newSim(p, 1)
-		o := &ownFlow{s: s, most: most}
-		s.at(0, o.start)
-		if rival {
-			s.at(ms, (&cubicFlow{s: s, id: 1}).start)
-		}
-		s.run(20 * time.Second)
-		return o.on.path.State(s.now)
-	}
-	plain := simPath{rate: 20e6, rtt: 40 * ms, queue: 40 * ms}
-	if got := run(plain, false, 0); got.Limit != LimitBandwidth {
-		t.Errorf("alone on a path: %+v", got)
-	}
-	if got := run(plain, true, 0); got.Limit != LimitCongestion {
-		t.Errorf("beside CUBIC: %+v", got)
-	}
-	if got := run(plain, false, 1000); got.Limit != LimitNone {
-		t.Errorf("with nothing to send: %+v", got)
-	}
-	policed := plain
-	policed.rate, policed.police = 100e6, 10e6
-	if got := run(policed, false, 0); got.Policed < 0.8e6 || got.Policed > 1.4e6 {
-		t.Errorf("behind a rate limiter of 1.25 MB/s: %+v", got)
 	}
 }

@@ -12,7 +12,8 @@ const quantum = 2 * 1500
 // turn of each other that sends little. F is what the user calls a flow. It is not safe
 // for concurrent use.
 type Turns[F comparable] struct {
-	fresh, others []turnOf[F]
+	fresh, others fifo[turnOf[F]]
+	in            map[F]struct{} // the flows of both
 }
 
 type turnOf[F comparable] struct {
@@ -22,19 +23,28 @@ type turnOf[F comparable] struct {
 
 // Wake takes in that a flow has something to send.
 func (t *Turns[F]) Wake(flow F) {
-	is := func(o turnOf[F]) bool { return o.flow == flow }
-	if !slices.ContainsFunc(t.fresh, is) && !slices.ContainsFunc(t.others, is) {
-		t.fresh = append(t.fresh, turnOf[F]{flow, quantum})
+	if _, is := t.in[flow]; is {
+		return
 	}
+	if t.in == nil {
+		t.in = make(map[F]struct{})
+	}
+	t.in[flow] = struct{}{}
+	t.fresh.push(turnOf[F]{flow, quantum})
 }
 
 // Any reports whether a flow may have something to send.
-func (t *Turns[F]) Any() bool { return len(t.fresh)+len(t.others) > 0 }
+func (t *Turns[F]) Any() bool { return len(t.in) > 0 }
 
 // Remove forgets a flow.
 func (t *Turns[F]) Remove(flow F) {
+	if _, is := t.in[flow]; !is {
+		return
+	}
+	delete(t.in, flow)
 	is := func(o turnOf[F]) bool { return o.flow == flow }
-	t.fresh, t.others = slices.DeleteFunc(t.fresh, is), slices.DeleteFunc(t.others, is)
+	t.fresh.remove(is)
+	t.others.remove(is)
 }
 
 // Next has send send one packet of the flow whose turn it is, until one does, and gives its size, in
@@ -42,28 +52,51 @@ func (t *Turns[F]) Remove(flow F) {
 // sends nothing has to be woken again.
 func (t *Turns[F]) Next(send func(F) int) int {
 	for {
-		list, fresh := &t.fresh, true
-		if len(*list) == 0 {
-			list, fresh = &t.others, false
+		list := &t.fresh
+		if list.empty() {
+			list = &t.others
 		}
-		if len(*list) == 0 {
+		if list.empty() {
 			return 0
 		}
-		first := &(*list)[0]
+		first := list.first()
 		if first.deficit <= 0 {
-			turn := turnOf[F]{first.flow, first.deficit + quantum}
-			*list = slices.Delete(*list, 0, 1)
-			t.others = append(t.others, turn)
+			t.others.push(turnOf[F]{first.flow, first.deficit + quantum})
+			list.pop()
 			continue
 		}
 		if n := send(first.flow); n > 0 {
 			first.deficit -= n
 			return n
 		}
-		idle := *first
-		*list = slices.Delete(*list, 0, 1)
-		if fresh { // Through the other list, or two that alternate would keep all others out.
-			t.others = append(t.others, idle)
+		if list == &t.fresh { // Through the other list, or two that alternate would keep all others out.
+			t.others.push(*first)
+		} else {
+			delete(t.in, first.flow)
 		}
+		list.pop()
 	}
+}
+
+// fifo is a queue. The zero value is empty.
+type fifo[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *fifo[T]) empty() bool { return q.head == len(q.items) }
+
+func (q *fifo[T]) first() *T { return &q.items[q.head] }
+
+func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
+
+func (q *fifo[T]) pop() {
+	clear(q.items[q.head : q.head+1])
+	if q.head++; q.head > len(q.items)/2 {
+		q.items, q.head = slices.Delete(q.items, 0, q.head), 0
+	}
+}
+
+func (q *fifo[T]) remove(is func(T) bool) {
+	q.items = append(q.items[:q.head], slices.DeleteFunc(q.items[q.head:], is)...)
 }
