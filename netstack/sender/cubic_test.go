@@ -16,12 +16,27 @@ type cubicFlow struct {
 	reno    float64
 	epoch   time.Duration // -1 is not begun
 	next    int
-	recover int // cut again only for packets from here on
-	newest  int // that arrived
+	recover int      // cut again only for packets from here on
+	newest  int      // that arrived
+	train   int      // packets that are sent, and acknowledged, at a time; 0 is 1
+	waiting []func() // for their acknowledgement
 	out     map[int]time.Duration
 	order   []int
 	smooth  time.Duration
 	bytes   int64
+}
+
+// answer acknowledges what has arrived.
+func (c *cubicFlow) answer() {
+	waiting := c.waiting
+	c.waiting = nil
+	if len(waiting) > 0 {
+		c.s.answer(func() {
+			for _, ack := range waiting {
+				ack()
+			}
+		})
+	}
 }
 
 func (c *cubicFlow) start() {
@@ -34,6 +49,9 @@ func (c *cubicFlow) start() {
 func (c *cubicFlow) delivered() int64 { return c.bytes }
 
 func (c *cubicFlow) fill() {
+	if c.train > 1 && float64(len(c.out)+c.train) > c.window && len(c.out) > 0 {
+		return
+	}
 	for float64(len(c.out)) < c.window {
 		n, sent := c.next, c.s.now
 		c.next++
@@ -41,7 +59,14 @@ func (c *cubicFlow) fill() {
 		c.order = append(c.order, n)
 		c.s.send(c.id, simMSS, func() {
 			c.bytes += simMSS
-			c.s.answer(func() { c.onAck(n, sent) })
+			c.waiting = append(c.waiting, func() { c.onAck(n, sent) })
+			if len(c.waiting) < c.train {
+				if len(c.waiting) == 1 {
+					c.s.at(c.s.now+delayedAck, c.answer)
+				}
+				return
+			}
+			c.answer()
 		})
 	}
 }

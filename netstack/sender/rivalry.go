@@ -9,6 +9,9 @@ const (
 	rivalStarts, rivalRounds = 3, 3
 	// rivalKept is for how long a sign of others counts: some of CUBIC's periods.
 	rivalKept = 10 * time.Second
+	// yieldedPart is the part of the round trip by which it gets shorter when somebody gives way
+	// who has a quarter of the path and its queue: CUBIC gives up 30 % of that.
+	yieldedPart = 12
 )
 
 // rivalry tells whether others fill the queue, so that BBR's window and pacing would leave
@@ -16,6 +19,7 @@ const (
 type rivalry struct {
 	until  time.Duration // the present signs count until then
 	rounds int
+	high   time.Duration // the longest mean round trip since anybody gave way; 0 is none
 }
 
 // present reports whether there are others.
@@ -36,6 +40,22 @@ func (r *rivalry) look(now time.Duration, path *pathModel, least time.Duration) 
 		}
 	}
 }
+
+// yields takes in a round's mean round trip, and reports whether others have given way: a queue that
+// was there is much shorter, and not by our doing. Stacks send in bursts, of which a full queue drops
+// something three times as often as of packets that are paced, so to give way for our own losses
+// alone would leave them a fifth of the path.
+func (r *rivalry) yields(mean, base time.Duration) bool {
+	if mean >= r.high {
+		r.high = mean
+		return false
+	}
+	fell := r.high - mean
+	return fell > max(leastQueue, base/besideLoss) && (fell > (r.high-base)/2 || fell > r.high/yieldedPart)
+}
+
+// forget begins to look for that again: it is we who gave way.
+func (r *rivalry) forget() { r.high = 0 }
 
 // gone takes in that the queue was empty while hardly anything was sent: it was our own.
 func (r *rivalry) gone() { r.until, r.rounds = 0, 0 }

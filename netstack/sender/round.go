@@ -86,11 +86,16 @@ func (c *controller) endRound(now time.Duration, s sample) {
 		c.judge.forgive()
 	case c.judge.congested():
 		c.congestion(now)
+	case c.yielded():
+		c.giveWay(now)
 	default:
 		c.bound.grow(now, c.path.trips.smoothed, c.round.most)
 		if !c.rivaled && c.round.empty >= emptyRounds && now-c.round.emptyAt > emptyTime {
 			c.bound.recover(c.round.most, c.path.bdp(gains[up].pacing))
 		}
+	}
+	if c.turn.phase == probeRTT {
+		c.rival.forget() // The queue will be shorter, by our doing.
 	}
 	c.rival.look(now, &c.path, c.round.least)
 	c.rivaled = c.rival.present(now)
@@ -102,18 +107,30 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	}
 }
 
+// yielded reports whether others have given way in a round, as far as round trips tell.
+func (c *controller) yielded() bool {
+	return c.rivaled && c.turn.phase != probeRTT && c.path.noise.mean < noiseLeast &&
+		c.round.samples > 0 && c.rival.yields(c.round.sum/c.round.samples, c.path.base)
+}
+
 // congestion answers to loss by congestion.
 func (c *controller) congestion(now time.Duration) {
+	if c.steady() && c.round.count > c.turn.probedAt+probeEchoes {
+		c.rival.met(now) // We send no more than the path delivered: others do.
+	}
+	c.giveWay(now)
+}
+
+// giveWay has less in flight.
+func (c *controller) giveWay(now time.Duration) {
 	flight := max(c.round.most, c.round.before)
 	if c.turn.phase == probeRTT { // Little is in flight, but not because of the window.
 		flight = max(flight, c.bound.bytes)
 	}
-	if c.steady() && c.round.count > c.turn.probedAt+probeEchoes {
-		c.rival.met(now) // We send no more than the path delivered: others do.
-	}
 	c.bound.cut(now, flight)
 	c.judge.forgive()
 	c.round.calm = c.round.count + calmRounds
+	c.rival.forget()
 	if c.turn.phase == up {
 		c.enter(now, down)
 	}
