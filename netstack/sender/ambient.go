@@ -103,7 +103,7 @@ func (j *lossJudge) ambient() float64 {
 // congested reports whether a queue has overflowed.
 func (j *lossJudge) congested() bool {
 	ambient := j.ambient()
-	return j.queue.exceeds(max(ambient, lossNoticed), ambient-lossNoticed)
+	return j.queue.exceeds(max(ambient, lossNoticed), ambient)
 }
 
 // overran reports whether a first growth has.

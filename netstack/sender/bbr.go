@@ -189,6 +189,9 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if s.rtt > 0 {
 		r.sum += s.rtt
 		r.samples++
+		if c.path.queued(s.rtt, besideLoss) {
+			r.long++
+		}
 	}
 	if s.rtt > 0 && (r.least == 0 || s.rtt < r.least) {
 		r.least = s.rtt
@@ -203,7 +206,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if ends {
 		c.judge.flown, c.judge.round = c.judge.round, tally{}
 		r.before, r.most = r.most, 0
-		r.least, r.beside, r.sum, r.samples, r.sinceBefore, r.since = 0, 0, 0, 0, r.since, now
+		r.least, r.beside, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, r.since, now
 	}
 }
 

@@ -34,6 +34,7 @@ type round struct {
 	beside      time.Duration // the longest RTT that came with a loss
 	sum         time.Duration // of RTTs
 	samples     time.Duration // how many
+	long        time.Duration // of those, how many show a queue
 	most        int           // in flight
 	before      int           // in flight in the one before
 	since       time.Duration // when it began
@@ -51,21 +52,20 @@ type fullPipe struct {
 	reached bool
 }
 
-// evidence is the round trip by which to tell whether the present round's losses were
-// beside a queue: the one that was last when something was lost, but no more than the mean, since
-// a processor that is busy for a moment makes some longer. On a path with jitter it is the
-// shortest, since some long one is always near.
-func (c *controller) evidence() time.Duration {
+// queued reports whether the present round's losses were beside a queue: by the round trip that was
+// last when something was lost, and by most of the round's, since a processor that is busy for a
+// moment makes some longer. On a path with jitter it takes all, since some long one is always near.
+func (c *controller) queued() bool {
 	r := &c.round
-	if c.path.noise.mean < noiseLeast && r.samples > 0 {
-		return max(r.least, min(r.beside, r.sum/r.samples))
+	if c.path.noise.mean < noiseLeast && c.path.queued(r.beside, besideLoss) && r.long > r.samples/2 {
+		return true
 	}
-	return r.least
+	return c.path.queued(r.least, besideLoss)
 }
 
 // endRound judges what a round trip showed.
 func (c *controller) endRound(now time.Duration, s sample) {
-	queued := c.path.queued(c.evidence(), besideLoss)
+	queued := c.queued()
 	if !queued && c.full.reached && c.round.count > c.round.calm && c.judge.flown.lost >= overwhelmed && c.judge.flown.lost > ambientMost*c.judge.flown.all {
 		c.limit(c.judge.flown, now-c.round.sinceBefore)
 	}

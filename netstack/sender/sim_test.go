@@ -22,6 +22,7 @@ type sim struct {
 	slot    time.Duration // of jitter, in 5 ms
 	extra   time.Duration // in it
 	last    time.Duration // arrival of the last packet
+	stall   struct{ from, until time.Duration }
 	offered map[int]int   // packets by flow
 	dropped map[int]int   // of those, by the queue or the policer
 	delays  time.Duration // sum of what passed packets waited in the queue
@@ -39,6 +40,7 @@ type simPath struct {
 	reorder float64       // share of packets that take a tenth of the round trip longer
 	police  float64       // bits per second; 0 is none
 	timers  time.Duration // how late the sender's timers are at most
+	stalls  time.Duration // for how long the processors are busy with something else, about every third of the time
 	acks    int           // an acknowledgement is for so many packets in order, or after delayedAck; 0 is 1
 }
 
@@ -157,7 +159,22 @@ func (s *sim) answer(arrives func()) {
 	if s.loses() {
 		return
 	}
-	s.at(s.now+s.path.rtt/2, arrives)
+	s.at(s.seen(s.now+s.path.rtt/2), arrives)
+}
+
+// seen is when the processor has time for what arrives.
+func (s *sim) seen(at time.Duration) time.Duration {
+	if s.path.stalls == 0 {
+		return at
+	}
+	for at > s.stall.until {
+		s.stall.from = s.stall.until + time.Duration(s.rng.ExpFloat64()*2*float64(s.path.stalls))
+		s.stall.until = s.stall.from + time.Duration(s.rng.ExpFloat64()*float64(s.path.stalls))
+	}
+	if at > s.stall.from {
+		return s.stall.until
+	}
+	return at
 }
 
 // alone makes a flow on a path of its own.
