@@ -9,6 +9,9 @@ const (
 	rivalStarts, rivalRounds = 3, 3
 	// rivalKept is for how long a sign of others counts: some of CUBIC's periods.
 	rivalKept = 10 * time.Second
+	// crowdRounds is for how many round trips there must have been a queue before a loss, or before
+	// it is gone, tells of others: theirs grows in many, and a processor is busy for one.
+	crowdRounds = 2
 	// yieldedPart is the part of the round trip by which it gets shorter when somebody gives way
 	// who has a quarter of the path and its queue: CUBIC gives up 30 % of that.
 	yieldedPart = 12
@@ -45,9 +48,11 @@ func (r *rivalry) look(now time.Duration, path *pathModel, least time.Duration) 
 // was there is much shorter, and not by our doing. Stacks send in bursts, of which a full queue drops
 // something three times as often as of packets that are paced, so to give way for our own losses
 // alone would leave them a fifth of the path.
-func (r *rivalry) yields(mean, base time.Duration) bool {
-	if mean >= r.high {
-		r.high = mean
+func (r *rivalry) yields(mean, base time.Duration, crowded int) bool {
+	if mean >= r.high || r.high == 0 {
+		if crowded >= crowdRounds {
+			r.high = mean
+		}
 		return false
 	}
 	fell := r.high - mean

@@ -40,6 +40,7 @@ type round struct {
 	since       time.Duration // when it began
 	sinceBefore time.Duration // when the one before did
 	calm        int           // the last one in which a cut isn't followed by another
+	crowded     int           // rounds in a row of which most shows a queue
 	empty       int           // rounds in a row without a queue
 	emptyAt     time.Duration // when the last one with a queue was
 }
@@ -65,8 +66,13 @@ func (c *controller) queued() bool {
 
 // endRound judges what a round trip showed.
 func (c *controller) endRound(now time.Duration, s sample) {
+	if c.round.long > c.round.samples/2 {
+		c.round.crowded++
+	} else {
+		c.round.crowded = 0
+	}
 	queued := c.queued()
-	if !queued && c.full.reached && c.round.count > c.round.calm && c.judge.flown.lost >= overwhelmed && c.judge.flown.lost > ambientMost*c.judge.flown.all {
+	if !queued && c.full.reached && c.round.count > c.round.calm && c.judge.flown.lost >= overwhelmed && c.judge.flown.exceeds(ambientMost, c.judge.ambient()) {
 		c.limit(c.judge.flown, now-c.round.sinceBefore)
 	}
 	c.judge.endRound(queued, c.steady())
@@ -110,12 +116,12 @@ func (c *controller) endRound(now time.Duration, s sample) {
 // yielded reports whether others have given way in a round, as far as round trips tell.
 func (c *controller) yielded() bool {
 	return c.rivaled && c.turn.phase != probeRTT && c.path.noise.mean < noiseLeast &&
-		c.round.samples > 0 && c.rival.yields(c.round.sum/c.round.samples, c.path.base)
+		c.round.samples > 0 && c.rival.yields(c.round.sum/c.round.samples, c.path.base, c.round.crowded)
 }
 
 // congestion answers to loss by congestion.
 func (c *controller) congestion(now time.Duration) {
-	if c.steady() && c.round.count > c.turn.probedAt+probeEchoes {
+	if c.steady() && c.round.count > c.turn.probedAt+probeEchoes && c.round.crowded >= crowdRounds {
 		c.rival.met(now) // We send no more than the path delivered: others do.
 	}
 	c.giveWay(now)

@@ -20,7 +20,7 @@ func TestState(t *testing.T) {
 	}{
 		{name: "a plain bottleneck", path: simPath{rate: 20e6}, limit: LimitBandwidth, rate: 20e6},
 		{name: "3 % lost", path: simPath{rate: 20e6, loss: 0.03}, limit: LimitBandwidth, loss: 0.03, rate: 20e6},
-		{name: "20 % lost", path: simPath{rate: 20e6, loss: 0.2}, loss: 0.2, limit: LimitCongestion},
+		{name: "6 % lost", path: simPath{rate: 20e6, loss: 0.06}, loss: 0.06, limit: LimitBandwidth},
 		{name: "a rate limiter", path: simPath{rate: 200e6, police: 20e6}, limit: LimitPolicer, rate: 20e6},
 		{name: "CUBIC beside it", path: simPath{rate: 20e6}, beside: true, limit: LimitCongestion},
 		{name: "few data", path: simPath{rate: 20e6}, most: few, limit: LimitNone},
