@@ -152,8 +152,8 @@ type Traffic struct {
 	// RTTSeconds is now, and BaseRTTSeconds without a queue; 0 is not known.
 	RTTSeconds     float64 `json:"rttSeconds"`
 	BaseRTTSeconds float64 `json:"baseRTTSeconds,omitempty"`
-	// LossRatio is the share of packets that are lost whatever the rate, and QueueLossRatio
-	// of those that full queues drop, of LossSample packets.
+	// LossRatio is the share of packets that are lost whatever the rate, of LossSample packets that
+	// met no queue lately, and QueueLossRatio of those that full queues drop.
 	LossRatio      float64 `json:"lossRatio"`
 	QueueLossRatio float64 `json:"queueLossRatio"`
 	LossSample     int64   `json:"lossSample"`

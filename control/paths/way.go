@@ -183,7 +183,7 @@ func (p *Finder) traffic(m *roster.Member) *api.Traffic {
 	t := &api.Traffic{
 		Connections: s.Connections, BytesPerSecond: s.Rate, PolicedBytesPerSecond: s.Policed,
 		RTTSeconds: s.RTT.Seconds(), BaseRTTSeconds: s.BaseRTT.Seconds(),
-		LossRatio: s.Loss, QueueLossRatio: s.Congested, LossSample: s.Whole,
+		LossRatio: s.Loss, QueueLossRatio: s.Congested, LossSample: s.Sample,
 		InFlightBytes: s.InFlight, WindowBytes: s.Window, IdleSeconds: s.Idle.Seconds(),
 	}
 	if s.Limit != sender.LimitNone {

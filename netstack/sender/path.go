@@ -97,10 +97,13 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 		if p.turns.Next(send) == 0 {
 			p.limited()
 		}
-	} else if turn := p.sparse.first(); turn != nil {
-		send(turn)
 	} else {
-		p.pacer.waited = false
+		for turn := p.sparse.first(); turn != nil && send(turn) == 0; turn = p.sparse.first() {
+			p.sparse.remove(turn) // Its packets have become larger than what its receiver has room for.
+		}
+		if f == nil {
+			p.pacer.waited = false
+		}
 	}
 	return f, r, f != nil
 }
@@ -169,6 +172,7 @@ type State struct {
 	RTT         time.Duration // now, smoothed
 	BaseRTT     time.Duration // without a queue; 0 is unknown
 	Loss        float64       // share of packets that are lost whatever the rate
+	Sample      int64         // packets that this is of
 	Congested   float64       // share of packets that queues drop, lately
 	Policed     float64       // bytes per second that a rate limiter lets through; 0 is none
 	InFlight    int           // bytes
@@ -183,7 +187,8 @@ func (p *Path) State(now time.Duration) State {
 	c := &p.control
 	s := State{
 		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base, Policed: c.path.limit,
-		Loss: min(c.judge.free.share(), c.judge.all.share()), InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
+		Loss: min(c.judge.free.share(), c.judge.all.share()), Sample: int64(c.judge.free.all),
+		InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
 		Idle: now - p.sentAt,
 	}
 	s.Congested = c.judge.all.share() - s.Loss

@@ -141,3 +141,31 @@ func TestClosedFlow(t *testing.T) {
 		t.Errorf("%.1f Mbit/s of 18 for who is left", mbit)
 	}
 }
+
+// A flow whose packets have become larger than what its receiver has room for waits, and doesn't make
+// its path look again and again.
+func TestSparseFlowWithLargerPackets(t *testing.T) {
+	p := NewPath(0, 40*ms, 1000)
+	bulk, few := p.Open(Config{MSS: 1000, Window: 1 << 30}), p.Open(Config{MSS: 500, Window: 1500})
+	few.Offer(0, 500)
+	bulk.Offer(0, 1<<20)
+	now := time.Duration(0)
+	for p.fits() {
+		at, _ := p.Due()
+		now = max(now, at)
+		p.Next(now)
+	}
+	few.Offer(now, 2000)
+	few.SetMSS(1200)
+	for range 10 {
+		at, _ := p.Due()
+		now = max(now, at)
+		if f, r, ok := p.Next(now); ok {
+			t.Fatalf("bulk: %v, %v is sent beyond the window", f == bulk, r)
+		}
+		if at, _ := p.Due(); at > now {
+			return // It waits for a timer.
+		}
+	}
+	t.Error("there is always something due, and nothing to send")
+}

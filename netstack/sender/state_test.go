@@ -46,6 +46,9 @@ func TestState(t *testing.T) {
 			if math.Abs(st.Loss-c.loss) > 0.002+c.loss/4 {
 				t.Errorf("a loss of %.2f %%, want %.2f", st.Loss*100, c.loss*100)
 			}
+			if want := int64(2000); c.loss > 0 && st.Sample < want || c.most > 0 && st.Sample > 100 {
+				t.Errorf("the loss is of %d packets", st.Sample)
+			}
 			if rate := st.Rate * 8 * (simMSS + headers) / simMSS; c.rate > 0 && math.Abs(rate/c.rate-1) > 0.15 {
 				t.Errorf("%.1f Mbit/s, want %.1f", rate/1e6, c.rate/1e6)
 			}
