@@ -7,6 +7,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -34,7 +35,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 		add("kind", "plain WireGuard peer")
 	}
 	add("path", cell.PathLine(&s.Path, o.Now))
-	add("carries", cell.TrafficLine(s.Path.Traffic))
+	add("carries", Printable(catalogue.Seen(s.Path.Traffic)))
 	add("handshake", cell.HandshakeLine(&s, o.Now))
 	add("received", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond)))
 	add("sent", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond)))

@@ -28,8 +28,9 @@ const (
 	// priority of the forwarder's thread among those of real time, where it is allowed: the
 	// lowest. It sleeps most of the time, and a late forwarder is a longer path.
 	priority = 1
-	// fullSize is the size of a datagram, in bytes, that only the end sends that dials: handshakes,
-	// keepalives and acknowledgements are smaller. Which end speaks first is chance.
+	// fullSize is the size, in bytes, from which on a datagram shows that its sender is the end
+	// that dials, and so the one that sends: handshakes, keepalives and acknowledgements are
+	// smaller. Which end speaks first is chance.
 	fullSize = 900
 	// late is the lateness from which on a delivery counts as late.
 	late = time.Millisecond

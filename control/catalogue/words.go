@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 // What sentences have in common: how quantities, lists and addresses are written.
@@ -73,6 +75,28 @@ func Rate(bytesPerSecond float64) string {
 	default:
 		return fmt.Sprintf("%.0f kbit/s", bits/1e3)
 	}
+}
+
+// Seen is what connections have shown of a path, in figures; empty where nothing is known.
+func Seen(t *api.Traffic) string {
+	if t == nil || t.BytesPerSecond == 0 {
+		return ""
+	}
+	seconds := func(s float64) string { return Precise(time.Duration(s * float64(time.Second))) }
+	out := "up to " + Rate(t.BytesPerSecond)
+	if t.PolicedBytesPerSecond > 0 {
+		out += ", rate limiter at " + Rate(t.PolicedBytesPerSecond)
+	}
+	if t.BaseRTTSeconds > 0 {
+		out += fmt.Sprintf(", round trip %s (%s without a queue)", seconds(t.RTTSeconds), seconds(t.BaseRTTSeconds))
+	}
+	if t.LossSample > 0 {
+		out += fmt.Sprintf(", %.2f%% lost and %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio)
+	}
+	if t.LimitedBy != "" {
+		return out + ", limited by " + t.LimitedBy
+	}
+	return out + ", idle for " + Seconds(time.Duration(t.IdleSeconds*float64(time.Second)))
 }
 
 // List joins at most four values.

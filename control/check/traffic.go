@@ -1,8 +1,6 @@
 package check
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -32,7 +30,7 @@ func pathOf(f Facts) (verdict.Finding, bool) {
 	}
 	r := begin(NamePath, api.ServiceGateway, f)
 	r.Rests = []string{verdict.Own(NameResources), api.ServiceGateway}
-	p := catalogue.Params{Detail: seenOf(t)}
+	p := catalogue.Params{Detail: catalogue.Seen(t)}
 	p.Address, p.Relay = f.Path.Remote, f.Path.Relay
 	switch {
 	case t.LossSample >= lossSample && t.LossRatio >= lossNoticed:
@@ -44,20 +42,4 @@ func pathOf(f Facts) (verdict.Finding, bool) {
 	}
 	r.passed(StageTraffic, p.Detail)
 	return r.ok(time.Duration(t.RTTSeconds * float64(time.Second))), true
-}
-
-// seenOf is what was seen, in figures.
-func seenOf(t *api.Traffic) string {
-	seconds := func(s float64) string { return catalogue.Precise(time.Duration(s * float64(time.Second))) }
-	out := []string{"up to " + catalogue.Rate(t.BytesPerSecond)}
-	if t.BaseRTTSeconds > 0 {
-		out = append(out, fmt.Sprintf("round trip %s, %s without a queue", seconds(t.RTTSeconds), seconds(t.BaseRTTSeconds)))
-	}
-	if t.LossSample > 0 {
-		out = append(out, fmt.Sprintf("%.2f%% lost, %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio))
-	}
-	if t.LimitedBy != "" {
-		out = append(out, "limited by "+t.LimitedBy)
-	}
-	return strings.Join(out, "; ")
 }

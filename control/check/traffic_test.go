@@ -28,7 +28,7 @@ func TestPathTellsWhatConnectionsHaveShown(t *testing.T) {
 		{name: "no connection"},
 		{name: "nothing sent yet", traffic: with(func(t *api.Traffic) { t.BytesPerSecond = 0 })},
 		{name: "long ago", traffic: with(func(t *api.Traffic) { t.IdleSeconds = 301 })},
-		{name: "all is well", traffic: &plain, outcome: api.OK, detail: "up to 20 Mbit/s; round trip 41.2ms, 20ms without a queue; 0.12% lost, 0.00% in queues; limited by bandwidth"},
+		{name: "all is well", traffic: &plain, outcome: api.OK, detail: "up to 20 Mbit/s, round trip 41.2ms (20ms without a queue), 0.12% lost and 0.00% in queues, limited by bandwidth"},
 		{name: "it loses", traffic: with(func(t *api.Traffic) { t.LossRatio = 0.021 }), outcome: api.Warning, code: catalogue.PacketsLost,
 			cause: "2.1 % of the packets to cloud over 198.51.100.7:51820 are lost whatever the rate", detail: "2.10% lost"},
 		{name: "of too few packets", traffic: with(func(t *api.Traffic) { t.LossRatio, t.LossSample = 0.021, 999 }), outcome: api.OK},

@@ -176,7 +176,11 @@ func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason strin
 
 // traffic is what connections to a peer have shown of its path; nil where nothing is known.
 func (p *Finder) traffic(m *roster.Member) *api.Traffic {
-	s, ok := p.plane.Stack.PathState(m.Address())
+	at := m.Address()
+	if m.Stock && len(m.AllowedIPs) > 0 {
+		at = m.AllowedIPs[0].Addr() // As a rule it has one.
+	}
+	s, ok := p.plane.Stack.PathState(at)
 	if !ok {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // PathLine is the path in use on one line.
@@ -29,32 +28,6 @@ func PathLine(path *api.Path, now time.Time) string {
 		out += " since " + Age(now.Sub(*path.Since))
 	}
 	return out
-}
-
-// Rate prints bytes per second, and bits, by which links are known.
-func Rate(bytesPerSecond float64) string {
-	return Size(bytesPerSecond) + "/s (" + catalogue.Rate(bytesPerSecond) + ")"
-}
-
-// TrafficLine is what connections have shown of a path; empty where nothing is known.
-func TrafficLine(t *api.Traffic) string {
-	if t == nil || t.BytesPerSecond == 0 {
-		return ""
-	}
-	out := "up to " + Rate(t.BytesPerSecond)
-	if t.PolicedBytesPerSecond > 0 {
-		out += ", rate limiter at " + Rate(t.PolicedBytesPerSecond)
-	}
-	if t.BaseRTTSeconds > 0 {
-		out += ", " + RTT(t.RTTSeconds) + " (" + RTT(t.BaseRTTSeconds) + " without a queue)"
-	}
-	if t.LossSample > 0 {
-		out += fmt.Sprintf(", %.2f%% lost, %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio)
-	}
-	if t.LimitedBy != "" {
-		return out + ", limited by " + Printable(t.LimitedBy)
-	}
-	return out + ", idle for " + Age(time.Duration(t.IdleSeconds*float64(time.Second)))
 }
 
 // Limit is what limits how fast a connection's data is sent; empty where nothing is on its way, or

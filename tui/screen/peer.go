@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -139,7 +140,7 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	return [][2]string{
 		{"path", cell.PathLine(&s.Path, d.now)},
 		{"why", why},
-		{"carries", cell.TrafficLine(s.Path.Traffic)},
+		{"carries", cell.Printable(catalogue.Seen(s.Path.Traffic))},
 		{"handshake", cell.HandshakeLine(s, d.now)},
 		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
 		{"identity", cell.IdentityLine(s, d.now)},
