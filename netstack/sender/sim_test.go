@@ -40,7 +40,7 @@ type simPath struct {
 	reorder float64       // share of packets that take a tenth of the round trip longer
 	police  float64       // bits per second; 0 is none
 	timers  time.Duration // how late the sender's timers are at most
-	stalls  time.Duration // for how long the processors are busy with something else, about every third of the time
+	stalls  time.Duration // for how long the processor is busy with something else, a ninth of the time
 	acks    int           // an acknowledgement is for so many packets in order, or after delayedAck; 0 is 1
 }
 
@@ -162,13 +162,13 @@ func (s *sim) answer(arrives func()) {
 	s.at(s.seen(s.now+s.path.rtt/2), arrives)
 }
 
-// seen is when the processor has time for what arrives.
+// seen is when the processor has time for an acknowledgement that arrives.
 func (s *sim) seen(at time.Duration) time.Duration {
 	if s.path.stalls == 0 {
 		return at
 	}
 	for at > s.stall.until {
-		s.stall.from = s.stall.until + time.Duration(s.rng.ExpFloat64()*2*float64(s.path.stalls))
+		s.stall.from = s.stall.until + time.Duration(s.rng.ExpFloat64()*8*float64(s.path.stalls))
 		s.stall.until = s.stall.from + time.Duration(s.rng.ExpFloat64()*float64(s.path.stalls))
 	}
 	if at > s.stall.from {

@@ -156,6 +156,19 @@ func TestOddPaths(t *testing.T) {
 	}
 }
 
+// A processor that is busy for a moment makes round trips longer, and that is no queue: what is lost
+// then is lost anyway.
+func TestBusyProcessor(t *testing.T) {
+	for _, stalls := range []time.Duration{2 * ms, 5 * ms, 10 * ms} {
+		for seed := range uint64(3) {
+			p := simPath{rate: 100e6, rtt: 20 * ms, queue: 20 * ms, loss: 0.001, stalls: stalls, timers: ms / 5}
+			if u := simulate(1+seed, p, "own", 3*time.Second, 6*time.Second).utilisation(p); u < 0.92 {
+				t.Errorf("stalls of %v: utilisation %.2f, want 0.92", stalls, u)
+			}
+		}
+	}
+}
+
 // Flows that share a bottleneck of 20 Mbit/s and 40 ms share it fairly, among themselves and
 // with CUBIC's, whichever comes first, whatever the queue, and whether those send packet by packet
 // or in pairs, as the kernel does whose receivers acknowledge every second one. Single runs vary with who meets
