@@ -76,6 +76,7 @@ type turn struct {
 	round     int           // in which it began
 	probeAt   time.Duration // when to probe for more
 	probedAt  int           // the round of the last probe
+	evenAt    time.Duration // since when no more is sent than the path delivers
 	rttDone   time.Duration // of probeRTT; 0 is not yet down to the window
 	rttAt     time.Duration // when minRTT was last looked for, or came by itself
 	peak      float64       // bandwidth at the last round of up
@@ -153,8 +154,11 @@ func (c *controller) resumes(now time.Duration) { c.turn.rttAt = now }
 // it took for lost says nothing of congestion: the path was interrupted.
 func (c *controller) timeout() { c.retry = true }
 
-// found takes in what was found lost without an acknowledgement.
-func (c *controller) found(lost int) { c.count(lost, 0) }
+// found takes in what was found lost without an acknowledgement, and when the last of it had departed.
+func (c *controller) found(lost int, departed time.Duration) {
+	c.count(lost, 0)
+	c.round.lostAt = max(c.round.lostAt, departed)
+}
 
 func (c *controller) count(lost, delivered int) {
 	packet := float64(c.path.packet)
@@ -182,6 +186,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	}
 	c.count(s.lost, s.newly)
 	r := &c.round
+	r.lostAt = max(r.lostAt, s.lostAt)
 	r.most = max(r.most, s.flight+s.newly+max(s.lost, 0))
 	if s.lost > 0 {
 		r.beside = max(r.beside, s.rtt)
@@ -206,7 +211,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if ends {
 		c.judge.flown, c.judge.round = c.judge.round, tally{}
 		r.before, r.most = r.most, 0
-		r.least, r.beside, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, r.since, now
+		r.least, r.beside, r.lostAt, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, 0, r.since, now
 	}
 }
 
@@ -218,6 +223,8 @@ func (c *controller) enter(now time.Duration, p phase) {
 		t.probeAt = now + probeEvery + t.random(probeSpread)
 		t.probedAt = c.round.count
 		c.path.nextCycle()
+	case cruise:
+		t.evenAt = now
 	case up:
 		t.peak = c.path.bandwidth()
 		c.judge.probe = tally{}
@@ -270,7 +277,7 @@ func (c *controller) advance(now time.Duration, s sample, roundEnds bool) {
 func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
 	t := &c.turn
 	if took := now - t.since; took > c.path.shortest() && c.judge.refused() {
-		c.limit(c.judge.probe, took)
+		c.limit(now, c.judge.probe, took)
 		c.enter(now, down)
 		return
 	}
@@ -287,12 +294,13 @@ func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
 	}
 }
 
-// limit takes the path for one with a rate limiter, by what it let through in a time. What was learned
-// as ambient loss may have been the limiter's.
-func (c *controller) limit(t tally, took time.Duration) {
+// limit takes the path for one that drops what is beyond a rate, by what it let through in a time: by a
+// rate limiter or a short queue. What was learned as ambient loss may have been theirs.
+func (c *controller) limit(now time.Duration, t tally, took time.Duration) {
+	c.path.policed = !c.path.queued(c.round.beside, besideLoss)
 	c.path.limit = t.delivered() * float64(c.path.packet) / max(took, time.Millisecond).Seconds()
 	c.judge = lossJudge{lost: c.judge.lost, whole: c.judge.whole}
-	c.round.calm = c.round.count + calmRounds
+	c.round.calm, c.round.cutAt = c.round.count+calmRounds, now
 }
 
 // lookAtRTT keeps the path nearly empty for a while.

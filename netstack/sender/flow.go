@@ -193,9 +193,9 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		p.rates.deliveredAt = now
 		p.rates.sample(&s, newest, path.minRTT)
 	}
-	lost, next := f.loss.detect(&f.board, now, f.window(now))
+	lost, departed, next := f.loss.detect(&f.board, now, f.window(now))
 	f.timer.reorder = next
-	s.lost += lost
+	s.lost, s.lostAt = s.lost+lost, departed
 	f.account()
 	s.flight = p.flight
 	p.control.onAck(now, s)

@@ -81,9 +81,9 @@ func (f *Flow) window(now time.Duration) time.Duration {
 	return w
 }
 
-// detect marks what is lost (RFC 8985 §6.2, step 5) and gives the bytes. next is when to look again,
-// 0 when another acknowledgement comes.
-func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (lost int, next time.Duration) {
+// detect marks what is lost (RFC 8985 §6.2, step 5) and gives the bytes, and when the last of it had
+// departed. next is when to look again, 0 when another acknowledgement comes.
+func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (lost int, departed, next time.Duration) {
 	n := 0
 	for ; n < len(l.sent); n++ {
 		t := l.sent[n]
@@ -100,12 +100,13 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (lost in
 		}
 		b.lose(g)
 		lost += g.Size()
+		departed = t.at
 	}
 	l.sent = l.sent[n:]
 	if len(l.sent) == 0 {
 		l.sent = nil
 	}
-	return lost, next
+	return lost, departed, next
 }
 
 // expire marks what a retransmission timeout takes for lost: the first segment, and those that

@@ -24,9 +24,10 @@ type pathModel struct {
 
 	// The greatest rates, bytes per second, of this probing cycle and the one before.
 	rate, rateBefore float64
-	// What a rate limiter let through of the last probe for more, 0 if there seems to be none:
-	// its bucket lets single samples be far higher.
-	limit float64
+	// What a rate limiter, or a short queue, let through of the last probe for more, 0 if there seems to
+	// be none: a bucket lets single samples be far higher. A limiter has no queue: policed tells it.
+	limit   float64
+	policed bool
 
 	minRTT   time.Duration // 0 is none measured
 	minRTTAt time.Duration

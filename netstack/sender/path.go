@@ -186,10 +186,13 @@ type State struct {
 func (p *Path) State(now time.Duration) State {
 	c := &p.control
 	s := State{
-		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base, Policed: c.path.limit,
+		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base,
 		Loss: min(c.judge.free.share(), c.judge.all.share()), Sample: int64(c.judge.free.all),
 		InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
 		Idle: now - p.sentAt,
+	}
+	if c.path.policed {
+		s.Policed = c.path.limit
 	}
 	s.Congested = c.judge.all.share() - s.Loss
 	switch {

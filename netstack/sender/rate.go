@@ -21,6 +21,7 @@ type sample struct {
 	delivered int64         // bytes in all
 	newly     int           // bytes delivered by this one
 	lost      int           // bytes found lost, less what turned out to be late only
+	lostAt    time.Duration // when the last of what was found lost had departed; 0 is nothing was
 	flight    int           // bytes in flight after it
 }
 

@@ -13,8 +13,6 @@ const (
 	// calmRounds is for how many round trips after a cut there is no other one: the flight
 	// that overflowed the queue, and its losses.
 	calmRounds = 2
-	// probeEchoes is for how many round trips after a probe for more its losses are found.
-	probeEchoes = 2
 	// emptyRounds and emptyTime are how long there must have been no queue for a window to
 	// recover faster than CUBIC's does. Sooner, it takes what CUBIC's flows leave when they
 	// have given way: 88 % of a bottleneck with a queue of 4 ms.
@@ -39,6 +37,8 @@ type round struct {
 	before      int           // in flight in the one before
 	since       time.Duration // when it began
 	sinceBefore time.Duration // when the one before did
+	lostAt      time.Duration // when the last of what was found lost had departed; 0 is nothing was
+	cutAt       time.Duration // when there was a cut last
 	calm        int           // the last one in which a cut isn't followed by another
 	crowded     int           // rounds in a row of which most shows a queue
 	empty       int           // rounds in a row without a queue
@@ -72,8 +72,8 @@ func (c *controller) endRound(now time.Duration, s sample) {
 		c.round.crowded = 0
 	}
 	queued := c.queued()
-	if !queued && c.full.reached && c.round.count > c.round.calm && c.judge.flown.lost >= overwhelmed && c.judge.flown.exceeds(ambientMost, c.judge.ambient()) {
-		c.limit(c.judge.flown, now-c.round.sinceBefore)
+	if !queued && c.full.reached && c.round.count > c.round.calm && (c.path.policed || c.round.lostAt > c.round.cutAt) && c.judge.flown.lost >= overwhelmed && c.judge.flown.exceeds(ambientMost, c.judge.ambient()) {
+		c.limit(now, c.judge.flown, now-c.round.sinceBefore)
 	}
 	c.judge.endRound(queued, c.steady())
 	c.full.look(c.path.bandwidth(), s.limited)
@@ -88,7 +88,7 @@ func (c *controller) endRound(now time.Duration, s sample) {
 			c.full.reached = true
 			c.congestion(now)
 		}
-	case c.round.count <= c.round.calm: // What is lost now was on its way before the last cut.
+	case c.round.count <= c.round.calm, c.round.lostAt > 0 && c.round.lostAt <= c.round.cutAt: // What is lost was on its way before the last cut.
 		c.judge.forgive()
 	case c.judge.congested():
 		c.congestion(now)
@@ -121,7 +121,7 @@ func (c *controller) yielded() bool {
 
 // congestion answers to loss by congestion.
 func (c *controller) congestion(now time.Duration) {
-	if c.steady() && c.round.count > c.turn.probedAt+probeEchoes && c.round.crowded >= crowdRounds {
+	if c.steady() && c.round.lostAt > c.turn.evenAt && c.round.crowded >= crowdRounds {
 		c.rival.met(now) // We send no more than the path delivered: others do.
 	}
 	c.giveWay(now)
@@ -135,7 +135,7 @@ func (c *controller) giveWay(now time.Duration) {
 	}
 	c.bound.cut(now, flight)
 	c.judge.forgive()
-	c.round.calm = c.round.count + calmRounds
+	c.round.calm, c.round.cutAt = c.round.count+calmRounds, now
 	c.rival.forget()
 	if c.turn.phase == up {
 		c.enter(now, down)

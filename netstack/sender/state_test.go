@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"cmp"
 	"math"
 	"testing"
 	"time"
@@ -22,11 +23,13 @@ func TestState(t *testing.T) {
 		{name: "3 % lost", path: simPath{rate: 20e6, loss: 0.03}, limit: LimitBandwidth, loss: 0.03, rate: 20e6},
 		{name: "6 % lost", path: simPath{rate: 20e6, loss: 0.06}, loss: 0.06, limit: LimitBandwidth},
 		{name: "a rate limiter", path: simPath{rate: 200e6, police: 20e6}, limit: LimitPolicer, rate: 20e6},
+		{name: "a short queue", path: simPath{rate: 20e6, rtt: 200 * ms, queue: 25 * ms}, limit: LimitBandwidth, rate: 20e6},
+		{name: "a queue of some packets", path: simPath{rate: 20e6, queue: 4 * ms}, limit: LimitBandwidth, rate: 20e6},
 		{name: "CUBIC beside it", path: simPath{rate: 20e6}, beside: true, limit: LimitCongestion},
 		{name: "few data", path: simPath{rate: 20e6}, most: few, limit: LimitNone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.path.rtt, c.path.queue, c.path.timers = 40*ms, 100*ms, ms
+			c.path.rtt, c.path.queue, c.path.timers = cmp.Or(c.path.rtt, 40*ms), cmp.Or(c.path.queue, 100*ms), ms
 			s := newSim(c.path, 1)
 			own := &ownFlow{s: s, most: c.most}
 			own.start()
@@ -55,8 +58,8 @@ func TestState(t *testing.T) {
 			if c.limit == LimitPolicer != (st.Policed > 0) {
 				t.Errorf("policed at %.1f Mbit/s", st.Policed*8/1e6)
 			}
-			if st.BaseRTT < 39*ms || st.BaseRTT > 46*ms && !c.beside {
-				t.Errorf("a round trip of %v without a queue, want 40 ms", st.BaseRTT)
+			if rtt := c.path.rtt; st.BaseRTT < rtt-ms || st.BaseRTT > rtt*23/20 && !c.beside {
+				t.Errorf("a round trip of %v without a queue, want %v", st.BaseRTT, rtt)
 			}
 			if idle := st.Idle > 10*time.Second; idle != (c.most > 0) {
 				t.Errorf("idle for %v", st.Idle)

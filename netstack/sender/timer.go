@@ -51,9 +51,9 @@ func (f *Flow) tick(now time.Duration) {
 	c := &f.path.control
 	window := f.window(now)
 	if f.timer.reorder > 0 && now >= f.timer.reorder {
-		lost, next := f.loss.detect(&f.board, now, window)
+		lost, departed, next := f.loss.detect(&f.board, now, window)
 		f.timer.reorder = next
-		c.found(lost)
+		c.found(lost, departed)
 		return
 	}
 	timeout := now >= f.timer.since+c.path.trips.timeout(f.timer.backoff)
