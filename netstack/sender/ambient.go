@@ -26,7 +26,7 @@ const (
 // tally counts packets.
 type tally struct{ lost, all float64 }
 
-func (t *tally) add(lost, delivered float64) { t.lost += lost; t.all += lost + delivered }
+func (t *tally) add(o tally) { t.lost += o.lost; t.all += o.all }
 
 func (t *tally) scale(f float64) { t.lost *= f; t.all *= f }
 
@@ -34,7 +34,7 @@ func (t *tally) delivered() float64 { return t.all - t.lost }
 
 // remember adds to a count over a long time.
 func (t *tally) remember(round tally) {
-	t.add(round.lost, round.delivered())
+	t.add(round)
 	if t.all > 2*ambientMemory {
 		t.scale(0.5)
 	}
@@ -47,9 +47,34 @@ func (t *tally) rate() float64 { return max(t.lost, 0) / (t.all + ambientDoubt) 
 func (t *tally) share() float64 { return min(max(t.lost, 0)/max(t.all, 1), 1) }
 
 // exceeds reports whether t lost more than a rate, with a doubt of three standard deviations
-// of what certain of it is Poisson's: it is asked each round trip.
-func (t *tally) exceeds(rate, certain float64) bool {
-	return t.lost >= 1 && t.lost > rate*t.all+3*math.Sqrt(max(certain, 0)*t.all)
+// of what is lost by chance, whose variance is given by packet: it is asked each round trip.
+func (t *tally) exceeds(rate, variance float64) bool {
+	return t.lost >= 1 && t.lost > rate*t.all+3*math.Sqrt(variance*t.all)
+}
+
+// dispersion measures the variance of losses in what it would be if each packet was lost by itself: those
+// of radio links come in bursts.
+type dispersion struct{ squares, expected float64 }
+
+const (
+	// dispersionDoubt is how many losses, one by one, it begins with, and dispersionMemory over
+	// how many it is averaged.
+	dispersionDoubt, dispersionMemory = 20, 200
+	// mostDispersed bounds it: bursts of 16 on average have 32.
+	mostDispersed = 32
+)
+
+// add takes in how many packets of a round trip were lost, and how many could be expected.
+func (d *dispersion) add(lost, expected float64) {
+	d.squares += (lost - expected) * (lost - expected)
+	if d.expected += expected; d.expected > dispersionMemory {
+		d.squares, d.expected = d.squares/2, d.expected/2
+	}
+}
+
+// index is variance over mean.
+func (d *dispersion) index() float64 {
+	return min(max((d.squares+dispersionDoubt)/(d.expected+dispersionDoubt), 1), mostDispersed)
 }
 
 // lossJudge tells loss by congestion from loss that is always there (radio links, bad
@@ -58,23 +83,24 @@ func (t *tally) exceeds(rate, certain float64) bool {
 // that show a queue would take congestion for the path's nature, and two flows would teach
 // each other.
 type lossJudge struct {
-	free  tally // without a queue, of a long time
-	round tally // this round's
-	flown tally // this round's and the one's before: what is found lost now may have flown in that
-	all   tally // whether with a queue or without, of as long
-	queue tally // of this round and some before, beside a queue
-	probe tally // since a probe for more began
+	free   tally      // without a queue, of a long time
+	round  tally      // this round's
+	bursts dispersion // of free
+	flown  tally      // this round's and the one's before: what is found lost now may have flown in that
+	all    tally      // whether with a queue or without, of as long
+	queue  tally      // of this round and some before, beside a queue
+	probe  tally      // since a probe for more began
 
 	lost, whole float64 // packets in all, for people
 }
 
 // add takes in packets.
-func (j *lossJudge) add(lost, delivered float64) {
-	j.round.add(lost, delivered)
-	j.flown.add(lost, delivered)
-	j.probe.add(lost, delivered)
-	j.lost += lost
-	j.whole += lost + delivered
+func (j *lossJudge) add(t tally) {
+	j.round.add(t)
+	j.flown.add(t)
+	j.probe.add(t)
+	j.lost += t.lost
+	j.whole += t.all
 }
 
 // endRound takes in what the round was like: queued says that its shortest round trip shows
@@ -83,13 +109,14 @@ func (j *lossJudge) add(lost, delivered float64) {
 func (j *lossJudge) endRound(queued, steady bool) {
 	j.queue.scale(tallyKept)
 	if queued {
-		j.queue.add(j.round.lost, j.round.delivered())
+		j.queue.add(j.round)
 	}
 	if !steady {
 		return
 	}
 	j.all.remember(j.round)
 	if !queued {
+		j.bursts.add(j.round.lost, j.ambient()*j.round.all)
 		j.free.remember(j.round)
 	}
 }
@@ -100,15 +127,22 @@ func (j *lossJudge) ambient() float64 {
 	return min(j.free.rate(), j.all.rate(), ambientMost)
 }
 
+// variance is that of ambient loss, by packet.
+func (j *lossJudge) variance() float64 { return max(j.ambient(), 0) * j.bursts.index() }
+
 // congested reports whether a queue has overflowed.
 func (j *lossJudge) congested() bool {
-	ambient := j.ambient()
-	return j.queue.exceeds(max(ambient, lossNoticed), ambient)
+	return j.queue.exceeds(max(j.ambient(), lossNoticed), j.variance())
 }
 
-// overran reports whether a first growth has.
-func (j *lossJudge) overran() bool {
-	return j.flown.lost >= 6 && j.flown.lost > overrun*j.flown.all
+// overran reports whether a first growth has. Where no queue is seen there is a rate limiter, or a radio
+// link lost many packets in a row.
+func (j *lossJudge) overran(queued bool) bool {
+	variance := 0.0
+	if !queued {
+		variance = overrun * mostDispersed
+	}
+	return j.flown.lost >= 6 && j.flown.exceeds(overrun, variance)
 }
 
 // refused reports whether the present probe loses what the path without it doesn't: a rate

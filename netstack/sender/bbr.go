@@ -154,15 +154,11 @@ func (c *controller) resumes(now time.Duration) { c.turn.rttAt = now }
 // it took for lost says nothing of congestion: the path was interrupted.
 func (c *controller) timeout() { c.retry = true }
 
-// found takes in what was found lost without an acknowledgement, and when the last of it had departed.
-func (c *controller) found(lost int, departed time.Duration) {
-	c.count(lost, 0)
-	c.round.lostAt = max(c.round.lostAt, departed)
-}
-
-func (c *controller) count(lost, delivered int) {
+// count takes in what was found lost, and what was delivered, in bytes.
+func (c *controller) count(found losses, delivered int) {
 	packet := float64(c.path.packet)
-	c.judge.add(float64(lost)/packet, float64(delivered)/packet)
+	c.judge.add(tally{lost: float64(found.lost) / packet, all: float64(found.lost+delivered) / packet})
+	c.round.lostAt = max(c.round.lostAt, found.departed)
 }
 
 // steady reports whether what is lost now departed when no more was sent than the path
@@ -184,9 +180,8 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if before-c.path.base > leastQueue {
 		c.judge.free = tally{} // What counted as without a queue had one.
 	}
-	c.count(s.lost, s.newly)
+	c.count(s.losses, s.newly)
 	r := &c.round
-	r.lostAt = max(r.lostAt, s.lostAt)
 	r.most = max(r.most, s.flight+s.newly+max(s.lost, 0))
 	if s.lost > 0 {
 		r.beside = max(r.beside, s.rtt)
@@ -297,7 +292,7 @@ func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
 // limit takes the path for one that drops what is beyond a rate, by what it let through in a time: by a
 // rate limiter or a short queue. What was learned as ambient loss may have been theirs.
 func (c *controller) limit(now time.Duration, t tally, took time.Duration) {
-	c.path.policed = !c.path.queued(c.round.beside, besideLoss)
+	c.path.bucket = !c.path.queued(c.round.beside, besideLoss)
 	c.path.limit = t.delivered() * float64(c.path.packet) / max(took, time.Millisecond).Seconds()
 	c.judge = lossJudge{lost: c.judge.lost, whole: c.judge.whole}
 	c.round.calm, c.round.cutAt = c.round.count+calmRounds, now

@@ -193,9 +193,9 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		p.rates.deliveredAt = now
 		p.rates.sample(&s, newest, path.minRTT)
 	}
-	lost, departed, next := f.loss.detect(&f.board, now, f.window(now))
-	f.timer.reorder = next
-	s.lost, s.lostAt = s.lost+lost, departed
+	late := s.lost
+	s.losses, f.timer.reorder = f.loss.detect(&f.board, now, f.window(now))
+	s.lost += late
 	f.account()
 	s.flight = p.flight
 	p.control.onAck(now, s)

@@ -20,6 +20,12 @@ type transmission struct {
 	at    time.Duration
 }
 
+// losses are what was found lost.
+type losses struct {
+	lost     int           // bytes
+	departed time.Duration // when the last of it had
+}
+
 // lossDetector finds losses by time (RFC 8985, RACK-TLP): a segment is lost when one that
 // was sent later has arrived, and its own acknowledgement is late by a reordering window.
 // The window is never zero, whatever §6.2 allows while no reordering was seen: a quarter of
@@ -81,9 +87,9 @@ func (f *Flow) window(now time.Duration) time.Duration {
 	return w
 }
 
-// detect marks what is lost (RFC 8985 §6.2, step 5) and gives the bytes, and when the last of it had
-// departed. next is when to look again, 0 when another acknowledgement comes.
-func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (lost int, departed, next time.Duration) {
+// detect marks what is lost (RFC 8985 §6.2, step 5). next is when to look again, 0 when another
+// acknowledgement comes.
+func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found losses, next time.Duration) {
 	n := 0
 	for ; n < len(l.sent); n++ {
 		t := l.sent[n]
@@ -99,14 +105,13 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (lost in
 			break
 		}
 		b.lose(g)
-		lost += g.Size()
-		departed = t.at
+		found.lost, found.departed = found.lost+g.Size(), t.at
 	}
 	l.sent = l.sent[n:]
 	if len(l.sent) == 0 {
 		l.sent = nil
 	}
-	return lost, departed, next
+	return found, next
 }
 
 // expire marks what a retransmission timeout takes for lost: the first segment, and those that

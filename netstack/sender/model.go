@@ -25,9 +25,9 @@ type pathModel struct {
 	// The greatest rates, bytes per second, of this probing cycle and the one before.
 	rate, rateBefore float64
 	// What a rate limiter, or a short queue, let through of the last probe for more, 0 if there seems to
-	// be none: a bucket lets single samples be far higher. A limiter has no queue: policed tells it.
-	limit   float64
-	policed bool
+	// be none: a limiter's bucket lets single samples be far higher, and it has no queue.
+	limit  float64
+	bucket bool
 
 	minRTT   time.Duration // 0 is none measured
 	minRTTAt time.Duration
@@ -62,6 +62,9 @@ func (m *pathModel) bandwidth() float64 {
 	}
 	return m.limit
 }
+
+// policed reports whether there seems to be a rate limiter.
+func (m *pathModel) policed() bool { return m.limit > 0 && m.bucket }
 
 // nextCycle forgets what is older than a probing cycle.
 func (m *pathModel) nextCycle() { m.rateBefore, m.rate = m.rate, 0 }

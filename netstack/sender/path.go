@@ -191,10 +191,10 @@ func (p *Path) State(now time.Duration) State {
 		InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
 		Idle: now - p.sentAt,
 	}
-	if c.path.policed {
-		s.Policed = c.path.limit
-	}
 	s.Congested = c.judge.all.share() - s.Loss
+	if c.path.policed() { // What is lost may be the limiter's.
+		s.Policed, s.Loss, s.Sample = c.path.limit, 0, 0
+	}
 	switch {
 	case s.Idle > max(10*s.RTT, time.Second) && p.flight == 0:
 		s.Limit = LimitNone

@@ -20,8 +20,7 @@ type sample struct {
 	prior     int64         // bytes delivered when the newest delivered segment departed
 	delivered int64         // bytes in all
 	newly     int           // bytes delivered by this one
-	lost      int           // bytes found lost, less what turned out to be late only
-	lostAt    time.Duration // when the last of what was found lost had departed; 0 is nothing was
+	losses                  // found, less what turned out to be late only
 	flight    int           // bytes in flight after it
 }
 

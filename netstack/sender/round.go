@@ -72,7 +72,7 @@ func (c *controller) endRound(now time.Duration, s sample) {
 		c.round.crowded = 0
 	}
 	queued := c.queued()
-	if !queued && c.full.reached && c.round.count > c.round.calm && (c.path.policed || c.round.lostAt > c.round.cutAt) && c.judge.flown.lost >= overwhelmed && c.judge.flown.exceeds(ambientMost, c.judge.ambient()) {
+	if !queued && c.full.reached && c.round.count > c.round.calm && (c.path.policed() || c.round.lostAt > c.round.cutAt) && c.judge.flown.lost >= overwhelmed && c.judge.flown.exceeds(ambientMost, c.judge.ambient()) {
 		c.limit(now, c.judge.flown, now-c.round.sinceBefore)
 	}
 	c.judge.endRound(queued, c.steady())
@@ -84,7 +84,7 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	}
 	switch {
 	case !c.full.reached:
-		if c.judge.overran() {
+		if c.judge.overran(queued) {
 			c.full.reached = true
 			c.congestion(now)
 		}
@@ -97,7 +97,11 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	default:
 		c.bound.grow(now, c.path.trips.smoothed, c.round.most)
 		if !c.rivaled && c.round.empty >= emptyRounds && now-c.round.emptyAt > emptyTime {
-			c.bound.recover(c.round.most, c.path.bdp(gains[up].pacing))
+			enough := gains[up].pacing
+			if c.turn.phase == up {
+				enough = gains[up].window // What is in flight is growing, and so may the rate.
+			}
+			c.bound.recover(c.round.most, c.path.bdp(enough))
 		}
 	}
 	if c.turn.phase == probeRTT {

@@ -51,9 +51,9 @@ func (f *Flow) tick(now time.Duration) {
 	c := &f.path.control
 	window := f.window(now)
 	if f.timer.reorder > 0 && now >= f.timer.reorder {
-		lost, departed, next := f.loss.detect(&f.board, now, window)
-		f.timer.reorder = next
-		c.found(lost, departed)
+		var found losses
+		found, f.timer.reorder = f.loss.detect(&f.board, now, window)
+		c.count(found, 0)
 		return
 	}
 	timeout := now >= f.timer.since+c.path.trips.timeout(f.timer.backoff)
