@@ -59,7 +59,7 @@ func (p *Path) Changed(now time.Duration) {
 func (p *Path) Due() (at time.Duration, ok bool) {
 	at = p.busy.due()
 	if fits := p.fits(); fits && p.turns.Any() || !fits && p.sparse.first() != nil {
-		at = min(at, p.pacer.next)
+		at = min(at, p.pacer.due())
 	}
 	return at, at < never
 }
@@ -82,7 +82,7 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 		f.settle()
 	}
 	full := !p.fits()
-	if now < p.pacer.next {
+	if now < p.pacer.due() {
 		p.pacer.waited = !full && p.turns.Any()
 		return nil, Range{}, false
 	}
