@@ -69,6 +69,8 @@ type flowKey struct {
 type peerFlows struct {
 	addr netip.Addr
 	due  atomic.Int64 // when there is something to do, as flows.now; math.MaxInt64 is never
+	// What may be in flight, in bytes.
+	window atomic.Int64
 
 	mu     sync.Mutex
 	path   *sender.Path
@@ -377,6 +379,7 @@ func (p *peerFlows) scheduleLocked() time.Duration {
 		at = math.MaxInt64
 	}
 	p.due.Store(int64(at))
+	p.window.Store(int64(p.path.Window()))
 	return at
 }
 

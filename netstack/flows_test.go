@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -314,5 +315,28 @@ func TestSetSeq(t *testing.T) {
 		if _, seq := payloadOf(packet); sender.Seq(seq) != to || !validTCP(packet) {
 			t.Errorf("set to %d: it is %d, checksum valid: %v", to, seq, validTCP(packet))
 		}
+	}
+}
+
+// A send buffer grows with what the path holds, not with what was sent over it: what waits in it is late,
+// and nobody else's.
+func TestSendBufferFollowsThePath(t *testing.T) {
+	const carried, most = 4 << 20, 3 << 20
+	var bytes atomic.Int64
+	p := newPair(t, Options{}, Options{}, impairment{delay: 40 * time.Millisecond, there: func(packet []byte) bool {
+		if len(packet) > 1000 {
+			time.Sleep(300 * time.Microsecond) // This is the path's rate.
+		}
+		bytes.Add(int64(len(packet)))
+		return true
+	}})
+	client, server := p.connect(t, b6)
+	go func() { _, _ = io.Copy(io.Discard, server) }()
+	go func() { _, _ = io.Copy(client, random(1)) }()
+	eventually(t, "some seconds' worth is carried", func() bool { return bytes.Load() > carried })
+	p.a.memory.mu.Lock()
+	defer p.a.memory.mu.Unlock()
+	if got := client.share.send; got > most {
+		t.Errorf("the send buffer has %d bytes, want %d at most", got, most)
 	}
 }

@@ -50,6 +50,9 @@ const (
 	// buffersPerWindow is how much larger the buffers are: gVisor announces half of the
 	// receive buffer, and wakes a writer when half of the send buffer is free.
 	buffersPerWindow = 2
+	// gapWindows is how many windows of package sender's a send buffer is for: of what may be in
+	// flight twice the path is full, and a segment that is lost twice holds up the rest for two more.
+	gapWindows = 2
 )
 
 // memory is the account of all connections' buffers. gVisor bounds only single buffers and

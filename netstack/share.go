@@ -80,12 +80,21 @@ func (s *share) beforeWrite(now time.Time) {
 	send := s.send
 	s.memory.mu.Unlock()
 	if size := int(ops.GetSendBufferSize()); size > send {
-		granted := s.memory.grow(s, &s.send, min(size, s.mostSend))
+		granted := s.memory.grow(s, &s.send, min(size, s.mostUseful()))
 		if granted < size && granted > 0 {
 			ops.SetSendBufferSize(int64(granted), false)
 		}
 		s.boundHeld(granted)
 	}
+}
+
+// mostUseful is how large the send buffer should become at most, in bytes. gVisor's tuning has no end
+// where data is sent below it, and of a window most may wait for a gap to be filled.
+func (s *share) mostUseful() int {
+	if s.below == nil {
+		return s.mostSend
+	}
+	return min(s.mostSend, max(s.memory.shortPath, gapWindows*int(s.below.peer.window.Load())))
 }
 
 // boundHeld bounds what is held below gVisor by a size of its send buffer, with room for what a last

@@ -149,6 +149,9 @@ func (p *Path) Resent() uint64 { return p.resent }
 // RTT is the smoothed round trip, or the handshake's while there is none.
 func (p *Path) RTT() time.Duration { return p.control.path.trips.smoothed }
 
+// Window is how much may be in flight now, in bytes.
+func (p *Path) Window() int { return p.control.window() }
+
 // Limit is what keeps a path from sending more.
 type Limit uint8
 
