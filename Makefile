@@ -8,6 +8,7 @@ GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 
 # What the end-to-end tests talk to: programs that we did not write.
 E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 \
@@ -94,6 +95,11 @@ e2e-versions: ## What needs only an API server, against the two minors of Kubern
 image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 	@mkdir -p dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/image -o dist/postern.tar --arch amd64,arm64 --version $(VERSION)
+
+# Without the discovery of targets, which rules have nothing to do with and which is most of it.
+.PHONY: alerts
+alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
+	cd cmd/postern/deploy/alerts && $(GO) run -tags remove_all_sd $(PROMTOOL) test rules alerts_test.yaml
 
 .PHONY: vex
 vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern
