@@ -8,6 +8,8 @@ GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
+NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
 # What the end-to-end tests talk to: programs that we did not write.
 E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 \
@@ -94,6 +96,25 @@ e2e-versions: ## What needs only an API server, against the two minors of Kubern
 image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 	@mkdir -p dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/image -o dist/postern.tar --arch amd64,arm64 --version $(VERSION)
+
+# The same bytes for one commit, wherever and whenever it is made (docs/decisions/0023-releases.md).
+RELEASE ?= dist/$(VERSION)
+.PHONY: release
+release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, checksums
+	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
+
+# What the test of a release installs the package with, and looks at it.
+RELEASE_PACKAGES := mmdebstrap rpm systemd util-linux
+.PHONY: test-release
+test-release: ## As root: make a release twice, compare the bytes, install the deb in a clean Debian and run it
+	@missing=; for p in $(RELEASE_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
+	$(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
+
+# Without the discovery of targets, which rules have nothing to do with and which is most of it.
+.PHONY: alerts
+alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
+	cd cmd/postern/deploy/alerts && $(GO) run -tags remove_all_sd $(PROMTOOL) test rules alerts_test.yaml
 
 .PHONY: vex
 vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern

@@ -22,12 +22,13 @@ const (
 // Report is what a run of the benchmarks measured. Its JSON form holds every run's raw
 // result, from which everything else is computed.
 type Report struct {
-	Kind    string  `json:"kind"`
-	Version int     `json:"version"`
-	Machine Machine `json:"machine"`
-	Rounds  int     `json:"rounds"`
-	Seconds float64 `json:"secondsPerRun"`
-	Warmup  float64 `json:"warmupSeconds"`
+	APIVersion string  `json:"apiVersion,omitempty"` // [api.Version]; the format's own is Version
+	Kind       string  `json:"kind"`
+	Version    int     `json:"version"`
+	Machine    Machine `json:"machine"`
+	Rounds     int     `json:"rounds"`
+	Seconds    float64 `json:"secondsPerRun"`
+	Warmup     float64 `json:"warmupSeconds"`
 	// CPUs, in cores, and Memory, in bytes, are the limits of [Options]; 0 is no limit.
 	CPUs     float64 `json:"cpus,omitempty"`
 	Memory   uint64  `json:"memoryBytes,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/bench/limits"
+	"github.com/postern-dev/postern/control/api"
 )
 
 // Options say how much is measured.
@@ -110,7 +111,7 @@ func (r *Runner) Limitable() bool {
 // newReport lays out the cells in the order in which they will be run.
 func (r *Runner) newReport() (*Report, error) {
 	report := &Report{
-		Kind: ReportKind, Version: ReportVersion,
+		APIVersion: api.Version, Kind: ReportKind, Version: ReportVersion,
 		Machine: thisMachine(),
 		Rounds:  r.Options.Runs,
 		Seconds: r.Options.Duration.Seconds(),

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -18,14 +19,17 @@ import (
 
 // app is what every command needs of the world.
 type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	getenv         func(string) string
+	stdin  io.Reader
+	stdout *output
+	stderr io.Writer
+	getenv func(string) string
 
 	// socket is the value of --socket.
 	socket string
 	// cluster says which gateway in a cluster is asked instead.
 	cluster inCluster
+	// patience is how long a gateway may take to start; see [app.waits].
+	patience time.Duration
 	// asked is the client of the gateway, once there is one.
 	asked *admin.Client
 	// parsed: the command line made sense. An error before that is one of usage.
@@ -33,7 +37,7 @@ type app struct {
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *app {
-	return &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv}
+	return &app{stdin: stdin, stdout: &output{to: stdout}, stderr: stderr, getenv: getenv}
 }
 
 // execute runs one command line and gives the exit code.
@@ -50,6 +54,9 @@ func (a *app) run(ctx context.Context, root *cobra.Command, args []string) int {
 	}
 	defer a.close()
 	err := root.ExecuteContext(ctx)
+	if err == nil && a.stdout.err != nil {
+		err = fmt.Errorf("write the output: %w", a.stdout.err)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -67,16 +74,24 @@ func (a *app) run(ctx context.Context, root *cobra.Command, args []string) int {
 }
 
 func (a *app) rootCommand() *cobra.Command {
+	var ask bool
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "Peer Kubernetes clusters across NATs and firewalls through one UDP port",
 		Long: "postern lets two Kubernetes clusters reach each other's auth service and API server " +
 			"through a WireGuard tunnel that ends in userspace, on one UDP port. Only one of the two " +
 			"gateways must be reachable. `postern lab` shows it on this machine.",
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		Example: "  postern gateway --config gateway.yaml &\n  postern invite --name edge       # at one gateway\n" +
+			"  postern join postern1cagq…       # at the other\n  postern status",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if ask {
+				return a.printVersion()
+			}
+			return c.Help()
+		},
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			a.parsed = true
@@ -86,6 +101,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	root.Flags().BoolVar(&ask, "version", false, "print the version")
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "admin socket's `path` (default $POSTERN_SOCKET, then "+config.DefaultSocket+")")
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
@@ -101,6 +117,7 @@ func (a *app) rootCommand() *cobra.Command {
 	if a.cluster.plugin {
 		asPlugin(root)
 	}
+	a.wrapHelp(root)
 	return root
 }
 
@@ -121,8 +138,8 @@ func (a *app) commands() []*cobra.Command {
 		return commands
 	}
 	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand())
-	all = append(all, in(groupPeer, a.reaching(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
-		a.kubeconfigCommand(), a.credentialCommand())...)...)
+	first := a.waits(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.kubeconfigCommand(), a.credentialCommand())
+	all = append(all, in(groupPeer, a.reaching(append(first, a.peerCommand())...)...)...)
 	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
 		a.pingCommand(), a.netCheckCommand(), a.discoverCommand(), a.dnsRecordsCommand())...)...)
 	all = append(all, in(groupTool, a.reaching(a.bundleCommand())...)...)
@@ -142,6 +159,9 @@ func (a *app) socketPath() string {
 
 // terminal gives the file behind a stream when that is a terminal.
 func terminal(stream any) (*os.File, bool) {
+	if o, ok := stream.(*output); ok {
+		stream = o.to
+	}
 	f, ok := stream.(*os.File)
 	return f, ok && term.IsTerminal(int(f.Fd()))
 }
@@ -149,22 +169,22 @@ func terminal(stream any) (*os.File, bool) {
 // maxSecret bounds what is read from stdin in bytes. Tickets have a few hundred.
 const maxSecret = 64 << 10
 
-// secretArgument is the argument itself or, for "-", the last word on stdin: a whole
-// line such as "postern accept postern1…" may be piped in.
-func (a *app) secretArgument(arg, what string) (string, error) {
-	if arg != "-" {
-		return strings.TrimSpace(arg), nil
+// secretArgument is the arguments as one text, as they may be a pasted command, or, for a
+// single "-", what is on stdin.
+func (a *app) secretArgument(args []string, what string) (string, error) {
+	text, from := strings.Join(args, " "), "in the argument"
+	if text == "-" {
+		data, err := io.ReadAll(io.LimitReader(a.stdin, maxSecret+1))
+		if err != nil {
+			return "", fmt.Errorf("read the %s from stdin: %w", what, err)
+		}
+		if len(data) > maxSecret {
+			return "", usagef("", "the %s on stdin is larger than %d bytes", what, maxSecret)
+		}
+		text, from = string(data), "on stdin"
 	}
-	data, err := io.ReadAll(io.LimitReader(a.stdin, maxSecret+1))
-	if err != nil {
-		return "", fmt.Errorf("read the %s from stdin: %w", what, err)
+	if text = strings.TrimSpace(text); text == "" {
+		return "", usagef("pipe it in, or give it as the argument", "no %s %s", what, from)
 	}
-	if len(data) > maxSecret {
-		return "", usagef("", "the %s on stdin is larger than %d bytes", what, maxSecret)
-	}
-	words := strings.Fields(string(data))
-	if len(words) == 0 {
-		return "", usagef("pipe it in, or give it as the argument", "no %s on stdin", what)
-	}
-	return words[len(words)-1], nil
+	return text, nil
 }

@@ -45,6 +45,7 @@ func (a *app) peerApprove() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that it may reach (of a gateway that was found; default none)")
+	a.completeServices(c, "allow")
 	f.StringVar(&r.As, "as", "", "`name` of the peer here (of a gateway that was found)")
 	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint`, or this key, and do not ask")
 	return c

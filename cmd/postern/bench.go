@@ -90,7 +90,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.StringVar(&f.memory, "memory", "", "memory it may use, a `size` such as 64MiB, likewise (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
-	outputFlag(c, &f.format, formatTable, "table, chart, json or benchstat")
+	outputFlag(c, &f.format, formatTable, formatChart, formatJSON, formatBenchstat)
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return benchmarkNames(), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -106,9 +106,6 @@ type reportWriter = func(*bench.Report, io.Writer) error
 
 // check refuses what makes no sense and gives the format's writer; width is the terminal's.
 func (f benchFlags) check(width int) (reportWriter, error) {
-	if err := oneOf("-o", f.format, formatTable, formatChart, formatJSON, formatBenchstat); err != nil {
-		return nil, err
-	}
 	switch {
 	case f.runs < 1:
 		return nil, usagef("for example --runs 4", "--runs %d measures nothing", f.runs)

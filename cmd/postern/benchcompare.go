@@ -16,11 +16,9 @@ func (a *app) benchCompareCommand() *cobra.Command {
 		Long: "Compare two reports of `postern bench run -o json`, cell by cell: medians, their ratio, and whether it is more than " +
 			"the runs differ among themselves (Mann-Whitney U test). Reports of different machines, or of different " +
 			"hours of one, differ by themselves.",
-		Args: cobra.ExactArgs(2),
+		Example: "  postern bench compare yesterday.json today.json",
+		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
-				return err
-			}
 			before, err := readReport(args[0])
 			if err != nil {
 				return err
@@ -31,12 +29,12 @@ func (a *app) benchCompareCommand() *cobra.Command {
 			}
 			comparison := bench.Compare(before, after)
 			if format == formatJSON {
-				return a.print(format, comparison)
+				return a.print(format, bench.ComparisonKind, comparison)
 			}
 			return comparison.WriteTable(a.stdout)
 		},
 	}
-	outputFlag(c, &format, formatTable, "table or json")
+	outputFlag(c, &format, formatTable, formatJSON)
 	return c
 }
 

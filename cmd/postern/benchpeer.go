@@ -69,11 +69,11 @@ func (a *app) benchPeer(ctx context.Context, f benchFlags, write reportWriter) e
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(s.Peers, func(p api.PeerStatus) bool { return p.Name == f.peer })
-	if i < 0 {
-		return usagef("postern peer list shows them", "bench: no peer is called %q", f.peer)
+	found, err := findPeer(s, f.peer)
+	if err != nil {
+		return err
 	}
-	p := &s.Peers[i]
+	p := &found
 	if p.State != api.StateConnected {
 		return failedf("postern status "+f.peer+" says why", "bench: %s is not connected but %s", f.peer, p.State)
 	}

@@ -30,8 +30,9 @@ func (a *app) bundleCommand() *cobra.Command {
 			"the network around it is like, its configuration, its recent log and the versions. Private keys, " +
 			"preshared keys, tickets, tokens and certificates' keys are left out, and whatever looks like one is " +
 			"hidden. It does contain addresses, names and public keys: read it before you pass it on.",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.bundle(c.Context(), file) },
+		Example: "  postern bundle -f edge.tar.gz",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return a.bundle(c.Context(), file) },
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "the archive's `FILE`, - for stdout (default postern-bundle-NAME-TIME.tar.gz)")
 	return c

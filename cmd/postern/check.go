@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +44,7 @@ func (a *app) checkCommand() *cobra.Command {
 			"this gateway is the other; context:NAME or context:NAME/NAMESPACE reads the cluster of a " +
 			"context of the kubeconfig; the answer is what will work between them, and what is missing. Exit 1 when a " +
 			"check fails, or in-band peering would.",
+		Example:           "  postern check\n  postern check cloud --wait 1m --fail-on warning\n  postern check --predict edge.yaml --predict context:cloud",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -58,19 +58,15 @@ func (a *app) checkCommand() *cobra.Command {
 			return a.check(c.Context(), name, f)
 		},
 	}
-	outputFlag(c, &f.format, formatTable, "table, json or junit")
+	outputFlag(c, &f.format, formatTable, formatJSON, formatJUnit)
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails and none is unknown")
 	c.Flags().BoolVar(&f.throughput, "throughput", false, "measure what the path to PEER carries as well: a second each way, at most 64 MB")
-	c.Flags().StringVar(&f.failOn, "fail-on", failOnError, "what makes the command fail: `error` or warning")
+	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "what makes the command fail, of this `severity` or worse", failOnError, failOnWarning)
 	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; twice for two, once for one and this gateway")
 	return c
 }
 
 func (a *app) check(ctx context.Context, name string, f checkFlags) error {
-	if err := errors.Join(oneOf("-o", f.format, formatTable, formatJSON, formatJUnit),
-		oneOf("--fail-on", f.failOn, failOnError, failOnWarning)); err != nil {
-		return err
-	}
 	if f.wait < 0 {
 		return usagef("for example --wait 30s", "--wait %s is not a time to wait", f.wait)
 	}
@@ -80,7 +76,7 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 	}
 	switch f.format {
 	case formatJSON:
-		err = a.print(formatJSON, r)
+		err = a.print(formatJSON, "CheckReport", r)
 	case formatJUnit:
 		err = a.printJUnit(r)
 	default:

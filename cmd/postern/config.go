@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	return group("config", "Check and show the configuration", a.reaching(a.configView())[0], a.configValidate())
+	return group("config", "Check, show and describe the configuration", a.reaching(a.configView())[0], a.configValidate(), a.configSchema())
 }
 
 func (a *app) configView() *cobra.Command {
@@ -22,17 +22,15 @@ func (a *app) configView() *cobra.Command {
 		Short: "Show every value and where it came from",
 		Long: "Show the configuration that the running gateway uses, or the one that it would use with FILE " +
 			"and this environment.",
-		Args: cobra.MaximumNArgs(1),
+		Example: "  postern config view\n  postern config view gateway.yaml -o json",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			values, err := a.configValues(c, args)
 			if err != nil {
 				return err
 			}
 			if format != formatTable {
-				return a.print(format, values)
+				return a.print(format, "", values)
 			}
 			w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "FIELD\tVALUE\tORIGIN")
@@ -42,7 +40,7 @@ func (a *app) configView() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	outputFlag(c, &format, formatTable, "table, json or yaml")
+	outputFlag(c, &format, formatTable, formatJSON, formatYAML)
 	return c
 }
 
@@ -59,9 +57,10 @@ func (a *app) configValues(c *cobra.Command, args []string) ([]config.Value, err
 
 func (a *app) configValidate() *cobra.Command {
 	return &cobra.Command{
-		Use:   "validate FILE",
-		Short: "Check a configuration file and everything it names",
-		Args:  cobra.ExactArgs(1),
+		Use:     "validate FILE",
+		Short:   "Check a configuration file and everything it names",
+		Example: "  postern config validate gateway.yaml && kill -HUP $(pidof postern)",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := loadConfig(args[0], config.Overrides{})
 			if err != nil {
@@ -72,6 +71,22 @@ func (a *app) configValidate() *cobra.Command {
 			}
 			fmt.Fprintf(a.stdout, "%s: ok\n", args[0])
 			return nil
+		},
+	}
+}
+
+func (a *app) configSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration file",
+		Long: "Print the JSON Schema (draft 7) of gateway.yaml, by which editors complete and check it while it is " +
+			"written. The YAML language server reads it where the file's first line is\n" +
+			"# yaml-language-server: $schema=gateway.schema.json",
+		Example: "  postern config schema > gateway.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.stdout.Write(config.Schema())
+			return err
 		},
 	}
 }

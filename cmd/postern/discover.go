@@ -31,11 +31,9 @@ func (a *app) discoverCommand() *cobra.Command {
 			"`postern peer approve NAME` at both gateways. The state is unknown (no peer), pending, approved (a peer " +
 			"here that is not connected: it may have to approve this gateway), peer, conflict (a peer's name with " +
 			"another key, which is not followed) or invalid.",
-		Args: cobra.NoArgs,
+		Example: "  postern discover\n  postern discover --watch",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			if watch && format == formatYAML {
 				return usagef("use -o json", "--watch writes tables and JSON, not YAML")
 			}
@@ -50,10 +48,10 @@ func (a *app) discoverCommand() *cobra.Command {
 			case format == formatTable:
 				return writeDiscovered(a.stdout, d)
 			}
-			return a.print(format, d)
+			return a.print(format, "DiscoveredList", d)
 		},
 	}
-	outputFlag(c, &format, formatTable, "table, json or yaml")
+	outputFlag(c, &format, formatTable, formatJSON, formatYAML)
 	c.Flags().BoolVar(&watch, "watch", false, "go on, a line for each that comes, changes or goes; with -o json a document for each change")
 	return c
 }
@@ -121,7 +119,7 @@ func discoveredCells(g api.Discovered) []string {
 // watchDiscovered goes on until it is interrupted, with a look a second.
 func (a *app) watchDiscovered(ctx context.Context, d api.DiscoveredList, format string) error {
 	if format == formatJSON {
-		if err := a.printLine(d); err != nil {
+		if err := a.printLine("DiscoveredList", d); err != nil {
 			return err
 		}
 	} else if err := writeDiscovered(a.stdout, d); err != nil {
@@ -144,7 +142,7 @@ func (a *app) watchDiscovered(ctx context.Context, d api.DiscoveredList, format 
 		switch {
 		case len(changes) == 0:
 		case format == formatJSON:
-			if err := a.printLine(d); err != nil {
+			if err := a.printLine("DiscoveredList", d); err != nil {
 				return err
 			}
 		default:

@@ -42,7 +42,8 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 			"find it still have to approve it, or be invited. Without --domain the names are relative to the zone. " +
 			"What to do, and which addresses are missing and why, goes to stderr. Exit 1 when there is no address " +
 			"to announce.",
-		Args: cobra.NoArgs,
+		Example: "  postern dns-records --domain example.com",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.ttl < minRecordTTL || o.ttl > maxRecordTTL {
 				return usagef("", "--ttl %v is outside %v to %v", o.ttl, minRecordTTL, maxRecordTTL)

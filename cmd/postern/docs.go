@@ -3,12 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
+	"runtime/debug"
+	"slices"
 	"strings"
 
-	mcobra "github.com/muesli/mango-cobra"
-	"github.com/muesli/roff"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/control/config"
 )
 
 func (a *app) completionCommand() *cobra.Command {
@@ -46,26 +49,160 @@ func (a *app) manCommand() *cobra.Command {
 		Example: "  postern man | man -l -",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			withoutQuotes(c.Root())
-			page, err := mcobra.NewManPage(1, c.Root())
-			if err != nil {
-				return fmt.Errorf("write the manual page: %w", err)
-			}
-			page = page.WithSection("Exit status", "0 fine. 1 a check failed, or the asked-for state was not reached. "+
-				"2 usage or configuration. 3 no gateway to talk to. 130 interrupted.")
-			_, err = fmt.Fprintln(a.stdout, page.Build(roff.NewDocument()))
+			_, err := io.WriteString(a.stdout, manual(c.Root(), a.cluster.flags))
 			return err
 		},
 	}
 }
 
-// withoutQuotes takes the backquotes off the flags' usage, which mark the name of the
-// value in help and would be printed as they are in the manual.
-func withoutQuotes(c *cobra.Command) {
-	unquote := func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) }
-	c.Flags().VisitAll(unquote)
-	c.PersistentFlags().VisitAll(unquote)
-	for _, sub := range c.Commands() {
-		withoutQuotes(sub)
+// page is a manual page in the macros of man(7).
+type page struct {
+	strings.Builder
+	shared *pflag.FlagSet // flags of many commands, which are described once
+}
+
+// control is what troff would take for a request, at the beginning of a line.
+var control = regexp.MustCompile(`(?m)^([.'])`)
+
+// roff is a text as it is: troff reads backslashes as escapes, and makes dashes of hyphens
+// that are to be typed.
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
+	return control.ReplaceAllString(s, `\&$1`)
+}
+
+// macro writes a request with its arguments.
+func (p *page) macro(name string, arguments ...string) {
+	p.WriteString("." + name)
+	for _, a := range arguments {
+		p.WriteString(` "` + strings.ReplaceAll(roff(a), `"`, `\(dq`) + `"`)
 	}
+	p.WriteByte('\n')
+}
+
+// text writes a paragraph.
+func (p *page) text(s string) {
+	p.WriteString(roff(strings.TrimSpace(s)) + "\n")
+}
+
+// typed writes lines as they are typed.
+func (p *page) typed(s string) {
+	p.macro("EX")
+	for line := range strings.Lines(s) {
+		p.text(strings.TrimPrefix(strings.TrimRight(line, "\n"), "  "))
+	}
+	p.macro("EE")
+}
+
+// item writes what a term means.
+func (p *page) item(term, meaning string) {
+	p.macro("TP")
+	p.macro("B", term)
+	p.text(meaning)
+}
+
+// manual is the program's page: every command with its flags and examples.
+func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
+	p := &page{shared: cluster}
+	p.macro("TH", strings.ToUpper(root.Name()), "1", buildDate(), "postern "+buildVersion().Version, "User Commands")
+	p.macro("SH", "NAME")
+	p.WriteString(root.Name() + ` \- ` + roff(root.Short) + "\n")
+	p.macro("SH", "SYNOPSIS")
+	p.macro("B", root.Name())
+	p.text("COMMAND [ARGUMENT…] [OPTION…]")
+	p.macro("SH", "DESCRIPTION")
+	p.text(root.Long)
+	p.macro("SH", "OPTIONS")
+	root.InitDefaultHelpFlag()
+	p.flags(root.LocalFlags())
+	p.macro("SS", "Gateways in a cluster")
+	p.text("Commands that ask a gateway ask the one in a cluster if any of kubectl's flags is given:")
+	cluster.VisitAll(p.flag)
+	p.macro("SH", "COMMANDS")
+	p.commands(root)
+	p.macro("SH", "ENVIRONMENT")
+	p.text("A flag counts before its variable, and that before the configuration file. An empty variable counts as not set.")
+	p.item("POSTERN_CONFIG", "The configuration file of postern gateway (--config).")
+	for _, s := range config.Settings() {
+		_, usage := pflag.UnquoteUsage(&pflag.Flag{Usage: s.Usage, Value: new(choice)})
+		p.item(s.Env, "Sets "+s.Path+" (--"+s.Flag+"): "+usage+".")
+	}
+	p.item("POSTERN_LOG_FORMAT, POSTERN_LOG_LEVEL", "What postern gateway logs (--log-format, --log-level).")
+	p.item("POSTERN_GRAPH", "What charts are drawn with (postern tui --graph).")
+	p.item("KUBECONFIG", "Which cluster --context, --namespace and the like are about, as for kubectl.")
+	p.item("NO_COLOR", "If it is set, nothing is coloured.")
+	p.macro("SH", "FILES")
+	p.item("/etc/postern/gateway.yaml", "The configuration, where a package has installed postern.")
+	p.item(config.DefaultStateDir, "The key, the peers and the open tickets (spec.stateDir): keep it, and keep it secret.")
+	p.item(config.DefaultSocket, "The admin socket, by which commands ask the gateway (spec.admin.socket).")
+	p.macro("SH", "EXIT STATUS")
+	for _, s := range [][2]string{{"0", "Fine."}, {"1", "A check failed, or the asked-for state was not reached."},
+		{"2", "The command line or the configuration is wrong."}, {"3", "There is no gateway to talk to."}, {"130", "Interrupted."}} {
+		p.item(s[0], s[1])
+	}
+	p.macro("SH", "EXAMPLES")
+	p.typed(root.Example)
+	return p.String()
+}
+
+// commands writes those below c, each with what it does.
+func (p *page) commands(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		if sub.Hidden || !sub.IsAvailableCommand() {
+			continue
+		}
+		p.macro("SS", strings.TrimSuffix(sub.UseLine(), " [flags]"))
+		p.text(sub.Short + ".")
+		if sub.Long != "" {
+			p.macro("PP")
+			p.text(sub.Long)
+		}
+		p.flags(sub.NonInheritedFlags())
+		if sub.Example != "" {
+			p.macro("PP")
+			p.text("For example:")
+			p.macro("PP")
+			p.typed(sub.Example)
+		}
+		p.commands(sub)
+	}
+}
+
+// flags writes each flag with its default.
+func (p *page) flags(set *pflag.FlagSet) {
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" && p.shared.Lookup(f.Name) != f {
+			p.flag(f)
+		}
+	})
+}
+
+func (p *page) flag(f *pflag.Flag) {
+	name, usage := pflag.UnquoteUsage(f)
+	term := "--" + f.Name
+	if f.Shorthand != "" {
+		term = "-" + f.Shorthand + ", " + term
+	}
+	if name != "" {
+		term += " " + name
+	}
+	if initial := f.DefValue; !slices.Contains([]string{"", "false", "0", "0s", "[]"}, initial) {
+		usage += " (default " + strings.Trim(initial, "[]") + ")"
+	}
+	p.item(term, usage+".")
+}
+
+// buildDate is the day of the commit that the program was built from; empty where that is not
+// known.
+func buildDate() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.time" {
+			return fmt.Sprintf("%.10s", s.Value)
+		}
+	}
+	return ""
 }

@@ -14,23 +14,22 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-const (
-	defaultTicketTTL = time.Hour
-	// defaultWait is long enough for a handshake with every candidate and the exchange
-	// that follows, over a slow link.
-	defaultWait = 30 * time.Second
-)
+const defaultTicketTTL = time.Hour
 
 func (a *app) inviteCommand() *cobra.Command {
 	r := api.InviteRequest{}
-	var ttl time.Duration
+	var (
+		ttl    time.Duration
+		format string
+	)
 	c := &cobra.Command{
 		Use:   "invite",
 		Short: "Make a one-time ticket that lets another gateway join this one",
 		Long: "Print a ticket. Whoever holds it may join once, so hand it over as you would a password. " +
 			"The ticket alone goes to stdout, what to do with it to stderr.",
-		Example: "  postern invite | ssh other-cluster postern join -",
-		Args:    cobra.NoArgs,
+		Example: "  postern invite --name edge --ttl 10m\n  postern invite | ssh other-cluster postern join -\n" +
+			"  postern invite -o json | jq -r .ticket",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkInvite(r, ttl); err != nil {
 				return err
@@ -40,7 +39,13 @@ func (a *app) inviteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, answer.Ticket)
+			if format == formatJSON {
+				return a.print(format, "Invitation", answer)
+			}
+			if _, err := fmt.Fprintln(a.stdout, answer.Ticket); err != nil {
+				return failedf("it is good until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+" for whoever has it; make another",
+					"invite: the ticket could not be written: %w", err)
+			}
 			a.inviteAdvice(r, answer)
 			return nil
 		},
@@ -51,6 +56,8 @@ func (a *app) inviteCommand() *cobra.Command {
 	f.StringVar(&r.For, "for", "", "bind the ticket to one public `key`")
 	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "`services` here that the joiner may reach")
 	f.BoolVar(&r.Approve, "approve", false, "the joiner counts only after postern peer approve")
+	a.completeServices(c, "allow")
+	outputFlag(c, &format, formatText, formatJSON)
 	return c
 }
 
@@ -123,16 +130,20 @@ func orNothing(services []string) string {
 func (a *app) joinCommand() *cobra.Command {
 	r := api.JoinRequest{}
 	var (
-		wait  time.Duration
-		local []string
+		wait   time.Duration
+		local  []string
+		format string
 	)
 	c := &cobra.Command{
 		Use:   "join TICKET|-",
 		Short: "Enrol with the gateway that made the ticket",
 		Long: "Redeem a ticket. When the gateway that made it does not answer within --wait (it may be the " +
 			"one behind a NAT), print the command to run there, which makes it dial, and exit 1; this gateway " +
-			"keeps waiting for the call.",
-		Args: cobra.ExactArgs(1),
+			"keeps waiting for the call. A ticket may be given as it was pasted: in quotes, in several lines, or " +
+			"as the whole command.",
+		Example: "  postern join postern1cagq…\n  postern join - < ticket\n" +
+			"  postern join postern1cagq… --name hub --local apiServer=127.0.0.1:7443",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			var err error
 			if err = checkOptionalName(r.Name); err != nil {
@@ -144,22 +155,25 @@ func (a *app) joinCommand() *cobra.Command {
 			if wait < 0 {
 				return usagef("such as 30s", "--wait %s is negative", wait)
 			}
-			if r.Ticket, err = a.secretArgument(args[0], "ticket"); err != nil {
+			text, err := a.secretArgument(args, "ticket")
+			if err != nil {
 				return err
 			}
-			r.Wait = api.Duration(wait)
-			return a.join(c, r, wait)
+			r.Ticket, r.Wait = ticket.Find(text), api.Duration(wait)
+			return a.join(c, r, wait, format)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&r.Name, "name", "", "what to call the other gateway here (default: its own `name`)")
-	f.DurationVar(&wait, "wait", defaultWait, "how long to wait for an answer")
+	f.DurationVar(&wait, "wait", api.DefaultWait, "how long to wait for an answer")
 	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that the other side may reach (default none)")
 	f.StringSliceVar(&local, "local", nil, "listen here for a service of the other side, as `SERVICE=IP:PORT`")
+	a.completeServices(c, "allow")
+	outputFlag(c, &format, formatText, formatJSON)
 	return c
 }
 
-func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration) error {
+func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, format string) error {
 	t, err := ticket.Decode(r.Ticket)
 	if err != nil {
 		return usagef("", "join: %w", err)
@@ -170,12 +184,18 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration) erro
 		return err
 	}
 	name := tui.Printable(answer.Peer)
-	if len(r.Allow) > 0 {
+	if format == formatJSON {
+		if err := a.print(format, "Join", answer); err != nil || answer.Outcome != api.JoinReply {
+			return err
+		}
+	} else if len(r.Allow) > 0 {
 		a.userAdvice(name, answer.User)
 	}
 	switch answer.Outcome {
 	case api.JoinReply:
-		fmt.Fprintf(a.stdout, "postern accept %s\n", answer.Reply)
+		if format != formatJSON {
+			fmt.Fprintf(a.stdout, "postern accept %s\n", answer.Reply)
+		}
 		return failedf("run the printed command there: it dials this gateway, which keeps waiting",
 			"join: %s did not answer within %s: %s", name, wait, answer.Reason)
 	case api.JoinPending:
@@ -188,19 +208,24 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration) erro
 }
 
 func (a *app) acceptCommand() *cobra.Command {
-	var wait time.Duration
+	var (
+		wait   time.Duration
+		format string
+	)
 	c := &cobra.Command{
-		Use:   "accept REPLY|-",
-		Short: "Dial a gateway that could not reach this one (it printed the reply)",
-		Args:  cobra.ExactArgs(1),
+		Use:     "accept REPLY|-",
+		Short:   "Dial a gateway that could not reach this one (it printed the reply)",
+		Example: "  postern accept postern1qefq…\n  ssh other-cluster postern join postern1cagq… | postern accept -",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if wait < 0 {
 				return usagef("such as 30s", "--wait %s is negative", wait)
 			}
-			reply, err := a.secretArgument(args[0], "reply")
+			text, err := a.secretArgument(args, "reply")
 			if err != nil {
 				return err
 			}
+			reply := ticket.Find(text)
 			if _, err := ticket.DecodeReply(reply); err != nil {
 				return usagef("", "accept: %w", err)
 			}
@@ -209,14 +234,24 @@ func (a *app) acceptCommand() *cobra.Command {
 				return err
 			}
 			name := tui.Printable(answer.Peer)
-			a.userAdvice(name, answer.User)
+			if format == formatJSON {
+				err = a.print(format, "Acceptance", answer)
+			} else {
+				a.userAdvice(name, answer.User)
+			}
+			if err != nil {
+				return err
+			}
 			if !answer.Connected {
 				return failedf("this gateway keeps dialling; see postern status "+name, "accept: %s has not answered within %s: %s", name, wait, answer.Reason)
 			}
-			fmt.Fprintf(a.stdout, "connected to %s\n", name)
+			if format == formatText {
+				fmt.Fprintf(a.stdout, "connected to %s\n", name)
+			}
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&wait, "wait", defaultWait, "how long to wait for an answer")
+	c.Flags().DurationVar(&wait, "wait", api.DefaultWait, "how long to wait for an answer")
+	outputFlag(c, &format, formatText, formatJSON)
 	return c
 }

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
+	"github.com/postern-dev/postern/control/suggest"
 )
 
 // Exit codes: the public interface of every script.
@@ -48,15 +52,49 @@ func failedf(hint, format string, args ...any) error {
 // usageError is what the command line's parser objects to, with the command to ask for
 // help.
 func usageError(err error, root *cobra.Command, args []string) error {
-	if errors.As(err, new(*commandError)) {
-		return err
+	var own *commandError
+	if errors.As(err, &own) {
+		return own
 	}
-	help := root.CommandPath() + " --help"
-	if c, _, findErr := root.Find(args); findErr == nil {
-		help = c.CommandPath() + " --help"
+	c, _, findErr := root.Find(args)
+	if findErr != nil {
+		c = root
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n") // Cobra adds suggestions on lines of their own.
-	return &commandError{exitUsage, errors.New(first), "see " + help}
+	hint := "see " + c.CommandPath() + " --help"
+	if word := meant(first, c); word != "" {
+		hint = "did you mean " + word + "? See" + hint[len("see"):]
+	}
+	return &commandError{exitUsage, errors.New(first), hint}
+}
+
+// unknownWord and unknownFlag are how the parser's messages begin.
+var (
+	unknownWord = regexp.MustCompile(`^(?:unknown command|invalid argument) "([^"]*)" for `)
+	unknownFlag = regexp.MustCompile(`^unknown flag: --(\S*)`)
+)
+
+// meant is the command, argument or flag of c that the parser's message is probably about.
+func meant(message string, c *cobra.Command) string {
+	if m := unknownWord.FindStringSubmatch(message); m != nil {
+		known := slices.Clone(c.ValidArgs)
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				known = append(known, sub.Name())
+			}
+		}
+		return suggest.Nearest(m[1], known)
+	}
+	m := unknownFlag.FindStringSubmatch(message)
+	if m == nil {
+		return ""
+	}
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) }) // the parser has added those of the commands above
+	if word := suggest.Nearest(m[1], known); word != "" {
+		return "--" + word
+	}
+	return ""
 }
 
 // explain gives the exit code of an error and the lines to print. socket is empty when a
@@ -83,6 +121,8 @@ func explain(err error, socket string) (int, []string) {
 		return code, []string{hinted(answer.Message, answer.Hint)}
 	case errors.Is(err, kubeconfig.ErrConfig):
 		return exitUsage, []string{hinted(err.Error(), "")}
+	case errors.Is(err, admin.ErrSilent):
+		return exitNoGateway, []string{hinted(err.Error(), "it hangs or is stopped: start it again; its log may say why")}
 	case errors.Is(err, admin.ErrNoGateway) && socket == "":
 		return exitNoGateway, []string{hinted(err.Error(), "")}
 	case errors.Is(err, admin.ErrNoGateway):

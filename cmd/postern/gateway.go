@@ -29,7 +29,8 @@ func (a *app) gatewayCommand() *cobra.Command {
 		Short: "Run a gateway",
 		Long: "Run a gateway until SIGTERM. SIGHUP reads the configuration again: what did not change is not " +
 			"disturbed, and a file with a mistake changes nothing.",
-		Args: cobra.NoArgs,
+		Example: "  postern gateway --config /etc/postern/gateway.yaml\n  POSTERN_LISTEN_PORT=0 postern gateway --config gateway.yaml",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			log, err := a.logger(format, level)
 			if err != nil {
@@ -53,7 +54,7 @@ func (a *app) gatewayCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&file, "config", a.getenv("POSTERN_CONFIG"), "the configuration `FILE`")
-	f.StringVar(&format, "log-format", or(a.getenv("POSTERN_LOG_FORMAT"), formatText), "text or json")
+	choiceFlag(c, &format, "log-format", "", or(a.getenv("POSTERN_LOG_FORMAT"), formatText), "what a record is written as", formatText, formatJSON)
 	f.StringVar(&level, "log-level", or(a.getenv("POSTERN_LOG_LEVEL"), "info"), "debug, info, warn or error")
 	for _, s := range config.Settings() {
 		if s.Flag != "socket" { // Every command has that one.
@@ -76,7 +77,7 @@ func (a *app) logger(format, level string) (*slog.Logger, error) {
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, usagef("there are: debug, info, warn, error", "--log-level %q is not known", level)
 	}
-	if err := oneOf("--log-format", format, formatText, formatJSON); err != nil {
+	if err := oneOf("--log-format", format, formatText, formatJSON); err != nil { // of the environment
 		return nil, err
 	}
 	o := &slog.HandlerOptions{Level: l}

@@ -39,18 +39,25 @@ func (a *app) keyGen() *cobra.Command {
 
 func (a *app) keyPub() *cobra.Command {
 	return &cobra.Command{
-		Use:     "pub",
-		Short:   "Read a private key from stdin and print its public key, as wg pubkey does",
+		Use:   "pub [KEY|-]",
+		Short: "Print the public key of a private key, as wg pubkey does",
+		Long: "Print the public key that belongs to a private key, which is read from stdin. As an argument it can be " +
+			"seen by every user of this machine while the command runs, and stays in the shell's history.",
 		Example: "  postern key pub < private.key",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			text, err := a.secretArgument("-", "private key")
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			from := "the argument"
+			if len(args) == 0 || args[0] == "-" {
+				args, from = []string{"-"}, "stdin"
+			}
+			text, err := a.secretArgument(args, "private key")
 			if err != nil {
 				return err
 			}
-			k, err := peer.ParsePrivateKey(text)
+			words := strings.Fields(text) // the last, as of the line "PrivateKey = …"
+			k, err := peer.ParsePrivateKey(words[len(words)-1])
 			if err != nil {
-				return usagef("", "key pub: stdin is %w", err)
+				return usagef("", "key pub: %s is %w", from, err)
 			}
 			_, err = fmt.Fprintln(a.stdout, k.Public())
 			return err
@@ -70,18 +77,16 @@ func (a *app) keyRotate() *cobra.Command {
 			"has to join again. If a peer does not answer or cannot be told, nothing changes and it is named: repeat " +
 			"the command when it is back, or use --force and enrol that one again. Do not run it " +
 			"while a copy of this gateway runs with the same key (PST0113): stop that one first.",
-		Args: cobra.NoArgs,
+		Example: "  postern key rotate\n  postern key rotate --wait 2m -o json",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
-				return err
-			}
 			r.Wait = api.Duration(wait)
 			out, err := a.client().KeyRotate(c.Context(), r)
 			if err != nil {
 				return err
 			}
 			if format == formatJSON {
-				err = a.print(formatJSON, out)
+				err = a.print(formatJSON, "KeyRotation", out)
 			} else {
 				err = a.printRotation(out)
 			}
@@ -91,7 +96,7 @@ func (a *app) keyRotate() *cobra.Command {
 			return err
 		},
 	}
-	outputFlag(c, &format, formatTable, "table or json")
+	outputFlag(c, &format, formatTable, formatJSON)
 	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long peers that do not answer are tried")
 	c.Flags().BoolVar(&r.Force, "force", false, "take the next key though there are peers that do not know it")
 	return c

@@ -87,7 +87,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 			"secret and does not expire: kubectl asks `postern credential PEER` for the identity of the moment. " +
 			"Of a gateway in a cluster the listener is in its pod: then the command that forwards a port to it is " +
 			"told on stderr. Pods mount the Secret postern-PEER-kubeconfig instead.",
-		Example:           "  postern kubeconfig cloud -f cloud.kubeconfig && kubectl --kubeconfig cloud.kubeconfig get ns",
+		Example:           "  postern kubeconfig cloud -f cloud.kubeconfig\n  kubectl --kubeconfig cloud.kubeconfig get ns",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -96,7 +96,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 					return err
 				}
 			}
-			k, err := a.client().Kubeconfig(c.Context(), args[0])
+			k, err := soon(c.Context(), func() (api.Kubeconfig, error) { return a.client().Kubeconfig(c.Context(), args[0]) })
 			if err != nil {
 				return err
 			}
@@ -216,13 +216,15 @@ type execCredentialStatus struct {
 
 func (a *app) credentialCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "credential PEER",
-		Short:             "Print the identity for the peer's API server (a secret) to kubectl",
-		Long:              "The credential plugin that a kubeconfig of postern names (ExecCredential, " + execAPIVersion + ").",
+		Use:   "credential PEER",
+		Short: "Print the identity for the peer's API server (a secret) to kubectl",
+		Long: "The credential plugin that a kubeconfig of postern names (ExecCredential, " + execAPIVersion + "). " +
+			"Right after a join it waits some seconds for the identity.",
+		Example:           "  postern credential cloud | jq -r .status.expirationTimestamp",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
-			got, err := a.client().Credential(c.Context(), args[0])
+			got, err := soon(c.Context(), func() (api.Credential, error) { return a.client().Credential(c.Context(), args[0]) })
 			if err != nil {
 				return err
 			}

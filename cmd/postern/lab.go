@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/suggest"
 	"github.com/postern-dev/postern/testenv/lab"
 	"github.com/postern-dev/postern/tui"
 	"github.com/postern-dev/postern/tui/screen"
@@ -30,18 +31,16 @@ func (a *app) labCommand() *cobra.Command {
 			"`postern lab --list` lists the scenarios. Those of a fault make one, show how each side finds it, and fix it as the " +
 			"printed fix says; on a terminal they leave that to you: watch the fault come on the live screen, press n for the " +
 			"other gateway, and type :fix.",
-		Args: cobra.NoArgs,
+		Example: "  postern lab\n  postern lab --list\n  postern lab --scenario blocked-outbound --once",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON); err != nil {
-				return err
-			}
 			if list {
 				a.listScenarios()
 				return nil
 			}
 			s, known := lab.FindScenario(scenario)
 			if !known {
-				return usagef("there are: "+strings.Join(scenarioNames(), ", "), "there is no scenario %q", scenario)
+				return noScenario(scenario)
 			}
 			return a.lab(c.Context(), s, once, format)
 		},
@@ -50,7 +49,7 @@ func (a *app) labCommand() *cobra.Command {
 	f.BoolVar(&once, "once", false, "play all steps and end, without the live screen")
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	f.StringVar(&scenario, "scenario", lab.DefaultScenario, "what to play, by `name`")
-	outputFlag(c, &format, formatTable, "table or json")
+	outputFlag(c, &format, formatTable, formatJSON)
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return scenarioNames(), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -58,6 +57,14 @@ func (a *app) labCommand() *cobra.Command {
 		panic(err) // the flag is defined above
 	}
 	return c
+}
+
+func noScenario(name string) error {
+	hint := "there are: " + strings.Join(scenarioNames(), ", ")
+	if word := suggest.Nearest(name, scenarioNames()); word != "" {
+		hint = "did you mean " + word + "?"
+	}
+	return usagef(hint, "there is no scenario %q", name)
 }
 
 func scenarioNames() []string {
@@ -123,7 +130,7 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 		return err
 	}
 	if format == formatJSON {
-		err = a.print(formatJSON, out)
+		err = a.print(formatJSON, "Lab", out)
 	} else {
 		a.labTables(out.Gateways, time.Since(start))
 	}
@@ -149,7 +156,7 @@ func (a *app) onTerminal() bool {
 
 // labScreen shows both gateways live until someone quits, below a note.
 func (a *app) labScreen(ctx context.Context, l *lab.Lab, note func() string, actions ...screen.Action) error {
-	o := screen.Options{Color: a.color(), Graph: a.getenv("POSTERN_GRAPH"), In: a.stdin, Out: a.stdout, Note: note, Actions: actions}
+	o := screen.Options{Color: a.color(), Graph: a.getenv("POSTERN_GRAPH"), In: a.stdin, Out: a.stdout.to, Note: note, Actions: actions}
 	for _, site := range []*lab.Site{l.Edge, l.Cloud} {
 		o.Sources = append(o.Sources, screen.NamedSource{Name: site.Name, Source: inProcess{site}})
 		o.Actions = append(o.Actions, screen.Action{

@@ -18,11 +18,9 @@ func (a *app) netCheckCommand() *cobra.Command {
 		Long: "Ask the configured STUN and TURN servers again and show how the NAT in front of this gateway maps " +
 			"and filters (in the words of RFC 4787), its public addresses, whether each server answers, and what " +
 			"all this means for peering. Exit 1 when a configured server does not answer.",
-		Args: cobra.NoArgs,
+		Example: "  postern netcheck\n  postern netcheck -o json | jq -r .mapping",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := oneOf("-o", format, formatText, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			n, err := a.client().NetCheck(c.Context())
 			if err != nil {
 				return err
@@ -30,7 +28,7 @@ func (a *app) netCheckCommand() *cobra.Command {
 			if format == formatText {
 				_, err = fmt.Fprint(a.stdout, tui.NetCheck(n, a.width(), a.tableOptions(false)))
 			} else {
-				err = a.print(format, n)
+				err = a.print(format, "NetCheck", n)
 			}
 			if err != nil {
 				return err
@@ -38,7 +36,7 @@ func (a *app) netCheckCommand() *cobra.Command {
 			return silentServer(n)
 		},
 	}
-	outputFlag(c, &format, formatText, "text, json or yaml")
+	outputFlag(c, &format, formatText, formatJSON, formatYAML)
 	return c
 }
 

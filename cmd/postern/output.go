@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/suggest"
 )
 
 // Formats of -o.
@@ -22,38 +26,127 @@ const (
 	formatText  = "text"
 )
 
-func outputFlag(c *cobra.Command, format *string, initial, choices string) {
-	c.Flags().StringVarP(format, "output", "o", initial, "output `format`: "+choices)
+// output is stdout. It keeps the first error of a write, which fails a command that has not
+// noticed.
+type output struct {
+	to  io.Writer
+	err error
 }
 
-// oneOf reports a flag's value that is none of the choices.
+// Write passes on.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.to.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// choice is the value of a flag that is one of a few words.
+type choice struct {
+	flag    string // as it is typed
+	value   *string
+	choices []string
+}
+
+func (c *choice) String() string { return *c.value }
+func (c *choice) Type() string   { return "string" }
+
+// Set refuses what is none of the choices.
+func (c *choice) Set(s string) error {
+	*c.value = s
+	return oneOf(c.flag, s, c.choices...)
+}
+
+// choiceFlag defines a flag whose value is one of the choices, which help lists and shells
+// complete. The usage is what stands before them, with the value's name in backquotes.
+func choiceFlag(c *cobra.Command, value *string, name, short, initial, usage string, choices ...string) {
+	typed := "--" + name
+	if short != "" {
+		typed = "-" + short
+	}
+	*value = initial
+	last := len(choices) - 1
+	usage += ": " + strings.Join(choices[:last], ", ") + " or " + choices[last]
+	c.Flags().VarP(&choice{typed, value, choices}, name, short, usage)
+	if err := c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is defined above
+	}
+}
+
+func outputFlag(c *cobra.Command, format *string, choices ...string) {
+	choiceFlag(c, format, "output", "o", choices[0], "output `format`", choices...)
+}
+
+// oneOf reports a value that is none of the choices.
 func oneOf(flag, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
 	}
-	return usagef("there are: "+strings.Join(choices, ", "), "%s %q is not known", flag, value)
+	hint := "there are: " + strings.Join(choices, ", ")
+	if word := suggest.Nearest(value, choices); word != "" {
+		hint = "did you mean " + word + "? T" + hint[1:]
+	}
+	return usagef(hint, "%s %q is not known", flag, value)
 }
 
 // print writes a document as indented JSON or as YAML.
-func (a *app) print(format string, document any) error {
-	data, err := json.MarshalIndent(document, "", "  ")
+func (a *app) print(format, kind string, document any) error {
+	data, err := headed(kind, document)
 	if err != nil {
-		return fmt.Errorf("write the document: %w", err)
+		return err
 	}
 	if format == formatYAML {
 		if data, err = yamlOf(data); err != nil {
 			return err
 		}
 	} else {
-		data = append(data, '\n')
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, data, "", "  "); err != nil {
+			return fmt.Errorf("write the document: %w", err)
+		}
+		indented.WriteByte('\n')
+		data = indented.Bytes()
 	}
 	_, err = a.stdout.Write(data)
 	return err
 }
 
 // printLine writes a document as JSON on one line.
-func (a *app) printLine(document any) error {
-	return json.NewEncoder(a.stdout).Encode(document)
+func (a *app) printLine(kind string, document any) error {
+	data, err := headed(kind, document)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(append(data, '\n'))
+	return err
+}
+
+// headed is a document in JSON that begins with its apiVersion and kind, which it may have
+// itself. A list has neither, and stays one: scripts rely on that.
+func headed(kind string, document any) ([]byte, error) {
+	data, err := json.Marshal(document)
+	if err != nil {
+		return nil, fmt.Errorf("write the document: %w", err)
+	}
+	if data[0] != '{' {
+		return data, nil
+	}
+	var has struct{ APIVersion, Kind *string }
+	if err := json.Unmarshal(data, &has); err != nil {
+		return nil, fmt.Errorf("write the document: %w", err)
+	}
+	var head []string
+	if has.APIVersion == nil {
+		head = append(head, fmt.Sprintf(`"apiVersion":%q`, api.Version))
+	}
+	if has.Kind == nil {
+		head = append(head, fmt.Sprintf(`"kind":%q`, kind))
+	}
+	if rest := string(data[1 : len(data)-1]); rest != "" {
+		head = append(head, rest)
+	}
+	return []byte("{" + strings.Join(head, ",") + "}"), nil
 }
 
 // yamlOf turns JSON into YAML and keeps the order of the fields, which JSON, being a

@@ -29,12 +29,10 @@ func (a *app) pathCommand() *cobra.Command {
 		Long: "Show every candidate address of the peer with its source, its state and its round trip or the " +
 			"reason why it does not serve, which of them is in use and why that one won, and what happened to " +
 			"the path lately. Exit 1 when there is no path.",
+		Example:           "  postern path cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("-o", format, formatText, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			s, err := a.status(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -43,7 +41,7 @@ func (a *app) pathCommand() *cobra.Command {
 			if format == formatText {
 				_, err = fmt.Fprint(a.stdout, tui.Path(p, a.width(), a.tableOptions(false)))
 			} else {
-				err = a.print(format, pathDocument{Kind: "Path", Peer: p.Name, State: p.State, Path: p.Path, Candidates: p.Candidates, NextTry: p.NextTry})
+				err = a.print(format, "Path", pathDocument{Kind: "Path", Peer: p.Name, State: p.State, Path: p.Path, Candidates: p.Candidates, NextTry: p.NextTry})
 			}
 			if err == nil && (p.Path.Kind == "" || p.Path.Kind == api.PathNone) {
 				err = failedf("postern netcheck shows this gateway's own side", "path: there is none to %s: %s", p.Name, cmp.Or(p.Path.Reason, "nothing has answered yet"))
@@ -51,6 +49,6 @@ func (a *app) pathCommand() *cobra.Command {
 			return err
 		},
 	}
-	outputFlag(c, &format, formatText, "text, json or yaml")
+	outputFlag(c, &format, formatText, formatJSON, formatYAML)
 	return c
 }

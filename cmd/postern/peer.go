@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/tui"
@@ -23,20 +24,18 @@ func (a *app) peerCommand() *cobra.Command {
 func (a *app) peerList() *cobra.Command {
 	var format string
 	c := &cobra.Command{
-		Use:   "list",
-		Short: "List the peers and what each may reach here",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List the peers and what each may reach here",
+		Example: "  postern peer list\n  postern peer list -o json | jq -r '.[].name'",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			s, err := a.client().Status(c.Context())
 			if err != nil {
 				return err
 			}
 			sortPeers(&s)
 			if format != formatTable {
-				return a.print(format, s.Peers)
+				return a.print(format, "", s.Peers)
 			}
 			w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "PEER\tSTATE\tPUBLIC KEY\tALLOWED HERE\tOFFERS")
@@ -46,7 +45,7 @@ func (a *app) peerList() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	outputFlag(c, &format, formatTable, "table, json or yaml")
+	outputFlag(c, &format, formatTable, formatJSON, formatYAML)
 	return c
 }
 
@@ -55,12 +54,10 @@ func (a *app) peerShow() *cobra.Command {
 	c := &cobra.Command{
 		Use:               "show NAME",
 		Short:             "Show everything known of one peer",
+		Example:           "  postern peer show cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("-o", format, formatTable, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			s, err := a.client().Status(c.Context())
 			if err != nil {
 				return err
@@ -70,13 +67,13 @@ func (a *app) peerShow() *cobra.Command {
 				return err
 			}
 			if format != formatTable {
-				return a.print(format, p)
+				return a.print(format, "PeerStatus", p)
 			}
 			_, err = fmt.Fprint(a.stdout, tui.Peer(p, a.width(), a.tableOptions(false)))
 			return err
 		},
 	}
-	outputFlag(c, &format, formatTable, "table, json or yaml")
+	outputFlag(c, &format, formatTable, formatJSON, formatYAML)
 	return c
 }
 
@@ -88,12 +85,7 @@ func findPeer(s api.Status, name string) (api.PeerStatus, error) {
 		}
 		names = append(names, p.Name)
 	}
-	slices.Sort(names)
-	hint := "there are: " + strings.Join(names, ", ")
-	if len(names) == 0 {
-		hint = "there is none yet"
-	}
-	return api.PeerStatus{}, usagef(hint, "no peer is called %q", name)
+	return api.PeerStatus{}, admin.NoPeer(name, names)
 }
 
 // peerAddFlags are the fields of a peer that `peer add` can set.
@@ -108,7 +100,9 @@ func (a *app) peerAdd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add NAME --public-key KEY",
 		Short: "Add a peer whose key is known, or replace it",
-		Args:  cobra.ExactArgs(1),
+		Example: "  postern peer add cloud --endpoint 203.0.113.10:51820 --allow auth,apiServer \\\n" +
+			"      --public-key 3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=",
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := a.peerAddRequest(args[0], q)
 			if err != nil {
@@ -129,6 +123,7 @@ func (a *app) peerAdd() *cobra.Command {
 	f.StringSliceVar(&q.local, "local", nil, "listen here for a service of the peer, as `SERVICE=IP:PORT`")
 	f.BoolVar(&q.stock, "stock", false, "a plain WireGuard peer")
 	f.StringSliceVar(&q.allowedIPs, "allowed-ips", nil, "`prefixes` of a stock peer")
+	a.completeServices(c, "allow")
 	return c
 }
 
@@ -179,7 +174,7 @@ func (a *app) peerAllow() *cobra.Command {
 		Short:             `Set what a peer may reach here ("" for nothing)`,
 		Example:           "  postern peer allow cloud auth,apiServer",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completePeer,
+		ValidArgsFunction: a.completeAllow,
 		RunE: func(c *cobra.Command, args []string) error {
 			allow := []string{}
 			for s := range strings.SplitSeq(args[1], ",") {
@@ -255,6 +250,7 @@ func (a *app) peerRemove() *cobra.Command {
 	c := &cobra.Command{
 		Use:               "remove NAME",
 		Short:             "Forget a peer, and end its connections",
+		Example:           "  postern peer remove cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -298,6 +294,49 @@ func (a *app) autoPeered(ctx context.Context, name string) string {
 		}
 	}
 	return ""
+}
+
+// completeAllow completes the name of a peer, and then the services here.
+func (a *app) completeAllow(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 1 {
+		return a.servicesHere(c, nil, typed)
+	}
+	return a.completePeer(c, args, typed)
+}
+
+// completeServices completes a flag that takes services here.
+func (a *app) completeServices(c *cobra.Command, flag string) {
+	if err := c.RegisterFlagCompletionFunc(flag, a.servicesHere); err != nil {
+		panic(err) // the flag is not defined: a mistake of this program
+	}
+}
+
+// servicesHere completes a list, separated by commas, of what this gateway offers.
+func (a *app) servicesHere(c *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	ctx, cancel := contextWithTimeout(c, completionTimeout)
+	defer cancel()
+	values, err := a.client().Config(ctx)
+	if err != nil {
+		return nil, directive
+	}
+	offered := []string{api.ServiceAuth}
+	for _, v := range values {
+		switch {
+		case v.Path == "spec.services.apiServer.address":
+			offered = append(offered, api.ServiceAPIServer)
+		case strings.HasPrefix(v.Path, "spec.services.named[") && strings.HasSuffix(v.Path, "].name"):
+			offered = append(offered, v.Value)
+		}
+	}
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	var out []string
+	for _, service := range offered {
+		if !slices.Contains(strings.Split(before, ","), service) {
+			out = append(out, before+service)
+		}
+	}
+	return out, directive
 }
 
 // completionTimeout bounds the look at the gateway while a shell waits for completions.

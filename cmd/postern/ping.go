@@ -39,15 +39,10 @@ func (a *app) pingCommand() *cobra.Command {
 			"WireGuard handshake (wg), its gateway an echo through the tunnel (overlay), its auth service (auth) or " +
 			"its API server (apiServer) a connection through the tunnel. Exit 1 when nothing is answered; with " +
 			"--until-direct, when the path is not direct in the end.",
+		Example:           "  postern ping cloud\n  postern ping cloud --layer apiServer -c 20 -o json\n  postern ping cloud --until-direct",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("-o", format, formatText, formatJSON); err != nil {
-				return err
-			}
-			if err := oneOf("--layer", layer, layerProbe, layerWG, layerOverlay, api.ServiceAuth, api.ServiceAPIServer); err != nil {
-				return err
-			}
 			if count < 0 || pause < 0 {
 				return usagef("-c 0 goes on until interrupted", "-c and --interval take no negative values")
 			}
@@ -59,11 +54,11 @@ func (a *app) pingCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&layer, "layer", layerOverlay, "probe, wg, overlay, auth or apiServer")
+	choiceFlag(c, &layer, "layer", "", layerOverlay, "what is to answer", layerProbe, layerWG, layerOverlay, api.ServiceAuth, api.ServiceAPIServer)
 	f.IntVarP(&count, "count", "c", defaultCount, "how many; 0 goes on until interrupted")
 	f.BoolVar(&untilDirect, "until-direct", false, "stop at the first answer over a direct path (60 tries unless -c says otherwise)")
 	f.DurationVar(&pause, "interval", time.Second, "time from one to the next")
-	outputFlag(c, &format, formatText, "text or json (a line a reply)")
+	outputFlag(c, &format, formatText, formatJSON) // a line a reply
 	return c
 }
 
@@ -125,7 +120,7 @@ func (p *pinger) took(r api.PingReply) error {
 		}
 	}
 	if p.json {
-		return p.app.printLine(r)
+		return p.app.printLine("PingReply", r)
 	}
 	if r.Error != "" {
 		_, err := fmt.Fprintf(p.app.stdout, "%s %s: seq=%d failed: %s\n", p.peer, p.layer, r.Seq, tui.Printable(r.Error))

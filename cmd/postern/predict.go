@@ -60,7 +60,7 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	}
 	p := predict.Predict(first, second)
 	if f.format == formatJSON {
-		err = a.print(formatJSON, p)
+		err = a.print(formatJSON, "Prediction", p)
 	} else {
 		for line := range strings.Lines(p.Text(min(a.width(), maxProse))) {
 			if _, err = fmt.Fprintln(a.stdout, tui.Printable(strings.TrimSuffix(line, "\n"))); err != nil {

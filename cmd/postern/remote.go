@@ -97,7 +97,7 @@ func (a *app) client() *admin.Client {
 		})
 	}
 	if a.asked == nil {
-		a.asked = admin.NewClient(a.socketPath())
+		a.asked = admin.NewPatientClient(a.socketPath(), a.patience)
 	}
 	return a.asked
 }

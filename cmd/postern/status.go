@@ -24,12 +24,10 @@ func (a *app) statusCommand() *cobra.Command {
 		Long: "Show the gateway and its peers. An arrow to the right is what this gateway finds at the peer, " +
 			"one to the left what the peer reports of this gateway. The table goes to whatever stdout is; " +
 			"with --watch and a terminal it stays on the screen.",
+		Example:           "  postern status\n  postern status cloud -o wide\n  postern status -o json | jq -r '.peers[].state'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("-o", format, formatTable, formatWide, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
@@ -44,7 +42,7 @@ func (a *app) statusCommand() *cobra.Command {
 			return a.printStatus(s, name, format)
 		},
 	}
-	outputFlag(c, &format, formatTable, "table, wide, json or yaml")
+	outputFlag(c, &format, formatTable, formatWide, formatJSON, formatYAML)
 	c.Flags().BoolVar(&watch, "watch", false, "keep showing it; with -o json a document a second")
 	return c
 }
@@ -70,7 +68,7 @@ func sortPeers(s *api.Status) {
 
 func (a *app) printStatus(s api.Status, name, format string) error {
 	if format == formatJSON || format == formatYAML {
-		return a.print(format, s)
+		return a.print(format, "Status", s)
 	}
 	text := tui.Table(s, a.width(), a.tableOptions(format == formatWide))
 	if name != "" {
@@ -113,7 +111,7 @@ func (a *app) streamStatus(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if err := a.printLine(s); err != nil {
+		if err := a.printLine("Status", s); err != nil {
 			return err
 		}
 		select {

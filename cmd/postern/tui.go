@@ -29,7 +29,8 @@ func (a *app) tuiCommand() *cobra.Command {
 		Long: "Show the gateway and its peers on a live screen: what works in both directions, what fails, why and " +
 			"what fixes it, throughput, flows and the log. Press ? for the keys. Where stdout is no terminal, or " +
 			"with --once, the table of `postern status` is printed instead.",
-		Args: cobra.NoArgs,
+		Example: "  postern tui\n  postern tui --graph ascii",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
 				return err
@@ -45,7 +46,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
-	c.Flags().StringVar(&graph, "graph", or(a.getenv("POSTERN_GRAPH"), graphBraille), "what charts are drawn with: `braille`, block or ascii")
+	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "what charts are drawn with", graphBraille, graphBlock, graphASCII)
 	return c
 }
 
@@ -57,7 +58,7 @@ func (a *app) screen(ctx context.Context, graph string) error {
 		return err
 	}
 	err := screen.Run(ctx, screen.Options{
-		Source: source{client}, Color: a.color(), Graph: graph, In: a.stdin, Out: a.stdout,
+		Source: source{client}, Color: a.color(), Graph: graph, In: a.stdin, Out: a.stdout.to,
 	})
 	if errors.Is(err, screen.ErrNoTerminal) {
 		return usagef("postern tui --once prints a table", "tui: stdin is no terminal, so no key could be read")

@@ -40,25 +40,28 @@ func buildVersion() versionDocument {
 func (a *app) versionCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  postern version -o json | jq -r .version",
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := oneOf("-o", format, formatText, formatJSON); err != nil {
-				return err
-			}
-			v := buildVersion()
 			if format == formatJSON {
-				return a.print(format, v)
+				return a.print(format, "Version", buildVersion())
 			}
-			line := fmt.Sprintf("postern %s (%s, %s", v.Version, v.Go, v.Platform)
-			if v.Commit != "" {
-				line += ", commit " + v.Commit
-			}
-			_, err := fmt.Fprintln(a.stdout, line+")")
-			return err
+			return a.printVersion()
 		},
 	}
-	outputFlag(c, &format, formatText, "text or json")
+	outputFlag(c, &format, formatText, formatJSON)
 	return c
+}
+
+// printVersion is the version on one line.
+func (a *app) printVersion() error {
+	v := buildVersion()
+	line := fmt.Sprintf("postern %s (%s, %s", v.Version, v.Go, v.Platform)
+	if v.Commit != "" {
+		line += ", commit " + v.Commit
+	}
+	_, err := fmt.Fprintln(a.stdout, line+")")
+	return err
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/suggest"
 )
 
 // Backend does what commands ask for. Its methods are called concurrently. The context
@@ -112,13 +113,26 @@ func Conflict(message, hint string) *Error {
 	return &Error{Problem: api.Problem{Message: message, Hint: hint}, Status: http.StatusConflict}
 }
 
+// Soon says that what is asked for is on its way.
+func Soon(message, hint string) *Error {
+	return &Error{Problem: api.Problem{Message: message, Hint: hint, Soon: true}, Status: http.StatusConflict}
+}
+
 // Failed says that the request was right and the world was not.
 func Failed(message, hint string) *Error {
 	return &Error{Problem: api.Problem{Message: message, Hint: hint}, Status: http.StatusInternalServerError}
 }
 
+// NoPeer says that no peer has that name.
+func NoPeer(name string, peers []string) *Error {
+	return &Error{Problem: suggest.Peer(name, peers), Status: http.StatusNotFound}
+}
+
 // ErrNoGateway reports that nobody answers on the socket.
 var ErrNoGateway = errors.New("no gateway answers")
+
+// ErrSilent reports a gateway that takes requests and does not answer them.
+var ErrSilent = errors.New("says nothing")
 
 // ErrAlreadyRunning reports that a living process answers on the socket.
 var ErrAlreadyRunning = errors.New("another gateway answers")

@@ -2,16 +2,20 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"syscall"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
@@ -23,7 +27,7 @@ const maxAnswer = 64 << 20
 
 // Client asks a running gateway. It holds no connection to a socket between requests and
 // may be used concurrently. Failures of the gateway are [*Error]; when nobody answers, the
-// error is [ErrNoGateway].
+// error is [ErrNoGateway], and with it [ErrSilent] when somebody listens who does not answer.
 type Client struct {
 	socket string
 	http   *http.Client
@@ -32,13 +36,48 @@ type Client struct {
 var _ Backend = (*Client)(nil)
 
 // NewClient asks the gateway at the socket. Nothing is dialled yet.
-func NewClient(socket string) *Client {
+func NewClient(socket string) *Client { return NewPatientClient(socket, 0) }
+
+// NewPatientClient is NewClient for a gateway that may be starting: as long as nobody listens
+// on the socket it is dialled again, for at most that long.
+func NewPatientClient(socket string, patience time.Duration) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
+		for until := time.Now().Add(patience); ; {
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+			starting := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+			if !starting || !time.Now().Add(dialPause).Before(until) {
+				return conn, err
+			}
+			select {
+			case <-time.After(dialPause):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
 	}
 	return &Client{socket: socket, http: &http.Client{
 		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true},
 	}}
+}
+
+// dialPause is the time from one look for a listener to the next.
+const dialPause = 50 * time.Millisecond
+
+// answerTime is how long a gateway may take to answer, beyond what the request lets it wait
+// for others: twice what the slowest needs (README.md, "Endpoints").
+const answerTime = 20 * time.Second
+
+// answerLimit is how long the answer to a request may take.
+func answerLimit(request any) time.Duration {
+	switch r := request.(type) {
+	case api.JoinRequest:
+		return answerTime + cmp.Or(time.Duration(r.Wait), api.DefaultWait)
+	case api.AcceptRequest:
+		return answerTime + cmp.Or(time.Duration(r.Wait), api.DefaultWait)
+	case api.KeyRotateRequest:
+		return answerTime + cmp.Or(time.Duration(r.Wait), api.DefaultWait)
+	}
+	return answerTime
 }
 
 // idleConnTimeout is below the server's, so that no request goes into a connection that is
@@ -83,6 +122,16 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 		}
 		payload = bytes.NewReader(data)
 	}
+	limit := answerLimit(body)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(math.MaxInt64, func() {
+		cancel(fmt.Errorf("%w on %s: it takes requests and %w for %s", ErrNoGateway, c.socket, ErrSilent, limit))
+	})
+	defer silence.Stop()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { silence.Reset(limit) }, // to reach a cluster may take long
+	})
 	req, err := http.NewRequestWithContext(ctx, method, "http://postern"+path, payload)
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
@@ -92,11 +141,13 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.dialError(err)
+		return c.dialError(ctx, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
+	case err != nil && errors.Is(context.Cause(ctx), ErrSilent):
+		return context.Cause(ctx)
 	case err != nil:
 		return fmt.Errorf("read the gateway's answer: %w", err)
 	case len(data) > maxAnswer:
@@ -113,7 +164,10 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 }
 
 // dialError tells an absent gateway from a request that ended otherwise.
-func (c *Client) dialError(err error) error {
+func (c *Client) dialError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+		return cause
+	}
 	var via *viaError
 	if errors.As(err, &via) {
 		return via.error

@@ -186,4 +186,6 @@ type Problem struct {
 	Hint string `json:"hint,omitempty"`
 	// Usage marks an error in the request (exit code 2) rather than in the world.
 	Usage bool `json:"usage,omitempty"`
+	// Soon: what is asked for is on its way, and to ask again within seconds is worth it.
+	Soon bool `json:"soon,omitempty"`
 }

@@ -32,7 +32,7 @@ func full() Params {
 	p.DiscoveryParams = DiscoveryParams{PeerName: "cloud", Domain: "example.com", Record: "TXT cloud._postern._udp.example.com", Known: "aaaa-bbbb", Found: "cccc-dddd",
 		Router: "192.168.1.1", Mapped: "203.0.113.9:51820"}
 	p.RootParams = RootParams{Root: "gateway", RootCode: PeerSilent, RootOutcome: "error"}
-	p.ResourceParams = ResourceParams{Used: 65536, Max: 262144, Drops: 12}
+	p.ResourceParams = ResourceParams{Used: 65536, Max: 262144, Unit: "postern.service", Drops: 12}
 	return p
 }
 

@@ -54,6 +54,8 @@ func TestCommandsByPerspective(t *testing.T) {
 		{ConfigRefused, Params{File: "gateway.yaml"}, "postern config validate gateway.yaml"},
 		{ConfigRefused, Params{}, ""},
 		{PeerSilent, Params{Peer: "cloud", Endpoints: []string{"198.51.100.7:51820"}}, ""},
+		{CPUThrottled, Params{Inbound: true, ResourceParams: ResourceParams{Unit: "edge.service"}}, "systemctl set-property edge.service CPUQuota=200%"},
+		{CPUThrottled, Params{Inbound: true}, ""},
 		{"PST0999", inbound, ""},
 	} {
 		if got := Command(c.code, c.p); got != c.want {

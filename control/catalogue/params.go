@@ -130,6 +130,8 @@ type ResourceParams struct {
 	// Used and Max are bytes, or periods of the scheduler.
 	Used uint64 `json:"used,omitempty"`
 	Max  uint64 `json:"max,omitempty"`
+	// Unit is the unit of systemd that the limit is of; empty when it is of something else.
+	Unit string `json:"unit,omitempty"`
 	// Drops counts what was dropped.
 	Drops uint64 `json:"drops,omitempty"`
 }

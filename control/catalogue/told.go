@@ -3,6 +3,7 @@ package catalogue
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -20,8 +21,8 @@ const (
 	maxText  = 64 // bytes of a text
 	maxAge   = 10 * 365 * 24 * time.Hour
 	maxWait  = time.Hour
-	maxCount = 1 << 31
-	maxSize  = 1<<16 - 1 // of an IP packet, in bytes (RFC 791 §3.1)
+	maxCount = math.MaxInt32 // an int has that many everywhere
+	maxSize  = 1<<16 - 1     // of an IP packet, in bytes (RFC 791 §3.1)
 )
 
 // Tell gives what may be told of parameters. now is subtracted from what was seen: clocks

@@ -149,7 +149,12 @@ func TestLimitsOfEitherVersionOfControlGroups(t *testing.T) {
 			"sys/fs/cgroup/system.slice/postern.service/memory.current": file("5\n"),
 			"sys/fs/cgroup/system.slice/postern.service/memory.max":     file("max\n"),
 			"sys/fs/cgroup/system.slice/postern.service/cpu.max":        file("max 100000\n"),
-		}, usage{}},
+		}, usage{unit: "postern.service"}},
+		{"version 1, a unit of systemd", fstest.MapFS{
+			"proc/self/cgroup": file("5:memory:/system.slice/edge.service\n1:name=systemd:/system.slice/edge.service\n"),
+		}, usage{unit: "edge.service"}},
+		{"a session, or a container", fstest.MapFS{"proc/self/cgroup": file("0::/system.slice/docker-0123.scope\n")}, usage{}},
+		{"a name that is no word", fstest.MapFS{"proc/self/cgroup": file("0::/system.slice/a;reboot.service\n")}, usage{}},
 		{"version 1", fstest.MapFS{
 			"proc/self/cgroup": file("7:cpu,cpuacct:/docker/x\n5:memory:/docker/x\n"),
 			"sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": file("1000\n"),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ type usage struct {
 	periods, throttled uint64
 	limited            bool // a CPU limit is set
 	memory, limit      uint64
+	unit               string // of systemd, that the limits are of
 }
 
 // resources keeps two samples of counters that are a window apart.
@@ -104,7 +106,7 @@ func memory(u usage) verdict.Finding {
 		return r.ok(0)
 	}
 	p := catalogue.Params{Inbound: true}
-	p.Used, p.Max = u.memory, u.limit
+	p.Used, p.Max, p.Unit = u.memory, u.limit, u.unit
 	r.stage("memory", api.Warning, seen)
 	return r.found(api.Warning, "memory", catalogue.MemoryNear, p)
 }
@@ -116,7 +118,7 @@ func (s *resources) cpu(u usage) verdict.Finding {
 		return r.ok(0)
 	}
 	p := catalogue.Params{Inbound: true}
-	p.Used, p.Max, p.Age = throttled, periods, u.at.Sub(s.older.at)
+	p.Used, p.Max, p.Unit, p.Age = throttled, periods, u.unit, u.at.Sub(s.older.at)
 	r.stage("cpu", api.Warning, fmt.Sprintf("throttled in %d of %d periods", throttled, periods))
 	return r.found(api.Warning, "cpu", catalogue.CPUThrottled, p)
 }
@@ -129,12 +131,20 @@ func since(now, before uint64) uint64 {
 	return now - before
 }
 
+// serviceUnit is the name of a control group that is a service's of systemd (systemd.unit(5)).
+var serviceUnit = regexp.MustCompile(`^[A-Za-z0-9:_.@-]{1,247}\.service$`)
+
 // readCgroup reads the limits of this process's control group: version 2 (one hierarchy,
 // cgroup-v2.rst in the kernel's documentation) or version 1 (one for each controller). In a
 // container the group is the root of what is mounted there.
 func readCgroup(root fs.FS, u *usage) {
 	const mount = "sys/fs/cgroup"
 	groups := cgroupPaths(root)
+	for _, hierarchy := range []string{"", "name=systemd"} {
+		if name := path.Base(groups[hierarchy]); serviceUnit.MatchString(name) {
+			u.unit = name
+		}
+	}
 	for _, dir := range []string{path.Join(mount, groups[""]), mount} {
 		limit, limited := readNumber(root, path.Join(dir, "memory.max"))
 		used, ok := readNumber(root, path.Join(dir, "memory.current"))

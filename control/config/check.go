@@ -49,7 +49,7 @@ func (c *checker) warn(path, format string, args ...any) {
 func (c *checker) resolve() *Resolved {
 	c.fillDefaults()
 	spec := &c.doc.Spec
-	c.header()
+	c.name()
 	r := &Resolved{
 		File: c.file, Document: *c.doc, Name: c.doc.Metadata.Name, origins: c.origins,
 		MTU: spec.MTU, ConnectionRate: spec.Limits.ConnectionsPerSecond, HTTPAddress: spec.HTTP.Address, ListenPort: *spec.Listen.Port,
@@ -119,21 +119,7 @@ func (c *checker) given(path string) bool {
 	return ok
 }
 
-func (c *checker) header() {
-	switch c.doc.APIVersion {
-	case api.Version:
-	case "":
-		c.fail("apiVersion", "missing (add apiVersion: %s)", api.Version)
-	default:
-		c.fail("apiVersion", "%q is not known to this version (want %s)", c.doc.APIVersion, api.Version)
-	}
-	switch c.doc.Kind {
-	case "Gateway":
-	case "":
-		c.fail("kind", "missing (add kind: Gateway)")
-	default:
-		c.fail("kind", "%q is no configuration of a gateway (want Gateway)", c.doc.Kind)
-	}
+func (c *checker) name() {
 	if c.doc.Metadata.Name == "" {
 		c.fail("metadata.name", "missing (name this cluster, as its peers will call it)")
 	} else if err := api.CheckName(c.doc.Metadata.Name); err != nil {

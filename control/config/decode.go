@@ -5,16 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/suggest"
 )
 
 // yamlLine finds the line in the parser's own errors, which carry it only as text.
@@ -36,7 +38,7 @@ func decode(file string, data []byte) (*api.Gateway, map[string]Origin, Problems
 	d := &decoder{file: file, origins: map[string]Origin{"": {FromFile, file, 1}}}
 	doc := new(api.Gateway)
 	root, ok := d.parse(data)
-	if !ok {
+	if !ok || !d.header(root) {
 		return doc, d.origins, d.problems
 	}
 	d.value(root, reflect.ValueOf(doc).Elem(), "")
@@ -50,7 +52,7 @@ func (d *decoder) parse(data []byte) (*yaml.Node, bool) {
 		d.fail(1, "", "the file is empty (want apiVersion: %s, kind: Gateway, metadata and spec)", api.Version)
 		return nil, false
 	} else if err != nil {
-		d.syntax(err)
+		d.syntax(data, err)
 		return nil, false
 	}
 	switch err := dec.Decode(&second); {
@@ -58,7 +60,7 @@ func (d *decoder) parse(data []byte) (*yaml.Node, bool) {
 		d.fail(second.Line, "", "a second document begins here (one file holds one gateway; put it into its own)")
 		return nil, false
 	case !errors.Is(err, io.EOF):
-		d.syntax(err)
+		d.syntax(data, err)
 		return nil, false
 	}
 	if len(doc.Content) != 1 {
@@ -68,12 +70,46 @@ func (d *decoder) parse(data []byte) (*yaml.Node, bool) {
 	return doc.Content[0], true
 }
 
+// header reports whether the document is one of this version's. Of another one's fields
+// nothing can be said.
+func (d *decoder) header(root *yaml.Node) bool {
+	if root.Kind != yaml.MappingNode {
+		return true // what it is instead is said with its type
+	}
+	for _, h := range []struct{ field, want, other string }{
+		{"apiVersion", api.Version, "is not known to this version"},
+		{"kind", "Gateway", "is no configuration of a gateway"},
+	} {
+		i := 0
+		for i < len(root.Content) && root.Content[i].Value != h.field {
+			i += 2
+		}
+		switch {
+		case i >= len(root.Content) || root.Content[i+1].ShortTag() == "!!null":
+			d.fail(1, h.field, "missing (add %s: %s)", h.field, h.want)
+		case root.Content[i+1].Kind == yaml.ScalarNode && root.Content[i+1].Value != h.want:
+			d.fail(root.Content[i].Line, h.field, "%.64q %s (want %s)", root.Content[i+1].Value, h.other, h.want)
+		}
+	}
+	return len(d.problems) == 0
+}
+
+// tabbed finds indentation with a tab in it.
+var tabbed = regexp.MustCompile(`^ *\t`)
+
 // syntax reports what the parser objects to, at the line it names.
-func (d *decoder) syntax(err error) {
+func (d *decoder) syntax(data []byte, err error) {
 	line, msg := 1, strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		msg = err.Error()[len(m[0]):]
+	}
+	lines := strings.Split(string(data), "\n")
+	for n := max(1, line-1); n <= min(line+1, len(lines)); n++ { // it may have noticed late
+		if tabbed.MatchString(lines[n-1]) {
+			d.fail(n, "", "indented with a tab, and YAML takes spaces alone (put spaces in its place)")
+			return
+		}
 	}
 	d.fail(line, "", "not YAML: %s (check indentation and quotes)", oneLine(msg))
 }
@@ -140,7 +176,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 		at := join(path, key.Value)
 		i, known := fields[key.Value]
 		if !known {
-			d.fail(key.Line, at, "unknown field (%s)", suggest(key.Value, fields))
+			d.fail(key.Line, at, "unknown field (%s)", suggested(key.Value, fields))
 			return
 		}
 		d.origins[at] = Origin{FromFile, d.file, key.Line}
@@ -265,48 +301,10 @@ func join(path, field string) string {
 	return path + "." + field
 }
 
-// suggest names the field that was probably meant, or all there are.
-func suggest(got string, fields map[string]int) string {
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	best, distance := "", 3 // More than two slips are another word.
-	for _, name := range names {
-		if n := editDistance(strings.ToLower(got), strings.ToLower(name)); n < distance {
-			best, distance = name, n
-		}
-	}
-	switch {
-	case best != "":
-		return fmt.Sprintf("did you mean %s?", best)
-	case len(names) == 0:
+// suggested names the field that was probably meant, or all there are.
+func suggested(got string, fields map[string]int) string {
+	if len(fields) == 0 {
 		return "none is known here"
 	}
-	return "known here: " + strings.Join(names, ", ")
-}
-
-// editDistance is Levenshtein's, bounded: names longer than any field are far away.
-func editDistance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return suggest.Hint(got, slices.Collect(maps.Keys(fields)), "known here: ")
 }

@@ -114,7 +114,7 @@ func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.Accept
 	}
 	ctx, stop := e.o.While(ctx)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, api.DefaultWait))
 	defer cancel()
 	if err := echoUntil(ctx, e.o.Stack, grant.PublicKey); err != nil {
 		out.Reason = fmt.Sprintf("%s does not answer at %s yet (%v); the gateway keeps trying",

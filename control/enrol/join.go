@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// defaultWait is how long a join or accept waits unless told, the default of --wait (cmd/postern/README.md).
-	defaultWait = 30 * time.Second
 	// redeemTry bounds one try to redeem, and redeemPause the rest before the next, half
 	// of it left to chance: others may try the same ticket at the same time, and WireGuard
 	// answers to where the one-time key was heard last.
@@ -45,7 +43,7 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	}
 	caller, stop := e.o.While(ctx)
 	defer stop()
-	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, defaultWait))
+	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, api.DefaultWait))
 	defer cancel()
 	request := ticket.Request{PublicKey: e.publicKey, Name: e.o.Peers.Config().Name, Grants: p.Allow}
 	answer, err := e.callInviter(ctx, t, keys, &request)

@@ -60,7 +60,7 @@ func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.
 	}
 	ctx, cancel := e.o.While(ctx)
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, waitOr(r.Wait, defaultWait))
+	ctx, stop := context.WithTimeout(ctx, waitOr(r.Wait, api.DefaultWait))
 	defer stop()
 	out := api.KeyRotateResponse{PublicKey: next.Public().String(), Told: []string{}}
 	if e.o.Peers.Config().Services.OutOfBand != nil {

@@ -264,13 +264,21 @@ func (i *identityKeepers) status(name string) *api.Identity {
 	return nil
 }
 
+// retriedSoon is how near the next try to get an identity must be to be worth waiting for.
+const retriedSoon = 5 * time.Second
+
 // Credential is the identity that the peer issued to us.
 func (x *Exchange) Credential(_ context.Context, name string) (api.Credential, error) {
-	if _, err := x.o.Peers.Member(name); err != nil {
+	m, err := x.o.Peers.Member(name)
+	if err != nil {
 		return api.Credential{}, err
 	}
 	k := x.keepers.keeper(name)
-	if k == nil {
+	switch {
+	case k != nil:
+	case !m.Stock && !m.Pending && x.Offers(m) == nil:
+		return api.Credential{}, admin.Soon(fmt.Sprintf("peer %s has not answered yet, and issued no identity", name), fmt.Sprintf("see `postern status %s`", name))
+	default:
 		return api.Credential{}, admin.Conflict(fmt.Sprintf("peer %s offers us no identity", name),
 			fmt.Sprintf("there, run `postern peer allow NAME auth,apiServer`; see `postern status %s`", name))
 	}
@@ -278,10 +286,11 @@ func (x *Exchange) Credential(_ context.Context, name string) (api.Credential, e
 	if !ok || !time.Now().Before(id.NotAfter) {
 		next, err := k.LastError()
 		if err == nil {
-			return api.Credential{}, admin.Conflict(fmt.Sprintf("the identity from %s is on its way", name), "try again in a moment")
+			return api.Credential{}, admin.Soon(fmt.Sprintf("the identity from %s is on its way", name), "try again in a moment")
 		}
-		return api.Credential{}, admin.Failed(fmt.Sprintf("there is no valid identity from %s: %v", name, err),
-			"next try at "+next.Format(time.TimeOnly))
+		failed := admin.Failed(fmt.Sprintf("there is no valid identity from %s: %v", name, err), "next try at "+next.Format(time.TimeOnly))
+		failed.Soon = time.Until(next) < retriedSoon
+		return api.Credential{}, failed
 	}
 	return api.Credential{
 		ClientCertificate: string(id.CertificatePEM), ClientKey: string(id.KeyPEM), Token: string(id.Token), NotAfter: id.NotAfter,

@@ -161,11 +161,11 @@ func TestABadReloadLeavesAllAsItWas(t *testing.T) {
 		w.mustEditTo(spec)
 	}
 	// What is no configuration at all is no other matter.
-	if err := os.WriteFile(w.Cloud.File, []byte("kind: Gateway\nspec: {listne: {}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(w.Cloud.File, []byte("apiVersion: postern.dev/v1alpha1\nkind: Gateway\nspec: {listne: {}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	bad++
-	if err := w.Cloud.Gateway.Reload(w.ctx); err == nil || !strings.Contains(err.Error(), "gateway.yaml:2: spec.listne") {
+	if err := w.Cloud.Gateway.Reload(w.ctx); err == nil || !strings.Contains(err.Error(), "gateway.yaml:3: spec.listne") {
 		t.Errorf("an unknown field: %v", err)
 	}
 	if err := os.WriteFile(w.Cloud.File, good, 0o600); err != nil {

@@ -208,6 +208,20 @@ func TestTextsThatAreNoTicketEachSayWhatTheyAre(t *testing.T) {
 	w.refused("a key that is none", err, true, "--for")
 }
 
+func TestAnInvitationSaysWhenNobodyOutsideCanDial(t *testing.T) {
+	w := newWorld(t)
+	for site, want := range map[*lab.Site]bool{w.Cloud: false, w.Edge: true} {
+		out, err := site.Gateway.Invite(w.ctx, api.InviteRequest{Allow: both})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned := slices.ContainsFunc(out.Warnings, func(s string) bool { return strings.Contains(s, "nobody outside") })
+		if warned != want {
+			t.Errorf("%s warned: %t, want %t: %q", site.Name, warned, want, out.Warnings)
+		}
+	}
+}
+
 func TestADeadlineHoldsAcrossARestart(t *testing.T) {
 	w := newWorld(t)
 	start := time.Now()

@@ -12,6 +12,7 @@ type descriptions struct {
 	pathRate, pathPolicer       *prometheus.Desc
 	pathBaseRTT, pathLoss       *prometheus.Desc
 	pathInFlight, pathLimit     *prometheus.Desc
+	pathMTU                     *prometheus.Desc
 	check, verdict              *prometheus.Desc
 	stun, auth, alarms          *prometheus.Desc
 	unrecorded                  *prometheus.Desc
@@ -50,6 +51,8 @@ func describe() descriptions {
 			"Round-trip time of the path without a queue, as connections measure it; NaN while that is not known.", "peer"),
 		pathLoss: d("postern_peer_path_loss_ratio",
 			"Share of the packets to the peer that are lost, by cause: ambient is whatever the rate, queue in full queues; NaN while that is not known.", "peer", "cause"),
+		pathMTU: d("postern_peer_path_mtu_bytes",
+			"The largest packet inside the tunnel that crosses the path to the peer; NaN while that is not known.", "peer"),
 		pathInFlight: d("postern_peer_path_in_flight_bytes",
 			"Bytes that connections have sent to the peer and that are not acknowledged.", "peer"),
 		pathLimit: d("postern_peer_path_limit_info",
@@ -85,5 +88,5 @@ func describe() descriptions {
 
 func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
-		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
+		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
 }

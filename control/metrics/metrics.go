@@ -170,6 +170,11 @@ func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 		rtt = p.Path.RTTSeconds
 	}
 	e.gauge(c.desc.rtt, rtt, p.Name)
+	mtu := math.NaN()
+	if p.Path.MTU > 0 {
+		mtu = float64(p.Path.MTU)
+	}
+	e.gauge(c.desc.pathMTU, mtu, p.Name)
 	c.collectTraffic(e, p)
 	if p.Identity != nil {
 		e.gauge(c.desc.identity, unix(p.Identity.NotAfter), p.Name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"sigs.k8s.io/yaml"
 )
 
 // scrape gives the metrics that a scraper sees of a gateway whose every metric has a
@@ -146,46 +147,92 @@ func TestMetricsOfAnExpression(t *testing.T) {
 	}
 }
 
-func TestDashboardAsksForMetricsThatExist(t *testing.T) {
-	families := scrape(t)
-	asked := 0
-	check := func(where, expr string) {
-		found := metricsOf(expr)
-		if len(found) == 0 {
-			t.Errorf("%s: no metric in %q", where, expr)
+// asker looks whether metrics that somebody asks for are exported.
+type asker struct {
+	t        *testing.T
+	families map[string][]string
+	asked    int
+}
+
+func (a *asker) check(where, expr string) {
+	a.t.Helper()
+	found := metricsOf(expr)
+	if len(found) == 0 {
+		a.t.Errorf("%s: no metric in %q", where, expr)
+	}
+	for name, labels := range found {
+		a.asked++
+		has, ok := a.families[name]
+		if !ok {
+			a.t.Errorf("%s asks for %s, which no gateway exports: %s", where, name, expr)
+			continue
 		}
-		for name, labels := range found {
-			asked++
-			has, ok := families[name]
-			if !ok {
-				t.Errorf("%s asks for %s, which no gateway exports: %s", where, name, expr)
-				continue
-			}
-			for _, l := range labels {
-				if !slices.Contains(has, l) {
-					t.Errorf("%s matches %s by %s, which it has not", where, name, l)
-				}
+		for _, l := range labels {
+			if !slices.Contains(has, l) {
+				a.t.Errorf("%s matches %s by %s, which it has not", where, name, l)
 			}
 		}
 	}
+}
+
+func TestDashboardAsksForMetricsThatExist(t *testing.T) {
+	a := &asker{t: t, families: scrape(t)}
 	d := readDashboard(t)
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
-			check(p.Title, target.Expr)
+			a.check(p.Title, target.Expr)
 		}
 	}
 	for _, v := range d.Templating.List {
 		if query, ok := v.Query.(string); ok && v.Type == "query" {
 			inner := strings.TrimSuffix(strings.TrimPrefix(query, "label_values("), ")")
 			metric, label, _ := strings.Cut(inner, ",")
-			check("variable "+v.Name, metric)
-			if has := families[strings.TrimSpace(braces.ReplaceAllString(metric, ""))]; !slices.Contains(has, strings.TrimSpace(label)) {
+			a.check("variable "+v.Name, metric)
+			if has := a.families[strings.TrimSpace(braces.ReplaceAllString(metric, ""))]; !slices.Contains(has, strings.TrimSpace(label)) {
 				t.Errorf("variable %s lists the label of %s, which it has not", v.Name, query)
 			}
 		}
 	}
-	if asked < 20 {
-		t.Errorf("only %d metrics were looked at", asked)
+	if a.asked < 20 {
+		t.Errorf("only %d metrics were looked at", a.asked)
+	}
+}
+
+// Alerts are tested with promtool (make alerts), which believes that any metric exists; and
+// README.md lists them.
+func TestAlertsAskForMetricsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../../cmd/postern/deploy/alerts/postern.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("../../cmd/postern/deploy/alerts/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string } `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.Unmarshal(text, &rules); err != nil || len(rules.Groups) != 1 {
+		t.Fatalf("%d groups, %v", len(rules.Groups), err)
+	}
+	a := &asker{t: t, families: scrape(t)}
+	for _, r := range rules.Groups[0].Rules {
+		a.check(r.Alert, regexp.MustCompile(`\b[0-9.]+e[0-9]+\b`).ReplaceAllString(r.Expr, "0"))
+		if !strings.Contains(string(readme), "| `"+r.Alert+"` |") {
+			t.Errorf("README.md does not list %s", r.Alert)
+		}
+		if n := strings.Count(string(tests), "alertname: "+r.Alert); n < 3 { // before, while and after
+			t.Errorf("%s is tested at %d moments", r.Alert, n)
+		}
+	}
+	if a.asked < 8 {
+		t.Errorf("only %d metrics were looked at", a.asked)
 	}
 }
 

@@ -42,7 +42,7 @@ func (s *Services) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, e
 		o := s.o.Store.Observed(m.Key)
 		k.ServerName, k.CAData = o.ServerName, o.CAData
 		if o.Offers == nil {
-			return api.Kubeconfig{}, admin.Conflict(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),
+			return api.Kubeconfig{}, admin.Soon(fmt.Sprintf("peer %s has not answered yet, so its API server's name and CA are not known", name),
 				"see `postern status "+name+"`")
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/portmap"
+	"github.com/postern-dev/postern/discovery/special"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -157,7 +158,7 @@ func (p *Finder) gather(ctx context.Context) {
 }
 
 // OwnCandidates waits a little for what has yet to be found and gives what there is. The
-// warnings say what was configured and is missing.
+// warnings say what was configured and is missing, and that nobody outside can dial any.
 func (p *Finder) OwnCandidates(ctx context.Context) (list []ticket.Candidate, warnings []string) {
 	ctx, cancel := context.WithTimeout(ctx, gatherWait)
 	defer cancel()
@@ -172,11 +173,31 @@ func (p *Finder) OwnCandidates(ctx context.Context) (list []ticket.Candidate, wa
 			warnings = append(warnings, "relay "+r.Address+": "+cmp.Or(r.Err, "no allocation yet"))
 		}
 	}
-	for _, p := range a.Snapshot().Problems {
+	found := a.Snapshot()
+	for _, p := range found.Problems {
 		warnings = append(warnings, p.Source+" "+p.What+": "+p.Err)
 	}
-	for _, c := range a.Candidates() {
+	all := a.Candidates()
+	for _, c := range all {
 		list = append(list, ticket.Candidate{Addr: c.Addr, Source: c.Source})
 	}
+	open := func(c discovery.Candidate) bool { return fromOutside(c, found.NAT) }
+	if len(all) > 0 && !slices.ContainsFunc(all, open) {
+		warnings = append(warnings, "nobody outside of this gateway's network can dial it"+
+			": if `postern join` gets no answer there, run here the line that it prints; or name a relay in "+
+			"spec.discovery.turnServers, or forward a UDP port to this gateway and set spec.discovery.advertise")
+	}
 	return list[:min(len(list), ticket.MaxCandidates)], warnings
+}
+
+// fromOutside reports whether a candidate may be dialled by somebody who was not heard of
+// before, and is not in the same network. What an operator says of an address is not doubted.
+func fromOutside(c discovery.Candidate, n discovery.NAT) bool {
+	switch c.Source {
+	case discovery.SourceAdvertised, discovery.SourceService, discovery.SourceRelay:
+		return true
+	case discovery.SourceSTUN, discovery.SourcePeer: // what the NAT made of packets from here
+		return n.Mapping == discovery.MappingNone || n.Filtering == discovery.FilteringEndpointIndependent
+	}
+	return special.Scope(c.Addr.String()) == ""
 }

@@ -1,8 +1,6 @@
 package roster
 
 import (
-	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -69,10 +67,5 @@ func (v *View) Member(name string) (*Member, error) {
 	for _, m := range r.Members() {
 		names = append(names, m.Name)
 	}
-	slices.Sort(names)
-	hint := "there are no peers yet: `postern invite` makes a ticket for one"
-	if len(names) > 0 {
-		hint = fmt.Sprintf("the peers are %v", names)
-	}
-	return nil, admin.NotFound(fmt.Sprintf("no peer %q", name), hint)
+	return nil, admin.NoPeer(name, names)
 }

@@ -121,6 +121,17 @@ func TestDecodeForgivesWhatPastingDoes(t *testing.T) {
 		"white space around": " \t" + v.Ticket + "\r\n",
 		"wrapped lines":      v.Ticket[:50] + "\n  " + v.Ticket[50:100] + "\n  " + v.Ticket[100:],
 		"upper case":         strings.ToUpper(v.Ticket),
+		"quotes":             `"` + v.Ticket + `"`,
+		"smart quotes":       "“" + v.Ticket + "”",
+		"other quotes":       "„" + v.Ticket + "‘ «»",
+		"a command":          "$ postern join " + v.Ticket + " --name cloud --wait 5s",
+		"a command in prose": "Please run `postern join " + v.Ticket + "`.\nThanks, and see you on Monday",
+		"quoted mail":        "> postern join\n> " + v.Ticket[:64] + "\n> " + v.Ticket[64:] + "\n> bye",
+		"a broken command":   "postern join " + v.Ticket[:64] + "\\\n    " + v.Ticket[64:],
+		"soft line breaks":   v.Ticket[:70] + "=\r\n" + v.Ticket[70:],
+		"what nobody sees":   "\ufeff" + v.Ticket + "\u200b",
+		"a sentence":         "The ticket is " + v.Ticket + ", good for an hour.",
+		"an old one before":  v.Reply.Text + "\n" + v.Ticket,
 	} {
 		got, err := Decode(text)
 		if err != nil {

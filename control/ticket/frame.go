@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
-	"unicode"
 )
 
 const (
@@ -27,7 +26,10 @@ const (
 	maxText = 16 << 10
 )
 
-var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+// digits are those of the text's base32, in lower case (RFC 4648 §6).
+const digits = "abcdefghijklmnopqrstuvwxyz234567"
+
+var encoding = base32.NewEncoding(digits).WithPadding(base32.NoPadding)
 
 // seal puts header, checksum and base32 around a body.
 func seal(kind byte, body []byte) (string, error) {
@@ -70,23 +72,18 @@ func open(text string) (frame, error) {
 	if len(text) > maxText {
 		return frame{}, fmt.Errorf("%w: %d characters are too many", ErrNotTicket, len(text))
 	}
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return -1
-		}
-		return r
-	}, text)
-	digits, err := trimPrefix(strings.ToLower(text))
+	text = strings.Join(strings.Fields(Find(text)), "")
+	rest, err := trimPrefix(strings.ToLower(text))
 	if err != nil {
 		return frame{}, err
 	}
-	if i := strings.IndexFunc(digits, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz234567", r) }); i >= 0 {
+	if i := strings.IndexFunc(rest, func(r rune) bool { return !strings.ContainsRune(digits, r) }); i >= 0 {
 		return frame{}, fmt.Errorf("%w (character %d cannot occur)", ErrDamaged, len(Prefix)+i+1)
 	}
 	// Base32 of whole bytes has 0, 2, 4, 5 or 7 characters over; the rest of a
 	// cut one is enough to read the length.
-	whole := digits[:len(digits)-dangling(len(digits))]
-	b, err := encoding.DecodeString(whole)
+	even := rest[:len(rest)-dangling(len(rest))]
+	b, err := encoding.DecodeString(even)
 	if err != nil {
 		return frame{}, fmt.Errorf("%w (%w)", ErrDamaged, err)
 	}
@@ -96,7 +93,7 @@ func open(text string) (frame, error) {
 	switch total := int(binary.BigEndian.Uint16(b[2:])); {
 	case len(b) < total:
 		return frame{}, ErrTruncated
-	case len(b) > total || len(whole) != len(digits) || encoding.EncodeToString(b) != digits:
+	case len(b) > total || len(even) != len(rest) || encoding.EncodeToString(b) != rest:
 		return frame{}, ErrDamaged
 	}
 	covered, sum := b[:len(b)-checksumSize], b[len(b)-checksumSize:]
@@ -111,8 +108,8 @@ func open(text string) (frame, error) {
 
 // trimPrefix removes Prefix and tells what else a text may be.
 func trimPrefix(text string) (string, error) {
-	if digits, ok := strings.CutPrefix(text, Prefix); ok {
-		return digits, nil
+	if rest, ok := strings.CutPrefix(text, Prefix); ok {
+		return rest, nil
 	}
 	const name = "postern"
 	switch {

@@ -88,7 +88,7 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"discovery.portMapping.mode=auto", "discovery.portMapping.router=192.168.1.1", "discovery.exclude={10.244.0.0/16}",
 	"discovery.keepalive=15s", "services.named[0].name=registry", "services.named[0].port=5000", "services.named[0].address=10.0.0.5:5000",
 	"issuer.ttl=12h", "issuer.access[0].clusterRole=view", "issuer.access[1].role=edit", "issuer.access[1].namespace=tenant",
-	"metrics.serviceMonitor.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}", "leaseSeconds=10"}
+	"metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}", "leaseSeconds=10"}
 
 // TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
 // under test, which knows every field, accepts what comes out.
@@ -241,7 +241,7 @@ func TestChartAndManifestGrantTheSame(t *testing.T) {
 func TestChartObjects(t *testing.T) {
 	c := newChart(t)
 	least, most := c.objects("name=edge"), c.objects(full...)
-	for _, name := range []string{"PodDisruptionBudget postern", "ServiceMonitor postern", "Service postern-metrics", "ConfigMap postern-dashboard"} {
+	for _, name := range []string{"PodDisruptionBudget postern", "ServiceMonitor postern", "PrometheusRule postern", "Service postern-metrics", "ConfigMap postern-dashboard"} {
 		if least[name] != nil || most[name] == nil {
 			t.Errorf("%s: there by default: %v, when it is asked for: %v", name, least[name] != nil, most[name] != nil)
 		}
@@ -250,6 +250,14 @@ func TestChartObjects(t *testing.T) {
 		if least[name] == nil {
 			t.Errorf("there is no %s", name)
 		}
+	}
+	rules, err := os.ReadFile("../../cmd/postern/deploy/alerts/postern.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var alerts any
+	if err := yaml.Unmarshal(rules, &alerts); err != nil || alerts == nil || !reflect.DeepEqual(at(most["PrometheusRule postern"], "spec"), alerts) {
+		t.Errorf("the alerts are not those of folder alerts: %v", err)
 	}
 	dashboard, _ := at(most["ConfigMap postern-dashboard"], "data", "postern.json").(string)
 	source, err := os.ReadFile("../../cmd/postern/deploy/grafana/postern.json")

@@ -6,6 +6,7 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 
+	"github.com/postern-dev/postern/control/suggest"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -140,7 +141,7 @@ func (m *model) choosePeer(name string) bool {
 
 func (m *model) commandPeer(name string) tea.Cmd {
 	if name != "" && !m.choosePeer(name) {
-		return m.say("no peer " + name)
+		return m.sayNoPeer(name)
 	}
 	m.open(titlePeer)
 	return nil
@@ -151,9 +152,14 @@ func (m *model) commandProbe(name string) tea.Cmd {
 		return m.probe(allPeers)
 	}
 	if !slices.Contains(m.peerNames(), name) {
-		return m.say("no peer " + name)
+		return m.sayNoPeer(name)
 	}
 	return m.probe(name)
+}
+
+func (m *model) sayNoPeer(name string) tea.Cmd {
+	p := suggest.Peer(name, m.peerNames())
+	return m.say(p.Message + ": " + p.Hint)
 }
 
 func (m *model) commandSort(column string) tea.Cmd {

@@ -84,7 +84,7 @@ func TestCommands(t *testing.T) {
 	s.press(":").typed("peer c").press("tab").want(":peer cloud▏")
 	s.press("enter").want("[2 Peer]", "cloud  ● connected")
 	s.press("esc").want("[3 Throughput]")
-	s.press(":").typed("peer nobody").press("enter").want("no peer nobody")
+	s.press(":").typed("peer nobody").press("enter").want(`no peer is called "nobody"`)
 	s.press("1", ":").typed("sort ").want("handshake")
 	s.typed("rtt").press("enter").want("sorted by rtt, the greatest first", "▸ cloud")
 	s.press(":").typed("sort size").press("enter").want("sort by one of peer, state")
@@ -99,7 +99,7 @@ func TestCommands(t *testing.T) {
 	s.press("1", ":").typed("filter hub").press("enter").wantNot("  cloud")
 	s.press(":").typed("probe hub").press("enter")
 	s.press(":").typed("probe").press("enter")
-	s.press(":").typed("probe nobody").press("enter").want("no peer nobody")
+	s.press(":").typed("probe nobody").press("enter").want(`no peer is called "nobody"`)
 	if want := []string{"hub", ""}; !slices.Equal(s.gateway.checked, want) {
 		t.Errorf("checked %q, want %q", s.gateway.checked, want)
 	}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// helpWidth is the width of help in characters: every terminal has it.
+const helpWidth = 80
+
+// wrapHelp has every command's help fit a terminal.
+func (a *app) wrapHelp(root *cobra.Command) {
+	whole := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		var text strings.Builder
+		c.SetOut(&text)
+		whole(c, args)
+		for line := range strings.Lines(text.String()) {
+			_, _ = io.WriteString(a.stdout, wrap(line, helpWidth)) // the error is kept
+		}
+	})
+}
+
+// wrap breaks a line between words. What follows is below the last column, which is what
+// stands after several blanks. A word that is too long keeps its length.
+func wrap(line string, width int) string {
+	if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) <= width {
+		return line
+	}
+	column := len(line) - len(strings.TrimLeft(line, " "))
+	if i := strings.LastIndex(line, "   "); i >= 0 && i < width*2/3 {
+		column = i + len("   ")
+	}
+	var out strings.Builder
+	out.WriteString(line[:column])
+	at := column // where the next word begins
+	for i, word := range strings.Fields(line[column:]) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > width:
+			out.WriteString("\n" + strings.Repeat(" ", column))
+			at = column
+		default:
+			out.WriteByte(' ')
+			at++
+		}
+		out.WriteString(word)
+		at += n
+	}
+	out.WriteByte('\n')
+	return out.String()
+}
