@@ -10,7 +10,7 @@ GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # What the end-to-end tests talk to: programs that we did not write.
-E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 \
+E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 bind9-dnsutils \
 	avahi-daemon avahi-utils dbus \
 	containerd runc containernetworking-plugins busybox-static iptables util-linux qemu-user-static
 
