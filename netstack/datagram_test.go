@@ -124,23 +124,23 @@ func TestDatagramsHaveChecksums(t *testing.T) {
 
 func TestRefusedDatagramsAreToldOf(t *testing.T) {
 	families(t, func(t *testing.T, a, b netip.Addr) {
-		type pair2 struct{ remote, local netip.AddrPort }
-		refused := make(chan pair2, 1)
+		type ends struct{ remote, local netip.AddrPort }
+		refused := make(chan ends, 1)
 		var takes atomic.Bool
-		p := newPair(t, Options{OnUDPRefused: func(remote, local netip.AddrPort) { refused <- pair2{remote, local} }},
+		p := newPair(t, Options{OnUDPRefused: func(remote, local netip.AddrPort) { refused <- ends{remote, local} }},
 			Options{OnUDP: func(netip.AddrPort, netip.AddrPort, []byte) bool { return takes.Load() }}, impairment{})
 		from, to := netip.AddrPortFrom(a, 4000), netip.AddrPortFrom(b, 53)
 		for _, size := range []int{10, 5000} { // of which the quoted packet is a fragment
 			if err := p.a.SendUDP(from, to, make([]byte, size)); err != nil {
 				t.Fatal(err)
 			}
-			if got := await(t, "the refusal of a datagram that nobody takes", refused); got != (pair2{to, from}) {
+			if got := await(t, "the refusal of a datagram that nobody takes", refused); got != (ends{to, from}) {
 				t.Errorf("%d bytes: told of %v", size, got)
 			}
 		}
 		takes.Store(true) // and refuse it later
 		p.b.RefuseUDP(to, from)
-		if got := await(t, "a refusal afterwards", refused); got != (pair2{to, from}) {
+		if got := await(t, "a refusal afterwards", refused); got != (ends{to, from}) {
 			t.Errorf("told of %v", got)
 		}
 		// A socket is told as well.
