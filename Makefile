@@ -12,7 +12,7 @@ PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
 # What the end-to-end tests talk to: programs that we did not write.
-E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 \
+E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 bind9-dnsutils \
 	avahi-daemon avahi-utils dbus \
 	containerd runc containernetworking-plugins busybox-static iptables util-linux qemu-user-static
 

@@ -21,6 +21,7 @@ type device struct {
 	link    *link
 	addrs   map[netip.Addr]struct{} // own addresses; immutable
 	report  func(src, dst netip.Addr)
+	refused func(remote, local netip.AddrPort) // may be nil
 	recent  misdirectedLog
 	joiners sync.Pool // of *joiner
 	events  chan tun.Event
@@ -239,6 +240,11 @@ func (d *device) accepts(packet []byte) bool {
 		if forgedError(packet, src) {
 			d.link.drops.add(DropForgedError)
 			return false
+		}
+		if d.refused != nil {
+			if remote, local, ok := refusedDatagram(packet, src); ok {
+				d.refused(remote, local)
+			}
 		}
 		if smallMSS(packet) {
 			d.link.drops.add(DropSmallMSS)

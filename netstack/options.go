@@ -60,6 +60,13 @@ type Options struct {
 	// its own, which [Stack.Close] waits for. A request that is undecided when OnTCP
 	// returns is refused. If nil, such requests are refused.
 	OnTCP func(*Incoming)
+	// OnUDP gets datagrams to ports without a socket, of which payload is only lent. Where it
+	// gives false the sender is told by ICMP that nobody takes it. It is called on WireGuard's
+	// receiving goroutine of the peer and must not wait. It may be nil.
+	OnUDP func(remote, local netip.AddrPort, payload []byte) bool
+	// OnUDPRefused is told that remote takes nothing that was sent from an own address. It must not
+	// wait either, and may be nil.
+	OnUDPRefused func(remote, local netip.AddrPort)
 	// OnMisdirected is told of inbound packets that are not for us (a peer trying to reach
 	// another one through us), at most once a second and source. It is called on
 	// WireGuard's receiving goroutine and must not block. It may be nil.

@@ -15,9 +15,17 @@ const (
 	// when they are sealed. 1 MB cost a quarter of the throughput of one stream (bench/README).
 	queueBytes = 64 << 10
 
-	// queuePackets bounds the packets that cannot be held back (acknowledgements, UDP,
-	// ICMP, resets): beyond it they are dropped. 4096 is about what 64 batches carry.
+	// queuePackets bounds the packets that cannot be held back (acknowledgements, ICMP,
+	// resets): beyond it they are dropped. 4096 is about what 64 batches carry.
 	queuePackets = 4096
+
+	// queueDatagrams bounds the packets of datagrams, which wait apart and have half of each
+	// batch while both wait: nothing holds their senders back, and TCP does not stand behind them.
+	// 1024 are 1.4 MB, some milliseconds.
+	queueDatagrams = 1024
+	// flowDatagrams is the part of it that a flow may have: more than the fragments of the
+	// largest datagram. A flow shares it with those of the same hash, one in 256.
+	flowDatagrams = 128
 
 	// holdBack is the longest that a sender waits for room, on a busy machine. Then its segment
 	// is queued anyway: dropped, it would cost a retransmission timeout.
@@ -48,19 +56,19 @@ type queue struct {
 	room     sync.Cond // putters wait
 
 	// Under mu.
-	packets []*stack.PacketBuffer // a ring
-	head    int
-	count   int
-	bytes   int
-	waiting int  // putters in room.Wait
-	hurry   bool // nobody waits for room any more
-	closed  bool
-	woken   bool // the taker has something else to do
-	timer   *time.Timer
+	ring[*stack.PacketBuffer]
+	bytes     int
+	datagrams ring[datagram]
+	ofFlow    [256]uint8 // packets in datagrams, by the flow's hash
+	waiting   int        // putters in room.Wait
+	hurry     bool       // nobody waits for room any more
+	closed    bool
+	woken     bool // the taker has something else to do
+	timer     *time.Timer
 }
 
 func newQueue() *queue {
-	q := &queue{packets: make([]*stack.PacketBuffer, 64)}
+	q := &queue{}
 	q.notEmpty.L = &q.mu
 	q.room.L = &q.mu
 	q.timer = time.AfterFunc(time.Hour, q.wake)
@@ -82,11 +90,7 @@ func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	case q.count >= queuePackets || wait && q.bytes >= queueMost:
 		return queueFull
 	}
-	if q.count == len(q.packets) {
-		q.growLocked()
-	}
-	q.packets[(q.head+q.count)%len(q.packets)] = pkt.IncRef()
-	q.count++
+	q.push(pkt.IncRef())
 	q.bytes += size
 	if q.count == 1 {
 		q.notEmpty.Signal()
@@ -112,12 +116,64 @@ func (q *queue) awaitRoomLocked() {
 	}
 }
 
-func (q *queue) growLocked() {
-	bigger := make([]*stack.PacketBuffer, 2*len(q.packets))
-	for i := range q.count {
-		bigger[i] = q.packets[(q.head+i)%len(q.packets)]
+// datagram is a packet of one, and the hash of its flow.
+type datagram struct {
+	pkt  *stack.PacketBuffer
+	flow uint8
+}
+
+// putDatagram queues all packets of a datagram, or none, and takes the caller's references.
+func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	v := queued
+	switch {
+	case q.closed:
+		v = queueClosed
+	case q.datagrams.count+len(packets) > queueDatagrams, int(q.ofFlow[flow])+len(packets) > flowDatagrams:
+		v = queueFull
 	}
-	q.packets, q.head = bigger, 0
+	for _, pkt := range packets {
+		if v != queued {
+			pkt.DecRef()
+			continue
+		}
+		q.datagrams.push(datagram{pkt, flow})
+		q.ofFlow[flow]++
+	}
+	if v == queued && q.datagrams.count == len(packets) {
+		q.notEmpty.Signal()
+	}
+	return v
+}
+
+// ring is a queue that grows. The zero value is ready.
+type ring[T any] struct {
+	items []T
+	head  int
+	count int
+}
+
+func (r *ring[T]) push(item T) {
+	if r.count == len(r.items) {
+		bigger := make([]T, max(64, 2*len(r.items)))
+		for i := range r.count {
+			bigger[i] = r.items[(r.head+i)%len(r.items)]
+		}
+		r.items, r.head = bigger, 0
+	}
+	r.items[(r.head+r.count)%len(r.items)] = item
+	r.count++
+}
+
+// pop takes the oldest; there must be one.
+func (r *ring[T]) pop() T {
+	var none T
+	item := r.items[r.head]
+	r.items[r.head] = none
+	r.head = (r.head + 1) % len(r.items)
+	r.count--
+	return item
 }
 
 // take appends queued packets to dst until they are cut into enough packets at least. If dst is
@@ -126,11 +182,11 @@ func (q *queue) growLocked() {
 func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) ([]*stack.PacketBuffer, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if wait > 0 && q.count == 0 && len(dst) == 0 {
+	if wait > 0 && q.emptyLocked() && len(dst) == 0 {
 		q.timer.Reset(wait)
 		defer q.timer.Stop()
 	}
-	for q.count == 0 && len(dst) == 0 {
+	for q.emptyLocked() && len(dst) == 0 {
 		if q.closed {
 			return dst, false
 		}
@@ -140,21 +196,33 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) 
 		q.notEmpty.Wait()
 	}
 	q.woken = false
-	for got := 0; q.count > 0 && got < enough; {
-		pkt := q.packets[q.head]
-		q.packets[q.head] = nil
-		q.head = (q.head + 1) % len(q.packets)
-		q.count--
-		q.bytes -= pkt.Size()
-		got += packetsOf(pkt, 0)
-		dst = append(dst, pkt)
+	got := 0
+	takeUntil := func(most int) {
+		for q.count > 0 && got < most {
+			pkt := q.pop()
+			q.bytes -= pkt.Size()
+			got += packetsOf(pkt, 0)
+			dst = append(dst, pkt)
+		}
 	}
+	if q.datagrams.count > 0 {
+		takeUntil(enough / 2)
+		for q.datagrams.count > 0 && got < enough {
+			d := q.datagrams.pop()
+			q.ofFlow[d.flow]--
+			got++
+			dst = append(dst, d.pkt)
+		}
+	}
+	takeUntil(enough)
 	// Waking at half saves putters and taker from handing over one segment at a time.
 	if q.waiting > 0 && q.bytes <= queueBytes/2 {
 		q.room.Broadcast()
 	}
 	return dst, true
 }
+
+func (q *queue) emptyLocked() bool { return q.count == 0 && q.datagrams.count == 0 }
 
 // wake ends the taker's wait, or its next one.
 func (q *queue) wake() {

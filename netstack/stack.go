@@ -2,9 +2,12 @@ package netstack
 
 import (
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.zx2c4.com/wireguard/tun"
@@ -63,7 +66,10 @@ type Stack struct {
 	memory  *memory
 	pending *pending
 	orphan  time.Duration // orphanTimeout; immutable
-	long    time.Duration // longRTT; immutable
+	seed    maphash.Seed  // of flows of datagrams; immutable
+	// fragmentID tells the fragments of one datagram from others'.
+	fragmentID atomic.Uint32
+	long       time.Duration // longRTT; immutable
 
 	beginOnce, closeOnce sync.Once
 	mu                   sync.Mutex
@@ -79,11 +85,13 @@ func New(o Options) (*Stack, error) {
 	}
 	s := &Stack{
 		log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue(),
-		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout, long: longRTT,
+		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout, long: longRTT, seed: maphash.MakeSeed(),
 	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
 	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)
 	s.dev.close = s.beginClose
+	s.dev.refused = o.OnUDPRefused
+	s.fragmentID.Store(rand.Uint32())
 	s.dev.paths.card, s.dev.paths.unmeasured = o.MTU, o.Unmeasured
 	s.gv = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
@@ -126,6 +134,9 @@ func (s *Stack) configure(l *link) error {
 	s.gv.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 		return s.admit(id, pkt, forwarder.HandlePacket)
 	})
+	if s.opts.OnUDP != nil {
+		s.gv.SetTransportProtocolHandler(udp.ProtocolNumber, s.onDatagram)
+	}
 	return nil
 }
 

@@ -54,7 +54,7 @@ type Peer struct {
 
 // startPeer starts one, with a folder of its own below dir. local are listeners for the
 // hub's services.
-func startPeer(ctx context.Context, dir string, m member, hub *Hub, local map[string]netip.AddrPort) (*Peer, error) {
+func startPeer(ctx context.Context, dir string, m member, hub *Hub, local map[string]api.ListenAddress) (*Peer, error) {
 	c := newConfig(dir, m)
 	c.Peers = []config.Peer{{
 		Name: hubName, PublicKey: hub.public, Endpoints: []netip.AddrPort{hub.at}, Mode: api.ModeInBand, Local: local,
@@ -113,7 +113,7 @@ type Fleet struct {
 }
 
 // startFleet starts all members. On an error those that were started are closed.
-func startFleet(ctx context.Context, dir string, members []member, hub *Hub, local map[string]netip.AddrPort) (*Fleet, error) {
+func startFleet(ctx context.Context, dir string, members []member, hub *Hub, local map[string]api.ListenAddress) (*Fleet, error) {
 	f := &Fleet{peers: make([]*Peer, len(members))}
 	errs := make([]error, len(members))
 	each(len(members), func(i int) {

@@ -109,7 +109,7 @@ func MeasureFlood(ctx context.Context, o FloodOptions) (out []Flood, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	w.local = map[string]netip.AddrPort{blob: netip.AddrPortFrom(loopback, 0)}
+	w.local = map[string]api.ListenAddress{blob: {Addr: loopback, Ports: api.PortsOf(0)}}
 	if _, err := w.up(ctx); err != nil {
 		return nil, err
 	}

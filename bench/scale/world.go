@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,7 +33,7 @@ type world struct {
 	hub     *Hub
 	fleet   *Fleet
 	log     *os.File
-	local   map[string]netip.AddrPort // what each peer listens at for the hub's services
+	local   map[string]api.ListenAddress // what each peer listens at for the hub's services
 }
 
 // newWorld describes a hub with n peers, and starts nothing.

@@ -195,7 +195,7 @@ func (a *app) peerLocal() *cobra.Command {
 	return &cobra.Command{
 		Use:               "local NAME SERVICE=ADDR…",
 		Short:             "Listen here for services of a peer (SERVICE= removes a listener)",
-		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 registry=",
+		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 dns=127.0.0.1:5353/UDP registry=",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -237,7 +237,7 @@ func parseLocal(items []string, mayRemove bool) (map[string]string, error) {
 			out[service] = ""
 			continue
 		}
-		if _, err := config.ParseListen(address); err != nil {
+		if _, err := api.ParseListen(address); err != nil {
 			return nil, usagef("", "listener for %s: %w", service, err)
 		}
 		out[service] = address

@@ -197,12 +197,18 @@ type TLSFile struct {
 	KeyFile  string `json:"keyFile" yaml:"keyFile"`
 }
 
-// NamedService is any other TCP service behind this gateway.
+// NamedService is any other service behind this gateway.
 type NamedService struct {
 	Name string `json:"name" yaml:"name"`
-	// Port is the overlay TCP port.
-	Port uint16 `json:"port" yaml:"port"`
-	// Address (host:port) is where the gateway reaches it.
+	// Protocol is TCP, unless told, or UDP.
+	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
+	// Port is the overlay port.
+	Port uint16 `json:"port,omitempty" yaml:"port,omitempty"`
+	// Ports are given instead where the service has several in a row: FIRST-LAST, at most
+	// [MaxPorts].
+	Ports string `json:"ports,omitempty" yaml:"ports,omitempty"`
+	// Address (host:port) is where the gateway reaches it, the first of several ports. Those
+	// that follow lead to the ports that follow there.
 	Address string `json:"address" yaml:"address"`
 }
 
@@ -236,7 +242,7 @@ type PeerOutOfBand struct {
 	TokenFile    string `json:"tokenFile,omitempty" yaml:"tokenFile,omitempty"`
 }
 
-// PeerLocal are listeners here that lead to the peer's services.
+// PeerLocal are listeners here that lead to the peer's services, each as [ParseListen] reads it.
 type PeerLocal struct {
 	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
 	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`

@@ -87,8 +87,10 @@ type PeerStatus struct {
 	Identity   *Identity   `json:"identity,omitempty"`
 	// User is the peer's user at this cluster's API server, to which RBAC is bound; empty
 	// when no identities are issued here.
-	User                string       `json:"user,omitempty"`
-	Flows               []Flow       `json:"flows"`
+	User  string `json:"user,omitempty"`
+	Flows []Flow `json:"flows"`
+	// UDPFlows is how many flows of datagrams there are; Flows lists those that were used last.
+	UDPFlows            int          `json:"udpFlows,omitempty"`
 	LastHandshake       *time.Time   `json:"lastHandshake,omitempty"`
 	RxBytes             uint64       `json:"rxBytes"`
 	TxBytes             uint64       `json:"txBytes"`
@@ -178,9 +180,10 @@ type Identity struct {
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// Flow is one open connection through the tunnel.
+// Flow is one open connection through the tunnel, or a flow of datagrams.
 type Flow struct {
 	Direction string    `json:"direction"` // "inbound" or "outbound"
+	Protocol  Protocol  `json:"protocol"`
 	Service   string    `json:"service"`
 	Remote    string    `json:"remote"`
 	RxBytes   uint64    `json:"rxBytes"`

@@ -131,7 +131,7 @@ func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, erro
 			return Redemption{}, fmt.Errorf("%w: %w", ErrAnswer, foreign.Err(err))
 		}
 	}
-	granted, _ := services(out.Granted, nil)
+	granted := services(out.Granted)
 	if err := out.APIServer.clean(); err != nil {
 		return Redemption{}, err
 	}

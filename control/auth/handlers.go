@@ -22,25 +22,23 @@ func (s *Server) hello(_ context.Context, c *call, _ nothing) (any, error) {
 	h.Report = s.reportFor(c.Caller)
 	h.Offers = append(h.Offers, s.offers(c.Caller)...)
 	h.APIServer = s.apiServer(c.Caller)
-	h.Ports = s.ports(h.Offers)
+	s.setPorts(&h)
 	if s.o.HeardBoot != nil {
 		h.HeardBoot = s.o.HeardBoot(c.PublicKey)
 	}
 	return h, nil
 }
 
-// ports are the overlay ports of those services offered whose port is not fixed.
-func (s *Server) ports(offers []string) map[string]uint16 {
+// setPorts tells the overlay ports of those services offered whose port is not fixed.
+func (s *Server) setPorts(h *Hello) {
 	if s.o.Ports == nil {
-		return nil
+		return
 	}
-	out := map[string]uint16{}
-	for service, port := range s.o.Ports() {
-		if slices.Contains(offers, service) {
-			out[service] = port
+	for service, ports := range s.o.Ports() {
+		if slices.Contains(h.Offers, service) {
+			h.SetPorts(service, ports)
 		}
 	}
-	return out
 }
 
 func (s *Server) offers(c Caller) []string {

@@ -31,9 +31,12 @@ type Hello struct {
 	Capabilities []string `json:"capabilities" max:"1024x256"`
 	// Offers are the services that the caller may reach there.
 	Offers []string `json:"offers" max:"1024x256"`
-	// Ports are the overlay TCP ports of the named services among Offers; auth and
-	// apiServer have fixed ones.
+	// Ports are the overlay TCP ports of the named services among Offers, the first of
+	// several; auth and apiServer have fixed ones.
 	Ports map[string]uint16 `json:"ports,omitempty" max:"1024x256"`
+	// Ranges are those of the services that have UDP ports, or several, as [api.ParsePorts]
+	// reads them. Those of UDP are not in Ports: older gateways would take them for TCP.
+	Ranges map[string]string `json:"ranges,omitempty" max:"1024x256"`
 	// Pending: the caller's key has yet to be approved there.
 	Pending bool `json:"pending,omitempty"`
 	// APIServer is told to those who may reach it.
@@ -83,7 +86,7 @@ func ParseHello(body []byte) (Hello, error) {
 	for i := range h.Capabilities {
 		h.Capabilities[i] = clean(h.Capabilities[i], api.MaxNameLength)
 	}
-	h.Offers, h.Ports = services(h.Offers, h.Ports)
+	h.keepServices()
 	if err := h.APIServer.clean(); err != nil {
 		return Hello{}, err
 	}
@@ -93,23 +96,53 @@ func ParseHello(body []byte) (Hello, error) {
 	return h, nil
 }
 
-// services are the offers that can be services, each once, and the ports of those.
-func services(offers []string, ports map[string]uint16) ([]string, map[string]uint16) {
-	out := make([]string, 0, min(len(offers), maxOffers))
-	var at map[string]uint16
-	for _, s := range offers {
-		if !canBeService(s) || slices.Contains(out, s) || len(out) == maxOffers {
-			continue
-		}
-		out = append(out, s)
-		if port := ports[s]; port != 0 {
-			if at == nil {
-				at = make(map[string]uint16)
-			}
-			at[s] = port
+// keepServices keeps the offers that can be services, and the ports of those.
+func (h *Hello) keepServices() {
+	told := *h
+	h.Offers, h.Ports, h.Ranges = services(told.Offers), nil, nil
+	for _, s := range h.Offers {
+		if p, ok := told.PortsOf(s); ok {
+			h.SetPorts(s, p)
 		}
 	}
-	return out, at
+}
+
+// services are the offers that can be services, each once.
+func services(offers []string) []string {
+	out := make([]string, 0, min(len(offers), maxOffers))
+	for _, s := range offers {
+		if canBeService(s) && !slices.Contains(out, s) && len(out) < maxOffers {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// SetPorts says at which ports a service is.
+func (h *Hello) SetPorts(service string, p api.Ports) {
+	if p.Protocol != api.UDP {
+		if h.Ports == nil {
+			h.Ports = map[string]uint16{}
+		}
+		h.Ports[service] = p.First
+	}
+	if !p.Plain() {
+		if h.Ranges == nil {
+			h.Ranges = map[string]string{}
+		}
+		h.Ranges[service] = p.String()
+	}
+}
+
+// PortsOf are the ports of a named service, if they are known. A range that a newer gateway wrote
+// in another way is not.
+func (h Hello) PortsOf(service string) (api.Ports, bool) {
+	if text, ok := h.Ranges[service]; ok {
+		p, err := api.ParsePorts(text)
+		return p, err == nil && p.First != 0
+	}
+	port := h.Ports[service]
+	return api.PortsOf(port), port != 0
 }
 
 // clean makes what a stranger says of its API server fit to be kept; a may be nil.

@@ -48,6 +48,41 @@ func TestAHelloIsSafeToShow(t *testing.T) {
 	}
 }
 
+// Older gateways know one TCP port a service, and must not take UDP for it; newer ones may write
+// what is not known here.
+func TestPortsThatOlderGatewaysDoNotKnow(t *testing.T) {
+	told := Hello{Version: "1.0", Name: "cloud", Offers: []string{"web", "dns", "media", "ftp"}}
+	want := map[string]string{"web": "8080", "dns": "53/UDP", "media": "5000-5010/UDP", "ftp": "2000-2100"}
+	for service, text := range want {
+		p, err := api.ParsePorts(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told.SetPorts(service, p)
+	}
+	if diff := cmp.Diff(map[string]uint16{"web": 8080, "ftp": 2000}, told.Ports); diff != "" {
+		t.Errorf("older gateways read (-want +got):\n%s", diff)
+	}
+	body, err := json.Marshal(told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ParseHello(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for service, text := range want {
+		if p, ok := h.PortsOf(service); !ok || p.String() != text {
+			t.Errorf("%s is at %v (%v), want %s", service, p, ok, text)
+		}
+	}
+	h, err = ParseHello([]byte(`{"version":"1.9","name":"cloud","offers":["a","b","c","d"],"ports":{"a":1},
+		"ranges":{"a":"1/SCTP","b":"0","c":"9-1","d":"7/UDP","e":"8/UDP"}}`))
+	if err != nil || len(h.Ranges) != 1 || len(h.Ports) != 0 {
+		t.Errorf("of ports that make no sense here are kept %v and %v, %v", h.Ranges, h.Ports, err)
+	}
+}
+
 func TestOfCADataTheCertificatesStay(t *testing.T) {
 	one, two := block("CERTIFICATE", 40), block("CERTIFICATE", 50)
 	for name, ca := range map[string]string{
@@ -114,6 +149,7 @@ func TestAHelloTellsOfAStart(t *testing.T) {
 
 func FuzzParseHello(f *testing.F) {
 	f.Add([]byte(`{"version":"1.0","name":"cloud","offers":["auth","apiServer","registry"],"ports":{"registry":5000}}`))
+	f.Add([]byte(`{"version":"1.0","name":"cloud","offers":["dns","media"],"ports":{"media":1},"ranges":{"dns":"53/UDP","media":"1-9"}}`))
 	f.Add([]byte(`{"version":"2"}`))
 	f.Add([]byte(`{"version":"1.x.\u202e","name":"a"}`))
 	f.Add([]byte(`{"version":"1.0","name":"a","offers":null,"software":"\u001b[2J"}`))
@@ -126,8 +162,13 @@ func FuzzParseHello(f *testing.F) {
 		if !strings.HasPrefix(strings.TrimLeft(h.Version, "0+"), "1") {
 			t.Errorf("version %q was accepted", h.Version)
 		}
-		if len(h.Offers) > maxOffers || len(h.Ports) > len(h.Offers) {
-			t.Errorf("%d offers and %d ports", len(h.Offers), len(h.Ports))
+		if len(h.Offers) > maxOffers || len(h.Ports) > len(h.Offers) || len(h.Ranges) > len(h.Offers) {
+			t.Errorf("%d offers, %d ports and %d ranges", len(h.Offers), len(h.Ports), len(h.Ranges))
+		}
+		for s := range h.Ranges {
+			if p, ok := h.PortsOf(s); !ok || p.Len() < 1 || p.Len() > api.MaxPorts || p.String() != h.Ranges[s] {
+				t.Errorf("the ports %q are kept", h.Ranges[s])
+			}
 		}
 		shown := slices.Concat([]string{h.Version, h.Software, h.Name}, h.Offers, h.Capabilities)
 		if h.APIServer != nil {

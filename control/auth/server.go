@@ -97,9 +97,9 @@ type ServerOptions struct {
 	APIServer func() *APIServer
 	// Offers filters a caller's grants to those services that exist here; nil: all.
 	Offers func(Caller) []string
-	// Ports gives the overlay TCP ports of the named services; nil: there are none. A
+	// Ports gives the overlay ports of the named services; nil: there are none. A
 	// caller is told of those that it is offered.
-	Ports func() map[string]uint16
+	Ports func() map[string]api.Ports
 	// OnPath takes a message of a peer's path finder, one JSON document, and must not
 	// block. An error is told to the peer as a bad request. nil: paths are not found here.
 	OnPath func(from peer.PublicKey, message []byte) error

@@ -209,15 +209,6 @@ func isHostName(s string) bool {
 	return true
 }
 
-// ParseListen reads the address of a local listener, IP:port; port 0 takes a free one.
-func ParseListen(s string) (netip.AddrPort, error) {
-	a, err := netip.ParseAddrPort(s)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is not IP:port to listen on (such as 127.0.0.1:7443)", s)
-	}
-	return a, nil
-}
-
 // sortedSet sorts and drops repetitions; it never changes its argument.
 func sortedSet(in []string) []string {
 	out := slices.Clone(in)

@@ -154,11 +154,11 @@ type Kubernetes struct {
 	Lease time.Duration
 }
 
-// NamedService is any other TCP service that is offered.
+// NamedService is any other service that is offered.
 type NamedService struct {
 	Name    string
-	Port    uint16 // overlay TCP port
-	Address string // host:port
+	Ports   api.Ports // inside the tunnel
+	Address string    // host:port, of the first
 }
 
 // Peer is a peer of the file. Without a PublicKey it holds options for the peer of
@@ -177,7 +177,7 @@ type Peer struct {
 	// Allow are the services that it may reach here, sorted, each once.
 	Allow []string
 	// Local are the listeners here, by the service of the peer that they lead to.
-	Local map[string]netip.AddrPort
+	Local map[string]api.ListenAddress
 	Stock bool
 	// AllowedIPs of a stock peer, masked.
 	AllowedIPs []netip.Prefix

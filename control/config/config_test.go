@@ -103,7 +103,7 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("endpoint names", r.Peers[0].EndpointNames, []string{"gw.example.net:51820"})
 	check("public key", r.PrivateKey.Public().String(), aliceKey)
 	check("CA", *r.Services.LocalCA, LocalCA{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"), 12 * time.Hour})
-	check("named", r.Services.Named, []NamedService{{"registry", 5000, "10.0.0.5:5000"}})
+	check("named", r.Services.Named, []NamedService{{"registry", api.PortsOf(5000), "10.0.0.5:5000"}})
 	check("server name", r.Services.APIServer.ServerName, "kubernetes.default.svc")
 	if !strings.Contains(string(r.Services.APIServer.CAData), "BEGIN CERTIFICATE") {
 		t.Errorf("the API server's CA was not read: %q", r.Services.APIServer.CAData)
@@ -113,8 +113,8 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("preshared key", cloud.PresharedKey.Base64(), alicePrivate)
 	check("endpoints", cloud.Endpoints, []netip.AddrPort{netip.MustParseAddrPort("198.51.100.7:51820"), netip.MustParseAddrPort("[2001:db8::7]:51820")})
 	check("allow", cloud.Allow, []string{"apiServer", "auth", "registry"})
-	check("local", cloud.Local, map[string]netip.AddrPort{
-		"apiServer": netip.MustParseAddrPort("127.0.0.1:7443"), "registry": netip.MustParseAddrPort("127.0.0.1:5000"),
+	check("local", cloud.Local, map[string]api.ListenAddress{
+		"apiServer": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.PortsOf(7443)}, "registry": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.PortsOf(5000)},
 	})
 	check("allowedIPs", r.Peers[1].AllowedIPs, []netip.Prefix{netip.MustParsePrefix("10.9.0.2/32"), netip.MustParsePrefix("10.10.0.0/24")})
 	check("options only", r.Peers[2].PublicKey.IsZero(), true)
@@ -341,7 +341,7 @@ func TestDiffTellsWhatAReloadMustDo(t *testing.T) {
 }
 
 func TestPeersOfCommandsAreCheckedAsThoseOfTheFile(t *testing.T) {
-	named := []NamedService{{Name: "registry", Port: 5000}}
+	named := []NamedService{{Name: "registry", Ports: api.PortsOf(5000)}}
 	p, err := ResolvePeer(api.Peer{Name: "cloud", PublicKey: bobKey, Allow: []string{"registry"}}, named)
 	if err != nil || !slices.Equal(p.Allow, []string{"registry"}) {
 		t.Errorf("got %v, %v; want registry allowed", p.Allow, err)

@@ -23,6 +23,7 @@ func (noFiles) ReadFile(path string) ([]byte, error) {
 func FuzzLoad(f *testing.F) {
 	f.Add(full)
 	f.Add(peerHead + "    stock: true\n    allowedIPs: [10.9.0.2/32]\n")
+	f.Add(head + "spec: {services: {named: [{name: m, protocol: UDP, ports: 5000-5010, address: \"a:1\"}]}}")
 	f.Add("{}")
 	f.Add("a: &a [*a]\n")
 	f.Add(head + "spec: {services: {auth: {issuer: {csr: {}}}}}")

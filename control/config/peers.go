@@ -14,7 +14,7 @@ import (
 // peers checks each entry by itself and then against those before it.
 func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 	names, keys := map[string]string{}, map[peer.PublicKey]string{}
-	listeners := map[netip.AddrPort]string{}
+	var listeners []listener
 	var self peer.PublicKey
 	if !own.IsZero() {
 		self = own.Public()
@@ -36,25 +36,33 @@ func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 				c.fail(at+".publicKey", "this gateway's own key (give the peer's, as `postern status` shows it there)")
 			}
 		}
-		c.distinctListeners(at, p, listeners)
+		listeners = c.distinctListeners(at, p, listeners)
 		c.distinctAllowedIPs(at, p, out)
 		out = append(out, p)
 	}
 	return out
 }
 
-func (c *checker) distinctListeners(at string, p Peer, taken map[netip.AddrPort]string) {
+// listener is where a field has one listen.
+type listener struct {
+	at    api.ListenAddress
+	field string
+}
+
+// distinctListeners adds a peer's listeners to those that are taken.
+func (c *checker) distinctListeners(at string, p Peer, taken []listener) []listener {
 	for _, service := range sortedKeys(p.Local) {
-		addr, field := p.Local[service], localField(at, service)
-		if addr.Port() == 0 {
+		l := listener{p.Local[service], localField(at, service)}
+		if l.at.First == 0 {
 			continue
 		}
-		if first, twice := taken[addr]; twice {
-			c.fail(field, "%s is already the listener of %s (choose another port)", addr, first)
+		if i := slices.IndexFunc(taken, func(t listener) bool { return t.at.Overlaps(l.at) }); i >= 0 {
+			c.fail(l.field, "%s is already the listener of %s (choose another port)", l.at, taken[i].field)
 			continue
 		}
-		taken[addr] = field
+		taken = append(taken, l)
 	}
+	return taken
 }
 
 func (c *checker) distinctAllowedIPs(at string, p Peer, before []Peer) {
@@ -146,7 +154,7 @@ func localField(at, service string) string {
 	return join(at+".local.named", service)
 }
 
-func (c *checker) local(at string, e *api.Peer) map[string]netip.AddrPort {
+func (c *checker) local(at string, e *api.Peer) map[string]api.ListenAddress {
 	if e.Local == nil {
 		return nil
 	}
@@ -154,14 +162,17 @@ func (c *checker) local(at string, e *api.Peer) map[string]netip.AddrPort {
 		c.fail(at+".local", "a stock WireGuard peer offers no services to listen for (remove local)")
 		return nil
 	}
-	out := map[string]netip.AddrPort{}
+	out := map[string]api.ListenAddress{}
 	add := func(service, address string) {
-		a, err := ParseListen(address)
-		if err != nil {
+		l, err := api.ParseListen(address)
+		switch {
+		case err != nil:
 			c.fail(localField(at, service), "%v", err)
-			return
+		case service == api.ServiceAPIServer && !l.Plain():
+			c.fail(localField(at, service), "%s: an API server has one TCP port", l)
+		default:
+			out[service] = l
 		}
-		out[service] = a
 	}
 	if e.Local.APIServer != "" {
 		add(api.ServiceAPIServer, e.Local.APIServer)

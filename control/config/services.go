@@ -2,7 +2,10 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -148,8 +151,8 @@ func (c *checker) localCA(at string, s *api.LocalCA) *LocalCA {
 
 func (c *checker) namedServices(at string, services []api.NamedService) []NamedService {
 	c.named = map[string]bool{}
-	ports := map[uint16]string{api.PortAuth: api.ServiceAuth, api.PortAPIServer: api.ServiceAPIServer}
-	var out []NamedService
+	taken := []NamedService{{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth)}, {Name: api.ServiceAPIServer, Ports: api.PortsOf(api.PortAPIServer)}}
+	fixed := len(taken)
 	for i, s := range services {
 		at := fmt.Sprintf("%s[%d]", at, i)
 		switch err := api.CheckName(s.Name); {
@@ -162,20 +165,70 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 		default:
 			c.named[s.Name] = true
 		}
-		switch by, taken := ports[s.Port]; {
-		case s.Port == 0 && !c.given(at+".port"):
-			c.fail(at+".port", "missing (want the TCP port inside the tunnel, 1 to 65535)")
-		case s.Port == 0:
-			c.fail(at+".port", "0 is no port to offer a service at (want 1 to 65535)")
-		case taken:
-			c.fail(at+".port", "%d is the port of %s inside the tunnel (choose another)", s.Port, by)
-		default:
-			ports[s.Port] = s.Name
+		n := NamedService{Name: s.Name, Ports: c.ports(at, s), Address: s.Address}
+		if i := slices.IndexFunc(taken, func(t NamedService) bool { return t.Ports.Overlaps(n.Ports) }); i >= 0 {
+			c.fail(portsField(at, s), "%s is the port of %s inside the tunnel (choose another)", n.Ports, taken[i].Name)
 		}
-		c.dialAddress(at+".address", s.Address)
-		out = append(out, NamedService(s))
+		if c.dialAddress(at+".address", s.Address); n.Ports.Len() > 1 {
+			c.lastPort(at+".address", s.Address, n.Ports)
+		}
+		taken = append(taken, n)
 	}
-	return out
+	return taken[fixed:]
+}
+
+// ports are those of a named service inside the tunnel. After a problem they are none.
+func (c *checker) ports(at string, s api.NamedService) api.Ports {
+	none := api.Ports{First: 1}
+	text := strconv.Itoa(int(s.Port))
+	switch {
+	case s.Ports != "" && s.Port != 0:
+		c.fail(at+".ports", "port is given as well (keep one)")
+		return none
+	case s.Ports != "":
+		text = s.Ports
+	case s.Port == 0 && !c.given(at+".port"):
+		c.fail(at+".port", "missing (want the port inside the tunnel, 1 to 65535, or ports: FIRST-LAST)")
+		return none
+	case s.Port == 0:
+		c.fail(at+".port", "0 is no port to offer a service at (want 1 to 65535)")
+		return none
+	}
+	p, err := api.ParsePorts(text)
+	switch {
+	case err != nil:
+		c.fail(at+".ports", "%v", err)
+		return none
+	case p.First == 0:
+		c.fail(at+".ports", "0 is no port to offer a service at (want 1 to 65535)")
+		return none
+	case strings.Contains(text, "/"):
+		c.fail(at+".ports", "%q has a protocol (put it into protocol)", text)
+		return none
+	}
+	switch s.Protocol {
+	case "", api.TCP:
+	case api.UDP:
+		p.Protocol = api.UDP
+	default:
+		c.fail(at+".protocol", "%q is no protocol of a service (want TCP or UDP)", s.Protocol)
+	}
+	return p
+}
+
+// portsField is where a service's ports stand.
+func portsField(at string, s api.NamedService) string {
+	if s.Ports != "" {
+		return at + ".ports"
+	}
+	return at + ".port"
+}
+
+// lastPort wants that the ports which follow an address are ports.
+func (c *checker) lastPort(field, address string, p api.Ports) {
+	if _, first, err := splitHostPort(address); err == nil && int(first)+p.Len()-1 > math.MaxUint16 {
+		c.fail(field, "%d ports from %d are more than there are (give the first of them)", p.Len(), first)
+	}
 }
 
 // reservedService tells the names that no named service may bear.

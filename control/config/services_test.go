@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,44 @@ func TestTokensAreIssuedByDefaultForAnHourInANamespaceOfTheirOwn(t *testing.T) {
 		}
 		if r.Services.ServiceAccount == nil || *r.Services.ServiceAccount != want || r.Services.LocalCA != nil {
 			t.Errorf("%s: got %+v, want %+v and no CA", given, r.Services.ServiceAccount, want)
+		}
+	}
+}
+
+func TestServicesOfUDPAndOfSeveralPorts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "edge.yaml")
+	text := head + `spec:
+  services:
+    named:
+    - {name: dns, protocol: UDP, port: 53, address: "10.0.0.1:53"}
+    - {name: dns-tcp, port: 53, address: "10.0.0.1:53"}
+    - {name: http3, protocol: UDP, port: 80, address: "10.0.0.1:443"}
+    - {name: media, protocol: UDP, ports: 5000-5010, address: "10.0.0.2:65525"}
+  peers:
+  - {name: cloud, local: {named: {dns: "127.0.0.1:53/UDP", media: "127.0.0.1:6000-6010/UDP"}}}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Load(file, Overrides{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range r.Services.Named {
+		got = append(got, s.Name+" "+s.Ports.String()+" "+s.Address)
+	}
+	for _, service := range []string{"dns", "media"} {
+		got = append(got, r.Peers[0].Local[service].String())
+	}
+	want := []string{"dns 53/UDP 10.0.0.1:53", "dns-tcp 53 10.0.0.1:53", "http3 80/UDP 10.0.0.1:443", "media 5000-5010/UDP 10.0.0.2:65525",
+		"127.0.0.1:53/UDP", "127.0.0.1:6000-6010/UDP"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, v := range r.Values() {
+		if v.Path == "spec.services.named[3].port" {
+			t.Errorf("a range is shown with the port %q", v.Value)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestWhatAStockPeerCanBeGranted(t *testing.T) {
 	stock := api.Peer{Name: "router", PublicKey: aliceKey, Stock: true, AllowedIPs: []string{"10.9.0.2/32"}}
-	named := []NamedService{{Name: "registry", Port: 5000}}
+	named := []NamedService{{Name: "registry", Ports: api.PortsOf(5000)}}
 	stock.Allow = []string{api.ServiceAPIServer, "registry"}
 	p, err := ResolvePeer(stock, named)
 	if err != nil || !slices.Equal(p.Allow, stock.Allow) {

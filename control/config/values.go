@@ -28,7 +28,7 @@ func (r *Resolved) Values() []Value {
 		o, set := r.origins[path]
 		switch {
 		case set:
-		case o.Source == "" && value == "" && !always[path]:
+		case o.Source == "" && (value == "" || value == "0") && !always[path]:
 			return
 		default:
 			o = r.elementOrigin(path)

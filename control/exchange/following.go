@@ -31,7 +31,7 @@ type following struct {
 // offer is a peer's.
 type offer struct {
 	services []string // sorted
-	ports    map[string]uint16
+	ports    map[string]api.Ports
 	// changed is when it was changed last; zero while it is the first.
 	changed time.Time
 	// warned: it was complained of that it is too much.
@@ -42,7 +42,12 @@ type offer struct {
 // minute after the last; one that comes sooner has to be heard again. excess is how many are
 // beyond what there are listeners for, the first time that there are any.
 func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) {
-	services := slices.Sorted(slices.Values(h.Offers))
+	services, ports := slices.Sorted(slices.Values(h.Offers)), map[string]api.Ports{}
+	for _, s := range services {
+		if p, ok := h.PortsOf(s); ok {
+			ports[s] = p
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := o.m[name]
@@ -51,12 +56,12 @@ func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) 
 		if o.m == nil {
 			o.m = map[string]*offer{}
 		}
-		x = &offer{services: services, ports: h.Ports}
+		x = &offer{services: services, ports: ports}
 		o.m[name] = x
-	case slices.Equal(x.services, services) && maps.Equal(x.ports, h.Ports) || !x.changed.IsZero() && now.Sub(x.changed) < offersEvery:
+	case slices.Equal(x.services, services) && maps.Equal(x.ports, ports) || !x.changed.IsZero() && now.Sub(x.changed) < offersEvery:
 		return 0
 	default:
-		x.services, x.ports, x.changed = services, h.Ports, now
+		x.services, x.ports, x.changed = services, ports, now
 	}
 	if _, excess = Automatic(services); excess == 0 || x.warned {
 		return 0
@@ -66,7 +71,7 @@ func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) 
 }
 
 // get is what a peer offers, if it was heard in this run.
-func (o *following) get(name string) (services []string, ports map[string]uint16, ok bool) {
+func (o *following) get(name string) (services []string, ports map[string]api.Ports, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := o.m[name]
@@ -122,9 +127,9 @@ func (x *Exchange) follow(m *roster.Member, h auth.Hello) {
 	x.o.Changed()
 }
 
-// FollowedPort is the port of a peer's named service, as far as the cluster follows it.
-func (x *Exchange) FollowedPort(name, service string) (uint16, bool) {
+// FollowedPorts are the ports of a peer's named service, as far as the cluster follows it.
+func (x *Exchange) FollowedPorts(name, service string) (api.Ports, bool) {
 	_, ports, _ := x.following.get(name)
-	port := ports[service]
-	return port, port != 0
+	p, ok := ports[service]
+	return p, ok
 }

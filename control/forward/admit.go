@@ -12,13 +12,13 @@ import (
 
 // admits says why whoever made a connection may not use the listener; nil when he may.
 // Nothing has been read from him and nothing been dialled for him by then.
-func (o *Outbound) admits(w Local, f *flow) error {
+func (o *Outbound) admits(w Local, remote string) error {
 	if o.opts.Admit == nil {
 		return nil
 	}
-	from, err := netip.ParseAddrPort(f.remote)
+	from, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return fmt.Errorf("its address %q cannot be read: %w", f.remote, err)
+		return fmt.Errorf("its address %q cannot be read: %w", remote, err)
 	}
 	return o.opts.Admit(w, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 }
@@ -32,12 +32,16 @@ func (o *Outbound) turnAway(w Local, f *flow, why error) {
 	}
 	f.abort()
 	o.count.refuse(NotAdmitted)
-	from, _ := netip.ParseAddrPort(f.remote) // admits has read it
+	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset", o.notAdmitted(w, f.remote, why)...)
+}
+
+// notAdmitted writes the audit record of whoever is not admitted, and gives what a warning tells.
+func (o *Outbound) notAdmitted(w Local, remote string, why error) []slog.Attr {
+	from, _ := netip.ParseAddrPort(remote) // admits has read it
 	o.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(w.Peer),
-		slog.String(audit.KeyService, w.Service), slog.String(audit.KeyAddress, f.remote),
+		slog.String(audit.KeyService, w.Service), slog.String(audit.KeyAddress, remote),
 		slog.String(audit.KeyCode, string(catalogue.PodRefused)), audit.Reason(why.Error()))
 	p := catalogue.Params{Peer: w.Peer, Service: w.Service, Detail: why.Error()}
 	p.From = from.Addr().String()
-	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset",
-		warning(DirectionOutbound, catalogue.PodRefused, p)...)
+	return warning(DirectionOutbound, catalogue.PodRefused, p)
 }

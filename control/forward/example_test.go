@@ -30,7 +30,7 @@ func ExampleOutbound() {
 
 	flows := forward.NewFlows(forward.Limits{})
 	out := forward.NewOutbound(flows, forward.OutboundOptions{
-		Dial: func(ctx context.Context, peer, name string) (forward.Conn, error) {
+		Dial: func(ctx context.Context, peer, name string, _ int) (forward.Conn, error) {
 			fmt.Println("dial", name, "of", peer)
 			return forward.DialUpstream(ctx, service.Addr().String())
 		},

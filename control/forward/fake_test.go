@@ -122,8 +122,8 @@ func (g *gateway) wantNothingLeft() {
 func (g *gateway) offer(upstream string, more ...Service) {
 	g.t.Helper()
 	services := append([]Service{
-		{Name: api.ServiceAPIServer, Port: api.PortAPIServer, Upstream: upstream},
-		{Name: "registry", Port: 5000, Upstream: upstream},
+		{Name: api.ServiceAPIServer, Ports: api.PortsOf(api.PortAPIServer), Upstream: upstream},
+		{Name: "registry", Ports: api.PortsOf(5000), Upstream: upstream},
 	}, more...)
 	if err := g.in.SetServices(services); err != nil {
 		g.t.Fatal(err)

@@ -35,6 +35,14 @@ type flow struct {
 	peerSide Conn       // once both sides are connected
 }
 
+// about tells whose a flow is, of connections and of datagrams alike.
+type about struct {
+	direction, peer, service string
+	remote                   string // ip:port
+}
+
+func (f *flow) about() about { return about{f.direction, f.peer, f.service, f.remote} }
+
 // sending is a connection that tells what of its data is on its way, in bytes, as those of the
 // tunnel's network stack do.
 type sending interface {
@@ -87,7 +95,7 @@ func (f *flow) finish(c net.Conn) {
 
 // snapshot is the flow as the status shows it.
 func (f *flow) snapshot() api.Flow {
-	out := api.Flow{Direction: f.direction, Service: f.service, Remote: f.remote,
+	out := api.Flow{Direction: f.direction, Protocol: api.TCP, Service: f.service, Remote: f.remote,
 		RxBytes: f.rx.Load(), TxBytes: f.tx.Load(), StartedAt: f.startedAt}
 	f.mu.Lock()
 	c, ok := f.peerSide.(sending)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -36,18 +37,20 @@ type Flows struct {
 	open     map[*flow]struct{}
 	used     map[share]usage
 	arriving map[share]*rate.Limiter // inbound
+
+	udp *udpFlows
 }
 
-// share is whose connections are counted together: those of one peer in one direction, and
-// apart from them those to auth. What a client behind the peer does must not keep the gateways
-// from asking each other.
+// share is whose flows are counted together: those of one peer in one direction, connections and
+// flows of datagrams apart, and apart from them connections to auth. What a client behind the peer
+// does must not keep the gateways from asking each other.
 type share struct {
 	direction, peer string
-	auth            bool
+	auth, udp       bool
 }
 
 func shareOf(direction, peer, service string) share {
-	return share{direction, peer, service == api.ServiceAuth}
+	return share{direction: direction, peer: peer, auth: service == api.ServiceAuth}
 }
 
 func (f *flow) share() share { return shareOf(f.direction, f.peer, f.service) }
@@ -57,17 +60,20 @@ func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
 	return &Flows{limits: l, buffers: newBuffers(l.Buffers, l.PeerBuffers), drainIdle: drainIdle,
 		open: make(map[*flow]struct{}), used: make(map[share]usage),
-		arriving: make(map[share]*rate.Limiter)}
+		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp())}
 }
+
+// Attach gives it the tunnel through which datagrams go, and the gateway's address there, before
+// there are peers.
+func (t *Flows) Attach(tunnel Tunnel, own netip.Addr) { t.udp.tunnel, t.udp.own = tunnel, own }
 
 // maxArriving bounds how many rates are remembered: more than two for each peer and each open
 // ticket.
 const maxArriving = 4096
 
-// arrives takes a connection of a peer to a service from its rate, or reports that it is one
-// too many. Those that nobody knows share a rate.
-func (t *Flows) arrives(peer, service string, now time.Time) bool {
-	k := shareOf(DirectionInbound, peer, service)
+// arrives takes a flow that a peer begins from its rate, or reports that it is one too many.
+// Those that nobody knows share a rate.
+func (t *Flows) arrives(k share, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.arriving[k]
@@ -75,7 +81,11 @@ func (t *Flows) arrives(peer, service string, now time.Time) bool {
 		if len(t.arriving) >= maxArriving {
 			maps.DeleteFunc(t.arriving, func(_ share, l *rate.Limiter) bool { return l.TokensAt(now) >= float64(l.Burst()) })
 		}
-		l = rate.NewLimiter(rate.Limit(t.limits.PeerRate), t.limits.PeerBurst)
+		b := t.limits.tcp()
+		if k.udp {
+			b = t.limits.udp()
+		}
+		l = rate.NewLimiter(rate.Limit(b.rate), b.burst)
 		t.arriving[k] = l
 	}
 	return l.AllowN(now, 1)
@@ -96,8 +106,10 @@ func (t *Flows) SetPeerRate(perSecond int) {
 		perSecond = api.DefaultConnectionsPerSecond
 	}
 	t.limits.PeerRate = perSecond
-	for _, l := range t.arriving {
-		l.SetLimit(rate.Limit(perSecond))
+	for k, l := range t.arriving {
+		if !k.udp {
+			l.SetLimit(rate.Limit(perSecond))
+		}
 	}
 }
 
@@ -115,7 +127,7 @@ func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
 		return nil, Stopping
 	}
 	u := t.used[k]
-	if r := t.limits.admit(u, len(t.open)); r != "" {
+	if r := t.limits.tcp().admit(u, len(t.open)); r != "" {
 		cancel()
 		return nil, r
 	}
@@ -160,12 +172,14 @@ func (t *Flows) end(f *flow) {
 	t.wg.Done()
 }
 
-// List gives the established flows of one peer, oldest first.
+// List gives the established flows of one peer, oldest first; of those of datagrams the ones that
+// were used last.
 func (t *Flows) List(peer string) []api.Flow {
 	out := []api.Flow{}
 	for _, f := range t.matching(func(f *flow) bool { return f.peer == peer && !f.halfOpen }) {
 		out = append(out, f.snapshot())
 	}
+	out = append(out, t.udp.list(peer)...)
 	slices.SortFunc(out, func(a, b api.Flow) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.Remote, b.Remote))
 	})
@@ -183,7 +197,7 @@ type Carried struct {
 func (t *Flows) Carried() map[string]Carried {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make(map[string]Carried, len(t.used))
+	out := t.udp.carried()
 	for f := range t.open {
 		if f.halfOpen {
 			continue
@@ -211,18 +225,32 @@ func (t *Flows) Count() map[string]int {
 // included, and gives their number. The caller has taken the peer out of its
 // configuration first, or new ones may follow.
 func (t *Flows) ClosePeer(peer string) int {
-	return t.abortMatching(func(f *flow) bool { return f.peer == peer })
+	return t.endMatching(func(a about) bool { return a.peer == peer })
+}
+
+// endMatching resets connections, ends flows of datagrams, and gives their number.
+func (t *Flows) endMatching(match func(about) bool) int {
+	n := t.udp.endMatching(match)
+	for _, f := range t.matching(func(*flow) bool { return true }) {
+		if match(f.about()) {
+			f.abort()
+			n++
+		}
+	}
+	return n
 }
 
 // Drain admits no more flows and waits until those that are open have ended. Those on
 // which nothing moves are reset after 3 to 6 s (a watch, a connection kept for later: they
 // would not end by themselves), and when ctx ends all that are left. On return no goroutine
 // of a flow is left. The error says that flows were cut short: it is that of ctx or an
-// [ErrIdle].
+// [ErrIdle]. Nobody knows when a flow of datagrams is done: they end with the last connection.
 func (t *Flows) Drain(ctx context.Context) error {
 	t.mu.Lock()
 	t.stopping = true
 	t.mu.Unlock()
+	t.udp.stop()
+	defer t.udp.close()
 
 	done := make(chan struct{})
 	go func() {

@@ -53,8 +53,8 @@ func TestHalfOpenConnectionsAreLimitedApart(t *testing.T) {
 			}
 			return DialUpstream(ctx, a)
 		})
-		services := []Service{{Name: api.ServiceAPIServer, Port: 6443, Upstream: "slow:1"},
-			{Name: "registry", Port: 5000, Upstream: address}}
+		services := []Service{{Name: api.ServiceAPIServer, Ports: api.PortsOf(6443), Upstream: "slow:1"},
+			{Name: "registry", Ports: api.PortsOf(5000), Upstream: address}}
 		if err := g.in.SetServices(services); err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestGrantRevokedBetweenLookUpAndEntryIsNoticed(t *testing.T) {
 			return nil, errors.New("no")
 		},
 	})
-	if err := in.SetServices([]Service{{Name: "a", Port: 1, Upstream: "x:1"}}); err != nil {
+	if err := in.SetServices([]Service{{Name: "a", Ports: api.PortsOf(1), Upstream: "x:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	s := &syn{t: t, remote: addrPort(cloudAddr, 1), local: addrPort(ownAddr, 1),

@@ -1,4 +1,5 @@
-// Package forward carries TCP connections between the tunnel and the world outside it.
+// Package forward carries TCP connections, and flows of datagrams, between the tunnel and the world
+// outside it.
 //
 //   - Inbound: a peer dials a service of this gateway at its overlay address. Inbound
 //     finds who the peer is (its source address is its key), which service listens on the
@@ -6,9 +7,9 @@
 //     upstream is dialled before the peer's handshake is completed, so that an upstream
 //     that is down shows as "connection refused" and never as a hang.
 //   - Outbound: a listener on this machine leads to a service of a peer.
-//   - Flows is the table that both fill: it lists the open connections, bounds them per
-//     peer and in all, and ends them when a peer is removed, a grant revoked or the
-//     gateway stopped.
+//   - Flows is the table that both fill: it lists the open connections and flows of
+//     datagrams, bounds them per peer and in all, and ends them when a peer is removed, a
+//     grant revoked or the gateway stopped.
 //
 // The upstream of a service is what the configuration says and nothing else; a peer
 // cannot choose it, and nothing leads from one peer to another. Bytes are passed as they

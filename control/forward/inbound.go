@@ -35,10 +35,11 @@ type InboundOptions struct {
 type Inbound struct {
 	flows *Flows
 	opts  InboundOptions
-	count *counters
+	count *counters // of connections
+	udp   *counters // of flows of datagrams
 
 	configure sync.Mutex // serialises SetServices
-	services  atomic.Pointer[map[uint16]Service]
+	services  atomic.Pointer[offered]
 }
 
 // NewInbound makes an Inbound without services.
@@ -47,68 +48,49 @@ func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 		o.Dial = DialUpstream
 	}
 	o.Logger = orDiscard(o.Logger)
-	in := &Inbound{flows: flows, opts: o, count: newCounters()}
-	in.services.Store(&map[uint16]Service{})
+	in := &Inbound{flows: flows, opts: o, count: newCounters(), udp: newCounters()}
+	in.services.Store(&offered{})
 	return in
 }
 
 // SetServices replaces the services. Open connections to a service that is gone are
 // reset; those to one whose upstream changed stay where they are until they end.
 func (in *Inbound) SetServices(services []Service) error {
-	m, err := byPort(services)
+	now, err := offer(services)
 	if err != nil {
 		return err
 	}
 	in.configure.Lock()
 	defer in.configure.Unlock()
-	old := in.services.Swap(&m)
-	for _, name := range gone(*old, m) {
-		in.flows.abortMatching(func(f *flow) bool {
-			return f.direction == DirectionInbound && f.service == name
-		})
-	}
+	in.services.Store(&now)
+	in.flows.endMatching(func(a about) bool { return a.direction == DirectionInbound && !now.has(a.service) })
 	return nil
 }
 
 // Reauthorize resets the open connections that the policy no longer allows, and gives
 // their number. It is called after grants or peers have changed.
 func (in *Inbound) Reauthorize() int {
-	n := 0
-	for _, f := range in.flows.matching(func(f *flow) bool { return f.direction == DirectionInbound }) {
-		if !in.stillAllowed(f) {
-			f.abort()
-			n++
-		}
-	}
-	return n
+	return in.flows.endMatching(func(a about) bool { return a.direction == DirectionInbound && !in.stillAllowed(a) })
 }
 
-func (in *Inbound) stillAllowed(f *flow) bool {
-	from, err := netip.ParseAddrPort(f.remote)
+func (in *Inbound) stillAllowed(a about) bool {
+	from, err := netip.ParseAddrPort(a.remote)
 	if err != nil {
 		return false
 	}
 	p, ok := in.opts.Resolve(from.Addr())
-	return ok && p.Name == f.peer && in.offered(f.service) && in.allowed(p, f.service)
+	return ok && p.Name == a.peer && in.services.Load().has(a.service) && in.allowed(p, a.service)
 }
 
-// offered reports whether there is a service of that name.
-func (in *Inbound) offered(name string) bool {
-	for _, s := range *in.services.Load() {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// Counters are what has happened since the start.
-func (in *Inbound) Counters() Counters { return in.count.snapshot() }
+// Counters are what has happened to connections since the start, UDPCounters to flows of
+// datagrams.
+func (in *Inbound) Counters() Counters    { return in.count.snapshot() }
+func (in *Inbound) UDPCounters() Counters { return in.udp.snapshot() }
 
 // Handle answers one connection and carries it until it ends. It is called on a
 // goroutine of its own.
 func (in *Inbound) Handle(c Incoming) {
-	p, s, reason := in.authorize(c)
+	p, s, reason := in.authorize(api.TCP, c.Remote(), c.Local())
 	if reason != "" {
 		in.refuse(c, p, s, reason, nil)
 		return
@@ -121,7 +103,7 @@ func (in *Inbound) Handle(c Incoming) {
 	defer in.flows.end(f)
 	// A removal or withdrawal between the look-up and the entry in the table would have
 	// missed it.
-	if !in.stillAllowed(f) {
+	if !in.stillAllowed(f.about()) {
 		in.refuse(c, p, s, NotGranted, nil)
 		return
 	}
@@ -132,11 +114,13 @@ func (in *Inbound) Handle(c Incoming) {
 	in.carry(c, f, p, s)
 }
 
-// authorize finds peer and service of a connection.
-func (in *Inbound) authorize(c Incoming) (Peer, Service, Reason) {
-	p, known := in.opts.Resolve(c.Remote().Addr())
-	s, ok := (*in.services.Load())[c.Local().Port()]
-	if !in.flows.arrives(p.Name, s.Name, time.Now()) {
+// authorize finds peer and service of a connection, or of a datagram that begins a flow.
+func (in *Inbound) authorize(protocol api.Protocol, remote, local netip.AddrPort) (Peer, Service, Reason) {
+	p, known := in.opts.Resolve(remote.Addr())
+	s, ok := in.services.Load().at(protocol, local.Port())
+	k := shareOf(DirectionInbound, p.Name, s.Name)
+	k.udp = protocol == api.UDP
+	if !in.flows.arrives(k, time.Now()) {
 		return p, Service{}, PeerRateLimit
 	}
 	if !known {
@@ -162,7 +146,7 @@ func (in *Inbound) allowed(p Peer, service string) bool {
 // carry dials the upstream, then completes the handshake, then copies.
 func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
 	ctx, cancel := context.WithTimeout(f.ctx, upstreamTimeout)
-	up, err := in.opts.Dial(ctx, s.Upstream)
+	up, err := in.opts.Dial(ctx, s.upstream(c.Local().Port()))
 	cancel()
 	if err != nil {
 		reason := UpstreamDown

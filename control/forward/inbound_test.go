@@ -98,7 +98,7 @@ func TestDefaultDeny(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			address, _ := upstream(t)
 			g := newGateway(t, Limits{}, nil)
-			g.offer(address, Service{Name: api.ServiceAuth, Port: api.PortAuth, Upstream: address})
+			g.offer(address, Service{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth), Upstream: address})
 			s := g.dial(c.from, c.port)
 			if refused := s.wasRefused(); refused != (c.reason != "") {
 				t.Fatalf("refused: %v, want reason %q", refused, c.reason)
@@ -174,7 +174,7 @@ func TestAPeerThatConnectsTooFastIsRefused(t *testing.T) {
 		}
 		// Somebody unknown is bounded as well, and so is what is remembered.
 		for i := range 2 * maxArriving {
-			g.flows.arrives(fmt.Sprint("ticket-", i), api.ServiceAuth, time.Now())
+			g.flows.arrives(shareOf(DirectionInbound, fmt.Sprint("ticket-", i), api.ServiceAuth), time.Now())
 			time.Sleep(time.Second)
 		}
 		if n := len(g.flows.arriving); n > maxArriving {
@@ -201,7 +201,7 @@ func TestOtherConnectionsLeaveRoomForAuth(t *testing.T) {
 			g := newGateway(t, Limits{HalfOpen: 16, PeerRate: 1}, c.dial)
 			l := NewListener(&net.TCPAddr{IP: ownAddr.AsSlice(), Port: int(api.PortAuth)})
 			defer l.Close()
-			g.offer("upstream:1", Service{Name: api.ServiceAuth, Port: api.PortAuth, Handler: l})
+			g.offer("upstream:1", Service{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth), Handler: l})
 			for range many {
 				g.start(cloudAddr, api.PortAPIServer)
 			}
@@ -238,7 +238,7 @@ func TestOneTimeKeyIsServedByAuthInProcess(t *testing.T) {
 	go func() { served <- server.Serve(l) }()
 
 	g := newGateway(t, Limits{}, nil)
-	if err := g.in.SetServices([]Service{{Name: api.ServiceAuth, Port: 80, Handler: l}}); err != nil {
+	if err := g.in.SetServices([]Service{{Name: api.ServiceAuth, Ports: api.PortsOf(80), Handler: l}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []netip.Addr{ticketAddr, cloudAddr} {
@@ -277,7 +277,7 @@ func TestServicesAreReplacedByDifference(t *testing.T) {
 	take(t, conns1)
 
 	// The API server moves, registry is withdrawn.
-	if err := g.in.SetServices([]Service{{Name: api.ServiceAPIServer, Port: 6443, Upstream: second}}); err != nil {
+	if err := g.in.SetServices([]Service{{Name: api.ServiceAPIServer, Ports: api.PortsOf(6443), Upstream: second}}); err != nil {
 		t.Fatal(err)
 	}
 	wantReset(t, r)
@@ -291,9 +291,9 @@ func TestServicesAreReplacedByDifference(t *testing.T) {
 	}
 
 	for name, bad := range map[string][]Service{
-		"two on one port":      {{Name: "a", Port: 1, Upstream: "x:1"}, {Name: "b", Port: 1, Upstream: "x:2"}},
-		"one name twice":       {{Name: "a", Port: 1, Upstream: "x:1"}, {Name: "a", Port: 2, Upstream: "x:2"}},
-		"neither way to serve": {{Name: "a", Port: 1}},
+		"two on one port":      {{Name: "a", Ports: api.PortsOf(1), Upstream: "x:1"}, {Name: "b", Ports: api.PortsOf(1), Upstream: "x:2"}},
+		"one name twice":       {{Name: "a", Ports: api.PortsOf(1), Upstream: "x:1"}, {Name: "a", Ports: api.PortsOf(2), Upstream: "x:2"}},
+		"neither way to serve": {{Name: "a", Ports: api.PortsOf(1)}},
 		"no port":              {{Name: "a", Upstream: "x:1"}},
 	} {
 		if err := g.in.SetServices(bad); err == nil {

@@ -1,6 +1,10 @@
 package forward
 
-import "github.com/postern-dev/postern/control/api"
+import (
+	"runtime/debug"
+
+	"github.com/postern-dev/postern/control/api"
+)
 
 // Limits bound what is open at once. Zero values take the defaults.
 //
@@ -22,6 +26,9 @@ type Limits struct {
 	// PeerBurst is how many come at once: unless told more than may be open, since after an
 	// outage they all come again. What is beyond is refused before anything is done for it.
 	PeerRate, PeerBurst int
+	// UDPFlows is the most flows of datagrams of the gateway, PeerUDPFlows those of one peer in
+	// one direction. They are counted apart from connections.
+	UDPFlows, PeerUDPFlows int
 	// Buffers is the most memory for copying at full speed, in bytes; PeerBuffers is
 	// one peer's share of it. Beyond them copying goes on with small buffers.
 	Buffers, PeerBuffers int
@@ -36,6 +43,19 @@ const (
 	defaultTotal     = 4096
 	defaultReserve   = 16
 	defaultBuffers   = 16 << 20
+	// defaultUDPFlows is the most flows of datagrams where there is memory for them.
+	defaultUDPFlows = 100_000
+	// udpFlowMemory is what a flow of datagrams costs, in bytes: 510 here, and 3 KB for the
+	// kernel's socket of an inbound one (BenchmarkUDPFlow).
+	udpFlowMemory = 3500
+	// udpFraction is the part of the process' memory limit that they may take, and of its file
+	// descriptors.
+	udpMemoryFraction, udpFilesFraction = 8, 2
+	// udpHalfOpen is how many flows of one peer may wait for a name to be resolved.
+	udpHalfOpen = 1024
+	// udpPeerRate is how many flows a second a peer may begin in the long run: resolvers take a
+	// new port for each question, and a flow costs a fiftieth of a connection.
+	udpPeerRate = 2000
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
 	peerBufferShare = 2
@@ -53,24 +73,40 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Reserve, defaultReserve)
 	set(&l.PeerRate, api.DefaultConnectionsPerSecond)
 	set(&l.PeerBurst, l.PeerFlows+l.PeerRate)
+	set(&l.UDPFlows, int(min(defaultUDPFlows, debug.SetMemoryLimit(-1)/udpMemoryFraction/udpFlowMemory, openFiles()/udpFilesFraction)))
+	set(&l.PeerUDPFlows, (l.UDPFlows+1)/2)
 	set(&l.Buffers, defaultBuffers)
 	set(&l.PeerBuffers, l.Buffers/peerBufferShare)
 	return l
 }
 
-// usage counts one peer's connections in one direction.
+// usage counts one peer's flows of a kind in one direction.
 type usage struct {
 	flows, halfOpen int
 }
 
-// admit decides whether one more connection fits. The empty reason admits it.
-func (l Limits) admit(u usage, total int) Reason {
+// bounds are those of a kind of flows: of a peer, of a peer's that are being opened, of all, and
+// what a peer may have though all are there; and how many a peer may begin, a second and at once.
+type bounds struct {
+	peer, halfOpen, total, reserve, rate, burst int
+}
+
+func (l Limits) tcp() bounds {
+	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst}
+}
+
+func (l Limits) udp() bounds {
+	return bounds{l.PeerUDPFlows, udpHalfOpen, l.UDPFlows, l.Reserve, udpPeerRate, l.PeerUDPFlows + udpPeerRate}
+}
+
+// admit decides whether one more flow fits. The empty reason admits it.
+func (b bounds) admit(u usage, total int) Reason {
 	switch {
-	case u.flows >= l.PeerFlows:
+	case u.flows >= b.peer:
 		return PeerFlowLimit
-	case u.halfOpen >= l.HalfOpen:
+	case u.halfOpen >= b.halfOpen:
 		return PeerHalfOpenLimit
-	case total >= l.Total && u.flows >= l.Reserve:
+	case total >= b.total && u.flows >= b.reserve:
 		return TotalFlowLimit
 	}
 	return ""

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
@@ -21,26 +24,28 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// local is one listener and its goroutine.
+// local is one listener, with a socket for each of its ports, and its goroutines.
 type local struct {
 	out    *Outbound
 	want   Local
 	ctx    context.Context // done when the listener is to close
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the goroutine has ended
+	wg     sync.WaitGroup
 
-	mu  sync.Mutex
-	ln  net.Listener // nil while it cannot be opened
-	err error
+	mu    sync.Mutex
+	at    string      // where it is
+	socks []io.Closer // none while it cannot be opened
+	err   error
 }
 
-// openLocal tries to listen once, so that the outcome is known on return, and starts the
-// goroutine that accepts or tries again.
+// openLocal tries to listen once, so that the outcome is known on return; if it failed, a
+// goroutine tries again.
 func openLocal(o *Outbound, w Local) *local {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &local{out: o, want: w, ctx: ctx, cancel: cancel, done: make(chan struct{})}
-	l.open()
-	go l.run()
+	l := &local{out: o, want: w, ctx: ctx, cancel: cancel}
+	if !l.open() {
+		l.wg.Go(l.reopen)
+	}
 	return l
 }
 
@@ -62,91 +67,124 @@ func (l *local) state() LocalState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := LocalState{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Err: l.err}
-	if l.ln != nil {
-		s.Address = l.ln.Addr().String()
+	if len(l.socks) > 0 {
+		s.Address = l.at
 	}
 	return s
 }
 
-// open listens, and keeps the listener or the error.
-func (l *local) open() {
-	ln, err := l.listen()
+// open listens, and keeps the sockets or the error.
+func (l *local) open() bool {
+	at, socks, err := l.listen()
 	l.mu.Lock()
 	first := l.err == nil
-	l.ln, l.err = ln, err
+	l.at, l.socks, l.err = at, socks, err
 	l.mu.Unlock()
 	if err != nil && first {
 		p := catalogue.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: err.Error()}
 		l.out.opts.Logger.LogAttrs(l.ctx, slog.LevelWarn, "local listener cannot be opened",
 			warning(DirectionOutbound, catalogue.LocalListener, p)...)
 	}
+	return err == nil
+}
+
+// reopen tries to listen until it succeeds.
+func (l *local) reopen() {
+	for l.ctx.Err() == nil {
+		l.pause(reopenEvery)
+		if l.ctx.Err() != nil || !l.open() {
+			continue
+		}
+		if l.ctx.Err() != nil { // while close was under way
+			l.closeSockets()
+		}
+		return
+	}
 }
 
 // listen tries the address that was asked for, or else the remembered port and then any
 // free one.
-func (l *local) listen() (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
+func (l *local) listen() (string, []io.Closer, error) {
 	if l.want.Address != "" {
-		ln, err := lc.Listen(l.ctx, "tcp", l.want.Address)
-		if err != nil {
-			return nil, fmt.Errorf("listen on %s for %s of %s: %w", l.want.Address, l.want.Service, l.want.Peer, err)
+		at, err := api.ParseListen(l.want.Address)
+		var socks []io.Closer
+		if err == nil {
+			at, socks, err = l.listenAt(at)
 		}
-		return ln, nil
+		if err != nil {
+			return "", nil, fmt.Errorf("listen on %s for %s of %s: %w", l.want.Address, l.want.Service, l.want.Peer, err)
+		}
+		return at.String(), socks, nil
 	}
 	host := l.out.opts.Host
 	if a, err := netip.ParseAddrPort(l.want.Remembered); err == nil {
-		if ln, err := lc.Listen(l.ctx, "tcp", netip.AddrPortFrom(host, a.Port()).String()); err == nil {
-			return ln, nil
+		if at, socks, err := l.listenAt(api.ListenAddress{Addr: host, Ports: api.PortsOf(a.Port())}); err == nil {
+			return at.String(), socks, nil
 		}
 	}
-	ln, err := lc.Listen(l.ctx, "tcp", netip.AddrPortFrom(host, 0).String())
+	at, socks, err := l.listenAt(api.ListenAddress{Addr: host, Ports: api.PortsOf(0)})
 	if err != nil {
-		return nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
+		return "", nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
 	}
-	return ln, nil
+	return at.String(), socks, nil
 }
 
-// run accepts connections until close.
-func (l *local) run() {
-	defer close(l.done)
-	for l.ctx.Err() == nil {
-		l.mu.Lock()
-		ln := l.ln
-		l.mu.Unlock()
-		if ln == nil {
-			l.pause(reopenEvery)
-			if l.ctx.Err() == nil {
-				l.open()
+// listenAt opens all ports of an address, or none, and says which they are.
+func (l *local) listenAt(at api.ListenAddress) (api.ListenAddress, []io.Closer, error) {
+	var socks []io.Closer
+	for nth := range at.Len() {
+		sock, bound, err := l.listenNth(at.Protocol, nth, at.At(nth))
+		if err != nil {
+			for _, s := range slices.Backward(socks) {
+				_ = s.Close()
 			}
-			continue
+			return at, nil, err
 		}
+		socks = append(socks, sock)
+		if at.First == 0 {
+			at.First, at.Last = bound.Port(), bound.Port()
+		}
+	}
+	return at, socks, nil
+}
+
+func (l *local) listenNth(protocol api.Protocol, nth int, at netip.AddrPort) (io.Closer, netip.AddrPort, error) {
+	if protocol == api.UDP {
+		return l.out.listenUDP(l.want, nth, at)
+	}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
+	ln, err := lc.Listen(l.ctx, "tcp", at.String())
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	l.wg.Go(func() { l.accept(ln, nth) })
+	return ln, ln.Addr().(*net.TCPAddr).AddrPort(), nil
+}
+
+// accept takes connections until close.
+func (l *local) accept(ln net.Listener, nth int) {
+	for {
 		c, err := ln.Accept()
 		switch {
 		case err == nil:
-			l.accepted(c)
+			l.accepted(c, nth)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
 			l.pause(acceptPause)
 		}
 	}
-	// Opened while close was under way.
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ln != nil {
-		l.ln.Close()
-	}
 }
 
 // accepted starts the goroutine that carries a connection; the table waits for it.
-func (l *local) accepted(c net.Conn) {
+func (l *local) accepted(c net.Conn, nth int) {
 	tcp, ok := c.(Conn)
 	if !ok {
 		c.Close()
 		return
 	}
 	if f := l.out.admit(l.want, tcp); f != nil {
-		go l.out.carry(l.want, f, tcp)
+		go l.out.carry(l.want, nth, f, tcp)
 	}
 }
 
@@ -160,13 +198,18 @@ func (l *local) pause(d time.Duration) {
 	}
 }
 
-// close ends the listener and waits for its goroutine.
+// close ends the listener and waits for its goroutines.
 func (l *local) close() {
 	l.cancel()
+	l.closeSockets()
+	l.wg.Wait()
+}
+
+func (l *local) closeSockets() {
 	l.mu.Lock()
-	if l.ln != nil {
-		l.ln.Close()
-	}
+	socks := l.socks
 	l.mu.Unlock()
-	<-l.done
+	for _, s := range socks {
+		_ = s.Close()
+	}
 }

@@ -43,8 +43,8 @@ func newSite(t testing.TB, upstream string) *site {
 		Resolve: func(a netip.Addr) (Peer, bool) { return Peer{Name: "edge"}, a == edgeOverlay },
 		Allowed: func(_ Peer, service string) bool { return service == api.ServiceAPIServer },
 	})
-	if err := s.in.SetServices([]Service{{Name: api.ServiceAPIServer, Port: 6443, Upstream: upstream},
-		{Name: "secret", Port: 5000, Upstream: upstream}}); err != nil {
+	if err := s.in.SetServices([]Service{{Name: api.ServiceAPIServer, Ports: api.PortsOf(6443), Upstream: upstream},
+		{Name: "secret", Ports: api.PortsOf(5000), Upstream: upstream}}); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -59,7 +59,7 @@ func newSite(t testing.TB, upstream string) *site {
 	wires.Go(func() { wire(t, s.edge.Device(), s.cloud.Device()) })
 	wires.Go(func() { wire(t, s.cloud.Device(), s.edge.Device()) })
 	s.out = NewOutbound(s.edgeFlows, OutboundOptions{
-		Dial: func(ctx context.Context, _, _ string) (Conn, error) {
+		Dial: func(ctx context.Context, _, _ string, _ int) (Conn, error) {
 			c, err := s.edge.DialTCP(ctx, netip.AddrPortFrom(cloudOverlay, 6443))
 			if err != nil {
 				return nil, err

@@ -17,8 +17,8 @@ import (
 type Local struct {
 	Peer    string
 	Service string
-	// Address is host:port to listen on. Empty takes a port of OutboundOptions.Host that
-	// stays.
+	// Address is where to listen, as api.ParseListen reads it. Empty takes a TCP port of
+	// OutboundOptions.Host that stays.
 	Address string
 	// Remembered is the address that an empty Address was given in an earlier run. It
 	// is taken again when it is free.
@@ -37,9 +37,11 @@ type LocalState struct {
 
 // OutboundOptions are what Outbound needs of the gateway.
 type OutboundOptions struct {
-	// Dial connects to a service of a peer inside the tunnel. Required.
-	Dial func(ctx context.Context, peer, service string) (Conn, error)
-	// DialTimeout bounds Dial; 0 takes 5 s.
+	// Dial connects to a port of a peer's service inside the tunnel, the first being 0. Required.
+	Dial func(ctx context.Context, peer, service string, nth int) (Conn, error)
+	// Find says where a UDP port of a peer's service is inside the tunnel.
+	Find func(ctx context.Context, peer, service string, nth int) (netip.AddrPort, error)
+	// DialTimeout bounds Dial and Find; 0 takes 5 s.
 	DialTimeout time.Duration
 	// Admit says why whoever connects from an address may not use a listener; nil admits
 	// everybody. It may take a while: each connection waits for it on its own.
@@ -51,11 +53,12 @@ type OutboundOptions struct {
 	Audit *audit.Log
 }
 
-// Outbound carries local connections to services of peers.
+// Outbound carries local connections and datagrams to services of peers.
 type Outbound struct {
 	flows *Flows
 	opts  OutboundOptions
-	count *counters
+	count *counters // of connections
+	udp   *counters // of flows of datagrams
 
 	configure sync.Mutex // serialises SetLocals and Close
 
@@ -75,7 +78,7 @@ func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 		o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	o.Logger = orDiscard(o.Logger)
-	return &Outbound{flows: flows, opts: o, count: newCounters(),
+	return &Outbound{flows: flows, opts: o, count: newCounters(), udp: newCounters(),
 		locals: make(map[localKey]*local)}
 }
 
@@ -124,8 +127,8 @@ func (o *Outbound) SetLocals(want []Local) {
 
 // closeFlows resets what a listener that is gone had accepted.
 func (o *Outbound) closeFlows(k localKey) {
-	o.flows.abortMatching(func(f *flow) bool {
-		return f.direction == DirectionOutbound && f.peer == k.peer && f.service == k.service
+	o.flows.endMatching(func(a about) bool {
+		return a.direction == DirectionOutbound && a.peer == k.peer && a.service == k.service
 	})
 }
 
@@ -147,11 +150,13 @@ func (o *Outbound) Locals() []LocalState {
 	return out
 }
 
-// Counters are what has happened since the start.
-func (o *Outbound) Counters() Counters { return o.count.snapshot() }
+// Counters are what has happened to connections since the start, UDPCounters to flows of
+// datagrams.
+func (o *Outbound) Counters() Counters    { return o.count.snapshot() }
+func (o *Outbound) UDPCounters() Counters { return o.udp.snapshot() }
 
 // Close ends the listeners and waits for their goroutines. Open connections go on:
-// Flows.Drain ends them.
+// Flows.Drain ends them. Flows of datagrams end with the socket that they share.
 func (o *Outbound) Close() {
 	o.configure.Lock()
 	defer o.configure.Unlock()
@@ -176,19 +181,19 @@ func (o *Outbound) admit(w Local, c Conn) *flow {
 	return f
 }
 
-// carry dials the peer's service and copies. It ends the flow.
-func (o *Outbound) carry(w Local, f *flow, c Conn) {
+// carry dials a port of the peer's service and copies. It ends the flow.
+func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 	defer o.flows.end(f)
 	if !f.attach(c) {
 		o.refused(w, Stopping, nil)
 		return
 	}
-	if err := o.admits(w, f); err != nil {
+	if err := o.admits(w, f.remote); err != nil {
 		o.turnAway(w, f, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, o.opts.DialTimeout)
-	up, err := o.opts.Dial(ctx, w.Peer, w.Service)
+	up, err := o.opts.Dial(ctx, w.Peer, w.Service, nth)
 	cancel()
 	if err != nil {
 		reason := PeerDown
@@ -211,18 +216,25 @@ func (o *Outbound) carry(w Local, f *flow, c Conn) {
 // refused counts a connection that was reset and says why where somebody should know.
 func (o *Outbound) refused(w Local, reason Reason, err error) {
 	o.count.refuse(reason)
-	if reason == Stopping {
-		return
-	}
-	p := catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address}
-	if reason == PeerDown {
-		p.Detail = err.Error()
+	switch reason {
+	case Stopping:
+	case PeerDown:
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local connection reset",
-			warning(DirectionOutbound, catalogue.PeerServiceDown, p)...)
-		return
+			peerDown(w, err)...)
+	default:
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, local connection reset",
+			limited(w, reason, o.flows.limitsNow().tcp())...)
 	}
-	code, limit := limitCode(reason, o.flows.limitsNow())
-	p.Limit = limit
-	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, local connection reset",
-		warning(DirectionOutbound, code, p)...)
+}
+
+// peerDown is what a warning tells of a peer's service that cannot be reached.
+func peerDown(w Local, err error) []slog.Attr {
+	return warning(DirectionOutbound, catalogue.PeerServiceDown,
+		catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Detail: err.Error()})
+}
+
+// limited is what a warning tells of a limit.
+func limited(w Local, reason Reason, b bounds) []slog.Attr {
+	code, limit := limitCode(reason, b)
+	return warning(DirectionOutbound, code, catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Limit: limit})
 }

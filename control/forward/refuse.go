@@ -3,29 +3,46 @@ package forward
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// refuse resets a connection, counts it and says so where somebody should know. The log bounds
-// how often (package logtail).
+// refuse resets a connection, counts it and says why.
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
 	in.count.refuse(reason)
 	c.Refuse()
+	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp()})
+}
+
+// refusal is why what came from a peer is not carried.
+type refusal struct {
+	remote, local netip.AddrPort
+	peer          Peer
+	service       Service
+	reason        Reason
+	err           error
+	bounds        bounds
+}
+
+// tell says where somebody should know why something is refused. The log bounds how often
+// (package logtail).
+func (in *Inbound) tell(r refusal) {
+	p, s, reason, err := r.peer, r.service, r.reason, r.err
 	params := catalogue.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}
 	switch reason {
 	case UnknownPeer, NoService, NotGranted:
 		in.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(p.Name),
-			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, c.Remote().String()),
-			slog.String("local", c.Local().String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
+			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, r.remote.String()),
+			slog.String("local", r.local.String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
 			audit.Reason(denial(reason)))
 	case UpstreamDown:
 		params.Detail = err.Error()
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
 			warning(DirectionInbound, upstreamCode(err), params)...)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit:
-		code, limit := limitCode(reason, in.flows.limitsNow())
+		code, limit := limitCode(reason, r.bounds)
 		params.Limit = limit
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, connection refused",
 			warning(DirectionInbound, code, params)...)
@@ -44,16 +61,16 @@ func denial(r Reason) string {
 }
 
 // limitCode gives the code of a limit and its value.
-func limitCode(r Reason, l Limits) (catalogue.Code, int) {
+func limitCode(r Reason, b bounds) (catalogue.Code, int) {
 	switch r {
 	case PeerFlowLimit:
-		return catalogue.PeerFlowLimit, l.PeerFlows
+		return catalogue.PeerFlowLimit, b.peer
 	case PeerHalfOpenLimit:
-		return catalogue.PeerHalfOpenLimit, l.HalfOpen
+		return catalogue.PeerHalfOpenLimit, b.halfOpen
 	case PeerRateLimit:
-		return catalogue.PeerRateLimit, l.PeerRate
+		return catalogue.PeerRateLimit, b.rate
 	}
-	return catalogue.TotalFlowLimit, l.Total
+	return catalogue.TotalFlowLimit, b.total
 }
 
 // warning is what every warning carries: its code, what it is about, cause and fix.

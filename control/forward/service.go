@@ -3,8 +3,11 @@ package forward
 import (
 	"context"
 	"fmt"
-	"maps"
+	"net"
 	"slices"
+	"strconv"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 // Service is what peers may reach at this gateway. Exactly one of Upstream and Handler
@@ -12,12 +15,13 @@ import (
 type Service struct {
 	// Name is auth, apiServer or the name of a named service.
 	Name string
-	// Port is the TCP port inside the tunnel.
-	Port uint16
-	// Upstream is the host:port that connections are carried to. A host name is resolved
-	// for each connection.
+	// Ports are those inside the tunnel.
+	Ports api.Ports
+	// Upstream is the host:port that connections to the first port are carried to; those to
+	// the ports that follow are carried to the ports that follow there. A host name is resolved
+	// for each connection, or flow of datagrams.
 	Upstream string
-	// Handler serves connections in this process.
+	// Handler serves TCP connections in this process.
 	Handler Handler
 }
 
@@ -30,45 +34,63 @@ type Handler interface {
 // check reports why s cannot be offered.
 func (s Service) check() error {
 	switch {
-	case s.Name == "" || s.Port == 0:
-		return fmt.Errorf("service %q on port %d needs a name and a port", s.Name, s.Port)
+	case s.Name == "" || s.Ports.First == 0 || s.Ports.Len() < 1:
+		return fmt.Errorf("service %q on port %s needs a name and a port", s.Name, s.Ports)
 	case (s.Upstream == "") == (s.Handler == nil):
 		return fmt.Errorf("service %s needs either an upstream or a handler", s.Name)
+	case s.Handler != nil && s.Ports.Protocol == api.UDP:
+		return fmt.Errorf("service %s: a handler serves connections, and UDP has none", s.Name)
 	}
 	return nil
 }
 
-// byPort indexes services and refuses two on one port or of one name.
-func byPort(services []Service) (map[uint16]Service, error) {
-	m := make(map[uint16]Service, len(services))
-	names := make(map[string]uint16, len(services))
-	for _, s := range services {
+// upstream is where a port of the service leads.
+func (s Service) upstream(port uint16) string {
+	nth := port - s.Ports.First
+	if nth == 0 {
+		return s.Upstream
+	}
+	host, first, err := net.SplitHostPort(s.Upstream)
+	if err != nil {
+		return s.Upstream // and dialling it tells
+	}
+	n, _ := strconv.ParseUint(first, 10, 16)
+	return net.JoinHostPort(host, strconv.FormatUint(n+uint64(nth), 10))
+}
+
+// offered are the services of a gateway.
+type offered []Service
+
+// offer refuses services that share a port or a name.
+func offer(services []Service) (offered, error) {
+	for i, s := range services {
 		if err := s.check(); err != nil {
 			return nil, err
 		}
-		if other, ok := m[s.Port]; ok {
-			return nil, fmt.Errorf("services %s and %s share port %d", other.Name, s.Name, s.Port)
+		for _, other := range services[:i] {
+			switch {
+			case other.Ports.Overlaps(s.Ports):
+				return nil, fmt.Errorf("services %s and %s share port %d", other.Name, s.Name, max(other.Ports.First, s.Ports.First))
+			case other.Name == s.Name:
+				return nil, fmt.Errorf("service %s is there twice, on ports %s and %s", s.Name, other.Ports, s.Ports)
+			}
 		}
-		if port, ok := names[s.Name]; ok {
-			return nil, fmt.Errorf("service %s is there twice, on ports %d and %d", s.Name, port, s.Port)
-		}
-		m[s.Port], names[s.Name] = s, s.Port
 	}
-	return m, nil
+	return slices.Clone(services), nil
 }
 
-// gone lists the names in old that are not in now.
-func gone(old, now map[uint16]Service) []string {
-	left := make(map[string]bool)
-	for s := range maps.Values(now) {
-		left[s.Name] = true
+// at is the service of a port.
+func (o offered) at(protocol api.Protocol, port uint16) (Service, bool) {
+	i := slices.IndexFunc(o, func(s Service) bool {
+		return s.Ports.Overlaps(api.Ports{Protocol: protocol, First: port, Last: port})
+	})
+	if i < 0 {
+		return Service{}, false
 	}
-	var out []string
-	for s := range maps.Values(old) {
-		if !left[s.Name] {
-			out = append(out, s.Name)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return o[i], true
+}
+
+// has reports whether there is a service of that name.
+func (o offered) has(name string) bool {
+	return slices.ContainsFunc(o, func(s Service) bool { return s.Name == name })
 }

@@ -49,6 +49,9 @@ func (g *Gateway) own() check.Own {
 		})
 	}
 	for _, n := range cfg.Services.Named {
+		if n.Ports.Protocol == api.UDP {
+			continue // nothing is known to ask it
+		}
 		o.Upstreams = append(o.Upstreams, check.Upstream{Service: n.Name, Address: n.Address})
 	}
 	return o

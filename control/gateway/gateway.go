@@ -299,12 +299,19 @@ func (g *Gateway) openPlane(cfg *config.Resolved, mtu int) error {
 	var err error
 	g.plane, err = plane.Open(plane.Options{
 		Key: g.key, Port: cfg.ListenPort, MTU: mtu, NewUnderlay: g.opts.NewUnderlay,
-		OnSTUN:    g.paths.HandleSTUN,
-		OnEvent:   g.paths.Heard,
-		OnTCP:     func(in *netstack.Incoming) { g.peers.Inbound().Handle(forward.Wrap(in)) },
-		OnTransit: g.transit.Report,
-		Logger:    g.log,
+		OnSTUN:  g.paths.HandleSTUN,
+		OnEvent: g.paths.Heard,
+		OnTCP:   func(in *netstack.Incoming) { g.peers.Inbound().Handle(forward.Wrap(in)) },
+		OnUDP: func(remote, local netip.AddrPort, payload []byte) bool {
+			return g.peers.Inbound().Datagram(remote, local, payload)
+		},
+		OnUDPRefused: g.flows.PeerRefused,
+		OnTransit:    g.transit.Report,
+		Logger:       g.log,
 	})
+	if err == nil {
+		g.flows.Attach(g.plane.Stack, peer.OverlayAddr(g.publicKey))
+	}
 	if errors.Is(err, tunnel.ErrPortInUse) {
 		return cfg.Blame("spec.listen.port", err)
 	}

@@ -126,14 +126,26 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		OpenConnections:    g.flows.Count(),
 		Connections:        map[string]uint64{},
 		RefusedConnections: map[metrics.Refusal]uint64{},
+		OpenUDPFlows:       g.flows.UDPCount(),
+		UDPFlows:           map[string]uint64{},
+		RefusedUDPFlows:    map[metrics.Refusal]uint64{},
+		DroppedDatagrams:   map[string]uint64{},
 	}
-	for direction, n := range map[string]forward.Counters{
-		forward.DirectionInbound: g.peers.Inbound().Counters(), forward.DirectionOutbound: g.services.Counters(),
-	} {
-		c.Connections[direction] = n.Accepted
-		for reason, count := range n.Refused {
-			c.RefusedConnections[metrics.Refusal{Direction: direction, Reason: string(reason)}] = count
-		}
+	in := g.peers.Inbound()
+	addCounters(c.Connections, c.RefusedConnections, in.Counters(), g.services.Counters())
+	addCounters(c.UDPFlows, c.RefusedUDPFlows, in.UDPCounters(), g.services.UDPCounters())
+	for why, n := range g.flows.Dropped() {
+		c.DroppedDatagrams[string(why)] = n
 	}
 	return metrics.Snapshot{Status: status, Counters: c}
+}
+
+// addCounters adds what happened in either direction.
+func addCounters(carried map[string]uint64, refused map[metrics.Refusal]uint64, in, out forward.Counters) {
+	for direction, n := range map[string]forward.Counters{forward.DirectionInbound: in, forward.DirectionOutbound: out} {
+		carried[direction] = n.Accepted
+		for reason, count := range n.Refused {
+			refused[metrics.Refusal{Direction: direction, Reason: string(reason)}] = count
+		}
+	}
 }

@@ -81,7 +81,7 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
 		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.exchange.Followed(m)...), Local: []api.Local{},
 		Path:       g.paths.Path(m, way, state, reason, g.echoRTT),
-		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name),
+		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name), UDPFlows: g.flows.UDPFlows(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.NextTry()),
 		Reachability: g.reachability(m, now),

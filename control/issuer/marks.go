@@ -36,7 +36,7 @@ func (s *Service) OffersMark(m *roster.Member) report.Mark {
 	slices.Sort(offers)
 	parts := make([]string, 0, len(offers)+1)
 	for _, name := range offers {
-		parts = append(parts, fmt.Sprintf("%s %d", name, ports[name]))
+		parts = append(parts, fmt.Sprintf("%s %s", name, ports[name]))
 	}
 	if a := s.peers.Config().Services.APIServer; a != nil && slices.Contains(offers, api.ServiceAPIServer) {
 		parts = append(parts, a.ServerName+" "+string(s.caMark.of(a.CAData)))

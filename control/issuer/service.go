@@ -335,10 +335,10 @@ func (s *Service) Offers(c auth.Caller) []string {
 }
 
 // ports are the overlay ports of the named services.
-func (s *Service) ports() map[string]uint16 {
-	out := map[string]uint16{}
+func (s *Service) ports() map[string]api.Ports {
+	out := map[string]api.Ports{}
 	for _, n := range s.peers.Config().Services.Named {
-		out[n.Name] = n.Port
+		out[n.Name] = n.Ports
 	}
 	return out
 }

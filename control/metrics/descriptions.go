@@ -18,6 +18,8 @@ type descriptions struct {
 	unrecorded                  *prometheus.Desc
 	netstack, underlay, reloads *prometheus.Desc
 	connections, refused, open  *prometheus.Desc
+	udpFlows, udpRefused        *prometheus.Desc
+	udpOpen, udpDropped         *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -83,10 +85,19 @@ func describe() descriptions {
 			"Connections not carried by direction and reason.", "direction", "reason"),
 		open: d("postern_forward_open_connections",
 			"Connections open or being opened by direction.", "direction"),
+		udpFlows: d("postern_forward_udp_flows_total",
+			"Flows of datagrams carried through the tunnel by direction.", "direction"),
+		udpRefused: d("postern_forward_refused_udp_flows_total",
+			"Flows of datagrams not carried by direction and reason.", "direction", "reason"),
+		udpOpen: d("postern_forward_open_udp_flows",
+			"Flows of datagrams open or being opened by direction.", "direction"),
+		udpDropped: d("postern_forward_dropped_datagrams_total",
+			"Datagrams of open flows not carried by reason.", "reason"),
 	}
 }
 
 func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
-		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open}
+		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open,
+		d.udpFlows, d.udpRefused, d.udpOpen, d.udpDropped}
 }

@@ -56,9 +56,15 @@ type Counters struct {
 	RefusedConnections map[Refusal]uint64
 	// OpenConnections by direction.
 	OpenConnections map[string]int
+	// UDPFlows, RefusedUDPFlows and OpenUDPFlows are the same of flows of datagrams.
+	UDPFlows        map[string]uint64
+	RefusedUDPFlows map[Refusal]uint64
+	OpenUDPFlows    map[string]int
+	// DroppedDatagrams of open flows, by reason.
+	DroppedDatagrams map[string]uint64
 }
 
-// Refusal is why a connection was not carried, and in which direction.
+// Refusal is why a connection or a flow of datagrams was not carried, and in which direction.
 type Refusal struct{ Direction, Reason string }
 
 // Results of a reload.
@@ -126,12 +132,19 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	reloads := map[string]uint64{ReloadSuccess: 0, ReloadError: 0}
 	maps.Copy(reloads, n.Reloads)
 	e.counters(c.desc.reloads, reloads)
-	e.counters(c.desc.connections, n.Connections)
-	for r, v := range n.RefusedConnections {
-		e.counter(c.desc.refused, v, r.Direction, r.Reason)
+	e.forwarded(c.desc.connections, c.desc.refused, c.desc.open, n.Connections, n.RefusedConnections, n.OpenConnections)
+	e.forwarded(c.desc.udpFlows, c.desc.udpRefused, c.desc.udpOpen, n.UDPFlows, n.RefusedUDPFlows, n.OpenUDPFlows)
+	e.counters(c.desc.udpDropped, n.DroppedDatagrams)
+}
+
+// forwarded emits what became of connections, or of flows of datagrams.
+func (e emitter) forwarded(carried, refused, open *prometheus.Desc, n map[string]uint64, r map[Refusal]uint64, now map[string]int) {
+	e.counters(carried, n)
+	for r, v := range r {
+		e.counter(refused, v, r.Direction, r.Reason)
 	}
-	for direction, v := range n.OpenConnections {
-		e.gauge(c.desc.open, float64(v), direction)
+	for direction, v := range now {
+		e.gauge(open, float64(v), direction)
 	}
 }
 

@@ -44,6 +44,10 @@ func connected() Snapshot {
 			Connections:        map[string]uint64{"inbound": 7},
 			RefusedConnections: map[Refusal]uint64{{Direction: "inbound", Reason: "not_granted"}: 2},
 			OpenConnections:    map[string]int{"inbound": 1},
+			UDPFlows:           map[string]uint64{"inbound": 5},
+			RefusedUDPFlows:    map[Refusal]uint64{{Direction: "outbound", Reason: "total_flow_limit"}: 4},
+			OpenUDPFlows:       map[string]int{"inbound": 3},
+			DroppedDatagrams:   map[string]uint64{"too_large": 6},
 		},
 	}
 }

@@ -15,22 +15,13 @@ import (
 // for: an application that tries again and again must not make us ask each time.
 const askAgain = 5 * time.Second
 
-// dial connects to a service of a peer inside the tunnel.
-func (s *Services) dial(ctx context.Context, name, service string) (forward.Conn, error) {
-	m := s.o.Peers.Load().ByName(name)
-	switch {
-	case m == nil:
-		return nil, fmt.Errorf("there is no peer %s", name)
-	case m.Pending:
-		return nil, fmt.Errorf("peer %s waits for approval (postern peer approve %s)", name, name)
-	case m.Stock:
-		return nil, fmt.Errorf("peer %s is a plain WireGuard peer: it offers no services", name)
-	}
-	port, err := s.servicePort(ctx, m, service)
+// dial connects to a port of a peer's service inside the tunnel.
+func (s *Services) dial(ctx context.Context, name, service string, nth int) (forward.Conn, error) {
+	to, err := s.find(ctx, name, service, api.TCP, nth)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.o.Dial(ctx, netip.AddrPortFrom(m.Address(), port))
+	c, err := s.o.Dial(ctx, to)
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
 		if service == api.ServiceAPIServer && s.checks.Finding(name, api.ServiceAPIServer).Outcome == api.OK {
@@ -41,33 +32,63 @@ func (s *Services) dial(ctx context.Context, name, service string) (forward.Conn
 	return c, nil
 }
 
-// servicePort is the overlay port of a peer's service. That of a named one is in the
-// peer's hello, which is asked for when there has been none.
-func (s *Services) servicePort(ctx context.Context, m *roster.Member, service string) (uint16, error) {
-	switch service {
-	case api.ServiceAuth:
-		return api.PortAuth, nil
-	case api.ServiceAPIServer:
-		return api.PortAPIServer, nil
-	}
-	h, known := s.o.Exchange.Hello(m.Key)
-	if h.Ports[service] == 0 && time.Since(h.At) > askAgain {
-		if _, err := s.checks.Check(ctx, m.Name); err != nil {
-			return 0, err
-		}
-		h, known = s.o.Exchange.Hello(m.Key)
-	}
-	if port := h.Ports[service]; port != 0 {
-		return port, nil
-	}
-	if !known {
-		return 0, fmt.Errorf("peer %s has not answered yet, so the port of its service %s is not known", m.Name, service)
-	}
-	return 0, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.Name, service, service)
+// findUDP says where a UDP port of a peer's service is inside the tunnel.
+func (s *Services) findUDP(ctx context.Context, name, service string, nth int) (netip.AddrPort, error) {
+	return s.find(ctx, name, service, api.UDP, nth)
 }
 
-// ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
-// gateway in a cluster.
+// find says where a port of a peer's service is inside the tunnel, the first being 0.
+func (s *Services) find(ctx context.Context, name, service string, protocol api.Protocol, nth int) (netip.AddrPort, error) {
+	m := s.o.Peers.Load().ByName(name)
+	switch {
+	case m == nil:
+		return netip.AddrPort{}, fmt.Errorf("there is no peer %s", name)
+	case m.Pending:
+		return netip.AddrPort{}, fmt.Errorf("peer %s waits for approval (postern peer approve %s)", name, name)
+	case m.Stock:
+		return netip.AddrPort{}, fmt.Errorf("peer %s is a plain WireGuard peer: it offers no services", name)
+	}
+	ports, err := s.servicePorts(ctx, m, service)
+	switch {
+	case err != nil:
+		return netip.AddrPort{}, err
+	case ports.Protocol != protocol:
+		return netip.AddrPort{}, fmt.Errorf("service %s of peer %s is %s, and the listener here is %s (see `postern peer local --help`)", service, name, ports.Protocol, protocol)
+	case nth >= ports.Len():
+		return netip.AddrPort{}, fmt.Errorf("service %s of peer %s has %d ports, and the listener here has more", service, name, ports.Len())
+	}
+	return netip.AddrPortFrom(m.Address(), ports.First+uint16(nth)), nil
+}
+
+// servicePorts are the overlay ports of a peer's service. Those of a named one are in the
+// peer's hello, which is asked for when there has been none.
+func (s *Services) servicePorts(ctx context.Context, m *roster.Member, service string) (api.Ports, error) {
+	switch service {
+	case api.ServiceAuth:
+		return api.PortsOf(api.PortAuth), nil
+	case api.ServiceAPIServer:
+		return api.PortsOf(api.PortAPIServer), nil
+	}
+	h, known := s.o.Exchange.Hello(m.Key)
+	ports, there := h.PortsOf(service)
+	if !there && time.Since(h.At) > askAgain {
+		if _, err := s.checks.Check(ctx, m.Name); err != nil {
+			return api.Ports{}, err
+		}
+		h, known = s.o.Exchange.Hello(m.Key)
+		ports, there = h.PortsOf(service)
+	}
+	if there {
+		return ports, nil
+	}
+	if !known {
+		return api.Ports{}, fmt.Errorf("peer %s has not answered yet, so the port of its service %s is not known", m.Name, service)
+	}
+	return api.Ports{}, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.Name, service, service)
+}
+
+// ServicePort is the port of a peer's service inside the tunnel, if it is known and one TCP port. It
+// is for a gateway in a cluster.
 func (s *Services) ServicePort(name, service string) (uint16, bool) {
 	m := s.o.Peers.Load().ByName(name)
 	switch {
@@ -76,5 +97,6 @@ func (s *Services) ServicePort(name, service string) (uint16, bool) {
 	case service == api.ServiceAPIServer:
 		return api.PortAPIServer, true
 	}
-	return s.o.Exchange.FollowedPort(name, service)
+	p, ok := s.o.Exchange.FollowedPorts(name, service)
+	return p.First, ok && p.Plain()
 }

@@ -62,7 +62,7 @@ type Services struct {
 // New makes services without listeners.
 func New(o Options) *Services {
 	s := &Services{o: o, due: make(chan struct{}, 1), unstored: map[state.Listener]uint16{}}
-	out := forward.OutboundOptions{Dial: s.dial, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
+	out := forward.OutboundOptions{Dial: s.dial, Find: s.findUDP, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
 		out.Admit = func(l forward.Local, from netip.AddrPort) error { return o.Admit(l.Peer, from) }
 	}
@@ -115,7 +115,10 @@ func (s *Services) wantedLocals(m *roster.Member, cfg *config.Resolved) map[stri
 	wanted := map[string]string{}
 	services, _ := exchange.Automatic(s.o.Exchange.Followed(m))
 	for _, service := range services {
-		wanted[service] = ""
+		// Of what is not one TCP port a Service knows nothing.
+		if p, known := s.o.Exchange.FollowedPorts(m.Name, service); !known || p.Plain() {
+			wanted[service] = ""
+		}
 	}
 	maps.Copy(wanted, m.Local)
 	return wanted
@@ -143,8 +146,9 @@ func (s *Services) KeepLast() { s.rememberPorts(s.last) }
 // Locals are the listeners.
 func (s *Services) Locals() []forward.LocalState { return s.out.Locals() }
 
-// Counters count connections.
-func (s *Services) Counters() forward.Counters { return s.out.Counters() }
+// Counters count connections, UDPCounters flows of datagrams.
+func (s *Services) Counters() forward.Counters    { return s.out.Counters() }
+func (s *Services) UDPCounters() forward.Counters { return s.out.UDPCounters() }
 
 // rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
 // is called with the registry's lock held. A port that cannot be stored is tried again and again,

@@ -36,8 +36,11 @@ type Options struct {
 	OnSTUN      func(packet []byte, from peer.Path)
 	OnEvent     func(tunnel.Event)
 	OnTCP       func(*netstack.Incoming)
-	OnTransit   func(src, dst netip.Addr)
-	Logger      *slog.Logger
+	// OnUDP and OnUDPRefused are [netstack.Options]'.
+	OnUDP        func(remote, local netip.AddrPort, payload []byte) bool
+	OnUDPRefused func(remote, local netip.AddrPort)
+	OnTransit    func(src, dst netip.Addr)
+	Logger       *slog.Logger
 }
 
 // Open brings the plane up without peers. On an error nothing is left open.
@@ -48,6 +51,8 @@ func Open(o Options) (*Plane, error) {
 		MTU:           o.MTU,
 		Unmeasured:    netstack.Unmeasured{Peers: peer.OverlayPrefix, MTU: path.UnmeasuredOverlayMTU(o.MTU)},
 		OnTCP:         o.OnTCP,
+		OnUDP:         o.OnUDP,
+		OnUDPRefused:  o.OnUDPRefused,
 		OnMisdirected: o.OnTransit,
 		Logger:        o.Logger,
 	})

@@ -140,12 +140,12 @@ func (reg *Registry) ProvenEndpoints(k peer.PublicKey) []netip.AddrPort {
 // services are what the configuration offers. Auth is always there: it is where peers
 // exchange versions and redeem tickets, and it decides by itself what it grants.
 func (reg *Registry) services(cfg *config.Resolved) []forward.Service {
-	list := []forward.Service{{Name: api.ServiceAuth, Port: api.PortAuth, Handler: reg.o.Auth}}
+	list := []forward.Service{{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth), Handler: reg.o.Auth}}
 	if a := cfg.Services.APIServer; a != nil {
-		list = append(list, forward.Service{Name: api.ServiceAPIServer, Port: api.PortAPIServer, Upstream: a.Address})
+		list = append(list, forward.Service{Name: api.ServiceAPIServer, Ports: api.PortsOf(api.PortAPIServer), Upstream: a.Address})
 	}
 	for _, n := range cfg.Services.Named {
-		list = append(list, forward.Service{Name: n.Name, Port: n.Port, Upstream: n.Address})
+		list = append(list, forward.Service{Name: n.Name, Ports: n.Ports, Upstream: n.Address})
 	}
 	return list
 }

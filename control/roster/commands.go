@@ -3,7 +3,6 @@ package roster
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -317,8 +316,12 @@ func CheckLocal(local map[string]string) error {
 		if address == "" {
 			continue
 		}
-		if _, err := netip.ParseAddrPort(address); err != nil {
-			return admin.Usage(fmt.Sprintf("local %s: %q is not ip:port", service, address), "such as 127.0.0.1:7443")
+		l, err := api.ParseListen(address)
+		switch {
+		case err != nil:
+			return admin.Usage(fmt.Sprintf("local %s: %v", service, err), "such as 127.0.0.1:7443")
+		case service == api.ServiceAPIServer && !l.Plain():
+			return admin.Usage(fmt.Sprintf("local %s: %s: an API server has one TCP port", service, l), "such as 127.0.0.1:7443")
 		}
 	}
 	return nil

@@ -105,14 +105,36 @@ func Listeners(s *api.PeerStatus) []string {
 func Flows(s *api.PeerStatus, now time.Time) []string {
 	var rows []string
 	for _, f := range s.Flows {
-		row := fmt.Sprintf("%s %s %s, rx %s, tx %s, %s", Printable(f.Direction), Printable(f.Service), Printable(f.Remote),
+		row := fmt.Sprintf("%s %s %s, rx %s, tx %s, %s", Printable(f.Direction), Printable(f.Service), Remote(&f),
 			Size(float64(f.RxBytes)), Size(float64(f.TxBytes)), Age(now.Sub(f.StartedAt)))
 		if l := Limit(&f, s.Path.Traffic); l != "" {
 			row += ", limited by " + l
 		}
 		rows = append(rows, row)
 	}
+	if n := Unlisted(s); n > 0 {
+		rows = append(rows, fmt.Sprintf("and %d more flows of UDP", n))
+	}
 	return rows
+}
+
+// Remote is who opened a flow, with the protocol if it is not TCP.
+func Remote(f *api.Flow) string {
+	if f.Protocol == api.UDP && f.Remote != "" {
+		return Printable(f.Remote) + "/UDP"
+	}
+	return Printable(f.Remote)
+}
+
+// Unlisted is how many flows of UDP there are that the status does not list.
+func Unlisted(s *api.PeerStatus) int {
+	n := s.UDPFlows
+	for i := range s.Flows {
+		if s.Flows[i].Protocol == api.UDP {
+			n--
+		}
+	}
+	return max(n, 0)
 }
 
 // History is what happened to the path, one event a line.

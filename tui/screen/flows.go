@@ -123,7 +123,7 @@ func (v *flows) draw(d *data, width, height int) string {
 func (v *flows) summary(d *data, rows []flowRow) string {
 	all := 0
 	for i := range d.status.Peers {
-		all += len(d.status.Peers[i].Flows)
+		all += len(d.status.Peers[i].Flows) + cell.Unlisted(&d.status.Peers[i])
 	}
 	count := fmt.Sprintf("%d flows", all)
 	if all == 1 {
@@ -209,7 +209,7 @@ func (*flows) layout(d *data) []cell.Column[flowRow] {
 		}},
 		{Title: "DIR", Rank: 4, Cell: func(r flowRow) cell.Cell { return directionCell(r.flow.Direction) }},
 		{Title: "SERVICE", Rank: 1, Min: len(api.ServiceAPIServer), Cell: func(r flowRow) cell.Cell { return cell.Dash(cell.Fit(cell.Printable(r.flow.Service), maxFlowName)) }},
-		{Title: "REMOTE", Rank: 5, Min: len("127.0.0.1:65535"), Cell: func(r flowRow) cell.Cell { return cell.Dash(cell.Printable(r.flow.Remote)) }},
+		{Title: "REMOTE", Rank: 5, Min: len("127.0.0.1:65535"), Cell: func(r flowRow) cell.Cell { return cell.Dash(cell.Remote(r.flow)) }},
 		rate("RX/s", 2, func(r flowRow) float64 { return r.rx }),
 		rate("TX/s", 3, func(r flowRow) float64 { return r.tx }),
 		{Title: "LIMIT", Rank: 8, Min: len(api.LimitCongestion), Cell: func(r flowRow) cell.Cell {
@@ -242,5 +242,5 @@ func directionCell(direction string) cell.Cell {
 
 // flowID tells flows apart, and one that came again from the one before.
 func flowID(p *api.PeerStatus, f *api.Flow) string {
-	return fmt.Sprintf("%s %s %s %s %d", peerID(p), f.Direction, f.Service, f.Remote, f.StartedAt.UnixNano())
+	return fmt.Sprintf("%s %s %s %s %s %d", peerID(p), f.Direction, f.Protocol, f.Service, f.Remote, f.StartedAt.UnixNano())
 }

@@ -3,7 +3,6 @@ package peers
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -21,27 +20,21 @@ func admit(list []*candidate, own peer.PublicKey) {
 		return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), cmp.Compare(a.object.Name, b.object.Name))
 	})
 	keys := map[peer.PublicKey]string{}
-	listeners := map[netip.AddrPort]string{}
 	var before []config.Peer
 	for _, c := range byAge {
 		if !c.inForce() {
 			continue
 		}
-		if c.refused = beside(c, own, keys, listeners, before); c.refused != nil {
+		if c.refused = beside(c, own, keys, before); c.refused != nil {
 			continue
 		}
 		keys[c.peer.PublicKey] = c.object.Name
-		for _, a := range c.peer.Local {
-			if a.Port() != 0 {
-				listeners[a] = c.object.Name
-			}
-		}
 		before = append(before, c.peer)
 	}
 }
 
 // beside says why a candidate cannot be beside those before it; nil when it can.
-func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, listeners map[netip.AddrPort]string, before []config.Peer) *finding {
+func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, before []config.Peer) *finding {
 	if c.peer.PublicKey == own && !own.IsZero() {
 		return duplicate(c.object, "this gateway itself")
 	}
@@ -49,8 +42,12 @@ func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, li
 		return duplicate(c.object, "Peer "+other)
 	}
 	for service, a := range c.peer.Local {
-		if other, twice := listeners[a]; twice {
-			return found(c.object, catalogue.PeerRefused, fmt.Sprintf("spec.local: %s for %s is already a listener of Peer %s (choose another port)", a, service, other))
+		for _, p := range before {
+			for _, b := range p.Local {
+				if a.First != 0 && a.Overlaps(b) {
+					return found(c.object, catalogue.PeerRefused, fmt.Sprintf("spec.local: %s for %s is already a listener of Peer %s (choose another port)", a, service, p.Name))
+				}
+			}
 		}
 	}
 	for _, prefix := range c.peer.AllowedIPs {

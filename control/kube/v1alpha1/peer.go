@@ -186,15 +186,16 @@ type PeerLocal struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9.]+|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5}$')",message="local.apiServer must be ip:port, such as 127.0.0.1:7443"
 	APIServer string `json:"apiServer,omitempty"`
-	// Named has the ip:port for each of its named services.
+	// Named has the ip:port for each of its named services, ip:first-last for one with several, and
+	// /UDP behind it for one of datagrams.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 40 && name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$') && self[name].matches('^([0-9.]+|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5}$'))",message="local.named maps names of services to ip:port, such as registry: 127.0.0.1:5000"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 40 && name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$') && self[name].matches('^([0-9.]+|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5}(-[0-9]{1,5})?(/(TCP|UDP))?$'))",message="local.named maps names of services to ip:port, such as registry: 127.0.0.1:5000 or dns: 127.0.0.1:5353/UDP"
 	Named map[string]LocalAddress `json:"named,omitempty"`
 }
 
-// LocalAddress is an ip:port.
+// LocalAddress is an ip:port, or ip:first-last, with /UDP behind it for datagrams.
 //
 // +kubebuilder:validation:MaxLength=64
 type LocalAddress string

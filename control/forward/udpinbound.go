@@ -1,0 +1,105 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+)
+
+// Datagram takes a datagram that a peer sent to the gateway's local address, which is only lent.
+// False refuses it: then the peer is to be told that nobody takes it. It never waits.
+func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
+	t, k := in.flows.udp, udpKey{remote, local.Port()}
+	if t.fromPeer(k, payload) {
+		return true
+	}
+	p, s, reason := in.authorize(api.UDP, remote, local)
+	f := &udpFlow{key: k, service: s.Name, in: in}
+	if reason == "" {
+		f.upstream = s.upstream(local.Port())
+		reason = t.begin(f, DirectionInbound, p.Name, func() { in.openUDP(f, p, s) })
+	}
+	if reason == "" && !in.stillAllowed(f.about()) { // since it was looked up
+		f.end()
+		reason = NotGranted
+	}
+	if reason != "" && reason != duplicate {
+		in.udp.refuse(reason)
+		in.tell(refusal{remote, local, p, s, reason, nil, t.bounds})
+		return false
+	}
+	return t.fromPeer(k, payload)
+}
+
+// openUDP connects a flow to its upstream.
+func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
+	ctx, cancel := context.WithTimeout(f.table.ctx, upstreamTimeout)
+	defer cancel()
+	to, err := resolve(ctx, f.upstream)
+	var side *socket
+	if err == nil {
+		side, err = f.table.sockets.dial(to, f)
+	}
+	if err != nil {
+		reason := UpstreamDown
+		if f.table.ctx.Err() != nil {
+			reason = Stopping
+		}
+		if f.end() {
+			f.table.tunnel.RefuseUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote)
+		}
+		in.udp.refuse(reason)
+		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, f.table.bounds})
+		return
+	}
+	if !f.table.opened(f, connected{side}) {
+		return // removed, revoked, or refused at once
+	}
+	in.udp.accepted.Add(1)
+	in.opts.Audit.Record(ctx, audit.Connect, audit.Peer(p.Name), slog.String(audit.KeyService, s.Name),
+		slog.String(audit.KeyAddress, f.key.remote.String()), slog.String("protocol", string(api.UDP)))
+}
+
+// upstreamRefused says that an upstream has never answered.
+func (in *Inbound) upstreamRefused(f *udpFlow) {
+	in.udp.refuse(UpstreamDown)
+	in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), Peer{Name: f.owner.peer},
+		Service{Name: f.service, Upstream: f.upstream}, UpstreamDown,
+		fmt.Errorf("send to %s: %w", f.upstream, syscall.ECONNREFUSED), f.table.bounds})
+}
+
+// disconnected records the end of a flow.
+func (in *Inbound) disconnected(f *udpFlow) {
+	in.opts.Audit.Record(context.Background(), audit.Disconnect, audit.Peer(f.owner.peer),
+		slog.String(audit.KeyService, f.service), slog.String(audit.KeyAddress, f.key.remote.String()),
+		slog.String("protocol", string(api.UDP)), slog.Uint64("rxBytes", f.rx), slog.Uint64("txBytes", f.tx),
+		slog.Float64("seconds", time.Since(f.startedAt).Seconds()))
+}
+
+// resolve finds an address of host:port.
+func resolve(ctx context.Context, hostPort string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddrPort(hostPort); err == nil {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	}
+	host, portText, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("port of %s: %w", hostPort, err)
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(port)), nil
+}

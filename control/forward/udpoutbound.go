@@ -1,0 +1,134 @@
+package forward
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+)
+
+// udpEar is a socket here whose datagrams go to one port of a peer's service.
+type udpEar struct {
+	out  *Outbound
+	want Local
+	nth  int
+	sock *socket // since listen
+
+	mu      sync.Mutex
+	clients map[netip.AddrPort]*udpClient // nil once it is closed
+}
+
+// udpClient is who sends to an ear.
+type udpClient struct {
+	ear  *udpEar
+	from netip.AddrPort
+	flow *udpFlow
+}
+
+// listenUDP opens an ear.
+func (o *Outbound) listenUDP(w Local, nth int, at netip.AddrPort) (*udpEar, netip.AddrPort, error) {
+	e := &udpEar{out: o, want: w, nth: nth, clients: make(map[netip.AddrPort]*udpClient)}
+	e.mu.Lock() // until there is a socket to answer through
+	defer e.mu.Unlock()
+	var err error
+	if e.sock, err = o.flows.udp.sockets.listen(at, e); err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	return e, e.sock.local(), nil
+}
+
+// Close ends the ear's flows with it.
+func (e *udpEar) Close() error {
+	e.sock.close()
+	e.mu.Lock()
+	clients := e.clients
+	e.clients = nil
+	e.mu.Unlock()
+	for _, c := range clients {
+		c.flow.end()
+	}
+	return nil
+}
+
+// datagram implements receiver.
+func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
+	c, reason := e.client(from)
+	if reason != "" {
+		e.out.udp.refuse(reason)
+		if reason != Stopping {
+			e.out.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many flows of datagrams, local datagram dropped",
+				limited(e.want, reason, e.out.flows.udp.bounds)...)
+		}
+		return
+	}
+	c.flow.datagram(from, b)
+}
+
+// client is whose address it is; whoever is new begins a flow.
+func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.clients[from]; c != nil {
+		return c, ""
+	}
+	if e.clients == nil {
+		return nil, Stopping
+	}
+	c := &udpClient{ear: e, from: from}
+	c.flow = &udpFlow{service: e.want.Service, side: c}
+	if reason := e.out.flows.udp.begin(c.flow, DirectionOutbound, e.want.Peer, c.open); reason != "" {
+		return nil, reason
+	}
+	e.clients[from] = c
+	return c, ""
+}
+
+// refused implements receiver.
+func (e *udpEar) refused(to netip.AddrPort) {
+	e.mu.Lock()
+	c := e.clients[to]
+	e.mu.Unlock()
+	if c != nil {
+		c.flow.refused(to)
+	}
+}
+
+// open finds where the flow leads.
+func (c *udpClient) open() {
+	o, w, t := c.ear.out, c.ear.want, c.ear.out.flows.udp
+	if err := o.admits(w, c.from.String()); err != nil {
+		c.flow.end()
+		o.udp.refuse(NotAdmitted)
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local datagrams are not admitted, dropped", o.notAdmitted(w, c.from.String(), err)...)
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, o.opts.DialTimeout)
+	defer cancel()
+	to, err := o.opts.Find(ctx, w.Peer, w.Service, c.ear.nth)
+	if err == nil {
+		err = t.place(c.flow, to)
+	}
+	if err != nil {
+		if !c.flow.end() {
+			return
+		}
+		o.udp.refuse(PeerDown)
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local datagrams dropped", peerDown(w, err)...)
+		return
+	}
+	if t.opened(c.flow, c) {
+		o.udp.accepted.Add(1)
+	}
+}
+
+// send implements udpSide.
+func (c *udpClient) send(b []byte) error { return c.ear.sock.sendTo(b, c.from) }
+
+// close implements udpSide: whoever sends again begins a flow.
+func (c *udpClient) close() {
+	c.ear.mu.Lock()
+	defer c.ear.mu.Unlock()
+	if c.ear.clients[c.from] == c {
+		delete(c.ear.clients, c.from)
+	}
+}
