@@ -162,6 +162,7 @@ const (
 	StateNotKept  Code = "PST0713"
 	EntryAside    Code = "PST0714"
 
+	StateDeleted  Code = "PST0715"
 	NameTaken Code = "PST0739"
 )
 
