@@ -120,7 +120,7 @@ func (a *app) commands() []*cobra.Command {
 		}
 		return commands
 	}
-	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand())
+	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand(), a.stateCommand())
 	all = append(all, in(groupPeer, a.reaching(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.peerCommand(),
 		a.kubeconfigCommand(), a.credentialCommand())...)...)
 	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
