@@ -130,8 +130,8 @@ func (a *app) joinCommand() *cobra.Command {
 		Use:   "join TICKET|-",
 		Short: "Enrol with the gateway that made the ticket",
 		Long: "Redeem a ticket. When the gateway that made it does not answer within --wait (it may be the " +
-			"one behind a NAT), print the command to run there, which makes it dial, and exit 1; this gateway " +
-			"keeps waiting for the call.",
+			"one behind a NAT), print the command to run there, which makes it dial, and exit 1. This gateway " +
+			"waits for the call, and goes on trying until the ticket expires or it is stopped.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			var err error
@@ -176,7 +176,7 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration) erro
 	switch answer.Outcome {
 	case api.JoinReply:
 		fmt.Fprintf(a.stdout, "postern accept %s\n", answer.Reply)
-		return failedf("run the printed command there: it dials this gateway, which keeps waiting",
+		return failedf("if it is down, this gateway joins when it is back, until the ticket expires; if nobody can reach it, run the printed command there, which dials this gateway",
 			"join: %s did not answer within %s: %s", name, wait, answer.Reason)
 	case api.JoinPending:
 		fmt.Fprintf(a.stdout, "registered with %s, which has yet to approve\n", name)

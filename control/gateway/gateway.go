@@ -345,6 +345,9 @@ func (g *Gateway) close(ctx context.Context) error {
 		}
 	}
 	g.cancel()
+	if g.enrolment != nil {
+		g.enrolment.Close()
+	}
 	if g.checks != nil {
 		g.checks.Close()
 	}
