@@ -350,6 +350,8 @@ type Selection struct {
 	Since time.Time // when it, or none, was selected
 	MTU   int
 	Heard time.Time // over any path
+	// Unanswered is since when probes over the path are not answered; zero: they are.
+	Unanswered time.Time
 }
 
 // Selected is the path in use; false when the peer is none of ours. It costs less than a
@@ -362,7 +364,7 @@ func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
 		return Selection{}, false
 	}
 	s := p.m.Selection()
-	return Selection{Path: s.Selected, Kind: s.Kind, Since: s.Since, MTU: s.MTU, Heard: s.Heard}, true
+	return Selection{Path: s.Selected, Kind: s.Kind, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered}, true
 }
 
 // Unresolved lists a peer's endpoints whose names have never been resolved.

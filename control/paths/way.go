@@ -21,6 +21,11 @@ const (
 	// when nothing that was sent since is unanswered.
 	answered     = 45 * time.Second
 	answeredIdle = 180 * time.Second
+	// unansweredProbes and unansweredData are how long what was sent may be without an answer
+	// before a connected peer is shown as unconfirmed: some probes, and what the tunnel has asked
+	// for when data was not answered for 2 s.
+	unansweredProbes = 2 * time.Second
+	unansweredData   = 3 * time.Second
 )
 
 // Way is how a peer is reached at one moment: what the tunnel and, for all but stock
@@ -64,7 +69,7 @@ func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	}
 	var s discovery.Selection
 	s, w.Found = p.finder.Selected(m.Key)
-	w.Path.Selected, w.Path.Heard = s.Path, s.Heard
+	w.Path.Selected, w.Path.Since, w.Path.Heard, w.Path.Unanswered = s.Path, s.Since, s.Heard, s.Unanswered
 	w.hear()
 	return w
 }
@@ -123,6 +128,27 @@ func (w Way) Connected(now time.Time) bool {
 	silent := now.Sub(w.Heard)
 	idle := silent <= answeredIdle && w.Tunnel.Attempts == 0 && (!w.Found || w.Path.Selected.IsValid())
 	return !w.Heard.IsZero() && (silent <= answered || idle)
+}
+
+// Unconfirmed is since when nothing shows that a connected peer is still reached: what was sent
+// has no answer, or there is no path. Zero while there is no such doubt.
+func (w Way) Unconfirmed(now time.Time) time.Time {
+	var since time.Time
+	doubt := func(at time.Time, after time.Duration) {
+		if !at.IsZero() && now.Sub(at) >= after && (since.IsZero() || at.Before(since)) {
+			since = at
+		}
+	}
+	switch {
+	case !w.Connected(now):
+		return time.Time{}
+	case w.Found && !w.Path.Selected.IsValid():
+		doubt(w.Path.Since, 0)
+	case w.Found:
+		doubt(w.Path.Unanswered, unansweredProbes)
+	}
+	doubt(w.Tunnel.Unanswered, unansweredData)
+	return since
 }
 
 // PeerState sums a peering up, and says why it is not connected.

@@ -26,7 +26,7 @@ type PeerStatus struct {
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// State is connected, connecting, pending, failed or refused.
+	// State is connected, unconfirmed, connecting, pending, failed or refused.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
