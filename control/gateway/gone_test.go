@@ -76,3 +76,27 @@ func TestAPeerThatIsCutOffIsNotShownAsWell(t *testing.T) {
 	shown(w.Edge, "cloud", api.StateConnected)
 	shown(w.Cloud, "edge", api.StateConnected)
 }
+
+// A peer that was removed is told by who did it, and is not sent to look for a firewall.
+func TestARemovedPeerIsToldSo(t *testing.T) {
+	w := newWorld(t)
+	w.peer()
+	if err := w.Cloud.Gateway.PeerRemove(w.ctx, "edge", true); err != nil {
+		t.Fatal(err)
+	}
+	p := w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if v := p.Reachability.Outbound.Gateway; v.Code != string(catalogue.RemovedByPeer) {
+			return "the verdict is " + string(v.Verdict) + " " + v.Code + ": " + v.Cause
+		}
+		return ""
+	})
+	if p.State == api.StateConnected || !strings.Contains(p.Reason, "none of its peers") {
+		t.Errorf("cloud is %s: %s", p.State, p.Reason)
+	}
+	// Whoever comes back by a ticket is a peer again.
+	if err := w.Edge.Gateway.PeerRemove(w.ctx, "cloud", true); err != nil {
+		t.Fatal(err)
+	}
+	w.peer()
+	w.reach(patience, w.Cloud, w.Edge)
+}

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/mail"
 	"github.com/postern-dev/postern/control/plane"
@@ -147,7 +148,7 @@ func New(o Options) (*Finder, error) {
 		Tell: p.mail.Post, Permit: p.permit, CheckRelays: func() { p.relays().check() },
 		Local: func() path.Local { return p.Agent().Local() }, Own: o.Host.OwnAddrs,
 		Forbidden: cfg.Discovery.Exclude, Resolve: o.Host.Resolve, Keepalive: cfg.Discovery.Keepalive, OverlayMTU: o.MTU,
-		OnSuperseded: p.HearsOfBoot, Logger: o.Logger,
+		OnSuperseded: p.HearsOfBoot, OnRemoved: p.removed, Logger: o.Logger,
 	}); err != nil {
 		return nil, fmt.Errorf("start the path finder: %w", err)
 	}
@@ -205,6 +206,15 @@ func (p *Finder) Run(ctx context.Context) {
 func (p *Finder) Probe(ctx context.Context, k peer.PublicKey) (time.Duration, error) {
 	rtt, _, err := p.finder.Probe(ctx, k)
 	return rtt, err
+}
+
+// removed is told that a peer has this gateway no more.
+func (p *Finder) removed(k peer.PublicKey) {
+	if m := p.peers.Load().ByKey(k); m != nil {
+		p.log.Warn("a peer says that this gateway is none of its peers", "code", string(catalogue.RemovedByPeer), "peer", m.Name)
+		p.o.Tell.Moved(m.Name)
+		p.o.Tell.State()
+	}
 }
 
 // relays are the allocations that there are now.

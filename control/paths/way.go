@@ -42,6 +42,8 @@ type Way struct {
 	// Heard is when the peer last gave an authenticated answer, inside the tunnel or to a
 	// probe.
 	Heard time.Time
+	// Removed is when the peer said that this gateway is none of its peers; zero: it did not.
+	Removed time.Time
 }
 
 // Way is how a peer is reached now; t is of the tunnel.
@@ -50,6 +52,7 @@ func (p *Finder) Way(m *roster.Member, t tunnel.PeerStats) Way {
 	if !m.Stock && !m.Pending {
 		w.Path, w.Found = p.finder.Snapshot(m.Key)
 		w.Unresolved, w.servers = p.finder.Unresolved(m.Key), p.relays()
+		w.Removed = p.finder.Sight(m.Key).RemovedAt
 	}
 	w.hear()
 	return w
@@ -69,7 +72,7 @@ func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	}
 	var s discovery.Selection
 	s, w.Found = p.finder.Selected(m.Key)
-	w.Path.Selected, w.Path.Since, w.Path.Heard, w.Path.Unanswered = s.Path, s.Since, s.Heard, s.Unanswered
+	w.Path.Selected, w.Path.Since, w.Path.Heard, w.Path.Unanswered, w.Removed = s.Path, s.Since, s.Heard, s.Unanswered, s.Removed
 	w.hear()
 	return w
 }
@@ -123,8 +126,11 @@ func (w Way) NextTry() time.Time {
 	return w.Tunnel.NextTry
 }
 
-// Connected reports whether the peer was heard from recently enough.
+// Connected reports whether the peer was heard from recently enough, as one of whose peers we are.
 func (w Way) Connected(now time.Time) bool {
+	if w.Removed.After(w.Heard) {
+		return false
+	}
 	silent := now.Sub(w.Heard)
 	idle := silent <= answeredIdle && w.Tunnel.Attempts == 0 && (!w.Found || w.Path.Selected.IsValid())
 	return !w.Heard.IsZero() && (silent <= answered || idle)
@@ -160,6 +166,8 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 			peer.Fingerprint(m.Key), m.Name)
 	case w.Connected(now):
 		return api.StateConnected, ""
+	case !w.Removed.IsZero():
+		return api.StateConnecting, fmt.Sprintf("%s says that this gateway is none of its peers: if that is meant, postern peer remove %s; else join again with a new ticket", m.Name, m.Name)
 	case w.Found && w.Path.Selected.IsValid():
 		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
 			w.Shown(w.Path.Selected), t.Attempts)
