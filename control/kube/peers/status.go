@@ -22,6 +22,7 @@ const (
 	reasonConnecting = "Connecting"
 	// reasonUnconfirmed: the peer was heard lately, and what is sent to it now has no answer.
 	reasonUnconfirmed = "Unconfirmed"
+	reasonStopped     = "GatewayStopped"
 )
 
 // statusOf is what an object's status should say. s is the gateway's view of the peer; nil
@@ -205,6 +206,17 @@ func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 		list = append(list, metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonNotChecked, Message: "there is no tunnel: see TunnelReady"})
 	}
 	return list
+}
+
+// stopped is the status of an object whose gateway has ended.
+func stopped(is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
+	out := v1alpha1.PeerStatus{ObservedGeneration: is.ObservedGeneration, State: v1alpha1.StateUnknown, Address: is.Address, User: is.User, Identity: is.Identity}
+	for _, x := range is.Conditions {
+		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonStopped, "the gateway ended, and nothing is known of the peer since"
+		x.LastTransitionTime = metav1.NewTime(now)
+		out.Conditions = append(out.Conditions, objects.Since(is.Conditions, x))
+	}
+	return out
 }
 
 // rttText rounds to what a person compares: tenths below 10 ms, whole milliseconds above.
