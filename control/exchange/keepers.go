@@ -223,7 +223,7 @@ func (i *identityKeepers) renewLocked(now time.Time, m *roster.Member) (done boo
 // tell logs why an identity is replaced, but not at the peer's pace; i.mu is held.
 func (i *identityKeepers) tell(now time.Time, m *roster.Member, why string) {
 	if i.renewal(m.Key).told.AllowN(now, 1) {
-		i.x.log.Info(why, "peer", m.Name)
+		i.x.log.Info("another identity is asked for", "peer", m.Name, "reason", why)
 	}
 }
 
@@ -233,7 +233,7 @@ func (i *identityKeepers) ended(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.renewLocked(now, m) {
-		i.tell(now, m, "the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for")
+		i.tell(now, m, "the peer says that the account of our identity is gone or its issuer was switched")
 	} else if r := i.renewals[m.Key]; r != nil {
 		r.due = true
 	}
@@ -255,7 +255,7 @@ func (i *identityKeepers) renewDue(now time.Time, m *roster.Member, heard heardR
 	}
 	held, ok := k.keeper.Held(now)
 	if ok && held >= reportsCatchUp && held > now.Sub(heard.at) && i.renewLocked(now, m) {
-		i.tell(now, m, "the peer says that the account of our identity is gone; another identity is asked for")
+		i.tell(now, m, "the peer says that the account of our identity is gone")
 	}
 }
 
