@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,9 +23,10 @@ func watched(t *testing.T, scene func(t *testing.T, v *vault, b *Backend, told f
 		save(t, b, "private.key", "k")
 		save(t, b, "peers.json", "p")
 		ctx, cancel := context.WithCancel(t.Context())
-		var problems []check.OwnProblem
-		go b.Watch(ctx, func(list []check.OwnProblem) { problems = list })
-		scene(t, v, b, func() []check.OwnProblem { synctest.Wait(); return problems })
+		var told atomic.Pointer[[]check.OwnProblem]
+		told.Store(new([]check.OwnProblem))
+		go b.Watch(ctx, func(list []check.OwnProblem) { told.Store(&list) })
+		scene(t, v, b, func() []check.OwnProblem { synctest.Wait(); return *told.Load() })
 		cancel()
 		synctest.Wait()
 	})
@@ -36,6 +38,12 @@ func (v *vault) remove(names ...string) {
 	for _, name := range names {
 		delete(v.objects, name)
 	}
+}
+
+func (v *vault) writes() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.version
 }
 
 // file is what a Secret has; empty when it is not there.
@@ -104,9 +112,9 @@ func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
 		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 0 {
 			t.Errorf("the key is %q, the label %q, and it is told: %+v", v.file("postern-state-key", "private.key"), team, list)
 		}
-		writes := v.version
+		writes := v.writes()
 		time.Sleep(10 * watchEvery)
-		if v.version != writes {
+		if v.writes() != writes {
 			t.Error("Secrets are written though nobody touched them")
 		}
 	})
