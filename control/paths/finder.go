@@ -65,6 +65,9 @@ type Host struct {
 type Tell struct {
 	// Moved is told that another path to a peer is used, or that it came or went.
 	Moved func(peer string)
+	// Shook is told of each handshake with a peer but the first: what was found of it before
+	// may be over.
+	Shook func(peer string)
 	// State is told that a peer came or went.
 	State func()
 	// NetworkChanged is told that this machine has other networks.

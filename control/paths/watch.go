@@ -69,9 +69,13 @@ func (w *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.
 func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats, flows forward.Carried) {
 	p, before := w.p, w.stats[m.Key]
 	w.stats[m.Key] = after
-	if before.LastHandshake.IsZero() && !after.LastHandshake.IsZero() {
+	switch {
+	case after.LastHandshake.Equal(before.LastHandshake):
+	case before.LastHandshake.IsZero():
 		p.log.Info("first handshake with peer", "peer", m.Name, "endpoint", after.Endpoint.String())
 		p.o.Tell.Moved(m.Name)
+	default:
+		p.o.Tell.Shook(m.Name)
 	}
 	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		p.journal.add(m.Key, now, "direct", pathReason(m, before, after))
