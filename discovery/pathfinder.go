@@ -61,6 +61,9 @@ type PathfinderOptions struct {
 	// OnSuperseded is told, again and again, that a peer has heard a later start of a gateway
 	// with our own key; it must not block. nil = nobody is.
 	OnSuperseded func(k peer.PublicKey, boot uint64)
+	// OnRemoved is told when a peer says that this gateway is none of its peers; it must not
+	// block. nil = nobody is.
+	OnRemoved func(k peer.PublicKey)
 	// Logger is told of every change of a path; nil = nobody is.
 	Logger *slog.Logger
 }
@@ -350,6 +353,10 @@ type Selection struct {
 	Since time.Time // when it, or none, was selected
 	MTU   int
 	Heard time.Time // over any path
+	// Unanswered is since when probes over the path are not answered; zero: they are.
+	Unanswered time.Time
+	// Removed is when the peer said that we are none of its peers; see [Sighting].
+	Removed time.Time
 }
 
 // Selected is the path in use; false when the peer is none of ours. It costs less than a
@@ -362,7 +369,7 @@ func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
 		return Selection{}, false
 	}
 	s := p.m.Selection()
-	return Selection{Path: s.Selected, Kind: s.Kind, Since: s.Since, MTU: s.MTU, Heard: s.Heard}, true
+	return Selection{Path: s.Selected, Kind: s.Kind, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt}, true
 }
 
 // Unresolved lists a peer's endpoints whose names have never been resolved.

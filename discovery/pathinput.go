@@ -42,23 +42,37 @@ func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
 		if f.o.OnSuperseded != nil {
 			f.o.OnSuperseded(r.Peer, r.BootID)
 		}
+	case r.Kind == probe.Removed:
+		f.handleRemoved(r.Peer, from)
 	default:
 		f.count(func(c *ProbeCounts) { c.Refused++ })
 		if r.Reason == probe.ReasonTwoLives {
 			f.see(r.Peer, func(now time.Time, s *sight) { s.booted(now, r.BootID) })
-			f.tellLater(r, from)
 		}
+		f.refuse(r, from)
 	}
 	return true
 }
 
-// tellLater tells a gateway that another runs with its key since.
-func (f *Pathfinder) tellLater(r probe.Result, to peer.Path) {
+// handleRemoved notes that a peer says that we are none of its peers.
+func (f *Pathfinder) handleRemoved(k peer.PublicKey, from peer.Path) {
+	news := false
+	f.see(k, func(now time.Time, s *sight) {
+		news = s.removedAt.IsZero()
+		s.removedAt, s.removedFrom = now, unmapped(from.Remote)
+	})
+	if news && f.o.OnRemoved != nil {
+		f.o.OnRemoved(k)
+	}
+}
+
+// refuse tells a gateway that another runs with its key since, or that it is no peer any more.
+func (f *Pathfinder) refuse(r probe.Result, to peer.Path) {
 	if r.Reply == nil || nobodys(to.Remote.Addr()) != "" || !to.IsValid() {
 		return
 	}
 	if err := f.o.Send(r.Reply, to, 0, false); err != nil {
-		f.log.Debug("an earlier gateway of the peer's key cannot be told", "path", to.String(), "error", err)
+		f.log.Debug("a gateway cannot be told why its probe is refused", "path", to.String(), "error", err)
 	}
 }
 
@@ -79,6 +93,9 @@ func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 func (f *Pathfinder) handleResponse(r probe.Result, from peer.Path) {
 	f.mu.Lock()
 	f.counts.Answers++
+	if of := f.peers[r.Peer]; of != nil {
+		of.sight.removedAt = time.Time{}
+	}
 	p := f.pings[r.TxID]
 	if p != nil && p.over == from && p.key == r.Peer {
 		delete(f.pings, r.TxID)

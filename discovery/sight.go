@@ -36,6 +36,10 @@ type Sighting struct {
 	// more than once, 3 s apart.
 	Boots   []uint64
 	BootsAt []time.Time
+	// RemovedAt is when the peer last said that we are none of its peers, which nothing it
+	// answered has refuted; zero = it has not. RemovedFrom is where it said so from.
+	RemovedAt   time.Time
+	RemovedFrom netip.AddrPort
 	// Moved are the endpoint names whose addresses changed, by their last change, in the
 	// order of the configuration.
 	Moved []NameMove
@@ -58,6 +62,7 @@ func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
 	}
 	s := Sighting{
 		RequestAt: p.sight.requestAt, RequestFrom: p.sight.requestFrom,
+		RemovedAt: p.sight.removedAt, RemovedFrom: p.sight.removedFrom,
 		Boots: slices.Clone(p.sight.boots), BootsAt: slices.Clone(p.sight.bootsAt),
 	}
 	for _, n := range p.names {
@@ -72,6 +77,8 @@ func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
 type sight struct {
 	requestAt   time.Time
 	requestFrom netip.AddrPort
+	removedAt   time.Time
+	removedFrom netip.AddrPort
 	boots       []uint64
 	bootsAt     []time.Time
 	back        map[uint64]time.Time // when each earlier boot id was seen after a later one

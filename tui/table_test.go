@@ -254,3 +254,18 @@ func TestScreenNeedsATerminal(t *testing.T) {
 		t.Errorf("got %v, want ErrNoTerminal", err)
 	}
 }
+
+// What is sent to a peer and not answered is nobody's proof that it is well.
+func TestNothingOfAnUnconfirmedPeerIsShownAsWell(t *testing.T) {
+	s := busy()
+	s.Peers = slices.DeleteFunc(s.Peers, func(p api.PeerStatus) bool { return p.Name != "cloud" })
+	s.Peers[0].UnconfirmedSince = ago(4 * time.Second)
+	for name, text := range map[string]string{"the table": Table(s, 0, Options{Now: now}), "the peer": Peer(s.Peers[0], 0, Options{Now: now})} {
+		if !strings.Contains(text, "unconfirmed") || !strings.Contains(text, "? was ok") || strings.Contains(text, "✓ ok") || strings.Contains(text, "● connected") {
+			t.Errorf("%s shows:\n%s", name, text)
+		}
+	}
+	if text := Table(s, 0, Options{Now: now}); !strings.Contains(text, "nothing that was sent since 11:59:56 UTC was answered") {
+		t.Errorf("it does not say since when:\n%s", text)
+	}
+}

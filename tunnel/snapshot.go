@@ -37,6 +37,8 @@ type PeerStats struct {
 	// accurate to a second. Its initiations alone do not count: they say nothing of the
 	// preshared key, nor whether our answers arrive.
 	LastRx time.Time
+	// Unanswered is since when what was sent has wanted an answer; zero when nothing does.
+	Unanswered time.Time
 	// Attempts counts initiations since then without an answer, repetitions included.
 	Attempts int
 	// NextTry is when the next one begins; zero when none is planned.
@@ -126,11 +128,12 @@ func (p *peerState) stats(path peer.Path) PeerStats {
 			RxBytes:       m.Rx,
 			TxBytes:       m.Tx,
 		},
-		Name:     p.config.Name,
-		Path:     path,
-		Proven:   m.Proven.IsValid(),
-		LastRx:   m.HeardAt,
-		Attempts: m.Attempts,
-		NextTry:  m.NextTry,
+		Name:       p.config.Name,
+		Path:       path,
+		Proven:     m.Proven.IsValid(),
+		LastRx:     m.HeardAt,
+		Unanswered: m.Unanswered(),
+		Attempts:   m.Attempts,
+		NextTry:    m.NextTry,
 	}
 }

@@ -138,9 +138,9 @@ func (a *app) joinCommand() *cobra.Command {
 		Use:   "join TICKET|-",
 		Short: "Enrol with the gateway that made the ticket",
 		Long: "Redeem a ticket. When the gateway that made it does not answer within --wait (it may be the " +
-			"one behind a NAT), print the command to run there, which makes it dial, and exit 1; this gateway " +
-			"keeps waiting for the call. A ticket may be given as it was pasted: in quotes, in several lines, or " +
-			"as the whole command.",
+			"one behind a NAT), print the command to run there, which makes it dial, and exit 1. This gateway " +
+			"waits for the call, and goes on trying until the ticket expires or it is stopped. A ticket may be " +
+			"given as it was pasted: in quotes, in several lines, or as the whole command.",
 		Example: "  postern join postern1cagq…\n  postern join - < ticket\n" +
 			"  postern join postern1cagq… --name hub --local apiServer=127.0.0.1:7443",
 		Args: cobra.MinimumNArgs(1),
@@ -196,7 +196,7 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, form
 		if format != formatJSON {
 			fmt.Fprintf(a.stdout, "postern accept %s\n", answer.Reply)
 		}
-		return failedf("run the printed command there: it dials this gateway, which keeps waiting",
+		return failedf("if it is down, this gateway joins when it is back, until the ticket expires; if nobody can reach it, run the printed command there, which dials this gateway",
 			"join: %s did not answer within %s: %s", name, wait, answer.Reason)
 	case api.JoinPending:
 		fmt.Fprintf(a.stdout, "registered with %s, which has yet to approve\n", name)

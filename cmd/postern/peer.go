@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -206,17 +207,44 @@ func (a *app) peerLocal() *cobra.Command {
 			if err := a.client().PeerLocal(c.Context(), args[0], api.PeerLocalRequest{Local: local}); err != nil {
 				return err
 			}
-			for _, item := range args[1:] {
-				service, address, _ := strings.Cut(item, "=")
-				if address == "" {
-					fmt.Fprintf(a.stdout, "no listener for %s of %s\n", service, args[0])
-					continue
-				}
-				fmt.Fprintf(a.stdout, "%s leads to %s of %s\n", address, service, args[0])
+			s, err := a.client().Status(c.Context())
+			if err != nil {
+				return err
 			}
-			return nil
+			i := slices.IndexFunc(s.Peers, func(p api.PeerStatus) bool { return p.Name == args[0] })
+			if i < 0 {
+				return failedf("see postern peer list", "peer local: %s has been removed meanwhile", args[0])
+			}
+			return a.tellLocal(s.Peers[i], local)
 		},
 	}
+}
+
+// tellLocal says what became of listeners that were asked for.
+func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
+	var missing error
+	for _, service := range slices.Sorted(maps.Keys(asked)) {
+		i := slices.IndexFunc(p.Local, func(l api.Local) bool { return l.Service == service })
+		switch {
+		case asked[service] == "" && i < 0:
+			fmt.Fprintf(a.stdout, "no listener for %s of %s\n", service, p.Name)
+			continue
+		case i < 0:
+			missing = failedf("see postern status "+p.Name, "peer local: there is no listener for %s of %s", service, p.Name)
+			continue
+		}
+		l := p.Local[i]
+		if l.Error != "" {
+			missing = failedf("it is tried again until that works; choose another address, or take it back with "+service+"=",
+				"peer local: nothing listens for %s of %s at %s: %s", service, p.Name, l.Address, l.Error)
+			continue
+		}
+		fmt.Fprintf(a.stdout, "%s leads to %s of %s\n", tui.Printable(l.Address), service, p.Name)
+		if heard := p.Version != ""; heard && !slices.Contains(p.Offers, service) {
+			fmt.Fprintf(a.stderr, "warning: %s does not offer %s here; it offers: %s\n", p.Name, service, orNothing(p.Offers))
+		}
+	}
+	return missing
 }
 
 // parseLocal reads SERVICE=IP:PORT items.

@@ -66,25 +66,30 @@ const (
 	StateConnecting PeerState = "connecting"
 	StatePending    PeerState = "pending"
 	StateFailed     PeerState = "failed"
+	// StateUnconfirmed is what a connected peer is shown as while UnconfirmedSince is set.
+	StateUnconfirmed PeerState = "unconfirmed"
 )
 
 // PeerStatus describes one peer.
 type PeerStatus struct {
-	Name       string      `json:"name"`
-	PublicKey  string      `json:"publicKey"`
-	Address    string      `json:"address"`
-	Mode       string      `json:"mode"`
-	State      PeerState   `json:"state"`
-	Reason     string      `json:"reason,omitempty"`
-	Stock      bool        `json:"stock,omitempty"`
-	Version    string      `json:"version,omitempty"`
-	Allow      []string    `json:"allow"`
-	Offers     []string    `json:"offers"`
-	Local      []Local     `json:"local"`
-	Path       Path        `json:"path"`
-	Candidates []Candidate `json:"candidates"`
-	NextTry    *time.Time  `json:"nextTry,omitempty"`
-	Identity   *Identity   `json:"identity,omitempty"`
+	Name      string    `json:"name"`
+	PublicKey string    `json:"publicKey"`
+	Address   string    `json:"address"`
+	Mode      string    `json:"mode"`
+	State     PeerState `json:"state"`
+	Reason    string    `json:"reason,omitempty"`
+	// UnconfirmedSince is since when what is sent to a connected peer has no answer. What is
+	// said of its services is of before then.
+	UnconfirmedSince *time.Time  `json:"unconfirmedSince,omitempty"`
+	Stock            bool        `json:"stock,omitempty"`
+	Version          string      `json:"version,omitempty"`
+	Allow            []string    `json:"allow"`
+	Offers           []string    `json:"offers"`
+	Local            []Local     `json:"local"`
+	Path             Path        `json:"path"`
+	Candidates       []Candidate `json:"candidates"`
+	NextTry          *time.Time  `json:"nextTry,omitempty"`
+	Identity         *Identity   `json:"identity,omitempty"`
 	// User is the peer's user at this cluster's API server, to which RBAC is bound; empty
 	// when no identities are issued here.
 	User  string `json:"user,omitempty"`
@@ -98,6 +103,14 @@ type PeerStatus struct {
 	TxBytesPerSecond    float64      `json:"txBytesPerSecond"`
 	Reachability        Reachability `json:"reachability"`
 	ApprovalFingerprint string       `json:"approvalFingerprint,omitempty"`
+}
+
+// Shown is the state that people are shown.
+func (p *PeerStatus) Shown() PeerState {
+	if p.State == StateConnected && p.UnconfirmedSince != nil {
+		return StateUnconfirmed
+	}
+	return p.State
 }
 
 // Local is a listener on this machine that leads to a service of the peer.

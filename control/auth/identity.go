@@ -47,6 +47,12 @@ func (i Identity) LogValue() slog.Value { return slog.StringValue(i.String()) }
 // MarshalText makes JSON and YAML encode what String gives.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
+// early reports whether it is a certificate that is not valid yet, by more than clocks differ.
+// Of a token the one who issued it judges, by the same clock.
+func (i Identity) early(now time.Time) bool {
+	return i.Token == "" && i.NotBefore.After(now.Round(0).Add(backdate))
+}
+
 // newIdentity checks that a certificate is one for the key: the issuer is another
 // gateway, which may be broken or worse.
 func newIdentity(certPEM, keyPEM []byte) (Identity, error) {

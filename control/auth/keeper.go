@@ -27,6 +27,9 @@ const (
 	// shortest is how long an identity is kept in any case: each is a write, and how long it is
 	// good is up to the peer.
 	shortest = 10 * time.Second
+	// earlyAgain is when another is asked for in the place of a certificate that is not valid yet,
+	// since the issuer's clock was ahead; then ever later, for it may be ours that is behind.
+	earlyAgain = time.Minute
 	// checkClock is how often the keeper compares the wall clock with the deadline: a
 	// timer runs on the monotonic clock, which stands still while a machine sleeps
 	// and does not follow a clock that is set.
@@ -81,6 +84,7 @@ type Keeper struct {
 	retry      *backoff.ExponentialBackOff
 	retryAfter time.Time
 	refused    time.Time // when the peer answered last, with an error; zero if it did not
+	early      int       // how many certificates in a row were not valid yet when they came
 }
 
 // NewKeeper makes a keeper with what the store has. Run makes it work.
@@ -205,14 +209,22 @@ func (k *Keeper) isDue(now time.Time) bool {
 		return true
 	}
 	life := k.current.NotAfter.Sub(k.current.NotBefore)
+	held := now.Sub(k.since)
+	if k.current.early(now) && held >= k.earlyWait(life) {
+		return true
+	}
 	if k.stored {
 		return !now.Round(0).Before(k.due)
 	}
-	held := now.Sub(k.since)
 	if held < max(life/4, shortest) { // it is new, whatever our clock says of it
 		return false
 	}
 	return !now.Round(0).Before(k.due) || held >= life/3*2
+}
+
+// earlyWait is how long a certificate of that life is kept that is not valid yet.
+func (k *Keeper) earlyWait(life time.Duration) time.Duration {
+	return max(earlyAgain, min(earlyAgain<<min(max(k.early-1, 0), 16), life/2))
 }
 
 // pause is how long nothing is to be done, at most checkClock.
@@ -227,6 +239,9 @@ func (k *Keeper) pause(now time.Time) time.Duration {
 		life := k.current.NotAfter.Sub(k.current.NotBefore)
 		held := now.Sub(k.since)
 		wait = max(min(wait, life/3*2-held), max(life/4, shortest)-held)
+		if k.current.early(now) {
+			wait = min(wait, k.earlyWait(life)-held)
+		}
 	}
 	return clamp(wait)
 }
@@ -246,6 +261,11 @@ func (k *Keeper) renew(ctx context.Context) {
 	}
 	k.keyPEM, k.csrPEM = nil, nil
 	k.retry.Reset()
+	if id.early(time.Now()) {
+		k.early++
+	} else {
+		k.early = 0
+	}
 	k.mu.Lock()
 	first := k.current == nil
 	k.current, k.since, k.stored = &id, time.Now(), false

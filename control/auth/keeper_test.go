@@ -295,6 +295,36 @@ func TestClocksThatDisagree(t *testing.T) {
 	}
 }
 
+// The API server refuses such a certificate for hours, and the issuer's clock may be set right
+// within minutes. The one that is stored is no better after a restart.
+func TestACertificateOfAClockThatWasAheadIsReplaced(t *testing.T) {
+	for name, restart := range map[string]bool{"in one run": false, "after a restart": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, store := newOffice(t, 24*time.Hour), &cabinet{}
+				o.skew = 3 * time.Hour
+				k, stop := keep(t, o.Request, store, nil)
+				time.Sleep(10 * time.Minute) // virtual
+				if restart {
+					stop()
+					k, stop = keep(t, o.Request, store, nil)
+				}
+				o.mu.Lock()
+				o.skew = 0
+				o.mu.Unlock()
+				time.Sleep(10 * time.Minute)
+				if id, ok := k.Current(); !ok || id.NotBefore.After(time.Now()) {
+					t.Errorf("the certificate is valid from %v on, at %v", id.NotBefore, time.Now())
+				}
+				if n := len(o.times(time.Now())); n > 6 {
+					t.Errorf("asked %d times in 20 minutes", n)
+				}
+				stop()
+			})
+		})
+	}
+}
+
 func TestAnIdentityThatCannotBeStoredIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffice(t, time.Hour)

@@ -53,6 +53,7 @@ const (
 	DuplicateKey        Code = "PST0113"
 	ClockSkew           Code = "PST0114"
 	RateLimited         Code = "PST0115"
+	RemovedByPeer       Code = "PST0116"
 )
 
 // PST02xx: auth.
@@ -161,6 +162,7 @@ const (
 	NotStored     Code = "PST0712"
 	StateNotKept  Code = "PST0713"
 	EntryAside    Code = "PST0714"
+	StateDeleted  Code = "PST0715"
 
 	NameTaken Code = "PST0739"
 )

@@ -68,6 +68,8 @@ type Evidence struct {
 	// HeardUnanswered: authenticated probe requests of the peer arrive while ours get no
 	// answer. Probes are keyed with the preshared key, so the keys are right.
 	HeardUnanswered Sight
+	// Removed: the peer says, authenticated, that this gateway is none of its peers.
+	Removed Sight
 	// Initiated: handshake initiations of the peer arrive and make no session. They do not
 	// show the preshared key, so it may differ, or our responses may be lost.
 	Initiated Sight

@@ -33,6 +33,7 @@ type fault struct {
 // faults is the decision table, from the most specific evidence to the absence of any.
 //
 //	found                                                          code     stage
+//	it says that we are none of its peers                          PST0116  probe
 //	an endpoint's name does not resolve                            PST0107  resolve
 //	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
 //	another key dials from there, or is dialled there, and neither
@@ -55,6 +56,7 @@ type fault struct {
 // ICMP) is worded as what something there sends, never as what the peer is.
 func faults() []fault {
 	return []fault{
+		{catalogue.RemovedByPeer, StageProbe, evidence.removed},
 		{catalogue.NameUnknown, StageResolve, evidence.unresolved},
 		{catalogue.NameMoved, StageResolve, evidence.moved},
 		{catalogue.WrongPeerKey, StageHandshake, evidence.otherKey},
@@ -70,6 +72,10 @@ func faults() []fault {
 		{catalogue.PeerSilent, StageProbe, evidence.silent},
 		{catalogue.HandshakeStale, StageProbe, evidence.stale},
 	}
+}
+
+func (e evidence) removed(p *catalogue.Params) bool {
+	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
 }
 
 func (e evidence) unresolved(p *catalogue.Params) bool {

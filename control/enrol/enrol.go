@@ -68,6 +68,8 @@ type Registrar struct {
 	restart  sync.Once
 	restarts chan struct{}
 
+	later later
+
 	// met is when the last handshake with a peer was, for Tick.
 	met map[peer.PublicKey]time.Time
 }

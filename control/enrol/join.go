@@ -195,14 +195,15 @@ func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (aut
 	return client.Redeem(ctx, q)
 }
 
-// reply prepares for the inviter's call: its peer is put into the tunnel with the key
+// reply prepares for the inviter's call, and goes on calling it itself: its peer is put into the tunnel with the key
 // that both sides derive from the ticket, and the reply names what it needs to dial us.
-func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request, why error) (api.JoinResponse, error) {
+func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, request ticket.Request, why error) (api.JoinResponse, error) {
 	var err error
 	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, e.publicKey); err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	if q, err = q.Prove(ticket.ByReply, keys.ID, t.Inviter, e.o.Key); err != nil {
+	q, err := request.Prove(ticket.ByReply, keys.ID, t.Inviter, e.o.Key)
+	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
 	text, err := ticket.EncodeReply(keys, q)
@@ -224,6 +225,7 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, q tic
 	if err := e.putJoined(p, same); err != nil {
 		return api.JoinResponse{}, err
 	}
+	e.joinLater(t, keys, p, request)
 	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: e.o.UserOf(p.Name)}, nil
 }
 

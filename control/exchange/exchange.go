@@ -22,17 +22,18 @@ import (
 )
 
 const (
-	// renewEvery is how often an identity is replaced before its time, because the API server
-	// refuses it or the peer says that it has ended. If it is the API server that does not know
-	// the authority, a new one will not help; and each is a write to the state.
+	// renewEvery is how often an identity is replaced because the API server refuses it. If it is
+	// the API server that does not know the authority, a new one will not help.
 	renewEvery = 5 * time.Minute
-	// renewAtOnce is how often in a row a peer's word is followed first: when either side rotates
-	// its key, or the account is recreated, several identities end within minutes.
+	// renewPace is how often one is replaced because the peer says that it has ended, or has offered
+	// it again, after renewAtOnce in a row. What is written of it is bounded by storeEvery.
+	renewPace   = reportPace
 	renewAtOnce = 4
 	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
 	// there is none: it sees its cluster a moment late, and tells of changes every reportPace.
 	reportsCatchUp = 3 * reportPace
-	// rejectedAtOnce is how many peers a turn looks at for identities that are to be replaced:
+	// rejectedAtOnce is how many peers a turn looks at for identities that are to be replaced and for
+	// offers that are to be followed:
 	// of a thousand each is every 5 s, which is how often they report.
 	rejectedAtOnce = 400
 )
@@ -86,7 +87,7 @@ type Exchange struct {
 	keepers   *identityKeepers
 
 	// Owned by whoever calls Tick: remembered is when what peers say of themselves was last
-	// stored, and rejected counts the peers whose identities were looked at, around all of them.
+	// stored, and rejected counts the peers that were looked at, around all of them.
 	remembered time.Time
 	rejected   int
 }
@@ -131,6 +132,7 @@ func (x *Exchange) Tick(now time.Time) {
 	for range min(len(members), rejectedAtOnce) {
 		x.rejected = (x.rejected + 1) % len(members)
 		x.replaceRejected(now, members[x.rejected])
+		x.followDue(members[x.rejected], now)
 	}
 	if now.Sub(x.remembered) >= roster.RememberEvery {
 		x.remembered = now
@@ -143,6 +145,9 @@ func (x *Exchange) Tick(now time.Time) {
 func (x *Exchange) replaceRejected(now time.Time, m *roster.Member) {
 	heard, _ := x.reports.last(m.Key)
 	x.keepers.renewDue(now, m, heard)
+	if err := x.keepers.stored.due(now, m.Key); err != nil {
+		x.log.Warn("the identity could not be stored and is lost on a restart", "peer", m.Name, "error", err)
+	}
 	code := x.checks.Finding(m.Name, api.ServiceAPIServer).Fault()
 	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
 		x.keepers.renew(now, m)

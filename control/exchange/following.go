@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/roster"
@@ -16,9 +18,13 @@ const (
 	// asked for: each costs a port here, one of the peer's Service and one of its policy, and a
 	// hello may name 256.
 	automaticListeners = 16
-	// offersEvery is how often a peer may change what it offers and have it followed: each time
-	// objects in the cluster are written.
-	offersEvery = time.Minute
+	// lingers is how long what a peer offers no more is followed as if it did: a Service that is
+	// made again has another address.
+	lingers = time.Minute
+	// followAtOnce is how often in a row a peer may change what it offers and have it followed,
+	// and followEvery how often after that: each time objects in the cluster are written.
+	followAtOnce = 4
+	followEvery  = time.Minute
 )
 
 // following is what peers offer, by their names, as far as the cluster follows it. The zero
@@ -28,46 +34,103 @@ type following struct {
 	m  map[string]*offer
 }
 
+// services are some of a peer's, sorted, and the ports of the named ones.
+type services struct {
+	names []string
+	ports map[string]api.Ports
+}
+
+func servicesOf(h auth.Hello) services {
+	s := services{slices.Compact(slices.Sorted(slices.Values(h.Offers))), map[string]api.Ports{}}
+	for _, name := range s.names {
+		if p, ok := h.PortsOf(name); ok {
+			s.ports[name] = p
+		}
+	}
+	return s
+}
+
+func (s services) equal(other services) bool {
+	return slices.Equal(s.names, other.names) && maps.Equal(s.ports, other.ports)
+}
+
+func (s services) has(name string) bool {
+	_, found := slices.BinarySearch(s.names, name)
+	return found
+}
+
 // offer is a peer's.
 type offer struct {
-	services []string // sorted
-	ports    map[string]api.Ports
-	// changed is when it was changed last; zero while it is the first.
-	changed time.Time
+	heard, followed services
+	// gone is since when what is followed is not offered any more.
+	gone map[string]time.Time
+	pace *rate.Limiter
 	// warned: it was complained of that it is too much.
 	warned bool
 }
 
-// hear takes what a peer offers. The first is followed at once, and so is a change that comes a
-// minute after the last; one that comes sooner has to be heard again. excess is how many are
-// beyond what there are listeners for, the first time that there are any.
+// hear takes what a peer offers. excess is how many are beyond what there are listeners for, the
+// first time that there are any.
 func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) {
-	services, ports := slices.Sorted(slices.Values(h.Offers)), map[string]api.Ports{}
-	for _, s := range services {
-		if p, ok := h.PortsOf(s); ok {
-			ports[s] = p
-		}
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := o.m[name]
-	switch {
-	case x == nil:
+	if x == nil {
 		if o.m == nil {
 			o.m = map[string]*offer{}
 		}
-		x = &offer{services: services, ports: ports}
+		x = &offer{gone: map[string]time.Time{}, pace: rate.NewLimiter(rate.Every(followEvery), 1+followAtOnce)}
 		o.m[name] = x
-	case slices.Equal(x.services, services) && maps.Equal(x.ports, ports) || !x.changed.IsZero() && now.Sub(x.changed) < offersEvery:
-		return 0
-	default:
-		x.services, x.ports, x.changed = services, ports, now
 	}
-	if _, excess = Automatic(services); excess == 0 || x.warned {
+	x.heard = servicesOf(h)
+	x.turn(now)
+	if _, excess = Automatic(x.followed.names); excess == 0 || x.warned {
 		return 0
 	}
 	x.warned = true
 	return excess
+}
+
+// turn follows what time has made due. It reports whether anything changed.
+func (o *following) turn(name string, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	x := o.m[name]
+	return x != nil && x.turn(now)
+}
+
+// turn follows what was heard last: what is new at once, what is gone when it has been for a
+// while, and neither too often.
+func (x *offer) turn(now time.Time) bool {
+	if x.heard.equal(x.followed) {
+		clear(x.gone)
+		return false
+	}
+	next := services{slices.Clone(x.heard.names), map[string]api.Ports{}}
+	maps.Copy(next.ports, x.heard.ports)
+	for _, s := range x.followed.names {
+		if x.heard.has(s) {
+			delete(x.gone, s)
+			continue
+		}
+		if _, known := x.gone[s]; !known {
+			x.gone[s] = now
+		}
+		if now.Sub(x.gone[s]) >= lingers {
+			continue
+		}
+		next.names = append(next.names, s)
+		if port, ok := x.followed.ports[s]; ok {
+			next.ports[s] = port
+		}
+	}
+	slices.Sort(next.names)
+	if next.equal(x.followed) || !x.pace.AllowN(now, 1) {
+		return false
+	}
+	x.followed = next
+	maps.DeleteFunc(x.gone, func(s string, _ time.Time) bool { return !next.has(s) })
+	return true
 }
 
 // get is what a peer offers, if it was heard in this run.
@@ -78,7 +141,7 @@ func (o *following) get(name string) (services []string, ports map[string]api.Po
 	if x == nil {
 		return nil, nil, false
 	}
-	return x.services, x.ports, true
+	return x.followed.names, x.followed.ports, true
 }
 
 // drop forgets a peer.
@@ -111,6 +174,14 @@ func (x *Exchange) Followed(m *roster.Member) []string {
 		return services
 	}
 	return x.Offers(m)
+}
+
+// followDue has the cluster follow what it may by now.
+func (x *Exchange) followDue(m *roster.Member, now time.Time) {
+	if x.following.turn(m.Name, now) {
+		x.o.Peers.Learn(m.Key, func(*roster.Member) { x.o.Followed() })
+		x.o.Changed()
+	}
 }
 
 // follow has the cluster follow what a peer offers. It is for one who

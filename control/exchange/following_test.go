@@ -37,24 +37,32 @@ func TestTheClusterFollowsAPeerAtItsOwnPace(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		after  time.Duration
-		offers []string
+		offers []string // nil: nothing is heard
 		ports  map[string]uint16
 		want   []string
 		port   uint16 // of b
 	}{
 		{"the first", 0, []string{"b", "a"}, at(1), []string{"a", "b"}, 1},
-		{"a change", time.Second, []string{"a"}, nil, []string{"a"}, 0},
-		{"another too soon", time.Second, []string{"b"}, at(1), []string{"a"}, 0},
-		{"back again", time.Second, []string{"a"}, nil, []string{"a"}, 0},
-		{"too soon still", 50 * time.Second, []string{"b"}, at(1), []string{"a"}, 0},
-		{"heard again a minute after", 8 * time.Second, []string{"b"}, at(1), []string{"b"}, 1},
-		{"another port, too soon", time.Second, []string{"b"}, at(2), []string{"b"}, 1},
-		{"another port", time.Minute, []string{"b"}, at(2), []string{"b"}, 2},
-		{"and too soon", time.Second, nil, nil, []string{"b"}, 2},
-		{"nothing more", time.Hour, nil, nil, nil, 0},
+		{"what is gone lingers", time.Second, []string{"a"}, nil, []string{"a", "b"}, 1},
+		{"and is as it was when it is back", time.Second, []string{"b", "a"}, at(1), []string{"a", "b"}, 1},
+		{"gone again", time.Second, []string{"a"}, nil, []string{"a", "b"}, 1},
+		{"not for long enough", lingers - time.Second, nil, nil, []string{"a", "b"}, 1},
+		{"for long enough", time.Second, nil, nil, []string{"a"}, 0},
+		{"what is new", time.Second, []string{"a", "b"}, at(1), []string{"a", "b"}, 1},
+		{"another port", time.Second, []string{"a", "b"}, at(2), []string{"a", "b"}, 2},
+		{"and another", time.Second, []string{"a", "b"}, at(3), []string{"a", "b"}, 3},
+		{"and another again", time.Second, []string{"a", "b"}, at(4), []string{"a", "b"}, 4},
+		{"and one too often", time.Second, []string{"a", "b"}, at(5), []string{"a", "b"}, 4},
+		{"which is not forgotten", followEvery, nil, nil, []string{"a", "b"}, 5},
+		{"nothing more", time.Hour, []string{}, nil, []string{"a", "b"}, 5},
+		{"for a minute", lingers, nil, nil, nil, 0},
 	} {
 		now = now.Add(c.after)
-		o.hear("edge", auth.Hello{Offers: c.offers, Ports: c.ports}, now)
+		if c.offers != nil {
+			o.hear("edge", auth.Hello{Offers: c.offers, Ports: c.ports}, now)
+		} else {
+			o.turn("edge", now)
+		}
 		if got, ports, ok := o.get("edge"); !ok || !slices.Equal(got, c.want) || ports["b"].First != c.port {
 			t.Errorf("%s: offered are %v, b at %d, want %v, at %d", c.what, got, ports["b"].First, c.want, c.port)
 		}
@@ -62,6 +70,25 @@ func TestTheClusterFollowsAPeerAtItsOwnPace(t *testing.T) {
 	o.drop("edge")
 	if services, _, ok := o.get("edge"); ok {
 		t.Errorf("offered by nobody: %v", services)
+	}
+}
+
+// However a peer flaps, objects are written a few times and then once a minute.
+func TestAFlappingPeerDoesNotSetThePace(t *testing.T) {
+	var o following
+	now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
+	changes := 0
+	last := uint16(0)
+	for i := range 600 {
+		now = now.Add(time.Second)
+		o.hear("edge", auth.Hello{Offers: []string{"b"}, Ports: map[string]uint16{"b": uint16(i + 1)}}, now)
+		if _, ports, _ := o.get("edge"); ports["b"].First != last {
+			last = ports["b"].First
+			changes++
+		}
+	}
+	if most := 1 + followAtOnce + 10; changes > most || changes < 10 {
+		t.Errorf("followed %d times in ten minutes, want %d at most", changes, most)
 	}
 }
 

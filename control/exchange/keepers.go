@@ -24,7 +24,8 @@ import (
 // identityKeepers hold the identities that peers issue to us: a keeper for each peer
 // that offers both auth and its API server.
 type identityKeepers struct {
-	x *Exchange
+	x      *Exchange
+	stored identities
 
 	mu       sync.Mutex
 	closed   bool
@@ -37,6 +38,8 @@ type renewal struct {
 	// pace is how often it is asked for another identity, and at when it last was.
 	pace *rate.Limiter
 	at   time.Time
+	// told is how often it is logged that the peer says ours has ended.
+	told *rate.Limiter
 	// due: another one was wanted, which was too soon.
 	due bool
 }
@@ -57,7 +60,7 @@ func (k *runningKeeper) stop() {
 }
 
 func newIdentityKeepers(x *Exchange) *identityKeepers {
-	return &identityKeepers{x: x, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]*renewal{}}
+	return &identityKeepers{x: x, stored: identities{store: x.o.Store}, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]*renewal{}}
 }
 
 // setPeers ends the keepers of peers that are gone and of those that offer us no
@@ -70,8 +73,10 @@ func (i *identityKeepers) setPeers(r *roster.Roster) {
 			gone = append(gone, name)
 		}
 	}
-	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ *renewal) bool { return r.ByKey(k) == nil })
+	left := func(k peer.PublicKey) bool { return r.ByKey(k) == nil }
+	maps.DeleteFunc(i.renewals, func(k peer.PublicKey, _ *renewal) bool { return left(k) })
 	i.mu.Unlock()
+	i.stored.forget(left)
 	for _, name := range gone {
 		i.end(name)
 	}
@@ -84,13 +89,15 @@ func (i *identityKeepers) setPeers(r *roster.Roster) {
 func (i *identityKeepers) setPeer(m *roster.Member) {
 	if i.x.offersIdentity(m) {
 		i.start(m)
-	} else {
-		i.end(m.Name)
+	} else if i.end(m.Name) {
+		i.mu.Lock()
+		i.renewal(m.Key).due = true // what it issued may end with the grant
+		i.mu.Unlock()
 	}
 }
 
-// end ends the keeper of a peer, if there is one, and waits for it.
-func (i *identityKeepers) end(name string) {
+// end ends the keeper of a peer and waits for it. It reports whether there was one.
+func (i *identityKeepers) end(name string) bool {
 	i.mu.Lock()
 	k := i.keepers[name]
 	delete(i.keepers, name)
@@ -98,6 +105,17 @@ func (i *identityKeepers) end(name string) {
 	if k != nil {
 		k.stop()
 	}
+	return k != nil
+}
+
+// renewal is how it stands with a peer's identity; i.mu is held.
+func (i *identityKeepers) renewal(k peer.PublicKey) *renewal {
+	r := i.renewals[k]
+	if r == nil {
+		r = &renewal{pace: rate.NewLimiter(rate.Every(renewPace), renewAtOnce), told: rate.NewLimiter(rate.Every(renewEvery), renewAtOnce)}
+		i.renewals[k] = r
+	}
+	return r
 }
 
 // offersIdentity reports whether the peer grants us what an identity is for, and asking
@@ -128,7 +146,7 @@ func (i *identityKeepers) start(m *roster.Member) {
 		return
 	}
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
-		Peer: m.Key, Name: m.Name, Request: i.x.requestIdentity(m), Store: i.x.o.Store, Logger: i.x.log,
+		Peer: m.Key, Name: m.Name, Request: i.x.requestIdentity(m), Store: &i.stored, Logger: i.x.log,
 		OnChange: func(auth.Identity) { i.x.checks.Wake(m.Name); i.x.o.Changed() },
 		OnDoubt:  func() { i.x.checks.Wake(m.Name) }, // or the API server would seem well for minutes
 	})
@@ -139,6 +157,9 @@ func (i *identityKeepers) start(m *roster.Member) {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &runningKeeper{key: m.Key, direct: m.Direct, keeper: keeper, cancel: cancel, done: make(chan struct{})}
 	i.keepers[m.Name] = k
+	if r := i.renewals[m.Key]; r != nil && r.due { // what returns asks at once
+		i.renewLocked(time.Now(), m)
+	}
 	go func() {
 		defer close(k.done)
 		if err := keeper.Run(ctx); err != nil {
@@ -190,11 +211,7 @@ func (i *identityKeepers) renewLocked(now time.Time, m *roster.Member) (done boo
 	if k == nil || k.key != m.Key {
 		return false
 	}
-	r := i.renewals[m.Key]
-	if r == nil {
-		r = &renewal{pace: rate.NewLimiter(rate.Every(renewEvery), renewAtOnce)}
-		i.renewals[m.Key] = r
-	}
+	r := i.renewal(m.Key)
 	if !r.pace.AllowN(now, 1) {
 		return false
 	}
@@ -203,13 +220,20 @@ func (i *identityKeepers) renewLocked(now time.Time, m *roster.Member) (done boo
 	return true
 }
 
+// tell logs why an identity is replaced, but not at the peer's pace; i.mu is held.
+func (i *identityKeepers) tell(now time.Time, m *roster.Member, why string) {
+	if i.renewal(m.Key).told.AllowN(now, 1) {
+		i.x.log.Info("another identity is asked for", "peer", m.Name, "reason", why)
+	}
+}
+
 // ended is renew on the peer's word, which it gives once: what comes too often is done by
-// renewDue. Each word may be another one, so it is logged when it is followed.
+// renewDue.
 func (i *identityKeepers) ended(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.renewLocked(now, m) {
-		i.x.log.Info("the peer says that the account of our identity is gone or its issuer was switched; another identity is asked for", "peer", m.Name)
+		i.tell(now, m, "the peer says that the account of our identity is gone or its issuer was switched")
 	} else if r := i.renewals[m.Key]; r != nil {
 		r.due = true
 	}
@@ -231,7 +255,7 @@ func (i *identityKeepers) renewDue(now time.Time, m *roster.Member, heard heardR
 	}
 	held, ok := k.keeper.Held(now)
 	if ok && held >= reportsCatchUp && held > now.Sub(heard.at) && i.renewLocked(now, m) {
-		i.x.log.Info("the peer says that the account of our identity is gone; another identity is asked for", "peer", m.Name)
+		i.tell(now, m, "the peer says that the account of our identity is gone")
 	}
 }
 

@@ -50,7 +50,8 @@ func newRenewing(t *testing.T) *renewing {
 // keep makes the peer give identities.
 func (g *renewing) keep() {
 	g.t.Helper()
-	keeper, err := auth.NewKeeper(auth.KeeperOptions{Peer: g.m.Key, Name: g.m.Name, Store: &g.store,
+	g.keepers.stored.store = &g.store
+	keeper, err := auth.NewKeeper(auth.KeeperOptions{Peer: g.m.Key, Name: g.m.Name, Store: &g.keepers.stored,
 		Request: func(context.Context, []byte) (auth.Grant, error) {
 			return auth.Grant{Token: "a.b.c", NotAfter: time.Now().Add(time.Hour)}, nil
 		}})

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // SetPeers replaces the configured peers of a gateway in a cluster, which has a Peer object
@@ -63,6 +64,9 @@ func (g *Gateway) announceChange() {
 		}
 	}
 }
+
+// PublicKey is the gateway's.
+func (g *Gateway) PublicKey() peer.PublicKey { return g.publicKey }
 
 // Port is the UDP port that the gateway listens on.
 func (g *Gateway) Port() uint16 { return g.plane.Bind.Port() }

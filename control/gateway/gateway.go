@@ -204,7 +204,7 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 		Ctx: g.ctx, Key: g.key, Config: cfg, MTU: mtu, Store: g.store, Peers: g.peers, Logger: g.log,
 		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Resolve: g.opts.Resolve},
 		Tell: paths.Tell{
-			Moved: func(peer string) { g.checks.Wake(peer) }, State: g.announceChange,
+			Moved: func(peer string) { g.checks.Wake(peer) }, Shook: g.shook, State: g.announceChange,
 			NetworkChanged: func() { g.found.NetworkChanged() }, Superseded: g.opts.OnSuperseded,
 		},
 	}); err != nil {
@@ -223,6 +223,13 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 	}
 	g.paths.Attach(g.plane)
 	return nil
+}
+
+// shook has a peer looked at again that a handshake shows to be there, after it was found not to be.
+func (g *Gateway) shook(peer string) {
+	if g.checks.Finding(peer, api.ServiceGateway).Failed() {
+		g.checks.Wake(peer)
+	}
 }
 
 // openInBand makes what peers are told and asked inside the tunnel.
@@ -352,6 +359,9 @@ func (g *Gateway) close(ctx context.Context) error {
 		}
 	}
 	g.cancel()
+	if g.enrolment != nil {
+		g.enrolment.Close()
+	}
 	if g.checks != nil {
 		g.checks.Close()
 	}

@@ -1,8 +1,11 @@
 package gateway_test
 
 import (
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -66,4 +69,52 @@ func TestAnIdentityThatHasEndedIsReplacedAtOnce(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// However often a grant is taken and given again, what was issued before it was taken is not used
+// after: its account is gone.
+func TestAGrantThatReturnsGetsAnotherIdentityAtOnce(t *testing.T) {
+	r := &registry{}
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if site == "cloud" {
+			o.NewClusterIssuer = func(o gateway.ClusterIssuerOptions) (gateway.ClusterIssuer, error) { return r.open(o) }
+		}
+	})
+	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) {
+		g.Services.Auth.Issuer = &api.Issuer{ServiceAccount: &api.ServiceAccountIssuer{}}
+	})
+	w.peer()
+	w.token(w.Edge)
+	allow := func(services ...string) {
+		t.Helper()
+		if err := w.Cloud.Gateway.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: services}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offered := func(want bool) {
+		t.Helper()
+		w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+			if got := slices.Contains(p.Offers, api.ServiceAPIServer); got != want {
+				return fmt.Sprintf("edge is offered %v", p.Offers)
+			}
+			return ""
+		})
+	}
+	for range 7 {
+		old := w.token(w.Edge)
+		allow(api.ServiceAuth)
+		offered(false)
+		allow(both...)
+		given := time.Now()
+		offered(true)
+		w.await("edge has another token", func() string {
+			if now, err := w.Edge.Gateway.Credential(w.ctx, "cloud"); err != nil || now.Token == old {
+				return fmt.Sprintf("it has %q (%v)", now.Token, err)
+			}
+			return ""
+		})
+		if took := time.Since(given); took > resumption {
+			t.Fatalf("another token took %v", took)
+		}
+	}
 }

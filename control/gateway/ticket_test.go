@@ -384,6 +384,23 @@ func TestAReplyMakesTheInviterDial(t *testing.T) {
 	w.reach(patience, w.Cloud, w.Edge)
 }
 
+// Whoever invited may be down for a moment. Nobody has to say join again.
+func TestAJoinIsFinishedWhenTheInviterIsBack(t *testing.T) {
+	w := newWorld(t)
+	text := w.invite(w.Cloud, api.InviteRequest{Allow: both})
+	w.stop(w.Cloud)
+	got := w.join(w.Edge, text, api.JoinRequest{Allow: both, Wait: api.Duration(time.Second)})
+	if got.Outcome != api.JoinReply {
+		t.Fatalf("join gave %s, want a reply", got.Outcome)
+	}
+	w.start(w.Cloud)
+	w.connected(w.Cloud, w.Edge)
+	w.reach(patience, w.Cloud, w.Edge)
+	if p, _ := w.status(w.Cloud, "edge"); !slices.Equal(p.Allow, both) {
+		t.Errorf("edge may reach %v, want what the ticket grants", p.Allow)
+	}
+}
+
 // forge makes a reply to a ticket, with another ticket's keys.
 func forge(w *world, text string, joiner peer.PublicKey) string {
 	w.t.Helper()

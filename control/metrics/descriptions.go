@@ -36,7 +36,7 @@ func describe() descriptions {
 		connected: d("postern_peer_connected",
 			"1 while the peer is connected: it gave an authenticated answer lately; else 0.", "peer"),
 		state: d("postern_peer_state_info",
-			"Always 1; state is connected, connecting, pending or failed.", "peer", "state"),
+			"Always 1; state is connected, unconfirmed (connected, and what was sent is not answered), connecting, pending or failed.", "peer", "state"),
 		identity: d("postern_peer_identity_expiry_timestamp_seconds",
 			"When the identity for the peer's API server ends, since the Unix epoch; absent without one.", "peer"),
 		handshake: d("postern_peer_last_handshake_timestamp_seconds",

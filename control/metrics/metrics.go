@@ -170,7 +170,7 @@ func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 		connected = 1
 	}
 	e.gauge(c.desc.connected, connected, p.Name)
-	e.gauge(c.desc.state, 1, p.Name, oneOf(string(p.State), "unknown", string(api.StateConnected),
+	e.gauge(c.desc.state, 1, p.Name, oneOf(string(p.Shown()), "unknown", string(api.StateConnected), string(api.StateUnconfirmed),
 		string(api.StateConnecting), string(api.StatePending), string(api.StateFailed)))
 	handshake := 0.0 // never
 	if p.LastHandshake != nil {

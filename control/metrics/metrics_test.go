@@ -89,7 +89,7 @@ postern_check_verdict_info{code="PST0301",direction="outbound",peer="cloud",targ
 # HELP postern_peer_connected 1 while the peer is connected: it gave an authenticated answer lately; else 0.
 # TYPE postern_peer_connected gauge
 postern_peer_connected{peer="cloud"} 1
-# HELP postern_peer_state_info Always 1; state is connected, connecting, pending or failed.
+# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, and what was sent is not answered), connecting, pending or failed.
 # TYPE postern_peer_state_info gauge
 postern_peer_state_info{peer="cloud",state="connected"} 1
 # HELP postern_peer_identity_expiry_timestamp_seconds When the identity for the peer's API server ends, since the Unix epoch; absent without one.

@@ -75,6 +75,9 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
 	}
 	f.Boots, f.BootsAt = s.Boots, s.BootsAt
+	if !s.RemovedAt.IsZero() {
+		f.Removed = check.Sight{From: s.RemovedFrom.String(), At: s.RemovedAt}
+	}
 	// A peer that has just died was heard until then: only what came after its answers
 	// had ceased says that it hears nothing of us. Heard would not do, since it has the
 	// peer's own requests as well.

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/mail"
 	"github.com/postern-dev/postern/control/plane"
@@ -64,6 +65,9 @@ type Host struct {
 type Tell struct {
 	// Moved is told that another path to a peer is used, or that it came or went.
 	Moved func(peer string)
+	// Shook is told of each handshake with a peer but the first: what was found of it before
+	// may be over.
+	Shook func(peer string)
 	// State is told that a peer came or went.
 	State func()
 	// NetworkChanged is told that this machine has other networks.
@@ -147,7 +151,7 @@ func New(o Options) (*Finder, error) {
 		Tell: p.mail.Post, Permit: p.permit, CheckRelays: func() { p.relays().check() },
 		Local: func() path.Local { return p.Agent().Local() }, Own: o.Host.OwnAddrs,
 		Forbidden: cfg.Discovery.Exclude, Resolve: o.Host.Resolve, Keepalive: cfg.Discovery.Keepalive, OverlayMTU: o.MTU,
-		OnSuperseded: p.HearsOfBoot, Logger: o.Logger,
+		OnSuperseded: p.HearsOfBoot, OnRemoved: p.removed, Logger: o.Logger,
 	}); err != nil {
 		return nil, fmt.Errorf("start the path finder: %w", err)
 	}
@@ -205,6 +209,15 @@ func (p *Finder) Run(ctx context.Context) {
 func (p *Finder) Probe(ctx context.Context, k peer.PublicKey) (time.Duration, error) {
 	rtt, _, err := p.finder.Probe(ctx, k)
 	return rtt, err
+}
+
+// removed is told that a peer has this gateway no more.
+func (p *Finder) removed(k peer.PublicKey) {
+	if m := p.peers.Load().ByKey(k); m != nil {
+		p.log.Warn("a peer says that this gateway is none of its peers", "code", string(catalogue.RemovedByPeer), "peer", m.Name)
+		p.o.Tell.Moved(m.Name)
+		p.o.Tell.State()
+	}
 }
 
 // relays are the allocations that there are now.

@@ -16,8 +16,9 @@ import (
 // Watch notices what becomes of peers. It is for one goroutine.
 type Watch struct {
 	p *Finder
-	// states and stats are those of the last look.
+	// states, doubts and stats are those of the last look: who is unconfirmed is in doubts.
 	states map[peer.PublicKey]api.PeerState
+	doubts map[peer.PublicKey]bool
 	stats  map[peer.PublicKey]tunnel.PeerStats
 	// carried are the bytes of a peer's open connections.
 	carried map[peer.PublicKey]uint64
@@ -33,7 +34,7 @@ type Watch struct {
 // NewWatch makes one that has seen nobody.
 func (p *Finder) NewWatch() *Watch {
 	return &Watch{
-		p: p, states: map[peer.PublicKey]api.PeerState{}, stats: map[peer.PublicKey]tunnel.PeerStats{}, carried: map[peer.PublicKey]uint64{},
+		p: p, states: map[peer.PublicKey]api.PeerState{}, doubts: map[peer.PublicKey]bool{}, stats: map[peer.PublicKey]tunnel.PeerStats{}, carried: map[peer.PublicKey]uint64{},
 		kept: map[peer.PublicKey]netip.AddrPort{}, unkept: map[peer.PublicKey]netip.AddrPort{}, keeping: map[peer.PublicKey]netip.AddrPort{},
 	}
 }
@@ -46,6 +47,7 @@ func (w *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.
 		if r.ByKey(k) == nil {
 			delete(w.stats, k)
 			delete(w.states, k)
+			delete(w.doubts, k)
 			delete(w.kept, k)
 			delete(w.unkept, k)
 			delete(w.carried, k)
@@ -67,9 +69,13 @@ func (w *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.
 func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats, flows forward.Carried) {
 	p, before := w.p, w.stats[m.Key]
 	w.stats[m.Key] = after
-	if before.LastHandshake.IsZero() && !after.LastHandshake.IsZero() {
+	switch {
+	case after.LastHandshake.Equal(before.LastHandshake):
+	case before.LastHandshake.IsZero():
 		p.log.Info("first handshake with peer", "peer", m.Name, "endpoint", after.Endpoint.String())
 		p.o.Tell.Moved(m.Name)
+	default:
+		p.o.Tell.Shook(m.Name)
 	}
 	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		p.journal.add(m.Key, now, "direct", pathReason(m, before, after))
@@ -133,13 +139,15 @@ func (w *Watch) keep(now time.Time) {
 func (w *Watch) follow(now time.Time, m *roster.Member, t tunnel.PeerStats) {
 	p, was := w.p, w.states[m.Key]
 	is, reason := api.StateConnected, ""
-	if m.Pending || !p.Reached(m, t).Connected(now) {
+	reached := p.Reached(m, t)
+	if m.Pending || !reached.Connected(now) {
 		is, reason = PeerState(m, p.Way(m, t), now)
 	}
-	w.states[m.Key] = is
-	if is != was {
+	doubt := !reached.Unconfirmed(now).IsZero()
+	if is != was || doubt != w.doubts[m.Key] {
 		p.o.Tell.State()
 	}
+	w.states[m.Key], w.doubts[m.Key] = is, doubt
 	switch {
 	case is == was:
 	case is == api.StateConnected:

@@ -21,6 +21,11 @@ const (
 	// when nothing that was sent since is unanswered.
 	answered     = 45 * time.Second
 	answeredIdle = 180 * time.Second
+	// unansweredProbes and unansweredData are how long what was sent may be without an answer
+	// before a connected peer is shown as unconfirmed: some probes, and what the tunnel has asked
+	// for when data was not answered for 2 s.
+	unansweredProbes = 2 * time.Second
+	unansweredData   = 3 * time.Second
 )
 
 // Way is how a peer is reached at one moment: what the tunnel and, for all but stock
@@ -37,6 +42,8 @@ type Way struct {
 	// Heard is when the peer last gave an authenticated answer, inside the tunnel or to a
 	// probe.
 	Heard time.Time
+	// Removed is when the peer said that this gateway is none of its peers; zero: it did not.
+	Removed time.Time
 }
 
 // Way is how a peer is reached now; t is of the tunnel.
@@ -45,6 +52,7 @@ func (p *Finder) Way(m *roster.Member, t tunnel.PeerStats) Way {
 	if !m.Stock && !m.Pending {
 		w.Path, w.Found = p.finder.Snapshot(m.Key)
 		w.Unresolved, w.servers = p.finder.Unresolved(m.Key), p.relays()
+		w.Removed = p.finder.Sight(m.Key).RemovedAt
 	}
 	w.hear()
 	return w
@@ -64,7 +72,7 @@ func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	}
 	var s discovery.Selection
 	s, w.Found = p.finder.Selected(m.Key)
-	w.Path.Selected, w.Path.Heard = s.Path, s.Heard
+	w.Path.Selected, w.Path.Since, w.Path.Heard, w.Path.Unanswered, w.Removed = s.Path, s.Since, s.Heard, s.Unanswered, s.Removed
 	w.hear()
 	return w
 }
@@ -118,11 +126,35 @@ func (w Way) NextTry() time.Time {
 	return w.Tunnel.NextTry
 }
 
-// Connected reports whether the peer was heard from recently enough.
+// Connected reports whether the peer was heard from recently enough, as one of whose peers we are.
 func (w Way) Connected(now time.Time) bool {
+	if w.Removed.After(w.Heard) {
+		return false
+	}
 	silent := now.Sub(w.Heard)
 	idle := silent <= answeredIdle && w.Tunnel.Attempts == 0 && (!w.Found || w.Path.Selected.IsValid())
 	return !w.Heard.IsZero() && (silent <= answered || idle)
+}
+
+// Unconfirmed is since when nothing shows that a connected peer is still reached: what was sent
+// has no answer, or there is no path. Zero while there is no such doubt.
+func (w Way) Unconfirmed(now time.Time) time.Time {
+	var since time.Time
+	doubt := func(at time.Time, after time.Duration) {
+		if !at.IsZero() && now.Sub(at) >= after && (since.IsZero() || at.Before(since)) {
+			since = at
+		}
+	}
+	switch {
+	case !w.Connected(now):
+		return time.Time{}
+	case w.Found && !w.Path.Selected.IsValid():
+		doubt(w.Path.Since, 0)
+	case w.Found:
+		doubt(w.Path.Unanswered, unansweredProbes)
+	}
+	doubt(w.Tunnel.Unanswered, unansweredData)
+	return since
 }
 
 // PeerState sums a peering up, and says why it is not connected.
@@ -134,6 +166,8 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 			peer.Fingerprint(m.Key), m.Name)
 	case w.Connected(now):
 		return api.StateConnected, ""
+	case !w.Removed.IsZero():
+		return api.StateConnecting, fmt.Sprintf("%s says that this gateway is none of its peers: if that is meant, postern peer remove %s; else join again with a new ticket", m.Name, m.Name)
 	case w.Found && w.Path.Selected.IsValid():
 		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
 			w.Shown(w.Path.Selected), t.Attempts)

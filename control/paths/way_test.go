@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -52,5 +53,31 @@ func TestANameWithoutAnAddressIsShownAsSuch(t *testing.T) {
 	w.Unresolved = nil
 	if _, reason := PeerState(m, w, time.Now()); !strings.Contains(reason, "must dial us") {
 		t.Errorf("without any endpoint: got %q", reason)
+	}
+}
+
+// A peer stays connected for a while when it falls silent; that it is reached is in doubt at once.
+func TestWhatIsSentWithoutAnAnswerIsDoubt(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	reached := peer.Direct(netip.MustParseAddrPort("192.0.2.1:51820"))
+	for name, c := range map[string]struct {
+		change func(*Way)
+		want   time.Time
+	}{
+		"nothing is unanswered":        {func(*Way) {}, time.Time{}},
+		"probes, for a moment":         {func(w *Way) { w.Path.Unanswered = ago(unansweredProbes - time.Millisecond) }, time.Time{}},
+		"probes":                       {func(w *Way) { w.Path.Unanswered = ago(unansweredProbes) }, ago(unansweredProbes)},
+		"data, for a moment":           {func(w *Way) { w.Tunnel.Unanswered = ago(unansweredData - time.Millisecond) }, time.Time{}},
+		"data":                         {func(w *Way) { w.Tunnel.Unanswered = ago(unansweredData) }, ago(unansweredData)},
+		"data, and probes before":      {func(w *Way) { w.Tunnel.Unanswered, w.Path.Unanswered = ago(4*time.Second), ago(5*time.Second) }, ago(5 * time.Second)},
+		"there is no path":             {func(w *Way) { w.Path.Selected, w.Path.Since = peer.Path{}, ago(time.Second) }, ago(time.Second)},
+		"it is not connected any more": {func(w *Way) { w.Heard, w.Path.Unanswered = ago(answered+time.Hour), ago(time.Minute) }, time.Time{}},
+	} {
+		w := Way{Found: true, Heard: ago(10 * time.Second), Path: path.Snapshot{Selected: reached}}
+		c.change(&w)
+		if got := w.Unconfirmed(now); !got.Equal(c.want) {
+			t.Errorf("%s: in doubt since %v, want %v", name, got, c.want)
+		}
 	}
 }

@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 	"errors"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Backend keeps copies of the state files where they outlive the directory. It is safe
@@ -24,6 +26,13 @@ type Tenure interface {
 	// same owner has another name if anybody else could write in between. Empty says
 	// nothing.
 	Term() string
+}
+
+// Witness is what a [Backend] may also be: one that knows from elsewhere which key the gateway
+// had.
+type Witness interface {
+	// HadKey is the last key that is known; zero when none is.
+	HadKey() peer.PublicKey
 }
 
 var (

@@ -31,7 +31,9 @@ type cell struct {
 	mu    sync.Mutex
 	files map[string][]byte
 	term  string
-	saves map[string]int
+	// hadKey is what it is a witness of.
+	hadKey peer.PublicKey
+	saves  map[string]int
 	// load and save decide what becomes of a call; nil: it is done. after: the call is
 	// done all the same, and nobody hears of it.
 	load func() error
@@ -41,6 +43,8 @@ type cell struct {
 func newCell() *cell { return &cell{files: map[string][]byte{}, saves: map[string]int{}, term: "a"} }
 
 func (c *cell) Term() string { return c.term }
+
+func (c *cell) HadKey() peer.PublicKey { return c.hadKey }
 
 func (c *cell) Load(context.Context) (map[string][]byte, error) {
 	c.mu.Lock()

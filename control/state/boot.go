@@ -3,11 +3,16 @@ package state
 import (
 	"fmt"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // boots counts the starts of the gateway.
 type boots struct {
 	Last uint64 `json:"last"`
+	// PublicKey is that of the last start whose key was in the directory: where there is none
+	// any more, it was lost.
+	PublicKey peer.PublicKey `json:"publicKey,omitzero"`
 }
 
 func (b boots) clone() boots { return b }
@@ -23,11 +28,18 @@ var bootsFormat = format[boots]{
 // by which peers tell that it has restarted. It is the clock's milliseconds since 1970, so
 // that a copy of the gateway that is started beside it has another number, or one more than
 // the last number where the clock has been set back or was never set: a number
-// goes back only when both the file and the clock are lost. When it cannot be stored, the
+// goes back only when both the file and the clock are lost. It is called after PrivateKey. When it cannot be stored, the
 // number and the error are both given; it is good unless the clock goes back.
 func (s *Store) Boot(now time.Time) (uint64, error) {
 	next := max(s.boots.load().Last+1, uint64(max(now.UnixMilli(), 0)))
-	if err := s.boots.update(func(b *boots) error { b.Last = next; return nil }); err != nil {
+	err := s.boots.update(func(b *boots) error {
+		b.Last = next
+		if !s.publicKey.IsZero() {
+			b.PublicKey = s.publicKey
+		}
+		return nil
+	})
+	if err != nil {
 		return next, fmt.Errorf("remember the number of this start: %w", err)
 	}
 	return next, nil

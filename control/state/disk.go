@@ -69,30 +69,58 @@ func (d disk) replace(dir, name string, b []byte) error {
 	return nil
 }
 
+// succeed is replace, and keeps the file before under another name, replacing what had that.
+// When it fails and the old file is in place, so is what had the other name.
+func (d disk) succeed(dir, name, as string, b []byte) error {
+	before, err := d.second(dir, name, as)
+	if err != nil {
+		return err
+	}
+	err = d.replace(dir, name, b)
+	switch {
+	case before == "":
+	case err == nil || errors.Is(err, ErrNotDurable):
+		if renameErr := d.rename(before, filepath.Join(dir, as)); renameErr != nil && err == nil {
+			err = fmt.Errorf("%w: %w", ErrNotDurable, renameErr)
+		}
+	default:
+		_ = os.Remove(before)
+	}
+	return err
+}
+
 // keep gives dir/name a second name, replacing what had it. Both are whole at any
 // moment. A missing file is no error: there is nothing to keep.
 func (d disk) keep(dir, name, as string) error {
-	from, to := filepath.Join(dir, name), filepath.Join(dir, as)
-	temp := filepath.Join(dir, tempPrefix+as)
-	_ = os.Remove(temp)
-	err := d.link(from, temp)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil: // Some file systems have no hard links.
-		b, readErr := os.ReadFile(from)
-		if readErr != nil {
-			return readErr
-		}
-		if temp, err = d.temporary(dir, b); err != nil {
-			return err
-		}
+	temp, err := d.second(dir, name, as)
+	if err != nil || temp == "" {
+		return err
 	}
-	if err := d.rename(temp, to); err != nil {
+	if err := d.rename(temp, filepath.Join(dir, as)); err != nil {
 		_ = os.Remove(temp)
 		return err
 	}
 	return nil
+}
+
+// second gives dir/name a temporary second name, which is to become as; "" when there is no
+// such file.
+func (d disk) second(dir, name, as string) (temp string, err error) {
+	from := filepath.Join(dir, name)
+	temp = filepath.Join(dir, tempPrefix+as)
+	_ = os.Remove(temp)
+	err = d.link(from, temp)
+	switch {
+	case err == nil:
+		return temp, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	}
+	b, err := os.ReadFile(from) // Some file systems have no hard links.
+	if err != nil {
+		return "", err
+	}
+	return d.temporary(dir, b)
 }
 
 // remedy adds what to do to the errors of a disk that will not be written to, when

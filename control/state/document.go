@@ -252,10 +252,7 @@ func (d *document[T]) writeFile(c *content[T], ahead string) error {
 	if err != nil {
 		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
-	if err := d.disk.keep(d.dir, d.base, d.base+previous); err != nil {
-		return fmt.Errorf("store %s: %w", d.path(""), err)
-	}
-	if err := d.disk.replace(d.dir, d.base, b); err != nil {
+	if err := d.disk.succeed(d.dir, d.base, d.base+previous, b); err != nil {
 		return fmt.Errorf("store %s: %w", d.path(""), err)
 	}
 	return nil

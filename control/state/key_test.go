@@ -1,12 +1,14 @@
 package state
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -97,5 +99,73 @@ func TestPrivateKeyInADirectoryThatIsMissing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "missing", "private.key")
 	if _, err := EnsurePrivateKey(file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v, want an error that names %s", err, file)
+	}
+}
+
+// Whoever loses the key must not become another gateway without a word.
+func TestALostKeyIsNotMadeAnew(t *testing.T) {
+	dir := fresh(t)
+	start := func() (peer.PrivateKey, error) {
+		s := mustOpen(t, dir)
+		defer mustClose(t, s)
+		k, err := s.PrivateKey()
+		if err == nil {
+			_, err = s.Boot(time.Now())
+		}
+		return k, err
+	}
+	key, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, keyFile)
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := start(); !errors.Is(err, ErrKeyLost) || !strings.Contains(err.Error(), key.Public().String()) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("got %v, want %v with the public key and the directory", err, ErrKeyLost)
+		}
+	}
+	if err := os.WriteFile(file, kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := start(); err != nil || !again.Equal(key) {
+		t.Errorf("put back: got %v, want the same key", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if other, err := start(); err != nil || other.Equal(key) {
+		t.Errorf("in an empty directory: got %v, want another key", err)
+	}
+}
+
+// A pod whose Secret was deleted while it was away.
+func TestAKeyThatTheBackendLost(t *testing.T) {
+	c := newCell()
+	dir := fresh(t)
+	s := openWith(t, dir, c)
+	key, err := s.PrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	delete(c.files, keyFile)
+	c.hadKey, c.term = key.Public(), "b"
+
+	if _, err := elsewhere(t, c).PrivateKey(); !errors.Is(err, ErrKeyLost) || !strings.Contains(err.Error(), key.Public().String()) {
+		t.Errorf("in an empty directory: got %v, want %v with the public key", err, ErrKeyLost)
+	}
+	if len(c.files[keyFile]) > 0 {
+		t.Error("another key was made")
+	}
+	// The directory of a term before still has it.
+	if again, err := openWith(t, dir, c).PrivateKey(); err != nil || !again.Equal(key) || len(c.files[keyFile]) == 0 {
+		t.Errorf("with the directory of before: got %v, want the same key, kept again", err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // markFile says of which backend's term the directory is the copy.
@@ -126,6 +128,7 @@ type reconciler struct {
 	there    map[string][]byte
 	standing standing
 	term     string
+	hadKey   peer.PublicKey
 }
 
 // reconcile makes the directory hold what counts, and tells what of it the backend lacks.
@@ -250,6 +253,9 @@ func (r *reconciler) file(name string) (reconciled, error) {
 	if name == bootsFile && here != nil && (there == nil || lastBoot(b) > lastBoot(data)) {
 		pick = takeDirectory // the number must never go back, whoever gave it
 	}
+	if name == keyFile && pick == takeNeither && r.isOurs(b) {
+		pick = takeDirectory // somebody deleted the other
+	}
 	switch {
 	case pick == takeDirectory:
 		out.unsaved = true
@@ -262,6 +268,12 @@ func (r *reconciler) file(name string) (reconciled, error) {
 		return out, r.dismiss(name, b)
 	}
 	return out, nil
+}
+
+// isOurs reports whether a key file has the key that the gateway is known to have had.
+func (r *reconciler) isOurs(b []byte) bool {
+	k, err := peer.ParsePrivateKey(string(bytes.TrimSpace(b)))
+	return err == nil && k.Public() == r.hadKey
 }
 
 // lastBoot is the number in a file of boots, 0 when there is none.

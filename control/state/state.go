@@ -9,7 +9,7 @@
 //	tickets.json      the book of tickets
 //	identities.json   identities that peers issued to us
 //	observed.json     what can be learned again: endpoints, ports of local listeners
-//	boots.json        the number of the last start, which peers are told
+//	boots.json        the number of the last start, which peers are told, and its public key
 //	relays.json       allocations on TURN servers, which a restart may take up
 //	NAME.previous     the generation before, for when the file is damaged
 //	NAME.damaged-TIME a damaged file, kept for inspection
@@ -55,7 +55,8 @@
 // stays so. What a directory has and the backend has not is taken only if nobody else can
 // have been at work since (the file "term" has the name of the backend's term), or
 // if the whole backend is empty and the directory never was a copy: then it moves
-// there. The boot number is the higher one, wherever it is.
+// there. The boot number is the higher one, wherever it is. A key that only the directory
+// has counts where the backend knows from elsewhere that it is the gateway's ([Witness]).
 //
 // A backend that cannot be read at Open is done without in the same term alone, which a
 // restart of the process within a pod is; else Open fails. One that does not answer costs a
@@ -93,6 +94,8 @@ const CodeDamaged = "PST0710"
 var (
 	// ErrInUse: another gateway uses the directory.
 	ErrInUse = errors.New("the state directory is in use")
+	// ErrKeyLost: the gateway had a private key, and there is none.
+	ErrKeyLost = errors.New("the gateway's private key is lost")
 	// ErrDamaged: a file is damaged and nothing intact can take its place.
 	ErrDamaged = errors.New("damaged")
 	// ErrNewerVersion: a later postern wrote the file.
@@ -122,8 +125,12 @@ type Store struct {
 	relays     *document[relayGrants]
 
 	mirror *mirror // nil: there is no backend
-	// keyKept: the backend has the private key. It is the caller's of PrivateKey.
-	keyKept bool
+	// hadKey is what the backend is a witness of.
+	hadKey peer.PublicKey
+	// keyKept: the backend has the private key. publicKey is that of the key which PrivateKey
+	// gave. Both are the caller's of PrivateKey.
+	keyKept   bool
+	publicKey peer.PublicKey
 }
 
 // Open makes the directory if it is missing, locks it and reads what is there. A
@@ -189,6 +196,10 @@ func (s *Store) load(b Backend, d disk) (map[string]reconciled, error) {
 	r := reconciler{place: place{dir: s.dir, disk: d, logger: s.logger}, there: there}
 	if t, ok := b.(Tenure); ok {
 		r.term = t.Term()
+	}
+	if w, ok := b.(Witness); ok {
+		s.hadKey = w.HadKey()
+		r.hadKey = s.hadKey
 	}
 	return r.reconcile(err)
 }
@@ -273,32 +284,46 @@ func (s *Store) Interrupt() {
 // Dir is the directory.
 func (s *Store) Dir() string { return s.dir }
 
-// PrivateKey reads the gateway's key from the directory and makes one if there is
-// none. A key that the backend does not have, and does not take, is none: after a restart
-// the gateway would be another. It is called by one goroutine at a time.
+// PrivateKey reads the gateway's key from the directory and makes one if there never was
+// one; where there was, it is an [ErrKeyLost]. A key that the backend does not have, and does
+// not take, is none: after a restart the gateway would be another. It is called by one goroutine
+// at a time.
 func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 	file := filepath.Join(s.dir, keyFile)
-	if s.mirror == nil {
-		return EnsurePrivateKey(file)
-	}
 	k, err := LoadPrivateKey(file)
 	made := errors.Is(err, fs.ErrNotExist)
 	if made {
-		k, err = peer.NewPrivateKey()
+		k, err = s.firstKey()
 	}
 	if err != nil {
 		return peer.PrivateKey{}, err
 	}
-	if made || !s.keyKept {
+	if s.mirror != nil && (made || !s.keyKept) {
 		if _, err := s.mirror.save(keyFile, keyText(k), firmly); err != nil {
 			return peer.PrivateKey{}, fmt.Errorf("store the private key: %w", err)
 		}
 		s.keyKept = true
 	}
-	if !made {
-		return k, nil
+	if made {
+		k, err = putPrivateKey(file, k)
 	}
-	return putPrivateKey(file, k)
+	s.publicKey = k.Public()
+	return k, err
+}
+
+// firstKey makes a key for a gateway that never had one.
+func (s *Store) firstKey() (peer.PrivateKey, error) {
+	had := s.hadKey
+	if had.IsZero() {
+		had = s.boots.load().PublicKey
+	}
+	switch {
+	case had.IsZero():
+		return peer.NewPrivateKey()
+	case s.mirror != nil:
+		return peer.PrivateKey{}, fmt.Errorf("%w: this gateway had %s, and with another key no peer would know it (`postern state restore` puts a backup back; to begin as another gateway, uninstall the release and install it again)", ErrKeyLost, had)
+	}
+	return peer.PrivateKey{}, fmt.Errorf("%w: this gateway had %s, and with another key no peer would know it (put %s back from a backup; to begin as another gateway, move %s away)", ErrKeyLost, had, keyFile, s.dir)
 }
 
 // Peers is the present set of peers. It is a snapshot: changing it changes nothing.

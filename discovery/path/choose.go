@@ -20,14 +20,16 @@ const (
 	betterAnswers = 2
 	// freshFor is how long an answer lets a path in reserve be selected.
 	freshFor = 10 * time.Second
-	// leftAfter is when a path that the peer used counts as left: it probes that every 3 s,
+	// leftAfter is when a path that the peer used counts as left: it probes that every 3 s at least,
 	// and repeats lost probes at once.
 	leftAfter = 4500 * time.Millisecond
 	// followWithin is what the peer is given to follow a path change for silence.
 	followWithin = 10 * time.Second
-	// movedAt is the number of unanswered probes after which a path is given up for one
-	// that the peer came from meanwhile.
-	movedAt = 3
+	// deadAt is the number of unanswered probes after which nobody is taken to have left a path.
+	deadAt = 3
+	// movedAt is that after which a path is given up for one that the peer came from meanwhile:
+	// the first has had a round trip and a half for its answer by then.
+	movedAt = 2
 	// session is how long a WireGuard session lives (REJECT_AFTER_TIME): without a
 	// handshake in that time a new path gets one.
 	session = 180 * time.Second
@@ -39,6 +41,7 @@ const (
 type rule struct {
 	holds func(m *Machine, sel, p *pair) (why string, holds bool)
 	bars  bool // the selected path is kept out for a while, as after the tunnel's silence
+	gone  bool // it leads nowhere any more
 }
 
 // rules are tried in order, for the reserves in theirs: class, order, then round trip.
@@ -47,7 +50,7 @@ var rules = []rule{
 	{holds: insteadOfDead},
 	{holds: betterKind},
 	{holds: left, bars: true},
-	{holds: moved},
+	{holds: moved, gone: true},
 	{holds: faster},
 	{holds: shared},
 }
@@ -78,7 +81,7 @@ func betterKind(m *Machine, sel, p *pair) (string, bool) {
 // demoted the path for silence, and does not hear us until we follow. Where our own
 // probes are not answered either the path is dead, and nobody has left it.
 func left(m *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || p.class <= sel.class || m.idle() || sel.asked >= movedAt || !sel.heard.After(sel.since) ||
+	if sel == nil || p.class <= sel.class || m.idle() || sel.asked >= deadAt || !sel.heard.After(sel.since) ||
 		m.now.Sub(sel.heard) <= leftAfter || m.now.Sub(p.heardBefore) >= 2*leftAfter {
 		return "", false
 	}
@@ -87,8 +90,8 @@ func left(m *Machine, sel, p *pair) (string, bool) {
 
 // moved holds when the peer's NAT gave it another address: its packets come from there,
 // and did not before the selected path fell silent.
-func moved(_ *Machine, sel, p *pair) (string, bool) {
-	if sel == nil || p.class != sel.class || sel.asked < movedAt ||
+func moved(m *Machine, sel, p *pair) (string, bool) {
+	if sel == nil || p.class != sel.class || sel.asked < movedAt || m.now.Sub(sel.askedAt) < sel.rtt*3/2 ||
 		!p.heard.After(sel.answered) || !p.since.After(sel.answered) {
 		return "", false
 	}
@@ -143,6 +146,9 @@ func (m *Machine) choose() {
 			if why, holds := r.holds(m, m.sel, p); holds {
 				if r.bars {
 					m.sel.bar(m.now)
+				}
+				if r.gone {
+					m.move(m.sel, Failed, "the peer has moved to "+p.label)
 				}
 				m.use(p, why)
 				return

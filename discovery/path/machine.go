@@ -141,6 +141,9 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 	if p == nil {
 		return
 	}
+	if s := m.sel; s != nil && s != p && s.class == p.class && s.asked == 0 && !m.idle() && m.now.Sub(p.heard) > freshFor {
+		s.due = m.now // The peer may have another address now: see moved.
+	}
 	again := m.now.Sub(p.heard) < askedAgain
 	if m.now.Sub(p.heard) >= time.Second {
 		p.heardBefore = p.heard

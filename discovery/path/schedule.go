@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// Liveness. A path that carries traffic is probed every activeEvery; a probe without an
+// Liveness. A path that carried traffic lately is probed every activeEvery; a probe without an
 // answer is repeated every 300 to 500 ms, and the path is distrusted distrustAfter the
 // first of them: 3 s + 3.5 s = 6.5 s after the last answer. With 10 % loss each way an
 // exchange fails with p = 0.19, and at least seven in a row are needed: 0.19⁷ ≈ 10⁻⁵.
 const (
 	activeEvery   = 3 * time.Second
+	busyEvery     = time.Second      // while there is traffic: by this the peer sees that we have another address
+	busyFor       = 5 * time.Second  // of which we are told every second or two
 	idleAfter     = 45 * time.Second // without traffic a path counts as idle
 	distrustAfter = 3500 * time.Millisecond
 	giveUpAfter   = 10 * time.Second // a suspect path fails so long after the first unanswered probe
@@ -198,7 +200,11 @@ func (m *Machine) selectedDue() time.Time {
 		stretch := m.stretch(m.sel)
 		return m.restFor(stretch*m.turnAfter(stretch) + min(stretch, 1)*turnSpread*m.o.Rand.Float64())
 	}
-	return m.now.Add(min(activeEvery, m.o.Keepalive))
+	every := activeEvery
+	if m.now.Sub(m.traffic) <= busyFor {
+		every = busyEvery
+	}
+	return m.now.Add(min(every, m.o.Keepalive))
 }
 
 // turn is when an idle path is probed after the peer has done so. It is before the peer,

@@ -41,6 +41,9 @@ func (m *Machine) Selection() Snapshot {
 	if p.class == classRelayed {
 		s.Kind = KindRelay
 	}
+	if p.asked > 0 && m.judged(p) {
+		s.Unanswered = p.askedAt
+	}
 	return s
 }
 

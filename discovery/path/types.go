@@ -194,6 +194,7 @@ type Snapshot struct {
 	NextTry    time.Time      // of a path that does not work at present; zero = none is planned
 	Proven     time.Time      // the last own round trip, or handshake
 	Heard      time.Time      // the last authenticated sign of the peer: Proven, or a probe of its own
+	Unanswered time.Time      // since when probes over the selected path are not answered; zero = they are
 	Probing    bool           // the peer has answered a probe: it knows them
 	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
 }

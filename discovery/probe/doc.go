@@ -40,6 +40,8 @@
 // A request of a gateway that another runs on instead of, with its key (Replay, below), is
 // answered by a binding error response, of 76 bytes: the probe attribute, of which the boot id
 // counts and is that of the later start, ERROR-CODE 438 and MESSAGE-INTEGRITY by the reply key.
+// A request of a gateway that was a peer and is none any more is answered likewise, with
+// ERROR-CODE 403 and the boot id of who answers. Older gateways take that for nothing.
 //
 // So an exchange in 20 s, with the headers of IPv4 and UDP, is (80 + 56 + 2×28) × 4,320 =
 // 829 kB a day.

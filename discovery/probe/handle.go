@@ -2,6 +2,7 @@ package probe
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
@@ -31,8 +32,14 @@ func (p *Prober) request(packet []byte, from netip.AddrPort, k *keys) Result {
 	}
 	if reason != "" {
 		r.Reason = reason
-		if reason == ReasonTwoLives {
-			r.BootID, r.Reply = a.boot, p.tellLater(m.TxID, k)
+		switch reason {
+		case ReasonTwoLives:
+			p.mu.Lock()
+			later := k.peer.in.boot
+			p.mu.Unlock()
+			r.BootID, r.Reply = a.boot, refuse(codeSuperseded, later, m.TxID, k)
+		case ReasonRemoved:
+			r.Reply = refuse(codeRemoved, p.bootID, m.TxID, k)
 		}
 		return r
 	}
@@ -53,7 +60,8 @@ func (p *Prober) take(k *keys, a attribute) (rebooted bool, reason Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := k.peer
-	if p.peers[s.Key] != s || p.byID[k.id] != k {
+	removed := slices.Contains(p.gone, s)
+	if p.peers[s.Key] != s && !removed || p.byID[k.id] != k {
 		return false, ReasonGone
 	}
 	newest, rebooted, reason := s.in.take(a)
@@ -68,6 +76,9 @@ func (p *Prober) take(k *keys, a attribute) (rebooted bool, reason Reason) {
 	}
 	if newest {
 		p.accept(s, s.in.follow(s.schedule, a.generation))
+	}
+	if removed {
+		return false, ReasonRemoved
 	}
 	return rebooted, ""
 }
@@ -132,14 +143,12 @@ func (p *Prober) response(packet []byte, tx stunwire.TxID, t *transaction) Resul
 	return r
 }
 
-// tellLater answers a request of an earlier life that runs still: that there is a later one.
-// It is not larger than the request.
-func (p *Prober) tellLater(tx stunwire.TxID, k *keys) []byte {
-	p.mu.Lock()
-	a := attribute{boot: k.peer.in.boot}
-	p.mu.Unlock()
+// refuse answers a request by an error response: of an earlier life that runs still, or of one
+// that is no peer any more. It is not larger than the request.
+func refuse(code int, boot uint64, tx stunwire.TxID, k *keys) []byte {
+	a := attribute{boot: boot}
 	reply, err := stunwire.Encode(&stunwire.Message{
-		Class: stunwire.Error, Code: codeSuperseded, TxID: tx, Probe: a.encode(), NoFingerprint: true,
+		Class: stunwire.Error, Code: code, TxID: tx, Probe: a.encode(), NoFingerprint: true,
 	}, k.reply[:])
 	if err != nil { // It has nothing that could be wrong; and nobody has to be told.
 		return nil
@@ -147,8 +156,8 @@ func (p *Prober) tellLater(tx stunwire.TxID, k *keys) []byte {
 	return reply
 }
 
-// superseded takes an error response to a transaction of ours.
-func (p *Prober) superseded(packet []byte, tx stunwire.TxID, t *transaction) Result {
+// refused takes an error response to a transaction of ours.
+func (p *Prober) refused(packet []byte, tx stunwire.TxID, t *transaction) Result {
 	r := Result{Kind: Drop, Peer: t.peer.Key, TxID: tx}
 	m, err := stunwire.Parse(packet)
 	if err != nil {
@@ -159,8 +168,13 @@ func (p *Prober) superseded(packet []byte, tx stunwire.TxID, t *transaction) Res
 		r.Reason = ReasonUnauthenticated
 		return r
 	}
+	kind := Removed
 	a, reason := decodeAttribute(m.Probe)
-	if reason == "" && (m.Code != codeSuperseded || a.boot <= p.bootID) {
+	switch {
+	case reason != "":
+	case m.Code == codeSuperseded && a.boot > p.bootID:
+		kind = Superseded
+	case m.Code != codeRemoved:
 		reason = ReasonMalformed
 	}
 	if reason != "" {
@@ -174,6 +188,6 @@ func (p *Prober) superseded(packet []byte, tx stunwire.TxID, t *transaction) Res
 		return r
 	}
 	delete(p.pending, tx)
-	r.Kind, r.PathID, r.Flags, r.BootID = Superseded, t.pathID, t.flags, a.boot
+	r.Kind, r.PathID, r.Flags, r.BootID = kind, t.pathID, t.flags, a.boot
 	return r
 }

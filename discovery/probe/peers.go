@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -21,12 +22,24 @@ func (p *Prober) SetPeers(peers []Peer) error {
 		if old.wished == p.wish {
 			continue
 		}
-		p.removeLocked(old)
+		p.endLocked(old)
 		if s := made[k]; s != nil { // Another preshared key, but the same gateway.
-			s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
+			s.heard(old)
+			p.refuseAll(old)
+			continue
+		}
+		p.gone = append(p.gone, old)
+		if len(p.gone) > maxGone {
+			p.refuseAll(p.gone[0])
+			p.gone = slices.Delete(p.gone, 0, 1)
 		}
 	}
 	for k, s := range made {
+		if i := slices.IndexFunc(p.gone, func(g *peerState) bool { return g.Key == k }); i >= 0 {
+			s.heard(p.gone[i])
+			p.refuseAll(p.gone[i])
+			p.gone = slices.Delete(p.gone, i, i+1)
+		}
 		p.peers[k] = s
 		s.out.counter = p.floor
 		p.admit(s, s.in.initial)
@@ -73,14 +86,24 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 	return s, nil
 }
 
-func (p *Prober) removeLocked(s *peerState) {
+// heard takes over what was seen of the same gateway's requests before.
+func (s *peerState) heard(old *peerState) {
+	s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
+}
+
+// endLocked ends what is asked of a peer. Its requests are recognized still.
+func (p *Prober) endLocked(s *peerState) {
 	delete(p.peers, s.Key)
 	p.floor = max(p.floor, s.out.counter)
-	p.accept(s, [3]*keys{})
-	p.refuse(s.in.initial)
 	for _, tx := range s.out.pending {
 		p.forget(tx, s)
 	}
+}
+
+// refuseAll has none of a peer's requests recognized any more. It needs the lock.
+func (p *Prober) refuseAll(s *peerState) {
+	p.accept(s, [3]*keys{})
+	p.refuse(s.in.initial)
 }
 
 // SetBootID tells the boot id that a peer stated inside the tunnel, where nothing can be

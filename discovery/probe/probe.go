@@ -43,6 +43,7 @@ type Prober struct {
 	random  io.Reader
 	floor   uint64 // no peer that is new gets a counter below: it may be one that was removed
 	peers   map[peer.PublicKey]*peerState
+	gone    []*peerState    // who were peers, the last one last; their requests are told so
 	byID    map[keyID]*keys // that peers' requests may use
 	pending map[stunwire.TxID]*transaction
 }
@@ -162,7 +163,7 @@ func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 		t := p.pending[tx]
 		p.mu.Unlock()
 		if t != nil {
-			return p.superseded(packet, tx, t), true
+			return p.refused(packet, tx, t), true
 		}
 	}
 	return Result{}, false

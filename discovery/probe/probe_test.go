@@ -78,7 +78,7 @@ func (s *side) request(o RequestOptions) []byte {
 func (s *side) takes(b []byte, kind Kind) Result {
 	s.t.Helper()
 	r, ok := s.Handle(b, source)
-	if !ok || r.Kind != kind || (r.Reply != nil) != (kind == Request || r.Reason == ReasonTwoLives) || (r.Reason != "") != (kind == Drop) {
+	if !ok || r.Kind != kind || (r.Reply != nil) != (kind == Request || r.Reason == ReasonTwoLives || r.Reason == ReasonRemoved) || (r.Reason != "") != (kind == Drop) {
 		s.t.Fatalf("handled as %v %q, reply %x, %v; want a %v", r.Kind, r.Reason, r.Reply, ok, kind)
 	}
 	return r
@@ -279,10 +279,12 @@ func TestSetPeersKeepsWhatStays(t *testing.T) {
 	if err := a.SetPeers([]Peer{third}); err != nil {
 		t.Fatal(err)
 	}
-	a.ignores("a removed peer's request", removed)
+	if r := a.takes(removed, Drop); r.Reason != ReasonRemoved {
+		t.Errorf("a removed peer's request: got %q, want %q", r.Reason, ReasonRemoved)
+	}
 	a.ignores("a removed peer's answer", pending)
-	if len(a.pending) != 0 || len(a.byID) != 1 || len(a.peers) != 1 {
-		t.Errorf("%d transactions, %d key ids and %d peers are left, want 0, 1 and 1", len(a.pending), len(a.byID), len(a.peers))
+	if len(a.pending) != 0 || len(a.byID) > 5 || len(a.peers) != 1 {
+		t.Errorf("%d transactions, %d key ids and %d peers are left, want 0, 1 of the one, 4 at most of the other, and 1", len(a.pending), len(a.byID), len(a.peers))
 	}
 }
 
@@ -319,5 +321,58 @@ func TestTheRandomSourcesErrorIsTold(t *testing.T) {
 		if _, _, err := p.Request(k, RequestOptions{}); !errors.Is(err, io.EOF) {
 			t.Errorf("got %v, want the source's error", err)
 		}
+	}
+}
+
+// Who was removed is told so, once for each request and as long as it is remembered; who joins
+// again is a peer again.
+func TestAFormerPeerIsTold(t *testing.T) {
+	a, b := newPair(t)
+	b.takes(a.request(RequestOptions{}), Request)
+	replayed := a.request(RequestOptions{})
+	b.takes(replayed, Request)
+	if err := b.SetPeers(nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.takes(replayed, Drop); r.Reason != ReasonReplay {
+		t.Errorf("a replay: got %q, want %q and no answer", r.Reason, ReasonReplay)
+	}
+	for range 3 * rotateAfter { // by other keys as well
+		request := a.request(RequestOptions{})
+		told := b.takes(request, Drop)
+		if told.Reason != ReasonRemoved || len(told.Reply) > len(request) {
+			t.Fatalf("got %q and %d bytes for %d, want %q and no more bytes", told.Reason, len(told.Reply), len(request), ReasonRemoved)
+		}
+		forged := bytes.Clone(told.Reply)
+		forged[len(forged)-1] ^= 1
+		if r, _ := a.Handle(forged, source); r.Kind != Drop {
+			t.Fatalf("a forged answer: got %v", r.Kind)
+		}
+		if r := a.takes(told.Reply, Removed); r.Peer != a.other {
+			t.Fatalf("of %v, want the peer", r.Peer)
+		}
+	}
+	again := Peer{b.other, b.psk}
+	if err := b.SetPeers([]Peer{again}); err != nil {
+		t.Fatal(err)
+	}
+	b.ignores("a replay of before", replayed)
+	a.restart(2)
+	b.takes(a.request(RequestOptions{}), Request)
+}
+
+func TestFormerPeersAreForgotten(t *testing.T) {
+	a, b := newPair(t)
+	for range maxGone + 1 {
+		if err := b.SetPeers(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.SetPeers([]Peer{{Key: newKey(t).Public()}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.ignores("a request of one who was a peer long ago", a.request(RequestOptions{}))
+	if len(b.gone) > maxGone {
+		t.Errorf("%d are remembered, want %d at most", len(b.gone), maxGone)
 	}
 }

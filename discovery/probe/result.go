@@ -16,6 +16,7 @@ const (
 	Request                // an authenticated request: send Reply to where it came from, the way it came
 	Response               // an authenticated answer to a request of ours
 	Superseded             // the authenticated answer that the peer has heard a later start of our key
+	Removed                // the authenticated answer that we are no peer there any more
 )
 
 // String names the kind.
@@ -29,6 +30,8 @@ func (k Kind) String() string {
 		return "response"
 	case Superseded:
 		return "superseded"
+	case Removed:
+		return "removed"
 	}
 	return "unknown kind"
 }
@@ -44,6 +47,7 @@ const (
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
 	ReasonTwoLives        Reason = "two-lives"       // of the boot id before, but new: somebody runs on with the peer's key
 	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
+	ReasonRemoved         Reason = "removed"         // of a gateway that was a peer
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile
 )
 
@@ -65,6 +69,7 @@ type Result struct {
 	Rebooted bool
 	// Mapped is the address that the peer saw our request come from, of a response.
 	Mapped netip.AddrPort
-	// Reply is the response to send, of a request and of a Drop for [ReasonTwoLives].
+	// Reply is the response to send, of a request and of a Drop for [ReasonTwoLives] or
+	// [ReasonRemoved].
 	Reply []byte
 }

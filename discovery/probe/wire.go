@@ -16,6 +16,11 @@ const (
 	// codeSuperseded is the ERROR-CODE that tells of a later boot id: it is "Stale Nonce" of
 	// RFC 8489 §14.8, whose meaning comes closest.
 	codeSuperseded = 438
+	// codeRemoved tells that the sender is no peer any more: "Forbidden" of RFC 8656 §19.
+	codeRemoved = 403
+
+	// maxGone bounds the former peers that are told so, the last ones.
+	maxGone = 64
 )
 
 // attribute is the value of the probe attribute.

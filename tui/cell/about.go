@@ -82,9 +82,9 @@ func Reachability(s *api.PeerStatus, p Paint) []string {
 	}
 	return []string{
 		row("", Cell{"→ from here", Quiet}, Cell{"← from there", Quiet}),
-		row(api.ServiceAuth, Outcome(out.Auth.Verdict), Outcome(in.Auth.Verdict)),
-		row(api.ServiceAPIServer, Outcome(out.APIServer.Verdict), Outcome(in.APIServer.Verdict)),
-		row(api.ServiceGateway, Outcome(out.Gateway.Verdict), Outcome(in.Gateway.Verdict)),
+		row(api.ServiceAuth, Verdict(s, &out.Auth), Verdict(s, &in.Auth)),
+		row(api.ServiceAPIServer, Verdict(s, &out.APIServer), Verdict(s, &in.APIServer)),
+		row(api.ServiceGateway, Verdict(s, &out.Gateway), Verdict(s, &in.Gateway)),
 	}
 }
 

@@ -11,6 +11,8 @@ func State(s api.PeerState) Cell {
 	switch s {
 	case api.StateConnected:
 		return Cell{"● connected", Good}
+	case api.StateUnconfirmed:
+		return Cell{"◌ unconfirmed", Wary}
 	case api.StateConnecting:
 		return Cell{"◌ connecting", Wary}
 	case api.StatePending:
@@ -19,6 +21,15 @@ func State(s api.PeerState) Cell {
 		return Cell{"✗ failed", Bad}
 	}
 	return Cell{"? " + Printable(string(s)), Quiet}
+}
+
+// Verdict is a verdict of a peer as it is shown: none is well that was found before the peer fell
+// silent.
+func Verdict(p *api.PeerStatus, v *api.Verdict) Cell {
+	if v.Verdict == api.OK && p.Shown() == api.StateUnconfirmed {
+		return Cell{"? was ok", Wary}
+	}
+	return Outcome(v.Verdict)
 }
 
 // Outcome is a verdict's glyph and word.

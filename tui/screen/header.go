@@ -86,7 +86,7 @@ func (m *model) totals() string {
 	d := m.data
 	count := map[api.PeerState]int{}
 	for i := range d.status.Peers {
-		count[d.status.Peers[i].State]++
+		count[d.status.Peers[i].Shown()]++
 	}
 	still := ""
 	switch {
@@ -119,7 +119,7 @@ func (m *model) totalsLine(count map[api.PeerState]int, short bool) string {
 		peers = "1 peer"
 	}
 	var states []string
-	for _, s := range []api.PeerState{api.StateConnected, api.StateConnecting, api.StatePending, api.StateFailed} {
+	for _, s := range []api.PeerState{api.StateConnected, api.StateUnconfirmed, api.StateConnecting, api.StatePending, api.StateFailed} {
 		if count[s] == 0 {
 			continue
 		}

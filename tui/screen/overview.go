@@ -89,7 +89,7 @@ func (o *overview) peers(d *data) []*api.PeerStatus {
 	var rows []*api.PeerStatus
 	for i := range d.status.Peers {
 		p := &d.status.Peers[i]
-		if d.filter.match(p.Name, string(p.State), p.Path.Kind, p.Path.Remote, p.Address, p.Reason) {
+		if d.filter.match(p.Name, string(p.Shown()), p.Path.Kind, p.Path.Remote, p.Address, p.Reason) {
 			rows = append(rows, p)
 		}
 	}
@@ -100,7 +100,7 @@ func (o *overview) peers(d *data) []*api.PeerStatus {
 func (o *overview) compare(a, b *api.PeerStatus) int {
 	switch o.column {
 	case "state":
-		return cmp.Compare(stateRank(a.State), stateRank(b.State))
+		return cmp.Compare(stateRank(a.Shown()), stateRank(b.Shown()))
 	case "path":
 		return cmp.Compare(a.Path.Kind, b.Path.Kind)
 	case "rtt":
@@ -117,7 +117,7 @@ func (o *overview) compare(a, b *api.PeerStatus) int {
 
 // stateRank has the states that ask for attention first.
 func stateRank(s api.PeerState) int {
-	return slices.Index([]api.PeerState{api.StateFailed, api.StatePending, api.StateConnecting, api.StateConnected}, s)
+	return slices.Index([]api.PeerState{api.StateFailed, api.StatePending, api.StateConnecting, api.StateUnconfirmed, api.StateConnected}, s)
 }
 
 func handshakeOf(p *api.PeerStatus) time.Time {
@@ -236,8 +236,8 @@ const (
 func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
-	verdict := func(v api.Verdict) cell.Cell {
-		c := cell.Outcome(v.Verdict)
+	verdict := func(p peer, v *api.Verdict) cell.Cell {
+		c := cell.Verdict(p, v)
 		if short {
 			c.Text = shortened(v.Verdict, c.Text)
 		}
@@ -245,15 +245,15 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 	}
 	columns := []cell.Column[peer]{
 		{Title: "PEER", Max: maxName, Cell: func(p peer) cell.Cell { return cell.Cell{Text: cell.Printable(p.Name), Style: cell.Strong} }},
-		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.State) }},
+		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.Shown()) }},
 		{Title: "PATH", Rank: 4, Min: 6, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 8, Min: 6, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
-		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.Auth) }},
-		{Title: "→API", Rank: 1, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.APIServer) }},
-		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Outbound.Gateway) }},
-		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Auth) }},
-		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.APIServer) }},
-		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p.Reachability.Inbound.Gateway) }},
+		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.Auth) }},
+		{Title: "→API", Rank: 1, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.APIServer) }},
+		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.Gateway) }},
+		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.Auth) }},
+		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.APIServer) }},
+		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.Gateway) }},
 		{Title: "RX/s", Rank: 10, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
 		{Title: "TX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
 		{Title: "TRAFFIC", Rank: 9, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},

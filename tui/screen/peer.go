@@ -80,7 +80,7 @@ func (v *peerView) draw(d *data, width, height int) string {
 // rest.
 func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	p := d.paint
-	lines := []string{p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.State(s.State))}
+	lines := []string{p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.State(s.Shown()))}
 	for _, f := range cell.StateFindings(s) {
 		lines = append(lines, f.Lines(width, p)...)
 	}

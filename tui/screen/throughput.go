@@ -156,7 +156,7 @@ func (v *throughput) heading(d *data) string {
 	}
 	who = p.Text(cell.Strong, who)
 	if peer := v.shown(d); peer != nil {
-		who = onOneLine([]string{p.Text(cell.Strong, cell.Printable(peer.Name)), p.Cell(cell.State(peer.State)), p.Cell(cell.Path(peer.Path.Kind))})
+		who = onOneLine([]string{p.Text(cell.Strong, cell.Printable(peer.Name)), p.Cell(cell.State(peer.Shown())), p.Cell(cell.Path(peer.Path.Kind))})
 	}
 	var spans []string
 	for i, w := range windows() {

@@ -130,6 +130,10 @@ func (m *Machine) Session(now time.Time) bool {
 	return m.session != lost && !m.ShookAt.IsZero() && now.Sub(m.ShookAt) < sessionLifetime
 }
 
+// Unanswered is since when what was sent within a session has wanted an answer; zero when it has
+// one, or nothing was sent.
+func (m *Machine) Unanswered() time.Time { return m.silence.since }
+
 // alive reports whether there is a session that has not been found silent.
 func (m *Machine) alive(now time.Time) bool { return m.NextTry.IsZero() && m.Session(now) }
 

@@ -19,6 +19,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	role, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	at := term(got.lease)
+	l.SetPublicKey(got.lease.Annotations[publicKey])
 	// One that was silent may live all the same; an earlier pod of our own name does not.
 	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	l.written(got.at, silent || rival(got.lease) != "")
@@ -120,6 +121,7 @@ func (l *Lease) renew(ctx context.Context, have *coordinationv1.Lease) (*coordin
 func (l *Lease) renewed(have *coordinationv1.Lease) *coordinationv1.Lease {
 	next := taken(have, l.o.Identity, l.t.duration, time.Now())
 	owned(next, l.ownedBy())
+	tells(next, l.PublicKey())
 	return next
 }
 

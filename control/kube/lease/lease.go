@@ -99,6 +99,8 @@ type Lease struct {
 	// told of before the API server last said that this replica has the lease.
 	claimed, disproved map[string]uint64
 	owner              metav1.OwnerReference
+	// publicKey is what the lease says of the gateway's key.
+	publicKey string
 }
 
 // New makes a lease. Nothing is asked yet.
@@ -163,6 +165,21 @@ func (l *Lease) Own(owner metav1.OwnerReference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner = owner
+}
+
+// PublicKey is that of the gateway which had the lease last, as far as it told; empty else.
+func (l *Lease) PublicKey() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.publicKey
+}
+
+// SetPublicKey has the lease tell of the gateway's key, with the next write. It outlives the
+// gateway's state.
+func (l *Lease) SetPublicKey(k string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.publicKey = k
 }
 
 func (l *Lease) ownedBy() metav1.OwnerReference {

@@ -419,3 +419,26 @@ func TestVigil(t *testing.T) {
 		}
 	}
 }
+
+// The gateway's key is known when its state is lost.
+func TestTheKeyOfTheGatewayOutlivesIt(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		a := s.enter("a", nil)
+		time.Sleep(settle)
+		if k := a.PublicKey(); k != "" {
+			t.Errorf("at first it is %q", k)
+		}
+		a.SetPublicKey("one")
+		time.Sleep(2 * a.t.renew)
+		s.clerk.edit(nil) // and it is written again
+		time.Sleep(2 * a.t.renew)
+		a.stop()
+		b := s.enter("b", nil)
+		defer b.stop()
+		time.Sleep(settle)
+		s.expect("then", "b")
+		if k := b.PublicKey(); k != "one" {
+			t.Errorf("the next one knows of %q", k)
+		}
+	})
+}

@@ -21,6 +21,20 @@ const resource = "leases"
 // whoever takes the lease: the others then write it again.
 const waiting = "postern.dev/standby"
 
+// publicKey is that of the gateway which has the lease, or had it last.
+const publicKey = "postern.dev/public-key"
+
+// tells has a lease tell of the gateway's key; empty leaves it as it is.
+func tells(x *coordinationv1.Lease, key string) {
+	if key == "" {
+		return
+	}
+	if x.Annotations == nil {
+		x.Annotations = map[string]string{}
+	}
+	x.Annotations[publicKey] = key
+}
+
 // rival is a replica that could take the lease from the holder; empty when none has been seen.
 func rival(x *coordinationv1.Lease) string {
 	if name := x.Annotations[waiting]; name != holder(x) {

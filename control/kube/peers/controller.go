@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/controller"
 	"github.com/postern-dev/postern/control/kube/events"
+	"github.com/postern-dev/postern/control/kube/lease"
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
@@ -28,6 +29,8 @@ const (
 	// lookAgain is how often the gateway is looked at without being told: a round trip time
 	// changes without anything happening.
 	lookAgain = 10 * time.Second
+	// leaveTimeout bounds what is written at the end: another replica may be waiting.
+	leaveTimeout = 2 * time.Second
 )
 
 // source is whose problems of the gateway these are.
@@ -124,8 +127,33 @@ func (c *Controller) Initial(ctx context.Context) ([]config.Peer, error) {
 	return chosen(found), nil
 }
 
-// Run does it until ctx ends.
-func (c *Controller) Run(ctx context.Context) { c.base.Run(ctx, c.turn) }
+// Run does it until ctx ends. Then the objects say that no gateway looks at the peers, unless
+// another replica does ([lease.ErrLost]).
+func (c *Controller) Run(ctx context.Context) {
+	c.base.Run(ctx, c.turn)
+	if !errors.Is(context.Cause(ctx), lease.ErrLost) {
+		c.leave(context.WithoutCancel(ctx))
+	}
+}
+
+// leave has the objects say that nothing is known any more: the gateway may never come back.
+func (c *Controller) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(c.Context(ctx), leaveTimeout)
+	defer cancel()
+	now := time.Now()
+	for _, x := range c.candidates {
+		if x.leaving || x.refused != nil {
+			continue
+		}
+		is := c.writes.known(x.object.UID, x.object.Status, now)
+		if err := c.Objects.ApplyStatus(ctx, x.object, stopped(is, now)); err != nil {
+			c.Log.Debug("a Peer cannot be told that the gateway ends", "peer", x.object.Name, "error", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
 
 // turn does what there is to do, and says when to come again at the latest.
 func (c *Controller) turn(ctx context.Context) time.Duration {

@@ -38,6 +38,7 @@ func TestControllerInARealCluster(t *testing.T) {
 		{"somebody else writes too", testConflicts},
 		{"without rights", testRights},
 		{"a hundred at rest", testRest},
+		{"the gateway ends", testEnd},
 		{"the API server is away", testOutage},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, w) })
@@ -322,6 +323,20 @@ func testRights(t *testing.T, w *world) {
 		got := s.gateway.trouble()
 		return len(got) == 0, fmt.Sprint(got)
 	})
+}
+
+// A gateway that was scaled to nothing must not leave Peers that say that they are connected.
+func testEnd(t *testing.T, w *world) {
+	s := w.site(t, "end").run()
+	s.apply(manifest("cloud", keyOf(1)))
+	s.peer("cloud", "it connects", isConnected)
+	s.stop()
+	s.peer("cloud", "nothing is known of it", func(o *v1alpha1.Peer) bool {
+		x := condition(o, v1alpha1.TunnelReady)
+		return o.Status.State == v1alpha1.StateUnknown && o.Status.APIServer == "" && x.Status == metav1.ConditionUnknown && x.Reason == reasonStopped
+	})
+	s.run()
+	s.peer("cloud", "it is known again", isConnected)
 }
 
 func testOutage(t *testing.T, w *world) {

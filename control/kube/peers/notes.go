@@ -20,13 +20,18 @@ const (
 	noteCleared   = "Cleared"
 )
 
+// heard reports whether a peer is connected, be it unconfirmed: that may be over in a moment.
+func heard(s v1alpha1.PeerStatus) bool {
+	return s.State == string(api.StateConnected) || s.State == string(api.StateUnconfirmed)
+}
+
 // notes are the events that tell of a status that was and one that is: what an operator
 // should know, and what he was told of and is over.
 func notes(was, is v1alpha1.PeerStatus) []events.Event {
 	var out []events.Event
-	connected := is.State == string(api.StateConnected)
+	connected := heard(is)
 	tunnelTold := false
-	switch before := was.State == string(api.StateConnected); {
+	switch before := heard(was); {
 	case connected && !before:
 		tunnelTold = true
 		out = append(out, events.Event{Type: events.Normal, Reason: noteConnected, Message: "the gateways hear each other: " + pathText(is)})

@@ -43,6 +43,8 @@ func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
 	}{
 		"all is well": {with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: end} }),
 			"connected  True/Ready True/Ready True/Ready True/Issued"},
+		"what is sent is not answered": {with(func(s *api.PeerStatus) { s.UnconfirmedSince = &noon }),
+			"unconfirmed  Unknown/Unconfirmed Unknown/NotChecked Unknown/NotChecked False/NotOffered"},
 		"it is not let in": {&api.PeerStatus{State: api.StatePending}, "pending  False/WaitsForApproval Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"it is not known":  {nil, "pending  False/Connecting Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"nothing is offered": {with(func(s *api.PeerStatus) {
@@ -113,19 +115,20 @@ func TestEventsTellWhatAnOperatorShouldKnow(t *testing.T) {
 		was, is v1alpha1.PeerStatus
 		want    string
 	}{
-		"nothing new":                {shown(well), shown(well), ""},
-		"it connects":                {v1alpha1.PeerStatus{}, shown(well), "Normal/Connected"},
-		"it connects, and is denied": {v1alpha1.PeerStatus{}, shown(denied), "Normal/Connected Warning/AuthDenied"},
-		"an identity":                {shown(well), shown(identity), "Normal/IdentityIssued"},
-		"another one":                {shown(identity), shown(with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: noon.Add(time.Hour)} })), ""},
-		"it is rejected":             {shown(identity), shown(rejected), "Warning/APIServerUnauthorized"},
-		"it is not any more":         {shown(rejected), shown(identity), "Normal/Cleared"},
-		"denied":                     {shown(well), shown(denied), "Warning/AuthDenied"},
-		"not denied any more":        {shown(denied), shown(well), "Normal/Cleared"},
-		"lost":                       {shown(well), shown(silent), "Warning/Lost"},
-		"the reason becomes clear":   {shown(silent), shown(other), "Warning/NothingListens"},
-		"found again":                {shown(other), shown(well), "Normal/Connected Normal/Cleared"},
-		"refused":                    {shown(well), refused, "Warning/PeerDuplicate"},
+		"nothing new":                  {shown(well), shown(well), ""},
+		"it connects":                  {v1alpha1.PeerStatus{}, shown(well), "Normal/Connected"},
+		"it connects, and is denied":   {v1alpha1.PeerStatus{}, shown(denied), "Normal/Connected Warning/AuthDenied"},
+		"an identity":                  {shown(well), shown(identity), "Normal/IdentityIssued"},
+		"another one":                  {shown(identity), shown(with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: noon.Add(time.Hour)} })), ""},
+		"it is rejected":               {shown(identity), shown(rejected), "Warning/APIServerUnauthorized"},
+		"it is not any more":           {shown(rejected), shown(identity), "Normal/Cleared"},
+		"denied":                       {shown(well), shown(denied), "Warning/AuthDenied"},
+		"not denied any more":          {shown(denied), shown(well), "Normal/Cleared"},
+		"lost":                         {shown(well), shown(silent), "Warning/Lost"},
+		"what is sent is not answered": {shown(well), shown(with(func(s *api.PeerStatus) { s.UnconfirmedSince = &noon })), ""},
+		"the reason becomes clear":     {shown(silent), shown(other), "Warning/NothingListens"},
+		"found again":                  {shown(other), shown(well), "Normal/Connected Normal/Cleared"},
+		"refused":                      {shown(well), refused, "Warning/PeerDuplicate"},
 	} {
 		var got []string
 		for _, e := range notes(c.was, c.is) {

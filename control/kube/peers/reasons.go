@@ -21,7 +21,7 @@ func reasons() map[catalogue.Code]string {
 		catalogue.PeerMustDial: "PeerMustDial", catalogue.AwaitingApproval: "AwaitingApproval", catalogue.NotHeardByPeer: "NotHeardByPeer",
 		catalogue.NameUnknown: "NameUnknown", catalogue.NameMoved: "NameMoved", catalogue.PresharedKeyDiffers: "PresharedKeyDiffers",
 		catalogue.WrongPeerKey: "WrongPeerKey", catalogue.StampInPast: "StampInPast", catalogue.PacketsLost: "PacketsLost",
-		catalogue.DuplicateKey: "DuplicateKey", catalogue.ClockSkew: "ClockSkew", catalogue.RateLimited: "RateLimited",
+		catalogue.DuplicateKey: "DuplicateKey", catalogue.ClockSkew: "ClockSkew", catalogue.RateLimited: "RateLimited", catalogue.RemovedByPeer: "RemovedByPeer",
 		catalogue.AuthRefused: "AuthRefused", catalogue.AuthTimeout: "AuthTimeout", catalogue.AuthHTTP: "AuthHTTP", catalogue.AuthDenied: "AuthDenied",
 		catalogue.AuthVersion: "AuthVersion", catalogue.AuthOff: "AuthOff", catalogue.AuthNotUnderstood: "AuthNotUnderstood",
 		catalogue.AuthBroken: "AuthBroken", catalogue.TicketAlarm: "TicketAlarm", catalogue.AuthURLUnreachable: "AuthURLUnreachable",

@@ -20,6 +20,9 @@ const (
 	reasonIssued     = "Issued"
 	reasonPending    = "WaitsForApproval"
 	reasonConnecting = "Connecting"
+	// reasonUnconfirmed: the peer was heard lately, and what is sent to it now has no answer.
+	reasonUnconfirmed = "Unconfirmed"
+	reasonStopped     = "GatewayStopped"
 )
 
 // statusOf is what an object's status should say. s is the gateway's view of the peer; nil
@@ -58,8 +61,8 @@ func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now t
 
 // fill sums up what the gateway knows of a peer, and gives its conditions.
 func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
-	to := s.Reachability.Outbound
-	out.State = string(s.State)
+	to := confirmed(s)
+	out.State = string(s.Shown())
 	out.Path = &v1alpha1.PeerPath{Kind: s.Path.Kind, Remote: s.Path.Remote}
 	out.User = s.User
 	out.RTT = rttText(s.Path.RTTSeconds)
@@ -80,11 +83,30 @@ func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	}
 }
 
-// tunnelCondition is true while the peer is connected, whatever else there may be to fix.
+// confirmed is what works at the peer, as far as that is still known.
+func confirmed(s *api.PeerStatus) api.Targets {
+	to := s.Reachability.Outbound
+	if s.Shown() != api.StateUnconfirmed {
+		return to
+	}
+	for _, v := range []*api.Verdict{&to.Auth, &to.APIServer, &to.Gateway} {
+		if v.Verdict == api.OK {
+			*v = api.Verdict{Verdict: api.Unknown, Cause: "it answered, until the peer fell silent"}
+		}
+	}
+	return to
+}
+
+// tunnelCondition is true while the peer is connected and confirmed to be, whatever else there may
+// be to fix.
 func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	v := s.Reachability.Outbound.Gateway
 	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the gateways hear each other: " + way(s)}
-	if s.State != api.StateConnected {
+	switch s.Shown() {
+	case api.StateConnected:
+	case api.StateUnconfirmed:
+		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonUnconfirmed, "what is sent to the peer is not answered now"
+	default:
 		x.Status, x.Reason, x.Message = metav1.ConditionFalse, reasonConnecting, s.Reason
 		if x.Message == "" {
 			x.Message = "the peer has not answered yet"
@@ -184,6 +206,17 @@ func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 		list = append(list, metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonNotChecked, Message: "there is no tunnel: see TunnelReady"})
 	}
 	return list
+}
+
+// stopped is the status of an object whose gateway has ended.
+func stopped(is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
+	out := v1alpha1.PeerStatus{ObservedGeneration: is.ObservedGeneration, State: v1alpha1.StateUnknown, Address: is.Address, User: is.User, Identity: is.Identity}
+	for _, x := range is.Conditions {
+		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonStopped, "the gateway ended, and nothing is known of the peer since"
+		x.LastTransitionTime = metav1.NewTime(now)
+		out.Conditions = append(out.Conditions, objects.Since(is.Conditions, x))
+	}
+	return out
 }
 
 // rttText rounds to what a person compares: tenths below 10 ms, whole milliseconds above.

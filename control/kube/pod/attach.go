@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/notices"
 	"github.com/postern-dev/postern/control/kube/peers"
 	"github.com/postern-dev/postern/control/kube/role"
+	"github.com/postern-dev/postern/control/kube/secrets"
 	"github.com/postern-dev/postern/control/kube/tickets"
 	"github.com/postern-dev/postern/discovery"
 )
@@ -32,11 +33,13 @@ const (
 	sourceAccess   = "access"
 	sourceGuard    = "guard"
 	sourceAccount  = "account"
+	sourceSecrets  = "secrets"
 )
 
-// attach runs the controllers of a gateway.
-func (p *pod) attach(ctx context.Context, g *gateway.Gateway) (detach func(), err error) {
+// attach runs the controllers of a gateway, whose state is in kept.
+func (p *pod) attach(ctx context.Context, g *gateway.Gateway, kept *secrets.Backend) (detach func(), err error) {
 	p.before.Store(g)
+	p.lease.SetPublicKey(g.PublicKey().String())
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	detach = func() { cancel(); running.Wait() }
@@ -45,6 +48,9 @@ func (p *pod) attach(ctx context.Context, g *gateway.Gateway) (detach func(), er
 		detach()
 		return nil, err
 	}
+	runs = append(runs, func(ctx context.Context) {
+		kept.Watch(ctx, func(list []check.OwnProblem) { g.SetProblems(sourceSecrets, list) })
+	})
 	for _, run := range runs {
 		running.Go(func() { run(ctx) })
 	}

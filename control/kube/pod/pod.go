@@ -34,6 +34,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/secrets"
 	"github.com/postern-dev/postern/control/metrics"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
@@ -191,14 +192,15 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
 	p.learnOwner(ctx, ownerAgain)
 	p.before.Store(nil)
+	hadKey, _ := peer.ParsePublicKey(p.lease.PublicKey()) // what is no key says nothing
 	backend, err := secrets.New(p.o.Cluster, secrets.Options{
-		Release: k.Release, Term: p.lease.Term(), Owner: p.owner, Logger: p.o.Logger,
+		Release: k.Release, Term: p.lease.Term(), Owner: p.owner, HadKey: hadKey, Logger: p.o.Logger,
 		OnFenced: func() { p.lease.Supersede("another replica writes the state") },
 	})
 	if err != nil {
 		return Seams{}, err
 	}
-	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g) }}
+	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
 	if k.PeerServices {
 		guard, err := access.NewGuard(access.GuardOptions{
 			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/control/kube/role"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
@@ -225,6 +226,39 @@ func TestStateInARealCluster(t *testing.T) {
 	if err := last.Close(); err != nil {
 		t.Error(err)
 	}
+	t.Run("everything is lost", func(t *testing.T) { testLoss(t, w, key) })
+}
+
+// testLoss has a backup come back after all Secrets are gone, and what they belonged to.
+func testLoss(t *testing.T, w *world, key peer.PrivateKey) {
+	operator, err := kube.ConnectContext(kubeconfig.Flags{File: w.cluster.Bearer(t, "default", w.cluster.Administrator(t))}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCopy(operator, "postern")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := c.Backup(within(t, patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kubectl("", append([]string{"delete", "secret"}, Names("postern")...)...)
+	w.kubectl("", "delete", "statefulset", "postern")
+	if err := c.Restore(within(t, patience), kept, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names("postern") {
+		if owner := w.kubectl("", "get", "secret", name, "-o", "jsonpath={.metadata.ownerReferences}"); owner != "" {
+			t.Errorf("%s belongs to %s, which is gone", name, owner)
+		}
+	}
+	s := w.open(t.TempDir(), "d", nil)
+	defer s.Close()
+	if again, err := s.PrivateKey(); err != nil || !again.Equal(key) || s.Peers().Len() != 2 {
+		t.Errorf("the key is another (%v), or the peers are: %+v", err, s.Peers().All())
+	}
+	w.kubectl(string(kept), "apply", "--dry-run=server", "-f", "-") // kubectl takes it as well
 }
 
 func testObjects(t *testing.T, w *world) {

@@ -9,15 +9,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
@@ -71,6 +73,8 @@ type Options struct {
 	// Owner is whose end is also the end of the state: the StatefulSet. Without a UID the
 	// Secrets belong to nobody, and stay.
 	Owner metav1.OwnerReference
+	// HadKey is the key that the release's gateway is known to have had; zero when none is.
+	HadKey peer.PublicKey
 	// OnFenced is called once, when somebody else has taken over. It must not block. nil: nobody
 	// is told but whoever writes.
 	OnFenced func()
@@ -88,23 +92,23 @@ type Backend struct {
 	turn chan struct{} // one slot: whoever talks to the API server holds it
 	// Owned by the holder of turn.
 	seen   map[string]*corev1.Secret // by name, as last seen; a missing one is not in it
+	made   map[string]time.Time      // by name, when one that was deleted was made again
 	fenced bool
-
-	once sync.Once
 }
 
 var (
 	_ state.Backend = (*Backend)(nil)
 	_ state.Tenure  = (*Backend)(nil)
+	_ state.Witness = (*Backend)(nil)
 )
 
 // New makes a backend. Nothing is asked yet.
 func New(c *kube.Cluster, o Options) (*Backend, error) {
-	client, err := c.Group(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
+	api, err := newRemote(c)
 	if err != nil {
 		return nil, err
 	}
-	return newBackend(remote{client, c.Namespace()}, o)
+	return newBackend(api, o)
 }
 
 func newBackend(api objects, o Options) (*Backend, error) {
@@ -114,11 +118,14 @@ func newBackend(api objects, o Options) (*Backend, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}}, nil
+	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, made: map[string]time.Time{}}, nil
 }
 
 // Term is that of the options.
 func (b *Backend) Term() string { return b.o.Term }
+
+// HadKey is that of the options.
+func (b *Backend) HadKey() peer.PublicKey { return b.o.HadKey }
 
 // lock waits for the turn, as long as ctx lasts.
 func (b *Backend) lock(ctx context.Context) error {
@@ -178,12 +185,17 @@ func (b *Backend) claim(ctx context.Context, name string) (err error) {
 	return fmt.Errorf("it changes all the time, as when two gateways take it from each other: %w", err)
 }
 
+// labels are those of a release's Secrets.
+func labels(release string) map[string]string {
+	return map[string]string{labelInstance: release, labelName: "postern", labelManagedBy: "postern"}
+}
+
 // mark puts labels, writer and owner into an object.
 func (b *Backend) mark(x *corev1.Secret) {
 	if x.Labels == nil {
 		x.Labels = map[string]string{}
 	}
-	x.Labels[labelInstance], x.Labels[labelName], x.Labels[labelManagedBy] = b.o.Release, "postern", "postern"
+	maps.Copy(x.Labels, labels(b.o.Release))
 	if x.Annotations == nil {
 		x.Annotations = map[string]string{}
 	}
@@ -212,16 +224,19 @@ func (b *Backend) Save(ctx context.Context, file string, data []byte) error {
 		return state.ErrFenced
 	}
 	name := b.o.Release + "-state-" + part
-	err := b.save(ctx, name, file, data)
+	return b.settle(name, b.save(ctx, name, file, data))
+}
+
+// settle judges what came of a write. Somebody else's object ends this gateway, once. The
+// caller has the turn.
+func (b *Backend) settle(name string, err error) error {
 	if errors.Is(err, state.ErrFenced) {
 		b.fenced = true
 		b.logger.Warn("another gateway has taken over the state; this one ends",
 			slog.String("secret", name), slog.Any("error", err))
-		b.once.Do(func() {
-			if b.o.OnFenced != nil {
-				b.o.OnFenced()
-			}
-		})
+		if b.o.OnFenced != nil {
+			b.o.OnFenced()
+		}
 	}
 	if err != nil {
 		return explain("write", name, err)
@@ -243,7 +258,7 @@ func (b *Backend) save(ctx context.Context, name, file string, data []byte) (err
 		case !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err):
 			return err
 		}
-		if err := b.lookAgain(ctx, name); err != nil {
+		if _, err := b.lookAgain(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -258,7 +273,7 @@ func (b *Backend) put(ctx context.Context, x *corev1.Secret) (*corev1.Secret, er
 	return b.api.update(ctx, x)
 }
 
-// with is the object as it was seen last, or a new one, with one file replaced.
+// with is the object as it was seen last, or a new one, with one file replaced; "" is none.
 func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
 	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type}
 	if have := b.seen[name]; have != nil {
@@ -268,7 +283,9 @@ func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
-	next.Data[file] = bytes.Clone(data)
+	if file != "" {
+		next.Data[file] = bytes.Clone(data)
+	}
 	size := 0
 	for _, v := range next.Data {
 		size += len(v)
@@ -279,31 +296,36 @@ func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
 	return next, nil
 }
 
-// lookAgain reads an object that is another than was seen. One that another gateway writes
-// is a state.ErrFenced; what we have not seen in our own term is our own.
-func (b *Backend) lookAgain(ctx context.Context, name string) error {
+// lookAgain reads an object, and reports whether it lacks what it should have. One that
+// another gateway writes is a state.ErrFenced; what we have not seen in our own term is our own.
+func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err error) {
 	have, err := b.api.get(ctx, name)
+	old := b.seen[name]
 	switch {
 	case apierrors.IsNotFound(err): // deleted; it is made again, with all that it had
-		if old := b.seen[name]; old != nil {
-			lost := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type, Data: old.Data}
-			b.seen[name] = lost
-			b.logger.Warn("a Secret of the gateway's state was deleted and is made again; to remove the gateway, uninstall it",
-				slog.String("secret", name))
+		if old == nil {
+			return false, nil
 		}
-		return nil
+		b.seen[name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type, Data: old.Data}
+		if old.ResourceVersion != "" { // else it was told before, and cannot be made yet
+			b.made[name] = time.Now()
+			b.logger.Warn("a Secret of the gateway's state was deleted and is made again; to remove the gateway, uninstall it",
+				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))
+		}
+		return true, nil
 	case err != nil:
-		return err
+		return false, err
 	case have.Type != Type:
-		return foreign(have)
+		return false, foreign(have)
 	case have.Annotations[WriterAnnotation] != b.o.Term:
-		return fmt.Errorf("%w: its writer is %q", state.ErrFenced, have.Annotations[WriterAnnotation])
+		return false, fmt.Errorf("%w: its writer is %q", state.ErrFenced, have.Annotations[WriterAnnotation])
 	}
-	if old := b.seen[name]; old != nil { // whatever else was changed there by hand
+	if old != nil { // whatever else was changed there by hand
+		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
 		have.Data = maps.Clone(old.Data)
 	}
 	b.seen[name] = have
-	return nil
+	return lacks, nil
 }
 
 func foreign(x *corev1.Secret) error {
@@ -338,6 +360,11 @@ type objects interface {
 type remote struct {
 	client    rest.Interface
 	namespace string
+}
+
+func newRemote(c *kube.Cluster) (remote, error) {
+	client, err := c.Group(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
+	return remote{client, c.Namespace()}, err
 }
 
 func (r remote) get(ctx context.Context, name string) (*corev1.Secret, error) {

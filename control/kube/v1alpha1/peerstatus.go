@@ -20,13 +20,17 @@ const (
 // why. The other states are those of `postern status`.
 const StateRefused = "refused"
 
+// StateUnknown is the state of every Peer while no gateway runs that looks at it.
+const StateUnknown = "unknown"
+
 // PeerStatus is what the gateway knows of the peer. It is written by the gateway alone.
 type PeerStatus struct {
 	// ObservedGeneration is the generation of the spec that is in force.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// State is connected, connecting, pending, failed or refused.
+	// State is connected, unconfirmed, connecting, pending, failed, refused, or unknown when the
+	// gateway has ended.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/remote"
+	"github.com/postern-dev/postern/control/kube/secrets"
+	"github.com/postern-dev/postern/tui"
+)
+
+// copyStateTimeout bounds the requests of a backup, or of its restoration.
+const copyStateTimeout = 30 * time.Second
+
+func (a *app) stateCommand() *cobra.Command {
+	return group("state", "Back up and restore the state of a gateway in a cluster", a.reaching(a.stateBackup(), a.stateRestore())...)
+}
+
+func (a *app) stateBackup() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "backup",
+		Short: "Write the Secrets that a gateway in a cluster keeps its state in (a secret)",
+		Long: "Write the Secrets in which a gateway in a cluster keeps its private key, its peers and what else survives " +
+			"it, as YAML without owners, which would have the garbage collector remove what is restored. The gateway may " +
+			"run or not. Whoever has the file is the gateway: protect it as its key. The state of a gateway on a machine " +
+			"is a directory: copy that.",
+		Example: "  postern state backup -n postern -f postern-state.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if _, ok := terminal(a.stdout); ok && (file == "" || file == "-") {
+				return usagef("redirect it, or use -f FILE", "state backup: a private key is nothing for a terminal")
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), copyStateTimeout)
+			defer cancel()
+			state, err := a.stateCopy()
+			if err != nil {
+				return err
+			}
+			data, err := state.Backup(ctx)
+			if err != nil {
+				return fmt.Errorf("state backup: %w", err)
+			}
+			if file == "" || file == "-" {
+				_, err = a.stdout.Write(data)
+				return err
+			}
+			return writeAtomically(file, data)
+		},
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "write to `FILE` (mode 0600) instead of stdout")
+	return c
+}
+
+func (a *app) stateRestore() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use:   "restore FILE|-",
+		Short: "Put a backup in the place of the state of a gateway in a cluster",
+		Long: "Put what `postern state backup` wrote in the place of the state that the release has, or before it is " +
+			"installed. A gateway that runs notices within 30 s and starts again with it. State that the release has " +
+			"under another private key is lost: that takes --force. Never run two gateways with one key.",
+		Example: "  postern state restore -n postern postern-state.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			backup, err := a.readBackup(args[0])
+			if err != nil {
+				return usagef("", "state restore: %w", err)
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), copyStateTimeout)
+			defer cancel()
+			state, err := a.stateCopy()
+			if err != nil {
+				return err
+			}
+			switch err := state.Restore(ctx, backup, force); {
+			case errors.Is(err, secrets.ErrNoBackup):
+				return usagef("", "state restore: %w", err)
+			case errors.Is(err, secrets.ErrOtherKey):
+				return failedf("--force replaces it; `postern state backup` keeps a copy", "state restore: %w", err)
+			case err != nil:
+				return fmt.Errorf("state restore: %w", err)
+			}
+			fmt.Fprintf(a.stderr, "postern: the state of release %s is restored; a gateway that runs starts again with it within 30 s, and one that waits to be started again by itself\n",
+				tui.Printable(a.release()))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "replace state with another private key")
+	return c
+}
+
+// release is that of the command line.
+func (a *app) release() string { return cmp.Or(a.cluster.release, remote.DefaultRelease) }
+
+// stateCopy copies the state of the release that the command line names.
+func (a *app) stateCopy() (secrets.Copy, error) {
+	cluster, err := kube.ConnectContext(a.cluster.chosen, "postern/"+buildVersion().Version)
+	if err != nil {
+		return secrets.Copy{}, err
+	}
+	return secrets.NewCopy(cluster, a.release())
+}
+
+// readBackup reads a file, or stdin for "-".
+func (a *app) readBackup(path string) ([]byte, error) {
+	in := a.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, secrets.MaxBackup+1))
+	if err == nil && len(data) > secrets.MaxBackup {
+		err = fmt.Errorf("%s is larger than %d bytes", path, secrets.MaxBackup)
+	}
+	return data, err
+}

@@ -1,0 +1,121 @@
+package enrol
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// laterPause is how long after a join that was not answered the inviter is tried again; the
+	// pause doubles up to maxLaterPause.
+	laterPause    = 5 * time.Second
+	maxLaterPause = time.Minute
+	// laterTry bounds one try: who is there answers within a second or two.
+	laterTry = 10 * time.Second
+)
+
+// later are the joins that go on after their command has ended, by the inviter's key. The zero
+// value is ready, and is safe for concurrent use.
+type later struct {
+	mu     sync.Mutex
+	closed bool
+	under  map[peer.PublicKey]bool
+	wg     sync.WaitGroup
+}
+
+// start runs f unless there is one for that inviter.
+func (l *later) start(inviter peer.PublicKey, f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.under[inviter] {
+		return
+	}
+	if l.under == nil {
+		l.under = map[peer.PublicKey]bool{}
+	}
+	l.under[inviter] = true
+	l.wg.Go(func() {
+		f()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.under, inviter)
+	})
+}
+
+// close waits for all of them, which end with the gateway.
+func (l *later) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.wg.Wait()
+}
+
+// Close waits for what outlives the commands that began it; the gateway's context has ended.
+func (e *Registrar) Close() { e.later.close() }
+
+// errMet: what a join was to bring about has come about, or is not wanted any more.
+var errMet = errors.New("nothing is left to be joined")
+
+// joinLater goes on with a join that was not answered until the ticket ends: the inviter may be
+// down. p is the peer that waits for its call meanwhile.
+func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request) {
+	if len(invited(t.Candidates)) == 0 {
+		return // it can only call
+	}
+	e.later.start(p.PublicKey, func() {
+		ctx, stop := e.o.While(context.Background())
+		defer stop()
+		ctx, cancel := context.WithDeadline(ctx, t.Expires)
+		defer cancel()
+		for pause := laterPause; ; pause = min(2*pause, maxLaterPause) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			switch err := e.joinAgain(ctx, t, keys, p, q); {
+			case err == nil, errors.Is(err, errMet):
+				return
+			case errors.Is(err, errNoAnswer), errors.Is(err, auth.ErrRateLimited), ctx.Err() != nil:
+			default:
+				e.log.Warn("the inviter answers, and does not take the ticket", "peer", p.Name, "error", err)
+				return
+			}
+		}
+	})
+}
+
+// joinAgain is one try of joinLater.
+func (e *Registrar) joinAgain(ctx context.Context, t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request) error {
+	if !e.waits(p) {
+		return errMet
+	}
+	ctx, cancel := context.WithTimeout(ctx, laterTry)
+	defer cancel()
+	answer, err := e.callInviter(ctx, t, keys, &q)
+	if err != nil {
+		return err
+	}
+	next := p
+	next.PresharedKey, next.Offers = answer.PresharedKey, answer.Granted
+	return e.putJoined(next, func(old state.Peer) error {
+		if old.PublicKey != p.PublicKey || !old.PresharedKey.Equal(p.PresharedKey) {
+			return errMet
+		}
+		return nil
+	})
+}
+
+// waits reports whether a peer is as a reply left it: neither removed nor changed, and not met.
+func (e *Registrar) waits(p state.Peer) bool {
+	peers := e.o.Store.Peers()
+	now, there := peers.Get(p.Name)
+	return there && now.PublicKey == p.PublicKey && now.PresharedKey.Equal(p.PresharedKey) && len(e.o.Peers.ProvenEndpoints(p.PublicKey)) == 0
+}

@@ -1,0 +1,89 @@
+package exchange
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// storeEvery is how often an identity of a peer is written to the state, after storeAtOnce in a
+// row: when either side rotates its key, or a grant is taken and given again, several come within
+// minutes. One that waits is in use all the same; after a restart another is asked for.
+const (
+	storeEvery  = 5 * time.Minute
+	storeAtOnce = 5
+)
+
+// identities keeps what peers issue to us, and writes it at a pace that they do not set. It is
+// safe for concurrent use.
+type identities struct {
+	store auth.IdentityStore
+
+	mu   sync.Mutex
+	kept map[peer.PublicKey]*keptIdentity // those that came in this run
+}
+
+type keptIdentity struct {
+	certPEM, keyPEM []byte
+	waits           bool // it is not in the store
+	pace            *rate.Limiter
+}
+
+// Identity is the last one.
+func (i *identities) Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if x := i.kept[k]; x != nil && x.waits {
+		return x.certPEM, x.keyPEM, true
+	}
+	return i.store.Identity(k)
+}
+
+// SetIdentity keeps one, and writes it unless that is too often.
+func (i *identities) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	x := i.kept[k]
+	if x == nil {
+		x = &keptIdentity{pace: rate.NewLimiter(rate.Every(storeEvery), storeAtOnce)}
+		if i.kept == nil {
+			i.kept = map[peer.PublicKey]*keptIdentity{}
+		}
+		i.kept[k] = x
+	}
+	x.certPEM, x.keyPEM, x.waits = certPEM, keyPEM, true
+	return i.write(time.Now(), k, x)
+}
+
+// due writes one that waits, when it may.
+func (i *identities) due(now time.Time, k peer.PublicKey) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if x := i.kept[k]; x != nil && x.waits {
+		return i.write(now, k, x)
+	}
+	return nil
+}
+
+func (i *identities) write(now time.Time, k peer.PublicKey, x *keptIdentity) error {
+	if !x.pace.AllowN(now, 1) {
+		return nil
+	}
+	x.waits = false
+	return i.store.SetIdentity(k, x.certPEM, x.keyPEM)
+}
+
+// forget drops those of keys that are nobody's any more.
+func (i *identities) forget(gone func(peer.PublicKey) bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for k := range i.kept {
+		if gone(k) {
+			delete(i.kept, k)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package secrets
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
+)
+
+// watched runs a scene beside a gateway's backend that watches its Secrets, in virtual time.
+func watched(t *testing.T, scene func(t *testing.T, v *vault, b *Backend, told func() []check.OwnProblem)) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVault()
+		b := backend(t, v, "a")
+		load(t, b)
+		save(t, b, "private.key", "k")
+		save(t, b, "peers.json", "p")
+		ctx, cancel := context.WithCancel(t.Context())
+		var told atomic.Pointer[[]check.OwnProblem]
+		told.Store(new([]check.OwnProblem))
+		go b.Watch(ctx, func(list []check.OwnProblem) { told.Store(&list) })
+		scene(t, v, b, func() []check.OwnProblem { synctest.Wait(); return *told.Load() })
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func (v *vault) remove(names ...string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, name := range names {
+		delete(v.objects, name)
+	}
+}
+
+func (v *vault) writes() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.version
+}
+
+// file is what a Secret has; empty when it is not there.
+func (v *vault) file(name, file string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if x := v.objects[name]; x != nil {
+		return string(x.Data[file])
+	}
+	return ""
+}
+
+func TestSecretsThatAreDeletedAreMadeAgain(t *testing.T) {
+	watched(t, func(t *testing.T, v *vault, _ *Backend, told func() []check.OwnProblem) {
+		v.remove("postern-state-key", "postern-state-peers")
+		time.Sleep(watchEvery)
+		list := told()
+		if key, peers := v.file("postern-state-key", "private.key"), v.file("postern-state-peers", "peers.json"); key != "k" || peers != "p" {
+			t.Errorf("the Secrets have %q and %q", key, peers)
+		}
+		if len(list) != 1 || list[0].Code != catalogue.StateDeleted || len(list[0].Params.Names) != 2 || list[0].Since.IsZero() {
+			t.Errorf("it is told as %+v", list)
+		}
+		time.Sleep(toldFor - watchEvery)
+		if list := told(); len(list) != 1 {
+			t.Errorf("before the hour is over it is told as %+v", list)
+		}
+		time.Sleep(watchEvery)
+		if list := told(); len(list) != 0 {
+			t.Errorf("an hour later it is still told: %+v", list)
+		}
+	})
+}
+
+func TestADeletedSecretWaitsForTheAPIServer(t *testing.T) {
+	watched(t, func(t *testing.T, v *vault, _ *Backend, told func() []check.OwnProblem) {
+		v.remove("postern-state-key")
+		v.mu.Lock()
+		v.fault = func(int) (error, bool) { return errors.New("connection refused"), false }
+		v.mu.Unlock()
+		time.Sleep(10 * watchEvery)
+		if list := told(); len(list) != 0 {
+			t.Errorf("what is not known is told: %+v", list)
+		}
+		v.mu.Lock()
+		v.fault = nil
+		v.mu.Unlock()
+		time.Sleep(watchEvery)
+		if list := told(); len(list) != 1 || v.file("postern-state-key", "private.key") != "k" {
+			t.Errorf("it is told as %+v, and the key is %q", list, v.file("postern-state-key", "private.key"))
+		}
+	})
+}
+
+func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
+	watched(t, func(t *testing.T, v *vault, _ *Backend, told func() []check.OwnProblem) {
+		v.edit("postern-state-key", func(x *corev1.Secret) {
+			x.Data["private.key"] = []byte("x")
+			x.Labels["team"] = "net"
+		})
+		time.Sleep(watchEvery)
+		list := told()
+		v.mu.Lock()
+		team := v.objects["postern-state-key"].Labels["team"]
+		v.mu.Unlock()
+		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 0 {
+			t.Errorf("the key is %q, the label %q, and it is told: %+v", v.file("postern-state-key", "private.key"), team, list)
+		}
+		writes := v.writes()
+		time.Sleep(10 * watchEvery)
+		if v.writes() != writes {
+			t.Error("Secrets are written though nobody touched them")
+		}
+	})
+}
