@@ -69,7 +69,7 @@ type Sightings struct {
 	// Skew is how far the peer's clock was ahead of ours, to a second and less the time
 	// on the way, when the initiation with its newest timestamp came. 0 if none has come.
 	Skew time.Duration
-	// Unreachable are ICMP errors for what we sent to the peer's addresses, one of each
+	// Unreachable is why what we sent to the peer's addresses did not arrive, one of each
 	// address, the last one last; those before the last handshake are among them.
 	Unreachable []underlay.Unreachable
 }

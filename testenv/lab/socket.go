@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// socket is a gateway's socket: simnet's, which also tells where nothing listens, as a
-// kernel does that was asked for ICMP errors.
+// socket is a gateway's socket: simnet's, which also tells of ICMP errors, as a kernel does that
+// was asked for them.
 type socket struct {
 	*simnet.Conn
 	closing sync.Once
@@ -25,14 +25,16 @@ func (s *Site) listen(port uint16) (underlay.PacketConn, error) {
 	return &socket{Conn: c, closed: make(chan struct{})}, nil
 }
 
-// OnPortUnreachable tells f until Close.
-func (s *socket) OnPortUnreachable(f func(to netip.AddrPort)) {
+// OnUnreachable tells f until Close.
+func (s *socket) OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string)) {
 	s.telling.Go(func() {
 		for {
 			select {
 			case e := <-s.ICMP():
-				if e.Kind == simnet.PortUnreachable {
-					f(e.To)
+				switch e.Kind {
+				case simnet.TimeExceeded, simnet.PacketTooBig:
+				default:
+					f(e.To, e.By, e.Kind.String())
 				}
 			case <-s.closed:
 				return
