@@ -45,7 +45,7 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) ve
 	rtt, clean, err := repeatedPing(ctx, ping, f)
 	if err != nil {
 		r.facts = again()
-		return r.unanswered(err)
+		return r.unanswered()
 	}
 	if !clean {
 		rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
@@ -57,7 +57,7 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) ve
 func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	r.facts = f
 	r.open(StageHandshake)
-	if e := evidenceOf(f, time.Now()); f.takesTurns(e.now) {
+	if e := evidenceOf(f, r.began, time.Now()); f.takesTurns(e.now) {
 		p := e.params()
 		e.duplicate(&p)
 		return r.fail(api.Error, StageHandshake, catalogue.DuplicateKey, p)
@@ -86,38 +86,35 @@ func (r *recorder) open(before string) {
 // unanswered is the verdict on a peer that no ping reaches. Where it rests on what answered
 // from our own network, the peer is told the verdict without that: it chose the address, and
 // would have us look for it what listens there.
-func (r *recorder) unanswered(err error) verdict.Finding {
-	e := evidenceOf(r.facts, time.Now())
+func (r *recorder) unanswered() verdict.Finding {
+	e := evidenceOf(r.facts, r.began, time.Now())
 	outside := e.outside()
 	if len(outside.Unreachable) == len(e.Unreachable) {
-		return r.judge(e, err)
+		return r.judge(e)
 	}
 	other := *r
 	other.Stages = slices.Clone(r.Stages)
-	told := other.judge(outside, err)
-	res := r.judge(e, err)
+	told := other.judge(outside)
+	res := r.judge(e)
 	res.Told = &told
 	return res
 }
 
-// judge gives the first row of the decision table that fits.
-func (r *recorder) judge(e evidence, err error) verdict.Finding {
-	f := r.facts
-	for _, row := range faults() {
-		p := e.params()
-		if !row.fits(e, &p) {
-			continue
-		}
-		stage := e.stageOf(row)
-		r.open(stage)
-		r.Rests = e.rests(row.code, p)
-		return r.fail(api.Error, stage, row.code, p)
+// judge gives the first row of the decision table that fits; the last one always does.
+func (r *recorder) judge(e evidence) verdict.Finding {
+	rows := faults()
+	p := e.params()
+	i := slices.IndexFunc(rows, func(row fault) bool {
+		p = e.params()
+		return row.fits(e, &p)
+	})
+	stage := e.stageOf(rows[i])
+	r.open(stage)
+	if stage == StagePing {
+		r.passed(StageHandshake, "")
 	}
-	r.open(StageHandshake)
-	r.passed(StageHandshake, "")
-	age, _ := f.handshakeAge(e.now)
-	return r.fail(api.Error, StagePing, catalogue.PingLost, catalogue.Params{Address: f.Address.String(),
-		Age: age, Timeout: Timeout, Detail: err.Error()})
+	r.Rests = e.rests(rows[i].code, p)
+	return r.fail(api.Error, stage, rows[i].code, p)
 }
 
 // stageOf is where a fault sits. Without anything more specific, silence is one of probes
@@ -181,7 +178,7 @@ func (r *recorder) handshakeOnly() verdict.Finding {
 		r.passed(StageHandshake, "")
 		return r.ok(0)
 	}
-	res := r.unanswered(context.DeadlineExceeded)
+	res := r.unanswered()
 	if res.Code == catalogue.HandshakeStale {
 		res.Outcome = api.Unknown
 		res.Stages[len(res.Stages)-1].Outcome = api.Unknown

@@ -237,8 +237,9 @@ func TestGatewayVerdicts(t *testing.T) {
 			f.LastHandshake, f.NoPath = time.Time{}, "none of 5 addresses answers"
 		}, api.Error, catalogue.PeerSilent, StageProbe},
 		{"answers before the path is noticed", answered, func(f *Facts) { f.NoPath = "no candidate is known yet" }, api.OK, "", ""},
-		{"shakes hands but loses packets", nil, nil, api.Error, catalogue.PingLost, StagePing},
-		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, catalogue.PingLost, StagePing},
+		{"fell silent a moment ago", nil, nil, api.Error, catalogue.Unanswered, StagePing},
+		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, catalogue.Unanswered, StagePing},
+		{"shakes hands but loses packets", nil, func(f *Facts) { f.LastHandshake = time.Now().Add(time.Second) }, api.Error, catalogue.PingLost, StagePing},
 		{"waits for approval", nil, func(f *Facts) { f.Pending = true }, api.Warning, catalogue.AwaitingApproval, StageHandshake},
 		{"is a plain peer that shook hands", nil, func(f *Facts) { f.Stock, f.Address = true, netip.Addr{} }, api.OK, "", ""},
 		{"is a plain peer that is silent", nil, func(f *Facts) {
