@@ -9,9 +9,10 @@ import (
 )
 
 // socket is a gateway's socket: simnet's, which also tells of ICMP errors, as a kernel does that
-// was asked for them.
+// was asked for them, and refuses what the site's machine does not send.
 type socket struct {
 	*simnet.Conn
+	site    *Site
 	closing sync.Once
 	closed  chan struct{}
 	telling sync.WaitGroup
@@ -22,7 +23,26 @@ func (s *Site) listen(port uint16) (underlay.PacketConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socket{Conn: c, closed: make(chan struct{})}, nil
+	return &socket{Conn: c, site: s, closed: make(chan struct{})}, nil
+}
+
+// Refuse makes the site's machine refuse to send to what why gives an error for, as a kernel does
+// without a route or by its firewall; nil ends that.
+func (s *Site) Refuse(why func(to netip.AddrPort) error) { s.refuses.Store(&why) }
+
+// WriteToUDPAddrPort sends a datagram.
+func (s *socket) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
+	return s.WriteWith(b, to, 0, false)
+}
+
+// WriteWith sends one with a TTL, 0 for the usual one, and perhaps not to be cut.
+func (s *socket) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
+	if why := s.site.refuses.Load(); why != nil && *why != nil {
+		if err := (*why)(to); err != nil {
+			return 0, err
+		}
+	}
+	return s.Conn.WriteWith(b, to, ttl, dontFragment)
 }
 
 // OnUnreachable tells f until Close.

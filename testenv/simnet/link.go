@@ -177,6 +177,13 @@ func (l *Link) SetDown(down bool) {
 	l.isDown = down
 }
 
+// Down reports whether the link is cut.
+func (l *Link) Down() bool {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	return l.isDown
+}
+
 // SetFirewall replaces the firewall; its flows are forgotten.
 func (l *Link) SetFirewall(f Firewall) {
 	l.in.mu.Lock()
