@@ -38,25 +38,31 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 	if e.full {
 		outside = tryOutside(ctx, r.opts.Network, f)
 	}
-	reached := gateway(ctx, r.asking(), f, func() Facts {
-		now := r.factsOr(w.name, f)
-		rep.heard = now.lastHeard()
-		return now
-	})
+	reach := func(ctx context.Context) verdict.Finding {
+		return gateway(ctx, r.asking(), f, func() Facts {
+			now := r.factsOr(w.name, f)
+			rep.heard = now.lastHeard()
+			return now
+		})
+	}
+	reached := reach(ctx)
 	w.publish(reached)
-	if reached.Failed() || reached.Code == catalogue.AwaitingApproval {
+	unreached := func(root verdict.Finding) (Round, bool) {
 		if !e.full {
 			outside = tryOutside(ctx, r.opts.Network, f)
 		}
-		found := []verdict.Finding{reached}
+		found := []verdict.Finding{root}
 		if f.measurable() {
-			found = append(found, dependent(NameMTU, api.ServiceGateway, f, reached))
+			found = append(found, dependent(NameMTU, api.ServiceGateway, f, root))
 		}
 		for _, service := range endpoints[1:] {
-			found = append(found, dependent(service, service, f, reached))
+			found = append(found, dependent(service, service, f, root))
 		}
 		rep.Findings = together(found, outside())
 		return rep, true
+	}
+	if reached.Failed() || reached.Code == catalogue.AwaitingApproval {
+		return unreached(reached)
 	}
 	quality := make(chan []verdict.Finding, 1)
 	go func() { quality <- r.quality(ctx, f, reached, before, e) }()
@@ -66,12 +72,29 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 	}
 	services := r.services(ctx, w, f)
 	way := <-quality
-	if !e.measured && slices.ContainsFunc(services, hangs) {
-		way = r.quality(ctx, f, reached, before, effort{full: true, measured: true})
+	if slices.ContainsFunc(services, hangs) {
+		heard := false
+		for range 2 {
+			heard = heard || answered(ctx, r.opts.Ping, f, 0)
+		}
+		if !heard {
+			soon, cancel := context.WithTimeout(ctx, reachAgain)
+			defer cancel()
+			if again := reach(soon); again.Failed() {
+				return unreached(again)
+			}
+		}
+		if !e.measured {
+			way = r.quality(ctx, f, reached, before, effort{full: true, measured: true})
+		}
 	}
 	rep.Findings = together(onTheWay(way, services), outside())
 	return rep, true
 }
+
+// reachAgain is how long the gateway may take when services have timed out since it was reached,
+// and a few echoes, too: the tunnel has gone meanwhile, and the round has to end in reportLimit.
+const reachAgain = time.Second
 
 // heavyLoss is the share of lost echoes from which on a connection may come to nothing within
 // Timeout: TCP doubles its patience with each packet that is lost.
