@@ -134,6 +134,7 @@ func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
 		{"large packets vanish", []verdict.Finding{gateway, narrow}, catalogue.AuthTimeout, NameMTU},
 		{"but something answered", []verdict.Finding{gateway, narrow}, catalogue.AuthRefused, ""},
 		{"half of all is lost", []verdict.Finding{lossy(102), narrow}, catalogue.AuthTimeout, api.ServiceGateway},
+		{"half of all is lost, and an answer comes late", []verdict.Finding{lossy(102)}, catalogue.APIServerSlow, api.ServiceGateway},
 		{"so little is lost that it is no reason", []verdict.Finding{lossy(4)}, catalogue.AuthTimeout, ""},
 	} {
 		all, _ := verdict.Correlate(time.Now(), nil, onTheWay(c.way, []verdict.Finding{service(c.service)}), nil)

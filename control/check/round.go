@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -98,7 +99,7 @@ const reachAgain = time.Second
 
 // heavyLoss is the share of lost echoes from which on a connection may come to nothing within
 // Timeout: TCP doubles its patience with each packet that is lost.
-const heavyLoss = 0.2
+const heavyLoss = 0.1
 
 // hangs reports whether a service failed in a way in which packets that are lost make it fail.
 func hangs(f verdict.Finding) bool {
@@ -120,7 +121,7 @@ func onTheWay(way, services []verdict.Finding) []verdict.Finding {
 		}
 	}
 	for i, f := range services {
-		if hangs(f) {
+		if hangs(f) || f.Code == catalogue.APIServerSlow {
 			services[i].Rests = append(harm[:len(harm):len(harm)], f.Rests...)
 		}
 	}
@@ -294,7 +295,7 @@ func (r *Runner) asking() PingFunc {
 	return func(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
 		rtt, err := r.opts.Ping(ctx, to, payload)
 		last, now := r.asked.Load(), time.Now()
-		if err != nil && (last == nil || now.Sub(*last) >= askEvery) && r.asked.CompareAndSwap(last, &now) {
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) && (last == nil || now.Sub(*last) >= askEvery) && r.asked.CompareAndSwap(last, &now) {
 			r.opts.Ask()
 		}
 		return rtt, err
