@@ -52,6 +52,11 @@ test-long: ## What `make test` shortens, at full length
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
 
+.PHONY: faults
+FAULTS ?= 60
+faults: ## FAULTS generated faults, and how many of them the checks name rightly (figures)
+	POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
+
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway

@@ -79,6 +79,29 @@ func HostAddrs(ifs []Interface) []netip.Addr {
 	return out
 }
 
+// Link is a network interface that leads out.
+type Link struct {
+	Name string
+	Up   bool // it is switched on, and has a carrier
+}
+
+// Links lists the interfaces of this machine that are neither the loopback nor made by a
+// container network or tunnel.
+func Links() ([]Link, error) {
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	var out []Link
+	for _, i := range ifs {
+		const up = net.FlagUp | net.FlagRunning
+		if i.Flags&net.FlagLoopback == 0 && !ignoredInterface(i.Name) {
+			out = append(out, Link{i.Name, i.Flags&up == up})
+		}
+	}
+	return out, nil
+}
+
 // OwnAddrs lists all addresses of this machine, whatever made their interfaces.
 func OwnAddrs() ([]netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()

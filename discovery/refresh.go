@@ -40,6 +40,14 @@ func (a *Agent) Refresh(ctx context.Context) {
 	}
 }
 
+// Ask asks every STUN server again, and waits for no answer.
+func (a *Agent) Ask() {
+	a.mu.Lock()
+	a.g.askAll(time.Now(), nil)
+	a.mu.Unlock()
+	a.wakeUp()
+}
+
 // settledSince says whether every server has been heard, or given up, after a moment, and
 // no test runs.
 func (g *gatherer) settledSince(start time.Time) bool {

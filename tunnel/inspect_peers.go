@@ -69,9 +69,6 @@ type Sightings struct {
 	// Skew is how far the peer's clock was ahead of ours, to a second and less the time
 	// on the way, when the initiation with its newest timestamp came. 0 if none has come.
 	Skew time.Duration
-	// Unreachable are ICMP errors for what we sent to the peer's addresses, one of each
-	// address, the last one last; those before the last handshake are among them.
-	Unreachable []underlay.Unreachable
 }
 
 // inspection remembers what the initiations say that came.
@@ -189,11 +186,6 @@ func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
 	read := e.inspect(all.Initiations, hosts, true)
 	s := e.sortInitiations(k, read, hosts)
 	s.Unverified = e.unverified(k, all.Responses, read, hosts)
-	for _, u := range all.Unreachable {
-		if hosts[u.To.Addr()] {
-			s.Unreachable = append(s.Unreachable, u)
-		}
-	}
 	return s
 }
 

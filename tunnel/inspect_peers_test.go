@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
-	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
 // sightings of another node, at its own address.
@@ -237,19 +236,4 @@ func TestUnknownPeersHaveNoSightings(t *testing.T) {
 		_, cloud, edge := pair(t)
 		cloud.expectNothing(edge)
 	})
-}
-
-func TestClosedPortsAreSighted(t *testing.T) {
-	a := startReal(t, underlay.New, underlay.Options{})
-	b := startReal(t, underlay.New, underlay.Options{})
-	at, key := b.addr, b.PublicKey()
-	b.stop() // Nothing listens there any more.
-	a.set(peer.Config{Name: "b", PublicKey: key, Managed: true, Endpoints: []netip.AddrPort{at}})
-	waitFor(t, "the ICMP error", func() bool { return len(a.Sightings(key, nil).Unreachable) > 0 })
-	if got := a.Sightings(key, nil).Unreachable[0]; got.To != at || got.Reason != "port unreachable" {
-		t.Errorf("got %+v, want that %v is a port unreachable", got, at)
-	}
-	if got := a.Sightings(key, []netip.Addr{netip.MustParseAddr("192.0.2.1")}); len(got.Unreachable) != 1 {
-		t.Errorf("got %+v, want the one ICMP error", got.Unreachable)
-	}
 }

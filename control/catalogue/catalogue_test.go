@@ -22,7 +22,7 @@ func full() Params {
 		NotBefore: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), NotAfter: time.Date(2026, 2, 2, 3, 4, 5, 0, time.UTC),
 		Version: "2.0", OwnVersion: "1.0", Limit: 1024, File: "gateway.yaml", Line: 12,
 		Field: "spec.peers[0].publicKey", Detail: "connect: connection refused"}
-	p.GatewayParams = GatewayParams{From: "198.51.100.7:40582", Seen: p.NotBefore, Own: []string{"203.0.113.9:51820"}, Port: 51820,
+	p.GatewayParams = GatewayParams{From: "198.51.100.7:40582", By: "192.0.2.254", Seen: p.NotBefore, Own: []string{"203.0.113.9:51820"}, Port: 51820,
 		Candidates: []Candidate{{Address: "198.51.100.7:51820", Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes"}},
 		Stamp:      p.NotBefore, Newest: p.NotAfter, Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.8"},
 		Sent: 200, Lost: 11, Loss: 0.021, Rate: 2.5e6, Jitter: time.Millisecond, MTU: 1216, LinkMTU: 1420, Size: 1340,
@@ -279,7 +279,7 @@ func TestEveryCodeHasItsTexts(t *testing.T) {
 // A note says why there is no verdict, and is shown as no code.
 func TestEveryNoteHasItsTexts(t *testing.T) {
 	for _, c := range []Code{NotChecked, NotFinished, NotTried, ReportsStopped, ReportsNever, ReportsUnsupported, ReportsMissing,
-		ReportIncomplete, ReportStale, ReportBare, ReportAstray, ReportUnsure} {
+		ReportIncomplete, ReportOvertaken, ReportStale, ReportBare, ReportAstray, ReportUnsure} {
 		cause, fix := Render(c, full())
 		if cause == "" || fix == "" && c != NotChecked || strings.Contains(cause+fix, "  ") || c.Fault() != "" {
 			t.Errorf("%s: got the cause %q and the fix %q", c, cause, fix)

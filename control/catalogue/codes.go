@@ -25,6 +25,7 @@ const (
 	ReportBare         Code = "report bare"
 	ReportAstray       Code = "report astray"
 	ReportUnsure       Code = "report unsure"
+	ReportOvertaken    Code = "report overtaken"
 )
 
 // Fault is the code of a fault, empty for a note.
@@ -54,6 +55,16 @@ const (
 	ClockSkew           Code = "PST0114"
 	RateLimited         Code = "PST0115"
 	RemovedByPeer       Code = "PST0116"
+
+	// From here outwards, of what is sent.
+	NoRoute        Code = "PST0120"
+	LinkDown       Code = "PST0121"
+	SendProhibited Code = "PST0122"
+	RouterRefuses  Code = "PST0123"
+	NextHopSilent  Code = "PST0124"
+	NothingAnswers Code = "PST0125"
+	// Unanswered is a silence of which nothing more is known yet.
+	Unanswered Code = "PST0126"
 )
 
 // PST02xx: auth.

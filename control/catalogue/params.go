@@ -86,6 +86,8 @@ type GatewayParams struct {
 	// From is the address and port that something came from, Seen when it last did.
 	From string    `json:"from,omitempty" told:"address"`
 	Seen time.Time `json:"seen,omitzero" report:"fix" told:"ago"`
+	// By is who refused a datagram; empty where that was this machine, or is not known.
+	By string `json:"by,omitempty"`
 	// Key is a public key in base64.
 	Key string `json:"key,omitempty"`
 	// Own are addresses of this gateway as others see them, with the port; Port is the one
@@ -121,6 +123,8 @@ type GatewayParams struct {
 	// Relay is a TURN server, Server any server, as configured.
 	Relay  string `json:"relay,omitempty" told:"place"`
 	Server string `json:"server,omitempty"`
+	// Worked: a handshake with the peer has completed before.
+	Worked bool `json:"worked,omitempty" report:"fix"`
 	// Skew is the peer's clock minus ours.
 	Skew time.Duration `json:"skew,omitempty"`
 }

@@ -47,6 +47,7 @@ var methods = map[string]any{
 	"Unreachable": (*view).Unreachable, "Announced": (*view).Announced, "Tunnelled": (*view).Tunnelled,
 	"PlainUser": (*view).PlainUser, "WaySlow": (*view).WaySlow, "RoutedTo": (*view).RoutedTo,
 	"SignedName": (*view).SignedName, "FirstName": (*view).FirstName, "HostName": (*view).HostName,
+	"ByItself":  (*view).ByItself,
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
@@ -307,6 +308,13 @@ func (v *view) HostName() string {
 		return "NAME"
 	}
 	return host
+}
+
+// ByItself reports whether the host refuses that the address is of.
+func (v *view) ByItself() bool {
+	a, ok := special.Host(v.Address)
+	by, is := special.Host(v.By)
+	return ok && is && a == by
 }
 
 // MoreNames are some of the names but the first.

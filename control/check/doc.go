@@ -11,7 +11,7 @@
 //	auth              tcp → http → auth
 //	apiServer         tcp → tls → http → auth
 //	auth-direct, …    dns → tcp → tls → http → auth, outside the tunnel
-//	exposure, upstream-…, resources, tickets, clock   of this gateway by itself
+//	network, exposure, upstream-…, resources, tickets, clock   of this gateway by itself
 //
 // Facts and Own are what is known when a check starts; nothing here looks into tunnel or
 // discovery. What was seen of a peer that does not answer is judged by one decision table

@@ -18,9 +18,9 @@ const (
 	// 49 s pass between two initiations; what was refused while the peer was being started,
 	// and then is blocked, would be taken for the fault else.
 	refusalLife = time.Minute
-	// probesAnswered is how recent an answer to a probe shows that the way is open; idle
-	// paths are probed every 20 s.
-	probesAnswered = 45 * time.Second
+	// probesAnswered is how recent an answer to a probe shows that the way is open. On an idle
+	// path the two sides ask in turn, each every 48 s at the longest.
+	probesAnswered = time.Minute
 	// clockStep is how far in the future the last handshake may be and still be one of just
 	// now: the wall clock is corrected in small steps all the time.
 	clockStep = 2 * time.Second
@@ -30,6 +30,8 @@ const (
 type evidence struct {
 	Facts
 	now time.Time
+	// began is when the check did.
+	began time.Time
 	// since is when the failure began: nothing older explains it.
 	since time.Time
 	// lost: there is no path and no session, so that the fault is on the way.
@@ -38,8 +40,8 @@ type evidence struct {
 	probed bool
 }
 
-func evidenceOf(f Facts, now time.Time) evidence {
-	e := evidence{Facts: f, now: now}
+func evidenceOf(f Facts, began, now time.Time) evidence {
+	e := evidence{Facts: f, now: now, began: began}
 	e.probed = f.NoPath == "" && !f.Probed.IsZero() && now.Sub(f.Probed) < probesAnswered
 	switch {
 	case f.LastHandshake.IsZero():
@@ -132,12 +134,12 @@ func (e evidence) isPeer(from string) bool {
 		slices.ContainsFunc(known, func(a string) bool { h, ok := special.Host(a); return ok && h == host })
 }
 
-// outside is the evidence without the ICMP errors that come from where only this gateway can
-// reach: from an address that is not known to be the same host's everywhere, or is in a network
-// of ours.
+// outside is the evidence without the errors that only this gateway can meet: of this machine
+// and the routers near it, and of what is sent to an address that is not known to be the same
+// host's everywhere, or is in a network of ours.
 func (e evidence) outside() evidence {
 	e.Unreachable = slices.DeleteFunc(slices.Clone(e.Unreachable), func(r Refusal) bool {
-		return !global(r.To) || in(e.networks(), r.To)
+		return r.hop() != hopBeyond || !global(r.To) || in(e.networks(), r.To)
 	})
 	return e
 }

@@ -25,6 +25,8 @@ const (
 // miss is no fault as long as every peer is reached.
 type standing struct {
 	working, failing int
+	// heard is about when the last of the failing ones was; zero for never.
+	heard time.Time
 	// waiting are the peers that can only be reached by dialling us, and have not.
 	waiting []string
 }
@@ -131,6 +133,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	r := beginOwn(name)
+	r.Rests = []string{verdict.Own(NameNetwork)}
 	switch {
 	case len(all) == 0:
 		return nil

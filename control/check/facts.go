@@ -55,11 +55,15 @@ type StampSight struct {
 	Stamp, Newest time.Time
 }
 
-// Refusal is an ICMP error about what was sent to an address.
+// Refusal is why what was sent to an address did not get there: this machine did not send it,
+// or an ICMP error came.
 type Refusal struct {
 	To     string // address and port
 	Reason string // "port unreachable", "host unreachable", …
-	At     time.Time
+	// Here: this machine says so. By is the address of who else does, empty if that is not known.
+	Here bool
+	By   string
+	At   time.Time
 }
 
 // Evidence is what was seen of a peer besides its answers. It explains a failure; while
@@ -83,7 +87,7 @@ type Evidence struct {
 	NotForUs Sight
 	// StampInPast: initiations of the peer are refused as replays.
 	StampInPast StampSight
-	// Unreachable are the ICMP errors about the peer's addresses.
+	// Unreachable is why what was sent to the peer's addresses did not arrive.
 	Unreachable []Refusal
 	// Boots are the last boot ids of the peer, newest last and no two alike in a row;
 	// BootsAt are when each was first seen in its place.
@@ -99,8 +103,12 @@ type Own struct {
 	catalogue.Shown
 	// Networks are the addresses of this machine's interfaces with their prefixes.
 	Networks []netip.Prefix
-	// STUN and TURN are the configured servers, one entry for each address.
+	// Links are this machine's network interfaces that lead out; nil where that is not known.
+	Links []Link
+	// STUN and TURN are the configured servers, one entry for each address, and Refused is why
+	// what was sent to them and to others did not arrive.
 	STUN, TURN []Server
+	Refused    []Refusal
 	// Upstreams are the servers behind what this gateway offers.
 	Upstreams []Upstream
 	Sockets   Sockets
@@ -112,6 +120,12 @@ type Own struct {
 	LAN *LANFacts
 	// Found are problems that others than this package found, in their cluster for example.
 	Found []OwnProblem
+}
+
+// Link is a network interface of this machine.
+type Link struct {
+	Name string
+	Up   bool // it is switched on, and has a carrier
 }
 
 // OwnProblem is something that is wrong with this gateway, found elsewhere: it is shown as

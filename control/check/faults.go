@@ -36,11 +36,14 @@ type fault struct {
 //	it says that we are none of its peers                          PST0116  probe
 //	an endpoint's name does not resolve                            PST0107  resolve
 //	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
-//	another key dials from there, or is dialled there, and neither
-//	  the peer is heard nor has there ever been a handshake         PST0110  handshake
+//	this machine has no route to it, prohibits it, or finds no
+//	  next hop                                     PST0120, PST0122, PST0124  probe
+//	another key dials from there, or is dialled there, and the peer
+//	  is not heard                                                  PST0110  handshake
 //	its handshake responses do not verify                          PST0109  handshake
 //	its handshakes come from there with stamps of the past         PST0111  handshake
 //	two gateways take turns with its key                           PST0113  handshake
+//	a router says that it is not reached                           PST0123  probe
 //	ICMP: nothing listens at what it announced                     PST0402  probe
 //	it is heard and does not hear us                               PST0106  probe
 //	only its relay could be dialled                                PST0412  probe
@@ -49,8 +52,11 @@ type fault struct {
 //	no address of it is known, and it has not dialled              PST0104  probe
 //	nothing at all, ever, or only initiations                      PST0101  probe, or handshake if something passes
 //	nothing any more, or only initiations                          PST0102  probe, or handshake if something passes
-//	a young session, and no echo                                   PST0103  ping
+//	a young session, no echo, and an answer to something else since PST0103  ping
+//	a young session, and no echo                                   PST0126  ping
 //
+// What is sent has first to leave this machine, so its own errors come before all that is sought
+// outside; where only some of the peer's addresses are refused, the others may be blamed.
 // What names a setting comes before what a wrong setting may bring about: a peer that was
 // given a wrong name, address or key is silent as well. What anybody can forge (other keys,
 // ICMP) is worded as what something there sends, never as what the peer is.
@@ -59,10 +65,14 @@ func faults() []fault {
 		{catalogue.RemovedByPeer, StageProbe, evidence.removed},
 		{catalogue.NameUnknown, StageResolve, evidence.unresolved},
 		{catalogue.NameMoved, StageResolve, evidence.moved},
+		{catalogue.NoRoute, StageProbe, ends(hopRoute)},
+		{catalogue.SendProhibited, StageProbe, ends(hopProhibits)},
+		{catalogue.NextHopSilent, StageProbe, ends(hopNeighbour)},
 		{catalogue.WrongPeerKey, StageHandshake, evidence.otherKey},
 		{catalogue.PresharedKeyDiffers, StageHandshake, evidence.unverified},
 		{catalogue.StampInPast, StageHandshake, evidence.stamp},
 		{catalogue.DuplicateKey, StageHandshake, evidence.duplicate},
+		{catalogue.RouterRefuses, StageProbe, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, evidence.heard},
 		{catalogue.RelayLost, StageProbe, evidence.relayLost},
@@ -71,6 +81,8 @@ func faults() []fault {
 		{catalogue.PeerMustDial, StageProbe, evidence.noEndpoint},
 		{catalogue.PeerSilent, StageProbe, evidence.silent},
 		{catalogue.HandshakeStale, StageProbe, evidence.stale},
+		{catalogue.PingLost, StagePing, evidence.echoLost},
+		{catalogue.Unanswered, StagePing, evidence.fresh},
 	}
 }
 
@@ -112,15 +124,15 @@ func saw(p *catalogue.Params, s Sight) bool {
 // otherKey has two cases: somebody else's key at the peer's address, or our key unknown
 // there. Either can be sent by anybody who pretends to have that address: it takes no key
 // of the peer's, and at most our public one. So it counts only while nothing refutes it: a
-// probe or an initiation of the peer shows that each has the other's key, and so does a
-// handshake that was once completed.
+// probe or an initiation of the peer shows that each has the other's key. A peer that has worked
+// was perhaps installed again; then it counts once its path is lost, and from its very address.
 func (e evidence) otherKey(p *catalogue.Params) bool {
-	if e.probed || e.dialled() || !e.LastHandshake.IsZero() {
+	if e.probed || e.dialled() || !e.lost {
 		return false
 	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
 		if e.counts(k.At) && e.isPeer(k.From) {
-			p.Key = k.Key
+			p.Key, p.Worked = k.Key, !e.LastHandshake.IsZero()
 			return saw(p, k.Sight)
 		}
 	}
@@ -161,7 +173,7 @@ func (f Facts) takesTurns(now time.Time) bool {
 func (e evidence) refused(p *catalogue.Params) bool {
 	heard := e.unanswered(e.HeardUnanswered.At)
 	for _, r := range e.Unreachable {
-		if e.probed || r.Reason != portUnreachable || !e.refuses(r) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
+		if e.probed || r.Here || r.Reason != portUnreachable || !e.refuses(r) || !e.announced(r.To) || heard && e.HeardUnanswered.From == r.To {
 			continue
 		}
 		p.Address, p.Seen, p.Detail = r.To, r.At, r.Reason
@@ -173,8 +185,12 @@ func (e evidence) refused(p *catalogue.Params) bool {
 	return false
 }
 
-// portUnreachable is the reason of a Refusal that the host itself gave.
-const portUnreachable = "port unreachable"
+// Reasons of a Refusal, as package underlay has them. The first is the host's itself.
+const (
+	portUnreachable    = "port unreachable"
+	hostUnreachable    = "host unreachable"
+	networkUnreachable = "network unreachable"
+)
 
 // announced reports whether an address is one that the peer, or the operator for it,
 // names for others to dial. That nobody listens at the mapping of a NAT says no more than
@@ -254,6 +270,22 @@ func (e evidence) stale(p *catalogue.Params) bool {
 	return e.lost || !e.youngSession()
 }
 
+// echoLost: the way is known to be open since the echoes were sent, by an answer to a probe or a
+// handshake. What was answered before says nothing of it.
+func (e evidence) echoLost(p *catalogue.Params) bool {
+	p.Address, p.Timeout = e.Address.String(), Timeout
+	p.Age, _ = e.handshakeAge(e.now)
+	return e.Probed.After(e.began) || e.LastHandshake.After(e.began)
+}
+
+// fresh is all that is known in the first seconds of a silence: since when nothing comes. It
+// will show whether the path is lost, or comes back.
+func (e evidence) fresh(p *catalogue.Params) bool {
+	p.Address, p.Timeout, p.Seen = cmp.Or(e.Path.Remote, e.Address.String()), Timeout, e.lastHeard()
+	p.Age = max(0, e.now.Sub(p.Seen))
+	return true
+}
+
 // quiet is what is said of silence: with a time of the last answered probe where the
 // way is open and only handshakes fail, and with a place alone where initiations of the
 // peer come from.
@@ -266,22 +298,25 @@ func (e evidence) quiet(p *catalogue.Params) {
 	}
 }
 
-// rests are the checks of this gateway that explain a fault of the way: a peer that must dial
-// us and cannot is not at fault.
+// rests are the checks of this gateway that explain a fault of the way, what everything needs
+// first: without a link, or anybody outside who answers, nothing is known of the peer; and one
+// that must dial us and cannot is not at fault.
 //
 //	fault                          own check              if
+//	any                            network                always
 //	PST0104 the peer must dial     exposure               nobody can dial this gateway
 //	PST0101 never answered         exposure               and nobody can dial the peer either
 //	PST0401 neither can be dialled exposure               it says what else is wrong with the addresses
 //	PST0412 the relay is gone      exposure-turn          always
 func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
+	rests := []string{verdict.Own(NameNetwork)}
 	switch {
 	case c == catalogue.RelayLost:
-		return []string{verdict.Own(NameTURN)}
+		rests = append(rests, verdict.Own(NameTURN))
 	case c == catalogue.NoWayIn, c == catalogue.PeerMustDial && closed,
 		c == catalogue.PeerSilent && closed && p.From == "" && e.peerShut():
-		return []string{verdict.Own(NameExposure)}
+		rests = append(rests, verdict.Own(NameExposure))
 	}
-	return nil
+	return rests
 }

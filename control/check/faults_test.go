@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"net/netip"
 	"strings"
 	"testing"
@@ -57,7 +56,7 @@ var gatewayFaults = []struct {
 			"here let it out: `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
 	{"the peer's firewall rejects what we send", func(f *Facts) {
 		f.HeardUnanswered = seen(publicCloud)
-		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now()}}
+		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now()}}
 	}, catalogue.NotHeardByPeer, StageProbe, []string{"blocked on the way (" + publicCloud + " (advertised) port unreachable)"}, []string{"at cloud let it in"}},
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
 		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
@@ -77,7 +76,7 @@ var gatewayFaults = []struct {
 		[]string{"no way in here", "symmetric", "none at cloud that answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
 		[]string{"`postern check` at cloud", "spec.discovery.turnServers", "spec.discovery.advertise"}},
 	{"the advertised port is wrong", func(f *Facts) {
-		f.Unreachable = []Refusal{{publicCloud, "port unreachable", time.Now().Add(-time.Second)}}
+		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now().Add(-time.Second)}}
 		f.HeardUnanswered = seen("198.51.100.7:40582")
 	}, catalogue.NothingListens, StageProbe, []string{"something at " + publicCloud, "says that nothing listens", "come from 198.51.100.7:40582"},
 		[]string{"spec.discovery.advertise", "spec.peers[name=cloud].endpoints here", `["198.51.100.7:40582"]`}},
@@ -86,6 +85,10 @@ var gatewayFaults = []struct {
 		f.Endpoints = []string{"10.0.0.5:51820"}
 	}, catalogue.PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.5:51820 (private)", "in no network of this gateway"},
 		[]string{"at cloud set spec.discovery.advertise", "udp dport 51820 accept"}},
+	{"only a private address is advertised, which a router refuses", func(f *Facts) {
+		f.Candidates = []catalogue.Candidate{{Address: "10.0.0.6:51820", Source: api.SourceAdvertised}}
+		f.Unreachable = []Refusal{{To: "10.0.0.6:51820", Reason: "network unreachable", By: "192.0.2.254", At: time.Now()}}
+	}, catalogue.PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.6:51820 (private)"}, []string{"at cloud set spec.discovery.advertise"}},
 	{"the name does not resolve", func(f *Facts) {
 		f.Unresolved = []NameFact{{Name: "gw.cloud.example:51820", Err: "no such host"}}
 		f.Candidates, f.Endpoints = nil, []string{"gw.cloud.example:51820"}
@@ -126,8 +129,40 @@ var gatewayFaults = []struct {
 	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
-	{"a young session without echoes", func(f *Facts) { f.LastHandshake, f.NoPath = time.Now().Add(-time.Minute), "" },
+	{"a young session without echoes, while probes are answered", func(f *Facts) {
+		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(2*time.Second)
+	},
 		catalogue.PingLost, StagePing, []string{"completed a handshake 1m", "fd12::1"}, []string{"`postern ping cloud --layer wg`"}},
+	{"a young session without echoes", func(f *Facts) {
+		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-2*time.Second)
+		f.Path.Remote = publicCloud
+	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 7s ago", "too early to tell"}, []string{"`postern check cloud` again"}},
+	{"this machine has no route", func(f *Facts) { f.Unreachable = []Refusal{here("network unreachable")} }, catalogue.NoRoute, StageProbe,
+		[]string{"no route to cloud", publicCloud + " (advertised) network unreachable"}, []string{"`ip route get 198.51.100.7`"}},
+	{"a firewall of this machine prohibits", func(f *Facts) {
+		f.Unreachable = []Refusal{here("administratively prohibited")}
+		f.HeardUnanswered = seen(publicCloud) // it may be heard all the same
+	}, catalogue.SendProhibited, StageProbe, []string{"this machine does not let out"}, []string{"`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
+	{"the next hop is down", func(f *Facts) { f.Unreachable = []Refusal{here("host unreachable")} }, catalogue.NextHopSilent, StageProbe,
+		[]string{"the next hop", "does not answer"}, []string{"`ip neighbour`"}},
+	{"a router prohibits", func(f *Facts) {
+		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "192.0.2.254", At: time.Now()}}
+	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says that cloud is not reached at " + publicCloud}, []string{"on 192.0.2.254 let it through", "udp dport 51820"}},
+	{"a router knows no such host", func(f *Facts) {
+		f.Unreachable = []Refusal{{To: publicCloud, Reason: "host unreachable", By: "192.0.2.254", At: time.Now()}}
+	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says", "ICMP host unreachable"}, []string{"its host or network is down", "`traceroute -n 198.51.100.7`"}},
+	{"the peer's own host rejects", func(f *Facts) {
+		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "198.51.100.7", At: time.Now()}}
+	}, catalogue.RouterRefuses, StageProbe, []string{"the host of cloud at " + publicCloud + " rejects"}, []string{"at cloud let it in"}},
+	{"the peer was installed again", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+		f.OtherKey = KeySight{seen(publicCloud), aKey}
+	}, catalogue.WrongPeerKey, StageHandshake, []string{"something at " + publicCloud, aKey, "have worked before"}, []string{"ask the owner of cloud"}},
+}
+
+// here is a refusal of this machine.
+func here(reason string) Refusal {
+	return Refusal{To: publicCloud, Reason: reason, Here: true, At: time.Now()}
 }
 
 func TestEachFaultOfTheWayHasOneRoot(t *testing.T) {
@@ -198,7 +233,7 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 				s := Sight{publicCloud, at(&f)}
 				f.HeardUnanswered, f.Unverified, f.NotForUs = s, s, s
 				f.OtherKey, f.StampInPast = KeySight{s, aKey}, StampSight{Sight: s}
-				f.Unreachable = []Refusal{{publicCloud, "port unreachable", s.At}}
+				f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: s.At}}
 				if name == "long ago" {
 					f.Unreachable[0].At = time.Now().Add(-refusalLife)
 				}
@@ -226,14 +261,19 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, catalogue.PeerSilent},
 		{"a NAT without a mapping for us", func(f *Facts) {
 			f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
-			f.Unreachable = []Refusal{{"198.51.100.7:1025", "port unreachable", time.Now()}}
+			f.Unreachable = []Refusal{{To: "198.51.100.7:1025", Reason: "port unreachable", At: time.Now()}}
 		}, catalogue.PeerSilent},
 		{"another host with the peer's private address", func(f *Facts) {
 			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "192.168.1.77:51820", Source: api.SourceHost})
-			f.Unreachable = []Refusal{{"192.168.1.77:51820", "port unreachable", time.Now()}}
+			f.Unreachable = []Refusal{{To: "192.168.1.77:51820", Reason: "port unreachable", At: time.Now()}}
 		}, catalogue.PeerSilent},
-		{"a host without a route", func(f *Facts) {
-			f.Unreachable = []Refusal{{publicCloud, "host unreachable", time.Now()}}
+		{"an address that is refused, beside one that is not", func(f *Facts) {
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "[2001:db8::7]:51820", Source: api.SourceAdvertised})
+			f.Unreachable = []Refusal{{To: "[2001:db8::7]:51820", Reason: "network unreachable", Here: true, At: time.Now()}}
+		}, catalogue.PeerSilent},
+		{"a private address that is refused, beside a public one", func(f *Facts) {
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "10.0.0.5:51820", Source: api.SourceHost})
+			f.Unreachable = []Refusal{{To: "10.0.0.5:51820", Reason: "host unreachable", By: "192.0.2.254", At: time.Now()}}
 		}, catalogue.PeerSilent},
 		{"a peer that worked, from behind our NAT", func(f *Facts) {
 			behindNAT(f)
@@ -286,7 +326,15 @@ func TestWhatCanBeForgedDoesNotBeatWhatCannot(t *testing.T) {
 	}{
 		{"other keys, while the peer's probes arrive", func(f *Facts) { forged(f); f.HeardUnanswered = seen(publicCloud) }, catalogue.NotHeardByPeer, StageProbe},
 		{"other keys, while the peer's initiations arrive", func(f *Facts) { forged(f); f.Initiated = seen(publicCloud) }, catalogue.PeerSilent, StageHandshake},
-		{"other keys of a peer that worked", func(f *Facts) { worked(f); forged(f) }, catalogue.HandshakeStale, StageProbe},
+		{"other keys of a peer that worked, while its initiations arrive", func(f *Facts) {
+			worked(f)
+			forged(f)
+			f.Initiated = seen(publicCloud)
+		}, catalogue.HandshakeStale, StageHandshake},
+		{"a router's word, while responses arrive that do not verify", func(f *Facts) {
+			f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "192.0.2.254", At: time.Now()}}
+			f.Unverified = seen(publicCloud)
+		}, catalogue.PresharedKeyDiffers, StageHandshake},
 		{"an old initiation from elsewhere", func(f *Facts) {
 			f.StampInPast = StampSight{seen("192.0.2.66:1"), time.Now().Add(-time.Hour), time.Now()}
 		}, catalogue.PeerSilent, StageProbe},
@@ -360,9 +408,9 @@ func TestWhatOurNetworkAnswersIsNotTold(t *testing.T) {
 		const public = "9.9.9.9:51820"
 		f := Facts{Name: "cloud", Since: time.Now().Add(-time.Minute), NoPath: "nothing answers", own: &Own{Networks: []netip.Prefix{netip.MustParsePrefix(network)}},
 			Candidates: []catalogue.Candidate{{Address: public, Source: api.SourceAdvertised}},
-			Evidence:   Evidence{Unreachable: []Refusal{{public, portUnreachable, time.Now()}}}}
+			Evidence:   Evidence{Unreachable: []Refusal{{To: public, Reason: portUnreachable, At: time.Now()}}}}
 		r := begin(api.ServiceGateway, api.ServiceGateway, f)
-		res := r.unanswered(context.DeadlineExceeded)
+		res := r.unanswered()
 		if res.Code != catalogue.NothingListens || res.ForPeer().Code != want {
 			t.Errorf("in %s: the operator sees %s, the peer is told %s; want %s and %s", network, res.Code, res.ForPeer().Code, catalogue.NothingListens, want)
 		}

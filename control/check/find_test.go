@@ -143,7 +143,7 @@ func TestAHealthyPairHasNoFault(t *testing.T) {
 				t.Fatalf("got the head %s %s %s %s", rep.APIVersion, rep.Kind, rep.Gateway, rep.At)
 			}
 		}
-		want := []string{"own exposure", "own exposure-stun", "own upstream-registry", "own resources", "own tickets", "own clock",
+		want := []string{"own network", "own exposure", "own exposure-stun", "own upstream-registry", "own resources", "own tickets", "own clock",
 			"outbound gateway", "outbound mtu", "outbound auth", "outbound apiServer", "inbound inbound-gateway", "inbound inbound-auth", "inbound inbound-apiServer"}
 		if !slices.Equal(names, want) {
 			t.Errorf("got the checks %q, want %q", names, want)

@@ -48,7 +48,7 @@ type loss struct {
 }
 
 // measureLoss sends a burst of pings. It gives false when too few could be sent in time to
-// say anything.
+// say anything, or none is answered: that is no loss, but silence.
 func measureLoss(ctx context.Context, ping PingFunc, f Facts) (loss, bool) {
 	sending, stop := context.WithTimeout(ctx, lossPings*lossEvery+lossWait/2)
 	defer stop()
@@ -69,7 +69,8 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts) (loss, bool) {
 	if sent < lossPings/2 || ctx.Err() != nil {
 		return loss{}, false
 	}
-	return lossOf(trips[:sent]), true
+	l := lossOf(trips[:sent])
+	return l, l.lost < l.sent
 }
 
 // noAnswer stands for the round trip of a lost echo.

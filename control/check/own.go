@@ -112,22 +112,24 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	r.own.upstreams = upstreams
 }
 
-// ownFindings are those of this gateway as things are, the addresses first.
+// ownFindings are those of this gateway as things are, what everything else needs first.
 func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	if known == nil {
 		return nil
 	}
 	o := *known
 	peers, skews := r.standing()
-	out := append([]verdict.Finding{Exposure(o, peers)}, slices.Concat(STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	now := time.Now()
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
 	r.own.mu.Unlock()
-	out = append(out, foundElsewhere(o.Found, time.Now())...)
-	return append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews))
+	out = append(out, foundElsewhere(o.Found, now)...)
+	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
+	return out
 }
 
 // standing sums up the last reports of the peers. A clock that keeps a peer from being
@@ -146,6 +148,9 @@ func (r *Runner) standing() (standing, []skew) {
 			}
 		case v.Outcome == api.Error:
 			s.failing++
+			if rep.heard.After(s.heard) {
+				s.heard = rep.heard
+			}
 			if v.Code == catalogue.PeerMustDial {
 				s.waiting = append(s.waiting, rep.Peer)
 			}

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 // link is a way through which pings pass, or not.
@@ -209,6 +211,29 @@ func TestARelayInUse(t *testing.T) {
 					t.Errorf("with loss: got %+v", both)
 				}
 			})
+		})
+	}
+}
+
+// A tunnel that goes while its services are asked is silent: nothing is said of loss, nor of them.
+func TestATunnelThatGoesDuringARoundIsSilent(t *testing.T) {
+	for _, measured := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			f.SetPeers([]string{"cloud"})
+			f.want(t, "at first", "ok ok ok")
+			f.overlay.on(api.PortAuth, func(c net.Conn) {
+				f.overlay.pings(nil) // from now on nothing passes
+				silent(c)
+			})
+			rep, err := f.check(t.Context(), "cloud", measured)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.want(t, "with the tunnel gone", "error unknown unknown")
+			if g, _ := verdict.Find(rep.Findings, api.ServiceGateway); g.Code != catalogue.Unanswered {
+				t.Errorf("measured: %v: got %s, want %s", measured, g.Code, catalogue.Unanswered)
+			}
 		})
 	}
 }

@@ -2,6 +2,8 @@ package check
 
 import (
 	"context"
+	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -37,21 +39,31 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 	if e.full {
 		outside = tryOutside(ctx, r.opts.Network, f)
 	}
-	reached := gateway(ctx, r.opts.Ping, f, func() Facts { return r.factsOr(w.name, f) })
+	reach := func(ctx context.Context) verdict.Finding {
+		return gateway(ctx, r.asking(), f, func() Facts {
+			now := r.factsOr(w.name, f)
+			rep.heard = now.lastHeard()
+			return now
+		})
+	}
+	reached := reach(ctx)
 	w.publish(reached)
-	if reached.Failed() || reached.Code == catalogue.AwaitingApproval {
+	unreached := func(root verdict.Finding) (Round, bool) {
 		if !e.full {
 			outside = tryOutside(ctx, r.opts.Network, f)
 		}
-		found := []verdict.Finding{reached}
+		found := []verdict.Finding{root}
 		if f.measurable() {
-			found = append(found, dependent(NameMTU, api.ServiceGateway, f, reached))
+			found = append(found, dependent(NameMTU, api.ServiceGateway, f, root))
 		}
 		for _, service := range endpoints[1:] {
-			found = append(found, dependent(service, service, f, reached))
+			found = append(found, dependent(service, service, f, root))
 		}
 		rep.Findings = together(found, outside())
 		return rep, true
+	}
+	if reached.Failed() || reached.Code == catalogue.AwaitingApproval {
+		return unreached(reached)
 	}
 	quality := make(chan []verdict.Finding, 1)
 	go func() { quality <- r.quality(ctx, f, reached, before, e) }()
@@ -60,8 +72,60 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 		return rep, false
 	}
 	services := r.services(ctx, w, f)
-	rep.Findings = together(append(<-quality, services...), outside())
+	way := <-quality
+	if slices.ContainsFunc(services, hangs) {
+		heard := false
+		for range 2 {
+			heard = heard || answered(ctx, r.opts.Ping, f, 0)
+		}
+		if !heard {
+			soon, cancel := context.WithTimeout(ctx, reachAgain)
+			defer cancel()
+			if again := reach(soon); again.Failed() {
+				return unreached(again)
+			}
+		}
+		if !e.measured {
+			way = r.quality(ctx, f, reached, before, effort{full: true, measured: true})
+		}
+	}
+	rep.Findings = together(onTheWay(way, services), outside())
 	return rep, true
+}
+
+// reachAgain is how long the gateway may take when services have timed out since it was reached,
+// and a few echoes, too: the tunnel has gone meanwhile, and the round has to end in reportLimit.
+const reachAgain = time.Second
+
+// heavyLoss is the share of lost echoes from which on a connection may come to nothing within
+// Timeout: TCP doubles its patience with each packet that is lost.
+const heavyLoss = 0.1
+
+// hangs reports whether a service failed in a way in which packets that are lost make it fail.
+func hangs(f verdict.Finding) bool {
+	return f.Failed() && (f.Code == catalogue.AuthTimeout || f.Code == catalogue.APIServerTimeout)
+}
+
+// onTheWay puts the services behind what was found of the way to them. What hangs by that rests
+// on it, and so does what sizes cross where many packets of any size are lost.
+func onTheWay(way, services []verdict.Finding) []verdict.Finding {
+	var harm []string
+	for i, f := range way {
+		p := f.Params()
+		lossy := f.Code == catalogue.PacketsLost && max(p.Loss, float64(p.Lost)/max(1, float64(p.Sent))) >= heavyLoss
+		if f.Name == NameMTU && len(harm) > 0 {
+			way[i].Rests = harm
+		}
+		if lossy || f.Code == catalogue.PathMTUSmall {
+			harm = append(harm[:len(harm):len(harm)], f.Ref())
+		}
+	}
+	for i, f := range services {
+		if hangs(f) || f.Code == catalogue.APIServerSlow {
+			services[i].Rests = append(harm[:len(harm):len(harm)], f.Rests...)
+		}
+	}
+	return append(way, services...)
 }
 
 // together puts what was found of a service outside the tunnel behind what was inside, and
@@ -119,6 +183,7 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	out := []verdict.Finding{reached}
 	was, lossy := verdict.Find(before.Findings, api.ServiceGateway)
 	lossy = lossy && was.Code == catalogue.PacketsLost
+	was.Outcome = api.Warning // it may have been the root of an error
 	due := lossy && e.full && time.Since(was.At) >= r.opts.FullInterval/2
 	plain := reached.Outcome != api.Error
 	switch {
@@ -154,7 +219,8 @@ func (r *Runner) burst(ctx context.Context, f Facts) (loss, bool) {
 
 func (r *Runner) sizes(ctx context.Context, f Facts, before Round, e effort) []verdict.Finding {
 	was, known := verdict.Find(before.Findings, NameMTU)
-	small := known && was.Outcome == api.Warning
+	small := known && was.Code == catalogue.PathMTUSmall && was.Because == nil
+	was.Outcome = api.Warning // it may have been the root of an error
 	if small && was.Params().Sent > 0 && !e.full {
 		return []verdict.Finding{was}
 	}
@@ -215,6 +281,25 @@ func dependent(name, target string, f Facts, root verdict.Finding) verdict.Findi
 	}
 	r.Stage, r.Rests = root.Stage, []string{root.Name}
 	return r.end(api.Unknown, catalogue.NotTried)
+}
+
+// askEvery is how often the servers outside are asked at most because peers are silent. They are
+// given up after 3 s, and a silent peer after Timeout.
+const askEvery = 10 * time.Second
+
+// asking is Ping that, when there is no answer, has the servers outside asked meanwhile.
+func (r *Runner) asking() PingFunc {
+	if r.opts.Ask == nil {
+		return r.opts.Ping
+	}
+	return func(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
+		rtt, err := r.opts.Ping(ctx, to, payload)
+		last, now := r.asked.Load(), time.Now()
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) && (last == nil || now.Sub(*last) >= askEvery) && r.asked.CompareAndSwap(last, &now) {
+			r.opts.Ask()
+		}
+		return rtt, err
+	}
 }
 
 // facts are what is known of a peer now, and of this gateway.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -54,6 +55,9 @@ type Options struct {
 	// OnHello is told what a peer's auth service answered; may be nil. It is called on
 	// the goroutine of the peer's checks and must not block.
 	OnHello func(peer string, h auth.Hello)
+	// Ask asks the servers again that tell whether anything outside is reached; may be nil. It is
+	// called when a peer does not answer, no more than once in askEvery, and must not block.
+	Ask func()
 	// Own gives what is known of this gateway; without it there are no checks of its own.
 	// It is called from several goroutines, at the start of each check.
 	Own func() Own
@@ -78,8 +82,9 @@ type Round struct {
 	// Findings are those of gateway, mtu, auth and apiServer, in this order, each with what
 	// else belongs to it behind it.
 	Findings []verdict.Finding
-	// skew is the peer's clock against ours at the time.
-	skew time.Duration
+	// skew is the peer's clock against ours at the time, and heard about when the peer was.
+	skew  time.Duration
+	heard time.Time
 }
 
 // Runner checks peers on a schedule and on demand, and keeps their last reports. It is
@@ -92,6 +97,9 @@ type Runner struct {
 	epoch time.Time
 	// bursts bounds the peers whose loss is measured at the same time.
 	bursts chan struct{}
+
+	// asked is when Ask was last called.
+	asked atomic.Pointer[time.Time]
 
 	ownOnce   sync.Once
 	cancelOwn context.CancelFunc
@@ -317,7 +325,7 @@ func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	gateway, _ := verdict.Find(before.Findings, api.ServiceGateway)
 	_, apart := verdict.Find(before.Findings, NameRelay)
 	mtu, _ := verdict.Find(before.Findings, NameMTU)
-	narrow := mtu.Outcome == api.Warning
+	narrow := mtu.Code == catalogue.PathMTUSmall
 	return f.relayed(time.Now()) == (apart || gateway.Code == catalogue.RelayInUse) &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }

@@ -356,7 +356,7 @@ func TestAFailingGatewayIsTheOnlyRoot(t *testing.T) {
 		f.want(t, "with the gateway down", "error unknown unknown")
 		got := verdict.Targets(rep.Findings, verdict.Inside)
 		for _, v := range []api.Verdict{got.Auth, got.APIServer} {
-			if v.Code != "" || !strings.Contains(v.Cause, string(catalogue.PingLost)) || v.CheckedAt == nil {
+			if v.Code != "" || !strings.Contains(v.Cause, string(catalogue.Unanswered)) || v.CheckedAt == nil {
 				t.Errorf("a dependent verdict must point at the root and have no code: %+v", v)
 			}
 		}

@@ -109,12 +109,14 @@ type PingFunc func(ctx context.Context, to netip.Addr, payload int) (time.Durati
 type recorder struct {
 	verdict.Finding
 	facts Facts
+	began time.Time
 	at    time.Time // start of the present stage
 }
 
 // begin starts a check of a peer through the tunnel.
 func begin(name, target string, f Facts) *recorder {
-	return &recorder{facts: f, at: time.Now(), Finding: verdict.Finding{
+	now := time.Now()
+	return &recorder{facts: f, began: now, at: now, Finding: verdict.Finding{
 		Name: name, Target: target, Peer: f.Name, Direction: api.DirectionOutbound, Via: verdict.ViaInBand}}
 }
 

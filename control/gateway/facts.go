@@ -41,7 +41,7 @@ func (g *Gateway) own() check.Own {
 	cfg := g.peers.Config()
 	o := g.paths.Own()
 	o.LAN = g.found.LANFacts(time.Now())
-	o.Networks, o.TicketAlarmAt = g.networks(), g.peers.Book().AlarmedAt()
+	o.Networks, o.Links, o.TicketAlarmAt = g.networks(), g.links(), g.peers.Book().AlarmedAt()
 	o.Found = g.problems.all()
 	if a := cfg.Services.APIServer; a != nil {
 		o.Upstreams = append(o.Upstreams, check.Upstream{
@@ -55,6 +55,18 @@ func (g *Gateway) own() check.Own {
 		o.Upstreams = append(o.Upstreams, check.Upstream{Service: n.Name, Address: n.Address})
 	}
 	return o
+}
+
+// links are the interfaces that lead out.
+func (g *Gateway) links() (out []check.Link) {
+	links, err := g.opts.Links()
+	if err != nil {
+		g.log.Debug("the links of this machine are not known", "error", err)
+	}
+	for _, l := range links {
+		out = append(out, check.Link(l))
+	}
+	return out
 }
 
 // networks are those that this machine is in.

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/testenv/lab"
 )
 
-// A peer that is switched off is called gone as soon as the path finder knows, while its
-// last session is still young.
+// A gateway that was stopped is called gone as soon as the path finder knows, while its last
+// session is still young: its host says that nobody listens.
 func TestAPeerThatIsGoneIsSaidToBeGone(t *testing.T) {
 	w := newWorld(t)
 	w.peer()
@@ -21,14 +21,14 @@ func TestAPeerThatIsGoneIsSaidToBeGone(t *testing.T) {
 		switch v := p.Reachability.Outbound.Gateway; {
 		case p.Path.Kind != api.PathNone:
 			return "a path is still shown"
-		case v.Verdict != api.Error || v.Code == string(catalogue.PingLost):
+		case v.Verdict != api.Error || v.Code == string(catalogue.Unanswered):
 			return "the verdict is " + string(v.Verdict) + " " + v.Code + ": " + v.Cause
 		}
 		return ""
 	})
 	v := p.Reachability.Outbound.Gateway
-	if v.Code != string(catalogue.HandshakeStale) || !strings.Contains(v.Cause, "no path to cloud has worked for") ||
-		!strings.Contains(v.Cause, "the last path, ") || !strings.Contains(v.Fix, "`postern check` at cloud") {
+	if v.Code != string(catalogue.NothingListens) || !strings.Contains(v.Cause, "says that nothing listens") ||
+		!strings.Contains(v.Fix, "at cloud start the gateway") {
 		t.Errorf("got %s: %s; fix: %s", v.Code, v.Cause, v.Fix)
 	}
 	last := p.Path.History[0].At

@@ -38,6 +38,9 @@ type Options struct {
 	// Networks lists the networks that this machine is in; nil is what its interfaces say
 	// or, when HostAddrs is given, a /24 or /64 around each of those.
 	Networks func() ([]netip.Prefix, error)
+	// Links lists the interfaces that lead out, to tell whether any is up; nil is
+	// discovery.Links, or nothing when HostAddrs is given.
+	Links func() ([]discovery.Link, error)
 	// LinkMTU is the smallest MTU of the interfaces that lead out, in bytes, 0 when it is
 	// not known; nil is discovery.LinkMTU, or nothing when HostAddrs is given.
 	LinkMTU func() (int, error)
@@ -81,8 +84,12 @@ func (o Options) withDefaults() Options {
 	}
 	given := o.HostAddrs
 	own, link := o.HostAddrs, func() (int, error) { return 0, nil } // of a host that is not this one
+	links := func() ([]discovery.Link, error) { return nil, nil }
 	if o.HostAddrs == nil {
-		o.HostAddrs, own, link = discovery.InterfaceAddrs, discovery.OwnAddrs, discovery.LinkMTU
+		o.HostAddrs, own, link, links = discovery.InterfaceAddrs, discovery.OwnAddrs, discovery.LinkMTU, discovery.Links
+	}
+	if o.Links == nil {
+		o.Links = links
 	}
 	if o.OwnAddrs == nil {
 		o.OwnAddrs = own

@@ -2,6 +2,7 @@ package paths
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -12,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
 // AddFacts adds to the facts of a check of a peer how it is reached, and what was seen of it.
@@ -54,7 +56,7 @@ func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	selected := w.Path.Selected.IsValid()
 	if selected {
-		f.Probed = w.Path.Heard
+		f.Probed = w.Path.Proven // the peer's own requests say nothing of ours
 	} else {
 		f.NoPath, f.PathLost = w.Path.Reason, w.Path.Since
 	}
@@ -86,18 +88,21 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	}
 }
 
-// sightings are what came to our port and may explain why the peer does not answer. They
-// are not read while it does.
+// sightings are what became of what was sent to a peer, and what came to our port and may explain
+// why it does not answer. The latter is not read while the peer is heard.
 func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
-	if w.Connected(time.Now()) {
-		return
-	}
 	var ips []netip.Addr
 	for _, c := range m.Known() {
 		ips = append(ips, c.Addr.Addr())
 	}
 	for _, c := range w.Path.Candidates {
 		ips = append(ips, c.Path.Remote.Addr())
+	}
+	f.Unreachable = p.refusals(slices.DeleteFunc(p.plane.Bind.Unreachable(), func(u underlay.Unreachable) bool {
+		return !slices.Contains(ips, u.To.Addr())
+	}))
+	if w.Connected(time.Now()) {
+		return
 	}
 	s := p.recent.sightings(p.tunnel, m.Key, ips)
 	f.Initiated = sight(s.Initiated)
@@ -111,10 +116,33 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	if !s.StampInPast.At.IsZero() {
 		f.StampInPast = check.StampSight{Sight: sight(s.StampInPast.Sight), Stamp: s.StampInPast.Stamp, Newest: s.StampInPast.Newest}
 	}
-	for _, u := range s.Unreachable {
-		f.Unreachable = append(f.Unreachable, check.Refusal{To: u.To.String(), Reason: u.Reason, At: u.At})
-	}
 }
+
+// refusals are what became of datagrams that did not arrive. An ICMP error of this machine says
+// that it found no next hop.
+func (p *Finder) refusals(all []underlay.Unreachable) (out []check.Refusal) {
+	if len(all) == 0 {
+		return nil
+	}
+	own, err := p.o.Host.OwnAddrs()
+	if err != nil {
+		p.log.Debug("the addresses of this machine are not known", "error", err)
+	}
+	for _, u := range all {
+		r := check.Refusal{To: u.To.String(), Reason: u.Reason, Here: u.Here, At: u.At}
+		switch {
+		case slices.Contains(own, u.By) && u.By != u.To.Addr():
+			r.Here = true
+		case u.By.IsValid():
+			r.By = u.By.String()
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// Ask asks the servers that tell this gateway's addresses again, to know whether they answer.
+func (p *Finder) Ask() { p.Agent().Ask() }
 
 func sight(s tunnel.Sight) check.Sight {
 	if s.At.IsZero() {
@@ -131,6 +159,7 @@ func (p *Finder) Own() check.Own {
 	o := check.Own{Name: cfg.Name, Shown: p.shown(cfg, s)}
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
+	o.Refused = p.refusals(p.plane.Bind.Unreachable())
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
 		if server.Addr.IsValid() {

@@ -166,8 +166,8 @@ func TestParametersAreReadFromThisEnd(t *testing.T) {
 // What a check finds is either told or kept here, and somebody has decided which.
 func TestEveryParameterIsToldOrKept(t *testing.T) {
 	// What a cluster, a zone, the LAN and a router say is in own checks, of which no peer is told.
-	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped Loss Rate"
-	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Unit Drops Signed Direct Own Port Skew User Heard Disputed Root RootCode RootOutcome")
+	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped Loss Rate By Unit"
+	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Signed Direct Own Port Skew Worked User Heard Disputed Root RootCode RootOutcome")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
 		if told := f.Tag.Get("told") != ""; !f.Anonymous && told == slices.Contains(kept, f.Name) {
 			t.Errorf("catalogue.Params.%s is told: %v, kept: %v", f.Name, told, !told)

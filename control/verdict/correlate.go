@@ -19,6 +19,10 @@ import (
 //	inbound                          the tunnel that reports come through
 //	inbound, of both ends' tunnel    the same fault seen here
 //
+// A root is as bad as the worst that follows from it: a warning that keeps a peer from being
+// reached is an error (of own findings, see [Report]). What a peer found before this gateway
+// had an answer through the tunnel is overtaken, if it says that there is none.
+//
 // To correlate what is correlated changes nothing, so outbound findings may be correlated by
 // themselves first.
 func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Finding) {
@@ -30,9 +34,14 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 		}
 		out[i] = out[i].rest(out, own)
 	}
+	raise(out, out)
 	tunnel, _ := Find(out, api.ServiceGateway)
 	in = slices.Clone(inbound)
 	for i, f := range in {
+		if tunnel.refutes(f) {
+			in[i] = f.overtaken()
+			continue
+		}
 		same := slices.IndexFunc(out, func(o Finding) bool { return o.Faulty() && o.Code == f.Code && slices.Contains(shared, f.Code) })
 		switch {
 		case tunnel.broken() && !f.stands():
@@ -79,10 +88,31 @@ func (f Finding) explains(of Finding) bool {
 	return f.Faulty()
 }
 
-// follow makes a finding one that follows from another.
+// follow makes a finding one that follows from another, which is an error if this was one.
 func (f Finding) follow(root Finding) Finding {
+	if f.Failed() || f.Because != nil && f.Because.Failed() {
+		root.Outcome = api.Error
+	}
 	f.Outcome, f.Because = api.Unknown, &root
 	return f
+}
+
+// raise makes roots as bad as what follows from them.
+func raise(roots, dependents []Finding) {
+	for i, root := range roots {
+		if root.Because == nil && root.Outcome == api.Warning && slices.ContainsFunc(dependents, func(f Finding) bool {
+			return f.Because != nil && f.Because.Failed() && f.Because.Ref() == root.Ref()
+		}) {
+			roots[i].Outcome = api.Error
+		}
+	}
+}
+
+// refutes reports whether an answer through the tunnel, of the gateway's finding, is newer than
+// what a peer found: that there is no way through it. An echo takes both ways.
+func (f Finding) refutes(inbound Finding) bool {
+	return (f.Outcome == api.OK || f.Outcome == api.Warning && f.RTT > 0) && inbound.Target == api.ServiceGateway && inbound.Failed() &&
+		!slices.Contains(shared, inbound.Code) && f.At.After(inbound.At)
 }
 
 // root is the finding itself, or the one that it follows from.
@@ -96,6 +126,14 @@ func (f Finding) root() Finding {
 // broken reports whether nothing comes through the tunnel, of the gateway's finding.
 func (f Finding) broken() bool {
 	return f.Failed() || f.Outcome == api.Unknown || f.Code == catalogue.AwaitingApproval
+}
+
+// overtaken is what is left of a peer's finding that is refuted.
+func (f Finding) overtaken() Finding {
+	p := catalogue.Params{Peer: f.Peer}
+	p.RootCode = f.Code
+	f.Outcome, f.Code, f.Args, f.Stage, f.said = api.Unknown, catalogue.ReportOvertaken, &p, "", nil
+	return f
 }
 
 // stands reports whether an inbound finding is as it is whatever of reports arrives: what the

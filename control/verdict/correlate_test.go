@@ -34,6 +34,12 @@ func found(name string, o api.Outcome, c catalogue.Code, rests ...string) Findin
 	return f
 }
 
+// since makes a finding one of a moment later.
+func since(f Finding) Finding {
+	f.At = f.At.Add(time.Second)
+	return f
+}
+
 // inShort is "NAME OUTCOME" and the code, or with an arrow the root.
 func inShort(list []Finding) string {
 	var out []string
@@ -96,6 +102,15 @@ func TestTheFirstThatFailsIsTheRoot(t *testing.T) {
 			[]Finding{found("inbound-gateway", warning, catalogue.PathMTUSmall)}, "gateway ok, mtu warning PST0601, inbound-gateway warning PST0601"},
 		{"the server here is down", []Finding{found("own/upstream-apiServer", failed, catalogue.UpstreamRefused)}, []Finding{found("gateway", ok, "")},
 			[]Finding{found("inbound-apiServer", failed, catalogue.APIServerRefused, "own/upstream-apiServer")}, "gateway ok, inbound-apiServer <- own/upstream-apiServer"},
+		{"a warning that breaks a service is an error", nil, []Finding{found("gateway", ok, ""), found("mtu", warning, catalogue.PathMTUSmall),
+			found("auth", failed, catalogue.AuthTimeout, "mtu")}, nil, "gateway ok, mtu error PST0601, auth <- mtu"},
+		{"one that another warning rests on is none", nil, []Finding{found("gateway", warning, catalogue.PacketsLost), found("mtu", warning, catalogue.PathMTUSmall, "gateway")},
+			nil, "gateway warning PST0112, mtu <- gateway"},
+		{"an echo since then refutes the peer", nil, []Finding{since(found("gateway", ok, ""))},
+			[]Finding{found("inbound-gateway", failed, catalogue.RelayLost), found("inbound-auth", unknown, catalogue.NotTried, "inbound-gateway")},
+			"gateway ok, inbound-gateway unknown, inbound-auth unknown"},
+		{"not that two take turns", nil, []Finding{since(found("gateway", ok, ""))}, []Finding{found("inbound-gateway", failed, catalogue.DuplicateKey)},
+			"gateway ok, inbound-gateway error PST0113"},
 		{"the peer did not try", nil, []Finding{found("gateway", ok, "")},
 			[]Finding{found("inbound-gateway", failed, catalogue.NotHeardByPeer), found("inbound-auth", unknown, catalogue.NotTried, "inbound-gateway")},
 			"gateway ok, inbound-gateway error PST0106, inbound-auth <- inbound-gateway"},
@@ -153,6 +168,26 @@ func TestAReportOnOnePeer(t *testing.T) {
 		if len(r.Checks) != want || r.Summary.Error != 1 || r.Summary.Unknown != 1 || r.Checks[0].Name != "exposure" || r.Checks[want-1].DependsOn != "own/exposure" {
 			t.Errorf("about one: %v: got %+v", only, r)
 		}
+	}
+}
+
+// What keeps a peer from being reached is an error, so that nobody takes it for a side issue.
+func TestARootOfAnUnreachablePeerIsAnError(t *testing.T) {
+	own := []Finding{found("own/exposure-turn", api.Warning, catalogue.TurnUnreachable)}
+	for _, c := range []struct {
+		gateway Finding
+		want    api.Outcome
+	}{
+		{found("gateway", api.Error, catalogue.RelayLost, "own/exposure-turn"), api.Error},
+		{found("gateway", api.OK, "", "own/exposure-turn"), api.Warning},
+	} {
+		r := Report("edge", noon, own, []Peer{{Name: "cloud", Outbound: []Finding{c.gateway}}}, false)
+		if r.Checks[0].Verdict.Verdict != c.want || (r.Summary.Error > 0) != (c.want == api.Error) {
+			t.Errorf("beside a gateway that is %s: got %+v, want %s", c.gateway.Outcome, r.Checks[0], c.want)
+		}
+	}
+	if own[0].Outcome != api.Warning {
+		t.Error("what was given has changed")
 	}
 }
 

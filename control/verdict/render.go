@@ -91,11 +91,14 @@ type Peer struct {
 
 // Report correlates and renders what was found: of this gateway first, then peer by peer.
 // Where it is about one peer (only), this gateway has in it what something there follows from.
+// What keeps a peer here from being reached is an error, also where it is a warning by itself.
 func Report(gateway string, at time.Time, own []Finding, peers []Peer, only bool) api.CheckReport {
 	r := api.CheckReport{APIVersion: api.Version, Kind: "CheckReport", Gateway: gateway, At: at.UTC(), Checks: []api.Check{}}
 	var checks []api.Check
+	own = slices.Clone(own)
 	for _, p := range peers {
 		out, in := Correlate(at, own, p.Outbound, p.Inbound)
+		raise(own, out)
 		for _, f := range slices.Concat(out, in) {
 			checks = append(checks, f.Check())
 		}

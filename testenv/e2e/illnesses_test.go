@@ -58,7 +58,7 @@ const (
 
 func illnesses() []illness {
 	var all []illness
-	for _, some := range [][]illness{blockedIllnesses(), addressIllnesses(), keyIllnesses(), pathIllnesses(), serviceIllnesses(), certificateIllnesses()} {
+	for _, some := range [][]illness{blockedIllnesses(), outwardIllnesses(), addressIllnesses(), keyIllnesses(), pathIllnesses(), serviceIllnesses(), certificateIllnesses()} {
 		all = append(all, some...)
 	}
 	return all
@@ -99,6 +99,32 @@ func blockedIllnesses() []illness {
 				f.left.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
 				f.right.types(command(f.t, right[0].Fix, "nft insert rule inet filter input"))
 			},
+		},
+	}
+}
+
+// outwardIllnesses are of left's own machine, which sends nothing.
+func outwardIllnesses() []illness {
+	return []illness{
+		{
+			name: "left's own firewall lets nothing out to right", setting: plain(),
+			harm: func(f *faultLab) {
+				f.left.types("nft add table inet filter; nft add chain inet filter output '{ type filter hook output priority 0; }'; " +
+					"nft add rule inet filter output ip daddr " + rightPublic + " udp dport 51820 drop")
+			},
+			left: []diagnosis{outbound("PST0122", gatewayCheck).because("right", rightEndpoint, "this machine does not let out").
+				until("nft insert rule inet filter output ip daddr " + rightPublic + " udp dport 51820 accept")},
+			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
+			fix: func(f *faultLab, left, _ []api.Check) {
+				f.left.types(command(f.t, left[0].Fix, "nft insert rule inet filter output"))
+			},
+		},
+		{
+			name: "left has no route to right", setting: plain(),
+			harm:  func(f *faultLab) { f.left.types("ip route add throw " + rightPublic) },
+			left:  []diagnosis{outbound("PST0120", gatewayCheck).because("no route to right", rightEndpoint).until("ip route get " + rightPublic)},
+			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
+			fix:   func(f *faultLab, _, _ []api.Check) { f.left.types("ip route del throw " + rightPublic) },
 		},
 	}
 }

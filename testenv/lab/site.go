@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/testenv/apiserver"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/testenv/simnet"
@@ -42,6 +43,8 @@ type Site struct {
 	pki      authorities
 	document api.Gateway
 	admin    *admin.Server
+	// refuses is what the machine does not send.
+	refuses atomic.Pointer[func(netip.AddrPort) error]
 	// key is the gateway's where it is told its key; zero where it makes its own.
 	key peer.PrivateKey
 	// other is what the file says of the other site, in scenarios without tickets.
@@ -125,8 +128,11 @@ func (s *Site) Start(ctx context.Context) error {
 			return underlay.NewPacket(s.listen, u)
 		},
 		HostAddrs: func() ([]netip.Addr, error) { return s.Host.Addrs(), nil },
-		Resolve:   s.names.resolve,
-		Logger:    s.opts.Logger.With("gateway", s.Name),
+		Links: func() ([]discovery.Link, error) {
+			return []discovery.Link{{Name: s.Name, Up: !s.Host.Link().Down()}}, nil
+		},
+		Resolve: s.names.resolve,
+		Logger:  s.opts.Logger.With("gateway", s.Name),
 	}
 	if s.opts.Adjust != nil {
 		s.opts.Adjust(s.Name, &o)

@@ -8,10 +8,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// socket is a gateway's socket: simnet's, which also tells where nothing listens, as a
-// kernel does that was asked for ICMP errors.
+// socket is a gateway's socket: simnet's, which also tells of ICMP errors, as a kernel does that
+// was asked for them, and refuses what the site's machine does not send.
 type socket struct {
 	*simnet.Conn
+	site    *Site
 	closing sync.Once
 	closed  chan struct{}
 	telling sync.WaitGroup
@@ -22,17 +23,38 @@ func (s *Site) listen(port uint16) (underlay.PacketConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socket{Conn: c, closed: make(chan struct{})}, nil
+	return &socket{Conn: c, site: s, closed: make(chan struct{})}, nil
 }
 
-// OnPortUnreachable tells f until Close.
-func (s *socket) OnPortUnreachable(f func(to netip.AddrPort)) {
+// Refuse makes the site's machine refuse to send to what why gives an error for, as a kernel does
+// without a route or by its firewall; nil ends that.
+func (s *Site) Refuse(why func(to netip.AddrPort) error) { s.refuses.Store(&why) }
+
+// WriteToUDPAddrPort sends a datagram.
+func (s *socket) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
+	return s.WriteWith(b, to, 0, false)
+}
+
+// WriteWith sends one with a TTL, 0 for the usual one, and perhaps not to be cut.
+func (s *socket) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
+	if why := s.site.refuses.Load(); why != nil && *why != nil {
+		if err := (*why)(to); err != nil {
+			return 0, err
+		}
+	}
+	return s.Conn.WriteWith(b, to, ttl, dontFragment)
+}
+
+// OnUnreachable tells f until Close.
+func (s *socket) OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string)) {
 	s.telling.Go(func() {
 		for {
 			select {
 			case e := <-s.ICMP():
-				if e.Kind == simnet.PortUnreachable {
-					f(e.To)
+				switch e.Kind {
+				case simnet.TimeExceeded, simnet.PacketTooBig:
+				default:
+					f(e.To, e.By, e.Kind.String())
 				}
 			case <-s.closed:
 				return

@@ -20,6 +20,14 @@ type Firewall struct {
 	// Drop drops whatever it says true to, in either direction. It must not block, call
 	// into the package, or keep the payload.
 	Drop func(d Datagram, out bool) bool
+	// Reject is what the sender of a dropped datagram is told; nil is nothing.
+	Reject *Rejection
+}
+
+// Rejection is how a firewall answers.
+type Rejection struct {
+	Kind ICMPKind
+	By   netip.Addr // the firewall's own address
 }
 
 // Datagram is a datagram on its way, as firewalls and taps see it.

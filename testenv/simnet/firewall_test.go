@@ -1,7 +1,9 @@
 package simnet
 
 import (
+	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -44,4 +46,27 @@ func TestFirewall(t *testing.T) {
 	if f.passes(epoch, Datagram{Src: otherPort, Dst: inside1}, false) {
 		t.Error("a stateful firewall lets another port of the same address in")
 	}
+}
+
+func TestAFirewallThatRejectsSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := New(Options{})
+		defer in.Close()
+		router, to := netip.MustParseAddr("192.0.2.254"), netip.MustParseAddrPort("192.0.2.2:7")
+		a, err := in.AddHost(HostOptions{Name: "a", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+			Link: LinkOptions{Firewall: Firewall{DropOut: true, Reject: &Rejection{Prohibited, router}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := a.ListenUDP(5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.WriteToUDPAddrPort([]byte("x"), to); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-c.ICMP(), (ICMP{Kind: Prohibited, To: to, By: router}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
 }

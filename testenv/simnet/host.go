@@ -175,7 +175,7 @@ func (h *Host) receive(now time.Time, p *packet) {
 		c = h.conns[netip.AddrPortFrom(netip.Addr{}, p.dst.Port())]
 	}
 	if c == nil {
-		h.in.refuse(now, h.name, p, DropPortClosed, ICMP{Kind: PortUnreachable})
+		h.in.refuse(now, h.name, p, DropPortClosed, ICMP{Kind: PortUnreachable, By: p.dst.Addr()})
 		return
 	}
 	e := *p // The reader may give the packet back before the trace has it.

@@ -106,6 +106,11 @@ func (d *direction) transmit(now time.Time, p *packet) {
 		d.discard(now, p, DropLinkDown, ICMP{})
 		return
 	case !l.firewall.passes(now, p.datagram(), d.way == Up):
+		if r := l.firewall.Reject; r != nil {
+			d.dropped[DropFirewall]++
+			l.in.refuse(now, d.name, p, DropFirewall, ICMP{Kind: r.Kind, By: r.By})
+			return
+		}
 		d.discard(now, p, DropFirewall, ICMP{})
 		return
 	case !l.in.hop(now, d.name, p, d.Hops):
@@ -170,6 +175,13 @@ func (l *Link) SetDown(down bool) {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
 	l.isDown = down
+}
+
+// Down reports whether the link is cut.
+func (l *Link) Down() bool {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	return l.isDown
 }
 
 // SetFirewall replaces the firewall; its flows are forgotten.

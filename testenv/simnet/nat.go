@@ -197,7 +197,7 @@ func (n *NAT) translateIn(now time.Time, p *packet) {
 	inside, reason := n.model.inbound(now, p.src, p.dst)
 	switch {
 	case reason == DropStray:
-		n.in.refuse(now, n.name, p, reason, ICMP{Kind: PortUnreachable})
+		n.in.refuse(now, n.name, p, reason, ICMP{Kind: PortUnreachable, By: p.dst.Addr()})
 	case reason != "":
 		n.in.drop(now, n.name, p, reason)
 	case n.in.hop(now, n.name, p, 1):

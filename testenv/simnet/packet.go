@@ -48,6 +48,9 @@ const (
 	PortUnreachable ICMPKind = iota
 	TimeExceeded
 	PacketTooBig
+	NetworkUnreachable
+	HostUnreachable
+	Prohibited
 )
 
 // String names the error.
@@ -59,6 +62,12 @@ func (k ICMPKind) String() string {
 		return "time exceeded"
 	case PacketTooBig:
 		return "packet too big"
+	case NetworkUnreachable:
+		return "network unreachable"
+	case HostUnreachable:
+		return "host unreachable"
+	case Prohibited:
+		return "administratively prohibited"
 	}
 	return "unknown"
 }
@@ -67,6 +76,7 @@ func (k ICMPKind) String() string {
 type ICMP struct {
 	Kind ICMPKind
 	To   netip.AddrPort // where the socket had sent the datagram
+	By   netip.Addr     // who says so; invalid where nothing on the way has an address
 	MTU  int            // of PacketTooBig: what the link takes, in bytes of IP packets
 }
 

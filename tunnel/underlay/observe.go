@@ -31,8 +31,8 @@ type Observations struct {
 	// Responses are kept in the same way, if they answer something that we sent; of those
 	// that answer a managed peer's last initiation the last, wherever it came from.
 	Responses []ResponseSeen
-	// Unreachable are ICMP errors, one of each destination, kept in the same way. Only
-	// our own socket on Linux has them.
+	// Unreachable is what did not arrive, one of each destination, kept in the same way. Only
+	// our own socket on Linux is told of ICMP errors.
 	Unreachable []Unreachable
 	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes that the system
 	// granted, by the measure of Options (Linux books twice as much, for its overhead). 0
@@ -205,9 +205,7 @@ func (o *observed) read(to *Observations) {
 	for _, s := range sorted(&o.responses) {
 		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.asked, s.value.data})
 	}
-	for _, s := range sorted(&o.unreachable) {
-		to.Unreachable = append(to.Unreachable, Unreachable{s.at, s.addr, s.value.String()})
-	}
+	to.Unreachable = o.unreachableLocked()
 }
 
 // place is what has one value: an address, with port 0 for all others of its ports

@@ -83,7 +83,7 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	if !slices.Contains(all.Responses, ResponseSeen{begin, stranger(0), "cloud", begin, [sizeResponse]byte(response(8))}) {
 		t.Error("the response to an initiation of ours is gone")
 	}
-	if !slices.Contains(all.Unreachable, Unreachable{begin, known, portUnreachable}) {
+	if !slices.Contains(all.Unreachable, Unreachable{At: begin, To: known, Reason: portUnreachable}) {
 		t.Error("the peer's ICMP error is gone")
 	}
 	if got, want := len(all.Unreachable), 1+othersKept; got != want {

@@ -22,10 +22,10 @@ type ttlWriter interface {
 	WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error)
 }
 
-// refusalTeller is a PacketConn that tells where nothing listens, as the ICMP errors of a
-// simulated network do. f is called until Close returns.
+// refusalTeller is a PacketConn that tells of the ICMP errors of a simulated network, whose
+// reasons are those of [Unreachable]. f is called until Close returns.
 type refusalTeller interface {
-	OnPortUnreachable(f func(to netip.AddrPort))
+	OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string))
 }
 
 // packetBind is the kind of Bind over a PacketConn: one datagram a call.
@@ -50,7 +50,9 @@ func (b *packetBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		return nil, 0, fmt.Errorf("local address of the datagram socket: %w", err)
 	}
 	if t, ok := c.(refusalTeller); ok && b.onError != nil {
-		t.OnPortUnreachable(func(to netip.AddrPort) { b.onError(unmapped(to), icmpError{reason: portUnreachable}) })
+		t.OnUnreachable(func(to netip.AddrPort, by netip.Addr, reason string) {
+			b.onError(unmapped(to), icmpError{reason: reason, by: by})
+		})
 	}
 	b.mu.Lock()
 	b.conn = c

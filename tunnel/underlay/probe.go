@@ -45,6 +45,7 @@ func (b *Bind) WriteProbe(p []byte, to peer.Path, o SendOptions) error {
 		b.counters.sendErrors.Add(1)
 		return fmt.Errorf("send to %s: %w", to, err)
 	}
+	b.observed.leaves(addrOf(ep))
 	b.counters.sent.Add(1)
 	return nil
 }
@@ -53,5 +54,7 @@ func (b *Bind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
 	if _, relayed := ep.(*relayEndpoint); relayed || o == (SendOptions{}) {
 		return b.sendDirect([][]byte{p}, ep)
 	}
-	return b.inner.probe(p, ep, o)
+	err := b.inner.probe(p, ep, o)
+	b.noteSend(ep, err)
+	return err
 }

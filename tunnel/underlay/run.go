@@ -10,7 +10,7 @@ import (
 // calls as the kernel allows: a TURN server's frames. It keeps nothing of them. Runs are of
 // at most [conn.IdealBatchSize] datagrams.
 func (b *Bind) WriteRun(bs [][]byte, to netip.AddrPort) error {
-	if err := b.inner.Send(bs, b.endpointOf(peer.Direct(to))); err != nil {
+	if err := b.sendDirect(bs, b.endpointOf(peer.Direct(to))); err != nil {
 		b.counters.sendErrors.Add(1)
 		return err
 	}

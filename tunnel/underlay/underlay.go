@@ -234,7 +234,9 @@ func (b *Bind) sendDirect(bufs [][]byte, ep conn.Endpoint) error {
 	if relayed, ok := ep.(*relayEndpoint); ok {
 		return b.sendRelayed(bufs, relayed)
 	}
-	return b.inner.Send(bufs, ep)
+	err := b.inner.Send(bufs, ep)
+	b.noteSend(ep, err)
+	return err
 }
 
 // endpointOf makes the endpoint of a path.

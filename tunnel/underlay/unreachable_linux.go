@@ -124,12 +124,23 @@ func parseError(control []byte) (e icmpError, fromNetwork bool) {
 		}
 		switch ee := (*unix.SockExtendedErr)(unsafe.Pointer(&data[0])); ee.Origin {
 		case unix.SO_EE_ORIGIN_ICMP:
-			return ofICMP(ee.Type, ee.Code, ee.Info), true
+			e = ofICMP(ee.Type, ee.Code, ee.Info)
 		case unix.SO_EE_ORIGIN_ICMP6:
-			return ofICMPv6(ee.Type, ee.Code, ee.Info), true
+			e = ofICMPv6(ee.Type, ee.Code, ee.Info)
+		default:
+			continue
 		}
+		e.by = offender(data[unsafe.Sizeof(unix.SockExtendedErr{}):])
+		return e, true
 	}
 	return icmpError{}, false
+}
+
+// offender is who sent an ICMP error (SO_EE_OFFENDER, ip(7)), invalid if that is not told.
+func offender(name []byte) netip.Addr {
+	var addr unix.RawSockaddrInet6
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&addr)), unix.SizeofSockaddrInet6), name)
+	return addrOfName(&addr).Addr().WithZone("")
 }
 
 // onErrors sets whom to tell of ICMP errors. It is called before the first Open.

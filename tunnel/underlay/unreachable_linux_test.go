@@ -3,6 +3,7 @@ package underlay
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,8 +60,8 @@ func TestClosedPortIsObserved(t *testing.T) {
 			}
 			b.observe(t, "the closed port", func(o Observations) bool { return len(o.Unreachable) == 1 })
 			got := b.Observations().Unreachable[0]
-			if got.To != at || got.Reason != "port unreachable" || got.At.Before(before) {
-				t.Errorf("got %+v, want that %v is a port unreachable", got, at)
+			if got.To != at || got.Reason != "port unreachable" || got.Here || got.By != c.addr || got.At.Before(before) {
+				t.Errorf("got %+v, want that %v is a port unreachable, as it says itself", got, at)
 			}
 			if errs := b.Counters().ReceiveErrors; errs != 0 {
 				t.Errorf("got %d receive errors, want none", errs)
@@ -258,10 +259,35 @@ func TestErrorQueueIsEmptied(t *testing.T) {
 func TestOwnErrorsAreReported(t *testing.T) {
 	bind := New(Options{})
 	b, c := start(t, bind), plain(t, loopback4)
-	for _, errno := range []unix.Errno{unix.EHOSTUNREACH, unix.EACCES, unix.EMSGSIZE, unix.EPERM} {
-		leanOf(bind).sendmsg = func(uintptr, *unix.Msghdr) unix.Errno { return errno }
-		if err := b.WriteTo(data(1, 32), peer.Direct(localAddr(c))); err == nil {
-			t.Errorf("%v was taken for somebody else's error", errno)
+	send, to := leanOf(bind).sendmsg, localAddr(c)
+	for _, e := range []struct {
+		errno  unix.Errno
+		reason string
+	}{
+		{unix.EHOSTUNREACH, hostUnreachable}, {unix.EACCES, prohibited}, {unix.EMSGSIZE, ""}, {unix.EPERM, prohibited},
+		{unix.ENETUNREACH, networkUnreachable}, {unix.EINVAL, networkUnreachable},
+	} {
+		leanOf(bind).sendmsg = func(uintptr, *unix.Msghdr) unix.Errno { return e.errno }
+		if err := b.WriteTo(data(1, 32), peer.Direct(to)); err == nil {
+			t.Errorf("%v was taken for somebody else's error", e.errno)
+		}
+		var want []Unreachable
+		if e.reason != "" {
+			want = []Unreachable{{To: to, Here: true, Reason: e.reason}}
+		}
+		got := b.Unreachable()
+		for i := range got {
+			got[i].At = time.Time{}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: got %+v, want %+v", e.errno, got, want)
+		}
+		leanOf(bind).sendmsg = send
+		if err := b.WriteTo(data(1, 32), peer.Direct(to)); err != nil {
+			t.Error(err)
+		}
+		if got := b.Unreachable(); len(got) != 0 {
+			t.Errorf("%v: a probe has left, and it is still told that none does: %+v", e.errno, got)
 		}
 	}
 	// With IP_RECVERR the kernel tells of a full queue on the way out: a loss like any other.

@@ -1,0 +1,153 @@
+package check
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+// What everything outside needs is judged by itself, and nothing is claimed of it while a single
+// one may be at fault.
+func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	const one, two = "192.0.2.53:3478", "192.0.2.54:3478"
+	silent := func(address string, last time.Duration) Server {
+		s := Server{Name: address, Address: address, Err: "no answer in 3s"}
+		if last > 0 {
+			s.At = now.Add(-last)
+		}
+		return s
+	}
+	refused := func(r Refusal) []Refusal {
+		r.At = now
+		other := r
+		r.To, other.To = one, two
+		return []Refusal{r, other}
+	}
+	both := []Server{silent(one, 70*time.Second), silent(two, 70*time.Second)}
+	lost := standing{failing: 1, heard: now.Add(-50 * time.Second)}
+	for _, c := range []struct {
+		name string
+		own  Own
+		standing
+		want catalogue.Code
+	}{
+		{"nothing is known", Own{}, lost, ""},
+		{"no link has a carrier", Own{Links: []Link{{"eth0", false}, {"eth1", false}}}, standing{}, catalogue.LinkDown},
+		{"none has, and a peer works by another that is not known", Own{Links: []Link{{"eth0", false}}}, standing{working: 1}, ""},
+		{"none has, and a server answers", Own{Links: []Link{{"eth0", false}}, STUN: []Server{{Name: one, Address: one, At: now}}}, lost, ""},
+		{"one link has", Own{Links: []Link{{"eth0", false}, {"eth1", true}}}, lost, ""},
+		{"peers and servers fell silent together", Own{STUN: both}, lost, catalogue.NothingAnswers},
+		{"a peer works", Own{STUN: both}, standing{working: 1, failing: 1, heard: lost.heard}, ""},
+		{"no peer is sought", Own{STUN: both}, standing{}, ""},
+		{"a server answers", Own{STUN: []Server{silent(one, 70*time.Second), {Name: two, Address: two, At: now}}}, lost, ""},
+		{"a server was last asked before the peer fell silent", Own{STUN: []Server{{Name: two, Address: two, At: now.Add(-55 * time.Second)}}}, lost, ""},
+		{"the servers were silent long before", Own{STUN: []Server{silent(one, time.Hour), silent(two, time.Hour)}}, lost, ""},
+		{"one server has never answered, nor a peer", Own{STUN: []Server{silent(one, 0)}}, standing{failing: 1}, ""},
+		{"two have never answered", Own{STUN: []Server{silent(one, 0), silent(two, 0)}}, standing{failing: 1}, catalogue.NothingAnswers},
+		{"there is no route", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: networkUnreachable})}, lost, catalogue.NoRoute},
+		{"nothing may leave", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: "administratively prohibited"})}, lost, catalogue.SendProhibited},
+		{"the router is down", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: hostUnreachable})}, lost, catalogue.NextHopSilent},
+		{"the router refuses", Own{STUN: both, Refused: refused(Refusal{By: "192.168.1.1", Reason: networkUnreachable})}, lost, catalogue.RouterRefuses},
+		{"a route is missing to one only", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: networkUnreachable})[:1]}, lost, catalogue.NothingAnswers},
+	} {
+		f := network(c.own, c.standing, now)
+		if f.Fault() != c.want || f.Failed() != (c.want != "") {
+			t.Errorf("%s: got %s %s, want %q", c.name, f.Outcome, f.Fault(), c.want)
+		}
+		if v := f.Verdict(); c.want != "" && (!strings.Contains(v.Cause, "this gateway") || v.Fix == "") {
+			t.Errorf("%s: it reads %q, %q", c.name, v.Cause, v.Fix)
+		}
+	}
+}
+
+// A silent peer is not at fault while nothing outside answers, and the servers are asked for that
+// as soon as it does not answer.
+func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		o := newOverlay(t)
+		lost := time.Now()
+		r := NewRunner(Options{Dial: o.Dial, Ping: o.Ping,
+			Facts: func(string) (Facts, bool) {
+				f := facts()
+				f.NoPath, f.PathLost = "the last path failed", lost
+				return f, true
+			},
+			Ask: func() { asked.Add(1) },
+			Own: func() Own {
+				s := Server{Name: "stun.example.net:3478", Address: "192.0.2.53:3478", At: lost}
+				if asked.Load() > 0 {
+					s.Err = "no answer in 3s"
+				}
+				return Own{STUN: []Server{s}}
+			}})
+		defer r.Close()
+		r.SetPeers([]string{"cloud"})
+		own, peers, err := r.Find(t.Context(), "cloud", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := verdict.Report("edge", time.Now(), own, peers, false)
+		got := map[string]api.Check{}
+		for _, c := range report.Checks {
+			got[c.Name] = c
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the servers were asked %d times, want once", n)
+		}
+		if c := got[NameNetwork]; c.Code != string(catalogue.NothingAnswers) || c.Verdict.Verdict != api.Error {
+			t.Errorf("the network: got %+v", c)
+		}
+		for _, name := range []string{api.ServiceGateway, NameSTUN} {
+			if c := got[name]; c.Verdict.Verdict != api.Unknown || c.DependsOn != verdict.Own(NameNetwork) {
+				t.Errorf("%s: got %+v", name, c)
+			}
+		}
+	})
+}
+
+// What is lost on the way makes services time out, and has one root.
+func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
+	gateway := verdict.Finding{Name: api.ServiceGateway, Target: api.ServiceGateway, Outcome: api.OK}
+	lossy := func(lost int) verdict.Finding {
+		f := gateway
+		f.Outcome, f.Code = api.Warning, catalogue.PacketsLost
+		return f.With(func(p *catalogue.Params) { p.Sent, p.Lost = 200, lost })
+	}
+	narrow := verdict.Finding{Name: NameMTU, Target: api.ServiceGateway, Outcome: api.Warning, Code: catalogue.PathMTUSmall}
+	service := func(c catalogue.Code) verdict.Finding {
+		return verdict.Finding{Name: api.ServiceAuth, Target: api.ServiceAuth, Outcome: api.Error, Code: c}
+	}
+	for _, c := range []struct {
+		name    string
+		way     []verdict.Finding
+		service catalogue.Code
+		root    string
+	}{
+		{"large packets vanish", []verdict.Finding{gateway, narrow}, catalogue.AuthTimeout, NameMTU},
+		{"but something answered", []verdict.Finding{gateway, narrow}, catalogue.AuthRefused, ""},
+		{"half of all is lost", []verdict.Finding{lossy(102), narrow}, catalogue.AuthTimeout, api.ServiceGateway},
+		{"half of all is lost, and an answer comes late", []verdict.Finding{lossy(102)}, catalogue.APIServerSlow, api.ServiceGateway},
+		{"so little is lost that it is no reason", []verdict.Finding{lossy(4)}, catalogue.AuthTimeout, ""},
+	} {
+		all, _ := verdict.Correlate(time.Now(), nil, onTheWay(c.way, []verdict.Finding{service(c.service)}), nil)
+		auth, _ := verdict.Find(all, api.ServiceAuth)
+		root := ""
+		if auth.Because != nil {
+			root = auth.Because.Name
+			if why, _ := verdict.Find(all, root); !why.Failed() {
+				t.Errorf("%s: the root is %s, though a service fails by it", c.name, why.Outcome)
+			}
+		}
+		if root != c.root {
+			t.Errorf("%s: got the root %q, want %q", c.name, root, c.root)
+		}
+	}
+}

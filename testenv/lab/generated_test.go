@@ -1,0 +1,620 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Faults are generated: a place, a kind, a direction, whom it hits and when. Its right answer, what
+// each side can know by its own evidence, follows from these, so that nobody can list the faults
+// that the diagnosis was made for. See the README.
+
+// spot is where something goes wrong on the way, from edge to cloud.
+type spot int
+
+const (
+	edgeHost spot = iota
+	edgeRouter
+	transit
+	cloudHost
+)
+
+func (s spot) String() string {
+	return [...]string{"edge host", "edge router", "transit", "cloud host"}[s]
+}
+
+// kind is what goes wrong there.
+type kind int
+
+const (
+	dropped      kind = iota
+	rejectedNet       // ICMP: network unreachable
+	rejectedHost      // ICMP: host unreachable
+	rejectedRule      // ICMP: administratively prohibited
+	lossy             // three packets of ten are lost
+	narrowed          // packets of more than 600 bytes vanish
+	uneven            // 100 ms later, and up to 100 ms more, some out of order: no fault
+	cut               // the link is down
+	noRoute           // the machine has no route
+	noLeave           // its firewall lets nothing out
+)
+
+func (k kind) String() string {
+	return [...]string{"drop", "reject net", "reject host", "reject rule", "loss 30 %", "size 600", "jitter", "link down", "no route", "output drop"}[k]
+}
+
+func (k kind) rejects() bool { return k >= rejectedNet && k <= rejectedRule }
+
+// direction is what is hit: from edge to cloud, from cloud to edge, or both.
+type direction int
+
+const (
+	toCloud direction = iota + 1
+	toEdge
+	bothWays
+)
+
+func (d direction) String() string { return [...]string{"", "to cloud", "to edge", "both ways"}[d] }
+
+// generatedFault is one of them.
+type generatedFault struct {
+	spot
+	kind
+	direction
+	all   bool // everybody is hit that edge speaks to, not cloud alone
+	nat   bool // edge is behind a NAT
+	start bool // before edge's gateway starts and the two know each other
+	// end is a fault at an end instead of on the way, also one beside that.
+	end, also *endFault
+}
+
+// endFault is at the end of a way: a process, a key, a server.
+type endFault struct {
+	name        string
+	do          func(context.Context, *Lab) error
+	cloud, edge []catalogue.Code
+}
+
+func (g generatedFault) String() string {
+	if g.end != nil {
+		return g.end.name
+	}
+	if g.also != nil {
+		both := *g.also
+		g.also = nil
+		return g.String() + ", and " + both.name
+	}
+	parts := []string{g.spot.String(), g.kind.String(), g.direction.String()}
+	if g.all {
+		parts = append(parts, "of all")
+	}
+	if g.nat {
+		parts = append(parts, "behind NAT")
+	}
+	if g.start {
+		parts = append(parts, "from the start")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// generate gives every fault that there can be, in an order that is always the same.
+func generate() (out []generatedFault) {
+	for at := edgeHost; at <= cloudHost; at++ {
+		for k := dropped; k <= noLeave; k++ {
+			for d := toCloud; d <= bothWays; d++ {
+				for _, all := range []bool{false, true} {
+					for _, nat := range []bool{false, true} {
+						for _, start := range []bool{false, true} {
+							g := generatedFault{spot: at, kind: k, direction: d, all: all, nat: nat, start: start}
+							if g.possible() {
+								out = append(out, g)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	servers := serverFaults()
+	for i, g := range out {
+		if !g.nat && !g.start {
+			g.also = &servers[i%len(servers)]
+			out = append(out, g)
+		}
+	}
+	for _, e := range append(processFaults(), servers...) {
+		out = append(out, generatedFault{end: &e})
+	}
+	return out
+}
+
+// possible reports whether the parts of a fault fit together.
+func (g generatedFault) possible() bool {
+	switch {
+	case g.all && g.spot > edgeRouter: // others do not pass there
+		return false
+	case g.kind == cut:
+		return g.direction == bothWays && (g.all || g.spot == cloudHost) && g.spot != transit && (g.spot != edgeRouter || g.nat)
+	case g.kind == noRoute, g.kind == noLeave: // of edge's machine
+		return g.spot == edgeHost && g.direction == toCloud
+	case g.passes():
+		return !g.all && !g.start
+	case g.rejects() && g.spot == edgeHost, g.rejects() && g.spot == cloudHost: // a host's own firewall
+		return g.kind == rejectedRule
+	}
+	return true
+}
+
+// passes reports whether something comes through in spite of the fault.
+func (g generatedFault) passes() bool {
+	return g.kind == lossy || g.kind == narrowed || g.kind == uneven
+}
+
+// answers are the codes that are right for each side; none where nothing is wrong from there.
+func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
+	if g.end != nil {
+		return g.end.cloud, g.end.edge
+	}
+	if both := g.also; both != nil { // the nearer, and at cloud its own server
+		g.also = nil
+		cloud, edge = g.answers()
+		if cloud = append(cloud, both.cloud...); g.passes() {
+			edge = append(edge, both.edge...)
+		}
+		return cloud, edge
+	}
+	silent := codes(catalogue.HandshakeStale)
+	if g.start {
+		silent = codes(catalogue.PeerSilent)
+	}
+	switch g.kind {
+	case lossy:
+		return codes(catalogue.PacketsLost), codes(catalogue.PacketsLost)
+	case narrowed:
+		return codes(catalogue.PathMTUSmall), codes(catalogue.PathMTUSmall)
+	case uneven:
+		return nil, nil
+	}
+	out, in := g.direction&toCloud != 0, g.direction&toEdge != 0
+	unknown := g.start && g.nat && out // edge never dials, and cloud knows no address of it
+	cloud, edge = silent, silent
+	switch {
+	case g.kind == cut && g.spot == cloudHost:
+		cloud = codes(catalogue.LinkDown)
+	case unknown:
+		cloud = codes(catalogue.PeerMustDial)
+	case in && g.rejects():
+		cloud = g.refused(cloudHost)
+	case in && !out:
+		cloud = codes(catalogue.NotHeardByPeer)
+	}
+	switch {
+	case g.kind == noRoute:
+		edge = codes(catalogue.NoRoute)
+	case g.kind == noLeave:
+		edge = codes(catalogue.SendProhibited)
+	case g.kind == cut && g.spot == edgeHost:
+		edge = codes(catalogue.LinkDown)
+	case out && g.rejects():
+		edge = g.refused(edgeHost)
+	case g.all && out && !in && !unknown:
+		edge = codes(catalogue.NothingAnswers, catalogue.NotHeardByPeer)
+	case g.all:
+		edge = codes(catalogue.NothingAnswers)
+	case out && !in && !unknown:
+		edge = codes(catalogue.NotHeardByPeer)
+	}
+	return cloud, edge
+}
+
+// refused is the answer for whose packets are rejected.
+func (g generatedFault) refused(host spot) []catalogue.Code {
+	if g.spot == host { // its own firewall
+		return codes(catalogue.SendProhibited)
+	}
+	return codes(catalogue.RouterRefuses)
+}
+
+// make makes the fault.
+func (g generatedFault) make(ctx context.Context, l *Lab) error {
+	if g.end != nil {
+		return g.end.do(ctx, l)
+	}
+	if g.also != nil {
+		if err := g.also.do(ctx, l); err != nil {
+			return err
+		}
+	}
+	link, fromEdge, by := l.Edge.Host.Link(), true, l.Edge.Host.Addrs()[0]
+	switch {
+	case g.spot == edgeRouter && g.nat:
+		link, by = l.NAT.Link(), netip.MustParseAddr("192.168.7.1")
+	case g.spot == edgeRouter:
+		by = netip.MustParseAddr("203.0.113.1")
+	case g.spot == transit:
+		link, fromEdge, by = l.Cloud.Host.Link(), false, netip.MustParseAddr("192.0.2.254")
+	case g.spot == cloudHost:
+		link, fromEdge, by = l.Cloud.Host.Link(), false, cloudAddr
+	}
+	edges := []netip.Addr{edgePublic, natAddr, edgeAddr}
+	hit := func(d simnet.Datagram, out bool) bool {
+		way := toEdge
+		if out == fromEdge {
+			way = toCloud
+		}
+		pair := slices.Contains([]netip.Addr{d.Src.Addr(), d.Dst.Addr()}, cloudAddr) &&
+			(slices.Contains(edges, d.Src.Addr()) || slices.Contains(edges, d.Dst.Addr()))
+		return g.direction&way != 0 && (g.all || pair)
+	}
+	switch g.kind {
+	case cut:
+		link.SetDown(true)
+	case noRoute, noLeave:
+		why := syscall.ENETUNREACH
+		if g.kind == noLeave {
+			why = syscall.EPERM
+		}
+		l.Edge.Refuse(func(to netip.AddrPort) error {
+			if g.all || to.Addr() == cloudAddr {
+				return fmt.Errorf("sendmsg: %w", why)
+			}
+			return nil
+		})
+	case lossy, narrowed, uneven:
+		for way, d := range map[simnet.Direction]direction{simnet.Up: toCloud, simnet.Down: toEdge} {
+			if !fromEdge {
+				d ^= bothWays
+			}
+			c := link.Conditions(way)
+			if g.direction&d == 0 {
+				continue
+			}
+			switch g.kind {
+			case lossy:
+				c.Loss = 0.3
+			case narrowed:
+				c.MTU, c.SilentMTU = 600, true
+			default:
+				c.Delay, c.Jitter, c.Reorder = 100*time.Millisecond, 100*time.Millisecond, 0.02
+			}
+			if err := link.SetConditions(way, c); err != nil {
+				return err
+			}
+		}
+	default:
+		f := simnet.Firewall{Drop: hit}
+		if g.rejects() {
+			f.Reject = &simnet.Rejection{Kind: simnet.NetworkUnreachable + simnet.ICMPKind(g.kind-rejectedNet), By: by}
+		}
+		link.SetFirewall(f)
+	}
+	return nil
+}
+
+// processFaults are those of gateways and STUN servers.
+func processFaults() []endFault {
+	both := func(name string, c catalogue.Code, do func(context.Context, *Lab) error) endFault {
+		return endFault{name: name, do: do, cloud: codes(c), edge: codes(c)}
+	}
+	return []endFault{
+		{name: "cloud process, stopped", do: func(_ context.Context, l *Lab) error { return l.Cloud.halt() }, edge: codes(catalogue.NothingListens)},
+		both("cloud key, another after a new installation", catalogue.WrongPeerKey, func(ctx context.Context, l *Lab) error {
+			key, err := peer.NewPrivateKey()
+			if err != nil {
+				return err
+			}
+			if err := l.Cloud.halt(); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(filepath.Dir(l.Cloud.File), "private.key"), []byte(key.Base64()+"\n"), 0o600); err != nil {
+				return err
+			}
+			if err := os.RemoveAll(l.Cloud.Spec().StateDir); err != nil {
+				return err
+			}
+			return l.Cloud.Start(ctx)
+		}),
+		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), do: func(_ context.Context, l *Lab) error {
+			l.Edge.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
+				return slices.Contains(stunAddrs, d.Src.Addr()) || slices.Contains(stunAddrs, d.Dst.Addr())
+			}})
+			return nil
+		}},
+	}
+}
+
+// serverFaults are those of cloud's API server.
+func serverFaults() (out []endFault) {
+	for _, s := range apiServers() {
+		out = append(out, endFault{name: s.Name, cloud: s.fault.cloud, edge: s.fault.edge, do: func(ctx context.Context, l *Lab) error {
+			_, err := s.fault.harm(ctx, l)
+			return err
+		}})
+	}
+	return out
+}
+
+// outcome is how right a verdict is.
+type outcome int
+
+const (
+	wrong outcome = iota
+	half          // nothing that is false, and not all that can be known
+	right
+)
+
+func (o outcome) String() string { return [...]string{"wrong", "half", "right"}[o] }
+
+// judge compares what a side found with what is right. Only what says that it does not know
+// counts as half, and roots beside the right one are wrong.
+func judge(found, want []catalogue.Code) outcome {
+	silence := codes(catalogue.Unanswered, catalogue.HandshakeStale, catalogue.PeerSilent)
+	in := func(list []catalogue.Code) func(catalogue.Code) bool {
+		return func(c catalogue.Code) bool { return slices.Contains(list, c) }
+	}
+	other := func(list []catalogue.Code) bool {
+		return slices.ContainsFunc(found, func(c catalogue.Code) bool { return !slices.Contains(list, c) })
+	}
+	switch {
+	case !other(want) && (len(want) == 0 || slices.ContainsFunc(found, in(want))):
+		return right
+	case len(want) > 0 && !other(append(silence, want...)):
+		return half
+	}
+	return wrong
+}
+
+// scored is what a side came to.
+type scored struct {
+	fault          generatedFault
+	side           string
+	want           []catalogue.Code
+	first, settled []catalogue.Code
+	after          time.Duration // until it was right; 0 for never
+	exit           bool          // an unreachable peer without an error
+}
+
+// settleTime is how long verdicts have to settle.
+const settleTime = 50 * time.Second
+
+// play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
+func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
+	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
+	if g.nat {
+		s.edge = portRestricted
+	}
+	l, err := Build(ctx, Options{Dir: dir, Version: "test", Scenario: s, StepLimit: patience})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if cerr := l.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if g.start {
+		if err := g.make(ctx, l); err != nil {
+			return nil, err
+		}
+		if err := l.Edge.restart(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.peer(ctx); err != nil {
+		return nil, err
+	}
+	if !g.start {
+		if _, err := l.awaitClean(ctx, l.patient()); err != nil {
+			return nil, err
+		}
+		if err := g.make(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	return g.watch(ctx, l)
+}
+
+func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
+	cloud, edge := g.answers()
+	out := []scored{{fault: g, side: "cloud", want: cloud}, {fault: g, side: "edge", want: edge}}
+	out = slices.DeleteFunc(out, func(s scored) bool { return s.side == "cloud" && l.Cloud.Running() == nil })
+	start := time.Now()
+	for round := 0; ; round++ {
+		all := true
+		var looking sync.WaitGroup
+		errs := make([]error, len(out))
+		for i := range out {
+			looking.Go(func() {
+				s := &out[i]
+				d := diagnosis{site: l.Edge}
+				if s.side == "cloud" {
+					d.site = l.Cloud
+				}
+				d.report, d.err = d.site.Gateway.Check(ctx, api.CheckRequest{})
+				errs[i] = d.err
+				s.settled = d.codes()
+				if round == 0 {
+					s.first = s.settled
+				}
+				s.exit = s.exit || d.report.Summary.Error == 0 && unreached(d.report)
+				if judge(s.settled, s.want) != right {
+					s.after = 0
+				} else if s.after == 0 {
+					s.after = time.Since(start)
+				}
+			})
+		}
+		looking.Wait()
+		for i, s := range out {
+			if errs[i] != nil {
+				return nil, errs[i]
+			}
+			all = all && s.after > 0 && time.Since(start)-s.after > time.Second
+		}
+		quiet := len(cloud)+len(edge) == 0 && round < 3 // that nothing is found takes longer to see
+		if all && !quiet || time.Since(start) > settleTime {
+			return out, nil
+		}
+		rest(ctx)
+	}
+}
+
+// unreached reports whether a peer's tunnel does not work.
+func unreached(r api.CheckReport) bool {
+	return slices.ContainsFunc(r.Checks, func(c api.Check) bool {
+		return c.Direction == api.DirectionOutbound && c.Name == api.ServiceGateway && c.Verdict.Verdict != api.OK && c.Verdict.Verdict != api.Warning
+	})
+}
+
+// The sample is drawn of all faults; see `make faults`. Verdicts may be half right while nothing is
+// false, and 9 of 10 are to be right once they have settled.
+func TestGeneratedFaultsAreNamed(t *testing.T) {
+	n, err := strconv.Atoi(os.Getenv("POSTERN_FAULTS"))
+	if err != nil {
+		t.Skip("POSTERN_FAULTS is not the size of a sample")
+	}
+	all := generate()
+	rng := rand.New(rand.NewPCG(uint64(20), uint64(n)))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	all = all[:min(n, len(all))]
+	var mu sync.Mutex
+	var scores []scored
+	t.Run("all", func(t *testing.T) {
+		turns := make(chan struct{}, 12)
+		for _, g := range all {
+			t.Run(g.String(), func(t *testing.T) {
+				t.Parallel()
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				s, err := g.play(t.Context(), t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				scores = append(scores, s...)
+			})
+		}
+	})
+	text, share := confusion(scores)
+	t.Log("\n" + text)
+	if share < 0.9 {
+		t.Errorf("%.0f %% are right once settled, want 90", 100*share)
+	}
+}
+
+// confusion is the matrix of what is right and what was found, and the share that is right once
+// settled.
+func confusion(scores []scored) (string, float64) {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	count := map[outcome]int{}
+	first := map[outcome]int{}
+	exits := 0
+	cells := map[[2]string]int{}
+	var late []time.Duration
+	for _, s := range scores {
+		count[judge(s.settled, s.want)]++
+		first[judge(s.first, s.want)]++
+		cells[[2]string{text(s.want), text(s.settled)}]++
+		if s.after > 0 {
+			late = append(late, s.after)
+		}
+		if s.exit {
+			exits++
+		}
+		if o := judge(s.settled, s.want); o != right || judge(s.first, s.want) == wrong {
+			fmt.Fprintf(w, "%s\t%s\tright %s\tat first %s (%s)\tsettled %s (%s)\n", s.fault, s.side, text(s.want),
+				text(s.first), judge(s.first, s.want), text(s.settled), o)
+		}
+	}
+	fmt.Fprint(w, "\nright answer\tfound, once settled\tverdicts\n")
+	var keys [][2]string
+	for k := range cells {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+	for _, k := range keys {
+		fmt.Fprintf(w, "%s\t%s\t%d\n", k[0], k[1], cells[k])
+	}
+	n := float64(max(len(scores), 1))
+	slices.Sort(late)
+	if len(late) == 0 {
+		late = []time.Duration{0}
+	}
+	fmt.Fprintf(w, "\n%d verdicts\tright\thalf\twrong\n", len(scores))
+	for _, l := range []struct {
+		when string
+		of   map[outcome]int
+	}{{"at the first check", first}, {"once settled", count}} {
+		fmt.Fprintf(w, "%s\t%.1f %%\t%.1f %%\t%.1f %%\n", l.when, 100*float64(l.of[right])/n, 100*float64(l.of[half])/n, 100*float64(l.of[wrong])/n)
+	}
+	fmt.Fprintf(w, "right after\tmedian %.0f s\t90 %% %.0f s\t\nunreachable without an error\t%d\t\t\n",
+		late[len(late)/2].Seconds(), late[len(late)*9/10].Seconds(), exits)
+	_ = w.Flush() // into memory
+	return b.String(), float64(count[right]) / n
+}
+
+func text(c []catalogue.Code) string {
+	if len(c) == 0 {
+		return "nothing"
+	}
+	var out []string
+	for _, code := range c {
+		out = append(out, strings.TrimPrefix(string(code), "PST"))
+	}
+	return strings.Join(out, " ")
+}
+
+// Whatever is generated has a name of its own and an answer, in which no side is told of what it
+// cannot know.
+func TestGeneratedFaultsHaveAnswers(t *testing.T) {
+	names := map[string]bool{}
+	for _, g := range generate() {
+		cloud, edge := g.answers()
+		if names[g.String()] || len(cloud)+len(edge) == 0 && g.kind != uneven {
+			t.Errorf("%s is there twice or has no answer", g)
+		}
+		names[g.String()] = true
+		if own := codes(catalogue.LinkDown, catalogue.NoRoute, catalogue.SendProhibited); g.spot < transit && g.end == nil &&
+			slices.ContainsFunc(cloud, func(c catalogue.Code) bool { return slices.Contains(own, c) }) {
+			t.Errorf("%s: cloud is to find %v of itself", g, cloud)
+		}
+	}
+	if len(names) < 100 {
+		t.Errorf("there are only %d", len(names))
+	}
+	for _, c := range []struct {
+		found, want []catalogue.Code
+		is          outcome
+	}{
+		{nil, nil, right},
+		{codes(catalogue.HandshakeStale), nil, wrong},
+		{nil, codes(catalogue.LinkDown), half},
+		{codes(catalogue.LinkDown), codes(catalogue.LinkDown), right},
+		{codes(catalogue.Unanswered), codes(catalogue.LinkDown), half},
+		{codes(catalogue.LinkDown, catalogue.AuthTimeout), codes(catalogue.LinkDown), wrong},
+		{codes(catalogue.NothingListens), codes(catalogue.LinkDown), wrong},
+	} {
+		if got := judge(c.found, c.want); got != c.is {
+			t.Errorf("found %v, right %v: got %s, want %s", c.found, c.want, got, c.is)
+		}
+	}
+}
