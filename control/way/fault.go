@@ -23,6 +23,9 @@ func (m *maker) put(c *api.Check) {
 		return
 	}
 	s, f := seatOf(c), faultOf(c)
+	if _, doubted := m.suspect(); doubted && c.Code == string(catalogue.PingLost) {
+		s = seat{across, api.Unknown, api.Unknown} // The handshake that passed was before.
+	}
 	if s.at == Service {
 		m.serviceFails(c, f)
 		return

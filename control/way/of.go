@@ -204,7 +204,7 @@ func (m *maker) leaves(tunnel api.Outcome) api.Outcome {
 // suspect is the candidate in use if it has stopped answering and nothing better is there.
 func (m *maker) suspect() (api.Candidate, bool) {
 	for _, c := range m.peer.Candidates {
-		if c.State == "suspect" && m.tunnel() == api.OK && c.Address == m.peer.Path.Remote && c.Relay == m.peer.Path.Relay {
+		if c.State == "suspect" && c.Address == m.peer.Path.Remote && c.Relay == m.peer.Path.Relay {
 			return c, true
 		}
 	}

@@ -113,6 +113,8 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			"gateway ok | ok/ok ok | peer ok", ""},
 		{"the path in use has just stopped answering", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, nil,
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown warning | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"the same, and a handshake was a while ago", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, []api.Check{fails("gateway", catalogue.PingLost, "ping")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
 		{"no path any more, and no check has seen it", func(_ *api.Status, p *api.PeerStatus) {
 			p.Path = api.Path{Kind: api.PathNone, Reason: "nothing answers"}
 		}, nil,

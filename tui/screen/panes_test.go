@@ -131,7 +131,7 @@ func TestACommandIsChosenAmongThoseOfAFix(t *testing.T) {
 
 func TestKeysAnswer(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
-	s.press("m").want("mouse on: click and wheel")
+	s.press("m").want("mouse on: shift selects text")
 	if _, cmd := s.Update(tea.ResumeMsg{}); cmd == nil || cmd() != tea.EnableMouseCellMotion() {
 		t.Error("after a suspension the mouse is off")
 	}

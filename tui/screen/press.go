@@ -84,7 +84,7 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	case key.Matches(msg, k.mouse):
 		m.mouse = !m.mouse
 		if m.mouse {
-			m.say("mouse on: click and wheel; shift selects text as usual, m switches it off")
+			m.say("mouse on: shift selects text as usual, m switches it off")
 			return tea.EnableMouseCellMotion, true
 		}
 		m.say("mouse off")
