@@ -35,7 +35,8 @@ func found(p *api.PeerStatus, checks []api.Check) []api.Check {
 		add(api.ServiceGateway, e.targets.Gateway)
 	}
 	needed := map[string]bool{}
-	for _, c := range checks {
+	for n := range checks {
+		c := &checks[n]
 		if c.Peer != p.Name {
 			continue
 		}
@@ -43,14 +44,14 @@ func found(p *api.PeerStatus, checks []api.Check) []api.Check {
 		i := slices.IndexFunc(out, func(o api.Check) bool { return o.Name == c.Name && o.Direction == c.Direction })
 		switch {
 		case i < 0:
-			out = append(out, c)
-		case !checkedAt(&out[i]).After(checkedAt(&c)):
-			out[i] = c
+			out = append(out, *c)
+		case !checkedAt(&out[i]).After(checkedAt(c)):
+			out[i] = *c
 		}
 	}
-	for _, c := range checks {
-		if c.Peer == "" && (needed["own/"+c.Name] || slices.Contains(p.Allow, service(&c))) {
-			out = append(out, c)
+	for n := range checks {
+		if c := &checks[n]; c.Peer == "" && (needed["own/"+c.Name] || slices.Contains(p.Allow, service(c))) {
+			out = append(out, *c)
 		}
 	}
 	for i := range out {

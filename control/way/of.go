@@ -39,8 +39,8 @@ type maker struct {
 
 // own is the outcome of a check of this gateway.
 func (m *maker) own(name string) api.Outcome {
-	for _, c := range m.report {
-		if c.Direction == api.DirectionOwn && c.Name == name {
+	for i := range m.report {
+		if c := &m.report[i]; c.Direction == api.DirectionOwn && c.Name == name {
 			return c.Verdict.Verdict
 		}
 	}
@@ -192,11 +192,14 @@ func (m *maker) tunnel() api.Outcome {
 // leaves is ok when something gets out of this side and back: to this peer, to another, or to
 // a server that says where we are seen.
 func (m *maker) leaves(tunnel api.Outcome) api.Outcome {
-	others := slices.ContainsFunc(m.status.Peers, func(p api.PeerStatus) bool {
-		return p.Name != m.peer.Name && p.Reachability.Outbound.Gateway.Verdict == api.OK && !local(&p.Path)
-	})
-	if tunnel == api.OK || others || m.Nodes[1].Address != "" && m.own("exposure-stun") != api.Warning {
+	if tunnel == api.OK || m.Nodes[1].Address != "" && m.own("exposure-stun") != api.Warning {
 		return api.OK
+	}
+	for i := range m.status.Peers {
+		p := &m.status.Peers[i]
+		if p.Name != m.peer.Name && p.Reachability.Outbound.Gateway.Verdict == api.OK && !local(&p.Path) {
+			return api.OK
+		}
 	}
 	return api.Unknown
 }

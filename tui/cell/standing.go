@@ -126,5 +126,10 @@ func CompareNames(a, b string) int {
 
 // digits is how many a text begins with.
 func digits(s string) int {
-	return len(s) - len(strings.TrimLeft(s, "0123456789"))
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return i
+		}
+	}
+	return len(s)
 }
