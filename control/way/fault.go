@@ -58,7 +58,9 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 	forth, back := s.forth, s.back
 	switch {
 	case forth == "":
-		forth = c.Verdict.Verdict
+		if forth = c.Verdict.Verdict; c.Stage != oneWay {
+			back = forth
+		}
 	case c.Verdict.Verdict == api.Warning: // Packets pass.
 		return
 	}

@@ -11,8 +11,8 @@ import (
 const across Kind = "across"
 
 // seat is where a fault is, and if it is an error what it tells of the edges between the sides:
-// in the direction in which it was found, and in the other. What is empty tells of the fault's
-// own direction that it fails, and of the other nothing.
+// in the direction in which it was found, and in the other. Where both are empty, what fails is
+// the round trip, or the direction alone if the stage is oneWay.
 type seat struct {
 	at          Kind
 	forth, back api.Outcome
@@ -52,8 +52,11 @@ var stages = map[string]seat{
 	"handshake": {across, api.Unknown, api.Unknown},
 	"ping":      {There, api.OK, api.OK},
 	"mtu":       {at: across},
-	"traffic":   {at: across},
+	oneWay:      {at: across},
 }
+
+// oneWay is the stage of what connections show of the direction in which they send.
+const oneWay = "traffic"
 
 // outward are this gateway's own checks, by how their names begin, that look at what is in front
 // of it.

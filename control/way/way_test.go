@@ -95,6 +95,8 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
 		{"loss on the way there", nil, []api.Check{warning(fails("path", catalogue.PacketsLost, "traffic"))},
 			"gateway ok | ok/ok ok | nat ok | warning/ok warning | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and the firewall of cloud"},
+		{"loss of round trips", nil, []api.Check{warning(fails("gateway", catalogue.PacketsLost, "ping"))},
+			"gateway ok | ok/ok ok | nat ok | warning/warning warning | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and the firewall of cloud"},
 		{"this gateway, by a check of a later version", nil, []api.Check{own("route", "PST9998"), follows("own/route")},
 			"gateway error | unknown/unknown unknown | nat unknown | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at this gateway"},
 		{"no way in here", nil, []api.Check{own("exposure", catalogue.NoWayIn), follows("own/exposure")},
