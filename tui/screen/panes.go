@@ -158,17 +158,19 @@ func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	return d.trouble(p, cell.Findings(p), width)
 }
 
-// trouble is where the way to a peer breaks, and those findings that are not the same.
+// trouble is where the way to a peer breaks, and those findings that are not the same. Why the peer
+// is in its state needs no more words then.
 func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []string {
 	w := d.way(p)
 	var lines []string
-	cause := ""
+	said := func(string) bool { return false }
 	if w.Break != nil {
-		cause = cell.Printable(w.Break.Cause)
 		lines = cell.BreakFinding(&w).Lines(width, d.paint)
+		cause, reason := cell.Printable(w.Break.Cause), cell.Printable(p.Reason)
+		said = func(s string) bool { return s == reason || cause != "" && strings.Contains(s, cause) }
 	}
 	for _, f := range findings {
-		if cause == "" || !strings.Contains(f.Cause, cause) {
+		if !said(f.Cause) {
 			lines = append(lines, f.Lines(width, d.paint)...)
 		}
 	}
