@@ -45,14 +45,12 @@ var seats = map[catalogue.Code]seat{
 	catalogue.TurnUnreachable:     {Relay, api.Unknown, api.Unknown},
 }
 
-// stages are the seats of what else checks of the tunnel find.
+// stages are the seats of what else checks of the tunnel find. Of any other stage nobody can tell
+// what it passed.
 var stages = map[string]seat{
-	"resolve":   {Far, api.Unknown, api.Unknown},
-	"probe":     {across, api.Unknown, api.Unknown},
-	"handshake": {across, api.Unknown, api.Unknown},
-	"ping":      {There, api.OK, api.OK},
-	"mtu":       {at: across},
-	oneWay:      {at: across},
+	"resolve": {Far, api.Unknown, api.Unknown},
+	"mtu":     {at: across},
+	oneWay:    {at: across},
 }
 
 // oneWay is the stage of what connections show of the direction in which they send.
