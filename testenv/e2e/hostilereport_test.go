@@ -407,7 +407,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 	if term == nil {
 		return
 	}
-	term.press("Escape") // nothing is to be chosen
+	term.press("x") // no key, but one that leaves what may be chosen
 	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
 		term.press(view)
 		term.await("view "+view, "["+view+" ")
