@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
 // Checks draws the outcome of checks: this gateway's own first, then peer by peer, each
 // that fails with its cause, its fix and its stages, and what depends on another one in
-// a line that says so. The last line counts. The width is in cells; 0 means that nothing
-// is broken. The text ends in a line end.
-func Checks(r api.CheckReport, width int, o Options) string {
+// a line that says so. Of a peer with an error that status has, the way to it comes first. The
+// last line counts. The width is in cells; 0 means that nothing is broken. The text ends in a
+// line end.
+func Checks(r api.CheckReport, s api.Status, width int, o Options) string {
 	p := cell.Paint(o.Color)
 	title := "checks of gateway " + Printable(r.Gateway)
 	if !r.At.IsZero() {
@@ -26,6 +28,7 @@ func Checks(r api.CheckReport, width int, o Options) string {
 			name = "this gateway"
 		}
 		lines = append(lines, "", cell.Fit(p.Text(cell.Strong, name), width))
+		lines = append(lines, wayOf(r, s, peer, width, o)...)
 		for i := range r.Checks {
 			if c := &r.Checks[i]; c.Peer == peer {
 				lines = append(lines, cell.CheckLines(c, cell.Subject(c, false), width, p, o.Now, o.Wide)...)
@@ -37,12 +40,28 @@ func Checks(r api.CheckReport, width int, o Options) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
+// HasError reports whether a check of a peer fails.
+func HasError(r api.CheckReport) bool {
+	return slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Peer != "" && c.Verdict.Verdict == api.Error })
+}
+
+// wayOf is the way to a peer with an error.
+func wayOf(r api.CheckReport, s api.Status, peer string, width int, o Options) []string {
+	i := slices.IndexFunc(s.Peers, func(p api.PeerStatus) bool { return p.Name == peer })
+	fails := slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Peer == peer && c.Verdict.Verdict == api.Error })
+	if i < 0 || !fails {
+		return nil
+	}
+	w := way.Of(&s, &s.Peers[i], r.Checks)
+	return append(cell.WayDiagram(&w, width, cell.Paint(o.Color), o.lines(), o.Now), "")
+}
+
 // peersOf are the peers that checks are about, sorted; "" is this gateway.
 func peersOf(checks []api.Check) []string {
 	var peers []string
 	for _, c := range checks {
 		peers = append(peers, c.Peer)
 	}
-	slices.Sort(peers)
+	slices.SortFunc(peers, cell.CompareNames)
 	return slices.Compact(peers)
 }

@@ -47,27 +47,27 @@ func TestChecksSayCauseFixAndStages(t *testing.T) {
 			if color {
 				name += "-color"
 			}
-			got := Checks(checked(), width, Options{Color: color, Now: now})
+			got := Checks(checked(), api.Status{}, width, Options{Color: color, Now: now})
 			fits(t, got[:len(got)-1], width)
 			golden(t, name, got)
 		}
 	}
-	golden(t, "checks-wide", Checks(checked(), 0, Options{Now: now, Wide: true}))
-	golden(t, "checks-none", Checks(api.CheckReport{Gateway: "edge"}, 40, Options{Now: now}))
+	golden(t, "checks-wide", Checks(checked(), api.Status{}, 0, Options{Now: now, Wide: true}))
+	golden(t, "checks-none", Checks(api.CheckReport{Gateway: "edge"}, api.Status{}, 40, Options{Now: now}))
 }
 
 func TestChecksFitEveryWidth(t *testing.T) {
 	for width := 1; width <= 220; width++ {
-		plain := Checks(checked(), width, Options{Now: now, Wide: true})
+		plain := Checks(checked(), api.Status{}, width, Options{Now: now, Wide: true})
 		fits(t, plain, width)
-		if coloured := Checks(checked(), width, Options{Now: now, Wide: true, Color: true}); ansi.Strip(coloured) != plain {
+		if coloured := Checks(checked(), api.Status{}, width, Options{Now: now, Wide: true, Color: true}); ansi.Strip(coloured) != plain {
 			t.Errorf("width %d: colour changes what is said:\n%s\n%s", width, ansi.Strip(coloured), plain)
 		}
 	}
 }
 
 func TestWhatDependsOnAnotherCheckSaysOnlyThat(t *testing.T) {
-	got := Checks(checked(), 0, Options{Now: now})
+	got := Checks(checked(), api.Status{}, 0, Options{Now: now})
 	for _, want := range []string{"? unknown  → auth  depends on gateway\n", "? unknown  ← apiServer  depends on this gateway's upstream-apiServer\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)

@@ -24,7 +24,7 @@ func columns(now time.Time, wide bool) []cell.Column[*api.PeerStatus] {
 		{Title: "PEER", Cell: func(p peer) cell.Cell {
 			return cell.Cell{Text: ansi.Truncate(Printable(p.Name), maxName, "…"), Style: cell.Strong}
 		}},
-		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.Shown()) }},
+		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.PeerState(p) }},
 		{Title: "PATH", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 5, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
 		{Title: "→AUTH", Rank: 3, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &out(p).Auth) }},

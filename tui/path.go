@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -42,6 +43,17 @@ func Path(s api.PeerStatus, width int, o Options) string {
 	}
 	for i := range lines {
 		lines[i] = cell.Fit(lines[i], width)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// Diagram draws the way to a peer from top to bottom, and below it where it breaks and what to
+// do. The width is in cells; 0 means that nothing is broken. The text ends in a line end.
+func Diagram(w way.Way, width int, o Options) string {
+	p := cell.Paint(o.Color)
+	lines := cell.WayDiagram(&w, width, p, o.lines(), o.Now)
+	if w.Break != nil {
+		lines = append(append(lines, ""), cell.BreakFinding(&w).Lines(width, p)...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -26,7 +26,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 			lines = append(lines, cell.Fit(strings.Replace(l, name, p.Text(cell.Quiet, name), 1), width))
 		}
 	}
-	state := cell.State(s.Shown())
+	state := cell.PeerState(&s)
 	lines = append(lines, cell.Fit("peer "+p.Text(cell.Strong, Printable(s.Name))+"  "+p.Cell(state), width))
 	add("public key", Printable(s.PublicKey))
 	add("address", Printable(s.Address))

@@ -16,8 +16,17 @@ type Options struct {
 	Color bool
 	// Wide adds the columns of -o wide.
 	Wide bool
+	// ASCII draws lines without Unicode's.
+	ASCII bool
 	// Now is the moment that ages are counted to.
 	Now time.Time
+}
+
+func (o Options) lines() cell.Lines {
+	if o.ASCII {
+		return cell.ASCIILines
+	}
+	return cell.BoxLines
 }
 
 // Table draws a gateway and its peers, and below them what fails, why, and what to do.
@@ -27,7 +36,7 @@ func Table(s api.Status, width int, o Options) string {
 	p := cell.Paint(o.Color)
 	lines := header(&s.Gateway, width, o)
 	peers := slices.Clone(s.Peers)
-	slices.SortStableFunc(peers, func(a, b api.PeerStatus) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
 	lines = append(lines, "")
 	if len(peers) == 0 {
 		lines = append(lines, cell.Wrap("", "no peers yet: postern invite makes a ticket, postern join redeems one", width, "")...)

@@ -1,6 +1,6 @@
 // Package tui shows a gateway's Status on a terminal as text that ends: [Table], [Peer],
-// [Path], [NetCheck] and [Checks]; [Watch] shows the table again and again. It renders
-// the documents of control/api and knows nothing else. Package screen is the live screen,
+// [Path], [Diagram], [NetCheck] and [Checks]; [Watch] shows the table again and again. It renders
+// the documents of control/api, and ways made of them. Package screen is the live screen,
 // package cell what both are made of.
 //
 // # Rules of the screen

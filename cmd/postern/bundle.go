@@ -94,7 +94,7 @@ func (a *app) collect(ctx context.Context, status api.Status, now time.Time) []m
 	report, err := client.Check(ctx, api.CheckRequest{})
 	add("checks.json", report, err)
 	if err == nil {
-		files = append(files, member{"checks.txt", []byte(tui.Checks(report, 0, tui.Options{Now: now}))})
+		files = append(files, member{"checks.txt", []byte(tui.Checks(report, status, 0, tui.Options{Now: now}))})
 	}
 	for _, p := range status.Peers {
 		name := "path-" + bundleName(p.Name) + ".txt"

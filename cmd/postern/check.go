@@ -80,12 +80,25 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 	case formatJUnit:
 		err = a.printJUnit(r)
 	default:
-		_, err = fmt.Fprint(a.stdout, tui.Checks(r, a.width(), a.tableOptions(false)))
+		err = a.printChecks(ctx, r)
 	}
 	if err != nil {
 		return err
 	}
 	return checkFailure(r, f.failOn)
+}
+
+// printChecks writes a report for people, with the way to each peer that has an error.
+func (a *app) printChecks(ctx context.Context, r api.CheckReport) error {
+	var s api.Status
+	if tui.HasError(r) {
+		var err error
+		if s, err = a.client().Status(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprint(a.stdout, tui.Checks(r, s, a.width(), a.tableOptions(false)))
+	return err
 }
 
 // checkUntilFine repeats the checks while one fails or has no result yet, for as long as it

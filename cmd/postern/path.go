@@ -2,12 +2,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui"
 )
 
@@ -19,29 +21,37 @@ type pathDocument struct {
 	Path       api.Path        `json:"path"`
 	Candidates []api.Candidate `json:"candidates"`
 	NextTry    *time.Time      `json:"nextTry,omitempty"`
+	// Way is what --diagram draws.
+	Way way.Way `json:"way"`
 }
 
 func (a *app) pathCommand() *cobra.Command {
 	var format string
+	var diagram bool
 	c := &cobra.Command{
 		Use:   "path PEER",
 		Short: "Show every way to a peer, the one in use, and why",
 		Long: "Show every candidate address of the peer with its source, its state and its round trip or the " +
 			"reason why it does not serve, which of them is in use and why that one won, and what happened to " +
-			"the path lately. Exit 1 when there is no path.",
-		Example:           "  postern path cloud",
+			"the path lately. With --diagram draw the way to the peer instead: this gateway, its NAT, what lies " +
+			"between, the peer's side and the services at both ends, with what works in which direction, where it " +
+			"breaks and why. Exit 1 when there is no path.",
+		Example:           "  postern path cloud\n  postern path cloud --diagram",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.status(c.Context(), args[0])
+			s, err := a.client().Status(c.Context())
 			if err != nil {
 				return err
 			}
-			p := s.Peers[0]
-			if format == formatText {
+			p, err := findPeer(s, args[0])
+			if err != nil {
+				return err
+			}
+			if format == formatText && !diagram {
 				_, err = fmt.Fprint(a.stdout, tui.Path(p, a.width(), a.tableOptions(false)))
 			} else {
-				err = a.print(format, "Path", pathDocument{Kind: "Path", Peer: p.Name, State: p.State, Path: p.Path, Candidates: p.Candidates, NextTry: p.NextTry})
+				err = a.printWay(c.Context(), format, s, p)
 			}
 			if err == nil && (p.Path.Kind == "" || p.Path.Kind == api.PathNone) {
 				err = failedf("postern netcheck shows this gateway's own side", "path: there is none to %s: %s", p.Name, cmp.Or(p.Path.Reason, "nothing has answered yet"))
@@ -50,5 +60,20 @@ func (a *app) pathCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &format, formatText, formatJSON, formatYAML)
+	c.Flags().BoolVar(&diagram, "diagram", false, "draw the way to the peer, and where it breaks; -o json and yaml always have it")
 	return c
+}
+
+// printWay writes the way to a peer as a drawing, or with all else that is known of it as a document.
+func (a *app) printWay(ctx context.Context, format string, s api.Status, p api.PeerStatus) error {
+	r, err := a.client().Checks(ctx)
+	if err != nil {
+		return err
+	}
+	w := way.Of(&s, &p, r.Checks)
+	if format == formatText {
+		_, err = fmt.Fprint(a.stdout, tui.Diagram(w, a.width(), a.tableOptions(false)))
+		return err
+	}
+	return a.print(format, "Path", pathDocument{Kind: "Path", Peer: p.Name, State: p.State, Path: p.Path, Candidates: p.Candidates, NextTry: p.NextTry, Way: w})
 }

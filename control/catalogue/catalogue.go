@@ -76,6 +76,14 @@ func Severity(c Code) api.Outcome {
 	return api.Error
 }
 
+// Title says in a few words what a code means; empty of one that this version does not know.
+func Title(c Code) string {
+	if i, ok := load().find(c); ok {
+		return load().entries[i].Title
+	}
+	return ""
+}
+
 // Render makes the cause and the fix of a code from its parameters. A code that this
 // version does not know (a newer peer's report) is named as such. Of what a peer says, only
 // what the schema marks goes into the fix.

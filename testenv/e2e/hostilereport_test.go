@@ -371,7 +371,7 @@ func (e *evidence) glance(g *gateway, term *terminal) {
 	g.t.Helper()
 	e.run(g, "check", "-o", "json")
 	e.run(g, "status", "-o", "json")
-	term.press("4", "r", "c") // whatever the fix is, it is copied
+	term.press("4", "r", "c") // whatever the fix is, it is copied, or what of it is asked
 	term.await("the checks", "[4 ")
 	e.add("tui, the checks", strip(term.tmux("capture-pane", "-p", "-e")))
 }
@@ -407,6 +407,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 	if term == nil {
 		return
 	}
+	term.press("x") // no key, but one that leaves what may be chosen
 	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
 		term.press(view)
 		term.await("view "+view, "["+view+" ")
@@ -417,7 +418,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 // everyCommand is each that shows something of a gateway or a peer, in all its forms.
 func everyCommand(peerName string) [][]string {
 	out := [][]string{
-		{"path", peerName}, {"peer", "list"}, {"peer", "show", peerName}, {"config", "view"}, {"tui", "--once"}, {"kubeconfig", peerName},
+		{"path", peerName}, {"path", peerName, "--diagram"}, {"path", peerName, "-o", "json"}, {"peer", "list"}, {"peer", "show", peerName}, {"config", "view"}, {"tui", "--once"}, {"kubeconfig", peerName},
 		{"netcheck"}, {"netcheck", "-o", "json"}, {"ping", peerName, "-c", "1"}, {"ping", peerName, "-c", "1", "-o", "json"},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {

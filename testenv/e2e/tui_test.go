@@ -35,6 +35,7 @@ func TestScreenInATerminal(t *testing.T) {
 	f.faultAndRerun(t, term)
 	f.freeze(t, term)
 	resizeLive(t, term)
+	suspend(term)
 	f.losesTheGateway(t, term)
 
 	term.press("q")
@@ -173,6 +174,14 @@ func framed(lines []string, tab string) bool {
 	last := len(lines) - 1
 	return strings.HasPrefix(lines[0], "right · 1 peer") && bars == 1 && strings.HasPrefix(lines[last], "? ") &&
 		!slices.ContainsFunc(lines[:last], func(l string) bool { return strings.HasPrefix(l, "? help") })
+}
+
+// suspend leaves the terminal to the shell for a while.
+func suspend(term *terminal) {
+	term.press("C-z")
+	term.await("the shell is back", "Stopped", prompt)
+	term.run("fg")
+	term.await("the screen is back", "[1 Overview]", "● connected")
 }
 
 // losesTheGateway kills the gateway and starts it again.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -44,8 +45,10 @@ const (
 	Strong
 	// Second is cyan: the other one of two lines in a chart, and keys in hints.
 	Second
-	// Selected is the row or tab that keys act on: reversed.
+	// Selected is the row or tab that keys act on: reversed. What has a colour in it keeps it.
 	Selected
+	// Signs is a text in which each glyph of a verdict has its own colour.
+	Signs
 )
 
 // Paint dresses texts, or leaves them as they are.
@@ -70,9 +73,27 @@ func (p Paint) Text(st Style, s string) string {
 	case Strong:
 		return ansi.NewStyle().Bold().Styled(s)
 	case Selected:
-		return ansi.NewStyle().Reverse(true).Styled(s)
+		reverse := ansi.NewStyle().Reverse(true)
+		return reverse.Styled(strings.ReplaceAll(s, ansi.ResetStyle, ansi.ResetStyle+reverse.String()))
+	case Signs:
+		return p.signs(s)
 	}
 	return s
+}
+
+// signs gives each glyph of a verdict its colour.
+func (p Paint) signs(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		style := Plain
+		for _, o := range []api.Outcome{api.OK, api.Warning, api.Error, api.Unknown, api.Off} {
+			if c := sign(o); c.Text == string(r) {
+				style = c.Style
+			}
+		}
+		b.WriteString(p.Text(style, string(r)))
+	}
+	return b.String()
 }
 
 // Cell is the cell's text in its style.

@@ -85,7 +85,7 @@ func TestChecksAreOrderedByWhatAsksForAttention(t *testing.T) {
 	check := func(o api.Outcome, dependsOn string) *api.Check {
 		return &api.Check{Verdict: api.Verdict{Verdict: o}, DependsOn: dependsOn}
 	}
-	want := []*api.Check{check(api.Error, ""), check(api.Warning, ""), check(api.Unknown, ""), check("new", ""), check(api.Unknown, "gateway"), check(api.Off, ""), check(api.OK, "")}
+	want := []*api.Check{check(api.Error, ""), check(api.Warning, ""), check(api.Unknown, ""), check("new", ""), check(api.Unknown, "gateway"), check(api.OK, ""), check(api.Off, "")}
 	got := []*api.Check{want[6], want[4], want[2], want[0], want[5], want[3], want[1]}
 	slices.SortStableFunc(got, CompareChecks)
 	for i := range want {

@@ -173,11 +173,11 @@ func took(seconds float64) string {
 }
 
 // CompareChecks orders by what asks for attention: errors, warnings, what nobody could
-// tell (what depends on another check after the rest), what is off, what works.
+// tell (what depends on another check after the rest), what works, what is off.
 func CompareChecks(a, b *api.Check) int { return severity(a) - severity(b) }
 
 func severity(c *api.Check) int {
-	order := []api.Outcome{api.Error, api.Warning, api.Unknown, api.Off, api.OK}
+	order := []api.Outcome{api.Error, api.Warning, api.Unknown, api.OK, api.Off}
 	i := slices.Index(order, c.Verdict.Verdict)
 	if i < 0 {
 		i = slices.Index(order, api.Unknown)

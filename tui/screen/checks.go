@@ -25,9 +25,6 @@ type checksView struct {
 	ids      []string
 	top      int // first line shown
 	height   int
-	// chosen: the operator has taken a check up. Until then, and after a key for the first
-	// one, the first is selected whichever it is: the worst is what whoever looks needs.
-	chosen bool
 }
 
 // block is a check's place among all lines.
@@ -62,10 +59,10 @@ func (d *data) check(id string) *api.Check {
 func (v *checksView) update(msg tea.Msg, d *data) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.MouseMsg:
-		v.chosen = true
+		d.checks.chosen = true
 		v.mouse(msg, d)
 	case tea.KeyMsg:
-		v.chosen = !key.Matches(msg, keys().first)
+		d.checks.chosen = !key.Matches(msg, keys().first)
 		return v.key(msg, d)
 	}
 	return nil
@@ -169,7 +166,7 @@ func (v *checksView) list(d *data) []*api.Check {
 }
 
 func (v *checksView) compare(a, b *api.Check) int {
-	name := func() int { return cmp.Or(compareText(a.Peer, b.Peer), compareText(a.Name, b.Name)) }
+	name := func() int { return cmp.Or(cell.CompareNames(a.Peer, b.Peer), cell.CompareNames(a.Name, b.Name)) }
 	switch v.column {
 	case "peer":
 		return name()
@@ -197,8 +194,7 @@ func (v *checksView) draw(d *data, width, height int) string {
 	for _, c := range checks {
 		v.ids = append(v.ids, checkID(c))
 	}
-	if !v.chosen {
-		d.checks.to(0, v.ids)
+	if !d.checks.chosen {
 		v.top = 0
 	}
 	d.checks.window(v.ids, height)

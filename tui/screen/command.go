@@ -132,7 +132,7 @@ func (m *model) sortColumns() []string {
 func (m *model) choosePeer(name string) bool {
 	for i := range m.data.status.Peers {
 		if p := &m.data.status.Peers[i]; p.Name == name {
-			m.data.peers.id = peerID(p)
+			m.data.peers.choose(peerID(p))
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package screen
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -18,14 +19,58 @@ const maxCopy = 8 << 10
 // copiedMsg says how copying went.
 type copiedMsg string
 
-// copyFix is what is copied of a verdict: the command to be typed at this gateway, or the
-// fix in words where there is no such one. The words lose their backquotes: pasted into a
-// shell by mistake they would run what is meant for the other side, or all of several ways.
-func copyFix(v *api.Verdict, of string) copyMsg {
+// copyFix is what is copied of a verdict: the command to be typed at this gateway. Where there is
+// no such one it is chosen among the commands of the fix, which may be meant for the other side
+// or be several ways, and the fix in words. The words lose their backquotes: pasted into a shell
+// by mistake they would run all of these.
+func copyFix(v *api.Verdict, of string) tea.Msg {
 	if v.Command != "" {
 		return copyMsg{v.Command, "the command for " + of}
 	}
-	return copyMsg{strings.ReplaceAll(v.Fix, "`", "'"), "the fix for " + of + " in words"}
+	words := copyMsg{strings.ReplaceAll(v.Fix, "`", "'"), "the fix for " + of + " in words"}
+	var choices chooseMsg
+	for i, part := range strings.Split(v.Fix, "`") {
+		if i%2 == 1 && len(choices) < maxChoices && !slices.ContainsFunc(choices, func(c copyMsg) bool { return c.text == part }) {
+			choices = append(choices, copyMsg{part, "the command, for where the fix says"})
+		}
+	}
+	if len(choices) == 0 {
+		return words
+	}
+	return append(choices, words)
+}
+
+// chooseMsg offers texts to be copied, of which a digit chooses one.
+type chooseMsg []copyMsg
+
+// maxChoices bounds the commands that are offered: digits have to do, with one left for the words.
+const maxChoices = 8
+
+// pressedInChoice copies what a digit chooses; any other key leaves.
+func (m *model) pressedInChoice(msg tea.KeyMsg) tea.Cmd {
+	m.mode = modeKeys
+	if msg.Type == tea.KeyRunes && len(msg.Runes) == 1 {
+		if i := int(msg.Runes[0] - '1'); i >= 0 && i < len(m.choices) {
+			return m.copy(m.choices[i])
+		}
+	}
+	return nil
+}
+
+// choiceLines are the texts to choose from, each behind its digit.
+func (m *model) choiceLines(width int) []string {
+	p := m.data.paint
+	lines := []string{m.data.rule(p.Text(cell.Strong, "copy which?"), width)}
+	for i, c := range m.choices {
+		prefix := fmt.Sprintf("%d  ", i+1)
+		for n, l := range cell.Wrap(prefix, cell.Printable(c.text), width, "   ") {
+			if rest, ok := strings.CutPrefix(l, prefix); ok && n == 0 {
+				l = p.Text(cell.Second, prefix) + rest
+			}
+			lines = append(lines, l)
+		}
+	}
+	return lines
 }
 
 // copy hands a text to the terminal's clipboard by OSC 52. A text that holds anything

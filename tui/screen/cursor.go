@@ -16,11 +16,20 @@ type cursor struct {
 	// standIn is the row selected instead of hidden, which a filter took away or which
 	// is gone. When hidden is back and nobody has moved on, it is selected again.
 	standIn, hidden string
+	// leading: the list begins with what asks for attention. Until a row is chosen, and after a
+	// key for the first one, the first is selected, whichever it is.
+	leading, chosen bool
 }
+
+// choose selects a row, be it shown or not.
+func (c *cursor) choose(id string) { c.id, c.chosen = id, true }
 
 // settle finds the selection among the rows. One that is not there passes to the row
 // that took its place.
 func (c *cursor) settle(ids []string) {
+	if c.leading && !c.chosen && len(ids) > 0 {
+		c.id, c.standIn, c.hidden = ids[0], "", ""
+	}
 	if c.id != c.standIn {
 		c.standIn, c.hidden = "", ""
 	}
@@ -62,6 +71,7 @@ func (c *cursor) key(msg tea.KeyMsg, ids []string) bool {
 		return false
 	}
 	c.to(c.at+step, ids)
+	c.chosen = len(ids) > 0 && !key.Matches(msg, keys().first)
 	return true
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
 )
@@ -59,7 +61,7 @@ type data struct {
 const allPeers = "*"
 
 func newData(now time.Time) *data {
-	return &data{now: now, traffic: map[string]*ring{}, graph: graphBraille}
+	return &data{now: now, traffic: map[string]*ring{}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}}
 }
 
 // Styles of charts.
@@ -79,6 +81,12 @@ func (d *data) peer() *api.PeerStatus {
 	}
 	return &d.status.Peers[i]
 }
+
+// stale reports whether what is shown is of a gateway that does not answer any more.
+func (d *data) stale() bool { return d.lost != nil && !d.statusAt.IsZero() }
+
+// greyed is a line without its colours: nobody knows whether they still hold.
+func (d *data) greyed(line string) string { return d.paint.Text(cell.Quiet, ansi.Strip(line)) }
 
 // peerID is a peer's identity: its key, or its name as long as it has none.
 func peerID(p *api.PeerStatus) string {
@@ -100,7 +108,7 @@ func (d *data) samples(id string, since time.Time) []sample {
 // took takes a snapshot.
 func (d *data) took(s api.Status, at time.Time) {
 	s.Peers = slices.Clone(s.Peers) // They are the source's.
-	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return compareText(a.Name, b.Name) })
+	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
 	d.status, d.statusAt = s, at
 	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}
 	for i := range s.Peers {

@@ -114,26 +114,6 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
-func TestNATWords(t *testing.T) {
-	for _, tc := range []struct {
-		nat  api.NAT
-		want string
-	}{
-		{api.NAT{}, "NAT not known"},
-		{api.NAT{Mapping: "unknown"}, "NAT not known"},
-		{api.NAT{Mapping: "none"}, "no NAT"},
-		{api.NAT{Mapping: "endpoint-independent", Filtering: "unknown"}, "NAT keeps one port"},
-		{api.NAT{Mapping: "endpoint-independent", Filtering: "endpoint-independent"}, "NAT keeps one port, open to all"},
-		{api.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}, "NAT keeps one port, open to addresses it sent to"},
-		{api.NAT{Mapping: "endpoint-dependent"}, "NAT changes its port for each peer"},
-		{api.NAT{Mapping: "address-dependent"}, "NAT changes its port for each peer"},
-	} {
-		if got := natWords(tc.nat); got != tc.want {
-			t.Errorf("%+v: got %q, want %q", tc.nat, got, tc.want)
-		}
-	}
-}
-
 func TestOddFiguresAreDrawn(t *testing.T) {
 	f := busy()
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {

@@ -72,7 +72,7 @@ func (v *flows) update(msg tea.Msg, d *data) tea.Cmd {
 		case key.Matches(msg, k.enter):
 			for _, r := range v.rows(d) {
 				if r.id == d.flows.id {
-					d.peers.id = peerID(r.peer)
+					d.peers.choose(peerID(r.peer))
 					return ask(openMsg{titlePeer})
 				}
 			}
@@ -165,7 +165,7 @@ func (v *flows) rows(d *data) []flowRow {
 	}
 	slices.SortStableFunc(rows, func(a, b flowRow) int {
 		// Equal ones must not change places from one snapshot to the next.
-		return cmp.Or(v.directed(v.compare(&a, &b, d.now)), compareText(a.peer.Name, b.peer.Name), cmp.Compare(a.id, b.id))
+		return cmp.Or(v.directed(v.compare(&a, &b, d.now)), cell.CompareNames(a.peer.Name, b.peer.Name), cmp.Compare(a.id, b.id))
 	})
 	return rows
 }
@@ -177,13 +177,13 @@ func (v *flows) compare(a, b *flowRow, now time.Time) int {
 	case sortAge:
 		return cmp.Compare(now.Sub(a.flow.StartedAt), now.Sub(b.flow.StartedAt))
 	case sortPeer:
-		return compareText(a.peer.Name, b.peer.Name)
+		return cell.CompareNames(a.peer.Name, b.peer.Name)
 	case sortService:
-		return compareText(a.flow.Service, b.flow.Service)
+		return cell.CompareNames(a.flow.Service, b.flow.Service)
 	case sortDirection:
-		return compareText(a.flow.Direction, b.flow.Direction)
+		return cell.CompareNames(a.flow.Direction, b.flow.Direction)
 	case sortRemote:
-		return compareText(a.flow.Remote, b.flow.Remote)
+		return cell.CompareNames(a.flow.Remote, b.flow.Remote)
 	}
 	return cmp.Compare(a.rx+a.tx, b.rx+b.tx)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // connected is busy with more flows, after two snapshots a second apart.
@@ -128,10 +129,10 @@ func TestFlowsAreSorted(t *testing.T) {
 		{sortRate, true, func(a, b flowRow) bool { return a.rx+a.tx > b.rx+b.tx }},
 		{sortBytes, true, func(a, b flowRow) bool { return a.flow.RxBytes+a.flow.TxBytes > b.flow.RxBytes+b.flow.TxBytes }},
 		{sortAge, true, func(a, b flowRow) bool { return a.flow.StartedAt.Before(b.flow.StartedAt) }},
-		{sortPeer, false, func(a, b flowRow) bool { return compareText(a.peer.Name, b.peer.Name) < 0 }},
-		{sortService, false, func(a, b flowRow) bool { return compareText(a.flow.Service, b.flow.Service) < 0 }},
+		{sortPeer, false, func(a, b flowRow) bool { return cell.CompareNames(a.peer.Name, b.peer.Name) < 0 }},
+		{sortService, false, func(a, b flowRow) bool { return cell.CompareNames(a.flow.Service, b.flow.Service) < 0 }},
 		{sortDirection, false, func(a, b flowRow) bool { return a.flow.Direction < b.flow.Direction }},
-		{sortRemote, false, func(a, b flowRow) bool { return compareText(a.flow.Remote, b.flow.Remote) < 0 }},
+		{sortRemote, false, func(a, b flowRow) bool { return cell.CompareNames(a.flow.Remote, b.flow.Remote) < 0 }},
 	} {
 		v := s.views[4].(*flows)
 		if v.column != tt.column || v.descending != tt.descending {

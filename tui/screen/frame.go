@@ -23,7 +23,18 @@ func (m *model) View() string {
 	}
 	m.viewTop, m.viewHeight = len(lines), d.height-len(lines)-1
 	if m.viewHeight > 0 {
-		lines = append(lines, strings.Split(m.body(m.viewHeight), "\n")...)
+		body := strings.Split(m.body(m.viewHeight), "\n")
+		for i := range body {
+			if d.stale() && m.mode != modeHelp {
+				body[i] = d.greyed(body[i])
+			}
+		}
+		if m.mode == modeChoose {
+			choices := m.choiceLines(d.width)
+			choices = choices[:min(len(choices), len(body))]
+			body = append(body[:len(body)-len(choices)], choices...)
+		}
+		lines = append(lines, body...)
 	}
 	return strings.Join(exactly(append(lines[:min(len(lines), d.height-1)], m.foot()), d.width, d.height), "\n")
 }
@@ -110,6 +121,9 @@ func (m *model) foot() string {
 		return cell.Fit(typed, d.width-8) + "  " + help
 	}
 	items := []string{help}
+	if m.mode == modeChoose {
+		return help + "  " + p.Text(cell.Second, "1–9") + " " + p.Text(cell.Quiet, "copy it") + "  " + p.Text(cell.Second, "esc") + " " + p.Text(cell.Quiet, "leave")
+	}
 	if d.filter.text != "" {
 		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))
 	}

@@ -3,10 +3,10 @@ package screen
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -23,7 +23,7 @@ func (m *model) header() []string {
 	}
 	lines = append(lines, m.totals())
 	g := &d.status.Gateway
-	network := []string{m.traffic(), natWords(g.NAT)}
+	network := []string{m.traffic(), cell.NATWords(g.NAT)}
 	for _, a := range g.NAT.PublicAddresses {
 		network = append(network, cell.Printable(a))
 	}
@@ -84,9 +84,9 @@ func (m *model) banner() string {
 // totals has the gateway's name and its peers by state; at the right, whether the picture stands still.
 func (m *model) totals() string {
 	d := m.data
-	count := map[api.PeerState]int{}
+	count := map[cell.Standing]int{}
 	for i := range d.status.Peers {
-		count[d.status.Peers[i].Shown()]++
+		count[cell.StandingOf(&d.status.Peers[i]).Counted()]++
 	}
 	still := ""
 	switch {
@@ -105,13 +105,16 @@ func (m *model) totals() string {
 			break
 		}
 	}
+	if d.stale() {
+		line = d.greyed(line)
+	}
 	if still == "" {
 		return line
 	}
 	return cell.Pad(line, max(0, room-1)) + " " + still
 }
 
-func (m *model) totalsLine(count map[api.PeerState]int, short bool) string {
+func (m *model) totalsLine(count map[cell.Standing]int, short bool) string {
 	d := m.data
 	p := d.paint
 	peers := fmt.Sprintf("%d peers", len(d.status.Peers))
@@ -119,11 +122,11 @@ func (m *model) totalsLine(count map[api.PeerState]int, short bool) string {
 		peers = "1 peer"
 	}
 	var states []string
-	for _, s := range []api.PeerState{api.StateConnected, api.StateUnconfirmed, api.StateConnecting, api.StatePending, api.StateFailed} {
+	for _, s := range cell.Standings() {
 		if count[s] == 0 {
 			continue
 		}
-		c := cell.State(s)
+		c := s.Cell()
 		glyph, word, _ := strings.Cut(c.Text, " ")
 		text := fmt.Sprintf("%s %d %s", glyph, count[s], word)
 		if short {
@@ -134,7 +137,11 @@ func (m *model) totalsLine(count map[api.PeerState]int, short bool) string {
 	if len(states) > 0 {
 		peers += ": " + strings.Join(states, " ")
 	}
-	return onOneLine([]string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers})
+	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers}
+	if d.stale() {
+		items = append(items, "as of "+d.statusAt.Format(time.TimeOnly))
+	}
+	return onOneLine(items)
 }
 
 // traffic is what all peers together receive and send now.
@@ -145,26 +152,4 @@ func (m *model) traffic() string {
 		rx, tx = rx+p.RxBytesPerSecond, tx+p.TxBytesPerSecond
 	}
 	return "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"
-}
-
-// natWords says in words what a NAT's behaviour (RFC 4787) means for peering.
-func natWords(n api.NAT) string {
-	switch n.Mapping {
-	case "none":
-		return "no NAT"
-	case "endpoint-independent":
-		text := "NAT keeps one port"
-		switch n.Filtering {
-		case "endpoint-independent":
-			text += ", open to all"
-		case "address-dependent":
-			text += ", open to addresses it sent to"
-		case "address-and-port-dependent", "endpoint-dependent":
-			text += ", open only to whom it sent to"
-		}
-		return text
-	case "", "unknown":
-		return "NAT not known"
-	}
-	return "NAT changes its port for each peer"
 }

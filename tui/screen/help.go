@@ -14,7 +14,7 @@ import (
 // everywhere are the keys of the frame.
 func everywhere() []key.Binding {
 	k := keys()
-	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.wide, k.freeze, k.mouse, k.help, k.quit}
+	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.wide, k.freeze, k.mouse, k.suspend, k.help, k.quit}
 }
 
 // moves are the keys that every list and text has.
@@ -48,18 +48,20 @@ func (m *model) helpSheet(width, height int) string {
 	return strings.Join(exactly(lines[max(0, m.helpTop):], width, height), "\n")
 }
 
+// halves is the width from which the groups of the help sheet stand in two columns.
+const halves = 100
+
 func (m *model) helpLines(width int) []string {
 	p := m.data.paint
-	var lines []string
+	whole := width
+	if width >= halves {
+		width = (width - besideGap) / 2
+	}
+	var groups [][]string
 	group := func(title string, entries [][2]string) {
-		if len(entries) == 0 {
-			return
+		if len(entries) > 0 {
+			groups = append(groups, append([]string{p.Text(cell.Strong, title)}, inColumns(entries, width, p)...))
 		}
-		if len(lines) > 0 {
-			lines = append(lines, "")
-		}
-		lines = append(lines, p.Text(cell.Strong, title))
-		lines = append(lines, inColumns(entries, width, p)...)
 	}
 	group("moving", helpOf(moves()))
 	for _, v := range m.views {
@@ -77,16 +79,40 @@ func (m *model) helpLines(width int) []string {
 	group("commands (tab completes)", commands)
 	group("filter", [][2]string{{"/text", "what has it, in capitals or not"}, {"/!text", "what has it not"}})
 	group("signs", signs())
+	all := joined(groups)
+	if width == whole {
+		return all
+	}
+	// The first column ends with the group that reaches the middle.
+	n := 0
+	for n < len(groups) && len(joined(groups[:n])) < len(all)/2 {
+		n++
+	}
+	left, right := joined(groups[:n]), joined(groups[n:])
+	height := max(len(left), len(right))
+	return beside(m.data, [][]string{exactly(left, width, height), exactly(right, width, height)}, []int{width, width})
+}
+
+// joined sets groups of lines below each other, an empty line between them.
+func joined(groups [][]string) []string {
+	var lines []string
+	for i, g := range groups {
+		if i > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, g...)
+	}
 	return lines
 }
 
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH", "what we find there"}, {"←AUTH", "what they report of us"},
+		{"→AUTH", "what we find there"}, {"←AUTH", "what they report of us"}, {"→apg", "auth, API, gateway"},
 		{"✓ ok", "works"}, {"! warning", "works, but"}, {"✗ error", "does not work"},
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
-		{"● connected", "end to end"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"}, {"✗ failed", "and tried again"},
+		{"● connected", "end to end"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
+		{"! faulty", "connected, and fails"}, {"✗ silent", "answers no more"}, {"✗ failed", "and tried again"},
 	}
 }
 

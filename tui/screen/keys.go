@@ -11,7 +11,7 @@ type keyMap struct {
 	view, next, previous                   key.Binding
 	sort, wide, freeze, probe, copy, mouse key.Binding
 	wider, narrower                        key.Binding
-	gateway                                key.Binding
+	gateway, suspend                       key.Binding
 }
 
 func keys() keyMap {
@@ -42,6 +42,7 @@ func keys() keyMap {
 		probe:    bind("r", "probe now", "r"),
 		copy:     bind("c", "copy", "c"),
 		mouse:    bind("m", "mouse", "m"),
+		suspend:  bind("ctrl+z", "suspend", "ctrl+z"),
 		gateway:  bind("n", "next gateway", "n"),
 		wider:    bind("+", "longer window", "+", "="),
 		narrower: bind("-", "shorter window", "-"),

@@ -4,18 +4,16 @@ import (
 	"strings"
 
 	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// marked puts a row behind the sign of the selection. Its own colours give way, since
-// they would cut the reversed line into pieces; the words still say the same.
+// marked puts a row behind the sign of the selection.
 func marked(row string, selected bool, width int, p cell.Paint) string {
 	if !selected {
 		return cell.Fit("  "+row, width)
 	}
-	return p.Text(cell.Selected, cell.Pad("▸ "+ansi.Strip(row), width))
+	return p.Text(cell.Selected, cell.Pad("▸ "+row, width))
 }
 
 // unmarked is the width that a row has behind the sign.
@@ -41,6 +39,7 @@ func (c *cursor) mouse(msg tea.MouseMsg, ids []string, top int) bool {
 	default:
 		return false
 	}
+	c.chosen = true
 	return true
 }
 

@@ -26,6 +26,7 @@ const (
 	modeFilter
 	modeCommand
 	modeHelp
+	modeChoose // which of several to copy
 )
 
 // model is the program's state: the data and the frame around the views. Only the
@@ -42,7 +43,9 @@ type model struct {
 	// out takes what is no part of the picture: the clipboard's content.
 	out io.Writer
 
-	data  *data
+	data *data
+	// kept has what is known of the other sources, by their index.
+	kept  map[int]*data
 	views []view
 	at    int   // the view that is shown
 	trail []int // those that esc leads back to, the last one first to go
@@ -58,6 +61,7 @@ type model struct {
 	input     line
 	helpTop   int
 	oldFilter filter
+	choices   chooseMsg
 
 	notice      string
 	noticeUntil time.Time
@@ -79,7 +83,7 @@ func newModel(o Options, t *tasks) *model {
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{"", o.Source}}
 	}
-	return &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, data: d, views: views()}
+	return &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, data: d, kept: map[int]*data{}, views: views()}
 }
 
 // Init implements tea.Model.
@@ -135,6 +139,12 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		return m.probe(msg.peer)
 	case copyMsg:
 		return m.copy(msg)
+	case chooseMsg:
+		m.mode, m.choices = modeChoose, msg
+	case tea.ResumeMsg:
+		if m.mouse {
+			return tea.EnableMouseCellMotion
+		}
 	case copiedMsg:
 		return m.say(string(msg))
 	case tea.MouseMsg:

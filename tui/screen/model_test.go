@@ -40,8 +40,8 @@ func TestTheSelectionIsAPeerAndNotARow(t *testing.T) {
 	// A peer that comes before all others, and one that goes.
 	s.gateway.status.Peers = append(s.gateway.status.Peers[1:], api.PeerStatus{Name: "aaa", PublicKey: "aaa-key", State: api.StateConnected})
 	s.pass(time.Second).want("▸ hub", "aaa")
-	s.press("s").want("▸ hub", "sorted by state")
-	s.press("s", "s", "s").want("▸ hub", "sorted by rx, the greatest first")
+	s.press("s").want("▸ hub", "sorted by peer")
+	s.press("s", "s", "s", "s").want("▸ hub", "sorted by rx, the greatest first")
 	s.press("/").typed("cloud").want("▸ cloud")
 	s.wantNot("hub")
 	s.press("enter").want("/cloud")
@@ -60,7 +60,7 @@ func TestAPeerThatIsGonePassesTheSelectionOn(t *testing.T) {
 }
 
 func TestEnterLeadsToThePeerAndEscBack(t *testing.T) {
-	s := play(t, busy(), 80, 60, false).press("G", "enter")
+	s := play(t, busy(), 80, 60, false).press("enter")
 	s.want("[2 Peer]", "site-with-a-name-of-forty-characters-xyz  ✗ failed", "no answer to 12 probes in 10 s", "PST0101 handshake")
 	s.press("left").want("�evil�  ◇ pending", "fcb4-8bb5-2120-8f10")
 	s.press("esc").want("[1 Overview]", "▸ new")
@@ -70,9 +70,9 @@ func TestFilters(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
 	s.press("/").typed("!CLOUD").wantNot("  cloud  ")
 	s.want("hub", "/!CLOUD▏")
-	s.press("esc").want("  hub", "▸ cloud")
+	s.press("esc").want("  hub", "▸ site")
 	s.press("/").typed("nobody at all").want("the filter picks no peer")
-	s.press("ctrl+w", "ctrl+u").want("▸ cloud")
+	s.press("ctrl+w", "ctrl+u").want("▸ site")
 	s.press("esc", "4", "/").typed("pst0503").press("enter").want("▸ ! warning", "PST0503")
 	s.wantNot("PST0810")
 }
@@ -87,7 +87,7 @@ func TestCommands(t *testing.T) {
 	s.press(":").typed("peer nobody").press("enter").want(`no peer is called "nobody"`)
 	s.press("1", ":").typed("sort ").want("handshake")
 	s.typed("rtt").press("enter").want("sorted by rtt, the greatest first", "▸ cloud")
-	s.press(":").typed("sort size").press("enter").want("sort by one of peer, state")
+	s.press(":").typed("sort size").press("enter").want("sort by one of trouble, peer, state")
 	s.press("2", ":").typed("sort rtt").press("enter").want("nothing to sort here")
 	s.press(":").typed("graph ascii").press("enter")
 	if s.data.graph != graphASCII {
@@ -219,7 +219,7 @@ func TestOutOfFocusNothingIsAsked(t *testing.T) {
 func TestALostGatewayKeepsItsLastPictureAndIsAskedAgain(t *testing.T) {
 	s := play(t, busy(), 120, 24, false)
 	s.gateway.err = errors.New("no gateway answers on /run/postern/postern.sock")
-	s.pass(time.Second).want("✗ lost the gateway 0s ago, asking again in 1s: no gateway answers on /run/postern/postern.sock", "▸ cloud")
+	s.pass(time.Second).want("✗ lost the gateway 0s ago, asking again in 1s: no gateway answers on /run/postern/postern.sock", "▸ site")
 	asked := func() int { n := s.gateway.statuses; s.gateway.statuses = 0; return n }
 	asked()
 	var waits []int
@@ -246,7 +246,7 @@ func TestAGatewayThatNeverAnsweredSaysWhy(t *testing.T) {
 	s := play(t, &fake{err: errors.New("permission denied on /run/postern/postern.sock\x1b[2J")}, 60, 15, false)
 	s.want("✗ no gateway answers, asking again in 1s", "permission denied on /run/postern/postern.sock�[2J", "? help")
 	s.gateway.err, s.gateway.status = nil, busyStatus()
-	s.pass(time.Second).want("▸ cloud")
+	s.pass(time.Second).want("▸ site")
 }
 
 func TestProbing(t *testing.T) {
@@ -283,12 +283,12 @@ func TestCopyingTheFix(t *testing.T) {
 	}
 	s.want("copied the fix for site-with-a-name-of-forty-characters-xyz → gateway")
 	s.written.Reset()
-	s.press("1", "c")
+	s.press("1", "G", "c")
 	if want := base64.StdEncoding.EncodeToString([]byte("set services.apiServer.serverName: kubernetes there")); !strings.Contains(s.written.String(), want) {
 		t.Errorf("wrote %q, want %q in it", s.written.String(), want)
 	}
 	s.written.Reset()
-	s.press("j", "c").want("nothing to copy here")
+	s.press("k", "c").want("nothing to copy here")
 	for _, evil := range []string{"rm -rf /\n", "a\x1b]52;c;x\a", "a\u202eb", "a\u200bb", strings.Repeat("x", maxCopy+1)} {
 		s.do(s.copy(copyMsg{evil, "it"}))
 		s.want("not copied: the text holds what is not shown")
@@ -306,7 +306,7 @@ func TestHelpNamesEveryKeyAndCommand(t *testing.T) {
 			s.want(b.Help().Desc)
 		}
 	}
-	s.press("?").want("▸ cloud")
+	s.press("?").want("▸ site")
 	s.press("?", "4").want("[4 Checks]", "▸ ✗ error")
 	s.Update(tea.WindowSizeMsg{Width: 40, Height: 10})
 	s.press("?", "G").want("and tried again")
@@ -331,7 +331,7 @@ func TestTheMouseIsOffUntilAsked(t *testing.T) {
 	click(5, 14) // no row
 	s.want("▸ new")
 	s.Update(tea.MouseMsg{X: 5, Y: 8, Action: tea.MouseActionPress, Button: tea.MouseButtonWheelUp})
-	s.want("▸ cloud")
+	s.want("▸ site")
 	click(strings.Index(ansiLine(s.View(), s.tabTop), "4 Checks"), s.tabTop)
 	s.want("[4 Checks]")
 	click(5, s.viewTop+7)
@@ -360,7 +360,7 @@ func TestChecksAreReadInFullOnASmallScreen(t *testing.T) {
 		s.press("k")
 	}
 	s.want("▸ ✗ error")
-	s.press("pgdown", "pgdown", "pgdown", "pgdown", "pgdown", "pgdown").press("G").want("▸ ✓ ok")
+	s.press("pgdown", "pgdown", "pgdown", "pgdown", "pgdown", "pgdown").press("G").want("▸ - off")
 	s.press("pgup", "pgup", "pgup", "pgup", "pgup", "pgup", "pgup").want("▸ ✗ error")
 }
 
@@ -400,14 +400,19 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 	s.pass(2 * time.Second).want("gateway is up again")
 }
 
-// Pasted into a shell, a text with backquotes runs what is between them.
+// Pasted into a shell, a text with backquotes runs what is between them. What may be meant for the
+// other side is never copied unasked.
 func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
-	v := &api.Verdict{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`"}
-	if got := copyFix(v, "cloud"); strings.Contains(got.text, "`") || !strings.Contains(got.text, "'nft two'") || !strings.Contains(got.what, "in words") {
-		t.Errorf("got %+v", got)
+	v := &api.Verdict{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`; or `nft one` again"}
+	got, ok := copyFix(v, "cloud").(chooseMsg)
+	if !ok || len(got) != 3 || got[0].text != "nft one" || got[1].text != "nft two" {
+		t.Fatalf("got %+v", got)
+	}
+	if words := got[2]; strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
+		t.Errorf("got %+v", words)
 	}
 	v = &api.Verdict{Fix: "here let it in: `nft one`", Command: "nft one"}
-	if got := copyFix(v, "cloud"); got.text != "nft one" || !strings.Contains(got.what, "command") {
+	if got, ok := copyFix(v, "cloud").(copyMsg); !ok || got.text != "nft one" || !strings.Contains(got.what, "command") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -2,13 +2,13 @@ package screen
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
@@ -17,19 +17,25 @@ import (
 
 const titleOverview = "Overview"
 
-// overview has a row for each peer, and below them what troubles the selected one.
+// overview has a row for each peer, and what troubles the selected one: below them, or beside them
+// where there is room for more of it.
 type overview struct {
 	sorting
 	ids []string // of the rows as drawn last
+	// top is the line at which they began, and width how wide they were.
+	top, width int
 }
 
 func newOverview() *overview {
 	return &overview{sorting: sorting{
-		columns:       []string{"peer", "state", "path", "rtt", "rx", "tx", "handshake"},
+		columns:       []string{sortTrouble, sortPeer, "state", "path", "rtt", "rx", "tx", "handshake"},
 		greatestFirst: []string{"rtt", "rx", "tx"},
-		column:        "peer",
+		column:        sortTrouble,
 	}}
 }
+
+// sortTrouble has first what asks for attention.
+const sortTrouble = "trouble"
 
 func (*overview) title() string { return titleOverview }
 
@@ -47,7 +53,9 @@ func describe(b key.Binding, does string) key.Binding {
 func (o *overview) update(msg tea.Msg, d *data) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.MouseMsg:
-		d.peers.mouse(msg, o.ids, 1)
+		if msg.X < o.width {
+			d.peers.mouse(msg, o.ids, o.top)
+		}
 	case tea.KeyMsg:
 		if d.peers.key(msg, o.ids) {
 			return nil
@@ -63,6 +71,7 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	p := d.peer()
 	switch {
 	case key.Matches(msg, k.enter) && p != nil:
+		d.peers.choose(peerID(p))
 		return ask(openMsg{titlePeer})
 	case key.Matches(msg, k.probe) && p != nil:
 		return ask(probeMsg{p.Name})
@@ -99,8 +108,8 @@ func (o *overview) peers(d *data) []*api.PeerStatus {
 
 func (o *overview) compare(a, b *api.PeerStatus) int {
 	switch o.column {
-	case "state":
-		return cmp.Compare(stateRank(a.Shown()), stateRank(b.Shown()))
+	case sortTrouble, "state":
+		return cmp.Or(cmp.Compare(cell.StandingOf(a), cell.StandingOf(b)), cell.CompareNames(a.Name, b.Name))
 	case "path":
 		return cmp.Compare(a.Path.Kind, b.Path.Kind)
 	case "rtt":
@@ -112,12 +121,7 @@ func (o *overview) compare(a, b *api.PeerStatus) int {
 	case "handshake":
 		return handshakeOf(a).Compare(handshakeOf(b))
 	}
-	return compareText(a.Name, b.Name)
-}
-
-// stateRank has the states that ask for attention first.
-func stateRank(s api.PeerState) int {
-	return slices.Index([]api.PeerState{api.StateFailed, api.StatePending, api.StateConnecting, api.StateUnconfirmed, api.StateConnected}, s)
+	return cell.CompareNames(a.Name, b.Name)
 }
 
 func handshakeOf(p *api.PeerStatus) time.Time {
@@ -126,6 +130,15 @@ func handshakeOf(p *api.PeerStatus) time.Time {
 	}
 	return *p.LastHandshake
 }
+
+// From these sizes of the view on, what is known of the selected peer stands beside the peers, in one
+// column or in two, unless it is the wide table that is wanted.
+const (
+	twoColumns, threeColumns = 110, 170
+	columnsHeight            = 24
+	// peersWidth is what the list of peers takes then, and widePeers beside two columns.
+	peersWidth, widePeers = 52, 72
+)
 
 func (o *overview) draw(d *data, width, height int) string {
 	rows := o.peers(d)
@@ -137,15 +150,46 @@ func (o *overview) draw(d *data, width, height int) string {
 		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
 	}
 	d.peers.settle(o.ids)
+	if !d.wide && width >= twoColumns && height >= columnsHeight {
+		return strings.Join(exactly(o.panes(d, rows, width, height), width, height), "\n")
+	}
 	trouble := o.trouble(d, width, height)
-	first, last := d.peers.window(o.ids, max(1, height-1-len(trouble)))
-	table := o.layout(d, rows, unmarked(width))
+	o.top = 1
+	lines := o.table(d, rows, o.layout(d, rows, unmarked(width)), width, max(1, height-1-len(trouble)))
+	lines = exactly(lines, width, height-len(trouble))
+	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
+}
+
+// table has the titles and so many rows.
+func (o *overview) table(d *data, rows []*api.PeerStatus, table *cell.Table[*api.PeerStatus], width, height int) []string {
+	o.width = width
+	first, last := d.peers.window(o.ids, height)
 	lines := []string{"  " + table.Header(d.paint)}
 	for i := first; i < last; i++ {
 		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
 	}
-	lines = exactly(lines, width, height-len(trouble))
-	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
+	return lines
+}
+
+// panes has the peers at the left, above traffic, and the selected one at the right.
+func (o *overview) panes(d *data, rows []*api.PeerStatus, width, height int) []string {
+	widths := []int{peersWidth, width - peersWidth - besideGap}
+	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneFaring, paneChecks}}
+	if width >= threeColumns {
+		rest := width - widePeers - 2*besideGap
+		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
+		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneChecks}, {paneThroughput, paneCandidates, paneHistory, paneConnections, paneListeners}}
+	}
+	title := fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), d.peers.at+1, len(rows), o.column)
+	o.top = 2
+	compact := cell.Layout(o.titled(compactColumns(d)), rows, unmarked(widths[0]))
+	left := append([]string{d.rule(title, widths[0])}, o.table(d, rows, compact, widths[0], height-o.top)...)
+	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
+	columns := [][]string{left}
+	for i, p := range panes {
+		columns = append(columns, stack(d, d.peer(), p, widths[i+1], height))
+	}
+	return beside(d, columns, widths)
 }
 
 // nobody says why there is no peer to see.
@@ -156,27 +200,17 @@ func (d *data) nobody() string {
 	return "no peers yet: postern invite makes a ticket, postern join redeems one"
 }
 
-// trouble says at the foot of the view what fails at the selected peer, why, and what to
-// do: in the room that the rows leave, or in half of the view.
+// trouble says at the foot of the view how the selected peer is reached, what fails, why, and what
+// to do: in the room that the rows leave, or in half of the view.
 func (o *overview) trouble(d *data, width, height int) []string {
 	room := max(height-1-len(o.ids), height/2) - 1
 	p := d.peer()
 	if p == nil || room < 3 {
 		return nil
 	}
-	var lines []string
-	for _, f := range cell.Findings(p) {
-		lines = append(lines, f.Lines(width, d.paint)...)
-	}
-	if len(lines) > room {
-		lines = lines[:room]
-		more := d.paint.Text(cell.Quiet, " … enter shows all")
-		lines[room-1] = cell.Fit(lines[room-1], max(0, width-ansi.StringWidth(more))) + more
-	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat("─", width))}, lines...)
+	w := d.way(p)
+	lines := append([]string{cell.WayLine(&w, width, d.paint, d.lines())}, findingLines(d, p, width, room)...)
+	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat(d.line(), width))}, cutTo(d, lines, width, room)...)
 }
 
 // layout takes short words for verdicts where that saves a column, and short names where
@@ -245,7 +279,7 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 	}
 	columns := []cell.Column[peer]{
 		{Title: "PEER", Max: maxName, Cell: func(p peer) cell.Cell { return cell.Cell{Text: cell.Printable(p.Name), Style: cell.Strong} }},
-		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.State(p.Shown()) }},
+		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.PeerState(p) }},
 		{Title: "PATH", Rank: 4, Min: 6, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 8, Min: 6, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
 		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.Auth) }},
@@ -270,6 +304,22 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		{Title: "VERSION", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
 		{Title: "ADDRESS", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
 	}...)
+}
+
+// compactColumns are those of a list beside other panes: the verdicts are one column.
+func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
+	type peer = *api.PeerStatus
+	strip := cell.Column[peer]{Title: "→apg ←apg", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(&p.Reachability) }}
+	columns := []cell.Column[peer]{}
+	for _, c := range overviewColumns(d, true, longName) {
+		switch {
+		case c.Title == "→AUTH":
+			columns = append(columns, strip)
+		case !strings.ContainsAny(c.Title, "→←"):
+			columns = append(columns, c)
+		}
+	}
+	return columns
 }
 
 // shortened is a verdict's word in four letters at most.

@@ -1,16 +1,13 @@
 package screen
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -57,7 +54,7 @@ func (v *peerView) neighbour(d *data, step int) {
 	peers := d.status.Peers
 	at := slices.IndexFunc(peers, func(p api.PeerStatus) bool { return peerID(&p) == d.peers.id })
 	if to := at + step; to >= 0 && to < len(peers) {
-		d.peers.id = peerID(&peers[to])
+		d.peers.choose(peerID(&peers[to]))
 	}
 }
 
@@ -76,45 +73,39 @@ func (v *peerView) draw(d *data, width, height int) string {
 	return v.scroller.draw(peerLines(d, p, width), width, height)
 }
 
-// peerLines has what asks for attention first: the verdicts, then the paths, then the
-// rest.
+// peerLines has what asks for attention first: where the way breaks, the verdicts, the paths, then
+// the rest, which stands beside them where there is room.
 func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	p := d.paint
-	lines := []string{p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.State(s.Shown()))}
-	for _, f := range cell.StateFindings(s) {
-		lines = append(lines, f.Lines(width, p)...)
-	}
-	lines = append(lines, factLines(d, faring(d, s), width)...)
-	section := func(title string, body []string) {
-		if len(body) > 0 {
-			lines = append(lines, "", p.Text(cell.Strong, title))
-			lines = append(lines, body...)
+	head := p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.PeerState(s))
+	first := func(width int) []string {
+		lines := append([]string{head}, paneWay.draw(d, s, width, far)...)
+		if trouble := d.trouble(s, cell.StateFindings(s), width); len(trouble) > 0 {
+			lines = append(append(lines, ""), trouble...)
 		}
+		return append(lines, sections(d, s, []pane{paneChecks}, width)...)
 	}
-	var checks []string
-	for _, c := range d.checksOf(s.Name) {
-		checks = append(checks, cell.CheckLines(c, cell.Subject(c, false), width, p, d.now, true)...)
+	rest := []pane{paneFaring, paneCandidates, paneHistory, paneConnections, paneListeners, paneAbout}
+	if width < twoColumns {
+		return append(first(width), sections(d, s, rest, width)...)
 	}
-	if len(checks) > 0 {
-		section("checks  → from here  ← as the peer reports", checks)
-	} else {
-		section("endpoints", cell.Reachability(s, p))
-		for _, f := range cell.VerdictFindings(s) {
-			lines = append(append(lines, ""), f.Lines(width, p)...)
-		}
-	}
-	section("candidates", cell.CandidateTable(s.Candidates, width, p))
-	section("path history", wrapped(cell.History(s, d.now), width))
-	section("open connections", wrapped(cell.Flows(s, d.now), width))
-	section("listeners here", wrapped(cell.Listeners(s), width))
-	section("about", factLines(d, about(s), width))
-	return lines
+	half := (width - besideGap) / 2
+	left, right := first(half), append([]string{p.Text(cell.Strong, "throughput")}, paneThroughput.draw(d, s, half, peerChart)...)
+	right = append(right, sections(d, s, rest, half)...)
+	height := max(len(left), len(right))
+	return beside(d, [][]string{exactly(left, half, height), exactly(right, half, height)}, []int{half, half})
 }
 
-func wrapped(rows []string, width int) []string {
+// peerChart is how high a peer's throughput is drawn among what else there is to say.
+const peerChart = 12
+
+// sections are panes below each other, an empty line and a title before each.
+func sections(d *data, s *api.PeerStatus, panes []pane, width int) []string {
 	var lines []string
-	for _, r := range rows {
-		lines = append(lines, cell.Wrap("  ", r, width, "    ")...)
+	for _, part := range panes {
+		if body := part.draw(d, s, width, far); len(body) > 0 {
+			lines = append(append(lines, "", part.title(d, s)), body...)
+		}
 	}
 	return lines
 }
@@ -129,61 +120,4 @@ func (d *data) checksOf(peer string) []*api.Check {
 	}
 	slices.SortStableFunc(out, cell.CompareChecks)
 	return out
-}
-
-// faring is how a peering fares.
-func faring(d *data, s *api.PeerStatus) [][2]string {
-	why := ""
-	if s.Path.Kind != api.PathNone {
-		why = cell.Printable(s.Path.Reason)
-	}
-	return [][2]string{
-		{"path", cell.PathLine(&s.Path, d.now)},
-		{"why", why},
-		{"carries", cell.Printable(catalogue.Seen(s.Path.Traffic))},
-		{"handshake", cell.HandshakeLine(s, d.now)},
-		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
-		{"identity", cell.IdentityLine(s, d.now)},
-	}
-}
-
-// about is what a peer is.
-func about(s *api.PeerStatus) [][2]string {
-	kind, mtu := "", ""
-	if s.Stock {
-		kind = "plain WireGuard peer"
-	}
-	if s.Path.MTU != 0 {
-		mtu = fmt.Sprintf("%d bytes", s.Path.MTU)
-	}
-	return [][2]string{
-		{"may reach", cell.OrNothing(s.Allow)},
-		{"offers us", cell.OrNothing(s.Offers)},
-		{"kind", kind},
-		{"mode", cell.Printable(s.Mode)},
-		{"version", cell.Printable(s.Version)},
-		{"path MTU", mtu},
-		{"address", cell.Printable(s.Address)},
-		{"public key", cell.Printable(s.PublicKey)},
-	}
-}
-
-// factLines has a line for each fact, without those that there are none of.
-func factLines(d *data, facts [][2]string, width int) []string {
-	const indent = 12
-	var lines []string
-	for _, f := range facts {
-		name, value := f[0], f[1]
-		if value == "" {
-			continue
-		}
-		label := name + strings.Repeat(" ", max(1, indent-ansi.StringWidth(name)))
-		for i, l := range cell.Wrap(label, value, width, strings.Repeat(" ", indent)) {
-			if rest, ok := strings.CutPrefix(l, name); ok && i == 0 {
-				l = d.paint.Text(cell.Quiet, name) + rest
-			}
-			lines = append(lines, l)
-		}
-	}
-	return lines
 }

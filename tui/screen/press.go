@@ -8,8 +8,11 @@ import (
 // pressed takes a key: the line that is typed first, then the frame's own keys, then the
 // view's.
 func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
-	if msg.Type == tea.KeyCtrlC {
+	switch msg.Type {
+	case tea.KeyCtrlC:
 		return tea.Quit
+	case tea.KeyCtrlZ:
+		return tea.Suspend
 	}
 	if msg.Type == tea.KeyRunes && len(msg.Runes) > 1 && !msg.Paste {
 		return m.pressedAtOnce(msg)
@@ -19,6 +22,8 @@ func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 		return m.typeFilter(msg)
 	case modeCommand:
 		return m.typeCommand(msg)
+	case modeChoose:
+		return m.pressedInChoice(msg)
 	case modeHelp:
 		if cmd, taken := m.pressedInHelp(msg); taken {
 			return cmd
@@ -79,8 +84,10 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	case key.Matches(msg, k.mouse):
 		m.mouse = !m.mouse
 		if m.mouse {
+			m.say("mouse on: shift selects text as usual, m switches it off")
 			return tea.EnableMouseCellMotion, true
 		}
+		m.say("mouse off")
 		return tea.DisableMouse, true
 	default:
 		return nil, false

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // plainTalk is the busy gateway without the texts that are meant to do harm, and with
@@ -81,25 +82,30 @@ func TestTheReadmeShowsTheViewsAsTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(content)
-	s := minuteOf(t)
-	s.press("j")
-	for i, v := range s.views {
-		s.press(string(rune('1' + i)))
+	shows := func(title, shown string) {
 		picture := ""
-		for line := range strings.SplitSeq(s.View(), "\n") {
+		for line := range strings.SplitSeq(shown, "\n") {
 			picture += strings.TrimRight(line, " ") + "\n"
 		}
-		fits(t, s.View(), 80, 24)
-		before, rest, found := strings.Cut(text, "### "+v.title()+"\n")
+		before, rest, found := strings.Cut(text, "## "+title+"\n")
 		intro, rest, opened := strings.Cut(rest, "```text\n")
-		shown, rest, closed := strings.Cut(rest, "```\n")
+		old, rest, closed := strings.Cut(rest, "```\n")
 		if !found || !opened || !closed || strings.Contains(intro, "###") {
-			t.Fatalf("the README has no picture of %s", v.title())
+			t.Fatalf("the README has no picture of %s", title)
 		}
-		if shown != picture && !*writeGolden {
-			t.Errorf("the README's picture of %s is old (write it with go test ./tui/screen -update).\ngot:\n%s\nwant:\n%s", v.title(), shown, picture)
+		if old != picture && !*writeGolden {
+			t.Errorf("the README's picture of %s is old (write it with go test ./tui/screen -update).\ngot:\n%s\nwant:\n%s", title, old, picture)
 		}
-		text = before + "### " + v.title() + "\n" + intro + "```text\n" + picture + "```\n" + rest
+		text = before + "## " + title + "\n" + intro + "```text\n" + picture + "```\n" + rest
+	}
+	s := play(t, blocked(), 80, 24, false)
+	w := s.data.way(s.data.peer())
+	shows("The way", strings.Join(cell.WayDiagram(&w, 80, false, cell.BoxLines, noon), "\n"))
+	s = minuteOf(t)
+	for i, v := range s.views {
+		s.press(string(rune('1' + i)))
+		fits(t, s.View(), 80, 24)
+		shows(v.title(), s.View())
 	}
 	if *writeGolden && text != string(content) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -58,12 +57,4 @@ func (r *ring) since(t time.Time) []sample {
 	from := max(0, len(r.samples)-capacity)
 	i := sort.Search(len(r.samples)-from, func(i int) bool { return r.samples[from+i].unixMilli > t.UnixMilli() })
 	return r.samples[from+i:]
-}
-
-// compareText orders names as people do, without regard to case.
-func compareText(a, b string) int {
-	if c := strings.Compare(strings.ToLower(a), strings.ToLower(b)); c != 0 {
-		return c
-	}
-	return strings.Compare(a, b)
 }

@@ -57,10 +57,18 @@ func (m *model) commandGateway(name string) tea.Cmd {
 	return m.say("there are the gateways " + strings.Join(m.gatewayNames(), ", "))
 }
 
-// showGateway forgets all that was known of the one before but how it was looked at.
+// showGateway shows another gateway as it was seen last, looked at as the one before. What was
+// gathered of either is kept.
 func (m *model) showGateway(i int) tea.Cmd {
-	old := m.data
-	d := newData(m.now())
+	if i == m.source {
+		return m.say("gateway " + m.sources[i].Name)
+	}
+	old, d := m.data, m.kept[i]
+	if d == nil {
+		d = newData(m.now())
+	}
+	m.kept[m.source] = old
+	d.now, d.nextTry, d.checking, d.frozen = m.now(), time.Time{}, "", false
 	d.paint, d.graph, d.wide, d.filter = old.paint, old.graph, old.wide, old.filter
 	d.width, d.height = old.width, old.height
 	m.source, m.data, m.trail = i, d, nil

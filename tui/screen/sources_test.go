@@ -61,6 +61,22 @@ func TestOneOfSeveralGatewaysIsShown(t *testing.T) {
 	}
 }
 
+// What was gathered of a gateway is there again when it is shown again.
+func TestSwitchingKeepsWhatWasGathered(t *testing.T) {
+	s, edge, _ := twoGateways(t, 80, 24, nil)
+	for range 3 {
+		s.pass(time.Second).View()
+	}
+	s.press("j", "j", "n", "j", "n")
+	key := edge.status.Peers[0].PublicKey
+	if n := len(s.data.samples(key, time.Time{})); n != 4 {
+		t.Errorf("%d samples of edge's peer are there, want the 4 from before", n)
+	}
+	if !strings.Contains(s.View(), "▸ new") {
+		t.Errorf("the selection is another:\n%s", s.View())
+	}
+}
+
 // What was asked of one gateway comes when another is shown: it is nobody's any more.
 func TestAnAnswerOfTheOtherGatewayIsNotTaken(t *testing.T) {
 	s, _, _ := twoGateways(t, 80, 24, nil)

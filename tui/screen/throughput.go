@@ -93,7 +93,7 @@ func (v *throughput) move(d *data, step int) {
 	i, n := v.position(d)
 	i = min(max(0, i+step), n)
 	if v.single = i > 0; v.single {
-		d.peers.id = peerID(v.peers(d)[i-1])
+		d.peers.choose(peerID(v.peers(d)[i-1]))
 	}
 }
 
@@ -156,7 +156,7 @@ func (v *throughput) heading(d *data) string {
 	}
 	who = p.Text(cell.Strong, who)
 	if peer := v.shown(d); peer != nil {
-		who = onOneLine([]string{p.Text(cell.Strong, cell.Printable(peer.Name)), p.Cell(cell.State(peer.Shown())), p.Cell(cell.Path(peer.Path.Kind))})
+		who = onOneLine([]string{p.Text(cell.Strong, cell.Printable(peer.Name)), p.Cell(cell.PeerState(peer)), p.Cell(cell.Path(peer.Path.Kind))})
 	}
 	var spans []string
 	for i, w := range windows() {

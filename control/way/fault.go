@@ -1,0 +1,203 @@
+package way
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+func faulty(c *api.Check) bool {
+	return c.DependsOn == "" && (c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning)
+}
+
+func faultOf(c *api.Check) *Fault {
+	return &Fault{Check: c.Name, Direction: c.Direction, Outcome: c.Verdict.Verdict, Code: c.Code,
+		Title: catalogue.Title(catalogue.Code(c.Code)), Cause: c.Cause, Fix: c.Fix, Command: c.Command}
+}
+
+// put sets a check's fault into its place.
+func (m *maker) put(c *api.Check) {
+	if !faulty(c) {
+		return
+	}
+	s, f := seatOf(c), faultOf(c)
+	if _, doubted := m.suspect(); doubted && c.Code == string(catalogue.PingLost) {
+		s = seat{across, api.Unknown, api.Unknown} // The handshake that passed was before.
+	}
+	if s.at == Service {
+		m.serviceFails(c, f)
+		return
+	}
+	at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Kind == s.at })
+	switch {
+	case at >= 0:
+		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
+	case s.at == Here || s.at == NAT: // There is no NAT: it is about this gateway.
+		m.Nodes[0].Fault = graver(m.Nodes[0].Fault, f)
+	default:
+		e := &m.Edges[m.between()]
+		e.Fault = graver(e.Fault, f)
+	}
+	m.tell(s, at, c)
+}
+
+// between is the edge of what lies somewhere between: behind a relay that works.
+func (m *maker) between() int {
+	next := m.outside + 1
+	if m.Nodes[next].Kind == Relay && next < len(m.Edges) && m.own("exposure-turn") == api.OK {
+		return next
+	}
+	return m.outside
+}
+
+// tell says of the edges what a fault tells of them. What comes behind the place where a
+// direction fails is not known.
+func (m *maker) tell(s seat, at int, c *api.Check) {
+	forth, back := s.forth, s.back
+	switch {
+	case forth == "":
+		if forth = c.Verdict.Verdict; c.Stage != oneWay {
+			back = forth
+		}
+	case c.Verdict.Verdict == api.Warning: // Packets pass.
+		return
+	}
+	last := at - 1 // the last edge before the fault
+	if at < 0 {
+		last = m.between()
+	}
+	set := func(to *api.Outcome, o api.Outcome, i int) {
+		switch {
+		case o == "" || o == api.Warning && i != last:
+		case o == api.OK || i == last:
+			*to = o
+		case i < last && at < 0: // on this side of a relay that works
+			*to = api.OK
+		default:
+			*to = api.Unknown
+		}
+	}
+	begin := m.outside
+	if s.at == Here && begin > 0 {
+		begin, m.Nodes[1].State = 0, api.Unknown
+	}
+	for i := begin; i < len(m.Edges); i++ {
+		ahead, behind := &m.Edges[i].Out, &m.Edges[i].In
+		if c.Direction == api.DirectionInbound {
+			ahead, behind = behind, ahead
+		}
+		set(ahead, forth, i)
+		set(behind, back, i)
+	}
+}
+
+// serviceFails sets a fault of a service: of one that has no node it makes one.
+func (m *maker) serviceFails(c *api.Check, f *Fault) {
+	direction := c.Direction
+	if direction == api.DirectionOwn {
+		direction = api.DirectionInbound
+	}
+	n := m.service(service(c), direction)
+	n.State, n.Fault = worse(n.State, f.Outcome), graver(n.Fault, f)
+}
+
+// service is the node of a service, made where there is none.
+func (m *maker) service(name, direction string) *Node {
+	i := slices.IndexFunc(m.Services, func(n Node) bool { return n.Name == name && n.Direction == direction })
+	if i < 0 {
+		i = len(m.Services)
+		m.Services = append(m.Services, Node{Kind: Service, Name: name, Direction: direction, State: api.Unknown})
+	}
+	return &m.Services[i]
+}
+
+func graver(a, b *Fault) *Fault {
+	if a == nil || severity(b.Outcome) < severity(a.Outcome) {
+		return b
+	}
+	return a
+}
+
+// nodes says of the nodes what their faults do, and of the others whether something passed them.
+func (m *maker) nodes() {
+	for i := range m.Nodes {
+		n := &m.Nodes[i]
+		switch {
+		case n.Fault != nil:
+			n.State = n.Fault.Outcome
+		case i > m.outside && (passes(m.Edges[i-1].Out) || passes(m.Edges[i-1].In)):
+			n.State = api.OK
+		}
+	}
+}
+
+// listeners are those here that could not be opened: their services cannot be used.
+func (m *maker) listeners() {
+	for _, l := range m.peer.Local {
+		if l.Error == "" {
+			continue
+		}
+		n := m.service(l.Service, api.DirectionOutbound)
+		n.Fault = graver(n.Fault, &Fault{Direction: api.DirectionOutbound, Outcome: api.Error,
+			Title: "no listener here", Cause: "no listener for " + l.Service + " on " + l.Address + ": " + l.Error})
+		n.State = worse(n.State, api.Error)
+	}
+}
+
+// unexplained puts the gateway's own words where no check has found yet why nothing gets through.
+func (m *maker) unexplained() {
+	e := &m.Edges[m.outside]
+	if m.first() != nil || passes(e.Out) && passes(e.In) || m.find(api.ServiceGateway).DependsOn != "" {
+		return
+	}
+	if why := cmp.Or(m.peer.Reason, m.peer.Path.Reason); why != "" {
+		e.Fault = &Fault{Outcome: api.Unknown, Cause: why}
+	}
+}
+
+// first is the fault to look at first.
+func (m *maker) first() *Break {
+	var best *Break
+	take := func(f *Fault, place func() string) {
+		if f != nil && (best == nil || severity(f.Outcome) < severity(best.Outcome)) {
+			best = &Break{place(), *f}
+		}
+	}
+	for i, n := range m.Nodes {
+		take(n.Fault, func() string {
+			if n.Kind == Far { // What is wrong there is the address, or what it leads to.
+				return "where " + m.Peer + " is sought"
+			}
+			return "at " + m.called(n)
+		})
+		if i < len(m.Edges) {
+			take(m.Edges[i].Fault, func() string { return "between " + m.called(n) + " and " + m.called(m.Nodes[i+1]) })
+		}
+	}
+	for _, n := range m.Services {
+		take(n.Fault, func() string {
+			if n.Direction == api.DirectionInbound {
+				return "at " + n.Name + " of this gateway"
+			}
+			return "at " + n.Name + " of " + m.Peer
+		})
+	}
+	return best
+}
+
+// called is what a node is called in a sentence.
+func (m *maker) called(n Node) string {
+	switch n.Kind {
+	case Here:
+		return "this gateway"
+	case NAT:
+		return "the NAT here"
+	case Relay:
+		return "the relay " + n.Name
+	case Far:
+		return "the " + n.Name + " of " + m.Peer
+	}
+	return n.Name
+}

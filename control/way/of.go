@@ -1,0 +1,231 @@
+package way
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Of draws the way to a peer of a gateway. The checks are those of the gateway's last report; of
+// what they lack, or what is newer, status has the verdicts.
+func Of(s *api.Status, p *api.PeerStatus, checks []api.Check) Way {
+	m := maker{Way: Way{Peer: p.Name, Services: []Node{}}, status: s, peer: p, checks: found(p, checks), report: checks}
+	m.lay()
+	m.cross()
+	m.serve()
+	for i := range m.checks {
+		m.put(&m.checks[i])
+	}
+	m.nodes()
+	m.listeners()
+	m.unexplained()
+	m.Break = m.first()
+	return m.Way
+}
+
+// maker is a way under construction.
+type maker struct {
+	Way
+	status *api.Status
+	peer   *api.PeerStatus
+	checks []api.Check
+	// outside is the edge by which packets leave this side.
+	outside int
+	// report has all checks, those included that are not about this peer.
+	report []api.Check
+}
+
+// own is the outcome of a check of this gateway.
+func (m *maker) own(name string) api.Outcome {
+	for i := range m.report {
+		if c := &m.report[i]; c.Direction == api.DirectionOwn && c.Name == name {
+			return c.Verdict.Verdict
+		}
+	}
+	return api.Unknown
+}
+
+// find is a check by its name.
+func (m *maker) find(name string) *api.Check {
+	i := slices.IndexFunc(m.checks, func(c api.Check) bool { return c.Name == name })
+	if i < 0 {
+		return &api.Check{Verdict: api.Verdict{Verdict: api.Unknown}}
+	}
+	return &m.checks[i]
+}
+
+// local reports whether the two meet on one network, without a NAT or firewall between them.
+func local(p *api.Path) bool {
+	return p.Kind == api.PathDirect && (p.Source == api.SourceHost || p.Source == api.SourceLAN)
+}
+
+// lay makes the nodes, and the edges between them.
+func (m *maker) lay() {
+	g, p := &m.status.Gateway, m.peer
+	add := func(n Node) { n.State = api.Unknown; m.Nodes = append(m.Nodes, n) }
+	here := Node{Kind: Here, Name: g.Name, Version: g.Version}
+	if i := slices.IndexFunc(g.Candidates, func(c api.Candidate) bool { return c.Source == api.SourceHost }); i >= 0 {
+		here.Address = g.Candidates[i].Address
+	}
+	add(here)
+	if g.NAT.Mapping != "none" && !local(&p.Path) {
+		add(Node{Kind: NAT, Name: "NAT", NAT: &g.NAT, Address: seenAt(g)})
+		m.outside = 1
+	}
+	if relay, ok := m.relay(); ok {
+		add(relay)
+	}
+	if !local(&p.Path) {
+		add(far(p))
+	}
+	add(Node{Kind: There, Name: p.Name, Version: p.Version, LastHandshake: p.LastHandshake})
+	m.Edges = make([]Edge, len(m.Nodes)-1)
+	for i := range m.Edges {
+		m.Edges[i] = Edge{Out: api.Unknown, In: api.Unknown}
+	}
+	m.Edges[m.outside].Path = figures(&p.Path)
+}
+
+// seenAt is where others see this gateway.
+func seenAt(g *api.GatewayStatus) string {
+	for _, source := range []string{api.SourcePortmap, api.SourceSTUN} {
+		for _, c := range g.Candidates {
+			if c.Source == source {
+				return c.Address
+			}
+		}
+	}
+	if len(g.NAT.PublicAddresses) > 0 {
+		return g.NAT.PublicAddresses[0]
+	}
+	return ""
+}
+
+// relay is the one in use, or the one that something is wrong with.
+func (m *maker) relay() (Node, bool) {
+	p := m.peer
+	n := Node{Kind: Relay, Name: p.Path.Relay}
+	if p.Path.Kind == api.PathRelay {
+		n.Name, n.Address = cmp.Or(n.Name, p.Path.Remote, "relay"), p.Path.Remote
+		return n, true
+	}
+	if !slices.ContainsFunc(m.checks, func(c api.Check) bool { return faulty(&c) && seatOf(&c).at == Relay }) {
+		return n, false
+	}
+	n.Name = "relay"
+	for _, c := range p.Candidates {
+		if c.Source == api.SourceRelay || c.Relay != "" {
+			n.Name, n.Address = cmp.Or(c.Relay, c.Address), c.Address
+			break
+		}
+	}
+	return n, true
+}
+
+// far is what stands in front of the peer, as far as its address tells.
+func far(p *api.PeerStatus) Node {
+	n := Node{Kind: Far, Name: "NAT or firewall"}
+	if p.Path.Kind == api.PathDirect {
+		n.Address, n.Source = p.Path.Remote, p.Path.Source
+	} else if i := slices.IndexFunc(p.Candidates, func(c api.Candidate) bool { return c.Source != api.SourceRelay && c.Relay == "" }); i >= 0 {
+		n.Address, n.Source = p.Candidates[i].Address, p.Candidates[i].Source
+	}
+	switch n.Source {
+	case api.SourceSTUN, api.SourcePortmap:
+		n.Name = "NAT"
+	case api.SourceAdvertised, api.SourceService, api.SourceDNS:
+		if public(n.Address) {
+			n.Name = "firewall"
+		}
+	}
+	return n
+}
+
+func public(address string) bool {
+	a, err := netip.ParseAddrPort(address)
+	return err == nil && !a.Addr().IsPrivate()
+}
+
+// figures are those of the path in use; nil where there is none.
+func figures(p *api.Path) *Path {
+	if p.Kind == "" || p.Kind == api.PathNone {
+		return nil
+	}
+	out := &Path{Kind: p.Kind, Address: p.Remote, RTTSeconds: p.RTTSeconds, MTU: p.MTU}
+	if t := p.Traffic; t != nil && t.LossSample > 0 {
+		out.LossRatio = &t.LossRatio
+	}
+	return out
+}
+
+// cross says of the edges what is known without a fault.
+func (m *maker) cross() {
+	tunnel := m.tunnel()
+	for i := m.outside; i < len(m.Edges); i++ {
+		m.Edges[i].Out, m.Edges[i].In = tunnel, tunnel
+	}
+	if own := m.leaves(tunnel); m.outside > 0 {
+		m.Edges[0].Out, m.Edges[0].In = own, own
+		m.Nodes[1].State = own
+	}
+	m.Nodes[0].State = api.OK // It has answered.
+	if c, ok := m.suspect(); ok {
+		for i := m.outside; i < len(m.Edges); i++ {
+			m.Edges[i].Out, m.Edges[i].In = api.Unknown, api.Unknown
+		}
+		m.Edges[m.outside].Fault = &Fault{Outcome: api.Warning, Title: "the path has stopped answering", Cause: c.Reason}
+	}
+}
+
+// tunnel is ok when what goes through it is answered, by the last that is known.
+func (m *maker) tunnel() api.Outcome {
+	c, p := m.find(api.ServiceGateway), m.peer
+	alive := p.State == api.StateConnected && p.Path.Kind != "" && p.Path.Kind != api.PathNone
+	if c.DependsOn != "" || c.Verdict.Verdict == api.Error || !alive {
+		return api.Unknown
+	}
+	return api.OK
+}
+
+// leaves is ok when something gets out of this side and back: to this peer, to another, or to
+// a server that says where we are seen.
+func (m *maker) leaves(tunnel api.Outcome) api.Outcome {
+	if tunnel == api.OK || m.Nodes[1].Address != "" && m.own("exposure-stun") != api.Warning {
+		return api.OK
+	}
+	for i := range m.status.Peers {
+		p := &m.status.Peers[i]
+		if p.Name != m.peer.Name && p.Reachability.Outbound.Gateway.Verdict == api.OK && !local(&p.Path) {
+			return api.OK
+		}
+	}
+	return api.Unknown
+}
+
+// suspect is the candidate in use if it has stopped answering and nothing better is there.
+func (m *maker) suspect() (api.Candidate, bool) {
+	for _, c := range m.peer.Candidates {
+		if c.State == "suspect" && c.Address == m.peer.Path.Remote && c.Relay == m.peer.Path.Relay {
+			return c, true
+		}
+	}
+	return api.Candidate{}, false
+}
+
+// serve makes the services of both ends. What a peer offers is not known to work while nothing
+// gets through.
+func (m *maker) serve() {
+	through := passes(m.Edges[m.outside].Out) && passes(m.Edges[m.outside].In)
+	for _, e := range ends(m.peer) {
+		for _, name := range []string{api.ServiceAuth, api.ServiceAPIServer} {
+			c := m.find(e.prefix + name)
+			n := Node{Kind: Service, Name: name, Direction: e.direction, State: c.Verdict.Verdict, RTTSeconds: c.RTTSeconds}
+			if !through && passes(n.State) {
+				n.State = api.Unknown
+			}
+			m.Services = append(m.Services, n)
+		}
+	}
+}

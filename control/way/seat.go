@@ -1,0 +1,104 @@
+package way
+
+import (
+	"strings"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// across is where a fault is that lies somewhere between the two sides.
+const across Kind = "across"
+
+// seat is where a fault is, and if it is an error what it tells of the edges between the sides:
+// in the direction in which it was found, and in the other. Where both are empty, what fails is
+// the round trip, or the direction alone if the stage is oneWay.
+type seat struct {
+	at          Kind
+	forth, back api.Outcome
+}
+
+// seats are those of codes whose stage does not tell.
+var seats = map[catalogue.Code]seat{
+	// From one side it cannot be told which direction is blocked, or whether anybody is there.
+	catalogue.PeerSilent:     {across, api.Unknown, api.Unknown},
+	catalogue.HandshakeStale: {across, api.Unknown, api.Unknown},
+	catalogue.PeerMustDial:   {across, api.Unknown, api.Unknown},
+	catalogue.NotHeardByPeer: {across, api.Error, api.OK},
+	catalogue.PacketsLost:    {at: across},
+	catalogue.RateLimited:    {at: across},
+	// Where the peer is sought is wrong, or shut.
+	catalogue.NameUnknown:       {Far, api.Unknown, api.Unknown},
+	catalogue.NameMoved:         {Far, api.Unknown, api.Unknown},
+	catalogue.PrivateAdvertised: {Far, api.Unknown, api.Unknown},
+	catalogue.NoWayIn:           {Far, api.Unknown, api.Unknown},
+	// Something of the peer's came through.
+	catalogue.NothingListens:      {There, api.OK, api.Unknown},
+	catalogue.WrongPeerKey:        {There, api.Unknown, api.OK},
+	catalogue.AwaitingApproval:    {There, api.OK, api.OK},
+	catalogue.PingLost:            {There, api.OK, api.OK},
+	catalogue.PresharedKeyDiffers: {There, api.OK, api.OK},
+	catalogue.StampInPast:         {There, api.OK, api.OK},
+	catalogue.DuplicateKey:        {There, api.OK, api.OK},
+	catalogue.RelayInUse:          {Relay, api.OK, api.OK},
+	catalogue.RelayLost:           {Relay, api.Unknown, api.Unknown},
+	catalogue.TurnUnreachable:     {Relay, api.Unknown, api.Unknown},
+}
+
+// stages are the seats of what else checks of the tunnel find. Of any other stage nobody can tell
+// what it passed.
+var stages = map[string]seat{
+	"resolve": {Far, api.Unknown, api.Unknown},
+	"mtu":     {at: across},
+	oneWay:    {at: across},
+}
+
+// oneWay is the stage of what connections show of the direction in which they send.
+const oneWay = "traffic"
+
+// outward are this gateway's own checks, by how their names begin, that look at what is in front
+// of it.
+var outward = []string{"exposure", "portmap", "service", "node-addresses"}
+
+// seatOf is where what a check found is.
+func seatOf(c *api.Check) seat {
+	if service(c) != "" {
+		return seat{at: Service}
+	}
+	if s, ok := seats[catalogue.Code(c.Code)]; ok {
+		if c.Direction == api.DirectionOwn && s.at == Far {
+			s.at = NAT // The same of this side.
+		}
+		return s
+	}
+	if c.Direction == api.DirectionOwn {
+		for _, name := range outward {
+			if strings.HasPrefix(c.Name, name) {
+				return seat{NAT, api.Unknown, api.Unknown}
+			}
+		}
+		return seat{Here, api.Unknown, api.Unknown}
+	}
+	if s, ok := stages[c.Stage]; ok {
+		return s
+	}
+	return seat{across, api.Unknown, api.Unknown}
+}
+
+// upstream begins the names of the checks of the servers behind services of this gateway.
+const upstream = "upstream-"
+
+// service is the name of the service that a check is about; empty of what is about the tunnel.
+func service(c *api.Check) string {
+	switch {
+	case c.Direction == api.DirectionOwn:
+		name, _ := strings.CutPrefix(c.Name, upstream)
+		if name == c.Name {
+			return ""
+		}
+		return name
+	case c.Target == api.ServiceGateway:
+		return ""
+	}
+	return c.Target
+}

@@ -1,0 +1,264 @@
+package way_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/way"
+)
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// well is a gateway behind a NAT with a peer at a public address, and all of it works.
+func well() *api.Status {
+	ok := api.Verdict{Verdict: api.OK, CheckedAt: &noon}
+	all := api.Targets{Auth: ok, APIServer: ok, Gateway: ok}
+	return &api.Status{
+		Gateway: api.GatewayStatus{Name: "edge", NAT: api.NAT{Mapping: "endpoint-independent"}, Candidates: []api.Candidate{
+			{Address: "192.168.7.2:51820", Source: api.SourceHost}, {Address: "198.51.100.7:40582", Source: api.SourceSTUN}}},
+		Peers: []api.PeerStatus{{
+			Name: "cloud", State: api.StateConnected, Allow: []string{"apiServer"},
+			Path:         api.Path{Kind: api.PathDirect, Remote: "203.0.113.10:51820", Source: api.SourceAdvertised, RTTSeconds: 0.012, MTU: 1420, Traffic: &api.Traffic{LossSample: 1000, LossRatio: 0.01}},
+			Candidates:   []api.Candidate{{Address: "203.0.113.10:51820", Source: api.SourceAdvertised, State: "selected"}},
+			Reachability: api.Reachability{Outbound: all, Inbound: all},
+		}},
+	}
+}
+
+// drawn is a way as one line.
+func drawn(w way.Way) string {
+	var b strings.Builder
+	for i, n := range w.Nodes {
+		fmt.Fprintf(&b, "%s %s", n.Kind, n.State)
+		if i < len(w.Edges) {
+			fmt.Fprintf(&b, " | %s/%s %s | ", w.Edges[i].Out, w.Edges[i].In, w.Edges[i].State())
+		}
+	}
+	return b.String()
+}
+
+func services(w way.Way) string {
+	var out []string
+	for _, n := range w.Services {
+		out = append(out, fmt.Sprintf("%s %s %s", n.Direction, n.Name, n.State))
+	}
+	return strings.Join(out, ", ")
+}
+
+// fails is a check of cloud that fails.
+func fails(name string, code catalogue.Code, stage string) api.Check {
+	later := noon.Add(time.Second)
+	return api.Check{Name: name, Peer: "cloud", Target: api.ServiceGateway, Direction: api.DirectionOutbound,
+		Verdict: api.Verdict{Verdict: api.Error, Code: string(code), Stage: stage, Cause: "why", Fix: "fix", CheckedAt: &later}}
+}
+
+func with(c api.Check, change func(*api.Check)) api.Check {
+	change(&c)
+	return c
+}
+
+func TestWhereTheWayBreaks(t *testing.T) {
+	const fine = "gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer ok"
+	own := func(name string, code catalogue.Code) api.Check {
+		return with(fails(name, code, ""), func(c *api.Check) { c.Peer, c.Direction = "", api.DirectionOwn })
+	}
+	follows := func(root string) api.Check {
+		return with(fails("gateway", "", "probe"), func(c *api.Check) { c.DependsOn = root })
+	}
+	warning := func(c api.Check) api.Check { c.Verdict.Verdict = api.Warning; return c }
+	for _, tc := range []struct {
+		what   string
+		change func(*api.Status, *api.PeerStatus)
+		checks []api.Check
+		want   string
+		place  string
+	}{
+		{"nothing", nil, nil, fine, ""},
+		{"silence: nobody can tell the direction", nil, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"heard, and not heard", nil, []api.Check{fails("gateway", catalogue.NotHeardByPeer, "probe")},
+			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | unknown/ok unknown | peer ok", "between the NAT here and the firewall of cloud"},
+		{"the same as the peer reports it", nil, []api.Check{with(fails("inbound-gateway", catalogue.NotHeardByPeer, "probe"), func(c *api.Check) { c.Direction = api.DirectionInbound })},
+			"gateway ok | ok/ok ok | nat ok | ok/error error | peerEdge ok | ok/unknown unknown | peer ok", "between the NAT here and the firewall of cloud"},
+		{"the keys differ", nil, []api.Check{fails("gateway", catalogue.PresharedKeyDiffers, "handshake")},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
+		{"its address is wrong", nil, []api.Check{fails("gateway", catalogue.NameUnknown, "resolve")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge error | unknown/unknown unknown | peer unknown", "where cloud is sought"},
+		{"a code of a later version", nil, []api.Check{fails("gateway", "PST9999", "ping")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"another one, at a name", nil, []api.Check{fails("gateway", "PST9999", "resolve")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge error | unknown/unknown unknown | peer unknown", "where cloud is sought"},
+		{"loss on the way there", nil, []api.Check{warning(fails("path", catalogue.PacketsLost, "traffic"))},
+			"gateway ok | ok/ok ok | nat ok | warning/ok warning | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and the firewall of cloud"},
+		{"loss of round trips", nil, []api.Check{warning(fails("gateway", catalogue.PacketsLost, "ping"))},
+			"gateway ok | ok/ok ok | nat ok | warning/warning warning | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and the firewall of cloud"},
+		{"this gateway, by a check of a later version", nil, []api.Check{own("route", "PST9998"), follows("own/route")},
+			"gateway error | unknown/unknown unknown | nat unknown | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at this gateway"},
+		{"no way in here", nil, []api.Check{own("exposure", catalogue.NoWayIn), follows("own/exposure")},
+			"gateway ok | ok/ok ok | nat error | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the NAT here"},
+		{"something of this gateway that the peer has no part in", nil, []api.Check{own("resources", "PST0810")}, fine, ""},
+		{"this gateway's own API server", nil, []api.Check{own("upstream-apiServer", catalogue.UpstreamRefused)}, fine, "at apiServer of this gateway"},
+		{"a relay is in use", func(_ *api.Status, p *api.PeerStatus) {
+			p.Path.Kind, p.Path.Relay = api.PathRelay, "turn.example.net:3478"
+		}, []api.Check{warning(fails("relay", catalogue.RelayInUse, "probe"))},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | relay warning | ok/ok ok | peerEdge ok | ok/ok ok | peer ok", "at the relay turn.example.net:3478"},
+		{"behind a relay that works", func(_ *api.Status, p *api.PeerStatus) {
+			p.Path.Kind, p.Path.Relay = api.PathRelay, "turn.example.net:3478"
+		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe"), with(own("exposure-turn", ""), func(c *api.Check) { c.Verdict.Verdict = api.OK })},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | relay ok | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the relay turn.example.net:3478 and the firewall of cloud"},
+		{"neither NAT", func(s *api.Status, p *api.PeerStatus) { s.Gateway.NAT.Mapping = "none"; p.Path.Source = api.SourceHost }, nil,
+			"gateway ok | ok/ok ok | peer ok", ""},
+		{"the path in use has just stopped answering", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, nil,
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown warning | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"the same, and a handshake was a while ago", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, []api.Check{fails("gateway", catalogue.PingLost, "ping")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"no path any more, and no check has seen it", func(_ *api.Status, p *api.PeerStatus) {
+			p.Path = api.Path{Kind: api.PathNone, Reason: "nothing answers"}
+		}, nil,
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"nothing shows that anything leaves this side", func(s *api.Status, p *api.PeerStatus) {
+			s.Gateway.Candidates = nil
+		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
+			"gateway ok | unknown/unknown unknown | nat unknown | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+		{"another peer shows that it does", func(s *api.Status, p *api.PeerStatus) {
+			s.Gateway.Candidates = nil
+			other := *p
+			other.Name = "hub"
+			s.Peers = append(s.Peers, other)
+		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			s := well()
+			if tc.change != nil {
+				tc.change(s, &s.Peers[0])
+			}
+			w := way.Of(s, &s.Peers[0], tc.checks)
+			if got := drawn(w); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+			place := ""
+			if w.Break != nil {
+				place = w.Break.Place
+			}
+			if place != tc.place {
+				t.Errorf("it breaks %q, want %q", place, tc.place)
+			}
+		})
+	}
+}
+
+func TestServicesOfBothEnds(t *testing.T) {
+	s := well()
+	p := &s.Peers[0]
+	p.Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000", Error: "address already in use"}}
+	p.Reachability.Inbound.APIServer = api.Verdict{Verdict: api.Off}
+	p.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: "PST0308", Stage: "http"}
+	const want = "outbound auth ok, outbound apiServer warning, inbound auth ok, inbound apiServer off, outbound registry error"
+	w := way.Of(s, p, nil)
+	if got := services(w); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if w.Break.Place != "at registry of cloud" || w.Break.Outcome != api.Error {
+		t.Errorf("the break is %+v, want the error at registry before the warning", w.Break)
+	}
+	// What was well a while ago is not known while nothing gets through.
+	p.Path.Kind = api.PathNone
+	const silent = "outbound auth unknown, outbound apiServer warning, inbound auth unknown, inbound apiServer off, outbound registry error"
+	if got := services(way.Of(s, p, nil)); got != silent {
+		t.Errorf("without a path: got  %s\nwant %s", got, silent)
+	}
+}
+
+// Status and the last report of checks are taken at different moments: the newer counts.
+func TestTheNewerVerdictCounts(t *testing.T) {
+	s := well()
+	old := fails("gateway", catalogue.PeerSilent, "probe")
+	before := noon.Add(-time.Minute)
+	old.CheckedAt = &before
+	if w := way.Of(s, &s.Peers[0], []api.Check{old}); w.Break != nil {
+		t.Errorf("a verdict that was overtaken breaks the way: %+v", w.Break)
+	}
+}
+
+func TestFiguresAreOnTheEdgeThatLeavesThisSide(t *testing.T) {
+	s := well()
+	w := way.Of(s, &s.Peers[0], nil)
+	f := w.Edges[1].Path
+	if w.Edges[0].Path != nil || f == nil || f.Address != "203.0.113.10:51820" || f.RTTSeconds != 0.012 || f.MTU != 1420 || f.LossRatio == nil || *f.LossRatio != 0.01 {
+		t.Errorf("got %+v", f)
+	}
+	data, err := json.Marshal(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"kind":"peerEdge","name":"firewall","address":"203.0.113.10:51820","source":"advertised","state":"ok"`, `"out":"ok","in":"ok","path":{"kind":"direct"`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s is not in %s", want, data)
+		}
+	}
+}
+
+// Whatever documents say, a way is a chain, what is broken is never drawn as whole, and each
+// fault leads to a break.
+func TestEveryWayIsAChain(t *testing.T) {
+	outcomes := []api.Outcome{api.OK, api.Warning, api.Error, api.Unknown, api.Off, "", "odd"}
+	var codes []string
+	for _, e := range catalogue.Codes() {
+		codes = append(codes, string(e.Code))
+	}
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		pick := func(of ...string) string { return of[r.IntN(len(of))] }
+		outcome := func() api.Outcome { return outcomes[r.IntN(len(outcomes))] }
+		verdict := func() api.Verdict {
+			return api.Verdict{Verdict: outcome(), Code: pick(append(codes, "")...), Stage: pick("", "probe", "ping", "tls", "x")}
+		}
+		targets := func() api.Targets {
+			return api.Targets{Auth: verdict(), APIServer: verdict(), Gateway: verdict()}
+		}
+		s := &api.Status{Gateway: api.GatewayStatus{NAT: api.NAT{Mapping: pick("", "none", "endpoint-independent")}}, Peers: []api.PeerStatus{{
+			Name: "cloud", State: api.PeerState(pick("connected", "connecting", "pending", "failed", "")),
+			Path:         api.Path{Kind: pick("", "none", "direct", "relay"), Source: pick("", "host", "stun"), Relay: pick("", "turn")},
+			Reachability: api.Reachability{Outbound: targets(), Inbound: targets()},
+		}}}
+		var checks []api.Check
+		for range r.IntN(6) {
+			checks = append(checks, api.Check{Name: pick("gateway", "auth", "relay", "path", "exposure", "upstream-apiServer", "odd"), Peer: pick("", "cloud", "hub"),
+				Target: pick("", "gateway", "auth", "apiServer"), Direction: pick("", "own", "outbound", "inbound"), Verdict: verdict(), DependsOn: pick("", "", "own/exposure", "gateway")})
+		}
+		w := way.Of(s, &s.Peers[0], checks)
+		if len(w.Nodes) < 2 || len(w.Edges) != len(w.Nodes)-1 || w.Nodes[0].Kind != way.Here || w.Nodes[len(w.Nodes)-1].Kind != way.There {
+			t.Fatalf("seed %d: no chain: %s", seed, drawn(w))
+		}
+		faults := 0
+		for _, n := range slices.Concat(w.Nodes, w.Services) {
+			if n.Fault != nil {
+				faults++
+				if n.State == api.OK {
+					t.Errorf("seed %d: %s is ok, with the fault %+v", seed, n.Name, *n.Fault)
+				}
+			}
+		}
+		whole := true
+		for _, e := range w.Edges {
+			if e.Fault != nil {
+				faults++
+			}
+			whole = whole && e.State() == api.OK
+		}
+		if (faults > 0) != (w.Break != nil) {
+			t.Errorf("seed %d: %d faults, and the break is %+v", seed, faults, w.Break)
+		}
+		if p := &s.Peers[0]; whole && w.Nodes[len(w.Nodes)-1].State == api.OK && (p.Path.Kind == api.PathNone || p.State != api.StateConnected) && w.Break == nil {
+			t.Errorf("seed %d: a peer without a path is drawn as reached: %s", seed, drawn(w))
+		}
+	}
+}

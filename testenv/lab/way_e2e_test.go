@@ -1,0 +1,60 @@
+//go:build e2e
+
+package lab
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/way"
+)
+
+// What is drawn of the way breaks where the fault was made, at both sides.
+func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
+	for _, tc := range []struct{ scenario, edge, cloud string }{
+		{"blocked-outbound", "between this gateway and the firewall of cloud", "between this gateway and the"},
+		{"psk-mismatch", "at cloud", "at edge"},
+		{"name-unknown", "where cloud is sought", "between this gateway and the"},
+		{"wrong-port", "at cloud", "between this gateway and the"},
+		{"loss", "between this gateway and the firewall of cloud", "between this gateway and the"},
+		{"relay-in-use", "at the relay 192.0.2.60:3478", "at the relay 192.0.2.60:"},
+		{"api-down", "at apiServer of cloud", "at apiServer of this gateway"},
+	} {
+		t.Run(tc.scenario, func(t *testing.T) {
+			t.Parallel()
+			s, ok := FindScenario(tc.scenario)
+			if !ok {
+				t.Fatal("there is no such scenario")
+			}
+			l, err := Build(t.Context(), Options{Scenario: s, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			for _, phase := range []Phase{Prepare, Harm} {
+				if err := l.Play(t.Context(), phase, Progress{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for site, want := range map[*Site]string{l.Edge: tc.edge, l.Cloud: tc.cloud} {
+				status, err := site.Gateway.Status(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				report, err := site.Gateway.Checks(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				w := way.Of(&status, &status.Peers[0], report.Checks)
+				if w.Break == nil || !strings.HasPrefix(w.Break.Place, want) {
+					t.Errorf("at %s: the break is %+v, want it %q", site.Name, w.Break, want)
+				}
+			}
+		})
+	}
+}

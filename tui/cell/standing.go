@@ -1,0 +1,135 @@
+package cell
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// Standing is how a peer fares by all that its status tells: what the gateway calls connected may
+// have fallen silent since.
+type Standing int
+
+// Standings, what asks for attention first.
+const (
+	Failed     Standing = iota
+	Silent              // it answered a while ago, and does not now
+	Faulty              // connected, and an endpoint of the two fails
+	Connecting          // being tried
+	Pending             // waits for approval
+	Other               // in a state that this version does not know
+	Warned              // connected, and works with reservations
+	Connected
+)
+
+// StandingOf is a peer's.
+func StandingOf(p *api.PeerStatus) Standing {
+	switch p.State {
+	case api.StateFailed:
+		return Failed
+	case api.StateConnecting:
+		return Connecting
+	case api.StatePending:
+		return Pending
+	case api.StateConnected:
+	default:
+		return Other
+	}
+	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
+	fails, warns := false, slices.ContainsFunc(p.Local, func(l api.Local) bool { return l.Error != "" })
+	for _, o := range [...]api.Outcome{out.Auth.Verdict, out.APIServer.Verdict, in.Auth.Verdict, in.APIServer.Verdict, in.Gateway.Verdict} {
+		fails, warns = fails || o == api.Error, warns || o == api.Warning
+	}
+	switch {
+	case out.Gateway.Verdict == api.Error || unanswered(p):
+		return Silent
+	case fails:
+		return Faulty
+	case warns || out.Gateway.Verdict == api.Warning:
+		return Warned
+	}
+	return Connected
+}
+
+// unanswered reports whether there is no path, or the one in use has stopped answering.
+func unanswered(p *api.PeerStatus) bool {
+	return p.Path.Kind == api.PathNone || slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool {
+		return c.State == "suspect" && c.Address == p.Path.Remote && c.Relay == p.Path.Relay
+	})
+}
+
+// Standings are those there are, the best first, as they are counted.
+func Standings() []Standing {
+	return []Standing{Connected, Faulty, Silent, Connecting, Pending, Failed}
+}
+
+// Counted is the standing under which a peer is counted.
+func (s Standing) Counted() Standing {
+	if s == Warned {
+		return Connected
+	}
+	return s
+}
+
+// Cell is its glyph and word.
+func (s Standing) Cell() Cell {
+	switch s {
+	case Failed:
+		return State(api.StateFailed)
+	case Silent:
+		return Cell{"✗ silent", Bad}
+	case Faulty:
+		return Cell{"! faulty", Wary}
+	case Connecting:
+		return State(api.StateConnecting)
+	case Pending:
+		return State(api.StatePending)
+	}
+	return State(api.StateConnected)
+}
+
+// PeerState is how a peer fares.
+func PeerState(p *api.PeerStatus) Cell {
+	if s := StandingOf(p); s != Other {
+		return s.Cell()
+	}
+	return State(p.State)
+}
+
+// CompareNames orders names as people do: without regard to case, and numbers by what they count.
+func CompareNames(a, b string) int {
+	x, y := strings.ToLower(a), strings.ToLower(b)
+	for x != "" && y != "" {
+		n, m := digits(x), digits(y)
+		if n == 0 || m == 0 {
+			if x[0] != y[0] {
+				return int(x[0]) - int(y[0])
+			}
+			x, y = x[1:], y[1:]
+			continue
+		}
+		i, j := strings.TrimLeft(x[:n], "0"), strings.TrimLeft(y[:m], "0")
+		if len(i) != len(j) {
+			return len(i) - len(j)
+		}
+		if c := strings.Compare(i, j); c != 0 {
+			return c
+		}
+		x, y = x[n:], y[m:]
+	}
+	if len(x) != len(y) {
+		return len(x) - len(y)
+	}
+	return strings.Compare(a, b)
+}
+
+// digits is how many a text begins with.
+func digits(s string) int {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return i
+		}
+	}
+	return len(s)
+}

@@ -1,0 +1,98 @@
+package cell
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestNamesAreSortedAsPeopleDo(t *testing.T) {
+	want := []string{"", "Alpha", "alpha", "alpha-2", "site", "site-01", "site-1", "site-1b", "site-2", "site-10", "site-10-1", "site-99999999999999999999998", "site-99999999999999999999999", "zeta"}
+	got := slices.Clone(want)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(got), func(i, j int) { got[i], got[j] = got[j], got[i] })
+	slices.SortFunc(got, CompareNames)
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, a := range want {
+		for _, b := range want {
+			if (CompareNames(a, b) < 0) != (CompareNames(b, a) > 0) || (CompareNames(a, b) == 0) != (a == b) {
+				t.Errorf("%q and %q have no order", a, b)
+			}
+		}
+	}
+}
+
+// A peer that does not answer is never counted among those that are well.
+func TestWhatDoesNotAnswerIsNotConnected(t *testing.T) {
+	ok := api.Verdict{Verdict: api.OK}
+	well := api.PeerStatus{State: api.StateConnected, Path: api.Path{Kind: api.PathDirect, Remote: "203.0.113.10:51820"},
+		Candidates:   []api.Candidate{{Address: "203.0.113.10:51820", State: "selected"}},
+		Reachability: api.Reachability{Outbound: api.Targets{Auth: ok, APIServer: ok, Gateway: ok}}}
+	for _, tc := range []struct {
+		what    string
+		change  func(*api.PeerStatus)
+		want    string
+		counted Standing
+	}{
+		{"all is well", func(*api.PeerStatus) {}, "● connected", Connected},
+		{"the tunnel's check fails", func(p *api.PeerStatus) { p.Reachability.Outbound.Gateway.Verdict = api.Error }, "✗ silent", Silent},
+		{"there is no path", func(p *api.PeerStatus) { p.Path.Kind = api.PathNone }, "✗ silent", Silent},
+		{"the path in use has stopped answering", func(p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, "✗ silent", Silent},
+		{"another path has", func(p *api.PeerStatus) {
+			p.Candidates = append(p.Candidates, api.Candidate{Address: "203.0.113.11:51820", State: "suspect"})
+		}, "● connected", Connected},
+		{"a service fails", func(p *api.PeerStatus) { p.Reachability.Inbound.Auth.Verdict = api.Error }, "! faulty", Faulty},
+		{"a service works with reservations", func(p *api.PeerStatus) { p.Reachability.Outbound.APIServer.Verdict = api.Warning }, "● connected", Connected},
+		{"the gateway says so", func(p *api.PeerStatus) { p.State = api.StateFailed }, "✗ failed", Failed},
+		{"a state of a later version", func(p *api.PeerStatus) { p.State = "resting" }, "? resting", Other},
+	} {
+		p := well
+		p.Candidates = slices.Clone(well.Candidates)
+		tc.change(&p)
+		if got := PeerState(&p).Text; got != tc.want || StandingOf(&p).Counted() != tc.counted {
+			t.Errorf("%s: got %q, counted as %v; want %q and %v", tc.what, got, StandingOf(&p).Counted(), tc.want, tc.counted)
+		}
+	}
+}
+
+func TestASelectedRowKeepsItsColours(t *testing.T) {
+	p := Paint(true)
+	got := p.Text(Selected, "▸ "+p.Text(Good, "✓ ok")+" end")
+	if want := "\x1b[7m▸ \x1b[32m✓ ok\x1b[m\x1b[7m end\x1b[m"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAStripHasTheColourOfEachVerdict(t *testing.T) {
+	r := api.Reachability{Outbound: api.Targets{Auth: api.Verdict{Verdict: api.OK}, APIServer: api.Verdict{Verdict: api.Error}, Gateway: api.Verdict{Verdict: api.Off}}}
+	c := Strip(&r)
+	if want := "→✓✗- ←???"; c.Text != want {
+		t.Errorf("got %q, want %q", c.Text, want)
+	}
+	if got, want := Paint(true).Cell(Cell{"→✓✗", Signs}), "→\x1b[32m✓\x1b[m\x1b[31m✗\x1b[m"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNATWords(t *testing.T) {
+	for _, tc := range []struct {
+		nat  api.NAT
+		want string
+	}{
+		{api.NAT{}, "NAT not known"},
+		{api.NAT{Mapping: "unknown"}, "NAT not known"},
+		{api.NAT{Mapping: "none"}, "no NAT"},
+		{api.NAT{Mapping: "endpoint-independent", Filtering: "unknown"}, "NAT keeps one port"},
+		{api.NAT{Mapping: "endpoint-independent", Filtering: "endpoint-independent"}, "NAT keeps one port, open to all"},
+		{api.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}, "NAT keeps one port, open to addresses it sent to"},
+		{api.NAT{Mapping: "endpoint-dependent"}, "NAT changes its port for each peer"},
+		{api.NAT{Mapping: "address-dependent"}, "NAT changes its port for each peer"},
+	} {
+		if got := NATWords(tc.nat); got != tc.want {
+			t.Errorf("%+v: got %q, want %q", tc.nat, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/way"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// pane is a part of the screen about one peer. It draws itself into the room that it gets.
+type pane struct {
+	title func(d *data, p *api.PeerStatus) string
+	// draw gives lines of at most width cells. Of a pane that fills its room there are exactly
+	// height, of another as many as there is to say.
+	draw  func(d *data, p *api.PeerStatus, width, height int) []string
+	fills bool
+}
+
+// leastFilled is the height below which a pane that fills its room is left out: a chart with its
+// axes and figures needs so much.
+const leastFilled = 9
+
+// The panes that there are. Where the screen is small, they stand on views of their own.
+var (
+	paneWay = pane{title: func(d *data, p *api.PeerStatus) string {
+		return d.paint.Text(cell.Strong, cell.Printable(p.Name)) + " " + d.paint.Cell(cell.PeerState(p))
+	}, draw: func(d *data, p *api.PeerStatus, width, _ int) []string {
+		w := d.way(p)
+		return cell.WayDiagram(&w, width, d.paint, d.lines(), d.now)
+	}}
+	paneFindings   = pane{title: titled("what is wrong"), draw: findingLines}
+	paneFaring     = pane{title: titled("path"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, faring(d, p), width) }}
+	paneChecks     = pane{title: titled("checks  → from here  ← as the peer reports"), draw: checkLines}
+	paneCandidates = pane{title: titled("candidates"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string {
+		return cell.CandidateTable(p.Candidates, width, d.paint)
+	}}
+	paneHistory     = pane{title: titled("path history"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return wrapped(cell.History(p, d.now), width) }}
+	paneConnections = pane{title: titled("open connections"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return wrapped(cell.Flows(p, d.now), width) }}
+	paneListeners   = pane{title: titled("listeners here"), draw: func(_ *data, p *api.PeerStatus, width, _ int) []string { return wrapped(cell.Listeners(p), width) }}
+	paneAbout       = pane{title: titled("about"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, about(p), width) }}
+	paneThroughput  = pane{title: titled("throughput"), fills: true, draw: func(d *data, _ *api.PeerStatus, width, height int) []string {
+		return strings.Split((&throughput{single: true}).draw(d, width, height), "\n")
+	}}
+	paneAllTraffic = pane{title: titled("throughput"), fills: true, draw: func(d *data, _ *api.PeerStatus, width, height int) []string {
+		return strings.Split((&throughput{}).draw(d, width, height), "\n")
+	}}
+)
+
+func titled(title string) func(*data, *api.PeerStatus) string {
+	return func(d *data, _ *api.PeerStatus) string { return d.paint.Text(cell.Strong, title) }
+}
+
+// way is the way to a peer by what is known now.
+func (d *data) way(p *api.PeerStatus) way.Way { return way.Of(&d.status, p, d.report.Checks) }
+
+// lines are what ways are drawn with.
+func (d *data) lines() cell.Lines {
+	if d.graph == graphASCII {
+		return cell.ASCIILines
+	}
+	return cell.BoxLines
+}
+
+// stack draws panes below each other, each under its title, in exactly so many lines. Those that
+// fill what they get share what the others leave; one without anything to say is left out.
+func stack(d *data, p *api.PeerStatus, panes []pane, width, height int) []string {
+	bodies := make([][]string, len(panes))
+	room, filling := height, 0
+	for i, part := range panes {
+		if part.fills {
+			filling++
+			continue
+		}
+		bodies[i] = part.draw(d, p, width, height)
+		if bodies[i] = cutTo(d, bodies[i], width, room-1); len(bodies[i]) > 0 {
+			room -= 1 + len(bodies[i])
+		}
+	}
+	for i, part := range panes {
+		if part.fills {
+			if each := room/filling - 1; each >= leastFilled {
+				bodies[i] = part.draw(d, p, width, each)
+				room -= 1 + each
+			}
+			filling--
+		}
+	}
+	var lines []string
+	for i, part := range panes {
+		if len(bodies[i]) > 0 {
+			lines = append(append(lines, d.rule(part.title(d, p), width)), bodies[i]...)
+		}
+	}
+	return exactly(lines, width, height)
+}
+
+// cutTo shortens a text to a height, and says that there is more of it.
+func cutTo(d *data, lines []string, width, height int) []string {
+	if height <= 0 {
+		return nil
+	}
+	if len(lines) > height {
+		more := d.paint.Text(cell.Quiet, " … enter shows all")
+		lines = lines[:height]
+		lines[height-1] = cell.Fit(lines[height-1], max(0, width-ansi.StringWidth(more))) + more
+	}
+	return lines
+}
+
+// rule is the line that a pane begins with.
+func (d *data) rule(title string, width int) string {
+	line := d.line()
+	begin := d.paint.Text(cell.Quiet, line) + " " + title + " "
+	return cell.Fit(begin+d.paint.Text(cell.Quiet, strings.Repeat(line, max(0, width-ansi.StringWidth(begin)))), width)
+}
+
+// line is a piece of a line across the screen.
+func (d *data) line() string {
+	if d.graph == graphASCII {
+		return "-"
+	}
+	return "─"
+}
+
+// beside sets columns side by side, each filled up to its width.
+func beside(d *data, columns [][]string, widths []int) []string {
+	bar := "│"
+	if d.graph == graphASCII {
+		bar = "|"
+	}
+	bar = " " + d.paint.Text(cell.Quiet, bar) + " "
+	lines := make([]string, len(columns[0]))
+	for i := range lines {
+		for n, column := range columns {
+			if n > 0 {
+				lines[i] += bar
+			}
+			if n == len(columns)-1 {
+				lines[i] += column[i]
+			} else {
+				lines[i] += cell.Pad(column[i], widths[n])
+			}
+		}
+	}
+	return lines
+}
+
+// besideGap is what the bar between two columns takes.
+const besideGap = 3
+
+// findingLines have where the way breaks first, and what else is wrong below it.
+func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
+	return d.trouble(p, cell.Findings(p), width)
+}
+
+// trouble is where the way to a peer breaks, and those findings that are not the same. Why the peer
+// is in its state needs no more words then.
+func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []string {
+	w := d.way(p)
+	var lines []string
+	said := func(string) bool { return false }
+	if w.Break != nil {
+		lines = cell.BreakFinding(&w).Lines(width, d.paint)
+		cause, reason := cell.Printable(w.Break.Cause), cell.Printable(p.Reason)
+		said = func(s string) bool { return s == reason || cause != "" && strings.Contains(s, cause) }
+	}
+	for _, f := range findings {
+		if !said(f.Cause) {
+			lines = append(lines, f.Lines(width, d.paint)...)
+		}
+	}
+	return lines
+}
+
+// checkLines are the checks of a peer, or where there was none what status says of it.
+func checkLines(d *data, p *api.PeerStatus, width, _ int) []string {
+	var lines []string
+	for _, c := range d.checksOf(p.Name) {
+		lines = append(lines, cell.CheckLines(c, cell.Subject(c, false), width, d.paint, d.now, true)...)
+	}
+	if len(lines) > 0 {
+		return lines
+	}
+	lines = cell.Reachability(p, d.paint)
+	for _, f := range cell.VerdictFindings(p) {
+		lines = append(append(lines, ""), f.Lines(width, d.paint)...)
+	}
+	return lines
+}
+
+// faring is how a peering fares.
+func faring(d *data, s *api.PeerStatus) [][2]string {
+	why := ""
+	if s.Path.Kind != api.PathNone {
+		why = cell.Printable(s.Path.Reason)
+	}
+	return [][2]string{
+		{"path", cell.PathLine(&s.Path, d.now)},
+		{"why", why},
+		{"carries", cell.Printable(catalogue.Seen(s.Path.Traffic))},
+		{"handshake", cell.HandshakeLine(s, d.now)},
+		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
+		{"identity", cell.IdentityLine(s, d.now)},
+	}
+}
+
+// about is what a peer is.
+func about(s *api.PeerStatus) [][2]string {
+	kind, mtu := "", ""
+	if s.Stock {
+		kind = "plain WireGuard peer"
+	}
+	if s.Path.MTU != 0 {
+		mtu = fmt.Sprintf("%d bytes", s.Path.MTU)
+	}
+	return [][2]string{
+		{"may reach", cell.OrNothing(s.Allow)},
+		{"offers us", cell.OrNothing(s.Offers)},
+		{"kind", kind},
+		{"mode", cell.Printable(s.Mode)},
+		{"version", cell.Printable(s.Version)},
+		{"path MTU", mtu},
+		{"address", cell.Printable(s.Address)},
+		{"public key", cell.Printable(s.PublicKey)},
+	}
+}
+
+// factLines has a line for each fact, without those that there are none of.
+func factLines(d *data, facts [][2]string, width int) []string {
+	const indent = 12
+	var lines []string
+	for _, f := range facts {
+		name, value := f[0], f[1]
+		if value == "" {
+			continue
+		}
+		label := name + strings.Repeat(" ", max(1, indent-ansi.StringWidth(name)))
+		for i, l := range cell.Wrap(label, value, width, strings.Repeat(" ", indent)) {
+			if rest, ok := strings.CutPrefix(l, name); ok && i == 0 {
+				l = d.paint.Text(cell.Quiet, name) + rest
+			}
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+func wrapped(rows []string, width int) []string {
+	var lines []string
+	for _, r := range rows {
+		lines = append(lines, cell.Wrap("  ", r, width, "    ")...)
+	}
+	return lines
+}

@@ -1,0 +1,150 @@
+package screen
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// blocked has two peers that are well, and one that is heard and does not hear.
+func blocked() *fake {
+	f := busy()
+	cloud := f.status.Peers[1]
+	cloud.Local, cloud.Reachability.Outbound.APIServer = nil, api.Verdict{Verdict: api.OK}
+	f.status.Peers, f.report = nil, api.CheckReport{}
+	for _, name := range []string{"site-10", "site-2", "site-1"} {
+		p := cloud
+		p.Name, p.PublicKey = name, name+"-key"
+		f.status.Peers = append(f.status.Peers, p)
+	}
+	f.block("site-10")
+	return f
+}
+
+// block has a peer say what its firewall makes it say, while the gateway still calls it connected.
+func (f *fake) block(name string) {
+	unknown := api.Verdict{Verdict: api.Unknown}
+	for i := range f.status.Peers {
+		if p := &f.status.Peers[i]; p.Name == name {
+			p.Reachability = api.Reachability{
+				Outbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: api.Verdict{Verdict: api.Error, Code: "PST0106", Stage: "probe",
+					Cause: "packets of " + name + " arrive here, but nothing that is sent from here is answered", Fix: "at " + name + " let it in: `nft insert rule one`; or here let it out: `nft insert rule two`"}},
+				Inbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: unknown},
+			}
+		}
+	}
+}
+
+func TestPicturesOfABlockedPeer(t *testing.T) {
+	for _, size := range sizes() {
+		for _, color := range []bool{false, true} {
+			file := fmt.Sprintf("blocked-%dx%d", size[0], size[1])
+			if color {
+				file += "-color"
+			}
+			t.Run(file, func(t *testing.T) {
+				picture := play(t, blocked(), size[0], size[1], color).View()
+				fits(t, picture, size[0], size[1])
+				golden(t, file, picture)
+			})
+		}
+	}
+}
+
+// Whoever looks at the screen once has to see where it breaks and what to do.
+func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
+	s := play(t, blocked(), 120, 40, false)
+	s.want("● 2 connected ✗ 1 silent", "▸ site-10", "→✗ ←✓", "◄ PST0106 the peer is heard and does not hear", "fix: at site-10 let it in", "peers 1 of 3, by trouble", "throughput")
+	s.gateway.status = blocked().status
+	s.gateway.status.Peers[0].Reachability = s.gateway.status.Peers[1].Reachability
+	s.gateway.block("site-2")
+	s.pass(time.Second).want("▸ site-2")
+	s.press("j").want("▸ site-1 ")
+	s.gateway.block("site-10")
+	s.pass(time.Second).want("▸ site-1 ", "✗ 2 silent")
+	s.press("g").want("▸ site-2")
+	s.press("s").want("by peer")
+	if a, b := strings.Index(s.View(), "site-2"), strings.Index(s.View(), "site-10"); a > b {
+		t.Errorf("site-10 comes before site-2:\n%s", s.View())
+	}
+}
+
+func TestAsciiLinesOnATerminalWithoutUnicode(t *testing.T) {
+	s := play(t, blocked(), 200, 60, false).press(":").typed("graph ascii").press("enter")
+	if picture := s.View(); strings.ContainsAny(picture, "│╳┆┌├└─") {
+		t.Errorf("there are Unicode's lines:\n%s", picture)
+	}
+}
+
+func TestWhatIsShownOfALostGatewayIsGrey(t *testing.T) {
+	s := play(t, blocked(), 120, 40, true)
+	if !strings.Contains(s.View(), "\x1b[32m") {
+		t.Fatal("nothing is green at first")
+	}
+	s.gateway.err = errors.New("connection refused")
+	s.pass(time.Second).want("as of 12:00:00")
+	if picture := s.View(); strings.Contains(picture, "\x1b[32m") || !strings.Contains(ansi.Strip(picture), "▸ site-10") {
+		t.Errorf("something is green, or not there any more:\n%q", picture)
+	}
+	s.gateway.err = nil
+	if picture := s.pass(maxBackoff).View(); !strings.Contains(picture, "\x1b[32m") {
+		t.Error("nothing is green again")
+	}
+}
+
+func TestClicksBesideThePeersChooseNone(t *testing.T) {
+	s := play(t, blocked(), 120, 40, false)
+	click := func(x, y int) {
+		_, cmd := s.Update(tea.MouseMsg{X: x, Y: s.viewTop + y, Action: tea.MouseActionPress, Button: tea.MouseButtonLeft})
+		s.do(cmd)
+	}
+	click(80, 3)
+	s.want("▸ site-10")
+	click(5, 3)
+	s.want("▸ site-1 ")
+}
+
+func TestACommandIsChosenAmongThoseOfAFix(t *testing.T) {
+	s := play(t, blocked(), 80, 24, false)
+	s.gateway.report.Checks = []api.Check{{Name: "gateway", Peer: "site-10", Direction: api.DirectionOutbound, Verdict: s.gateway.status.Peers[0].Reachability.Outbound.Gateway}}
+	s.pass(checksInterval).press("c")
+	s.want("copy which?", "1  nft insert rule one", "2  nft insert rule two", "3  at site-10 let it in: 'nft insert rule one'", "1–9 copy it")
+	fits(t, s.View(), 80, 24)
+	s.press("9").wantNot("copy which?")
+	if s.written.Len() != 0 {
+		t.Errorf("wrote %q", s.written.String())
+	}
+	s.press("c", "2").want("copied the command")
+	if want := ansi.SetSystemClipboard("nft insert rule two"); s.written.String() != want {
+		t.Errorf("wrote %q, want %q", s.written.String(), want)
+	}
+	s.press("c", "esc").wantNot("copy which?")
+	s.want("▸ site-10")
+}
+
+func TestKeysAnswer(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.press("m").want("mouse on: shift selects text")
+	if _, cmd := s.Update(tea.ResumeMsg{}); cmd == nil || cmd() != tea.EnableMouseCellMotion() {
+		t.Error("after a suspension the mouse is off")
+	}
+	s.press("m").want("mouse off")
+	if _, cmd := s.Update(tea.ResumeMsg{}); cmd != nil {
+		t.Error("after a suspension the mouse is on")
+	}
+	if _, cmd := s.Update(tea.KeyMsg{Type: tea.KeyCtrlZ}); cmd == nil || cmd() != tea.Suspend() {
+		t.Error("ctrl+z does not suspend")
+	}
+}
+
+func TestTheHelpSheetFitsALargeScreen(t *testing.T) {
+	s := play(t, busy(), 120, 40, false).press("?")
+	s.want("moving", "✗ failed", "/!text", ":quit", "suspend")
+}
