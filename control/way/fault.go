@@ -3,6 +3,7 @@ package way
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -150,6 +151,10 @@ func (m *maker) listeners() {
 func (m *maker) unexplained() {
 	e := &m.Edges[m.outside]
 	if m.first() != nil || passes(e.Out) && passes(e.In) || m.find(api.ServiceGateway).DependsOn != "" {
+		return
+	}
+	if m.peer.Shown() == api.StateUnconfirmed {
+		e.Fault = &Fault{Outcome: api.Warning, Title: "what is sent is not answered", Cause: "nothing that was sent since " + m.peer.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered"}
 		return
 	}
 	if why := cmp.Or(m.peer.Reason, m.peer.Path.Reason); why != "" {

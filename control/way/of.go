@@ -182,7 +182,7 @@ func (m *maker) cross() {
 // tunnel is ok when what goes through it is answered, by the last that is known.
 func (m *maker) tunnel() api.Outcome {
 	c, p := m.find(api.ServiceGateway), m.peer
-	alive := p.State == api.StateConnected && p.Path.Kind != "" && p.Path.Kind != api.PathNone
+	alive := p.Shown() == api.StateConnected && p.Path.Kind != "" && p.Path.Kind != api.PathNone
 	if c.DependsOn != "" || c.Verdict.Verdict == api.Error || !alive {
 		return api.Unknown
 	}

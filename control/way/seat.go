@@ -27,6 +27,13 @@ var seats = map[catalogue.Code]seat{
 	catalogue.NotHeardByPeer: {across, api.Error, api.OK},
 	catalogue.PacketsLost:    {at: across},
 	catalogue.RateLimited:    {at: across},
+	// What is sent does not leave this side, or ends on the way.
+	catalogue.NoRoute:        {Here, api.Unknown, api.Unknown},
+	catalogue.LinkDown:       {Here, api.Unknown, api.Unknown},
+	catalogue.SendProhibited: {Here, api.Unknown, api.Unknown},
+	catalogue.NextHopSilent:  {Here, api.Unknown, api.Unknown},
+	catalogue.NothingAnswers: {NAT, api.Unknown, api.Unknown},
+	catalogue.RouterRefuses:  {across, api.Error, api.Unknown},
 	// Where the peer is sought is wrong, or shut.
 	catalogue.NameUnknown:       {Far, api.Unknown, api.Unknown},
 	catalogue.NameMoved:         {Far, api.Unknown, api.Unknown},

@@ -13,26 +13,27 @@ type Standing int
 
 // Standings, what asks for attention first.
 const (
-	Failed     Standing = iota
-	Silent              // it answered a while ago, and does not now
-	Faulty              // connected, and an endpoint of the two fails
-	Connecting          // being tried
-	Pending             // waits for approval
-	Other               // in a state that this version does not know
-	Warned              // connected, and works with reservations
+	Failed      Standing = iota
+	Silent               // a check found that it does not answer
+	Unconfirmed          // what was sent to it in these seconds has no answer
+	Faulty               // connected, and an endpoint of the two fails
+	Connecting           // being tried
+	Pending              // waits for approval
+	Other                // in a state that this version does not know
+	Warned               // connected, and works with reservations
 	Connected
 )
 
 // StandingOf is a peer's.
 func StandingOf(p *api.PeerStatus) Standing {
-	switch p.State {
+	switch p.Shown() {
 	case api.StateFailed:
 		return Failed
 	case api.StateConnecting:
 		return Connecting
 	case api.StatePending:
 		return Pending
-	case api.StateConnected:
+	case api.StateConnected, api.StateUnconfirmed:
 	default:
 		return Other
 	}
@@ -42,8 +43,10 @@ func StandingOf(p *api.PeerStatus) Standing {
 		fails, warns = fails || o == api.Error, warns || o == api.Warning
 	}
 	switch {
-	case out.Gateway.Verdict == api.Error || unanswered(p):
+	case out.Gateway.Verdict == api.Error:
 		return Silent
+	case p.Shown() == api.StateUnconfirmed:
+		return Unconfirmed
 	case fails:
 		return Faulty
 	case warns || out.Gateway.Verdict == api.Warning:
@@ -52,16 +55,9 @@ func StandingOf(p *api.PeerStatus) Standing {
 	return Connected
 }
 
-// unanswered reports whether there is no path, or the one in use has stopped answering.
-func unanswered(p *api.PeerStatus) bool {
-	return p.Path.Kind == api.PathNone || slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool {
-		return c.State == "suspect" && c.Address == p.Path.Remote && c.Relay == p.Path.Relay
-	})
-}
-
 // Standings are those there are, the best first, as they are counted.
 func Standings() []Standing {
-	return []Standing{Connected, Faulty, Silent, Connecting, Pending, Failed}
+	return []Standing{Connected, Faulty, Unconfirmed, Silent, Connecting, Pending, Failed}
 }
 
 // Counted is the standing under which a peer is counted.
@@ -79,6 +75,8 @@ func (s Standing) Cell() Cell {
 		return State(api.StateFailed)
 	case Silent:
 		return Cell{"✗ silent", Bad}
+	case Unconfirmed:
+		return State(api.StateUnconfirmed)
 	case Faulty:
 		return Cell{"! faulty", Wary}
 	case Connecting:

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -39,8 +40,10 @@ func TestWhatDoesNotAnswerIsNotConnected(t *testing.T) {
 	}{
 		{"all is well", func(*api.PeerStatus) {}, "● connected", Connected},
 		{"the tunnel's check fails", func(p *api.PeerStatus) { p.Reachability.Outbound.Gateway.Verdict = api.Error }, "✗ silent", Silent},
-		{"there is no path", func(p *api.PeerStatus) { p.Path.Kind = api.PathNone }, "✗ silent", Silent},
-		{"the path in use has stopped answering", func(p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, "✗ silent", Silent},
+		{"it does not answer at the moment", func(p *api.PeerStatus) { p.UnconfirmedSince = new(time.Time) }, "◌ unconfirmed", Unconfirmed},
+		{"and the tunnel's check has failed since", func(p *api.PeerStatus) {
+			p.UnconfirmedSince, p.Reachability.Outbound.Gateway.Verdict = new(time.Time), api.Error
+		}, "✗ silent", Silent},
 		{"another path has", func(p *api.PeerStatus) {
 			p.Candidates = append(p.Candidates, api.Candidate{Address: "203.0.113.11:51820", State: "suspect"})
 		}, "● connected", Connected},
@@ -68,7 +71,7 @@ func TestASelectedRowKeepsItsColours(t *testing.T) {
 
 func TestAStripHasTheColourOfEachVerdict(t *testing.T) {
 	r := api.Reachability{Outbound: api.Targets{Auth: api.Verdict{Verdict: api.OK}, APIServer: api.Verdict{Verdict: api.Error}, Gateway: api.Verdict{Verdict: api.Off}}}
-	c := Strip(&r)
+	c := Strip(&api.PeerStatus{Reachability: r})
 	if want := "→✓✗- ←???"; c.Text != want {
 		t.Errorf("got %q, want %q", c.Text, want)
 	}

@@ -20,11 +20,16 @@ func sign(o api.Outcome) Cell {
 
 // Strip is the six verdicts on a peer in nine cells: auth, API server and gateway as found there,
 // and as the peer reports them.
-func Strip(r *api.Reachability) Cell {
+func Strip(s *api.PeerStatus) Cell {
 	of := func(t *api.Targets) string {
-		return sign(t.Auth.Verdict).Text + sign(t.APIServer.Verdict).Text + sign(t.Gateway.Verdict).Text
+		out := ""
+		for _, v := range []*api.Verdict{&t.Auth, &t.APIServer, &t.Gateway} {
+			glyph, _, _ := strings.Cut(Verdict(s, v).Text, " ")
+			out += glyph
+		}
+		return out
 	}
-	return Cell{"→" + of(&r.Outbound) + " ←" + of(&r.Inbound), Signs}
+	return Cell{"→" + of(&s.Reachability.Outbound) + " ←" + of(&s.Reachability.Inbound), Signs}
 }
 
 // Lines is what ways are drawn with.

@@ -309,7 +309,7 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 // compactColumns are those of a list beside other panes: the verdicts are one column.
 func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
-	strip := cell.Column[peer]{Title: "→apg ←apg", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(&p.Reachability) }}
+	strip := cell.Column[peer]{Title: "→apg ←apg", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(p) }}
 	columns := []cell.Column[peer]{}
 	for _, c := range overviewColumns(d, true, longName) {
 		switch {
