@@ -70,7 +70,7 @@ test-interop: ## As root: CONNECTIONS (a million) over a bad path to the kernel'
 # A failing test's log comes with its result, among hundreds of lines; what every test
 # logged, the figures among it, is in dist/e2e.json.
 .PHONY: e2e
-e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 ## Tests that need root: network namespaces, nftables, a real API server
+e2e: build test-long test-lab-all e2e-packages kube-binaries test-arm64 alerts ## Tests that need root: network namespaces, nftables, a real API server
 	@mkdir -p dist
 	$(GO) test -tags e2e -count 1 -run 'Shell|Fish' ./cmd/postern
 	$(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 2 ./testenv/e2e/... ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/...
