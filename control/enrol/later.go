@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
@@ -21,31 +21,31 @@ const (
 	laterTry = 10 * time.Second
 )
 
-// later are the joins that go on after their command has ended, by the inviter's key. The zero
-// value is ready, and is safe for concurrent use.
+// later are the joins that go on after their command has ended, by their tickets. The zero value is
+// ready, and is safe for concurrent use.
 type later struct {
 	mu     sync.Mutex
 	closed bool
-	under  map[peer.PublicKey]bool
+	under  map[ticket.ID]bool
 	wg     sync.WaitGroup
 }
 
-// start runs f unless there is one for that inviter.
-func (l *later) start(inviter peer.PublicKey, f func()) {
+// start runs f unless there is one for that ticket.
+func (l *later) start(t ticket.ID, f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.under[inviter] {
+	if l.closed || l.under[t] {
 		return
 	}
 	if l.under == nil {
-		l.under = map[peer.PublicKey]bool{}
+		l.under = map[ticket.ID]bool{}
 	}
-	l.under[inviter] = true
+	l.under[t] = true
 	l.wg.Go(func() {
 		f()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.under, inviter)
+		delete(l.under, t)
 	})
 }
 
@@ -69,7 +69,7 @@ func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q
 	if len(invited(t.Candidates)) == 0 {
 		return // it can only call
 	}
-	e.later.start(p.PublicKey, func() {
+	e.later.start(keys.ID, func() {
 		ctx, stop := e.o.While(context.Background())
 		defer stop()
 		ctx, cancel := context.WithDeadline(ctx, t.Expires)
@@ -92,7 +92,8 @@ func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q
 	})
 }
 
-// joinAgain is one try of joinLater.
+// joinAgain is one try of joinLater. Of the peer it changes what the answer brings alone: what it may use, and
+// its listeners, may have changed since the join, and it may have been removed.
 func (e *Registrar) joinAgain(ctx context.Context, t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request) error {
 	if !e.waits(p) {
 		return errMet
@@ -103,13 +104,18 @@ func (e *Registrar) joinAgain(ctx context.Context, t ticket.Ticket, keys ticket.
 	if err != nil {
 		return err
 	}
-	next := p
-	next.PresharedKey, next.Offers = answer.PresharedKey, answer.Granted
-	return e.putJoined(next, func(old state.Peer) error {
-		if old.PublicKey != p.PublicKey || !old.PresharedKey.Equal(p.PresharedKey) {
-			return errMet
-		}
-		return nil
+	return e.o.Peers.Update(roster.Update{
+		Peers: func(all *state.Peers) error {
+			now, there := all.Get(p.Name)
+			if !there || now.PublicKey != p.PublicKey || !now.PresharedKey.Equal(p.PresharedKey) {
+				return errMet
+			}
+			now.PresharedKey, now.Offers = answer.PresharedKey, answer.Granted
+			return all.Put(now)
+		},
+		Applied: func() {
+			e.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String())
+		},
 	})
 }
 

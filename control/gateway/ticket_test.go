@@ -393,11 +393,23 @@ func TestAJoinIsFinishedWhenTheInviterIsBack(t *testing.T) {
 	if got.Outcome != api.JoinReply {
 		t.Fatalf("join gave %s, want a reply", got.Outcome)
 	}
+	// Second thoughts, before the two have met.
+	if err := w.Edge.Gateway.PeerAllow(w.ctx, "cloud", api.PeerAllowRequest{Allow: []string{api.ServiceAuth}}); err != nil {
+		t.Fatal(err)
+	}
 	w.start(w.Cloud)
 	w.connected(w.Cloud, w.Edge)
-	w.reach(patience, w.Cloud, w.Edge)
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if p.Reachability.Outbound.APIServer.Verdict != api.OK {
+			return "cloud's API server is not reached yet"
+		}
+		return ""
+	})
 	if p, _ := w.status(w.Cloud, "edge"); !slices.Equal(p.Allow, both) {
 		t.Errorf("edge may reach %v, want what the ticket grants", p.Allow)
+	}
+	if p, _ := w.status(w.Edge, "cloud"); !slices.Equal(p.Allow, []string{api.ServiceAuth}) {
+		t.Errorf("cloud may reach %v, want what it was restricted to", p.Allow)
 	}
 }
 
