@@ -30,6 +30,8 @@ const (
 	sweepEvery = time.Second
 	// maxWaiting bounds what waits for a flow to be opened, in datagrams and in bytes.
 	maxWaiting, maxWaitingBytes = 8, 16 << 10
+	// maxOwnerWaiting bounds the same of all flows of a peer in a direction, in bytes.
+	maxOwnerWaiting = 1 << 20
 	// maxListed is how many flows of a peer are listed, in each direction.
 	maxListed = 256
 	// firstPort is the lowest that is taken (RFC 6056 §3.2).
@@ -93,8 +95,9 @@ type udpFlow struct {
 type udpOwner struct {
 	share
 	usage
-	bytes uint64                // carried, by ended ones too
-	lists [talking + 1]flowList // by phase
+	bytes   uint64                // carried, by ended ones too
+	waiting int                   // bytes that wait for flows to be opened
+	lists   [talking + 1]flowList // by phase
 }
 
 // flowList has the flow that was used longest ago first.
@@ -148,6 +151,7 @@ type udpFlows struct {
 	mu       sync.Mutex
 	stopping bool
 	flows    map[udpKey]*udpFlow // those that have a key
+	names    lookups
 	owners   map[share]*udpOwner
 	total    int
 	sweeper  *time.Timer // nil while there are none
@@ -218,32 +222,28 @@ func (t *udpFlows) place(f *udpFlow, to netip.AddrPort) error {
 	return errNoPort
 }
 
-// opened lets go of what waited, first. It reports whether the flow is still wanted: if not, the
-// side is closed.
+// opened lets go of what waited; what comes at the same moment may overtake it, as datagrams may. It
+// reports whether the flow is still wanted: if not, the side is closed.
 func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
-	for {
-		t.mu.Lock()
-		if f.phase == ended {
-			t.mu.Unlock()
-			side.close()
-			return false
-		}
-		f.side = side
-		waiting := f.waiting
-		f.waiting = nil
-		if len(waiting) == 0 {
-			f.owner.halfOpen--
-			f.owner.lists[opening].remove(f)
-			f.phase = asked
-			f.owner.lists[asked].push(f)
-			t.mu.Unlock()
-			return true
-		}
+	t.mu.Lock()
+	if f.phase == ended {
 		t.mu.Unlock()
-		for _, b := range waiting {
-			f.forward(side, b)
-		}
+		side.close()
+		return false
 	}
+	if f.in != nil { // An outbound flow had it from the beginning.
+		f.side = side
+	}
+	waiting := f.takeWaiting()
+	f.owner.halfOpen--
+	f.owner.lists[opening].remove(f)
+	f.phase = asked
+	f.owner.lists[asked].push(f)
+	t.mu.Unlock()
+	for _, b := range waiting {
+		f.forward(side, b)
+	}
+	return true
 }
 
 // inbound reports whether the peer began.
@@ -275,11 +275,12 @@ func (t *udpFlows) takes(f *udpFlow, fromPeer bool, b []byte) (udpSide, bool) {
 		for _, w := range f.waiting {
 			size += len(w)
 		}
-		if len(f.waiting) == maxWaiting || size > maxWaitingBytes && len(f.waiting) > 0 {
+		if len(f.waiting) == maxWaiting || size > maxWaitingBytes && len(f.waiting) > 0 || f.owner.waiting+len(b) > maxOwnerWaiting {
 			t.dropped[NoRoom].Add(1)
 			return nil, false
 		}
 		f.waiting = append(f.waiting, slices.Clone(b))
+		f.owner.waiting += len(b)
 	case f.phase == asked && !began:
 		next = answered
 	case f.phase == answered && began:
@@ -396,7 +397,18 @@ func (t *udpFlows) endLocked(f *udpFlow) {
 	if f.key.port != 0 {
 		delete(t.flows, f.key)
 	}
-	f.phase, f.waiting = ended, nil
+	f.takeWaiting()
+	f.phase = ended
+}
+
+// takeWaiting gives what waits for the flow to be opened, once.
+func (f *udpFlow) takeWaiting() [][]byte {
+	waiting := f.waiting
+	for _, b := range waiting {
+		f.owner.waiting -= len(b)
+	}
+	f.waiting = nil
+	return waiting
 }
 
 // closed does of the end what needs no lock.

@@ -43,7 +43,7 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 	ctx, cancel := context.WithTimeout(f.table.ctx, upstreamTimeout)
 	defer cancel()
-	to, err := resolve(ctx, f.upstream)
+	to, err := f.table.names.resolve(ctx, f.upstream)
 	var side *socket
 	if err == nil {
 		side, err = f.table.sockets.dial(to, f)
@@ -85,7 +85,7 @@ func (in *Inbound) disconnected(f *udpFlow) {
 }
 
 // resolve finds an address of host:port.
-func resolve(ctx context.Context, hostPort string) (netip.AddrPort, error) {
+func (l *lookups) resolve(ctx context.Context, hostPort string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(hostPort); err == nil {
 		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 	}
@@ -97,7 +97,7 @@ func resolve(ctx context.Context, hostPort string) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("port of %s: %w", hostPort, err)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := l.of(ctx, host)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
