@@ -70,6 +70,9 @@ func (s Copy) Backup(ctx context.Context) ([]byte, error) {
 	if len(out.Items) == 0 {
 		return nil, fmt.Errorf("%w: it has none of the Secrets %s", ErrNoState, strings.Join(Names(s.release), ", "))
 	}
+	if !slices.ContainsFunc(out.Items, func(x corev1.Secret) bool { return len(x.Data[keyFile]) > 0 }) {
+		return nil, fmt.Errorf("%w: the Secret %s with the private key is missing or empty, without which a backup is of no use", ErrNoState, s.name("key"))
+	}
 	return yaml.Marshal(out)
 }
 
@@ -126,8 +129,8 @@ func (s Copy) read(backup []byte) (map[string]map[string][]byte, error) {
 			out[part][file] = data
 		}
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%w: it has no Secrets (postern state backup makes one)", ErrNoBackup)
+	if len(out["key"][keyFile]) == 0 {
+		return nil, fmt.Errorf("%w: it has no private key (postern state backup makes one)", ErrNoBackup)
 	}
 	return out, nil
 }

@@ -82,6 +82,7 @@ func TestWhatIsNoBackup(t *testing.T) {
 	for what, text := range map[string]string{
 		"nothing":         "",
 		"no YAML":         "{",
+		"no key":          "items: [{metadata: {name: postern-state-peers}, type: postern.dev/state, data: {peers.json: aw==}}]",
 		"an empty list":   "apiVersion: v1\nkind: List\nitems: []",
 		"another type":    "items: [{metadata: {name: postern-state-key}, type: Opaque, data: {private.key: aw==}}]",
 		"another name":    "items: [{metadata: {name: postern-state-other}, type: postern.dev/state}]",
@@ -100,6 +101,12 @@ func TestNothingToBackUp(t *testing.T) {
 	c := Copy{v, "postern"}
 	if _, err := c.Backup(t.Context()); !errors.Is(err, ErrNoState) || !strings.Contains(err.Error(), "postern-state-key") {
 		t.Errorf("got %v, want %v and the names", err, ErrNoState)
+	}
+	b := backend(t, v, "a")
+	load(t, b)
+	save(t, b, "peers.json", "p")
+	if _, err := c.Backup(t.Context()); !errors.Is(err, ErrNoState) || !strings.Contains(err.Error(), "postern-state-key") {
+		t.Errorf("without a key: got %v, want %v and the name", err, ErrNoState)
 	}
 	v.objects["postern-state-key"] = &corev1.Secret{Type: corev1.SecretTypeOpaque}
 	if _, err := c.Backup(t.Context()); err == nil || !strings.Contains(err.Error(), "not this gateway's") {
