@@ -73,8 +73,9 @@ func (i *identities) write(now time.Time, k peer.PublicKey, x *keptIdentity) err
 	if !x.pace.AllowN(now, 1) {
 		return nil
 	}
-	x.waits = false
-	return i.store.SetIdentity(k, x.certPEM, x.keyPEM)
+	err := i.store.SetIdentity(k, x.certPEM, x.keyPEM)
+	x.waits = err != nil
+	return err
 }
 
 // forget drops those of keys that are nobody's any more.
