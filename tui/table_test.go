@@ -265,7 +265,7 @@ func TestNothingOfAnUnconfirmedPeerIsShownAsWell(t *testing.T) {
 			t.Errorf("%s shows:\n%s", name, text)
 		}
 	}
-	if text := Table(s, 0, Options{Now: now}); !strings.Contains(text, "nothing that was sent since 11:59:56 UTC was answered") {
+	if text := Table(s, 0, Options{Now: now}); !strings.Contains(text, "nothing sent since 11:59:56 UTC was answered") {
 		t.Errorf("it does not say since when:\n%s", text)
 	}
 }

@@ -43,7 +43,7 @@ func (a *app) checkCommand() *cobra.Command {
 			"control/predict has it, or the JSON of postern status or netcheck), or one, or it is a ticket, and then " +
 			"this gateway is the other; context:NAME or context:NAME/NAMESPACE reads the cluster of a " +
 			"context of the kubeconfig; the answer is what will work between them, and what is missing. Exit 1 when a " +
-			"check fails, or in-band peering would.",
+			"check fails; with --predict, when in-band peering would not work.",
 		Example:           "  postern check\n  postern check cloud --wait 1m --fail-on warning\n  postern check --predict edge.yaml --predict context:cloud",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,

@@ -59,7 +59,7 @@ func (a *app) configValidate() *cobra.Command {
 	return &cobra.Command{
 		Use:     "validate FILE",
 		Short:   "Check a configuration file and everything it names",
-		Example: "  postern config validate gateway.yaml && kill -HUP $(pidof postern)",
+		Example: "  postern config validate gateway.yaml && systemctl reload postern",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := loadConfig(args[0], config.Overrides{})

@@ -35,7 +35,7 @@ func (a *app) pathCommand() *cobra.Command {
 			"reason why it does not serve, which of them is in use and why that one won, and what happened to " +
 			"the path lately. With --diagram draw the way to the peer instead: this gateway, its NAT, what lies " +
 			"between, the peer's side and the services at both ends, with what works in which direction, where it " +
-			"breaks and why. Exit 1 when there is no path.",
+			"breaks and why, as the last checks found it. Exit 1 when there is no path.",
 		Example:           "  postern path cloud\n  postern path cloud --diagram",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,

@@ -85,7 +85,7 @@ func (a *app) stateRestore() *cobra.Command {
 			case errors.Is(err, secrets.ErrNoBackup):
 				return usagef("", "state restore: %w", err)
 			case errors.Is(err, secrets.ErrOtherKey):
-				return failedf("--force replaces it; `postern state backup` keeps a copy", "state restore: %w", err)
+				return failedf("first save it with `postern state backup -f FILE`; then --force replaces it", "state restore: %w", err)
 			case err != nil:
 				return fmt.Errorf("state restore: %w", err)
 			}

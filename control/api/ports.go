@@ -34,7 +34,7 @@ func ParsePorts(s string) (Ports, error) {
 		p.Protocol = Protocol(protocol)
 	}
 	if p.Protocol != TCP && p.Protocol != UDP {
-		return Ports{}, fmt.Errorf("%.40q is no protocol (want TCP or UDP)", protocol)
+		return Ports{}, fmt.Errorf("%.40q is not a protocol (want TCP or UDP)", protocol)
 	}
 	first, last, ranged := strings.Cut(numbers, "-")
 	if !ranged {

@@ -61,7 +61,7 @@ var gatewayFaults = []struct {
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
 		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
 		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
-			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "start its gateway"}},
+			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "start the gateway there"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
@@ -147,7 +147,7 @@ var gatewayFaults = []struct {
 		[]string{"the next hop", "does not answer"}, []string{"`ip neighbour`"}},
 	{"a router prohibits", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "192.0.2.254", At: time.Now()}}
-	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says that cloud is not reached at " + publicCloud}, []string{"on 192.0.2.254 let it through", "udp dport 51820"}},
+	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says that it cannot reach cloud at " + publicCloud}, []string{"on 192.0.2.254 let it through", "udp dport 51820"}},
 	{"a router knows no such host", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "host unreachable", By: "192.0.2.254", At: time.Now()}}
 	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says", "ICMP host unreachable"}, []string{"its host or network is down", "`traceroute -n 198.51.100.7`"}},

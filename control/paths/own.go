@@ -183,7 +183,7 @@ func (p *Finder) OwnCandidates(ctx context.Context) (list []ticket.Candidate, wa
 	}
 	open := func(c discovery.Candidate) bool { return fromOutside(c, found.NAT) }
 	if len(all) > 0 && !slices.ContainsFunc(all, open) {
-		warnings = append(warnings, "nobody outside of this gateway's network can dial it"+
+		warnings = append(warnings, "nobody outside this gateway's network can dial it"+
 			": if `postern join` gets no answer there, run here the line that it prints; or name a relay in "+
 			"spec.discovery.turnServers, or forward a UDP port to this gateway and set spec.discovery.advertise")
 	}

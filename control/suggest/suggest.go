@@ -50,7 +50,7 @@ func Hint(got string, known []string, before string) string {
 
 // Peer is the problem with a name that no peer has.
 func Peer(got string, peers []string) api.Problem {
-	hint := "there is none yet: `postern invite` makes a ticket for one"
+	hint := "there are none yet: `postern invite` makes a ticket for one"
 	if len(peers) > 0 {
 		hint = Hint(got, peers, "there are: ")
 	}

@@ -28,7 +28,7 @@ func TestAnUnknownPeer(t *testing.T) {
 		peers []string
 		hint  string
 	}{
-		{"x", nil, "there is none yet: `postern invite` makes a ticket for one"},
+		{"x", nil, "there are none yet: `postern invite` makes a ticket for one"},
 		{"claud", []string{"edge", "cloud"}, "did you mean cloud?"},
 		{"x", []string{"edge", "cloud"}, "there are: cloud, edge"},
 		{"x", many, "there are: " + strings.Join(many[:12], ", ") + ", 8 more"},

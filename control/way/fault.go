@@ -153,8 +153,8 @@ func (m *maker) unexplained() {
 	if m.first() != nil || passes(e.Out) && passes(e.In) || m.find(api.ServiceGateway).DependsOn != "" {
 		return
 	}
-	if m.peer.Shown() == api.StateUnconfirmed {
-		e.Fault = &Fault{Outcome: api.Warning, Title: "what is sent is not answered", Cause: "nothing that was sent since " + m.peer.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered"}
+	if m.peer.UnconfirmedSince != nil && m.peer.Shown() == api.StateUnconfirmed {
+		e.Fault = &Fault{Outcome: api.Warning, Title: "what is sent is not answered", Cause: "nothing sent since " + m.peer.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered"}
 		return
 	}
 	if why := cmp.Or(m.peer.Reason, m.peer.Path.Reason); why != "" {

@@ -42,8 +42,8 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	case p.State == api.StatePending && p.ApprovalFingerprint != "":
 		out = append(out, Finding{Cell{"◇", Wary}, name, "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint),
 			"compare it there, then: postern peer approve " + name})
-	case p.Shown() == api.StateUnconfirmed:
-		out = append(out, Finding{Cell{"!", Wary}, name, "nothing that was sent since " + p.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered; what is shown is of before", ""})
+	case p.UnconfirmedSince != nil && p.Shown() == api.StateUnconfirmed:
+		out = append(out, Finding{Cell{"!", Wary}, name, "nothing sent since " + p.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered; the verdicts shown are older", ""})
 	case p.State != api.StateConnected && p.Reason != "":
 		out = append(out, Finding{Cell{"!", Wary}, name, Printable(p.Reason), ""})
 	}

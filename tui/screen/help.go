@@ -109,10 +109,10 @@ func joined(groups [][]string) []string {
 func signs() [][2]string {
 	return [][2]string{
 		{"→AUTH", "what we find there"}, {"←AUTH", "what they report of us"}, {"→apg", "auth, API, gateway"},
-		{"✓ ok", "works"}, {"! warning", "works, but"}, {"✗ error", "does not work"},
+		{"✓ ok", "works"}, {"! warning", "works, with a problem"}, {"✗ error", "does not work"},
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
-		{"● connected", "end to end"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
-		{"! faulty", "connected, and fails"}, {"✗ silent", "answers no more"}, {"✗ failed", "and tried again"},
+		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
+		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ failed", "and tried again"},
 	}
 }
 

@@ -91,7 +91,7 @@ func confirmed(s *api.PeerStatus) api.Targets {
 	}
 	for _, v := range []*api.Verdict{&to.Auth, &to.APIServer, &to.Gateway} {
 		if v.Verdict == api.OK {
-			*v = api.Verdict{Verdict: api.Unknown, Cause: "it answered, until the peer fell silent"}
+			*v = api.Verdict{Verdict: api.Unknown, Cause: "it worked until the peer fell silent"}
 		}
 	}
 	return to
@@ -105,7 +105,7 @@ func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	switch s.Shown() {
 	case api.StateConnected:
 	case api.StateUnconfirmed:
-		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonUnconfirmed, "what is sent to the peer is not answered now"
+		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonUnconfirmed, "the peer does not answer at the moment"
 	default:
 		x.Status, x.Reason, x.Message = metav1.ConditionFalse, reasonConnecting, s.Reason
 		if x.Message == "" {
