@@ -49,6 +49,7 @@ test-lab:
 test-long: ## What `make test` shortens, at full length
 	$(GO) test -timeout 30m $(LONG)
 	$(GO) test -timeout 30m ./netstack -below
+	$(GO) test -count 1 -run TestAFlood ./control/gateway
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
 
