@@ -118,7 +118,7 @@ func (r Refusal) explain(p *catalogue.Params) {
 }
 
 // silentWith is how close two times of falling silent are that have one reason: a server is asked
-// each 25 s, and an idle path each 23 s.
+// every 25 s, and an idle path every 23 s.
 const silentWith = time.Minute
 
 // network judges what everything outside needs. Where a peer works, or a server has answered since

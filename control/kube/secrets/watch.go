@@ -37,7 +37,7 @@ func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 		case <-next.C:
 		}
 		for _, name := range Names(b.o.Release) {
-			if err := b.mend(ctx, name); err != nil && ctx.Err() == nil {
+			if err := b.rewrite(ctx, name); err != nil && ctx.Err() == nil {
 				b.logger.Debug("whether a Secret of the state is as it was written is not known", slog.Any("error", err))
 			}
 		}
@@ -48,8 +48,8 @@ func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 	}
 }
 
-// mend writes one object again if it is not as it was written.
-func (b *Backend) mend(ctx context.Context, name string) error {
+// rewrite writes one object again if it is not as it was written.
+func (b *Backend) rewrite(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	if err := b.lock(ctx); err != nil {
