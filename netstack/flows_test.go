@@ -297,10 +297,11 @@ func TestShortPathsAreGVisors(t *testing.T) {
 		t.Skip("all connections are sent below")
 	}
 	p := newPair(t, Options{}, Options{}, impairment{})
+	p.a.long, p.b.long = time.Hour, time.Hour // However busy the machine is.
 	client, server := p.connect(t, b6)
 	transfer(t, client, server, 1<<20, 1)
 	if n := p.a.dev.flows.count.Load() + p.b.dev.flows.count.Load(); n != 0 {
-		t.Skipf("the machine is so busy that a handshake took %v", longRTT)
+		t.Errorf("%d connections are sent below", n)
 	}
 	if _, ok := p.a.PathState(b6); ok {
 		t.Error("there is a path")
