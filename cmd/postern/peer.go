@@ -41,7 +41,7 @@ func (a *app) peerList() *cobra.Command {
 			w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "PEER\tSTATE\tPUBLIC KEY\tALLOWED HERE\tOFFERS")
 			for _, p := range s.Peers {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", tui.Printable(p.Name), p.State, p.PublicKey, orNothing(p.Allow), orNothing(p.Offers))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", tui.Printable(p.Name), p.Shown(), p.PublicKey, orNothing(p.Allow), orNothing(p.Offers))
 			}
 			return w.Flush()
 		},
