@@ -66,6 +66,7 @@ type Engine struct {
 	dev       *device.Device
 	devLog    *deviceLog
 	bind      *underlay.Bind
+	boundary  boundary
 
 	onEvent    func(Event)
 	inspection inspection
@@ -134,7 +135,8 @@ func New(o Options) (*Engine, error) {
 	}
 	e.inspection.inspector = NewInspector(o.PrivateKey)
 	e.readings = newReadings(e.state, e.bind.Observations)
-	e.dev = device.NewDevice(releasingDevice{o.Device}, newReleasingBind(o.Underlay), e.devLog.logger())
+	e.boundary = newBoundary()
+	e.dev = device.NewDevice(&boundedDevice{Device: o.Device, boundary: e.boundary}, newBoundedBind(o.Underlay, e.boundary), e.devLog.logger())
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
 	e.bind.Listen(e.wake)

@@ -131,6 +131,7 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		RefusedUDPFlows:    map[metrics.Refusal]uint64{},
 		DroppedDatagrams:   map[string]uint64{},
 	}
+	c.NetstackDropped["no-session"] = g.plane.Engine.DroppedUnsent()
 	in := g.peers.Inbound()
 	addCounters(c.Connections, c.RefusedConnections, in.Counters(), g.services.Counters())
 	addCounters(c.UDPFlows, c.RefusedUDPFlows, in.UDPCounters(), g.services.UDPCounters())

@@ -1,0 +1,143 @@
+package tunnel
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/tunnel/underlay"
+)
+
+// A peer that has been busy holds none of the buffers that it was busy with.
+func TestUsedBuffersAreLetGo(t *testing.T) {
+	packets := func() [][]byte { return [][]byte{make([]byte, 1400), make([]byte, 60)} }
+	t.Run("written", func(t *testing.T) {
+		inner := newFakeTun()
+		bufs := packets()
+		if n, err := (&boundedDevice{Device: inner, boundary: newBoundary()}).Write(bufs, 0); n != 2 || err != nil {
+			t.Fatalf("Write: %d, %v", n, err)
+		}
+		for i, want := range packets() {
+			if got := <-inner.inbound; len(got) != len(want) {
+				t.Errorf("packet %d arrived with %d bytes, want %d", i, len(got), len(want))
+			}
+			if bufs[i] != nil {
+				t.Errorf("packet %d is still in the list", i)
+			}
+		}
+	})
+	t.Run("sent", func(t *testing.T) {
+		b := newBoundedBind(underlay.New(underlay.Options{}), newBoundary())
+		to, err := b.ParseEndpoint(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufs, before := packets(), packets()
+		copy(bufs, before)
+		if err := b.Send(bufs, to); err == nil {
+			t.Error("a socket that is not open has sent")
+		}
+		for i, was := range before {
+			if len(bufs[i]) != len(was) {
+				t.Errorf("packet %d has %d bytes afterwards, want %d", i, len(bufs[i]), len(was))
+			}
+			if &bufs[i][0] == &was[0] {
+				t.Errorf("packet %d is still in the list", i)
+			}
+		}
+	})
+}
+
+// total is how many packets are inside.
+func (w *inside) total() int {
+	moving, stalled := w.count()
+	return moving + stalled
+}
+
+// What is sent to a peer that does not answer fills no queue, and others don't stand behind it.
+func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		gone := startNode(t, n, newKey(t), "192.0.2.9:51820")
+		cloud.set(edge.as("edge", edge.addr), gone.as("gone", gone.addr))
+		edge.set(cloud.as("cloud", cloud.addr))
+		connect(cloud, edge)
+		gone.stop()
+
+		most := 0
+		for range 10 * mostOut * atOnce {
+			cloud.send(gone, "anybody?")
+			most = max(most, cloud.boundary.outbound.total())
+		}
+		if allowed := (atOnce + 1) * mostOut; most > allowed {
+			t.Errorf("%d packets were inside, want at most %d", most, allowed)
+		}
+		begin := time.Now()
+		for range 2 * mostOut {
+			cloud.send(gone, "anybody?")
+			cloud.send(edge, "you")
+			edge.expect(cloud, "you")
+		}
+		if each := time.Since(begin) / (2 * mostOut); each > 2*oneWay {
+			t.Errorf("a packet to another peer takes %v, want %v", each, oneWay)
+		}
+		if cloud.DroppedUnsent() == 0 {
+			t.Error("none of them counts as dropped")
+		}
+		connect(cloud, edge)
+	})
+}
+
+// No more is taken from the network than what is delivered, and what is forged is not waited for.
+func TestSlowDeliveryAndForgeriesLeaveNothingInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		cloud.set(edge.as("edge", edge.addr))
+		edge.set(cloud.as("cloud", cloud.addr))
+		connect(cloud, edge)
+
+		nth, forge := 0, false
+		n.mu.Lock()
+		n.lost = func(m []byte, _, _ netip.AddrPort) bool {
+			if nth++; forge && m[0] == 4 && nth%3 == 0 {
+				m[20]++
+			}
+			return false
+		}
+		n.mu.Unlock()
+		most := 0
+		for range 4 * cap(edge.tun.inbound) / 4 {
+			for range 4 {
+				cloud.send(edge, "more")
+			}
+			time.Sleep(time.Millisecond)
+			<-edge.tun.inbound
+			most = max(most, edge.boundary.inbound.total())
+		}
+		if most < mostIn || most > mostIn+64 {
+			t.Errorf("%d packets were inside, want %d and what one call brings", most, mostIn)
+		}
+		n.mu.Lock()
+		forge = true
+		n.mu.Unlock()
+		for range 4 * mostIn {
+			cloud.send(edge, "more")
+			time.Sleep(time.Millisecond)
+			edge.drain()
+		}
+		n.mu.Lock()
+		forge = false
+		n.mu.Unlock()
+		connect(cloud, edge)
+		synctest.Wait()
+		for name, w := range map[string]*inside{
+			"out of cloud": cloud.boundary.outbound, "into edge": edge.boundary.inbound,
+			"out of edge": edge.boundary.outbound, "into cloud": cloud.boundary.inbound,
+		} {
+			if left := w.total(); left != 0 {
+				t.Errorf("%d packets are inside for good, %s", left, name)
+			}
+		}
+	})
+}
