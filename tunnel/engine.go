@@ -135,7 +135,11 @@ func New(o Options) (*Engine, error) {
 	}
 	e.inspection.inspector = NewInspector(o.PrivateKey)
 	e.readings = newReadings(e.state, e.bind.Observations)
-	e.boundary = newBoundary()
+	mtu, err := o.Device.MTU()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the tunnel: the device's MTU: %w", err), o.Device.Close())
+	}
+	e.boundary = newBoundary(mtu)
 	e.dev = device.NewDevice(&boundedDevice{Device: o.Device, boundary: e.boundary}, newBoundedBind(o.Underlay, e.boundary), e.devLog.logger())
 	// Peers that get their endpoint when they are made never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,8 @@ import (
 // a packet takes 2 KiB.
 //
 // WireGuard does not say what became of a packet, but hands in its buffer again or lets it out
-// with it: each buffer has a mark in its last bytes, which no datagram reaches, while its packet
-// is inside. Packets of a session come out in order, so those before one that came out are out as
-// well, or were dropped.
+// with it: each buffer has a mark behind its packet while that is inside. Packets of a session
+// come out in order, so those before one that came out are out as well, or were dropped.
 
 const (
 	// mostOut and mostIn are how many packets may be inside before no more are let in: four
@@ -44,15 +44,23 @@ const (
 	mostStalled = 64
 	atOnce      = 4
 
-	lanes    = 64
-	markSize = 8
-	// sealing is what a packet may grow by while it is inside: padding, and the tag.
-	sealing = 16 + 16
+	lanes = 64
+	// sealed is what a packet has around it while it is inside: the header, padding and the tag.
+	sealed = device.MessageTransportHeaderSize + 16 + 16
 )
+
+// A mark is where the packet cannot be: behind the largest of our own, in a page that it touches
+// as well, or at the end of the buffer for others that are larger. What is said in it begins with
+// magic, which nobody can send.
+const markSize = 12
+
+var magic = rand.Uint32()
 
 // inside is what is inside WireGuard one way. It is safe for concurrent use.
 type inside struct {
-	way     byte // of the marks; not 0
+	way     byte        // of the marks
+	near    int         // where they are in the buffer, or at its end
+	far     atomic.Bool // some were at the end
 	most    int
 	lanes   [lanes]lane
 	dropped atomic.Uint64 // packets for stalled lanes
@@ -72,28 +80,31 @@ type lane struct {
 // started is what times are counted from.
 var started = time.Now()
 
-func newInside(way byte, most int64) *inside {
+// newInside is for packets of up to mtu bytes, and larger ones.
+func newInside(way byte, most int64, mtu int) *inside {
 	fits := debug.SetMemoryLimit(-1) / insideFraction / device.MaxMessageSize
-	w := &inside{way: way, most: int(min(max(fits, leastInside), most))}
+	w := &inside{way: way, most: int(min(max(fits, leastInside), most)), near: min(mtu+sealed, device.MaxMessageSize-markSize)}
 	w.left.L = &w.mu
 	return w
 }
 
-// mark is the place of a buffer's mark: a way, a lane, and a number in it.
-func mark(buf []byte) []byte { return buf[cap(buf)-markSize : cap(buf)] }
-
 // enter marks a packet that is about to go in, size bytes from the buffer's begin on.
 func (w *inside) enter(buf []byte, size int, of uint32, now int64) {
-	if size+sealing+markSize > cap(buf) {
-		return // Nobody's path takes such packets.
+	at := w.near
+	if size > at {
+		if at = device.MaxMessageSize - markSize; size+sealed > at || cap(buf) < device.MaxMessageSize {
+			return // Nobody's path takes such packets.
+		}
+		w.far.Store(true)
 	}
 	l := &w.lanes[of%lanes]
 	if l.inside() == 0 {
 		l.moved.Store(now)
 	}
-	m := mark(buf)
-	m[0], m[1] = w.way, byte(of%lanes)
-	binary.NativeEndian.PutUint32(m[4:], l.in.Add(1))
+	m := buf[at : at+markSize]
+	binary.NativeEndian.PutUint32(m, magic)
+	m[4], m[5] = w.way, byte(of%lanes)
+	binary.NativeEndian.PutUint32(m[8:], l.in.Add(1))
 }
 
 // cameOut takes note of packets that came out. Others may be among them.
@@ -104,28 +115,34 @@ func (w *inside) returned(bufs [][]byte) { w.leave(bufs, 0) }
 
 // leave is cameOut at a time, and returned with none.
 func (w *inside) leave(bufs [][]byte, now int64) {
-	left := false
+	left, far := false, w.far.Load()
 	for _, b := range bufs {
 		if cap(b) < device.MaxMessageSize {
 			continue // a message of a handshake
 		}
-		m := mark(b)
-		if m[0] != w.way {
-			continue
-		}
-		m[0], left = 0, true
-		l, n := &w.lanes[m[1]], binary.NativeEndian.Uint32(m[4:])
-		for before := l.out.Load(); int32(n-before) > 0 && !l.out.CompareAndSwap(before, n); before = l.out.Load() {
-		}
-		if now != 0 {
-			l.moved.Store(now)
-		}
+		b = b[:device.MaxMessageSize]
+		left = w.unmark(b[w.near:], now) || far && w.unmark(b[device.MaxMessageSize-markSize:], now) || left
 	}
 	if left && w.waiting.Load() > 0 {
 		w.mu.Lock()
 		w.left.Broadcast()
 		w.mu.Unlock()
 	}
+}
+
+// unmark takes away the mark that b begins with, if that is one.
+func (w *inside) unmark(b []byte, now int64) bool {
+	if binary.NativeEndian.Uint32(b) != magic || b[4] != w.way {
+		return false
+	}
+	clear(b[:4])
+	l, n := &w.lanes[b[5]], binary.NativeEndian.Uint32(b[8:])
+	for before := l.out.Load(); int32(n-before) > 0 && !l.out.CompareAndSwap(before, n); before = l.out.Load() {
+	}
+	if now != 0 {
+		l.moved.Store(now)
+	}
+	return true
 }
 
 func sinceStart() int64 { return int64(time.Since(started)) }
@@ -213,7 +230,10 @@ func (w *inside) close(closed bool) {
 // emptied when they have been used.
 type boundary struct{ outbound, inbound *inside }
 
-func newBoundary() boundary { return boundary{newInside(1, mostOut), newInside(2, mostIn)} }
+// newBoundary is for a device of an MTU.
+func newBoundary(mtu int) boundary {
+	return boundary{newInside(1, mostOut, mtu), newInside(2, mostIn, mtu)}
+}
 
 // returned takes note of the buffers that WireGuard hands in.
 func (b boundary) returned(bufs [][]byte) {

@@ -15,7 +15,7 @@ func TestUsedBuffersAreLetGo(t *testing.T) {
 	t.Run("written", func(t *testing.T) {
 		inner := newFakeTun()
 		bufs := packets()
-		if n, err := (&boundedDevice{Device: inner, boundary: newBoundary()}).Write(bufs, 0); n != 2 || err != nil {
+		if n, err := (&boundedDevice{Device: inner, boundary: newBoundary(1420)}).Write(bufs, 0); n != 2 || err != nil {
 			t.Fatalf("Write: %d, %v", n, err)
 		}
 		for i, want := range packets() {
@@ -28,7 +28,7 @@ func TestUsedBuffersAreLetGo(t *testing.T) {
 		}
 	})
 	t.Run("sent", func(t *testing.T) {
-		b := newBoundedBind(underlay.New(underlay.Options{}), newBoundary())
+		b := newBoundedBind(underlay.New(underlay.Options{}), newBoundary(1420))
 		to, err := b.ParseEndpoint(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9).String())
 		if err != nil {
 			t.Fatal(err)
