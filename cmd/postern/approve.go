@@ -23,10 +23,10 @@ func (a *app) peerApprove() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "approve NAME",
 		Short: "Admit a peer that waits for it, or a gateway that postern discover lists",
-		Long: "Admit a peer that joined with a ticket made by invite --approve, or make a peer of a gateway that " +
-			"`postern discover` lists. The fingerprint of its key is shown, and asked whether it is what the other " +
-			"operator sees (`postern join` printed it there, and `postern discover` shows it); without a terminal it " +
-			"has to be given with --fingerprint. One that was found has to approve this gateway as well.",
+		Long: "Admit a peer that joined with a ticket of `postern invite --approve`, or make a peer of a gateway that " +
+			"`postern discover` lists. The command shows the fingerprint of its key and asks whether it is the one " +
+			"that the other operator sees (`postern join` printed it there, and `postern discover` shows it). Without " +
+			"a terminal, give it with --fingerprint. A gateway that was discovered has to approve this one as well.",
 		Example: "  postern peer approve edge --fingerprint FINGERPRINT\n" +
 			"  postern peer approve cloud --allow auth,apiServer\n" +
 			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT\n" +

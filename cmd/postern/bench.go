@@ -50,14 +50,15 @@ func (a *app) benchRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Measure two gateways on this machine, or with --peer a live peering",
-		Long: "Measure tunnels with both ends on this machine, each run in processes of its own, and show " +
-			"medians with their spread. Only ratios count: they are of runs that followed each other. With --cpus and " +
-			"--memory every run, or each of two gateways, is in a control group (as root). Subjects that have limits of their " +
-			"own keep those alone: " + strings.Join([]string{bench.Postern64MiB, bench.PosternSmall, bench.PosternRoomy}, ", ") + ". What is compared with postern in its " +
-			"repository (make bench) is not part of this program and is left out.\n\n" +
-			"With --peer NAME nothing is started: the running gateway measures its peering with NAME, after " +
-			"it is said how much will be sent. A round's work is fixed then, so --duration, --warmup and what chooses or limits " +
-			"the runs on this machine are refused.",
+		Long: "Run tunnels with both ends on this machine, each run in processes of its own, and show medians and their " +
+			"spread. Compare ratios within one report only: absolute figures change with the machine and the hour. " +
+			"--cpus and --memory put every run, or each of two gateways, into a control group (needs root), except " +
+			"the subjects with limits of their own: " + strings.Join([]string{bench.Postern64MiB, bench.PosternSmall, bench.PosternRoomy}, ", ") +
+			". The programs that `make bench` compares postern with are not part of this " +
+			"binary.\n\n" +
+			"With --peer NAME no gateway is started: the running gateway measures its peering with NAME, after saying " +
+			"how much it will send. The work of a round is fixed then, so --duration, --warmup and the flags that " +
+			"select or limit local runs are refused.",
 		Example: "  postern bench run --scenario binary-tcp-1,small -o json >today.json\n  postern bench run --cpus 0.5 --memory 64MiB\n  postern bench run --peer cloud",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -87,7 +88,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run; not with --peer")
 	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the part of a run before it; not with --peer")
 	fl.Float64Var(&f.cpus, "cpus", 0, "processor time a gateway or a run may use, in `cores`, unless its subject has limits of its own (default no limit)")
-	fl.StringVar(&f.memory, "memory", "", "memory it may use, a `size` such as 64MiB, likewise (default no limit)")
+	fl.StringVar(&f.memory, "memory", "", "memory a gateway or a run may use, a `size` such as 64MiB, unless its subject has limits of its own (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
 	outputFlag(c, &f.format, formatTable, formatChart, formatJSON, formatBenchstat)

@@ -12,10 +12,10 @@ func (a *app) benchCompareCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "compare BEFORE.json AFTER.json",
-		Short: "Say what changed between two reports beyond noise",
-		Long: "Compare two reports of `postern bench run -o json`, cell by cell: medians, their ratio, and whether it is more than " +
-			"the runs differ among themselves (Mann-Whitney U test). Reports of different machines, or of different " +
-			"hours of one, differ by themselves.",
+		Short: "Compare two reports, and say what changed beyond noise",
+		Long: "Compare two reports of `postern bench run -o json` cell by cell: the medians, their ratio, and whether " +
+			"they differ by more than the runs of one report do (Mann-Whitney U test). Take both reports on the same " +
+			"machine and close in time: otherwise they differ anyway.",
 		Example: "  postern bench compare yesterday.json today.json",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -26,10 +26,10 @@ func (a *app) bundleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bundle",
 		Short: "Collect what helps to find a fault, without secrets",
-		Long: "Write an archive (tar.gz) with the gateway's status, checks run now, paths and their history, what " +
-			"the network around it is like, its configuration, its recent log and the versions. Private keys, " +
-			"preshared keys, tickets, tokens and certificates' keys are left out, and whatever looks like one is " +
-			"hidden. It does contain addresses, names and public keys: read it before you pass it on.",
+		Long: "Write an archive (tar.gz) with the gateway's status, fresh checks, paths and their history, the state of " +
+			"the network around it, its configuration, recent log and versions. Private keys, preshared keys, " +
+			"tickets, tokens and the keys of certificates are left out, and whatever looks like one is hidden. " +
+			"Addresses, names and public keys are included: read the archive before you pass it on.",
 		Example: "  postern bundle -f edge.tar.gz",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return a.bundle(c.Context(), file) },

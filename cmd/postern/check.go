@@ -37,13 +37,14 @@ func (a *app) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [PEER]",
 		Short: "Check every endpoint stage by stage, and say why one fails and what fixes it",
-		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, " +
-			"from here to there and, as the peer reports it, from there to here. Whatever fails has a code, a cause " +
-			"and a fix to paste. With --predict nothing is tried: FILE describes two clusters (YAML as " +
-			"control/predict has it, or the JSON of postern status or netcheck), or one, or it is a ticket, and then " +
-			"this gateway is the other; context:NAME or context:NAME/NAMESPACE reads the cluster of a " +
-			"context of the kubeconfig; the answer is what will work between them, and what is missing. Exit 1 when a " +
-			"check fails; with --predict, when in-band peering would not work.",
+		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, from " +
+			"here and, as the peer reports it, from there. Whatever fails is shown with a code, a cause and a fix to " +
+			"paste. Exit 1 if a check fails.\n\n" +
+			"With --predict nothing is tried. The command says what will work between two clusters, and what is " +
+			"missing, from descriptions of them: YAML files (see control/predict), the JSON of `postern status` or " +
+			"`postern netcheck`, or context:NAME[/NAMESPACE] for the cluster of a kubeconfig context. With one " +
+			"description, or a ticket, the other cluster is this gateway's. Exit 1 if peering inside the tunnel would " +
+			"not work.",
 		Example:           "  postern check\n  postern check cloud --wait 1m --fail-on warning\n  postern check --predict edge.yaml --predict context:cloud",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -59,7 +60,7 @@ func (a *app) checkCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &f.format, formatTable, formatJSON, formatJUnit)
-	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks for so long until none fails and none is unknown")
+	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks until none fails or is unknown, for this long at most")
 	c.Flags().BoolVar(&f.throughput, "throughput", false, "measure what the path to PEER carries as well: a second each way, at most 64 MB")
 	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "what makes the command fail, of this `severity` or worse", failOnError, failOnWarning)
 	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; twice for two, once for one and this gateway")

@@ -20,8 +20,8 @@ func (a *app) configView() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "view [FILE]",
 		Short: "Show every value and where it came from",
-		Long: "Show the configuration that the running gateway uses, or the one that it would use with FILE " +
-			"and this environment.",
+		Long: "Show the configuration that the running gateway uses, or the one it would use with FILE and this " +
+			"environment.",
 		Example: "  postern config view\n  postern config view gateway.yaml -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -79,9 +79,9 @@ func (a *app) configSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration file",
-		Long: "Print the JSON Schema (draft 7) of gateway.yaml, by which editors complete and check it while it is " +
-			"written. The YAML language server reads it where the file's first line is\n" +
-			"# yaml-language-server: $schema=gateway.schema.json",
+		Long: "Print the JSON Schema (draft 7) of gateway.yaml. Editors use it to complete and check the file as you " +
+			"write it. For the YAML language server, make this the first line of the file:\n# yaml-language-server: " +
+			"$schema=gateway.schema.json",
 		Example: "  postern config schema > gateway.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

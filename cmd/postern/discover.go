@@ -25,12 +25,13 @@ func (a *app) discoverCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "discover",
 		Short: "List the gateways found on the local network and in DNS",
-		Long: "List the gateways that announce themselves on the local network (multicast DNS, with " +
-			"spec.discovery.lan.enabled) and in the domains of spec.discovery.dns, and why none is seen. What is " +
-			"found is what somebody says: compare the fingerprint with the other operator, then run " +
-			"`postern peer approve NAME` at both gateways. The state is unknown (no peer), pending, approved (a peer " +
-			"here that is not connected: it may have to approve this gateway), peer, conflict (a peer's name with " +
-			"another key, which is not followed) or invalid.",
+		Long: "List the gateways that announce themselves on the local network (multicast DNS, if " +
+			"spec.discovery.lan.enabled is set) and in the domains of spec.discovery.dns. If there are none, say why. " +
+			"An announcement proves nothing: compare the fingerprint with the other operator, then run `postern peer " +
+			"approve NAME` at both gateways.\n\n" +
+			"The states are unknown (no peer), pending, approved (a peer here that is not connected; it may have to " +
+			"approve this gateway), peer, conflict (the name of a peer with another key, which is ignored) and " +
+			"invalid.",
 		Example: "  postern discover\n  postern discover --watch",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -52,7 +53,7 @@ func (a *app) discoverCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &format, formatTable, formatJSON, formatYAML)
-	c.Flags().BoolVar(&watch, "watch", false, "go on, a line for each that comes, changes or goes; with -o json a document for each change")
+	c.Flags().BoolVar(&watch, "watch", false, "keep watching: print a line for each gateway that appears, changes or disappears; with -o json, a document")
 	return c
 }
 

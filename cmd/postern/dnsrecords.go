@@ -37,11 +37,10 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dns-records",
 		Short: "Print the lines of a DNS zone by which others find this gateway",
-		Long: "Print the records by which other gateways find this one in DNS, ready to be pasted into a zone file: " +
-			"PTR, SRV and TXT with the public key, and the addresses that can be dialled from outside. Those that " +
-			"find it still have to approve it, or be invited. Without --domain the names are relative to the zone. " +
-			"What to do, and which addresses are missing and why, goes to stderr. Exit 1 when there is no address " +
-			"to announce.",
+		Long: "Print the records by which other gateways find this one in DNS, ready to paste into a zone file: PTR, " +
+			"SRV and TXT with the public key, and the addresses that can be dialled from outside. Gateways that find " +
+			"it still have to be invited, or approve it. Without --domain the names are relative to the zone. " +
+			"Instructions, and why an address is missing, go to stderr. Exit 1 if there is no address to announce.",
 		Example: "  postern dns-records --domain example.com",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -71,7 +70,7 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&o.domain, "domain", "", "the `domain` in which others look (default: names relative to the zone)")
 	c.Flags().StringVar(&o.host, "host", "", "the `name` of the host that has the addresses (default postern-NAME)")
-	c.Flags().DurationVar(&o.ttl, "ttl", defaultRecordTTL, "how long others may remember the records")
+	c.Flags().DurationVar(&o.ttl, "ttl", defaultRecordTTL, "how long others may cache the records")
 	c.Flags().BoolVar(&o.private, "private", false, "print private addresses too, for a zone that only a private network sees")
 	return c
 }

@@ -128,15 +128,15 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 		p.item(s.Env, "Sets "+s.Path+" (--"+s.Flag+"): "+usage+".")
 	}
 	p.item("POSTERN_LOG_FORMAT, POSTERN_LOG_LEVEL", "What postern gateway logs (--log-format, --log-level).")
-	p.item("POSTERN_GRAPH", "What charts are drawn with (postern tui --graph).")
-	p.item("KUBECONFIG", "Which cluster --context, --namespace and the like are about, as for kubectl.")
-	p.item("NO_COLOR", "If it is set, nothing is coloured.")
+	p.item("POSTERN_GRAPH", "Characters to draw charts with (postern tui --graph).")
+	p.item("KUBECONFIG", "The kubeconfig for --context, --namespace and the like, as for kubectl.")
+	p.item("NO_COLOR", "If it is set, output has no colours.")
 	p.macro("SH", "FILES")
 	p.item("/etc/postern/gateway.yaml", "The configuration, where a package has installed postern.")
 	p.item(config.DefaultStateDir, "The key, the peers and the open tickets (spec.stateDir): keep it, and keep it secret.")
 	p.item(config.DefaultSocket, "The admin socket, by which commands ask the gateway (spec.admin.socket).")
 	p.macro("SH", "EXIT STATUS")
-	for _, s := range [][2]string{{"0", "Fine."}, {"1", "A check failed, or the asked-for state was not reached."},
+	for _, s := range [][2]string{{"0", "Fine."}, {"1", "A check failed, or the requested state was not reached."},
 		{"2", "The command line or the configuration is wrong."}, {"3", "There is no gateway to talk to."}, {"130", "Interrupted."}} {
 		p.item(s[0], s[1])
 	}

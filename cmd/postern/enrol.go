@@ -25,8 +25,8 @@ func (a *app) inviteCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "invite",
 		Short: "Make a one-time ticket that lets another gateway join this one",
-		Long: "Print a ticket. Whoever holds it may join once, so hand it over as you would a password. " +
-			"The ticket alone goes to stdout, what to do with it to stderr.",
+		Long: "Print a ticket. Whoever holds it can join once, so hand it over as you would a password. The ticket goes " +
+			"to stdout, instructions go to stderr.",
 		Example: "  postern invite --name edge --ttl 10m\n  postern invite | ssh other-cluster postern join -\n" +
 			"  postern invite -o json | jq -r .ticket",
 		Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ func (a *app) inviteCommand() *cobra.Command {
 	f.DurationVar(&ttl, "ttl", defaultTicketTTL, "how long the ticket is good")
 	f.StringVar(&r.For, "for", "", "bind the ticket to one public `key`")
 	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "`services` here that the joiner may reach")
-	f.BoolVar(&r.Approve, "approve", false, "the joiner counts only after postern peer approve")
+	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after `postern peer approve`")
 	a.completeServices(c, "allow")
 	outputFlag(c, &format, formatText, formatJSON)
 	return c
@@ -137,10 +137,10 @@ func (a *app) joinCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "join TICKET|-",
 		Short: "Enrol with the gateway that made the ticket",
-		Long: "Redeem a ticket. When the gateway that made it does not answer within --wait (it may be the " +
-			"one behind a NAT), print the command to run there, which makes it dial, and exit 1. This gateway " +
-			"waits for the call, and goes on trying until the ticket expires or it is stopped. A ticket may be " +
-			"given as it was pasted: in quotes, in several lines, or as the whole command.",
+		Long: "Redeem a ticket. If the gateway that made it does not answer within --wait (it may be behind a NAT " +
+			"itself), the command prints what to run there, which makes that gateway dial this one, and exits with 1. " +
+			"This gateway keeps waiting for the call, and trying, until the ticket expires or the gateway stops. " +
+			"Paste the ticket as you got it: quotes, line breaks and the whole command line are understood.",
 		Example: "  postern join postern1cagq…\n  postern join - < ticket\n" +
 			"  postern join postern1cagq… --name hub --local apiServer=127.0.0.1:7443",
 		Args: cobra.MinimumNArgs(1),

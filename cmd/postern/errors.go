@@ -21,7 +21,7 @@ import (
 // Exit codes: the public interface of every script.
 const (
 	exitOK = 0
-	// exitFailed: a check failed, or the asked-for state was not reached.
+	// exitFailed: a check failed, or the requested state was not reached.
 	exitFailed = 1
 	// exitUsage: the command line or the configuration is wrong.
 	exitUsage       = 2

@@ -27,8 +27,8 @@ func (a *app) gatewayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gateway --config FILE",
 		Short: "Run a gateway",
-		Long: "Run a gateway until SIGTERM. SIGHUP reads the configuration again: what did not change is not " +
-			"disturbed, and a file with a mistake changes nothing.",
+		Long: "Run a gateway until it gets SIGTERM. SIGHUP reloads the configuration: what did not change is left " +
+			"alone, and a file with a mistake changes nothing.",
 		Example: "  postern gateway --config /etc/postern/gateway.yaml\n  POSTERN_LISTEN_PORT=0 postern gateway --config gateway.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -54,7 +54,7 @@ func (a *app) gatewayCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&file, "config", a.getenv("POSTERN_CONFIG"), "the configuration `FILE`")
-	choiceFlag(c, &format, "log-format", "", or(a.getenv("POSTERN_LOG_FORMAT"), formatText), "what a record is written as", formatText, formatJSON)
+	choiceFlag(c, &format, "log-format", "", or(a.getenv("POSTERN_LOG_FORMAT"), formatText), "log format", formatText, formatJSON)
 	f.StringVar(&level, "log-level", or(a.getenv("POSTERN_LOG_LEVEL"), "info"), "debug, info, warn or error")
 	for _, s := range config.Settings() {
 		if s.Flag != "socket" { // Every command has that one.

@@ -15,9 +15,9 @@ func (a *app) netCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "netcheck",
 		Short: "Show what NAT this gateway is behind, and what that means for peering",
-		Long: "Ask the configured STUN and TURN servers again and show how the NAT in front of this gateway maps " +
-			"and filters (in the words of RFC 4787), its public addresses, whether each server answers, and what " +
-			"all this means for peering. Exit 1 when a configured server does not answer.",
+		Long: "Ask the configured STUN and TURN servers again. Show how the NAT in front of this gateway maps and " +
+			"filters (in the terms of RFC 4787), its public addresses, whether each server answers, and what all this " +
+			"means for peering. Exit 1 if a configured server does not answer.",
 		Example: "  postern netcheck\n  postern netcheck -o json | jq -r .mapping",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -31,11 +31,11 @@ func (a *app) pathCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "path PEER",
 		Short: "Show every way to a peer, the one in use, and why",
-		Long: "Show every candidate address of the peer with its source, its state and its round trip or the " +
-			"reason why it does not serve, which of them is in use and why that one won, and what happened to " +
-			"the path lately. With --diagram draw the way to the peer instead: this gateway, its NAT, what lies " +
-			"between, the peer's side and the services at both ends, with what works in which direction, where it " +
-			"breaks and why, as the last checks found it. Exit 1 when there is no path.",
+		Long: "Show every candidate address of the peer with its source, its state, and its round trip or why it cannot " +
+			"be used; which one is in use, and why it was chosen; and the latest changes of the path. With --diagram, " +
+			"draw the way to the peer instead: this gateway, its NAT, what is in between, the peer's side and the " +
+			"services at both ends, what works in which direction, where it breaks and why, according to the latest " +
+			"checks. Exit 1 if there is no path.",
 		Example:           "  postern path cloud\n  postern path cloud --diagram",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,

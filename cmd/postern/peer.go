@@ -194,8 +194,11 @@ func (a *app) peerAllow() *cobra.Command {
 
 func (a *app) peerLocal() *cobra.Command {
 	return &cobra.Command{
-		Use:               "local NAME SERVICE=ADDR…",
-		Short:             "Listen here for services of a peer (SERVICE= removes a listener)",
+		Use:   "local NAME SERVICE=ADDR…",
+		Short: "Listen here for services of a peer (SERVICE= removes a listener)",
+		Long: "Listen on this machine for services of a peer, and carry connections to them. ADDR is IP:PORT; for a service " +
+			"with several ports IP:FIRST-LAST, and for UDP with /UDP at the end. Port 0 takes a free port. " +
+			"SERVICE= without an address removes the listener.",
 		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 dns=127.0.0.1:5353/UDP registry=",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.completePeer,
@@ -293,7 +296,7 @@ func (a *app) peerRemove() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "also when connections are open")
+	c.Flags().BoolVar(&force, "force", false, "even if connections are open")
 	return c
 }
 

@@ -14,9 +14,9 @@ func (a *app) peerToken() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token NAME",
 		Short: "Print a token (a secret) by which a peer is known to auth outside the tunnel",
-		Long: "Print a token for a peer whose mode is OutOfBand: it goes into the file that its gateway names in " +
-			"outOfBand.tokenFile. It is good for this gateway's auth alone, until it expires, the peer is removed, or " +
-			"either side has another key.",
+		Long: "Print a token for a peer whose mode is OutOfBand. It goes into the file that the peer's gateway names in " +
+			"outOfBand.tokenFile. The token is good for this gateway's auth service only, until it expires, the peer " +
+			"is removed, or the key of either side changes.",
 		Example:           "  postern peer token edge > token && chmod 600 token",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,

@@ -28,11 +28,11 @@ func (a *app) stateBackup() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "backup",
-		Short: "Write the Secrets that a gateway in a cluster keeps its state in (a secret)",
-		Long: "Write the Secrets in which a gateway in a cluster keeps its private key, its peers and what else survives " +
-			"it, as YAML without owners, which would have the garbage collector remove what is restored. The gateway may " +
-			"run or not. Whoever has the file is the gateway: protect it as its key. The state of a gateway on a machine " +
-			"is a directory: copy that.",
+		Short: "Back up the state of a gateway in a cluster (a secret)",
+		Long: "Write the Secrets in which a gateway in a cluster keeps its private key, its peers and the rest of its " +
+			"state, as YAML. Owner references are removed: with them the garbage collector would delete what is " +
+			"restored. The gateway may be running. Whoever has the file can impersonate the gateway: protect it like " +
+			"the key. For a gateway on a machine, copy its state directory instead.",
 		Example: "  postern state backup -n postern -f postern-state.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -64,10 +64,10 @@ func (a *app) stateRestore() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use:   "restore FILE|-",
-		Short: "Put a backup in the place of the state of a gateway in a cluster",
-		Long: "Put what `postern state backup` wrote in the place of the state that the release has, or before it is " +
-			"installed. A gateway that runs notices within 30 s and starts again with it. State that the release has " +
-			"under another private key is lost: that takes --force. Never run two gateways with one key.",
+		Short: "Restore the state of a gateway in a cluster from a backup",
+		Long: "Replace the state of the release by what `postern state backup` wrote, or put it in place before the " +
+			"release is installed. A running gateway notices within 30 s and restarts with it. --force is needed to " +
+			"overwrite state that has a different private key, which is lost. Never run two gateways with one key.",
 		Example: "  postern state restore -n postern postern-state.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -26,9 +26,9 @@ func (a *app) tuiCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tui",
 		Short: "Watch the gateway on a screen: peers, checks, throughput, flows, log",
-		Long: "Show the gateway and its peers on a live screen: what works in both directions, what fails, why and " +
-			"what fixes it, throughput, flows and the log. Press ? for the keys. Where stdout is no terminal, or " +
-			"with --once, the table of `postern status` is printed instead.",
+		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails, why and how " +
+			"to fix it, throughput, flows and the log. Press ? for the keys. If stdout is not a terminal, or with " +
+			"--once, print the table of `postern status` instead.",
 		Example: "  postern tui\n  postern tui --graph ascii",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -46,7 +46,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
-	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "what charts are drawn with", graphBraille, graphBlock, graphASCII)
+	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
 	return c
 }
 

@@ -204,8 +204,7 @@ type NamedService struct {
 	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	// Port is the overlay port.
 	Port uint16 `json:"port,omitempty" yaml:"port,omitempty"`
-	// Ports are given instead where the service has several in a row: FIRST-LAST, at most
-	// [MaxPorts].
+	// Ports are given instead where the service has several in a row: FIRST-LAST, at most 1024.
 	Ports string `json:"ports,omitempty" yaml:"ports,omitempty"`
 	// Address (host:port) is where the gateway reaches it, the first of several ports. Those
 	// that follow lead to the ports that follow there.
@@ -242,7 +241,8 @@ type PeerOutOfBand struct {
 	TokenFile    string `json:"tokenFile,omitempty" yaml:"tokenFile,omitempty"`
 }
 
-// PeerLocal are listeners here that lead to the peer's services, each as [ParseListen] reads it.
+// PeerLocal are listeners here that lead to the peer's services: IP:PORT, or IP:FIRST-LAST for
+// several ports in a row, and /UDP at the end for UDP. Port 0 takes a free one.
 type PeerLocal struct {
 	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
 	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`

@@ -107,7 +107,7 @@ func (d *decoder) syntax(data []byte, err error) {
 	lines := strings.Split(string(data), "\n")
 	for n := max(1, line-1); n <= min(line+1, len(lines)); n++ { // it may have noticed late
 		if tabbed.MatchString(lines[n-1]) {
-			d.fail(n, "", "indented with a tab, and YAML takes spaces alone (put spaces in its place)")
+			d.fail(n, "", "indented with a tab, but YAML allows only spaces (replace the tab by spaces)")
 			return
 		}
 	}

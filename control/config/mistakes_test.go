@@ -90,8 +90,8 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
 		"empty":            {"", "1: the file is empty (want apiVersion: postern.dev/v1alpha1, kind: Gateway, metadata and spec)"},
 		"no YAML":          {head + "spec: [\n", "4: not YAML: did not find expected node content (check indentation and quotes)"},
-		"tab":              {head + "spec:\n\tmtu: 0\n", "5: indented with a tab, and YAML takes spaces alone (put spaces in its place)"},
-		"tab after spaces": {head + "spec:\n  listen:\n  \tport: 1\n", "6: indented with a tab, and YAML takes spaces alone (put spaces in its place)"},
+		"tab":              {head + "spec:\n\tmtu: 0\n", "5: indented with a tab, but YAML allows only spaces (replace the tab by spaces)"},
+		"tab after spaces": {head + "spec:\n  listen:\n  \tport: 1\n", "6: indented with a tab, but YAML allows only spaces (replace the tab by spaces)"},
 		"two documents":    {head + "---\n" + head, "4: a second document begins here (one file holds one gateway; put it into its own)"},
 		"a list":           {"- a\n", `1: want a mapping of fields, got a list`},
 		"alias":            {"apiVersion: &v postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: *v}\n", "3: metadata.name: aliases are not accepted (write the value out)"},
