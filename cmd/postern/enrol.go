@@ -196,8 +196,11 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, form
 		if format != formatJSON {
 			fmt.Fprintf(a.stdout, "postern accept %s\n", answer.Reply)
 		}
-		return failedf("if it is down, this gateway joins when it is back, until the ticket expires; if nobody can reach it, run the printed command there, which dials this gateway",
-			"join: %s did not answer within %s: %s", name, wait, answer.Reason)
+		hint := "if it is down, this gateway joins when it is back, until the ticket expires; if it cannot be reached from here, run the printed command there, which dials this gateway"
+		if len(t.Candidates) == 0 {
+			hint = "run the printed command there, which dials this gateway"
+		}
+		return failedf(hint, "join: %s did not answer within %s: %s", name, wait, answer.Reason)
 	case api.JoinPending:
 		fmt.Fprintf(a.stdout, "registered with %s, which has yet to approve\n", name)
 		fmt.Fprintf(a.stderr, "There, compare the fingerprint %s and run postern peer approve.\n", tui.Printable(answer.Fingerprint))

@@ -80,13 +80,16 @@ func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q
 				return
 			case <-time.After(pause):
 			}
+			var refusal *auth.Error
 			switch err := e.joinAgain(ctx, t, keys, p, q); {
 			case err == nil, errors.Is(err, errMet):
 				return
-			case errors.Is(err, errNoAnswer), errors.Is(err, auth.ErrRateLimited), ctx.Err() != nil:
-			default:
-				e.log.Warn("the inviter answers, and does not take the ticket", "peer", p.Name, "error", err)
+			case errors.Is(err, errNoAnswer), errors.Is(err, auth.ErrRateLimited), errors.Is(err, auth.ErrServer), ctx.Err() != nil:
+			case errors.As(err, &refusal):
+				e.log.Warn("the inviter does not take the ticket", "peer", p.Name, "error", err)
 				return
+			default:
+				e.log.Warn("joining failed here, and is tried again", "peer", p.Name, "error", err)
 			}
 		}
 	})
