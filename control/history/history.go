@@ -132,22 +132,24 @@ func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcom
 		return
 	}
 	s.found = [...]api.Outcome{outbound.Auth, outbound.APIServer, outbound.Gateway, inbound.Auth, inbound.APIServer, inbound.Gateway}
-	same := func(a, b *api.HistoryEvent) bool {
+	standing := func(e api.HistoryEvent) bool { return e.Kind == api.EventVerdict && e.Until == nil }
+	same := func(a, b api.HistoryEvent) bool {
 		return a.Code == b.Code && a.Check == b.Check && a.Direction == b.Direction && a.Verdict == b.Verdict
 	}
-	at := now.UTC()
-	for i := range s.events {
-		e := &s.events[i]
-		if e.Kind == api.EventVerdict && e.Until == nil && !slices.ContainsFunc(roots, func(r api.HistoryEvent) bool { return same(e, &r) }) {
-			e.Until = &at
+	for i, e := range s.events {
+		if standing(e) && !slices.ContainsFunc(roots, func(r api.HistoryEvent) bool { return same(e, r) }) {
+			until := now.UTC()
+			if until.Before(e.At) { // found at the same time by somebody else
+				until = e.At
+			}
+			s.events[i].Until = &until
 		}
 	}
 	for _, r := range roots {
-		if slices.ContainsFunc(s.events, func(e api.HistoryEvent) bool { return e.Stands(at) && same(&e, &r) }) {
-			continue
+		if !slices.ContainsFunc(s.events, func(e api.HistoryEvent) bool { return standing(e) && same(e, r) }) {
+			r.At, r.Kind, r.Until = now.UTC(), api.EventVerdict, nil
+			s.note(r, h.room())
 		}
-		r.At, r.Kind, r.Until = at, api.EventVerdict, nil
-		s.note(r, h.room())
 	}
 }
 
