@@ -259,27 +259,16 @@ func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.
 
 // shown is a point in words.
 func (h *History) shown(p point, until uint32) api.HistoryPoint {
-	w := unpack(p.what)
 	out := api.HistoryPoint{
 		At: h.since.Add(time.Duration(p.at) * time.Second).UTC(), Seconds: int64(until - p.at),
-		State: api.PeerState(w[0]), Path: w[1],
 		RTTSeconds: number(p.rtt) / 1e6, RxBytesPerSecond: number(p.rx), TxBytesPerSecond: number(p.tx),
-		Outbound: api.Outcomes{Auth: outcome(w[2]), APIServer: outcome(w[3]), Gateway: outcome(w[4])},
-		Inbound:  api.Outcomes{Auth: outcome(w[5]), APIServer: outcome(w[6]), Gateway: outcome(w[7])},
 	}
+	say(&out, unpack(p.what))
 	if p.loss > 0 {
 		ratio := float64(p.loss-1) / lossScale
 		out.LossRatio = &ratio
 	}
 	return out
-}
-
-// outcome is unknown where nothing was found yet.
-func outcome(word string) api.Outcome {
-	if word == "" {
-		return api.Unknown
-	}
-	return api.Outcome(word)
 }
 
 // Size is how many bytes the history takes.
