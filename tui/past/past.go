@@ -278,12 +278,15 @@ func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
 		return cell.Wrap("", "nothing is known of this time", width, "")
 	}
 	then := cell.Then(&x)
-	lost := "not known"
+	rtt, lost := cell.RTT(x.RTTSeconds), "not known"
+	if x.Path == api.PathNone { // It is of before it was none.
+		rtt = ""
+	}
 	if x.LossRatio != nil {
 		lost = fmt.Sprintf("%.1f%%", 100**x.LossRatio)
 	}
 	lines := cell.Flow([]string{
-		d.Paint.Cell(cell.PeerState(then)), d.Paint.Cell(cell.Path(x.Path)), "rtt " + cell.Dash(cell.RTT(x.RTTSeconds)).Text, "loss " + lost,
+		d.Paint.Cell(cell.PeerState(then)), d.Paint.Cell(cell.Path(x.Path)), "rtt " + cell.Dash(rtt).Text, "loss " + lost,
 		"rx " + chart.Rate(x.RxBytesPerSecond) + " tx " + chart.Rate(x.TxBytesPerSecond),
 	}, width)
 	for _, way := range []struct {

@@ -203,7 +203,7 @@ func (v *timeline) heading(d *data, p *api.PeerStatus, since time.Time) string {
 	}
 	out := d.paint.Text(cell.Strong, cell.Printable(p.Name)) + " " + d.paint.Cell(cell.PeerState(p)) + "  " + strings.Join(spans, " ")
 	if since.After(v.drawn.From) {
-		out += " · begins anew at " + since.In(d.now.Location()).Format(time.TimeOnly) + " with the gateway's start"
+		out += " · gateway started at " + since.In(d.now.Location()).Format(time.TimeOnly)
 	}
 	return out
 }
