@@ -14,7 +14,7 @@
 // A peer takes at most [MaxPeer], and all together [MaxAll], of which each has the same share. Up to
 // 128 peers everything above is kept whatever happens. With more of them what is older than 10
 // minutes becomes coarser first (2, 5, 15 minutes), then the last ten minutes (2, 5, 10, 30
-// seconds), and then the oldest is dropped. Events have three eighths of the room. The oldest goes
+// seconds), and then the oldest is dropped. Events have a third of the room. The oldest goes
 // first, and a verdict that stands goes last.
 package history
 
@@ -179,7 +179,7 @@ func (s *series) note(e api.HistoryEvent, room int) {
 
 // trim drops events until they take their share.
 func (s *series) trim(room int) {
-	for len(s.events) > 0 && s.eventSize() > room*3/8 {
+	for len(s.events) > 0 && s.eventSize() > room/3 {
 		i := max(0, slices.IndexFunc(s.events, func(e api.HistoryEvent) bool { return e.Kind != api.EventVerdict || e.Until != nil }))
 		s.events = roomy(slices.Delete(s.events, i, i+1), 0)
 	}
@@ -232,7 +232,7 @@ func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.
 		for i := range points {
 			points[i].at += offset
 		}
-		points = fold(points, end+offset, func(uint32) uint32 { return width })
+		points = fold(points, end+offset, every(width))
 		for i := range points {
 			points[i].at -= offset
 		}

@@ -98,16 +98,18 @@ func (p point) alike(q point) bool {
 		near(number(p.rx), number(q.rx), rate) && near(number(p.tx), number(q.tx), rate)
 }
 
-// step is how long, in seconds, a point that began at a moment stands for at least.
-type step func(at uint32) uint32
+// steps gives the end of the step in which a moment is.
+type steps func(at uint32) uint32
+
+// every are steps of the same width, in seconds.
+func every(width uint32) steps { return func(at uint32) uint32 { return at - at%width + width } }
 
 // fold makes one point of those that begin within a step, in place. What lasts beyond the step goes
 // on as a point of its own. The last one ends at the end.
-func fold(points []point, end uint32, width step) []point {
+func fold(points []point, end uint32, step steps) []point {
 	out := points[:0]
 	for i := 0; i < len(points); {
-		w := width(points[i].at)
-		edge := points[i].at - points[i].at%w + w
+		edge := step(points[i].at)
 		next := i + 1
 		for next < len(points) && points[next].at < edge {
 			next++
@@ -162,12 +164,13 @@ const (
 	keep   = uint32(24 * time.Hour / time.Second)
 )
 
-func (l level) at(now uint32) step {
+// steps are those of a level at a moment.
+func (l level) steps(now uint32) steps {
 	return func(at uint32) uint32 {
-		if at+l.coarse+recent < now {
-			return l.coarse
+		if old := now - min(now, recent); at < old {
+			return min(every(l.coarse)(at), old)
 		}
-		return l.fine
+		return every(l.fine)(at)
 	}
 }
 
@@ -232,7 +235,7 @@ func (s *series) shrink(now uint32, limit int) {
 		if len(s.points) < room {
 			break
 		}
-		s.points = fold(s.points, now, l.at(now))
+		s.points = fold(s.points, now, l.steps(now))
 	}
 	if over := len(s.points) - room; over > 0 {
 		s.points = slices.Delete(s.points, 0, over)

@@ -245,7 +245,7 @@ func (v *timeline) list(d *data, width, height int) []string {
 		}
 	}
 	room := height - 1
-	top := max(0, min(first, last-room), min(len(rows)-room, last-room))
+	top := max(0, min(first, last-room))
 	if v.cursor.IsZero() {
 		top = max(0, len(rows)-room)
 	}
