@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/history"
 	"github.com/postern-dev/postern/testenv/lab"
 )
 
@@ -45,8 +46,8 @@ func TestAnOutageIsKept(t *testing.T) {
 	w.awaitEvent(w.Edge, "cloud", api.EventJoined, anyEvent)
 	w.awaitEvent(w.Edge, "cloud", api.EventPath, anyEvent)
 	w.await("edge keeps that cloud is well", func() string {
-		_, p := w.history(w.Edge, "cloud")
-		last := p.Points[len(p.Points)-1]
+		h, p := w.history(w.Edge, "cloud")
+		last := history.At(p.Points, h.To)
 		all := api.Outcomes{Auth: api.OK, APIServer: api.OK, Gateway: api.OK}
 		if last.State != api.StateConnected || last.Path != api.PathDirect || last.RTTSeconds == 0 || last.Outbound != all || last.Inbound != all {
 			return "the last point is not that"
