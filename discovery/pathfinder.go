@@ -64,6 +64,9 @@ type PathfinderOptions struct {
 	// OnRemoved is told when a peer says that this gateway is none of its peers; it must not
 	// block. nil = nobody is.
 	OnRemoved func(k peer.PublicKey)
+	// Noted is told what is added to the history of a peer's path; it must not block. nil = nobody
+	// is.
+	Noted func(k peer.PublicKey, n path.Note)
 	// Logger is told of every change of a path; nil = nobody is.
 	Logger *slog.Logger
 }
@@ -350,6 +353,7 @@ func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
 type Selection struct {
 	Path  peer.Path // invalid = there is none
 	Kind  string
+	RTT   time.Duration
 	Since time.Time // when it, or none, was selected
 	MTU   int
 	Heard time.Time // over any path
@@ -369,7 +373,7 @@ func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
 		return Selection{}, false
 	}
 	s := p.m.Selection()
-	return Selection{Path: s.Selected, Kind: s.Kind, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt}, true
+	return Selection{Path: s.Selected, Kind: s.Kind, RTT: s.RTT, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt}, true
 }
 
 // Unresolved lists a peer's endpoints whose names have never been resolved.

@@ -190,6 +190,9 @@ func (f *Pathfinder) perform(d duty) {
 		}
 		for _, n := range a.Notes {
 			f.log.Info("path changed", "peer", d.name, "event", n.Event, "reason", n.Reason)
+			if f.o.Noted != nil {
+				f.o.Noted(d.key, n)
+			}
 		}
 	}
 	switch {

@@ -140,7 +140,7 @@ func (a *app) commands() []*cobra.Command {
 	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand(), a.stateCommand())
 	first := a.waits(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.kubeconfigCommand(), a.credentialCommand())
 	all = append(all, in(groupPeer, a.reaching(append(first, a.peerCommand())...)...)...)
-	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(),
+	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(), a.historyCommand(),
 		a.pingCommand(), a.netCheckCommand(), a.discoverCommand(), a.dnsRecordsCommand())...)...)
 	all = append(all, in(groupTool, a.reaching(a.bundleCommand())...)...)
 	return append(all, in(groupTool, a.benchCommand(), a.versionCommand(), a.completionCommand(), a.manCommand())...)

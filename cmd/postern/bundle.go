@@ -71,6 +71,9 @@ func (a *app) bundle(ctx context.Context, file string) error {
 	return nil
 }
 
+// bundledStep is how fine the past of all peers is in a bundle.
+const bundledStep = 5 * time.Minute
+
 // collect asks the gateway for everything. What it does not answer is a file that says so:
 // half a bundle is better than none.
 func (a *app) collect(ctx context.Context, status api.Status, now time.Time) []member {
@@ -100,6 +103,8 @@ func (a *app) collect(ctx context.Context, status api.Status, now time.Time) []m
 		name := "path-" + bundleName(p.Name) + ".txt"
 		files = append(files, member{name, []byte(tui.Path(p, 0, tui.Options{Now: now}))})
 	}
+	past, err := client.History(ctx, api.HistoryRequest{Step: bundledStep})
+	add("history.json", past, err)
 	netcheck, err := client.NetCheck(ctx)
 	add("netcheck.json", netcheck, err)
 	values, err := client.Config(ctx)

@@ -137,6 +137,9 @@ func (s *scripted) Check(_ context.Context, r api.CheckRequest) (api.CheckReport
 func (s *scripted) Checks(context.Context) (api.CheckReport, error) {
 	return answer[api.CheckReport](s, "checks", nil)
 }
+func (s *scripted) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	return answer[api.History](s, "history", r)
+}
 func (s *scripted) Log(_ context.Context, after uint64) (api.Log, error) {
 	return answer[api.Log](s, "log", after)
 }

@@ -45,6 +45,13 @@ func (p inProcess) Checks(ctx context.Context) (api.CheckReport, error) {
 	return api.CheckReport{}, errRestarting
 }
 
+func (p inProcess) History(ctx context.Context, r api.HistoryRequest) (api.History, error) {
+	if g := p.site.Running(); g != nil {
+		return g.History(ctx, r)
+	}
+	return api.History{}, errRestarting
+}
+
 func (p inProcess) Log(ctx context.Context, after uint64) (api.Log, error) {
 	if g := p.site.Running(); g != nil {
 		return g.Log(ctx, after)

@@ -72,6 +72,8 @@ type Backend interface {
 	Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error)
 	// Checks gives what the checks found last, at once.
 	Checks(ctx context.Context) (api.CheckReport, error)
+	// History gives what became of peers lately, at once. An unknown peer is an error.
+	History(ctx context.Context, r api.HistoryRequest) (api.History, error)
 	// Log gives the records of the recent log that came after one; 0 gives all that are
 	// kept.
 	Log(ctx context.Context, after uint64) (api.Log, error)

@@ -124,6 +124,10 @@ func calls() []call {
 			r, err := b.Checks(ctx)
 			return r.Gateway, err
 		}, "edge"},
+		{"history {Peers:[cloud hub] Since:1h0m0s Step:1m0s}", func(ctx context.Context, b Backend) (any, error) {
+			h, err := b.History(ctx, api.HistoryRequest{Peers: []string{"cloud", "hub"}, Since: time.Hour, Step: time.Minute})
+			return h.Gateway, err
+		}, "edge"},
 		{"log 41", func(ctx context.Context, b Backend) (any, error) {
 			l, err := b.Log(ctx, 41)
 			return len(l.Records), err
@@ -180,7 +184,8 @@ func TestErrorsArriveWholeWithTheirStatus(t *testing.T) {
 func TestRightsFollowTheCaller(t *testing.T) {
 	own := ownIdentity()
 	other := own.uid + 1000
-	reading := []string{"status", "config", "discovered", "netcheck", "check {Peer:cloud Throughput:false}", "checks", "log 41"}
+	reading := []string{"status", "config", "discovered", "netcheck", "check {Peer:cloud Throughput:false}", "checks",
+		"history {Peers:[cloud hub] Since:1h0m0s Step:1m0s}", "log 41"}
 	for name, tc := range map[string]struct {
 		who          identity
 		err          error

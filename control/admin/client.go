@@ -318,6 +318,17 @@ func (c *Client) Checks(ctx context.Context) (api.CheckReport, error) {
 	return ask[api.CheckReport](ctx, c, http.MethodGet, "/v1/checks", nil)
 }
 
+// History asks for what became of peers lately.
+func (c *Client) History(ctx context.Context, r api.HistoryRequest) (api.History, error) {
+	q := url.Values{"peer": r.Peers}
+	for name, d := range map[string]time.Duration{"since": r.Since, "step": r.Step} {
+		if d > 0 {
+			q.Set(name, d.String())
+		}
+	}
+	return ask[api.History](ctx, c, http.MethodGet, "/v1/history?"+q.Encode(), nil)
+}
+
 // Log asks for the recent log after a record.
 func (c *Client) Log(ctx context.Context, after uint64) (api.Log, error) {
 	return ask[api.Log](ctx, c, http.MethodGet, fmt.Sprintf("/v1/log?after=%d", after), nil)

@@ -97,6 +97,9 @@ func (f *fake) Check(_ context.Context, r api.CheckRequest) (api.CheckReport, er
 func (f *fake) Checks(context.Context) (api.CheckReport, error) {
 	return api.CheckReport{Kind: "CheckReport", Gateway: "edge"}, f.called("checks")
 }
+func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	return api.History{Kind: "History", Gateway: "edge"}, f.called("history %+v", r)
+}
 func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 	return api.Log{Kind: "Log", Records: []api.LogRecord{{Seq: after + 1}}}, f.called("log %d", after)
 }

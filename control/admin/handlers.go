@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,13 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("POST /v1/netcheck", answer(s, mayRead, func(r *request) (any, error) { return b.NetCheck(r.Context()) }))
 	mux.Handle("POST /v1/check", answer(s, mayRead, withBody(b.Check)))
 	mux.Handle("GET /v1/checks", answer(s, mayRead, func(r *request) (any, error) { return b.Checks(r.Context()) }))
+	mux.Handle("GET /v1/history", answer(s, mayRead, func(r *request) (any, error) {
+		q, err := historyRequest(r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		return b.History(r.Context(), q)
+	}))
 	mux.Handle("GET /v1/log", answer(s, mayRead, func(r *request) (any, error) {
 		after, err := number(r.URL.Query().Get("after"))
 		if err != nil {
@@ -172,6 +180,23 @@ func number(text string) (uint64, error) {
 		return 0, Usage(fmt.Sprintf("%.30q is not the number of a record", text), "")
 	}
 	return n, nil
+}
+
+// historyRequest reads which history is asked for.
+func historyRequest(q url.Values) (api.HistoryRequest, error) {
+	out := api.HistoryRequest{Peers: q["peer"]}
+	for name, into := range map[string]*time.Duration{"since": &out.Since, "step": &out.Step} {
+		text := q.Get(name)
+		if text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return out, Usage(fmt.Sprintf("%.30q is no %s such as 90s or 1h", text, name), "")
+		}
+		*into = d
+	}
+	return out, nil
 }
 
 // request is a request whose body has arrived.

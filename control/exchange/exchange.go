@@ -52,7 +52,9 @@ type Options struct {
 	// Followed is told that the cluster follows what a peer offers now, by one who may change
 	// the peers; Changed that identities or offers changed. Neither may block.
 	Followed, Changed func()
-	Logger            *slog.Logger
+	// Reported is told that a peer told what it finds; it must not block.
+	Reported func(peer string)
+	Logger   *slog.Logger
 }
 
 // Stack reaches peers inside the tunnel.

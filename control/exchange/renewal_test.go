@@ -39,7 +39,7 @@ type renewing struct {
 func newRenewing(t *testing.T) *renewing {
 	g := &renewing{t: t, m: &roster.Member{Name: "cloud", Keys: roster.Keys{Key: peer.PublicKey{1}}}}
 	g.Exchange = New(Options{
-		Ctx: t.Context(), Peers: &roster.Registry{View: roster.NewView(roster.Of(g.m), nil)}, Logger: slog.New(slog.NewTextHandler(&g.log, nil)),
+		Reported: func(string) {}, Ctx: t.Context(), Peers: &roster.Registry{View: roster.NewView(roster.Of(g.m), nil)}, Logger: slog.New(slog.NewTextHandler(&g.log, nil)),
 	})
 	checks := check.NewRunner(check.Options{})
 	t.Cleanup(checks.Close)

@@ -160,7 +160,8 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 		return rep, was, err
 	}
 	r.mu.Lock()
-	if r.x.o.Peers.Load().ByKey(from) == nil {
+	m := r.x.o.Peers.Load().ByKey(from)
+	if m == nil {
 		r.mu.Unlock()
 		return rep, was, errors.New("no longer a peer of this gateway")
 	}
@@ -180,6 +181,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 	r.mu.Unlock()
 	r.mail.Spoke(from)
 	r.changedFor(from)
+	r.x.o.Reported(m.Name)
 	return rep, was, nil
 }
 

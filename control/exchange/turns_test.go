@@ -54,7 +54,7 @@ func TestReportsDoNotSetThePaceOfTurns(t *testing.T) {
 // What becomes of one peer is no reason to look at the others.
 func TestATurnLooksAtWhomSomethingHasChangedFor(t *testing.T) {
 	one, two := &roster.Member{Name: "one", Keys: roster.Keys{Key: peer.PublicKey{1}}}, &roster.Member{Name: "two", Keys: roster.Keys{Key: peer.PublicKey{2}}}
-	x := New(Options{Peers: &roster.Registry{View: roster.NewView(roster.Of(one, two), nil)}})
+	x := New(Options{Reported: func(string) {}, Peers: &roster.Registry{View: roster.NewView(roster.Of(one, two), nil)}})
 	steps := []struct {
 		name    string
 		do      func()

@@ -29,6 +29,7 @@ import (
 	"github.com/postern-dev/postern/control/enrol"
 	"github.com/postern-dev/postern/control/exchange"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/history"
 	"github.com/postern-dev/postern/control/issuer"
 	"github.com/postern-dev/postern/control/logtail"
 	"github.com/postern-dev/postern/control/metrics"
@@ -101,6 +102,7 @@ type life struct {
 // watched is what is noticed by the way.
 type watched struct {
 	rates   *rates
+	history *history.History
 	beat    *metrics.Heartbeat
 	transit *audit.TransitLog
 }
@@ -139,6 +141,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 		opts: o, logs: logs{log: o.Logger, tail: tail, audit: audit.New(o.Logger)}, self: self{startedAt: time.Now()},
 		watched: watched{rates: newRates(), beat: metrics.NewHeartbeat(heartbeatLimit)},
 	}
+	g.history = history.New(g.startedAt)
 	g.transit = audit.NewTransitLog(g.audit, func(a netip.Addr) string { p, _ := g.peers.Load().Resolve(a); return p.Name })
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.open(ctx); err != nil {
@@ -205,6 +208,7 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Resolve: g.opts.Resolve},
 		Tell: paths.Tell{
 			Moved: func(peer string) { g.checks.Wake(peer) }, Shook: g.shook, State: g.announceChange,
+			Seen: g.seen, Noted: g.history.Note,
 			NetworkChanged: func() { g.found.NetworkChanged() }, Superseded: g.opts.OnSuperseded,
 		},
 	}); err != nil {
@@ -244,7 +248,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 	})
 	g.exchange = exchange.New(exchange.Options{
 		Ctx: g.ctx, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, Tunnel: g.plane.Engine,
-		Shown: g.paths.Shown, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Logger: g.log,
+		Shown: g.paths.Shown, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Reported: g.judge, Logger: g.log,
 	})
 	g.services = outbound.New(outbound.Options{
 		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal,
@@ -264,10 +268,11 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 // userOf is who the peer called name is at this cluster's API server.
 func (g *Gateway) userOf(name string) string { return g.auth.UserOf(name) }
 
-// subscribe has the parts follow who the peers are. An issuer comes first, so that nobody who
-// is gone gets an identity; then those that seek peers, lead to them and check them. The
+// subscribe has the parts follow who the peers are. History begins before anything happens to them.
+// An issuer comes before those who act, so that nobody who is gone gets an identity; then those that seek peers, lead to them and check them. The
 // verdicts on a peer that is gone are not those on another of its name.
 func (g *Gateway) subscribe() {
+	g.peers.Subscribe(g.remember)
 	g.peers.Subscribe(g.auth.Follow)
 	g.peers.Subscribe(func(_, next *roster.Roster) { g.paths.SetPeers(next, g.found.Places(next)) })
 	g.peers.Subscribe(g.paths.Forget) // once those who are gone are no longer sought
@@ -289,6 +294,7 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 
 // verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
 func (g *Gateway) verdictChanged(name string) {
+	g.judge(name)
 	g.exchange.VerdictChanged(name)
 	g.announceChange()
 }

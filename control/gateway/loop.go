@@ -27,6 +27,8 @@ type ticker struct {
 	watch *paths.Watch
 	// tunnel is the state of this turn.
 	tunnel tunnel.Snapshot
+	// judged counts the peers whose verdicts were looked at, around all of them.
+	judged int
 	// notKept is why the state was not kept outside of the pod at the last turn.
 	notKept error
 	// rest gives memory back; nil where others live in the process.
@@ -69,6 +71,7 @@ func (c *ticker) turn(now time.Time) {
 	if c.rest != nil {
 		c.rest.Turn(now, s.Bytes())
 	}
+	c.judge(now)
 	c.watch.Look(now, s, g.flows.Carried())
 	g.exchange.Tick(now)
 	g.enrolment.Tick(now, s)
@@ -76,6 +79,19 @@ func (c *ticker) turn(now time.Time) {
 	c.showKept(now)
 	g.services.KeepPorts()
 	g.tail.Settle(g.ctx, now)
+}
+
+// judgedOnceIn is how many turns it takes to look at the verdicts on all peers: some change with the
+// time alone.
+const judgedOnceIn = 60
+
+// judge keeps the verdicts on some peers.
+func (c *ticker) judge(now time.Time) {
+	members := c.g.peers.Load().Members()
+	for range (len(members) + judgedOnceIn - 1) / judgedOnceIn {
+		c.judged++
+		c.g.judged(members[c.judged%len(members)], now)
+	}
 }
 
 // showKept has an own check say that the state cannot be kept outside of the pod.

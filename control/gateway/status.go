@@ -14,9 +14,6 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// givingUp is when a peer that does not answer counts as failed. The trying goes on.
-const givingUp = 60 * time.Second
-
 // Status is the gateway's view of itself and its peers now. It never waits.
 func (g *Gateway) Status(context.Context) (api.Status, error) {
 	now := time.Now()
@@ -59,10 +56,19 @@ func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	return s
 }
 
-// reachability is what was found last in both directions. A fault of this gateway is shown in
-// full here, whatever of it is a fault of ours.
+// reachability is what was found last in both directions.
 func (g *Gateway) reachability(m *roster.Member, now time.Time) api.Reachability {
-	out, in := verdict.Correlate(now, nil, g.checks.Findings(m.Name), g.exchange.Inbound(m))
+	out, in := g.findings(m, now)
+	return reachability(m, out, in)
+}
+
+// findings are those about a peer, of both directions. A fault of this gateway is shown in
+// full here, whatever of it is a fault of ours.
+func (g *Gateway) findings(m *roster.Member, now time.Time) (out, in []verdict.Finding) {
+	return verdict.Correlate(now, nil, g.checks.Findings(m.Name), g.exchange.Inbound(m))
+}
+
+func reachability(m *roster.Member, out, in []verdict.Finding) api.Reachability {
 	used := verdict.Inside
 	if m.Mode == api.ModeOutOfBand {
 		used = verdict.Outside
@@ -72,10 +78,7 @@ func (g *Gateway) reachability(m *roster.Member, now time.Time) api.Reachability
 
 func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time) api.PeerStatus {
 	way := g.paths.Way(m, t)
-	state, reason := paths.PeerState(m, way, now)
-	if state == api.StateConnecting && way.Tried() && now.Sub(lastSign(g.peers.Since(m.Key), way.Heard)) > givingUp {
-		state = api.StateFailed
-	}
+	state, reason := g.paths.State(m, way, now)
 	rx, tx := g.rates.of(m.Key)
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
@@ -104,14 +107,6 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 // echoRTT is the round trip of the last echo of a peer that is checked, in seconds.
 func (g *Gateway) echoRTT(peer string) float64 {
 	return g.checks.Finding(peer, api.ServiceGateway).RTT.Seconds()
-}
-
-// lastSign is when a peer was last heard from, or has been tried since.
-func lastSign(since, heard time.Time) time.Time {
-	if heard.After(since) {
-		return heard
-	}
-	return since
 }
 
 func apiLocal(l forward.LocalState) api.Local {

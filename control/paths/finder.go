@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/mail"
@@ -70,6 +71,10 @@ type Tell struct {
 	Shook func(peer string)
 	// State is told that a peer came or went.
 	State func()
+	// Seen is told how each peer is at each look.
+	Seen func(now time.Time, m *roster.Member, s Seen)
+	// Noted is told what happened to a peer's path.
+	Noted func(peer string, e api.HistoryEvent)
 	// NetworkChanged is told that this machine has other networks.
 	NetworkChanged func()
 	// Superseded is told that a peer has heard a later start of a gateway with this one's
@@ -104,11 +109,11 @@ type Finder struct {
 	journal    *journal
 	recent     *recent
 	superseded supersession
-	noted
+	memory
 }
 
-// noted is what a finder keeps of peers, and what runs beside it.
-type noted struct {
+// memory is what a finder keeps of peers, and what runs beside it.
+type memory struct {
 	mu sync.Mutex
 	// announced are the candidates that peers told and that are not stored yet.
 	announced map[peer.PublicKey][]discovery.Candidate
@@ -140,8 +145,8 @@ func New(o Options) (*Finder, error) {
 	}
 	p := &Finder{
 		o: o, log: o.Logger, peers: o.Peers, boot: boot, journal: newJournal(), recent: newRecent(),
-		own:   own{regather: make(chan struct{}, 1)},
-		noted: noted{announced: map[peer.PublicKey][]discovery.Candidate{}, selected: map[peer.PublicKey]peer.Path{}},
+		own:    own{regather: make(chan struct{}, 1)},
+		memory: memory{announced: map[peer.PublicKey][]discovery.Candidate{}, selected: map[peer.PublicKey]peer.Path{}},
 	}
 	p.mail = p.newMail()
 	p.relaying.relays.Store(&Relays{cancel: func(error) {}})
@@ -151,7 +156,7 @@ func New(o Options) (*Finder, error) {
 		Tell: p.mail.Post, Permit: p.permit, CheckRelays: func() { p.relays().check() },
 		Local: func() path.Local { return p.Agent().Local() }, Own: o.Host.OwnAddrs,
 		Forbidden: cfg.Discovery.Exclude, Resolve: o.Host.Resolve, Keepalive: cfg.Discovery.Keepalive, OverlayMTU: o.MTU,
-		OnSuperseded: p.HearsOfBoot, OnRemoved: p.removed, Logger: o.Logger,
+		OnSuperseded: p.HearsOfBoot, OnRemoved: p.removed, Noted: p.noted, Logger: o.Logger,
 	}); err != nil {
 		return nil, fmt.Errorf("start the path finder: %w", err)
 	}

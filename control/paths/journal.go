@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -32,6 +34,25 @@ func (j *journal) of(k peer.PublicKey) []api.PathEvent {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append([]api.PathEvent{}, slices.Clone(j.events[k])...)
+}
+
+// happened keeps a change of a peer's path, and tells of it.
+func (p *Finder) happened(m *roster.Member, at time.Time, event, reason string) {
+	p.journal.add(m.Key, at, event, reason)
+	p.o.Tell.Noted(m.Name, api.HistoryEvent{At: at, Kind: api.EventPath, Event: event, Reason: reason})
+}
+
+// noted tells of what the path finder noted.
+func (p *Finder) noted(k peer.PublicKey, n path.Note) {
+	m := p.peers.Load().ByKey(k)
+	if m == nil {
+		return
+	}
+	kind := api.EventPath
+	if n.Event == path.EventRestarted {
+		kind = api.EventRestart
+	}
+	p.o.Tell.Noted(m.Name, api.HistoryEvent{At: n.At, Kind: kind, Event: n.Event, Reason: n.Reason})
 }
 
 func (j *journal) drop(k peer.PublicKey) {

@@ -2,6 +2,7 @@ package paths
 
 import (
 	"maps"
+	"math"
 	"net/netip"
 	"time"
 
@@ -78,7 +79,7 @@ func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats,
 		p.o.Tell.Shook(m.Name)
 	}
 	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
-		p.journal.add(m.Key, now, "direct", pathReason(m, before, after))
+		p.happened(m, now, "direct", pathReason(m, before, after))
 	}
 	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
 	// for it, and it comes so often that no path would ever be idle.
@@ -141,23 +142,55 @@ func (w *Watch) follow(now time.Time, m *roster.Member, t tunnel.PeerStats) {
 	is, reason := api.StateConnected, ""
 	reached := p.Reached(m, t)
 	if m.Pending || !reached.Connected(now) {
-		is, reason = PeerState(m, p.Way(m, t), now)
+		is, reason = p.State(m, p.Way(m, t), now)
 	}
 	doubt := !reached.Unconfirmed(now).IsZero()
 	if is != was || doubt != w.doubts[m.Key] {
 		p.o.Tell.State()
 	}
 	w.states[m.Key], w.doubts[m.Key] = is, doubt
+	p.o.Tell.Seen(now, m, p.seen(m, reached, is, doubt))
 	switch {
 	case is == was:
 	case is == api.StateConnected:
 		p.log.Info("peer is connected", "peer", m.Name, "endpoint", t.Endpoint.String())
 		p.o.Tell.Moved(m.Name)
 	case was == api.StateConnected:
-		p.journal.add(m.Key, now, "lost", reason)
+		p.happened(m, now, "lost", reason)
 		p.log.Warn("peer is silent", "peer", m.Name, "reason", reason, "endpoint", t.Endpoint.String())
 		p.o.Tell.Moved(m.Name)
 	}
+}
+
+// Seen is how a peer is reached at one moment.
+type Seen struct {
+	// State is what people are shown.
+	State api.PeerState
+	// Path is direct, relay or none.
+	Path string
+	RTT  time.Duration // of probes; 0 = not known
+	Loss float64       // the share of packets that connections lose; NaN = none told
+}
+
+// seen is how a peer is reached, as its status has it.
+func (p *Finder) seen(m *roster.Member, w Way, is api.PeerState, doubt bool) Seen {
+	s := Seen{State: is, Path: api.PathNone, Loss: math.NaN()}
+	if is != api.StateConnected {
+		return s
+	}
+	if doubt {
+		s.State = api.StateUnconfirmed
+	}
+	switch {
+	case w.Found:
+		s.Path, s.RTT = w.Path.Kind, w.Path.RTT
+	case w.Tunnel.Endpoint.IsValid():
+		s.Path = api.PathDirect
+	}
+	if t, ok := p.plane.Stack.PathState(trafficAddr(m)); ok && t.Sample > 0 {
+		s.Loss = t.Loss
+	}
+	return s
 }
 
 // pathReason says in words why the endpoint is what it is now.

@@ -3,6 +3,7 @@ package paths
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -72,7 +73,8 @@ func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	}
 	var s discovery.Selection
 	s, w.Found = p.finder.Selected(m.Key)
-	w.Path.Selected, w.Path.Since, w.Path.Heard, w.Path.Unanswered, w.Removed = s.Path, s.Since, s.Heard, s.Unanswered, s.Removed
+	w.Path.Selected, w.Path.Kind, w.Path.RTT, w.Path.Since = s.Path, s.Kind, s.RTT, s.Since
+	w.Path.Heard, w.Path.Unanswered, w.Removed = s.Heard, s.Unanswered, s.Removed
 	w.hear()
 	return w
 }
@@ -184,6 +186,23 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	return api.StateConnecting, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts)
 }
 
+// givingUp is when a peer that does not answer counts as failed. The trying goes on.
+const givingUp = 60 * time.Second
+
+// State sums a peering up, and says why it is not connected: one that was tried in vain for long has
+// failed.
+func (p *Finder) State(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
+	state, reason := PeerState(m, w, now)
+	since := p.peers.Since(m.Key)
+	if w.Heard.After(since) {
+		since = w.Heard
+	}
+	if state == api.StateConnecting && w.Tried() && now.Sub(since) > givingUp {
+		state = api.StateFailed
+	}
+	return state, reason
+}
+
 // Path is the route in use. echoRTT is the round trip of a stock peer, in seconds.
 func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason string, echoRTT func(peer string) float64) api.Path {
 	out := api.Path{Kind: api.PathNone, Reason: reason, History: p.journal.of(m.Key)}
@@ -208,13 +227,17 @@ func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason strin
 	return out
 }
 
+// trafficAddr is the address inside the tunnel at which connections to a peer are counted.
+func trafficAddr(m *roster.Member) netip.Addr {
+	if m.Stock && len(m.AllowedIPs) > 0 {
+		return m.AllowedIPs[0].Addr() // As a rule it has one.
+	}
+	return m.Address()
+}
+
 // traffic is what connections to a peer have shown of its path; nil where nothing is known.
 func (p *Finder) traffic(m *roster.Member) *api.Traffic {
-	at := m.Address()
-	if m.Stock && len(m.AllowedIPs) > 0 {
-		at = m.AllowedIPs[0].Addr() // As a rule it has one.
-	}
-	s, ok := p.plane.Stack.PathState(at)
+	s, ok := p.plane.Stack.PathState(trafficAddr(m))
 	if !ok {
 		return nil
 	}

@@ -30,7 +30,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	}
 	old := reg.Load()
 	if err := reg.freeIdentities(old, next); err != nil {
-		if old.byName != nil {
+		if !old.Void() {
 			return err
 		}
 		reg.log.Warn("a peer gets no identity: its name is another key's", "error", err) // and the gateway starts

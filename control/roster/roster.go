@@ -226,6 +226,9 @@ func (r *Roster) allowed(p forward.Peer, service string) bool {
 	return !p.OneTime && m != nil && !m.Pending && m.allows(service)
 }
 
+// Void reports whether this stands for the time before there was a roster.
+func (r *Roster) Void() bool { return r.byName == nil }
+
 // Without are the members that next does not have, by name and key.
 func (r *Roster) Without(next *Roster) []*Member {
 	var out []*Member

@@ -131,7 +131,7 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 		m.handshake = true
 		if m.now.Sub(m.rebooted) > rebootNotes || m.rebooted.IsZero() {
 			m.rebooted = m.now
-			m.note("the peer was restarted", "its boot id changed: a new handshake is made")
+			m.note(EventRestarted, "its boot id changed: a new handshake is made")
 		}
 		if m.sel != nil {
 			m.sel.due = m.now

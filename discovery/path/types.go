@@ -165,6 +165,9 @@ type Actions struct {
 	Notes       []Note       // what was added to the history
 }
 
+// EventRestarted is the event of a note that the peer was restarted.
+const EventRestarted = "the peer was restarted"
+
 // Note is a change, for people.
 type Note struct {
 	At     time.Time

@@ -13,7 +13,6 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -47,7 +46,7 @@ const (
 	Second
 	// Selected is the row or tab that keys act on: reversed. What has a colour in it keeps it.
 	Selected
-	// Signs is a text in which each glyph of a verdict has its own colour.
+	// Signs is a text in which each glyph of a verdict or of a standing has its own colour.
 	Signs
 )
 
@@ -81,18 +80,17 @@ func (p Paint) Text(st Style, s string) string {
 	return s
 }
 
-// signs gives each glyph of a verdict its colour.
+// signs gives each glyph of a verdict or of a standing its colour.
 func (p Paint) signs(s string) string {
 	var b strings.Builder
-	for _, r := range s {
-		style := Plain
-		for _, o := range []api.Outcome{api.OK, api.Warning, api.Error, api.Unknown, api.Off} {
-			if c := sign(o); c.Text == string(r) {
-				style = c.Style
-			}
+	begin, style := 0, Plain
+	for i, r := range s {
+		if now := glyphStyles[r]; now != style {
+			b.WriteString(p.Text(style, s[begin:i]))
+			begin, style = i, now
 		}
-		b.WriteString(p.Text(style, string(r)))
 	}
+	b.WriteString(p.Text(style, s[begin:]))
 	return b.String()
 }
 

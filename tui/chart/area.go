@@ -44,6 +44,12 @@ func (g Graph) resolution() (columns, levels int) {
 	return 2, 4
 }
 
+// PerCell is how many values stand side by side in a cell of a sparkline.
+func (g Graph) PerCell() int {
+	columns, _ := g.resolution()
+	return columns
+}
+
 // glyph is a cell of a picture: a character and the layer that it belongs to, -1 for
 // none.
 type glyph struct {

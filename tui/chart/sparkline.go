@@ -15,8 +15,7 @@ func Sparkline(points Points, now time.Time, window time.Duration, n int, g Grap
 	if n <= 0 {
 		return ""
 	}
-	columns, _ := g.resolution()
-	return Spark(Bins(points, now, window, n*columns), n, g)
+	return Spark(Bins(points, now, window, n*g.PerCell()), n, g)
 }
 
 // Spark draws values, the newest at the right, in one line of n cells: two values a cell
@@ -26,8 +25,7 @@ func Spark(values []float64, n int, g Graph) string {
 	if n <= 0 {
 		return ""
 	}
-	columns, _ := g.resolution()
-	room := make([]float64, n*columns)
+	room := make([]float64, n*g.PerCell())
 	for i := range room {
 		room[i] = math.NaN()
 		if j := len(values) - len(room) + i; j >= 0 {

@@ -42,6 +42,8 @@ type data struct {
 	// alarms are those of the gateway, the one that was raised last at the end.
 	alarms []api.Alarm
 
+	past remembered
+
 	filter filter
 	frozen bool
 	wide   bool
@@ -61,7 +63,7 @@ type data struct {
 const allPeers = "*"
 
 func newData(now time.Time) *data {
-	return &data{now: now, traffic: map[string]*ring{}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}}
+	return &data{now: now, traffic: map[string]*ring{}, past: remembered{hours: map[string]*lastHour{}}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}}
 }
 
 // Styles of charts.
@@ -80,6 +82,17 @@ func (d *data) peer() *api.PeerStatus {
 		return nil
 	}
 	return &d.status.Peers[i]
+}
+
+// selected is the selected peer, or the first where nobody has chosen yet, or it is gone; nil when there
+// is none.
+func (d *data) selected() *api.PeerStatus {
+	p := d.peer()
+	if p == nil && len(d.status.Peers) > 0 {
+		p = &d.status.Peers[0]
+		d.peers.id = peerID(p)
+	}
+	return p
 }
 
 // stale reports whether what is shown is of a gateway that does not answer any more.

@@ -2,10 +2,13 @@ package screen
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/history"
 )
 
 // noon is when every picture in the goldens is taken.
@@ -19,10 +22,12 @@ type fake struct {
 	status api.Status
 	report api.CheckReport
 	log    api.Log
+	past   api.History
 	err    error
 
-	statuses int // calls of Status
-	checked  []string
+	statuses  int // calls of Status
+	histories []api.HistoryRequest
+	checked   []string
 	// check, when set, runs before Check answers.
 	check func(ctx context.Context)
 }
@@ -50,6 +55,24 @@ func (f *fake) Checks(context.Context) (api.CheckReport, error) {
 	return f.report, f.err
 }
 
+func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.histories = append(f.histories, r)
+	h := f.past
+	h.From, h.Peers = h.To.Add(-r.Since), nil
+	for _, p := range f.past.Peers {
+		if slices.Contains(r.Peers, p.Peer) {
+			p.Points = slices.DeleteFunc(slices.Clone(p.Points), func(x api.HistoryPoint) bool {
+				return x.At.Add(time.Duration(x.Seconds) * time.Second).Before(h.From)
+			})
+			p.Events = slices.DeleteFunc(slices.Clone(p.Events), func(e api.HistoryEvent) bool { return e.At.Before(h.From) && !e.Stands(h.From) })
+			h.Peers = append(h.Peers, p)
+		}
+	}
+	return h, f.err
+}
+
 func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,11 +88,68 @@ func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 // busy is a gateway with a peer in every state, a check of every outcome, and texts that
 // are meant to do harm.
 func busy() *fake {
-	return &fake{status: busyStatus(), report: busyReport(), log: api.Log{Records: []api.LogRecord{
+	return &fake{status: busyStatus(), report: busyReport(), past: busyPast(), log: api.Log{Records: []api.LogRecord{
 		{Seq: 1, Time: noon.Add(-time.Minute), Level: "INFO", Message: "path changed", Attrs: []api.LogAttr{{Key: "peer", Value: "cloud"}, {Key: "to", Value: "198.51.100.7:51820"}}},
 		{Seq: 2, Time: noon.Add(-20 * time.Second), Level: "WARN", Message: "peer does not answer", Attrs: []api.LogAttr{{Key: "peer", Value: "hub\x1b[31m"}}},
 	}}}
 }
+
+// busyPast is what became of them: cloud was lost for two minutes and restarted, and is slow at times.
+var busyPast = sync.OnceValue(func() api.History {
+	const site, evil = "site-with-a-name-of-forty-characters-xyz", "new\x1b[31m\u202eevil\n"
+	h := history.New(noon.Add(-7*time.Hour - 12*time.Minute))
+	h.SetPeers([]string{"cloud", "hub", site, evil})
+	ok, unknown, off := api.OK, api.Unknown, api.Off
+	none := api.Outcomes{Auth: unknown, APIServer: unknown, Gateway: unknown}
+	failed := api.Outcomes{Auth: unknown, APIServer: unknown, Gateway: api.Error}
+	root := func(code string, v api.Outcome, check, event, reason string) []api.HistoryEvent {
+		return []api.HistoryEvent{{Code: code, Check: check, Direction: api.DirectionOutbound, Verdict: v, Event: event, Reason: reason}}
+	}
+	silent := root("PST0101", api.Error, "gateway", "the peer has never answered", "198.51.100.7:51820 does not answer handshakes (sent 4 in 20 s)")
+	cert := root("PST0503", api.Warning, "apiServer", "the certificate is for another name", "the certificate names kubernetes, not kubernetes.default.svc")
+	const step = 5 * time.Second
+	for at := noon.Add(-2 * time.Hour); !at.After(noon); at = at.Add(step) {
+		m := int(noon.Sub(at) / time.Minute)
+		is := history.Sample{State: api.StateConnected, Path: api.PathDirect, RTT: 12 * time.Millisecond, Loss: 0.003, Rx: 1.24e6, Tx: 870}
+		out, in, roots := api.Outcomes{Auth: ok, APIServer: ok, Gateway: ok}, api.Outcomes{Auth: ok, APIServer: off, Gateway: unknown}, []api.HistoryEvent(nil)
+		if m < 50 {
+			out.APIServer, roots = api.Warning, cert
+		}
+		switch {
+		case m == 24 || m == 25:
+			is, out, in, roots = history.Sample{State: api.StateFailed, Path: api.PathNone, Loss: math.NaN()}, failed, none, append(silent, roots...)
+		case m > 33 && m < 40:
+			is.Path, is.RTT, is.Loss = api.PathRelay, 95*time.Millisecond, 0.041
+		}
+		h.Judge(at, "cloud", out, in, roots)
+		h.Observe(at, "cloud", is)
+		h.Observe(at, "hub", history.Sample{State: api.StateConnecting, Path: api.PathNone, Loss: math.NaN()})
+		is = history.Sample{State: api.StateConnected, Path: api.PathRelay, RTT: 80 * time.Millisecond, Loss: math.NaN()}
+		if roots = nil; m < 20 {
+			is, roots = history.Sample{State: api.StateFailed, Path: api.PathNone, Loss: math.NaN()}, silent
+		}
+		h.Judge(at, site, failed, none, roots)
+		h.Observe(at, site, is)
+		if m < 10 {
+			h.Observe(at, evil, history.Sample{State: api.StatePending, Path: api.PathRelay, RTT: 1500 * time.Millisecond, Loss: math.NaN()})
+		}
+	}
+	note := func(ago time.Duration, peer string, kind api.EventKind, event, reason string) {
+		h.Note(peer, api.HistoryEvent{At: noon.Add(-ago), Kind: kind, Event: event, Reason: reason})
+	}
+	note(3*time.Hour, "cloud", api.EventJoined, "joined", "")
+	note(40*time.Minute, "cloud", api.EventPath, "relay 203.0.113.9:49160", "the direct path does not answer")
+	note(34*time.Minute, "cloud", api.EventPath, "direct 198.51.100.7:51820", "the lowest round trip of 2 that answer")
+	note(24*time.Minute, "cloud", api.EventRestart, "the peer was restarted", "its boot id changed: a new handshake is made")
+	note(12*time.Minute, "cloud", api.EventKey, "the peer has another key", "its fingerprint is fcb4-8bb5-2120-8f10")
+	note(10*time.Minute, evil, api.EventJoined, "joined\x1b[2J", "it waits for approval\x1b]52;c;ZXZpbA==\a")
+	out := api.History{APIVersion: api.Version, Kind: "History", Gateway: "edge", Since: h.Since(), From: h.Since(), To: noon}
+	for _, name := range []string{"cloud", "hub", evil, site} {
+		p, _ := h.Read(name, time.Time{}, noon, 0)
+		out.Peers = append(out.Peers, p)
+	}
+	return out
+})
 
 func busyStatus() api.Status {
 	ok := api.Verdict{Verdict: api.OK, RTTSeconds: 0.0121}

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/bubbles/key"
@@ -64,33 +65,36 @@ func (m *model) helpLines(width int) []string {
 		}
 	}
 	group("moving", helpOf(moves()))
-	for _, v := range m.views {
-		group(strings.ToLower(v.title()), helpOf(v.bindings()))
-	}
 	frame := everywhere()
 	if len(m.sources) > 1 {
 		frame = append(frame, keys().gateway)
 	}
 	group("everywhere", helpOf(frame))
-	var commands [][2]string
+	for _, v := range m.views {
+		group(strings.ToLower(v.title()), helpOf(v.bindings()))
+	}
+	commands := [][2]string{{":VIEW", "show a view by its name"}}
 	for _, o := range m.commands() {
+		if slices.ContainsFunc(m.views, func(v view) bool { return strings.ToLower(v.title()) == o.name }) && o.argument == "" {
+			continue
+		}
 		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})
 	}
-	group("commands (tab completes)", commands)
-	group("filter", [][2]string{{"/text", "what has it, in capitals or not"}, {"/!text", "what has it not"}})
+	commands = append(commands, [2]string{"/text", "filter: what has it, in capitals or not"}, [2]string{"/!text", "what has it not"})
+	group("commands (tab completes) and filters", commands)
 	group("signs", signs())
 	all := joined(groups)
 	if width == whole {
 		return all
 	}
-	// The first column ends with the group that reaches the middle.
+	// The first column ends where the longer of the two is shortest.
+	height := func(n int) int { return max(len(joined(groups[:n])), len(joined(groups[n:]))) }
 	n := 0
-	for n < len(groups) && len(joined(groups[:n])) < len(all)/2 {
+	for n < len(groups) && height(n+1) <= height(n) {
 		n++
 	}
 	left, right := joined(groups[:n]), joined(groups[n:])
-	height := max(len(left), len(right))
-	return beside(m.data, [][]string{exactly(left, width, height), exactly(right, width, height)}, []int{width, width})
+	return beside(m.data, [][]string{exactly(left, width, height(n)), exactly(right, width, height(n))}, []int{width, width})
 }
 
 // joined sets groups of lines below each other, an empty line between them.
@@ -113,6 +117,7 @@ func signs() [][2]string {
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
 		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
 		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ failed", "and tried again"},
+		{"━ ┅", "was connected: direct, relay"},
 	}
 }
 

@@ -137,7 +137,7 @@ const (
 	twoColumns, threeColumns = 110, 170
 	columnsHeight            = 24
 	// peersWidth is what the list of peers takes then, and widePeers beside two columns.
-	peersWidth, widePeers = 52, 72
+	peersWidth, widePeers = 55, 72
 )
 
 func (o *overview) draw(d *data, width, height int) string {
@@ -166,6 +166,7 @@ func (o *overview) table(d *data, rows []*api.PeerStatus, table *cell.Table[*api
 	first, last := d.peers.window(o.ids, height)
 	lines := []string{"  " + table.Header(d.paint)}
 	for i := first; i < last; i++ {
+		d.hourOf(rows[i])
 		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
 	}
 	return lines
@@ -174,11 +175,11 @@ func (o *overview) table(d *data, rows []*api.PeerStatus, table *cell.Table[*api
 // panes has the peers at the left, above traffic, and the selected one at the right.
 func (o *overview) panes(d *data, rows []*api.PeerStatus, width, height int) []string {
 	widths := []int{peersWidth, width - peersWidth - besideGap}
-	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneFaring, paneChecks}}
+	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}}
 	if width >= threeColumns {
 		rest := width - widePeers - 2*besideGap
 		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
-		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneChecks}, {paneThroughput, paneCandidates, paneHistory, paneConnections, paneListeners}}
+		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	}
 	title := fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), d.peers.at+1, len(rows), o.column)
 	o.top = 2
@@ -265,6 +266,14 @@ const (
 	sparkWindow = 20 * time.Second
 )
 
+// trailCells and courseCells are the sizes of the strips of the last hour: state and path, and round trip.
+const (
+	titleHour    = "LAST HOUR"
+	trailCells   = 20
+	compactTrail = 10
+	courseCells  = 10
+)
+
 // overviewColumns lists the columns from left to right. An arrow to the right is what
 // this gateway finds at the peer, one to the left what the peer reports of this gateway.
 func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerStatus] {
@@ -288,21 +297,23 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.Auth) }},
 		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.APIServer) }},
 		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.Gateway) }},
-		{Title: "RX/s", Rank: 10, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
-		{Title: "TX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
-		{Title: "TRAFFIC", Rank: 9, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
-		{Title: "HANDSHAKE", Rank: 12, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
+		{Title: "RX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
+		{Title: "TX/s", Rank: 12, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
+		{Title: "TRAFFIC", Rank: 10, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
+		{Title: titleHour, Rank: 9, Min: trailCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, trailCells), Style: cell.Signs} }},
+		{Title: "RTT/h", Rank: 12, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells), Style: cell.Second} }},
+		{Title: "HANDSHAKE", Rank: 13, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
 	}
 	if !d.wide {
 		return columns
 	}
 	return append(columns, []cell.Column[peer]{
-		{Title: "REMOTE", Rank: 13, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
-		{Title: "RX ALL", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
-		{Title: "TX ALL", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
-		{Title: "IDENTITY", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
-		{Title: "VERSION", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
-		{Title: "ADDRESS", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
+		{Title: "REMOTE", Rank: 14, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
+		{Title: "RX ALL", Rank: 15, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
+		{Title: "TX ALL", Rank: 15, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
+		{Title: "IDENTITY", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
+		{Title: "VERSION", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
+		{Title: "ADDRESS", Rank: 18, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
 	}...)
 }
 
@@ -311,10 +322,14 @@ func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	strip := cell.Column[peer]{Title: "→apg ←apg", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(p) }}
 	columns := []cell.Column[peer]{}
-	for _, c := range overviewColumns(d, true, longName) {
+	for _, c := range overviewColumns(d, true, shortName) {
 		switch {
 		case c.Title == "→AUTH":
 			columns = append(columns, strip)
+		case c.Title == titleHour:
+			c.Rank, c.Min = 3, compactTrail
+			c.Cell = func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, compactTrail), Style: cell.Signs} }
+			columns = append(columns, c)
 		case !strings.ContainsAny(c.Title, "→←"):
 			columns = append(columns, c)
 		}

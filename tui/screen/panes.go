@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/past"
 )
 
 // pane is a part of the screen about one peer. It draws itself into the room that it gets.
@@ -34,6 +35,7 @@ var (
 		return cell.WayDiagram(&w, width, d.paint, d.lines(), d.now)
 	}}
 	paneFindings   = pane{title: titled("what is wrong"), draw: findingLines}
+	paneHour       = pane{title: titled("the last hour"), draw: hourLines}
 	paneFaring     = pane{title: titled("path"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, faring(d, p), width) }}
 	paneChecks     = pane{title: titled("checks  → from here  ← as the peer reports"), draw: checkLines}
 	paneCandidates = pane{title: titled("candidates"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string {
@@ -76,7 +78,7 @@ func stack(d *data, p *api.PeerStatus, panes []pane, width, height int) []string
 			filling++
 			continue
 		}
-		bodies[i] = part.draw(d, p, width, height)
+		bodies[i] = part.draw(d, p, width, room-1)
 		if bodies[i] = cutTo(d, bodies[i], width, room-1); len(bodies[i]) > 0 {
 			room -= 1 + len(bodies[i])
 		}
@@ -176,6 +178,18 @@ func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []
 	}
 	return lines
 }
+
+// hourLines are the last hour of a peer.
+func hourLines(d *data, p *api.PeerStatus, width, height int) []string {
+	h := d.hourOf(p)
+	if h == nil || len(h.Points) == 0 || height < past.FewestStrips {
+		return nil
+	}
+	return d.drawing(h.until, hour).Strips(&h.PeerHistory, width, min(height, hourHeight))
+}
+
+// hourHeight is how many lines the last hour takes among what else there is to say.
+const hourHeight = 10
 
 // checkLines are the checks of a peer, or where there was none what status says of it.
 func checkLines(d *data, p *api.PeerStatus, width, _ int) []string {

@@ -59,11 +59,7 @@ func (v *peerView) neighbour(d *data, step int) {
 }
 
 func (v *peerView) draw(d *data, width, height int) string {
-	p := d.peer()
-	if p == nil && len(d.status.Peers) > 0 { // Nobody has chosen yet, or it is gone.
-		p = &d.status.Peers[0]
-		d.peers.id = peerID(p)
-	}
+	p := d.selected()
 	if p == nil {
 		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
 	}
@@ -83,7 +79,7 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 		if trouble := d.trouble(s, cell.StateFindings(s), width); len(trouble) > 0 {
 			lines = append(append(lines, ""), trouble...)
 		}
-		return append(lines, sections(d, s, []pane{paneChecks}, width)...)
+		return append(lines, sections(d, s, []pane{paneHour, paneChecks}, width)...)
 	}
 	rest := []pane{paneFaring, paneCandidates, paneHistory, paneConnections, paneListeners, paneAbout}
 	if width < twoColumns {

@@ -37,6 +37,7 @@ type polledMsg struct {
 	// report is nil when the checks were not asked for.
 	report    *api.CheckReport
 	reportErr error
+	past      pastMsg
 }
 
 // checkedMsg is the outcome of a run of checks.
@@ -60,6 +61,7 @@ func (m *model) poll() tea.Cmd {
 	}
 	after, source, epoch := m.data.lastLogged(), m.sources[m.source].Source, m.epoch
 	started := m.data.status.Gateway.StartedAt
+	asks := m.data.past.ask(now)
 	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
 		msg := polledMsg{epoch: epoch}
 		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
@@ -74,6 +76,7 @@ func (m *model) poll() tea.Cmd {
 			r, msg.reportErr = source.Checks(ctx)
 			msg.report = &r
 		}
+		msg.past = asks.fetch(ctx, source)
 		return msg
 	})
 }
@@ -105,7 +108,9 @@ func (m *model) polled(msg polledMsg) {
 	}
 	if restarted {
 		m.checksAt = time.Time{} // Its checks begin again.
+		d.past = remembered{hours: map[string]*lastHour{}}
 	}
+	d.past.took(msg.past)
 	if msg.report == nil {
 		return
 	}

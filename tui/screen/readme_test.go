@@ -3,6 +3,7 @@ package screen
 import (
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,10 @@ func plainTalk() *fake {
 		for j := range c.Stages {
 			c.Stages[j].Detail = strings.ReplaceAll(c.Stages[j].Detail, "\x1b[2J", "")
 		}
+	}
+	f.past.Peers = slices.Clone(f.past.Peers)
+	for i := range f.past.Peers {
+		rename(&f.past.Peers[i].Peer)
 	}
 	for i := range f.log.Records {
 		for j := range f.log.Records[i].Attrs {

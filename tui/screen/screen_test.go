@@ -40,8 +40,18 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 	s.model = newModel(Options{Source: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
 	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	s.do(s.poll())
-	s.View()
+	s.remember()
 	return s
+}
+
+// remember asks for the past that the picture lacks, which the program does with the next snapshot.
+func (s *stage) remember() {
+	s.View()
+	asks := s.data.past.ask(s.clock)
+	if asks.hours != nil || asks.timeline != nil {
+		s.data.past.took(asks.fetch(context.Background(), s.gateway))
+		s.View()
+	}
 }
 
 // do runs commands and feeds what they give, except those that wait.
@@ -78,6 +88,7 @@ func (s *stage) press(names ...string) *stage {
 		_, cmd := s.Update(msg)
 		s.View() // Lists learn what fits when they are drawn.
 		s.do(cmd)
+		s.remember()
 	}
 	return s
 }
@@ -156,6 +167,7 @@ func TestPictures(t *testing.T) {
 		"peer":     {"enter"},
 		"checks":   {":", "c", "h", "e", "c", "k", "s", "enter"},
 		"help":     {"?"},
+		"timeline": {":", "p", "e", "e", "r", " ", "c", "l", "o", "u", "d", "enter", "7", "k", "k", "k"},
 	} {
 		for _, size := range sizes() {
 			for _, color := range []bool{false, true} {

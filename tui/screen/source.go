@@ -14,6 +14,8 @@ type Source interface {
 	Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error)
 	// Checks gives the last results at once.
 	Checks(ctx context.Context) (api.CheckReport, error)
+	// History gives what became of peers lately.
+	History(ctx context.Context, r api.HistoryRequest) (api.History, error)
 	// Log gives the records after a sequence number, 0 for all that are kept.
 	Log(ctx context.Context, after uint64) (api.Log, error)
 }

@@ -5,7 +5,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 )
 
-// view is one of the screen's six. Its methods are called by the program's goroutine
+// view is one of the screen's. Its methods are called by the program's goroutine
 // only.
 type view interface {
 	// title is its name in the tab bar and on the command line.

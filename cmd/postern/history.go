@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui"
+)
+
+// defaultPast is how far back history goes unless told.
+const defaultPast = time.Hour
+
+func (a *app) historyCommand() *cobra.Command {
+	var format string
+	r := api.HistoryRequest{Since: defaultPast}
+	c := &cobra.Command{
+		Use:   "history PEER",
+		Short: "Show what became of a peer lately, and what happened to it",
+		Long: "Show a peer's last hour: its state and path, the verdicts in both directions, round trip, loss and " +
+			"throughput as strips over the time, and what happened: V a verdict came (and when it went), P its path changed, " +
+			"R its gateway was restarted, K it has another key, J it joined. The gateway keeps a day by the " +
+			"minute, the last 10 minutes by the second, in memory alone: it begins anew when it is restarted, and says " +
+			"so. Where a piece of time had several states the worst is shown. With -o json the same as data.",
+		Example: "  postern history cloud\n  postern history cloud --since 24h\n" +
+			"  postern history cloud -o json | jq -r '.peers[].events[] | select(.kind == \"verdict\").code'",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			r.Peers = args
+			return a.history(c.Context(), r, format)
+		},
+	}
+	outputFlag(c, &format, formatText, formatJSON, formatYAML)
+	c.Flags().DurationVar(&r.Since, "since", r.Since, "how far back, at most 24h")
+	c.Flags().DurationVar(&r.Step, "step", 0, "make one point of those within so long, such as 1m; 0s gives them as they are kept")
+	return c
+}
+
+func (a *app) history(ctx context.Context, r api.HistoryRequest, format string) error {
+	if r.Since <= 0 {
+		return usagef("for example --since 30m", "--since %s is not a time to look back", r.Since)
+	}
+	if r.Step < 0 {
+		return usagef("for example --step 1m", "--step %s is not a length of time", r.Step)
+	}
+	h, err := a.client().History(ctx, r)
+	if err != nil {
+		return err
+	}
+	if format != formatText {
+		return a.print(format, "History", h)
+	}
+	for i := range h.Peers {
+		if _, err := fmt.Fprint(a.stdout, tui.History(h, &h.Peers[i], a.width(), a.tableOptions(false))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

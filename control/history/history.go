@@ -1,0 +1,284 @@
+// Package history keeps what became of peers lately, in little memory: how each was, by the second
+// and then by the minute, and what happened to it. It has no clock, no goroutine and no file, so
+// that it begins anew with its gateway.
+//
+// # What is kept
+//
+// Of each peer a day, the last 10 minutes of it by the second and the rest by the minute, and its
+// latest events. A point is 16 bytes, and lasts until something differs from it by more than an
+// eighth: a peer that is well takes a few of them an hour. Points are folded only when there is
+// no room for another one, and one that stands for several has the worst of what they say.
+//
+// # The bound
+//
+// A peer takes at most [MaxPeer], and all together [MaxAll], of which each has the same share. Up to
+// 128 peers everything above is kept whatever happens. With more of them what is older than 10
+// minutes becomes coarser first (2, 5, 15 minutes), then the last ten minutes (2, 5, 10, 30
+// seconds), and then the oldest is dropped. Events have a third of the room. The oldest goes
+// first, and a verdict that stands goes last.
+package history
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	// MaxPeer is what one peer may take, and MaxAll what all of them may, in bytes.
+	MaxPeer = 64 << 10
+	MaxAll  = 8 << 20
+	// maxText bounds the words of an event, in bytes.
+	maxText = 240
+)
+
+// History is safe for concurrent use. Times that are given to it go on; where a clock is put back,
+// what it says again replaces what was there.
+type History struct {
+	since time.Time
+
+	mu    sync.Mutex
+	peers map[string]*series
+}
+
+// New begins one; since is when the gateway started.
+func New(since time.Time) *History {
+	return &History{since: since.Truncate(time.Second), peers: map[string]*series{}}
+}
+
+// SetPeers makes these the peers that something is kept of. What was kept of others is dropped.
+func (h *History) SetPeers(names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := make(map[string]*series, len(names))
+	for _, name := range names {
+		if next[name] = h.peers[name]; next[name] == nil {
+			next[name] = &series{}
+		}
+	}
+	h.peers = next
+	for _, s := range h.peers {
+		s.trim(h.room())
+		if limit := h.limit(s); cap(s.points) > limit {
+			s.shrink(s.seen, limit)
+		}
+	}
+}
+
+// Forget drops what was kept of a peer.
+func (h *History) Forget(peer string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.peers[peer] != nil {
+		h.peers[peer] = &series{}
+	}
+}
+
+// overhead is what a peer takes besides points and events: its series, its name, and its place among
+// the others. What the allocator rounds up is a sixteenth at most of the rest.
+const (
+	overhead = 512
+	rounding = 16
+)
+
+// room is what the points and events of each peer may take.
+func (h *History) room() int {
+	share := min(MaxPeer, MaxAll/max(1, len(h.peers)))
+	return max(0, share-share/rounding-overhead)
+}
+
+// limit is how many points there may be of a peer.
+func (h *History) limit(s *series) int {
+	return max(0, h.room()-s.eventSize()) / int(unsafe.Sizeof(point{}))
+}
+
+// at is a moment in seconds since the beginning.
+func (h *History) at(t time.Time) uint32 {
+	return uint32(min(max(0, t.Unix()-h.since.Unix()), math.MaxUint32))
+}
+
+// Observe takes how a peer is now.
+func (h *History) Observe(now time.Time, peer string, is Sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.peers[peer]
+	if s == nil {
+		return
+	}
+	words := [len(fields)]string{string(is.State), is.Path}
+	for i, o := range s.found {
+		words[2+i] = string(o)
+	}
+	p := point{at: h.at(now), what: pack(words), rtt: float(float64(is.RTT.Microseconds())), rx: float(is.Rx), tx: float(is.Tx)}
+	if !math.IsNaN(is.Loss) {
+		p.loss = 1 + uint16(min(max(0, is.Loss), 1)*lossScale)
+	}
+	s.add(p, h.limit(s))
+}
+
+// Judge takes the verdicts on a peer that there are now: a word each on its endpoints and ours,
+// and those findings that nothing else explains, by their Code, Check, Direction, Verdict, Event and
+// Reason. One that is no longer among them has gone.
+func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcomes, roots []api.HistoryEvent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.peers[peer]
+	if s == nil {
+		return
+	}
+	s.found = [...]api.Outcome{outbound.Auth, outbound.APIServer, outbound.Gateway, inbound.Auth, inbound.APIServer, inbound.Gateway}
+	standing := func(e api.HistoryEvent) bool { return e.Kind == api.EventVerdict && e.Until == nil }
+	same := func(a, b api.HistoryEvent) bool {
+		return a.Code == b.Code && a.Check == b.Check && a.Direction == b.Direction && a.Verdict == b.Verdict
+	}
+	for i, e := range s.events {
+		if standing(e) && !slices.ContainsFunc(roots, func(r api.HistoryEvent) bool { return same(e, r) }) {
+			until := now.UTC()
+			if until.Before(e.At) { // found at the same time by somebody else
+				until = e.At
+			}
+			s.events[i].Until = &until
+		}
+	}
+	for _, r := range roots {
+		if !slices.ContainsFunc(s.events, func(e api.HistoryEvent) bool { return standing(e) && same(e, r) }) {
+			r.At, r.Kind, r.Until = now.UTC(), api.EventVerdict, nil
+			s.note(r, h.room())
+		}
+	}
+}
+
+// Note takes something that happened to a peer.
+func (h *History) Note(peer string, e api.HistoryEvent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.peers[peer]; s != nil {
+		e.At = e.At.UTC()
+		s.note(e, h.room())
+	}
+}
+
+// note keeps an event, in its place.
+func (s *series) note(e api.HistoryEvent, room int) {
+	e.Event, e.Reason = shortened(e.Event), shortened(e.Reason)
+	i := len(s.events)
+	for i > 0 && s.events[i-1].At.After(e.At) {
+		i--
+	}
+	if len(s.events) == cap(s.events) {
+		s.events = roomy(s.events, 4)
+	}
+	s.events = slices.Insert(s.events, i, e)
+	s.trim(room)
+}
+
+// trim drops events until they take their share.
+func (s *series) trim(room int) {
+	for len(s.events) > 0 && s.eventSize() > room/3 {
+		i := max(0, slices.IndexFunc(s.events, func(e api.HistoryEvent) bool { return e.Kind != api.EventVerdict || e.Until != nil }))
+		s.events = roomy(slices.Delete(s.events, i, i+1), 0)
+	}
+}
+
+// eventSize is what the events take.
+func (s *series) eventSize() int {
+	size := cap(s.events) * int(unsafe.Sizeof(api.HistoryEvent{}))
+	for i := range s.events {
+		e := &s.events[i]
+		size += len(e.Event) + len(e.Reason) + len(e.Code) + len(e.Check)
+		if e.Until != nil {
+			size += int(unsafe.Sizeof(*e.Until))
+		}
+	}
+	return size
+}
+
+// shortened is a text that is not too long. It is a copy, so that it keeps no longer one alive.
+func shortened(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	n := maxText - len("…")
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// Since is when the history began.
+func (h *History) Since() time.Time { return h.since.UTC() }
+
+// Read gives what became of a peer from a moment until now, by a step; 0 gives points as they are kept. It
+// is false for a peer that nothing is kept of.
+func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.PeerHistory, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.peers[peer]
+	if s == nil {
+		return api.PeerHistory{}, false
+	}
+	out := api.PeerHistory{Peer: peer, Points: []api.HistoryPoint{}, Events: []api.HistoryEvent{}}
+	end := h.at(now)
+	first := end - min(end, keep)
+	points := after(slices.Clone(s.points), max(h.at(from), first))
+	if width := uint32(by / time.Second); width > 1 {
+		// Steps are those of the clock, so that they stay where they are.
+		offset := uint32(h.since.Unix() % int64(width))
+		for i := range points {
+			points[i].at += offset
+		}
+		points = fold(points, end+offset, every(width))
+		for i := range points {
+			points[i].at -= offset
+		}
+	}
+	for i, p := range points {
+		until := end + 1
+		if i+1 < len(points) {
+			until = points[i+1].at
+		}
+		if p.at < until {
+			out.Points = append(out.Points, h.shown(p, until))
+		}
+	}
+	for _, e := range s.events {
+		if !e.At.Before(from) || e.Kind == api.EventVerdict && (e.Until == nil || e.Until.After(from)) {
+			if e.Until != nil {
+				e.Until = new(*e.Until)
+			}
+			out.Events = append(out.Events, e)
+		}
+	}
+	return out, true
+}
+
+// shown is a point in words.
+func (h *History) shown(p point, until uint32) api.HistoryPoint {
+	out := api.HistoryPoint{
+		At: h.since.Add(time.Duration(p.at) * time.Second).UTC(), Seconds: int64(until - p.at),
+		RTTSeconds: number(p.rtt) / 1e6, RxBytesPerSecond: number(p.rx), TxBytesPerSecond: number(p.tx),
+	}
+	say(&out, unpack(p.what))
+	if p.loss > 0 {
+		ratio := float64(p.loss-1) / lossScale
+		out.LossRatio = &ratio
+	}
+	return out
+}
+
+// Size is how many bytes the history takes.
+func (h *History) Size() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	size := 0
+	for _, s := range h.peers {
+		kept := cap(s.points)*int(unsafe.Sizeof(point{})) + s.eventSize()
+		size += overhead + kept + kept/(rounding-1)
+	}
+	return size
+}

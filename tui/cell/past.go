@@ -1,0 +1,79 @@
+package cell
+
+import (
+	"github.com/postern-dev/postern/control/api"
+)
+
+// PastLines are what strips of the past are drawn with: one glyph for a piece of time.
+type PastLines struct {
+	// Direct and Relay are a peer that is connected, by its path; Well is a verdict of ok.
+	Direct, Relay, Well string
+	// Bad, Wary, Tried and Waits are other standings, Unknown and Off other verdicts. Nothing stands for a
+	// time of which nothing is known.
+	Bad, Wary, Tried, Waits, Unknown, Off, Nothing string
+}
+
+// What strips are drawn with: Unicode's lines, and ASCII.
+var (
+	BoxPast   = PastLines{"━", "┅", "━", "✗", "!", "◌", "◇", "?", "-", " "}
+	ASCIIPast = PastLines{"=", "~", "=", "x", "!", "o", "w", "?", "-", " "}
+)
+
+// glyphStyles are the styles of glyphs in texts of the style Signs.
+var glyphStyles = map[rune]Style{
+	'✓': Good, '!': Wary, '✗': Bad, '?': Quiet, '-': Quiet,
+	'━': Good, '┅': Wary, '◌': Wary, '◇': Wary,
+	'=': Good, '~': Wary, 'x': Bad, 'o': Wary, 'w': Wary,
+}
+
+// Then is a peer as a point of its history has it, as far as that goes.
+func Then(x *api.HistoryPoint) *api.PeerStatus {
+	p := &api.PeerStatus{State: x.State, RxBytesPerSecond: x.RxBytesPerSecond, TxBytesPerSecond: x.TxBytesPerSecond}
+	if x.State == api.StateUnconfirmed {
+		p.State, p.UnconfirmedSince = api.StateConnected, &x.At
+	}
+	p.Path.Kind, p.Path.RTTSeconds = x.Path, x.RTTSeconds
+	targets := func(o api.Outcomes) api.Targets {
+		return api.Targets{Auth: api.Verdict{Verdict: o.Auth}, APIServer: api.Verdict{Verdict: o.APIServer}, Gateway: api.Verdict{Verdict: o.Gateway}}
+	}
+	p.Reachability = api.Reachability{Outbound: targets(x.Outbound), Inbound: targets(x.Inbound)}
+	return p
+}
+
+// State is the glyph of a peer's standing at a time.
+func (l PastLines) State(x *api.HistoryPoint) string {
+	switch StandingOf(Then(x)) {
+	case Failed, Silent:
+		return l.Bad
+	case Faulty:
+		return l.Wary
+	case Unconfirmed, Connecting:
+		return l.Tried
+	case Pending:
+		return l.Waits
+	case Other:
+		return l.Nothing
+	}
+	if x.Path == api.PathRelay {
+		return l.Relay
+	}
+	return l.Direct
+}
+
+// Outcome is the glyph of a verdict at a time.
+func (l PastLines) Outcome(x *api.HistoryPoint, o api.Outcome) string {
+	if x.State == "" {
+		return l.Nothing
+	}
+	switch o {
+	case api.OK:
+		return l.Well
+	case api.Warning:
+		return l.Wary
+	case api.Error:
+		return l.Bad
+	case api.Off:
+		return l.Off
+	}
+	return l.Unknown
+}

@@ -1,0 +1,315 @@
+// Package past draws what became of a peer: strips in which a column is a piece of time, what happened
+// below them, and how everything was at a moment.
+package past
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/history"
+	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/chart"
+)
+
+// Drawing is a time, and what it is drawn with.
+type Drawing struct {
+	From, To time.Time
+	// Cursor is a moment that is marked; zero is none.
+	Cursor time.Time
+	Paint  cell.Paint
+	Graph  chart.Graph
+}
+
+// LabelWidth is what stands before a strip, and figureWidth what stands behind it, in cells.
+const (
+	LabelWidth  = len("events ")
+	figureWidth = len(" max 999 MB/s")
+)
+
+// Columns is how many pieces of time a picture of this width has.
+func Columns(width int) int { return max(1, width-LabelWidth-figureWidth) }
+
+// Moment is the middle of a column of n.
+func (d Drawing) Moment(column, n int) time.Time {
+	piece := d.To.Sub(d.From) / time.Duration(n)
+	return d.From.Add(time.Duration(column)*piece + piece/2)
+}
+
+// Column is the one of n in which a moment is; false where it is in none.
+func (d Drawing) Column(at time.Time, n int) (int, bool) {
+	if at.Before(d.From) || at.After(d.To) || !d.To.After(d.From) {
+		return 0, false
+	}
+	return min(n-1, int(float64(n)*float64(at.Sub(d.From))/float64(d.To.Sub(d.From)))), true
+}
+
+// lines are what strips are drawn with.
+func (d Drawing) lines() cell.PastLines {
+	if d.Graph == chart.ASCII {
+		return cell.ASCIIPast
+	}
+	return cell.BoxPast
+}
+
+// Trail is the strip of a peer's state and path, in n cells.
+func (d Drawing) Trail(points []api.HistoryPoint, n int) string {
+	return d.strip(history.Columns(points, d.From, d.To, n), d.lines().State)
+}
+
+func (d Drawing) strip(columns []api.HistoryPoint, glyph func(*api.HistoryPoint) string) string {
+	var b strings.Builder
+	for i := range columns {
+		b.WriteString(glyph(&columns[i]))
+	}
+	return b.String()
+}
+
+// Spark is the course of a figure, in n cells; 0 is not measured.
+func (d Drawing) Spark(points []api.HistoryPoint, n int, figure func(*api.HistoryPoint) float64) string {
+	columns := history.Columns(points, d.From, d.To, n*d.Graph.PerCell())
+	values := make([]float64, len(columns))
+	for i := range columns {
+		if values[i] = figure(&columns[i]); values[i] <= 0 {
+			values[i] = math.NaN()
+		}
+	}
+	return chart.Spark(values, n, d.Graph)
+}
+
+// Figures of points.
+func RTT(x *api.HistoryPoint) float64 { return x.RTTSeconds }
+func rx(x *api.HistoryPoint) float64  { return x.RxBytesPerSecond }
+func tx(x *api.HistoryPoint) float64  { return x.TxBytesPerSecond }
+func loss(x *api.HistoryPoint) float64 {
+	if x.LossRatio == nil {
+		return 0
+	}
+	return *x.LossRatio
+}
+
+// row is one strip. Those of a high rank are left out first, and those of which nothing was measured.
+type row struct {
+	name string
+	rank int
+	draw func(n int) (strip, figure string)
+}
+
+// AllStrips is a height at which no strip is left out, and FewestStrips what they take at least.
+const AllStrips, FewestStrips = 13, 3
+
+// Strips draws a peer's time in at most so many lines: a strip for each thing, what happened, and the
+// time. None is wider than the width.
+func (d Drawing) Strips(p *api.PeerHistory, width, height int) []string {
+	verdict := func(pick func(*api.HistoryPoint) api.Outcome) func(int) (string, string) {
+		return func(n int) (string, string) {
+			l := d.lines()
+			return d.Paint.Text(cell.Signs, d.strip(history.Columns(p.Points, d.From, d.To, n), func(x *api.HistoryPoint) string { return l.Outcome(x, pick(x)) })), ""
+		}
+	}
+	spark := func(figure func(*api.HistoryPoint) float64, words func(float64) string) func(int) (string, string) {
+		return func(n int) (string, string) {
+			most := 0.0
+			for _, x := range history.Columns(p.Points, d.From, d.To, n) {
+				most = max(most, figure(&x))
+			}
+			if most == 0 {
+				return "", ""
+			}
+			return d.Paint.Text(cell.Second, d.Spark(p.Points, n, figure)), "max " + words(most)
+		}
+	}
+	rows := []row{
+		{"state", 0, func(n int) (string, string) { return d.Paint.Text(cell.Signs, d.Trail(p.Points, n)), "" }},
+		{"→auth", 2, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Auth })},
+		{"→api", 2, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.APIServer })},
+		{"→gw", 2, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Gateway })},
+		{"←auth", 3, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Auth })},
+		{"←api", 3, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.APIServer })},
+		{"←gw", 3, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Gateway })},
+		{"rtt", 1, spark(RTT, cell.RTT)},
+		{"loss", 6, spark(loss, func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) })},
+		{"rx", 4, spark(rx, chart.Rate)},
+		{"tx", 5, spark(tx, chart.Rate)},
+		{"events", 0, func(n int) (string, string) { return d.marks(p, n), "" }},
+	}
+	for len(rows)+1 > height && len(rows)+1 > FewestStrips {
+		last := slices.MaxFunc(rows, func(a, b row) int { return cmp.Compare(a.rank, b.rank) })
+		rows = slices.DeleteFunc(rows, func(r row) bool { return r.rank == last.rank })
+	}
+	n := Columns(width)
+	var lines []string
+	for _, r := range rows {
+		strip, figure := r.draw(n)
+		if strip == "" {
+			continue
+		}
+		line := d.Paint.Text(cell.Quiet, r.name) + strings.Repeat(" ", LabelWidth-ansi.StringWidth(r.name)) + cell.Pad(strip, n)
+		if figure != "" {
+			line += " " + figure
+		}
+		lines = append(lines, cell.Fit(line, width))
+	}
+	return append(lines, cell.Fit(d.axis(n), width))
+}
+
+// gravest are the letters of what happens, the gravest first.
+const gravest = "VRKJP"
+
+// letter is that of a kind of events.
+func letter(k api.EventKind) byte {
+	if l := strings.ToUpper(string(k) + "?")[:1]; strings.Contains(gravest, l) {
+		return l[0]
+	}
+	return '?'
+}
+
+// marks has the letter of what happened in a column, of several the gravest.
+func (d Drawing) marks(p *api.PeerHistory, n int) string {
+	marks := []byte(strings.Repeat(" ", n))
+	for _, e := range p.Events {
+		i, in := d.Column(e.At, n)
+		if l := letter(e.Kind); in && (marks[i] == ' ' || strings.IndexByte(gravest+"?", l) < strings.IndexByte(gravest+"?", marks[i])) {
+			marks[i] = l
+		}
+	}
+	return string(marks)
+}
+
+// ticks are the times between two labels of the axis.
+var ticks = []time.Duration{
+	time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// axis has times below the strips, and the cursor with its own.
+func (d Drawing) axis(n int) string {
+	tick, cursor := "┴", "▲"
+	if d.Graph == chart.ASCII {
+		tick, cursor = "+", "^"
+	}
+	layout := "15:04"
+	if d.To.Sub(d.From) <= 10*time.Minute {
+		layout = time.TimeOnly
+	}
+	room := len(layout) + 2
+	step := ticks[len(ticks)-1]
+	for _, t := range slices.Backward(ticks) {
+		if float64(t)/float64(max(1, d.To.Sub(d.From)))*float64(n) >= float64(room) {
+			step = t
+		}
+	}
+	// The cursor and its time take the place of what would touch them.
+	at, marked := d.Column(d.Cursor, n)
+	mark := cursor + d.clock(d.Cursor)
+	from, to := at, at+ansi.StringWidth(mark)
+	if to > n {
+		mark = d.clock(d.Cursor) + cursor
+		from, to = max(0, at+1-ansi.StringWidth(mark)), at+1
+	}
+	var b strings.Builder
+	used := 0
+	write := func(column int, text string, style cell.Style) {
+		b.WriteString(strings.Repeat(" ", column-used) + d.Paint.Text(style, text))
+		used = column + ansi.StringWidth(text)
+	}
+	for t := d.From.Truncate(step); !t.After(d.To); t = t.Add(step) {
+		i, in := d.Column(t, n)
+		if marked && from <= i+room && used <= from {
+			write(from, mark, cell.Strong)
+			marked = false
+		}
+		if in && i+room <= n && (i >= used+1 || used == 0) && (!marked || i+room <= from || i > to) {
+			write(i, tick+t.Format(layout), cell.Quiet)
+		}
+	}
+	if marked && used <= from {
+		write(from, mark, cell.Strong)
+	}
+	return strings.Repeat(" ", LabelWidth) + b.String()
+}
+
+// clock is a moment as it is written, with its day where that is not the last one.
+func (d Drawing) clock(at time.Time) string {
+	at = at.In(d.To.Location())
+	if at.YearDay() == d.To.YearDay() && at.Year() == d.To.Year() {
+		return at.Format(time.TimeOnly)
+	}
+	return at.Format("Jan _2 15:04:05")
+}
+
+// Event says what happened, when and why: on lines of this width, the first of which says what there is
+// to know at a glance.
+func (d Drawing) Event(e *api.HistoryEvent, width int) []string {
+	head := string(letter(e.Kind)) + " " + d.clock(e.At) + "  "
+	text := cell.Printable(e.Event)
+	if e.Kind == api.EventVerdict {
+		text = d.verdict(e)
+		if e.Until != nil {
+			text += ", for " + lasted(e.Until.Sub(e.At))
+		}
+	}
+	if e.Reason != "" {
+		text += ": " + cell.Printable(e.Reason)
+	}
+	return cell.Wrap(head, text, width, "    ")
+}
+
+// verdict is what was found and of what.
+func (d Drawing) verdict(e *api.HistoryEvent) string {
+	arrow := map[string]string{api.DirectionOutbound: "→", api.DirectionInbound: "←"}[e.Direction]
+	glyph, _, _ := strings.Cut(cell.Outcome(e.Verdict).Text, " ")
+	return glyph + " " + cell.Printable(e.Code) + " " + arrow + cell.Printable(strings.TrimPrefix(e.Check, "inbound-")) + " " + cell.Printable(e.Event)
+}
+
+// lasted is a duration in words, to the second.
+func lasted(t time.Duration) string { return t.Round(time.Second).String() }
+
+// Then says how everything was at a moment.
+func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
+	x := history.At(p.Points, at)
+	if x.State == "" {
+		return cell.Wrap("", "nothing is known of this time", width, "")
+	}
+	then := cell.Then(&x)
+	rtt, lost := cell.RTT(x.RTTSeconds), "not known"
+	if x.Path == api.PathNone { // It is of before it was none.
+		rtt = ""
+	}
+	if x.LossRatio != nil {
+		lost = fmt.Sprintf("%.1f%%", 100**x.LossRatio)
+	}
+	lines := cell.Flow([]string{
+		d.Paint.Cell(cell.PeerState(then)), d.Paint.Cell(cell.Path(x.Path)), "rtt " + cell.Dash(rtt).Text, "loss " + lost,
+		"rx " + chart.Rate(x.RxBytesPerSecond) + " tx " + chart.Rate(x.TxBytesPerSecond),
+	}, width)
+	for _, way := range []struct {
+		arrow   string
+		targets *api.Targets
+	}{{"→", &then.Reachability.Outbound}, {"←", &then.Reachability.Inbound}} {
+		var items []string
+		for _, t := range []struct {
+			name    string
+			verdict *api.Verdict
+		}{{"auth", &way.targets.Auth}, {"api", &way.targets.APIServer}, {"gw", &way.targets.Gateway}} {
+			items = append(items, way.arrow+t.name+" "+d.Paint.Cell(cell.Verdict(then, t.verdict)))
+		}
+		lines = append(lines, cell.Flow(items, width)...)
+	}
+	for i := range p.Events {
+		if e := &p.Events[i]; e.Stands(at) {
+			found := cell.Wrap("", d.verdict(e)+": "+cell.Printable(e.Reason), width, "  ")
+			if glyph, rest, ok := strings.Cut(found[0], " "); ok {
+				found[0] = d.Paint.Text(cell.Signs, glyph) + " " + rest
+			}
+			lines = append(lines, found...)
+		}
+	}
+	return lines
+}

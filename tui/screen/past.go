@@ -1,0 +1,193 @@
+package screen
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/chart"
+	"github.com/postern-dev/postern/tui/past"
+)
+
+const (
+	// hour is what strips beside a peer's row show, by steps of hourStep.
+	hour     = time.Hour
+	hourStep = time.Minute
+	// hourEvery is how often they are asked for, and hourOverlap how much of what is there already comes
+	// again: the last minute was not over.
+	hourEvery   = 10 * time.Second
+	hourOverlap = 2 * hourStep
+	// hourForgotten is how long strips stay that nobody looks at.
+	hourForgotten = 5 * time.Minute
+)
+
+// remembered is what the gateway told of the past. The views wish for it while they draw, and what was
+// wished for since the last snapshot is asked with the next.
+type remembered struct {
+	// hours are the last hour of peers, by name.
+	hours map[string]*lastHour
+	// hourWish are the peers whose hour was looked at.
+	hourWish []string
+
+	// timeline is the last answer to timelineWish, which is what is looked at.
+	timeline     pastAnswer
+	timelineWish *api.HistoryRequest
+	// err says why there is none, of what was asked at askedAt.
+	err     error
+	askedAt time.Time
+}
+
+// lastHour is of one peer, until when the gateway's clock says; at is when it was asked for.
+type lastHour struct {
+	api.PeerHistory
+	until, at time.Time
+}
+
+// pastAnswer is a history, and what was asked when.
+type pastAnswer struct {
+	request api.HistoryRequest
+	at      time.Time
+	history api.History
+}
+
+// pastMsg are the histories that came with a snapshot; nil are those that were not asked for.
+type pastMsg struct {
+	hours, timeline *pastAnswer
+	err             error
+}
+
+// ask gives what is to be asked now. Those whose hour is not there come first.
+func (r *remembered) ask(now time.Time) (asks pastMsg) {
+	hours, timeline := r.hourWish, r.timelineWish
+	r.hourWish, r.timelineWish = nil, nil
+	if r.err != nil && now.Sub(r.askedAt) < hourEvery {
+		return asks
+	}
+	r.askedAt = now
+	var news, known []string
+	oldest := now
+	for _, name := range hours {
+		h := r.hours[name]
+		if h == nil {
+			news = append(news, name)
+			continue
+		}
+		known = append(known, name)
+		if h.at.Before(oldest) {
+			oldest = h.at
+		}
+	}
+	part := func(names []string, since time.Duration) *pastAnswer {
+		return &pastAnswer{request: api.HistoryRequest{Peers: names, Since: since, Step: hourStep}, at: now}
+	}
+	switch {
+	case len(news) > 0:
+		asks.hours = part(news, hour)
+	case now.Sub(oldest) >= hourEvery:
+		asks.hours = part(known, min(hour, now.Sub(oldest)+hourOverlap))
+	}
+	if timeline != nil {
+		was := &r.timeline
+		same := slices.Equal(was.request.Peers, timeline.Peers) && was.request.Since == timeline.Since
+		if !same || now.Sub(was.at) >= max(hourEvery/2, timeline.Step/2) {
+			asks.timeline = &pastAnswer{request: *timeline, at: now}
+		}
+	}
+	return asks
+}
+
+// fetch asks a gateway. One that is older than its screen has no history, and a peer may have gone.
+func (a pastMsg) fetch(ctx context.Context, source Source) pastMsg {
+	for _, part := range []*pastAnswer{a.hours, a.timeline} {
+		if part == nil {
+			continue
+		}
+		h, err := source.History(ctx, part.request)
+		if part.history = h; err != nil {
+			a.err = err
+		}
+	}
+	return a
+}
+
+// took takes what was told.
+func (r *remembered) took(a pastMsg) {
+	if r.err = a.err; a.err != nil {
+		return
+	}
+	if a.timeline != nil {
+		r.timeline = *a.timeline
+	}
+	if a.hours == nil {
+		return
+	}
+	to := a.hours.history.To
+	for _, p := range a.hours.history.Peers {
+		h := r.hours[p.Peer]
+		if h == nil {
+			h = &lastHour{}
+			r.hours[p.Peer] = h
+		}
+		h.extend(p, to)
+		h.at = a.hours.at
+	}
+	for name, h := range r.hours {
+		if to.Sub(h.until) > hourForgotten {
+			delete(r.hours, name)
+		}
+	}
+}
+
+// extend adds what is newer, in the place of what was told of the same time.
+func (h *lastHour) extend(p api.PeerHistory, to time.Time) {
+	from := to.Add(-hour)
+	if len(p.Points) > 0 {
+		n := len(h.Points)
+		for n > 0 && !h.Points[n-1].At.Before(p.Points[0].At) {
+			n--
+		}
+		h.Points = h.Points[:n]
+		if n > 0 {
+			last := &h.Points[n-1]
+			last.Seconds = int64(p.Points[0].At.Sub(last.At) / time.Second)
+		}
+		h.Points = append(h.Points, p.Points...)
+	}
+	h.Points = slices.DeleteFunc(h.Points, func(x api.HistoryPoint) bool { return !x.At.Add(time.Duration(x.Seconds) * time.Second).After(from) })
+	h.Events = slices.DeleteFunc(h.Events, func(e api.HistoryEvent) bool {
+		return e.At.Before(from) && !e.Stands(from) || slices.ContainsFunc(p.Events, func(f api.HistoryEvent) bool {
+			return e.At.Equal(f.At) && e.Kind == f.Kind && e.Code == f.Code && e.Check == f.Check && e.Event == f.Event
+		})
+	})
+	h.Events = append(h.Events, p.Events...)
+	slices.SortStableFunc(h.Events, func(a, b api.HistoryEvent) int { return a.At.Compare(b.At) })
+	h.Peer, h.until = p.Peer, to
+}
+
+// hourOf is the last hour of a peer that is looked at; nil while there is none.
+func (d *data) hourOf(p *api.PeerStatus) *lastHour {
+	d.past.hourWish = append(d.past.hourWish, p.Name)
+	return d.past.hours[p.Name]
+}
+
+// drawing is a time of the gateway's clock, as it is drawn here.
+func (d *data) drawing(until time.Time, window time.Duration) past.Drawing {
+	until = until.In(d.now.Location())
+	return past.Drawing{From: until.Add(-window), To: until, Paint: d.paint, Graph: chart.Graph(d.graph)}
+}
+
+// trail is a peer's last hour in so many cells: its state and path, or its round trip.
+func (d *data) trail(p *api.PeerStatus, cells int) string {
+	if h := d.past.hours[p.Name]; h != nil {
+		return d.drawing(h.until, hour).Trail(h.Points, cells)
+	}
+	return ""
+}
+
+func (d *data) rttCourse(p *api.PeerStatus, cells int) string {
+	if h := d.past.hours[p.Name]; h != nil {
+		return d.drawing(h.until, hour).Spark(h.Points, cells, past.RTT)
+	}
+	return ""
+}

@@ -1,0 +1,253 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/past"
+)
+
+const titleTimeline = "Timeline"
+
+// timeline shows what became of the selected peer, and how everything was at a moment.
+type timeline struct {
+	// window is an index of pasts.
+	window int
+	// cursor is the moment; zero is now.
+	cursor time.Time
+	// What was drawn last: the time, what happened in it, how many columns there are, and in which
+	// lines the strips are.
+	drawn   past.Drawing
+	events  []api.HistoryEvent
+	columns int
+	strips  span
+}
+
+func newTimeline() *timeline { return &timeline{window: 1} }
+
+// pasts are the times that the view can span.
+func pasts() []time.Duration {
+	return []time.Duration{10 * time.Minute, hour, 6 * time.Hour, 24 * time.Hour}
+}
+
+func (*timeline) title() string { return titleTimeline }
+
+func (*timeline) bindings() []key.Binding {
+	k := keys()
+	return []key.Binding{
+		both(k.left, k.right, "← →", "through time"), both(k.up, k.down, "k j", "events"), k.wider, k.narrower, describe(k.sort, "next peer"), describe(k.enter, "open peer"),
+	}
+}
+
+// both is one entry for two keys.
+func both(a, b key.Binding, help, does string) key.Binding {
+	return key.NewBinding(key.WithKeys(append(a.Keys(), b.Keys()...)...), key.WithHelp(help, does))
+}
+
+// update implements view.
+func (v *timeline) update(msg tea.Msg, d *data) tea.Cmd {
+	k := keys()
+	switch msg := msg.(type) {
+	case tea.MouseMsg:
+		switch {
+		case msg.Button == tea.MouseButtonWheelUp:
+			v.toEvent(-1)
+		case msg.Button == tea.MouseButtonWheelDown:
+			v.toEvent(1)
+		case msg.Button == tea.MouseButtonLeft && msg.Action == tea.MouseActionPress && msg.Y >= v.strips.from && msg.Y < v.strips.to:
+			v.toColumn(msg.X - past.LabelWidth)
+		}
+	case tea.KeyMsg:
+		step, moved := stepOf(msg, 5)
+		switch {
+		case key.Matches(msg, k.left):
+			v.toColumn(v.column() - 1)
+		case key.Matches(msg, k.right):
+			v.toColumn(v.column() + 1)
+		case moved:
+			v.toEvent(step)
+		case key.Matches(msg, k.wider):
+			v.window = min(v.window+1, len(pasts())-1)
+		case key.Matches(msg, k.narrower):
+			v.window = max(v.window-1, 0)
+		case key.Matches(msg, k.sort):
+			v.nextPeer(d)
+		default:
+			return peerKey(msg, d)
+		}
+	}
+	return nil
+}
+
+// column is that of the cursor.
+func (v *timeline) column() int {
+	if i, in := v.drawn.Column(v.moment(), v.columns); in {
+		return i
+	}
+	return v.columns - 1
+}
+
+// moment is the cursor's, or the end.
+func (v *timeline) moment() time.Time {
+	if v.cursor.IsZero() {
+		return v.drawn.To
+	}
+	return v.cursor
+}
+
+// toColumn moves the cursor to a column. Behind the last one it goes with the time again.
+func (v *timeline) toColumn(i int) {
+	switch {
+	case v.columns == 0 || i < 0:
+	case i >= v.columns:
+		v.cursor = time.Time{}
+	default:
+		v.cursor = v.drawn.Moment(i, v.columns)
+	}
+}
+
+// toEvent moves the cursor by so many events.
+func (v *timeline) toEvent(step int) {
+	at := v.event() + step
+	if at >= len(v.events) {
+		v.cursor = time.Time{}
+	} else if len(v.events) > 0 {
+		v.cursor = v.events[max(0, at)].At
+	}
+}
+
+// event is the last one before the cursor, -1 is none; with the time's end it is behind the last.
+func (v *timeline) event() int {
+	if v.cursor.IsZero() {
+		return len(v.events)
+	}
+	n := 0
+	for n < len(v.events) && !v.events[n].At.After(v.cursor) {
+		n++
+	}
+	return n - 1
+}
+
+// nextPeer selects the next one by name, and after the last the first.
+func (v *timeline) nextPeer(d *data) {
+	peers := d.status.Peers
+	if len(peers) == 0 {
+		return
+	}
+	at := slices.IndexFunc(peers, func(p api.PeerStatus) bool { return peerID(&p) == d.peers.id })
+	d.peers.choose(peerID(&peers[(at+1)%len(peers)]))
+}
+
+// eventsWidth is what the list of events takes beside the strips.
+const eventsWidth = 52
+
+// draw implements view.
+func (v *timeline) draw(d *data, width, height int) string {
+	p := d.selected()
+	if p == nil {
+		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
+	}
+	window := pasts()[v.window]
+	left := width
+	if width >= twoColumns {
+		left = width - besideGap - eventsWidth
+	}
+	v.columns = past.Columns(left)
+	d.past.timelineWish = &api.HistoryRequest{Peers: []string{p.Name}, Since: window, Step: window / time.Duration(v.columns)}
+	answer := &d.past.timeline
+	i := slices.IndexFunc(answer.history.Peers, func(h api.PeerHistory) bool { return h.Peer == p.Name })
+	if i < 0 || answer.request.Since != window {
+		v.events, v.columns = nil, 0
+		why := "asking the gateway …"
+		if d.past.err != nil {
+			why = "no history: " + cell.Printable(d.past.err.Error())
+		}
+		return strings.Join(exactly(append([]string{v.heading(d, p, time.Time{})}, cell.Wrap("", why, width, "")...), width, height), "\n")
+	}
+	h := &answer.history.Peers[i]
+	v.drawn, v.events = d.drawing(answer.history.To, window), h.Events
+	v.drawn.Cursor = v.moment()
+	lines := []string{v.heading(d, p, answer.history.Since)}
+	strips := v.drawn.Strips(h, left, max(6, height-8))
+	v.strips = span{len(lines), len(lines) + len(strips)}
+	then := append([]string{d.rule(d.paint.Text(cell.Strong, "as it was "+v.when()), left)}, v.drawn.Then(h, v.moment(), left)...)
+	below := append(strips, then...)
+	if width >= twoColumns {
+		columns := [][]string{exactly(below, left, height-1), exactly(v.list(d, eventsWidth, height-1), eventsWidth, height-1)}
+		return strings.Join(exactly(append(lines, beside(d, columns, []int{left, eventsWidth})...), width, height), "\n")
+	}
+	room := height - len(lines) - len(below)
+	if least := min(4, height/4); room < least {
+		below = below[:max(0, len(below)-least+room)]
+		room = least
+	}
+	return strings.Join(exactly(append(append(lines, below...), v.list(d, width, room)...), width, height), "\n")
+}
+
+// heading says whose time it is, how much of it, and since when there is any.
+func (v *timeline) heading(d *data, p *api.PeerStatus, since time.Time) string {
+	var spans []string
+	for i, w := range pasts() {
+		text := windowName(w)
+		if i == v.window {
+			text = d.paint.Text(cell.Strong, "["+text+"]")
+		}
+		spans = append(spans, text)
+	}
+	out := d.paint.Text(cell.Strong, cell.Printable(p.Name)) + " " + d.paint.Cell(cell.PeerState(p)) + "  " + strings.Join(spans, " ")
+	if since.After(v.drawn.From) {
+		out += " · gateway started at " + since.In(d.now.Location()).Format(time.TimeOnly)
+	}
+	return out
+}
+
+// when is the cursor's moment in words.
+func (v *timeline) when() string {
+	if v.cursor.IsZero() {
+		return "at " + v.drawn.To.Format(time.TimeOnly) + ", the latest"
+	}
+	return "at " + v.cursor.In(v.drawn.To.Location()).Format(time.TimeOnly) + ", " + cell.Age(v.drawn.To.Sub(v.cursor)) + " before"
+}
+
+// list has what happened, the event before the cursor in full.
+func (v *timeline) list(d *data, width, height int) []string {
+	if height < 2 {
+		return nil
+	}
+	at := v.event()
+	title := d.paint.Text(cell.Strong, "events") + fmt.Sprintf(" %d", len(v.events))
+	if at >= 0 && at < len(v.events) {
+		title = d.paint.Text(cell.Strong, "events") + fmt.Sprintf(" %d of %d", at+1, len(v.events))
+	}
+	lines := []string{d.rule(title, width)}
+	if len(v.events) == 0 {
+		return append(lines, "nothing happened in this time")
+	}
+	var rows []string
+	first, last := 0, 0
+	for i := range v.events {
+		event := v.drawn.Event(&v.events[i], 0)
+		if i == at {
+			event = v.drawn.Event(&v.events[i], unmarked(width))
+		}
+		if i <= at {
+			first, last = len(rows), len(rows)+len(event)
+		}
+		for _, l := range event {
+			rows = append(rows, marked(l, i == at, width, d.paint))
+		}
+	}
+	room := height - 1
+	top := max(0, min(first, last-room))
+	if v.cursor.IsZero() {
+		top = max(0, len(rows)-room)
+	}
+	return append(lines, rows[top:min(len(rows), top+room)]...)
+}
