@@ -45,8 +45,17 @@ type Kubernetes struct {
 	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them. The
 	// gateway needs the right to list the pods of each.
 	PeerServicesFrom []string `json:"peerServicesFrom,omitempty" yaml:"peerServicesFrom,omitempty"`
+	// MCS has services of clusters exported and imported by the Multi-Cluster Services API.
+	MCS *MCS `json:"mcs,omitempty" yaml:"mcs,omitempty"`
 	// LeaseSeconds is how long a standby waits for a silent active gateway; 8 unless told.
 	LeaseSeconds int `json:"leaseSeconds,omitempty" yaml:"leaseSeconds,omitempty"`
+}
+
+// MCS says where the gateway may see ServiceExports and make ServiceImports: either by name or
+// everywhere. It needs the rights that the chart gives it in each.
+type MCS struct {
+	Namespaces    []string `json:"namespaces,omitempty" yaml:"namespaces,omitempty"`
+	AllNamespaces bool     `json:"allNamespaces,omitempty" yaml:"allNamespaces,omitempty"`
 }
 
 // Limits bound what one peer can ask of this gateway.

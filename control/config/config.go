@@ -150,8 +150,16 @@ type Kubernetes struct {
 	PeerServices bool
 	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them.
 	PeerServicesFrom []string
+	// MCS is where services are exported from and imported to; nil is nowhere.
+	MCS *MCS
 	// Lease is how long a standby waits for a silent active gateway.
 	Lease time.Duration
+}
+
+// MCS is where a gateway exports and imports services by the Multi-Cluster Services API.
+type MCS struct {
+	// Namespaces are by name, sorted, each once. Without any it is all of the cluster's.
+	Namespaces []string
 }
 
 // NamedService is any other service that is offered.
