@@ -241,6 +241,18 @@ type Peer struct {
 	Local      *PeerLocal `json:"local,omitempty" yaml:"local,omitempty"`
 	Stock      bool       `json:"stock,omitempty" yaml:"stock,omitempty"`
 	AllowedIPs []string   `json:"allowedIPs,omitempty" yaml:"allowedIPs,omitempty"`
+	// Services are those of clusters, by the Multi-Cluster Services API.
+	Services *PeerServices `json:"services,omitempty" yaml:"services,omitempty"`
+}
+
+// PeerServices say which services of clusters go to a peer and come from it: by namespaces, which
+// mean the same at both ends. An asterisk is any characters. Namespaces that begin with kube- and
+// the gateway's own are meant only by their whole name. Nothing by default.
+type PeerServices struct {
+	// Export are the namespaces whose exported services the peer may have.
+	Export []string `json:"export,omitempty" yaml:"export,omitempty"`
+	// Import are the namespaces whose services are taken from the peer.
+	Import []string `json:"import,omitempty" yaml:"import,omitempty"`
 }
 
 // PeerOutOfBand says how to reach the peer's services outside the tunnel.

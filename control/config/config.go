@@ -33,6 +33,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -194,6 +195,9 @@ type Peer struct {
 	// Direct is how its services are reached outside the tunnel: to check them there, and,
 	// with ModeOutOfBand, to use them.
 	Direct check.DirectFacts
+	// Export are the namespaces whose services the peer may have, Import those whose services are
+	// taken from it: patterns, sorted, each once.
+	Export, Import mcs.Patterns
 }
 
 // Tunnel is the peer in the tunnel's terms. It is meaningless without a PublicKey.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Name is that of a service. It means the same service in every cluster of the set
@@ -46,11 +47,14 @@ type Affinity struct {
 // Spec is what the clusters that export a service have to agree on. Where they do not, the
 // oldest export counts (KEP-1645, constraints and conflict resolution); ports are united.
 type Spec struct {
-	Type        Type
-	Ports       []Port // by name, then protocol and port
-	Affinity    Affinity
-	Labels      map[string]string // ServiceExport.spec.exportedLabels
-	Annotations map[string]string // ServiceExport.spec.exportedAnnotations
+	Type     Type
+	Ports    []Port // by name, then protocol and port
+	Affinity Affinity
+	// InternalTrafficPolicy and TrafficDistribution are the Service's, empty where it has none.
+	// They are passed on and change nothing of what a gateway does.
+	InternalTrafficPolicy, TrafficDistribution string
+	Labels                                     map[string]string // ServiceExport.spec.exportedLabels
+	Annotations                                map[string]string // ServiceExport.spec.exportedAnnotations
 }
 
 // Export is an exported service of this cluster.
@@ -65,9 +69,11 @@ type Export struct {
 
 // Backend is where connections to an exported service may be carried to.
 type Backend struct {
-	Addr     netip.Addr
-	Hostname string // of the pod of a StatefulSet, else empty
-	Ready    bool   // ready and not terminating: nothing new is carried to others
+	Addr netip.Addr
+	// Hostname tells the backends of a Headless service apart: that of the pod, as those of a
+	// StatefulSet have, or else the address with hyphens. It is empty for ClusterSetIP.
+	Hostname string
+	Ready    bool // ready and not terminating: nothing new is carried to others
 	// Ports are the target ports by Port.Name. A missing one is not served by this backend.
 	Ports map[string]uint16
 }
@@ -115,6 +121,21 @@ type Conflict struct {
 type State struct {
 	Imports   []Import   // by name
 	Conflicts []Conflict // by name, then reason
+	// Unheard are the peers from which services are to be imported and which have not said since
+	// the start what they export: what is there of them is to stay as it is. By name.
+	Unheard []string
+	// Problems are why services are not exported or not imported, by name and peer.
+	Problems []Problem
+}
+
+// Problem is why one service is not exported, or not imported.
+type Problem struct {
+	// Name of the service; zero if it is about all of a peer's, or has no name that can be.
+	Name Name
+	// Peer is who told it; empty of an export of this cluster.
+	Peer   string
+	Code   catalogue.Code
+	Detail string // what is wrong with it; may be empty
 }
 
 // Services is the gateway's side, for the cluster's.
