@@ -206,3 +206,8 @@ const (
 	// AccountUnbounded is found of the cluster as a whole again.
 	AccountUnbounded Code = "PST0729"
 )
+
+// PST092x: what the cluster has for services of clusters.
+const (
+	MCSMissing Code = "PST0920"
+)
