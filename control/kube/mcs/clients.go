@@ -120,7 +120,7 @@ func (c clients) owner(ctx context.Context, namespace, name string) (*metav1.Own
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	raw, err := answer(c.rbac.Get().Namespace(namespace).Resource(resource).Name(name).Do(ctx))
+	raw, err := answer(c.rbac.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Do(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,7 @@ type step func(context.Context) error
 func (w *writer) settle(ctx context.Context, wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (failed bool) {
 	want := map[id]bool{}
 	var steps []step
+	w.forget(func(i id, r refusal) bool { return r.problem.Code == catalogue.NameTaken || time.Since(r.at) >= refusedAgain })
 	for _, o := range wanted {
 		want[o.id] = true
 		if w.waits(o.id) {
@@ -89,7 +90,7 @@ func (w *writer) settle(ctx context.Context, wanted []object, there map[id]mirro
 			steps = append(steps, w.noted(i, func(ctx context.Context) error { return w.remove(ctx, i, x.GetUID()) }))
 		}
 	}
-	w.forget(func(i id) bool { return want[i] || there[i] != nil })
+	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
 	return w.run(ctx, steps)
 }
 
@@ -164,17 +165,15 @@ func (w *writer) refuse(i id, p check.OwnProblem) {
 func (w *writer) waits(i id) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, refused := w.refused[i]
-	return refused && r.problem.Code != catalogue.NameTaken && time.Since(r.at) < refusedAgain
+	_, refused := w.refused[i]
+	return refused
 }
 
 // forget drops the refusals that are over.
-func (w *writer) forget(still func(id) bool) {
+func (w *writer) forget(over func(id, refusal) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.refused, func(i id, r refusal) bool {
-		return !still(i) || r.problem.Code != catalogue.NameTaken && time.Since(r.at) >= refusedAgain
-	})
+	maps.DeleteFunc(w.refused, over)
 }
 
 func (w *writer) problems() []check.OwnProblem {
