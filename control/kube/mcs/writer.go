@@ -70,7 +70,9 @@ type step func(context.Context) error
 func (w *writer) settle(ctx context.Context, wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (failed bool) {
 	want := map[id]bool{}
 	var steps []step
-	w.forget(func(i id, r refusal) bool { return r.problem.Code == catalogue.NameTaken || time.Since(r.at) >= refusedAgain })
+	w.forget(func(i id, r refusal) bool {
+		return r.problem.Code == catalogue.NameTaken || time.Since(r.at) >= refusedAgain
+	})
 	for _, o := range wanted {
 		want[o.id] = true
 		if w.waits(o.id) {
