@@ -209,5 +209,8 @@ const (
 
 // PST092x: what the cluster has for services of clusters.
 const (
-	MCSMissing Code = "PST0920"
+	MCSMissing        Code = "PST0920"
+	ClustersetMissing Code = "PST0921"
+	ClustersetWrong   Code = "PST0922"
+	ClustersetSilent  Code = "PST0923"
 )

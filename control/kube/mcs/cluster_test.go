@@ -116,15 +116,22 @@ func connect(t *testing.T, c kubetest.Cluster, token string) *kube.Cluster {
 func start(t *testing.T, c kubetest.Cluster, own *kube.Cluster, gateway *fake, namespaces ...string) *site {
 	t.Helper()
 	s := &site{t: t, cluster: c, gateway: gateway, changed: make(chan struct{}, 1)}
-	controller, err := New(Options{Cluster: own, Services: gateway, Release: "postern", ID: "here", Namespaces: namespaces, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})), OnProblems: func(list []check.OwnProblem) {
-		s.mu.Lock()
-		s.problems = list
-		s.mu.Unlock()
-		select {
-		case s.changed <- struct{}{}:
-		default:
-		}
-	}})
+	controller, err := New(Options{Cluster: own, Services: gateway, Release: "postern", ID: "here", Namespaces: namespaces, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Lookup: func(_ context.Context, _, host string) (out []netip.Addr, err error) { // as the cluster's DNS should
+			part := strings.Split(host, ".")
+			for _, ip := range strings.Fields(c.Run(t, "", "get", "serviceimport", "-n", part[1], part[0], "-o", "jsonpath={.spec.ips[*]}")) {
+				out = append(out, netip.MustParseAddr(ip))
+			}
+			return out, nil
+		}, OnProblems: func(list []check.OwnProblem) {
+			s.mu.Lock()
+			s.problems = list
+			s.mu.Unlock()
+			select {
+			case s.changed <- struct{}{}:
+			default:
+			}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +159,22 @@ func (s *site) exported(what string, ok func([]services.Export) bool) {
 		case <-deadline:
 			s.t.Fatalf("%s: the gateway is told of %+v", what, list)
 		}
+	}
+}
+
+// turn has the controller look at everything again, and waits until it has.
+func (s *site) turn() {
+	s.t.Helper()
+	select { // of an earlier turn
+	case <-s.gateway.told:
+	default:
+	}
+	state, _ := s.gateway.State()
+	s.gateway.set(state)
+	select {
+	case <-s.gateway.told:
+	case <-time.After(patience):
+		s.t.Fatal("the controller does not look")
 	}
 }
 
@@ -415,6 +438,18 @@ func testImports(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 		if len(slice.OwnerReferences) != 1 || slice.OwnerReferences[0].Kind != "ClusterRole" {
 			t.Errorf("the endpoints of %s belong to %+v, want the ClusterRole that gives the right", cluster, slice.OwnerReferences)
 		}
+	}
+
+	// At rest nothing is written.
+	versions := func() string {
+		return s.kubectl("", "get", "serviceimports,services,endpointslices,serviceexports", "-n", "shop", "-o", "jsonpath={.items[*].metadata.resourceVersion}")
+	}
+	before := versions()
+	for range 3 {
+		s.turn()
+	}
+	if after := versions(); after != before {
+		t.Errorf("objects are written at rest: versions %s, then %s", before, after)
 	}
 
 	// What somebody else changes is put right, and what somebody else adds stays.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"reflect"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
@@ -37,7 +39,7 @@ const (
 	writers = 16
 )
 
-// Options of a [Controller]. All but Namespaces, Account, OnProblems and Logger are required.
+// Options of a [Controller]. All but Namespaces, Lookup, OnProblems and Logger are required.
 type Options struct {
 	Cluster *kube.Cluster
 	// Services is the gateway's side.
@@ -48,6 +50,8 @@ type Options struct {
 	ID string
 	// Namespaces are those that may be seen. Without any it is all.
 	Namespaces []string
+	// Lookup asks the cluster's DNS; nil asks as the pod's resolver does.
+	Lookup Lookup
 	// OnProblems is called by Run when what is wrong has changed; may be nil.
 	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
@@ -72,6 +76,9 @@ func New(o Options) (*Controller, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Lookup == nil {
+		o.Lookup = net.DefaultResolver.LookupNetIP
 	}
 	return &Controller{
 		o: o, log: o.Logger, cluster: o.Cluster.WithRate(requestRate, requestBurst), wake: make(chan struct{}, 1),
@@ -135,6 +142,7 @@ type session struct {
 	clients clients
 	places  []*place
 	writer  *writer
+	names   *names
 	all     *namespaces // nil when they are named
 }
 
@@ -144,7 +152,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Controller: c}
+	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
 	}
@@ -253,12 +261,14 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		m.add(i)
 	}
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
-	return refusedAgain, s.writer.settle(ctx, wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
+	failed = s.writer.settle(ctx, wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
+	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool { return s.ours(x) })
+	return min(again, refusedAgain), failed
 }
 
 // found are the problems there are: what may not be watched, and what was refused.
 func (s *session) found() []check.OwnProblem {
-	out := s.writer.problems()
+	out := append(s.writer.problems(), s.names.problem...)
 	for _, p := range s.places {
 		out = append(out, p.problems()...)
 	}
