@@ -13,7 +13,7 @@ import (
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
 	in.count.refuse(reason)
 	c.Refuse()
-	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp()})
+	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp(classOf(s.Name))})
 }
 
 // refusal is why what came from a peer is not carried.
@@ -37,6 +37,9 @@ func (in *Inbound) tell(r refusal) {
 			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, r.remote.String()),
 			slog.String("local", r.local.String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
 			audit.Reason(denial(reason)))
+	case NoneReady:
+		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "no backend is ready, connection refused",
+			warning(DirectionInbound, catalogue.NoBackendReady, params)...)
 	case UpstreamDown:
 		params.Detail = err.Error()
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
