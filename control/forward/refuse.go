@@ -37,13 +37,16 @@ func (in *Inbound) tell(r refusal) {
 			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, r.remote.String()),
 			slog.String("local", r.local.String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
 			audit.Reason(denial(reason)))
-	case NoneReady:
-		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "no backend is ready, connection refused",
-			warning(DirectionInbound, catalogue.NoBackendReady, params)...)
-	case UpstreamDown:
-		params.Detail = err.Error()
+	case UpstreamDown, NoneReady:
+		code := catalogue.NoBackendReady
+		if reason == UpstreamDown {
+			params.Detail = err.Error()
+			if classOf(s.Name) != workload {
+				code = upstreamCode(err)
+			}
+		}
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
-			warning(DirectionInbound, upstreamCode(err), params)...)
+			warning(DirectionInbound, code, params)...)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit:
 		code, limit := limitCode(reason, r.bounds)
 		params.Limit = limit
