@@ -8,6 +8,7 @@
 package mcs
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -20,6 +21,11 @@ import (
 type Name struct{ Namespace, Name string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders names.
+func (n Name) Compare(m Name) int {
+	return cmp.Or(cmp.Compare(n.Namespace, m.Namespace), cmp.Compare(n.Name, m.Name))
+}
 
 // Type is how a service is reached by its clusterset name.
 type Type string
