@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,7 +144,8 @@ type session struct {
 	places  []*place
 	writer  *writer
 	names   *names
-	all     *namespaces // nil when they are named
+	refused []check.OwnProblem // what the gateway says of exports and imports
+	all     *namespaces        // nil when they are named
 }
 
 // open begins a session: it asks which version there is, and whose the objects shall be.
@@ -252,6 +254,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.o.Services.SetExports(list)
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()
+	s.refused = refusals(state.Problems)
 
 	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
 	for _, e := range list {
@@ -268,7 +271,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 
 // found are the problems there are: what may not be watched, and what was refused.
 func (s *session) found() []check.OwnProblem {
-	out := append(s.writer.problems(), s.names.problem...)
+	out := slices.Concat(s.writer.problems(), s.names.problem, s.refused)
 	for _, p := range s.places {
 		out = append(out, p.problems()...)
 	}
@@ -276,4 +279,27 @@ func (s *session) found() []check.OwnProblem {
 		out = append(out, problemOf(s.all.Err(), "namespaces", "")...)
 	}
 	return sortedProblems(out)
+}
+
+// refusals are the gateway's problems with services, the first of each kind and peer: a peer's
+// catalogue may have thousands.
+func refusals(list []services.Problem) []check.OwnProblem {
+	type kind struct {
+		code catalogue.Code
+		peer string
+	}
+	told := map[kind]bool{}
+	var out []check.OwnProblem
+	for _, x := range list {
+		if k := (kind{x.Code, x.Peer}); !told[k] {
+			told[k] = true
+			p := check.OwnProblem{Name: checkName, Code: x.Code}
+			p.Params.Peer, p.Params.Detail = x.Peer, x.Detail
+			if x.Name != (services.Name{}) {
+				p.Params.Service = x.Name.String()
+			}
+			out = append(out, p)
+		}
+	}
+	return out
 }

@@ -231,9 +231,9 @@ func (c *Controller) ours(x mirror.Object) bool {
 
 func sortedProblems(list []check.OwnProblem) []check.OwnProblem {
 	slices.SortStableFunc(list, func(a, b check.OwnProblem) int {
-		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Params.Namespace, b.Params.Namespace), cmp.Compare(a.Params.Resource, b.Params.Resource), cmp.Compare(a.Params.Object, b.Params.Object))
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Params.Namespace, b.Params.Namespace), cmp.Compare(a.Params.Resource, b.Params.Resource), cmp.Compare(a.Params.Object, b.Params.Object), cmp.Compare(a.Params.Peer, b.Params.Peer))
 	})
 	return slices.CompactFunc(list, func(a, b check.OwnProblem) bool {
-		return a.Code == b.Code && a.Params.Namespace == b.Params.Namespace && a.Params.Resource == b.Params.Resource && a.Params.Object == b.Params.Object
+		return a.Code == b.Code && a.Params.Namespace == b.Params.Namespace && a.Params.Resource == b.Params.Resource && a.Params.Object == b.Params.Object && a.Params.Peer == b.Params.Peer
 	})
 }
