@@ -83,6 +83,14 @@ ARM64 := ./tunnel/peer ./tunnel/uapi ./discovery/stunwire ./discovery/portmap ./
 test-arm64: e2e-packages ## Unit tests as an arm64 program, emulated
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) test -count 1 -exec qemu-aarch64-static $(ARM64)
 
+# What is in the images of the suite's pods.
+MCS_PACKAGES := socat netcat-openbsd bind9-dnsutils
+.PHONY: test-mcs
+test-mcs: build e2e-packages kube-binaries ## As root: the conformance suite of the Multi-Cluster Services API, two clusters; reports in dist/mcs-conformance
+	@missing=; for p in $(MCS_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
+	$(GO) test -tags e2e,mcs -count 1 -v -timeout 1h -run TestMCSConformance ./testenv/e2e
+
 .PHONY: e2e-packages
 e2e-packages:
 	@missing=; for p in $(E2E_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
@@ -169,7 +177,7 @@ generated:
 lint: generated ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
-	$(GO) run $(GOLANGCI) run --build-tags e2e ./...
+	$(GO) run $(GOLANGCI) run --build-tags e2e,mcs ./...
 	$(GO) run $(GOLANGCI) run $(LAB)
 
 .PHONY: vuln

@@ -45,8 +45,17 @@ type Kubernetes struct {
 	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them. The
 	// gateway needs the right to list the pods of each.
 	PeerServicesFrom []string `json:"peerServicesFrom,omitempty" yaml:"peerServicesFrom,omitempty"`
+	// MCS has services of clusters exported and imported by the Multi-Cluster Services API.
+	MCS *MCS `json:"mcs,omitempty" yaml:"mcs,omitempty"`
 	// LeaseSeconds is how long a standby waits for a silent active gateway; 8 unless told.
 	LeaseSeconds int `json:"leaseSeconds,omitempty" yaml:"leaseSeconds,omitempty"`
+}
+
+// MCS says where the gateway may see ServiceExports and make ServiceImports: either by name or
+// everywhere. It needs the rights that the chart gives it in each.
+type MCS struct {
+	Namespaces    []string `json:"namespaces,omitempty" yaml:"namespaces,omitempty"`
+	AllNamespaces bool     `json:"allNamespaces,omitempty" yaml:"allNamespaces,omitempty"`
 }
 
 // Limits bound what one peer can ask of this gateway.
@@ -231,6 +240,18 @@ type Peer struct {
 	Local      *PeerLocal `json:"local,omitempty" yaml:"local,omitempty"`
 	Stock      bool       `json:"stock,omitempty" yaml:"stock,omitempty"`
 	AllowedIPs []string   `json:"allowedIPs,omitempty" yaml:"allowedIPs,omitempty"`
+	// Services are those of clusters, by the Multi-Cluster Services API.
+	Services *PeerServices `json:"services,omitempty" yaml:"services,omitempty"`
+}
+
+// PeerServices say which services of clusters go to a peer and come from it: by namespaces, which
+// mean the same at both ends. An asterisk is any characters. Namespaces that begin with kube- and
+// the gateway's own are meant only by their whole name. Nothing by default.
+type PeerServices struct {
+	// Export are the namespaces whose exported services the peer may have.
+	Export []string `json:"export,omitempty" yaml:"export,omitempty"`
+	// Import are the namespaces whose services are taken from the peer.
+	Import []string `json:"import,omitempty" yaml:"import,omitempty"`
 }
 
 // PeerOutOfBand says how to reach the peer's services outside the tunnel.

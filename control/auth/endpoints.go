@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/bounded"
+	"github.com/postern-dev/postern/control/mcs"
 )
 
 // endpoint is one thing that can be asked, with everything that is decided about it before its
@@ -142,6 +143,13 @@ var endpoints = []endpoint{
 		capability: CapabilityRotation, has: func(s *Server) bool { return s.o.OnRotation != nil },
 		missing: newError(codeNotFound, "this gateway takes no other key of a peer"),
 		work:    on((*Server).rotation), said: reflect.TypeFor[taken](),
+	},
+	{
+		method: http.MethodPost, path: pathServices, callers: byPeer,
+		body: mcs.MaxMessage, answer: smallBody, cost: costRead, refusal: audit.Refuse,
+		capability: CapabilityServices, has: func(s *Server) bool { return s.o.OnServices != nil },
+		missing: newError(codeNotFound, "this gateway takes no services of clusters"),
+		work:    on((*Server).services), said: reflect.TypeFor[servicesAnswer](),
 	},
 }
 

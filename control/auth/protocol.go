@@ -52,6 +52,7 @@ const (
 
 	pathThroughput = "/v1/throughput"
 	pathRotation   = "/v1/rotation"
+	pathServices   = "/v1/services"
 )
 
 // Capabilities that a gateway can announce.
@@ -65,6 +66,8 @@ const (
 	CapabilityThroughput = "throughput"
 	// CapabilityRotation: it takes a peer's next key.
 	CapabilityRotation = "rotation"
+	// CapabilityServices: it takes part of the services of clusters, and tells its own.
+	CapabilityServices = "services"
 )
 
 // spoken begins a message.

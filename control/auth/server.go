@@ -113,6 +113,10 @@ type ServerOptions struct {
 	// HeardBoot gives the highest number of a start that was heard of a peer, and must not
 	// block. It may be nil or give 0: none was.
 	HeardBoot func(of peer.PublicKey) uint64
+	// OnServices takes a part of a peer's catalogue of services, one JSON document of at most
+	// mcs.MaxMessage bytes, gives the version of it that is there by then, and must not block. An error
+	// is told to the peer as a bad request. nil: services of clusters are not taken here.
+	OnServices func(from peer.PublicKey, message []byte) (has string, err error)
 	// OnRotation takes the key that a peer will have, whose proof it has to check; the answer is sent when it is stored. An [ErrConfigured] and an [ErrRequest] are
 	// told to the peer, with their text. nil: keys are not taken here.
 	OnRotation func(ctx context.Context, a Announcement) error

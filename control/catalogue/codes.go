@@ -190,6 +190,19 @@ const (
 	CPUThrottled      Code = "PST0812"
 )
 
+// PST09xx: services of clusters.
+const (
+	ServiceRefused   Code = "PST0901"
+	TooManyServices  Code = "PST0902"
+	ServiceNotWanted Code = "PST0903"
+	NamespaceMissing Code = "PST0904"
+	ExportRefused    Code = "PST0905"
+	OverlayPortsUsed Code = "PST0906"
+	OverlayNotStored Code = "PST0907"
+	NoBackendReady   Code = "PST0908"
+	CatalogueFull    Code = "PST0909"
+)
+
 // PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.
 const (
 	// CRDMissing, ClusterForbidden and ClusterSilent are found of the cluster as a whole.
@@ -205,4 +218,12 @@ const (
 	GrantWithoutUse Code = "PST0728"
 	// AccountUnbounded is found of the cluster as a whole again.
 	AccountUnbounded Code = "PST0729"
+)
+
+// PST092x: what the cluster has for services of clusters.
+const (
+	MCSMissing        Code = "PST0920"
+	ClustersetMissing Code = "PST0921"
+	ClustersetWrong   Code = "PST0922"
+	ClustersetSilent  Code = "PST0923"
 )

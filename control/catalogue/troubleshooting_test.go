@@ -21,6 +21,7 @@ var chapters = []struct{ prefix, title string }{
 	{"PST06", "MTU"},
 	{"PST07", "Configuration and state"},
 	{"PST08", "Resources"},
+	{"PST09", "Services of clusters"},
 }
 
 // docs/troubleshooting.md is the table of codes as a page. After a change of the table:

@@ -33,6 +33,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -150,8 +151,16 @@ type Kubernetes struct {
 	PeerServices bool
 	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them.
 	PeerServicesFrom []string
+	// MCS is where services are exported from and imported to; nil is nowhere.
+	MCS *MCS
 	// Lease is how long a standby waits for a silent active gateway.
 	Lease time.Duration
+}
+
+// MCS is where a gateway exports and imports services by the Multi-Cluster Services API.
+type MCS struct {
+	// Namespaces are by name, sorted, each once. Without any it is all of the cluster's.
+	Namespaces []string
 }
 
 // NamedService is any other service that is offered.
@@ -186,6 +195,9 @@ type Peer struct {
 	// Direct is how its services are reached outside the tunnel: to check them there, and,
 	// with ModeOutOfBand, to use them.
 	Direct check.DirectFacts
+	// Export are the namespaces whose services the peer may have, Import those whose services are
+	// taken from it: patterns, sorted, each once.
+	Export, Import mcs.Patterns
 }
 
 // Tunnel is the peer in the tunnel's terms. It is meaningless without a PublicKey.

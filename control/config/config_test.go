@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/discovery/relay"
 )
 
@@ -44,6 +45,7 @@ const full = head + `spec:
     mode: InBand
     allow: [registry, auth, apiServer, auth]
     local: {apiServer: "127.0.0.1:7443", named: {registry: "127.0.0.1:5000"}}
+    services: {export: ["shop-*", kube-system], import: ["*"]}
   - name: router
     publicKey: ` + aliceKeyOfStock + `
     stock: true
@@ -116,6 +118,7 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("local", cloud.Local, map[string]api.ListenAddress{
 		"apiServer": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.PortsOf(7443)}, "registry": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.PortsOf(5000)},
 	})
+	check("services", []mcs.Patterns{cloud.Export, cloud.Import}, []mcs.Patterns{{"kube-system", "shop-*"}, {"*"}})
 	check("allowedIPs", r.Peers[1].AllowedIPs, []netip.Prefix{netip.MustParsePrefix("10.9.0.2/32"), netip.MustParsePrefix("10.10.0.0/24")})
 	check("options only", r.Peers[2].PublicKey.IsZero(), true)
 	check("warnings", len(r.Warnings), 0)

@@ -128,7 +128,8 @@ func (p Peer) equal(q Peer) bool {
 	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock || p.Joined != q.Joined {
 		return false
 	}
-	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.EndpointNames, q.EndpointNames) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) {
+	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.EndpointNames, q.EndpointNames) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) ||
+		!slices.Equal(p.Export, q.Export) || !slices.Equal(p.Import, q.Import) {
 		return false
 	}
 	if p.Direct.AuthURL != q.Direct.AuthURL || p.Direct.APIServerURL != q.Direct.APIServerURL ||

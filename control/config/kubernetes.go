@@ -53,15 +53,30 @@ func (c *checker) kubernetes(at string, k *api.Kubernetes) *Kubernetes {
 	if k.LeaseSeconds < minLeaseSeconds || k.LeaseSeconds > maxLeaseSeconds {
 		c.fail(at+".leaseSeconds", "%d is outside %d to %d", k.LeaseSeconds, minLeaseSeconds, maxLeaseSeconds)
 	}
-	for i, namespace := range k.PeerServicesFrom {
-		if !isNamespace(namespace) {
-			c.fail(fmt.Sprintf("%s.peerServicesFrom[%d]", at, i), "%q is no name of a namespace (want at most %d lower-case letters, digits and hyphens)", namespace, maxNamespace)
-		}
-	}
+	c.namespaces(at+".peerServicesFrom", k.PeerServicesFrom)
 	return &Kubernetes{
 		Release: k.Release, Service: k.Service, PeerServices: *k.PeerServices, PeerServicesFrom: k.PeerServicesFrom,
-		Lease: time.Duration(k.LeaseSeconds) * time.Second,
+		MCS: c.mcs(at+".mcs", k.MCS), Lease: time.Duration(k.LeaseSeconds) * time.Second,
 	}
+}
+
+func (c *checker) namespaces(at string, names []string) {
+	for i, namespace := range names {
+		if !isNamespace(namespace) {
+			c.fail(fmt.Sprintf("%s[%d]", at, i), "%q is no name of a namespace (want at most %d lower-case letters, digits and hyphens)", namespace, maxNamespace)
+		}
+	}
+}
+
+func (c *checker) mcs(at string, m *api.MCS) *MCS {
+	if m == nil {
+		return nil
+	}
+	if m.AllNamespaces == (len(m.Namespaces) > 0) {
+		c.fail(at, "say either which namespaces or allNamespaces: true")
+	}
+	c.namespaces(at+".namespaces", m.Namespaces)
+	return &MCS{Namespaces: slices.Compact(slices.Sorted(slices.Values(m.Namespaces)))}
 }
 
 // WithPeers is the configuration with a cluster's peers in it, which no file has.

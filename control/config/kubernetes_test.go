@@ -37,11 +37,11 @@ func TestInAClusterPeersComeFromTheCluster(t *testing.T) {
 }
 
 func TestTheReleaseNamesItsService(t *testing.T) {
-	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, peerServicesFrom: [tenant], leaseSeconds: 15}\n")
+	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, peerServicesFrom: [tenant], mcs: {namespaces: [shop, blog, shop]}, leaseSeconds: 15}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Kubernetes{Release: "west", Service: "west", PeerServicesFrom: []string{"tenant"}, Lease: 15 * time.Second}
+	want := Kubernetes{Release: "west", Service: "west", PeerServicesFrom: []string{"tenant"}, MCS: &MCS{Namespaces: []string{"blog", "shop"}}, Lease: 15 * time.Second}
 	if !reflect.DeepEqual(*r.Kubernetes, want) {
 		t.Errorf("got %+v, want %+v", *r.Kubernetes, want)
 	}
@@ -60,8 +60,11 @@ func TestMistakesInTheClusterSettings(t *testing.T) {
 		"{release: a-really-very-long-name-of-a-release-of-postern}": `want at most 40 lower-case letters`,
 		"{service: a_b}":                      `spec.kubernetes.service: "a_b" is no name of a Service`,
 		"{peerServicesFrom: [tenant, \"*\"]}": `spec.kubernetes.peerServicesFrom[1]: "*" is no name of a namespace`,
-		"{leaseSeconds: 1}":                   "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
-		"{leases: 1}":                         "spec.kubernetes.leases",
+		"{mcs: {}}":                           "spec.kubernetes.mcs: say either which namespaces or allNamespaces: true",
+		"{mcs: {namespaces: [shop], allNamespaces: true}}": "spec.kubernetes.mcs: say either",
+		"{mcs: {namespaces: [\"*\"]}}":                     `spec.kubernetes.mcs.namespaces[0]: "*" is no name of a namespace`,
+		"{leaseSeconds: 1}":                                "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
+		"{leases: 1}":                                      "spec.kubernetes.leases",
 	} {
 		_, err := loaded(t, "  kubernetes: "+given+"\n")
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -105,6 +105,8 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 		"text for list":    {head + "spec:\n  peers: cloud\n", `5: spec.peers: want a list, got the text "cloud"`},
 		"list for map":     {head + "spec:\n  listen: [1]\n", "5: spec.listen: want a mapping of fields, got a list"},
 		"text for bool":    {peerHead + "    stock: maybe\n", `8: spec.peers[0].stock: want true or false, got the text "maybe"`},
+		"no namespace":     {peerHead + "    services: {export: [shop, \"shop/*\"]}\n", `8: spec.peers[0].services.export[1]: "shop/*" means no namespace (want at most 63 lower-case letters, digits and hyphens, and * for any characters)`},
+		"stock services":   {peerHead + "    stock: true\n    publicKey: " + bobKey + "\n    allowedIPs: [10.9.0.2]\n    services: {import: [shop]}\n", `11: spec.peers[0].services: a stock WireGuard peer knows nothing of services of clusters (remove services)`},
 		"port too large":   {head + "spec:\n  listen: {port: 70000}\n", "5: spec.listen.port: 70000 is not a number from 0 to 65535"},
 
 		"no apiVersion":    {"kind: Gateway\nmetadata: {name: edge}\n", "1: apiVersion: missing (add apiVersion: postern.dev/v1alpha1)"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -91,7 +92,28 @@ func (c *checker) peer(at string, e *api.Peer) Peer {
 	p.Local = c.local(at, e)
 	p.AllowedIPs = c.allowedIPs(at, e)
 	p.Direct = c.direct(at, e)
+	p.Export, p.Import = c.clusterServices(at, e)
 	return p
+}
+
+// clusterServices checks which services of clusters go to the peer and come from it.
+func (c *checker) clusterServices(at string, e *api.Peer) (export, imports mcs.Patterns) {
+	if e.Services == nil {
+		return nil, nil
+	}
+	if e.Stock {
+		c.fail(at+".services", "a stock WireGuard peer knows nothing of services of clusters (remove services)")
+		return nil, nil
+	}
+	patterns := func(field string, list []string) mcs.Patterns {
+		for i, s := range list {
+			if err := mcs.CheckPattern(s); err != nil {
+				c.fail(fmt.Sprintf("%s.services.%s[%d]", at, field, i), "%v", err)
+			}
+		}
+		return sortedSet(list)
+	}
+	return patterns("export", e.Services.Export), patterns("import", e.Services.Import)
 }
 
 func (c *checker) mode(at string, e *api.Peer) {

@@ -12,6 +12,7 @@ const (
 	NotGranted        Reason = "not_granted"
 	NotAdmitted       Reason = "not_admitted"
 	UpstreamDown      Reason = "upstream_down"
+	NoneReady         Reason = "none_ready"
 	HandshakeFailed   Reason = "handshake_failed"
 	PeerDown          Reason = "peer_down"
 	PeerFlowLimit     Reason = "peer_flow_limit"
@@ -23,7 +24,7 @@ const (
 
 // Reasons lists all of them, so that counters exist before they count.
 func Reasons() []Reason {
-	return []Reason{UnknownPeer, NoService, NotGranted, NotAdmitted, UpstreamDown, HandshakeFailed, PeerDown,
+	return []Reason{UnknownPeer, NoService, NotGranted, NotAdmitted, UpstreamDown, NoneReady, HandshakeFailed, PeerDown,
 		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit, Stopping}
 }
 

@@ -30,7 +30,8 @@ func ExampleOutbound() {
 
 	flows := forward.NewFlows(forward.Limits{})
 	out := forward.NewOutbound(flows, forward.OutboundOptions{
-		Dial: func(ctx context.Context, peer, name string, _ int) (forward.Conn, error) {
+		Dial: func(ctx context.Context, to forward.Target) (forward.Conn, error) {
+			peer, name := to.Peer, to.Service
 			fmt.Println("dial", name, "of", peer)
 			return forward.DialUpstream(ctx, service.Addr().String())
 		},

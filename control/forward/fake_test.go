@@ -110,12 +110,16 @@ func (g *gateway) wantNothingLeft() {
 		g.t.Errorf("left in the table: %d flows, usage %v", len(g.flows.open), g.flows.used)
 	}
 	g.flows.mu.Unlock()
-	b := g.flows.buffers
-	b.mu.Lock()
-	if b.lent != 0 || len(b.peer) != 0 {
-		g.t.Errorf("large buffers not given back: %d bytes, %v", b.lent, b.peer)
+	if g.flows.opened != [workload + 1]int{} {
+		g.t.Errorf("counted by class: %v", g.flows.opened)
 	}
-	b.mu.Unlock()
+	for _, b := range g.flows.buffers {
+		b.mu.Lock()
+		if b.lent != 0 || len(b.peer) != 0 {
+			g.t.Errorf("large buffers not given back: %d bytes, %v", b.lent, b.peer)
+		}
+		b.mu.Unlock()
+	}
 }
 
 // offer sets the services: the API server and registry lead to upstream.

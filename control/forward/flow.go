@@ -39,9 +39,10 @@ type flow struct {
 type about struct {
 	direction, peer, service string
 	remote                   string // ip:port
+	upstream                 string // of an inbound flow of datagrams
 }
 
-func (f *flow) about() about { return about{f.direction, f.peer, f.service, f.remote} }
+func (f *flow) about() about { return about{f.direction, f.peer, f.service, f.remote, ""} }
 
 // sending is a connection that tells what of its data is on its way, in bytes, as those of the
 // tunnel's network stack do.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,31 +27,53 @@ var ErrIdle = errors.New("nothing moved on them")
 // Flows is the table of open connections. It is safe for concurrent use; no lock is held
 // over I/O.
 type Flows struct {
-	limits    Limits // those of rates under mu
-	buffers   *buffers
-	drainIdle time.Duration // see Drain
+	limits    Limits                 // those of rates under mu
+	buffers   [workload + 1]*buffers // by class
+	drainIdle time.Duration          // see Drain
 
 	wg sync.WaitGroup // one for each open flow
 
 	mu       sync.Mutex
 	stopping bool
 	open     map[*flow]struct{}
+	opened   [workload + 1]int // of open, by class
 	used     map[share]usage
 	arriving map[share]*rate.Limiter // inbound
 
 	udp *udpFlows
 }
 
+// class is what a connection is for.
+type class uint8
+
+const (
+	access   class = iota // to the API server and named services
+	control               // to auth
+	workload              // to services of clusters
+)
+
+// classOf tells by the name of a service; those of clusters have a namespace in it.
+func classOf(service string) class {
+	switch {
+	case service == api.ServiceAuth:
+		return control
+	case strings.Contains(service, "/"):
+		return workload
+	}
+	return access
+}
+
 // share is whose flows are counted together: those of one peer in one direction, connections and
-// flows of datagrams apart, and apart from them connections to auth. What a client behind the peer
+// flows of datagrams apart, and connections by their class. What a client behind the peer
 // does must not keep the gateways from asking each other.
 type share struct {
 	direction, peer string
-	auth, udp       bool
+	class           class
+	udp             bool
 }
 
 func shareOf(direction, peer, service string) share {
-	return share{direction: direction, peer: peer, auth: service == api.ServiceAuth}
+	return share{direction: direction, peer: peer, class: classOf(service)}
 }
 
 func (f *flow) share() share { return shareOf(f.direction, f.peer, f.service) }
@@ -58,7 +81,8 @@ func (f *flow) share() share { return shareOf(f.direction, f.peer, f.service) }
 // NewFlows makes an empty table.
 func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
-	return &Flows{limits: l, buffers: newBuffers(l.Buffers, l.PeerBuffers), drainIdle: drainIdle,
+	all := newBuffers(l.Buffers, l.PeerBuffers)
+	return &Flows{limits: l, buffers: [...]*buffers{access: all, control: all, workload: newBuffers(l.Buffers/2, l.PeerBuffers/2)}, drainIdle: drainIdle,
 		open: make(map[*flow]struct{}), used: make(map[share]usage),
 		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp())}
 }
@@ -81,7 +105,7 @@ func (t *Flows) arrives(k share, now time.Time) bool {
 		if len(t.arriving) >= maxArriving {
 			maps.DeleteFunc(t.arriving, func(_ share, l *rate.Limiter) bool { return l.TokensAt(now) >= float64(l.Burst()) })
 		}
-		b := t.limits.tcp()
+		b := t.limits.tcp(k.class)
 		if k.udp {
 			b = t.limits.udp()
 		}
@@ -108,7 +132,7 @@ func (t *Flows) SetPeerRate(perSecond int) {
 	t.limits.PeerRate = perSecond
 	for k, l := range t.arriving {
 		if !k.udp {
-			l.SetLimit(rate.Limit(perSecond))
+			l.SetLimit(rate.Limit(t.limits.tcp(k.class).rate))
 		}
 	}
 }
@@ -127,10 +151,15 @@ func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
 		return nil, Stopping
 	}
 	u := t.used[k]
-	if r := t.limits.tcp().admit(u, len(t.open)); r != "" {
+	total := t.opened[workload]
+	if k.class != workload {
+		total = len(t.open) - total
+	}
+	if r := t.limits.tcp(k.class).admit(u, total); r != "" {
 		cancel()
 		return nil, r
 	}
+	t.opened[k.class]++
 	u.flows++
 	u.halfOpen++
 	t.used[k] = u
@@ -159,6 +188,7 @@ func (t *Flows) end(f *flow) {
 	defer t.mu.Unlock()
 	delete(t.open, f)
 	k := f.share()
+	t.opened[k.class]--
 	u := t.used[k]
 	u.flows--
 	if f.halfOpen {

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -40,6 +41,9 @@ type Inbound struct {
 
 	configure sync.Mutex // serialises SetServices
 	services  atomic.Pointer[offered]
+
+	mu       sync.RWMutex
+	clusters *offered // services of this cluster, which give way to those that are configured
 }
 
 // NewInbound makes an Inbound without services.
@@ -48,8 +52,8 @@ func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 		o.Dial = DialUpstream
 	}
 	o.Logger = orDiscard(o.Logger)
-	in := &Inbound{flows: flows, opts: o, count: newCounters(), udp: newCounters()}
-	in.services.Store(&offered{})
+	in := &Inbound{flows: flows, opts: o, count: newCounters(), udp: newCounters(), clusters: newOffered()}
+	in.services.Store(newOffered())
 	return in
 }
 
@@ -62,9 +66,75 @@ func (in *Inbound) SetServices(services []Service) error {
 	}
 	in.configure.Lock()
 	defer in.configure.Unlock()
-	in.services.Store(&now)
-	in.flows.endMatching(func(a about) bool { return a.direction == DirectionInbound && !now.has(a.service) })
+	in.services.Store(now)
+	in.flows.endMatching(func(a about) bool { return a.direction == DirectionInbound && !in.has(a.service) })
 	return nil
+}
+
+// SetClusterServices changes the services of this cluster by difference: those of these names are
+// gone, and then these are there. Open connections to one that is gone, or that has other ports
+// now, are reset. An error is of the services that are not offered because of it; the others are.
+func (in *Inbound) SetClusterServices(gone []string, now []Service) error {
+	moved := map[string]bool{}
+	var errs []error
+	in.mu.Lock()
+	for _, name := range gone {
+		moved[name] = true
+		in.clusters.remove(name)
+	}
+	for _, s := range now {
+		if was := in.clusters.names[s.Name]; was != nil {
+			if was.Ports != s.Ports {
+				moved[s.Name] = true
+			}
+			in.clusters.remove(s.Name)
+		}
+	}
+	for _, s := range now {
+		errs = append(errs, in.clusters.add(s))
+	}
+	in.mu.Unlock()
+	if len(moved) > 0 {
+		in.flows.endMatching(func(a about) bool { return a.direction == DirectionInbound && moved[a.service] })
+	}
+	return errors.Join(errs...)
+}
+
+// EndFlows ends the flows of datagrams to backends of a service of this cluster that are no more.
+// Connections end with the backend.
+func (in *Inbound) EndFlows(service string, gone func(netip.AddrPort) bool) {
+	in.flows.udp.endMatching(func(a about) bool {
+		if a.direction != DirectionInbound || a.service != service {
+			return false
+		}
+		to, err := netip.ParseAddrPort(a.upstream)
+		return err == nil && gone(to)
+	})
+}
+
+// at is the service of a port.
+func (in *Inbound) at(protocol api.Protocol, port uint16) (Service, bool) {
+	k := portOf{protocol == api.UDP, port}
+	s := in.services.Load().ports[k]
+	if s == nil {
+		in.mu.RLock()
+		defer in.mu.RUnlock()
+		s = in.clusters.ports[k]
+	}
+	if s == nil {
+		return Service{}, false
+	}
+	return *s, true
+}
+
+// has reports whether there is a service of that name.
+func (in *Inbound) has(name string) bool {
+	if in.services.Load().names[name] != nil {
+		return true
+	}
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return in.clusters.names[name] != nil
 }
 
 // Reauthorize resets the open connections that the policy no longer allows, and gives
@@ -79,7 +149,7 @@ func (in *Inbound) stillAllowed(a about) bool {
 		return false
 	}
 	p, ok := in.opts.Resolve(from.Addr())
-	return ok && p.Name == a.peer && in.services.Load().has(a.service) && in.allowed(p, a.service)
+	return ok && p.Name == a.peer && in.has(a.service) && in.allowed(p, a.service)
 }
 
 // Counters are what has happened to connections since the start, UDPCounters to flows of
@@ -117,7 +187,7 @@ func (in *Inbound) Handle(c Incoming) {
 // authorize finds peer and service of a connection, or of a datagram that begins a flow.
 func (in *Inbound) authorize(protocol api.Protocol, remote, local netip.AddrPort) (Peer, Service, Reason) {
 	p, known := in.opts.Resolve(remote.Addr())
-	s, ok := in.services.Load().at(protocol, local.Port())
+	s, ok := in.at(protocol, local.Port())
 	k := shareOf(DirectionInbound, p.Name, s.Name)
 	k.udp = protocol == api.UDP
 	if !in.flows.arrives(k, time.Now()) {
@@ -145,13 +215,14 @@ func (in *Inbound) allowed(p Peer, service string) bool {
 
 // carry dials the upstream, then completes the handshake, then copies.
 func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
-	ctx, cancel := context.WithTimeout(f.ctx, upstreamTimeout)
-	up, err := in.opts.Dial(ctx, s.upstream(c.Local().Port()))
-	cancel()
+	up, err := in.dial(f.ctx, p, s, c.Local().Port())
 	if err != nil {
 		reason := UpstreamDown
-		if f.ctx.Err() != nil {
+		switch {
+		case f.ctx.Err() != nil:
 			reason = Stopping // removed, revoked or stopping: not the upstream's fault
+		case errors.Is(err, errNoneReady):
+			reason = NoneReady
 		}
 		in.refuse(c, p, s, reason, err)
 		return
@@ -172,6 +243,36 @@ func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
 		slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, f.remote),
 		slog.Uint64("rxBytes", f.rx.Load()), slog.Uint64("txBytes", f.tx.Load()),
 		slog.Float64("seconds", time.Since(f.startedAt).Seconds()))
+}
+
+// errNoneReady: no backend of the service is ready.
+var errNoneReady = errors.New("no backend is ready")
+
+// backendTimeout bounds dialling a backend while there may be another.
+const backendTimeout = 2 * time.Second
+
+// dial connects to the upstream, or to one of the backends: another one if one fails.
+func (in *Inbound) dial(ctx context.Context, p Peer, s Service, port uint16) (Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
+	defer cancel()
+	if s.Backends == nil {
+		return in.opts.Dial(ctx, s.upstream(port))
+	}
+	err := errNoneReady
+	for tried := []netip.AddrPort(nil); ; {
+		to := s.Backends.Pick(p.Name, int(port-s.Ports.First), tried)
+		if !to.IsValid() || ctx.Err() != nil {
+			return nil, err
+		}
+		tried = append(tried, to)
+		var c Conn
+		one, cancel := context.WithTimeout(ctx, backendTimeout)
+		c, err = in.opts.Dial(one, to.String())
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+	}
 }
 
 // serve completes the handshake and hands the connection to the service's handler.

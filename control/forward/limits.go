@@ -10,7 +10,8 @@ import (
 //
 // PeerFlows, HalfOpen and Reserve count inbound and outbound connections of a peer apart,
 // so that local clients cannot shut a peer out nor the other way round. They and PeerRate
-// count connections to auth apart from those to all other services.
+// count connections to auth apart from those to all other services. Those of workloads, to services
+// of clusters, are counted apart from both, have bounds of their own, and take nothing of theirs.
 type Limits struct {
 	// PeerFlows is the most connections of one peer in one direction.
 	PeerFlows int
@@ -29,8 +30,12 @@ type Limits struct {
 	// UDPFlows is the most flows of datagrams of the gateway, PeerUDPFlows those of one peer in
 	// one direction. They are counted apart from connections.
 	UDPFlows, PeerUDPFlows int
+	// WorkloadFlows is the most connections of workloads, PeerWorkloadFlows those of one peer in one
+	// direction.
+	WorkloadFlows, PeerWorkloadFlows int
 	// Buffers is the most memory for copying at full speed, in bytes; PeerBuffers is
-	// one peer's share of it. Beyond them copying goes on with small buffers.
+	// one peer's share of it. Beyond them copying goes on with small buffers. Workloads have half as
+	// much besides.
 	Buffers, PeerBuffers int
 }
 
@@ -56,6 +61,14 @@ const (
 	// udpPeerRate is how many flows a second a peer may begin in the long run: resolvers take a
 	// new port for each question, and a flow costs a fiftieth of a connection.
 	udpPeerRate = 2000
+	// workloadFlowMemory is what an idle connection costs, in bytes, and workloadMemoryFraction the part
+	// of the process' memory limit that those of workloads may take.
+	workloadFlowMemory, workloadMemoryFraction = 30 << 10, 4
+	// workloadRate is how many times as many connections of workloads a peer may open as of others:
+	// each pod there may be a client.
+	workloadRate = 10
+	// workloadHalfOpen is likewise more than of others.
+	workloadHalfOpen = 512
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
 	peerBufferShare = 2
@@ -75,6 +88,8 @@ func (l Limits) withDefaults() Limits {
 	set(&l.PeerBurst, l.PeerFlows+l.PeerRate)
 	set(&l.UDPFlows, int(min(defaultUDPFlows, debug.SetMemoryLimit(-1)/udpMemoryFraction/udpFlowMemory, openFiles()/udpFilesFraction)))
 	set(&l.PeerUDPFlows, (l.UDPFlows+1)/2)
+	set(&l.WorkloadFlows, int(min(defaultTotal, debug.SetMemoryLimit(-1)/workloadMemoryFraction/workloadFlowMemory)))
+	set(&l.PeerWorkloadFlows, (l.WorkloadFlows+1)/2)
 	set(&l.Buffers, defaultBuffers)
 	set(&l.PeerBuffers, l.Buffers/peerBufferShare)
 	return l
@@ -91,7 +106,11 @@ type bounds struct {
 	peer, halfOpen, total, reserve, rate, burst int
 }
 
-func (l Limits) tcp() bounds {
+func (l Limits) tcp(c class) bounds {
+	if c == workload {
+		r := l.PeerRate * workloadRate
+		return bounds{l.PeerWorkloadFlows, workloadHalfOpen, l.WorkloadFlows, l.Reserve, r, l.PeerWorkloadFlows + r}
+	}
 	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst}
 }
 

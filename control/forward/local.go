@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -57,7 +58,7 @@ func (l *local) serves(w Local) bool {
 	if w.Address == "" {
 		// Any port will do, but an address that was asked for and is no longer
 		// gives way to a port of its own.
-		return l.want.Address == "" && s.Err == nil
+		return l.want.Address == "" && l.want.Protocol == w.Protocol && s.Err == nil
 	}
 	return w.Address == l.want.Address || (s.Err == nil && w.Address == s.Address)
 }
@@ -117,16 +118,30 @@ func (l *local) listen() (string, []io.Closer, error) {
 		return at.String(), socks, nil
 	}
 	host := l.out.opts.Host
+	one := func(port uint16) api.ListenAddress {
+		return api.ListenAddress{Addr: host, Ports: api.Ports{Protocol: l.want.Protocol, First: port, Last: port}}
+	}
 	if a, err := netip.ParseAddrPort(l.want.Remembered); err == nil {
-		if at, socks, err := l.listenAt(api.ListenAddress{Addr: host, Ports: api.PortsOf(a.Port())}); err == nil {
+		if at, socks, err := l.listenAt(one(a.Port())); err == nil {
 			return at.String(), socks, nil
 		}
 	}
-	at, socks, err := l.listenAt(api.ListenAddress{Addr: host, Ports: api.PortsOf(0)})
+	at, socks, err := l.listenAt(one(l.out.nextPort()))
+	for n := int(l.out.opts.LastPort) - int(l.out.opts.FirstPort); n > 0 && errors.Is(err, syscall.EADDRINUSE); n-- {
+		at, socks, err = l.listenAt(one(l.out.nextPort()))
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
 	}
 	return at.String(), socks, nil
+}
+
+// nextPort is where a listener without an address may be; 0 is any.
+func (o *Outbound) nextPort() uint16 {
+	if o.opts.FirstPort == 0 {
+		return 0
+	}
+	return o.opts.FirstPort + uint16(o.port.Add(1)%(uint32(o.opts.LastPort)-uint32(o.opts.FirstPort)+1))
 }
 
 // listenAt opens all ports of an address, or none, and says which they are.

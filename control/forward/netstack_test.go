@@ -59,7 +59,7 @@ func newSite(t testing.TB, upstream string) *site {
 	wires.Go(func() { wire(t, s.edge.Device(), s.cloud.Device()) })
 	wires.Go(func() { wire(t, s.cloud.Device(), s.edge.Device()) })
 	s.out = NewOutbound(s.edgeFlows, OutboundOptions{
-		Dial: func(ctx context.Context, _, _ string, _ int) (Conn, error) {
+		Dial: func(ctx context.Context, _ Target) (Conn, error) {
 			c, err := s.edge.DialTCP(ctx, netip.AddrPortFrom(cloudOverlay, 6443))
 			if err != nil {
 				return nil, err

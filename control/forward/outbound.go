@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/catalogue"
 )
@@ -17,9 +19,11 @@ import (
 type Local struct {
 	Peer    string
 	Service string
-	// Address is where to listen, as api.ParseListen reads it. Empty takes a TCP port of
+	// Address is where to listen, as api.ParseListen reads it. Empty takes a port of
 	// OutboundOptions.Host that stays.
 	Address string
+	// Protocol is that of a listener without an Address; empty is TCP.
+	Protocol api.Protocol
 	// Remembered is the address that an empty Address was given in an earlier run. It
 	// is taken again when it is free.
 	Remembered string
@@ -35,20 +39,37 @@ type LocalState struct {
 	Err error
 }
 
+// Target is what a local client wants of a peer.
+type Target struct {
+	Peer, Service string
+	// Nth is the port of the service, the first being 0.
+	Nth int
+	// Client is who connected.
+	Client netip.AddrPort
+}
+
+// target is what whoever comes from an address wants.
+func (w Local) target(nth int, client string) Target {
+	from, _ := netip.ParseAddrPort(client) // of a connection that there is
+	return Target{w.Peer, w.Service, nth, netip.AddrPortFrom(from.Addr().Unmap(), from.Port())}
+}
+
 // OutboundOptions are what Outbound needs of the gateway.
 type OutboundOptions struct {
-	// Dial connects to a port of a peer's service inside the tunnel, the first being 0. Required.
-	Dial func(ctx context.Context, peer, service string, nth int) (Conn, error)
+	// Dial connects to a port of a peer's service inside the tunnel. Required.
+	Dial func(ctx context.Context, to Target) (Conn, error)
 	// Find says where a UDP port of a peer's service is inside the tunnel.
-	Find func(ctx context.Context, peer, service string, nth int) (netip.AddrPort, error)
+	Find func(ctx context.Context, to Target) (netip.AddrPort, error)
 	// DialTimeout bounds Dial and Find; 0 takes 5 s.
 	DialTimeout time.Duration
 	// Admit says why whoever connects from an address may not use a listener; nil admits
 	// everybody. It may take a while: each connection waits for it on its own.
 	Admit func(local Local, from netip.AddrPort) error
 	// Host is where a listener without an Address listens; the zero value is 127.0.0.1.
-	Host   netip.Addr
-	Logger *slog.Logger
+	Host netip.Addr
+	// FirstPort to LastPort are where it takes a port there; 0 takes any.
+	FirstPort, LastPort uint16
+	Logger              *slog.Logger
 	// Audit may be nil.
 	Audit *audit.Log
 }
@@ -60,7 +81,8 @@ type Outbound struct {
 	count *counters // of connections
 	udp   *counters // of flows of datagrams
 
-	configure sync.Mutex // serialises SetLocals and Close
+	configure sync.Mutex    // serialises SetLocals and Close
+	port      atomic.Uint32 // of FirstPort to LastPort that was tried last
 
 	mu     sync.Mutex
 	closed bool
@@ -193,7 +215,7 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, o.opts.DialTimeout)
-	up, err := o.opts.Dial(ctx, w.Peer, w.Service, nth)
+	up, err := o.opts.Dial(ctx, w.target(nth, f.remote))
 	cancel()
 	if err != nil {
 		reason := PeerDown
@@ -223,7 +245,7 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 			peerDown(w, err)...)
 	default:
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, local connection reset",
-			limited(w, reason, o.flows.limitsNow().tcp())...)
+			limited(w, reason, o.flows.limitsNow().tcp(classOf(w.Service)))...)
 	}
 }
 

@@ -25,7 +25,8 @@ type exit struct {
 func newExit(t *testing.T, l Limits) *exit {
 	e := &exit{t: t, flows: NewFlows(l), log: &logBuffer{}, up: make(map[string]string)}
 	e.Outbound = NewOutbound(e.flows, OutboundOptions{
-		Dial: func(ctx context.Context, peer, service string, _ int) (Conn, error) {
+		Dial: func(ctx context.Context, to Target) (Conn, error) {
+			peer, service := to.Peer, to.Service
 			e.mu.Lock()
 			address := e.up[peer+"/"+service]
 			e.mu.Unlock()

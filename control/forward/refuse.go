@@ -13,7 +13,7 @@ import (
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
 	in.count.refuse(reason)
 	c.Refuse()
-	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp()})
+	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp(classOf(s.Name))})
 }
 
 // refusal is why what came from a peer is not carried.
@@ -37,10 +37,16 @@ func (in *Inbound) tell(r refusal) {
 			slog.String(audit.KeyService, s.Name), slog.String(audit.KeyAddress, r.remote.String()),
 			slog.String("local", r.local.String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
 			audit.Reason(denial(reason)))
-	case UpstreamDown:
-		params.Detail = err.Error()
+	case UpstreamDown, NoneReady:
+		code := catalogue.NoBackendReady
+		if reason == UpstreamDown {
+			params.Detail = err.Error()
+			if classOf(s.Name) != workload {
+				code = upstreamCode(err)
+			}
+		}
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
-			warning(DirectionInbound, upstreamCode(err), params)...)
+			warning(DirectionInbound, code, params)...)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit:
 		code, limit := limitCode(reason, r.bounds)
 		params.Limit = limit

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
+	"net/netip"
 	"strconv"
 
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Service is what peers may reach at this gateway. Exactly one of Upstream and Handler
+// Service is what peers may reach at this gateway. Exactly one of Upstream, Backends and Handler
 // is set.
 type Service struct {
 	// Name is auth, apiServer or the name of a named service.
@@ -21,8 +21,17 @@ type Service struct {
 	// the ports that follow are carried to the ports that follow there. A host name is resolved
 	// for each connection, or flow of datagrams.
 	Upstream string
+	// Backends are those of a service of this cluster, all of whose ports lead to them.
+	Backends Backends
 	// Handler serves TCP connections in this process.
 	Handler Handler
+}
+
+// Backends say where a connection, or a flow of datagrams, is carried to.
+type Backends interface {
+	// Pick gives a backend that is ready and none of those that were tried, for whoever came from a
+	// peer by one of the service's ports, the first being 0. It is invalid when there is none.
+	Pick(peer string, nth int, tried []netip.AddrPort) netip.AddrPort
 }
 
 // Handler serves an established connection and returns when it is done with it. When ctx
@@ -36,12 +45,21 @@ func (s Service) check() error {
 	switch {
 	case s.Name == "" || s.Ports.First == 0 || s.Ports.Len() < 1:
 		return fmt.Errorf("service %q on port %s needs a name and a port", s.Name, s.Ports)
-	case (s.Upstream == "") == (s.Handler == nil):
-		return fmt.Errorf("service %s needs either an upstream or a handler", s.Name)
+	case count(s.Upstream != "", s.Backends != nil, s.Handler != nil) != 1:
+		return fmt.Errorf("service %s needs one of an upstream, backends and a handler", s.Name)
 	case s.Handler != nil && s.Ports.Protocol == api.UDP:
 		return fmt.Errorf("service %s: a handler serves connections, and UDP has none", s.Name)
 	}
 	return nil
+}
+
+func count(set ...bool) (n int) {
+	for _, is := range set {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // upstream is where a port of the service leads.
@@ -58,39 +76,61 @@ func (s Service) upstream(port uint16) string {
 	return net.JoinHostPort(host, strconv.FormatUint(n+uint64(nth), 10))
 }
 
-// offered are the services of a gateway.
-type offered []Service
+// offered are services by their ports and by their names. It is not safe for concurrent use.
+type offered struct {
+	ports map[portOf]*Service
+	names map[string]*Service
+}
+
+type portOf struct {
+	udp  bool
+	port uint16
+}
+
+func newOffered() *offered {
+	return &offered{ports: map[portOf]*Service{}, names: map[string]*Service{}}
+}
 
 // offer refuses services that share a port or a name.
-func offer(services []Service) (offered, error) {
-	for i, s := range services {
-		if err := s.check(); err != nil {
+func offer(services []Service) (*offered, error) {
+	o := newOffered()
+	for _, s := range services {
+		if err := o.add(s); err != nil {
 			return nil, err
 		}
-		for _, other := range services[:i] {
-			switch {
-			case other.Ports.Overlaps(s.Ports):
-				return nil, fmt.Errorf("services %s and %s share port %d", other.Name, s.Name, max(other.Ports.First, s.Ports.First))
-			case other.Name == s.Name:
-				return nil, fmt.Errorf("service %s is there twice, on ports %s and %s", s.Name, other.Ports, s.Ports)
-			}
+	}
+	return o, nil
+}
+
+// add refuses a service that shares a port or a name with those that are there, and changes nothing
+// then.
+func (o *offered) add(s Service) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if other := o.names[s.Name]; other != nil {
+		return fmt.Errorf("service %s is there twice, on ports %s and %s", s.Name, other.Ports, s.Ports)
+	}
+	for nth := range s.Ports.Len() {
+		k := portOf{s.Ports.Protocol == api.UDP, s.Ports.First + uint16(nth)}
+		if other := o.ports[k]; other != nil {
+			return fmt.Errorf("services %s and %s share port %d", other.Name, s.Name, k.port)
 		}
 	}
-	return slices.Clone(services), nil
-}
-
-// at is the service of a port.
-func (o offered) at(protocol api.Protocol, port uint16) (Service, bool) {
-	i := slices.IndexFunc(o, func(s Service) bool {
-		return s.Ports.Overlaps(api.Ports{Protocol: protocol, First: port, Last: port})
-	})
-	if i < 0 {
-		return Service{}, false
+	o.names[s.Name] = &s
+	for nth := range s.Ports.Len() {
+		o.ports[portOf{s.Ports.Protocol == api.UDP, s.Ports.First + uint16(nth)}] = &s
 	}
-	return o[i], true
+	return nil
 }
 
-// has reports whether there is a service of that name.
-func (o offered) has(name string) bool {
-	return slices.ContainsFunc(o, func(s Service) bool { return s.Name == name })
+func (o *offered) remove(name string) {
+	s := o.names[name]
+	if s == nil {
+		return
+	}
+	delete(o.names, name)
+	for nth := range s.Ports.Len() {
+		delete(o.ports, portOf{s.Ports.Protocol == api.UDP, s.Ports.First + uint16(nth)})
+	}
 }

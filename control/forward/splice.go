@@ -59,7 +59,7 @@ func (f *flow) oneWay(dst, src Conn, count *atomic.Uint64, own chan<- struct{}, 
 
 // pump copies from src to dst until src ends (nil) or either fails.
 func (f *flow) pump(dst io.Writer, src net.Conn, count *atomic.Uint64) error {
-	w := window{pool: f.table.buffers, peer: f.peer, src: src}
+	w := window{pool: f.table.buffers[classOf(f.service)], peer: f.peer, src: src}
 	defer w.release()
 	for {
 		n, err := src.Read(w.next())

@@ -498,7 +498,7 @@ func (o *udpOwner) all() []*udpFlow {
 }
 
 func (f *udpFlow) about() about {
-	return about{f.owner.direction, f.owner.peer, f.service, f.remote()}
+	return about{f.owner.direction, f.owner.peer, f.service, f.remote(), f.upstream}
 }
 
 // remote is who began: the peer's address, or the local client's.

@@ -368,16 +368,16 @@ func TestAPeerCannotTakeAllFlows(t *testing.T) {
 }
 
 // newUDPOutbound is a gateway with listeners for UDP services of cloud.
-func newUDPOutbound(t *testing.T, find func(context.Context, string, string, int) (netip.AddrPort, error), at ...string) (*Outbound, *gateway, *tunnel) {
+func newUDPOutbound(t *testing.T, find func(context.Context, Target) (netip.AddrPort, error), at ...string) (*Outbound, *gateway, *tunnel) {
 	t.Helper()
 	g := newGateway(t, Limits{}, nil)
 	tun := g.attach()
 	if find == nil {
-		find = func(_ context.Context, _, _ string, nth int) (netip.AddrPort, error) {
-			return netip.AddrPortFrom(cloudAddr, 53+uint16(nth)), nil
+		find = func(_ context.Context, to Target) (netip.AddrPort, error) {
+			return netip.AddrPortFrom(cloudAddr, 53+uint16(to.Nth)), nil
 		}
 	}
-	o := NewOutbound(g.flows, OutboundOptions{Find: find, Dial: func(context.Context, string, string, int) (Conn, error) {
+	o := NewOutbound(g.flows, OutboundOptions{Find: find, Dial: func(context.Context, Target) (Conn, error) {
 		return nil, errors.New("not TCP")
 	}})
 	t.Cleanup(o.Close)
@@ -461,7 +461,8 @@ func TestARangeOfListeners(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d-%d/UDP", port, port+2)
 	g := newGateway(t, Limits{}, nil)
 	tun := g.attach()
-	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, _, _ string, nth int) (netip.AddrPort, error) {
+	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, to Target) (netip.AddrPort, error) {
+		nth := to.Nth
 		return netip.AddrPortFrom(cloudAddr, uint16(5000+nth)), nil
 	}})
 	defer o.Close()
@@ -509,8 +510,8 @@ func TestALocalClientThatHasGoneIsToldOf(t *testing.T) {
 // While it is not known where a flow leads, some datagrams wait, and nobody else waits with them.
 func TestAFlowThatIsBeingOpenedHoldsUpNobody(t *testing.T) {
 	found := make(chan struct{})
-	o, g, tun := newUDPOutbound(t, func(ctx context.Context, _, service string, _ int) (netip.AddrPort, error) {
-		if service == "dns0" {
+	o, g, tun := newUDPOutbound(t, func(ctx context.Context, to Target) (netip.AddrPort, error) {
+		if to.Service == "dns0" {
 			select {
 			case <-found:
 			case <-ctx.Done():
@@ -542,7 +543,7 @@ func TestAFlowThatIsBeingOpenedHoldsUpNobody(t *testing.T) {
 }
 
 func TestAServiceThatIsNotFoundEndsAFlow(t *testing.T) {
-	o, g, _ := newUDPOutbound(t, func(context.Context, string, string, int) (netip.AddrPort, error) {
+	o, g, _ := newUDPOutbound(t, func(context.Context, Target) (netip.AddrPort, error) {
 		return netip.AddrPort{}, errors.New("peer cloud does not offer it")
 	}, "127.0.0.1:0/UDP")
 	if _, err := dialLocal(t, o.Locals()[0].Address, 0).Write([]byte("x")); err != nil {
@@ -560,7 +561,8 @@ func TestAHundredThousandFlows(t *testing.T) {
 	g := newGateway(t, Limits{UDPFlows: total, PeerUDPFlows: total / 2}, nil)
 	tun := &counting{}
 	g.flows.Attach(tun, ownAddr)
-	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, peer, _ string, nth int) (netip.AddrPort, error) {
+	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, to Target) (netip.AddrPort, error) {
+		peer := to.Peer
 		if peer == "cloud" {
 			return netip.AddrPortFrom(cloudAddr, 53), nil
 		}
@@ -639,7 +641,7 @@ func BenchmarkUDPFlow(b *testing.B) {
 		for b.Loop() {
 			flows := NewFlows(Limits{UDPFlows: 2 * n, PeerUDPFlows: n})
 			flows.Attach(&counting{}, ownAddr)
-			o := NewOutbound(flows, OutboundOptions{Find: func(context.Context, string, string, int) (netip.AddrPort, error) {
+			o := NewOutbound(flows, OutboundOptions{Find: func(context.Context, Target) (netip.AddrPort, error) {
 				return netip.AddrPortFrom(cloudAddr, 53), nil
 			}})
 			o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})

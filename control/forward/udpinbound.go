@@ -24,7 +24,9 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	p, s, reason := in.authorize(api.UDP, remote, local)
 	f := &udpFlow{key: k, service: s.Name, in: in}
 	if reason == "" {
-		f.upstream = s.upstream(local.Port())
+		f.upstream, reason = s.leads(p, local.Port())
+	}
+	if reason == "" {
 		reason = t.begin(f, DirectionInbound, p.Name, func() { in.openUDP(f, p, s) })
 	}
 	if reason == "" && !in.stillAllowed(f.about()) { // since it was looked up
@@ -37,6 +39,19 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 		return false
 	}
 	return t.fromPeer(k, payload)
+}
+
+// leads is where a flow of datagrams leads: they tell nobody whether they arrive, so one backend is
+// as good as another.
+func (s Service) leads(p Peer, port uint16) (string, Reason) {
+	if s.Backends == nil {
+		return s.upstream(port), ""
+	}
+	to := s.Backends.Pick(p.Name, int(port-s.Ports.First), nil)
+	if !to.IsValid() {
+		return "", NoneReady
+	}
+	return to.String(), ""
 }
 
 // openUDP connects a flow to its upstream.

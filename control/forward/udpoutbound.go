@@ -104,7 +104,7 @@ func (c *udpClient) open() {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, o.opts.DialTimeout)
 	defer cancel()
-	to, err := o.opts.Find(ctx, w.Peer, w.Service, c.ear.nth)
+	to, err := o.opts.Find(ctx, w.target(c.ear.nth, c.from.String()))
 	if err == nil {
 		err = t.place(c.flow, to)
 	}

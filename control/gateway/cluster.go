@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -75,6 +76,15 @@ func (g *Gateway) Port() uint16 { return g.plane.Bind.Port() }
 // are candidates with the source "service", and peers are told.
 func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
 	g.peers.LearnAll(func(*roster.Roster) { g.paths.SetServiceEndpoints(list) })
+}
+
+// Services are those of clusters, as this one takes part in them; nil without
+// [Options.Clusterset].
+func (g *Gateway) Services() mcs.Services {
+	if g.clusters == nil {
+		return nil
+	}
+	return g.clusters
 }
 
 // SetProblems replaces what one source has found to be wrong with this gateway. Each is

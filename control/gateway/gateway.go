@@ -25,6 +25,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/clusterset"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/enrol"
 	"github.com/postern-dev/postern/control/exchange"
@@ -89,6 +90,7 @@ type parts struct {
 	exchange  *exchange.Exchange
 	services  *outbound.Services
 	checks    *check.Runner
+	clusters  *clusterset.Clusterset // nil: none takes part
 }
 
 // life is that of the gateway's own goroutines.
@@ -152,6 +154,9 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(func() { g.found.Run(g.ctx) })
 	g.wg.Go(func() { g.transit.Run(g.ctx) })
 	g.wg.Go(func() { g.exchange.Run(g.ctx) })
+	if g.clusters != nil {
+		g.wg.Go(func() { g.clusters.Run(g.ctx) })
+	}
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.publicKey.String(),
 		"address", peer.OverlayAddr(g.publicKey).String(), "port", g.plane.Bind.Port(), "version", o.Version)
 	return g, nil
@@ -175,7 +180,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	inBand := forward.NewListener(net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer.OverlayAddr(g.publicKey), api.PortAuth)))
 	if g.peers, err = roster.Open(roster.Options{
 		Key: g.key, Config: cfg, Store: g.store, Flows: g.flows, Auth: inBand, SetProblems: g.SetProblems,
-		StartedAt: g.startedAt, Audit: g.audit, Logger: g.log,
+		StartedAt: g.startedAt, Audit: g.audit, Logger: g.log, Namespace: g.opts.Clusterset.namespace(),
 	}); err != nil {
 		return err
 	}
@@ -186,7 +191,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		return err
 	}
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, OnHello: g.exchange.HeardHello,
+		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, OnHello: g.heardHello,
 		Changed: g.verdictChanged, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
@@ -254,11 +259,21 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal,
 		Host: g.opts.LocalHost, Audit: g.audit, Logger: g.log,
 	})
+	var onServices func(peer.PublicKey, []byte) (string, error)
+	if o := g.opts.Clusterset; o != nil {
+		g.clusters = clusterset.New(clusterset.Options{
+			Ctx: g.ctx, Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Stack: g.plane.Stack,
+			Connected: func(m *roster.Member) bool { return g.paths.Connected(m, time.Now()) },
+			Admit:     o.Admit, Host: g.opts.LocalHost, Audit: g.audit, Logger: g.log,
+		})
+		onServices = g.clusters.Receive
+	}
 	g.auth, err = issuer.Open(issuer.Options{
 		Key: g.key, Store: g.store, Peers: g.peers, Listener: inBand, NewClusterIssuer: g.opts.NewClusterIssuer, SetProblems: g.SetProblems,
 		Server: auth.ServerOptions{
 			Name: cfg.Name, Software: "postern " + g.opts.Version, Redeemer: g.enrolment, OnRotation: g.enrolment.OnRotation,
 			OnPath: g.paths.Receive, HeardBoot: g.paths.HeardBoot, OnReport: g.exchange.Receive, Report: g.exchange.ForHello,
+			OnServices: onServices,
 		},
 		Audit: g.audit, Logger: g.log,
 	})
@@ -277,6 +292,9 @@ func (g *Gateway) subscribe() {
 	g.peers.Subscribe(func(_, next *roster.Roster) { g.paths.SetPeers(next, g.found.Places(next)) })
 	g.peers.Subscribe(g.paths.Forget) // once those who are gone are no longer sought
 	g.peers.Subscribe(g.services.Follow)
+	if g.clusters != nil {
+		g.peers.Subscribe(g.clusters.Follow)
+	}
 	g.peers.Subscribe(g.checkPeers)
 	g.peers.Subscribe(g.exchange.Follow)
 	g.peers.Subscribe(func(_, _ *roster.Roster) { g.announceChange() })
@@ -290,6 +308,14 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 		}))
 	}
 	g.checks.SetPeers(next.Names())
+}
+
+// heardHello has the parts hear what a peer says of itself.
+func (g *Gateway) heardHello(peer string, h auth.Hello) {
+	g.exchange.HeardHello(peer, h)
+	if g.clusters != nil {
+		g.clusters.HeardHello(peer)
+	}
 }
 
 // verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
@@ -358,6 +384,9 @@ func (g *Gateway) close(ctx context.Context) error {
 	if g.services != nil {
 		g.services.Close()
 	}
+	if g.clusters != nil {
+		g.clusters.Close()
+	}
 	if g.flows != nil {
 		if err := g.flows.Drain(ctx); err != nil {
 			g.log.Info("connections were reset that did not end in time", "reason", err)
@@ -380,6 +409,9 @@ func (g *Gateway) close(ctx context.Context) error {
 	}
 	if g.exchange != nil {
 		g.exchange.Close()
+	}
+	if g.clusters != nil {
+		g.clusters.Wait()
 	}
 	if g.metrics != nil {
 		g.shutMetrics(g.metrics)

@@ -14,7 +14,7 @@ import (
 )
 
 // parts are the packages that a gateway is made of, from the ground up.
-var parts = []string{"mail", "plane", "idle", "roster", "issuer", "paths", "neighbours", "enrol", "exchange", "outbound", "gateway"}
+var parts = []string{"mail", "plane", "idle", "roster", "issuer", "paths", "neighbours", "enrol", "exchange", "outbound", "clusterset", "gateway"}
 
 // A part knows those before it and none of those after it, least of all the gateway that is
 // made of them. The order is that of docs/architecture.md.

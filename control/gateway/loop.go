@@ -78,6 +78,9 @@ func (c *ticker) turn(now time.Time) {
 	g.peers.Maintain(now)
 	c.showKept(now)
 	g.services.KeepPorts()
+	if g.clusters != nil {
+		g.clusters.Tick(now)
+	}
 	g.tail.Settle(g.ctx, now)
 }
 

@@ -135,18 +135,22 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	in := g.peers.Inbound()
 	addCounters(c.Connections, c.RefusedConnections, in.Counters(), g.services.Counters())
 	addCounters(c.UDPFlows, c.RefusedUDPFlows, in.UDPCounters(), g.services.UDPCounters())
+	if g.clusters != nil {
+		addCounters(c.Connections, c.RefusedConnections, forward.Counters{}, g.clusters.Counters())
+		addCounters(c.UDPFlows, c.RefusedUDPFlows, forward.Counters{}, g.clusters.UDPCounters())
+	}
 	for why, n := range g.flows.Dropped() {
 		c.DroppedDatagrams[string(why)] = n
 	}
 	return metrics.Snapshot{Status: status, Counters: c}
 }
 
-// addCounters adds what happened in either direction.
+// addCounters adds what happened in either direction to what is there.
 func addCounters(carried map[string]uint64, refused map[metrics.Refusal]uint64, in, out forward.Counters) {
 	for direction, n := range map[string]forward.Counters{forward.DirectionInbound: in, forward.DirectionOutbound: out} {
-		carried[direction] = n.Accepted
+		carried[direction] += n.Accepted
 		for reason, count := range n.Refused {
-			refused[metrics.Refusal{Direction: direction, Reason: string(reason)}] = count
+			refused[metrics.Refusal{Direction: direction, Reason: string(reason)}] += count
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/issuer"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/lan"
@@ -64,6 +65,8 @@ type Options struct {
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
 	LocalHost netip.Addr
+	// Clusterset has the gateway take part in the services of clusters; nil: it does not.
+	Clusterset *Clusterset
 	// OnSuperseded is told that a peer says that it has heard a later start of a gateway with
 	// this one's key: boot is its number, in the order of the state's. It may be called again
 	// and again, and must not block. A peer may say anything. nil: nobody is told.
@@ -76,6 +79,22 @@ type Options struct {
 	// Logger gets everything, audit records included, within bounds (package logtail); nil
 	// discards.
 	Logger *slog.Logger
+}
+
+// Clusterset says how a gateway takes part in the services of clusters (Multi-Cluster Services API).
+type Clusterset struct {
+	// Namespace is the gateway's own, which no pattern of namespaces means.
+	Namespace string
+	// Admit says why whoever connects may not use an imported service; nil admits everybody who can
+	// connect. Each connection waits for it on its own.
+	Admit func(peer string, service mcs.Name, from netip.AddrPort) error
+}
+
+func (c *Clusterset) namespace() string {
+	if c == nil {
+		return ""
+	}
+	return c.Namespace
 }
 
 func (o Options) withDefaults() Options {

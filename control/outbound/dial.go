@@ -16,16 +16,16 @@ import (
 const askAgain = 5 * time.Second
 
 // dial connects to a port of a peer's service inside the tunnel.
-func (s *Services) dial(ctx context.Context, name, service string, nth int) (forward.Conn, error) {
-	to, err := s.find(ctx, name, service, api.TCP, nth)
+func (s *Services) dial(ctx context.Context, t forward.Target) (forward.Conn, error) {
+	to, err := s.find(ctx, t, api.TCP)
 	if err != nil {
 		return nil, err
 	}
 	c, err := s.o.Dial(ctx, to)
 	if err != nil {
 		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
-		if service == api.ServiceAPIServer && s.checks.Finding(name, api.ServiceAPIServer).Outcome == api.OK {
-			s.checks.Wake(name)
+		if t.Service == api.ServiceAPIServer && s.checks.Finding(t.Peer, api.ServiceAPIServer).Outcome == api.OK {
+			s.checks.Wake(t.Peer)
 		}
 		return nil, err
 	}
@@ -33,12 +33,13 @@ func (s *Services) dial(ctx context.Context, name, service string, nth int) (for
 }
 
 // findUDP says where a UDP port of a peer's service is inside the tunnel.
-func (s *Services) findUDP(ctx context.Context, name, service string, nth int) (netip.AddrPort, error) {
-	return s.find(ctx, name, service, api.UDP, nth)
+func (s *Services) findUDP(ctx context.Context, t forward.Target) (netip.AddrPort, error) {
+	return s.find(ctx, t, api.UDP)
 }
 
-// find says where a port of a peer's service is inside the tunnel, the first being 0.
-func (s *Services) find(ctx context.Context, name, service string, protocol api.Protocol, nth int) (netip.AddrPort, error) {
+// find says where a port of a peer's service is inside the tunnel.
+func (s *Services) find(ctx context.Context, t forward.Target, protocol api.Protocol) (netip.AddrPort, error) {
+	name, service, nth := t.Peer, t.Service, t.Nth
 	m := s.o.Peers.Load().ByName(name)
 	switch {
 	case m == nil:

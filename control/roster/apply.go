@@ -28,6 +28,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	if err != nil {
 		return err
 	}
+	next.namespace = reg.o.Namespace
 	old := reg.Load()
 	if err := reg.freeIdentities(old, next); err != nil {
 		if !old.Void() {

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -76,6 +77,9 @@ type Grants struct {
 	FileAllows bool
 	// Local maps services of the peer to listen addresses; "" is a loopback port.
 	Local map[string]string
+	// Export are the namespaces whose services of this cluster it may have, Import those whose
+	// services are taken from it.
+	Export, Import mcs.Patterns
 }
 
 // AllKeys are all that the member has, had and will have.
@@ -146,7 +150,7 @@ func fileMember(p config.Peer) *Member {
 		Name: p.Name, Identity: p.Name, Mode: cmp.Or(p.Mode, api.ModeInBand), Stock: p.Stock, FromFile: true, Direct: p.Direct,
 		Keys:   Keys{Key: p.PublicKey, PSK: p.PresharedKey},
 		Places: Places{Overlay: peer.OverlayAddr(p.PublicKey), AllowedIPs: p.AllowedIPs, Names: p.EndpointNames},
-		Grants: Grants{Allow: p.Allow, Local: map[string]string{}},
+		Grants: Grants{Allow: p.Allow, Local: map[string]string{}, Export: p.Export, Import: p.Import},
 	}
 	for service, a := range p.Local {
 		m.Local[service] = a.String()
@@ -231,5 +235,6 @@ func (m *Member) override(o config.Peer) {
 	}
 	m.Candidates = append(first, m.Candidates...)
 	m.Names = append(slices.Clone(o.EndpointNames), m.Names...)
+	m.Export, m.Import = o.Export, o.Import
 	m.Direct, m.Mode = o.Direct, cmp.Or(o.Mode, m.Mode)
 }

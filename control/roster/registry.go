@@ -34,7 +34,9 @@ type Options struct {
 	Key    peer.PrivateKey // this gateway's
 	Config *config.Resolved
 	Store  *state.Store
-	Flows  *forward.Flows
+	// Namespace is the one that the gateway lives in; empty outside of a cluster.
+	Namespace string
+	Flows     *forward.Flows
 	// Auth serves the in-band service that every peer may reach.
 	Auth forward.Handler
 	// SetProblems takes what is wrong with the entries of the state directory.

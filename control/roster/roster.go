@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/config"
@@ -26,11 +27,13 @@ import (
 
 // Roster is who may use the tunnel at one moment. It is immutable.
 type Roster struct {
-	own     peer.PublicKey // this gateway's
-	members []*Member      // sorted by name
-	byName  map[string]*Member
-	byKey   map[peer.PublicKey]*Member
-	byAddr  map[netip.Addr]*Member // overlay addresses, those of next keys too
+	own peer.PublicKey // this gateway's
+	// namespace is the one that it lives in, if it lives in a cluster.
+	namespace string
+	members   []*Member // sorted by name
+	byName    map[string]*Member
+	byKey     map[peer.PublicKey]*Member
+	byAddr    map[netip.Addr]*Member // overlay addresses, those of next keys too
 	// next are the members that announced a key, by that key.
 	next    map[peer.PublicKey]*Member
 	oneTime map[netip.Addr]ticket.OneTime
@@ -220,10 +223,26 @@ func (r *Roster) Find(a netip.Addr) *Member {
 	return nil
 }
 
-// allowed is the policy of services other than auth.
+// allowed is the policy of services other than auth. Those of clusters have their namespace before a
+// slash.
 func (r *Roster) allowed(p forward.Peer, service string) bool {
 	m := r.byName[p.Name]
-	return !p.OneTime && m != nil && !m.Pending && m.allows(service)
+	if p.OneTime || m == nil || m.Pending {
+		return false
+	}
+	if namespace, _, ofCluster := strings.Cut(service, "/"); ofCluster {
+		return r.Exports(m, namespace)
+	}
+	return m.allows(service)
+}
+
+// Exports reports whether a member may have the services of a namespace of this cluster, Imports
+// whether those of a namespace are taken from it.
+func (r *Roster) Exports(m *Member, namespace string) bool {
+	return m.Export.Mean(namespace, r.namespace)
+}
+func (r *Roster) Imports(m *Member, namespace string) bool {
+	return m.Import.Mean(namespace, r.namespace)
 }
 
 // Void reports whether this stands for the time before there was a roster.

@@ -11,6 +11,7 @@
 //	observed.json     what can be learned again: endpoints, ports of local listeners
 //	boots.json        the number of the last start, which peers are told, and its public key
 //	relays.json       allocations on TURN servers, which a restart may take up
+//	overlay.json      overlay ports of services of this cluster
 //	NAME.previous     the generation before, for when the file is damaged
 //	NAME.damaged-TIME a damaged file, kept for inspection
 //	term              of which backend's term the directory is a copy, where there is one
@@ -123,6 +124,7 @@ type Store struct {
 	observed   *document[observed]
 	boots      *document[boots]
 	relays     *document[relayGrants]
+	overlay    *document[overlayLeases]
 
 	mirror *mirror // nil: there is no backend
 	// hadKey is what the backend is a witness of.
@@ -212,6 +214,7 @@ func (s *Store) follow(found map[string]reconciled) {
 	s.observed.follow(s.mirror, found["observed.json"])
 	s.boots.follow(s.mirror, found[bootsFile])
 	s.relays.follow(s.mirror, found["relays.json"])
+	s.overlay.follow(s.mirror, found["overlay.json"])
 	go s.mirror.run(s.mirror.ctx)
 }
 
@@ -233,6 +236,9 @@ func (s *Store) openDocuments(d disk) (err error) {
 		return err
 	}
 	if s.relays, err = openDocument(at("relays.json"), relaysFormat); err != nil {
+		return err
+	}
+	if s.overlay, err = openDocument(at("overlay.json"), overlayFormat); err != nil {
 		return err
 	}
 	return nil
@@ -259,6 +265,7 @@ func (s *Store) Close() error {
 	s.observed.close()
 	s.boots.close()
 	s.relays.close()
+	s.overlay.close()
 	return unlock(s.lock)
 }
 

@@ -88,7 +88,8 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"discovery.portMapping.mode=auto", "discovery.portMapping.router=192.168.1.1", "discovery.exclude={10.244.0.0/16}",
 	"discovery.keepalive=15s", "services.named[0].name=registry", "services.named[0].port=5000", "services.named[0].address=10.0.0.5:5000",
 	"issuer.ttl=12h", "issuer.access[0].clusterRole=view", "issuer.access[1].role=edit", "issuer.access[1].namespace=tenant",
-	"metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}", "leaseSeconds=10"}
+	"metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}",
+	"mcs.enabled=true", "mcs.namespaces={shop,blog}", "leaseSeconds=10"}
 
 // TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
 // under test, which knows every field, accepts what comes out.
@@ -104,6 +105,7 @@ func TestChartMakesConfigurationsThatLoad(t *testing.T) {
 		{"certificates", []string{"name=edge", "issuer.type=csr", "issuer.ttl=2h"}},
 		{"auth outside the tunnel", []string{"name=edge", "outOfBand.enabled=true"}},
 		{"auth outside the tunnel with TLS", []string{"name=edge", "outOfBand.enabled=true", "outOfBand.tlsSecret=auth", "outOfBand.nodePort=30443"}},
+		{"services of clusters in all namespaces", []string{"name=edge", "mcs.enabled=true", "mcs.allNamespaces=true"}},
 		{"another release", []string{"name=edge", "fullnameOverride=gw", "issuer.serviceAccount.namespace=tenants"}},
 		{"relay with a password", []string{"name=edge", "secretMounts[0].name=turn", "secretMounts[0].secretName=relay",
 			"discovery.turnServers[0].address=turn.example.net:3478", "discovery.turnServers[0].username=u",
@@ -171,6 +173,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"'/service/type'":             {"name=edge", "service.type=ExternalName"},
 		"'/discovery/advertise/":      {"name=edge", "discovery.advertise={203.0.113.8}"},
 		"'/peerServicesFrom/0'":       {"name=edge", "peerServicesFrom={*}"},
+		"'/mcs/namespaces/0'":         {"name=edge", "mcs.enabled=true", "mcs.namespaces={*}"},
+		"mcs.enabled needs to know":   {"name=edge", "mcs.enabled=true"},
 		"'/replicas'":                 {"name=edge", "replicas=3"},
 		"/namespace'":                 {"name=edge", "issuer.serviceAccount.namespace=kube-system"},
 		"'passwordFile' required":     {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},

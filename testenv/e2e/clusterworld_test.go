@@ -53,6 +53,7 @@ type cluster struct {
 	name string
 	node *netlab.Host
 	helm string // the program
+	dns  string // that of CoreDNS; "" is the test's own
 }
 
 // clusters are all.
@@ -117,10 +118,16 @@ func newClusters(t *testing.T) *clusters {
 	c.edge = &cluster{t: t, name: "edge", node: edge, helm: program}
 	c.cloud = &cluster{t: t, name: "cloud", node: cloud, helm: program}
 	c.branch = &cluster{t: t, name: "branch", node: branch, helm: program}
-	archives := imageArchives(ctx, t)
+	startClusters(ctx, t, imageArchives(ctx, t), map[string]*cluster{edgeNode: c.edge, cloudNode: c.cloud, branchNode: c.branch})
+	return c
+}
+
+// startClusters starts clusters at a time, by the addresses of their nodes, with images.
+func startClusters(ctx context.Context, t *testing.T, archives []string, all map[string]*cluster) {
+	t.Helper()
 	start := time.Now()
 	var group sync.WaitGroup
-	for addr, one := range map[string]*cluster{edgeNode: c.edge, cloudNode: c.cloud, branchNode: c.branch} {
+	for addr, one := range all {
 		dir := tempDir(t)
 		group.Go(func() {
 			one.start(ctx, dir, netip.MustParseAddr(addr), archives)
@@ -131,14 +138,13 @@ func newClusters(t *testing.T) *clusters {
 	if t.Failed() {
 		t.FailNow()
 	}
-	return c
 }
 
 // start starts the cluster and loads the images. It is called beside the test's goroutine,
 // so it fails the test without ending it.
 func (c *cluster) start(ctx context.Context, dir string, addr netip.Addr, archives []string) {
 	var err error
-	c.Cluster, err = kube.StartNode(ctx, kube.NodeOptions{Dir: dir, Namespace: c.node.Namespace(), Name: c.name, NodeAddress: addr})
+	c.Cluster, err = kube.StartNode(ctx, kube.NodeOptions{Dir: dir, Namespace: c.node.Namespace(), Name: c.name, NodeAddress: addr, CoreDNS: c.dns})
 	if err != nil {
 		c.t.Error(err)
 		return

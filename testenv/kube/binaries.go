@@ -76,7 +76,7 @@ type bundle struct {
 
 // folder returns the folder of the programs, built when missing.
 func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
-	source, err := sourceFolder(ctx, "bundle")
+	source, err := sourceFolder(ctx, "kube/bundle")
 	if err != nil {
 		return "", err
 	}
@@ -103,15 +103,15 @@ func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
 	return dir, b.build(ctx, source, dir, log)
 }
 
-// sourceFolder finds a folder beside this package in the source tree that the caller runs
-// in: each holds a module of its own.
+// sourceFolder finds a folder below testenv in the source tree that the caller runs in: each
+// holds a module of its own.
 func sourceFolder(ctx context.Context, name string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/postern-dev/postern")
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("find postern's source tree (run from inside it, or set %s): %w", assetsVariable, withStderr(err))
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "testenv", "kube", name), nil
+	return filepath.Join(strings.TrimSpace(string(out)), "testenv", filepath.FromSlash(name)), nil
 }
 
 // hash tells one version of the bundle's sources from another.

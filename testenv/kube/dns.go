@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +37,28 @@ type dns struct {
 
 	mu       sync.Mutex
 	services map[string]netip.Addr // by canonical name
+}
+
+// corefile has the Services of this cluster and those that it imports; it asks nobody else.
+const corefile = `.:%d {
+	bind %s
+	errors
+	kubernetes cluster.local clusterset.local {
+		kubeconfig %q
+		multicluster clusterset.local
+		ttl 1
+	}
+}
+`
+
+// startCoreDNS serves names on the node's address by CoreDNS, until Close.
+func (c *Cluster) startCoreDNS(program string) error {
+	file := filepath.Join(c.options.Dir, "Corefile")
+	if err := os.WriteFile(file, fmt.Appendf(nil, corefile, dnsPort, c.options.Address, c.kubeconfig), 0o644); err != nil {
+		return fmt.Errorf("serve names: %w", err)
+	}
+	_, err := c.start("coredns", netlab.Command{Namespace: c.options.Namespace, Args: []string{program, "-conf", file}})
+	return err
 }
 
 // startDNS serves names on the node's address until Close.

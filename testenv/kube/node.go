@@ -33,6 +33,10 @@ type NodeOptions struct {
 	PodCIDR, ServiceCIDR netip.Prefix
 	// Hosts are names outside the cluster that its DNS knows, with an IPv4 address each.
 	Hosts map[string]netip.Addr
+	// CoreDNS is the program that is the cluster's DNS, as the function CoreDNS returns it, with
+	// the names of services of other clusters (clusterset.local); "" is the test's own, which
+	// has Services with an address alone. It knows no Hosts.
+	CoreDNS string
 	// ServerNames are added to the names and addresses in the API server's certificate.
 	ServerNames []string
 	// ClientCAs are PEM certificates of authorities whose client certificates are
@@ -113,7 +117,12 @@ func (c *Cluster) startNode(ctx context.Context, o NodeOptions) error {
 	if err := c.waitReady(ctx); err != nil {
 		return err
 	}
-	if err := c.startDNS(o.Hosts); err != nil {
+	if o.CoreDNS != "" {
+		err = c.startCoreDNS(o.CoreDNS)
+	} else {
+		err = c.startDNS(o.Hosts)
+	}
+	if err != nil {
 		return err
 	}
 	return c.startAgents(files, identity, o)

@@ -296,14 +296,18 @@ func TestAccountIsBounded(t *testing.T) {
 	t.Run("rights", func(t *testing.T) { testRights(t, w) })
 	t.Run("nothing of the cluster", func(t *testing.T) { testNothingOfTheCluster(t, w) })
 	t.Run("namespaces of pods", func(t *testing.T) { testPeerServicesFrom(t, w) })
+	t.Run("services of clusters", func(t *testing.T) { testServicesOfClusters(t, w) })
 	t.Run("guard", func(t *testing.T) { testGuard(t, w) })
 }
 
 // testEscalations plays somebody who has the token of the gateway's account, as the chart makes
 // it. Each attempt must be refused by whom it says, and would not be for the administrator.
 func testEscalations(t *testing.T, w *world) {
-	list := append(attempts(signingRequest(t, "system:kube-controller-manager")), needs()...)
 	inForce(t, w)
+	play(t, w, append(attempts(signingRequest(t, "system:kube-controller-manager")), needs()...))
+}
+
+func play(t *testing.T, w *world, list []attempt) {
 	for _, a := range list {
 		t.Run(a.name, func(t *testing.T) {
 			status, body := w.ask(t, a.request, false)

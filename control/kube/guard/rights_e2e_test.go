@@ -14,14 +14,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rightsFile lists all that the gateway may do by RBAC, by namespace.
-const rightsFile = "testdata/can-i.golden"
+// rightsFile lists all that the gateway may do by RBAC, by namespace; namedFile and allFile what it
+// may with mcs.namespaces={tenant} and with mcs.allNamespaces.
+const (
+	rightsFile = "testdata/can-i.golden"
+	namedFile  = "testdata/can-i-mcs-tenant.golden"
+	allFile    = "testdata/can-i-mcs-all.golden"
+)
 
 var update = flag.Bool("update", false, "write the golden file")
 
 func testRights(t *testing.T, w *world) {
+	rightsAre(t, w, rightsFile, namespace, "postern-peers", "kube-public", "default")
+}
+
+// rightsAre compares what the gateway may do in namespaces with a file.
+func rightsAre(t *testing.T, w *world, file string, namespaces ...string) {
+	t.Helper()
 	got := &strings.Builder{}
-	for _, ns := range []string{namespace, "postern-peers", "kube-public", "default"} {
+	for _, ns := range namespaces {
 		lines := strings.Split(w.kubectl(t, "", "auth", "can-i", "--list", "-n", ns, "--as", "system:serviceaccount:"+namespace+":"+release), "\n")
 		for i, line := range lines {
 			lines[i] = strings.Join(strings.Fields(line), " ")
@@ -30,16 +41,16 @@ func testRights(t *testing.T, w *world) {
 		fmt.Fprintf(got, "# namespace %s\n%s\n", ns, strings.Join(lines, "\n"))
 	}
 	if *update {
-		if err := os.WriteFile(rightsFile, []byte(got.String()), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(rightsFile)
+	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("the gateway's rights are not those of %s (-want +got):\n%s", rightsFile, cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")))
+		t.Errorf("the gateway's rights are not those of %s (-want +got):\n%s", file, cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")))
 	}
 }
 

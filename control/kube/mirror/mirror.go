@@ -1,5 +1,5 @@
-// Package mirror keeps a copy of one kind's objects in one namespace, or of a kind without
-// namespaces, by client-go's Reflector: a list, then a watch, and both again when the watch
+// Package mirror keeps a copy of one kind's objects in one namespace or in all, or of a kind
+// without namespaces, by client-go's Reflector: a list, then a watch, and both again when the watch
 // breaks.
 //
 // # Rules
@@ -52,7 +52,8 @@ type Options[T Object] struct {
 	// Client knows the type and its list.
 	Client   rest.Interface
 	Resource string
-	// Namespace of the objects; empty for a kind without namespaces.
+	// Namespace of the objects; empty for a kind without namespaces, and for those of all
+	// namespaces, which are told apart as NAMESPACE/NAME.
 	Namespace string
 	// Fields and Labels select among them; empty takes all.
 	Fields, Labels string
@@ -74,7 +75,7 @@ type Mirror[T Object] struct {
 	o Options[T]
 
 	mu      sync.Mutex
-	objects map[string]T // by name
+	objects map[string]T // by key
 	synced  bool
 	denied  bool
 	err     error
@@ -168,6 +169,14 @@ func (m *Mirror[T]) Denied() bool {
 	return m.denied
 }
 
+// key is an object's name, with its namespace where there are several.
+func (m *Mirror[T]) key(x T) string {
+	if m.o.Namespace == "" && x.GetNamespace() != "" {
+		return x.GetNamespace() + "/" + x.GetName()
+	}
+	return x.GetName()
+}
+
 // Objects are those seen last, by name; not to be changed. synced is false until they were
 // all seen once.
 func (m *Mirror[T]) Objects() (list []T, synced bool) {
@@ -204,7 +213,7 @@ func (m *Mirror[T]) Add(x any) error { return m.Update(x) }
 func (m *Mirror[T]) Update(x any) error {
 	if v, ok := x.(T); ok {
 		m.mu.Lock()
-		m.objects[v.GetName()] = m.o.Slim(v)
+		m.objects[m.key(v)] = m.o.Slim(v)
 		m.mu.Unlock()
 		m.o.Changed()
 	}
@@ -215,7 +224,7 @@ func (m *Mirror[T]) Update(x any) error {
 func (m *Mirror[T]) Delete(x any) error {
 	if v, ok := x.(T); ok {
 		m.mu.Lock()
-		delete(m.objects, v.GetName())
+		delete(m.objects, m.key(v))
 		m.mu.Unlock()
 		m.o.Changed()
 	}
@@ -227,7 +236,7 @@ func (m *Mirror[T]) Replace(list []any, _ string) error {
 	next := make(map[string]T, len(list))
 	for _, x := range list {
 		if v, ok := x.(T); ok {
-			next[v.GetName()] = m.o.Slim(v)
+			next[m.key(v)] = m.o.Slim(v)
 		}
 	}
 	m.mu.Lock()

@@ -20,7 +20,7 @@ import (
 const checkName = "cluster"
 
 // forbidden reads what the API server says of a missing right.
-var forbidden = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)"`)
+var forbidden = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)"(?: in API group "([^"]*)")?`)
 
 // Problem is what a failed request for a resource says of the gateway and its cluster.
 func Problem(err error, resource, namespace string) check.OwnProblem {
@@ -42,6 +42,9 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 	}
 	if m := forbidden.FindStringSubmatch(s.Message); m != nil {
 		p.Verbs, p.Resource = m[2], qualified(m[3])
+		if group := m[4]; group != "" {
+			p.Resource = grouped(m[3], group)
+		}
 		if account, ok := strings.CutPrefix(m[1], "system:serviceaccount:"); ok {
 			p.Account = account
 		}
@@ -53,11 +56,17 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 
 // qualified is a resource as kubectl wants it.
 func qualified(resource string) string {
-	name, sub, _ := strings.Cut(resource, "/")
+	name, _, _ := strings.Cut(resource, "/")
 	if name == v1alpha1.PeerResource || name == v1alpha1.TicketResource {
-		name += "." + v1alpha1.Group
+		return grouped(resource, v1alpha1.Group)
 	}
-	if sub != "" {
+	return resource
+}
+
+// grouped is a resource of a group as kubectl wants it.
+func grouped(resource, group string) string {
+	name, sub, of := strings.Cut(resource, "/")
+	if name += "." + group; of {
 		return name + "/" + sub
 	}
 	return name

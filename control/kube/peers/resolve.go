@@ -115,6 +115,9 @@ func configured(o *v1alpha1.Peer) api.Peer {
 			e.Local.Named[name] = string(address)
 		}
 	}
+	if v := s.Services; v != nil {
+		e.Services = &api.PeerServices{Export: slices.Clone(v.Export), Import: slices.Clone(v.Import)}
+	}
 	return e
 }
 

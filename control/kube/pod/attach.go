@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/access"
 	"github.com/postern-dev/postern/control/kube/exposure"
 	"github.com/postern-dev/postern/control/kube/guard"
+	"github.com/postern-dev/postern/control/kube/mcs"
 	"github.com/postern-dev/postern/control/kube/notices"
 	"github.com/postern-dev/postern/control/kube/peers"
 	"github.com/postern-dev/postern/control/kube/role"
@@ -34,6 +35,7 @@ const (
 	sourceGuard    = "guard"
 	sourceAccount  = "account"
 	sourceSecrets  = "secrets"
+	sourceMCS      = "mcs"
 )
 
 // attach runs the controllers of a gateway, whose state is in kept.
@@ -101,6 +103,16 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 		}
 		g.OnChange(keeper.Changed)
 		runs = append(runs, keeper.Run)
+	}
+	if k.MCS != nil {
+		clusterset, err := mcs.New(mcs.Options{
+			Cluster: p.o.Cluster, Services: g.Services(), Release: k.Release, ID: p.o.Config.Name, Namespaces: k.MCS.Namespaces,
+			OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceMCS, list) }, Logger: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, clusterset.Run)
 	}
 	return runs, nil
 }

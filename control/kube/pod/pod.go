@@ -67,6 +67,7 @@ type Seams struct {
 	Peers      func(context.Context) []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	LocalHost  netip.Addr
+	Clusterset *gateway.Clusterset
 	// OnSuperseded takes what peers say of later starts of this gateway.
 	OnSuperseded func(peer string, boot uint64)
 	// Attach joins the gateway to the cluster until detach is called, which waits.
@@ -187,6 +188,14 @@ func (p *pod) leaveStandby() {
 	p.probes = nil
 }
 
+// clusterset is how the gateway takes part in services of clusters; nil if it does not.
+func (p *pod) clusterset() *gateway.Clusterset {
+	if p.o.Config.Kubernetes.MCS == nil {
+		return nil
+	}
+	return &gateway.Clusterset{Namespace: p.o.Cluster.Namespace()}
+}
+
 // seams are those of the present term.
 func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
@@ -200,7 +209,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	if err != nil {
 		return Seams{}, err
 	}
-	s := Seams{State: backend, LocalHost: p.address, OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
+	s := Seams{State: backend, LocalHost: p.address, Clusterset: p.clusterset(), OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
 	if k.PeerServices {
 		guard, err := access.NewGuard(access.GuardOptions{
 			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,

@@ -49,6 +49,7 @@ var places = map[string]string{
 	"observed.json":   "learned",
 	"boots.json":      "learned",
 	"relays.json":     "learned",
+	"overlay.json":    "learned",
 }
 
 // parts are the ends of the objects' names, sorted.

@@ -49,6 +49,7 @@ type Peer struct {
 // +kubebuilder:validation:XValidation:rule="self.stock || !has(self.allowedIPs) || size(self.allowedIPs) == 0",message="allowedIPs are for stock peers alone, since other gateways have their overlay address and no other: remove them, or set stock: true"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.allow) || !('auth' in self.allow)",message="a stock peer cannot use auth, which knows its callers by their overlay addresses: remove auth from allow"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.local) && !has(self.outOfBand)",message="a stock WireGuard peer offers no services: remove local and outOfBand"
+// +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.services)",message="a stock WireGuard peer knows nothing of services of clusters: remove services"
 // +kubebuilder:validation:XValidation:rule="!self.pending || oldSelf.pending",message="a peer that was let in does not become pending again: delete it to keep it out"
 type PeerSpec struct {
 	// PublicKey is the WireGuard key of the peer's gateway, as `postern status` and
@@ -127,6 +128,34 @@ type PeerSpec struct {
 	// +optional
 	// +kubebuilder:default=false
 	Pending bool `json:"pending,omitempty"`
+
+	// Services are those of clusters (Multi-Cluster Services API) that go to the peer and come
+	// from it, by namespace.
+	//
+	// +optional
+	Services *PeerServices `json:"services,omitempty"`
+}
+
+// PeerServices say by namespaces, which mean the same in both clusters, which services go to a peer
+// and come from it. An asterisk is any characters. Namespaces that begin with kube- and the gateway's
+// own are meant only by their whole name. Nothing by default.
+type PeerServices struct {
+	// Export are the namespaces whose exported services the peer may have.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?$')",message="a namespace, such as shop, or a pattern of them, such as shop-*"
+	Export []string `json:"export,omitempty"`
+	// Import are the namespaces whose services are taken from the peer.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?$')",message="a namespace, such as shop, or a pattern of them, such as shop-*"
+	Import []string `json:"import,omitempty"`
 }
 
 // SecretKey names one value in a Secret of the same namespace.

@@ -104,6 +104,8 @@ func (o objects) refused(t *testing.T) {
 		{manifest("Peer", "cloud", peerSpec("local: {apiServer: '7443'}")), "local.apiServer must be ip:port"},
 		{manifest("Peer", "cloud", peerSpec("local: {named: {registry: 'localhost'}}")), "local.named maps names of services to ip:port"},
 		{manifest("Peer", "cloud", peerSpec("local: {named: {'Not A Name': '127.0.0.1:1'}}")), "local.named maps names of services to ip:port"},
+		{manifest("Peer", "cloud", peerSpec("services: {export: [shop, 'Shop']}")), "a namespace, such as shop, or a pattern of them"},
+		{manifest("Peer", "cloud", peerSpec("stock: true, allowedIPs: [10.9.0.2], services: {import: [shop]}")), "remove services"},
 		{manifest("Peer", "cloud", peerSpec("stock: true")), "a stock WireGuard peer needs allowedIPs"},
 		{manifest("Peer", "cloud", peerSpec("allowedIPs: [10.9.0.2]")), "allowedIPs are for stock peers alone"},
 		{manifest("Peer", "cloud", peerSpec("stock: true, allowedIPs: [10.9.0.2/24]")), "without bits behind their length"},

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command kube-binaries builds the Kubernetes programs that tests start, and helm, unless
+// Command kube-binaries builds the Kubernetes programs that tests start, helm and CoreDNS, unless
 // they are there already, and prints the folder that holds the former. With -version it
 // builds the control plane of another version of Kubernetes, for KUBEBUILDER_ASSETS.
 package main
@@ -29,12 +29,15 @@ func main() {
 }
 
 // build returns the folder of the programs of a version, "" being the one that clusters of
-// a node run: only for that one there is helm.
+// a node run: only for that one there are helm and CoreDNS.
 func build(ctx context.Context, version string) (string, error) {
 	if version != "" {
 		return kube.ControlPlaneBinaries(ctx, version, os.Stderr)
 	}
 	if _, err := kube.Helm(ctx, os.Stderr); err != nil {
+		return "", err
+	}
+	if _, err := kube.CoreDNS(ctx, os.Stderr); err != nil {
 		return "", err
 	}
 	return kube.Binaries(ctx, os.Stderr)

@@ -38,6 +38,18 @@ spec:
     peerServicesFrom:
       {{- toYaml . | nindent 4 }}
     {{- end }}
+    {{- if .Values.mcs.enabled }}
+    mcs:
+      {{- if .Values.mcs.allNamespaces }}
+      allNamespaces: true
+      {{- else }}
+      {{- if not .Values.mcs.namespaces }}
+      {{- fail "mcs.enabled needs to know where: --set mcs.namespaces='{shop}', or mcs.allNamespaces=true" }}
+      {{- end }}
+      namespaces:
+        {{- toYaml .Values.mcs.namespaces | nindent 6 }}
+      {{- end }}
+    {{- end }}
     leaseSeconds: {{ int .Values.leaseSeconds }}
 {{- end }}
 

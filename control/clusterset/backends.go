@@ -1,0 +1,111 @@
+package clusterset
+
+import (
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/mcs"
+)
+
+// backends are those of a service that are ready. It is safe for concurrent use.
+type backends struct {
+	mu       sync.Mutex
+	ready    []netip.AddrPort
+	next     int
+	affinity mcs.Affinity
+	kept     map[client]kept
+}
+
+// client is some of a peer's: those that came by one of the ports.
+type client struct {
+	peer string
+	nth  int
+}
+
+// kept is the backend of a client, and when it last connected.
+type kept struct {
+	to   netip.AddrPort
+	used time.Time
+}
+
+// set replaces the backends.
+func (b *backends) set(ready []netip.AddrPort, a mcs.Affinity) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ready, b.affinity = ready, a
+	if !a.ClientIP {
+		b.kept = nil
+	}
+	maps.DeleteFunc(b.kept, func(_ client, k kept) bool { return !slices.Contains(ready, k.to) })
+}
+
+// Pick implements forward.Backends.
+func (b *backends) Pick(peer string, nth int, tried []netip.AddrPort) netip.AddrPort {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.affinity.ClientIP {
+		return b.pickKept(client{peer, nth}, tried)
+	}
+	for range b.ready {
+		b.next++
+		if to := b.ready[b.next%len(b.ready)]; !slices.Contains(tried, to) {
+			return to
+		}
+	}
+	return netip.AddrPort{}
+}
+
+// pickKept gives a client the backend that it had. One that has none gets the same that it would
+// get after a restart.
+func (b *backends) pickKept(c client, tried []netip.AddrPort) netip.AddrPort {
+	now := time.Now()
+	k := b.kept[c]
+	if !k.to.IsValid() || now.Sub(k.used) >= b.affinity.Timeout || slices.Contains(tried, k.to) {
+		k.to = netip.AddrPort{}
+		var most uint64
+		for _, to := range b.ready {
+			if w := weight(c, to); !slices.Contains(tried, to) && (w > most || !k.to.IsValid()) {
+				k.to, most = to, w
+			}
+		}
+	}
+	if !k.to.IsValid() {
+		return k.to
+	}
+	if b.kept == nil {
+		b.kept = map[client]kept{}
+	}
+	b.kept[c] = kept{k.to, now}
+	return k.to
+}
+
+// weight orders the backends of a client: the one with the most is its own (rendezvous hashing).
+func weight(c client, to netip.AddrPort) uint64 {
+	h := fnv.New64a()
+	a := to.Addr().As16()
+	_, _ = h.Write(a[:])
+	_, _ = h.Write([]byte{byte(to.Port()), byte(to.Port() >> 8), byte(c.nth)})
+	_, _ = h.Write([]byte(c.peer))
+	// FNV leaves the first bits much alike (the finaliser is that of MurmurHash3).
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return x
+}
+
+// nthOf is the port of a range that a client has, by its address.
+func nthOf(client netip.Addr, ports int) int {
+	h := fnv.New64a()
+	a := client.As16()
+	_, _ = h.Write(a[:])
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return int(x % uint64(ports))
+}

@@ -1,0 +1,259 @@
+// Package clusterset has services of clusters cross the tunnel: it offers what this cluster exports
+// to the peers that may have it, tells them of it, and listens here for what they export.
+//
+//	exports ─▶ overlay ports, backends ─▶ forward.Inbound
+//	       └─▶ entries ─▶ a mcs.Writer for each peer ─▶ POST /v1/services
+//	POST /v1/services ─▶ a mcs.Reader for each peer ─▶ listeners (forward.Outbound) ─▶ mcs.State
+//
+// Everything that changes is brought in force by a turn, of which there is one at a time.
+package clusterset
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/exchange"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/mail"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// Options are what services cross the tunnel with.
+type Options struct {
+	// Ctx ends with the gateway.
+	Ctx      context.Context
+	Store    *state.Store
+	Peers    *roster.Registry
+	Exchange *exchange.Exchange
+	Flows    *forward.Flows
+	Stack    Stack
+	// Connected reports whether a peer answers.
+	Connected func(*roster.Member) bool
+	// Admit says why whoever connects may not use an imported service; nil admits everybody.
+	Admit func(peer string, name mcs.Name, from netip.AddrPort) error
+	// Host is where imported services are listened for; the zero value is 127.0.0.1.
+	Host   netip.Addr
+	Audit  *audit.Log
+	Logger *slog.Logger
+}
+
+// Stack reaches peers inside the tunnel.
+type Stack interface {
+	DialTCP(ctx context.Context, to netip.AddrPort) (*netstack.Conn, error)
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Clusterset is safe for concurrent use. It implements mcs.Services.
+type Clusterset struct {
+	o    Options
+	mail *mail.Sender[struct{}] // a message is written when it is handed over
+	out  *forward.Outbound
+	wake chan struct{} // holds at most one wish for a turn
+
+	turning sync.Mutex // held by whoever makes a turn
+	exporter
+	importer
+
+	mu sync.Mutex
+	shared
+}
+
+// shared is under Clusterset.mu.
+type shared struct {
+	peers map[string]*site // by name
+	due   due
+	// exports and namespaces are those that were set, nil before.
+	exports    []mcs.Export
+	namespaces map[string]bool
+	state      mcs.State
+	changed    chan struct{} // closed when there is another state
+}
+
+// due is what a turn is to look at.
+type due struct {
+	exports bool              // they were set, or overlay ports are to be stored
+	policy  bool              // the peers or the configuration changed, or the namespaces
+	names   map[mcs.Name]bool // whose offers changed
+	opening bool              // a listener could not be opened before
+}
+
+var _ mcs.Services = (*Clusterset)(nil)
+
+// New makes one without exports and imports.
+func New(o Options) *Clusterset {
+	c := &Clusterset{
+		o: o, wake: make(chan struct{}, 1), exporter: newExporter(o.Store.OverlayLeases()), importer: newImporter(),
+		shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}, changed: make(chan struct{})},
+	}
+	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.hand, Failed: c.failed, Room: 1})
+	out := forward.OutboundOptions{Dial: c.dial, Find: c.find, Host: o.Host, FirstPort: mcs.FirstListener, LastPort: mcs.LastListener, Logger: o.Logger, Audit: o.Audit}
+	if o.Admit != nil {
+		out.Admit = func(l forward.Local, from netip.AddrPort) error { return o.Admit(l.Peer, serviceName(l.Service), from) }
+	}
+	c.out = forward.NewOutbound(o.Flows, out)
+	return c
+}
+
+// Run brings in force what changes until ctx ends.
+func (c *Clusterset) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+			c.turn()
+		}
+	}
+}
+
+// Close ends the listeners. What they accepted goes on until the flows are drained.
+func (c *Clusterset) Close() {
+	c.turning.Lock()
+	defer c.turning.Unlock()
+	c.out.Close()
+}
+
+// Wait waits for what is under way; Ctx has ended by then.
+func (c *Clusterset) Wait() { c.mail.Close() }
+
+// SetExports implements mcs.Services.
+func (c *Clusterset) SetExports(list []mcs.Export) {
+	c.look(func() {
+		if c.exports = list; list == nil {
+			c.exports = []mcs.Export{} // which there are known to be none of
+		}
+		c.due.exports = true
+	})
+	c.turn()
+}
+
+// SetNamespaces implements mcs.Services.
+func (c *Clusterset) SetNamespaces(list []string) {
+	c.look(func() {
+		c.namespaces = make(map[string]bool, len(list))
+		for _, n := range list {
+			c.namespaces[n] = true
+		}
+		c.due.policy = true
+	})
+	c.turn()
+}
+
+// State implements mcs.Services.
+func (c *Clusterset) State() (mcs.State, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state, c.changed
+}
+
+// Follow is for [roster.Registry.Subscribe].
+func (c *Clusterset) Follow(old, next *roster.Roster) {
+	for _, m := range old.Without(next) {
+		if next.ByKey(m.Key) == nil {
+			c.mail.Forget(m.Key)
+		}
+	}
+	c.look(func() { c.due.policy = true })
+}
+
+// look has what at notes looked at in a turn soon.
+func (c *Clusterset) look(at func()) {
+	c.mu.Lock()
+	at()
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default: // there is one to come
+	}
+}
+
+// Counters count connections to imported services, UDPCounters flows of datagrams.
+func (c *Clusterset) Counters() forward.Counters    { return c.out.Counters() }
+func (c *Clusterset) UDPCounters() forward.Counters { return c.out.UDPCounters() }
+
+// turn brings in force what is due.
+func (c *Clusterset) turn() {
+	c.turning.Lock()
+	defer c.turning.Unlock()
+	if c.o.Ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	d := c.due
+	c.due = due{names: map[mcs.Name]bool{}}
+	exports, namespaces := c.exports, c.namespaces
+	c.mu.Unlock()
+	r, cfg := c.o.Peers.Load(), c.o.Peers.Config()
+
+	all := c.setPeers(r) || d.policy
+	var changed []string
+	if exports != nil && (d.exports || d.policy) {
+		changed = c.export(exports, cfg)
+	}
+	c.tell(r, changed, d.policy)
+	for _, name := range changed {
+		d.names[serviceName(name)] = true
+	}
+	c.importAll(r, namespaces, d.names, all)
+}
+
+// setPeers has a site for each peer, and none for one that is gone. It reports whether one is gone.
+func (c *Clusterset) setPeers(r *roster.Roster) (gone bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, s := range c.peers {
+		m := r.ByName(name)
+		if m == nil || m.Pending || m.Key != s.member.Key && !s.member.Succeeded(r) {
+			delete(c.peers, name)
+			gone = true
+		}
+	}
+	for _, m := range r.Members() {
+		if m.Pending || m.Stock {
+			continue
+		}
+		c.siteOf(m, r)
+	}
+	return gone
+}
+
+// siteOf is a peer's, with what is known of the gateway that it was before it took another key.
+func (c *Clusterset) siteOf(m *roster.Member, r *roster.Roster) *site {
+	s := c.peers[m.Name]
+	if s == nil || m.Key != s.member.Key && !s.member.Succeeded(r) {
+		s = &site{writer: mcs.NewWriter(), reader: &mcs.Reader{}}
+		c.peers[m.Name] = s
+	}
+	s.member = m
+	return s
+}
+
+// site is what is exchanged with one peer. It is under Clusterset.mu.
+type site struct {
+	member *roster.Member
+	writer *mcs.Writer
+	reader *mcs.Reader
+	// tooMany: the peer told more services than may be, or is not told some.
+	tooMany  bool
+	untold   map[string]bool
+	sent     time.Time     // a message
+	retry    time.Time     // when one may be sent again
+	wait     time.Duration // until then, after a failure
+	answered bool          // the peer, at the last look
+}
+
+// capable reports whether a peer is known to understand catalogues.
+func (c *Clusterset) capable(k peer.PublicKey) bool {
+	h, heard := c.o.Exchange.Hello(k)
+	return heard && h.Can(auth.CapabilityServices)
+}

@@ -1,0 +1,278 @@
+package clusterset
+
+import (
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// exporter is what this cluster exports as it is offered. Only whoever makes a turn changes it, and
+// what others read is under Clusterset.mu.
+type exporter struct {
+	exported map[string]*export // by name
+	overlay  *mcs.Overlay
+	stored   map[string]api.Ports // leases that a restart knows of
+	backends map[string]*backends // by the name of the forwarded service
+}
+
+// export is one that is offered, or is not and says why.
+type export struct {
+	mcs.Export
+	entry    *mcs.Entry // nil: it is not told
+	services []forward.Service
+	keys     []string // of its leases
+	problem  *mcs.Problem
+}
+
+func newExporter(leases map[string]state.OverlayLease) exporter {
+	var list []mcs.Lease
+	stored := map[string]api.Ports{}
+	for key, l := range leases {
+		p, err := api.ParsePorts(l.Ports)
+		if err != nil {
+			continue // package state has read it
+		}
+		list = append(list, mcs.Lease{Key: key, Ports: p, Freed: l.Freed})
+		stored[key] = p
+	}
+	return exporter{exported: map[string]*export{}, overlay: mcs.NewOverlay(list), stored: stored, backends: map[string]*backends{}}
+}
+
+// entry is what peers are told of an export; nil when there is nothing.
+func (c *Clusterset) entry(name string) *mcs.Entry {
+	if e := c.exported[name]; e != nil {
+		return e.entry
+	}
+	return nil
+}
+
+func (c *Clusterset) exportNames() []string { return slices.Collect(maps.Keys(c.exported)) }
+
+// export offers these, and gives the names of those that changed.
+func (c *Clusterset) export(list []mcs.Export, cfg *config.Resolved) (changed []string) {
+	now := time.Now()
+	next := make(map[string]*export, len(list))
+	for _, x := range list {
+		name := x.Name.String()
+		e := &export{Export: x}
+		if was := c.exported[name]; was != nil && reflect.DeepEqual(was.Export, x) && c.holds(was, cfg) {
+			e = was
+		}
+		next[name] = e
+		if e.entry == nil {
+			c.offer(e, cfg, now)
+			changed = append(changed, name)
+		}
+	}
+	for name := range c.exported {
+		if next[name] == nil {
+			changed = append(changed, name)
+		}
+	}
+	c.store(next, now)
+	for _, e := range next {
+		if e.entry != nil && slices.ContainsFunc(e.keys, func(k string) bool { _, ok := c.stored[k]; return !ok }) {
+			e.entry, e.services = nil, nil
+			e.problem = &mcs.Problem{Name: e.Name, Code: catalogue.OverlayNotStored}
+		}
+	}
+	c.forward(next, changed)
+	c.mu.Lock()
+	c.exported = next
+	c.mu.Unlock()
+	return changed
+}
+
+// holds reports whether an export still has its ports to itself.
+func (c *Clusterset) holds(e *export, cfg *config.Resolved) bool {
+	return !slices.ContainsFunc(e.services, func(s forward.Service) bool { return taken(cfg, s.Ports) })
+}
+
+// taken reports whether a configured service has one of the ports.
+func taken(cfg *config.Resolved, p api.Ports) bool {
+	return slices.ContainsFunc(cfg.Services.Named, func(n config.NamedService) bool { return n.Ports.Overlaps(p) })
+}
+
+// offer finds overlay ports for an export, and what peers are told.
+func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
+	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
+	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
+		o.Spread = mcs.Spread
+	}
+	for _, hostname := range e.hostnames() {
+		place := mcs.Place{Hostname: hostname, At: make([]uint16, len(e.Spec.Ports))}
+		ready := false
+		for i, p := range e.Spec.Ports {
+			if p.Protocol != api.TCP && p.Protocol != api.UDP {
+				continue
+			}
+			key := mcs.LeaseKey(e.UID, hostname, p)
+			ports, ok := c.overlay.Lease(key, p.Protocol, o.Spread, now, func(ports api.Ports) bool { return taken(cfg, ports) })
+			if !ok {
+				e.fail(catalogue.OverlayPortsUsed, "")
+				return
+			}
+			e.keys = append(e.keys, key)
+			place.At[i] = ports.First
+			e.services = append(e.services, forward.Service{Name: forwardName(e.Name, p, hostname), Ports: ports})
+		}
+		for _, b := range e.Backends {
+			ready = ready || b.Ready && b.Hostname == hostname
+		}
+		if ready || e.Spec.Type == mcs.ClusterSetIP {
+			o.Places = append(o.Places, place)
+		}
+	}
+	entry, err := mcs.Encode(o)
+	if err != nil {
+		e.fail(catalogue.ExportRefused, err.Error())
+		return
+	}
+	e.entry = entry
+}
+
+func (e *export) fail(code catalogue.Code, detail string) {
+	e.entry, e.services, e.keys = nil, nil, nil
+	e.problem = &mcs.Problem{Name: e.Name, Code: code, Detail: detail}
+}
+
+// hostnames tell apart where the service is reached: at one place, or at each of its backends. There
+// are no more than can be told, and one.
+func (e *export) hostnames() []string {
+	if e.Spec.Type != mcs.Headless {
+		return []string{""}
+	}
+	var out []string
+	for _, b := range e.Backends {
+		if !slices.Contains(out, b.Hostname) && len(out) <= mcs.MaxPlaces {
+			out = append(out, b.Hostname)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// store keeps the leases: a peer is told of none that a restart would not know of.
+func (c *Clusterset) store(next map[string]*export, now time.Time) {
+	keys := map[string]bool{}
+	for _, e := range next {
+		for _, k := range e.keys {
+			keys[k] = true
+		}
+	}
+	c.overlay.Keep(keys, now)
+	leases := map[string]state.OverlayLease{}
+	stored := map[string]api.Ports{}
+	for _, l := range c.overlay.Leases(now) {
+		leases[l.Key] = state.OverlayLease{Ports: l.Ports.String(), Freed: l.Freed.UTC().Round(time.Second)}
+		stored[l.Key] = l.Ports
+	}
+	err := c.o.Store.SetOverlayLeases(leases)
+	if err == nil {
+		c.stored = stored
+		return
+	}
+	c.o.Logger.Warn("the overlay ports of services of this cluster cannot be stored; those that are new are not exported yet",
+		"code", string(catalogue.OverlayNotStored), "error", err)
+	maps.DeleteFunc(c.stored, func(key string, p api.Ports) bool { return stored[key] != p })
+	c.mu.Lock()
+	c.due.exports = true
+	c.mu.Unlock()
+}
+
+// forward offers what changed inside the tunnel.
+func (c *Clusterset) forward(next map[string]*export, changed []string) {
+	var gone []string
+	var now []forward.Service
+	in := c.o.Peers.Inbound()
+	for _, name := range changed {
+		e, is := next[name], map[string]bool{}
+		if e != nil {
+			for i, s := range e.services {
+				is[s.Name] = true
+				b := c.backends[s.Name]
+				if b == nil {
+					b = &backends{}
+					c.backends[s.Name] = b
+				}
+				e.services[i].Backends = b
+				ready, there := e.targets(s.Name)
+				b.set(ready, e.Spec.Affinity)
+				if s.Ports.Protocol == api.UDP {
+					in.EndFlows(s.Name, func(a netip.AddrPort) bool { return !slices.Contains(there, a) })
+				}
+			}
+			now = append(now, e.services...)
+		}
+		if was := c.exported[name]; was != nil {
+			for _, s := range was.services {
+				if !is[s.Name] {
+					gone = append(gone, s.Name)
+					delete(c.backends, s.Name)
+				}
+			}
+		}
+	}
+	if err := in.SetClusterServices(gone, now); err != nil {
+		c.o.Logger.Error("services of this cluster cannot be offered", "error", err)
+	}
+}
+
+// targets are the backends of one of the forwarded services, those that are ready and all there are.
+func (e *export) targets(service string) (ready, all []netip.AddrPort) {
+	for _, p := range e.Spec.Ports {
+		for _, b := range e.Backends {
+			hostname := ""
+			if e.Spec.Type == mcs.Headless {
+				hostname = b.Hostname
+			}
+			port := b.Ports[p.Name]
+			if port == 0 || !mayBeBackend(b.Addr) || forwardName(e.Name, p, hostname) != service {
+				continue
+			}
+			a := netip.AddrPortFrom(b.Addr.Unmap(), port)
+			all = append(all, a)
+			if b.Ready {
+				ready = append(ready, a)
+			}
+		}
+	}
+	slices.SortFunc(ready, netip.AddrPort.Compare)
+	return ready, all
+}
+
+// mayBeBackend refuses addresses at which no pod is: whoever may write EndpointSlices must not have
+// this gateway connect to itself, to its node or to a cloud's metadata.
+func mayBeBackend(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
+		a.Zone() == "" && !peer.OverlayPrefix.Contains(a)
+}
+
+// forwardName is what a port of a service of a cluster is called where connections are counted,
+// granted and listed: NAMESPACE/NAME:PORT, with /UDP, and with @HOSTNAME for one backend.
+func forwardName(n mcs.Name, p mcs.Port, hostname string) string {
+	name := n.String() + ":" + api.Ports{Protocol: p.Protocol, First: p.Port, Last: p.Port}.String()
+	if hostname != "" {
+		name += "@" + hostname
+	}
+	return name
+}
+
+// serviceName is the service of a NAMESPACE/NAME with or without a port.
+func serviceName(s string) mcs.Name {
+	s, _, _ = strings.Cut(s, ":")
+	namespace, name, _ := strings.Cut(s, "/")
+	return mcs.Name{Namespace: namespace, Name: name}
+}

@@ -1,0 +1,229 @@
+package clusterset
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/roster"
+)
+
+// importer is what is imported. Only whoever makes a turn uses it.
+type importer struct {
+	imports   map[mcs.Name]mcs.Import
+	conflicts map[mcs.Name][]mcs.Conflict
+	wanted    map[mcs.Name][]forward.Local
+	// at is where the listeners are, remembered where each has been in this run.
+	at         map[place]netip.AddrPort
+	remembered map[place]string
+	failing    map[mcs.Name]bool // a listener of theirs cannot be opened
+	routes
+}
+
+// place is a listener's: a peer, and the forwarded service.
+type place struct{ peer, service string }
+
+// routes are where listeners lead inside the tunnel. It is safe for concurrent use.
+type routes struct {
+	lock sync.RWMutex
+	to   map[place]api.Ports
+}
+
+func newImporter() importer {
+	return importer{
+		imports: map[mcs.Name]mcs.Import{}, conflicts: map[mcs.Name][]mcs.Conflict{}, wanted: map[mcs.Name][]forward.Local{},
+		remembered: map[place]string{}, routes: routes{to: map[place]api.Ports{}},
+	}
+}
+
+// importAll imports the services of these names, or all there are, and publishes the state.
+func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, names map[mcs.Name]bool, all bool) {
+	maps.Copy(names, c.failing)
+	c.mu.Lock()
+	if all {
+		for _, s := range c.peers {
+			for _, n := range s.reader.Names() {
+				names[n] = true
+			}
+		}
+		for n := range c.imports {
+			names[n] = true
+		}
+	}
+	told := map[mcs.Name][]mcs.Told{}
+	for n := range names {
+		for peer, s := range c.peers {
+			if o := s.reader.Offer(n); o != nil && namespaces[n.Namespace] && r.Imports(s.member, n.Namespace) {
+				told[n] = append(told[n], mcs.Told{Peer: peer, Offer: o})
+			}
+		}
+	}
+	c.mu.Unlock()
+	c.listen(names, told)
+	for n := range names {
+		c.merge(n, told[n])
+	}
+	c.publish(r, namespaces)
+}
+
+// listen has listeners for the services of these names, and notes where they are and where they lead.
+func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Told) {
+	changed := false
+	c.lock.Lock()
+	for n := range names {
+		var now []forward.Local
+		to := map[place]api.Ports{}
+		for _, t := range told[n] {
+			for _, p := range t.Places {
+				for i, port := range t.Spec.Ports {
+					if overlay, carried := t.Overlay(p, i); carried {
+						k := place{t.Peer, forwardName(n, port, p.Hostname)}
+						to[k] = overlay
+						now = append(now, forward.Local{Peer: k.peer, Service: k.service, Protocol: port.Protocol, Remembered: c.remembered[k]})
+					}
+				}
+			}
+		}
+		for _, l := range c.wanted[n] {
+			delete(c.to, place{l.Peer, l.Service})
+		}
+		maps.Copy(c.to, to)
+		slices.SortFunc(now, compareLocals)
+		changed = changed || !slices.EqualFunc(now, c.wanted[n], func(a, b forward.Local) bool { return compareLocals(a, b) == 0 })
+		if c.wanted[n] = now; len(now) == 0 {
+			delete(c.wanted, n)
+		}
+	}
+	c.lock.Unlock()
+	if changed {
+		c.out.SetLocals(slices.Concat(slices.Collect(maps.Values(c.wanted))...))
+	}
+	if !changed && len(c.failing) == 0 {
+		return
+	}
+	c.at, c.failing = map[place]netip.AddrPort{}, map[mcs.Name]bool{}
+	for _, l := range c.out.Locals() {
+		a, err := api.ParseListen(l.Address)
+		if l.Err != nil || err != nil {
+			c.failing[serviceName(l.Service)] = true
+			continue
+		}
+		k := place{l.Peer, l.Service}
+		c.at[k] = a.At(0)
+		c.remembered[k] = a.At(0).String()
+	}
+}
+
+func compareLocals(a, b forward.Local) int {
+	return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Service, b.Service))
+}
+
+// merge makes the import of one service.
+func (c *Clusterset) merge(n mcs.Name, told []mcs.Told) {
+	var own *mcs.Export
+	if e := c.exported[n.String()]; e != nil {
+		own = &e.Export
+	}
+	delete(c.imports, n)
+	delete(c.conflicts, n)
+	if own == nil && len(told) == 0 {
+		return
+	}
+	i, conflicts := mcs.Merge(n, own, told, func(peer, hostname string, port mcs.Port) (netip.AddrPort, bool) {
+		a, there := c.at[place{peer, forwardName(n, port, hostname)}]
+		return a, there
+	})
+	c.imports[n] = i
+	if len(conflicts) > 0 {
+		c.conflicts[n] = conflicts
+	}
+}
+
+// publish has others see the state, if it is another.
+func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
+	var next mcs.State
+	for _, n := range slices.SortedFunc(maps.Keys(c.imports), mcs.Name.Compare) {
+		next.Imports = append(next.Imports, c.imports[n])
+		next.Conflicts = append(next.Conflicts, c.conflicts[n]...)
+	}
+	for _, e := range c.exported {
+		if e.problem != nil {
+			next.Problems = append(next.Problems, *e.problem)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for peer, s := range c.peers {
+		if len(s.member.Import) > 0 && !s.reader.Heard() {
+			next.Unheard = append(next.Unheard, peer)
+		}
+		next.Problems = append(next.Problems, s.problems(peer, r, namespaces)...)
+	}
+	slices.Sort(next.Unheard)
+	slices.SortFunc(next.Problems, func(a, b mcs.Problem) int {
+		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Detail, b.Detail))
+	})
+	c.due.opening = len(c.failing) > 0
+	if !reflect.DeepEqual(c.state, next) {
+		c.state = next
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// problems are why services of a peer are not imported, and ours not told to it.
+func (s *site) problems(peer string, r *roster.Roster, namespaces map[string]bool) []mcs.Problem {
+	out := s.reader.Refused(peer)
+	if s.tooMany {
+		out = append(out, mcs.Problem{Peer: peer, Code: catalogue.TooManyServices})
+	}
+	for name := range s.untold {
+		out = append(out, mcs.Problem{Name: serviceName(name), Peer: peer, Code: catalogue.CatalogueFull})
+	}
+	for _, n := range s.reader.Names() {
+		switch {
+		case !r.Imports(s.member, n.Namespace):
+			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ServiceNotWanted})
+		case !namespaces[n.Namespace]:
+			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.NamespaceMissing})
+		}
+	}
+	return out
+}
+
+// find says where an imported service is inside the tunnel.
+func (c *Clusterset) find(_ context.Context, t forward.Target) (netip.AddrPort, error) {
+	c.lock.RLock()
+	ports, there := c.to[place{t.Peer, t.Service}]
+	c.lock.RUnlock()
+	m := c.o.Peers.Load().ByName(t.Peer)
+	switch {
+	case !there || m == nil:
+		return netip.AddrPort{}, fmt.Errorf("peer %s no longer exports %s to here", t.Peer, t.Service)
+	case !c.o.Connected(m):
+		return netip.AddrPort{}, fmt.Errorf("peer %s does not answer", t.Peer)
+	}
+	return netip.AddrPortFrom(m.Address(), ports.First+uint16(nthOf(t.Client.Addr(), ports.Len()))), nil
+}
+
+// dial connects to an imported service.
+func (c *Clusterset) dial(ctx context.Context, t forward.Target) (forward.Conn, error) {
+	to, err := c.find(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := c.o.Stack.DialTCP(ctx, to)
+	if err != nil {
+		return nil, err // never an interface that holds a nil connection
+	}
+	return conn, nil
+}

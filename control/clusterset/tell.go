@@ -1,0 +1,217 @@
+package clusterset
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+const (
+	// pace is how soon after another a peer is told of changes, so that those that come together are
+	// told together.
+	pace = 250 * time.Millisecond
+	// firstRetry and lastRetry bound how long a peer is left alone that could not be told.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+)
+
+var (
+	errDisagree = errors.New("the peer has another catalogue than it was told")
+	errNotAPeer = errors.New("no longer a peer of this gateway")
+)
+
+// tell has the peers told what changed of the exports, by names, and of all of them when who may have
+// what changed.
+func (c *Clusterset) tell(r *roster.Roster, changed []string, policy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exports == nil {
+		return
+	}
+	for _, s := range c.peers {
+		names := changed
+		if policy {
+			names = append(s.writer.Names(), c.exportNames()...)
+		}
+		for _, name := range names {
+			e := c.entry(name)
+			namespace, _, _ := strings.Cut(name, "/")
+			if e != nil && !r.Exports(s.member, namespace) {
+				e = nil
+			}
+			s.fill(name, e)
+		}
+		c.postLocked(s)
+	}
+}
+
+// fill has the peer told an entry, if there is room for it.
+func (s *site) fill(name string, e *mcs.Entry) {
+	if s.writer.Set(name, e) {
+		delete(s.untold, name)
+		return
+	}
+	if s.untold == nil {
+		s.untold = map[string]bool{}
+	}
+	s.untold[name] = true
+}
+
+// postLocked sends a peer what is due, if it can hear it.
+func (c *Clusterset) postLocked(s *site) {
+	if s.writer.Due() && c.exports != nil && !time.Now().Before(s.retry) && c.capable(s.member.Key) {
+		c.mail.Post(s.member.Key, struct{}{})
+	}
+}
+
+// HeardHello has a peer told what it does not know: it has just answered.
+func (c *Clusterset) HeardHello(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.peers[name]; s != nil {
+		s.retry, s.wait = time.Time{}, 0
+		c.postLocked(s)
+	}
+}
+
+// Tick does what depends on time alone. It is called every second or two, by one goroutine.
+func (c *Clusterset) Tick(time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.peers {
+		answers := c.o.Connected(s.member)
+		if answers && !s.answered {
+			s.retry, s.wait = time.Time{}, 0
+		}
+		if s.answered = answers; answers {
+			c.postLocked(s)
+		}
+	}
+	if c.due.opening || c.due.exports {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hand tells a peer all that is due.
+func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error {
+	client := auth.NewClient(peer.OverlayAddr(to), c.o.Stack.DialContext)
+	select {
+	case <-time.After(c.rest(to)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		s, m := c.next(to)
+		if s == nil {
+			return nil
+		}
+		has, err := client.Services(ctx, m)
+		if err != nil {
+			return err
+		}
+		if !c.answered(s, has) {
+			return errDisagree
+		}
+	}
+}
+
+// rest is how long a peer is to be told nothing.
+func (c *Clusterset) rest(to peer.PublicKey) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.siteLocked(to); s != nil {
+		return max(pace-time.Since(s.sent), 0)
+	}
+	return 0
+}
+
+// next is what a peer is told next; nothing when nothing is due.
+func (c *Clusterset) next(to peer.PublicKey) (*site, mcs.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.siteLocked(to)
+	if s == nil || !s.writer.Due() {
+		return nil, mcs.Message{}
+	}
+	s.sent = time.Now()
+	m := s.writer.Next()
+	m.Has = s.reader.Has()
+	return s, m
+}
+
+func (c *Clusterset) siteLocked(k peer.PublicKey) *site {
+	for _, s := range c.peers {
+		if s.member.Key == k {
+			return s
+		}
+	}
+	return nil
+}
+
+func (c *Clusterset) answered(s *site, has string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.writer.Answered(has) {
+		return false
+	}
+	s.retry, s.wait = time.Time{}, 0
+	return true
+}
+
+// failed puts the next try off.
+func (c *Clusterset) failed(to peer.PublicKey, err error) {
+	c.mu.Lock()
+	if s := c.siteLocked(to); s != nil {
+		s.wait = min(max(2*s.wait, firstRetry), lastRetry)
+		s.retry = time.Now().Add(s.wait)
+	}
+	c.mu.Unlock()
+	c.o.Logger.Debug("a peer could not be told the services of this cluster", "peer", c.o.Peers.NameOf(to), "error", err)
+}
+
+// Receive takes a part of a peer's catalogue, and gives the version that is there by then. An error is
+// fit to be told to the peer.
+func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err error) {
+	m, err := mcs.ParseMessage(body)
+	if err != nil {
+		return "", err
+	}
+	member := c.o.Peers.Load().ByKey(from)
+	if member == nil {
+		return "", errNotAPeer
+	}
+	c.mail.Spoke(from)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.peers[member.Name]
+	if s == nil || s.member.Key != from { // it became one a moment ago: there was no turn since
+		c.due.policy = true
+		s = c.siteOf(member, c.o.Peers.Load())
+	}
+	heard := s.reader.Heard()
+	names, err := s.reader.Take(m)
+	tooMany := errors.Is(err, mcs.ErrTooMany)
+	if len(names) > 0 || tooMany != s.tooMany || heard != s.reader.Heard() {
+		s.tooMany = tooMany
+		for _, n := range names {
+			c.due.names[n] = true
+		}
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+	if c.exports != nil && !s.writer.Due() && !s.writer.Told(m.Has) {
+		s.writer.Doubt()
+		c.postLocked(s)
+	}
+	return s.reader.Has(), err
+}

@@ -1,0 +1,305 @@
+package mcs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube"
+	services "github.com/postern-dev/postern/control/mcs"
+)
+
+const (
+	// gather is how long is waited for more when something has changed: pods of one
+	// Deployment come one after the other.
+	gather = 100 * time.Millisecond
+	// kindsAgain is how often the kinds are looked for while the cluster has not got them.
+	kindsAgain = 15 * time.Second
+	// refusedAgain is how long what the API server has refused is not tried again.
+	refusedAgain = time.Minute
+	// firstRetry doubles with each failure up to maxRetry.
+	firstRetry = 500 * time.Millisecond
+	maxRetry   = 15 * time.Second
+	// requestTimeout bounds one request.
+	requestTimeout = 10 * time.Second
+	// The client's own limits, in requests a second and in a row: a gateway that takes over
+	// writes an EndpointSlice for each service.
+	requestRate  = 300
+	requestBurst = 600
+	// writers is how many requests are on their way at a time.
+	writers = 16
+)
+
+// Options of a [Controller]. All but Namespaces, Lookup, OnProblems and Logger are required.
+type Options struct {
+	Cluster *kube.Cluster
+	// Services is the gateway's side.
+	Services services.Services
+	// Release marks what is ours: the label app.kubernetes.io/instance.
+	Release string
+	// ID is this cluster's in the clusterset: the gateway's name.
+	ID string
+	// Namespaces are those that may be seen. Without any it is all.
+	Namespaces []string
+	// Lookup asks the cluster's DNS; nil asks as the pod's resolver does.
+	Lookup Lookup
+	// OnProblems is called by Run when what is wrong has changed; may be nil.
+	OnProblems func([]check.OwnProblem)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Controller keeps exports and imports while [Controller.Run] runs.
+type Controller struct {
+	o       Options
+	log     *slog.Logger
+	cluster *kube.Cluster
+	wake    chan struct{}
+
+	// Owned by Run.
+	problems []check.OwnProblem
+}
+
+// New makes a controller. Nothing is asked yet.
+func New(o Options) (*Controller, error) {
+	if o.Cluster == nil || o.Services == nil || o.Release == "" || o.ID == "" {
+		return nil, errors.New("mcs: Cluster, Services, Release and ID are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Lookup == nil {
+		o.Lookup = net.DefaultResolver.LookupNetIP
+	}
+	return &Controller{
+		o: o, log: o.Logger, cluster: o.Cluster.WithRate(requestRate, requestBurst), wake: make(chan struct{}, 1),
+	}, nil
+}
+
+func (c *Controller) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run does it until ctx ends. It leaves the objects as they are: the gateway that comes next
+// keeps them on.
+func (c *Controller) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		s, err := c.open(ctx)
+		if err == nil {
+			s.run(ctx)
+			continue
+		}
+		if ctx.Err() == nil {
+			c.tell([]check.OwnProblem{missing(err)})
+			c.log.Debug("services of clusters cannot be looked at", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(kindsAgain):
+		}
+	}
+	c.tell(nil)
+}
+
+// missing is the problem that a session cannot begin.
+func missing(err error) check.OwnProblem {
+	p := check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent}
+	p.Params.Resource = exportKind.qualified()
+	if errors.Is(err, errNoKinds) {
+		p.Code = catalogue.MCSMissing
+	} else {
+		p.Params.Detail = err.Error()
+	}
+	return p
+}
+
+// tell hands over the problems when they are others.
+func (c *Controller) tell(list []check.OwnProblem) {
+	if reflect.DeepEqual(list, c.problems) {
+		return
+	}
+	c.problems = list
+	if c.o.OnProblems != nil {
+		c.o.OnProblems(list)
+	}
+}
+
+// session is the controller's work with one version of the API.
+type session struct {
+	*Controller
+	clients clients
+	places  []*place
+	writer  *writer
+	names   *names
+	refused []check.OwnProblem // what the gateway says of exports and imports
+	all     *namespaces        // nil when they are named
+}
+
+// open begins a session: it asks which version there is, and whose the objects shall be.
+func (c *Controller) open(ctx context.Context) (*session, error) {
+	version, err := c.version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
+	if s.clients, err = newClients(c.cluster, version); err != nil {
+		return nil, err
+	}
+	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}}
+	names := c.o.Namespaces
+	if len(names) == 0 {
+		names, s.all = []string{""}, s.clients.namespaces(c.signal)
+	}
+	for _, name := range names {
+		p := s.clients.place(name, c.signal)
+		if p.owner, err = s.clients.owner(ctx, name, c.o.Release+"-"+c.cluster.Namespace()+"-mcs"); err != nil {
+			c.log.Debug("what gives the right to import is not known, so an uninstalled gateway leaves objects", "namespace", name, "error", err)
+		}
+		s.places = append(s.places, p)
+	}
+	return s, nil
+}
+
+// run works until ctx ends or the kinds are gone.
+func (s *session) run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, p := range s.places {
+		p.run(ctx, &running)
+	}
+	if s.all != nil {
+		running.Go(func() { s.all.Run(ctx) })
+	}
+	delay := firstRetry
+	var due time.Time
+	next := time.NewTimer(0)
+	defer next.Stop()
+	_, changed := s.o.Services.State()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+			due = soon(next, due)
+			continue
+		case <-changed:
+			_, changed = s.o.Services.State()
+			due = soon(next, due)
+			continue
+		case <-next.C:
+		}
+		if s.gone() {
+			return
+		}
+		again, failed := s.turn(ctx)
+		if failed {
+			again, delay = delay, min(2*delay, maxRetry)
+		} else {
+			delay = firstRetry
+		}
+		next.Reset(again)
+		due = time.Now().Add(again)
+		s.tell(s.found())
+	}
+}
+
+// soon has a timer that is to go off at due do so within gather.
+func soon(next *time.Timer, due time.Time) time.Time {
+	if at := time.Now().Add(gather); due.After(at) {
+		next.Reset(gather)
+		return at
+	}
+	return due
+}
+
+// gone reports whether the API server has not got the kinds any more.
+func (s *session) gone() bool {
+	for _, p := range s.places {
+		if apierrors.IsNotFound(p.exports.Err()) {
+			return true
+		}
+	}
+	return false
+}
+
+// turn takes over exports and brings the objects to what they should be, and says when to come
+// again. failed is that something is worth another try soon.
+func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
+	seen, ok := s.look()
+	if !ok {
+		return maxRetry, false // whatever is missing wakes
+	}
+	exports := exportsOf(seen)
+	list := make([]services.Export, 0, len(exports))
+	for _, e := range exports {
+		if e.invalid == nil {
+			list = append(list, e.export)
+		}
+	}
+	s.o.Services.SetExports(list)
+	s.o.Services.SetNamespaces(seen.namespaces)
+	state, _ := s.o.Services.State()
+	s.refused = refusals(state.Problems)
+
+	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
+	for _, e := range list {
+		m.exports[e.Name] = e
+	}
+	for _, i := range state.Imports {
+		m.add(i)
+	}
+	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
+	failed = s.writer.settle(ctx, wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
+	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool { return s.ours(x) })
+	return min(again, refusedAgain), failed
+}
+
+// found are the problems there are: what may not be watched, and what was refused.
+func (s *session) found() []check.OwnProblem {
+	out := slices.Concat(s.writer.problems(), s.names.problem, s.refused)
+	for _, p := range s.places {
+		out = append(out, p.problems()...)
+	}
+	if s.all != nil {
+		out = append(out, problemOf(s.all.Err(), "namespaces", "")...)
+	}
+	return sortedProblems(out)
+}
+
+// refusals are the gateway's problems with services, the first of each kind and peer: a peer's
+// catalogue may have thousands.
+func refusals(list []services.Problem) []check.OwnProblem {
+	type kind struct {
+		code catalogue.Code
+		peer string
+	}
+	told := map[kind]bool{}
+	var out []check.OwnProblem
+	for _, x := range list {
+		if k := (kind{x.Code, x.Peer}); !told[k] {
+			told[k] = true
+			p := check.OwnProblem{Name: checkName, Code: x.Code}
+			p.Params.Peer, p.Params.Detail = x.Peer, x.Detail
+			if x.Name != (services.Name{}) {
+				p.Params.Service = x.Name.String()
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package mcs
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/postern-dev/postern/control/api"
+	services "github.com/postern-dev/postern/control/mcs"
+)
+
+// defaultAffinity is how long connections of a client are kept together unless told (core/v1,
+// ClientIPConfig).
+const defaultAffinity = 3 * time.Hour
+
+// export is a ServiceExport and what it comes to.
+type export struct {
+	object *v1beta1.ServiceExport
+	export services.Export
+	// invalid is why nothing is exported; nil if it is.
+	invalid *invalid
+}
+
+// invalid is a reason of the condition Valid, and what it says.
+type invalid struct {
+	reason  v1beta1.ServiceExportConditionReason
+	message string
+}
+
+// exportsOf makes what is exported of what there is, by name.
+func exportsOf(s seen) []export {
+	var out []export
+	for _, x := range s.exports {
+		e := export{object: x}
+		service := s.services[keyOf(x)]
+		if e.invalid = refuse(service); e.invalid == nil {
+			e.export = services.Export{
+				Name: services.Name{Namespace: x.Namespace, Name: x.Name}, UID: string(service.UID), Created: x.CreationTimestamp.Time,
+				Spec: specOf(x, service),
+			}
+			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type)
+		}
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b export) int {
+		return cmp.Or(cmp.Compare(a.object.Namespace, b.object.Namespace), cmp.Compare(a.object.Name, b.object.Name))
+	})
+	return out
+}
+
+// refuse says why a Service is not exported.
+func refuse(s *corev1.Service) *invalid {
+	switch {
+	case s == nil || s.DeletionTimestamp != nil:
+		return &invalid{v1beta1.ServiceExportReasonNoService, "there is no Service of this name in the namespace"}
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		return &invalid{v1beta1.ServiceExportReasonInvalidServiceType, "the Service is of type ExternalName, an alias in DNS: there is nothing to export"}
+	case s.Labels[v1beta1.LabelServiceName] != "":
+		return &invalid{v1beta1.ServiceExportReasonInvalidServiceType, "the Service is derived from an import: what another cluster exports is not exported again"}
+	}
+	return nil
+}
+
+func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
+	out := services.Spec{Type: services.ClusterSetIP, Labels: maps.Clone(x.Spec.ExportedLabels), Annotations: maps.Clone(x.Spec.ExportedAnnotations)}
+	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+		out.Type = services.Headless
+	}
+	for _, p := range s.Spec.Ports {
+		out.Ports = append(out.Ports, services.Port{Name: p.Name, Protocol: api.Protocol(p.Protocol), Port: uint16(p.Port), AppProtocol: value(p.AppProtocol)})
+	}
+	slices.SortFunc(out.Ports, func(a, b services.Port) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		out.Affinity = services.Affinity{ClientIP: true, Timeout: defaultAffinity}
+		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			out.Affinity.Timeout = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+		}
+	}
+	out.InternalTrafficPolicy = string(value(s.Spec.InternalTrafficPolicy))
+	out.TrafficDistribution = value(s.Spec.TrafficDistribution)
+	return out
+}
+
+// backendsOf are the endpoints of a Service, by address. One may be in several slices, with
+// other ports in each.
+func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []services.Backend {
+	found := map[netip.Addr]services.Backend{}
+	for _, s := range list {
+		ports := map[string]uint16{}
+		for _, p := range s.Ports {
+			if p.Port != nil {
+				ports[value(p.Name)] = uint16(*p.Port)
+			}
+		}
+		for _, e := range s.Endpoints {
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			addr, err := netip.ParseAddr(e.Addresses[0]) // the others are the same, and are not used by Kubernetes either
+			if err != nil {
+				continue
+			}
+			b, known := found[addr]
+			if !known {
+				b = services.Backend{Addr: addr, Ports: map[string]uint16{}}
+			}
+			if kind == services.Headless {
+				b.Hostname = cmp.Or(value(e.Hostname), hostname(addr))
+			}
+			b.Ready = b.Ready || ready(e.Conditions)
+			maps.Copy(b.Ports, ports)
+			found[addr] = b
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b services.Backend) int { return a.Addr.Compare(b.Addr) })
+}
+
+// ready tells the endpoints that new connections may be carried to.
+func ready(c discoveryv1.EndpointConditions) bool {
+	return (c.Ready == nil || *c.Ready) && !value(c.Terminating)
+}
+
+// hostname is the name of an endpoint that has none: its address with hyphens, as CoreDNS has it.
+func hostname(a netip.Addr) string {
+	name := strings.NewReplacer(".", "-", ":", "-").Replace(a.WithZone("").String())
+	if strings.HasPrefix(name, "-") {
+		name = "0" + name
+	}
+	if strings.HasSuffix(name, "-") {
+		name += "0"
+	}
+	return name
+}
+
+// value is what a pointer leads to, and the zero value of nil.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

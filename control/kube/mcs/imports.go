@@ -1,0 +1,368 @@
+package mcs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/objects"
+	services "github.com/postern-dev/postern/control/mcs"
+)
+
+const (
+	// derivedPrefix begins the names of Services and EndpointSlices that are made, and
+	// derivedAnnotation tells the one of a ServiceImport (the API's reference implementation).
+	derivedPrefix     = "derived-"
+	derivedAnnotation = "multicluster.kubernetes.io/derived-service"
+	// maxEndpoints is what the API server takes in an EndpointSlice.
+	maxEndpoints = 1000
+)
+
+// maker makes the objects of imports.
+type maker struct {
+	o       Options
+	kinds   schema.GroupVersion
+	seen    seen
+	exports map[services.Name]services.Export
+	made    []object
+}
+
+// endpoint is one of an EndpointSlice.
+type endpoint struct {
+	addr     netip.Addr
+	hostname string
+	ports    []discoveryv1.EndpointPort // in the order of the import's
+}
+
+// add makes the objects of one import, so far as that can be done yet: what needs the address of
+// a Service that is made now comes when it has one.
+func (m *maker) add(i services.Import) {
+	if !slices.Contains(m.seen.namespaces, i.Name.Namespace) {
+		return
+	}
+	derived := derivedName(i.Name)
+	var ips []string
+	var families []corev1.IPFamily
+	if i.Spec.Type == services.ClusterSetIP {
+		s := m.service(i, derived)
+		if s == nil {
+			return
+		}
+		ips, families = s.Spec.ClusterIPs, s.Spec.IPFamilies
+	}
+	var clusters []string
+	for _, c := range i.Clusters {
+		clusters = append(clusters, c.ID)
+		list := m.remote(i, c)
+		m.slices(i, derived, c.ID, list)
+		families = append(families, familiesOf(i, list)...)
+	}
+	if i.Own {
+		clusters = append(clusters, m.o.ID)
+		list := m.own(i)
+		m.slices(i, derived, m.o.ID, list)
+		families = append(families, familiesOf(i, list)...)
+	}
+	m.serviceImport(i, derived, ips, families, clusters)
+}
+
+// remote are the endpoints of a peer: its listeners here, or, of Headless, the Services that
+// lead to them.
+func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
+	var out []endpoint
+	for _, e := range c.Endpoints {
+		at := map[netip.Addr][]discoveryv1.EndpointPort{}
+		for _, p := range i.Spec.Ports {
+			for _, have := range e.Ports {
+				if same(p, have.Port) {
+					addr := have.At.Addr().Unmap()
+					at[addr] = append(at[addr], portOf(p, have.At.Port()))
+				}
+			}
+		}
+		var list []endpoint
+		for _, addr := range slices.SortedFunc(maps.Keys(at), netip.Addr.Compare) {
+			list = append(list, endpoint{addr: addr, hostname: e.Hostname, ports: at[addr]})
+		}
+		if i.Spec.Type == services.Headless {
+			list = m.stand(i, c.ID, e.Hostname, list)
+		}
+		out = append(out, list...)
+	}
+	return out
+}
+
+// stand makes a Service for one backend of a peer, which stands for it: the listeners' addresses
+// are those of all backends.
+func (m *maker) stand(i services.Import, cluster, hostname string, listeners []endpoint) []endpoint {
+	if len(listeners) == 0 {
+		return nil
+	}
+	derived := derivedName(i.Name, cluster, hostname)
+	s := m.service(i, derived)
+	m.endpoints(i.Name, derived, cluster, listeners, map[string]string{discoveryv1.LabelServiceName: derived})
+	if s == nil {
+		return nil
+	}
+	var out []endpoint
+	for _, ip := range s.Spec.ClusterIPs {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			e := endpoint{addr: addr, hostname: hostname}
+			for _, p := range i.Spec.Ports {
+				if slices.ContainsFunc(listeners[0].ports, func(x discoveryv1.EndpointPort) bool {
+					return *x.Name == p.Name && *x.Protocol == corev1.Protocol(p.Protocol)
+				}) {
+					e.ports = append(e.ports, portOf(p, p.Port))
+				}
+			}
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// own are the ready pods of this cluster, by those ports that its export has.
+func (m *maker) own(i services.Import) []endpoint {
+	own := m.exports[i.Name]
+	var out []endpoint
+	for _, b := range own.Backends {
+		if !b.Ready {
+			continue
+		}
+		e := endpoint{addr: b.Addr, hostname: b.Hostname}
+		for _, p := range i.Spec.Ports {
+			target, served := b.Ports[p.Name]
+			if served && slices.ContainsFunc(own.Spec.Ports, func(x services.Port) bool { return same(p, x) }) {
+				e.ports = append(e.ports, portOf(p, target))
+			}
+		}
+		if len(e.ports) > 0 {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// same tells whether a port of a cluster's export is the import's: one that lost a conflict has
+// the name of another.
+func same(a, b services.Port) bool {
+	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port
+}
+
+func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
+	protocol, n := corev1.Protocol(p.Protocol), int32(number)
+	return discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &n, AppProtocol: pointer(p.AppProtocol)}
+}
+
+// service makes a derived Service. It returns the one that is there when it has an address.
+func (m *maker) service(i services.Import, name string) *corev1.Service {
+	x := &corev1.Service{
+		ObjectMeta: m.meta(i.Name.Namespace, name, map[string]string{v1beta1.LabelServiceName: i.Name.Name}),
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
+	}
+	for _, p := range i.Spec.Ports {
+		x.Spec.Ports = append(x.Spec.Ports, corev1.ServicePort{
+			Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: int32(p.Port), TargetPort: intstr.FromInt32(int32(p.Port)), AppProtocol: pointer(p.AppProtocol)})
+	}
+	x.Spec.SessionAffinity, x.Spec.SessionAffinityConfig = affinity(i.Spec.Affinity)
+	m.make(serviceKind, x)
+	there := m.seen.services[types.NamespacedName{Namespace: i.Name.Namespace, Name: name}]
+	if there == nil || there.DeletionTimestamp != nil || len(there.Spec.ClusterIPs) == 0 {
+		return nil
+	}
+	return there
+}
+
+// slices make the EndpointSlices of one cluster as DNS reads them; by those of ClusterSetIP the
+// derived Service finds its endpoints, too.
+func (m *maker) slices(i services.Import, derived, cluster string, list []endpoint) {
+	labels := map[string]string{v1beta1.LabelServiceName: i.Name.Name, v1beta1.LabelSourceCluster: cluster}
+	if i.Spec.Type == services.ClusterSetIP {
+		labels[discoveryv1.LabelServiceName] = derived
+	}
+	m.endpoints(i.Name, derived, cluster, list, labels)
+}
+
+// endpoints make EndpointSlices: one for all endpoints that have the same ports.
+func (m *maker) endpoints(name services.Name, derived, cluster string, list []endpoint, labels map[string]string) {
+	type group struct {
+		address discoveryv1.AddressType
+		ports   string
+	}
+	groups := map[group][]endpoint{}
+	for _, e := range list {
+		g := group{addressType(e.addr), fmt.Sprint(bodyOf(&discoveryv1.EndpointSlice{Ports: e.ports})["ports"])}
+		groups[g] = append(groups[g], e)
+	}
+	number := map[discoveryv1.AddressType]int{}
+	for _, g := range slices.SortedFunc(maps.Keys(groups), func(a, b group) int {
+		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(a.ports, b.ports))
+	}) {
+		for part := range slices.Chunk(groups[g], maxEndpoints) {
+			x := &discoveryv1.EndpointSlice{
+				ObjectMeta:  m.meta(name.Namespace, fmt.Sprintf("%s-%s-%d", derived, hash(cluster, string(g.address)), number[g.address]), labels),
+				AddressType: g.address, Ports: part[0].ports,
+			}
+			x.Labels[discoveryv1.LabelManagedBy] = program
+			number[g.address]++
+			for _, e := range part {
+				yes := true
+				x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{
+					Addresses: []string{e.addr.String()}, Hostname: pointer(e.hostname), Conditions: discoveryv1.EndpointConditions{Ready: &yes}})
+			}
+			m.make(sliceKind, x)
+		}
+	}
+}
+
+func (m *maker) serviceImport(i services.Import, derived string, ips []string, families []corev1.IPFamily, clusters []string) {
+	x := &v1beta1.ServiceImport{
+		ObjectMeta: m.meta(i.Name.Namespace, i.Name.Name, nil),
+		Spec: v1beta1.ServiceImportSpec{Type: v1beta1.ServiceImportType(i.Spec.Type), IPs: ips, Ports: []v1beta1.ServicePort{},
+			IPFamilies: compact(families), InternalTrafficPolicy: pointer(corev1.ServiceInternalTrafficPolicy(i.Spec.InternalTrafficPolicy)), TrafficDistribution: pointer(i.Spec.TrafficDistribution)},
+	}
+	own := x.Labels
+	x.Labels, x.Annotations = maps.Clone(i.Spec.Labels), maps.Clone(i.Spec.Annotations)
+	x.Labels = merged(x.Labels, own)
+	if i.Spec.Type == services.ClusterSetIP {
+		x.Annotations = merged(x.Annotations, map[string]string{derivedAnnotation: derived})
+	}
+	for _, p := range i.Spec.Ports {
+		x.Spec.Ports = append(x.Spec.Ports, v1beta1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: int32(p.Port), AppProtocol: pointer(p.AppProtocol)})
+	}
+	x.Spec.SessionAffinity, x.Spec.SessionAffinityConfig = affinity(i.Spec.Affinity)
+
+	was := []metav1.Condition(nil)
+	if have := m.seen.imports[keyOf(x)]; have != nil {
+		was = have.Status.Conditions
+	}
+	ready := v1beta1.NewServiceImportCondition(v1beta1.ServiceImportConditionReady, metav1.ConditionTrue, v1beta1.ServiceImportReasonReady, "the service can be used by its clusterset name")
+	ready.LastTransitionTime = metav1.NewTime(m.seen.now)
+	status := &v1beta1.ServiceImportStatus{EndpointSliceObjects: v1beta1.EndpointSliceObjectsPresent, Conditions: []metav1.Condition{objects.Since(was, ready)}}
+	for _, c := range clusters {
+		status.Clusters = append(status.Clusters, v1beta1.ClusterStatus{Cluster: c})
+	}
+	if m.kinds == v1alpha1.SchemeGroupVersion { // clusters that have no other know less
+		x.Spec.IPFamilies, x.Spec.InternalTrafficPolicy, x.Spec.TrafficDistribution = nil, nil, nil
+		status.EndpointSliceObjects, status.Conditions = "", nil
+	}
+	m.make(importKind, x)
+	m.made[len(m.made)-1].status = bodyOf(status)
+}
+
+// familiesOf are those of the addresses that DNS gives for a Headless import.
+func familiesOf(i services.Import, list []endpoint) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, e := range list {
+		if i.Spec.Type == services.Headless {
+			out = append(out, corev1.IPFamily(addressType(e.addr)))
+		}
+	}
+	return out
+}
+
+// compact leaves each family once, in the order in which they came first.
+func compact(list []corev1.IPFamily) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, f := range list {
+		if !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func addressType(a netip.Addr) discoveryv1.AddressType {
+	if a.Is4() {
+		return discoveryv1.AddressTypeIPv4
+	}
+	return discoveryv1.AddressTypeIPv6
+}
+
+func affinity(a services.Affinity) (corev1.ServiceAffinity, *corev1.SessionAffinityConfig) {
+	if !a.ClientIP {
+		return corev1.ServiceAffinityNone, nil
+	}
+	seconds := int32(a.Timeout.Seconds())
+	return corev1.ServiceAffinityClientIP, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+}
+
+// meta is that of an object that is made.
+func (m *maker) meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
+	out := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: merged(maps.Clone(labels), m.o.labels())}
+	if owner := m.seen.owner(namespace); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return out
+}
+
+func (m *maker) make(k kind, x metav1.Object) {
+	m.made = append(m.made, object{id: id{k, x.GetNamespace(), x.GetName()}, body: bodyOf(x)})
+}
+
+// merged is a with b in it, which counts.
+func merged(a, b map[string]string) map[string]string {
+	if a == nil {
+		a = map[string]string{}
+	}
+	maps.Copy(a, b)
+	return a
+}
+
+// keeper tells what is kept though nobody asks for it now: what came of a peer that has not been
+// heard since the gateway's start.
+func keeper(s seen, unheard []string) func(mirror.Object) bool {
+	kept := func(namespace, name string) bool {
+		x := s.imports[types.NamespacedName{Namespace: namespace, Name: name}]
+		return x != nil && slices.ContainsFunc(x.Status.Clusters, func(c v1beta1.ClusterStatus) bool { return slices.Contains(unheard, c.Cluster) })
+	}
+	return func(x mirror.Object) bool {
+		labels := x.GetLabels()
+		if cluster, of := labels[v1beta1.LabelSourceCluster]; of {
+			return slices.Contains(unheard, cluster)
+		}
+		name := x.GetName()
+		if service := s.services[types.NamespacedName{Namespace: x.GetNamespace(), Name: labels[discoveryv1.LabelServiceName]}]; service != nil {
+			labels = service.Labels
+		}
+		if of := labels[v1beta1.LabelServiceName]; of != "" {
+			name = of
+		}
+		return kept(x.GetNamespace(), name)
+	}
+}
+
+// derivedName is the name of the Service of an import, or of what one backend is of it.
+func derivedName(n services.Name, of ...string) string {
+	return derivedPrefix + hash(append([]string{n.Namespace, n.Name}, of...)...)
+}
+
+// hash is a part of a name.
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "/")))
+	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:10]
+}
+
+// pointer leads to a value; nil to the zero value.
+func pointer[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

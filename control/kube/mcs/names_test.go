@@ -1,0 +1,72 @@
+package mcs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// What a cluster's DNS answers, and what that says of it.
+func TestTheClustersDNSIsAsked(t *testing.T) {
+	const web = "web.shop.svc.clusterset.local."
+	addr := func(list ...string) (out []netip.Addr) {
+		for _, s := range list {
+			out = append(out, netip.MustParseAddr(s))
+		}
+		return out
+	}
+	for what, c := range map[string]struct {
+		answer []netip.Addr
+		err    error
+		want   catalogue.Code
+	}{
+		"its address":    {answer: addr("10.96.0.7")},
+		"one of its two": {answer: addr("::ffff:10.96.0.7", "fd00::7")},
+		"another":        {answer: addr("10.96.0.8"), want: catalogue.ClustersetWrong},
+		"no such name":   {err: &net.DNSError{Err: "no such host", IsNotFound: true}, want: catalogue.ClustersetMissing},
+		"a failure":      {err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: catalogue.ClustersetSilent},
+		"nothing":        {err: context.DeadlineExceeded, want: catalogue.ClustersetSilent},
+		"no resolver":    {err: errors.New("read udp: connection refused"), want: catalogue.ClustersetSilent},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var asked []string
+			n := &names{lookup: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+				asked = append(asked, host)
+				return c.answer, c.err
+			}}
+			s := seen{now: time.Now(), imports: map[types.NamespacedName]*v1beta1.ServiceImport{}}
+			for name, ips := range map[string][]string{"web": {"10.96.0.7"}, "headless": nil, "xyz": {"10.96.0.9"}, "aaa": {"10.96.0.1"}} {
+				x := &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1beta1.ServiceImportSpec{IPs: ips}}
+				s.imports[keyOf(x)] = x
+			}
+			ours := func(x *v1beta1.ServiceImport) bool { return x.Name != "aaa" }
+			if wait := n.look(t.Context(), s, ours); wait != namesAgain || len(asked) > 0 {
+				t.Fatalf("an import that has just been made is asked for: %v, next after %v", asked, wait)
+			}
+			s.now = s.now.Add(namesAgain)
+			wait := n.look(t.Context(), s, ours)
+			if len(asked) != 1 || asked[0] != web {
+				t.Fatalf("asked for %v, want %s", asked, web)
+			}
+			if c.want == "" && (len(n.problem) != 0 || wait != namesEvery) || c.want != "" && (len(n.problem) != 1 || n.problem[0].Code != c.want || wait != namesAgain) {
+				t.Errorf("got %+v and the next question after %v, want %q", n.problem, wait, c.want)
+			}
+			if n.look(t.Context(), s, ours); len(asked) != 1 {
+				t.Error("it asks all the time")
+			}
+			n.look(t.Context(), seen{now: s.now}, ours)
+			if len(n.problem) > 0 {
+				t.Error("it is still told when nothing is imported")
+			}
+		})
+	}
+}

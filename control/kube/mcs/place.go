@@ -1,0 +1,239 @@
+package mcs
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/objects"
+)
+
+const (
+	labelName      = "app.kubernetes.io/name"
+	labelInstance  = "app.kubernetes.io/instance"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	program        = "postern"
+
+	// checkName is our own check that problems are shown as.
+	checkName = "services"
+)
+
+// place is a namespace, or all of them, as it is seen.
+type place struct {
+	namespace string // empty is all
+	owner     *metav1.OwnerReference
+	exports   *mirror.Mirror[*v1beta1.ServiceExport]
+	imports   *mirror.Mirror[*v1beta1.ServiceImport]
+	services  *mirror.Mirror[*corev1.Service]
+	slices    *mirror.Mirror[*discoveryv1.EndpointSlice]
+}
+
+func (c clients) place(namespace string, changed func()) *place {
+	return &place{
+		namespace: namespace,
+		exports: mirror.New(mirror.Options[*v1beta1.ServiceExport]{
+			Client: c.mcs, Resource: exportKind.resource, Namespace: namespace, List: &v1beta1.ServiceExportList{}, Changed: changed, Slim: slim[*v1beta1.ServiceExport],
+		}),
+		imports: mirror.New(mirror.Options[*v1beta1.ServiceImport]{
+			Client: c.mcs, Resource: importKind.resource, Namespace: namespace, List: &v1beta1.ServiceImportList{}, Changed: changed, Slim: slim[*v1beta1.ServiceImport],
+		}),
+		services: mirror.New(mirror.Options[*corev1.Service]{
+			Client: c.core, Resource: serviceKind.resource, Namespace: namespace, List: &corev1.ServiceList{}, Changed: changed, Slim: slimService,
+		}),
+		slices: mirror.New(mirror.Options[*discoveryv1.EndpointSlice]{
+			Client: c.discovery, Resource: sliceKind.resource, Namespace: namespace, List: &discoveryv1.EndpointSliceList{}, Changed: changed, Slim: slimSlice,
+		}),
+	}
+}
+
+func (p *place) run(ctx context.Context, running *sync.WaitGroup) {
+	for _, run := range []func(context.Context){p.exports.Run, p.imports.Run, p.services.Run, p.slices.Run} {
+		running.Go(func() { run(ctx) })
+	}
+}
+
+// problems are why something is not watched.
+func (p *place) problems() []check.OwnProblem {
+	return slices.Concat(
+		problemOf(p.exports.Err(), exportKind.resource, p.namespace), problemOf(p.imports.Err(), importKind.resource, p.namespace),
+		problemOf(p.services.Err(), serviceKind.resource, p.namespace), problemOf(p.slices.Err(), sliceKind.resource, p.namespace))
+}
+
+func problemOf(err error, resource, namespace string) []check.OwnProblem {
+	if err == nil {
+		return nil
+	}
+	p := objects.Problem(err, resource, namespace)
+	p.Name = checkName
+	return []check.OwnProblem{p}
+}
+
+// slim lets go of who wrote which field.
+func slim[T mirror.Object](x T) T {
+	x.SetManagedFields(nil)
+	return x
+}
+
+// slimService keeps of somebody else's Service what an export is made of.
+func slimService(s *corev1.Service) *corev1.Service {
+	if s.Labels[labelManagedBy] == program {
+		return slim(s)
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, UID: s.UID, DeletionTimestamp: s.DeletionTimestamp},
+		Spec: corev1.ServiceSpec{
+			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, Ports: s.Spec.Ports,
+			SessionAffinity: s.Spec.SessionAffinity, SessionAffinityConfig: s.Spec.SessionAffinityConfig,
+			InternalTrafficPolicy: s.Spec.InternalTrafficPolicy, TrafficDistribution: s.Spec.TrafficDistribution,
+		},
+	}
+}
+
+// slimSlice keeps of somebody else's EndpointSlice whose it is and its endpoints.
+func slimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if s.Labels[labelManagedBy] == program {
+		return slim(s)
+	}
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, UID: s.UID, Labels: map[string]string{discoveryv1.LabelServiceName: s.Labels[discoveryv1.LabelServiceName]}},
+		AddressType: s.AddressType, Ports: s.Ports,
+	}
+	for _, e := range s.Endpoints {
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname})
+	}
+	return out
+}
+
+// seen is what there is at one moment.
+type seen struct {
+	now        time.Time
+	namespaces []string // those that exist and may be seen, sorted
+	owners     map[string]*metav1.OwnerReference
+	exports    []*v1beta1.ServiceExport
+	services   map[types.NamespacedName]*corev1.Service
+	slices     map[types.NamespacedName][]*discoveryv1.EndpointSlice // by their Service
+	imports    map[types.NamespacedName]*v1beta1.ServiceImport
+	objects    map[id]mirror.Object
+}
+
+// id names an object.
+type id struct {
+	kind            kind
+	namespace, name string
+}
+
+func compareID(a, b id) int {
+	return cmp.Or(cmp.Compare(a.kind.name, b.kind.name), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+}
+
+func keyOf(x metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: x.GetNamespace(), Name: x.GetName()}
+}
+
+// look collects what the mirrors hold. It is false until they have seen all, but for namespaces
+// that may not be looked into.
+func (s *session) look() (seen, bool) {
+	out := seen{
+		now: time.Now(), owners: map[string]*metav1.OwnerReference{}, services: map[types.NamespacedName]*corev1.Service{},
+		slices:  map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
+		imports: map[types.NamespacedName]*v1beta1.ServiceImport{}, objects: map[id]mirror.Object{},
+	}
+	for _, p := range s.places {
+		exports, a := p.exports.Objects()
+		imports, b := p.imports.Objects()
+		all, c := p.services.Objects()
+		endpoints, d := p.slices.Objects()
+		if p.denied() {
+			continue
+		}
+		if !a || !b || !c || !d {
+			return seen{}, false
+		}
+		out.owners[p.namespace] = p.owner
+		if p.namespace != "" {
+			out.namespaces = append(out.namespaces, p.namespace)
+		}
+		for _, x := range exports {
+			if x.DeletionTimestamp == nil {
+				out.exports = append(out.exports, x)
+			}
+			out.objects[id{exportKind, x.Namespace, x.Name}] = x
+		}
+		for _, x := range imports {
+			out.imports[keyOf(x)] = x
+			out.objects[id{importKind, x.Namespace, x.Name}] = x
+		}
+		for _, x := range all {
+			out.services[keyOf(x)] = x
+			out.objects[id{serviceKind, x.Namespace, x.Name}] = x
+		}
+		for _, x := range endpoints {
+			of := types.NamespacedName{Namespace: x.Namespace, Name: x.Labels[discoveryv1.LabelServiceName]}
+			out.slices[of] = append(out.slices[of], x)
+			out.objects[id{sliceKind, x.Namespace, x.Name}] = x
+		}
+	}
+	if s.all == nil {
+		return out, true
+	}
+	list, synced := s.all.Objects()
+	for _, x := range list {
+		if x.DeletionTimestamp == nil {
+			out.namespaces = append(out.namespaces, x.Name)
+		}
+	}
+	return out, synced
+}
+
+// denied reports whether the namespace may not be looked into, or is not there.
+func (p *place) denied() bool {
+	return p.exports.Denied() || p.imports.Denied() || p.services.Denied() || p.slices.Denied()
+}
+
+// owner is what owns what is made in a namespace.
+func (s seen) owner(namespace string) *metav1.OwnerReference {
+	if o := s.owners[namespace]; o != nil {
+		return o
+	}
+	return s.owners[""]
+}
+
+// labels are those of all that is ours.
+func (o Options) labels() map[string]string {
+	return map[string]string{labelName: program, labelInstance: o.Release, labelManagedBy: program}
+}
+
+// ours tells the objects that may be touched. A ServiceExport is its user's, and has a status
+// that is ours.
+func (c *Controller) ours(x mirror.Object) bool {
+	if _, is := x.(*v1beta1.ServiceExport); is {
+		return false
+	}
+	have := x.GetLabels()
+	for k, v := range c.o.labels() {
+		if have[k] != v {
+			return false
+		}
+	}
+	_, peer := have["postern.dev/peer"] // a Service of package access
+	return !peer
+}
+
+func sortedProblems(list []check.OwnProblem) []check.OwnProblem {
+	slices.SortStableFunc(list, func(a, b check.OwnProblem) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Params.Namespace, b.Params.Namespace), cmp.Compare(a.Params.Resource, b.Params.Resource), cmp.Compare(a.Params.Object, b.Params.Object), cmp.Compare(a.Params.Peer, b.Params.Peer))
+	})
+	return slices.CompactFunc(list, func(a, b check.OwnProblem) bool {
+		return a.Code == b.Code && a.Params.Namespace == b.Params.Namespace && a.Params.Resource == b.Params.Resource && a.Params.Object == b.Params.Object && a.Params.Peer == b.Params.Peer
+	})
+}

@@ -1,0 +1,279 @@
+package mcs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/objects"
+)
+
+// annotationApplied is a sum of what was applied last: what an object has besides is either
+// somebody else's, and stays, or was ours, and goes when it is applied again.
+const annotationApplied = "postern.dev/applied"
+
+// object is one that should be, or of a ServiceExport the status alone. Both are in the API's
+// form.
+type object struct {
+	id
+	body, status map[string]any // nil is not ours to write
+}
+
+// bodyOf is a value in the API's form. Only types of the API are given, so it cannot fail.
+func bodyOf(x any) map[string]any {
+	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
+	if err != nil {
+		panic(err)
+	}
+	delete(out, "status")
+	return out
+}
+
+// writer writes objects.
+type writer struct {
+	clients clients
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	refused map[id]refusal // what is not tried again for a while
+}
+
+// refusal is that the API server has refused an object.
+type refusal struct {
+	problem check.OwnProblem
+	at      time.Time
+}
+
+// step is one request.
+type step func(context.Context) error
+
+// settle brings the objects to what they should be: of what is there, what is ours and nobody
+// wants goes, unless it is to be kept. It reports whether something failed that is worth another
+// try soon.
+func (w *writer) settle(ctx context.Context, wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (failed bool) {
+	want := map[id]bool{}
+	var steps []step
+	w.forget(func(i id, r refusal) bool {
+		return r.problem.Code == catalogue.NameTaken || time.Since(r.at) >= refusedAgain
+	})
+	for _, o := range wanted {
+		want[o.id] = true
+		if w.waits(o.id) {
+			continue
+		}
+		have := there[o.id]
+		if have != nil && o.body != nil && !ours(have) {
+			w.refuse(o.id, taken(o.id))
+			continue
+		}
+		if s := w.apply(o, have); s != nil {
+			steps = append(steps, w.noted(o.id, s))
+		}
+	}
+	for i, x := range there {
+		if ours(x) && !want[i] && x.GetDeletionTimestamp() == nil && !keep(x) && !w.waits(i) {
+			steps = append(steps, w.noted(i, func(ctx context.Context) error { return w.remove(ctx, i, x.GetUID()) }))
+		}
+	}
+	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
+	return w.run(ctx, steps)
+}
+
+// run sends the requests, some at a time.
+func (w *writer) run(ctx context.Context, steps []step) (failed bool) {
+	todo := make(chan step)
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	for range min(writers, len(steps)) {
+		running.Go(func() {
+			for s := range todo {
+				if err := s(ctx); err != nil {
+					mu.Lock()
+					failed = true
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, s := range steps {
+		todo <- s
+	}
+	close(todo)
+	running.Wait()
+	return failed
+}
+
+// noted is a step whose refusal is remembered; its error is what is worth another try.
+func (w *writer) noted(i id, s step) step {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		err := s(ctx)
+		var status apierrors.APIStatus
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, "NamespaceTerminating"):
+			return nil // it is another by now, or its namespace goes: the mirrors will tell
+		case errors.As(err, &status) && final(status.Status().Code):
+			p := objects.Problem(err, i.kind.qualified(), i.namespace)
+			p.Name, p.Params.Object, p.Params.Detail = checkName, i.kind.name+" "+i.name, cmp.Or(p.Params.Detail, err.Error())
+			w.refuse(i, p)
+			return nil
+		}
+		if err != nil {
+			w.log.Debug("an object of an import is not as it should be yet", "kind", i.kind.name, "namespace", i.namespace, "name", i.name, "error", err)
+		}
+		return err
+	}
+}
+
+// final tells the answers that will be the same the next time: forbidden, by rights, quota or
+// admission, and invalid.
+func final(code int32) bool {
+	return code == http.StatusForbidden || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
+}
+
+// taken is the problem that a name is somebody else's.
+func taken(i id) check.OwnProblem {
+	p := check.OwnProblem{Name: checkName, Code: catalogue.NameTaken}
+	p.Params.Namespace, p.Params.Object = i.namespace, i.kind.name+" "+i.name
+	return p
+}
+
+func (w *writer) refuse(i id, p check.OwnProblem) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused[i] = refusal{p, time.Now()}
+}
+
+// waits reports whether an object has been refused, and it is too soon to try again.
+func (w *writer) waits(i id) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, refused := w.refused[i]
+	return refused
+}
+
+// forget drops the refusals that are over.
+func (w *writer) forget(over func(id, refusal) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.refused, over)
+}
+
+func (w *writer) problems() []check.OwnProblem {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []check.OwnProblem
+	for _, i := range slices.SortedFunc(maps.Keys(w.refused), compareID) {
+		out = append(out, w.refused[i].problem)
+	}
+	return out
+}
+
+// apply is what brings an object to what it should be; nil if it is so.
+func (w *writer) apply(o object, have mirror.Object) step {
+	is := map[string]any{}
+	if have != nil {
+		if have.GetDeletionTimestamp() != nil {
+			return nil
+		}
+		var err error
+		if is, err = runtime.DefaultUnstructuredConverter.ToUnstructured(have); err != nil {
+			return func(context.Context) error { return err }
+		}
+	}
+	if o.body != nil {
+		body := stamped(o.body)
+		if !contains(body, is) {
+			return func(ctx context.Context) error { return w.patch(ctx, o.id, have, "", body) }
+		}
+	}
+	if o.status != nil && have != nil && !contains(o.status, is["status"]) {
+		return func(ctx context.Context) error {
+			return w.patch(ctx, o.id, have, "status", map[string]any{"metadata": map[string]any{}, "status": o.status})
+		}
+	}
+	return nil
+}
+
+// stamped is a body with the sum of it.
+func stamped(body map[string]any) map[string]any {
+	plain, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // it came of types of the API
+	}
+	sum := sha256.Sum256(plain)
+	out, meta := maps.Clone(body), maps.Clone(body["metadata"].(map[string]any))
+	annotations, _ := meta["annotations"].(map[string]any)
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = map[string]any{}
+	}
+	annotations[annotationApplied] = hex.EncodeToString(sum[:8])
+	meta["annotations"], out["metadata"] = annotations, meta
+	return out
+}
+
+// contains reports whether all that is wanted is there. Lists must be the same.
+func contains(want, have any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		for k, v := range w {
+			if !contains(v, h[k]) {
+				return false
+			}
+		}
+		return h != nil || len(w) == 0
+	case []any:
+		h, _ := have.([]any)
+		return slices.EqualFunc(w, h, contains)
+	}
+	return want == have
+}
+
+// patch applies a body to the object that was seen, or to none that was.
+func (w *writer) patch(ctx context.Context, i id, have metav1.Object, subresource string, body map[string]any) error {
+	client, version := w.clients.of(i.kind)
+	out, meta := maps.Clone(body), maps.Clone(body["metadata"].(map[string]any))
+	meta["name"], meta["namespace"] = i.name, i.namespace
+	if have != nil {
+		meta["uid"] = string(have.GetUID())
+	}
+	out["apiVersion"], out["kind"], out["metadata"] = version, i.kind.name, meta
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	force := true
+	r := client.Patch(types.ApplyPatchType).Namespace(i.namespace).Resource(i.kind.resource).Name(i.name)
+	if subresource != "" {
+		r = r.SubResource(subresource)
+	}
+	return r.VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager, Force: &force}, metav1.ParameterCodec).Body(raw).Do(ctx).Error()
+}
+
+// remove deletes the object that was seen.
+func (w *writer) remove(ctx context.Context, i id, uid types.UID) error {
+	client, _ := w.clients.of(i.kind)
+	return client.Delete().Namespace(i.namespace).Resource(i.kind.resource).Name(i.name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
+}

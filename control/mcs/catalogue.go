@@ -1,0 +1,375 @@
+package mcs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/postern-dev/postern/control/bounded"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// A catalogue is what one gateway tells another that it exports. Its version is a digest of what is
+// in it, so that it means the same to both after either has started again, and how much was missed
+// does not matter: a message says from which version it leads on. One that leads on from nothing
+// begins the catalogue anew, which counts when all of it is there.
+
+const (
+	// MaxServices is how many services a peer may export to another.
+	MaxServices = 2000
+	// MaxMessage bounds a message, in bytes of JSON.
+	MaxMessage = 32 << 10
+	// A message has less than that many values, and bytes of entries.
+	messageValues, messageBytes = 6000, MaxMessage - 4<<10
+	maxGone                     = 128
+	maxName                     = 2*MaxLabel + 1
+)
+
+// ErrTooMany refuses a catalogue of more than [MaxServices].
+var ErrTooMany = fmt.Errorf("it has more than %d services", MaxServices)
+
+// digest is the sum of those of the entries, whatever their order.
+type digest [sha256.Size]byte
+
+func (d *digest) flip(sum [sha256.Size]byte) {
+	for i := range d {
+		d[i] ^= sum[i]
+	}
+}
+
+func (d digest) String() string { return hex.EncodeToString(d[:16]) }
+
+// Message is a part of a catalogue on its way.
+type Message struct {
+	Version string `json:"version" max:"64"`
+	// Base is the version of the catalogue that it leads on from; empty begins anew.
+	Base string `json:"base" max:"64"`
+	// Set are entries that are new or changed, Gone the names of those that are no more.
+	Set  []json.RawMessage `json:"set,omitempty" max:"2000x24576"`
+	Gone []string          `json:"gone,omitempty" max:"2000x127"`
+	// More follows before the catalogue that began anew is to count.
+	More bool `json:"more,omitempty"`
+	// Has is the version that the sender has of the reader's own catalogue; empty where it has none.
+	Has string `json:"has,omitempty" max:"64"`
+}
+
+// ParseMessage reads a message of a peer.
+func ParseMessage(body []byte) (Message, error) {
+	var m Message
+	err := bounded.Unmarshal(body, MaxMessage, &m)
+	return m, err
+}
+
+// held is an entry that was read.
+type held struct {
+	sum   [sha256.Size]byte
+	offer *Offer // nil: refused
+	why   string
+}
+
+// book is a catalogue as it was read.
+type book struct {
+	digest  digest
+	entries map[string]held
+}
+
+func newBook() *book { return &book{entries: map[string]held{}} }
+
+// Reader has what one peer told. It is not safe for concurrent use.
+type Reader struct {
+	now  *book // nil before all of one was there
+	next *book // while one that began anew is not complete
+}
+
+// Has is the version of the catalogue as far as it was read; empty before there is one.
+func (r *Reader) Has() string {
+	switch {
+	case r.next != nil:
+		return r.next.digest.String()
+	case r.now != nil:
+		return r.now.digest.String()
+	}
+	return ""
+}
+
+// Heard reports whether all of a catalogue is there.
+func (r *Reader) Heard() bool { return r.now != nil }
+
+// Offers are those that can be used, by name. The map is not to be changed.
+func (r *Reader) Offer(n Name) *Offer {
+	if r.now == nil {
+		return nil
+	}
+	return r.now.entries[n.String()].offer
+}
+
+// Names are those of the offers that can be used.
+func (r *Reader) Names() []Name {
+	var out []Name
+	if r.now != nil {
+		for _, h := range r.now.entries {
+			if h.offer != nil {
+				out = append(out, h.offer.Name)
+			}
+		}
+	}
+	return out
+}
+
+// Refused are why entries cannot be used, by what they are called where that can be a name.
+func (r *Reader) Refused(peer string) []Problem {
+	if r.now == nil {
+		return nil
+	}
+	var out []Problem
+	for name, h := range r.now.entries {
+		if h.offer == nil {
+			out = append(out, Problem{Name: nameOf(name), Peer: peer, Code: catalogue.ServiceRefused, Detail: h.why})
+		}
+	}
+	return out
+}
+
+// Take reads a message, and gives the names whose offers may have changed. A message that leads on
+// from another version than is there changes nothing; Has tells. After an error, of a message that
+// cannot be one, nothing has changed either.
+func (r *Reader) Take(m Message) ([]Name, error) {
+	b := r.base(m.Base)
+	if b == nil {
+		return nil, nil
+	}
+	names := make([]string, len(m.Set))
+	more := map[string]bool{}
+	for i, text := range m.Set {
+		var called struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(text, &called); err != nil || called.Name == "" || len(called.Name) > maxName {
+			return nil, errors.New("an entry has no name")
+		}
+		names[i] = called.Name
+		if _, there := b.entries[called.Name]; !there {
+			more[called.Name] = true
+		}
+	}
+	if len(b.entries)+len(more) > MaxServices {
+		r.next = nil
+		return nil, ErrTooMany
+	}
+	if m.Base == "" {
+		r.next = b
+	} else if b == r.now {
+		r.next = nil
+	}
+	var changed []Name
+	for _, name := range m.Gone {
+		if h, there := b.entries[name]; there {
+			b.digest.flip(h.sum)
+			delete(b.entries, name)
+			changed = append(changed, nameOf(name))
+		}
+	}
+	for i, text := range m.Set {
+		b.set(names[i], text)
+		changed = append(changed, nameOf(names[i]))
+	}
+	if b == r.now {
+		return changed, nil
+	}
+	if m.More {
+		return nil, nil
+	}
+	changed = r.all(nil)
+	r.now, r.next = b, nil
+	return r.all(changed), nil
+}
+
+// base is the catalogue that a version leads on from.
+func (r *Reader) base(version string) *book {
+	switch {
+	case version == "":
+		return newBook()
+	case r.next != nil && version == r.next.digest.String():
+		return r.next
+	case r.now != nil && version == r.now.digest.String():
+		return r.now
+	}
+	return nil
+}
+
+func (r *Reader) all(out []Name) []Name {
+	if r.now != nil {
+		for name := range r.now.entries {
+			out = append(out, nameOf(name))
+		}
+	}
+	return out
+}
+
+func (b *book) set(name string, text json.RawMessage) {
+	if was, there := b.entries[name]; there {
+		b.digest.flip(was.sum)
+	}
+	h := held{sum: sha256.Sum256(text)}
+	o, err := decode(text)
+	switch {
+	case err != nil:
+		h.why = err.Error()
+	case o.Name.String() != name: // which JSON can hide in another case of the field's name
+		h.why = "it has two names"
+	default:
+		h.offer = o
+	}
+	b.digest.flip(h.sum)
+	b.entries[name] = h
+}
+
+// nameOf is the name that a text is, or none.
+func nameOf(s string) Name {
+	for i := range len(s) {
+		if s[i] == '/' {
+			if n := (Name{s[:i], s[i+1:]}); isLabel(n.Namespace) && isLabel(n.Name) {
+				return n
+			}
+			break
+		}
+	}
+	return Name{}
+}
+
+// knowledge is how much a writer knows of what its reader has.
+type knowledge uint8
+
+const (
+	unknown knowledge = iota // it is asked whether it has all
+	anew                     // it has what of a catalogue that began anew was told
+	known
+)
+
+// Writer tells one peer a catalogue: what differs from what it has. It is not safe for concurrent
+// use.
+type Writer struct {
+	want  map[string]*Entry
+	dirty map[string]bool // where want and has may differ
+	has   map[string][sha256.Size]byte
+	of    digest // of has
+	knows knowledge
+	last  *Message // that was not answered
+}
+
+// NewWriter makes a writer of an empty catalogue.
+func NewWriter() *Writer { return &Writer{want: map[string]*Entry{}, dirty: map[string]bool{}} }
+
+// Set has an entry of that name told; nil takes it away. It reports false when there are too many.
+func (w *Writer) Set(name string, e *Entry) bool {
+	was := w.want[name]
+	switch {
+	case e == nil && was == nil, e != nil && was != nil && e.sum == was.sum:
+		return true
+	case e == nil:
+		delete(w.want, name)
+	case was == nil && len(w.want) >= MaxServices:
+		return false
+	default:
+		w.want[name] = e
+	}
+	w.dirty[name] = true
+	return true
+}
+
+// Doubt has the reader asked what it has.
+func (w *Writer) Doubt() { w.knows, w.last = unknown, nil }
+
+// Due reports whether there is something to be told.
+func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.last != nil }
+
+// Told reports whether the reader is known to have a version.
+func (w *Writer) Told(version string) bool { return w.knows == known && w.of.String() == version }
+
+// Names are those of the catalogue.
+func (w *Writer) Names() []string { return slices.Sorted(maps.Keys(w.want)) }
+
+// Has reports whether the catalogue has a service.
+func (w *Writer) Has(name string) bool { return w.want[name] != nil }
+
+// Next is what is to be told next. What the reader then has is to be given to [Writer.Answered];
+// until then it is the same again.
+func (w *Writer) Next() Message {
+	if w.last == nil {
+		m := w.compose()
+		w.last = &m
+	}
+	return *w.last
+}
+
+func (w *Writer) compose() Message {
+	if w.knows == unknown {
+		w.has, w.of = make(map[string][sha256.Size]byte, len(w.want)), digest{}
+		for name, e := range w.want {
+			w.has[name] = e.sum
+			w.of.flip(e.sum)
+		}
+		clear(w.dirty)
+		return Message{Base: w.of.String()}
+	}
+	m := Message{Base: w.of.String()}
+	if w.knows == anew && len(w.has) == 0 {
+		m.Base = ""
+	}
+	values, size := 0, 0
+	for name := range w.dirty {
+		e := w.want[name]
+		if e == nil {
+			if _, there := w.has[name]; there && len(m.Gone) == maxGone {
+				continue
+			}
+			w.note(name, nil)
+			m.Gone = append(m.Gone, name)
+			values++
+			continue
+		}
+		if values += e.weight(); len(m.Set) > 0 && (values > messageValues || size+len(e.Text) > messageBytes) {
+			m.More = w.knows == anew
+			break
+		}
+		size += len(e.Text) + 1
+		w.note(name, e)
+		m.Set = append(m.Set, e.Text)
+	}
+	return m
+}
+
+// note counts an entry as told.
+func (w *Writer) note(name string, e *Entry) {
+	if was, there := w.has[name]; there {
+		w.of.flip(was)
+		delete(w.has, name)
+	}
+	if e != nil {
+		w.has[name] = e.sum
+		w.of.flip(e.sum)
+	}
+	delete(w.dirty, name)
+}
+
+// Answered takes the version that the reader has by now. It reports whether that is what it was
+// told; if not, it is told all anew.
+func (w *Writer) Answered(has string) bool {
+	w.last = nil
+	if has == w.of.String() {
+		if w.knows == unknown || len(w.dirty) == 0 {
+			w.knows = known
+		}
+		return true
+	}
+	first := w.knows == unknown
+	w.knows, w.has, w.of = anew, map[string][sha256.Size]byte{}, digest{}
+	for name := range w.want {
+		w.dirty[name] = true
+	}
+	return first
+}

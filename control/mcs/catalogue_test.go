@@ -1,0 +1,359 @@
+package mcs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+var since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// web is an offer of that name.
+func web(name string, change ...func(*Offer)) Offer {
+	o := Offer{
+		Name: Name{"shop", name}, Created: since, Spread: 1,
+		Spec:   Spec{Type: ClusterSetIP, Ports: []Port{{"http", api.TCP, 80, "http"}, {"dns", api.UDP, 53, ""}, {"s", SCTP, 7, ""}}},
+		Places: []Place{{At: []uint16{10007, 10008, 0}}},
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+func entry(t *testing.T, o Offer) *Entry {
+	t.Helper()
+	e, err := Encode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// exchange carries messages from a writer to a reader until nothing is due, and gives their number
+// and the bytes of entries in them.
+func exchange(t *testing.T, w *Writer, r *Reader) (messages, size int) {
+	t.Helper()
+	for w.Due() {
+		if messages++; messages > 2000 {
+			t.Fatal("they never agree")
+		}
+		n := hand(t, w, r)
+		size += n
+	}
+	return messages, size
+}
+
+func hand(t *testing.T, w *Writer, r *Reader) (size int) {
+	t.Helper()
+	body, err := json.Marshal(w.Next())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ParseMessage(body)
+	if err != nil {
+		t.Fatalf("a message of %d bytes: %v", len(body), err)
+	}
+	if _, err := r.Take(m); err != nil {
+		t.Fatal(err)
+	}
+	w.Answered(r.Has())
+	for _, e := range m.Set {
+		size += len(e)
+	}
+	return size
+}
+
+func names(r *Reader) []string {
+	var out []string
+	for _, n := range r.Names() {
+		out = append(out, n.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestACatalogueIsToldByDifference(t *testing.T) {
+	w, r := NewWriter(), &Reader{}
+	for i := range MaxServices {
+		if o := web(fmt.Sprintf("web-%d", i)); !w.Set(o.Name.String(), entry(t, o)) {
+			t.Fatalf("there is no room for the service %d", i)
+		}
+	}
+	if w.Set("shop/more", entry(t, web("more"))) {
+		t.Errorf("there is room for more than %d", MaxServices)
+	}
+	messages, _ := exchange(t, w, r)
+	if n := len(names(r)); n != MaxServices || !slices.Equal(names(r), w.Names()) {
+		t.Fatalf("%d of %d arrived", n, MaxServices)
+	}
+	if messages < 10 || messages > 40 {
+		t.Errorf("it took %d messages", messages)
+	}
+	// The cost of a change is the change's.
+	w.Set("shop/web-7", nil)
+	w.Set("shop/web-8", entry(t, web("web-8", func(o *Offer) { o.Places[0].At[0] = 10100 })))
+	if messages, size := exchange(t, w, r); messages != 1 || size > 500 {
+		t.Errorf("a change took %d messages with %d bytes of entries", messages, size)
+	}
+	if r.Offer(Name{"shop", "web-7"}) != nil || r.Offer(Name{"shop", "web-8"}).Places[0].At[0] != 10100 {
+		t.Error("the change did not arrive")
+	}
+	// A writer that starts again asks, and tells nothing that is known.
+	again := NewWriter()
+	for name, e := range w.want {
+		again.Set(name, e)
+	}
+	again.Set("shop/new", entry(t, web("new")))
+	again.Next()
+	if again.Answered(r.Has()) != true {
+		t.Error("a reader that lacks one is left alone for a while")
+	}
+	exchange(t, again, r)
+	if !slices.Equal(names(r), again.Names()) {
+		t.Error("they differ after the writer has started again")
+	}
+	third := NewWriter()
+	for name, e := range again.want {
+		third.Set(name, e)
+	}
+	if messages, size := exchange(t, third, r); messages != 1 || size != 0 {
+		t.Errorf("a writer that starts again with nothing new takes %d messages, %d bytes", messages, size)
+	}
+	// As does a reader that has lost all.
+	r = &Reader{}
+	third.Doubt()
+	exchange(t, third, r)
+	if !slices.Equal(names(r), third.Names()) || !third.Told(r.Has()) {
+		t.Error("they differ after the reader has started again")
+	}
+}
+
+// Whatever gets lost, changes at the same time, or starts again, they agree in the end.
+func TestTheyAgreeWhateverHappens(t *testing.T) {
+	var entries []*Entry
+	for i := range 400 {
+		entries = append(entries, entry(t, web(fmt.Sprintf("w-%d", i))))
+	}
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		w, r := NewWriter(), &Reader{}
+		for range 60 {
+			switch random.IntN(10) {
+			case 0:
+				w.Doubt()
+			case 1:
+				r = &Reader{}
+			case 2: // the writer starts again
+				next := NewWriter()
+				for name, e := range w.want {
+					next.Set(name, e)
+				}
+				w = next
+			case 3, 4, 5: // many, so that it takes some messages
+				for range random.IntN(300) {
+					w.Set(entries[random.IntN(len(entries))].Name, nil)
+					e := entries[random.IntN(len(entries))]
+					w.Set(e.Name, e)
+				}
+			default:
+				if !w.Due() {
+					break
+				}
+				m := w.Next()
+				if random.IntN(4) == 0 {
+					break // it is lost
+				}
+				if _, err := r.Take(m); err != nil {
+					t.Fatal(err)
+				}
+				if random.IntN(4) != 0 { // or its answer is
+					w.Answered(r.Has())
+				}
+			}
+		}
+		if !w.Told(r.Has()) {
+			w.Doubt() // as the reader's next message has it do
+		}
+		exchange(t, w, r)
+		if got, want := names(r), w.Names(); !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %d are there, want %d", seed, len(got), len(want))
+		}
+	}
+}
+
+// A catalogue that begins anew counts when all of it is there.
+func TestHalfACatalogueIsNone(t *testing.T) {
+	w, r := NewWriter(), &Reader{}
+	for i := range 500 {
+		o := web(fmt.Sprintf("web-%d", i))
+		w.Set(o.Name.String(), entry(t, o))
+	}
+	for w.Due() {
+		hand(t, w, r)
+		if n := len(names(r)); n != 0 && n != 500 {
+			t.Fatalf("%d of 500 count", n)
+		}
+	}
+	w.Doubt()
+	w.Next()
+	w.Answered("") // which is not what it has: all comes anew
+	for range 3 {
+		hand(t, w, r)
+		if n := len(names(r)); n != 500 {
+			t.Fatalf("%d of 500 count while they come anew", n)
+		}
+	}
+}
+
+func TestForgedEntriesAreRefused(t *testing.T) {
+	many := func(n int, item string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
+	}
+	good := func(field, value string) string {
+		fields := map[string]string{
+			"name": `"shop/web"`, "created": `"2026-01-02T03:04:05Z"`, "type": `"ClusterSetIP"`,
+			"ports": `[{"name":"http","protocol":"TCP","port":80}]`, "places": `[{"at":[10000]}]`,
+		}
+		fields[field] = value
+		var out []string
+		for _, k := range slices.Sorted(maps.Keys(fields)) {
+			out = append(out, fmt.Sprintf("%q:%s", k, fields[k]))
+		}
+		return "{" + strings.Join(out, ",") + "}"
+	}
+	if _, err := decode([]byte(good("spread", "1"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, entry := range map[string]string{
+		"no namespace":             good("name", `"web"`),
+		"a name with a slash more": good("name", `"shop/web/x"`),
+		"control characters":       good("name", `"shop/we\u0007b"`),
+		"a path":                   good("name", `"../web"`),
+		"upper case":               good("name", `"Shop/web"`),
+		"no age":                   good("created", `null`),
+		"ExternalName":             good("type", `"ExternalName"`),
+		"no type":                  good("type", `""`),
+		"no port":                  good("ports", `[]`),
+		"port 0":                   good("ports", `[{"name":"a","protocol":"TCP","port":0}]`),
+		"a port beyond":            good("ports", `[{"name":"a","protocol":"TCP","port":70000}]`),
+		"a protocol of its own":    good("ports", `[{"name":"a","protocol":"ICMP","port":1}]`),
+		"a port's name":            good("ports", `[{"name":"a b","protocol":"TCP","port":1}]`),
+		"a port twice":             good("ports", `[{"name":"a","protocol":"TCP","port":1},{"name":"a","protocol":"TCP","port":2}]`),
+		"ports without end":        good("ports", many(65, `{"protocol":"TCP","port":1}`)),
+		"the auth port":            good("places", `[{"at":[80]}]`),
+		"the API server's port":    good("places", `[{"at":[6443]}]`),
+		"a range beyond":           `{"name":"shop/web","created":"2026-01-02T03:04:05Z","type":"ClusterSetIP","spread":64,"ports":[{"name":"a","protocol":"TCP","port":1}],"places":[{"at":[15990]}]}`,
+		"a spread without end":     good("spread", "65"),
+		"another number of places": good("places", `[{"at":[10000,10001]}]`),
+		"a hostname":               good("places", `[{"hostname":"a","at":[10000]}]`),
+		"two places":               good("places", `[{"at":[10000]},{"at":[10001]}]`),
+		"places without end":       good("places", many(257, `{"at":[10000]}`)),
+		"an address":               good("places", `[{"at":["169.254.169.254"]}]`),
+		"a label of ours":          good("labels", `{"endpointslice.kubernetes.io/managed-by":"x"}`),
+		"a label's value":          good("labels", `{"a":"b c"}`),
+		"an annotation's value":    good("annotations", `{"a":"\u001b[2J"}`),
+		"annotations without end":  good("annotations", `{"a":"`+strings.Repeat("x", 8193)+`"}`),
+		"a policy":                 good("internalTrafficPolicy", `"../x"`),
+		"an affinity without end":  good("affinity", "86401"),
+		"a name twice":             strings.Replace(good("type", `"Headless"`), `"name"`, `"NAME":"shop/other","name"`, 1),
+	} {
+		r := &Reader{}
+		var called struct{ Name string }
+		_ = json.Unmarshal([]byte(entry), &called)
+		m := Message{Set: []json.RawMessage{json.RawMessage(entry), json.RawMessage(good("name", `"shop/good"`))}}
+		body, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err = ParseMessage(body); err != nil {
+			continue // nothing of it is used
+		}
+		if _, err := r.Take(m); err != nil {
+			t.Errorf("%s: nothing of the rest counts: %v", name, err)
+			continue
+		}
+		if got := names(r); !slices.Equal(got, []string{"shop/good"}) {
+			t.Errorf("%s: %v count", name, got)
+		}
+		if p := r.Refused("cloud"); len(p) != 1 || p[0].Code != catalogue.ServiceRefused || p[0].Peer != "cloud" || p[0].Detail == "" {
+			t.Errorf("%s: the problem is %+v", name, p)
+		}
+	}
+}
+
+func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
+	r := &Reader{}
+	base := ""
+	for i := 0; ; i++ {
+		m := Message{Base: base}
+		for j := range 100 {
+			m.Set = append(m.Set, entry(t, web(fmt.Sprintf("w-%d-%d", i, j))).Text)
+		}
+		_, err := r.Take(m)
+		if i < MaxServices/100 {
+			if err != nil {
+				t.Fatalf("after %d: %v", i*100, err)
+			}
+			base = r.Has()
+			continue
+		}
+		if !errors.Is(err, ErrTooMany) {
+			t.Errorf("%d services: %v", (i+1)*100, err)
+		}
+		break
+	}
+	if n := len(r.Names()); n != MaxServices {
+		t.Errorf("%d count", n)
+	}
+}
+
+func FuzzCatalogue(f *testing.F) {
+	o := web("web")
+	e, err := Encode(o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	body, err := json.Marshal(Message{Set: []json.RawMessage{e.Text}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Add([]byte(`{"base":"","set":[{"name":"a/b"}],"gone":["a/c"],"more":true}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, err := ParseMessage(body)
+		if err != nil {
+			return
+		}
+		r := &Reader{}
+		m.Base, m.More = "", false
+		if _, err := r.Take(m); err != nil {
+			return
+		}
+		for _, n := range r.Names() {
+			o := r.Offer(n)
+			if o == nil || o.Name != n || o.check() != nil {
+				t.Fatalf("%s is used, and is no offer: %+v", n, o)
+			}
+			again, err := Encode(*o)
+			if err != nil {
+				t.Fatalf("%s cannot be told again: %v", n, err)
+			}
+			if p, err := decode(again.Text); err != nil || !p.Spec.equal(o.Spec) {
+				t.Fatalf("%s is another when it is told again: %+v, %v", n, p, err)
+			}
+		}
+		if strings.ContainsFunc(fmt.Sprint(r.Refused("cloud")), func(c rune) bool { return c < ' ' }) {
+			t.Fatal("a refusal has control characters")
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package mcs
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Reasons of conflicts, as the API names them (sigs.k8s.io/mcs-api v1beta1).
+const (
+	PortConflict                  = "PortConflict"
+	TypeConflict                  = "TypeConflict"
+	SessionAffinityConflict       = "SessionAffinityConflict"
+	SessionAffinityConfigConflict = "SessionAffinityConfigConflict"
+	LabelsConflict                = "LabelsConflict"
+	AnnotationsConflict           = "AnnotationsConflict"
+	InternalTrafficPolicyConflict = "InternalTrafficPolicyConflict"
+	TrafficDistributionConflict   = "TrafficDistributionConflict"
+)
+
+// Told is an offer and the peer that told it.
+type Told struct {
+	Peer string
+	*Offer
+}
+
+// exported is what one cluster says of a service.
+type exported struct {
+	peer    string // empty: this cluster
+	created time.Time
+	spec    *Spec
+}
+
+// Merge makes of all that clusters say of one service what this one is to have of it. own is nil
+// unless it is exported here; all of told is of that name. at gives the listener here for a port of
+// a peer's backend, if it is there.
+//
+// The oldest export counts where they disagree; of two of one second it is the one that is written
+// first in the order of its content, which is the same for all clusters. Ports are united, by age.
+func Merge(name Name, own *Export, told []Told, at func(peer, hostname string, port Port) (netip.AddrPort, bool)) (Import, []Conflict) {
+	var all []exported
+	if own != nil {
+		all = append(all, exported{"", own.Created, &own.Spec})
+	}
+	for _, t := range told {
+		all = append(all, exported{t.Peer, t.Created, &t.Spec})
+	}
+	slices.SortStableFunc(all, func(a, b exported) int {
+		return cmp.Or(a.created.Truncate(time.Second).Compare(b.created.Truncate(time.Second)), cmp.Compare(a.spec.text(), b.spec.text()))
+	})
+	out := Import{Name: name, Own: own != nil, Spec: *all[0].spec}
+	out.Spec.Ports = unite(all)
+	for _, t := range told {
+		out.Clusters = append(out.Clusters, t.cluster(at))
+	}
+	slices.SortFunc(out.Clusters, func(a, b Cluster) int { return cmp.Compare(a.ID, b.ID) })
+	if own == nil {
+		return out, nil
+	}
+	return out, conflicts(name, all)
+}
+
+// text orders specs of one age.
+func (s *Spec) text() string {
+	b, _ := json.Marshal(s) // of plain types
+	return string(b)
+}
+
+// unite makes one list of ports. Of two that have one name, or one number, the older counts.
+func unite(all []exported) []Port {
+	var out []Port
+	for _, e := range all {
+		for _, p := range e.spec.Ports {
+			if !slices.ContainsFunc(out, func(q Port) bool { return q.Name == p.Name || q.Protocol == p.Protocol && q.Port == p.Port }) {
+				out = append(out, p)
+			}
+		}
+	}
+	slices.SortFunc(out, comparePorts)
+	return out
+}
+
+func comparePorts(a, b Port) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+}
+
+// cluster is where a peer's backends are reached.
+func (t Told) cluster(at func(peer, hostname string, port Port) (netip.AddrPort, bool)) Cluster {
+	c := Cluster{ID: t.Peer}
+	for _, place := range t.Places {
+		e := Endpoint{Hostname: place.Hostname}
+		for i, p := range t.Spec.Ports {
+			if place.At[i] == 0 {
+				continue
+			}
+			if a, there := at(t.Peer, place.Hostname, p); there {
+				e.Ports = append(e.Ports, EndpointPort{Port: p, At: a})
+			}
+		}
+		c.Endpoints = append(c.Endpoints, e)
+	}
+	return c
+}
+
+// conflicts are the fields in which exports, the oldest first, disagree.
+func conflicts(name Name, all []exported) []Conflict {
+	samePorts := func(a, b *Spec) bool {
+		return slices.Equal(slices.SortedFunc(slices.Values(a.Ports), comparePorts), slices.SortedFunc(slices.Values(b.Ports), comparePorts))
+	}
+	var out []Conflict
+	for _, field := range []struct {
+		reason, what string
+		same         func(a, b *Spec) bool
+		counts       func(*Spec) string
+	}{
+		{AnnotationsConflict, "annotations", func(a, b *Spec) bool { return maps.Equal(a.Annotations, b.Annotations) }, nil},
+		{InternalTrafficPolicyConflict, "the internal traffic policy", func(a, b *Spec) bool { return a.InternalTrafficPolicy == b.InternalTrafficPolicy },
+			func(s *Spec) string { return s.InternalTrafficPolicy }},
+		{LabelsConflict, "labels", func(a, b *Spec) bool { return maps.Equal(a.Labels, b.Labels) }, nil},
+		{PortConflict, "ports", samePorts, nil},
+		{SessionAffinityConfigConflict, "the time-out of the session affinity",
+			func(a, b *Spec) bool { return a.Affinity.ClientIP != b.Affinity.ClientIP || a.Affinity == b.Affinity },
+			func(s *Spec) string { return s.Affinity.Timeout.String() }},
+		{SessionAffinityConflict, "the session affinity", func(a, b *Spec) bool { return a.Affinity.ClientIP == b.Affinity.ClientIP },
+			func(s *Spec) string {
+				if s.Affinity.ClientIP {
+					return "ClientIP"
+				}
+				return "None"
+			}},
+		{TrafficDistributionConflict, "the traffic distribution", func(a, b *Spec) bool { return a.TrafficDistribution == b.TrafficDistribution },
+			func(s *Spec) string { return s.TrafficDistribution }},
+		{TypeConflict, "the type", func(a, b *Spec) bool { return a.Type == b.Type }, func(s *Spec) string { return string(s.Type) }},
+	} {
+		oldest := all[0]
+		var others []string
+		for _, e := range all[1:] {
+			if !field.same(oldest.spec, e.spec) {
+				others = append(others, e.where())
+			}
+		}
+		if len(others) == 0 {
+			continue
+		}
+		outcome := "those of the oldest export count"
+		switch {
+		case field.reason == PortConflict:
+			outcome = "they are united, and of two with one name or number the older counts"
+		case field.counts != nil:
+			outcome = fmt.Sprintf("that of the oldest export counts: %q", field.counts(oldest.spec))
+		}
+		out = append(out, Conflict{name, field.reason, fmt.Sprintf("%s of %s differ from the oldest export, that of %s; %s",
+			field.what, strings.Join(others, ", "), oldest.where(), outcome)})
+	}
+	return out
+}
+
+func (e exported) where() string {
+	if e.peer == "" {
+		return "this cluster"
+	}
+	return e.peer
+}

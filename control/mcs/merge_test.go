@@ -1,0 +1,102 @@
+package mcs
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// The rules of KEP-1645, constraints and conflict resolution.
+func TestMerge(t *testing.T) {
+	http, https := Port{"http", api.TCP, 80, ""}, Port{"https", api.TCP, 443, ""}
+	spec := func(ports ...Port) Spec { return Spec{Type: ClusterSetIP, Ports: ports} }
+	with := func(s Spec, f func(*Spec)) Spec { f(&s); return s }
+	const old, young = 1, 2
+	type cluster struct {
+		name string // empty: this one
+		age  int
+		spec Spec
+	}
+	for name, c := range map[string]struct {
+		clusters  []cluster
+		want      Spec
+		conflicts []string
+	}{
+		"one":              {[]cluster{{"a", old, spec(http)}}, spec(http), nil},
+		"own":              {[]cluster{{"", old, spec(http)}}, spec(http), nil},
+		"the same":         {[]cluster{{"", young, spec(http, https)}, {"a", old, spec(https, http)}}, spec(http, https), nil},
+		"ports are united": {[]cluster{{"", old, spec(http)}, {"a", young, spec(https)}}, spec(http, https), []string{PortConflict}},
+		"the older port of a name counts": {[]cluster{{"", young, spec(Port{"http", api.TCP, 8080, ""})}, {"a", old, spec(http)}},
+			spec(http), []string{PortConflict}},
+		"the older name of a port counts": {[]cluster{{"", young, spec(Port{"web", api.TCP, 80, ""}, https)}, {"a", old, spec(http)}},
+			spec(http, https), []string{PortConflict}},
+		"the older type counts": {[]cluster{{"", young, with(spec(http), func(s *Spec) { s.Type = Headless })}, {"a", old, spec(http)}},
+			spec(http), []string{TypeConflict}},
+		"the older affinity counts": {[]cluster{{"", old, with(spec(http), func(s *Spec) { s.Affinity = Affinity{true, time.Hour} })}, {"a", young, spec(http)}},
+			with(spec(http), func(s *Spec) { s.Affinity = Affinity{true, time.Hour} }), []string{SessionAffinityConflict}},
+		"the older time-out counts": {[]cluster{
+			{"", old, with(spec(http), func(s *Spec) { s.Affinity = Affinity{true, time.Hour} })},
+			{"a", young, with(spec(http), func(s *Spec) { s.Affinity = Affinity{true, time.Minute} })}},
+			with(spec(http), func(s *Spec) { s.Affinity = Affinity{true, time.Hour} }), []string{SessionAffinityConfigConflict}},
+		"marks and policies": {[]cluster{
+			{"", young, with(spec(http), func(s *Spec) {
+				s.Labels, s.Annotations, s.InternalTrafficPolicy, s.TrafficDistribution = map[string]string{"a": "b"}, map[string]string{"a": "b"}, "Local", "PreferClose"
+			})},
+			{"a", old, spec(http)}},
+			spec(http), []string{AnnotationsConflict, InternalTrafficPolicyConflict, LabelsConflict, TrafficDistributionConflict}},
+		"of others' conflicts nothing is said": {[]cluster{{"b", young, spec(https)}, {"a", old, spec(http)}}, spec(http, https), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := Name{"shop", "web"}
+			var own *Export
+			var told []Told
+			for _, x := range c.clusters {
+				created := since.Add(time.Duration(x.age) * time.Hour)
+				if x.name == "" {
+					own = &Export{Name: n, Created: created, Spec: x.spec}
+					continue
+				}
+				told = append(told, Told{x.name, &Offer{Name: n, Created: created, Spec: x.spec, Spread: 1,
+					Places: []Place{{At: slices.Repeat([]uint16{FirstPort}, len(x.spec.Ports))}}}})
+			}
+			at := netip.MustParseAddrPort("10.0.0.1:30000")
+			got, conflicts := Merge(n, own, told, func(string, string, Port) (netip.AddrPort, bool) { return at, true })
+			if !got.Spec.equal(c.want) || got.Own != (own != nil) || len(got.Clusters) != len(told) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+			var reasons []string
+			for _, x := range conflicts {
+				reasons = append(reasons, x.Reason)
+				if x.Message == "" || x.Name != n {
+					t.Errorf("a conflict says %+v", x)
+				}
+			}
+			if !slices.Equal(reasons, c.conflicts) {
+				t.Errorf("the conflicts are %v, want %v", reasons, c.conflicts)
+			}
+			for _, x := range got.Clusters {
+				if len(x.Endpoints) != 1 || len(x.Endpoints[0].Ports) == 0 || x.Endpoints[0].Ports[0].At != at {
+					t.Errorf("%s is reached at %+v", x.ID, x.Endpoints)
+				}
+			}
+		})
+	}
+}
+
+// Of two exports of one second, all clusters choose the same.
+func TestExportsOfOneAgeAreOrderedAlikeEverywhere(t *testing.T) {
+	n := Name{"shop", "web"}
+	a, b := Spec{Type: ClusterSetIP, Ports: []Port{{"a", api.TCP, 80, ""}}}, Spec{Type: Headless, Ports: []Port{{"b", api.TCP, 80, ""}}}
+	nowhere := func(string, string, Port) (netip.AddrPort, bool) { return netip.AddrPort{}, false }
+	at := func(own, other Spec) Spec {
+		got, _ := Merge(n, &Export{Name: n, Created: since, Spec: own}, []Told{{"peer", &Offer{Name: n, Created: since.Add(time.Millisecond), Spec: other}}}, nowhere)
+		return got.Spec
+	}
+	if here, there := at(a, b), at(b, a); !reflect.DeepEqual(here, there) {
+		t.Errorf("one cluster has %+v and the other %+v", here, there)
+	}
+}

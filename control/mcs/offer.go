@@ -1,0 +1,293 @@
+package mcs
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/bounded"
+)
+
+// SCTP is a protocol that services may have and no gateway carries.
+const SCTP api.Protocol = "SCTP"
+
+// Bounds of what a gateway says of one service. A port of an endpoint is a listener at the importer.
+const (
+	maxPorts = 64
+	// MaxPlaces is how many backends of a headless service are told.
+	MaxPlaces      = 256
+	maxListeners   = 1024
+	maxLabels      = 64
+	maxAnnotations = 8 << 10 // bytes of all
+	maxKey         = 253
+	maxEntry       = 24 << 10 // bytes of JSON
+	maxAffinity    = 24 * time.Hour
+)
+
+// Offer is an exported service as a gateway tells its peers of it.
+type Offer struct {
+	Name    Name
+	Created time.Time
+	Spec    Spec
+	// Spread is how many overlay ports in a row lead to each port: more than one where clients are
+	// to be kept to their backends, and each client has one of them by its address.
+	Spread int
+	// Places has one without a hostname for ClusterSetIP, and one for each ready backend of Headless.
+	Places []Place
+}
+
+// Place is where connections to a service, or to one backend of it, are taken inside the tunnel.
+type Place struct {
+	Hostname string
+	// At are the overlay ports, the first of Offer.Spread each, in the order of Spec.Ports; 0 where
+	// a port is not carried.
+	At []uint16
+}
+
+// Overlay are the overlay ports of one of a place's.
+func (o *Offer) Overlay(place Place, port int) (api.Ports, bool) {
+	first := place.At[port]
+	return api.Ports{Protocol: o.Spec.Ports[port].Protocol, First: first, Last: first + uint16(o.Spread) - 1}, first != 0
+}
+
+// wireOffer is an offer in JSON.
+type wireOffer struct {
+	Name         string            `json:"name" max:"127"`
+	Created      time.Time         `json:"created" max:"64"`
+	Type         Type              `json:"type" max:"32"`
+	Ports        []wirePort        `json:"ports,omitempty" max:"64"`
+	Affinity     int               `json:"affinity,omitempty" max:"86400"` // seconds
+	Policy       string            `json:"internalTrafficPolicy,omitempty" max:"63"`
+	Distribution string            `json:"trafficDistribution,omitempty" max:"63"`
+	Labels       map[string]string `json:"labels,omitempty" max:"64x253"`
+	Annotations  map[string]string `json:"annotations,omitempty" max:"64x8192"`
+	Spread       int               `json:"spread,omitempty" max:"64"`
+	Places       []wirePlace       `json:"places,omitempty" max:"256"`
+}
+
+type wirePort struct {
+	Name        string       `json:"name,omitempty" max:"63"`
+	Protocol    api.Protocol `json:"protocol" max:"8"`
+	Port        uint16       `json:"port"`
+	AppProtocol string       `json:"appProtocol,omitempty" max:"253"`
+}
+
+type wirePlace struct {
+	Hostname string   `json:"hostname,omitempty" max:"63"`
+	At       []uint16 `json:"at,omitempty" max:"64x65535"`
+}
+
+// Entry is an offer as it is told.
+type Entry struct {
+	Name string
+	Text json.RawMessage
+	sum  [sha256.Size]byte
+}
+
+// Encode makes the entry of an offer. The error says which bound it exceeds.
+func Encode(o Offer) (*Entry, error) {
+	w := wireOffer{
+		Name: o.Name.String(), Created: o.Created.UTC().Truncate(time.Second), Type: o.Spec.Type,
+		Policy: o.Spec.InternalTrafficPolicy, Distribution: o.Spec.TrafficDistribution,
+		Labels: o.Spec.Labels, Annotations: o.Spec.Annotations, Spread: o.Spread,
+	}
+	if o.Spec.Affinity.ClientIP {
+		w.Affinity = max(int(o.Spec.Affinity.Timeout/time.Second), 1)
+	}
+	for _, p := range o.Spec.Ports {
+		w.Ports = append(w.Ports, wirePort(p))
+	}
+	for _, p := range o.Places {
+		w.Places = append(w.Places, wirePlace(p))
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := decode(text); err != nil {
+		return nil, err
+	}
+	return &Entry{Name: w.Name, Text: text, sum: sha256.Sum256(text)}, nil
+}
+
+// decode reads an entry; nothing of one that is refused is to be used. The error repeats nothing
+// that cannot be shown.
+func decode(text []byte) (*Offer, error) {
+	var w wireOffer
+	if err := bounded.Unmarshal(text, maxEntry, &w); err != nil {
+		return nil, err
+	}
+	namespace, name, _ := strings.Cut(w.Name, "/")
+	o := &Offer{
+		Name: Name{namespace, name}, Created: w.Created, Spread: max(w.Spread, 1),
+		Spec: Spec{
+			Type: w.Type, InternalTrafficPolicy: w.Policy, TrafficDistribution: w.Distribution,
+			Labels: w.Labels, Annotations: w.Annotations,
+		},
+	}
+	if w.Affinity > 0 {
+		o.Spec.Affinity = Affinity{ClientIP: true, Timeout: time.Duration(w.Affinity) * time.Second}
+	}
+	for _, p := range w.Ports {
+		o.Spec.Ports = append(o.Spec.Ports, Port(p))
+	}
+	for _, p := range w.Places {
+		o.Places = append(o.Places, Place(p))
+	}
+	return o, o.check()
+}
+
+// check reports why an offer cannot be one.
+func (o *Offer) check() error {
+	switch {
+	case !isLabel(o.Name.Namespace) || !isLabel(o.Name.Name):
+		return errors.New("it has no name of a service")
+	case o.Created.IsZero() || o.Created.Year() > 9999:
+		return errors.New("it does not say since when it is exported")
+	case o.Spec.Type != ClusterSetIP && o.Spec.Type != Headless:
+		return errors.New("its type is neither ClusterSetIP nor Headless")
+	case o.Spec.Type == ClusterSetIP && len(o.Spec.Ports) == 0:
+		return errors.New("it has no ports")
+	case o.Spec.Affinity.Timeout > maxAffinity:
+		return fmt.Errorf("its session affinity is longer than %s", maxAffinity)
+	case !isWord(o.Spec.InternalTrafficPolicy) || !isWord(o.Spec.TrafficDistribution):
+		return errors.New("its traffic policy is no word")
+	}
+	if err := checkPorts(o.Spec.Ports); err != nil {
+		return err
+	}
+	if err := checkMarks(o.Spec.Labels, o.Spec.Annotations); err != nil {
+		return err
+	}
+	return o.checkPlaces()
+}
+
+func checkPorts(ports []Port) error {
+	if len(ports) > maxPorts {
+		return fmt.Errorf("it has %d ports, more than %d", len(ports), maxPorts)
+	}
+	type number struct {
+		protocol api.Protocol
+		port     uint16
+	}
+	names, numbers := map[string]bool{}, map[number]bool{}
+	for _, p := range ports {
+		n := number{p.Protocol, p.Port}
+		switch {
+		case p.Protocol != api.TCP && p.Protocol != api.UDP && p.Protocol != SCTP:
+			return errors.New("a port has no protocol that there is")
+		case p.Port == 0:
+			return errors.New("a port is 0")
+		case p.Name == "" && len(ports) > 1 || p.Name != "" && !isLabel(p.Name):
+			return errors.New("a port has no name that can be")
+		case names[p.Name] || numbers[n]:
+			return errors.New("a port is there twice")
+		case p.AppProtocol != "" && !isQualified(p.AppProtocol):
+			return errors.New("an application protocol is no name")
+		}
+		names[p.Name], numbers[n] = true, true
+	}
+	return nil
+}
+
+// reserved begin the labels and annotations that say whose an object is, and what is done with it.
+var reserved = []string{"multicluster.kubernetes.io/", "endpointslice.kubernetes.io/", "service.kubernetes.io/", "postern.dev/"}
+
+func checkMarks(labels, annotations map[string]string) error {
+	size := 0
+	for _, m := range []map[string]string{labels, annotations} {
+		if len(m) > maxLabels {
+			return fmt.Errorf("it has %d labels or annotations, more than %d", len(m), maxLabels)
+		}
+		for key := range m {
+			switch {
+			case !isQualified(key):
+				return errors.New("a label or annotation has no name that can be")
+			case slices.ContainsFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }):
+				return fmt.Errorf("%s is for whoever makes the object alone", key)
+			}
+		}
+	}
+	for _, value := range labels {
+		if len(value) > MaxLabel || strings.TrimFunc(value, isNameCharacter) != "" {
+			return errors.New("the value of a label cannot be one")
+		}
+	}
+	for key, value := range annotations {
+		size += len(key) + len(value)
+		if strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+			return errors.New("the value of an annotation has control characters")
+		}
+	}
+	if size > maxAnnotations {
+		return fmt.Errorf("its annotations have %d bytes, more than %d", size, maxAnnotations)
+	}
+	return nil
+}
+
+func (o *Offer) checkPlaces() error {
+	hostnames := map[string]bool{}
+	listeners := 0
+	for _, p := range o.Places {
+		switch {
+		case len(p.At) != len(o.Spec.Ports):
+			return errors.New("it does not say of all its ports where they are")
+		case (p.Hostname == "") != (o.Spec.Type == ClusterSetIP) || p.Hostname != "" && !isLabel(p.Hostname):
+			return errors.New("a place has no hostname that can be")
+		case hostnames[p.Hostname]:
+			return errors.New("a place is there twice")
+		}
+		hostnames[p.Hostname] = true
+		for i, at := range p.At {
+			if at == 0 {
+				continue
+			}
+			if o.Spec.Ports[i].Protocol == SCTP || at < FirstPort || int(at)+o.Spread-1 > LastPort {
+				return fmt.Errorf("a port is at %d inside the tunnel, where no services of clusters are", at)
+			}
+			listeners++
+		}
+	}
+	if len(o.Places) > MaxPlaces || listeners > maxListeners {
+		return fmt.Errorf("it has %d backends with %d ports, more than %d or %d", len(o.Places), listeners, MaxPlaces, maxListeners)
+	}
+	return nil
+}
+
+func isNameCharacter(r rune) bool {
+	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || r == '-' || r == '_' || r == '.'
+}
+
+// isQualified tells names such as those of labels: a DNS name and a slash before them, or not.
+func isQualified(s string) bool {
+	prefix, name, prefixed := strings.Cut(s, "/")
+	if !prefixed {
+		prefix, name = "", s
+	}
+	return len(s) <= maxKey && name != "" && len(name) <= MaxLabel && strings.TrimFunc(name, isNameCharacter) == "" &&
+		(!prefixed || prefix != "" && strings.Trim(prefix, labelCharacters+".") == "")
+}
+
+// isWord tells the words of a Service's fields; empty is one that is not set.
+func isWord(s string) bool {
+	return strings.TrimFunc(s, func(r rune) bool { return r < unicode.MaxASCII && unicode.IsLetter(r) }) == ""
+}
+
+// weight is how many values of JSON an entry has at most.
+func (e *Entry) weight() int {
+	return 1 + strings.Count(string(e.Text), ",") + strings.Count(string(e.Text), ":")/2
+}
+
+// equal reports whether two specs say the same.
+func (s Spec) equal(t Spec) bool {
+	return s.Type == t.Type && slices.Equal(s.Ports, t.Ports) && s.Affinity == t.Affinity &&
+		s.InternalTrafficPolicy == t.InternalTrafficPolicy && s.TrafficDistribution == t.TrafficDistribution &&
+		maps.Equal(s.Labels, t.Labels) && maps.Equal(s.Annotations, t.Annotations)
+}

@@ -1,0 +1,160 @@
+package mcs
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+const (
+	// FirstPort and LastPort are the overlay ports of services of clusters. They are below those that
+	// the network stack takes for connections of its own.
+	FirstPort, LastPort = 10000, 15999
+	// FirstListener and LastListener are the ports at which imported services are listened for, on the
+	// gateway's own address. They are below those that the kernel takes for connections.
+	FirstListener, LastListener = 20000, 29999
+	// Spread is how many ports in a row a service with session affinity has: each client has one of
+	// them, and each of them one backend.
+	Spread = 16
+	// rest is how long a port is nobody's before it is somebody else's. A peer that was away for
+	// longer hears of it before it can dial: what it is told goes first.
+	rest = time.Hour
+)
+
+// Lease is the overlay ports of one port of a service, or of one backend of a headless one.
+type Lease struct {
+	Key   string
+	Ports api.Ports
+	// Freed is since when they are nobody's; zero while they are somebody's.
+	Freed time.Time
+}
+
+// LeaseKey names what overlay ports are leased to. It is the same for as long as the service is.
+func LeaseKey(uid, hostname string, p Port) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", uid, hostname, p.Protocol, p.Port))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
+}
+
+// Overlay leases overlay ports: the same to the same, and to nobody what was somebody else's a
+// moment ago. It is not safe for concurrent use.
+type Overlay struct {
+	leases map[string]Lease
+	used   map[overlayPort]struct{}
+	next   map[api.Protocol]int // where to look for a free one: what was freed last is looked at last
+}
+
+type overlayPort struct {
+	protocol api.Protocol
+	port     uint16
+}
+
+// NewOverlay continues with what was leased before.
+func NewOverlay(leases []Lease) *Overlay {
+	o := &Overlay{leases: map[string]Lease{}, used: map[overlayPort]struct{}{}, next: map[api.Protocol]int{api.TCP: FirstPort, api.UDP: FirstPort}}
+	for _, l := range leases {
+		o.hold(l)
+	}
+	return o
+}
+
+func (o *Overlay) hold(l Lease) {
+	o.leases[l.Key] = l
+	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
+		o.used[overlayPort{l.Ports.Protocol, uint16(p)}] = struct{}{}
+	}
+}
+
+func (o *Overlay) drop(l Lease) {
+	delete(o.leases, l.Key)
+	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
+		delete(o.used, overlayPort{l.Ports.Protocol, uint16(p)})
+	}
+}
+
+// Lease gives n ports in a row, those that the key had if it had so many. taken are ports that are
+// others'. It reports false when there are no such left.
+func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time, taken func(api.Ports) bool) (api.Ports, bool) {
+	l, there := o.leases[key]
+	if there && l.Ports.Len() == n && !taken(l.Ports) {
+		if !l.Freed.IsZero() {
+			l.Freed = time.Time{}
+			o.leases[key] = l
+		}
+		return l.Ports, true
+	}
+	p, ok := o.find(protocol, n, taken)
+	if !ok {
+		o.prune(now)
+		if p, ok = o.find(protocol, n, taken); !ok {
+			return api.Ports{}, false
+		}
+	}
+	if there {
+		o.drop(l)
+		l.Key, l.Freed = fmt.Sprintf("%s:%d", key, l.Ports.First), now
+		o.hold(l)
+	}
+	o.hold(Lease{Key: key, Ports: p})
+	return p, true
+}
+
+// find looks for free ports from where the last were found.
+func (o *Overlay) find(protocol api.Protocol, n int, taken func(api.Ports) bool) (api.Ports, bool) {
+	const size = LastPort - FirstPort + 1
+	start, free := o.next[protocol], 0
+	for i := range size + n - 1 {
+		p := FirstPort + (start-FirstPort+i)%size
+		if p == FirstPort {
+			free = 0 // they are in a row
+		}
+		if _, used := o.used[overlayPort{protocol, uint16(p)}]; used {
+			free = 0
+			continue
+		}
+		if free++; free < n {
+			continue
+		}
+		ports := api.Ports{Protocol: protocol, First: uint16(p - n + 1), Last: uint16(p)}
+		if taken(ports) {
+			free = n - 1
+			continue
+		}
+		o.next[protocol] = FirstPort + (p-FirstPort+1)%size
+		return ports, true
+	}
+	return api.Ports{}, false
+}
+
+// Keep frees the ports of all but these keys. It reports whether that changed anything.
+func (o *Overlay) Keep(keys map[string]bool, now time.Time) (changed bool) {
+	for key, l := range o.leases {
+		if !keys[key] && l.Freed.IsZero() {
+			l.Freed = now
+			o.leases[key] = l
+			changed = true
+		}
+	}
+	return changed
+}
+
+// prune forgets what has rested.
+func (o *Overlay) prune(now time.Time) {
+	for _, l := range o.leases {
+		if !l.Freed.IsZero() && now.Sub(l.Freed) >= rest {
+			o.drop(l)
+		}
+	}
+}
+
+// Leases are all that count, those that rest included.
+func (o *Overlay) Leases(now time.Time) []Lease {
+	o.prune(now)
+	out := make([]Lease, 0, len(o.leases))
+	for _, l := range o.leases {
+		out = append(out, l)
+	}
+	return out
+}

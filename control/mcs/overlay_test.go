@@ -1,0 +1,72 @@
+package mcs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+func TestOverlayPortsAreSticky(t *testing.T) {
+	now := since
+	free := func(api.Ports) bool { return false }
+	o := NewOverlay(nil)
+	lease := func(key string, n int) (api.Ports, bool) { return o.Lease(key, api.TCP, n, now, free) }
+	first := map[string]api.Ports{}
+	used := map[uint16]string{}
+	for i := 0; ; i++ {
+		key := fmt.Sprint("service-", i)
+		p, ok := lease(key, 1+i%3*(Spread-1)/2)
+		if !ok {
+			break
+		}
+		first[key] = p
+		for n := range p.Len() {
+			at := p.First + uint16(n)
+			if other := used[at]; other != "" || at < FirstPort || at > LastPort {
+				t.Fatalf("%s has port %d (%s)", key, at, other)
+			}
+			used[at] = key
+		}
+	}
+	if len(used) < LastPort-FirstPort+1-Spread {
+		t.Errorf("only %d ports were found", len(used))
+	}
+	if p, ok := o.Lease("service-0", api.UDP, 1, now, free); !ok || p.First != FirstPort {
+		t.Errorf("UDP has ports of its own: %v", p)
+	}
+	// A restart knows of them, and of those that rest.
+	o.Keep(map[string]bool{"service-0": true}, now)
+	o = NewOverlay(o.Leases(now))
+	if p, ok := lease("service-0", 1); !ok || p != first["service-0"] {
+		t.Errorf("it has %v after a restart, and had %v", p, first["service-0"])
+	}
+	if p, ok := lease("somebody else", 1); ok {
+		t.Errorf("port %s was another's a moment ago", p)
+	}
+	if p, ok := lease("service-3", 1); !ok || p != first["service-3"] {
+		t.Errorf("what comes back has %v, and had %v", p, first["service-3"])
+	}
+	now = now.Add(rest)
+	if p, ok := lease("somebody else", Spread); !ok || p.Overlaps(first["service-0"]) || p.Overlaps(first["service-3"]) {
+		t.Errorf("after the rest it gets %v", p)
+	}
+}
+
+// A port that the configuration gives to another service is given up.
+func TestOverlayPortsGiveWay(t *testing.T) {
+	o := NewOverlay(nil)
+	p, _ := o.Lease("a", api.TCP, 1, since, func(api.Ports) bool { return false })
+	taken := func(q api.Ports) bool { return q.Overlaps(p) }
+	q, ok := o.Lease("a", api.TCP, 1, since, taken)
+	if !ok || q == p {
+		t.Errorf("it keeps %v", q)
+	}
+	if r, ok := o.Lease("b", api.TCP, 1, since, func(api.Ports) bool { return false }); !ok || r == p || r == q {
+		t.Errorf("another one gets %v at once", r)
+	}
+	if again, _ := o.Lease("a", api.TCP, 1, since.Add(time.Minute), taken); again != q {
+		t.Errorf("it moves again, to %v", again)
+	}
+}

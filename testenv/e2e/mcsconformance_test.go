@@ -1,0 +1,152 @@
+//go:build linux && e2e && mcs
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/mcs"
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+const (
+	// reports is where the suite's reports are kept.
+	reports = "../../dist/mcs-conformance"
+	// suiteTime bounds the suite, which takes some minutes.
+	suiteTime = 30 * time.Minute
+	// onlyFlat is the one spec that is not passed: by it a Headless service's addresses are those
+	// of the exporter's pods, which equal ranges of pods make meaningless.
+	onlyFlat = "should return the ready endpoint addresses of all the backing pods"
+)
+
+// spec is what is read of one in ginkgo's report.
+type spec struct {
+	ContainerHierarchyTexts  []string
+	ContainerHierarchyLabels [][]string
+	LeafNodeLabels           []string
+	LeafNodeType             string
+	LeafNodeText             string
+	State                    string
+	Failure                  struct{ Message string }
+}
+
+func (s spec) required() bool {
+	for _, labels := range append(s.ContainerHierarchyLabels, s.LeafNodeLabels) {
+		for _, l := range labels {
+			if l == "Required" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, from
+// both sides: edge, behind the NAT, exports, and cloud does.
+func TestMCSConformance(t *testing.T) {
+	ctx := within(t, suiteTime)
+	suite, err := mcs.Suite(ctx, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := mcs.Images(ctx, tempDir(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newClusterset(t, images...)
+	folder, err := filepath.Abs(reports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := s.kubeconfig(t)
+	for exporter, order := range map[string]string{"edge": "edge,cloud", "cloud": "cloud,edge"} {
+		t.Run(exporter+" exports", func(t *testing.T) {
+			report := filepath.Join(folder, exporter+".json")
+			out, err := netlab.Run(ctx, s.operator.Namespace(), "", suite, "-kubeconfig", kubeconfig, "-contexts", order,
+				"-ginkgo.no-color", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern")
+			if os.WriteFile(filepath.Join(folder, exporter+".txt"), []byte(out), 0o644) != nil {
+				t.Error("the suite's output is not kept")
+			}
+			judge(t, report, err)
+		})
+	}
+}
+
+// judge reads a report: all that is required passes, and all else but onlyFlat.
+func judge(t *testing.T, report string, ended error) {
+	t.Helper()
+	b, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatalf("the suite made no report: %v; it ended with %v", err, ended)
+	}
+	var suites []struct{ SpecReports []spec }
+	if err := json.Unmarshal(b, &suites); err != nil || len(suites) != 1 {
+		t.Fatalf("the report cannot be read: %v", err)
+	}
+	count := map[bool][2]int{} // of required ones and others: passed, all
+	for _, x := range suites[0].SpecReports {
+		if x.LeafNodeType != "It" {
+			continue
+		}
+		n := count[x.required()]
+		n[1]++
+		if x.State == "passed" {
+			n[0]++
+		} else if name := strings.Join(append(x.ContainerHierarchyTexts, x.LeafNodeText), " "); !strings.Contains(name, onlyFlat) {
+			t.Errorf("%s: %s\n%s", x.State, name, x.Failure.Message)
+		}
+		count[x.required()] = n
+	}
+	must, may := count[true], count[false]
+	t.Logf("%d of %d required and %d of %d optional specs passed", must[0], must[1], may[0], may[1])
+	if must[1] != 14 || may[1] != 13 {
+		t.Errorf("the suite has %d required and %d optional specs, want 14 and 13", must[1], may[1])
+	}
+}
+
+// kubeconfig writes one with a context for each cluster.
+func (s *clusterset) kubeconfig(t *testing.T) string {
+	t.Helper()
+	type named struct {
+		Name    string `json:"name"`
+		Cluster any    `json:"cluster,omitempty"`
+		User    any    `json:"user,omitempty"`
+		Context any    `json:"context,omitempty"`
+	}
+	out := struct {
+		APIVersion string  `json:"apiVersion"`
+		Kind       string  `json:"kind"`
+		Clusters   []named `json:"clusters"`
+		Users      []named `json:"users"`
+		Contexts   []named `json:"contexts"`
+	}{APIVersion: "v1", Kind: "Config"}
+	for one := range s.both() {
+		var have struct {
+			Clusters []struct{ Cluster any }
+			Users    []struct{ User any }
+		}
+		if err := json.Unmarshal([]byte(one.kubectl("config", "view", "--raw", "--flatten", "-o", "json")), &have); err != nil {
+			t.Fatal(err)
+		}
+		out.Clusters = append(out.Clusters, named{Name: one.name, Cluster: have.Clusters[0].Cluster})
+		out.Users = append(out.Users, named{Name: one.name, User: have.Users[0].User})
+		out.Contexts = append(out.Contexts, named{Name: one.name, Context: map[string]string{"cluster": one.name, "user": one.name}})
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(tempDir(t), "kubeconfig")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
