@@ -38,6 +38,9 @@ type Server struct {
 	RTT        time.Duration  // of the last answer that was not to a repeated request
 	AnsweredAt time.Time
 	Err        string // why the last transaction failed; empty when it did not
+	Failures   int    // transactions in a row that failed
+	// AskedAt is since when the outstanding request has no answer; zero when there is none.
+	AskedAt time.Time
 }
 
 // Problem is a reason for which a source gives no candidate.
@@ -155,7 +158,7 @@ func (g *gatherer) serverStates() []Server {
 		for _, t := range s.targets {
 			out = append(out, Server{
 				Name: s.text, Addr: t.addr, Mapped: t.mapped, RTT: t.rtt,
-				AnsweredAt: t.answeredAt, Err: t.err,
+				AnsweredAt: t.answeredAt, Err: t.err, Failures: t.failures, AskedAt: t.outstanding(),
 			})
 		}
 		if len(s.targets) == 0 {

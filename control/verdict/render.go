@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ func (f Finding) Verdict() api.Verdict {
 	own := f.words()
 	v.Cause, v.Fix, v.Command = own.cause, own.fix, own.command
 	if f.Because == nil {
+		if f.Faulty() && f.Direction != api.DirectionInbound {
+			v.Confidence = cmp.Or(f.Sure, api.Certain)
+		}
 		return v
 	}
 	root, p := f.Because.words(), catalogue.Params{}
