@@ -35,6 +35,7 @@ type Server struct {
 	Name       string         // as configured
 	Addr       netip.AddrPort // invalid when the name was not resolved
 	Mapped     netip.AddrPort // what it last saw us as; invalid when it never answered
+	Agreed     netip.Addr     // what most of the others see us as; invalid where they do not agree
 	RTT        time.Duration  // of the last answer that was not to a repeated request
 	AnsweredAt time.Time
 	Err        string // why the last transaction failed; empty when it did not
@@ -132,8 +133,14 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 	return arrange(out), leftOut
 }
 
-// observations are the answers that tell of the NAT as it is now.
+// observations are the answers that tell of the NAT as it is now, without those that are outvoted.
 func (g *gatherer) observations() []observation {
+	all := g.answers()
+	return slices.DeleteFunc(slices.Clone(all), func(o observation) bool { _, is := o.outvoted(all); return is })
+}
+
+// answers are those of servers that see this gateway from outside, since the last change.
+func (g *gatherer) answers() []observation {
 	var out []observation
 	for _, s := range g.servers {
 		for _, t := range s.targets {
@@ -154,10 +161,12 @@ func (g *gatherer) own(a netip.AddrPort) bool {
 
 func (g *gatherer) serverStates() []Server {
 	var out []Server
+	all := g.answers()
 	for _, s := range g.servers {
 		for _, t := range s.targets {
+			by, _ := observation{t.addr, t.mapped}.outvoted(all)
 			out = append(out, Server{
-				Name: s.text, Addr: t.addr, Mapped: t.mapped, RTT: t.rtt,
+				Name: s.text, Addr: t.addr, Agreed: by, Mapped: t.mapped, RTT: t.rtt,
 				AnsweredAt: t.answeredAt, Err: t.err, Failures: t.failures, AskedAt: t.outstanding(),
 			})
 		}

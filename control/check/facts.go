@@ -158,6 +158,9 @@ type Server struct {
 	Address string // what the name stands for; empty when it does not resolve
 	Err     string // why it cannot be used; empty when it can
 	At      time.Time
+	// Mapped is the address that the server last saw us at, Agreed the one that most servers do;
+	// invalid where that is not known.
+	Mapped, Agreed netip.Addr
 	// Failures is how often in a row it has not answered, each time to several requests.
 	Failures int
 	// Unanswered is since when it is being asked without an answer; zero while it is not.

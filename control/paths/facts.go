@@ -180,6 +180,10 @@ func (p *Finder) Own() check.Own {
 		if server.Addr.IsValid() {
 			x.Address = server.Addr.String()
 		}
+		if server.Mapped.IsValid() {
+			x.Mapped = server.Mapped.Addr()
+		}
+		x.Agreed = server.Agreed
 		o.STUN = append(o.STUN, x)
 	}
 	for _, r := range p.relays().statuses() {

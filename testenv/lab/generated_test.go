@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -333,6 +334,26 @@ func processFaults() []endFault {
 			}
 			return l.Cloud.Start(ctx)
 		}),
+		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), do: func(ctx context.Context, l *Lab) error {
+			at := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.57"), stunPort)
+			host, err := l.Internet.AddHost(simnet.HostOptions{Name: "stun-lying", Addrs: []netip.Addr{at.Addr()}, Link: line()})
+			if err != nil {
+				return err
+			}
+			conn, err := host.ListenAddrPort(at)
+			if err != nil {
+				return err
+			}
+			s := stunserver.Serve(conn)
+			s.SetResponse(stunserver.Lying(netip.MustParseAddrPort("203.0.113.77:4711")))
+			l.stun = append(l.stun, s)
+			if err := l.Edge.Edit(func(spec *api.GatewaySpec) {
+				spec.Discovery.STUNServers = append(spec.Discovery.STUNServers, at.String())
+			}); err != nil {
+				return err
+			}
+			return l.Edge.reload(ctx)
+		}},
 		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), do: func(_ context.Context, l *Lab) error {
 			l.Edge.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
 				return slices.Contains(stunAddrs, d.Src.Addr()) || slices.Contains(stunAddrs, d.Dst.Addr())
