@@ -40,6 +40,34 @@ func TestClassifyFollowsRFC4787(t *testing.T) {
 	}
 }
 
+// One server alone is not believed against two that agree on an address, whatever ports they see.
+func TestOneServerIsOutvoted(t *testing.T) {
+	ap := netip.MustParseAddrPort
+	elsewhere := ap("203.0.113.77:4711")
+	server3 := ap("192.0.2.57:3478")
+	for _, c := range []struct {
+		name string
+		seen []observation
+		want []bool
+	}{
+		{"one against one", []observation{{server1, public1}, {server2, elsewhere}}, []bool{false, false}},
+		{"one against two", []observation{{server1, public1}, {server2, elsewhere}, {server3, public1}}, []bool{false, true, false}},
+		{"another port for each", []observation{{server1, public1}, {server2, elsewhere}, {server3, public2}}, []bool{false, true, false}},
+		{"two ports of one server", []observation{{server1, public1}, {ap("192.0.2.1:3479"), public1}, {server2, elsewhere}}, []bool{false, false, false}},
+		{"two against two", []observation{{server1, public1}, {server3, public1}, {server2, elsewhere}, {ap("192.0.2.58:3478"), elsewhere}}, []bool{false, false, false, false}},
+		{"other families", []observation{{server1, public1}, {server3, public1}, {ap("[2001:db8::1]:3478"), ap("[2001:db8::5]:51820")}}, []bool{false, false, false}},
+	} {
+		var got []bool
+		for _, o := range c.seen {
+			_, is := o.outvoted(c.seen)
+			got = append(got, is)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: outvoted %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestCandidatesAreArranged(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	want := []Candidate{

@@ -53,6 +53,41 @@ type observation struct {
 	server, mapped netip.AddrPort
 }
 
+// agreed is the address that two servers or more see this gateway at, if most do, among those of a
+// family; servers at one address are one.
+func agreed(seen []observation, v4 bool) (of netip.Addr) {
+	hosts := make(map[netip.Addr]map[netip.Addr]bool)
+	for _, o := range seen {
+		if a := o.mapped.Addr(); a.Is4() == v4 {
+			if hosts[a] == nil {
+				hosts[a] = make(map[netip.Addr]bool)
+			}
+			hosts[a][o.server.Addr()] = true
+		}
+	}
+	most := 1
+	for a, by := range hosts {
+		switch {
+		case len(by) > most:
+			of, most = a, len(by)
+		case len(by) == most:
+			of = netip.Addr{}
+		}
+	}
+	return of
+}
+
+// outvoted reports whether an answer has another address than most servers agree on. A NAT may
+// have another port for each server, and a machine another address on each line; an address that
+// one server alone sees tells nothing of the NAT in front of the others.
+func (o observation) outvoted(all []observation) (by netip.Addr, is bool) {
+	if !o.mapped.IsValid() {
+		return by, false
+	}
+	by = agreed(all, o.mapped.Addr().Is4())
+	return by, by.IsValid() && by != o.mapped.Addr()
+}
+
 // classify tells the mapping from what servers saw. IPv4 decides when there is any
 // IPv4 answer, since that is the family that is translated.
 func classify(seen []observation, own func(netip.AddrPort) bool) NAT {

@@ -293,6 +293,11 @@ func (f *Pathfinder) Silent(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Silent(now) })
 }
 
+// Doubt tells that something sent to a peer has no answer yet: its path is probed at once.
+func (f *Pathfinder) Doubt(k peer.PublicKey) {
+	f.input(k, func(now time.Time, m *path.Machine) { m.Doubt(now) })
+}
+
 // Traffic tells that the tunnel carried more than keepalives for a peer since the last
 // call. Once a second is often enough.
 func (f *Pathfinder) Traffic(k peer.PublicKey) {

@@ -35,9 +35,13 @@ type Server struct {
 	Name       string         // as configured
 	Addr       netip.AddrPort // invalid when the name was not resolved
 	Mapped     netip.AddrPort // what it last saw us as; invalid when it never answered
+	Agreed     netip.Addr     // what most of the others see us as; invalid where they do not agree
 	RTT        time.Duration  // of the last answer that was not to a repeated request
 	AnsweredAt time.Time
 	Err        string // why the last transaction failed; empty when it did not
+	Failures   int    // transactions in a row that failed
+	// AskedAt is since when the outstanding request has no answer; zero when there is none.
+	AskedAt time.Time
 }
 
 // Problem is a reason for which a source gives no candidate.
@@ -129,8 +133,14 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 	return arrange(out), leftOut
 }
 
-// observations are the answers that tell of the NAT as it is now.
+// observations are the answers that tell of the NAT as it is now, without those that are outvoted.
 func (g *gatherer) observations() []observation {
+	all := g.answers()
+	return slices.DeleteFunc(slices.Clone(all), func(o observation) bool { _, is := o.outvoted(all); return is })
+}
+
+// answers are those of servers that see this gateway from outside, since the last change.
+func (g *gatherer) answers() []observation {
 	var out []observation
 	for _, s := range g.servers {
 		for _, t := range s.targets {
@@ -151,11 +161,13 @@ func (g *gatherer) own(a netip.AddrPort) bool {
 
 func (g *gatherer) serverStates() []Server {
 	var out []Server
+	all := g.answers()
 	for _, s := range g.servers {
 		for _, t := range s.targets {
+			by, _ := observation{t.addr, t.mapped}.outvoted(all)
 			out = append(out, Server{
-				Name: s.text, Addr: t.addr, Mapped: t.mapped, RTT: t.rtt,
-				AnsweredAt: t.answeredAt, Err: t.err,
+				Name: s.text, Addr: t.addr, Agreed: by, Mapped: t.mapped, RTT: t.rtt,
+				AnsweredAt: t.answeredAt, Err: t.err, Failures: t.failures, AskedAt: t.outstanding(),
 			})
 		}
 		if len(s.targets) == 0 {

@@ -108,6 +108,14 @@ func (t *target) expire(now time.Time) (at time.Time, expired bool) {
 	return time.Time{}, true
 }
 
+// outstanding is when the request that has no answer yet was first sent; zero without one.
+func (t *target) outstanding() time.Time {
+	if !t.asking {
+		return time.Time{}
+	}
+	return t.started
+}
+
 // askNow makes the target due, unless it is asking already.
 func (t *target) askNow(now time.Time) {
 	if !t.asking {

@@ -28,3 +28,26 @@ func TestTheTableTellsOfStolenTickets(t *testing.T) {
 		}
 	}
 }
+
+// What has no column in the table is on one line below, and what many peers suffer from is told
+// once.
+func TestTheTableTellsOfEverythingOnce(t *testing.T) {
+	down := api.Verdict{Verdict: api.Error, Code: "PST0121", Cause: "no network link is up: eth0", Fix: "plug in the cable"}
+	s := api.Status{Problems: []api.Check{
+		{Name: "network", Direction: api.DirectionOwn, Verdict: down},
+		{Name: "tickets", Direction: api.DirectionOwn, Verdict: api.Verdict{Verdict: api.Warning, Code: "PST0210", Cause: "a second key"}},
+		{Name: "mtu", Peer: "cloud", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.Warning, Code: "PST0601", Cause: "small"}},
+	}}
+	for _, name := range []string{"cloud", "hub"} {
+		s.Peers = append(s.Peers, api.PeerStatus{Name: name, State: api.StateConnected, Reachability: api.Reachability{Outbound: api.Targets{Gateway: down}}})
+	}
+	text := Table(s, 0, Options{Now: now})
+	for _, want := range []string{"cloud → gateway, hub → gateway: PST0121: no network link is up: eth0\n", "\n! also wrong: PST0210 tickets, PST0601 cloud → mtu\n"} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("the table lacks %q, or has it twice:\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "PST0121"); n != 1 {
+		t.Errorf("the root is told %d times:\n%s", n, text)
+	}
+}

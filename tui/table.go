@@ -51,11 +51,13 @@ func Table(s api.Status, width int, o Options) string {
 			lines = append(lines, cell.Fit(table.Row(p, i), width))
 		}
 	}
-	for i := range peers {
-		for _, f := range cell.Findings(&peers[i]) {
-			lines = append(lines, "")
-			lines = append(lines, f.Lines(width, p)...)
-		}
+	for _, f := range cell.FindingsOf(peers) {
+		lines = append(lines, "")
+		lines = append(lines, f.Lines(width, p)...)
+	}
+	if f, more := cell.Beside(s.Problems, peers); more {
+		lines = append(lines, "")
+		lines = append(lines, f.Lines(width, p)...)
 	}
 	for i := range s.Alarms {
 		if a := &s.Alarms[i]; a.Event == api.EventAlarm {

@@ -8,6 +8,9 @@ type Status struct {
 	Kind       string        `json:"kind"`
 	Gateway    GatewayStatus `json:"gateway"`
 	Peers      []PeerStatus  `json:"peers"`
+	// Problems are what is wrong now and has no place among the peers' endpoints, errors first:
+	// this gateway's own, and warnings of the ways to peers. They have no stages.
+	Problems []Check `json:"problems,omitempty"`
 	// Alarms are the warnings with a code since the start, once for each subject.
 	Alarms []Alarm `json:"alarms,omitempty"`
 }
@@ -235,13 +238,27 @@ const (
 	Off     Outcome = "off"
 )
 
+// Confidence is how sure the cause of an error or a warning is.
+type Confidence string
+
+// Confidences. Certain is what this machine or an authenticated peer says, or what was tried; Likely
+// what anybody can say, or a silence that has lasted; Tentative a silence of seconds.
+const (
+	Certain   Confidence = "certain"
+	Likely    Confidence = "likely"
+	Tentative Confidence = "tentative"
+)
+
 // Verdict is the result of a check.
 type Verdict struct {
 	Verdict Outcome `json:"verdict"`
-	Code    string  `json:"code,omitempty"`
-	Stage   string  `json:"stage,omitempty"`
-	Cause   string  `json:"cause,omitempty"`
-	Fix     string  `json:"fix,omitempty"`
+	// Confidence is empty where nothing is wrong, of what depends on another check, and of what
+	// a peer reports.
+	Confidence Confidence `json:"confidence,omitempty"`
+	Code       string     `json:"code,omitempty"`
+	Stage      string     `json:"stage,omitempty"`
+	Cause      string     `json:"cause,omitempty"`
+	Fix        string     `json:"fix,omitempty"`
 	// Command is the one command or rule of Fix that is to be typed at this gateway, ready to
 	// be copied; empty where Fix is a decision, offers several, or sends to the other side.
 	Command    string     `json:"command,omitempty"`

@@ -36,6 +36,29 @@ func full() Params {
 	return p
 }
 
+// example is full, with values that the code is likely to have.
+func example(c Code) Params {
+	p := full()
+	switch c {
+	case NoRoute, SendProhibited, RouterRefuses, NextHopSilent, Unanswered:
+		p.Address = "198.51.100.7:51820"
+		p.Detail = map[Code]string{NoRoute: "network unreachable", SendProhibited: "administratively prohibited",
+			RouterRefuses: "administratively prohibited", NextHopSilent: "host unreachable"}[c]
+		p.Candidates[0].Reason = p.Detail
+		p.Age, p.Seen = 6*time.Second, time.Time{}
+	case LinkDown:
+		p.Names = []string{"eth0"}
+	case NothingAnswers:
+		p.Address = "192.0.2.53:3478"
+		p.Candidates = []Candidate{{Address: p.Address, Reason: "no answer in 3s"}}
+	case StunOutvoted:
+		p.Address, p.Mapped, p.Own = "192.0.2.53:3478", "192.0.2.77", []string{"203.0.113.9"}
+	case StateDeleted:
+		p.Names = []string{"postern-state-key"}
+	}
+	return p
+}
+
 func TestEveryCodeIsInItsRangeOnceAndInOrder(t *testing.T) {
 	form := regexp.MustCompile(`^PST0[1-9][0-9]{2}$`)
 	var last Code

@@ -68,7 +68,7 @@ func troubleshooting() string {
 			if !strings.HasPrefix(string(e.Code), c.prefix) {
 				continue
 			}
-			cause, fix := Render(e.Code, full())
+			cause, fix := Render(e.Code, example(e.Code))
 			fmt.Fprintf(&b, "\n### %s %s\n\n", e.Code, e.Title)
 			fmt.Fprintf(&b, "- **Cause:** %s.\n- **Fix:** %s.\n\n**Found:** %s\n\n**Consider:** %s\n", plain(cause), plain(fix), e.Found, e.Consider)
 		}

@@ -21,6 +21,9 @@ const (
 	// probesAnswered is how recent an answer to a probe shows that the way is open. On an idle
 	// path the two sides ask in turn, each every 48 s at the longest.
 	probesAnswered = time.Minute
+	// silentAfter is how long what is asked again and again may be without an answer before that is
+	// silence and no loss: of probes and echoes it is a dozen.
+	silentAfter = 2 * time.Second
 	// clockStep is how far in the future the last handshake may be and still be one of just
 	// now: the wall clock is corrected in small steps all the time.
 	clockStep = 2 * time.Second
@@ -38,11 +41,15 @@ type evidence struct {
 	lost bool
 	// probed: probes pass. The way there and back is open, and the keys are right.
 	probed bool
+	// gone: nothing passes at present, neither probes nor anything else, whether or not the path
+	// is given up.
+	gone bool
 }
 
 func evidenceOf(f Facts, began, now time.Time) evidence {
 	e := evidence{Facts: f, now: now, began: began}
-	e.probed = f.NoPath == "" && !f.Probed.IsZero() && now.Sub(f.Probed) < probesAnswered
+	e.gone = unansweredFor(f.Path.Unanswered, now)
+	e.probed = f.NoPath == "" && !f.Probed.IsZero() && now.Sub(f.Probed) < probesAnswered && !e.gone
 	switch {
 	case f.LastHandshake.IsZero():
 		e.since, e.lost = f.Since, !e.probed
@@ -52,7 +59,13 @@ func evidenceOf(f Facts, began, now time.Time) evidence {
 		age, _ := f.handshakeAge(now)
 		e.since, e.lost = now.Add(-age), !e.youngSession() && !e.probed
 	}
+	e.gone = e.gone || e.lost
 	return e
+}
+
+// unansweredFor reports whether what is asked since a time is silent.
+func unansweredFor(since, now time.Time) bool {
+	return !since.IsZero() && now.Sub(since) >= silentAfter
 }
 
 // handshakeAge is how long ago the last handshake was. WireGuard tells that by the wall

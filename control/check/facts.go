@@ -15,7 +15,9 @@ type PathFacts struct {
 	Relay  string // the server in use: ours, or the one that the peer's address is on
 	// Since is when the path in use, or none, came to be so.
 	Since time.Time
-	RTT   time.Duration
+	// Unanswered is since when probes over the path in use have no answer; zero while they do.
+	Unanswered time.Time
+	RTT        time.Duration
 	// MTU is the largest overlay packet in bytes that was seen to cross the path whole,
 	// 0 where that is not known. LinkMTU is the overlay's own: what the configuration or
 	// the interfaces of this machine allow.
@@ -156,6 +158,13 @@ type Server struct {
 	Address string // what the name stands for; empty when it does not resolve
 	Err     string // why it cannot be used; empty when it can
 	At      time.Time
+	// Mapped is the address that the server last saw us at, Agreed the one that most servers do;
+	// invalid where that is not known.
+	Mapped, Agreed netip.Addr
+	// Failures is how often in a row it has not answered, each time to several requests.
+	Failures int
+	// Unanswered is since when it is being asked without an answer; zero while it is not.
+	Unanswered time.Time
 }
 
 // Sockets are the underlay's UDP sockets.

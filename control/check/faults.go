@@ -19,6 +19,8 @@ const (
 	// taking turns. Each of them probes an idle path every 20 s, so that after four times
 	// that one of the two has ended.
 	bootsApart = 80 * time.Second
+	// givenUp is how long a silence lasts until the path finder gives a path up.
+	givenUp = 10 * time.Second
 )
 
 // fault is a row of the decision table: when every ping failed, the first row that fits is
@@ -26,6 +28,8 @@ const (
 type fault struct {
 	code  catalogue.Code
 	stage string
+	// sure is how sure the root is; of silence that is a matter of time.
+	sure api.Confidence
 	// fits may add to what is said of any fault of the way.
 	fits func(evidence, *catalogue.Params) bool
 }
@@ -62,27 +66,27 @@ type fault struct {
 // ICMP) is worded as what something there sends, never as what the peer is.
 func faults() []fault {
 	return []fault{
-		{catalogue.RemovedByPeer, StageProbe, evidence.removed},
-		{catalogue.NameUnknown, StageResolve, evidence.unresolved},
-		{catalogue.NameMoved, StageResolve, evidence.moved},
-		{catalogue.NoRoute, StageProbe, ends(hopRoute)},
-		{catalogue.SendProhibited, StageProbe, ends(hopProhibits)},
-		{catalogue.NextHopSilent, StageProbe, ends(hopNeighbour)},
-		{catalogue.WrongPeerKey, StageHandshake, evidence.otherKey},
-		{catalogue.PresharedKeyDiffers, StageHandshake, evidence.unverified},
-		{catalogue.StampInPast, StageHandshake, evidence.stamp},
-		{catalogue.DuplicateKey, StageHandshake, evidence.duplicate},
-		{catalogue.RouterRefuses, StageProbe, ends(hopRouter)},
-		{catalogue.NothingListens, StageProbe, evidence.refused},
-		{catalogue.NotHeardByPeer, StageProbe, evidence.heard},
-		{catalogue.RelayLost, StageProbe, evidence.relayLost},
-		{catalogue.PrivateAdvertised, StageProbe, evidence.private},
-		{catalogue.NoWayIn, StageProbe, evidence.shut},
-		{catalogue.PeerMustDial, StageProbe, evidence.noEndpoint},
-		{catalogue.PeerSilent, StageProbe, evidence.silent},
-		{catalogue.HandshakeStale, StageProbe, evidence.stale},
-		{catalogue.PingLost, StagePing, evidence.echoLost},
-		{catalogue.Unanswered, StagePing, evidence.fresh},
+		{catalogue.RemovedByPeer, StageProbe, api.Certain, evidence.removed},
+		{catalogue.NameUnknown, StageResolve, api.Certain, evidence.unresolved},
+		{catalogue.NameMoved, StageResolve, api.Likely, evidence.moved},
+		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
+		{catalogue.SendProhibited, StageProbe, api.Certain, ends(hopProhibits)},
+		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
+		{catalogue.WrongPeerKey, StageHandshake, api.Likely, evidence.otherKey},
+		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
+		{catalogue.StampInPast, StageHandshake, api.Likely, evidence.stamp},
+		{catalogue.DuplicateKey, StageHandshake, api.Certain, evidence.duplicate},
+		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
+		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
+		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
+		{catalogue.RelayLost, StageProbe, api.Likely, evidence.relayLost},
+		{catalogue.PrivateAdvertised, StageProbe, api.Likely, evidence.private},
+		{catalogue.NoWayIn, StageProbe, api.Likely, evidence.shut},
+		{catalogue.PeerMustDial, StageProbe, api.Certain, evidence.noEndpoint},
+		{catalogue.PeerSilent, StageProbe, "", evidence.silent},
+		{catalogue.HandshakeStale, StageProbe, "", evidence.stale},
+		{catalogue.PingLost, StagePing, api.Likely, evidence.echoLost},
+		{catalogue.Unanswered, StagePing, api.Tentative, evidence.fresh},
 	}
 }
 
@@ -127,7 +131,7 @@ func saw(p *catalogue.Params, s Sight) bool {
 // probe or an initiation of the peer shows that each has the other's key. A peer that has worked
 // was perhaps installed again; then it counts once its path is lost, and from its very address.
 func (e evidence) otherKey(p *catalogue.Params) bool {
-	if e.probed || e.dialled() || !e.lost {
+	if e.probed || e.dialled() || !e.gone {
 		return false
 	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
@@ -267,7 +271,7 @@ func (e evidence) silent(p *catalogue.Params) bool {
 
 func (e evidence) stale(p *catalogue.Params) bool {
 	e.quiet(p)
-	return e.lost || !e.youngSession()
+	return e.gone || !e.youngSession()
 }
 
 // echoLost: the way is known to be open since the echoes were sent, by an answer to a probe or a
@@ -296,6 +300,18 @@ func (e evidence) quiet(p *catalogue.Params) {
 	case e.counts(e.Initiated.At):
 		p.From = e.Initiated.From
 	}
+}
+
+// sure is how sure a row is: a silence is likely to be a fault once the path is given up, or never
+// worked for as long.
+func (e evidence) sure(row fault) api.Confidence {
+	switch {
+	case row.sure != "":
+		return row.sure
+	case !e.LastHandshake.IsZero() && e.NoPath == "" && e.youngSession(), e.LastHandshake.IsZero() && e.age() < givenUp:
+		return api.Tentative
+	}
+	return api.Likely
 }
 
 // rests are the checks of this gateway that explain a fault of the way, what everything needs

@@ -136,7 +136,7 @@ var gatewayFaults = []struct {
 	{"a young session without echoes", func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-2*time.Second)
 		f.Path.Remote = publicCloud
-	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 7s ago", "too early to tell"}, []string{"`postern check cloud` again"}},
+	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 5s ago", "too early to tell"}, []string{"`postern check cloud` again"}},
 	{"this machine has no route", func(f *Facts) { f.Unreachable = []Refusal{here("network unreachable")} }, catalogue.NoRoute, StageProbe,
 		[]string{"no route to cloud", publicCloud + " (advertised) network unreachable"}, []string{"`ip route get 198.51.100.7`"}},
 	{"a firewall of this machine prohibits", func(f *Facts) {

@@ -18,6 +18,9 @@ import (
 // has to start and to print as well.
 const reportLimit = 9 * time.Second
 
+// serversLook is how often it is looked whether the servers outside have answered.
+const serversLook = 50 * time.Millisecond
+
 // endpoints are the checks that every peer has.
 var endpoints = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}
 
@@ -63,7 +66,7 @@ func (r *Runner) Find(ctx context.Context, peer string, fresh bool) (own []verdi
 		}
 		peers = append(peers, verdict.Peer{Name: round.Peer, Outbound: round.Findings})
 	}
-	return r.ownFindings(r.ownFacts()), peers, nil
+	return r.Own(), peers, nil
 }
 
 // refresh runs the checks of the peers and of this gateway, and puts what they find into the
@@ -71,6 +74,7 @@ func (r *Runner) Find(ctx context.Context, peer string, fresh bool) (own []verdi
 func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) {
 	ctx, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
+	r.askServers(0)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.checkOwn(ctx, true) })
 	for i, w := range peers {
@@ -87,6 +91,24 @@ func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) 
 		})
 	}
 	wg.Wait()
+	r.awaitServers(ctx)
+}
+
+// awaitServers waits until every server outside that is being asked has answered or is given up,
+// which takes 3 s.
+func (r *Runner) awaitServers(ctx context.Context) {
+	if r.opts.Own == nil {
+		return
+	}
+	tick := time.NewTicker(serversLook)
+	defer tick.Stop()
+	for slices.ContainsFunc(r.opts.Own().STUN, func(s Server) bool { return !s.Unanswered.IsZero() }) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // late is a round that has not ended in time: what there is of it, and unknown for the rest.

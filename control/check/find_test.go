@@ -319,7 +319,7 @@ func TestAReportIsThereWithinTenSeconds(t *testing.T) {
 		r.opts.Ping = func(ctx context.Context, to netip.Addr, _ int) (time.Duration, error) {
 			mu.Lock()
 			n++
-			first := n < 3
+			first := n < 11
 			mu.Unlock()
 			if first {
 				<-ctx.Done()

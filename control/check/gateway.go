@@ -16,27 +16,36 @@ const (
 	// (REJECT_AFTER_TIME, WireGuard paper §6.1). A handshake older than that means that
 	// a new one was needed and did not come, or that nothing was to be sent.
 	sessionLife = 180 * time.Second
-	// pingWait is how long one echo is waited for before the next is sent: one lost
-	// packet is no fault.
-	pingWait = 1500 * time.Millisecond
-	// moreEchoes are sent at the same time once one is lost: with 30 % of loss each way, all of
-	// a check's ten or so are with 10⁻³.
-	moreEchoes = 4
+	// echoEvery is how long one echo is waited for before more are sent, which does not end the
+	// waiting: one lost packet is no fault, and a slow path is not silent.
+	echoEvery = 500 * time.Millisecond
+	// moreEchoes are sent each time from then on: with 30 % of loss each way, all of the dozen that
+	// can be answered within silence are lost with 10⁻³.
+	moreEchoes = 3
+	// silence is how long a peer is waited for of which nothing else is heard either. One that
+	// answers probes meanwhile may be making a handshake, and has until Timeout.
+	silence = 3 * time.Second
 	// pingPayload makes the packet as long as an ordinary ping.
 	pingPayload = 56
-	// retryPing is the pause after a ping that failed at once.
-	retryPing = 250 * time.Millisecond
 )
+
+// asking is what a check of a gateway asks while echoes are not answered.
+type asking struct {
+	// again gives what was seen meanwhile.
+	again func() Facts
+	// doubt is called again and again once the first echo should have been answered.
+	doubt func()
+}
 
 // Gateway checks the tunnel itself, with pings to the peer's overlay address: they also
 // make WireGuard start a handshake when it needs one. If none is answered, the decision
 // table (faults.go) names the root.
 func Gateway(ctx context.Context, ping PingFunc, f Facts) verdict.Finding {
-	return gateway(ctx, ping, f, func() Facts { return f })
+	return gateway(ctx, ping, f, asking{again: func() Facts { return f }, doubt: func() {}})
 }
 
 // gateway is Gateway with a way to learn what was seen while the pings were waited for.
-func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) verdict.Finding {
+func gateway(ctx context.Context, ping PingFunc, f Facts, ask asking) verdict.Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	r := begin(api.ServiceGateway, api.ServiceGateway, f)
@@ -46,15 +55,15 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, again func() Facts) ve
 	if !f.Address.IsValid() {
 		return r.handshakeOnly()
 	}
-	rtt, clean, err := repeatedPing(ctx, ping, f)
-	if err != nil {
-		r.facts = again()
+	rtt, clean, answered := repeatedPing(ctx, ping, f, ask)
+	if !answered {
+		r.facts = ask.again()
 		return r.unanswered()
 	}
 	if !clean {
 		rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
 	}
-	return r.answered(again(), rtt)
+	return r.answered(ask.again(), rtt)
 }
 
 // answered is the verdict on a peer whose tunnel works: what is left is how.
@@ -117,7 +126,7 @@ func (r *recorder) judge(e evidence) verdict.Finding {
 	if stage == StagePing {
 		r.passed(StageHandshake, "")
 	}
-	r.Rests = e.rests(rows[i].code, p)
+	r.Rests, r.Sure = e.rests(rows[i].code, p), e.sure(rows[i])
 	return r.fail(api.Error, stage, rows[i].code, p)
 }
 
@@ -133,54 +142,53 @@ func (e evidence) stageOf(row fault) string {
 	return row.stage
 }
 
-// repeatedPing pings until one is answered or ctx ends. clean reports whether the echo
-// took the way there and back and nothing else: one that found no session waited for a
-// handshake first, and so did one that was answered after others were not.
-func repeatedPing(ctx context.Context, ping PingFunc, f Facts) (rtt time.Duration, clean bool, err error) {
-	clean = f.hasSession()
-	for echoes := 1; ; echoes = moreEchoes {
-		if rtt, err = pingOnce(ctx, ping, f, echoes); err == nil {
-			return rtt, clean, nil
-		}
-		clean = false
-		select {
-		case <-ctx.Done():
-			return 0, false, err
-		case <-time.After(retryPing):
-		}
-	}
-}
-
-// pingOnce sends so many echoes at the same time, and gives the first answer or the last error.
-func pingOnce(ctx context.Context, ping PingFunc, f Facts, echoes int) (time.Duration, error) {
+// repeatedPing pings until one is answered, or the peer is silent, or ctx ends. clean reports
+// whether the echo took the way there and back and nothing else: one that found no session
+// waited for a handshake first, and so did one that was answered after others were not.
+func repeatedPing(ctx context.Context, ping PingFunc, f Facts, ask asking) (rtt time.Duration, clean, answered bool) {
 	var pinging sync.WaitGroup
 	defer pinging.Wait()
-	ctx, cancel := context.WithTimeout(ctx, pingWait)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type answer struct {
-		rtt time.Duration
-		err error
-	}
-	answers := make(chan answer, echoes)
-	for range echoes {
+	answers := make(chan time.Duration, 1) // the first
+	send := func() {
 		pinging.Go(func() {
-			rtt, err := ping(ctx, f.Address, pingPayload)
-			answers <- answer{rtt, err}
+			if rtt, err := ping(ctx, f.Address, pingPayload); err == nil {
+				select {
+				case answers <- rtt:
+				default:
+				}
+			}
 		})
 	}
-	var last answer
-	for range echoes {
-		if last = <-answers; last.err == nil {
-			break
+	began := time.Now()
+	tick := time.NewTicker(echoEvery)
+	defer tick.Stop()
+	send()
+	for clean = f.hasSession(); ; clean = false {
+		select {
+		case rtt = <-answers:
+			return rtt, clean, true
+		case <-ctx.Done():
+			return 0, false, false
+		case <-tick.C:
+		}
+		ask.doubt()
+		if time.Since(began) >= silence && !ask.again().Probed.After(began) {
+			return 0, false, false
+		}
+		for range moreEchoes {
+			send()
 		}
 	}
-	return last.rtt, last.err
 }
 
 // pingAgain measures the round trip once there is a session; if that echo is lost the
 // first one's time must do.
 func pingAgain(ctx context.Context, ping PingFunc, f Facts, first time.Duration) time.Duration {
-	rtt, err := pingOnce(ctx, ping, f, 1)
+	ctx, cancel := context.WithTimeout(ctx, fullWait)
+	defer cancel()
+	rtt, err := ping(ctx, f.Address, pingPayload)
 	if err != nil {
 		return first
 	}

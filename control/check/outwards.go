@@ -134,7 +134,7 @@ func network(o Own, s standing, now time.Time) verdict.Finding {
 	r := beginOwn(NameNetwork)
 	var p catalogue.Params
 	p.Inbound, p.Port = true, o.Port
-	silent, answers := o.silentServers(s)
+	silent, answers := o.silentServers(s, now)
 	if s.working > 0 || answers {
 		return r.ok(0)
 	}
@@ -166,15 +166,18 @@ func network(o Own, s standing, now time.Time) verdict.Finding {
 	if !s.heard.IsZero() {
 		p.Age = max(0, now.Sub(s.heard))
 	}
+	if at >= hopRouter {
+		r.Sure = api.Likely
+	}
 	return r.fail(api.Error, StageProbe, hops()[at], p)
 }
 
 // silentServers are those that have answered no more since about when the peers were last heard,
 // or never, as no peer; answers reports whether another has answered since.
-func (o Own) silentServers(s standing) (silent []Server, answers bool) {
+func (o Own) silentServers(s standing, now time.Time) (silent []Server, answers bool) {
 	for _, server := range o.STUN {
 		switch {
-		case server.Err == "":
+		case server.Err == "" && !unansweredFor(server.Unanswered, now):
 			answers = answers || server.At.After(s.heard)
 		case server.Address == "":
 		case server.At.IsZero() == s.heard.IsZero() && server.At.Sub(s.heard).Abs() < silentWith:

@@ -44,6 +44,8 @@ func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
 		{"none has, and a server answers", Own{Links: []Link{{"eth0", false}}, STUN: []Server{{Name: one, Address: one, At: now}}}, lost, ""},
 		{"one link has", Own{Links: []Link{{"eth0", false}, {"eth1", true}}}, lost, ""},
 		{"peers and servers fell silent together", Own{STUN: both}, lost, catalogue.NothingAnswers},
+		{"the servers do not answer for seconds", Own{STUN: []Server{{Name: one, Address: one, At: now.Add(-70 * time.Second), Unanswered: now.Add(-2500 * time.Millisecond)}}}, lost, catalogue.NothingAnswers},
+		{"they were asked just now", Own{STUN: []Server{{Name: one, Address: one, At: now.Add(-70 * time.Second), Unanswered: now.Add(-time.Second)}}}, lost, ""},
 		{"a peer works", Own{STUN: both}, standing{working: 1, failing: 1, heard: lost.heard}, ""},
 		{"no peer is sought", Own{STUN: both}, standing{}, ""},
 		{"a server answers", Own{STUN: []Server{silent(one, 70*time.Second), {Name: two, Address: two, At: now}}}, lost, ""},

@@ -68,7 +68,7 @@ func (r *Runner) runOwn(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		results := r.ownFindings(r.ownFacts())
+		results := r.Own()
 		r.own.mu.Lock()
 		before := r.own.findings
 		r.own.findings = results
@@ -111,6 +111,9 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	defer r.own.mu.Unlock()
 	r.own.upstreams = upstreams
 }
+
+// Own are the findings of this gateway by itself as things are; nothing is tried for them.
+func (r *Runner) Own() []verdict.Finding { return r.ownFindings(r.ownFacts()) }
 
 // ownFindings are those of this gateway as things are, what everything else needs first.
 func (r *Runner) ownFindings(known *Own) []verdict.Finding {

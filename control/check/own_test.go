@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -84,6 +85,21 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 		{Name: "stun.example.net:3478", Address: "[2001:db8::1]:3478", Err: "network is unreachable"}}
 	if r := STUNServers(o); len(r) != 1 || r[0].Outcome != api.OK {
 		t.Errorf("one address answers: got %+v", r)
+	}
+	lied := o
+	lied.STUN = nil
+	for i, a := range []string{"203.0.113.9", "203.0.113.9", "192.0.2.77"} {
+		lied.STUN = append(lied.STUN, Server{Name: fmt.Sprintf("stun%d.example.net:3478", i), Address: fmt.Sprintf("192.0.2.%d:3478", i+1),
+			Mapped: netip.MustParseAddr(a), Agreed: netip.MustParseAddr("203.0.113.9")})
+	}
+	if all := STUNServers(lied); len(all) != 2 || all[1].Code != catalogue.StunOutvoted || all[1].Outcome != api.Warning ||
+		!strings.Contains(all[1].Verdict().Cause, "stun2.example.net:3478 (192.0.2.3:3478) sees this gateway at 192.0.2.77, where the others agree on 203.0.113.9") {
+		t.Errorf("of a server that is outvoted: got %+v", all)
+	}
+	once := o
+	once.STUN = append(once.STUN[:1:1], Server{Name: "other.example.net:3478", Address: "192.0.2.2:3478", Err: "no answer in 3 s", At: time.Now(), Failures: 1})
+	if r := STUNServers(once); r[0].Outcome != api.OK {
+		t.Errorf("a server that did not answer once: got %+v", r[0])
 	}
 	o.STUN = append(o.STUN, Server{Name: "other.example.net:3478", Address: "192.0.2.2:3478", Err: "no answer in 3 s"})
 	r := STUNServers(o)[0]

@@ -2,8 +2,6 @@ package check
 
 import (
 	"context"
-	"errors"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -40,11 +38,11 @@ func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) 
 		outside = tryOutside(ctx, r.opts.Network, f)
 	}
 	reach := func(ctx context.Context) verdict.Finding {
-		return gateway(ctx, r.asking(), f, func() Facts {
+		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, again: func() Facts {
 			now := r.factsOr(w.name, f)
 			rep.heard = now.lastHeard()
 			return now
-		})
+		}})
 	}
 	reached := reach(ctx)
 	w.publish(reached)
@@ -283,22 +281,23 @@ func dependent(name, target string, f Facts, root verdict.Finding) verdict.Findi
 	return r.end(api.Unknown, catalogue.NotTried)
 }
 
-// askEvery is how often the servers outside are asked at most because peers are silent. They are
-// given up after 3 s, and a silent peer after Timeout.
-const askEvery = 10 * time.Second
+// askEvery is how often the servers outside are asked at most because peers are silent.
+const askEvery = 5 * time.Second
 
-// asking is Ping that, when there is no answer, has the servers outside asked meanwhile.
-func (r *Runner) asking() PingFunc {
-	if r.opts.Ask == nil {
-		return r.opts.Ping
+// doubt has what tells where something ended looked for, while a peer does not answer: on the
+// path to it, and whether anybody else outside answers.
+func (r *Runner) doubt(peer string) {
+	if r.opts.Doubt != nil {
+		r.opts.Doubt(peer)
 	}
-	return func(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
-		rtt, err := r.opts.Ping(ctx, to, payload)
-		last, now := r.asked.Load(), time.Now()
-		if err != nil && !errors.Is(ctx.Err(), context.Canceled) && (last == nil || now.Sub(*last) >= askEvery) && r.asked.CompareAndSwap(last, &now) {
-			r.opts.Ask()
-		}
-		return rtt, err
+	r.askServers(askEvery)
+}
+
+// askServers asks the servers outside, unless they were within a time.
+func (r *Runner) askServers(within time.Duration) {
+	last, now := r.asked.Load(), time.Now()
+	if r.opts.Ask != nil && (last == nil || now.Sub(*last) >= within) && r.asked.CompareAndSwap(last, &now) {
+		r.opts.Ask()
 	}
 }
 

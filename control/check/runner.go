@@ -58,6 +58,8 @@ type Options struct {
 	// Ask asks the servers again that tell whether anything outside is reached; may be nil. It is
 	// called when a peer does not answer, no more than once in askEvery, and must not block.
 	Ask func()
+	// Doubt has the path to a peer probed that does not answer; may be nil. It must not block.
+	Doubt func(peer string)
 	// Own gives what is known of this gateway; without it there are no checks of its own.
 	// It is called from several goroutines, at the start of each check.
 	Own func() Own

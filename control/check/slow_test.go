@@ -46,7 +46,7 @@ func TestWhoIsSlow(t *testing.T) {
 		{"the tunnel", 1100 * time.Millisecond, 1100 * time.Millisecond, 1100 * time.Millisecond, api.Unknown, catalogue.APIServerSlow,
 			"connecting to it took 1.1s already: it may be the way there that is slow"},
 		{"one of the two", 1500 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, api.Unknown, catalogue.APIServerSlow, "it may be the way"},
-		{"nobody that answers at all", 20 * time.Millisecond, 20 * time.Millisecond, 6 * time.Second, api.Error, catalogue.APIServerTimeout, "5s"},
+		{"nobody that answers at all", 20 * time.Millisecond, 20 * time.Millisecond, 6 * time.Second, api.Error, catalogue.APIServerTimeout, "4s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

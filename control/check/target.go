@@ -15,7 +15,7 @@ import (
 )
 
 // Timeout bounds one check, all its stages together.
-const Timeout = 5 * time.Second
+const Timeout = 4 * time.Second
 
 // Names of stages, as api.Verdict has them.
 const (

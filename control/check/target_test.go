@@ -118,7 +118,7 @@ func TestAPIServerVerdicts(t *testing.T) {
 		}, api.Error, catalogue.APIServerRefused, StageTCP, "[fd12::1]:6443"},
 		{"accepts and says nothing", func(_ authorities, f Facts) setup {
 			return setup{silent, f}
-		}, api.Error, catalogue.APIServerTimeout, StageTLS, "5s"},
+		}, api.Error, catalogue.APIServerTimeout, StageTLS, "4s"},
 		{"closes at once", func(_ authorities, f Facts) setup {
 			return setup{func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)) }, f}
 		}, api.Error, catalogue.APIServerBroken, StageTLS, "EOF"},
@@ -177,7 +177,7 @@ func TestAPIServerVerdicts(t *testing.T) {
 		}, api.Error, catalogue.APIServerHTTP, StageHTTP, "500"},
 		{"hangs after TLS", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, silent), f}
-		}, api.Error, catalogue.APIServerTimeout, StageHTTP, "5s"},
+		}, api.Error, catalogue.APIServerTimeout, StageHTTP, "4s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -264,13 +264,51 @@ func TestGatewayVerdicts(t *testing.T) {
 	}
 }
 
+// A peer that answers nothing has a verdict within 3 s, which says how sure it is; one that answers
+// probes may be making a handshake.
+func TestASilentPeerHasAVerdictSoon(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		seen func(f *Facts, since time.Duration)
+		took time.Duration
+		code catalogue.Code
+		sure api.Confidence
+	}{
+		{"probes are not answered either", func(f *Facts, since time.Duration) {
+			if since >= echoEvery {
+				f.Path.Unanswered = time.Now().Add(echoEvery - since)
+			}
+		}, silence, catalogue.HandshakeStale, api.Tentative},
+		{"the path is given up", func(f *Facts, _ time.Duration) { f.NoPath, f.PathLost = "the last path failed", time.Now() }, silence, catalogue.HandshakeStale, api.Likely},
+		{"this machine has no route", func(f *Facts, _ time.Duration) { f.Unreachable = []Refusal{here(networkUnreachable)} }, silence, catalogue.NoRoute, api.Certain},
+		{"probes are answered", func(f *Facts, _ time.Duration) { f.Probed = time.Now() }, Timeout, catalogue.PingLost, api.Likely},
+		{"nothing more is known", func(*Facts, time.Duration) {}, silence, catalogue.Unanswered, api.Tentative},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := facts()
+				f.LastHandshake, f.Endpoints = time.Now().Add(-time.Minute), []string{publicCloud}
+				began, doubts := time.Now(), 0
+				got := gateway(t.Context(), newOverlay(t).Ping, f, asking{
+					again: func() Facts { now := f; c.seen(&now, time.Since(began)); return now },
+					doubt: func() { doubts++ },
+				})
+				checkVerdict(t, got, api.Error, c.code, got.Stage)
+				if took := time.Since(began); took != c.took || doubts == 0 || got.Verdict().Confidence != c.sure {
+					t.Errorf("took %s with %d doubts, %s; want %s, %s", took, doubts, got.Verdict().Confidence, c.took, c.sure)
+				}
+			})
+		})
+	}
+}
+
 func TestALostPathIsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const reason = "the last path, 198.51.100.7:51820, failed: no answer to 34 probes in 10 s"
 		f := facts()
 		f.NoPath, f.PathLost = reason, time.Now().Add(-55*time.Second)
 		v := Gateway(t.Context(), newOverlay(t).Ping, f).Verdict()
-		if want := "no path to cloud has worked for 1m0s: " + reason; !strings.HasPrefix(v.Cause, want) {
+		if want := "no path to cloud has worked for 58s: " + reason; !strings.HasPrefix(v.Cause, want) {
 			t.Errorf("got the cause %q, want %q", v.Cause, want)
 		}
 		if strings.Contains(v.Fix, "mtu") || !strings.Contains(v.Fix, "`postern check` at cloud") {
@@ -316,7 +354,7 @@ func TestTheRoundTripIsThatOfAnEchoWithoutAHandshake(t *testing.T) {
 		{"before the first handshake", []time.Duration{handshake, way}, 0, way, 2},
 		{"with a session that is over", []time.Duration{handshake, way}, 4 * time.Minute, way, 2},
 		{"with a session that ends during the check", []time.Duration{handshake, way}, sessionLife - time.Second, way, 2},
-		{"with a session that the peer has forgotten", []time.Duration{0, handshake, handshake, handshake, handshake, way}, time.Minute, way, 2 + moreEchoes},
+		{"with a session that the peer has forgotten", []time.Duration{0, handshake, handshake, handshake, way}, time.Minute, way, 2 + moreEchoes},
 		{"when the second echo is lost", []time.Duration{handshake, 0}, 0, handshake, 2},
 		{"when the second echo is late", []time.Duration{handshake, 3 * handshake}, 0, handshake, 2},
 	} {

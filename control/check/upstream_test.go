@@ -116,7 +116,7 @@ func TestUpstreamsAreCheckedAtTheSameTime(t *testing.T) {
 		checkDirect(t, got[2], "upstream-apiServer", api.Error, catalogue.APIServerTimeout, StageHTTP)
 		checkDirect(t, got[3], "upstream-apiServer", api.OK, "", "")
 		tellsTheReader(t, got[0], "[fd12::1]:1", "let TCP from this gateway to [fd12::1]:1 through firewalls (`nft insert rule inet filter output ip6 daddr fd12::1 tcp dport 1 accept`")
-		tellsTheReader(t, got[2], "the API server of this gateway at [fd12::1]:3 did not answer within 5s", "here run `kubectl get --raw /livez`")
+		tellsTheReader(t, got[2], "the API server of this gateway at [fd12::1]:3 did not answer within 4s", "here run `kubectl get --raw /livez`")
 	})
 }
 

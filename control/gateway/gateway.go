@@ -191,7 +191,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		return err
 	}
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, OnHello: g.heardHello,
+		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, Doubt: g.paths.Doubt, OnHello: g.heardHello,
 		Changed: g.verdictChanged, Root: g.opts.Root,
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/history"
 	"github.com/postern-dev/postern/control/paths"
 	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -88,20 +89,24 @@ func (g *Gateway) judge(name string) {
 
 // judged keeps the verdicts on a peer as they are at a moment.
 func (g *Gateway) judged(m *roster.Member, now time.Time) {
-	out, in := g.findings(m, now)
-	reach := reachability(m, out, in)
+	out, in := verdict.Correlate(now, g.checks.Own(), g.checks.Findings(m.Name), g.exchange.Inbound(m))
 	words := func(t api.Targets) api.Outcomes {
 		return api.Outcomes{Auth: t.Auth.Verdict, APIServer: t.APIServer.Verdict, Gateway: t.Gateway.Verdict}
 	}
 	var roots []api.HistoryEvent
 	for _, f := range slices.Concat(out, in) {
-		if f.Faulty() && f.Fault() != "" {
-			v := f.Verdict()
-			roots = append(roots, api.HistoryEvent{
-				Code: v.Code, Check: f.Name, Direction: f.Direction, Verdict: f.Outcome,
-				Event: cmp.Or(catalogue.Title(f.Code), v.Code), Reason: v.Cause,
-			})
+		if b := f.Because; b != nil && b.Direction == api.DirectionOwn {
+			f = *b
 		}
+		again := slices.ContainsFunc(roots, func(e api.HistoryEvent) bool { return e.Check == f.Name && e.Direction == f.Direction })
+		if !f.Faulty() || f.Fault() == "" || again {
+			continue
+		}
+		v := f.Verdict()
+		roots = append(roots, api.HistoryEvent{
+			Code: v.Code, Check: f.Name, Direction: f.Direction, Verdict: f.Outcome,
+			Event: cmp.Or(catalogue.Title(f.Code), v.Code), Reason: v.Cause,
+		})
 	}
-	g.history.Judge(now, m.Name, words(reach.Outbound), words(reach.Inbound), roots)
+	g.history.Judge(now, m.Name, words(verdict.Targets(out, endpoints(m))), words(verdict.Targets(in, verdict.Inbound)), roots)
 }

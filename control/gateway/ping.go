@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -50,7 +51,10 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 	defer cancel()
 	rtt, err := measure(ctx, m)
 	reply.RTTSeconds = rtt.Seconds()
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		reply.Error = fmt.Sprintf("no answer in %s", pingWait)
+	case err != nil:
 		reply.Error = err.Error()
 	}
 	w := g.paths.Way(m, g.plane.Engine.Snapshot().Peers[m.Key])

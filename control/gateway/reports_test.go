@@ -50,8 +50,9 @@ func TestPeersTellEachOtherWhatTheyReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.look(w.Edge, "cloud")
-	got = w.inbound(w.Cloud, "edge", "ok, ok, error PST0301")
-	if v := got.APIServer; !strings.Contains(v.Cause, "edge") || strings.Contains(v.Fix, "at cloud") || !strings.Contains(v.Fix, "spec.services.apiServer.address") {
+	w.look(w.Cloud, "edge")
+	got = w.inbound(w.Cloud, "edge", "ok, ok, error PST0310") // what edge finds (PST0301) follows from it
+	if v := got.APIServer; !strings.Contains(v.Cause, w.Cloud.API.Addr()) || strings.Contains(v.Fix, "at cloud") || !strings.Contains(v.Fix, "spec.services.apiServer.address") {
 		t.Errorf("the verdict is not worded for the one who offers the service: %+v", v)
 	}
 	w.inbound(w.Edge, "cloud", "ok, ok, ok")

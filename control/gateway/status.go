@@ -27,11 +27,14 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	for _, l := range g.services.Locals() {
 		locals[l.Peer] = append(locals[l.Peer], apiLocal(l))
 	}
+	view := verdict.NewView(now, g.checks.Own())
 	for _, m := range r.Members() {
 		p := g.peerStatus(m, snapshot.Peers[m.Key], now)
+		p.Reachability = view.Add(verdict.Peer{Name: m.Name, Outbound: g.checks.Findings(m.Name), Inbound: g.exchange.Inbound(m)}, endpoints(m))
 		p.Local = append(p.Local, locals[m.Name]...)
 		s.Peers = append(s.Peers, p)
 	}
+	s.Problems = view.Problems()
 	return s, nil
 }
 
@@ -56,24 +59,12 @@ func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	return s
 }
 
-// reachability is what was found last in both directions.
-func (g *Gateway) reachability(m *roster.Member, now time.Time) api.Reachability {
-	out, in := g.findings(m, now)
-	return reachability(m, out, in)
-}
-
-// findings are those about a peer, of both directions. A fault of this gateway is shown in
-// full here, whatever of it is a fault of ours.
-func (g *Gateway) findings(m *roster.Member, now time.Time) (out, in []verdict.Finding) {
-	return verdict.Correlate(now, nil, g.checks.Findings(m.Name), g.exchange.Inbound(m))
-}
-
-func reachability(m *roster.Member, out, in []verdict.Finding) api.Reachability {
-	used := verdict.Inside
+// endpoints names the checks of a peer's endpoints as they are used.
+func endpoints(m *roster.Member) func(target string) string {
 	if m.Mode == api.ModeOutOfBand {
-		used = verdict.Outside
+		return verdict.Outside
 	}
-	return api.Reachability{Outbound: verdict.Targets(out, used), Inbound: verdict.Targets(in, verdict.Inbound)}
+	return verdict.Inside
 }
 
 func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time) api.PeerStatus {
@@ -88,7 +79,6 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name), UDPFlows: g.flows.UDPFlows(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,
 		LastHandshake: timeOrNil(t.LastHandshake), NextTry: timeOrNil(way.NextTry()),
-		Reachability: g.reachability(m, now),
 	}
 	if a := m.Address(); a.IsValid() {
 		s.Address = a.String()

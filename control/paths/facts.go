@@ -51,6 +51,10 @@ func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 	}
 }
 
+// unansweredAlive is how long after our first probe without an answer a request of the peer shows
+// that it lives and hears nothing of us: some probes, and the time that an answer takes.
+const unansweredAlive = time.Second
+
 // wayFacts are what the path finder knows of a peer, and what was seen of it without an
 // answer.
 func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
@@ -63,7 +67,7 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	f.Endpoints = w.Addresses()
 	f.Path = check.PathFacts{
 		Kind: api.PathNone, Since: w.Path.Since, RTT: w.Path.RTT, MTU: w.Path.MTU, LinkMTU: p.plane.MTU,
-		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m),
+		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m), Unanswered: w.Path.Unanswered,
 	}
 	if selected {
 		f.Path.Kind, f.Path.Remote = w.Path.Kind, w.Shown(w.Path.Selected)
@@ -83,7 +87,11 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	// A peer that has just died was heard until then: only what came after its answers
 	// had ceased says that it hears nothing of us. Heard would not do, since it has the
 	// peer's own requests as well.
-	if !selected && s.RequestAt.After(w.Path.Since) && s.RequestAt.After(w.Path.Proven) {
+	ceased := w.Path.Since
+	if selected {
+		ceased = w.Path.Unanswered.Add(unansweredAlive)
+	}
+	if (!selected || !w.Path.Unanswered.IsZero()) && s.RequestAt.After(ceased) && s.RequestAt.After(w.Path.Proven) {
 		f.HeardUnanswered = check.Sight{From: s.RequestFrom.String(), At: s.RequestAt}
 	}
 }
@@ -101,7 +109,7 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	f.Unreachable = p.refusals(slices.DeleteFunc(p.plane.Bind.Unreachable(), func(u underlay.Unreachable) bool {
 		return !slices.Contains(ips, u.To.Addr())
 	}))
-	if w.Connected(time.Now()) {
+	if now := time.Now(); w.Connected(now) && w.Unconfirmed(now).IsZero() {
 		return
 	}
 	s := p.recent.sightings(p.tunnel, m.Key, ips)
@@ -141,6 +149,13 @@ func (p *Finder) refusals(all []underlay.Unreachable) (out []check.Refusal) {
 	return out
 }
 
+// Doubt has the path to a peer probed at once, of which something is not answered.
+func (p *Finder) Doubt(name string) {
+	if m := p.peers.Load().ByName(name); m != nil {
+		p.finder.Doubt(m.Key)
+	}
+}
+
 // Ask asks the servers that tell this gateway's addresses again, to know whether they answer.
 func (p *Finder) Ask() { p.Agent().Ask() }
 
@@ -161,10 +176,14 @@ func (p *Finder) Own() check.Own {
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
 	o.Refused = p.refusals(p.plane.Bind.Unreachable())
 	for _, server := range s.Servers {
-		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt}
+		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt, Unanswered: server.AskedAt, Failures: server.Failures}
 		if server.Addr.IsValid() {
 			x.Address = server.Addr.String()
 		}
+		if server.Mapped.IsValid() {
+			x.Mapped = server.Mapped.Addr()
+		}
+		x.Agreed = server.Agreed
 		o.STUN = append(o.STUN, x)
 	}
 	for _, r := range p.relays().statuses() {

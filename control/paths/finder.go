@@ -294,6 +294,7 @@ func (p *Finder) Heard(e tunnel.Event) {
 	case tunnel.HandshakeDone:
 		p.finder.HandshakeDone(e.Peer, e.Path)
 	case tunnel.Quiet:
+		p.finder.Doubt(e.Peer)
 		p.ask(e.Peer)
 	case tunnel.Silent:
 		p.finder.Silent(e.Peer)

@@ -267,7 +267,7 @@ func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 	if seen["gateway"] == 0 || seen["auth"] == 0 || seen["apiServer"] == 0 {
 		t.Errorf("no code was taken: %v", seen)
 	}
-	for _, c := range []catalogue.Code{catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.UpstreamRefused, catalogue.PeerServiceDown, catalogue.StateExposed} {
+	for _, c := range []catalogue.Code{catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.StunOutvoted, catalogue.TurnUnreachable, catalogue.UpstreamRefused, catalogue.PeerServiceDown, catalogue.StateExposed} {
 		if about("gateway", c) || about("auth", c) || about("apiServer", c) {
 			t.Errorf("%s counts as being about reaching us", c)
 		}

@@ -171,6 +171,32 @@ func TestAReportOnOnePeer(t *testing.T) {
 	}
 }
 
+// A status has the root in the place of what follows from this gateway's own fault, and says of what
+// else is wrong that it is.
+func TestAStatusShowsTheSameRootAsACheck(t *testing.T) {
+	own := []Finding{found("own/network", api.Error, catalogue.LinkDown), found("own/exposure", api.OK, "")}
+	v := NewView(noon, own)
+	for _, name := range []string{"cloud", "hub"} {
+		gateway := found("gateway", api.Error, catalogue.HandshakeStale, "own/network")
+		mtu := found("mtu", api.Warning, catalogue.PathMTUSmall)
+		r := v.Add(Peer{Name: name, Outbound: []Finding{gateway, mtu, found("auth", api.Unknown, catalogue.NotTried, "gateway")}}, Inside)
+		g, root := r.Outbound.Gateway, own[0].Verdict()
+		if g.Verdict != api.Error || g.Code != string(catalogue.LinkDown) || g.Cause != root.Cause || g.Fix != root.Fix || !g.CheckedAt.Equal(noon) {
+			t.Errorf("of %s: got %+v, want the root %+v", name, g, root)
+		}
+		if a := r.Outbound.Auth; a.Verdict != api.Unknown || !strings.Contains(a.Cause, "while gateway fails") {
+			t.Errorf("of auth of %s: got %+v", name, a)
+		}
+	}
+	var got []string
+	for _, c := range v.Problems() {
+		got = append(got, c.Code+" "+c.Name)
+	}
+	if want := []string{"PST0121 network", "PST0601 mtu", "PST0601 mtu"}; !slices.Equal(got, want) {
+		t.Errorf("else is wrong: %v, want %v", got, want)
+	}
+}
+
 // What keeps a peer from being reached is an error, so that nobody takes it for a side issue.
 func TestARootOfAnUnreachablePeerIsAnError(t *testing.T) {
 	own := []Finding{found("own/exposure-turn", api.Warning, catalogue.TurnUnreachable)}

@@ -43,6 +43,8 @@ type Finding struct {
 	Outcome api.Outcome
 	// Code says what is wrong, or by a note why there is no verdict; empty where all is well.
 	Code catalogue.Code
+	// Sure is how sure the code is; empty is certain.
+	Sure api.Confidence
 	// Args are the values that the code's texts are made of. They are large: nil where all but
 	// the peer is nothing, and so of a thousand peers that are well.
 	Args *catalogue.Params

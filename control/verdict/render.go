@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ func (f Finding) Verdict() api.Verdict {
 	own := f.words()
 	v.Cause, v.Fix, v.Command = own.cause, own.fix, own.command
 	if f.Because == nil {
+		if f.Faulty() && f.Direction != api.DirectionInbound {
+			v.Confidence = cmp.Or(f.Sure, api.Certain)
+		}
 		return v
 	}
 	root, p := f.Because.words(), catalogue.Params{}
@@ -78,9 +82,63 @@ func Targets(list []Finding, name func(target string) string) api.Targets {
 		if !found {
 			f = NotChecked("", name(target), target)
 		}
-		return f.Verdict()
+		return f.alone()
 	}
 	return api.Targets{Auth: of(api.ServiceAuth), APIServer: of(api.ServiceAPIServer), Gateway: of(api.ServiceGateway)}
+}
+
+// alone is the verdict where a peer is shown by itself: a fault of this gateway that it follows
+// from is shown in its place.
+func (f Finding) alone() api.Verdict {
+	if f.Because == nil || f.Because.Direction != api.DirectionOwn {
+		return f.Verdict()
+	}
+	root, v := f.Because.Verdict(), f.Verdict()
+	root.CheckedAt, root.Via = v.CheckedAt, v.Via
+	return root
+}
+
+// View is how peers are shown that have three endpoints in each direction and no more: a status.
+type View struct {
+	at       time.Time
+	own      []Finding
+	problems []api.Check
+}
+
+// NewView makes one of a gateway, of which own was found.
+func NewView(at time.Time, own []Finding) *View { return &View{at: at, own: slices.Clone(own)} }
+
+// Add gives what is shown of a peer, whose endpoints are those that used names.
+func (v *View) Add(p Peer, used func(target string) string) api.Reachability {
+	out, in := Correlate(v.at, v.own, p.Outbound, p.Inbound)
+	raise(v.own, out)
+	v.beside(out, used)
+	v.beside(in, Inbound)
+	return api.Reachability{Outbound: Targets(out, used), Inbound: Targets(in, Inbound)}
+}
+
+// beside keeps what is wrong and has no place among the endpoints.
+func (v *View) beside(list []Finding, shown func(target string) string) {
+	for _, f := range list {
+		if f.Faulty() && (shown == nil || f.Name != shown(f.Target)) {
+			c := f.Check()
+			c.Stages = []api.CheckStage{}
+			v.problems = append(v.problems, c)
+		}
+	}
+}
+
+// Problems are what else is wrong once all peers are added, errors first: of this gateway, and of
+// the ways to them.
+func (v *View) Problems() []api.Check {
+	of := v.problems
+	v.problems = nil
+	v.beside(v.own, nil)
+	all := append(v.problems, of...)
+	slices.SortStableFunc(all, func(a, b api.Check) int { // "error" comes before "warning"
+		return cmp.Compare(a.Verdict.Verdict, b.Verdict.Verdict)
+	})
+	return all
 }
 
 // Peer is what was found of one peer, by itself.

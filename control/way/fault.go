@@ -141,7 +141,7 @@ func (m *maker) listeners() {
 			continue
 		}
 		n := m.service(l.Service, api.DirectionOutbound)
-		n.Fault = graver(n.Fault, &Fault{Direction: api.DirectionOutbound, Outcome: api.Error,
+		n.Fault = graver(n.Fault, &Fault{Direction: api.DirectionOwn, Outcome: api.Error,
 			Title: "no listener here", Cause: "no listener for " + l.Service + " on " + l.Address + ": " + l.Error})
 		n.State = worse(n.State, api.Error)
 	}
@@ -183,8 +183,11 @@ func (m *maker) first() *Break {
 	}
 	for _, n := range m.Services {
 		take(n.Fault, func() string {
-			if n.Direction == api.DirectionInbound {
+			switch {
+			case n.Direction == api.DirectionInbound:
 				return "at " + n.Name + " of this gateway"
+			case n.Fault.Direction == api.DirectionOwn:
+				return "at this gateway"
 			}
 			return "at " + n.Name + " of " + m.Peer
 		})

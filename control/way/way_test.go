@@ -166,7 +166,7 @@ func TestServicesOfBothEnds(t *testing.T) {
 	if got := services(w); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if w.Break.Place != "at registry of cloud" || w.Break.Outcome != api.Error {
+	if w.Break.Place != "at this gateway" || w.Break.Outcome != api.Error {
 		t.Errorf("the break is %+v, want the error at registry before the warning", w.Break)
 	}
 	// What was well a while ago is not known while nothing gets through.
@@ -174,6 +174,16 @@ func TestServicesOfBothEnds(t *testing.T) {
 	const silent = "outbound auth unknown, outbound apiServer warning, inbound auth unknown, inbound apiServer off, outbound registry error"
 	if got := services(way.Of(s, p, nil)); got != silent {
 		t.Errorf("without a path: got  %s\nwant %s", got, silent)
+	}
+}
+
+// A listener that could not be opened is a fault of this gateway, whatever it leads to.
+func TestAListenerFailsHere(t *testing.T) {
+	s := well()
+	s.Peers[0].Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000", Error: "address already in use"}}
+	w := way.Of(s, &s.Peers[0], nil)
+	if w.Break == nil || w.Break.Place != "at this gateway" || !strings.HasSuffix(services(w), "outbound registry error") {
+		t.Errorf("it breaks %+v; services %s", w.Break, services(w))
 	}
 }
 

@@ -196,6 +196,15 @@ func (m *Machine) Silent(now time.Time) {
 	m.reviveAll("the selected path is silent")
 }
 
+// Doubt tells that something sent to the peer has no answer, though it might have by now: the
+// selected path is probed at once, unless it is being asked already.
+func (m *Machine) Doubt(now time.Time) {
+	m.advance(now)
+	if m.sel != nil && m.sel.asked == 0 {
+		m.sel.due = m.now
+	}
+}
+
 // Traffic tells that the tunnel carried more than keepalives since the last call. Once a
 // second is often enough.
 func (m *Machine) Traffic(now time.Time) {

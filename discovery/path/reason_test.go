@@ -86,3 +86,31 @@ func TestAnUnknownNeighbourOfOurAllocationIsRelayed(t *testing.T) {
 		t.Errorf("an announced address beside our allocation is %v, want what its source says", p.class)
 	}
 }
+
+// A doubt has an idle path probed at once, and from then on time tells: also while the tunnel falls
+// silent as well.
+func TestADoubtHasAnIdlePathProbed(t *testing.T) {
+	b := newBench(t, true)
+	b.rtt[to(direct1)] = 10 * time.Millisecond
+	given(b, Candidate{direct1, SourceHost})
+	b.run(2 * time.Minute)
+	b.m.Doubt(b.now)
+	b.run(time.Second)
+	if s := b.m.Snapshot(); b.now.Sub(s.Proven) > time.Second || !s.Unanswered.IsZero() {
+		t.Errorf("the path was proven %s ago, unanswered since %s", b.now.Sub(s.Proven), s.Unanswered)
+	}
+	delete(b.rtt, to(direct1))
+	since := b.now
+	b.m.Doubt(b.now)
+	b.run(3 * time.Second)
+	b.m.Doubt(b.now)
+	b.m.Silent(b.now)
+	b.run(time.Second)
+	if s := b.m.Snapshot(); s.Unanswered.IsZero() || s.Unanswered.Sub(since).Abs() > time.Second {
+		t.Errorf("unanswered since %s, the path was cut at %s", s.Unanswered, since)
+	}
+	b.run(giveUpAfter - 3*time.Second)
+	if s := b.m.Snapshot(); s.Selected.IsValid() {
+		t.Errorf("the path is still in use %s after it was cut", b.now.Sub(since))
+	}
+}

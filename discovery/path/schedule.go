@@ -307,12 +307,12 @@ func (m *Machine) reviveAll(why string) {
 		case Failed:
 			p.failures = 0
 			m.startRound(p, why)
-		case Probing, Suspect:
+		case Probing:
 			p.due = m.now
 			if p.asked >= len(p.plan) {
 				p.asked = 0
 			}
-		case Valid:
+		case Valid, Suspect:
 			p.due = m.now
 		case Frozen, Selected:
 		}

@@ -3,6 +3,8 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -331,6 +334,26 @@ func processFaults() []endFault {
 			}
 			return l.Cloud.Start(ctx)
 		}),
+		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), do: func(ctx context.Context, l *Lab) error {
+			at := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.57"), stunPort)
+			host, err := l.Internet.AddHost(simnet.HostOptions{Name: "stun-lying", Addrs: []netip.Addr{at.Addr()}, Link: line()})
+			if err != nil {
+				return err
+			}
+			conn, err := host.ListenAddrPort(at)
+			if err != nil {
+				return err
+			}
+			s := stunserver.Serve(conn)
+			s.SetResponse(stunserver.Lying(netip.MustParseAddrPort("203.0.113.77:4711")))
+			l.stun = append(l.stun, s)
+			if err := l.Edge.Edit(func(spec *api.GatewaySpec) {
+				spec.Discovery.STUNServers = append(spec.Discovery.STUNServers, at.String())
+			}); err != nil {
+				return err
+			}
+			return l.Edge.reload(ctx)
+		}},
 		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), do: func(_ context.Context, l *Lab) error {
 			l.Edge.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
 				return slices.Contains(stunAddrs, d.Src.Addr()) || slices.Contains(stunAddrs, d.Dst.Addr())
@@ -389,10 +412,15 @@ type scored struct {
 	first, settled []catalogue.Code
 	after          time.Duration // until it was right; 0 for never
 	exit           bool          // an unreachable peer without an error
+	wrong          []string      // what was false at any check
 }
 
-// settleTime is how long verdicts have to settle.
-const settleTime = 50 * time.Second
+const (
+	// soon is when a verdict is to be right, once what is asked shows the fault.
+	soon = 5 * time.Second
+	// settleTime is how long verdicts have to settle.
+	settleTime = 50 * time.Second
+)
 
 // play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
@@ -454,7 +482,11 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 					s.first = s.settled
 				}
 				s.exit = s.exit || d.report.Summary.Error == 0 && unreached(d.report)
-				if judge(s.settled, s.want) != right {
+				o := judge(s.settled, s.want)
+				if o == wrong {
+					s.wrong = append(s.wrong, text(s.settled))
+				}
+				if o != right {
 					s.after = 0
 				} else if s.after == 0 {
 					s.after = time.Since(start)
@@ -527,7 +559,7 @@ func confusion(scores []scored) (string, float64) {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	count := map[outcome]int{}
 	first := map[outcome]int{}
-	exits := 0
+	exits, everWrong := 0, 0
 	cells := map[[2]string]int{}
 	var late []time.Duration
 	for _, s := range scores {
@@ -540,9 +572,12 @@ func confusion(scores []scored) (string, float64) {
 		if s.exit {
 			exits++
 		}
-		if o := judge(s.settled, s.want); o != right || judge(s.first, s.want) == wrong {
-			fmt.Fprintf(w, "%s\t%s\tright %s\tat first %s (%s)\tsettled %s (%s)\n", s.fault, s.side, text(s.want),
-				text(s.first), judge(s.first, s.want), text(s.settled), o)
+		if len(s.wrong) > 0 {
+			everWrong++
+		}
+		if o := judge(s.settled, s.want); o != right || len(s.wrong) > 0 || s.after > soon {
+			fmt.Fprintf(w, "%s\t%s\tright %s\tat first %s (%s)\tsettled %s (%s)\tafter %.0f s\tfalse %s\n", s.fault, s.side, text(s.want),
+				text(s.first), judge(s.first, s.want), text(s.settled), o, s.after.Seconds(), strings.Join(s.wrong, ", "))
 		}
 	}
 	fmt.Fprint(w, "\nright answer\tfound, once settled\tverdicts\n")
@@ -566,10 +601,51 @@ func confusion(scores []scored) (string, float64) {
 	}{{"at the first check", first}, {"once settled", count}} {
 		fmt.Fprintf(w, "%s\t%.1f %%\t%.1f %%\t%.1f %%\n", l.when, 100*float64(l.of[right])/n, 100*float64(l.of[half])/n, 100*float64(l.of[wrong])/n)
 	}
-	fmt.Fprintf(w, "right after\tmedian %.0f s\t90 %% %.0f s\t\nunreachable without an error\t%d\t\t\n",
-		late[len(late)/2].Seconds(), late[len(late)*9/10].Seconds(), exits)
+	fmt.Fprintf(w, "right after\tmedian %.0f s\t90 %% %.0f s\t\nunreachable without an error\t%d\t\t\nfalse at any check\t%.1f %%\t\t\n",
+		late[len(late)/2].Seconds(), late[len(late)*9/10].Seconds(), exits, 100*float64(everWrong)/n)
+	byTime(w, scores)
 	_ = w.Flush() // into memory
 	return b.String(), float64(count[right]) / n
+}
+
+// byTime tells of each kind of fault which share of the verdicts was right, to stay so, when so
+// long had passed since the fault.
+func byTime(w io.Writer, scores []scored) {
+	within := []time.Duration{soon, 15 * time.Second, settleTime}
+	kinds := map[string][]scored{"all": scores}
+	for _, s := range scores {
+		kinds[s.fault.sort()] = append(kinds[s.fault.sort()], s)
+	}
+	fmt.Fprint(w, "\nright within\tverdicts")
+	for _, d := range within {
+		fmt.Fprintf(w, "\t%s", d)
+	}
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(w, "\n%s\t%d", k, len(kinds[k]))
+		for _, d := range within {
+			n := 0
+			for _, s := range kinds[k] {
+				if s.after > 0 && s.after <= d {
+					n++
+				}
+			}
+			fmt.Fprintf(w, "\t%.1f %%", 100*float64(n)/float64(len(kinds[k])))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// sort is what faults are told apart by in the table of times.
+func (g generatedFault) sort() string {
+	switch {
+	case g.end != nil:
+		return "end"
+	case g.also != nil:
+		return "pair, " + g.kind.String()
+	case g.start:
+		return g.kind.String() + ", from the start"
+	}
+	return g.kind.String()
 }
 
 func text(c []catalogue.Code) string {

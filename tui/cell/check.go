@@ -70,6 +70,9 @@ func checkHead(c *api.Check, subject string, width int, p Paint, now time.Time) 
 	if c.Code != "" {
 		parts = append(parts, Cell{Text: strings.TrimSpace(Printable(c.Code) + " " + Printable(c.Stage))})
 	}
+	if c.Confidence != "" && c.Confidence != api.Certain {
+		parts = append(parts, Cell{Printable(string(c.Confidence)), Quiet})
+	}
 	if c.DependsOn != "" {
 		parts[1].Style = Quiet
 		parts = append(parts, Cell{"depends on " + dependency(c.DependsOn), Quiet})

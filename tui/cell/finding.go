@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,52 @@ func (f Finding) Lines(width int, p Paint) []string {
 
 // Findings are all of a peer's, what concerns its state first.
 func Findings(p *api.PeerStatus) []Finding { return append(StateFindings(p), VerdictFindings(p)...) }
+
+// FindingsOf are those of several peers. What is said of more than one is said once.
+func FindingsOf(peers []api.PeerStatus) (out []Finding) {
+	for i := range peers {
+		for _, f := range Findings(&peers[i]) {
+			same := slices.IndexFunc(out, func(o Finding) bool { return o.Fix != "" && o.Cause == f.Cause && o.Fix == f.Fix })
+			if same < 0 {
+				out = append(out, f)
+				continue
+			}
+			out[same].Subject += ", " + f.Subject
+		}
+	}
+	return out
+}
+
+// Beside sums up on one line what is wrong that the verdicts on the peers' endpoints do not tell;
+// false where nothing is.
+func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
+	told := map[string]bool{}
+	for i := range peers {
+		r := &peers[i].Reachability
+		for _, t := range []*api.Targets{&r.Outbound, &r.Inbound} {
+			for _, v := range []*api.Verdict{&t.Auth, &t.APIServer, &t.Gateway} {
+				told[v.Code+v.Cause] = true
+			}
+		}
+	}
+	f := Finding{Fix: "postern check"}
+	var words []string
+	for i := range problems {
+		c := &problems[i]
+		if told[c.Code+c.Cause] {
+			continue
+		}
+		if len(words) == 0 {
+			f.Glyph, f.Subject = Cell{"!", Wary}, "also wrong"
+			if c.Verdict.Verdict == api.Error {
+				f.Glyph = Cell{"✗", Bad}
+			}
+		}
+		words = append(words, strings.TrimSpace(Printable(c.Code)+" "+Subject(c, true)))
+	}
+	f.Cause = Joined(words, ", ")
+	return f, len(words) > 0
+}
 
 // StateFindings are the reason of a peer's state and its listeners that failed.
 func StateFindings(p *api.PeerStatus) []Finding {

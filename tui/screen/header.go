@@ -7,6 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -138,10 +139,33 @@ func (m *model) totalsLine(count map[cell.Standing]int, short bool) string {
 		peers += ": " + strings.Join(states, " ")
 	}
 	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers}
+	if badge, wrong := badge(d.status.Problems, short); wrong {
+		items = append(items, p.Cell(badge))
+	}
 	if d.stale() {
 		items = append(items, "as of "+d.statusAt.Format(time.TimeOnly))
 	}
 	return onOneLine(items)
+}
+
+// badge tells of the worst that is wrong beside the peers' endpoints, and how many more there are.
+func badge(problems []api.Check, short bool) (cell.Cell, bool) {
+	if len(problems) == 0 {
+		return cell.Cell{}, false
+	}
+	c := cell.Cell{Text: "! ", Style: cell.Wary}
+	if problems[0].Verdict.Verdict == api.Error {
+		c = cell.Cell{Text: "✗ ", Style: cell.Bad}
+	}
+	if short {
+		c.Text += cell.Printable(problems[0].Code)
+		return c, true
+	}
+	c.Text += strings.TrimSpace(cell.Printable(problems[0].Code) + " " + cell.Subject(&problems[0], true))
+	if more := len(problems) - 1; more > 0 {
+		c.Text += fmt.Sprintf(" +%d", more)
+	}
+	return c, true
 }
 
 // traffic is what all peers together receive and send now.
