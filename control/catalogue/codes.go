@@ -107,6 +107,7 @@ const (
 	PrivateAdvertised Code = "PST0403"
 	StunUnreachable   Code = "PST0404"
 	TurnUnreachable   Code = "PST0405"
+	ProxyRefuses      Code = "PST0406"
 	RelayInUse        Code = "PST0411"
 	RelayLost         Code = "PST0412"
 
