@@ -13,7 +13,7 @@ NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
 # What the end-to-end tests talk to: programs that we did not write.
 E2E_PACKAGES := iproute2 nftables conntrack coturn procps curl wireguard-tools wireguard-go tmux bash-completion zsh fish dnsmasq-base miniupnpd-nftables bind9 bind9-dnsutils \
-	avahi-daemon avahi-utils dbus \
+	avahi-daemon avahi-utils dbus squid tinyproxy \
 	containerd runc containernetworking-plugins busybox-static iptables util-linux qemu-user-static
 
 .DEFAULT_GOAL := help

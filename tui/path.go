@@ -97,6 +97,9 @@ func NetCheck(n api.NetCheck, width int, o Options) string {
 		}
 		add("TURN server", serverLine(s.Address, about, s.RTTSeconds, s.Error))
 	}
+	if n.Proxy != nil {
+		add("HTTP proxy", proxyLine(*n.Proxy, o.Now))
+	}
 	for _, h := range n.Hints {
 		lines = append(lines, "")
 		lines = append(lines, cell.Wrap("→ ", Printable(h), width, "  ")...)
@@ -105,6 +108,22 @@ func NetCheck(n api.NetCheck, width int, o Options) string {
 		lines[i] = cell.Fit(lines[i], width)
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// proxyLine says what came of the connections through a proxy.
+func proxyLine(s api.ProxyStatus, now time.Time) string {
+	if len(s.Targets) == 0 {
+		return Printable(s.Address) + ", not used yet"
+	}
+	out := Printable(s.Address)
+	for _, t := range s.Targets[:min(len(s.Targets), 3)] {
+		verb := ", connected to "
+		if t.Error != "" {
+			verb = ", not to "
+		}
+		out += verb + Printable(t.Address) + " " + cell.Age(now.Sub(t.At)) + " ago" + join(" ✗ ", t.Error)
+	}
+	return out
 }
 
 // mappingLine says what the router maps, for how long and what shows it, or why not.

@@ -137,7 +137,7 @@ func (a *app) commands() []*cobra.Command {
 		}
 		return commands
 	}
-	all := in(groupRun, a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand(), a.stateCommand())
+	all := in(groupRun, a.upCommand(), a.gatewayCommand(), a.labCommand(), a.configCommand(), a.keyCommand(), a.stateCommand())
 	first := a.waits(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.kubeconfigCommand(), a.credentialCommand())
 	all = append(all, in(groupPeer, a.reaching(append(first, a.peerCommand())...)...)...)
 	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(), a.historyCommand(),

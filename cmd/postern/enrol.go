@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,19 +36,7 @@ func (a *app) inviteCommand() *cobra.Command {
 				return err
 			}
 			r.TTL = api.Duration(ttl)
-			answer, err := a.client().Invite(c.Context(), r)
-			if err != nil {
-				return err
-			}
-			if format == formatJSON {
-				return a.print(format, "Invitation", answer)
-			}
-			if _, err := fmt.Fprintln(a.stdout, answer.Ticket); err != nil {
-				return failedf("it is good until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+" for whoever has it; make another",
-					"invite: the ticket could not be written: %w", err)
-			}
-			a.inviteAdvice(r, answer)
-			return nil
+			return a.invite(c.Context(), r, format)
 		},
 	}
 	f := c.Flags()
@@ -59,6 +48,23 @@ func (a *app) inviteCommand() *cobra.Command {
 	a.completeServices(c, "allow")
 	outputFlag(c, &format, formatText, formatJSON)
 	return c
+}
+
+// invite prints a ticket.
+func (a *app) invite(ctx context.Context, r api.InviteRequest, format string) error {
+	answer, err := a.client().Invite(ctx, r)
+	if err != nil {
+		return err
+	}
+	if format == formatJSON {
+		return a.print(format, "Invitation", answer)
+	}
+	if _, err := fmt.Fprintln(a.stdout, answer.Ticket); err != nil {
+		return failedf("it is good until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+" for whoever has it; make another",
+			"invite: the ticket could not be written: %w", err)
+	}
+	a.inviteAdvice(r, answer)
+	return nil
 }
 
 func checkInvite(r api.InviteRequest, ttl time.Duration) error {

@@ -53,5 +53,12 @@ func silentServer(n api.NetCheck) error {
 			return failedf(hint, "netcheck: TURN server %s: %s", s.Address, s.Error)
 		}
 	}
+	if n.Proxy != nil {
+		for _, t := range n.Proxy.Targets {
+			if t.Error != "" {
+				return failedf(hint, "netcheck: %s", t.Error)
+			}
+		}
+	}
 	return nil
 }

@@ -25,8 +25,10 @@ type GatewaySpec struct {
 	Admin     Admin     `json:"admin,omitempty" yaml:"admin,omitempty"`
 	HTTP      HTTP      `json:"http,omitempty" yaml:"http,omitempty"`
 	Discovery Discovery `json:"discovery,omitempty" yaml:"discovery,omitempty"`
-	Services  Services  `json:"services,omitempty" yaml:"services,omitempty"`
-	Limits    Limits    `json:"limits,omitempty" yaml:"limits,omitempty"`
+	// Proxy is taken by TCP connections to the outside, where a network has no other way out.
+	Proxy    *Proxy   `json:"proxy,omitempty" yaml:"proxy,omitempty"`
+	Services Services `json:"services,omitempty" yaml:"services,omitempty"`
+	Limits   Limits   `json:"limits,omitempty" yaml:"limits,omitempty"`
 	// Kubernetes has the gateway live in its cluster: peers come from Peer objects, and
 	// its state is kept in Secrets. Peers below are ignored then.
 	Kubernetes *Kubernetes `json:"kubernetes,omitempty" yaml:"kubernetes,omitempty"`
@@ -140,6 +142,18 @@ type DNS struct {
 	Domains []string `json:"domains,omitempty" yaml:"domains,omitempty"`
 	// Servers (address or address:port) are asked instead of the system's.
 	Servers []string `json:"servers,omitempty" yaml:"servers,omitempty"`
+}
+
+// Proxy is an HTTP proxy for TURN over TCP and TLS and for peers' services outside the tunnel.
+// What is not set is taken from HTTPS_PROXY and NO_PROXY.
+type Proxy struct {
+	// URL is http://HOST:PORT or https://HOST:PORT, or none, whatever HTTPS_PROXY says.
+	URL string `json:"url,omitempty" yaml:"url,omitempty"`
+	// Username is sent to the proxy with the password, as Basic credentials.
+	Username     string `json:"username,omitempty" yaml:"username,omitempty"`
+	PasswordFile string `json:"passwordFile,omitempty" yaml:"passwordFile,omitempty"`
+	// NoProxy are hosts, domains, addresses and ranges that are dialled without it.
+	NoProxy []string `json:"noProxy,omitempty" yaml:"noProxy,omitempty"`
 }
 
 // Services are what this gateway offers inside the tunnel.

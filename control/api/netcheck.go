@@ -14,6 +14,8 @@ type NetCheck struct {
 	STUNServers []STUNServerStatus `json:"stunServers"`
 	TURNServers []TURNServerStatus `json:"turnServers"`
 	PortMapping PortMappingStatus  `json:"portMapping"`
+	// Proxy is what TCP connections to the outside take; nil without one.
+	Proxy *ProxyStatus `json:"proxy,omitempty"`
 	// Hints say what all this means for peering, and what to do.
 	Hints []string `json:"hints"`
 }
@@ -39,6 +41,23 @@ type TURNServerStatus struct {
 	Relayed    string  `json:"relayed,omitempty"`
 	RTTSeconds float64 `json:"rttSeconds,omitempty"`
 	Error      string  `json:"error,omitempty"`
+}
+
+// ProxyStatus is how an HTTP proxy fares.
+type ProxyStatus struct {
+	// Address is host:port of the proxy.
+	Address string `json:"address"`
+	// Targets are the hosts that were last connected to through it, the latest first.
+	Targets []ProxyTarget `json:"targets"`
+}
+
+// ProxyTarget is what came of the last connection to a host through a proxy.
+type ProxyTarget struct {
+	// Address is host:port.
+	Address string    `json:"address"`
+	At      time.Time `json:"at"`
+	// Error is empty when the proxy connected.
+	Error string `json:"error,omitempty"`
 }
 
 // PortMappingStatus is whether a router maps a port for us.

@@ -53,6 +53,8 @@ type DirectOptions struct {
 	CA []byte
 	// Token says who we are. It is sent only after the server's certificate verified.
 	Token Token
+	// Dial connects to the URL's host; nil is net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewDirectClient makes a client for a gateway outside the tunnel.
@@ -72,9 +74,12 @@ func NewDirectClient(o DirectOptions) (*Client, error) {
 	if port == "" {
 		port = "443"
 	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
 	return &Client{
 		base: "https://" + u.Host + strings.TrimRight(u.EscapedPath(), "/"), addr: net.JoinHostPort(u.Hostname(), port),
-		dial: new(net.Dialer).DialContext, direct: &directAccess{tls: config, token: o.Token},
+		dial: o.Dial, direct: &directAccess{tls: config, token: o.Token},
 	}, nil
 }
 

@@ -108,6 +108,7 @@ const (
 	StunUnreachable   Code = "PST0404"
 	TurnUnreachable   Code = "PST0405"
 	StunOutvoted      Code = "PST0406"
+	ProxyRefuses      Code = "PST0407"
 	RelayInUse        Code = "PST0411"
 	RelayLost         Code = "PST0412"
 

@@ -151,6 +151,12 @@ const (
 	FailureURL     Failure = "url"     // the URL itself is wrong
 	FailureMissing Failure = "missing" // a token is wanted and there is none
 	FailureExpired Failure = "expired" // the token has run out
+
+	// Of a proxy, besides the first four.
+	FailureProtocol  Failure = "protocol"  // what answers is no proxy
+	FailureUnknown   Failure = "unknown"   // it wants credentials and there are none
+	FailureRejected  Failure = "rejected"  // it does not take the credentials
+	FailureForbidden Failure = "forbidden" // it does not connect to the target
 )
 
 // Beside is what came of the same service by the other way: outside the tunnel for what

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/verdict"
+	"github.com/postern-dev/postern/discovery/egress"
 )
 
 // Names of the checks that are made outside the tunnel, next to those in it.
@@ -171,6 +172,9 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 		return nil, o, r.fail(api.Error, StageDNS, unreachable, *p)
 	}
 	r.Address, p.Address = o.url, o.url
+	if n.Egress != nil && n.Egress.Proxied(o.hostPort()) {
+		return r.connectProxied(ctx, n.Egress, o, unreachable, p)
+	}
 	c, to, stage, err := r.reach(ctx, n, o.host, o.port)
 	if err == nil {
 		return c, o, verdict.Finding{}
@@ -180,6 +184,21 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 		p.Failure = connectFailure(err)
 	}
 	return nil, o, r.fail(api.Error, stage, unreachable, *p)
+}
+
+// connectProxied has a proxy connect to what a URL names: stage tcp. What the proxy refuses
+// follows from the check of the proxy.
+func (r *recorder) connectProxied(ctx context.Context, e Egress, o outside, unreachable catalogue.Code, p *catalogue.Params) (net.Conn, outside, verdict.Finding) {
+	c, err := e.DialContext(ctx, "tcp", o.hostPort())
+	if err == nil {
+		r.passed(StageTCP, o.hostPort()+" through the proxy")
+		return c, o, verdict.Finding{}
+	}
+	p.Failure, p.Detail = catalogue.FailureRoute, err.Error()
+	if refused := (*egress.Error)(nil); errors.As(err, &refused) && blamed(refused) {
+		r.Rests = append(r.Rests, verdict.Own(NameProxy))
+	}
+	return nil, o, r.fail(api.Error, StageTCP, unreachable, *p)
 }
 
 // cleanURL is a URL for a sentence: without user and query, which may be secrets.

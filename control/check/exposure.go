@@ -154,6 +154,9 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 	}
 	r := beginOwn(name)
 	r.Rests = []string{verdict.Own(NameNetwork)}
+	if name == NameTURN {
+		r.Rests = append(r.Rests, verdict.Own(NameProxy))
+	}
 	switch {
 	case len(all) == 0:
 		return nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/discovery/egress"
 )
 
 // PathFacts are what is known of the way to a peer.
@@ -111,6 +112,10 @@ type Own struct {
 	// what was sent to them and to others did not arrive.
 	STUN, TURN []Server
 	Refused    []Refusal
+	// Proxy is what connections to the outside take, host:port, empty without one; Proxied is
+	// what came of the last to each host.
+	Proxy   string
+	Proxied []egress.Outcome
 	// Upstreams are the servers behind what this gateway offers.
 	Upstreams []Upstream
 	Sockets   Sockets

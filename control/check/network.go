@@ -15,6 +15,16 @@ import (
 type Network struct {
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// Egress is how this gateway reaches the outside by a proxy, which resolves names; nil has
+	// none.
+	Egress Egress
+}
+
+// Egress opens connections to the outside.
+type Egress interface {
+	// Proxied reports whether that to host:port goes through a proxy.
+	Proxied(address string) bool
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (n Network) lookup(ctx context.Context, host string) ([]netip.Addr, error) {

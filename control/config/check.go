@@ -32,6 +32,7 @@ type checker struct {
 	doc       *api.Gateway
 	origins   map[string]Origin
 	files     fileReader
+	lookupEnv func(string) (string, bool) // nil: there is none
 	problems  Problems
 	warnings  Problems
 	named     map[string]bool // the named services of this gateway
@@ -48,10 +49,11 @@ func (c *checker) warn(path, format string, args ...any) {
 // resolve checks everything in the order of the file.
 func (c *checker) resolve() *Resolved {
 	c.fillDefaults()
+	proxy := c.proxy("spec.proxy")
 	spec := &c.doc.Spec
 	c.name()
 	r := &Resolved{
-		File: c.file, Document: *c.doc, Name: c.doc.Metadata.Name, origins: c.origins,
+		File: c.file, Document: *c.doc, Proxy: proxy, Name: c.doc.Metadata.Name, origins: c.origins,
 		MTU: spec.MTU, ConnectionRate: spec.Limits.ConnectionsPerSecond, HTTPAddress: spec.HTTP.Address, ListenPort: *spec.Listen.Port,
 		StateDir:    c.path("spec.stateDir", spec.StateDir),
 		AdminSocket: c.path("spec.admin.socket", spec.Admin.Socket),

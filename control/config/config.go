@@ -34,6 +34,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/discovery/egress"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -83,7 +84,9 @@ type Resolved struct {
 	// HTTPAddress serves metrics and probes; empty switches it off.
 	HTTPAddress string
 	Discovery   Discovery
-	Services    Services
+	// Proxy is what TCP connections to the outside take; its zero value is none.
+	Proxy    egress.Proxy
+	Services Services
 	// Kubernetes is nil when the gateway does not live in a cluster.
 	Kubernetes *Kubernetes
 	// Peers are those of the file; none in a cluster, which has its own.
@@ -233,7 +236,7 @@ func load(path string, data []byte, o Overrides, files fileReader) (*Resolved, e
 	}
 	problems = applyOverrides(doc, origins, o)
 	c := &checker{
-		file: path, dir: filepath.Dir(path), doc: doc, origins: origins, files: files, problems: problems,
+		file: path, dir: filepath.Dir(path), doc: doc, origins: origins, files: files, problems: problems, lookupEnv: o.LookupEnv,
 	}
 	r := c.resolve()
 	if len(c.problems) > 0 {

@@ -26,6 +26,7 @@ const full = head + `spec:
   mtu: 1400
   admin: {socket: run/postern.sock}
   http: {address: "127.0.0.1:9520"}
+  proxy: {url: "http://proxy.example.net:3128", username: edge, passwordFile: group.key, noProxy: [10.0.0.0/8, .example.net]}
   discovery:
     advertise: ["203.0.113.8:40582"]
     stunServers: ["stun.example.net:3478"]

@@ -105,6 +105,9 @@ func fields(r *Resolved) map[string]string {
 	if !r.Discovery.LAN.Secret.IsZero() {
 		out["spec.discovery.lan.secretFile"] += " " + fingerprint([]byte(r.Discovery.LAN.Secret.Base64()))
 	}
+	if r.Proxy.Password != "" {
+		out["spec.proxy.passwordFile"] += " " + fingerprint([]byte(r.Proxy.Password))
+	}
 	for i, t := range r.Discovery.TURNServers {
 		at := fmt.Sprintf("spec.discovery.turnServers[%d].", i)
 		out[at+"passwordFile"] += " " + fingerprint([]byte(t.Password))

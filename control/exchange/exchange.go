@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/verdict"
+	"github.com/postern-dev/postern/discovery/egress"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -47,6 +48,8 @@ type Options struct {
 	Paths  *paths.Finder
 	Stack  Stack
 	Tunnel Tunnel
+	// Egress opens TCP connections to the outside.
+	Egress *egress.Dialer
 	// Shown is what this gateway shows of itself to the outside.
 	Shown func() catalogue.Shown
 	// Followed is told that the cluster follows what a peer offers now, by one who may change

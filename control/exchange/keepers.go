@@ -334,7 +334,7 @@ func (x *Exchange) requestIdentity(m *roster.Member) func(context.Context, []byt
 			return inside.AnyIdentity(ctx, csrPEM)
 		}
 		client, err := auth.NewDirectClient(auth.DirectOptions{
-			URL: now.Direct.AuthURL, CA: now.Direct.CA, Token: auth.Token(now.Direct.Token),
+			URL: now.Direct.AuthURL, CA: now.Direct.CA, Token: auth.Token(now.Direct.Token), Dial: x.o.Egress.DialContext,
 		})
 		if err != nil {
 			return auth.Grant{}, err

@@ -40,6 +40,7 @@ import (
 	"github.com/postern-dev/postern/control/plane"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/discovery/egress"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -78,6 +79,8 @@ type ground struct {
 	store *state.Store
 	flows *forward.Flows
 	plane *plane.Plane
+	// egress opens TCP connections to the outside.
+	egress *egress.Dialer
 }
 
 // parts are in the order of dependence: none knows of a later one. See the package's README.
@@ -176,6 +179,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.publicKey = g.key.Public()
 	enrol.TakeRekeyed(g.store, g.publicKey, g.log)
+	g.egress = egress.New(cfg.Proxy)
 	g.flows = forward.NewFlows(forward.Limits{PeerRate: cfg.ConnectionRate})
 	inBand := forward.NewListener(net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer.OverlayAddr(g.publicKey), api.PortAuth)))
 	if g.peers, err = roster.Open(roster.Options{
@@ -192,7 +196,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.checks = check.NewRunner(check.Options{
 		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, Doubt: g.paths.Doubt, OnHello: g.heardHello,
-		Changed: g.verdictChanged, Root: g.opts.Root,
+		Changed: g.verdictChanged, Root: g.opts.Root, Network: check.Network{Egress: g.egress},
 		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
 	g.exchange.Attach(g.auth, g.checks)
@@ -210,7 +214,7 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 	g.tellOfJumboFrames(cfg)
 	if g.paths, err = paths.New(paths.Options{
 		Ctx: g.ctx, Key: g.key, Config: cfg, MTU: mtu, Store: g.store, Peers: g.peers, Logger: g.log,
-		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Resolve: g.opts.Resolve},
+		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Resolve: g.opts.Resolve, Egress: g.egress},
 		Tell: paths.Tell{
 			Moved: func(peer string) { g.checks.Wake(peer) }, Shook: g.shook, State: g.announceChange,
 			Seen: g.seen, Noted: g.history.Note,
@@ -252,7 +256,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 		While: g.whileRunning, Audit: g.audit, Logger: g.log,
 	})
 	g.exchange = exchange.New(exchange.Options{
-		Ctx: g.ctx, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, Tunnel: g.plane.Engine,
+		Ctx: g.ctx, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, Tunnel: g.plane.Engine, Egress: g.egress,
 		Shown: g.paths.Shown, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Reported: g.judge, Logger: g.log,
 	})
 	g.services = outbound.New(outbound.Options{

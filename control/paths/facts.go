@@ -186,6 +186,7 @@ func (p *Finder) Own() check.Own {
 		x.Agreed = server.Agreed
 		o.STUN = append(o.STUN, x)
 	}
+	o.Proxy, o.Proxied = p.o.Host.Egress.Address(), p.o.Host.Egress.Outcomes()
 	for _, r := range p.relays().statuses() {
 		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, At: r.Since})
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/egress"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel"
@@ -60,6 +61,8 @@ type Host struct {
 	HostAddrs, OwnAddrs func() ([]netip.Addr, error)
 	// Resolve looks up a host name; nil asks the system.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Egress opens TCP connections to the outside.
+	Egress *egress.Dialer
 }
 
 // Tell are who is told. None may block.
@@ -188,9 +191,12 @@ func (p *Finder) Prepare(next *config.Resolved) (commit func(), err error) {
 		if agent != nil {
 			p.replaceAgent(agent)
 		}
+		p.o.Host.Egress.Use(next.Proxy)
 		p.finder.SetForbidden(next.Discovery.Exclude)
 		if !reflect.DeepEqual(old.Discovery.TURNServers, next.Discovery.TURNServers) {
 			p.useRelays(next.Discovery.TURNServers)
+		} else if old.Proxy != next.Proxy {
+			p.relays().check()
 		}
 	}, nil
 }

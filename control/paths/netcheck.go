@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/egress"
 	"github.com/postern-dev/postern/discovery/portmap"
 )
 
@@ -63,7 +64,24 @@ func (p *Finder) NetCheck(ctx context.Context) (api.NetCheck, error) {
 		}
 		out.TURNServers = append(out.TURNServers, t)
 	}
+	out.Proxy = proxyStatus(p.o.Host.Egress)
 	return out, nil
+}
+
+// proxyStatus writes what came of connections through the proxy; nil without one.
+func proxyStatus(d *egress.Dialer) *api.ProxyStatus {
+	out := &api.ProxyStatus{Address: d.Address(), Targets: []api.ProxyTarget{}}
+	if out.Address == "" {
+		return nil
+	}
+	for _, o := range d.Outcomes() {
+		t := api.ProxyTarget{Address: o.Target, At: o.At}
+		if o.Err != nil {
+			t.Error = o.Err.Error()
+		}
+		out.Targets = append(out.Targets, t)
+	}
+	return out
 }
 
 // portMappingStatus writes the state of the mapping; nil means that no router is asked.

@@ -46,7 +46,7 @@ func (p *Finder) useRelays(servers []relay.Server) {
 // Allocate keeps an allocation at each configured relay for another socket.
 func (p *Finder) Allocate(bind *underlay.Bind, onChange func()) *Relays {
 	return openRelays(relaysOptions{
-		bind: bind, servers: p.peers.Config().Discovery.TURNServers, ids: &p.relaying.ids, resolve: p.o.Host.Resolve,
+		bind: bind, servers: p.peers.Config().Discovery.TURNServers, ids: &p.relaying.ids, resolve: p.o.Host.Resolve, egress: p.o.Host.Egress,
 		onChange: onChange, logger: p.log,
 	})
 }
@@ -66,7 +66,7 @@ func (p *Finder) storedGrants() []relay.Grant {
 
 func (p *Finder) openRelays(servers []relay.Server, previous []relay.Grant, after <-chan struct{}) *Relays {
 	return openRelays(relaysOptions{
-		bind: p.plane.Bind, servers: servers, ids: &p.relaying.ids, resolve: p.o.Host.Resolve,
+		bind: p.plane.Bind, servers: servers, ids: &p.relaying.ids, resolve: p.o.Host.Resolve, egress: p.o.Host.Egress,
 		onChange: func() {
 			p.Agent().RelaysChanged()
 			p.finder.LocalChanged()

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/discovery/egress"
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -40,6 +41,7 @@ type relaysOptions struct {
 	servers []relay.Server
 	ids     *allocationIDs
 	resolve func(context.Context, string) ([]netip.Addr, error)
+	egress  *egress.Dialer
 	// onChange may be nil; it must not block.
 	onChange func()
 	// previous are allocations of an earlier process, onGrant is told what the next one
@@ -72,6 +74,7 @@ func openRelays(o relaysOptions) *Relays {
 		c := relay.New(relay.Options{
 			Server: s, Previous: previous, OnGrant: o.onGrant,
 			ID: o.ids.next, Socket: bindSocket{o.bind}, Attach: o.bind.AddRelay, Resolve: o.resolve,
+			Dial: o.egress.DialContext, Proxied: o.egress.Proxied,
 			OnChange: func() {
 				r.announce()
 				if o.onChange != nil {

@@ -170,7 +170,7 @@ func (r Report) failing(target string) (out []string) {
 // the peer's; auth inside has no TLS.
 func about(target string, c catalogue.Code) bool {
 	switch c {
-	case catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.StunOutvoted, catalogue.TurnUnreachable, catalogue.ClockSkew: // our own affairs
+	case catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.StunOutvoted, catalogue.TurnUnreachable, catalogue.ProxyRefuses, catalogue.ClockSkew: // our own affairs
 		return false
 	case catalogue.AuthURLUnreachable, catalogue.AuthTokenRejected: // of a URL of theirs
 		return false

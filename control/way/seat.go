@@ -50,6 +50,7 @@ var seats = map[catalogue.Code]seat{
 	catalogue.RelayInUse:          {Relay, api.OK, api.OK},
 	catalogue.RelayLost:           {Relay, api.Unknown, api.Unknown},
 	catalogue.TurnUnreachable:     {Relay, api.Unknown, api.Unknown},
+	catalogue.ProxyRefuses:        {Here, api.Unknown, api.Unknown},
 }
 
 // stages are the seats of what else checks of the tunnel find. Of any other stage nobody can tell

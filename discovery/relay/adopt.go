@@ -105,7 +105,7 @@ func (c *Client) adopt(ctx context.Context, l *link) adopted {
 	c.mu.Lock()
 	g := c.previous
 	c.mu.Unlock()
-	if !g.fits(c.o.Server, l.server, time.Now()) {
+	if !g.fits(c.o.Server, l.server.addr, time.Now()) {
 		return refused
 	}
 	outcome := l.adopt(ctx, g)
@@ -124,7 +124,7 @@ func (c *Client) granted(a *allocation, until time.Time) {
 		return
 	}
 	g := Grant{
-		Server: c.o.Server.Address, Username: c.o.Server.Username, Address: a.link.server,
+		Server: c.o.Server.Address, Username: c.o.Server.Username, Address: a.link.server.addr,
 		Relayed: a.Relayed, Mapped: a.Mapped, Expires: until,
 	}
 	c.mu.Lock()

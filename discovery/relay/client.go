@@ -58,6 +58,9 @@ func New(o Options) *Client {
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}
+	if o.Proxied == nil {
+		o.Proxied = func(string) bool { return false }
+	}
 	if o.Resolve == nil {
 		o.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
@@ -208,7 +211,12 @@ func (c *Client) upgrade(ctx context.Context, a *allocation) *allocation {
 	defer cancel()
 	defer context.AfterFunc(a.lost, cancel)()
 	at := c.o.Server.attempts()[0]
-	better, f := c.allocate(ctx, at.transport, netip.AddrPortFrom(a.link.server.Addr(), at.port), firstAnswer)
+	better, f := c.attempt(ctx, at, func() (netip.Addr, *failure) {
+		if known := a.link.server.addr.Addr(); !known.IsUnspecified() {
+			return known, nil
+		}
+		return c.resolve(ctx, 0)
+	}, firstAnswer)
 	if f != nil {
 		c.mu.Lock()
 		c.status.Fallback = at.transport + ": " + f.words
@@ -248,9 +256,9 @@ func (c *Client) take(a *allocation) {
 	a.start()
 	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID,
 		"adopted", a.conn == nil)
-	if a.Relayed.Addr().IsPrivate() && !a.link.server.Addr().IsPrivate() {
+	if a.Relayed.Addr().IsPrivate() && !a.link.server.addr.Addr().IsPrivate() {
 		c.log.Warn("the relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
-			"relayed", a.Relayed, "server", a.link.server)
+			"relayed", a.Relayed, "server", a.link.server.name)
 	}
 	c.o.OnChange()
 	c.granted(a, time.Now().Add(a.lifetime))

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -35,6 +37,16 @@ type attempt struct {
 	port      uint16
 }
 
+// place is where a server is: what is dialled, and the address that the library knows it by,
+// which is unspecified where a proxy resolves the name.
+type place struct {
+	name string // host:port
+	addr netip.AddrPort
+}
+
+// String is how it is called.
+func (p place) String() string { return p.name }
+
 // attempts are the transports to try, in order.
 func (s Server) attempts() []attempt {
 	_, port, _ := s.hostPort()
@@ -56,18 +68,15 @@ func (s Server) attempts() []attempt {
 
 // establish makes an allocation over the first transport that works.
 func (c *Client) establish(ctx context.Context, round int) (*allocation, *failure) {
-	addr, f := c.resolve(ctx, round)
-	if f != nil {
-		return nil, f
-	}
 	attempts := c.o.Server.attempts()
+	resolve := sync.OnceValues(func() (netip.Addr, *failure) { return c.resolve(ctx, round) })
 	silence := firstAnswer << min(round, 2)
 	if len(attempts) == 1 {
 		silence = wholeAttempt
 	}
 	var failures []string
 	for _, at := range attempts {
-		a, f := c.allocate(ctx, at.transport, netip.AddrPortFrom(addr, at.port), silence)
+		a, f := c.attempt(ctx, at, resolve, silence)
 		if f == nil {
 			a.fallback = strings.Join(failures, "; ")
 			return a, nil
@@ -81,6 +90,25 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 		}
 	}
 	return nil, &failure{words: strings.Join(failures, "; "), silent: true}
+}
+
+// attempt makes an allocation over one transport. The server's name is resolved unless a proxy
+// does that.
+func (c *Client) attempt(ctx context.Context, at attempt, resolve func() (netip.Addr, *failure), silence time.Duration) (*allocation, *failure) {
+	host, _, err := c.o.Server.hostPort()
+	if err != nil {
+		return nil, &failure{words: err.Error()}
+	}
+	name := net.JoinHostPort(host, strconv.Itoa(int(at.port)))
+	if at.transport != TransportUDP && c.o.Proxied(name) {
+		return c.allocate(ctx, at.transport, place{name: name, addr: netip.AddrPortFrom(netip.IPv4Unspecified(), at.port)}, silence)
+	}
+	addr, f := resolve()
+	if f != nil {
+		return nil, f
+	}
+	to := netip.AddrPortFrom(addr, at.port)
+	return c.allocate(ctx, at.transport, place{name: to.String(), addr: to}, silence)
 }
 
 // resolve gives the server's address: another one of several in each round.
@@ -109,7 +137,7 @@ func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) 
 }
 
 // allocate makes an allocation over one transport.
-func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPort, silence time.Duration) (*allocation, *failure) {
+func (c *Client) allocate(ctx context.Context, transport string, to place, silence time.Duration) (*allocation, *failure) {
 	l := newLink(transport, to, c.o.Server, &c.traffic.malformed)
 	lib, err := newLibrary(l, c.o.Server, c.log)
 	if err != nil {
@@ -119,11 +147,11 @@ func (c *Client) allocate(ctx context.Context, transport string, to netip.AddrPo
 	var broken <-chan error
 	var detach func()
 	if transport == TransportUDP {
-		l.write = func(b []byte) error { return c.o.Socket.WriteTo(b, to) }
+		l.write = func(b []byte) error { return c.o.Socket.WriteTo(b, to.addr) }
 		if s, ok := c.o.Socket.(RunWriter); ok {
-			l.writeRun = func(bs [][]byte) error { return s.WriteRun(bs, to) }
+			l.writeRun = func(bs [][]byte) error { return s.WriteRun(bs, to.addr) }
 		}
-		detach = c.o.Socket.AddServer(to, l.handle)
+		detach = c.o.Socket.AddServer(to.addr, l.handle)
 	} else {
 		conn, f := c.connect(ctx, transport, to, silence)
 		if f != nil {
@@ -170,10 +198,10 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 }
 
 // connect opens a connection for TCP or TLS.
-func (c *Client) connect(ctx context.Context, transport string, to netip.AddrPort, timeout time.Duration) (net.Conn, *failure) {
+func (c *Client) connect(ctx context.Context, transport string, to place, timeout time.Duration) (net.Conn, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := c.o.Dial(ctx, "tcp", to.String())
+	conn, err := c.o.Dial(ctx, "tcp", to.name)
 	if err != nil {
 		return nil, &failure{words: explainDial(transport, to, err), silent: true}
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/discovery/egress"
 )
 
 // Error codes of RFC 8489 §14.8 and RFC 8656 §19 that are acted upon.
@@ -98,7 +100,7 @@ func explainLoss(m message, transport string, s Server, now time.Time) string {
 }
 
 // explainSilence is for a server that answers nothing.
-func explainSilence(transport string, to netip.AddrPort, sendErr error) string {
+func explainSilence(transport string, to place, sendErr error) string {
 	if sendErr != nil {
 		return fmt.Sprintf("cannot send to %v: %v", to, sendErr)
 	}
@@ -109,9 +111,12 @@ func explainSilence(transport string, to netip.AddrPort, sendErr error) string {
 }
 
 // explainDial is for a connection that does not come about.
-func explainDial(transport string, to netip.AddrPort, err error) string {
+func explainDial(transport string, to place, err error) string {
 	var timeout net.Error
+	var proxy *egress.Error
 	switch {
+	case errors.As(err, &proxy):
+		return proxy.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("%v refuses TCP: is the server up, and does it listen for %s there?", to, transport)
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -18,7 +18,7 @@ var errNotAnAddress = errors.New("only IP addresses are resolved here")
 // newLibrary makes the library's client, speaking over a link.
 func newLibrary(l *link, s Server, log *slog.Logger) (*turn.Client, error) {
 	return turn.NewClient(&turn.ClientConfig{
-		TURNServerAddr: l.server.String(), Username: s.Username, Password: string(s.Password),
+		TURNServerAddr: l.server.addr.String(), Username: s.Username, Password: string(s.Password),
 		Conn: l, Net: literalNet{}, LoggerFactory: quietLogs{log},
 	})
 }

@@ -31,7 +31,7 @@ var errNoAnswer = errors.New("no answer")
 // library's net.PacketConn. Safe for concurrent use.
 type link struct {
 	transport string
-	server    netip.AddrPort
+	server    place
 	from      net.Addr // the same, for the library
 	password  Secret
 	write     func(b []byte) error // never blocks for long
@@ -70,9 +70,9 @@ type transaction struct {
 	answer chan message // nil = it is the library's
 }
 
-func newLink(transport string, server netip.AddrPort, s Server, malformed *atomic.Uint64) *link {
+func newLink(transport string, server place, s Server, malformed *atomic.Uint64) *link {
 	return &link{
-		transport: transport, server: server, from: net.UDPAddrFromAddrPort(server), password: s.Password, malformed: malformed,
+		transport: transport, server: server, from: net.UDPAddrFromAddrPort(server.addr), password: s.Password, malformed: malformed,
 		heard: make(chan struct{}), pending: make(map[txID]*transaction),
 		creds: credentials{username: s.Username},
 	}

@@ -130,6 +130,9 @@ type Options struct {
 	Attach func(id string, send func(packets [][]byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
 	// Dial opens connections for TCP and TLS; nil = net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Proxied reports whether Dial reaches host:port through a proxy, which then gets the name
+	// as it is; nil = never.
+	Proxied func(address string) bool
 	// Resolve resolves the server's name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// OnChange is called when [Client.Allocation] answers otherwise than before. It is

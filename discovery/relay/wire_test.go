@@ -14,7 +14,7 @@ var fuzzServer = netip.MustParseAddrPort("203.0.113.1:3478")
 // testLink is a link to nowhere with a library behind it.
 func testLink(t testing.TB) *link {
 	s := Server{Address: "203.0.113.1:3478", Username: "edge", Password: "secret"}
-	l := newLink(TransportUDP, fuzzServer, s, new(atomic.Uint64))
+	l := newLink(TransportUDP, place{addr: fuzzServer}, s, new(atomic.Uint64))
 	l.write = func([]byte) error { return nil }
 	lib, err := newLibrary(l, s, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -32,6 +32,7 @@ type gateway struct {
 	dir  string
 	bin  string
 	doc  api.Gateway
+	env  []string        // of the gateway, besides the test's
 	proc *netlab.Process // of the last start
 }
 
@@ -81,7 +82,7 @@ func (g *gateway) start() *gateway {
 // launch runs the gateway and waits for nothing.
 func (g *gateway) launch() {
 	g.t.Helper()
-	g.proc = g.host.Start(netlab.Command{Args: []string{g.bin, "gateway", "--config", g.configFile()}})
+	g.proc = g.host.Start(netlab.Command{Args: []string{g.bin, "gateway", "--config", g.configFile()}, Env: g.env})
 }
 
 func (g *gateway) waitReady() {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/operator"
 )
 
 const (
@@ -136,6 +138,8 @@ func deb(t *testing.T, out string) {
 		t.Errorf("its user is %q", got)
 	}
 
+	operators(t, root)
+
 	// The unit is as shut in as it says, and what it names is there.
 	unit := filepath.Join(root, "usr/lib/systemd/system/postern.service")
 	t.Log(run(t, out, "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", unit))
@@ -190,5 +194,50 @@ func deb(t *testing.T, out string) {
 		if _, err := os.Lstat(root + path); !os.IsNotExist(err) {
 			t.Errorf("%s is left behind (%v)", path, err)
 		}
+	}
+}
+
+// operators are two who have installed the package, each on a machine of its own, and type
+// `postern up`, which finds the configuration as it comes.
+func operators(t *testing.T, root string) {
+	const upWithin, upWords = 60 * time.Second, 8
+	sit := func(name, other string) *operator.Operator {
+		t.Helper()
+		machine := filepath.Join(t.TempDir(), "root")
+		run(t, "/", "cp", "-a", root, machine)
+		namespace := "postern-up-" + name
+		run(t, "/", "ip", "netns", "add", namespace)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", namespace).Run() }) //nolint:noctx // the test's context has ended
+		if other != "" {
+			run(t, "/", "ip", "link", "add", "eth0", "netns", namespace, "type", "veth", "peer", "name", "eth0", "netns", "postern-up-"+other)
+		}
+		o := operator.Sit(t, name, exec.CommandContext(t.Context(), "nsenter", "--net=/run/netns/"+namespace, "unshare", "--pid", "--fork", "--kill-child",
+			"--root", machine, "--mount-proc", "env", "-i", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "bash", "--norc", "--noprofile", "-i"))
+		o.Types(`# $`, "export PS1='$ '")
+		return o
+	}
+	cloud, edge := sit("cloud", ""), sit("edge", "cloud")
+	for namespace, address := range map[string]string{"postern-up-cloud": "192.0.2.1/24", "postern-up-edge": "192.0.2.2/24"} {
+		run(t, "/", "ip", "-n", namespace, "address", "add", address, "dev", "eth0")
+		run(t, "/", "ip", "-n", namespace, "link", "set", "eth0", "up")
+		run(t, "/", "ip", "-n", namespace, "link", "set", "lo", "up")
+	}
+	before := cloud.Words() + edge.Words()
+	start := time.Now()
+	cloud.Types(`\$ $`, "postern up")
+	cloud.Types(`call this one.*\? $`, "cloud")
+	cloud.Types(`API server .*\? $`, "")
+	cloud.Types(`Ticket .*\? $`, "")
+	ticket := cloud.Sees(`\n(postern1[a-z0-9]+)\n`)
+	edge.Types(`\$ $`, "postern up")
+	edge.Types(`call this one.*\? $`, "edge")
+	edge.Types(`API server .*\? $`, "")
+	edge.Types(`Ticket .*\? $`, ticket)
+	edge.Sees(`\njoined cloud`)
+	took := time.Since(start)
+	words := cloud.Words() + edge.Words() - before
+	t.Logf("peers after %v and %d words", took.Round(time.Millisecond), words)
+	if took > upWithin || words > 2*upWords {
+		t.Errorf("it took %v and %d words, want at most %v and %d", took, words, upWithin, 2*upWords)
 	}
 }

@@ -25,6 +25,10 @@ spec:
   discovery:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with .Values.proxy }}
+  proxy:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- $services := include "postern.services" . | fromYaml }}
   {{- with $services }}
   services:

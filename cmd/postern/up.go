@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tui"
+)
+
+// guided is one run of `postern up`.
+type guided struct {
+	*app
+	ask  *questions // nil without a terminal
+	file string     // of the configuration
+	want firstConfig
+	// issuer: a CA is made that issues identities for the API server.
+	issuer bool
+	// ticket is the other gateway's; empty makes one.
+	ticket string
+	// other is what the other gateway is called here, allow what it may reach; nil is what
+	// invite and join take unless told.
+	other string
+	allow []string
+	flags *pflag.FlagSet
+}
+
+// describing are the flags that say what a configuration has, and whether one that is there has
+// the same: a command that is run again, as by a tool that sets up machines, is no mistake.
+var describing = []struct {
+	flag string
+	same func(g *guided, cfg *config.Resolved) bool
+}{
+	{"name", func(g *guided, cfg *config.Resolved) bool { return g.want.name == cfg.Name }},
+	{"state-dir", func(g *guided, cfg *config.Resolved) bool { return g.want.stateDir == cfg.StateDir }},
+	{"listen-port", func(g *guided, cfg *config.Resolved) bool { return g.want.port == cfg.ListenPort }},
+	{"http-address", func(g *guided, cfg *config.Resolved) bool { return g.want.httpAddress == cfg.HTTPAddress }},
+	{"advertise", func(g *guided, cfg *config.Resolved) bool {
+		return slices.Equal(g.want.advertise, cfg.Discovery.Advertise)
+	}},
+	{"stun-servers", func(g *guided, cfg *config.Resolved) bool {
+		return slices.Equal(g.want.stunServers, cfg.Discovery.STUNServers)
+	}},
+	{"api-server", func(g *guided, cfg *config.Resolved) bool {
+		s := cfg.Services.APIServer
+		return s != nil && s.Address == g.want.apiServer
+	}},
+	{"api-server-ca", func(_ *guided, cfg *config.Resolved) bool {
+		s := cfg.Services.APIServer
+		return s != nil && s.CAData != nil
+	}},
+	{"issuer-ca", func(g *guided, cfg *config.Resolved) bool { return g.issuer == (cfg.Services.LocalCA != nil) }},
+}
+
+func (a *app) upCommand() *cobra.Command {
+	g := guided{app: a, want: firstConfig{port: config.DefaultListenPort}}
+	c := &cobra.Command{
+		Use:   "up [TICKET|-]",
+		Short: "Configure and start a gateway, and make a ticket or join, step by step",
+		Long: "Ask what a gateway needs, write its configuration with comments, check it, start the gateway (the " +
+			"systemd unit where a package installed one, else in the background), and make a ticket for the other " +
+			"gateway, or join with its ticket. What a flag says is not asked; without a terminal nothing is. A " +
+			"configuration that is there already is used as it is, and a gateway that runs goes on.",
+		Example: "  postern up\n  postern up --name cloud --advertise 203.0.113.10:51820 > ticket\n" +
+			"  postern up --name edge - < ticket",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				text, err := a.secretArgument(args, "ticket")
+				if err != nil {
+					return err
+				}
+				g.ticket = ticket.Find(text)
+				if _, err := ticket.Decode(g.ticket); err != nil {
+					return usagef("", "up: %w", err)
+				}
+			}
+			if _, asks := terminal(a.stdin); asks {
+				g.ask = newQuestions(c.Context(), a.stdin, a.stderr)
+			}
+			g.flags, g.want.socket = c.Flags(), a.socket
+			a.patience = settling
+			return g.run(c)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&g.file, "config", or(a.getenv("POSTERN_CONFIG"), defaultConfig), "the configuration `FILE`")
+	f.StringVar(&g.want.name, "name", "", "what other clusters call this one")
+	f.StringVar(&g.want.stateDir, "state-dir", "", "`directory` of key, peers and tickets (default "+config.DefaultStateDir+")")
+	f.Uint16Var(&g.want.port, "listen-port", config.DefaultListenPort, "UDP `port`; 0 takes a free one")
+	f.StringVar(&g.want.httpAddress, "http-address", "", "`host:port` of /metrics, /livez and /readyz")
+	f.StringSliceVar(&g.want.advertise, "advertise", nil, "announced `host:port`s, separated by commas")
+	f.StringSliceVar(&g.want.stunServers, "stun-servers", nil, "STUN servers' `host:port`s, separated by commas")
+	f.StringVar(&g.want.apiServer, "api-server", "", "`host:port` of this cluster's API server, which peers may be granted")
+	f.StringVar(&g.want.apiServerCA, "api-server-ca", "", "`file` of the authorities that signed its certificate (PEM)")
+	f.BoolVar(&g.issuer, "issuer-ca", false, "make a CA that issues identities for it to peers")
+	f.StringVar(&g.other, "peer", "", "what the other gateway is called here (default: its own `name`)")
+	f.StringSliceVar(&g.allow, "allow", nil, "`services` here that the other gateway may reach (of a ticket: auth,apiServer unless told)")
+	a.completeServices(c, "allow")
+	return c
+}
+
+func (g *guided) run(c *cobra.Command) error {
+	ctx := c.Context()
+	if g.inCluster() {
+		return usagef("in a cluster, install the chart", "up: it starts a gateway on this machine")
+	}
+	if err := checkOptionalName(g.other); err != nil {
+		return err
+	}
+	file, err := filepath.Abs(g.file)
+	if err != nil {
+		return usagef("", "up: --config: %w", err)
+	}
+	g.file = file
+	found, err := lookAt(file)
+	if err != nil {
+		return err
+	}
+	cfg, err := g.known(found)
+	if err != nil {
+		return err
+	}
+	if running := g.running(ctx); running != "" {
+		fmt.Fprintf(g.stderr, "The gateway %s is running already.\n", tui.Printable(running))
+		return g.peer(c, false)
+	}
+	if cfg == nil {
+		if cfg, err = g.configure(ctx); err != nil {
+			return notWritable(err, filepath.Dir(file))
+		}
+		g.socket = cfg.AdminSocket
+	}
+	if err := g.start(ctx, cfg); err != nil {
+		return err
+	}
+	return g.peer(c, true)
+}
+
+// known is the configuration that is there, nil without one. It is used as it is.
+func (g *guided) known(found existing) (*config.Resolved, error) {
+	if found != present {
+		return nil, nil
+	}
+	cfg, err := loadConfig(g.file, config.Overrides{LookupEnv: os.LookupEnv})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range describing {
+		if g.flags.Changed(d.flag) && !d.same(g, cfg) {
+			return nil, usagef("edit the file, or leave the flag out to use it as it is", "up: %s is there already, and has something else than --%s", g.file, d.flag)
+		}
+	}
+	fmt.Fprintf(g.stderr, "The configuration %s is there already and used as it is.\n", tui.Printable(g.file))
+	if g.socket == "" {
+		g.socket = cfg.AdminSocket
+	}
+	return cfg, nil
+}
+
+// running is the name of the gateway that answers; empty when none does.
+func (g *guided) running(ctx context.Context) string {
+	st, err := admin.NewClient(g.socketPath()).Status(ctx)
+	if err != nil {
+		return ""
+	}
+	return st.Gateway.Name
+}
+
+// configure asks for what is missing, and writes the configuration.
+func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
+	if g.want.name == "" && g.ask == nil {
+		return nil, usagef("--name edge, for example; postern up --help lists what else may be told", "up: there is no terminal to ask, and --name is missing")
+	}
+	if err := g.askConfig(); err != nil {
+		return nil, err
+	}
+	if err := checkOptionalName(g.want.name); err != nil {
+		return nil, err
+	}
+	if g.issuer && g.want.apiServer == "" {
+		return nil, usagef("add --api-server HOST:PORT", "up: --issuer-ca makes a CA for an API server, and there is none")
+	}
+	dir := filepath.Dir(g.file)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := g.want.prepare(dir, g.issuer, auth.MakeLocalCA, starterOf(ctx, g.file).group()); err != nil {
+		return nil, err
+	}
+	cfg, err := g.want.write(g.file, config.Overrides{LookupEnv: os.LookupEnv})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(g.stderr, "Wrote %s.\n", tui.Printable(g.file))
+	if g.issuer {
+		fmt.Fprintf(g.stderr, "Identities of peers are signed by %s: the API server has to trust it besides its own, by --client-ca-file.\n", tui.Printable(g.want.issuer.cert))
+	}
+	return cfg, nil
+}
+
+// askConfig asks for what no flag said.
+func (g *guided) askConfig() error {
+	if g.ask == nil {
+		return nil
+	}
+	if g.want.name == "" {
+		host, _ := os.Hostname()
+		name, _, _ := strings.Cut(strings.ToLower(host), ".")
+		if api.CheckName(name) != nil {
+			name = ""
+		}
+		if err := g.ask.until("What do other clusters call this one", name, &g.want.name, api.CheckName); err != nil {
+			return err
+		}
+	}
+	if !g.flags.Changed("api-server") {
+		address, ca := apiServerHere()
+		if err := g.ask.until("API server of this cluster for peers, host:port, or none", or(address, "none"), &g.want.apiServer, func(s string) error {
+			if s == "none" {
+				return nil
+			}
+			return config.CheckDialAddress(s)
+		}); err != nil {
+			return err
+		}
+		switch {
+		case g.want.apiServer == "none":
+			g.want.apiServer = ""
+		case g.want.apiServer == address && g.want.apiServerCA == "":
+			g.want.apiServerCA = ca
+		}
+	}
+	if g.want.apiServer == "" || g.flags.Changed("issuer-ca") {
+		return nil
+	}
+	var err error
+	g.issuer, err = g.ask.yes("Make a CA that issues identities for it to peers", true)
+	return err
+}
+
+// peer makes a ticket, or joins.
+func (g *guided) peer(c *cobra.Command, fresh bool) error {
+	if g.ticket == "" && g.ask != nil {
+		var err error
+		if g.ticket, err = g.ask.ticket(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case g.ticket != "":
+		return g.join(c, api.JoinRequest{Ticket: g.ticket, Name: g.other, Allow: g.allow, Wait: api.Duration(api.DefaultWait)}, api.DefaultWait, formatText)
+	case !fresh && g.ask == nil:
+		fmt.Fprintln(g.stderr, "Next: postern invite makes a ticket for another gateway, postern join TICKET joins one, postern status shows how it is.")
+		return nil
+	}
+	r := api.InviteRequest{Name: g.other, TTL: api.Duration(defaultTicketTTL), Allow: g.allow}
+	if !g.flags.Changed("allow") {
+		r.Allow = []string{api.ServiceAuth, api.ServiceAPIServer}
+	}
+	return g.invite(c.Context(), r, formatText)
+}
+
+// start runs the gateway until it answers.
+func (g *guided) start(ctx context.Context, cfg *config.Resolved) error {
+	how := starterOf(ctx, g.file)
+	ended, err := how.start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case err := <-ended: // nil never ends
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
+	_, err = g.client().Status(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return failedf(how.log(cfg), "up: the gateway did not start: %w", err)
+	}
+	fmt.Fprintf(g.stderr, "The gateway %s is up: %s.\n", tui.Printable(cfg.Name), tui.Printable(how.how(cfg)))
+	return nil
+}

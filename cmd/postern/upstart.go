@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	osuser "os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+)
+
+// starter starts a gateway that goes on when its command has ended.
+type starter interface {
+	// start gives a channel that gets an error if the gateway ends soon; nil = nobody tells.
+	start(ctx context.Context, cfg *config.Resolved) (ended <-chan error, err error)
+	// how says how it runs, log where it says what is wrong.
+	how(cfg *config.Resolved) string
+	log(cfg *config.Resolved) string
+	// group is whose members read its secrets; -1 is nobody.
+	group() int
+}
+
+// starterOf is the unit that a package installed for a configuration or, without one or without
+// systemd, the background.
+func starterOf(ctx context.Context, file string) starter {
+	if file == defaultConfig && isDir("/run/systemd/system") && exec.CommandContext(ctx, "systemctl", "cat", unitName).Run() == nil {
+		return unit{}
+	}
+	return background{}
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// unitName is the packages' unit, whose user and group are called postern.
+const unitName = "postern.service"
+
+// startTime bounds what systemd takes to start it.
+const startTime = 30 * time.Second
+
+type unit struct{}
+
+func (unit) start(ctx context.Context, _ *config.Resolved) (<-chan error, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", "enable", "--now", unitName).CombinedOutput()
+	if err != nil {
+		return nil, failedf("journalctl -u postern says more", "up: systemctl enable --now %s: %w: %s", unitName, err, strings.TrimSpace(string(out)))
+	}
+	return nil, nil
+}
+
+func (unit) how(*config.Resolved) string {
+	return "systemd runs it, from now on at every boot; journalctl -u postern shows its log"
+}
+func (unit) log(*config.Resolved) string { return "journalctl -u postern says more" }
+
+func (unit) group() int {
+	g, err := osuser.LookupGroup("postern")
+	if err != nil {
+		return -1
+	}
+	id, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return -1
+	}
+	return id
+}
+
+type background struct{}
+
+// logFile is where the gateway's log goes.
+func (background) logFile(cfg *config.Resolved) string {
+	return filepath.Join(cfg.StateDir, "gateway.log")
+}
+
+func (b background) start(_ context.Context, cfg *config.Resolved) (<-chan error, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("up: find this program: %w", err)
+	}
+	for dir, mode := range map[string]os.FileMode{cfg.StateDir: 0o700, filepath.Dir(cfg.AdminSocket): 0o750} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return nil, notWritable(err, dir)
+		}
+	}
+	log, err := os.OpenFile(b.logFile(cfg), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, notWritable(err, cfg.StateDir)
+	}
+	defer log.Close()
+	c := exec.Command(self, "gateway", "--config", cfg.File) //nolint:noctx // it outlives this command
+	c.Stderr, c.SysProcAttr = log, ofItsOwn()
+	if err := c.Start(); err != nil {
+		return nil, fmt.Errorf("up: start the gateway: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_ = c.Wait() // what it ended with is in the state
+		ended <- fmt.Errorf("it ended at once (%v)", c.ProcessState)
+	}()
+	return ended, nil
+}
+
+func (b background) how(cfg *config.Resolved) string {
+	return "it runs in the background until this machine stops; " + b.logFile(cfg) + " has its log"
+}
+func (b background) log(cfg *config.Resolved) string { return b.logFile(cfg) + " says more" }
+func (background) group() int                        { return -1 }
