@@ -30,13 +30,16 @@ const (
 // TestKubectlWorksThroughTheTunnel is the first acceptance of a peering, with the
 // gateway that invites on either side of the NAT.
 func TestKubectlWorksThroughTheTunnel(t *testing.T) {
+	t.Parallel()
 	t.Run("inviter is public", func(t *testing.T) {
+		t.Parallel()
 		k := newKubeWorld(t)
 		ticket := k.cloud.invite("--name", "edge")
 		k.edge.must("join", ticket)
 		k.check(t)
 	})
 	t.Run("inviter is behind the NAT", func(t *testing.T) {
+		t.Parallel()
 		k := newKubeWorld(t)
 		ticket := k.edge.invite()
 		// Nobody can reach edge, so the join ends with a line to be run there.

@@ -159,6 +159,7 @@ func (d *outsideWorld) give(token string) {
 }
 
 func TestOutOfBand(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		behind bool

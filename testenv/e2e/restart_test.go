@@ -16,6 +16,7 @@ const resumeWithin = 5 * time.Second
 // TestSessionsResumeAfterARestart restarts each gateway, politely and not, at rest and
 // under load; the other one is never touched.
 func TestSessionsResumeAfterARestart(t *testing.T) {
+	t.Parallel()
 	for _, who := range []string{"edge, which dials", "cloud, which waits"} {
 		t.Run(who, func(t *testing.T) {
 			p := newPeers(t, newWorld(t))

@@ -171,6 +171,7 @@ func (k *tokenWorld) status(ctx context.Context, c *http.Client, token string) i
 // TestIdentitiesFromTheCluster is the whole way of a token: from the ticket to the
 // removal.
 func TestIdentitiesFromTheCluster(t *testing.T) {
+	t.Parallel()
 	k := newTokenWorld(t)
 	start := time.Now()
 	k.edge.must("join", k.cloud.invite("--name", "edge"))

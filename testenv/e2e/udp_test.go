@@ -20,6 +20,7 @@ func dig(g *gateway, args ...string) (string, error) {
 
 // Name servers that we did not write answer a resolver that we did not write, over UDP.
 func TestDNSOverUDP(t *testing.T) {
+	t.Parallel()
 	for name, serve := range map[string]serveZone{"BIND": named, "dnsmasq": dnsmasq} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
