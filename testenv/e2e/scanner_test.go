@@ -53,7 +53,6 @@ const (
 // TestScannerGetsSilence sends every kind of datagram that a scanner might try, while a
 // transfer runs, four times over.
 func TestScannerGetsSilence(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	capture := startCapture(t, w.cloud, initiationSize)
 	p := newPeers(t, w)
