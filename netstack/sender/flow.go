@@ -164,7 +164,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 			f.loss.widen(now, path.trips.smoothed)
 		}
 		s.newly += g.Size()
-		again = again || g.resent || g.lost
+		again = again || g.resent || g.lost || g.state == missing
 		if g.departed.at >= p.changed {
 			s.rtt = now - g.departed.at // The last one's: they come in order.
 		}

@@ -131,6 +131,20 @@ func TestLatePacketWidensTheWindow(t *testing.T) {
 	}
 }
 
+// What a timeout takes for lost, and arrives all the same, counts neither as lost nor as found.
+func TestAStallCountsNothingAsLost(t *testing.T) {
+	w := newWire(t, 5)
+	w.until(90 * ms)
+	w.now = 200 * ms
+	w.ack(1)
+	w.f.Offer(w.now, at(12))
+	w.until(5 * time.Second)
+	w.ack(12)
+	if j := w.f.path.control.judge; j.lost != 0 || j.round.lost != 0 {
+		t.Errorf("%.1f packets count as lost, %.1f in this round, want none", j.lost, j.round.lost)
+	}
+}
+
 // A closed window is probed with one byte, less and less often, and opens by any
 // acknowledgement.
 func TestClosedWindowIsProbed(t *testing.T) {

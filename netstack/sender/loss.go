@@ -105,6 +105,7 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 			break
 		}
 		b.lose(g)
+		g.lost = true
 		found.lost, found.departed = found.lost+g.Size(), t.at
 	}
 	l.sent = l.sent[n:]
@@ -115,7 +116,8 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 }
 
 // expire marks what a retransmission timeout takes for lost: the first segment, and those that
-// were sent longer ago than a round trip and the window (RFC 8985 §6.3).
+// were sent longer ago than a round trip and the window (RFC 8985 §6.3). None counts as lost: it
+// may be the acknowledgements that are late.
 func (l *lossDetector) expire(b *scoreboard, now, window time.Duration) {
 	b.each(func(g *segment) {
 		if g.Start == b.una || g.departed.at+l.newestRTT+window <= now {

@@ -29,7 +29,7 @@ type segment struct {
 	Range
 	state    state
 	resent   bool // more than one copy was sent
-	lost     bool // taken for lost at some time
+	lost     bool // counted as lost
 	departed departure
 }
 
@@ -181,7 +181,7 @@ func (b *scoreboard) covers(r, block Range) bool {
 func (b *scoreboard) lose(g *segment) {
 	b.flight -= g.Size()
 	b.missing += g.Size()
-	g.state, g.lost = missing, true
+	g.state = missing
 	b.remember(g)
 }
 
