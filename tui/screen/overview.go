@@ -165,8 +165,11 @@ func (o *overview) table(d *data, rows []*api.PeerStatus, table *cell.Table[*api
 	o.width = width
 	first, last := d.peers.window(o.ids, height)
 	lines := []string{"  " + table.Header(d.paint)}
+	withHour := slices.Contains(table.Shown(), titleHour)
 	for i := first; i < last; i++ {
-		d.hourOf(rows[i])
+		if withHour {
+			d.hourOf(rows[i])
+		}
 		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
 	}
 	return lines
