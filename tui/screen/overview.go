@@ -182,7 +182,7 @@ func (o *overview) panes(d *data, rows []*api.PeerStatus, width, height int) []s
 	if width >= threeColumns {
 		rest := width - widePeers - 2*besideGap
 		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
-		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneCandidates, paneHistory, paneConnections, paneListeners}}
+		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	}
 	title := fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), d.peers.at+1, len(rows), o.column)
 	o.top = 2
