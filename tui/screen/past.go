@@ -198,6 +198,14 @@ func (d *data) trail(p *api.PeerStatus, cells int) string {
 	return ""
 }
 
+// direction is a peer's last hour of verdicts in one direction.
+func (d *data) direction(p *api.PeerStatus, which func(*api.HistoryPoint) *api.Outcomes) string {
+	if h := d.past.hours[p.Name]; h != nil {
+		return d.drawing(h.until, hour).Direction(h.Points, courseCells, which)
+	}
+	return ""
+}
+
 func (d *data) rttCourse(p *api.PeerStatus, cells int) string {
 	if h := d.past.hours[p.Name]; h != nil {
 		return d.drawing(h.until, hour).Spark(h.Points, cells, past.RTT)
