@@ -26,7 +26,7 @@ func (a *app) historyCommand() *cobra.Command {
 			"minute, the last 10 minutes by the second, in memory alone: it begins anew when it is restarted, and says " +
 			"so. Where a piece of time had several states the worst is shown. With -o json the same as data.",
 		Example: "  postern history cloud\n  postern history cloud --since 24h\n" +
-			"  postern history cloud -o json | jq -r '.peers[].events[] | select(.kind == \"verdict\").code'",
+			"  postern history cloud -o json | jq -r '.peers[].events[].event'",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {

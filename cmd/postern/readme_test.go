@@ -48,6 +48,9 @@ func TestTheSessionOfTheREADME(t *testing.T) {
 		s.typed(s.hosts[m[1]], strings.ReplaceAll(m[2], "postern1cagq…", s.ticket))
 		done++
 	}
+	if past := s.hosts["cloud"].output(t, "postern", "history", "edge", "-o", "json"); !strings.Contains(past, `"kind": "joined"`) {
+		t.Errorf("after the session the history of edge at cloud is %s", past)
+	}
 	if done < 6 {
 		t.Errorf("the session has %d lines, want 6 and more", done)
 	}

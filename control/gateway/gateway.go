@@ -288,7 +288,8 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 func (g *Gateway) userOf(name string) string { return g.auth.UserOf(name) }
 
 // subscribe has the parts follow who the peers are. History begins before anything happens to them.
-// An issuer comes before those who act, so that nobody who is gone gets an identity; then those that seek peers, lead to them and check them. The
+// An issuer comes before those who act, so that nobody who is gone gets an identity; then those
+// that seek peers, lead to them and check them. The
 // verdicts on a peer that is gone are not those on another of its name.
 func (g *Gateway) subscribe() {
 	g.peers.Subscribe(g.remember)

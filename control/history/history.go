@@ -14,8 +14,8 @@
 // A peer takes at most [MaxPeer], and all together [MaxAll], of which each has the same share. Up to
 // 128 peers everything above is kept whatever happens. With more of them what is older than 10
 // minutes becomes coarser first (2, 5, 15 minutes), then the last ten minutes (2, 5, 10, 30
-// seconds), and then the oldest is dropped. Events have a third of the room. The oldest goes
-// first, and a verdict that stands goes last.
+// seconds), at last both (an hour, a minute), and then the oldest is dropped. Events have a third of the room. The oldest goes
+// first, and a verdict that stands goes last. From 16,000 peers on there is room for nothing.
 package history
 
 import (

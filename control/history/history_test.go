@@ -171,25 +171,27 @@ func TestEachPeerHasTheSameShare(t *testing.T) {
 		h.Observe(noon.Add(time.Duration(i)*time.Second), "b", restless(r))
 	}
 	names := []string{"a", "b"}
-	for i := range 5000 {
-		names = append(names, fmt.Sprint(i))
-	}
-	h.SetPeers(names)
-	if size := h.Size(); size > history.MaxAll {
-		t.Errorf("it takes %d bytes", size)
-	}
-	h.Observe(noon.Add(2*time.Hour), "b", well())
-	if p := read(t, h, "b", time.Time{}, noon.Add(2*time.Hour), 0); len(p.Points) < 2 {
-		t.Errorf("%d points are left", len(p.Points))
-	}
-	for i := range 200_000 {
-		names = append(names, fmt.Sprint("more", i))
-	}
-	h.SetPeers(names) // of whom nothing can be kept
-	h.Observe(noon.Add(3*time.Hour), "b", well())
-	h.Note("b", api.HistoryEvent{At: noon, Kind: api.EventPath, Event: "direct"})
-	if p := read(t, h, "b", time.Time{}, noon.Add(3*time.Hour), 0); len(p.Points) > 0 || len(p.Events) > 0 {
-		t.Errorf("%d points and %d events are kept", len(p.Points), len(p.Events))
+	now := noon.Add(2 * time.Hour)
+	for _, n := range []int{5000, 13_000, 16_000, 200_000} {
+		for len(names) < n {
+			names = append(names, fmt.Sprint(len(names)))
+		}
+		h.SetPeers(names)
+		for range 100 {
+			now = now.Add(time.Second)
+			for _, name := range names[:100] {
+				h.Observe(now, name, restless(r))
+				h.Note(name, api.HistoryEvent{At: now, Kind: api.EventPath, Event: "direct"})
+			}
+		}
+		share := history.MaxAll / n
+		if size := h.Size(); share > 512 && size > history.MaxAll {
+			t.Errorf("%d peers take %d bytes", n, size)
+		}
+		// Beyond 16,000 a peer's name and place alone are more than its share.
+		if p := read(t, h, "b", time.Time{}, now, 0); (len(p.Points) > 0) != (share > 600) {
+			t.Errorf("of one of %d peers there are %d points and %d events", n, len(p.Points), len(p.Events))
+		}
 	}
 }
 

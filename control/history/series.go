@@ -227,12 +227,12 @@ func roomy[T any](list []T, more int) []T {
 	return append(make([]T, 0, len(list)+more), list...)
 }
 
-// shrink leaves an eighth of the room free.
+// shrink leaves an eighth of the room free, and room for a point at least where there is any.
 func (s *series) shrink(now uint32, limit int) {
 	s.points = after(s.points, now-min(now, keep))
-	room := limit - limit/8
+	room := max(0, limit-max(1, limit/8))
 	for _, l := range levels {
-		if len(s.points) < room {
+		if len(s.points) <= room {
 			break
 		}
 		s.points = fold(s.points, now, l.steps(now))

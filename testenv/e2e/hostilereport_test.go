@@ -408,7 +408,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 		return
 	}
 	term.press("x") // no key, but one that leaves what may be chosen
-	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
+	for _, view := range []string{"1", "2", "3", "4", "5", "6", "7"} {
 		term.press(view)
 		term.await("view "+view, "["+view+" ")
 		e.add("tui, view "+view, strip(term.tmux("capture-pane", "-p", "-e")))
@@ -418,7 +418,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 // everyCommand is each that shows something of a gateway or a peer, in all its forms.
 func everyCommand(peerName string) [][]string {
 	out := [][]string{
-		{"path", peerName}, {"path", peerName, "--diagram"}, {"path", peerName, "-o", "json"}, {"peer", "list"}, {"peer", "show", peerName}, {"config", "view"}, {"tui", "--once"}, {"kubeconfig", peerName},
+		{"path", peerName}, {"path", peerName, "--diagram"}, {"path", peerName, "-o", "json"}, {"history", peerName}, {"history", peerName, "-o", "json"}, {"peer", "list"}, {"peer", "show", peerName}, {"config", "view"}, {"tui", "--once"}, {"kubeconfig", peerName},
 		{"netcheck"}, {"netcheck", "-o", "json"}, {"ping", peerName, "-c", "1"}, {"ping", peerName, "-c", "1", "-o", "json"},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {

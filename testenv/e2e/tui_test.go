@@ -151,7 +151,7 @@ func resizeLive(t *testing.T, term *terminal) {
 	for _, size := range [][2]int{{40, 15}, {120, 40}, {200, 60}, {80, 24}} {
 		width, height := size[0], size[1]
 		term.resize(width, height)
-		for view, title := range []string{"Overview", "Peer", "Throughput", "Checks", "Flows", "Log"} {
+		for view, title := range []string{"Overview", "Peer", "Throughput", "Checks", "Flows", "Log", "Timeline"} {
 			term.press(fmt.Sprint(view + 1))
 			tab := fmt.Sprintf("[%d %s]", view+1, title)
 			term.shows(fmt.Sprintf("%s on %d × %d", title, width, height), func(s string) bool {
@@ -184,7 +184,7 @@ func suspend(term *terminal) {
 	term.await("the screen is back", "[1 Overview]", "● connected")
 }
 
-// losesTheGateway kills the gateway and starts it again.
+// losesTheGateway kills the gateway and starts it again: it says that its past begins anew.
 func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 	t.Helper()
 	f.right.stop(syscall.SIGKILL)
@@ -194,6 +194,9 @@ func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 		return containsAll(s, "[1 Overview]", "● connected") && !strings.Contains(s, "lost the gateway")
 	})
 	f.right.waitReady()
+	term.press("7")
+	term.await("the past begins anew", "[7 Timeline]", "gateway started at", "events")
+	term.press("1")
 }
 
 // questions to a terminal: its colours (OSC 4, 10, 11, 12), the cursor's place, its kind

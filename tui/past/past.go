@@ -63,6 +63,19 @@ func (d Drawing) Trail(points []api.HistoryPoint, n int) string {
 	return d.strip(history.Columns(points, d.From, d.To, n), d.lines().State)
 }
 
+// Direction is the strip of the verdicts in one direction, in n cells: the worst of the three.
+func (d Drawing) Direction(points []api.HistoryPoint, n int, direction func(*api.HistoryPoint) *api.Outcomes) string {
+	l, worst := d.lines(), []api.Outcome{api.Off, api.OK, api.Unknown, api.Warning, api.Error}
+	return d.strip(history.Columns(points, d.From, d.To, n), func(x *api.HistoryPoint) string {
+		o := direction(x)
+		return l.Outcome(x, worst[max(slices.Index(worst, o.Auth), slices.Index(worst, o.APIServer), slices.Index(worst, o.Gateway), 0)])
+	})
+}
+
+// The two directions of a point.
+func Outbound(x *api.HistoryPoint) *api.Outcomes { return &x.Outbound }
+func Inbound(x *api.HistoryPoint) *api.Outcomes  { return &x.Inbound }
+
 func (d Drawing) strip(columns []api.HistoryPoint, glyph func(*api.HistoryPoint) string) string {
 	var b strings.Builder
 	for i := range columns {

@@ -63,6 +63,19 @@ func TestStripsShowWhatWas(t *testing.T) {
 	}
 }
 
+// The worst of the three counts; what is not offered is no fault.
+func TestADirectionIsOneStrip(t *testing.T) {
+	before := strings.Repeat(" ", 10) + strings.Repeat("=", 20) + "?????"
+	for _, c := range []struct {
+		direction func(*api.HistoryPoint) *api.Outcomes
+		want      string
+	}{{past.Outbound, before + strings.Repeat("!", 25)}, {past.Inbound, before + strings.Repeat("=", 25)}} {
+		if got := drawing(chart.ASCII).Direction(outage().Points, 60, c.direction); got != c.want {
+			t.Errorf("got  %q\nwant %q", got, c.want)
+		}
+	}
+}
+
 func TestStripsFitTheirRoom(t *testing.T) {
 	for _, g := range []chart.Graph{chart.Braille, chart.Block, chart.ASCII} {
 		for _, width := range []int{1, 7, 20, 21, 40, 80, 200} {

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
 	"github.com/postern-dev/postern/tui/chart"
+	"github.com/postern-dev/postern/tui/past"
 )
 
 const titleOverview = "Overview"
@@ -165,8 +166,11 @@ func (o *overview) table(d *data, rows []*api.PeerStatus, table *cell.Table[*api
 	o.width = width
 	first, last := d.peers.window(o.ids, height)
 	lines := []string{"  " + table.Header(d.paint)}
+	withHour := slices.Contains(table.Shown(), titleHour)
 	for i := first; i < last; i++ {
-		d.hourOf(rows[i])
+		if withHour {
+			d.hourOf(rows[i])
+		}
 		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
 	}
 	return lines
@@ -179,7 +183,7 @@ func (o *overview) panes(d *data, rows []*api.PeerStatus, width, height int) []s
 	if width >= threeColumns {
 		rest := width - widePeers - 2*besideGap
 		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
-		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneCandidates, paneHistory, paneConnections, paneListeners}}
+		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	}
 	title := fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), d.peers.at+1, len(rows), o.column)
 	o.top = 2
@@ -302,18 +306,20 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		{Title: "TRAFFIC", Rank: 10, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
 		{Title: titleHour, Rank: 9, Min: trailCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, trailCells), Style: cell.Signs} }},
 		{Title: "RTT/h", Rank: 12, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells), Style: cell.Second} }},
-		{Title: "HANDSHAKE", Rank: 13, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
+		{Title: "HANDSHAKE", Rank: 14, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
 	}
 	if !d.wide {
 		return columns
 	}
 	return append(columns, []cell.Column[peer]{
-		{Title: "REMOTE", Rank: 14, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
-		{Title: "RX ALL", Rank: 15, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
-		{Title: "TX ALL", Rank: 15, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
-		{Title: "IDENTITY", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
-		{Title: "VERSION", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
-		{Title: "ADDRESS", Rank: 18, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
+		{Title: "→ HOUR", Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Outbound), Style: cell.Signs} }},
+		{Title: "← HOUR", Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Inbound), Style: cell.Signs} }},
+		{Title: "REMOTE", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
+		{Title: "RX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
+		{Title: "TX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
+		{Title: "IDENTITY", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
+		{Title: "VERSION", Rank: 18, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
+		{Title: "ADDRESS", Rank: 19, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
 	}...)
 }
 

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -36,6 +37,7 @@ var (
 	}}
 	paneFindings   = pane{title: titled("what is wrong"), draw: findingLines}
 	paneHour       = pane{title: titled("the last hour"), draw: hourLines}
+	paneEvents     = pane{title: titled("what happened in the last hour"), draw: eventLines}
 	paneFaring     = pane{title: titled("path"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, faring(d, p), width) }}
 	paneChecks     = pane{title: titled("checks  → from here  ← as the peer reports"), draw: checkLines}
 	paneCandidates = pane{title: titled("candidates"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string {
@@ -186,6 +188,19 @@ func hourLines(d *data, p *api.PeerStatus, width, height int) []string {
 		return nil
 	}
 	return d.drawing(h.until, hour).Strips(&h.PeerHistory, width, min(height, hourHeight))
+}
+
+// eventLines are what happened to a peer in the last hour, the latest first.
+func eventLines(d *data, p *api.PeerStatus, width, _ int) []string {
+	h := d.hourOf(p)
+	if h == nil {
+		return nil
+	}
+	var lines []string
+	for i := range slices.Backward(h.Events) {
+		lines = append(lines, d.drawing(h.until, hour).Event(&h.Events[i], width)...)
+	}
+	return lines
 }
 
 // hourHeight is how many lines the last hour takes among what else there is to say.

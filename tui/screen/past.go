@@ -90,12 +90,25 @@ func (r *remembered) ask(now time.Time) (asks pastMsg) {
 	if timeline != nil {
 		was := &r.timeline
 		same := slices.Equal(was.request.Peers, timeline.Peers) && was.request.Since == timeline.Since
-		if !same || now.Sub(was.at) >= max(hourEvery/2, timeline.Step/2) {
+		if !same || now.Sub(was.at) >= timelineEvery(*timeline) {
 			asks.timeline = &pastAnswer{request: *timeline, at: now}
 		}
 	}
 	return asks
 }
+
+// timelineEvery is how often a timeline is asked for: twice in a step, but for those that are long and
+// hardly change.
+func timelineEvery(r api.HistoryRequest) time.Duration {
+	const most, long = 30 * time.Second, 5 * time.Minute
+	if r.Since/max(1, r.Step) > maxPieces {
+		return long
+	}
+	return min(max(hourEvery/2, r.Step/2), most)
+}
+
+// maxPieces is more than a screen has columns.
+const maxPieces = 500
 
 // fetch asks a gateway. One that is older than its screen has no history, and a peer may have gone.
 func (a pastMsg) fetch(ctx context.Context, source Source) pastMsg {
@@ -181,6 +194,14 @@ func (d *data) drawing(until time.Time, window time.Duration) past.Drawing {
 func (d *data) trail(p *api.PeerStatus, cells int) string {
 	if h := d.past.hours[p.Name]; h != nil {
 		return d.drawing(h.until, hour).Trail(h.Points, cells)
+	}
+	return ""
+}
+
+// direction is a peer's last hour of verdicts in one direction.
+func (d *data) direction(p *api.PeerStatus, which func(*api.HistoryPoint) *api.Outcomes) string {
+	if h := d.past.hours[p.Name]; h != nil {
+		return d.drawing(h.until, hour).Direction(h.Points, courseCells, which)
 	}
 	return ""
 }

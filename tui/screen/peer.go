@@ -81,7 +81,7 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 		}
 		return append(lines, sections(d, s, []pane{paneHour, paneChecks}, width)...)
 	}
-	rest := []pane{paneFaring, paneCandidates, paneHistory, paneConnections, paneListeners, paneAbout}
+	rest := []pane{paneFaring, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners, paneAbout}
 	if width < twoColumns {
 		return append(first(width), sections(d, s, rest, width)...)
 	}

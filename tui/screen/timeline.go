@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/chart"
 	"github.com/postern-dev/postern/tui/past"
 )
 
@@ -22,12 +23,13 @@ type timeline struct {
 	window int
 	// cursor is the moment; zero is now.
 	cursor time.Time
-	// What was drawn last: the time, what happened in it, how many columns there are, and in which
-	// lines the strips are.
-	drawn   past.Drawing
-	events  []api.HistoryEvent
-	columns int
-	strips  span
+	// What was drawn last: the time, what happened, how many columns there are, and in which lines the
+	// strips are. What is known of is from begin to end.
+	drawn      past.Drawing
+	events     []api.HistoryEvent
+	columns    int
+	strips     span
+	begin, end time.Time
 }
 
 func newTimeline() *timeline { return &timeline{window: 1} }
@@ -97,19 +99,24 @@ func (v *timeline) column() int {
 // moment is the cursor's, or the end.
 func (v *timeline) moment() time.Time {
 	if v.cursor.IsZero() {
-		return v.drawn.To
+		return v.end
 	}
 	return v.cursor
 }
 
-// toColumn moves the cursor to a column. Behind the last one it goes with the time again.
+// toColumn moves the cursor to a column, also to one beside those that are drawn. At the end it goes
+// with the time again.
 func (v *timeline) toColumn(i int) {
-	switch {
-	case v.columns == 0 || i < 0:
-	case i >= v.columns:
+	if v.columns == 0 {
+		return
+	}
+	switch at := v.drawn.Moment(i, v.columns); {
+	case !at.Before(v.end):
 		v.cursor = time.Time{}
+	case at.Before(v.begin):
+		v.cursor = v.begin
 	default:
-		v.cursor = v.drawn.Moment(i, v.columns)
+		v.cursor = at
 	}
 }
 
@@ -159,11 +166,13 @@ func (v *timeline) draw(d *data, width, height int) string {
 	if width >= twoColumns {
 		left = width - besideGap - eventsWidth
 	}
-	v.columns = past.Columns(left)
-	d.past.timelineWish = &api.HistoryRequest{Peers: []string{p.Name}, Since: window, Step: window / time.Duration(v.columns)}
 	answer := &d.past.timeline
+	v.place(d, answer.history, window)
+	v.columns = past.Columns(left)
+	back := (v.end.Sub(v.drawn.From) + window - 1) / window * window // whole windows: a step of the cursor asks for nothing new
+	d.past.timelineWish = &api.HistoryRequest{Peers: []string{p.Name}, Since: min(back, pasts()[len(pasts())-1]), Step: window / time.Duration(v.columns)}
 	i := slices.IndexFunc(answer.history.Peers, func(h api.PeerHistory) bool { return h.Peer == p.Name })
-	if i < 0 || answer.request.Since != window {
+	if i < 0 {
 		v.events, v.columns = nil, 0
 		why := "asking the gateway …"
 		if d.past.err != nil {
@@ -172,8 +181,7 @@ func (v *timeline) draw(d *data, width, height int) string {
 		return strings.Join(exactly(append([]string{v.heading(d, p, time.Time{})}, cell.Wrap("", why, width, "")...), width, height), "\n")
 	}
 	h := &answer.history.Peers[i]
-	v.drawn, v.events = d.drawing(answer.history.To, window), h.Events
-	v.drawn.Cursor = v.moment()
+	v.events = h.Events
 	lines := []string{v.heading(d, p, answer.history.Since)}
 	strips := v.drawn.Strips(h, left, max(6, height-8))
 	v.strips = span{len(lines), len(lines) + len(strips)}
@@ -189,6 +197,29 @@ func (v *timeline) draw(d *data, width, height int) string {
 		room = least
 	}
 	return strings.Join(exactly(append(append(lines, below...), v.list(d, width, room)...), width, height), "\n")
+}
+
+// place has the window end with the time that is known of, or have the cursor in its middle where
+// that is before.
+func (v *timeline) place(d *data, h api.History, window time.Duration) {
+	zone := d.now.Location()
+	v.begin, v.end, v.cursor = h.Since.In(zone), h.To.In(zone), in(v.cursor, zone)
+	if earliest := v.end.Add(-pasts()[len(pasts())-1]); v.begin.Before(earliest) {
+		v.begin = earliest
+	}
+	to := v.end
+	if !v.cursor.IsZero() && v.cursor.Before(to.Add(-window)) {
+		to = v.cursor.Add(window / 2)
+	}
+	v.drawn = past.Drawing{From: to.Add(-window), To: to, Cursor: v.moment(), Paint: d.paint, Graph: chart.Graph(d.graph)}
+}
+
+// in is a moment in a zone; that there is none stays.
+func in(t time.Time, zone *time.Location) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.In(zone)
 }
 
 // heading says whose time it is, how much of it, and since when there is any.
@@ -211,9 +242,9 @@ func (v *timeline) heading(d *data, p *api.PeerStatus, since time.Time) string {
 // when is the cursor's moment in words.
 func (v *timeline) when() string {
 	if v.cursor.IsZero() {
-		return "at " + v.drawn.To.Format(time.TimeOnly) + ", the latest"
+		return "at " + v.end.Format(time.TimeOnly) + ", the latest"
 	}
-	return "at " + v.cursor.In(v.drawn.To.Location()).Format(time.TimeOnly) + ", " + cell.Age(v.drawn.To.Sub(v.cursor)) + " before"
+	return "at " + v.cursor.Format(time.TimeOnly) + ", " + cell.Age(v.end.Sub(v.cursor)) + " before"
 }
 
 // list has what happened, the event before the cursor in full.

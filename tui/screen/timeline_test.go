@@ -42,6 +42,29 @@ func TestTheWindowOfTheTimeline(t *testing.T) {
 	s.wantNot("gateway started")
 }
 
+// A narrower window stays around the cursor, and moves with it.
+func TestTheTimelineMovesWithTheCursor(t *testing.T) {
+	s := cloudsTimeline(t, 120, 40).press("k", "k", "k")
+	s.press("-").want("[10 min]", "▲11:34:05", "as it was at 11:34:05", "┴11:30:00")
+	s.wantNot("┴11:50")
+	for range 60 {
+		s.press("left")
+	}
+	s.want("as it was at 11:20", "events 2 of 6", "● connected")
+	n := len(s.gateway.histories)
+	s.press("left", "right", "left")
+	if len(s.gateway.histories) != n {
+		t.Errorf("for a step %+v was asked", s.gateway.histories[n:])
+	}
+	s.press("+", "+").want("[6 h]", "as it was at 11:20")
+	for range 60 {
+		s.press("left")
+	}
+	s.want("as it was at 04:48:00", "nothing is known of this time") // the gateway's start
+	// What stands still can be looked at as well.
+	s.press("p", "-", "-", "G").want("the latest", "= frozen", "● connected · direct")
+}
+
 func TestTheTimelineGoesFromPeerToPeer(t *testing.T) {
 	s := cloudsTimeline(t, 80, 24)
 	s.press("s").want("hub ◌ connecting")
