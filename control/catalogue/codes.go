@@ -65,6 +65,8 @@ const (
 	NothingAnswers Code = "PST0125"
 	// Unanswered is a silence of which nothing more is known yet.
 	Unanswered Code = "PST0126"
+	// ResolverSilent is between here and all that has a name.
+	ResolverSilent Code = "PST0127"
 )
 
 // PST02xx: auth.

@@ -31,8 +31,10 @@ type PathFacts struct {
 // NameFact is about a host name among the peer's endpoints, as configured, with the port.
 type NameFact struct {
 	Name string
-	// Err says why the name does not resolve, of one that never did.
-	Err string
+	// Err says why the name does not resolve, of one that never did; Silent, that no name server
+	// answers.
+	Err    string
+	Silent bool
 	// Was and Now are its addresses before and after they changed, At is when.
 	Was, Now []string
 	At       time.Time
@@ -157,7 +159,9 @@ type Server struct {
 	Name    string // as configured, host:port
 	Address string // what the name stands for; empty when it does not resolve
 	Err     string // why it cannot be used; empty when it can
-	At      time.Time
+	// Nameless: no name server answers for its name.
+	Nameless bool
+	At       time.Time
 	// Mapped is the address that the server last saw us at, Agreed the one that most servers do;
 	// invalid where that is not known.
 	Mapped, Agreed netip.Addr

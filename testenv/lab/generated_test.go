@@ -145,6 +145,9 @@ func generate() (out []generatedFault) {
 	for _, e := range append(processFaults(), servers...) {
 		out = append(out, generatedFault{end: &e})
 	}
+	for _, e := range nameFaults() {
+		out = append(out, generatedFault{end: &e, nat: true, start: true})
+	}
 	return out
 }
 
@@ -359,6 +362,25 @@ func processFaults() []endFault {
 				return slices.Contains(stunAddrs, d.Src.Addr()) || slices.Contains(stunAddrs, d.Dst.Addr())
 			}})
 			return nil
+		}},
+	}
+}
+
+// nameFaults are those of names by which edge, behind a NAT, knows cloud from the start.
+func nameFaults() []endFault {
+	const name = "cloud.example.net"
+	dials := func(l *Lab) error { return l.Edge.know(dial(name + ":51820")) }
+	return []endFault{
+		{name: "DNS, silent", cloud: codes(catalogue.PeerMustDial), edge: codes(catalogue.ResolverSilent), do: func(_ context.Context, l *Lab) error {
+			l.names.silence()
+			return dials(l)
+		}},
+		{name: "DNS, no such name", cloud: codes(catalogue.PeerMustDial), edge: codes(catalogue.NameUnknown), do: func(_ context.Context, l *Lab) error {
+			return dials(l)
+		}},
+		{name: "DNS, the address of nobody", cloud: codes(catalogue.PeerMustDial), edge: codes(catalogue.PeerSilent), do: func(_ context.Context, l *Lab) error {
+			l.names.set(name, netip.MustParseAddr("203.0.113.99"))
+			return dials(l)
 		}},
 	}
 }
