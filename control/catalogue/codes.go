@@ -55,6 +55,7 @@ const (
 	ClockSkew           Code = "PST0114"
 	RateLimited         Code = "PST0115"
 	RemovedByPeer       Code = "PST0116"
+	KeyElsewhere        Code = "PST0117"
 
 	// From here outwards, of what is sent.
 	NoRoute        Code = "PST0120"

@@ -113,6 +113,8 @@ type Own struct {
 	// what was sent to them and to others did not arrive.
 	STUN, TURN []Server
 	Refused    []Refusal
+	// Superseded is what a peer says of a later start of a gateway with this one's key.
+	Superseded Superseded
 	// Upstreams are the servers behind what this gateway offers.
 	Upstreams []Upstream
 	Sockets   Sockets
@@ -124,6 +126,12 @@ type Own struct {
 	LAN *LANFacts
 	// Found are problems that others than this package found, in their cluster for example.
 	Found []OwnProblem
+}
+
+// Superseded is the peer that said last that it has heard a later start with our key, and when.
+type Superseded struct {
+	By string
+	At time.Time
 }
 
 // Link is a network interface of this machine.

@@ -327,6 +327,7 @@ func (e evidence) sure(row fault) api.Confidence {
 //
 //	fault                          own check              if
 //	any                            network                always
+//	silence after it worked        key                    another gateway runs with our key
 //	PST0127 no name server         resolver               always: it is the same
 //	PST0104 the peer must dial     exposure               nobody can dial this gateway
 //	PST0101 never answered         exposure               and nobody can dial the peer either
@@ -336,6 +337,8 @@ func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
 	rests := []string{verdict.Own(NameNetwork)}
 	switch {
+	case c == catalogue.HandshakeStale, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
+		rests = append(rests, verdict.Own(NameKey))
 	case c == catalogue.ResolverSilent:
 		rests = append(rests, verdict.Own(NameResolver))
 	case c == catalogue.RelayLost:

@@ -15,6 +15,20 @@ import (
 // somebody outside who answers.
 const NameNetwork = "network"
 
+// NameKey is the check of whether another gateway runs with this one's key.
+const NameKey = "key"
+
+// ownKey judges what peers say of this gateway's key: that a gateway with it was started later, which
+// they follow. Without that there is no check.
+func ownKey(o Own, now time.Time) []verdict.Finding {
+	if o.Superseded.At.IsZero() || now.Sub(o.Superseded.At) >= evidenceLife {
+		return nil
+	}
+	p := catalogue.Params{Inbound: true}
+	p.PeerName, p.Seen = o.Superseded.By, o.Superseded.At
+	return []verdict.Finding{beginOwn(NameKey).fail(api.Error, StageProbe, catalogue.KeyElsewhere, p)}
+}
+
 // NameResolver is the check of who resolves names for this machine.
 const NameResolver = "resolver"
 

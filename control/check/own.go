@@ -123,7 +123,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	o := *known
 	peers, skews := r.standing()
 	now := time.Now()
-	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(resolver(o, peers), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, now), resolver(o, peers), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {

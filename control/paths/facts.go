@@ -175,6 +175,7 @@ func (p *Finder) Own() check.Own {
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
 	o.Refused = p.refusals(p.plane.Bind.Unreachable())
+	o.Superseded.By, o.Superseded.At = p.superseded.last()
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt, Unanswered: server.AskedAt, Failures: server.Failures, Nameless: server.Nameless}
 		if server.Addr.IsValid() {
