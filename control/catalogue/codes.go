@@ -192,6 +192,7 @@ const (
 	SocketBufferSmall Code = "PST0810"
 	MemoryNear        Code = "PST0811"
 	CPUThrottled      Code = "PST0812"
+	ProcessStarved    Code = "PST0813"
 )
 
 // PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.

@@ -435,6 +435,7 @@ type scored struct {
 	after          time.Duration // until it was right; 0 for never
 	exit           bool          // an unreachable peer without an error
 	wrong          []string      // what was false at any check
+	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
 
 const (
@@ -504,6 +505,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 					s.first = s.settled
 				}
 				s.exit = s.exit || d.report.Summary.Error == 0 && unreached(d.report)
+				s.starved = s.starved || slices.Contains(s.settled, catalogue.ProcessStarved)
 				o := judge(s.settled, s.want)
 				if o == wrong {
 					s.wrong = append(s.wrong, text(s.settled))
@@ -567,8 +569,10 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 			})
 		}
 	})
+	drawn := len(scores)
+	scores = slices.DeleteFunc(scores, func(s scored) bool { return s.starved })
 	text, share := confusion(scores)
-	t.Log("\n" + text)
+	t.Logf("\n%s%d of %d verdicts are left out: this machine was too busy\n", text, drawn-len(scores), drawn)
 	if share < 0.9 {
 		t.Errorf("%.0f %% are right once settled, want 90", 100*share)
 	}
