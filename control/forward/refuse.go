@@ -38,7 +38,7 @@ func (in *Inbound) tell(r refusal) {
 			slog.String("local", r.local.String()), slog.String(audit.KeyCode, string(catalogue.NotGranted)),
 			audit.Reason(denial(reason)))
 	case UpstreamDown:
-		params.Detail = err.Error()
+		params.Detail = catalogue.Reason(err)
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
 			warning(DirectionInbound, upstreamCode(err), params)...)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit:
