@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -29,6 +30,7 @@ type name struct {
 	settled   bool
 	failures  int // in a row
 	err       string
+	silent    bool      // the last failure was that no name server answered
 	at        time.Time // of the last outcome
 	due       time.Time // of the next resolution
 }
@@ -73,6 +75,7 @@ func (n *name) step(now time.Time) bool {
 // resolved takes the outcome. After a failure the addresses known before stay.
 func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 	n.resolving, n.settled, n.at = false, true, now
+	n.silent = err != nil && !notFound(err)
 	var fit []netip.Addr
 	for _, a := range addrs {
 		a = a.Unmap()
@@ -97,6 +100,12 @@ func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 	}
 	n.due = now.Add(min(resolveRetry<<min(n.failures, 10), resolveAfter))
 	n.failures++
+}
+
+// notFound reports whether a name server has said that there is no such name, or no address of it.
+func notFound(err error) bool {
+	e, ok := errors.AsType[*net.DNSError](err)
+	return ok && e.IsNotFound
 }
 
 // addrPorts are the name's addresses with its port.

@@ -130,6 +130,7 @@ func (p *pathPeer) toResolve(now time.Time) (hosts []string, next time.Time) {
 type Unresolved struct {
 	Name   string // as configured, with the port
 	Reason string // "cannot be resolved: ..."
+	Silent bool   // no name server answered
 	Next   time.Time
 }
 
@@ -139,7 +140,7 @@ func (p *pathPeer) unresolved() []Unresolved {
 	for _, n := range p.names {
 		if n.err != "" && len(n.addrs) == 0 {
 			why := strings.TrimPrefix(n.err, "resolve "+n.host+": ")
-			out = append(out, Unresolved{Name: n.text, Reason: "cannot be resolved: " + why, Next: n.due})
+			out = append(out, Unresolved{Name: n.text, Reason: "cannot be resolved: " + why, Silent: n.silent, Next: n.due})
 		}
 	}
 	return out

@@ -39,6 +39,7 @@ type Server struct {
 	RTT        time.Duration  // of the last answer that was not to a repeated request
 	AnsweredAt time.Time
 	Err        string // why the last transaction failed; empty when it did not
+	Nameless   bool   // no name server answered for its name
 	Failures   int    // transactions in a row that failed
 	// AskedAt is since when the outstanding request has no answer; zero when there is none.
 	AskedAt time.Time
@@ -171,7 +172,7 @@ func (g *gatherer) serverStates() []Server {
 			})
 		}
 		if len(s.targets) == 0 {
-			out = append(out, Server{Name: s.text, Err: s.err})
+			out = append(out, Server{Name: s.text, Err: s.err, Nameless: s.silent})
 		}
 	}
 	return out

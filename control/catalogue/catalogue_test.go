@@ -51,6 +51,8 @@ func example(c Code) Params {
 	case NothingAnswers:
 		p.Address = "192.0.2.53:3478"
 		p.Candidates = []Candidate{{Address: p.Address, Reason: "no answer in 3s"}}
+	case ResolverSilent:
+		p.Names, p.Detail = []string{"cloud.example.net:51820"}, "i/o timeout"
 	case StunOutvoted:
 		p.Address, p.Mapped, p.Own = "192.0.2.53:3478", "192.0.2.77", []string{"203.0.113.9"}
 	case StateDeleted:

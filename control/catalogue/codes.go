@@ -55,6 +55,7 @@ const (
 	ClockSkew           Code = "PST0114"
 	RateLimited         Code = "PST0115"
 	RemovedByPeer       Code = "PST0116"
+	KeyElsewhere        Code = "PST0117"
 
 	// From here outwards, of what is sent.
 	NoRoute        Code = "PST0120"
@@ -65,6 +66,8 @@ const (
 	NothingAnswers Code = "PST0125"
 	// Unanswered is a silence of which nothing more is known yet.
 	Unanswered Code = "PST0126"
+	// ResolverSilent is between here and all that has a name.
+	ResolverSilent Code = "PST0127"
 )
 
 // PST02xx: auth.
@@ -190,6 +193,7 @@ const (
 	SocketBufferSmall Code = "PST0810"
 	MemoryNear        Code = "PST0811"
 	CPUThrottled      Code = "PST0812"
+	ProcessStarved    Code = "PST0813"
 )
 
 // PST09xx: services of clusters.

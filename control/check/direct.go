@@ -179,7 +179,7 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 	if err == nil {
 		return c, o, verdict.Finding{}
 	}
-	p.Remote, p.Failure, p.Detail = to, catalogue.FailureName, reason(err)
+	p.Remote, p.Failure, p.Detail = to, catalogue.FailureName, catalogue.Reason(err)
 	if stage == StageTCP {
 		p.Failure = connectFailure(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/verdict"
-	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // maxBody bounds the answer to a check. A hello carries a few PEM certificates.
@@ -120,18 +119,6 @@ func classify(err error) failure {
 	return garbled
 }
 
-// reason is what an error adds to a sentence that has said what was tried: not the calls that it
-// came through, nor that time was up.
-func reason(err error) string {
-	if classify(err) == timedOut {
-		return ""
-	}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno.Error()
-	}
-	return foreign.Err(err).Error()
-}
-
 // failures are the codes of the ways in which talking to a server fails, by who is talked to.
 var failures = map[string]map[failure]catalogue.Code{
 	api.ServiceAuth: {refused: catalogue.AuthRefused, timedOut: catalogue.AuthTimeout,
@@ -156,7 +143,7 @@ func (r *recorder) exchangeFailed(p catalogue.Params, err error) verdict.Finding
 	if how == refused { // somebody did listen
 		how = broken
 	}
-	p.Detail = reason(err)
+	p.Detail = catalogue.Reason(err)
 	return r.fail(api.Error, StageHTTP, failures[r.Target][how], p)
 }
 
@@ -168,7 +155,7 @@ func (r *recorder) connectInside(ctx context.Context, dial DialFunc, port uint16
 	p := catalogue.Params{Address: r.Address, Timeout: Timeout, Path: path}
 	c, err := dial(ctx, to)
 	if err != nil {
-		p.Detail = reason(err)
+		p.Detail = catalogue.Reason(err)
 		return nil, p, r.fail(api.Error, StageTCP, unconnected(r.Target, err), p)
 	}
 	r.passed(StageTCP, r.Address)

@@ -28,6 +28,8 @@ type standing struct {
 	working, failing int
 	// heard is about when the last of the failing ones was; zero for never.
 	heard time.Time
+	// unnamed are the names of peers for which no name server answers.
+	unnamed []string
 	// waiting are the peers that can only be reached by dialling us, and have not.
 	waiting []string
 }
@@ -156,6 +158,9 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 	r.Rests = []string{verdict.Own(NameNetwork)}
 	if name == NameTURN {
 		r.Rests = append(r.Rests, verdict.Own(NameProxy))
+	}
+	if !slices.ContainsFunc(all, func(s Server) bool { return s.Err != "" && !s.Nameless }) {
+		r.Rests = append(r.Rests, verdict.Own(NameResolver))
 	}
 	switch {
 	case len(all) == 0:

@@ -32,8 +32,10 @@ type PathFacts struct {
 // NameFact is about a host name among the peer's endpoints, as configured, with the port.
 type NameFact struct {
 	Name string
-	// Err says why the name does not resolve, of one that never did.
-	Err string
+	// Err says why the name does not resolve, of one that never did; Silent, that no name server
+	// answers.
+	Err    string
+	Silent bool
 	// Was and Now are its addresses before and after they changed, At is when.
 	Was, Now []string
 	At       time.Time
@@ -116,6 +118,8 @@ type Own struct {
 	// what came of the last to each host.
 	Proxy   string
 	Proxied []egress.Outcome
+	// Superseded is what a peer says of a later start of a gateway with this one's key.
+	Superseded Superseded
 	// Upstreams are the servers behind what this gateway offers.
 	Upstreams []Upstream
 	Sockets   Sockets
@@ -127,6 +131,12 @@ type Own struct {
 	LAN *LANFacts
 	// Found are problems that others than this package found, in their cluster for example.
 	Found []OwnProblem
+}
+
+// Superseded is the peer that said last that it has heard a later start with our key, and when.
+type Superseded struct {
+	By string
+	At time.Time
 }
 
 // Link is a network interface of this machine.
@@ -162,7 +172,9 @@ type Server struct {
 	Name    string // as configured, host:port
 	Address string // what the name stands for; empty when it does not resolve
 	Err     string // why it cannot be used; empty when it can
-	At      time.Time
+	// Nameless: no name server answers for its name.
+	Nameless bool
+	At       time.Time
 	// Mapped is the address that the server last saw us at, Agreed the one that most servers do;
 	// invalid where that is not known.
 	Mapped, Agreed netip.Addr

@@ -38,6 +38,7 @@ type fault struct {
 //
 //	found                                                          code     stage
 //	it says that we are none of its peers                          PST0116  probe
+//	no name server answers for an endpoint's name                  PST0127  resolve
 //	an endpoint's name does not resolve                            PST0107  resolve
 //	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
 //	this machine has no route to it, prohibits it, or finds no
@@ -67,6 +68,7 @@ type fault struct {
 func faults() []fault {
 	return []fault{
 		{catalogue.RemovedByPeer, StageProbe, api.Certain, evidence.removed},
+		{catalogue.ResolverSilent, StageResolve, api.Certain, evidence.unnamed},
 		{catalogue.NameUnknown, StageResolve, api.Certain, evidence.unresolved},
 		{catalogue.NameMoved, StageResolve, api.Likely, evidence.moved},
 		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
@@ -92,6 +94,11 @@ func faults() []fault {
 
 func (e evidence) removed(p *catalogue.Params) bool {
 	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
+}
+
+// unnamed: while no name server answers, nothing is known of a name.
+func (e evidence) unnamed(p *catalogue.Params) bool {
+	return e.unresolved(p) && !slices.ContainsFunc(e.Unresolved, func(n NameFact) bool { return !n.Silent })
 }
 
 func (e evidence) unresolved(p *catalogue.Params) bool {
@@ -320,6 +327,8 @@ func (e evidence) sure(row fault) api.Confidence {
 //
 //	fault                          own check              if
 //	any                            network                always
+//	silence after it worked        key                    another gateway runs with our key
+//	PST0127 no name server         resolver               always: it is the same
 //	PST0104 the peer must dial     exposure               nobody can dial this gateway
 //	PST0101 never answered         exposure               and nobody can dial the peer either
 //	PST0401 neither can be dialled exposure               it says what else is wrong with the addresses
@@ -328,6 +337,10 @@ func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
 	rests := []string{verdict.Own(NameNetwork)}
 	switch {
+	case c == catalogue.HandshakeStale, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
+		rests = append(rests, verdict.Own(NameKey))
+	case c == catalogue.ResolverSilent:
+		rests = append(rests, verdict.Own(NameResolver))
 	case c == catalogue.RelayLost:
 		rests = append(rests, verdict.Own(NameTURN))
 	case c == catalogue.NoWayIn, c == catalogue.PeerMustDial && closed,

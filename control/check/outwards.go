@@ -15,6 +15,42 @@ import (
 // somebody outside who answers.
 const NameNetwork = "network"
 
+// NameKey is the check of whether another gateway runs with this one's key.
+const NameKey = "key"
+
+// ownKey judges what peers say of this gateway's key: that a gateway with it was started later, which
+// they follow. Without that there is no check.
+func ownKey(o Own, now time.Time) []verdict.Finding {
+	if o.Superseded.At.IsZero() || now.Sub(o.Superseded.At) >= evidenceLife {
+		return nil
+	}
+	p := catalogue.Params{Inbound: true}
+	p.PeerName, p.Seen = o.Superseded.By, o.Superseded.At
+	return []verdict.Finding{beginOwn(NameKey).fail(api.Error, StageProbe, catalogue.KeyElsewhere, p)}
+}
+
+// NameResolver is the check of who resolves names for this machine.
+const NameResolver = "resolver"
+
+// resolver judges who resolves names for this machine, by those that nobody answers for: of STUN
+// servers, and of peers that are sought by nothing else. Without any there is no check.
+func resolver(o Own, s standing) []verdict.Finding {
+	names := slices.Clone(s.unnamed)
+	for _, server := range o.STUN {
+		if server.Nameless {
+			names = append(names, server.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	r := beginOwn(NameResolver)
+	r.Rests = []string{verdict.Own(NameNetwork)}
+	p := catalogue.Params{Inbound: true, Names: slices.Compact(names)}
+	return []verdict.Finding{r.fail(api.Error, StageResolve, catalogue.ResolverSilent, p)}
+}
+
 // hop is how far something got that was sent, from this machine outwards. Where nothing gets
 // further, that is the root, and what lies beyond is not known.
 type hop int

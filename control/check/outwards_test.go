@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -113,6 +114,51 @@ func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A name that nobody answers for is a fault of this machine's resolver, one for all peers and
+// servers; a name that there is not is its own.
+func TestNamesRestOnTheResolver(t *testing.T) {
+	for _, c := range []struct {
+		silent bool
+		code   catalogue.Code // of the peer by itself
+		roots  []string
+	}{
+		{true, catalogue.ResolverSilent, []string{NameResolver}},
+		{false, catalogue.NameUnknown, []string{NameSTUN, api.ServiceGateway}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOverlay(t)
+			r := NewRunner(Options{Dial: o.Dial, Ping: o.Ping,
+				Facts: func(string) (Facts, bool) {
+					f := facts()
+					f.LastHandshake, f.Candidates, f.Endpoints, f.NoPath = time.Time{}, nil, []string{"cloud.example.net:51820"}, "no candidate is known yet"
+					f.Unresolved = []NameFact{{Name: f.Endpoints[0], Err: "why", Silent: c.silent}}
+					return f, true
+				},
+				Own: func() Own {
+					return Own{STUN: []Server{{Name: "stun.example.net:3478", Err: "why", Nameless: c.silent}}}
+				}})
+			defer r.Close()
+			r.SetPeers([]string{"cloud"})
+			own, peers, err := r.Find(t.Context(), "cloud", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, _ := verdict.Find(peers[0].Outbound, api.ServiceGateway); f.Code != c.code {
+				t.Errorf("silent %v: got %s", c.silent, f.Code)
+			}
+			var roots []string
+			for _, x := range verdict.Report("edge", time.Now(), own, peers, false).Checks {
+				if x.Verdict.Verdict == api.Error || x.Verdict.Verdict == api.Warning {
+					roots = append(roots, x.Name)
+				}
+			}
+			if !slices.Equal(roots, c.roots) {
+				t.Errorf("silent %v: the roots are %v, want %v", c.silent, roots, c.roots)
+			}
+		})
+	}
 }
 
 // What is lost on the way makes services time out, and has one root.

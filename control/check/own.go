@@ -20,6 +20,7 @@ type ownState struct {
 	resources resources
 	usage     usage
 	upstreams []verdict.Finding
+	delay     delay // the last by which the process was starved
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -103,12 +104,18 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	if !full {
 		return
 	}
+	end := watchDelay()
 	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
+	d := end()
 	if ctx.Err() != nil {
 		return
 	}
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
+	if d.starved() {
+		r.own.delay = d
+		behind(upstreams)
+	}
 	r.own.upstreams = upstreams
 }
 
@@ -123,12 +130,13 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	o := *known
 	peers, skews := r.standing()
 	now := time.Now()
-	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
+	out = append(out, starvation(r.own.delay, now)...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
@@ -154,8 +162,11 @@ func (r *Runner) standing() (standing, []skew) {
 			if rep.heard.After(s.heard) {
 				s.heard = rep.heard
 			}
-			if v.Code == catalogue.PeerMustDial {
+			switch v.Code {
+			case catalogue.PeerMustDial:
 				s.waiting = append(s.waiting, rep.Peer)
+			case catalogue.ResolverSilent:
+				s.unnamed = append(s.unnamed, v.Params().Names...)
 			}
 		}
 	}

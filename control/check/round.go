@@ -20,13 +20,26 @@ type effort struct {
 	measured bool
 }
 
-// round checks the gateway, then auth, then the API server of a peer. What the answer of
+// round is look, and takes back what depends on time if this process was starved meanwhile.
+func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
+	end := watchDelay()
+	rep, full := r.look(ctx, w, before, e)
+	if d := end(); d.starved() {
+		r.own.mu.Lock()
+		r.own.delay = d
+		r.own.mu.Unlock()
+		behind(rep.Findings)
+	}
+	return rep, full
+}
+
+// look checks the gateway, then auth, then the API server of a peer. What the answer of
 // one says about the next (offers, certificate authority) is used at once through Facts.
 // The second result tells whether the round was full.
 //
 // A failure has one root: while the gateway fails, what is inside the tunnel is not tried
 // but unknown, and says what it waits for.
-func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
+func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
 	rep := Round{Peer: w.name}
 	f, ok := r.facts(w.name)
 	if !ok {

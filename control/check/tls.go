@@ -143,7 +143,7 @@ func (e expected) authorities() []string {
 // tlsFailed is the result of a handshake that failed: what was shown against what was
 // expected.
 func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.Finding {
-	p.Detail = reason(err)
+	p.Detail = catalogue.Reason(err)
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		// Names are compared before anybody asks who signed: without that, they are whatever
 		// the server likes.

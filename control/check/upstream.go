@@ -44,7 +44,7 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) verdict.Finding {
 	}
 	c, remote, stage, err := r.reach(ctx, n, host, port)
 	if err != nil {
-		p.Remote, p.Detail = remote, reason(err)
+		p.Remote, p.Detail = remote, catalogue.Reason(err)
 		code := catalogue.UpstreamName
 		if stage == StageTCP {
 			code = unconnected("upstream", err)

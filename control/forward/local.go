@@ -82,7 +82,7 @@ func (l *local) open() bool {
 	l.at, l.socks, l.err = at, socks, err
 	l.mu.Unlock()
 	if err != nil && first {
-		p := catalogue.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: err.Error()}
+		p := catalogue.Params{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Detail: catalogue.Reason(err)}
 		l.out.opts.Logger.LogAttrs(l.ctx, slog.LevelWarn, "local listener cannot be opened",
 			warning(DirectionOutbound, catalogue.LocalListener, p)...)
 	}

@@ -252,7 +252,7 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 // peerDown is what a warning tells of a peer's service that cannot be reached.
 func peerDown(w Local, err error) []slog.Attr {
 	return warning(DirectionOutbound, catalogue.PeerServiceDown,
-		catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Detail: err.Error()})
+		catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Detail: catalogue.Reason(err)})
 }
 
 // limited is what a warning tells of a limit.

@@ -40,7 +40,7 @@ func (in *Inbound) tell(r refusal) {
 	case UpstreamDown, NoneReady:
 		code := catalogue.NoBackendReady
 		if reason == UpstreamDown {
-			params.Detail = err.Error()
+			params.Detail = catalogue.Reason(err)
 			if classOf(s.Name) != workload {
 				code = upstreamCode(err)
 			}

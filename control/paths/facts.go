@@ -74,7 +74,7 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 		f.Path.Relay = w.Relay()
 	}
 	for _, u := range w.Unresolved {
-		f.Unresolved = append(f.Unresolved, check.NameFact{Name: u.Name, Err: u.Reason})
+		f.Unresolved = append(f.Unresolved, check.NameFact{Name: u.Name, Err: u.Reason, Silent: u.Silent})
 	}
 	s := p.finder.Sight(m.Key)
 	for _, n := range s.Moved {
@@ -175,8 +175,9 @@ func (p *Finder) Own() check.Own {
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
 	o.Refused = p.refusals(p.plane.Bind.Unreachable())
+	o.Superseded.By, o.Superseded.At = p.superseded.last()
 	for _, server := range s.Servers {
-		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt, Unanswered: server.AskedAt, Failures: server.Failures}
+		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt, Unanswered: server.AskedAt, Failures: server.Failures, Nameless: server.Nameless}
 		if server.Addr.IsValid() {
 			x.Address = server.Addr.String()
 		}

@@ -31,6 +31,22 @@ func credible(boot, own uint64, now time.Time) bool {
 type supersession struct {
 	mu     sync.Mutex
 	logged time.Time
+	by     string // the peer that said so last, and when
+	at     time.Time
+}
+
+// said notes that a peer says so.
+func (s *supersession) said(by string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by, s.at = by, at
+}
+
+// last is who said so last, and when.
+func (s *supersession) last() (by string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.by, s.at
 }
 
 // due reports whether it is to be logged, and notes that it is.
@@ -59,6 +75,7 @@ func (p *Finder) HearsOfBoot(from peer.PublicKey, boot uint64) {
 	if m == nil || !credible(boot, p.boot, time.Now()) {
 		return
 	}
+	p.superseded.said(m.Name, time.Now())
 	if p.superseded.due(time.Now()) {
 		p.log.Warn("a peer has heard a later start of a gateway with this one's key: one of the two has to be stopped",
 			"peer", m.Name, "boot", boot, "own", p.boot)

@@ -31,6 +31,8 @@ var seats = map[catalogue.Code]seat{
 	catalogue.NoRoute:        {Here, api.Unknown, api.Unknown},
 	catalogue.LinkDown:       {Here, api.Unknown, api.Unknown},
 	catalogue.SendProhibited: {Here, api.Unknown, api.Unknown},
+	catalogue.KeyElsewhere:   {Here, api.Unknown, api.Unknown},
+	catalogue.ResolverSilent: {Here, api.Unknown, api.Unknown},
 	catalogue.NextHopSilent:  {Here, api.Unknown, api.Unknown},
 	catalogue.NothingAnswers: {NAT, api.Unknown, api.Unknown},
 	catalogue.RouterRefuses:  {across, api.Error, api.Unknown},

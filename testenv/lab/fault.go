@@ -24,10 +24,8 @@ type fault struct {
 	// cloud and edge are the codes that each side finds, in the order of their numbers.
 	cloud, edge []catalogue.Code
 	// turns says that the fault comes and goes by its nature: each side finds its codes at
-	// some look, which need not be one at which the other does. edgeOr is what edge may find
-	// in their place.
-	turns  bool
-	edgeOr []catalogue.Code
+	// some look, which need not be one at which the other does.
+	turns bool
 	// fix does what a fix says, and tells what that was.
 	fix func(context.Context, *Lab) (string, error)
 	// stays are the codes that may still be shown when the fault is fixed, and stay says
@@ -199,7 +197,7 @@ func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
 	return awaitDiagnosis(ctx, l.diagnose, func(cloud, edge diagnosis) string {
 		for i, fits := range []bool{
 			slices.Equal(cloud.codes(), f.cloud),
-			slices.Equal(edge.codes(), f.edge) || f.edgeOr != nil && slices.Equal(edge.codes(), f.edgeOr),
+			slices.Equal(edge.codes(), f.edge),
 		} {
 			switch d := []diagnosis{cloud, edge}[i]; {
 			case fits:

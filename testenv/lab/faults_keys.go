@@ -74,12 +74,11 @@ func duplicateKey() Scenario {
 				return fmt.Sprintf("somebody restored a backup of edge at %s and started it", copyAddr),
 					double.learn(ctx, func(p *api.Peer) { *p = l.Edge.other })
 			},
-			// While the copy has the session, edge is not answered; cloud may still ask there.
-			cloud: codes(catalogue.DuplicateKey), edge: codes(catalogue.HandshakeStale), edgeOr: codes(catalogue.NotHeardByPeer), turns: true,
+			cloud: codes(catalogue.DuplicateKey), edge: codes(catalogue.KeyElsewhere), turns: true,
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				return "the copy was stopped", l.fault.double.halt()
 			},
-			stays: codes(catalogue.DuplicateKey), stay: "cloud remembers for five minutes that two took turns",
+			stays: codes(catalogue.DuplicateKey, catalogue.KeyElsewhere), stay: "cloud remembers for five minutes that two took turns, edge for two",
 		}}
 }
 

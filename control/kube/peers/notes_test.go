@@ -45,6 +45,14 @@ func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
 			"connected  True/Ready True/Ready True/Ready True/Issued"},
 		"what is sent is not answered": {with(func(s *api.PeerStatus) { s.UnconfirmedSince = &noon }),
 			"unconfirmed  Unknown/Unconfirmed Unknown/NotChecked Unknown/NotChecked False/NotOffered"},
+		"this gateway has no link, and the peer was heard just now": {with(func(s *api.PeerStatus) {
+			s.Reachability.Outbound = api.Targets{Gateway: failing(string(catalogue.LinkDown), "down")}
+		}), "connected PST0121 False/LinkDown Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"it has been silent for seconds": {with(func(s *api.PeerStatus) {
+			v := failing(string(catalogue.HandshakeStale), "silent")
+			v.Confidence = api.Tentative
+			s.Reachability.Outbound = api.Targets{Gateway: v}
+		}), "connected PST0102 Unknown/HandshakeStale Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"it is not let in": {&api.PeerStatus{State: api.StatePending}, "pending  False/WaitsForApproval Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"it is not known":  {nil, "pending  False/Connecting Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"nothing is offered": {with(func(s *api.PeerStatus) {

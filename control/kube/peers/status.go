@@ -97,8 +97,8 @@ func confirmed(s *api.PeerStatus) api.Targets {
 	return to
 }
 
-// tunnelCondition is true while the peer is connected and confirmed to be, whatever else there may
-// be to fix.
+// tunnelCondition is true while the peer is connected and confirmed to be, and no check has found
+// that nothing passes, whatever else there may be to fix.
 func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	v := s.Reachability.Outbound.Gateway
 	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the gateways hear each other: " + way(s)}
@@ -114,6 +114,13 @@ func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	}
 	if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) {
 		x.Reason, x.Message = reasonOf(catalogue.Code(v.Code)), message(v.Code, v.Cause, v.Fix)
+	}
+	switch { // A check may find before the state changes that nothing passes.
+	case v.Verdict != api.Error || x.Status == metav1.ConditionFalse:
+	case v.Confidence == api.Tentative:
+		x.Status = metav1.ConditionUnknown
+	default:
+		x.Status = metav1.ConditionFalse
 	}
 	return x
 }

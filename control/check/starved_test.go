@@ -1,0 +1,55 @@
+package check
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+// What takes long in a process that does not get the processor is no fault of others; what somebody
+// said still is.
+func TestAStarvedProcessBlamesNobodyElse(t *testing.T) {
+	now := time.Now()
+	list := []verdict.Finding{
+		{Name: "auth", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.AuthTimeout},
+		{Name: "apiServer", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.APIServerRefused},
+		{Name: "gateway", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.HandshakeStale, Sure: api.Tentative},
+		{Name: "given up", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.HandshakeStale, Sure: api.Likely},
+	}
+	behind(list)
+	for _, c := range []struct {
+		delay delay
+		roots []string
+	}{
+		{delay{2 * time.Second, 5 * time.Second, now}, []string{NameDelay, "apiServer", "given up"}},
+		{delay{2 * time.Second, 5 * time.Second, now.Add(-2 * time.Minute)}, []string{"auth", "apiServer", "gateway", "given up"}},
+		{delay{400 * time.Millisecond, time.Second, now}, []string{"auth", "apiServer", "gateway", "given up"}},
+		{delay{time.Second, 10 * time.Second, now}, []string{"auth", "apiServer", "gateway", "given up"}},
+	} {
+		own := starvation(c.delay, now)
+		var roots []string
+		for _, x := range verdict.Report("edge", now, own, []verdict.Peer{{Name: "cloud", Outbound: list}}, false).Checks {
+			if x.Verdict.Verdict == api.Error {
+				roots = append(roots, x.Name)
+			}
+		}
+		if !slices.Equal(roots, c.roots) {
+			t.Errorf("after %s of %s: the roots are %v, want %v", c.delay.waited, c.delay.of, roots, c.roots)
+		}
+	}
+}
+
+func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := watchDelay()
+		time.Sleep(5 * time.Second)
+		if d := end(); d.waited != 0 || d.of != 5*time.Second {
+			t.Errorf("it waited %s of %s", d.waited, d.of)
+		}
+	})
+}
