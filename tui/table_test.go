@@ -118,6 +118,27 @@ func TestNetCheckSaysWhatTheNetworkMeans(t *testing.T) {
 	}
 }
 
+func TestNetCheckShowsWhatTheProxyDoes(t *testing.T) {
+	n := api.NetCheck{Proxy: &api.ProxyStatus{Address: "proxy.example.net:3128"}}
+	if got := NetCheck(n, 0, Options{Now: now}); !strings.Contains(got, "HTTP proxy        proxy.example.net:3128, not used yet\n") {
+		t.Errorf("not used yet:\n%s", got)
+	}
+	n.Proxy.Targets = []api.ProxyTarget{
+		{Address: "turn.example.net:443", At: now.Add(-time.Minute)},
+		{Address: "auth.example.net:443", At: now.Add(-2 * time.Minute), Error: "the proxy \x1b[31mrefuses"},
+		{Address: "c:1", At: now}, {Address: "d:1", At: now},
+	}
+	got := NetCheck(n, 0, Options{Now: now})
+	for _, want := range []string{"connected to turn.example.net:443 1m ago", "not to auth.example.net:443 2m ago ✗ the proxy"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "\x1b") || strings.Contains(got, "d:1") {
+		t.Errorf("it shows too much:\n%s", got)
+	}
+}
+
 func TestScreens(t *testing.T) {
 	for _, s := range sizes() {
 		for _, color := range []bool{false, true} {

@@ -36,12 +36,15 @@ type guided struct {
 	flags *pflag.FlagSet
 }
 
-// describing are the flags that say what a configuration has, and whether one that is there has
-// the same: a command that is run again, as by a tool that sets up machines, is no mistake.
-var describing = []struct {
+// described is a flag that says what a configuration has.
+type described struct {
 	flag string
 	same func(g *guided, cfg *config.Resolved) bool
-}{
+}
+
+// describing are these flags, and whether one that is there has
+// the same: a command that is run again, as by a tool that sets up machines, is no mistake.
+var describing = []described{
 	{"name", func(g *guided, cfg *config.Resolved) bool { return g.want.name == cfg.Name }},
 	{"state-dir", func(g *guided, cfg *config.Resolved) bool { return g.want.stateDir == cfg.StateDir }},
 	{"listen-port", func(g *guided, cfg *config.Resolved) bool { return g.want.port == cfg.ListenPort }},
@@ -132,6 +135,10 @@ func (g *guided) run(c *cobra.Command) error {
 		return err
 	}
 	if running := g.running(ctx); running != "" {
+		if cfg == nil && slices.ContainsFunc(describing, func(d described) bool { return g.flags.Changed(d.flag) }) {
+			return usagef("for a second one, choose --config, --state-dir, --socket and --listen-port",
+				"up: the gateway %s runs at %s already, by another configuration than %s", running, g.socketPath(), file)
+		}
 		fmt.Fprintf(g.stderr, "The gateway %s is running already.\n", tui.Printable(running))
 		return g.peer(c, false)
 	}

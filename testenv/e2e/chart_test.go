@@ -110,6 +110,8 @@ func TestChartMakesConfigurationsThatLoad(t *testing.T) {
 		{"relay with a password", []string{"name=edge", "secretMounts[0].name=turn", "secretMounts[0].secretName=relay",
 			"discovery.turnServers[0].address=turn.example.net:3478", "discovery.turnServers[0].username=u",
 			"discovery.turnServers[0].passwordFile=/etc/postern-secrets/turn/password"}},
+		{"behind a proxy", []string{"name=edge", "secretMounts[0].name=turn", "secretMounts[0].secretName=proxy", "proxy.url=http://proxy.example.net:3128",
+			"proxy.username=u", "proxy.passwordFile=/etc/postern-secrets/turn/password", "proxy.noProxy={10.0.0.0/8,.example.net}"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			c := chart{t: t, helm: c.helm}
@@ -178,6 +180,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"'/replicas'":                 {"name=edge", "replicas=3"},
 		"/namespace'":                 {"name=edge", "issuer.serviceAccount.namespace=kube-system"},
 		"'passwordFile' required":     {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},
+		"'/proxy/url'":                {"name=edge", "proxy.url=socks5://proxy.example.net:1080"},
 		"issuer.access binds":         {"name=edge", "issuer.type=none", "issuer.access[0].clusterRole=view"},
 		"without outOfBand.tlsSecret": {"name=edge", "outOfBand.enabled=true", "outOfBand.nodePort=30443"},
 	} {

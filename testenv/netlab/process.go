@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,7 +49,7 @@ const drainTimeout = 5 * time.Second
 func Start(c Command) (*Process, error) {
 	args := enter(c.Namespace, c.Args)
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // its life is the Process's
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Env = append(environ(c.Namespace), c.Env...)
 	cmd.Dir = c.Dir
 	// A group of its own, so that Kill also reaches what the program started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -66,6 +67,14 @@ func Start(c Command) (*Process, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// environ is the test's own environment. A proxy in it is outside of the lab.
+func environ(namespace string) []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return namespace != "" && strings.HasSuffix(strings.ToLower(name), "_proxy")
+	})
 }
 
 // PID is the program's process id.

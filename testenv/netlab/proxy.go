@@ -4,6 +4,7 @@ package netlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -34,7 +35,11 @@ func (h *Host) StartProxy(o ProxyOptions) *Process {
 		t.Fatalf("netlab: a folder for the proxy: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		shared, err := filepath.Glob("/dev/shm/" + filepath.Base(dir) + "-*") // squid's, which was killed
+		for _, file := range append(shared, dir) {
+			err = errors.Join(err, os.RemoveAll(file))
+		}
+		if err != nil {
 			t.Errorf("netlab: remove the proxy's files: %v", err)
 		}
 	})
@@ -92,7 +97,7 @@ func (o ProxyOptions) squid(h *Host, dir string) (args []string, conf string) {
 			"acl known proxy_auth REQUIRED", "http_access deny !known")
 	}
 	lines = append(lines, "http_access allow all")
-	return []string{"squid", "-N", "-n", "postern" + portText(uint16(os.Getpid()%50000)), "-f", filepath.Join(dir, "conf")}, strings.Join(lines, "\n") + "\n"
+	return []string{"squid", "-N", "-n", filepath.Base(dir), "-f", filepath.Join(dir, "conf")}, strings.Join(lines, "\n") + "\n"
 }
 
 // tinyproxy is its command line and configuration.
