@@ -14,7 +14,6 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/state"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // exporter is what this cluster exports as it is offered. Only whoever makes a turn changes it, and
@@ -256,8 +255,8 @@ func (e *export) targets(service string) (ready, all []netip.AddrPort) {
 // this gateway connect to itself, to its node or to a cloud's metadata.
 func mayBeBackend(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
-		a.Zone() == "" && !peer.OverlayPrefix.Contains(a)
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
+		a.Zone() == ""
 }
 
 // forwardName is what a port of a service of a cluster is called where connections are counted,
