@@ -16,8 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// exporter is what this cluster exports as it is offered. Only whoever makes a turn changes it, and
-// what others read is under Clusterset.mu.
+// exporter is what this cluster exports as it is offered. It is whoever's makes a turn.
 type exporter struct {
 	exported map[string]*export // by name
 	overlay  *mcs.Overlay
@@ -56,8 +55,6 @@ func (c *Clusterset) entry(name string) *mcs.Entry {
 	return nil
 }
 
-func (c *Clusterset) exportNames() []string { return slices.Collect(maps.Keys(c.exported)) }
-
 // export offers these, and gives the names of those that changed.
 func (c *Clusterset) export(list []mcs.Export, cfg *config.Resolved) (changed []string) {
 	now := time.Now()
@@ -87,9 +84,7 @@ func (c *Clusterset) export(list []mcs.Export, cfg *config.Resolved) (changed []
 		}
 	}
 	c.forward(next, changed)
-	c.mu.Lock()
 	c.exported = next
-	c.mu.Unlock()
 	return changed
 }
 
@@ -105,6 +100,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 
 // offer finds overlay ports for an export, and what peers are told.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
+	e.services, e.keys, e.problem = nil, nil, nil
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
@@ -170,7 +166,9 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 			keys[k] = true
 		}
 	}
-	c.overlay.Keep(keys, now)
+	if !c.overlay.Keep(keys, now) {
+		return
+	}
 	leases := map[string]state.OverlayLease{}
 	stored := map[string]api.Ports{}
 	for _, l := range c.overlay.Leases(now) {
@@ -180,6 +178,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 	err := c.o.Store.SetOverlayLeases(leases)
 	if err == nil {
 		c.stored = stored
+		c.overlay.Kept()
 		return
 	}
 	c.o.Logger.Warn("the overlay ports of services of this cluster cannot be stored; those that are new are not exported yet",

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -337,6 +338,32 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 	})
 	if who := w.answers(headless.Endpoints[1].Ports[0].At); who != "db-1" {
 		t.Errorf("the listener of what stays leads to %s", who)
+	}
+}
+
+// A gateway that no longer takes part exports nothing.
+func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
+	var out atomic.Bool
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if clusters(site, o); site == "cloud" && out.Load() {
+			o.Clusterset = nil
+		}
+	})
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, w.newPod("web"))})
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	w.answers(w.imported(w.Edge, "cloud", "shop/web"))
+	out.Store(true)
+	w.stop(w.Cloud)
+	w.start(w.Cloud)
+	w.withdrawn(w.Edge, "shop/web")
+	if st, _ := w.Edge.Gateway.Services().State(); len(st.Unheard) > 0 {
+		t.Errorf("%v are waited for", st.Unheard)
+	}
+	if w.Cloud.Gateway.Services() != nil {
+		t.Error("it takes part")
 	}
 }
 
