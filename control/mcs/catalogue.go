@@ -43,6 +43,9 @@ func (d *digest) flip(sum [sha256.Size]byte) {
 
 func (d digest) String() string { return hex.EncodeToString(d[:16]) }
 
+// Nothing is the version of a catalogue without entries.
+var Nothing = digest{}.String()
+
 // Message is a part of a catalogue on its way.
 type Message struct {
 	Version string `json:"version" max:"64"`
@@ -94,6 +97,13 @@ func (r *Reader) Has() string {
 		return r.now.digest.String()
 	}
 	return ""
+}
+
+// Clear has the peer export nothing, and gives the names whose offers may have changed.
+func (r *Reader) Clear() []Name {
+	changed := r.all(nil)
+	r.now, r.next = newBook(), nil
+	return changed
 }
 
 // Heard reports whether all of a catalogue is there.
