@@ -63,18 +63,23 @@ func TestMCSConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	kubeconfig := s.kubeconfig(t)
 	for exporter, order := range map[string]string{"edge": "edge,cloud", "cloud": "cloud,edge"} {
 		t.Run(exporter+" exports", func(t *testing.T) {
-			report := filepath.Join(folder, exporter+".json")
-			out, err := netlab.Run(ctx, s.operator.Namespace(), "", suite, "-kubeconfig", kubeconfig, "-contexts", order,
-				"-ginkgo.no-color", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern")
-			if os.WriteFile(filepath.Join(folder, exporter+".txt"), []byte(out), 0o644) != nil {
-				t.Error("the suite's output is not kept")
+			// The suite leaves report.html and report.yaml where it runs.
+			here := filepath.Join(folder, exporter+"-exports")
+			if err := os.MkdirAll(here, 0o755); err != nil {
+				t.Fatal(err)
 			}
+			log, err := os.Create(filepath.Join(here, "output.txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			report := filepath.Join(here, "report.json")
+			run := s.operator.Start(netlab.Command{Dir: here, Log: log, Args: []string{suite, "-kubeconfig", kubeconfig, "-contexts", order,
+				"-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern"}})
+			_, err = run.Wait(ctx)
 			judge(t, report, err)
 		})
 	}

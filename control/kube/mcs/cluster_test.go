@@ -533,23 +533,37 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	east := from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http}}, services.Endpoint{Ports: []services.EndpointPort{listener(http, "10.244.0.9:30001")}})
 	west := east
 	west.Name, west.Clusters = services.Name{Namespace: "shop", Name: "blog"}, []services.Cluster{{ID: "west", Endpoints: east.Clusters[0].Endpoints}}
+	sql := port("sql", 5432)
+	backend := func(at string) []services.Endpoint {
+		return []services.Endpoint{{Hostname: "db-0", Ports: []services.EndpointPort{listener(sql, at)}}}
+	}
+	each := services.Import{Name: services.Name{Namespace: "shop", Name: "each"}, Spec: services.Spec{Type: services.Headless, Ports: []services.Port{sql}},
+		Clusters: []services.Cluster{{ID: "east", Endpoints: backend("10.244.0.9:30003")}, {ID: "west", Endpoints: backend("10.244.0.9:30004")}}}
 	s := start(t, c, own, newFake())
-	s.gateway.set(services.State{Imports: []services.Import{east, west}})
-	for _, name := range []string{"web", "blog"} {
+	s.gateway.set(services.State{Imports: []services.Import{east, west, each}})
+	for name, clusters := range map[string]int{"web": 1, "blog": 1, "each": 2} {
 		wait(s, imports, "the import of "+name, func(x v1beta1.ServiceImport) bool {
-			return x.Name == name && len(x.Status.Clusters) == 1
+			return x.Name == name && len(x.Status.Clusters) == clusters && (name != "each" || len(x.Spec.IPFamilies) == 1)
 		})
 	}
 	web := wait(s, imports, "the address", func(x v1beta1.ServiceImport) bool { return x.Name == "web" })
 	s.stop()
 
 	next := newFake()
-	next.set(services.State{Unheard: []string{"east"}})
+	before := s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")
+	each.Clusters = each.Clusters[1:]
+	next.set(services.State{Imports: []services.Import{each}, Unheard: []string{"east"}})
 	s = start(t, c, own, next)
 	wait(s, discovery, "the endpoints of east", func(x discoveryv1.EndpointSlice) bool { return x.Labels[v1beta1.LabelSourceCluster] == "east" })
-	for deadline := time.Now().Add(patience); s.kubectl("", "get", "serviceimport", "-n", "shop", "-o", "name") != "serviceimport.multicluster.x-k8s.io/web"; {
-		if time.Now().After(deadline) {
-			t.Fatal("what west exported is still there, or what east exported is not")
+	wait(s, imports, "each of west alone", func(x v1beta1.ServiceImport) bool { return x.Name == "each" && len(x.Status.Clusters) == 1 })
+	s.none("serviceimport", "shop", "web", "each")
+	for range 3 {
+		s.turn()
+	}
+	after := s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")
+	for _, n := range strings.Fields(before) {
+		if blog := derivedName(west.Name); !strings.Contains(n, blog) && !strings.Contains(after, n) {
+			t.Errorf("%s is gone", n)
 		}
 	}
 	s.gateway.set(services.State{Imports: []services.Import{east}})
