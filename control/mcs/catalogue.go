@@ -300,11 +300,16 @@ func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.l
 // Told reports whether the reader is known to have a version.
 func (w *Writer) Told(version string) bool { return w.knows == known && w.of.String() == version }
 
+// Tells reports whether a service is in the catalogue.
+func (w *Writer) Tells(name string) bool { return w.want[name] != nil }
+
+// Knows reports whether the reader has a service as it is.
+func (w *Writer) Knows(name string) bool {
+	return w.knows == known && w.want[name] != nil && !w.dirty[name] && w.last == nil
+}
+
 // Names are those of the catalogue.
 func (w *Writer) Names() []string { return slices.Sorted(maps.Keys(w.want)) }
-
-// Has reports whether the catalogue has a service.
-func (w *Writer) Has(name string) bool { return w.want[name] != nil }
 
 // Next is what is to be told next. What the reader then has is to be given to [Writer.Answered];
 // until then it is the same again.
