@@ -408,6 +408,36 @@ func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
 	}
 }
 
+// A gateway that takes another key is the same cluster: nothing is withdrawn.
+func TestServicesOfAClusterWithAnotherKey(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	exported := []mcs.Export{export("shop", "web", true, w.newPod("web"))}
+	w.Cloud.Gateway.Services().SetExports(exported)
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	at := w.imported(w.Edge, "cloud", "shop/web")
+	w.answers(at)
+	out := w.rotate(w.Cloud, api.KeyRotateRequest{})
+	w.Cloud.Gateway.Services().SetExports(exported)
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if st, _ := w.Edge.Gateway.Services().State(); len(st.Imports) != 1 || len(st.Imports[0].Clusters) != 1 {
+			t.Errorf("the service is withdrawn: %+v", st)
+		}
+		if p.PublicKey != out.PublicKey || p.State != api.StateConnected {
+			return string(p.State)
+		}
+		return ""
+	})
+	if again := w.imported(w.Edge, "cloud", "shop/web"); again != at {
+		t.Errorf("it is listened for at %s and then at %s", at, again)
+	}
+	w.answers(at)
+	w.Cloud.Gateway.Services().SetExports(append(exported, export("shop", "api", true, w.newPod("api"))))
+	w.answers(w.imported(w.Edge, "cloud", "shop/api"))
+}
+
 // As many services as there may be arrive, and a change of one at once; more are not told.
 func TestAsManyServicesOfAClusterAsThereMayBe(t *testing.T) {
 	w := newWorld(t, clusters)
