@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -325,6 +327,45 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 		conn.Close()
 	}
 
+	// Commands see all of it.
+	listed := func(s *lab.Site, peer string) map[string]string {
+		t.Helper()
+		l, err := s.Gateway.ClusterServices(w.ctx, peer)
+		if err != nil || !l.Enabled {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		out := map[string]string{}
+		for _, x := range l.Services {
+			out[x.Service] = strings.TrimSpace(fmt.Sprint(x.Direction, " ", x.Peer, " ", x.State, " ", x.Code))
+			if x.State == api.ServiceRefused && (x.Cause == "" || x.Fix == "") {
+				t.Errorf("it is not said why: %+v", x)
+			}
+		}
+		return out
+	}
+	for site, want := range map[*lab.Site]map[string]string{
+		w.Cloud: {"shop/bad": "exported edge ok", "shop/db": "exported edge ok", "shop/dns": "exported edge ok", "shop/kept": "exported edge ok", "postern/own": "exported  ungranted"},
+		w.Edge:  {"shop/bad": "imported cloud ok", "shop/db": "imported cloud ok", "shop/dns": "imported cloud ok", "shop/kept": "imported cloud ok"},
+	} {
+		w.await(site.Name+" lists them", func() string { // the peer's answer may be on its way
+			if got := listed(site, ""); !maps.Equal(got, want) {
+				return fmt.Sprintf("%v, want %v", got, want)
+			}
+			return ""
+		})
+	}
+	if got := listed(w.Cloud, "edge"); len(got) != 4 {
+		t.Errorf("of edge cloud lists %v", got)
+	}
+	if _, err := w.Cloud.Gateway.ClusterServices(w.ctx, "nobody"); err == nil {
+		t.Error("there is a peer nobody")
+	}
+	w.Edge.Gateway.Services().SetNamespaces([]string{"bank"})
+	if got := listed(w.Edge, "cloud"); got["shop/db"] != "imported cloud refused PST0904" {
+		t.Errorf("without the namespace edge lists %v", got)
+	}
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+
 	// What of a headless service is withdrawn goes by itself.
 	db.Backends = db.Backends[1:]
 	w.Cloud.Gateway.Services().SetExports([]mcs.Export{dns, db, kept})
@@ -365,6 +406,36 @@ func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
 	if w.Cloud.Gateway.Services() != nil {
 		t.Error("it takes part")
 	}
+}
+
+// A gateway that takes another key is the same cluster: nothing is withdrawn.
+func TestServicesOfAClusterWithAnotherKey(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	exported := []mcs.Export{export("shop", "web", true, w.newPod("web"))}
+	w.Cloud.Gateway.Services().SetExports(exported)
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	at := w.imported(w.Edge, "cloud", "shop/web")
+	w.answers(at)
+	out := w.rotate(w.Cloud, api.KeyRotateRequest{})
+	w.Cloud.Gateway.Services().SetExports(exported)
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if st, _ := w.Edge.Gateway.Services().State(); len(st.Imports) != 1 || len(st.Imports[0].Clusters) != 1 {
+			t.Errorf("the service is withdrawn: %+v", st)
+		}
+		if p.PublicKey != out.PublicKey || p.State != api.StateConnected {
+			return string(p.State)
+		}
+		return ""
+	})
+	if again := w.imported(w.Edge, "cloud", "shop/web"); again != at {
+		t.Errorf("it is listened for at %s and then at %s", at, again)
+	}
+	w.answers(at)
+	w.Cloud.Gateway.Services().SetExports(append(exported, export("shop", "api", true, w.newPod("api"))))
+	w.answers(w.imported(w.Edge, "cloud", "shop/api"))
 }
 
 // As many services as there may be arrive, and a change of one at once; more are not told.
