@@ -46,8 +46,8 @@ func (s spec) required() bool {
 	return false
 }
 
-// TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, from
-// both sides: edge, behind the NAT, exports, and cloud does.
+// TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, twice:
+// edge, behind the NAT, exports by the direct path, and cloud does by a relay.
 func TestMCSConformance(t *testing.T) {
 	ctx := within(t, suiteTime)
 	suite, err := mcs.Suite(ctx, t.Output())
@@ -64,10 +64,13 @@ func TestMCSConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubeconfig := s.kubeconfig(t)
-	for exporter, order := range map[string]string{"edge": "edge,cloud", "cloud": "cloud,edge"} {
-		t.Run(exporter+" exports", func(t *testing.T) {
+	for _, run := range []struct{ name, order string }{{"edge-direct", "edge,cloud"}, {"cloud-relayed", "cloud,edge"}} {
+		t.Run(run.name, func(t *testing.T) {
+			if strings.HasSuffix(run.name, "relayed") {
+				s.cutDirect(t)
+			}
 			// The suite leaves report.html and report.yaml where it runs.
-			here := filepath.Join(folder, exporter+"-exports")
+			here := filepath.Join(folder, run.name)
 			if err := os.MkdirAll(here, 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -77,9 +80,9 @@ func TestMCSConformance(t *testing.T) {
 			}
 			defer log.Close()
 			report := filepath.Join(here, "report.json")
-			run := s.operator.Start(netlab.Command{Dir: here, Log: log, Args: []string{suite, "-kubeconfig", kubeconfig, "-contexts", order,
+			p := s.operator.Start(netlab.Command{Dir: here, Log: log, Args: []string{suite, "-kubeconfig", kubeconfig, "-contexts", run.order,
 				"-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern"}})
-			_, err = run.Wait(ctx)
+			_, err = p.Wait(ctx)
 			judge(t, report, err)
 		})
 	}
