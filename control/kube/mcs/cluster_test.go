@@ -309,6 +309,7 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 	t.Run("imports", func(t *testing.T) { testImports(t, c, connect(t, c, token)) })
 	t.Run("headless", func(t *testing.T) { testHeadless(t, start(t, c, connect(t, c, token), newFake(), "shop")) })
 	t.Run("somebody else's", func(t *testing.T) { testSomebodyElses(t, start(t, c, connect(t, c, token), newFake())) })
+	t.Run("many", func(t *testing.T) { testMany(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("a gateway that starts", func(t *testing.T) { testRestart(t, c, connect(t, c, token)) })
 }
 
@@ -574,4 +575,60 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.gateway.set(services.State{})
 	s.none("serviceimport", "shop")
 	s.none("endpointslice", "shop")
+}
+
+// many is how many services there are at once, and manyWithin how long they may take on a machine
+// that does much else; an idle one takes a third of it.
+const (
+	many       = 500
+	manyWithin = 30 * time.Second
+)
+
+// testMany: so many services are there soon, and lead elsewhere soon when another replica takes over.
+func testMany(t *testing.T, s *site) {
+	http := port("http", 80)
+	state := func(gateway string) (out services.State) {
+		for n := range many {
+			i := from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http}},
+				services.Endpoint{Ports: []services.EndpointPort{listener(http, fmt.Sprintf("%s:%d", gateway, 20000+n))}})
+			i.Name.Name = fmt.Sprintf("web-%03d", n)
+			out.Imports = append(out.Imports, i)
+		}
+		return out
+	}
+	all := func(what, path string, ok func(json.RawMessage) bool) {
+		t.Helper()
+		begin, done := time.Now(), map[string]bool{}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := s.cluster.WaitFor(ctx, path, func(b []byte) bool {
+			var x metav1.PartialObjectMetadata
+			if json.Unmarshal(b, &x) == nil && ok(b) {
+				done[x.Name] = true
+			}
+			return len(done) == many
+		}); err != nil {
+			t.Fatalf("%s: %d of %d: %v", what, len(done), many, err)
+		}
+		took := time.Since(begin)
+		t.Logf("%s: %v", what, took.Round(10*time.Millisecond))
+		if took > manyWithin {
+			t.Errorf("%s after %v, want at most %v", what, took, manyWithin)
+		}
+	}
+	s.gateway.set(state("10.244.0.9"))
+	all("all are imported", imports, func(b json.RawMessage) bool {
+		var x v1beta1.ServiceImport
+		return json.Unmarshal(b, &x) == nil && len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1
+	})
+	s.gateway.set(state("10.244.0.10"))
+	all("all lead to another replica", discovery, func(b json.RawMessage) bool {
+		var x discoveryv1.EndpointSlice
+		return json.Unmarshal(b, &x) == nil && len(x.Endpoints) == 1 && x.Endpoints[0].Addresses[0] == "10.244.0.10"
+	})
+	s.problem("")
+	s.gateway.set(services.State{})
+	for _, kind := range []string{"serviceimport", "service", "endpointslice"} {
+		s.none(kind, "shop")
+	}
 }
