@@ -102,6 +102,9 @@ func (s *scripted) PeerApprove(_ context.Context, name string, r api.PeerApprove
 	_, err := answer[any](s, "approve", named{Name: name, Body: r})
 	return err
 }
+func (s *scripted) ClusterServices(_ context.Context, peer string) (api.ClusterServices, error) {
+	return answer[api.ClusterServices](s, "services", named{Name: peer})
+}
 func (s *scripted) Discovered(context.Context) (api.DiscoveredList, error) {
 	return answer[api.DiscoveredList](s, "discovered", nil)
 }

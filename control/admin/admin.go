@@ -53,6 +53,9 @@ type Backend interface {
 	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	// PeerToken makes a token by which the peer is known to auth outside the tunnel.
 	PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error)
+	// ClusterServices lists the services of clusters that are exported and imported; of one peer, if it
+	// is named.
+	ClusterServices(ctx context.Context, peer string) (api.ClusterServices, error)
 	// Discovered lists the gateways that were found, at once.
 	Discovered(ctx context.Context) (api.DiscoveredList, error)
 	// DiscoveredApprove makes a peer of one that was found by a name, such as "edge (2)".

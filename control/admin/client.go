@@ -264,6 +264,15 @@ func (c *Client) PeerApprove(ctx context.Context, name string, r api.PeerApprove
 	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), r, nil)
 }
 
+// ClusterServices asks for the services of clusters; of one peer, if it is named.
+func (c *Client) ClusterServices(ctx context.Context, peer string) (api.ClusterServices, error) {
+	path := "/v1/services"
+	if peer != "" {
+		path += "?peer=" + url.QueryEscape(peer)
+	}
+	return ask[api.ClusterServices](ctx, c, http.MethodGet, path, nil)
+}
+
 // Discovered asks for the gateways that were found.
 func (c *Client) Discovered(ctx context.Context) (api.DiscoveredList, error) {
 	return ask[api.DiscoveredList](ctx, c, http.MethodGet, "/v1/discovered", nil)

@@ -70,6 +70,9 @@ func (f *fake) PeerApprove(_ context.Context, name string, r api.PeerApproveRequ
 func (f *fake) PeerToken(_ context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	return api.PeerTokenResponse{Token: "t"}, f.called("token %s %+v", name, r)
 }
+func (f *fake) ClusterServices(_ context.Context, peer string) (api.ClusterServices, error) {
+	return api.ClusterServices{Kind: "ClusterServices", Enabled: true}, f.called("services %s", peer)
+}
 func (f *fake) Discovered(context.Context) (api.DiscoveredList, error) {
 	return api.DiscoveredList{Kind: "DiscoveredList", AnnouncedAs: "edge (2)"}, f.called("discovered")
 }

@@ -63,6 +63,9 @@ func (s *Server) routes() http.Handler {
 		return nil, b.PeerApprove(r.Context(), r.PathValue("name"), q)
 	}))
 	mux.Handle("POST /v1/peers/{name}/token", answer(s, mayChange, withNameAndBody(b.PeerToken)))
+	mux.Handle("GET /v1/services", answer(s, mayRead, func(r *request) (any, error) {
+		return b.ClusterServices(r.Context(), r.URL.Query().Get("peer"))
+	}))
 	mux.Handle("GET /v1/discovered", answer(s, mayRead, func(r *request) (any, error) { return b.Discovered(r.Context()) }))
 	mux.Handle("POST /v1/discovered/{name}/approve", answer(s, mayChange, withNameAndBody(b.DiscoveredApprove)))
 	mux.Handle("DELETE /v1/peers/{name}", answer(s, mayChange, func(r *request) (any, error) {

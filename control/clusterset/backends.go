@@ -90,12 +90,14 @@ func weight(c client, to netip.AddrPort) uint64 {
 	_, _ = h.Write(a[:])
 	_, _ = h.Write([]byte{byte(to.Port()), byte(to.Port() >> 8), byte(c.nth)})
 	_, _ = h.Write([]byte(c.peer))
-	// FNV leaves the first bits much alike (the finaliser is that of MurmurHash3).
-	x := h.Sum64()
+	return mixed(h.Sum64())
+}
+
+// mixed spreads what FNV leaves much alike (finaliser of MurmurHash3).
+func mixed(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return x
+	return x ^ x>>33
 }
 
 // nthOf is the port of a range that a client has, by its address.
@@ -103,9 +105,5 @@ func nthOf(client netip.Addr, ports int) int {
 	h := fnv.New64a()
 	a := client.As16()
 	_, _ = h.Write(a[:])
-	x := h.Sum64()
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return int(x % uint64(ports))
+	return int(mixed(h.Sum64()) % uint64(ports))
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,7 +83,8 @@ type shared struct {
 // due is what a turn is to look at.
 type due struct {
 	exports bool              // they were set, or overlay ports are to be stored
-	policy  bool              // the peers or the configuration changed, or the namespaces
+	roster  bool              // it changed, or the configuration
+	all     bool              // the namespaces changed
 	names   map[mcs.Name]bool // whose offers changed
 	opening bool              // a listener could not be opened before
 }
@@ -144,7 +146,7 @@ func (c *Clusterset) SetNamespaces(list []string) {
 		for _, n := range list {
 			c.namespaces[n] = true
 		}
-		c.due.policy = true
+		c.due.all = true
 	})
 	c.turn()
 }
@@ -163,18 +165,15 @@ func (c *Clusterset) Follow(old, next *roster.Roster) {
 			c.mail.Forget(m.Key)
 		}
 	}
-	c.look(func() { c.due.policy = true })
+	c.look(func() { c.due.roster = true })
 }
 
 // look has what at notes looked at in a turn soon.
 func (c *Clusterset) look(at func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	at()
-	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default: // there is one to come
-	}
+	c.wakeLocked()
 }
 
 // Counters count connections to imported services, UDPCounters flows of datagrams.
@@ -195,36 +194,39 @@ func (c *Clusterset) turn() {
 	c.mu.Unlock()
 	r, cfg := c.o.Peers.Load(), c.o.Peers.Config()
 
-	all := c.setPeers(r) || d.policy
+	all := c.setPeers(r) || d.all
 	var changed []string
-	if exports != nil && (d.exports || d.policy) {
+	if exports != nil && (d.exports || d.roster) {
 		changed = c.export(exports, cfg)
 	}
-	c.tell(r, changed, d.policy)
+	c.tell(r, changed)
 	for _, name := range changed {
 		d.names[serviceName(name)] = true
 	}
 	c.importAll(r, namespaces, d.names, all)
 }
 
-// setPeers has a site for each peer, and none for one that is gone. It reports whether one is gone.
-func (c *Clusterset) setPeers(r *roster.Roster) (gone bool) {
+// setPeers has a site for each peer, and none for one that is gone. It reports whether from one other
+// services are imported than before, or none.
+func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, s := range c.peers {
 		m := r.ByName(name)
 		if m == nil || m.Pending || m.Key != s.member.Key && !s.member.Succeeded(r) {
 			delete(c.peers, name)
-			gone = true
+			other = true
 		}
 	}
 	for _, m := range r.Members() {
 		if m.Pending || m.Stock {
 			continue
 		}
-		c.siteOf(m, r)
+		s := c.siteOf(m, r)
+		other = other || !slices.Equal(s.taken, m.Import)
+		s.taken = m.Import
 	}
-	return gone
+	return other
 }
 
 // siteOf is a peer's, with what is known of the gateway that it was before it took another key.
@@ -243,13 +245,14 @@ type site struct {
 	member *roster.Member
 	writer *mcs.Writer
 	reader *mcs.Reader
-	// tooMany: the peer told more services than may be, or is not told some.
-	tooMany  bool
-	untold   map[string]bool
-	sent     time.Time     // a message
-	retry    time.Time     // when one may be sent again
-	wait     time.Duration // until then, after a failure
-	answered bool          // the peer, at the last look
+	// given and taken are the namespaces that the writer and the imports were made with.
+	given, taken mcs.Patterns
+	tooMany      bool            // the peer told more services than may be
+	untold       map[string]bool // services for which the writer had no room
+	sent         time.Time       // a message
+	retry        time.Time       // when one may be sent again
+	wait         time.Duration   // until then, after a failure
+	answered     bool            // the peer, when it was looked at
 }
 
 // capable reports whether a peer is known to understand catalogues.

@@ -14,11 +14,9 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/state"
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// exporter is what this cluster exports as it is offered. Only whoever makes a turn changes it, and
-// what others read is under Clusterset.mu.
+// exporter is what this cluster exports as it is offered. It is whoever's makes a turn.
 type exporter struct {
 	exported map[string]*export // by name
 	overlay  *mcs.Overlay
@@ -57,8 +55,6 @@ func (c *Clusterset) entry(name string) *mcs.Entry {
 	return nil
 }
 
-func (c *Clusterset) exportNames() []string { return slices.Collect(maps.Keys(c.exported)) }
-
 // export offers these, and gives the names of those that changed.
 func (c *Clusterset) export(list []mcs.Export, cfg *config.Resolved) (changed []string) {
 	now := time.Now()
@@ -88,9 +84,7 @@ func (c *Clusterset) export(list []mcs.Export, cfg *config.Resolved) (changed []
 		}
 	}
 	c.forward(next, changed)
-	c.mu.Lock()
 	c.exported = next
-	c.mu.Unlock()
 	return changed
 }
 
@@ -106,6 +100,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 
 // offer finds overlay ports for an export, and what peers are told.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
+	e.services, e.keys, e.problem = nil, nil, nil
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
@@ -171,7 +166,9 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 			keys[k] = true
 		}
 	}
-	c.overlay.Keep(keys, now)
+	if !c.overlay.Keep(keys, now) {
+		return
+	}
 	leases := map[string]state.OverlayLease{}
 	stored := map[string]api.Ports{}
 	for _, l := range c.overlay.Leases(now) {
@@ -181,6 +178,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 	err := c.o.Store.SetOverlayLeases(leases)
 	if err == nil {
 		c.stored = stored
+		c.overlay.Kept()
 		return
 	}
 	c.o.Logger.Warn("the overlay ports of services of this cluster cannot be stored; those that are new are not exported yet",
@@ -256,8 +254,8 @@ func (e *export) targets(service string) (ready, all []netip.AddrPort) {
 // this gateway connect to itself, to its node or to a cloud's metadata.
 func mayBeBackend(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
-		a.Zone() == "" && !peer.OverlayPrefix.Contains(a)
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
+		a.Zone() == ""
 }
 
 // forwardName is what a port of a service of a cluster is called where connections are counted,

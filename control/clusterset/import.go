@@ -29,6 +29,9 @@ type importer struct {
 	routes
 }
 
+// maxRemembered is how many addresses of listeners are remembered besides those that are there.
+const maxRemembered = 2 * mcs.MaxServices
+
 // place is a listener's: a peer, and the forwarded service.
 type place struct{ peer, service string }
 
@@ -109,6 +112,11 @@ func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Tol
 	}
 	if !changed && len(c.failing) == 0 {
 		return
+	}
+	for k := range c.remembered { // of what a peer no longer exports only some
+		if _, there := c.at[k]; !there && len(c.remembered) > maxRemembered {
+			delete(c.remembered, k)
+		}
 	}
 	c.at, c.failing = map[place]netip.AddrPort{}, map[mcs.Name]bool{}
 	for _, l := range c.out.Locals() {

@@ -3,6 +3,8 @@ package clusterset
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,9 +27,9 @@ var (
 	errNotAPeer = errors.New("no longer a peer of this gateway")
 )
 
-// tell has the peers told what changed of the exports, by names, and of all of them when who may have
-// what changed.
-func (c *Clusterset) tell(r *roster.Roster, changed []string, policy bool) {
+// tell has the peers told what changed of the exports, by names, and one that may have others than
+// before told of all of them.
+func (c *Clusterset) tell(r *roster.Roster, changed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exports == nil {
@@ -35,31 +37,24 @@ func (c *Clusterset) tell(r *roster.Roster, changed []string, policy bool) {
 	}
 	for _, s := range c.peers {
 		names := changed
-		if policy {
-			names = append(s.writer.Names(), c.exportNames()...)
+		if !slices.Equal(s.given, s.member.Export) {
+			s.given = s.member.Export
+			names = append(s.writer.Names(), slices.Sorted(maps.Keys(c.exported))...)
 		}
-		for _, name := range names {
+		more := s.untold // there may be room for by then
+		s.untold = map[string]bool{}
+		for _, name := range slices.Concat(names, slices.Sorted(maps.Keys(more))) {
 			e := c.entry(name)
 			namespace, _, _ := strings.Cut(name, "/")
 			if e != nil && !r.Exports(s.member, namespace) {
 				e = nil
 			}
-			s.fill(name, e)
+			if !s.writer.Set(name, e) {
+				s.untold[name] = true
+			}
 		}
 		c.postLocked(s)
 	}
-}
-
-// fill has the peer told an entry, if there is room for it.
-func (s *site) fill(name string, e *mcs.Entry) {
-	if s.writer.Set(name, e) {
-		delete(s.untold, name)
-		return
-	}
-	if s.untold == nil {
-		s.untold = map[string]bool{}
-	}
-	s.untold[name] = true
 }
 
 // postLocked sends a peer what is due, if it can hear it.
@@ -69,13 +64,34 @@ func (c *Clusterset) postLocked(s *site) {
 	}
 }
 
-// HeardHello has a peer told what it does not know: it has just answered.
-func (c *Clusterset) HeardHello(name string) {
+// HeardHello has a peer told what it does not know: it has just answered. One that takes no part
+// exports nothing.
+func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.peers[name]; s != nil {
+	s := c.peers[name]
+	switch {
+	case s == nil:
+	case h.Can(auth.CapabilityServices):
 		s.retry, s.wait = time.Time{}, 0
 		c.postLocked(s)
+	case !s.reader.Heard() || s.reader.Has() != mcs.Nothing:
+		c.noteLocked(s.reader.Clear())
+	}
+}
+
+// noteLocked has a turn look at services.
+func (c *Clusterset) noteLocked(names []mcs.Name) {
+	for _, n := range names {
+		c.due.names[n] = true
+	}
+	c.wakeLocked()
+}
+
+func (c *Clusterset) wakeLocked() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // there is a turn to come
 	}
 }
 
@@ -84,6 +100,9 @@ func (c *Clusterset) Tick(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.peers {
+		if !s.writer.Due() {
+			continue
+		}
 		answers := c.o.Connected(s.member)
 		if answers && !s.answered {
 			s.retry, s.wait = time.Time{}, 0
@@ -93,10 +112,7 @@ func (c *Clusterset) Tick(time.Time) {
 		}
 	}
 	if c.due.opening || c.due.exports {
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		c.wakeLocked()
 	}
 }
 
@@ -193,7 +209,6 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	defer c.mu.Unlock()
 	s := c.peers[member.Name]
 	if s == nil || s.member.Key != from { // it became one a moment ago: there was no turn since
-		c.due.policy = true
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
 	heard := s.reader.Heard()
@@ -201,13 +216,7 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	tooMany := errors.Is(err, mcs.ErrTooMany)
 	if len(names) > 0 || tooMany != s.tooMany || heard != s.reader.Heard() {
 		s.tooMany = tooMany
-		for _, n := range names {
-			c.due.names[n] = true
-		}
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		c.noteLocked(names)
 	}
 	if c.exports != nil && !s.writer.Due() && !s.writer.Told(m.Has) {
 		s.writer.Doubt()

@@ -84,6 +84,21 @@ func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenReq
 	return g.auth.PeerToken(ctx, name, r)
 }
 
+// ClusterServices lists the services of clusters that are exported and imported; of one peer, if it is
+// named.
+func (g *Gateway) ClusterServices(_ context.Context, peer string) (api.ClusterServices, error) {
+	out := api.ClusterServices{APIVersion: api.Version, Kind: "ClusterServices", Services: []api.ClusterService{}}
+	if peer != "" {
+		if _, err := g.peers.Member(peer); err != nil {
+			return out, err
+		}
+	}
+	if g.clusters != nil {
+		out.Enabled, out.Services = true, append(out.Services, g.clusters.List(peer)...)
+	}
+	return out, nil
+}
+
 // Discovered lists the gateways that were found, and why a search finds none.
 func (g *Gateway) Discovered(ctx context.Context) (api.DiscoveredList, error) {
 	return g.found.Discovered(ctx)

@@ -319,7 +319,7 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 func (g *Gateway) heardHello(peer string, h auth.Hello) {
 	g.exchange.HeardHello(peer, h)
 	if g.clusters != nil {
-		g.clusters.HeardHello(peer)
+		g.clusters.HeardHello(peer, h)
 	}
 }
 

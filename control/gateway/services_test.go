@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/testenv/lab"
@@ -247,6 +251,232 @@ func TestServicesOfClusters(t *testing.T) {
 		return ""
 	})
 	if who := w.answers(w.imported(w.Edge, "cloud", "shop/api")); who != "web-2" {
+		t.Errorf("%s answers", who)
+	}
+}
+
+// Datagrams, headless services and affinity cross as well.
+func TestServicesOfClustersOfEveryKind(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "*")
+	echo, err := netip.ParseAddrPort(udpEchoAt(t, hostAddress(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := []pod{w.newPod("db-0"), w.newPod("db-1"), w.newPod("db-2")}
+	dns := export("shop", "dns", true)
+	dns.Spec.Ports = []mcs.Port{{Name: "dns", Protocol: api.UDP, Port: 53}, {Name: "sctp", Protocol: mcs.SCTP, Port: 7}}
+	dns.Backends = []mcs.Backend{{Addr: echo.Addr(), Ready: true, Ports: map[string]uint16{"dns": echo.Port()}}}
+	db := export("shop", "db", true, pods...)
+	db.Spec.Type = mcs.Headless
+	for i := range db.Backends {
+		db.Backends[i].Hostname = pods[i].name
+	}
+	db.Backends[2].Ready = false
+	kept := export("shop", "kept", true, pods...)
+	kept.Spec.Affinity = mcs.Affinity{ClientIP: true, Timeout: time.Hour}
+	own := export("postern", "own", true, pods...)
+	bad := export("shop", "bad", true)
+	bad.Backends = []mcs.Backend{{Addr: netip.MustParseAddr("127.0.0.1"), Ready: true, Ports: map[string]uint16{"http": pods[0].address.Port()}}}
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{dns, db, kept, own, bad})
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop", "postern"})
+
+	var headless mcs.Cluster
+	w.awaitState(w.Edge, "edge imports all of them", func(st mcs.State) string {
+		var names []string
+		for _, i := range st.Imports {
+			names = append(names, i.Name.Name)
+			if i.Name.Name == "db" {
+				headless = i.Clusters[0]
+			}
+		}
+		if !slices.Equal(names, []string{"bad", "db", "dns", "kept"}) { // and not the gateway's namespace
+			return fmt.Sprint(names)
+		}
+		return ""
+	})
+	if len(headless.Endpoints) != 2 {
+		t.Fatalf("the backends that are ready are %+v", headless.Endpoints)
+	}
+	for _, e := range headless.Endpoints {
+		if who := w.answers(e.Ports[0].At); who != e.Hostname {
+			t.Errorf("%s answers for %s", who, e.Hostname)
+		}
+	}
+	c := w.udpClient(api.ListenAddress{Addr: netip.MustParseAddr("127.0.0.1"),
+		Ports: api.Ports{Protocol: api.UDP, First: w.imported(w.Edge, "cloud", "shop/dns").Port(), Last: w.imported(w.Edge, "cloud", "shop/dns").Port()}}.String())
+	for _, size := range []int{1, 1200, 9000} {
+		w.echoes(c, size)
+	}
+	at := w.imported(w.Edge, "cloud", "shop/kept")
+	who := w.answers(at)
+	for range 8 {
+		if again := w.answers(at); again != who {
+			t.Errorf("a client had %s and then %s", who, again)
+		}
+	}
+	// Nobody has this gateway connect to itself.
+	conn, err := dial(w.ctx, w.imported(w.Edge, "cloud", "shop/bad").String())
+	if err == nil {
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err = conn.Read(make([]byte, 1)); err == nil {
+			t.Error("a backend at a loopback address is connected to")
+		}
+		conn.Close()
+	}
+
+	// Commands see all of it.
+	listed := func(s *lab.Site, peer string) map[string]string {
+		t.Helper()
+		l, err := s.Gateway.ClusterServices(w.ctx, peer)
+		if err != nil || !l.Enabled {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		out := map[string]string{}
+		for _, x := range l.Services {
+			out[x.Service] = strings.TrimSpace(fmt.Sprint(x.Direction, " ", x.Peer, " ", x.State, " ", x.Code))
+			if x.State == api.ServiceRefused && (x.Cause == "" || x.Fix == "") {
+				t.Errorf("it is not said why: %+v", x)
+			}
+		}
+		return out
+	}
+	for site, want := range map[*lab.Site]map[string]string{
+		w.Cloud: {"shop/bad": "exported edge ok", "shop/db": "exported edge ok", "shop/dns": "exported edge ok", "shop/kept": "exported edge ok", "postern/own": "exported  ungranted"},
+		w.Edge:  {"shop/bad": "imported cloud ok", "shop/db": "imported cloud ok", "shop/dns": "imported cloud ok", "shop/kept": "imported cloud ok"},
+	} {
+		w.await(site.Name+" lists them", func() string { // the peer's answer may be on its way
+			if got := listed(site, ""); !maps.Equal(got, want) {
+				return fmt.Sprintf("%v, want %v", got, want)
+			}
+			return ""
+		})
+	}
+	if got := listed(w.Cloud, "edge"); len(got) != 4 {
+		t.Errorf("of edge cloud lists %v", got)
+	}
+	if _, err := w.Cloud.Gateway.ClusterServices(w.ctx, "nobody"); err == nil {
+		t.Error("there is a peer nobody")
+	}
+	w.Edge.Gateway.Services().SetNamespaces([]string{"bank"})
+	if got := listed(w.Edge, "cloud"); got["shop/db"] != "imported cloud refused PST0904" {
+		t.Errorf("without the namespace edge lists %v", got)
+	}
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+
+	// What of a headless service is withdrawn goes by itself.
+	db.Backends = db.Backends[1:]
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{dns, db, kept})
+	w.awaitState(w.Edge, "the backend is gone", func(st mcs.State) string {
+		for _, i := range st.Imports {
+			if i.Name.Name == "db" && len(i.Clusters[0].Endpoints) == 1 && i.Clusters[0].Endpoints[0].Hostname == "db-1" {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v", st.Imports)
+	})
+	if who := w.answers(headless.Endpoints[1].Ports[0].At); who != "db-1" {
+		t.Errorf("the listener of what stays leads to %s", who)
+	}
+}
+
+// A gateway that no longer takes part exports nothing.
+func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
+	var out atomic.Bool
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if clusters(site, o); site == "cloud" && out.Load() {
+			o.Clusterset = nil
+		}
+	})
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, w.newPod("web"))})
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	w.answers(w.imported(w.Edge, "cloud", "shop/web"))
+	out.Store(true)
+	w.stop(w.Cloud)
+	w.start(w.Cloud)
+	w.withdrawn(w.Edge, "shop/web")
+	if st, _ := w.Edge.Gateway.Services().State(); len(st.Unheard) > 0 {
+		t.Errorf("%v are waited for", st.Unheard)
+	}
+	if w.Cloud.Gateway.Services() != nil {
+		t.Error("it takes part")
+	}
+}
+
+// A gateway that takes another key is the same cluster: nothing is withdrawn.
+func TestServicesOfAClusterWithAnotherKey(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	exported := []mcs.Export{export("shop", "web", true, w.newPod("web"))}
+	w.Cloud.Gateway.Services().SetExports(exported)
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	at := w.imported(w.Edge, "cloud", "shop/web")
+	w.answers(at)
+	out := w.rotate(w.Cloud, api.KeyRotateRequest{})
+	w.Cloud.Gateway.Services().SetExports(exported)
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if st, _ := w.Edge.Gateway.Services().State(); len(st.Imports) != 1 || len(st.Imports[0].Clusters) != 1 {
+			t.Errorf("the service is withdrawn: %+v", st)
+		}
+		if p.PublicKey != out.PublicKey || p.State != api.StateConnected {
+			return string(p.State)
+		}
+		return ""
+	})
+	if again := w.imported(w.Edge, "cloud", "shop/web"); again != at {
+		t.Errorf("it is listened for at %s and then at %s", at, again)
+	}
+	w.answers(at)
+	w.Cloud.Gateway.Services().SetExports(append(exported, export("shop", "api", true, w.newPod("api"))))
+	w.answers(w.imported(w.Edge, "cloud", "shop/api"))
+}
+
+// As many services as there may be arrive, and a change of one at once; more are not told.
+func TestAsManyServicesOfAClusterAsThereMayBe(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	p := w.newPod("web")
+	var all []mcs.Export
+	for i := range mcs.MaxServices + 1 {
+		all = append(all, export("shop", fmt.Sprintf("web-%04d", i), true, p))
+	}
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	start := time.Now()
+	w.Cloud.Gateway.Services().SetExports(all)
+	w.awaitState(w.Edge, "all are there", func(st mcs.State) string {
+		if len(st.Imports) != mcs.MaxServices {
+			return fmt.Sprintf("%d are", len(st.Imports))
+		}
+		return ""
+	})
+	t.Logf("%d services are there after %s", mcs.MaxServices, time.Since(start))
+	st, _ := w.Cloud.Gateway.Services().State()
+	if len(st.Problems) != 1 || st.Problems[0].Code != catalogue.CatalogueFull || st.Problems[0].Peer != "edge" {
+		t.Errorf("the problems are %+v", st.Problems)
+	}
+	start = time.Now()
+	all = slices.Clone(all)
+	all[7].Spec.Ports = []mcs.Port{{Name: "http", Protocol: api.TCP, Port: 81}}
+	w.Cloud.Gateway.Services().SetExports(all)
+	w.awaitState(w.Edge, "a change is there", func(st mcs.State) string {
+		for _, i := range st.Imports {
+			if i.Name == all[7].Name && i.Spec.Ports[0].Port == 81 {
+				return ""
+			}
+		}
+		return "it is not"
+	})
+	t.Logf("a change is there after %s", time.Since(start))
+	if who := w.answers(w.imported(w.Edge, "cloud", "shop/web-0007")); who != "web" {
 		t.Errorf("%s answers", who)
 	}
 }

@@ -15,9 +15,11 @@ import (
 )
 
 // udpEcho answers each datagram with itself.
-func udpEcho(t *testing.T) string {
+func udpEcho(t *testing.T) string { return udpEchoAt(t, "127.0.0.1") }
+
+func udpEchoAt(t *testing.T, host string) string {
 	t.Helper()
-	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,8 @@ import (
 const (
 	// MaxServices is how many services a peer may export to another.
 	MaxServices = 2000
+	// MaxCatalogue is how large their entries are together, in bytes of JSON.
+	MaxCatalogue = 4 << 20
 	// MaxMessage bounds a message, in bytes of JSON.
 	MaxMessage = 32 << 10
 	// A message has less than that many values, and bytes of entries.
@@ -29,8 +31,8 @@ const (
 	maxName                     = 2*MaxLabel + 1
 )
 
-// ErrTooMany refuses a catalogue of more than [MaxServices].
-var ErrTooMany = fmt.Errorf("it has more than %d services", MaxServices)
+// ErrTooMany refuses a catalogue of more than [MaxServices] or [MaxCatalogue].
+var ErrTooMany = fmt.Errorf("it has more than %d services, or more than %d bytes", MaxServices, MaxCatalogue)
 
 // digest is the sum of those of the entries, whatever their order.
 type digest [sha256.Size]byte
@@ -42,6 +44,9 @@ func (d *digest) flip(sum [sha256.Size]byte) {
 }
 
 func (d digest) String() string { return hex.EncodeToString(d[:16]) }
+
+// Nothing is the version of a catalogue without entries.
+var Nothing = digest{}.String()
 
 // Message is a part of a catalogue on its way.
 type Message struct {
@@ -67,6 +72,7 @@ func ParseMessage(body []byte) (Message, error) {
 // held is an entry that was read.
 type held struct {
 	sum   [sha256.Size]byte
+	size  int
 	offer *Offer // nil: refused
 	why   string
 }
@@ -74,6 +80,7 @@ type held struct {
 // book is a catalogue as it was read.
 type book struct {
 	digest  digest
+	size    int // of the entries, in bytes of JSON
 	entries map[string]held
 }
 
@@ -94,6 +101,13 @@ func (r *Reader) Has() string {
 		return r.now.digest.String()
 	}
 	return ""
+}
+
+// Clear has the peer export nothing, and gives the names whose offers may have changed.
+func (r *Reader) Clear() []Name {
+	changed := r.all(nil)
+	r.now, r.next = newBook(), nil
+	return changed
 }
 
 // Heard reports whether all of a catalogue is there.
@@ -143,7 +157,7 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		return nil, nil
 	}
 	names := make([]string, len(m.Set))
-	more := map[string]bool{}
+	more, size := map[string]bool{}, b.size
 	for i, text := range m.Set {
 		var called struct {
 			Name string `json:"name"`
@@ -152,11 +166,13 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 			return nil, errors.New("an entry has no name")
 		}
 		names[i] = called.Name
-		if _, there := b.entries[called.Name]; !there {
+		h, there := b.entries[called.Name]
+		if !there {
 			more[called.Name] = true
 		}
+		size += len(text) - h.size
 	}
-	if len(b.entries)+len(more) > MaxServices {
+	if len(b.entries)+len(more) > MaxServices || size > MaxCatalogue {
 		r.next = nil
 		return nil, ErrTooMany
 	}
@@ -167,9 +183,8 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 	}
 	var changed []Name
 	for _, name := range m.Gone {
-		if h, there := b.entries[name]; there {
-			b.digest.flip(h.sum)
-			delete(b.entries, name)
+		if _, there := b.entries[name]; there {
+			b.remove(name)
 			changed = append(changed, nameOf(name))
 		}
 	}
@@ -210,11 +225,17 @@ func (r *Reader) all(out []Name) []Name {
 	return out
 }
 
-func (b *book) set(name string, text json.RawMessage) {
-	if was, there := b.entries[name]; there {
-		b.digest.flip(was.sum)
+func (b *book) remove(name string) {
+	if h, there := b.entries[name]; there {
+		b.digest.flip(h.sum)
+		b.size -= h.size
+		delete(b.entries, name)
 	}
-	h := held{sum: sha256.Sum256(text)}
+}
+
+func (b *book) set(name string, text json.RawMessage) {
+	b.remove(name)
+	h := held{sum: sha256.Sum256(text), size: len(text)}
 	o, err := decode(text)
 	switch {
 	case err != nil:
@@ -225,6 +246,7 @@ func (b *book) set(name string, text json.RawMessage) {
 		h.offer = o
 	}
 	b.digest.flip(h.sum)
+	b.size += h.size
 	b.entries[name] = h
 }
 
@@ -254,6 +276,7 @@ const (
 // use.
 type Writer struct {
 	want  map[string]*Entry
+	size  int             // of want, in bytes of JSON
 	dirty map[string]bool // where want and has may differ
 	has   map[string][sha256.Size]byte
 	of    digest // of has
@@ -264,19 +287,26 @@ type Writer struct {
 // NewWriter makes a writer of an empty catalogue.
 func NewWriter() *Writer { return &Writer{want: map[string]*Entry{}, dirty: map[string]bool{}} }
 
-// Set has an entry of that name told; nil takes it away. It reports false when there are too many.
+// Set has an entry of that name told; nil takes it away. It reports false when there are too many, and
+// takes away what was told of that name.
 func (w *Writer) Set(name string, e *Entry) bool {
 	was := w.want[name]
-	switch {
-	case e == nil && was == nil, e != nil && was != nil && e.sum == was.sum:
+	if e == nil && was == nil || e != nil && was != nil && e.sum == was.sum {
 		return true
-	case e == nil:
-		delete(w.want, name)
-	case was == nil && len(w.want) >= MaxServices:
-		return false
-	default:
-		w.want[name] = e
 	}
+	if was != nil {
+		w.size -= len(was.Text)
+		delete(w.want, name)
+		w.dirty[name] = true
+	}
+	if e == nil {
+		return true
+	}
+	if len(w.want) >= MaxServices || w.size+len(e.Text) > MaxCatalogue {
+		return false
+	}
+	w.size += len(e.Text)
+	w.want[name] = e
 	w.dirty[name] = true
 	return true
 }
@@ -290,11 +320,16 @@ func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.l
 // Told reports whether the reader is known to have a version.
 func (w *Writer) Told(version string) bool { return w.knows == known && w.of.String() == version }
 
+// Tells reports whether a service is in the catalogue.
+func (w *Writer) Tells(name string) bool { return w.want[name] != nil }
+
+// Knows reports whether the reader has a service as it is.
+func (w *Writer) Knows(name string) bool {
+	return w.knows == known && w.want[name] != nil && !w.dirty[name] && w.last == nil
+}
+
 // Names are those of the catalogue.
 func (w *Writer) Names() []string { return slices.Sorted(maps.Keys(w.want)) }
-
-// Has reports whether the catalogue has a service.
-func (w *Writer) Has(name string) bool { return w.want[name] != nil }
 
 // Next is what is to be told next. What the reader then has is to be given to [Writer.Answered];
 // until then it is the same again.

@@ -317,6 +317,33 @@ func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
 	}
 }
 
+// What a peer can have kept here is bounded in bytes as well.
+func TestCataloguesAreBoundedInBytes(t *testing.T) {
+	w, r := NewWriter(), &Reader{}
+	large := func(i int) *Entry {
+		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) { o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", 8000)} }))
+	}
+	n := 0
+	for ; w.Set(large(n).Name, large(n)); n++ {
+	}
+	exchange(t, w, r)
+	if len(r.Names()) != n || n < 400 || n > 600 {
+		t.Errorf("of %d services %d arrived", n, len(r.Names()))
+	}
+	m := Message{Base: r.Has(), Set: []json.RawMessage{large(n).Text}}
+	if _, err := r.Take(m); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one more is taken: %v", err)
+	}
+	m = Message{Base: r.Has(), Set: []json.RawMessage{large(0).Text}} // in the place of itself
+	if _, err := r.Take(m); err != nil {
+		t.Error(err)
+	}
+	w.Set(large(1).Name, nil)
+	if e := large(n); !w.Set(e.Name, e) {
+		t.Error("what is gone takes room")
+	}
+}
+
 func FuzzCatalogue(f *testing.F) {
 	o := web("web")
 	e, err := Encode(o)

@@ -146,10 +146,13 @@ type Problem struct {
 
 // Services is the gateway's side, for the cluster's.
 type Services interface {
-	// SetExports replaces the exports of this cluster. What did not change costs nothing.
+	// SetExports replaces the exports of this cluster, which are not to be changed any more. What did
+	// not change costs nothing. The State has them on return.
 	SetExports([]Export)
 	// SetNamespaces replaces the namespaces that exist here: nothing is imported into others.
+	// The State has what is imported on return.
 	SetNamespaces([]string)
-	// State is the present one, and a channel that is closed when there is another.
+	// State is the present one, which is not to be changed, and a channel that is closed when there is
+	// another.
 	State() (State, <-chan struct{})
 }

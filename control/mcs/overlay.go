@@ -44,6 +44,7 @@ type Overlay struct {
 	leases map[string]Lease
 	used   map[overlayPort]struct{}
 	next   map[api.Protocol]int // where to look for a free one: what was freed last is looked at last
+	other  bool                 // than was kept
 }
 
 type overlayPort struct {
@@ -57,10 +58,12 @@ func NewOverlay(leases []Lease) *Overlay {
 	for _, l := range leases {
 		o.hold(l)
 	}
+	o.Kept()
 	return o
 }
 
 func (o *Overlay) hold(l Lease) {
+	o.other = true
 	o.leases[l.Key] = l
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
 		o.used[overlayPort{l.Ports.Protocol, uint16(p)}] = struct{}{}
@@ -81,7 +84,7 @@ func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time,
 	if there && l.Ports.Len() == n && !taken(l.Ports) {
 		if !l.Freed.IsZero() {
 			l.Freed = time.Time{}
-			o.leases[key] = l
+			o.leases[key], o.other = l, true
 		}
 		return l.Ports, true
 	}
@@ -128,17 +131,20 @@ func (o *Overlay) find(protocol api.Protocol, n int, taken func(api.Ports) bool)
 	return api.Ports{}, false
 }
 
-// Keep frees the ports of all but these keys. It reports whether that changed anything.
-func (o *Overlay) Keep(keys map[string]bool, now time.Time) (changed bool) {
+// Keep frees the ports of all but these keys. It reports whether there are other leases than were
+// kept last.
+func (o *Overlay) Keep(keys map[string]bool, now time.Time) bool {
 	for key, l := range o.leases {
 		if !keys[key] && l.Freed.IsZero() {
 			l.Freed = now
-			o.leases[key] = l
-			changed = true
+			o.leases[key], o.other = l, true
 		}
 	}
-	return changed
+	return o.other
 }
+
+// Kept notes that all leases are where a restart finds them.
+func (o *Overlay) Kept() { o.other = false }
 
 // prune forgets what has rested.
 func (o *Overlay) prune(now time.Time) {

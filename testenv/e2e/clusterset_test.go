@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/mcs-api/config/crd"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/kube"
 	"github.com/postern-dev/postern/testenv/kube/image"
 	"github.com/postern-dev/postern/testenv/netlab"
@@ -27,11 +28,15 @@ const (
 // pods and Services, and CoreDNS. The operator has an address in either network.
 //
 //	edge 192.168.7.10 ─┬─ 192.168.7.1 nat 198.51.100.20 ── wan ─┬─ 198.51.100.10 cloud
+//	                   │                                        ├─ 198.51.100.40 relay
 //	                   └──────────────── operator ──────────────┘
 type clusterset struct {
 	edge, cloud *cluster
+	wan         *netlab.Network
 	operator    *netlab.Host
 }
+
+const setRelay = "198.51.100.40"
 
 // newClusterset starts the clusters with further images, has gateways in them that may export
 // and import everywhere, and peers them.
@@ -42,13 +47,15 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
 	lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
 		WAN: wan, WANAddr: netip.MustParseAddr(cloudNATAddr), LAN: lan, LANAddr: netip.MustParseAddr(edgeGateway)})
-	edge, cloud, operator := lab.Host("edge"), lab.Host("cloud"), lab.Host("operator")
+	edge, cloud, operator, relay := lab.Host("edge"), lab.Host("cloud"), lab.Host("operator"), lab.Host("relay")
 	edge.Attach("eth0", lan, netip.MustParseAddr(edgeNode))
 	edge.DefaultRoute(netip.MustParseAddr(edgeGateway))
 	cloud.Attach("eth0", wan, netip.MustParseAddr(cloudNode))
 	cloud.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
 	operator.Attach("eth0", wan, netip.MustParseAddr("198.51.100.50"))
 	operator.Attach("eth1", lan, netip.MustParseAddr("192.168.7.50"))
+	relay.Attach("eth0", wan, netip.MustParseAddr(setRelay))
+	relay.StartTURN(netlab.TURNOptions{Listen: []netip.Addr{netip.MustParseAddr(setRelay)}, Username: turnUser, Password: turnPassword, DeniedPeers: netlab.PrivateRanges()})
 
 	ctx := within(t, 15*time.Minute)
 	helm, err := kube.Helm(ctx, t.Output())
@@ -62,7 +69,7 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 	if _, err := kube.Binaries(ctx, t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	s := &clusterset{operator: operator,
+	s := &clusterset{wan: wan, operator: operator,
 		edge:  &cluster{t: t, name: "edge", node: edge, helm: helm, dns: dns},
 		cloud: &cluster{t: t, name: "cloud", node: cloud, helm: helm, dns: dns},
 	}
@@ -75,7 +82,11 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 		for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
 			one.apply(string(text), "apply", "--server-side", "-f", "-")
 		}
-		one.install(release, gatewayNamespace, append(values, "mcs.enabled=true", "mcs.allNamespaces=true")...)
+		one.restricted(gatewayNamespace)
+		one.kubectl("create", "secret", "generic", "relay", "-n", gatewayNamespace, "--from-literal=password="+turnPassword)
+		one.upgrade(release, gatewayNamespace, append(values, "mcs.enabled=true", "mcs.allNamespaces=true", "secretMounts[0].name=relay", "secretMounts[0].secretName=relay",
+			"discovery.turnServers[0].address="+setRelay+":3478", "discovery.turnServers[0].username="+turnUser,
+			"discovery.turnServers[0].passwordFile=/etc/postern-secrets/relay/password")...)
 	}
 	ticket := s.cloud.invite("edge", "name: edge")
 	s.edge.join("cloud", ticket, "allow: [auth]")
@@ -84,6 +95,15 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 		one.kubectl("patch", "peer", "-n", gatewayNamespace, other.name, "--type=merge", "-p", `{"spec":{"services":{"export":["*"],"import":["*"]}}}`)
 	}
 	return s
+}
+
+// cutDirect leaves the clusters the relay alone, and waits until both use it.
+func (s *clusterset) cutDirect(t *testing.T) {
+	t.Helper()
+	s.wan.Drop(fmt.Sprintf("ip protocol udp ip saddr %s ip daddr %s", cloudNATAddr, cloudNode), fmt.Sprintf("ip protocol udp ip saddr %s ip daddr %s", cloudNode, cloudNATAddr))
+	for one, other := range s.both() {
+		one.waitPeer(other.name, "relayed", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.Path.Kind == api.PathRelay })
+	}
 }
 
 func (s *clusterset) both() map[*cluster]*cluster {

@@ -46,8 +46,8 @@ func (s spec) required() bool {
 	return false
 }
 
-// TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, from
-// both sides: edge, behind the NAT, exports, and cloud does.
+// TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, twice:
+// edge, behind the NAT, exports by the direct path, and cloud does by a relay.
 func TestMCSConformance(t *testing.T) {
 	ctx := within(t, suiteTime)
 	suite, err := mcs.Suite(ctx, t.Output())
@@ -63,18 +63,26 @@ func TestMCSConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	kubeconfig := s.kubeconfig(t)
-	for exporter, order := range map[string]string{"edge": "edge,cloud", "cloud": "cloud,edge"} {
-		t.Run(exporter+" exports", func(t *testing.T) {
-			report := filepath.Join(folder, exporter+".json")
-			out, err := netlab.Run(ctx, s.operator.Namespace(), "", suite, "-kubeconfig", kubeconfig, "-contexts", order,
-				"-ginkgo.no-color", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern")
-			if os.WriteFile(filepath.Join(folder, exporter+".txt"), []byte(out), 0o644) != nil {
-				t.Error("the suite's output is not kept")
+	for _, run := range []struct{ name, order string }{{"edge-direct", "edge,cloud"}, {"cloud-relayed", "cloud,edge"}} {
+		t.Run(run.name, func(t *testing.T) {
+			if strings.HasSuffix(run.name, "relayed") {
+				s.cutDirect(t)
 			}
+			// The suite leaves report.html and report.yaml where it runs.
+			here := filepath.Join(folder, run.name)
+			if err := os.MkdirAll(here, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			log, err := os.Create(filepath.Join(here, "output.txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			report := filepath.Join(here, "report.json")
+			p := s.operator.Start(netlab.Command{Dir: here, Log: log, Args: []string{suite, "-kubeconfig", kubeconfig, "-contexts", run.order,
+				"-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern"}})
+			_, err = p.Wait(ctx)
 			judge(t, report, err)
 		})
 	}

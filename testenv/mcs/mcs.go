@@ -32,17 +32,18 @@ const (
 )
 
 // busybox is where Debian's busybox-static puts its program, which behaves as the one by whose
-// name it is called.
+// name it is called. As a shell it runs its own nslookup and nc, whatever there are besides.
 const busybox = "/bin/busybox"
 
-// Images writes the images of the suite's pods to archives in a folder.
+// Images writes the images of the suite's pods to archives in a folder. Their entry point starts
+// what it is given, since the suite's images have none.
 func Images(ctx context.Context, dir string) (archives []string, err error) {
 	for _, i := range []struct {
 		name              string
 		programs, applets []string
 	}{
-		{socatImage, []string{"/usr/bin/socat"}, []string{"sh", "grep", "tr", "awk", "echo"}},
-		{netshootImage, []string{"/usr/bin/nslookup", "/usr/bin/dig", "/usr/bin/nc=/bin/nc.openbsd"}, []string{"sh", "sleep", "grep", "tail", "awk", "wget", "cat"}},
+		{socatImage, []string{"/usr/bin/socat"}, []string{"env", "sh", "grep", "tr", "awk", "echo"}},
+		{netshootImage, []string{"/bin/sh=/bin/dash", "/usr/bin/nslookup", "/usr/bin/dig", "/usr/bin/nc=/bin/nc.openbsd"}, []string{"env", "sleep", "grep", "tail", "awk", "wget", "cat"}},
 	} {
 		files := map[string]string{}
 		for _, applet := range i.applets {
@@ -61,7 +62,7 @@ func Images(ctx context.Context, dir string) (archives []string, err error) {
 			files[at] = from
 		}
 		archive := filepath.Join(dir, fmt.Sprintf("mcs-%d.tar", len(archives)))
-		if err := image.Write(archive, i.name, "/bin/sh", files); err != nil {
+		if err := image.Write(archive, i.name, "/bin/env", files); err != nil {
 			return nil, err
 		}
 		archives = append(archives, archive)

@@ -309,6 +309,7 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 	t.Run("imports", func(t *testing.T) { testImports(t, c, connect(t, c, token)) })
 	t.Run("headless", func(t *testing.T) { testHeadless(t, start(t, c, connect(t, c, token), newFake(), "shop")) })
 	t.Run("somebody else's", func(t *testing.T) { testSomebodyElses(t, start(t, c, connect(t, c, token), newFake())) })
+	t.Run("many", func(t *testing.T) { testMany(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("a gateway that starts", func(t *testing.T) { testRestart(t, c, connect(t, c, token)) })
 }
 
@@ -533,23 +534,37 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	east := from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http}}, services.Endpoint{Ports: []services.EndpointPort{listener(http, "10.244.0.9:30001")}})
 	west := east
 	west.Name, west.Clusters = services.Name{Namespace: "shop", Name: "blog"}, []services.Cluster{{ID: "west", Endpoints: east.Clusters[0].Endpoints}}
+	sql := port("sql", 5432)
+	backend := func(at string) []services.Endpoint {
+		return []services.Endpoint{{Hostname: "db-0", Ports: []services.EndpointPort{listener(sql, at)}}}
+	}
+	each := services.Import{Name: services.Name{Namespace: "shop", Name: "each"}, Spec: services.Spec{Type: services.Headless, Ports: []services.Port{sql}},
+		Clusters: []services.Cluster{{ID: "east", Endpoints: backend("10.244.0.9:30003")}, {ID: "west", Endpoints: backend("10.244.0.9:30004")}}}
 	s := start(t, c, own, newFake())
-	s.gateway.set(services.State{Imports: []services.Import{east, west}})
-	for _, name := range []string{"web", "blog"} {
+	s.gateway.set(services.State{Imports: []services.Import{east, west, each}})
+	for name, clusters := range map[string]int{"web": 1, "blog": 1, "each": 2} {
 		wait(s, imports, "the import of "+name, func(x v1beta1.ServiceImport) bool {
-			return x.Name == name && len(x.Status.Clusters) == 1
+			return x.Name == name && len(x.Status.Clusters) == clusters && (name != "each" || len(x.Spec.IPFamilies) == 1)
 		})
 	}
 	web := wait(s, imports, "the address", func(x v1beta1.ServiceImport) bool { return x.Name == "web" })
 	s.stop()
 
 	next := newFake()
-	next.set(services.State{Unheard: []string{"east"}})
+	before := s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")
+	each.Clusters = each.Clusters[1:]
+	next.set(services.State{Imports: []services.Import{each}, Unheard: []string{"east"}})
 	s = start(t, c, own, next)
 	wait(s, discovery, "the endpoints of east", func(x discoveryv1.EndpointSlice) bool { return x.Labels[v1beta1.LabelSourceCluster] == "east" })
-	for deadline := time.Now().Add(patience); s.kubectl("", "get", "serviceimport", "-n", "shop", "-o", "name") != "serviceimport.multicluster.x-k8s.io/web"; {
-		if time.Now().After(deadline) {
-			t.Fatal("what west exported is still there, or what east exported is not")
+	wait(s, imports, "each of west alone", func(x v1beta1.ServiceImport) bool { return x.Name == "each" && len(x.Status.Clusters) == 1 })
+	s.none("serviceimport", "shop", "web", "each")
+	for range 3 {
+		s.turn()
+	}
+	after := s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")
+	for _, n := range strings.Fields(before) {
+		if blog := derivedName(west.Name); !strings.Contains(n, blog) && !strings.Contains(after, n) {
+			t.Errorf("%s is gone", n)
 		}
 	}
 	s.gateway.set(services.State{Imports: []services.Import{east}})
@@ -560,4 +575,60 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.gateway.set(services.State{})
 	s.none("serviceimport", "shop")
 	s.none("endpointslice", "shop")
+}
+
+// many is how many services there are at once, and manyWithin how long they may take on a machine
+// that does much else; an idle one takes a third of it.
+const (
+	many       = 500
+	manyWithin = 30 * time.Second
+)
+
+// testMany: so many services are there soon, and lead elsewhere soon when another replica takes over.
+func testMany(t *testing.T, s *site) {
+	http := port("http", 80)
+	state := func(gateway string) (out services.State) {
+		for n := range many {
+			i := from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http}},
+				services.Endpoint{Ports: []services.EndpointPort{listener(http, fmt.Sprintf("%s:%d", gateway, 20000+n))}})
+			i.Name.Name = fmt.Sprintf("web-%03d", n)
+			out.Imports = append(out.Imports, i)
+		}
+		return out
+	}
+	all := func(what, path string, ok func(json.RawMessage) bool) {
+		t.Helper()
+		begin, done := time.Now(), map[string]bool{}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := s.cluster.WaitFor(ctx, path, func(b []byte) bool {
+			var x metav1.PartialObjectMetadata
+			if json.Unmarshal(b, &x) == nil && ok(b) {
+				done[x.Name] = true
+			}
+			return len(done) == many
+		}); err != nil {
+			t.Fatalf("%s: %d of %d: %v", what, len(done), many, err)
+		}
+		took := time.Since(begin)
+		t.Logf("%s: %v", what, took.Round(10*time.Millisecond))
+		if took > manyWithin {
+			t.Errorf("%s after %v, want at most %v", what, took, manyWithin)
+		}
+	}
+	s.gateway.set(state("10.244.0.9"))
+	all("all are imported", imports, func(b json.RawMessage) bool {
+		var x v1beta1.ServiceImport
+		return json.Unmarshal(b, &x) == nil && len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1
+	})
+	s.gateway.set(state("10.244.0.10"))
+	all("all lead to another replica", discovery, func(b json.RawMessage) bool {
+		var x discoveryv1.EndpointSlice
+		return json.Unmarshal(b, &x) == nil && len(x.Endpoints) == 1 && x.Endpoints[0].Addresses[0] == "10.244.0.10"
+	})
+	s.problem("")
+	s.gateway.set(services.State{})
+	for _, kind := range []string{"serviceimport", "service", "endpointslice"} {
+		s.none(kind, "shop")
+	}
 }

@@ -23,6 +23,10 @@ const (
 	// gather is how long is waited for more when something has changed: pods of one
 	// Deployment come one after the other.
 	gather = 100 * time.Millisecond
+	// A turn that takes long is followed by a pause calmer times as long, though at most
+	// maxGather: pods that come and go, of whatever service, are not to take the processor.
+	calmer    = 10
+	maxGather = time.Second
 	// kindsAgain is how often the kinds are looked for while the cluster has not got them.
 	kindsAgain = 15 * time.Second
 	// refusedAgain is how long what the API server has refused is not tried again.
@@ -145,6 +149,7 @@ type session struct {
 	writer  *writer
 	names   *names
 	refused []check.OwnProblem // what the gateway says of exports and imports
+	gather  time.Duration      // how long is waited for more
 	all     *namespaces        // nil when they are named
 }
 
@@ -154,7 +159,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
+	s := &session{Controller: c, gather: gather, names: &names{lookup: c.o.Lookup}}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
 	}
@@ -195,11 +200,11 @@ func (s *session) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
-			due = soon(next, due)
+			due = s.soon(next, due)
 			continue
 		case <-changed:
 			_, changed = s.o.Services.State()
-			due = soon(next, due)
+			due = s.soon(next, due)
 			continue
 		case <-next.C:
 		}
@@ -218,10 +223,10 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// soon has a timer that is to go off at due do so within gather.
-func soon(next *time.Timer, due time.Time) time.Time {
-	if at := time.Now().Add(gather); due.After(at) {
-		next.Reset(gather)
+// soon has a timer that is to go off at due do so when more has been waited for.
+func (s *session) soon(next *time.Timer, due time.Time) time.Time {
+	if at := time.Now().Add(s.gather); due.After(at) {
+		next.Reset(s.gather)
 		return at
 	}
 	return due
@@ -240,6 +245,7 @@ func (s *session) gone() bool {
 // turn takes over exports and brings the objects to what they should be, and says when to come
 // again. failed is that something is worth another try soon.
 func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
+	began := time.Now()
 	seen, ok := s.look()
 	if !ok {
 		return maxRetry, false // whatever is missing wakes
@@ -264,7 +270,9 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		m.add(i)
 	}
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
-	failed = s.writer.settle(ctx, wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
+	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
+	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
+	failed = s.writer.run(ctx, steps)
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool { return s.ours(x) })
 	return min(again, refusedAgain), failed
 }

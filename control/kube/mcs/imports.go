@@ -59,7 +59,7 @@ func (m *maker) add(i services.Import) {
 	var ips []string
 	var families []corev1.IPFamily
 	if i.Spec.Type == services.ClusterSetIP {
-		s := m.service(i, derived)
+		s := m.service(i, derived, nil)
 		if s == nil {
 			return
 		}
@@ -114,7 +114,7 @@ func (m *maker) stand(i services.Import, cluster, hostname string, listeners []e
 		return nil
 	}
 	derived := derivedName(i.Name, cluster, hostname)
-	s := m.service(i, derived)
+	s := m.service(i, derived, map[string]string{v1beta1.LabelSourceCluster: cluster})
 	m.endpoints(i.Name, derived, cluster, listeners, map[string]string{discoveryv1.LabelServiceName: derived})
 	if s == nil {
 		return nil
@@ -170,9 +170,9 @@ func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
 }
 
 // service makes a derived Service. It returns the one that is there when it has an address.
-func (m *maker) service(i services.Import, name string) *corev1.Service {
+func (m *maker) service(i services.Import, name string, labels map[string]string) *corev1.Service {
 	x := &corev1.Service{
-		ObjectMeta: m.meta(i.Name.Namespace, name, map[string]string{v1beta1.LabelServiceName: i.Name.Name}),
+		ObjectMeta: m.meta(i.Name.Namespace, name, merged(labels, map[string]string{v1beta1.LabelServiceName: i.Name.Name})),
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
 	}
 	for _, p := range i.Spec.Ports {
@@ -332,13 +332,13 @@ func keeper(s seen, unheard []string) func(mirror.Object) bool {
 		return x != nil && slices.ContainsFunc(x.Status.Clusters, func(c v1beta1.ClusterStatus) bool { return slices.Contains(unheard, c.Cluster) })
 	}
 	return func(x mirror.Object) bool {
-		labels := x.GetLabels()
+		labels, name := x.GetLabels(), x.GetName()
+		_, told := labels[v1beta1.LabelSourceCluster]
+		if service := s.services[types.NamespacedName{Namespace: x.GetNamespace(), Name: labels[discoveryv1.LabelServiceName]}]; service != nil && !told {
+			labels = service.Labels
+		}
 		if cluster, of := labels[v1beta1.LabelSourceCluster]; of {
 			return slices.Contains(unheard, cluster)
-		}
-		name := x.GetName()
-		if service := s.services[types.NamespacedName{Namespace: x.GetNamespace(), Name: labels[discoveryv1.LabelServiceName]}]; service != nil {
-			labels = service.Labels
 		}
 		if of := labels[v1beta1.LabelServiceName]; of != "" {
 			name = of

@@ -64,10 +64,9 @@ type refusal struct {
 // step is one request.
 type step func(context.Context) error
 
-// settle brings the objects to what they should be: of what is there, what is ours and nobody
-// wants goes, unless it is to be kept. It reports whether something failed that is worth another
-// try soon.
-func (w *writer) settle(ctx context.Context, wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (failed bool) {
+// plan is what brings the objects to what they should be: of what is there, what is ours and
+// nobody wants goes, unless it is to be kept.
+func (w *writer) plan(wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) []step {
 	want := map[id]bool{}
 	var steps []step
 	w.forget(func(i id, r refusal) bool {
@@ -93,10 +92,11 @@ func (w *writer) settle(ctx context.Context, wanted []object, there map[id]mirro
 		}
 	}
 	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
-	return w.run(ctx, steps)
+	return steps
 }
 
-// run sends the requests, some at a time.
+// run sends the requests, some at a time. It reports whether one failed that is worth another try
+// soon.
 func (w *writer) run(ctx context.Context, steps []step) (failed bool) {
 	todo := make(chan step)
 	var running sync.WaitGroup

@@ -1,0 +1,126 @@
+package clusterset
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/mcs"
+)
+
+func addrs(n int) []netip.AddrPort {
+	var out []netip.AddrPort
+	for i := range n {
+		out = append(out, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80))
+	}
+	return out
+}
+
+func TestConnectionsAreSpread(t *testing.T) {
+	var b backends
+	b.set(addrs(4), mcs.Affinity{})
+	got := map[netip.AddrPort]int{}
+	for range 400 {
+		got[b.Pick("cloud", 0, nil)]++
+	}
+	for _, a := range addrs(4) {
+		if got[a] != 100 {
+			t.Errorf("%s has %d of 400", a, got[a])
+		}
+	}
+	if a := b.Pick("cloud", 0, addrs(3)); a != addrs(4)[3] {
+		t.Errorf("after three were tried it is %s", a)
+	}
+	if a := b.Pick("cloud", 0, addrs(4)); a.IsValid() {
+		t.Errorf("after all were tried it is %s", a)
+	}
+}
+
+// A thousand clients keep their backends whatever comes and goes, and those of one that goes are
+// spread over the others.
+func TestClientsKeepTheirBackends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := addrs(5)
+		b := &backends{}
+		affinity := mcs.Affinity{ClientIP: true, Timeout: time.Hour}
+		b.set(all[:4], affinity)
+		pick := func(b *backends) map[netip.Addr]netip.AddrPort {
+			out := map[netip.Addr]netip.AddrPort{}
+			for i := range 1000 {
+				client := netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)})
+				out[client] = b.Pick("edge", nthOf(client, mcs.Spread), nil)
+			}
+			return out
+		}
+		moved := func(before, now map[netip.Addr]netip.AddrPort) (n int) {
+			for client, a := range before {
+				if now[client] != a {
+					n++
+				}
+			}
+			return n
+		}
+		first := pick(b)
+		load := map[netip.AddrPort]int{}
+		for _, a := range first {
+			load[a]++
+		}
+		if len(load) < 3 {
+			t.Errorf("1000 clients are spread so: %v", load)
+		}
+		time.Sleep(affinity.Timeout / 2)
+		b.set(all, affinity) // one more
+		if n := moved(first, pick(b)); n != 0 {
+			t.Errorf("%d clients moved when a backend came", n)
+		}
+		again := &backends{} // a restart
+		again.set(all[:4], affinity)
+		if n := moved(first, pick(again)); n != 0 {
+			t.Errorf("%d clients moved with a restart", n)
+		}
+		gone := all[0]
+		b.set(all[1:], affinity)
+		second := pick(b)
+		if n := moved(first, second); n != load[gone] {
+			t.Errorf("%d clients moved when the backend of %d went", n, load[gone])
+		}
+		// Whoever rests for long may be anywhere.
+		b.set(all, affinity)
+		time.Sleep(affinity.Timeout)
+		if n := moved(first, pick(b)); n == 1000 {
+			t.Error("all moved")
+		}
+		if other := b.Pick("another peer", 0, nil); !other.IsValid() {
+			t.Error("another peer's client gets none")
+		}
+	})
+}
+
+func TestOnlyPodsAreBackends(t *testing.T) {
+	for s, want := range map[string]bool{
+		"10.244.1.7": true, "2001:db8::7": true, "fd12:3456::7": true,
+		"127.0.0.1": false, "::1": false, "::ffff:127.0.0.1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false,
+		"224.0.0.1": false, "255.255.255.255": false,
+	} {
+		if got := mayBeBackend(netip.MustParseAddr(s)); got != want {
+			t.Errorf("%s may be a backend: %v", s, got)
+		}
+	}
+	if mayBeBackend(netip.Addr{}) {
+		t.Error("no address may be one")
+	}
+}
+
+func TestNamesOfForwardedServices(t *testing.T) {
+	n := mcs.Name{Namespace: "shop", Name: "db"}
+	for want, got := range map[string]string{
+		"shop/db:80":        forwardName(n, mcs.Port{Protocol: "TCP", Port: 80}, ""),
+		"shop/db:53/UDP":    forwardName(n, mcs.Port{Protocol: "UDP", Port: 53}, ""),
+		"shop/db:5432@db-0": forwardName(n, mcs.Port{Protocol: "TCP", Port: 5432}, "db-0"),
+	} {
+		if got != want || serviceName(got) != n {
+			t.Errorf("got %s of %s, want %s", got, serviceName(got), want)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package mcs
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/postern-dev/postern/control/api"
+	services "github.com/postern-dev/postern/control/mcs"
+)
+
+// made are the EndpointSlices that are made of one import when its derived Services have these
+// addresses, as cluster, addresses and ports.
+func made(t *testing.T, i services.Import, own *services.Export, addresses ...string) []string {
+	t.Helper()
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{},
+		seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{}}}
+	if own != nil {
+		m.exports[i.Name] = *own
+	}
+	name := types.NamespacedName{Namespace: "shop", Name: derivedName(i.Name)}
+	m.seen.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: corev1.ServiceSpec{ClusterIPs: addresses}}
+	m.add(i)
+	var out []string
+	for _, o := range m.made {
+		if o.kind != sliceKind {
+			continue
+		}
+		var ports []string
+		for _, p := range o.body["ports"].([]any) {
+			port := p.(map[string]any)
+			ports = append(ports, fmt.Sprintf("%v=%v/%v", port["name"], port["port"], port["protocol"]))
+		}
+		endpoints := o.body["endpoints"].([]any)
+		first := endpoints[0].(map[string]any)["addresses"].([]any)[0]
+		out = append(out, fmt.Sprintf("%s %v+%d %s", o.body["metadata"].(map[string]any)["labels"].(map[string]any)[v1beta1.LabelSourceCluster],
+			first, len(endpoints)-1, strings.Join(ports, " ")))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestEndpointsOfAnImport(t *testing.T) {
+	name := services.Name{Namespace: "shop", Name: "web"}
+	http, moved, sctp := services.Port{Name: "http", Protocol: api.TCP, Port: 80}, services.Port{Name: "http", Protocol: api.TCP, Port: 81}, services.Port{Name: "sig", Protocol: "SCTP", Port: 5}
+	at := func(p services.Port, where string) services.EndpointPort {
+		return services.EndpointPort{Port: p, At: netip.MustParseAddrPort(where)}
+	}
+	spec := services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http, sctp}}
+	many := &services.Export{Name: name, Spec: spec}
+	for n := range maxEndpoints + 1 {
+		many.Backends = append(many.Backends, services.Backend{Addr: netip.AddrFrom4([4]byte{10, 244, byte(n >> 8), byte(n)}), Ready: true, Ports: map[string]uint16{"http": 8080}})
+	}
+	for what, c := range map[string]struct {
+		i    services.Import
+		own  *services.Export
+		want []string
+	}{
+		"a peer's listeners": {
+			i:    services.Import{Name: name, Spec: spec, Clusters: []services.Cluster{{ID: "east", Endpoints: []services.Endpoint{{Ports: []services.EndpointPort{at(http, "10.0.0.1:20001")}}}}}},
+			want: []string{"east 10.0.0.1+0 http=20001/TCP"},
+		},
+		"a peer whose port lost a conflict": {
+			i: services.Import{Name: name, Spec: spec, Clusters: []services.Cluster{{ID: "east", Endpoints: []services.Endpoint{{Ports: []services.EndpointPort{at(moved, "10.0.0.1:20001")}}}}}},
+		},
+		"own pods that are ready, with other ports on some": {
+			i: services.Import{Name: name, Spec: spec, Own: true},
+			own: &services.Export{Name: name, Spec: spec, Backends: []services.Backend{
+				{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Ports: map[string]uint16{"http": 8080}},
+				{Addr: netip.MustParseAddr("10.244.0.2"), Ports: map[string]uint16{"http": 8080}},
+				{Addr: netip.MustParseAddr("10.244.0.3"), Ready: true, Ports: map[string]uint16{"http": 8081}},
+				{Addr: netip.MustParseAddr("fd00::4"), Ready: true, Ports: map[string]uint16{"http": 8080}},
+				{Addr: netip.MustParseAddr("10.244.0.5"), Ready: true, Ports: map[string]uint16{"other": 1}},
+			}},
+			want: []string{"here 10.244.0.1+0 http=8080/TCP", "here 10.244.0.3+0 http=8081/TCP", "here fd00::4+0 http=8080/TCP"},
+		},
+		"own pods whose port lost a conflict": {
+			i:   services.Import{Name: name, Spec: spec, Own: true},
+			own: &services.Export{Name: name, Spec: services.Spec{Ports: []services.Port{moved}}, Backends: []services.Backend{{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Ports: map[string]uint16{"http": 8080}}}},
+		},
+		"more than a slice takes": {
+			i: services.Import{Name: name, Spec: spec, Own: true}, own: many,
+			want: []string{"here 10.244.0.0+999 http=8080/TCP", "here 10.244.3.232+0 http=8080/TCP"},
+		},
+		"a namespace that is not there": {i: services.Import{Name: services.Name{Namespace: "elsewhere", Name: "web"}, Spec: spec, Own: true}, own: many},
+	} {
+		if got := made(t, c.i, c.own, "10.96.0.7"); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", what, got, c.want)
+		}
+	}
+	if got := made(t, services.Import{Name: name, Spec: spec, Own: true}, many); len(got) > 0 {
+		t.Errorf("the derived Service has no address yet, and there is %q", got)
+	}
+}
+
+func TestBackendsOfAService(t *testing.T) {
+	number, yes, no := int32(8080), true, false
+	slice := func(address string, ready, terminating *bool, hostname *string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
+	}
+	name := "db-0"
+	for _, c := range []struct {
+		slice *discoveryv1.EndpointSlice
+		kind  services.Type
+		want  string
+	}{
+		{slice("10.244.0.5", &yes, nil, &name), services.ClusterSetIP, "10.244.0.5  true"},
+		{slice("10.244.0.5", nil, nil, &name), services.Headless, "10.244.0.5 db-0 true"},
+		{slice("10.244.0.5", &no, nil, nil), services.Headless, "10.244.0.5 10-244-0-5 false"},
+		{slice("10.244.0.5", &yes, &yes, nil), services.Headless, "10.244.0.5 10-244-0-5 false"},
+		{slice("fd00::5", &yes, nil, nil), services.Headless, "fd00::5 fd00--5 true"},
+		{slice("::1:5", &yes, nil, nil), services.Headless, "::1:5 0--1-5 true"},
+		{slice("name.example.com", &yes, nil, nil), services.Headless, ""},
+	} {
+		got := ""
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{c.slice}, c.kind) {
+			got = fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready)
+		}
+		if got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// What is wanted has to be there; what others add may be.
+func TestContains(t *testing.T) {
+	m := func(v ...any) map[string]any {
+		out := map[string]any{}
+		for n := 0; n < len(v); n += 2 {
+			out[v[n].(string)] = v[n+1]
+		}
+		return out
+	}
+	for _, c := range []struct {
+		want, have any
+		is         bool
+	}{
+		{m("a", int64(1)), m("a", int64(1), "b", "theirs"), true},
+		{m("a", int64(1)), m("a", int64(2)), false},
+		{m("a", m("b", "c")), m(), false},
+		{m("a", m()), m(), true},
+		{[]any{"a"}, []any{"a", "b"}, false},
+		{[]any{m("a", true)}, []any{m("a", true, "b", "default")}, true},
+	} {
+		if got := contains(c.want, c.have); got != c.is {
+			t.Errorf("%v in %v: got %v", c.want, c.have, got)
+		}
+	}
+}
