@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/bounded"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // SCTP is a protocol that services may have and no gateway carries.
@@ -222,7 +223,7 @@ func checkMarks(labels, annotations map[string]string) error {
 	}
 	for key, value := range annotations {
 		size += len(key) + len(value)
-		if strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+		if strings.ContainsFunc(value, func(r rune) bool { return !foreign.Shown(r) && r != '\n' && r != '\t' }) {
 			return errors.New("the value of an annotation has control characters")
 		}
 	}
