@@ -130,6 +130,9 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	o := *known
 	peers, skews := r.standing()
 	now := time.Now()
+	r.own.mu.Lock()
+	skews = append(skews, clocks(r.own.upstreams)...)
+	r.own.mu.Unlock()
 	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, now), resolver(o, peers), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
@@ -157,6 +160,7 @@ func (r *Runner) standing() (standing, []skew) {
 			if rep.skew != 0 {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
+			skews = append(skews, clocks(rep.Findings)...)
 		case v.Outcome == api.Error:
 			s.failing++
 			if rep.heard.After(s.heard) {
@@ -171,4 +175,19 @@ func (r *Runner) standing() (standing, []skew) {
 		}
 	}
 	return s, skews
+}
+
+// clocks are those that servers have shown.
+func clocks(list []verdict.Finding) (out []skew) {
+	for _, f := range list {
+		if f.Skew == 0 {
+			continue
+		}
+		of := "this gateway's API server"
+		if f.Peer != "" {
+			of = "the API server of " + f.Peer
+		}
+		out = append(out, skew{of, f.Skew})
+	}
+	return out
 }
