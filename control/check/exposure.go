@@ -28,6 +28,8 @@ type standing struct {
 	working, failing int
 	// heard is about when the last of the failing ones was; zero for never.
 	heard time.Time
+	// delay is the longest that this process waited while they were checked, if findings rest on it.
+	delay time.Duration
 	// unnamed are the names of peers for which no name server answers.
 	unnamed []string
 	// waiting are the peers that can only be reached by dialling us, and have not.

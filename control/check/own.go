@@ -20,7 +20,7 @@ type ownState struct {
 	resources resources
 	usage     usage
 	upstreams []verdict.Finding
-	delay     delay // the last by which the process was starved
+	delay     delay // as a round has it
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -112,11 +112,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	}
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	if d.starved() {
-		r.own.delay = d
-		behind(upstreams)
-	}
-	r.own.upstreams = upstreams
+	r.own.delay, r.own.upstreams = d.blamed(upstreams), upstreams
 }
 
 // Own are the findings of this gateway by itself as things are; nothing is tried for them.
@@ -139,7 +135,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
-	out = append(out, starvation(r.own.delay, now)...)
+	out = append(out, starvation(max(peers.delay, r.own.delay.waited))...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
@@ -153,6 +149,7 @@ func (r *Runner) standing() (standing, []skew) {
 	var skews []skew
 	for _, w := range r.watchedPeers() {
 		rep := w.round()
+		s.delay = max(s.delay, rep.delay.waited)
 		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
 		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:
