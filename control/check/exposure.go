@@ -32,6 +32,8 @@ type standing struct {
 	delay time.Duration
 	// unnamed are the names of peers for which no name server answers.
 	unnamed []string
+	// unreached are the peers that fail.
+	unreached []string
 	// waiting are the peers that can only be reached by dialling us, and have not.
 	waiting []string
 }

@@ -129,7 +129,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.mu.Lock()
 	skews = append(skews, clocks(r.own.upstreams)...)
 	r.own.mu.Unlock()
-	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, now), resolver(o, peers), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
@@ -160,6 +160,7 @@ func (r *Runner) standing() (standing, []skew) {
 			skews = append(skews, clocks(rep.Findings)...)
 		case v.Outcome == api.Error:
 			s.failing++
+			s.unreached = append(s.unreached, rep.Peer)
 			if rep.heard.After(s.heard) {
 				s.heard = rep.heard
 			}
