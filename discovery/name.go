@@ -75,7 +75,7 @@ func (n *name) step(now time.Time) bool {
 // resolved takes the outcome. After a failure the addresses known before stay.
 func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 	n.resolving, n.settled, n.at = false, true, now
-	n.silent = err != nil && !notFound(err)
+	n.silent = err != nil && !answered(err)
 	var fit []netip.Addr
 	for _, a := range addrs {
 		a = a.Unmap()
@@ -102,10 +102,11 @@ func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 	n.failures++
 }
 
-// notFound reports whether a name server has said that there is no such name, or no address of it.
-func notFound(err error) bool {
+// answered reports whether a name server has answered, if with an error: that there is no such name,
+// or that it cannot or will not tell, for which package net has these words alone.
+func answered(err error) bool {
 	e, ok := errors.AsType[*net.DNSError](err)
-	return ok && e.IsNotFound
+	return ok && (e.IsNotFound || e.Err == "server misbehaving")
 }
 
 // addrPorts are the name's addresses with its port.

@@ -78,6 +78,7 @@ func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) ver
 	if err != nil {
 		return r.apiExchangeFailed(q, err)
 	}
+	r.Skew = a.skew
 	res := r.apiStatus(q, a.status, time.Since(asked))
 	if res.Outcome == api.OK && q.version {
 		sawVersion(ctx, x, strings.TrimSuffix(q.path, livePath)+versionPath, res.Stages)

@@ -25,6 +25,7 @@ const maxBody = 256 << 10
 type answer struct {
 	status int
 	body   []byte
+	skew   time.Duration // how far the server's clock is ahead; 0 where it shows none
 }
 
 // get sends one HTTP/1.1 GET over a fresh connection, with a token unless that is empty,
@@ -74,7 +75,11 @@ func (x exchange) get(ctx context.Context, path string, last bool) (answer, erro
 	if err != nil {
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}
-	return answer{status: resp.StatusCode, body: body}, nil
+	a := answer{status: resp.StatusCode, body: body}
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		a.skew = time.Until(at)
+	}
+	return a, nil
 }
 
 // httpSeen is what a stage shows of an answer.

@@ -28,8 +28,12 @@ type standing struct {
 	working, failing int
 	// heard is about when the last of the failing ones was; zero for never.
 	heard time.Time
+	// delay is the longest that this process waited while they were checked, if findings rest on it.
+	delay time.Duration
 	// unnamed are the names of peers for which no name server answers.
 	unnamed []string
+	// unreached are the peers that fail.
+	unreached []string
 	// waiting are the peers that can only be reached by dialling us, and have not.
 	waiting []string
 }
@@ -172,28 +176,27 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
 }
 
-// skew is what a peer's clock shows against ours.
+// skew is how far somebody's clock is ahead of ours.
 type skew struct {
-	peer string
-	by   time.Duration
+	of string
+	by time.Duration
 }
 
-// Clock judges this machine's clock by those of the peers. Two clocks that differ do not
-// tell which is wrong; several that agree with each other do.
-func Clock(peers []skew) verdict.Finding {
+// Clock judges this machine's clock by all that show one. Two clocks that differ do not tell which
+// is wrong: of several that agree with each other it is ours, and if another agrees with ours it is not.
+func Clock(shown []skew) verdict.Finding {
 	r := beginOwn(NameClock)
 	var worst skew
 	var apart []string
+	var p catalogue.Params
 	agree := true
-	for _, s := range peers {
+	for _, s := range shown {
 		if s.by.Abs() <= catalogue.SkewLimit {
-			agree = false
+			p.Server = cmp.Or(p.Server, s.of)
 			continue
 		}
-		apart = append(apart, s.peer)
-		if worst.by != 0 && (s.by-worst.by).Abs() > catalogue.SkewLimit {
-			agree = false
-		}
+		apart = append(apart, s.of)
+		agree = agree && (worst.by == 0 || (s.by-worst.by).Abs() <= catalogue.SkewLimit)
 		if s.by.Abs() > worst.by.Abs() {
 			worst = s
 		}
@@ -201,11 +204,10 @@ func Clock(peers []skew) verdict.Finding {
 	if len(apart) == 0 {
 		return r.ok(0)
 	}
-	var p catalogue.Params
-	p.Peer, p.Skew = worst.peer, worst.by
-	if agree && len(apart) > 1 {
+	p.PeerName, p.Skew = worst.of, worst.by
+	if agree && p.Server == "" && len(apart) > 1 {
 		p.Names = apart
 	}
-	r.stage(StageHandshake, api.Warning, fmt.Sprintf("%s: %s", worst.peer, catalogue.Seconds(worst.by)))
+	r.stage(StageHandshake, api.Warning, fmt.Sprintf("%s: %s", worst.of, catalogue.Seconds(worst.by)))
 	return r.found(api.Warning, StageHandshake, catalogue.ClockSkew, p)
 }

@@ -19,13 +19,15 @@ const NameNetwork = "network"
 const NameKey = "key"
 
 // ownKey judges what peers say of this gateway's key: that a gateway with it was started later, which
-// they follow. Without that there is no check.
-func ownKey(o Own, now time.Time) []verdict.Finding {
-	if o.Superseded.At.IsZero() || now.Sub(o.Superseded.At) >= evidenceLife {
+// they follow. A peer says so for as long as it runs, also when that one has stopped: it counts while
+// the peer is not reached. Without that there is no check.
+func ownKey(o Own, s standing, now time.Time) []verdict.Finding {
+	said := o.Superseded
+	if said.At.IsZero() || now.Sub(said.At) >= evidenceLife || !slices.Contains(s.unreached, said.By) {
 		return nil
 	}
 	p := catalogue.Params{Inbound: true}
-	p.PeerName, p.Seen = o.Superseded.By, o.Superseded.At
+	p.PeerName, p.Seen = said.By, said.At
 	return []verdict.Finding{beginOwn(NameKey).fail(api.Error, StageProbe, catalogue.KeyElsewhere, p)}
 }
 

@@ -116,6 +116,23 @@ func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
 	})
 }
 
+// That another gateway was started with our key is the reason why a peer is not reached, and none
+// for anything once it is.
+func TestAnotherGatewayWithOurKey(t *testing.T) {
+	now := time.Now()
+	o := Own{Superseded: Superseded{By: "cloud", At: now.Add(-time.Second)}}
+	for _, c := range []struct {
+		unreached []string
+		at        time.Time
+		want      int
+	}{{[]string{"cloud"}, now.Add(-time.Second), 1}, {nil, now, 0}, {[]string{"hub"}, now, 0}, {[]string{"cloud"}, now.Add(-evidenceLife), 0}} {
+		o.Superseded.At = c.at
+		if f := ownKey(o, standing{unreached: c.unreached}, now); len(f) != c.want || c.want > 0 && (f[0].Code != catalogue.KeyElsewhere || !f[0].Failed()) {
+			t.Errorf("%v not reached: got %+v", c.unreached, f)
+		}
+	}
+}
+
 // A name that nobody answers for is a fault of this machine's resolver, one for all peers and
 // servers; a name that there is not is its own.
 func TestNamesRestOnTheResolver(t *testing.T) {

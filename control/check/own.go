@@ -20,7 +20,7 @@ type ownState struct {
 	resources resources
 	usage     usage
 	upstreams []verdict.Finding
-	delay     delay // the last by which the process was starved
+	delay     delay // as a round has it
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -112,11 +112,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	}
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	if d.starved() {
-		r.own.delay = d
-		behind(upstreams)
-	}
-	r.own.upstreams = upstreams
+	r.own.delay, r.own.upstreams = d.blamed(upstreams), upstreams
 }
 
 // Own are the findings of this gateway by itself as things are; nothing is tried for them.
@@ -130,13 +126,16 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	o := *known
 	peers, skews := r.standing()
 	now := time.Now()
-	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	r.own.mu.Lock()
+	skews = append(skews, clocks(r.own.upstreams)...)
+	r.own.mu.Unlock()
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
-	out = append(out, starvation(r.own.delay, now)...)
+	out = append(out, starvation(max(peers.delay, r.own.delay.waited))...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
@@ -150,6 +149,7 @@ func (r *Runner) standing() (standing, []skew) {
 	var skews []skew
 	for _, w := range r.watchedPeers() {
 		rep := w.round()
+		s.delay = max(s.delay, rep.delay.waited)
 		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
 		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:
@@ -157,8 +157,10 @@ func (r *Runner) standing() (standing, []skew) {
 			if rep.skew != 0 {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
+			skews = append(skews, clocks(rep.Findings)...)
 		case v.Outcome == api.Error:
 			s.failing++
+			s.unreached = append(s.unreached, rep.Peer)
 			if rep.heard.After(s.heard) {
 				s.heard = rep.heard
 			}
@@ -171,4 +173,19 @@ func (r *Runner) standing() (standing, []skew) {
 		}
 	}
 	return s, skews
+}
+
+// clocks are those that servers have shown.
+func clocks(list []verdict.Finding) (out []skew) {
+	for _, f := range list {
+		if f.Skew == 0 {
+			continue
+		}
+		of := "this gateway's API server"
+		if f.Peer != "" {
+			of = "the API server of " + f.Peer
+		}
+		out = append(out, skew{of, f.Skew})
+	}
+	return out
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -123,7 +124,8 @@ func TestClocks(t *testing.T) {
 		{"no peers", nil, ""},
 		{"within a minute", []skew{{"cloud", -50 * time.Second}}, ""},
 		{"one is ahead", []skew{{"cloud", 3 * time.Minute}}, "the clock of cloud is 3m0s ahead of this gateway's; which of the two"},
-		{"one is behind, others agree with us", []skew{{"a", 0}, {"cloud", -time.Hour}}, "cloud is 1h0m0s behind"},
+		{"one is behind, others agree with us", []skew{{"a", 0}, {"cloud", -time.Hour}}, "the clock of cloud is 1h0m0s behind this gateway's, with which that of a agrees"},
+		{"a server agrees with a peer", []skew{{"cloud", time.Hour}, {"this gateway's API server", time.Hour - 2*time.Second}}, "the clocks of cloud, this gateway's API server agree with each other"},
 		{"all agree against us", []skew{{"a", 1801 * time.Second}, {"b", 1800 * time.Second}}, "it is this gateway's clock that is wrong"},
 		{"they differ among themselves", []skew{{"a", time.Hour}, {"b", -2 * time.Hour}}, "cannot be told"},
 	} {
@@ -139,6 +141,23 @@ func TestClocks(t *testing.T) {
 				t.Errorf("got %+v, want a cause with %q", r.Verdict(), c.cause)
 			}
 		})
+	}
+}
+
+// A server shows its clock in every answer.
+func TestServersShowTheirClocks(t *testing.T) {
+	s := newSite(t)
+	conf := s.conf(t, s.ca, catalogue.DefaultServerName)
+	address := serveTLS(t, conf, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(3*time.Hour).UTC().Format(http.TimeFormat))
+		live(w, r)
+	})
+	f := CheckUpstreams(t.Context(), Network{}, []Upstream{{Service: api.ServiceAPIServer, Address: address, TLS: true, CA: s.ca.CertPEM()}})
+	if f[0].Outcome != api.OK || (f[0].Skew-3*time.Hour).Abs() > time.Minute {
+		t.Fatalf("got %s %s, %s ahead", f[0].Outcome, f[0].Code, f[0].Skew)
+	}
+	if c := Clock(clocks(f)); c.Code != catalogue.ClockSkew || !strings.Contains(c.Verdict().Cause, "ahead of this gateway's; which of the two is wrong") {
+		t.Errorf("got %+v", c.Verdict())
 	}
 }
 

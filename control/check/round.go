@@ -24,12 +24,7 @@ type effort struct {
 func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
 	end := watchDelay()
 	rep, full := r.look(ctx, w, before, e)
-	if d := end(); d.starved() {
-		r.own.mu.Lock()
-		r.own.delay = d
-		r.own.mu.Unlock()
-		behind(rep.Findings)
-	}
+	rep.delay = end().blamed(rep.Findings)
 	return rep, full
 }
 

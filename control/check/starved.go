@@ -24,10 +24,7 @@ const (
 )
 
 // delay is how long this process waited for a processor while something was checked.
-type delay struct {
-	waited, of time.Duration
-	at         time.Time // of the end
-}
+type delay struct{ waited, of time.Duration }
 
 // starved reports whether what took long may have done so by that.
 func (d delay) starved() bool { return d.waited >= starvedBy && d.waited*100 >= d.of*starvedShare }
@@ -56,8 +53,7 @@ func watchDelay() (end func() delay) {
 	return func() delay {
 		close(stop)
 		looking.Wait()
-		d.at = time.Now()
-		d.of = d.at.Sub(began)
+		d.of = time.Since(began)
 		return d
 	}
 }
@@ -69,21 +65,27 @@ var byTime = []catalogue.Code{
 	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable,
 }
 
-// behind puts what depends on time behind the check of this process, which was starved.
-func behind(list []verdict.Finding) {
+// blamed puts what depends on time behind the check of this process, if it was starved. It gives the
+// delay if that is the reason for anything.
+func (d delay) blamed(list []verdict.Finding) (by delay) {
+	if !d.starved() {
+		return by
+	}
 	for i, f := range list {
 		if slices.Contains(byTime, f.Code) && (f.Sure != api.Likely || f.Code != catalogue.HandshakeStale) {
 			list[i].Rests = append([]string{verdict.Own(NameDelay)}, f.Rests...)
+			by = d
 		}
 	}
+	return by
 }
 
-// starvation is the finding of a process that was starved within the last minute; none else.
-func starvation(d delay, now time.Time) []verdict.Finding {
-	if !d.starved() || now.Sub(d.at) >= window {
+// starvation is the finding of a process that waited so long while it checked what rests on it.
+func starvation(waited time.Duration) []verdict.Finding {
+	if waited == 0 {
 		return nil
 	}
-	p := catalogue.Params{Inbound: true, Age: d.of}
-	p.Took = d.waited
+	p := catalogue.Params{Inbound: true}
+	p.Took = waited
 	return []verdict.Finding{beginOwn(NameDelay).fail(api.Warning, "cpu", catalogue.ProcessStarved, p)}
 }

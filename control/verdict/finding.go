@@ -43,6 +43,9 @@ type Finding struct {
 	Outcome api.Outcome
 	// Code says what is wrong, or by a note why there is no verdict; empty where all is well.
 	Code catalogue.Code
+	// Skew is how far a server's clock is ahead of this machine's, by its answer; 0 where it did not
+	// show one.
+	Skew time.Duration
 	// Sure is how sure the code is; empty is certain.
 	Sure api.Confidence
 	// Args are the values that the code's texts are made of. They are large: nil where all but

@@ -57,7 +57,7 @@ func keyIllnesses() []illness {
 			name: "two gateways have right's key", setting: plain(),
 			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
 			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove its state directory")},
-			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
+			right: []diagnosis{own("PST0117", "key").because("left has heard a later start").until("remove its state directory")},
 			fix:   func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
 		},
 	}

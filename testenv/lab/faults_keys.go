@@ -78,7 +78,7 @@ func duplicateKey() Scenario {
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				return "the copy was stopped", l.fault.double.halt()
 			},
-			stays: codes(catalogue.DuplicateKey, catalogue.KeyElsewhere), stay: "cloud remembers for five minutes that two took turns, edge for two",
+			stays: codes(catalogue.DuplicateKey), stay: "cloud remembers for five minutes that two took turns",
 		}}
 }
 
