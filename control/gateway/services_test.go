@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -406,6 +407,72 @@ func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
 	if w.Cloud.Gateway.Services() != nil {
 		t.Error("it takes part")
 	}
+}
+
+// While pods come, go and fail, no connection that begins then gets one that is not ready, each gets
+// one, and nothing is left of them.
+func TestServicesOfAClusterWhilePodsComeAndGo(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	var pods []pod
+	for i := range 4 {
+		pods = append(pods, w.newPod(fmt.Sprint("web-", i)))
+	}
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, pods...)})
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	at := w.imported(w.Edge, "cloud", "shop/web")
+	w.answers(at)
+	connected := 0
+	for round := range 24 {
+		x := export("shop", "web", true, pods[round%4])
+		var ready []string
+		for i, p := range pods {
+			switch b := export("shop", "web", i == round%4 || (round>>(i%3))%2 == 0, p).Backends[0]; {
+			case i == (round+1)%4: // it is gone
+			case i != round%4:
+				x.Backends = append(x.Backends, b)
+				fallthrough
+			default:
+				if b.Ready {
+					ready = append(ready, p.name)
+				}
+			}
+		}
+		w.Cloud.Gateway.Services().SetExports([]mcs.Export{x})
+		var wg sync.WaitGroup
+		who := make([]string, 4)
+		for i := range who {
+			wg.Go(func() {
+				c, err := dial(w.ctx, at.String())
+				if err != nil {
+					who[i] = err.Error()
+					return
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				if _, err := fmt.Fscanln(c, &who[i]); err != nil {
+					who[i] = err.Error()
+				}
+			})
+		}
+		wg.Wait()
+		for _, name := range who {
+			if connected++; !slices.Contains(ready, name) {
+				t.Errorf("round %d: %q answers, ready are %v", round, name, ready)
+			}
+		}
+	}
+	w.await("nothing is left of them", func() string {
+		for _, s := range []*lab.Site{w.Cloud, w.Edge} {
+			l, err := s.Gateway.ClusterServices(w.ctx, "")
+			if err != nil || len(l.Services) != 1 || l.Services[0].Connections != 0 {
+				return fmt.Sprintf("of %d connections %s lists %+v", connected, s.Name, l)
+			}
+		}
+		return ""
+	})
 }
 
 // A gateway that takes another key is the same cluster: nothing is withdrawn.

@@ -109,8 +109,8 @@ func (t *turn) random(n time.Duration) time.Duration {
 func (c *controller) pacing() float64 {
 	first := gains[startup].pacing * firstPackets * float64(c.path.packet) / max(c.path.trips.smoothed, time.Millisecond).Seconds()
 	rate := c.path.bandwidth() * gains[c.turn.phase].pacing * (1 - pacingMargin)
-	if !c.full.reached {
-		rate = max(rate, first)
+	if !c.full.reached || !c.path.known() {
+		rate = max(rate, first) // Small messages by the thousand would wait for each other.
 	}
 	if c.rivaled && c.turn.phase != probeRTT {
 		rate = max(rate, 1.2*float64(c.bound.bytes)/max(c.path.trips.smoothed, time.Millisecond).Seconds())

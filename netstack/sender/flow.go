@@ -127,6 +127,9 @@ func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 	}
 	if g == nil {
 		g = f.board.send(size)
+		// There was no more to send: how fast it is acknowledged says little of the path. Small packets
+		// are paced by more than their payload, and would bring the rate down, and that them.
+		departed.limited = departed.limited || size < f.mss
 	} else {
 		g = f.board.resend(g, size)
 		f.path.resent++

@@ -24,6 +24,9 @@ type pathModel struct {
 
 	// The greatest rates, bytes per second, of this probing cycle and the one before.
 	rate, rateBefore float64
+	// Whether one of these cycles' samples was of a sender that had more to send: else the rates are
+	// what there was to send, and the path may deliver far more.
+	filled, filledBefore bool
 	// What a rate limiter, or a short queue, let through of the last probe for more, 0 if there seems to
 	// be none: a limiter's bucket lets single samples be far higher, and it has no queue.
 	limit  float64
@@ -67,7 +70,13 @@ func (m *pathModel) bandwidth() float64 {
 func (m *pathModel) policed() bool { return m.limit > 0 && m.bucket }
 
 // nextCycle forgets what is older than a probing cycle.
-func (m *pathModel) nextCycle() { m.rateBefore, m.rate = m.rate, 0 }
+func (m *pathModel) nextCycle() {
+	m.rateBefore, m.rate = m.rate, 0
+	m.filledBefore, m.filled = m.filled, false
+}
+
+// known reports whether the bandwidth is the path's, and not that of what there was to send.
+func (m *pathModel) known() bool { return m.filled || m.filledBefore }
 
 // bdp is gain times what the path holds without a queue, in bytes.
 func (m *pathModel) bdp(gain float64) int {
@@ -87,6 +96,7 @@ func (m *pathModel) queued(rtt time.Duration, part time.Duration) bool {
 func (m *pathModel) update(now time.Duration, s sample) {
 	if s.rate > 0 && (!s.limited || s.rate >= m.bandwidth()) {
 		m.rate = max(m.rate, s.rate)
+		m.filled = m.filled || !s.limited
 	}
 	m.lumps.add(now, m.bandwidth(), s.newly)
 	if s.rtt == 0 {

@@ -70,6 +70,40 @@ func TestSparseFlowBesideBulk(t *testing.T) {
 	}
 }
 
+// Where there is never more than a few bytes to send, they wait for nothing: what there was to send
+// says nothing of what the path delivers.
+func TestShortMessagesAloneDoNotWait(t *testing.T) {
+	s := newSim(simPath{rate: 50e6, rtt: 20 * ms, queue: 50 * ms}, 1)
+	first := &ownFlow{s: s, most: 6}
+	s.at(0, first.start)
+	s.run(100 * ms)
+	var waits []time.Duration
+	for range 500 { // for longer than probes for more are apart, and the shortest round trip is kept
+		began := s.now
+		var flows []*ownFlow
+		for range 4 {
+			o := &ownFlow{s: s, on: first.on, most: 6}
+			flows = append(flows, o)
+			s.at(began, o.start)
+		}
+		for _, o := range flows {
+			for o.f == nil || o.delivered() < int64(o.most) {
+				s.run(s.now + ms/2)
+			}
+			waits = append(waits, s.now-began)
+		}
+		s.run(s.now + 40*ms)
+		for _, o := range flows {
+			o.on.path.Close(o.f)
+			delete(o.on.flows, o.f)
+		}
+	}
+	slices.Sort(waits)
+	if p99 := waits[len(waits)*99/100]; p99 > 15*ms {
+		t.Errorf("six bytes take up to %v one way (p99), and the path takes 10 ms", p99)
+	}
+}
+
 // A short transfer over a path that others know goes at the path's rate: it has no growth of its
 // own to go through.
 func TestShortTransferOnAKnownPath(t *testing.T) {
