@@ -607,8 +607,11 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	}
 	s.gateway.set(services.State{Imports: []services.Import{east}})
 	wait(s, imports, "the same address", func(x v1beta1.ServiceImport) bool { return x.Name == "web" && reflect.DeepEqual(x.Spec, web.Spec) })
-	if left := strings.Fields(s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")); len(left) != 2 {
-		t.Errorf("there are %v, want a service and its endpoints", left)
+	wait(s, discovery, "its listener again", func(x discoveryv1.EndpointSlice) bool {
+		return x.Labels[v1beta1.LabelServiceName] == "web" && len(x.Endpoints) == 1
+	})
+	for _, kind := range []string{"service", "endpointslice"} {
+		s.none(kind, "shop", derivedName(east.Name))
 	}
 	s.gateway.set(services.State{})
 	s.none("serviceimport", "shop")
