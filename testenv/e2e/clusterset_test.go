@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -171,23 +172,26 @@ func TestServicesAcrossClusters(t *testing.T) {
 	s.edge.apply(shop, "apply", "-n", "shop", "-f", "-")
 	s.edge.kubectl("rollout", "status", "-n", "shop", "statefulset/web", "--timeout=90s")
 	begin := time.Now()
+	var first time.Duration
 	answers := map[string]bool{}
 	for len(answers) < 2 {
-		out, err := ask("get", "http://web.shop.svc.clusterset.local/")
+		out, err := asking(clientPatience, "get", "http://web.shop.svc.clusterset.local/")
 		if err == nil {
 			answers[out] = true
+			first = min(cmp.Or(first, time.Hour), time.Since(begin))
 		}
 		if time.Since(begin) > patience {
 			t.Fatalf("the service is not used whole: %v, %v", answers, err)
 		}
 	}
+	t.Logf("the service is used %v after its pods were ready, and both of them after %v", first.Round(100*time.Millisecond), time.Since(begin).Round(100*time.Millisecond))
 	for out := range answers {
 		if !strings.Contains(out, "web-") {
 			t.Errorf("somebody else answered: %s", out)
 		}
 	}
-	if took := time.Since(begin); took > importedWithin {
-		t.Errorf("both pods of the service were reached %v after they were ready, want at most %v", took, importedWithin)
+	if first > importedWithin {
+		t.Errorf("that is more than %v", importedWithin)
 	}
 	if out, err := ask("udp", "web.shop.svc.clusterset.local:9000", "hello"); err != nil || !strings.Contains(out, "hello") {
 		t.Errorf("by UDP: %q, %v", out, err)
