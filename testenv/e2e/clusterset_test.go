@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -22,6 +23,11 @@ const (
 	// until it is not any more.
 	importedWithin  = 10 * time.Second
 	withdrawnWithin = 5 * time.Second
+	// overWithin is how long it may take until a service is used through another replica, once
+	// the active pod of the importing gateway ends.
+	overWithin = 10 * time.Second
+	// clientPatience is how long a client waits for an answer that may not come, before it asks again.
+	clientPatience = 2 * time.Second
 )
 
 // clusterset is two clusters that export services to each other. Both have the same ranges of
@@ -75,7 +81,7 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 	}
 	startClusters(ctx, t, append(imageArchives(ctx, t), further...), map[string]*cluster{edgeNode: s.edge, cloudNode: s.cloud})
 	for one, values := range map[*cluster][]string{
-		s.cloud: {"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort)},
+		s.cloud: {"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "replicas=2"},
 		s.edge:  {"service.type=ClusterIP"},
 	} {
 		t.Cleanup(one.showLogOfFailure)
@@ -151,36 +157,41 @@ metadata: {name: each}
 `
 
 // TestServicesAcrossClusters exports a service in the cluster behind the NAT and uses it in the
-// other by its clusterset name, from a pod in a namespace of its own kind, until it is withdrawn.
+// other by its clusterset name, from a pod, while the gateway there changes over to another replica, and
+// until it is withdrawn.
 func TestServicesAcrossClusters(t *testing.T) {
 	s := newClusterset(t)
 	for one := range s.both() {
 		one.restricted("shop")
 	}
 	s.cloud.run("shop", "server", tenantServer)
-	ask := func(args ...string) (string, error) {
-		return s.cloud.Kubectl(within(t, patience), "", append([]string{"exec", "-n", "shop", "server", "--", "/bin/testserver"}, args...)...)
+	asking := func(limit time.Duration, args ...string) (string, error) {
+		return s.cloud.Kubectl(within(t, limit), "", append([]string{"exec", "-n", "shop", "server", "--", "/bin/testserver"}, args...)...)
 	}
+	ask := func(args ...string) (string, error) { return asking(patience, args...) }
 	s.edge.apply(shop, "apply", "-n", "shop", "-f", "-")
 	s.edge.kubectl("rollout", "status", "-n", "shop", "statefulset/web", "--timeout=90s")
 	begin := time.Now()
+	var first time.Duration
 	answers := map[string]bool{}
 	for len(answers) < 2 {
-		out, err := ask("get", "http://web.shop.svc.clusterset.local/")
+		out, err := asking(clientPatience, "get", "http://web.shop.svc.clusterset.local/")
 		if err == nil {
 			answers[out] = true
+			first = min(cmp.Or(first, time.Hour), time.Since(begin))
 		}
 		if time.Since(begin) > patience {
 			t.Fatalf("the service is not used whole: %v, %v", answers, err)
 		}
 	}
+	t.Logf("the service is used %v after its pods were ready, and both of them after %v", first.Round(100*time.Millisecond), time.Since(begin).Round(100*time.Millisecond))
 	for out := range answers {
 		if !strings.Contains(out, "web-") {
 			t.Errorf("somebody else answered: %s", out)
 		}
 	}
-	if took := time.Since(begin); took > importedWithin {
-		t.Errorf("both pods of the service were reached %v after they were ready, want at most %v", took, importedWithin)
+	if first > importedWithin {
+		t.Errorf("that is more than %v", importedWithin)
 	}
 	if out, err := ask("udp", "web.shop.svc.clusterset.local:9000", "hello"); err != nil || !strings.Contains(out, "hello") {
 		t.Errorf("by UDP: %q, %v", out, err)
@@ -189,6 +200,27 @@ func TestServicesAcrossClusters(t *testing.T) {
 		if out, err := ask("get", "http://"+pod+".edge.each.shop.svc.clusterset.local:8080/"); err != nil || !strings.Contains(out, pod) {
 			t.Errorf("%s alone: got %q, %v", pod, out, err)
 		}
+	}
+
+	address := s.cloud.kubectl("get", "serviceimport", "-n", "shop", "web", "-o", "jsonpath={.spec.ips[0]}")
+	active := s.cloud.kubectl("get", "pod", "-n", gatewayNamespace, "-l", "postern.dev/role=active", "-o", "name")
+	s.cloud.kubectl("delete", "-n", gatewayNamespace, active)
+	for begin = time.Now(); ; {
+		out, err := asking(clientPatience, "get", "http://web.shop.svc.clusterset.local/")
+		if err == nil && strings.Contains(out, "web-") {
+			break
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("the service is not used through another replica: %v", err)
+		}
+	}
+	if took := time.Since(begin); took > overWithin {
+		t.Errorf("the service was used through another replica after %v, want at most %v", took, overWithin)
+	} else {
+		t.Logf("the service is used through another replica after %v", took.Round(100*time.Millisecond))
+	}
+	if now := s.cloud.kubectl("get", "serviceimport", "-n", "shop", "web", "-o", "jsonpath={.spec.ips[0]}"); now != address {
+		t.Errorf("the service has the address %s, and had %s before another replica took over", now, address)
 	}
 
 	s.edge.kubectl("delete", "serviceexport", "-n", "shop", "--all")

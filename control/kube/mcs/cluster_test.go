@@ -28,6 +28,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	services "github.com/postern-dev/postern/control/mcs"
+	testkube "github.com/postern-dev/postern/testenv/kube"
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
@@ -313,6 +314,43 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 	t.Run("a gateway that starts", func(t *testing.T) { testRestart(t, c, connect(t, c, token)) })
 }
 
+// The rights that the chart gives in the namespaces that it names, and the policy that bounds them,
+// are enough; other namespaces are as if they were not there.
+func TestTheChartsRightsWillDo(t *testing.T) {
+	c := kubetest.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	helm, err := testkube.Helm(ctx, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Run(t, "", "create", "namespace", "shop")
+	c.Run(t, "", "create", "namespace", "blog")
+	definitions(t, c, asItIs)
+	if _, err := c.Helm(ctx, helm, "install", "postern", "../../../cmd/postern/deploy/chart", "-n", "postern", "--create-namespace", "--set", "name=edge",
+		"--set", "mcs.enabled=true", "--set", "mcs.namespaces={shop}"); err != nil {
+		t.Fatal(err)
+	}
+	token := c.Run(t, "", "create", "token", "-n", "postern", "postern", "--duration", "1h")
+	s := start(t, c, connect(t, c, token), newFake(), "shop")
+	s.kubectl(exportedService, "apply", "-f", "-")
+	s.kubectl(serviceExport, "apply", "-f", "-")
+	s.kubectl(strings.ReplaceAll(serviceExport, "namespace: shop", "namespace: blog"), "apply", "-f", "-")
+	wait(s, exports, "it is exported", func(x v1beta1.ServiceExport) bool {
+		return condition(x, v1beta1.ServiceExportConditionReady).Status == metav1.ConditionTrue
+	})
+	s.exported("the one that may be seen", func(list []services.Export) bool { return len(list) == 1 && list[0].Name == web })
+	s.kubectl("", "delete", "service,endpointslice,serviceexport", "-n", "shop", "--all")
+	testHeadless(t, s)
+	s.gateway.set(services.State{Imports: []services.Import{from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{port("http", 80)}},
+		services.Endpoint{Ports: []services.EndpointPort{listener(port("http", 80), "10.244.0.9:30001")}})}})
+	imported := wait(s, imports, "the import", func(x v1beta1.ServiceImport) bool { return len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1 })
+	if o := imported.OwnerReferences; len(o) != 1 || o[0].Kind != "Role" {
+		t.Errorf("the import belongs to %+v, want the Role of its namespace", o)
+	}
+	s.problem("")
+}
+
 // An older cluster has v1alpha1 alone, which has fewer fields.
 func TestTheOlderVersionWillDo(t *testing.T) {
 	c := kubetest.Start(t)
@@ -569,8 +607,11 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	}
 	s.gateway.set(services.State{Imports: []services.Import{east}})
 	wait(s, imports, "the same address", func(x v1beta1.ServiceImport) bool { return x.Name == "web" && reflect.DeepEqual(x.Spec, web.Spec) })
-	if left := strings.Fields(s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")); len(left) != 2 {
-		t.Errorf("there are %v, want a service and its endpoints", left)
+	wait(s, discovery, "its listener again", func(x discoveryv1.EndpointSlice) bool {
+		return x.Labels[v1beta1.LabelServiceName] == "web" && len(x.Endpoints) == 1
+	})
+	for _, kind := range []string{"service", "endpointslice"} {
+		s.none(kind, "shop", derivedName(east.Name))
 	}
 	s.gateway.set(services.State{})
 	s.none("serviceimport", "shop")

@@ -10,12 +10,14 @@ import (
 	"sync"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/lease"
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
@@ -34,6 +36,8 @@ const (
 	// firstRetry doubles with each failure up to maxRetry.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
+	// leaveTimeout bounds what is written at the end: another replica may be waiting.
+	leaveTimeout = 2 * time.Second
 	// requestTimeout bounds one request.
 	requestTimeout = 10 * time.Second
 	// The client's own limits, in requests a second and in a row: a gateway that takes over
@@ -97,13 +101,17 @@ func (c *Controller) signal() {
 	}
 }
 
-// Run does it until ctx ends. It leaves the objects as they are: the gateway that comes next
-// keeps them on.
+// Run does it until ctx ends. It leaves the objects for the gateway that comes next, but for where
+// Services lead: nothing does to a pod that ends, unless another replica has the role already
+// ([lease.ErrLost]). Connections are refused then instead of being lost on the way.
 func (c *Controller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s, err := c.open(ctx)
 		if err == nil {
 			s.run(ctx)
+			if ctx.Err() != nil && !errors.Is(context.Cause(ctx), lease.ErrLost) {
+				s.leave(context.WithoutCancel(ctx))
+			}
 			continue
 		}
 		if ctx.Err() == nil {
@@ -230,6 +238,24 @@ func (s *session) soon(next *time.Timer, due time.Time) time.Time {
 		return at
 	}
 	return due
+}
+
+// leave empties the EndpointSlices by which Services lead to this gateway's listeners.
+func (s *session) leave(ctx context.Context) {
+	seen, ok := s.look()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	var steps []step
+	for i, x := range seen.objects {
+		slice, is := x.(*discoveryv1.EndpointSlice)
+		if is && s.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 {
+			steps = append(steps, s.writer.noted(i, func(ctx context.Context) error { return s.writer.empty(ctx, i, slice.ResourceVersion) }))
+		}
+	}
+	s.writer.run(ctx, steps)
 }
 
 // gone reports whether the API server has not got the kinds any more.

@@ -277,3 +277,14 @@ func (w *writer) remove(ctx context.Context, i id, uid types.UID) error {
 	return client.Delete().Namespace(i.namespace).Resource(i.kind.resource).Name(i.name).
 		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
 }
+
+// empty takes the endpoints from an EndpointSlice, unless somebody has written it since.
+func (w *writer) empty(ctx context.Context, i id, version string) error {
+	client, _ := w.clients.of(i.kind)
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version}, "endpoints": []any{}})
+	if err != nil {
+		return err
+	}
+	return client.Patch(types.MergePatchType).Namespace(i.namespace).Resource(i.kind.resource).Name(i.name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+}

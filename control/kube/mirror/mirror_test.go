@@ -280,3 +280,27 @@ func TestAMirrorKeepsObjectsSlim(t *testing.T) {
 		t.Errorf("got %v, %v of an object that arrives", x, err)
 	}
 }
+
+// Objects of one name in two namespaces are two.
+func TestAMirrorOfAllNamespacesTellsThemApart(t *testing.T) {
+	in := func(namespace string) *v1alpha1.Peer {
+		x := object("a")
+		x.Namespace = namespace
+		return &x
+	}
+	m := New(Options[*v1alpha1.Peer]{Changed: func() {}})
+	if err := errors.Join(m.Replace([]any{in("one"), in("two")}, ""), m.Add(in("three")), m.Delete(in("two"))); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	list, _ := m.Objects()
+	for _, x := range list {
+		got = append(got, x.Namespace)
+	}
+	if strings.Join(got, " ") != "one three" {
+		t.Errorf("got those of %v, want one and three", got)
+	}
+	if x, _ := m.Get("three/a"); x == nil || x.Namespace != "three" {
+		t.Errorf("by its namespace and name it gives %v", x)
+	}
+}

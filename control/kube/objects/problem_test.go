@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,12 +28,14 @@ func TestWhatAnAPIServerRefusesHasACode(t *testing.T) {
 		code                     catalogue.Code
 		verbs, resource, account string
 	}{
-		"nobody answers":       {errors.New("connection refused"), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
-		"it is overloaded":     {answer(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "later", ""), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
-		"it is broken":         {answer(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd", ""), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
-		"no such kind":         {answer(http.StatusNotFound, metav1.StatusReasonNotFound, "could not find the requested resource", ""), catalogue.CRDMissing, "", "peers", ""},
-		"no right":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, ""), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
-		"wrapped":              {fmt.Errorf("failed to list: %w", answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, "")), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
+		"nobody answers":   {errors.New("connection refused"), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
+		"it is overloaded": {answer(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "later", ""), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
+		"it is broken":     {answer(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd", ""), catalogue.ClusterSilent, "", "peers.postern.dev", ""},
+		"no such kind":     {answer(http.StatusNotFound, metav1.StatusReasonNotFound, "could not find the requested resource", ""), catalogue.CRDMissing, "", "peers", ""},
+		"no right":         {answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, ""), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
+		"wrapped":          {fmt.Errorf("failed to list: %w", answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, "")), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
+		"no right elsewhere": {answer(http.StatusForbidden, metav1.StatusReasonForbidden, strings.NewReplacer("peers/status", "endpointslices", "postern.dev", "discovery.k8s.io").Replace(cannot), ""),
+			catalogue.ClusterForbidden, "patch", "endpointslices.discovery.k8s.io", "postern:gateway"},
 		"a policy":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, "denied request", ""), catalogue.ClusterForbidden, "use", "peers.postern.dev", ""},
 		"a token that is none": {answer(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized", ""), catalogue.ClusterForbidden, "use", "peers.postern.dev", ""},
 	} {
