@@ -43,6 +43,12 @@ const (
 	deadAfter   = time.Second
 	mostStalled = 64
 	atOnce      = 4
+	// tryEvery is how often a packet is let into such a lane all the same: another session of it
+	// may be well, and what is counted in it may be gone without a sign.
+	tryEvery = 20 * time.Millisecond
+	// breath is how long to wait while nothing comes out: WireGuard hands in the buffers of what
+	// it dropped only when it is given more.
+	breath = 10 * time.Millisecond
 
 	lanes = 64
 	// sealed is what a packet has around it while it is inside: the header, padding and the tag.
@@ -58,6 +64,7 @@ var magic = rand.Uint32()
 
 // inside is what is inside WireGuard one way. It is safe for concurrent use.
 type inside struct {
+	began   time.Time   // what times are counted from
 	way     byte        // of the marks
 	near    int         // where they are in the buffer, or at its end
 	far     atomic.Bool // some were at the end
@@ -74,16 +81,14 @@ type inside struct {
 // lane is the packets of one session, or of several that hash alike.
 type lane struct {
 	in, out atomic.Uint32 // how many went in, and the number of the one that came out last
-	moved   atomic.Int64  // when one came out last, or went into the empty lane, since started
+	moved   atomic.Int64  // when one came out last, or went into the empty lane, as now tells
+	tried   atomic.Int64  // when one was last let in that would have been refused
 }
-
-// started is what times are counted from.
-var started = time.Now()
 
 // newInside is for packets of up to mtu bytes, and larger ones.
 func newInside(way byte, most int64, mtu int) *inside {
 	fits := debug.SetMemoryLimit(-1) / insideFraction / device.MaxMessageSize
-	w := &inside{way: way, most: int(min(max(fits, leastInside), most)), near: min(mtu+sealed, device.MaxMessageSize-markSize)}
+	w := &inside{began: time.Now(), way: way, most: int(min(max(fits, leastInside), most)), near: min(mtu+sealed, device.MaxMessageSize-markSize)}
 	w.left.L = &w.mu
 	return w
 }
@@ -108,7 +113,7 @@ func (w *inside) enter(buf []byte, size int, of uint32, now int64) {
 }
 
 // cameOut takes note of packets that came out. Others may be among them.
-func (w *inside) cameOut(bufs [][]byte) { w.leave(bufs, sinceStart()) }
+func (w *inside) cameOut(bufs [][]byte) { w.leave(bufs, w.now()) }
 
 // returned takes note of buffers that WireGuard hands in: packets that were in them were dropped.
 func (w *inside) returned(bufs [][]byte) { w.leave(bufs, 0) }
@@ -145,7 +150,7 @@ func (w *inside) unmark(b []byte, now int64) bool {
 	return true
 }
 
-func sinceStart() int64 { return int64(time.Since(started)) }
+func (w *inside) now() int64 { return int64(time.Since(w.began)) }
 
 func (l *lane) inside() int { return int(int32(l.in.Load() - l.out.Load())) }
 
@@ -155,7 +160,7 @@ func (l *lane) stalled(now int64) bool {
 
 // count is how many packets are in lanes that move, and in those that are stalled.
 func (w *inside) count() (moving, stalled int) {
-	now := sinceStart()
+	now := w.now()
 	for i := range w.lanes {
 		l := &w.lanes[i]
 		n := l.inside()
@@ -170,6 +175,11 @@ func (w *inside) count() (moving, stalled int) {
 	return moving, stalled
 }
 
+func (w *inside) moving() int {
+	n, _ := w.count()
+	return n
+}
+
 // refuses reports whether a packet is to be dropped, because its lane is stalled and has enough.
 func (w *inside) refuses(of uint32, now int64) bool {
 	l := &w.lanes[of%lanes]
@@ -182,13 +192,17 @@ func (w *inside) refuses(of uint32, now int64) bool {
 			return false
 		}
 	}
+	if time.Duration(now-l.tried.Load()) >= tryEvery {
+		l.tried.Store(now)
+		return false
+	}
 	w.dropped.Add(1)
 	return true
 }
 
-// wait waits until more may go in.
+// wait waits until more may go in, or nothing has come out for a breath.
 func (w *inside) wait() {
-	if moving, _ := w.count(); moving < w.most {
+	if w.moving() < w.most {
 		return
 	}
 	w.mu.Lock()
@@ -196,21 +210,16 @@ func (w *inside) wait() {
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
 	over := false
-	var again *time.Timer // a lane becomes stalled without a word
-	again = time.AfterFunc(stalledAfter, func() {
+	still := time.AfterFunc(breath, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !over {
-			w.left.Broadcast()
-			again.Reset(stalledAfter)
-		}
+		over = true
+		w.left.Broadcast()
 	})
-	defer func() { over = true; again.Stop() }()
-	for !w.closed {
-		if moving, _ := w.count(); moving < w.most {
-			return
-		}
+	defer still.Stop()
+	for !w.closed && !over && w.moving() >= w.most {
 		w.left.Wait()
+		still.Reset(breath)
 	}
 }
 
@@ -258,7 +267,7 @@ func (d *boundedDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error
 	d.outbound.wait()
 	n, err := d.Device.Read(bufs, sizes, offset)
 	d.used = n
-	now := sinceStart()
+	now := d.outbound.now()
 	for i := range n {
 		to := destination(bufs[i][offset : offset+sizes[i]])
 		if d.outbound.refuses(to, now) {
@@ -334,7 +343,7 @@ func (b boundedBind) bounded(receive conn.ReceiveFunc) conn.ReceiveFunc {
 		b.inbound.wait()
 		n, err := receive(packets, sizes, eps)
 		used = n
-		now := sinceStart()
+		now := b.inbound.now()
 		for i := range n {
 			if p := packets[i][:sizes[i]]; len(p) > device.MessageKeepaliveSize && p[0] == device.MessageTransportType {
 				b.inbound.enter(packets[i], len(p), spread(binary.NativeEndian.Uint32(p[device.MessageTransportOffsetReceiver:])), now)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
@@ -86,6 +87,80 @@ func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 			t.Error("none of them counts as dropped")
 		}
 		connect(cloud, edge)
+	})
+}
+
+// A peer whose packets are counted together with those of one that does not answer is reached all the
+// same.
+func TestPeerBesideASilentOneIsReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		lane := func(k peer.PrivateKey) uint32 {
+			a := peer.OverlayAddr(k.Public())
+			return destination(packet(a, a, "")) % lanes
+		}
+		key := newKey(t)
+		for lane(key) != lane(edge.key) {
+			key = newKey(t)
+		}
+		gone := startNode(t, n, key, "192.0.2.9:51820")
+		cloud.set(edge.as("edge", edge.addr), gone.as("gone", gone.addr))
+		edge.set(cloud.as("cloud", cloud.addr))
+		connect(cloud, edge)
+		gone.stop()
+		for range 4 * mostStalled {
+			cloud.send(gone, "anybody?")
+			time.Sleep(20 * time.Millisecond)
+		}
+		begin := time.Now()
+		for waiting := true; waiting; {
+			cloud.send(edge, "you")
+			select {
+			case <-edge.tun.inbound:
+				waiting = false
+			case <-time.After(tryEvery):
+			}
+		}
+		if took := time.Since(begin); took > 10*tryEvery {
+			t.Errorf("it takes %v until a packet gets through", took)
+		}
+	})
+}
+
+// Packets that nobody has sealed, of a session that is known, do not keep others waiting.
+func TestForgedPacketsHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, cloud, edge := pair(t)
+		other := startNode(t, n, newKey(t), "192.0.2.9:51820")
+		cloud.set(edge.as("edge", edge.addr))
+		other.set(edge.as("edge", edge.addr))
+		edge.set(cloud.as("cloud", cloud.addr), other.as("other", other.addr))
+		connect(cloud, edge)
+		connect(other, edge)
+		n.mu.Lock()
+		nth := 0
+		n.lost = func(m []byte, from, _ netip.AddrPort) bool {
+			if nth++; from == cloud.addr && m[0] == 4 && nth%700 != 0 {
+				m[20]++
+			}
+			return false
+		}
+		n.mu.Unlock()
+		for range 20 {
+			for range 700 {
+				cloud.send(edge, "flood")
+			}
+			begin := time.Now()
+			other.send(edge, "you")
+			for got := ""; got != "you"; {
+				p := <-edge.tun.inbound
+				got = string(p[40:])
+			}
+			if took := time.Since(begin); took > oneWay+5*breath {
+				t.Fatalf("a packet of another peer took %v", took)
+			}
+			time.Sleep(stalledAfter - oneWay)
+		}
 	})
 }
 
