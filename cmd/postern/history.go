@@ -19,12 +19,12 @@ func (a *app) historyCommand() *cobra.Command {
 	r := api.HistoryRequest{Since: defaultPast}
 	c := &cobra.Command{
 		Use:   "history PEER",
-		Short: "Show what became of a peer lately, and what happened to it",
+		Short: "Show the recent history of a peer",
 		Long: "Show a peer's last hour: its state and path, the verdicts in both directions, round trip, loss and " +
 			"throughput as strips over the time, and what happened: V a verdict came (and when it went), P its path changed, " +
 			"R its gateway was restarted, K it has another key, J it joined. The gateway keeps a day by the " +
-			"minute, the last 10 minutes by the second, in memory alone: it begins anew when it is restarted, and says " +
-			"so. Where a piece of time had several states the worst is shown. With -o json the same as data.",
+			"minute, the last 10 minutes by the second, in memory only, so the history starts over when the gateway " +
+			"restarts. Each column shows the worst state of its interval. With -o json the same as data.",
 		Example: "  postern history cloud\n  postern history cloud --since 24h\n" +
 			"  postern history cloud -o json | jq -r '.peers[].events[].event'",
 		Args:              cobra.ExactArgs(1),

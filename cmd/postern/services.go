@@ -18,9 +18,9 @@ func (a *app) servicesCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "services [PEER]",
-		Short: "List the services of clusters that are exported to peers and imported from them",
-		Long: "List the services that this cluster exports to peers and imports from them (Multi-Cluster Services API), " +
-			"and those that are not, with the reason. The state is ok, waiting (the peer has not been told yet, or a " +
+		Short: "List services exported to and imported from peers",
+		Long: "List services exported to and imported from peers (Multi-Cluster Services API), and those that are " +
+			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or a " +
 			"listener here cannot be opened), ungranted (exported, and no peer may have it) or refused. ADDRESSES are where " +
 			"an imported service is listened for here.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",
@@ -45,10 +45,10 @@ func (a *app) servicesCommand() *cobra.Command {
 func writeServices(out io.Writer, s api.ClusterServices) error {
 	switch {
 	case !s.Enabled:
-		_, err := fmt.Fprintln(out, "this gateway takes no part in services of clusters: set spec.kubernetes.mcs (Helm value mcs)")
+		_, err := fmt.Fprintln(out, "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)")
 		return err
 	case len(s.Services) == 0:
-		_, err := fmt.Fprintln(out, "nothing is exported to peers or imported from them: `kubectl get serviceexports -A`, and services.export and services.import of the peers")
+		_, err := fmt.Fprintln(out, "no service is exported or imported; see `kubectl get serviceexports -A`, and services.export and services.import of the peers")
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -42,8 +42,8 @@ type described struct {
 	same func(g *guided, cfg *config.Resolved) bool
 }
 
-// describing are these flags, and whether one that is there has
-// the same: a command that is run again, as by a tool that sets up machines, is no mistake.
+// describing are these flags, and whether one that is there has the same: a command that is run again,
+// as by a tool that sets up machines, is no mistake.
 var describing = []described{
 	{"name", func(g *guided, cfg *config.Resolved) bool { return g.want.name == cfg.Name }},
 	{"state-dir", func(g *guided, cfg *config.Resolved) bool { return g.want.stateDir == cfg.StateDir }},
@@ -71,10 +71,10 @@ func (a *app) upCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up [TICKET|-]",
 		Short: "Configure and start a gateway, and make a ticket or join, step by step",
-		Long: "Ask what a gateway needs, write its configuration with comments, check it, start the gateway (the " +
-			"systemd unit where a package installed one, else in the background), and make a ticket for the other " +
-			"gateway, or join with its ticket. What a flag says is not asked; without a terminal nothing is. A " +
-			"configuration that is there already is used as it is, and a gateway that runs goes on.",
+		Long: "Ask for what a gateway needs, write a commented configuration, check it, start the gateway (with the " +
+			"package's systemd unit if installed, otherwise in the background), and make a ticket for the other gateway " +
+			"or join with its ticket. Values given by flags are not asked for; without a terminal nothing is asked. An " +
+			"existing configuration is used unchanged, and a running gateway keeps running.",
 		Example: "  postern up\n  postern up --name cloud --advertise 203.0.113.10:51820 > ticket\n" +
 			"  postern up --name edge - < ticket",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -137,7 +137,7 @@ func (g *guided) run(c *cobra.Command) error {
 	if running := g.running(ctx); running != "" {
 		if cfg == nil && slices.ContainsFunc(describing, func(d described) bool { return g.flags.Changed(d.flag) }) {
 			return usagef("for a second one, choose --config, --state-dir, --socket and --listen-port",
-				"up: the gateway %s runs at %s already, by another configuration than %s", running, g.socketPath(), file)
+				"up: the gateway %s runs at %s already, with a different configuration from %s", running, g.socketPath(), file)
 		}
 		fmt.Fprintf(g.stderr, "The gateway %s is running already.\n", tui.Printable(running))
 		return g.peer(c, false)
@@ -165,7 +165,7 @@ func (g *guided) known(found existing) (*config.Resolved, error) {
 	}
 	for _, d := range describing {
 		if g.flags.Changed(d.flag) && !d.same(g, cfg) {
-			return nil, usagef("edit the file, or leave the flag out to use it as it is", "up: %s is there already, and has something else than --%s", g.file, d.flag)
+			return nil, usagef("edit the file, or leave the flag out to use it as it is", "up: %s is there already, and disagrees with --%s", g.file, d.flag)
 		}
 	}
 	fmt.Fprintf(g.stderr, "The configuration %s is there already and used as it is.\n", tui.Printable(g.file))
@@ -187,7 +187,7 @@ func (g *guided) running(ctx context.Context) string {
 // configure asks for what is missing, and writes the configuration.
 func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	if g.want.name == "" && g.ask == nil {
-		return nil, usagef("--name edge, for example; postern up --help lists what else may be told", "up: there is no terminal to ask, and --name is missing")
+		return nil, usagef("--name edge, for example; postern up --help lists the other flags", "up: there is no terminal to ask, and --name is missing")
 	}
 	if err := g.askConfig(); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 		return nil, err
 	}
 	if g.issuer && g.want.apiServer == "" {
-		return nil, usagef("add --api-server HOST:PORT", "up: --issuer-ca makes a CA for an API server, and there is none")
+		return nil, usagef("add --api-server HOST:PORT", "up: --issuer-ca makes a CA for an API server, but none is given")
 	}
 	dir := filepath.Dir(g.file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

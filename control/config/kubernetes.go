@@ -63,7 +63,7 @@ func (c *checker) kubernetes(at string, k *api.Kubernetes) *Kubernetes {
 func (c *checker) namespaces(at string, names []string) {
 	for i, namespace := range names {
 		if !isNamespace(namespace) {
-			c.fail(fmt.Sprintf("%s[%d]", at, i), "%q is no name of a namespace (want at most %d lower-case letters, digits and hyphens)", namespace, maxNamespace)
+			c.fail(fmt.Sprintf("%s[%d]", at, i), "%q is not a valid namespace name (want at most %d lower-case letters, digits and hyphens)", namespace, maxNamespace)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (c *checker) mcs(at string, m *api.MCS) *MCS {
 		return nil
 	}
 	if m.AllNamespaces == (len(m.Namespaces) > 0) {
-		c.fail(at, "say either which namespaces or allNamespaces: true")
+		c.fail(at, "set either namespaces or allNamespaces: true")
 	}
 	c.namespaces(at+".namespaces", m.Namespaces)
 	return &MCS{Namespaces: slices.Compact(slices.Sorted(slices.Values(m.Namespaces)))}

@@ -107,7 +107,7 @@ func (c *checker) fillIssuer(at string, i *api.Issuer) {
 
 func (c *checker) serviceAccount(at string, s *api.ServiceAccountIssuer) *ServiceAccount {
 	if !isNamespace(s.Namespace) {
-		c.fail(at+".namespace", "%q is no name of a namespace (want at most %d lower-case letters, digits and hyphens)", s.Namespace, maxNamespace)
+		c.fail(at+".namespace", "%q is not a valid namespace name (want at most %d lower-case letters, digits and hyphens)", s.Namespace, maxNamespace)
 	}
 	for _, system := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		if s.Namespace == system {

@@ -6,8 +6,9 @@
 //
 // Of each peer a day, the last 10 minutes of it by the second and the rest by the minute, and its
 // latest events. A point is 16 bytes, and lasts until something differs from it by more than an
-// eighth: a peer that is well takes a few of them an hour. Points are folded only when there is
-// no room for another one, and one that stands for several has the worst of what they say.
+// eighth: a peer that is well, and whose figures stay within that, takes one of them a day. Points
+// are folded only when there is no room for another one, and one that stands for several has the
+// worst of what they say.
 //
 // # The bound
 //

@@ -113,7 +113,7 @@ func (r *Reader) Clear() []Name {
 // Heard reports whether all of a catalogue is there.
 func (r *Reader) Heard() bool { return r.now != nil }
 
-// Offers are those that can be used, by name. The map is not to be changed.
+// Offer is the one of a name, nil if there is none that can be used. It is not to be changed.
 func (r *Reader) Offer(n Name) *Offer {
 	if r.now == nil {
 		return nil

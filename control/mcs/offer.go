@@ -149,7 +149,7 @@ func decode(text []byte) (*Offer, error) {
 func (o *Offer) check() error {
 	switch {
 	case !isLabel(o.Name.Namespace) || !isLabel(o.Name.Name):
-		return errors.New("it has no name of a service")
+		return errors.New("its name is not a valid service name")
 	case o.Created.IsZero() || o.Created.Year() > 9999:
 		return errors.New("it does not say since when it is exported")
 	case o.Spec.Type != ClusterSetIP && o.Spec.Type != Headless:
@@ -159,7 +159,7 @@ func (o *Offer) check() error {
 	case o.Spec.Affinity.Timeout > maxAffinity:
 		return fmt.Errorf("its session affinity is longer than %s", maxAffinity)
 	case !isWord(o.Spec.InternalTrafficPolicy) || !isWord(o.Spec.TrafficDistribution):
-		return errors.New("its traffic policy is no word")
+		return errors.New("its traffic policy is not valid")
 	}
 	if err := checkPorts(o.Spec.Ports); err != nil {
 		return err
@@ -183,13 +183,13 @@ func checkPorts(ports []Port) error {
 		n := number{p.Protocol, p.Port}
 		switch {
 		case p.Protocol != api.TCP && p.Protocol != api.UDP && p.Protocol != SCTP:
-			return errors.New("a port has no protocol that there is")
+			return errors.New("a port has an unknown protocol")
 		case p.Port == 0:
 			return errors.New("a port is 0")
 		case p.Name == "" && len(ports) > 1 || p.Name != "" && !isLabel(p.Name):
-			return errors.New("a port has no name that can be")
+			return errors.New("a port name is missing or invalid")
 		case names[p.Name] || numbers[n]:
-			return errors.New("a port is there twice")
+			return errors.New("a port is listed twice")
 		case p.AppProtocol != "" && !isQualified(p.AppProtocol):
 			return errors.New("an application protocol is no name")
 		}
@@ -210,7 +210,7 @@ func checkMarks(labels, annotations map[string]string) error {
 		for key := range m {
 			switch {
 			case !isQualified(key):
-				return errors.New("a label or annotation has no name that can be")
+				return errors.New("a label or annotation key is invalid")
 			case slices.ContainsFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }):
 				return fmt.Errorf("%s is for whoever makes the object alone", key)
 			}

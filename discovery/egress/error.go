@@ -55,7 +55,7 @@ func (e *Error) reason() string {
 	case Rejected:
 		return fmt.Sprintf("does not take the user and password (%d%s)", e.Status, e.wanted())
 	case Forbidden:
-		return fmt.Sprintf("does not connect to %s (%d): have CONNECT to that host and port allowed there", e.Target, e.Status)
+		return fmt.Sprintf("does not connect to %s (%d): allow CONNECT to that host and port there", e.Target, e.Status)
 	case TargetUnreached:
 		why := "in time"
 		if e.Status != 0 {

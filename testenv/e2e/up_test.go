@@ -74,7 +74,7 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 	cloud.Types(`\$ $`, "grep -c '#' /etc/postern/gateway.yaml; grep -h localCA /etc/postern/gateway.yaml; ls -l /etc/postern")
 	cloud.Sees(`(?s)\n[1-9][0-9]\n +auth: \{issuer: \{localCA: .*-rw-r--r-- .* gateway\.yaml\n-rw------- .* issuer\.crt\n-rw------- .* issuer\.key`)
 	cloud.Types(`\$ $`, "cksum /etc/postern/* >before; postern up --name other; echo code $?")
-	cloud.Sees(`/etc/postern/gateway\.yaml is there already, and has something else than --name .*\ncode 2\n`)
+	cloud.Sees(`/etc/postern/gateway\.yaml is there already, and disagrees with --name .*\ncode 2\n`)
 	cloud.Types(`\$ $`, "postern up")
 	cloud.Sees(`The gateway cloud is running already`)
 	cloud.Types(`Ticket .*\? $`, "")

@@ -30,7 +30,7 @@ func keys() keyMap {
 		last:     bind("G", "last", "G", "end"),
 		pageUp:   bind("pgup", "page up", "pgup", "ctrl+b"),
 		pageDown: bind("pgdn", "page down", "pgdown", "ctrl+f", " "),
-		left:     bind("←", "peer before", "left", "h"),
+		left:     bind("←", "previous peer", "left", "h"),
 		right:    bind("→", "next peer", "right", "l"),
 		enter:    bind("enter", "open", "enter"),
 		view:     bind("1–7", "view", "1", "2", "3", "4", "5", "6", "7"),

@@ -23,5 +23,5 @@
 // the gateway's start is kept: a Service that is made again has another address.
 //
 // The kinds of the API are not the gateway's. While the cluster has not got them they are
-// looked for again, and that is told (PST0730). v1alpha1 will do where there is no v1beta1.
+// looked for again, and that is told (PST0920). v1alpha1 will do where there is no v1beta1.
 package mcs
