@@ -105,9 +105,14 @@ func TestBackendsOfAService(t *testing.T) {
 	number, yes, no := int32(8080), true, false
 	slice := func(address string, ready, terminating *bool, hostname *string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
 	}
 	name := "db-0"
+	of := func(target *corev1.ObjectReference, labels map[string]string) *discoveryv1.EndpointSlice {
+		s := slice("10.244.0.5", &yes, nil, nil)
+		s.Labels, s.Endpoints[0].TargetRef = labels, target
+		return s
+	}
 	for _, c := range []struct {
 		slice *discoveryv1.EndpointSlice
 		kind  services.Type
@@ -120,9 +125,12 @@ func TestBackendsOfAService(t *testing.T) {
 		{slice("fd00::5", &yes, nil, nil), services.Headless, "fd00::5 fd00--5 true"},
 		{slice("::1:5", &yes, nil, nil), services.Headless, "::1:5 0--1-5 true"},
 		{slice("name.example.com", &yes, nil, nil), services.Headless, ""},
+		{of(nil, nil), services.ClusterSetIP, ""},
+		{of(&corev1.ObjectReference{Kind: "Node"}, nil), services.ClusterSetIP, ""},
+		{of(nil, map[string]string{labelManagedBy: program}), services.ClusterSetIP, ""},
 	} {
 		got := ""
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{c.slice}, c.kind) {
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(c.slice)}, c.kind) {
 			got = fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready)
 		}
 		if got != c.want {
