@@ -306,6 +306,14 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 		s := start(t, c, connect(t, c, token), newFake(), "shop")
 		s.problem(catalogue.MCSMissing)
 	})
+	t.Run("without one of the kinds", func(t *testing.T) {
+		c.Run(t, string(crd.ServiceImportCRD), "apply", "--server-side", "-f", "-")
+		c.Run(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+v1beta1.ServiceImportFullName)
+		s := start(t, c, connect(t, c, token), newFake(), "shop")
+		if p := s.problem(catalogue.MCSMissing); p.Params.Detail != exportKind.qualified() {
+			t.Errorf("it is said of %s", p.Params.Detail)
+		}
+	})
 	definitions(t, c, asItIs)
 	t.Run("exports", func(t *testing.T) { testExports(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("imports", func(t *testing.T) { testImports(t, c, connect(t, c, token)) })
