@@ -295,15 +295,15 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.o.Services.SetExports(list)
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()
-	s.refused = refusals(state.Problems)
 
-	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
+	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}, derived: map[string]int{}}
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
 	for _, i := range state.Imports {
 		m.add(i)
 	}
+	s.refused = refusals(slices.Concat(state.Problems, m.full))
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
 	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
 	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
