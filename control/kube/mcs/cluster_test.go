@@ -627,14 +627,11 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.none("endpointslice", "shop")
 }
 
-// many is how many services there are at once, and manyWithin how long they may take on a machine
-// that does much else; an idle one takes a third of it.
-const (
-	many       = 500
-	manyWithin = 30 * time.Second
-)
+// many is how many services there are at once.
+const many = 500
 
-// testMany: so many services are there soon, and lead elsewhere soon when another replica takes over.
+// testMany: so many services are there, and lead elsewhere when another replica takes over. How soon
+// depends on the machine, and is logged.
 func testMany(t *testing.T, s *site) {
 	http := port("http", 80)
 	state := func(gateway string) (out services.State) {
@@ -660,11 +657,7 @@ func testMany(t *testing.T, s *site) {
 		}); err != nil {
 			t.Fatalf("%s: %d of %d: %v", what, len(done), many, err)
 		}
-		took := time.Since(begin)
-		t.Logf("%s: %v", what, took.Round(10*time.Millisecond))
-		if took > manyWithin {
-			t.Errorf("%s after %v, want at most %v", what, took, manyWithin)
-		}
+		t.Logf("%s: %v", what, time.Since(begin).Round(10*time.Millisecond))
 	}
 	s.gateway.set(state("10.244.0.9"))
 	all("all are imported", imports, func(b json.RawMessage) bool {
