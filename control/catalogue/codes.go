@@ -207,6 +207,7 @@ const (
 	OverlayNotStored Code = "PST0907"
 	NoBackendReady   Code = "PST0908"
 	CatalogueFull    Code = "PST0909"
+	ImportsFull      Code = "PST0910"
 )
 
 // PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.

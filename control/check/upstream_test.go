@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -120,25 +119,19 @@ func TestUpstreamsAreCheckedAtTheSameTime(t *testing.T) {
 	})
 }
 
-// late answers right, after a while.
-func late(d time.Duration) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-time.After(d):
-			live(w, r)
-		case <-r.Context().Done():
+func TestASlowAPIServerIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, o := newSite(t), newOverlay(t)
+		o.on(1, secure(s.conf(t, s.ca, catalogue.DefaultServerName), func(c net.Conn) {
+			time.Sleep(2500 * time.Millisecond)
+			says(body("ok"))(c)
+		}))
+		u := Upstream{Service: api.ServiceAPIServer, TLS: true, CA: s.ca.CertPEM(), Address: "[fd12::1]:1"}
+		r := CheckUpstreams(t.Context(), Network{Dial: o.Dial}, []Upstream{u})[0]
+		checkDirect(t, r, "upstream-apiServer", api.Warning, catalogue.APIServerSlow, StageHTTP)
+		if took, way := r.Params().Took, r.Params().Way; took != 2500*time.Millisecond || way > 0 {
+			t.Errorf("it took %s, the way %s of it", took, way)
 		}
-	}
-}
-
-func TestASlowAPIServerIsFoundBehindARealConnection(t *testing.T) {
-	s := newSite(t)
-	u := Upstream{Service: api.ServiceAPIServer, TLS: true, CA: s.ca.CertPEM(),
-		Address: serveTLS(t, s.conf(t, s.ca, catalogue.DefaultServerName), late(2500*time.Millisecond))}
-	r := CheckUpstreams(t.Context(), Network{}, []Upstream{u})[0]
-	checkDirect(t, r, "upstream-apiServer", api.Warning, catalogue.APIServerSlow, StageHTTP)
-	if r.Params().Took < catalogue.SlowAnswer || r.Params().Way > catalogue.SlowAnswer {
-		t.Errorf("it took %s, the way %s of it", r.Params().Took, r.Params().Way)
-	}
-	tellsTheReader(t, r, "the API server of this gateway at 127.0.0.1:", "load of the API server")
+		tellsTheReader(t, r, "the API server of this gateway at [fd12::1]:1", "load of the API server")
+	})
 }

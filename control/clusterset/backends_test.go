@@ -98,16 +98,20 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 }
 
 func TestOnlyPodsAreBackends(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+	own := netip.MustParseAddr("10.244.0.9")
 	for s, want := range map[string]bool{
 		"10.244.1.7": true, "2001:db8::7": true, "fd12:3456::7": true,
 		"127.0.0.1": false, "::1": false, "::ffff:127.0.0.1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false,
-		"224.0.0.1": false, "255.255.255.255": false,
+		"224.0.0.1": false, "255.255.255.255": false, "fd12::5%eth0": false,
+		"10.244.0.9": false, "::ffff:10.244.0.9": false, "10.96.0.1": false, // the gateway, the API server
+		"fd00:ec2::254": false, "100.100.100.200": false, "168.63.129.16": false,
 	} {
-		if got := mayBeBackend(netip.MustParseAddr(s)); got != want {
+		if got := mayBeBackend(netip.MustParseAddr(s), own); got != want {
 			t.Errorf("%s may be a backend: %v", s, got)
 		}
 	}
-	if mayBeBackend(netip.Addr{}) {
+	if mayBeBackend(netip.Addr{}, own) {
 		t.Error("no address may be one")
 	}
 }

@@ -3,6 +3,7 @@ package clusterset
 import (
 	"maps"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -205,7 +206,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 					c.backends[s.Name] = b
 				}
 				e.services[i].Backends = b
-				ready, there := e.targets(s.Name)
+				ready, there := e.targets(s.Name, c.o.Host)
 				b.set(ready, e.Spec.Affinity)
 				if s.Ports.Protocol == api.UDP {
 					in.EndFlows(s.Name, func(a netip.AddrPort) bool { return !slices.Contains(there, a) })
@@ -228,7 +229,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 }
 
 // targets are the backends of one of the forwarded services, those that are ready and all there are.
-func (e *export) targets(service string) (ready, all []netip.AddrPort) {
+func (e *export) targets(service string, own netip.Addr) (ready, all []netip.AddrPort) {
 	for _, p := range e.Spec.Ports {
 		for _, b := range e.Backends {
 			hostname := ""
@@ -236,7 +237,7 @@ func (e *export) targets(service string) (ready, all []netip.AddrPort) {
 				hostname = b.Hostname
 			}
 			port := b.Ports[p.Name]
-			if port == 0 || !mayBeBackend(b.Addr) || forwardName(e.Name, p, hostname) != service {
+			if port == 0 || !mayBeBackend(b.Addr, own) || forwardName(e.Name, p, hostname) != service {
 				continue
 			}
 			a := netip.AddrPortFrom(b.Addr.Unmap(), port)
@@ -251,12 +252,18 @@ func (e *export) targets(service string) (ready, all []netip.AddrPort) {
 }
 
 // mayBeBackend refuses addresses at which no pod is: whoever may write EndpointSlices must not have
-// this gateway connect to itself, to its node or to a cloud's metadata.
-func mayBeBackend(a netip.Addr) bool {
+// this gateway connect to itself, whom it lets use every peer's services, to its node, to the API
+// server or to a cloud's metadata. own is where the gateway listens for services of peers.
+func mayBeBackend(a, own netip.Addr) bool {
 	a = a.Unmap()
+	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // none outside of a cluster
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
-		a.Zone() == ""
+		a.Zone() == "" && a != own.Unmap() && a != apiServer && !slices.Contains(metadata, a)
 }
+
+// metadata are where clouds tell their machines secrets, besides link-local addresses: AWS, Alibaba
+// Cloud and Azure.
+var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16")}
 
 // forwardName is what a port of a service of a cluster is called where connections are counted,
 // granted and listed: NAMESPACE/NAME:PORT, with /UDP, and with @HOSTNAME for one backend.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -26,11 +27,33 @@ type importer struct {
 	at         map[place]netip.AddrPort
 	remembered map[place]string
 	failing    map[mcs.Name]bool // a listener of theirs cannot be opened
+	over       map[surplus]int   // how many listeners of a peer's service there are not, for want of room
 	routes
+}
+
+// surplus is what has more listeners than there may be: a peer's service.
+type surplus struct {
+	peer string
+	name mcs.Name
 }
 
 // maxRemembered is how many addresses of listeners are remembered besides those that are there.
 const maxRemembered = 2 * mcs.MaxServices
+
+// listenerFraction is the part of the process' memory limit that listeners may take, which cost some
+// listenerMemory bytes each, and maxListeners how many there are at most, which is fewer than there
+// are ports. One peer has no more than peerListeners of them, or half.
+const (
+	listenerFraction, listenerMemory = 4, 8 << 10
+	maxListeners                     = 8000
+	peerListeners                    = mcs.MaxServices
+)
+
+// room is how many listeners there may be in all, and for one peer.
+func room() (all, each int) {
+	all = int(min(maxListeners, debug.SetMemoryLimit(-1)/listenerFraction/listenerMemory))
+	return all, min(peerListeners, (all+1)/2)
+}
 
 // place is a listener's: a peer, and the forwarded service.
 type place struct{ peer, service string }
@@ -62,24 +85,34 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 			names[n] = true
 		}
 	}
-	told := map[mcs.Name][]mcs.Told{}
-	for n := range names {
+	told := func(n mcs.Name) (list []mcs.Told) {
 		for peer, s := range c.peers {
 			if o := s.reader.Offer(n); o != nil && namespaces[n.Namespace] && r.Imports(s.member, n.Namespace) {
-				told[n] = append(told[n], mcs.Told{Peer: peer, Offer: o})
+				list = append(list, mcs.Told{Peer: peer, Offer: o})
 			}
 		}
+		return list
+	}
+	offers := map[mcs.Name][]mcs.Told{}
+	for n := range names {
+		offers[n] = told(n)
 	}
 	c.mu.Unlock()
-	c.listen(names, told)
-	for n := range names {
-		c.merge(n, told[n])
+	others := c.listen(names, offers)
+	c.mu.Lock()
+	for n := range others {
+		offers[n] = told(n)
+	}
+	c.mu.Unlock()
+	for n, list := range offers {
+		c.merge(n, list)
 	}
 	c.publish(r, namespaces)
 }
 
 // listen has listeners for the services of these names, and notes where they are and where they lead.
-func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Told) {
+// It gives the names of the others that have gained or lost listeners by that.
+func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Told) (others map[mcs.Name]bool) {
 	changed := false
 	c.lock.Lock()
 	for n := range names {
@@ -107,11 +140,23 @@ func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Tol
 		}
 	}
 	c.lock.Unlock()
+	others = map[mcs.Name]bool{}
 	if changed {
-		c.out.SetLocals(slices.Concat(slices.Collect(maps.Values(c.wanted))...))
+		was := c.over
+		var fits []forward.Local
+		all, each := room()
+		fits, c.over = fit(c.wanted, all, each)
+		for _, m := range []map[surplus]int{was, c.over} {
+			for s := range m {
+				if was[s] != c.over[s] && !names[s.name] {
+					others[s.name] = true
+				}
+			}
+		}
+		c.out.SetLocals(fits)
 	}
 	if !changed && len(c.failing) == 0 {
-		return
+		return others
 	}
 	for k := range c.remembered { // of what a peer no longer exports only some
 		if _, there := c.at[k]; !there && len(c.remembered) > maxRemembered {
@@ -129,6 +174,25 @@ func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Tol
 		c.at[k] = a.At(0)
 		c.remembered[k] = a.At(0).String()
 	}
+	return others
+}
+
+// fit gives the listeners that there is room for, by name: so many in all, and for each peer. over is
+// how many others there are.
+func fit(wanted map[mcs.Name][]forward.Local, all, each int) (fits []forward.Local, over map[surplus]int) {
+	over = map[surplus]int{}
+	have := map[string]int{}
+	for _, n := range slices.SortedFunc(maps.Keys(wanted), mcs.Name.Compare) {
+		for _, l := range wanted[n] {
+			if len(fits) >= all || have[l.Peer] >= each {
+				over[surplus{l.Peer, n}]++
+				continue
+			}
+			have[l.Peer]++
+			fits = append(fits, l)
+		}
+	}
+	return fits, over
 }
 
 func compareLocals(a, b forward.Local) int {
@@ -167,6 +231,11 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 		if e.problem != nil {
 			next.Problems = append(next.Problems, *e.problem)
 		}
+	}
+	all, each := room()
+	for s, missing := range c.over {
+		next.Problems = append(next.Problems, mcs.Problem{Name: s.name, Peer: s.peer, Code: catalogue.ImportsFull,
+			Detail: fmt.Sprintf("%d of its listeners are not opened, there may be %d for one peer and %d in all", missing, each, all)})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

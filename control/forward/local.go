@@ -126,22 +126,53 @@ func (l *local) listen() (string, []io.Closer, error) {
 			return at.String(), socks, nil
 		}
 	}
-	at, socks, err := l.listenAt(one(l.out.nextPort()))
-	for n := int(l.out.opts.LastPort) - int(l.out.opts.FirstPort); n > 0 && errors.Is(err, syscall.EADDRINUSE); n-- {
-		at, socks, err = l.listenAt(one(l.out.nextPort()))
-	}
+	at, socks, err := l.out.scan(l.want.Protocol, func(port uint16) (api.ListenAddress, []io.Closer, error) {
+		return l.listenAt(one(port))
+	})
 	if err != nil {
 		return "", nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
 	}
 	return at.String(), socks, nil
 }
 
-// nextPort is where a listener without an address may be; 0 is any.
-func (o *Outbound) nextPort() uint16 {
+// ports are those where listeners without an address may be.
+type ports struct {
+	mu   sync.Mutex
+	last int // the nth was tried last
+	// full is when all were found to be used, by protocol. They are not tried again for a while, unless
+	// a listener closes.
+	full map[api.Protocol]time.Time
+}
+
+// scan opens a port for a listener without an address.
+func (o *Outbound) scan(protocol api.Protocol, open func(port uint16) (api.ListenAddress, []io.Closer, error)) (at api.ListenAddress, socks []io.Closer, err error) {
 	if o.opts.FirstPort == 0 {
-		return 0
+		return open(0) // any
 	}
-	return o.opts.FirstPort + uint16(o.port.Add(1)%(uint32(o.opts.LastPort)-uint32(o.opts.FirstPort)+1))
+	p := &o.ports
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if since, full := p.full[protocol]; full && time.Since(since) < reopenEvery {
+		return at, nil, fmt.Errorf("ports %d-%d: %w", o.opts.FirstPort, o.opts.LastPort, syscall.EADDRINUSE)
+	}
+	n := int(o.opts.LastPort) - int(o.opts.FirstPort) + 1
+	for range n {
+		p.last = (p.last + 1) % n
+		at, socks, err = open(o.opts.FirstPort + uint16(p.last))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			delete(p.full, protocol)
+			return at, socks, err
+		}
+	}
+	p.full[protocol] = time.Now()
+	return at, nil, err
+}
+
+// freed notes that a port of a protocol may be free again.
+func (p *ports) freed(protocol api.Protocol) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.full, protocol)
 }
 
 // listenAt opens all ports of an address, or none, and says which they are.
@@ -226,5 +257,8 @@ func (l *local) closeSockets() {
 	l.mu.Unlock()
 	for _, s := range socks {
 		_ = s.Close()
+	}
+	if len(socks) > 0 {
+		l.out.ports.freed(l.want.Protocol)
 	}
 }

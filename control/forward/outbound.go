@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -81,8 +80,8 @@ type Outbound struct {
 	count *counters // of connections
 	udp   *counters // of flows of datagrams
 
-	configure sync.Mutex    // serialises SetLocals and Close
-	port      atomic.Uint32 // of FirstPort to LastPort that was tried last
+	configure sync.Mutex // serialises SetLocals and Close
+	ports     ports
 
 	mu     sync.Mutex
 	closed bool
@@ -101,7 +100,7 @@ func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 	}
 	o.Logger = orDiscard(o.Logger)
 	return &Outbound{flows: flows, opts: o, count: newCounters(), udp: newCounters(),
-		locals: make(map[localKey]*local)}
+		locals: make(map[localKey]*local), ports: ports{full: make(map[api.Protocol]time.Time)}}
 }
 
 // SetLocals makes the listeners be these. Those that are unchanged are not disturbed. A

@@ -547,3 +547,54 @@ func TestAsManyServicesOfAClusterAsThereMayBe(t *testing.T) {
 		t.Errorf("%s answers", who)
 	}
 }
+
+// A peer whose services have more ports than there may be listeners for one is imported in part, by
+// name, and in full once there is room.
+func TestServicesOfAClusterWithTooManyPorts(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	p := w.newPod("web")
+	const ports, count, most = 64, 32, 2000 // 48 ports too many
+	var all []mcs.Export
+	for i := range count {
+		x := export("shop", fmt.Sprintf("web-%02d", i), true, p)
+		x.Spec.Ports = nil
+		for n := range ports {
+			name := fmt.Sprintf("p%02d", n)
+			x.Spec.Ports = append(x.Spec.Ports, mcs.Port{Name: name, Protocol: api.TCP, Port: uint16(80 + n)})
+			x.Backends[0].Ports[name] = p.address.Port()
+		}
+		all = append(all, x)
+	}
+	listeners := func(st mcs.State) (all, last int) {
+		for _, i := range st.Imports {
+			for _, c := range i.Clusters {
+				for _, e := range c.Endpoints {
+					all += len(e.Ports)
+					if i.Name.Name == fmt.Sprintf("web-%02d", count-1) {
+						last += len(e.Ports)
+					}
+				}
+			}
+		}
+		return all, last
+	}
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	w.Cloud.Gateway.Services().SetExports(all)
+	w.awaitState(w.Edge, "as much as there is room for is imported", func(st mcs.State) string {
+		if n, last := listeners(st); n != most || last != ports-(ports*count-most) || len(st.Problems) != 1 ||
+			st.Problems[0].Code != catalogue.ImportsFull || st.Problems[0].Peer != "cloud" || st.Problems[0].Name != all[count-1].Name {
+			return fmt.Sprintf("%d listeners, %d of the last, problems %+v", n, last, st.Problems)
+		}
+		return ""
+	})
+	w.Cloud.Gateway.Services().SetExports(all[1:])
+	w.awaitState(w.Edge, "the rest is imported", func(st mcs.State) string {
+		if n, last := listeners(st); n != ports*(count-1) || last != ports || len(st.Problems) > 0 {
+			return fmt.Sprintf("%d listeners, %d of the last, problems %+v", n, last, st.Problems)
+		}
+		return ""
+	})
+}

@@ -20,8 +20,13 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// errNoKinds: the cluster has not got the kinds of the API.
-var errNoKinds = errors.New("the API server has no " + v1beta1.GroupName)
+// missingKinds are kinds of the API that the cluster has not got.
+type missingKinds string
+
+func (k missingKinds) Error() string { return "the API server has no " + string(k) }
+
+// noVersion: it has none that is understood.
+const noVersion = missingKinds(v1beta1.GroupName + "/v1beta1 or v1alpha1")
 
 // kind is one of the kinds of object that are written.
 type kind struct{ name, resource, group string }
@@ -92,7 +97,7 @@ func (c *Controller) version(ctx context.Context) (schema.GroupVersion, error) {
 	defer cancel()
 	raw, err := answer(client.Get().AbsPath("/apis", v1beta1.GroupName).Do(ctx))
 	if apierrors.IsNotFound(err) {
-		return schema.GroupVersion{}, errNoKinds
+		return schema.GroupVersion{}, noVersion
 	}
 	if err != nil {
 		return schema.GroupVersion{}, err
@@ -108,7 +113,7 @@ func (c *Controller) version(ctx context.Context) (schema.GroupVersion, error) {
 			}
 		}
 	}
-	return schema.GroupVersion{}, errNoKinds
+	return schema.GroupVersion{}, noVersion
 }
 
 // owner is what gives the right to import into a namespace, or into all: a Role or ClusterRole

@@ -283,9 +283,10 @@ metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: we
 addressType: IPv4
 ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]
 endpoints:
-- {addresses: [10.244.0.5], conditions: {ready: true}}
-- {addresses: [10.244.0.6], conditions: {ready: false}}
-- {addresses: [10.244.0.7], conditions: {ready: true, terminating: true}}
+- {addresses: [10.244.0.5], targetRef: {kind: Pod, namespace: shop, name: web-5}, conditions: {ready: true}}
+- {addresses: [10.244.0.6], targetRef: {kind: Pod, namespace: shop, name: web-6}, conditions: {ready: false}}
+- {addresses: [10.244.0.7], targetRef: {kind: Pod, namespace: shop, name: web-7}, conditions: {ready: true, terminating: true}}
+- {addresses: [10.244.0.8], conditions: {ready: true}}
 `
 
 const serviceExport = `
@@ -304,6 +305,14 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 	t.Run("without the kinds", func(t *testing.T) {
 		s := start(t, c, connect(t, c, token), newFake(), "shop")
 		s.problem(catalogue.MCSMissing)
+	})
+	t.Run("without one of the kinds", func(t *testing.T) {
+		c.Run(t, string(crd.ServiceImportCRD), "apply", "--server-side", "-f", "-")
+		c.Run(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+v1beta1.ServiceImportFullName)
+		s := start(t, c, connect(t, c, token), newFake(), "shop")
+		if p := s.problem(catalogue.MCSMissing); p.Params.Detail != exportKind.qualified() {
+			t.Errorf("it is said of %s", p.Params.Detail)
+		}
 	})
 	definitions(t, c, asItIs)
 	t.Run("exports", func(t *testing.T) { testExports(t, start(t, c, connect(t, c, token), newFake())) })
@@ -618,14 +627,11 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.none("endpointslice", "shop")
 }
 
-// many is how many services there are at once, and manyWithin how long they may take on a machine
-// that does much else; an idle one takes a third of it.
-const (
-	many       = 500
-	manyWithin = 30 * time.Second
-)
+// many is how many services there are at once.
+const many = 500
 
-// testMany: so many services are there soon, and lead elsewhere soon when another replica takes over.
+// testMany: so many services are there, and lead elsewhere when another replica takes over. How soon
+// depends on the machine, and is logged.
 func testMany(t *testing.T, s *site) {
 	http := port("http", 80)
 	state := func(gateway string) (out services.State) {
@@ -651,11 +657,7 @@ func testMany(t *testing.T, s *site) {
 		}); err != nil {
 			t.Fatalf("%s: %d of %d: %v", what, len(done), many, err)
 		}
-		took := time.Since(begin)
-		t.Logf("%s: %v", what, took.Round(10*time.Millisecond))
-		if took > manyWithin {
-			t.Errorf("%s after %v, want at most %v", what, took, manyWithin)
-		}
+		t.Logf("%s: %v", what, time.Since(begin).Round(10*time.Millisecond))
 	}
 	s.gateway.set(state("10.244.0.9"))
 	all("all are imported", imports, func(b json.RawMessage) bool {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,11 +109,10 @@ func (c *Controller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s, err := c.open(ctx)
 		if err == nil {
-			s.run(ctx)
+			err = s.run(ctx)
 			if ctx.Err() != nil && !errors.Is(context.Cause(ctx), lease.ErrLost) {
 				s.leave(context.WithoutCancel(ctx))
 			}
-			continue
 		}
 		if ctx.Err() == nil {
 			c.tell([]check.OwnProblem{missing(err)})
@@ -126,14 +126,12 @@ func (c *Controller) Run(ctx context.Context) {
 	c.tell(nil)
 }
 
-// missing is the problem that a session cannot begin.
+// missing is the problem that a session cannot begin, or go on.
 func missing(err error) check.OwnProblem {
 	p := check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent}
-	p.Params.Resource = exportKind.qualified()
-	if errors.Is(err, errNoKinds) {
-		p.Code = catalogue.MCSMissing
-	} else {
-		p.Params.Detail = err.Error()
+	p.Params.Resource, p.Params.Detail = exportKind.qualified(), err.Error()
+	if kinds := missingKinds(""); errors.As(err, &kinds) {
+		p.Code, p.Params.Detail = catalogue.MCSMissing, string(kinds)
 	}
 	return p
 }
@@ -186,10 +184,11 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// run works until ctx ends or the kinds are gone.
-func (s *session) run(ctx context.Context) {
+// run works until ctx ends, or kinds are missing: then it says which.
+func (s *session) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
+	defer s.names.asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, p := range s.places {
@@ -206,7 +205,11 @@ func (s *session) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
+		case problem := <-s.names.answer:
+			s.names.answered(problem)
+			s.tell(s.found())
+			continue
 		case <-s.wake:
 			due = s.soon(next, due)
 			continue
@@ -216,8 +219,8 @@ func (s *session) run(ctx context.Context) {
 			continue
 		case <-next.C:
 		}
-		if s.gone() {
-			return
+		if kinds := s.missing(); kinds != "" {
+			return kinds
 		}
 		again, failed := s.turn(ctx)
 		if failed {
@@ -258,14 +261,20 @@ func (s *session) leave(ctx context.Context) {
 	s.writer.run(ctx, steps)
 }
 
-// gone reports whether the API server has not got the kinds any more.
-func (s *session) gone() bool {
+// missing are the kinds that the API server has not got, or no longer.
+func (s *session) missing() missingKinds {
 	for _, p := range s.places {
-		if apierrors.IsNotFound(p.exports.Err()) {
-			return true
+		var kinds []string
+		for k, err := range map[kind]error{exportKind: p.exports.Err(), importKind: p.imports.Err()} {
+			if apierrors.IsNotFound(err) {
+				kinds = append(kinds, k.qualified())
+			}
+		}
+		if slices.Sort(kinds); len(kinds) > 0 {
+			return missingKinds(strings.Join(kinds, " and "))
 		}
 	}
-	return false
+	return ""
 }
 
 // turn takes over exports and brings the objects to what they should be, and says when to come
@@ -286,15 +295,15 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.o.Services.SetExports(list)
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()
-	s.refused = refusals(state.Problems)
 
-	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
+	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}, derived: map[string]int{}}
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
 	for _, i := range state.Imports {
 		m.add(i)
 	}
+	s.refused = refusals(slices.Concat(state.Problems, m.full))
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
 	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
 	s.gather = min(max(calmer*time.Since(began), gather), maxGather)

@@ -90,8 +90,9 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 	return out
 }
 
-// backendsOf are the endpoints of a Service, by address. One may be in several slices, with
-// other ports in each.
+// backendsOf are the pods that are endpoints of a Service, by address. One may be in several slices,
+// with other ports in each. What somebody wrote by hand and is no pod's is not exported: it may be any
+// address that the gateway reaches.
 func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
 	for _, s := range list {
@@ -102,7 +103,7 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []service
 			}
 		}
 		for _, e := range s.Endpoints {
-			if len(e.Addresses) == 0 {
+			if len(e.Addresses) == 0 || value(e.TargetRef).Kind != aPod.Kind {
 				continue
 			}
 			addr, err := netip.ParseAddr(e.Addresses[0]) // the others are the same, and are not used by Kubernetes either

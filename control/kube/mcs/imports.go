@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	"github.com/postern-dev/postern/control/kube/objects"
 	services "github.com/postern-dev/postern/control/mcs"
@@ -31,6 +32,9 @@ const (
 	derivedAnnotation = "multicluster.kubernetes.io/derived-service"
 	// maxEndpoints is what the API server takes in an EndpointSlice.
 	maxEndpoints = 1000
+	// maxDerived is how many Services there are at most, each with an address of those that the
+	// cluster has for all its Services (often 4,096), and peerDerived how many for one cluster.
+	maxDerived, peerDerived = 2000, 1000
 )
 
 // maker makes the objects of imports.
@@ -40,6 +44,8 @@ type maker struct {
 	seen    seen
 	exports map[services.Name]services.Export
 	made    []object
+	derived map[string]int // Services, by the cluster for which they are; of "" all
+	full    []services.Problem
 }
 
 // endpoint is one of an EndpointSlice.
@@ -59,6 +65,16 @@ func (m *maker) add(i services.Import) {
 	var ips []string
 	var families []corev1.IPFamily
 	if i.Spec.Type == services.ClusterSetIP {
+		var of []string
+		for _, c := range i.Clusters {
+			of = append(of, c.ID)
+		}
+		if i.Own || len(of) == 0 {
+			of = append(of, m.o.ID)
+		}
+		if !m.room(i.Name, of...) {
+			return
+		}
 		s := m.service(i, derived, nil)
 		if s == nil {
 			return
@@ -110,7 +126,7 @@ func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 // stand makes a Service for one backend of a peer, which stands for it: the listeners' addresses
 // are those of all backends.
 func (m *maker) stand(i services.Import, cluster, hostname string, listeners []endpoint) []endpoint {
-	if len(listeners) == 0 {
+	if len(listeners) == 0 || !m.room(i.Name, cluster) {
 		return nil
 	}
 	derived := derivedName(i.Name, cluster, hostname)
@@ -186,6 +202,25 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 		return nil
 	}
 	return there
+}
+
+// room takes an address for a service of these clusters, at the expense of the first that has not got
+// its share. Without any it notes the problem.
+func (m *maker) room(name services.Name, of ...string) bool {
+	for _, cluster := range of {
+		if m.derived[""] < maxDerived && m.derived[cluster] < peerDerived {
+			m.derived[""]++
+			m.derived[cluster]++
+			return true
+		}
+	}
+	p := services.Problem{Name: name, Code: catalogue.ImportsFull,
+		Detail: fmt.Sprintf("services of other clusters may take %d addresses of this cluster for one peer and %d in all", peerDerived, maxDerived)}
+	if of[0] != m.o.ID {
+		p.Peer = of[0]
+	}
+	m.full = append(m.full, p)
+	return false
 }
 
 // slices make the EndpointSlices of one cluster as DNS reads them; by those of ClusterSetIP the

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -29,12 +30,14 @@ const (
 type Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 // names asks the cluster's DNS for a service that is imported, since the gateway may not read how
-// it is configured.
+// it is configured. One goroutine uses it; the question is asked in another.
 type names struct {
 	lookup  Lookup
 	asked   string // the name
 	next    time.Time
 	problem []check.OwnProblem
+	answer  chan []check.OwnProblem // to the question under way, for answered; nil when there is none
+	asking  sync.WaitGroup
 }
 
 // look asks for one import that has addresses, if it is time to. It says when to come again.
@@ -45,7 +48,10 @@ func (n *names) look(ctx context.Context, s seen, ours func(*v1beta1.ServiceImpo
 			x = i
 		}
 	}
-	if x == nil {
+	switch {
+	case n.answer != nil:
+		return namesAgain
+	case x == nil:
 		n.asked, n.problem = "", nil
 		return namesEvery
 	}
@@ -56,23 +62,26 @@ func (n *names) look(ctx context.Context, s seen, ours func(*v1beta1.ServiceImpo
 	if wait := n.next.Sub(s.now); wait > 0 {
 		return wait
 	}
-	n.asked = name
-	again := namesEvery
-	if n.problem = n.ask(ctx, name, x.Spec.IPs); n.problem != nil {
-		again = namesAgain
+	n.asked, n.next = name, s.now.Add(namesAgain)
+	answer := make(chan []check.OwnProblem, 1)
+	n.answer = answer
+	n.asking.Go(func() { answer <- ask(ctx, n.lookup, name, x.Spec.IPs) })
+	return namesAgain
+}
+
+// answered takes what is wrong with the answer.
+func (n *names) answered(problem []check.OwnProblem) {
+	n.answer, n.problem = nil, problem
+	if problem == nil {
+		n.next = n.next.Add(namesEvery - namesAgain)
 	}
-	n.next = s.now.Add(again)
-	return again
 }
 
 // ask tells what is wrong with the answer for a name.
-func (n *names) ask(ctx context.Context, name string, want []string) []check.OwnProblem {
-	asking, cancel := context.WithTimeout(ctx, namesPatience)
+func ask(ctx context.Context, lookup Lookup, name string, want []string) []check.OwnProblem {
+	ctx, cancel := context.WithTimeout(ctx, namesPatience)
 	defer cancel()
-	got, err := n.lookup(asking, "ip", name)
-	if ctx.Err() != nil {
-		return n.problem
-	}
+	got, err := lookup(ctx, "ip", name)
 	p := check.OwnProblem{Name: checkName, Code: catalogue.ClustersetSilent}
 	p.Params.Domain, p.Params.Record = domain, name
 	var failed *net.DNSError

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,8 @@ func TestTheClustersDNSIsAsked(t *testing.T) {
 				t.Fatalf("an import that has just been made is asked for: %v, next after %v", asked, wait)
 			}
 			s.now = s.now.Add(namesAgain)
+			n.look(t.Context(), s, ours)
+			n.answered(<-n.answer)
 			wait := n.look(t.Context(), s, ours)
 			if len(asked) != 1 || asked[0] != web {
 				t.Fatalf("asked for %v, want %s", asked, web)
@@ -60,7 +63,7 @@ func TestTheClustersDNSIsAsked(t *testing.T) {
 			if c.want == "" && (len(n.problem) != 0 || wait != namesEvery) || c.want != "" && (len(n.problem) != 1 || n.problem[0].Code != c.want || wait != namesAgain) {
 				t.Errorf("got %+v and the next question after %v, want %q", n.problem, wait, c.want)
 			}
-			if n.look(t.Context(), s, ours); len(asked) != 1 {
+			if n.look(t.Context(), s, ours); len(asked) != 1 || n.answer != nil {
 				t.Error("it asks all the time")
 			}
 			n.look(t.Context(), seen{now: s.now}, ours)
@@ -69,4 +72,30 @@ func TestTheClustersDNSIsAsked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A DNS that does not answer holds nothing up, and is not asked twice at a time.
+func TestAClustersDNSThatIsSilentHoldsNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		n := &names{lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			asked++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		x := &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1beta1.ServiceImportSpec{IPs: []string{"10.96.0.7"}}}
+		look := func() time.Duration {
+			return n.look(t.Context(), seen{now: time.Now(), imports: map[types.NamespacedName]*v1beta1.ServiceImport{keyOf(x): x}}, func(*v1beta1.ServiceImport) bool { return true })
+		}
+		time.Sleep(look())
+		begin := time.Now()
+		if again := look(); again != namesAgain || time.Since(begin) > 0 {
+			t.Errorf("it took %v, and next is after %v", time.Since(begin), again)
+		}
+		look()
+		n.answered(<-n.answer)
+		if took := time.Since(begin); asked != 1 || took != namesPatience || len(n.problem) != 1 || n.problem[0].Code != catalogue.ClustersetSilent {
+			t.Errorf("asked %d times, for %v: %+v", asked, took, n.problem)
+		}
+	})
 }

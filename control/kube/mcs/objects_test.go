@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
@@ -21,7 +22,7 @@ import (
 // addresses, as cluster, addresses and ports.
 func made(t *testing.T, i services.Import, own *services.Export, addresses ...string) []string {
 	t.Helper()
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{},
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{}, derived: map[string]int{},
 		seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{}}}
 	if own != nil {
 		m.exports[i.Name] = *own
@@ -101,13 +102,64 @@ func TestEndpointsOfAnImport(t *testing.T) {
 	}
 }
 
+// A peer with more services than its share of the cluster's addresses leaves the others theirs.
+func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"shop"}}}
+	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
+	add := func(name string, kind services.Type, own bool, hostnames int, peers ...string) {
+		i := services.Import{Name: services.Name{Namespace: "shop", Name: name}, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Own: own}
+		for _, p := range peers {
+			c := services.Cluster{ID: p}
+			for n := range hostnames {
+				c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
+			}
+			i.Clusters = append(i.Clusters, c)
+		}
+		m.add(i)
+	}
+	check := func(what string, made, full int) {
+		t.Helper()
+		got := 0
+		for _, o := range m.made {
+			if o.kind == serviceKind {
+				got++
+			}
+		}
+		if got != made || len(m.full) != full {
+			t.Errorf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.full), made, full)
+		}
+	}
+	for n := range 5 {
+		add(fmt.Sprint("db-", n), services.Headless, false, 199, "east")
+	}
+	check("backends of a peer", 995, 0)
+	for n := range 10 {
+		add(fmt.Sprint("web-", n), services.ClusterSetIP, false, 1, "east")
+	}
+	check("a peer with its share", 1000, 5)
+	if p := m.full[0]; p.Code != catalogue.ImportsFull || p.Peer != "east" || p.Name.Name != "web-5" {
+		t.Errorf("the problem is %+v", p)
+	}
+	add("x", services.ClusterSetIP, true, 1, "east")
+	add("y", services.ClusterSetIP, false, 1, "east", "west")
+	add("z", services.ClusterSetIP, false, 1, "west")
+	check("others", 1003, 5)
+	add("zz", services.Headless, false, 998, "west")
+	check("all", 2000, 6)
+}
+
 func TestBackendsOfAService(t *testing.T) {
 	number, yes, no := int32(8080), true, false
 	slice := func(address string, ready, terminating *bool, hostname *string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
 	}
 	name := "db-0"
+	of := func(target *corev1.ObjectReference, labels map[string]string) *discoveryv1.EndpointSlice {
+		s := slice("10.244.0.5", &yes, nil, nil)
+		s.Labels, s.Endpoints[0].TargetRef = labels, target
+		return s
+	}
 	for _, c := range []struct {
 		slice *discoveryv1.EndpointSlice
 		kind  services.Type
@@ -120,9 +172,12 @@ func TestBackendsOfAService(t *testing.T) {
 		{slice("fd00::5", &yes, nil, nil), services.Headless, "fd00::5 fd00--5 true"},
 		{slice("::1:5", &yes, nil, nil), services.Headless, "::1:5 0--1-5 true"},
 		{slice("name.example.com", &yes, nil, nil), services.Headless, ""},
+		{of(nil, nil), services.ClusterSetIP, ""},
+		{of(&corev1.ObjectReference{Kind: "Node"}, nil), services.ClusterSetIP, ""},
+		{of(nil, map[string]string{labelManagedBy: program}), services.ClusterSetIP, ""},
 	} {
 		got := ""
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{c.slice}, c.kind) {
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(c.slice)}, c.kind) {
 			got = fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready)
 		}
 		if got != c.want {

@@ -99,6 +99,9 @@ func slimService(s *corev1.Service) *corev1.Service {
 	}
 }
 
+// aPod is what is kept of which pod an endpoint is.
+var aPod = &corev1.ObjectReference{Kind: "Pod"}
+
 // slimSlice keeps of somebody else's EndpointSlice whose it is and its endpoints.
 func slimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if s.Labels[labelManagedBy] == program {
@@ -109,7 +112,11 @@ func slimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		AddressType: s.AddressType, Ports: s.Ports,
 	}
 	for _, e := range s.Endpoints {
-		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname})
+		slim := discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname}
+		if value(e.TargetRef).Kind == aPod.Kind {
+			slim.TargetRef = aPod
+		}
+		out.Endpoints = append(out.Endpoints, slim)
 	}
 	return out
 }

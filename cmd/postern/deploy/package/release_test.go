@@ -200,7 +200,7 @@ func deb(t *testing.T, out string) {
 // operators are two who have installed the package, each on a machine of its own, and type
 // `postern up`, which finds the configuration as it comes.
 func operators(t *testing.T, root string) {
-	const upWithin, upWords = 60 * time.Second, 8
+	const upWords = 8
 	sit := func(name, other string) *operator.Operator {
 		t.Helper()
 		machine := filepath.Join(t.TempDir(), "root")
@@ -234,10 +234,9 @@ func operators(t *testing.T, root string) {
 	edge.Types(`API server .*\? $`, "")
 	edge.Types(`Ticket .*\? $`, ticket)
 	edge.Sees(`\njoined cloud`)
-	took := time.Since(start)
 	words := cloud.Words() + edge.Words() - before
-	t.Logf("peers after %v and %d words", took.Round(time.Millisecond), words)
-	if took > upWithin || words > 2*upWords {
-		t.Errorf("it took %v and %d words, want at most %v and %d", took, words, upWithin, 2*upWords)
+	t.Logf("peers after %v and %d words", time.Since(start).Round(time.Millisecond), words)
+	if words > 2*upWords {
+		t.Errorf("it took %d words, want at most %d", words, 2*upWords)
 	}
 }

@@ -1,0 +1,44 @@
+package clusterset
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/mcs"
+)
+
+// Who has too much gets its share, by name, and leaves the others theirs.
+func TestListenersFit(t *testing.T) {
+	wanted := map[mcs.Name][]forward.Local{}
+	for i := range 4 {
+		n := mcs.Name{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
+		for port := range 3 {
+			wanted[n] = append(wanted[n], forward.Local{Peer: "east", Service: fmt.Sprintf("%s:%d", n, port)})
+		}
+		wanted[n] = append(wanted[n], forward.Local{Peer: "west", Service: n.String() + ":0"})
+	}
+	for _, c := range []struct {
+		all, each         int
+		east, west, short int
+	}{
+		{100, 100, 12, 4, 0},
+		{100, 5, 5, 4, 7},
+		{8, 5, 5, 3, 8},
+	} {
+		fits, over := fit(wanted, c.all, c.each)
+		have, short := map[string]int{}, 0
+		for _, l := range fits {
+			have[l.Peer]++
+		}
+		for _, n := range over {
+			short += n
+		}
+		if have["east"] != c.east || have["west"] != c.west || short != c.short {
+			t.Errorf("%d in all and %d each: %v, %d are missing; want %+v", c.all, c.each, have, short, c)
+		}
+	}
+	if _, over := fit(wanted, 100, 5); over[surplus{"east", mcs.Name{Namespace: "shop", Name: "web-0"}}] != 0 || over[surplus{"east", mcs.Name{Namespace: "shop", Name: "web-1"}}] != 1 {
+		t.Errorf("they are not left out by name: %v", over)
+	}
+}
