@@ -157,7 +157,17 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		return nil, nil
 	}
 	names := make([]string, len(m.Set))
-	more, size := map[string]bool{}, b.size
+	count, size := len(b.entries), b.size
+	out, in := map[string]bool{}, map[string]bool{}
+	leave := func(name string) { // it makes room once, however often it is named
+		if h, there := b.entries[name]; there && !out[name] {
+			out[name] = true
+			count, size = count-1, size-h.size
+		}
+	}
+	for _, name := range m.Gone {
+		leave(name)
+	}
 	for i, text := range m.Set {
 		var called struct {
 			Name string `json:"name"`
@@ -165,14 +175,14 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		if err := json.Unmarshal(text, &called); err != nil || called.Name == "" || len(called.Name) > maxName {
 			return nil, errors.New("an entry has no name")
 		}
-		names[i] = called.Name
-		h, there := b.entries[called.Name]
-		if !there {
-			more[called.Name] = true
+		if in[called.Name] {
+			return nil, errors.New("an entry is there twice")
 		}
-		size += len(text) - h.size
+		leave(called.Name)
+		in[called.Name], names[i] = true, called.Name
+		count, size = count+1, size+len(text)
 	}
-	if len(b.entries)+len(more) > MaxServices || size > MaxCatalogue {
+	if count > MaxServices || size > MaxCatalogue {
 		r.next = nil
 		return nil, ErrTooMany
 	}
@@ -278,7 +288,8 @@ type Writer struct {
 	want  map[string]*Entry
 	size  int             // of want, in bytes of JSON
 	dirty map[string]bool // where want and has may differ
-	has   map[string][sha256.Size]byte
+	has   map[string]*Entry
+	told  int    // the size of has
 	of    digest // of has
 	knows knowledge
 	last  *Message // that was not answered
@@ -343,10 +354,9 @@ func (w *Writer) Next() Message {
 
 func (w *Writer) compose() Message {
 	if w.knows == unknown {
-		w.has, w.of = make(map[string][sha256.Size]byte, len(w.want)), digest{}
+		w.forget()
 		for name, e := range w.want {
-			w.has[name] = e.sum
-			w.of.flip(e.sum)
+			w.note(name, e)
 		}
 		clear(w.dirty)
 		return Message{Base: w.of.String()}
@@ -355,41 +365,63 @@ func (w *Writer) compose() Message {
 	if w.knows == anew && len(w.has) == 0 {
 		m.Base = ""
 	}
+	// What is gone goes first, and what grows when there is room for it: the reader never has more
+	// than may be.
 	values, size := 0, 0
+	fits := func(v, n int) bool {
+		ok := values+size == 0 || values+v <= messageValues && size+n <= messageBytes
+		if ok {
+			values, size = values+v, size+n
+		}
+		return ok
+	}
+	full := false
 	for name := range w.dirty {
-		e := w.want[name]
-		if e == nil {
-			if _, there := w.has[name]; there && len(m.Gone) == maxGone {
-				continue
-			}
+		switch {
+		case w.want[name] != nil:
+		case w.has[name] == nil:
+			delete(w.dirty, name)
+		case len(m.Gone) < maxGone && fits(1, len(name)+3):
 			w.note(name, nil)
 			m.Gone = append(m.Gone, name)
-			values++
-			continue
+		default:
+			full = true
 		}
-		if values += e.weight(); len(m.Set) > 0 && (values > messageValues || size+len(e.Text) > messageBytes) {
-			m.More = w.knows == anew
+	}
+	for name := range w.dirty {
+		if full {
 			break
 		}
-		size += len(e.Text) + 1
-		w.note(name, e)
-		m.Set = append(m.Set, e.Text)
+		e := w.want[name]
+		if w.told-w.has[name].len()+e.len() > MaxCatalogue {
+			continue // something shrinks
+		}
+		if full = !fits(e.weight(), e.len()+1); !full {
+			w.note(name, e)
+			m.Set = append(m.Set, e.Text)
+		}
 	}
+	m.More = w.knows == anew && len(w.dirty) > 0
 	return m
 }
 
 // note counts an entry as told.
 func (w *Writer) note(name string, e *Entry) {
-	if was, there := w.has[name]; there {
-		w.of.flip(was)
+	if was := w.has[name]; was != nil {
+		w.of.flip(was.sum)
+		w.told -= was.len()
 		delete(w.has, name)
 	}
 	if e != nil {
-		w.has[name] = e.sum
+		w.has[name] = e
 		w.of.flip(e.sum)
+		w.told += e.len()
 	}
 	delete(w.dirty, name)
 }
+
+// forget has the reader have nothing.
+func (w *Writer) forget() { w.has, w.told, w.of = map[string]*Entry{}, 0, digest{} }
 
 // Answered takes the version that the reader has by now. It reports whether that is what it was
 // told; if not, it is told all anew.
@@ -402,7 +434,8 @@ func (w *Writer) Answered(has string) bool {
 		return true
 	}
 	first := w.knows == unknown
-	w.knows, w.has, w.of = anew, map[string][sha256.Size]byte{}, digest{}
+	w.knows = anew
+	w.forget()
 	for name := range w.want {
 		w.dirty[name] = true
 	}

@@ -55,14 +55,7 @@ func exchange(t *testing.T, w *Writer, r *Reader) (messages, size int) {
 
 func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 	t.Helper()
-	body, err := json.Marshal(w.Next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := ParseMessage(body)
-	if err != nil {
-		t.Fatalf("a message of %d bytes: %v", len(body), err)
-	}
+	m := parsed(t, w.Next())
 	if _, err := r.Take(m); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +64,20 @@ func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 		size += len(e)
 	}
 	return size
+}
+
+// parsed is a message as it arrives.
+func parsed(t *testing.T, m Message) Message {
+	t.Helper()
+	m.Version, m.Has = "1.0", strings.Repeat("f", 32)
+	body, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = ParseMessage(body); err != nil {
+		t.Fatalf("a message of %d bytes: %v", len(body), err)
+	}
+	return m
 }
 
 func names(r *Reader) []string {
@@ -141,8 +148,8 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 // Whatever gets lost, changes at the same time, or starts again, they agree in the end.
 func TestTheyAgreeWhateverHappens(t *testing.T) {
 	var entries []*Entry
-	for i := range 400 {
-		entries = append(entries, entry(t, web(fmt.Sprintf("w-%d", i))))
+	for i := range 3000 { // of names as long as they may be, so that their number alone fills messages
+		entries = append(entries, entry(t, web(fmt.Sprintf("w-%061d", i))))
 	}
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -165,6 +172,13 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 					e := entries[random.IntN(len(entries))]
 					w.Set(e.Name, e)
 				}
+			case 6: // and as many as there may be, some of which the reader never had
+				for _, e := range entries[:random.IntN(len(entries)+1)] {
+					w.Set(e.Name, e)
+				}
+				for _, e := range entries[random.IntN(len(entries)):] {
+					w.Set(e.Name, nil)
+				}
 			default:
 				if !w.Due() {
 					break
@@ -173,7 +187,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 				if random.IntN(4) == 0 {
 					break // it is lost
 				}
-				if _, err := r.Take(m); err != nil {
+				if _, err := r.Take(parsed(t, m)); err != nil {
 					t.Fatal(err)
 				}
 				if random.IntN(4) != 0 { // or its answer is
@@ -341,6 +355,70 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 	w.Set(large(1).Name, nil)
 	if e := large(n); !w.Set(e.Name, e) {
 		t.Error("what is gone takes room")
+	}
+}
+
+// A catalogue that is full, in number or in bytes, can still be changed: what goes makes room for what
+// comes, in whatever order it changed.
+func TestAFullCatalogueCanBeChanged(t *testing.T) {
+	w, r := NewWriter(), &Reader{}
+	named := func(i int) Offer { return web(fmt.Sprintf("w-%061d", i)) }
+	for i := range MaxServices {
+		w.Set(named(i).Name.String(), entry(t, named(i)))
+	}
+	exchange(t, w, r)
+	for i := range MaxServices {
+		w.Set(named(i).Name.String(), nil)
+		if o := named(MaxServices + i); !w.Set(o.Name.String(), entry(t, o)) {
+			t.Fatal("there is no room for one in the place of another")
+		}
+	}
+	exchange(t, w, r)
+	if !slices.Equal(names(r), w.Names()) {
+		t.Error("they differ after all were exchanged")
+	}
+	m := Message{Base: r.Has(), Gone: []string{w.Names()[0]}, Set: []json.RawMessage{entry(t, web("new")).Text}}
+	if _, err := r.Take(m); err != nil || len(names(r)) != MaxServices {
+		t.Errorf("one in the place of another is not taken: %v", err)
+	}
+	// Half of them are large, and then the other half.
+	w, r = NewWriter(), &Reader{}
+	sized := func(i int, large bool) *Entry {
+		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) {
+			if large {
+				o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", 8000)}
+			}
+		}))
+	}
+	const n = 940
+	for _, odd := range []int{0, 1} {
+		for pass := range 2 { // what shrinks first, so that the writer has room
+			for i := range n {
+				if large := i%2 == odd; large == (pass == 1) && !w.Set(sized(i, large).Name, sized(i, large)) {
+					t.Fatalf("there is no room for the service %d", i)
+				}
+			}
+		}
+		exchange(t, w, r)
+	}
+	if !slices.Equal(names(r), w.Names()) || r.Offer(Name{"shop", "w-1"}).Spec.Annotations == nil {
+		t.Error("they differ after they changed in size")
+	}
+}
+
+// An entry that is repeated in a message counts as often as it is there: it is refused.
+func TestAnEntryIsOnceInAMessage(t *testing.T) {
+	r := &Reader{}
+	text := entry(t, web("web")).Text
+	if _, err := r.Take(Message{Set: []json.RawMessage{text}}); err != nil {
+		t.Fatal(err)
+	}
+	has := r.Has()
+	if _, err := r.Take(Message{Base: has, Set: []json.RawMessage{text, text}}); err == nil {
+		t.Error("it is taken twice")
+	}
+	if r.Has() != has {
+		t.Error("what is refused changed something")
 	}
 }
 

@@ -281,6 +281,14 @@ func isWord(s string) bool {
 	return strings.TrimFunc(s, func(r rune) bool { return r < unicode.MaxASCII && unicode.IsLetter(r) }) == ""
 }
 
+// len is its size in bytes of JSON, of none 0.
+func (e *Entry) len() int {
+	if e == nil {
+		return 0
+	}
+	return len(e.Text)
+}
+
 // weight is how many values of JSON an entry has at most.
 func (e *Entry) weight() int {
 	return 1 + strings.Count(string(e.Text), ",") + strings.Count(string(e.Text), ":")/2
