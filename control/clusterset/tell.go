@@ -130,6 +130,11 @@ func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) er
 			return nil
 		}
 		has, err := client.Services(ctx, m)
+		if errors.Is(err, auth.ErrRequest) { // it would be refused again
+			c.mu.Lock()
+			s.writer.Doubt()
+			c.mu.Unlock()
+		}
 		if err != nil {
 			return err
 		}
@@ -212,7 +217,7 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
 	heard := s.reader.Heard()
-	names, err := s.reader.Take(m)
+	names, err := s.reader.Take(m, c.roomLocked())
 	tooMany := errors.Is(err, mcs.ErrTooMany)
 	if len(names) > 0 || tooMany != s.tooMany || heard != s.reader.Heard() {
 		s.tooMany = tooMany

@@ -31,8 +31,8 @@ const (
 	maxName                     = 2*MaxLabel + 1
 )
 
-// ErrTooMany refuses a catalogue of more than [MaxServices] or [MaxCatalogue].
-var ErrTooMany = fmt.Errorf("it has more than %d services, or more than %d bytes", MaxServices, MaxCatalogue)
+// ErrTooMany refuses a catalogue of more than [MaxServices] or [MaxCatalogue], or than there is room for.
+var ErrTooMany = fmt.Errorf("it has more than %d services or %d bytes, or than there is room for", MaxServices, MaxCatalogue)
 
 // digest is the sum of those of the entries, whatever their order.
 type digest [sha256.Size]byte
@@ -69,11 +69,11 @@ func ParseMessage(body []byte) (Message, error) {
 	return m, err
 }
 
-// held is an entry that was read.
+// held is an entry that was read: an offer, or why it is refused, or nothing where it is not wanted.
 type held struct {
 	sum   [sha256.Size]byte
 	size  int
-	offer *Offer // nil: refused
+	offer *Offer
 	why   string
 }
 
@@ -81,6 +81,7 @@ type held struct {
 type book struct {
 	digest  digest
 	size    int // of the entries, in bytes of JSON
+	kept    int // of those with an offer
 	entries map[string]held
 }
 
@@ -88,8 +89,47 @@ func newBook() *book { return &book{entries: map[string]held{}} }
 
 // Reader has what one peer told. It is not safe for concurrent use.
 type Reader struct {
-	now  *book // nil before all of one was there
-	next *book // while one that began anew is not complete
+	now   *book // nil before all of one was there
+	next  *book // while one that began anew is not complete
+	wants func(namespace string) bool
+	// lacks: there are entries that are wanted by now, and were not when they came.
+	lacks bool
+}
+
+// NewReader makes one that keeps what is in the namespaces that wants means.
+func NewReader(wants func(namespace string) bool) *Reader { return &Reader{wants: wants} }
+
+// Want has it keep what is in other namespaces. It reports whether the peer has to tell all anew for
+// that: until then nothing of it was heard.
+func (r *Reader) Want(wants func(namespace string) bool) (lacks bool) {
+	r.wants, r.next = wants, nil
+	if r.now == nil {
+		return false
+	}
+	for name, h := range r.now.entries {
+		switch {
+		case r.keeps(name):
+			r.lacks = r.lacks || h.offer == nil && h.why == ""
+		case h.offer != nil:
+			r.now.kept -= h.size
+			fallthrough
+		default:
+			h.offer, h.why = nil, ""
+			r.now.entries[name] = h
+		}
+	}
+	return r.lacks
+}
+
+// Kept is the size of the entries that are kept whole, in bytes of JSON.
+func (r *Reader) Kept() int {
+	kept := 0
+	for _, b := range []*book{r.now, r.next} {
+		if b != nil {
+			kept += b.kept
+		}
+	}
+	return kept
 }
 
 // Has is the version of the catalogue as far as it was read; empty before there is one.
@@ -97,7 +137,7 @@ func (r *Reader) Has() string {
 	switch {
 	case r.next != nil:
 		return r.next.digest.String()
-	case r.now != nil:
+	case r.Heard():
 		return r.now.digest.String()
 	}
 	return ""
@@ -106,14 +146,14 @@ func (r *Reader) Has() string {
 // Clear has the peer export nothing, and gives the names whose offers may have changed.
 func (r *Reader) Clear() []Name {
 	changed := r.all(nil)
-	r.now, r.next = newBook(), nil
+	r.now, r.next, r.lacks = newBook(), nil, false
 	return changed
 }
 
-// Heard reports whether all of a catalogue is there.
-func (r *Reader) Heard() bool { return r.now != nil }
+// Heard reports whether all of a catalogue is there that is wanted.
+func (r *Reader) Heard() bool { return r.now != nil && !r.lacks }
 
-// Offers are those that can be used, by name. The map is not to be changed.
+// Offer is the one of that name; nil when there is none that can be used and is wanted.
 func (r *Reader) Offer(n Name) *Offer {
 	if r.now == nil {
 		return nil
@@ -121,13 +161,13 @@ func (r *Reader) Offer(n Name) *Offer {
 	return r.now.entries[n.String()].offer
 }
 
-// Names are those of the offers that can be used.
+// Names are those of the offers that can be used, and of those that are not wanted.
 func (r *Reader) Names() []Name {
 	var out []Name
 	if r.now != nil {
-		for _, h := range r.now.entries {
-			if h.offer != nil {
-				out = append(out, h.offer.Name)
+		for name, h := range r.now.entries {
+			if h.why == "" {
+				out = append(out, nameOf(name))
 			}
 		}
 	}
@@ -141,20 +181,25 @@ func (r *Reader) Refused(peer string) []Problem {
 	}
 	var out []Problem
 	for name, h := range r.now.entries {
-		if h.offer == nil {
+		if h.why != "" {
 			out = append(out, Problem{Name: nameOf(name), Peer: peer, Code: catalogue.ServiceRefused, Detail: h.why})
 		}
 	}
 	return out
 }
 
-// Take reads a message, and gives the names whose offers may have changed. A message that leads on
-// from another version than is there changes nothing; Has tells. After an error, of a message that
-// cannot be one, nothing has changed either.
-func (r *Reader) Take(m Message) ([]Name, error) {
+// Take reads a message, and gives the names whose offers may have changed. What is kept of it adds at
+// most room bytes of JSON to what is kept, see [Reader.Kept]. A message that leads on from another
+// version than is there changes nothing; Has tells. After an error, of a message that cannot be one
+// or has no room, nothing that counts has changed either.
+func (r *Reader) Take(m Message, room int) ([]Name, error) {
 	b := r.base(m.Base)
 	if b == nil {
 		return nil, nil
+	}
+	if m.Base == "" && r.next != nil { // this takes its room
+		room += r.next.kept
+		r.next = nil
 	}
 	names := make([]string, len(m.Set))
 	count, size := len(b.entries), b.size
@@ -163,6 +208,9 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		if h, there := b.entries[name]; there && !out[name] {
 			out[name] = true
 			count, size = count-1, size-h.size
+			if h.offer != nil {
+				room += h.size
+			}
 		}
 	}
 	for _, name := range m.Gone {
@@ -181,8 +229,11 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		leave(called.Name)
 		in[called.Name], names[i] = true, called.Name
 		count, size = count+1, size+len(text)
+		if r.keeps(called.Name) {
+			room -= len(text)
+		}
 	}
-	if count > MaxServices || size > MaxCatalogue {
+	if count > MaxServices || size > MaxCatalogue || room < 0 {
 		r.next = nil
 		return nil, ErrTooMany
 	}
@@ -199,7 +250,7 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		}
 	}
 	for i, text := range m.Set {
-		b.set(names[i], text)
+		b.set(names[i], text, r.keeps(names[i]))
 		changed = append(changed, nameOf(names[i]))
 	}
 	if b == r.now {
@@ -209,8 +260,14 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		return nil, nil
 	}
 	changed = r.all(nil)
-	r.now, r.next = b, nil
+	r.now, r.next, r.lacks = b, nil, false
 	return r.all(changed), nil
+}
+
+// keeps reports whether an entry is decoded. One that has no name that can be is refused for that.
+func (r *Reader) keeps(name string) bool {
+	n := nameOf(name)
+	return n == (Name{}) || r.wants(n.Namespace)
 }
 
 // base is the catalogue that a version leads on from.
@@ -220,7 +277,7 @@ func (r *Reader) base(version string) *book {
 		return newBook()
 	case r.next != nil && version == r.next.digest.String():
 		return r.next
-	case r.now != nil && version == r.now.digest.String():
+	case r.Heard() && version == r.now.digest.String():
 		return r.now
 	}
 	return nil
@@ -239,21 +296,27 @@ func (b *book) remove(name string) {
 	if h, there := b.entries[name]; there {
 		b.digest.flip(h.sum)
 		b.size -= h.size
+		if h.offer != nil {
+			b.kept -= h.size
+		}
 		delete(b.entries, name)
 	}
 }
 
-func (b *book) set(name string, text json.RawMessage) {
+func (b *book) set(name string, text json.RawMessage, keep bool) {
 	b.remove(name)
 	h := held{sum: sha256.Sum256(text), size: len(text)}
-	o, err := decode(text)
-	switch {
-	case err != nil:
-		h.why = err.Error()
-	case o.Name.String() != name: // which JSON can hide in another case of the field's name
-		h.why = "it has two names"
-	default:
-		h.offer = o
+	if keep {
+		o, err := decode(text)
+		switch {
+		case err != nil:
+			h.why = err.Error()
+		case o.Name.String() != name: // which JSON can hide in another case of the field's name
+			h.why = "it has two names"
+		default:
+			h.offer = o
+			b.kept += h.size
+		}
 	}
 	b.digest.flip(h.sum)
 	b.size += h.size

@@ -56,7 +56,7 @@ func exchange(t *testing.T, w *Writer, r *Reader) (messages, size int) {
 func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 	t.Helper()
 	m := parsed(t, w.Next())
-	if _, err := r.Take(m); err != nil {
+	if _, err := r.Take(m, MaxCatalogue); err != nil {
 		t.Fatal(err)
 	}
 	w.Answered(r.Has())
@@ -65,6 +65,9 @@ func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 	}
 	return size
 }
+
+// reader makes one that keeps all.
+func reader() *Reader { return NewReader(func(string) bool { return true }) }
 
 // parsed is a message as it arrives.
 func parsed(t *testing.T, m Message) Message {
@@ -90,7 +93,7 @@ func names(r *Reader) []string {
 }
 
 func TestACatalogueIsToldByDifference(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	for i := range MaxServices {
 		if o := web(fmt.Sprintf("web-%d", i)); !w.Set(o.Name.String(), entry(t, o)) {
 			t.Fatalf("there is no room for the service %d", i)
@@ -137,7 +140,7 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 		t.Errorf("a writer that starts again with nothing new takes %d messages, %d bytes", messages, size)
 	}
 	// As does a reader that has lost all.
-	r = &Reader{}
+	r = reader()
 	third.Doubt()
 	exchange(t, third, r)
 	if !slices.Equal(names(r), third.Names()) || !third.Told(r.Has()) {
@@ -151,15 +154,15 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 	for i := range 3000 { // of names as long as they may be, so that their number alone fills messages
 		entries = append(entries, entry(t, web(fmt.Sprintf("w-%061d", i))))
 	}
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w, r := NewWriter(), &Reader{}
+		w, r := NewWriter(), reader()
 		for range 60 {
 			switch random.IntN(10) {
 			case 0:
 				w.Doubt()
 			case 1:
-				r = &Reader{}
+				r = reader()
 			case 2: // the writer starts again
 				next := NewWriter()
 				for name, e := range w.want {
@@ -187,7 +190,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 				if random.IntN(4) == 0 {
 					break // it is lost
 				}
-				if _, err := r.Take(parsed(t, m)); err != nil {
+				if _, err := r.Take(parsed(t, m), MaxCatalogue); err != nil {
 					t.Fatal(err)
 				}
 				if random.IntN(4) != 0 { // or its answer is
@@ -207,7 +210,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 
 // A catalogue that begins anew counts when all of it is there.
 func TestHalfACatalogueIsNone(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	for i := range 500 {
 		o := web(fmt.Sprintf("web-%d", i))
 		w.Set(o.Name.String(), entry(t, o))
@@ -281,7 +284,7 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		"an affinity without end":  good("affinity", "86401"),
 		"a name twice":             strings.Replace(good("type", `"Headless"`), `"name"`, `"NAME":"shop/other","name"`, 1),
 	} {
-		r := &Reader{}
+		r := reader()
 		var called struct{ Name string }
 		_ = json.Unmarshal([]byte(entry), &called)
 		m := Message{Set: []json.RawMessage{json.RawMessage(entry), json.RawMessage(good("name", `"shop/good"`))}}
@@ -292,7 +295,7 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		if m, err = ParseMessage(body); err != nil {
 			continue // nothing of it is used
 		}
-		if _, err := r.Take(m); err != nil {
+		if _, err := r.Take(m, MaxCatalogue); err != nil {
 			t.Errorf("%s: nothing of the rest counts: %v", name, err)
 			continue
 		}
@@ -306,14 +309,14 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 }
 
 func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
-	r := &Reader{}
+	r := reader()
 	base := ""
 	for i := 0; ; i++ {
 		m := Message{Base: base}
 		for j := range 100 {
 			m.Set = append(m.Set, entry(t, web(fmt.Sprintf("w-%d-%d", i, j))).Text)
 		}
-		_, err := r.Take(m)
+		_, err := r.Take(m, MaxCatalogue)
 		if i < MaxServices/100 {
 			if err != nil {
 				t.Fatalf("after %d: %v", i*100, err)
@@ -333,7 +336,7 @@ func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
 
 // What a peer can have kept here is bounded in bytes as well.
 func TestCataloguesAreBoundedInBytes(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	large := func(i int) *Entry {
 		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) { o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", 8000)} }))
 	}
@@ -345,11 +348,11 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 		t.Errorf("of %d services %d arrived", n, len(r.Names()))
 	}
 	m := Message{Base: r.Has(), Set: []json.RawMessage{large(n).Text}}
-	if _, err := r.Take(m); !errors.Is(err, ErrTooMany) {
+	if _, err := r.Take(m, MaxCatalogue); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more is taken: %v", err)
 	}
 	m = Message{Base: r.Has(), Set: []json.RawMessage{large(0).Text}} // in the place of itself
-	if _, err := r.Take(m); err != nil {
+	if _, err := r.Take(m, MaxCatalogue); err != nil {
 		t.Error(err)
 	}
 	w.Set(large(1).Name, nil)
@@ -361,7 +364,7 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 // A catalogue that is full, in number or in bytes, can still be changed: what goes makes room for what
 // comes, in whatever order it changed.
 func TestAFullCatalogueCanBeChanged(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	named := func(i int) Offer { return web(fmt.Sprintf("w-%061d", i)) }
 	for i := range MaxServices {
 		w.Set(named(i).Name.String(), entry(t, named(i)))
@@ -378,11 +381,11 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 		t.Error("they differ after all were exchanged")
 	}
 	m := Message{Base: r.Has(), Gone: []string{w.Names()[0]}, Set: []json.RawMessage{entry(t, web("new")).Text}}
-	if _, err := r.Take(m); err != nil || len(names(r)) != MaxServices {
+	if _, err := r.Take(m, MaxCatalogue); err != nil || len(names(r)) != MaxServices {
 		t.Errorf("one in the place of another is not taken: %v", err)
 	}
 	// Half of them are large, and then the other half.
-	w, r = NewWriter(), &Reader{}
+	w, r = NewWriter(), reader()
 	sized := func(i int, large bool) *Entry {
 		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) {
 			if large {
@@ -408,17 +411,61 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 
 // An entry that is repeated in a message counts as often as it is there: it is refused.
 func TestAnEntryIsOnceInAMessage(t *testing.T) {
-	r := &Reader{}
+	r := reader()
 	text := entry(t, web("web")).Text
-	if _, err := r.Take(Message{Set: []json.RawMessage{text}}); err != nil {
+	if _, err := r.Take(Message{Set: []json.RawMessage{text}}, MaxCatalogue); err != nil {
 		t.Fatal(err)
 	}
 	has := r.Has()
-	if _, err := r.Take(Message{Base: has, Set: []json.RawMessage{text, text}}); err == nil {
+	if _, err := r.Take(Message{Base: has, Set: []json.RawMessage{text, text}}, MaxCatalogue); err == nil {
 		t.Error("it is taken twice")
 	}
 	if r.Has() != has {
 		t.Error("what is refused changed something")
+	}
+}
+
+// Of what is not imported only the digests are kept, until it is: then all is told anew, and until all
+// of it is there the peer was not heard.
+func TestOnlyWhatIsImportedIsKept(t *testing.T) {
+	w, r := NewWriter(), NewReader(func(namespace string) bool { return namespace == "shop" })
+	vault := web("vault", func(o *Offer) { o.Name.Namespace = "bank" })
+	for _, o := range []Offer{web("web"), vault} {
+		w.Set(o.Name.String(), entry(t, o))
+	}
+	exchange(t, w, r)
+	one := len(entry(t, web("web")).Text)
+	if r.Offer(vault.Name) != nil || r.Offer(web("web").Name) == nil || len(names(r)) != 2 || r.Kept() != one || !w.Told(r.Has()) || !r.Heard() {
+		t.Fatalf("%d bytes of %v are kept", r.Kept(), names(r))
+	}
+	all := func(string) bool { return true }
+	if !r.Want(all) || r.Heard() || r.Has() != "" {
+		t.Fatalf("nothing is asked for: it has %q", r.Has())
+	}
+	if r.Offer(web("web").Name) == nil {
+		t.Error("what was imported is withdrawn")
+	}
+	// A change in between begins anew as well.
+	w.Set("shop/api", entry(t, web("api")))
+	exchange(t, w, r)
+	if !r.Heard() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {
+		t.Errorf("%d bytes of %v are kept", r.Kept(), names(r))
+	}
+	if r.Want(func(string) bool { return false }) || r.Kept() != 0 || r.Offer(vault.Name) != nil || !w.Told(r.Has()) {
+		t.Errorf("%d bytes are kept of what nobody wants", r.Kept())
+	}
+	// What is refused is not kept either.
+	r = NewReader(all)
+	m := Message{Set: []json.RawMessage{entry(t, web("web")).Text, entry(t, web("api")).Text}}
+	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Heard() {
+		t.Errorf("more is taken than there is room for: %v", err)
+	}
+	m.More = true
+	for range 2 { // the second in the place of the first
+		room := len(m.Set[0]) + len(m.Set[1]) - r.Kept()
+		if _, err := r.Take(m, room); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -439,9 +486,9 @@ func FuzzCatalogue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := &Reader{}
+		r := reader()
 		m.Base, m.More = "", false
-		if _, err := r.Take(m); err != nil {
+		if _, err := r.Take(m, MaxCatalogue); err != nil {
 			return
 		}
 		for _, n := range r.Names() {
