@@ -203,7 +203,7 @@ func (c *Clusterset) turn() {
 	all := c.setPeers(r) || d.all
 	var changed []string
 	if exports != nil && (d.exports || d.roster) {
-		changed = c.export(exports, cfg)
+		changed = c.export(exports, r, cfg)
 	}
 	c.tell(r, changed)
 	for _, name := range changed {
