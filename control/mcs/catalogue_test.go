@@ -248,8 +248,10 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		}
 		return "{" + strings.Join(out, ",") + "}"
 	}
-	if _, err := decode([]byte(good("spread", "1"))); err != nil {
-		t.Fatal(err)
+	for _, entry := range []string{good("spread", "1"), good("labels", `{"a":"","Example_1":"b.C-d","k8s.example.com/a":"1"}`), good("created", `"2020-01-01T00:00:00Z"`)} {
+		if _, err := decode([]byte(entry)); err != nil {
+			t.Fatalf("%s: %v", entry, err)
+		}
 	}
 	for name, entry := range map[string]string{
 		"no namespace":             good("name", `"web"`),
@@ -277,6 +279,16 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		"places without end":       good("places", many(257, `{"at":[10000]}`)),
 		"an address":               good("places", `[{"at":["169.254.169.254"]}]`),
 		"a label of ours":          good("labels", `{"endpointslice.kubernetes.io/managed-by":"x"}`),
+		"an age before all":        good("created", `"1970-01-01T00:00:00Z"`),
+		"an age before exports":    good("created", `"2019-12-31T23:59:59Z"`),
+		"a label's end":            good("labels", `{"a.":"b"}`),
+		"a label's beginning":      good("labels", `{"example.com/-a":"b"}`),
+		"a label's prefix":         good("labels", `{"example..com/a":"b"}`),
+		"a prefix's end":           good("labels", `{"example.com-/a":"b"}`),
+		"a label without a name":   good("labels", `{"example.com/":"b"}`),
+		"the end of a value":       good("labels", `{"a":"b-"}`),
+		"the beginning of a value": good("labels", `{"a":".b"}`),
+		"a protocol's end":         good("ports", `[{"name":"a","protocol":"TCP","port":1,"appProtocol":"http/"}]`),
 		"a label's value":          good("labels", `{"a":"b c"}`),
 		"an annotation's value":    good("annotations", `{"a":"\u001b[2J"}`),
 		"annotations without end":  good("annotations", `{"a":"`+strings.Repeat("x", 8193)+`"}`),
