@@ -19,6 +19,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/exchange"
@@ -244,7 +246,7 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 func (c *Clusterset) siteOf(m *roster.Member, r *roster.Roster) *site {
 	s := c.peers[m.Name]
 	if s == nil || m.Key != s.member.Key && !s.member.Succeeded(r) {
-		s = &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports(r, m))}
+		s = newSite(imports(r, m))
 		c.peers[m.Name] = s
 	}
 	s.member = m
@@ -279,6 +281,7 @@ type site struct {
 	member *roster.Member
 	writer *mcs.Writer
 	reader *mcs.Reader
+	tells  *rate.Limiter // messages
 	// given and taken are the namespaces that the writer and the imports were made with.
 	given, taken mcs.Patterns
 	tooMany      bool            // the peer told more services than may be
@@ -287,6 +290,10 @@ type site struct {
 	retry        time.Time       // when one may be sent again
 	wait         time.Duration   // until then, after a failure
 	answered     bool            // the peer, when it was looked at
+}
+
+func newSite(imports func(namespace string) bool) *site {
+	return &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports), tells: rate.NewLimiter(tellRate, tellBurst)}
 }
 
 // capable reports whether a peer is known to understand catalogues.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -30,6 +33,8 @@ func (a to) DialTCP(context.Context, netip.AddrPort) (*netstack.Conn, error) {
 func (a to) DialContext(ctx context.Context, network, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, string(a))
 }
+
+func all(string) bool { return true }
 
 // web is an entry of that name, of about so many bytes.
 func web(t *testing.T, name string, size int) *mcs.Entry {
@@ -50,11 +55,13 @@ func web(t *testing.T, name string, size int) *mcs.Entry {
 func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"version":"1.0","code":"bad_request","message":"m"}`))
 	}))
 	defer srv.Close()
-	s := &site{member: &roster.Member{}, writer: mcs.NewWriter(), reader: mcs.NewReader(func(string) bool { return true })}
+	s := newSite(all)
+	s.member = &roster.Member{}
 	s.writer.Set("shop/web", web(t, "web", 0))
 	s.writer.Next()
 	s.writer.Answered("")
@@ -72,11 +79,10 @@ func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 
 // However many peers there are, what is kept of what they say is bounded, and one catalogue fits.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
-	all := func(string) bool { return true }
 	c := &Clusterset{shared: shared{peers: map[string]*site{}}}
 	full := 0
 	for i := range 20 {
-		s := &site{reader: mcs.NewReader(all)}
+		s := newSite(all)
 		c.peers[fmt.Sprint("peer-", i)] = s
 		base := ""
 		var err error
@@ -98,5 +104,44 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	}
 	if full < 1 || full > mostKept/mcs.MaxCatalogue+1 || c.roomLocked() < 0 {
 		t.Errorf("%d of 20 full catalogues are kept, and there is room for %d bytes", full, c.roomLocked())
+	}
+}
+
+// A catalogue that takes many messages leaves a peer room for other requests.
+func TestALargeCatalogueIsToldInParts(t *testing.T) {
+	r := mcs.NewReader(all)
+	messages := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		messages++
+		body, err := io.ReadAll(q.Body)
+		m, wrong := mcs.ParseMessage(body)
+		if _, refused := r.Take(m, mcs.MaxCatalogue); err != nil || wrong != nil || refused != nil {
+			t.Error(err, wrong, refused)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
+		_, _ = fmt.Fprintf(w, `{"version":"1.0","has":%q}`, r.Has())
+	}))
+	defer srv.Close()
+	s := newSite(all)
+	s.member = &roster.Member{}
+	for i := range 500 {
+		if e := web(t, fmt.Sprintf("web-%d", i), 8000); !s.writer.Set(e.Name, e) {
+			t.Fatal("there is no room")
+		}
+	}
+	c := &Clusterset{o: Options{Stack: to(srv.Listener.Addr().String())}, shared: shared{peers: map[string]*site{"edge": s}}}
+	if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if messages < tellBurst || messages > 2*tellBurst || !s.writer.Due() || r.Heard() {
+		t.Errorf("%d messages come in a row", messages)
+	}
+	s.tells = rate.NewLimiter(rate.Inf, 0) // time goes by
+	if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if s.writer.Due() || len(r.Names()) != 500 {
+		t.Errorf("%d of 500 are there", len(r.Names()))
 	}
 }
