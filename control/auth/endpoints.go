@@ -91,6 +91,12 @@ const (
 	helloAnswer = 4 * (api.MaxCAData + MaxReport)
 )
 
+// A catalogue of services comes in a row of messages, and leaves room for a peer's other requests.
+const (
+	servicesRate  = requestRate
+	servicesBurst = requestBurst / 2
+)
+
 // endpoints is the table of all that can be asked.
 var endpoints = []endpoint{
 	{
@@ -146,7 +152,7 @@ var endpoints = []endpoint{
 	},
 	{
 		method: http.MethodPost, path: pathServices, callers: byPeer,
-		body: mcs.MaxMessage, answer: smallBody, cost: costRead, refusal: audit.Refuse,
+		body: mcs.MaxMessage, answer: smallBody, cost: costRead, pace: pace{servicesRate, servicesBurst}, refusal: audit.Refuse,
 		capability: CapabilityServices, has: func(s *Server) bool { return s.o.OnServices != nil },
 		missing: newError(codeNotFound, "this gateway takes no services of clusters"),
 		work:    on((*Server).services), said: reflect.TypeFor[servicesAnswer](),

@@ -40,7 +40,8 @@ func (b *backends) set(ready []netip.AddrPort, a mcs.Affinity) {
 	if !a.ClientIP {
 		b.kept = nil
 	}
-	maps.DeleteFunc(b.kept, func(_ client, k kept) bool { return !slices.Contains(ready, k.to) })
+	now := time.Now()
+	maps.DeleteFunc(b.kept, func(_ client, k kept) bool { return !slices.Contains(ready, k.to) || now.Sub(k.used) >= a.Timeout })
 }
 
 // Pick implements forward.Backends.

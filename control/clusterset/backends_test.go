@@ -97,6 +97,23 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 	})
 }
 
+// Nothing is kept of clients that are gone for longer than the time-out.
+func TestClientsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backends{}
+		affinity := mcs.Affinity{ClientIP: true, Timeout: time.Hour}
+		b.set(addrs(2), affinity)
+		b.Pick("gone", 1, nil)
+		time.Sleep(affinity.Timeout / 2)
+		b.Pick("edge", 1, nil)
+		time.Sleep(affinity.Timeout / 2)
+		b.set(addrs(2), affinity)
+		if _, there := b.kept[client{"edge", 1}]; len(b.kept) != 1 || !there {
+			t.Errorf("kept are %v", b.kept)
+		}
+	})
+}
+
 func TestOnlyPodsAreBackends(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
 	own := netip.MustParseAddr("10.244.0.9")

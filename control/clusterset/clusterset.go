@@ -11,11 +11,15 @@ package clusterset
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
@@ -141,13 +145,17 @@ func (c *Clusterset) SetExports(list []mcs.Export) {
 
 // SetNamespaces implements mcs.Services.
 func (c *Clusterset) SetNamespaces(list []string) {
-	c.look(func() {
-		c.namespaces = make(map[string]bool, len(list))
-		for _, n := range list {
-			c.namespaces[n] = true
-		}
-		c.due.all = true
-	})
+	next := make(map[string]bool, len(list))
+	for _, n := range list {
+		next[n] = true
+	}
+	c.mu.Lock()
+	other := c.namespaces == nil || !maps.Equal(c.namespaces, next)
+	c.mu.Unlock()
+	if !other {
+		return
+	}
+	c.look(func() { c.namespaces, c.due.all = next, true })
 	c.turn()
 }
 
@@ -197,7 +205,7 @@ func (c *Clusterset) turn() {
 	all := c.setPeers(r) || d.all
 	var changed []string
 	if exports != nil && (d.exports || d.roster) {
-		changed = c.export(exports, cfg)
+		changed = c.export(exports, r, cfg)
 	}
 	c.tell(r, changed)
 	for _, name := range changed {
@@ -223,8 +231,13 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 			continue
 		}
 		s := c.siteOf(m, r)
-		other = other || !slices.Equal(s.taken, m.Import)
-		s.taken = m.Import
+		if slices.Equal(s.taken, m.Import) {
+			continue
+		}
+		s.taken, other = m.Import, true
+		if s.reader.Want(imports(r, m)) {
+			s.writer.Doubt() // it hears that this gateway has nothing of its own
+		}
 	}
 	return other
 }
@@ -233,11 +246,34 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 func (c *Clusterset) siteOf(m *roster.Member, r *roster.Roster) *site {
 	s := c.peers[m.Name]
 	if s == nil || m.Key != s.member.Key && !s.member.Succeeded(r) {
-		s = &site{writer: mcs.NewWriter(), reader: &mcs.Reader{}}
+		s = newSite(imports(r, m))
 		c.peers[m.Name] = s
 	}
 	s.member = m
 	return s
+}
+
+// imports tells the namespaces that are imported from a peer.
+func imports(r *roster.Roster, m *roster.Member) func(namespace string) bool {
+	return func(namespace string) bool { return r.Imports(m, namespace) }
+}
+
+// What is kept of the catalogues of all peers together is bounded, in bytes of JSON: by keptFraction of
+// the process' memory limit, and one catalogue fits, the one before it included. Decoded it may
+// take three times as much.
+const (
+	keptFraction = 16
+	leastKept    = 2 * mcs.MaxCatalogue
+	mostKept     = 16 * mcs.MaxCatalogue
+)
+
+// roomLocked is how much more can be kept.
+func (c *Clusterset) roomLocked() int {
+	room := int(max(leastKept, min(mostKept, debug.SetMemoryLimit(-1)/keptFraction)))
+	for _, s := range c.peers {
+		room -= s.reader.Kept()
+	}
+	return room
 }
 
 // site is what is exchanged with one peer. It is under Clusterset.mu.
@@ -245,6 +281,7 @@ type site struct {
 	member *roster.Member
 	writer *mcs.Writer
 	reader *mcs.Reader
+	tells  *rate.Limiter // messages
 	// given and taken are the namespaces that the writer and the imports were made with.
 	given, taken mcs.Patterns
 	tooMany      bool            // the peer told more services than may be
@@ -253,6 +290,10 @@ type site struct {
 	retry        time.Time       // when one may be sent again
 	wait         time.Duration   // until then, after a failure
 	answered     bool            // the peer, when it was looked at
+}
+
+func newSite(imports func(namespace string) bool) *site {
+	return &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports), tells: rate.NewLimiter(tellRate, tellBurst)}
 }
 
 // capable reports whether a peer is known to understand catalogues.

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 )
 
@@ -28,7 +29,8 @@ type exporter struct {
 // export is one that is offered, or is not and says why.
 type export struct {
 	mcs.Export
-	entry    *mcs.Entry // nil: it is not told
+	entry    *mcs.Entry // nil: it is not offered
+	granted  bool       // to a peer: else it has no ports, and nobody is told
 	services []forward.Service
 	keys     []string // of its leases
 	problem  *mcs.Problem
@@ -50,20 +52,28 @@ func newExporter(leases map[string]state.OverlayLease) exporter {
 
 // entry is what peers are told of an export; nil when there is nothing.
 func (c *Clusterset) entry(name string) *mcs.Entry {
-	if e := c.exported[name]; e != nil {
+	if e := c.exported[name]; e != nil && e.granted {
 		return e.entry
 	}
 	return nil
 }
 
 // export offers these, and gives the names of those that changed.
-func (c *Clusterset) export(list []mcs.Export, cfg *config.Resolved) (changed []string) {
+func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Resolved) (changed []string) {
 	now := time.Now()
+	granted := map[string]bool{} // namespaces
 	next := make(map[string]*export, len(list))
 	for _, x := range list {
 		name := x.Name.String()
-		e := &export{Export: x}
-		if was := c.exported[name]; was != nil && reflect.DeepEqual(was.Export, x) && c.holds(was, cfg) {
+		to, known := granted[x.Name.Namespace]
+		if !known {
+			to = slices.ContainsFunc(r.Members(), func(m *roster.Member) bool {
+				return !m.Pending && !m.Stock && r.Exports(m, x.Name.Namespace)
+			})
+			granted[x.Name.Namespace] = to
+		}
+		e := &export{Export: x, granted: to}
+		if was := c.exported[name]; was != nil && was.granted == to && reflect.DeepEqual(was.Export, x) && c.holds(was, cfg) {
 			e = was
 		}
 		next[name] = e
@@ -99,7 +109,8 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 	return slices.ContainsFunc(cfg.Services.Named, func(n config.NamedService) bool { return n.Ports.Overlaps(p) })
 }
 
-// offer finds overlay ports for an export, and what peers are told.
+// offer finds overlay ports for an export that is granted to a peer, and what peers are told. It
+// leases nothing for one that could not be told.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
@@ -107,35 +118,53 @@ func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 		o.Spread = mcs.Spread
 	}
 	for _, hostname := range e.hostnames() {
-		place := mcs.Place{Hostname: hostname, At: make([]uint16, len(e.Spec.Ports))}
-		ready := false
+		at := make([]uint16, len(e.Spec.Ports))
 		for i, p := range e.Spec.Ports {
-			if p.Protocol != api.TCP && p.Protocol != api.UDP {
-				continue
+			if p.Protocol == api.TCP || p.Protocol == api.UDP {
+				at[i] = mcs.FirstPort
 			}
-			key := mcs.LeaseKey(e.UID, hostname, p)
-			ports, ok := c.overlay.Lease(key, p.Protocol, o.Spread, now, func(ports api.Ports) bool { return taken(cfg, ports) })
-			if !ok {
-				e.fail(catalogue.OverlayPortsUsed, "")
-				return
-			}
-			e.keys = append(e.keys, key)
-			place.At[i] = ports.First
-			e.services = append(e.services, forward.Service{Name: forwardName(e.Name, p, hostname), Ports: ports})
 		}
-		for _, b := range e.Backends {
-			ready = ready || b.Ready && b.Hostname == hostname
-		}
-		if ready || e.Spec.Type == mcs.ClusterSetIP {
-			o.Places = append(o.Places, place)
-		}
+		o.Places = append(o.Places, mcs.Place{Hostname: hostname, At: at})
 	}
 	entry, err := mcs.Encode(o)
+	if err == nil && e.granted {
+		if !c.overlay.Together(func() bool { return c.lease(e, &o, cfg, now) }) {
+			e.fail(catalogue.OverlayPortsUsed, "")
+			return
+		}
+		entry, err = mcs.Encode(o)
+	}
 	if err != nil {
 		e.fail(catalogue.ExportRefused, err.Error())
 		return
 	}
 	e.entry = entry
+}
+
+// lease has the places of an offer where overlay ports are leased, and leaves out the backends that are
+// not ready.
+func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now time.Time) bool {
+	var places []mcs.Place
+	for _, place := range o.Places {
+		for i, p := range e.Spec.Ports {
+			if place.At[i] == 0 {
+				continue
+			}
+			key := mcs.LeaseKey(e.Name.Namespace, e.UID, place.Hostname, p)
+			ports, ok := c.overlay.Lease(key, p.Protocol, o.Spread, now, func(ports api.Ports) bool { return taken(cfg, ports) })
+			if !ok {
+				return false
+			}
+			e.keys = append(e.keys, key)
+			place.At[i] = ports.First
+			e.services = append(e.services, forward.Service{Name: forwardName(e.Name, p, place.Hostname), Ports: ports})
+		}
+		if e.Spec.Type == mcs.ClusterSetIP || slices.ContainsFunc(e.Backends, func(b mcs.Backend) bool { return b.Ready && b.Hostname == place.Hostname }) {
+			places = append(places, place)
+		}
+	}
+	o.Places = places
+	return true
 }
 
 func (e *export) fail(code catalogue.Code, detail string) {
@@ -223,8 +252,24 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 			}
 		}
 	}
-	if err := in.SetClusterServices(gone, now); err != nil {
-		c.o.Logger.Error("services of this cluster cannot be offered", "error", err)
+	if in.SetClusterServices(gone, now) == nil {
+		return
+	}
+	for _, name := range changed { // one by one, to see which
+		e := next[name]
+		if e == nil {
+			continue
+		}
+		if err := in.SetClusterServices(nil, e.services); err != nil {
+			var all []string
+			for _, s := range e.services {
+				all = append(all, s.Name)
+				delete(c.backends, s.Name)
+			}
+			_ = in.SetClusterServices(all, nil) // nothing of it is there
+			c.o.Logger.Error("a service of this cluster cannot be offered", "code", string(catalogue.ExportRefused), "service", name, "error", err)
+			e.fail(catalogue.ExportRefused, err.Error())
+		}
 	}
 }
 

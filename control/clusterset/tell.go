@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/roster"
@@ -20,6 +22,9 @@ const (
 	pace = 250 * time.Millisecond
 	// firstRetry and lastRetry bound how long a peer is left alone that could not be told.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
+	// tellRate and tellBurst are how many messages a peer is told, in a second and in a row: 2,000 small
+	// services at once, and never all that it may be asked (see auth), of which others want their part.
+	tellRate, tellBurst = rate.Limit(4), 48
 )
 
 var (
@@ -116,7 +121,7 @@ func (c *Clusterset) Tick(time.Time) {
 	}
 }
 
-// hand tells a peer all that is due.
+// hand tells a peer what is due, as much as it may be told now. The rest follows with a [Clusterset.Tick].
 func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error {
 	client := auth.NewClient(peer.OverlayAddr(to), c.o.Stack.DialContext)
 	select {
@@ -130,6 +135,11 @@ func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) er
 			return nil
 		}
 		has, err := client.Services(ctx, m)
+		if errors.Is(err, auth.ErrRequest) { // it would be refused again
+			c.mu.Lock()
+			s.writer.Doubt()
+			c.mu.Unlock()
+		}
 		if err != nil {
 			return err
 		}
@@ -149,12 +159,12 @@ func (c *Clusterset) rest(to peer.PublicKey) time.Duration {
 	return 0
 }
 
-// next is what a peer is told next; nothing when nothing is due.
+// next is what a peer is told next; nothing when nothing is due, or is to be told now.
 func (c *Clusterset) next(to peer.PublicKey) (*site, mcs.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.siteLocked(to)
-	if s == nil || !s.writer.Due() {
+	if s == nil || !s.writer.Due() || !s.tells.Allow() {
 		return nil, mcs.Message{}
 	}
 	s.sent = time.Now()
@@ -212,7 +222,7 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
 	heard := s.reader.Heard()
-	names, err := s.reader.Take(m)
+	names, err := s.reader.Take(m, c.roomLocked())
 	tooMany := errors.Is(err, mcs.ErrTooMany)
 	if len(names) > 0 || tooMany != s.tooMany || heard != s.reader.Heard() {
 		s.tooMany = tooMany

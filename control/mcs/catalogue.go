@@ -31,8 +31,8 @@ const (
 	maxName                     = 2*MaxLabel + 1
 )
 
-// ErrTooMany refuses a catalogue of more than [MaxServices] or [MaxCatalogue].
-var ErrTooMany = fmt.Errorf("it has more than %d services, or more than %d bytes", MaxServices, MaxCatalogue)
+// ErrTooMany refuses a catalogue of more than [MaxServices] or [MaxCatalogue], or than there is room for.
+var ErrTooMany = fmt.Errorf("it has more than %d services or %d bytes, or than there is room for", MaxServices, MaxCatalogue)
 
 // digest is the sum of those of the entries, whatever their order.
 type digest [sha256.Size]byte
@@ -69,11 +69,11 @@ func ParseMessage(body []byte) (Message, error) {
 	return m, err
 }
 
-// held is an entry that was read.
+// held is an entry that was read: an offer, or why it is refused, or nothing where it is not wanted.
 type held struct {
 	sum   [sha256.Size]byte
 	size  int
-	offer *Offer // nil: refused
+	offer *Offer
 	why   string
 }
 
@@ -81,6 +81,7 @@ type held struct {
 type book struct {
 	digest  digest
 	size    int // of the entries, in bytes of JSON
+	kept    int // of those with an offer
 	entries map[string]held
 }
 
@@ -88,8 +89,47 @@ func newBook() *book { return &book{entries: map[string]held{}} }
 
 // Reader has what one peer told. It is not safe for concurrent use.
 type Reader struct {
-	now  *book // nil before all of one was there
-	next *book // while one that began anew is not complete
+	now   *book // nil before all of one was there
+	next  *book // while one that began anew is not complete
+	wants func(namespace string) bool
+	// lacks: there are entries that are wanted by now, and were not when they came.
+	lacks bool
+}
+
+// NewReader makes one that keeps what is in the namespaces that wants means.
+func NewReader(wants func(namespace string) bool) *Reader { return &Reader{wants: wants} }
+
+// Want has it keep what is in other namespaces. It reports whether the peer has to tell all anew for
+// that: until then nothing of it was heard.
+func (r *Reader) Want(wants func(namespace string) bool) (lacks bool) {
+	r.wants, r.next = wants, nil
+	if r.now == nil {
+		return false
+	}
+	for name, h := range r.now.entries {
+		switch {
+		case r.keeps(name):
+			r.lacks = r.lacks || h.offer == nil && h.why == ""
+		case h.offer != nil:
+			r.now.kept -= h.size
+			fallthrough
+		default:
+			h.offer, h.why = nil, ""
+			r.now.entries[name] = h
+		}
+	}
+	return r.lacks
+}
+
+// Kept is the size of the entries that are kept whole, in bytes of JSON.
+func (r *Reader) Kept() int {
+	kept := 0
+	for _, b := range []*book{r.now, r.next} {
+		if b != nil {
+			kept += b.kept
+		}
+	}
+	return kept
 }
 
 // Has is the version of the catalogue as far as it was read; empty before there is one.
@@ -97,7 +137,7 @@ func (r *Reader) Has() string {
 	switch {
 	case r.next != nil:
 		return r.next.digest.String()
-	case r.now != nil:
+	case r.Heard():
 		return r.now.digest.String()
 	}
 	return ""
@@ -106,14 +146,15 @@ func (r *Reader) Has() string {
 // Clear has the peer export nothing, and gives the names whose offers may have changed.
 func (r *Reader) Clear() []Name {
 	changed := r.all(nil)
-	r.now, r.next = newBook(), nil
+	r.now, r.next, r.lacks = newBook(), nil, false
 	return changed
 }
 
-// Heard reports whether all of a catalogue is there.
-func (r *Reader) Heard() bool { return r.now != nil }
+// Heard reports whether all of a catalogue is there that is wanted.
+func (r *Reader) Heard() bool { return r.now != nil && !r.lacks }
 
-// Offer is the one of a name, nil if there is none that can be used. It is not to be changed.
+// Offer is the one of a name, nil if there is none that is wanted and can be used. It is not to be
+// changed.
 func (r *Reader) Offer(n Name) *Offer {
 	if r.now == nil {
 		return nil
@@ -121,13 +162,13 @@ func (r *Reader) Offer(n Name) *Offer {
 	return r.now.entries[n.String()].offer
 }
 
-// Names are those of the offers that can be used.
+// Names are those of the offers that can be used, and of those that are not wanted.
 func (r *Reader) Names() []Name {
 	var out []Name
 	if r.now != nil {
-		for _, h := range r.now.entries {
-			if h.offer != nil {
-				out = append(out, h.offer.Name)
+		for name, h := range r.now.entries {
+			if h.why == "" {
+				out = append(out, nameOf(name))
 			}
 		}
 	}
@@ -141,23 +182,41 @@ func (r *Reader) Refused(peer string) []Problem {
 	}
 	var out []Problem
 	for name, h := range r.now.entries {
-		if h.offer == nil {
+		if h.why != "" {
 			out = append(out, Problem{Name: nameOf(name), Peer: peer, Code: catalogue.ServiceRefused, Detail: h.why})
 		}
 	}
 	return out
 }
 
-// Take reads a message, and gives the names whose offers may have changed. A message that leads on
-// from another version than is there changes nothing; Has tells. After an error, of a message that
-// cannot be one, nothing has changed either.
-func (r *Reader) Take(m Message) ([]Name, error) {
+// Take reads a message, and gives the names whose offers may have changed. What is kept of it adds at
+// most room bytes of JSON to what is kept, see [Reader.Kept]. A message that leads on from another
+// version than is there changes nothing; Has tells. After an error, of a message that cannot be one
+// or has no room, nothing that counts has changed either.
+func (r *Reader) Take(m Message, room int) ([]Name, error) {
 	b := r.base(m.Base)
 	if b == nil {
 		return nil, nil
 	}
+	if m.Base == "" && r.next != nil { // this takes its room
+		room += r.next.kept
+		r.next = nil
+	}
 	names := make([]string, len(m.Set))
-	more, size := map[string]bool{}, b.size
+	count, size := len(b.entries), b.size
+	out, in := map[string]bool{}, map[string]bool{}
+	leave := func(name string) { // it makes room once, however often it is named
+		if h, there := b.entries[name]; there && !out[name] {
+			out[name] = true
+			count, size = count-1, size-h.size
+			if h.offer != nil {
+				room += h.size
+			}
+		}
+	}
+	for _, name := range m.Gone {
+		leave(name)
+	}
 	for i, text := range m.Set {
 		var called struct {
 			Name string `json:"name"`
@@ -165,14 +224,17 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		if err := json.Unmarshal(text, &called); err != nil || called.Name == "" || len(called.Name) > maxName {
 			return nil, errors.New("an entry has no name")
 		}
-		names[i] = called.Name
-		h, there := b.entries[called.Name]
-		if !there {
-			more[called.Name] = true
+		if in[called.Name] {
+			return nil, errors.New("an entry is there twice")
 		}
-		size += len(text) - h.size
+		leave(called.Name)
+		in[called.Name], names[i] = true, called.Name
+		count, size = count+1, size+len(text)
+		if r.keeps(called.Name) {
+			room -= len(text)
+		}
 	}
-	if len(b.entries)+len(more) > MaxServices || size > MaxCatalogue {
+	if count > MaxServices || size > MaxCatalogue || room < 0 {
 		r.next = nil
 		return nil, ErrTooMany
 	}
@@ -189,7 +251,7 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		}
 	}
 	for i, text := range m.Set {
-		b.set(names[i], text)
+		b.set(names[i], text, r.keeps(names[i]))
 		changed = append(changed, nameOf(names[i]))
 	}
 	if b == r.now {
@@ -199,8 +261,14 @@ func (r *Reader) Take(m Message) ([]Name, error) {
 		return nil, nil
 	}
 	changed = r.all(nil)
-	r.now, r.next = b, nil
+	r.now, r.next, r.lacks = b, nil, false
 	return r.all(changed), nil
+}
+
+// keeps reports whether an entry is decoded. One that has no name that can be is refused for that.
+func (r *Reader) keeps(name string) bool {
+	n := nameOf(name)
+	return n == (Name{}) || r.wants(n.Namespace)
 }
 
 // base is the catalogue that a version leads on from.
@@ -210,7 +278,7 @@ func (r *Reader) base(version string) *book {
 		return newBook()
 	case r.next != nil && version == r.next.digest.String():
 		return r.next
-	case r.now != nil && version == r.now.digest.String():
+	case r.Heard() && version == r.now.digest.String():
 		return r.now
 	}
 	return nil
@@ -229,21 +297,27 @@ func (b *book) remove(name string) {
 	if h, there := b.entries[name]; there {
 		b.digest.flip(h.sum)
 		b.size -= h.size
+		if h.offer != nil {
+			b.kept -= h.size
+		}
 		delete(b.entries, name)
 	}
 }
 
-func (b *book) set(name string, text json.RawMessage) {
+func (b *book) set(name string, text json.RawMessage, keep bool) {
 	b.remove(name)
 	h := held{sum: sha256.Sum256(text), size: len(text)}
-	o, err := decode(text)
-	switch {
-	case err != nil:
-		h.why = err.Error()
-	case o.Name.String() != name: // which JSON can hide in another case of the field's name
-		h.why = "it has two names"
-	default:
-		h.offer = o
+	if keep {
+		o, err := decode(text)
+		switch {
+		case err != nil:
+			h.why = err.Error()
+		case o.Name.String() != name: // which JSON can hide in another case of the field's name
+			h.why = "it has two names"
+		default:
+			h.offer = o
+			b.kept += h.size
+		}
 	}
 	b.digest.flip(h.sum)
 	b.size += h.size
@@ -278,7 +352,8 @@ type Writer struct {
 	want  map[string]*Entry
 	size  int             // of want, in bytes of JSON
 	dirty map[string]bool // where want and has may differ
-	has   map[string][sha256.Size]byte
+	has   map[string]*Entry
+	told  int    // the size of has
 	of    digest // of has
 	knows knowledge
 	last  *Message // that was not answered
@@ -343,10 +418,9 @@ func (w *Writer) Next() Message {
 
 func (w *Writer) compose() Message {
 	if w.knows == unknown {
-		w.has, w.of = make(map[string][sha256.Size]byte, len(w.want)), digest{}
+		w.forget()
 		for name, e := range w.want {
-			w.has[name] = e.sum
-			w.of.flip(e.sum)
+			w.note(name, e)
 		}
 		clear(w.dirty)
 		return Message{Base: w.of.String()}
@@ -355,41 +429,63 @@ func (w *Writer) compose() Message {
 	if w.knows == anew && len(w.has) == 0 {
 		m.Base = ""
 	}
+	// What is gone goes first, and what grows when there is room for it: the reader never has more
+	// than may be.
 	values, size := 0, 0
+	fits := func(v, n int) bool {
+		ok := values+size == 0 || values+v <= messageValues && size+n <= messageBytes
+		if ok {
+			values, size = values+v, size+n
+		}
+		return ok
+	}
+	full := false
 	for name := range w.dirty {
-		e := w.want[name]
-		if e == nil {
-			if _, there := w.has[name]; there && len(m.Gone) == maxGone {
-				continue
-			}
+		switch {
+		case w.want[name] != nil:
+		case w.has[name] == nil:
+			delete(w.dirty, name)
+		case len(m.Gone) < maxGone && fits(1, len(name)+3):
 			w.note(name, nil)
 			m.Gone = append(m.Gone, name)
-			values++
-			continue
+		default:
+			full = true
 		}
-		if values += e.weight(); len(m.Set) > 0 && (values > messageValues || size+len(e.Text) > messageBytes) {
-			m.More = w.knows == anew
+	}
+	for name := range w.dirty {
+		if full {
 			break
 		}
-		size += len(e.Text) + 1
-		w.note(name, e)
-		m.Set = append(m.Set, e.Text)
+		e := w.want[name]
+		if w.told-w.has[name].len()+e.len() > MaxCatalogue {
+			continue // something shrinks
+		}
+		if full = !fits(e.weight(), e.len()+1); !full {
+			w.note(name, e)
+			m.Set = append(m.Set, e.Text)
+		}
 	}
+	m.More = w.knows == anew && len(w.dirty) > 0
 	return m
 }
 
 // note counts an entry as told.
 func (w *Writer) note(name string, e *Entry) {
-	if was, there := w.has[name]; there {
-		w.of.flip(was)
+	if was := w.has[name]; was != nil {
+		w.of.flip(was.sum)
+		w.told -= was.len()
 		delete(w.has, name)
 	}
 	if e != nil {
-		w.has[name] = e.sum
+		w.has[name] = e
 		w.of.flip(e.sum)
+		w.told += e.len()
 	}
 	delete(w.dirty, name)
 }
+
+// forget has the reader have nothing.
+func (w *Writer) forget() { w.has, w.told, w.of = map[string]*Entry{}, 0, digest{} }
 
 // Answered takes the version that the reader has by now. It reports whether that is what it was
 // told; if not, it is told all anew.
@@ -402,7 +498,8 @@ func (w *Writer) Answered(has string) bool {
 		return true
 	}
 	first := w.knows == unknown
-	w.knows, w.has, w.of = anew, map[string][sha256.Size]byte{}, digest{}
+	w.knows = anew
+	w.forget()
 	for name := range w.want {
 		w.dirty[name] = true
 	}

@@ -55,15 +55,8 @@ func exchange(t *testing.T, w *Writer, r *Reader) (messages, size int) {
 
 func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 	t.Helper()
-	body, err := json.Marshal(w.Next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := ParseMessage(body)
-	if err != nil {
-		t.Fatalf("a message of %d bytes: %v", len(body), err)
-	}
-	if _, err := r.Take(m); err != nil {
+	m := parsed(t, w.Next())
+	if _, err := r.Take(m, MaxCatalogue); err != nil {
 		t.Fatal(err)
 	}
 	w.Answered(r.Has())
@@ -71,6 +64,23 @@ func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 		size += len(e)
 	}
 	return size
+}
+
+// reader makes one that keeps all.
+func reader() *Reader { return NewReader(func(string) bool { return true }) }
+
+// parsed is a message as it arrives.
+func parsed(t *testing.T, m Message) Message {
+	t.Helper()
+	m.Version, m.Has = "1.0", strings.Repeat("f", 32)
+	body, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = ParseMessage(body); err != nil {
+		t.Fatalf("a message of %d bytes: %v", len(body), err)
+	}
+	return m
 }
 
 func names(r *Reader) []string {
@@ -83,7 +93,7 @@ func names(r *Reader) []string {
 }
 
 func TestACatalogueIsToldByDifference(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	for i := range MaxServices {
 		if o := web(fmt.Sprintf("web-%d", i)); !w.Set(o.Name.String(), entry(t, o)) {
 			t.Fatalf("there is no room for the service %d", i)
@@ -130,7 +140,7 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 		t.Errorf("a writer that starts again with nothing new takes %d messages, %d bytes", messages, size)
 	}
 	// As does a reader that has lost all.
-	r = &Reader{}
+	r = reader()
 	third.Doubt()
 	exchange(t, third, r)
 	if !slices.Equal(names(r), third.Names()) || !third.Told(r.Has()) {
@@ -141,18 +151,18 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 // Whatever gets lost, changes at the same time, or starts again, they agree in the end.
 func TestTheyAgreeWhateverHappens(t *testing.T) {
 	var entries []*Entry
-	for i := range 400 {
-		entries = append(entries, entry(t, web(fmt.Sprintf("w-%d", i))))
+	for i := range 3000 { // of names as long as they may be, so that their number alone fills messages
+		entries = append(entries, entry(t, web(fmt.Sprintf("w-%061d", i))))
 	}
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w, r := NewWriter(), &Reader{}
+		w, r := NewWriter(), reader()
 		for range 60 {
 			switch random.IntN(10) {
 			case 0:
 				w.Doubt()
 			case 1:
-				r = &Reader{}
+				r = reader()
 			case 2: // the writer starts again
 				next := NewWriter()
 				for name, e := range w.want {
@@ -165,6 +175,13 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 					e := entries[random.IntN(len(entries))]
 					w.Set(e.Name, e)
 				}
+			case 6: // and as many as there may be, some of which the reader never had
+				for _, e := range entries[:random.IntN(len(entries)+1)] {
+					w.Set(e.Name, e)
+				}
+				for _, e := range entries[random.IntN(len(entries)):] {
+					w.Set(e.Name, nil)
+				}
 			default:
 				if !w.Due() {
 					break
@@ -173,7 +190,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 				if random.IntN(4) == 0 {
 					break // it is lost
 				}
-				if _, err := r.Take(m); err != nil {
+				if _, err := r.Take(parsed(t, m), MaxCatalogue); err != nil {
 					t.Fatal(err)
 				}
 				if random.IntN(4) != 0 { // or its answer is
@@ -193,7 +210,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 
 // A catalogue that begins anew counts when all of it is there.
 func TestHalfACatalogueIsNone(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	for i := range 500 {
 		o := web(fmt.Sprintf("web-%d", i))
 		w.Set(o.Name.String(), entry(t, o))
@@ -231,8 +248,10 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		}
 		return "{" + strings.Join(out, ",") + "}"
 	}
-	if _, err := decode([]byte(good("spread", "1"))); err != nil {
-		t.Fatal(err)
+	for _, entry := range []string{good("spread", "1"), good("labels", `{"a":"","Example_1":"b.C-d","k8s.example.com/a":"1"}`), good("created", `"2020-01-01T00:00:00Z"`)} {
+		if _, err := decode([]byte(entry)); err != nil {
+			t.Fatalf("%s: %v", entry, err)
+		}
 	}
 	for name, entry := range map[string]string{
 		"no namespace":             good("name", `"web"`),
@@ -260,6 +279,16 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		"places without end":       good("places", many(257, `{"at":[10000]}`)),
 		"an address":               good("places", `[{"at":["169.254.169.254"]}]`),
 		"a label of ours":          good("labels", `{"endpointslice.kubernetes.io/managed-by":"x"}`),
+		"an age before all":        good("created", `"1970-01-01T00:00:00Z"`),
+		"an age before exports":    good("created", `"2019-12-31T23:59:59Z"`),
+		"a label's end":            good("labels", `{"a.":"b"}`),
+		"a label's beginning":      good("labels", `{"example.com/-a":"b"}`),
+		"a label's prefix":         good("labels", `{"example..com/a":"b"}`),
+		"a prefix's end":           good("labels", `{"example.com-/a":"b"}`),
+		"a label without a name":   good("labels", `{"example.com/":"b"}`),
+		"the end of a value":       good("labels", `{"a":"b-"}`),
+		"the beginning of a value": good("labels", `{"a":".b"}`),
+		"a protocol's end":         good("ports", `[{"name":"a","protocol":"TCP","port":1,"appProtocol":"http/"}]`),
 		"a label's value":          good("labels", `{"a":"b c"}`),
 		"an annotation's value":    good("annotations", `{"a":"\u001b[2J"}`),
 		"annotations without end":  good("annotations", `{"a":"`+strings.Repeat("x", 8193)+`"}`),
@@ -267,7 +296,7 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		"an affinity without end":  good("affinity", "86401"),
 		"a name twice":             strings.Replace(good("type", `"Headless"`), `"name"`, `"NAME":"shop/other","name"`, 1),
 	} {
-		r := &Reader{}
+		r := reader()
 		var called struct{ Name string }
 		_ = json.Unmarshal([]byte(entry), &called)
 		m := Message{Set: []json.RawMessage{json.RawMessage(entry), json.RawMessage(good("name", `"shop/good"`))}}
@@ -278,7 +307,7 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		if m, err = ParseMessage(body); err != nil {
 			continue // nothing of it is used
 		}
-		if _, err := r.Take(m); err != nil {
+		if _, err := r.Take(m, MaxCatalogue); err != nil {
 			t.Errorf("%s: nothing of the rest counts: %v", name, err)
 			continue
 		}
@@ -292,14 +321,14 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 }
 
 func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
-	r := &Reader{}
+	r := reader()
 	base := ""
 	for i := 0; ; i++ {
 		m := Message{Base: base}
 		for j := range 100 {
 			m.Set = append(m.Set, entry(t, web(fmt.Sprintf("w-%d-%d", i, j))).Text)
 		}
-		_, err := r.Take(m)
+		_, err := r.Take(m, MaxCatalogue)
 		if i < MaxServices/100 {
 			if err != nil {
 				t.Fatalf("after %d: %v", i*100, err)
@@ -319,7 +348,7 @@ func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
 
 // What a peer can have kept here is bounded in bytes as well.
 func TestCataloguesAreBoundedInBytes(t *testing.T) {
-	w, r := NewWriter(), &Reader{}
+	w, r := NewWriter(), reader()
 	large := func(i int) *Entry {
 		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) { o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", 8000)} }))
 	}
@@ -331,16 +360,124 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 		t.Errorf("of %d services %d arrived", n, len(r.Names()))
 	}
 	m := Message{Base: r.Has(), Set: []json.RawMessage{large(n).Text}}
-	if _, err := r.Take(m); !errors.Is(err, ErrTooMany) {
+	if _, err := r.Take(m, MaxCatalogue); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more is taken: %v", err)
 	}
 	m = Message{Base: r.Has(), Set: []json.RawMessage{large(0).Text}} // in the place of itself
-	if _, err := r.Take(m); err != nil {
+	if _, err := r.Take(m, MaxCatalogue); err != nil {
 		t.Error(err)
 	}
 	w.Set(large(1).Name, nil)
 	if e := large(n); !w.Set(e.Name, e) {
 		t.Error("what is gone takes room")
+	}
+}
+
+// A catalogue that is full, in number or in bytes, can still be changed: what goes makes room for what
+// comes, in whatever order it changed.
+func TestAFullCatalogueCanBeChanged(t *testing.T) {
+	w, r := NewWriter(), reader()
+	named := func(i int) Offer { return web(fmt.Sprintf("w-%061d", i)) }
+	for i := range MaxServices {
+		w.Set(named(i).Name.String(), entry(t, named(i)))
+	}
+	exchange(t, w, r)
+	for i := range MaxServices {
+		w.Set(named(i).Name.String(), nil)
+		if o := named(MaxServices + i); !w.Set(o.Name.String(), entry(t, o)) {
+			t.Fatal("there is no room for one in the place of another")
+		}
+	}
+	exchange(t, w, r)
+	if !slices.Equal(names(r), w.Names()) {
+		t.Error("they differ after all were exchanged")
+	}
+	m := Message{Base: r.Has(), Gone: []string{w.Names()[0]}, Set: []json.RawMessage{entry(t, web("new")).Text}}
+	if _, err := r.Take(m, MaxCatalogue); err != nil || len(names(r)) != MaxServices {
+		t.Errorf("one in the place of another is not taken: %v", err)
+	}
+	// Half of them are large, and then the other half.
+	w, r = NewWriter(), reader()
+	sized := func(i int, large bool) *Entry {
+		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) {
+			if large {
+				o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", 8000)}
+			}
+		}))
+	}
+	const n = 940
+	for _, odd := range []int{0, 1} {
+		for pass := range 2 { // what shrinks first, so that the writer has room
+			for i := range n {
+				if large := i%2 == odd; large == (pass == 1) && !w.Set(sized(i, large).Name, sized(i, large)) {
+					t.Fatalf("there is no room for the service %d", i)
+				}
+			}
+		}
+		exchange(t, w, r)
+	}
+	if !slices.Equal(names(r), w.Names()) || r.Offer(Name{"shop", "w-1"}).Spec.Annotations == nil {
+		t.Error("they differ after they changed in size")
+	}
+}
+
+// An entry that is repeated in a message counts as often as it is there: it is refused.
+func TestAnEntryIsOnceInAMessage(t *testing.T) {
+	r := reader()
+	text := entry(t, web("web")).Text
+	if _, err := r.Take(Message{Set: []json.RawMessage{text}}, MaxCatalogue); err != nil {
+		t.Fatal(err)
+	}
+	has := r.Has()
+	if _, err := r.Take(Message{Base: has, Set: []json.RawMessage{text, text}}, MaxCatalogue); err == nil {
+		t.Error("it is taken twice")
+	}
+	if r.Has() != has {
+		t.Error("what is refused changed something")
+	}
+}
+
+// Of what is not imported only the digests are kept, until it is: then all is told anew, and until all
+// of it is there the peer was not heard.
+func TestOnlyWhatIsImportedIsKept(t *testing.T) {
+	w, r := NewWriter(), NewReader(func(namespace string) bool { return namespace == "shop" })
+	vault := web("vault", func(o *Offer) { o.Name.Namespace = "bank" })
+	for _, o := range []Offer{web("web"), vault} {
+		w.Set(o.Name.String(), entry(t, o))
+	}
+	exchange(t, w, r)
+	one := len(entry(t, web("web")).Text)
+	if r.Offer(vault.Name) != nil || r.Offer(web("web").Name) == nil || len(names(r)) != 2 || r.Kept() != one || !w.Told(r.Has()) || !r.Heard() {
+		t.Fatalf("%d bytes of %v are kept", r.Kept(), names(r))
+	}
+	all := func(string) bool { return true }
+	if !r.Want(all) || r.Heard() || r.Has() != "" {
+		t.Fatalf("nothing is asked for: it has %q", r.Has())
+	}
+	if r.Offer(web("web").Name) == nil {
+		t.Error("what was imported is withdrawn")
+	}
+	// A change in between begins anew as well.
+	w.Set("shop/api", entry(t, web("api")))
+	exchange(t, w, r)
+	if !r.Heard() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {
+		t.Errorf("%d bytes of %v are kept", r.Kept(), names(r))
+	}
+	if r.Want(func(string) bool { return false }) || r.Kept() != 0 || r.Offer(vault.Name) != nil || !w.Told(r.Has()) {
+		t.Errorf("%d bytes are kept of what nobody wants", r.Kept())
+	}
+	// What is refused is not kept either.
+	r = NewReader(all)
+	m := Message{Set: []json.RawMessage{entry(t, web("web")).Text, entry(t, web("api")).Text}}
+	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Heard() {
+		t.Errorf("more is taken than there is room for: %v", err)
+	}
+	m.More = true
+	for range 2 { // the second in the place of the first
+		room := len(m.Set[0]) + len(m.Set[1]) - r.Kept()
+		if _, err := r.Take(m, room); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -361,9 +498,9 @@ func FuzzCatalogue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := &Reader{}
+		r := reader()
 		m.Base, m.More = "", false
-		if _, err := r.Take(m); err != nil {
+		if _, err := r.Take(m, MaxCatalogue); err != nil {
 			return
 		}
 		for _, n := range r.Names() {

@@ -71,12 +71,15 @@ func (s *Spec) text() string {
 	return string(b)
 }
 
-// unite makes one list of ports. Of two that have one name, or one number, the older counts.
+// unite makes one list of ports. Of two that cannot be in one, the older counts: those that have one
+// name or one number, and those of which one has no name, which only a port by itself may.
 func unite(all []exported) []Port {
 	var out []Port
 	for _, e := range all {
 		for _, p := range e.spec.Ports {
-			if !slices.ContainsFunc(out, func(q Port) bool { return q.Name == p.Name || q.Protocol == p.Protocol && q.Port == p.Port }) {
+			if !slices.ContainsFunc(out, func(q Port) bool {
+				return q.Name == p.Name || q.Name == "" || p.Name == "" || q.Protocol == p.Protocol && q.Port == p.Port
+			}) {
 				out = append(out, p)
 			}
 		}
@@ -150,7 +153,7 @@ func conflicts(name Name, all []exported) []Conflict {
 		outcome := "those of the oldest export count"
 		switch {
 		case field.reason == PortConflict:
-			outcome = "they are united, and of two with one name or number the older counts"
+			outcome = "they are united, and of two that cannot be together the older counts"
 		case field.counts != nil:
 			outcome = fmt.Sprintf("that of the oldest export counts: %q", field.counts(oldest.spec))
 		}

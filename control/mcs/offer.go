@@ -30,6 +30,7 @@ const (
 	maxKey         = 253
 	maxEntry       = 24 << 10 // bytes of JSON
 	maxAffinity    = 24 * time.Hour
+	firstYear      = 2020 // of the Multi-Cluster Services API: no export is older
 )
 
 // Offer is an exported service as a gateway tells its peers of it.
@@ -150,8 +151,8 @@ func (o *Offer) check() error {
 	switch {
 	case !isLabel(o.Name.Namespace) || !isLabel(o.Name.Name):
 		return errors.New("its name is not a valid service name")
-	case o.Created.IsZero() || o.Created.Year() > 9999:
-		return errors.New("it does not say since when it is exported")
+	case o.Created.Year() < firstYear || o.Created.Year() > 9999:
+		return fmt.Errorf("it is not exported since %d or later", firstYear)
 	case o.Spec.Type != ClusterSetIP && o.Spec.Type != Headless:
 		return errors.New("its type is neither ClusterSetIP nor Headless")
 	case o.Spec.Type == ClusterSetIP && len(o.Spec.Ports) == 0:
@@ -217,7 +218,7 @@ func checkMarks(labels, annotations map[string]string) error {
 		}
 	}
 	for _, value := range labels {
-		if len(value) > MaxLabel || strings.TrimFunc(value, isNameCharacter) != "" {
+		if value != "" && !isName(value) {
 			return errors.New("the value of a label cannot be one")
 		}
 	}
@@ -262,23 +263,36 @@ func (o *Offer) checkPlaces() error {
 	return nil
 }
 
-func isNameCharacter(r rune) bool {
-	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || r == '-' || r == '_' || r == '.'
+// isName tells the values of labels, and their names without what is before the slash.
+func isName(s string) bool {
+	return s != "" && len(s) <= MaxLabel && isAlphanumeric(rune(s[0])) && isAlphanumeric(rune(s[len(s)-1])) &&
+		strings.TrimFunc(s, func(r rune) bool { return isAlphanumeric(r) || r == '-' || r == '_' || r == '.' }) == ""
+}
+
+func isAlphanumeric(r rune) bool {
+	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
 // isQualified tells names such as those of labels: a DNS name and a slash before them, or not.
 func isQualified(s string) bool {
 	prefix, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {
-		prefix, name = "", s
+		return isName(s)
 	}
-	return len(s) <= maxKey && name != "" && len(name) <= MaxLabel && strings.TrimFunc(name, isNameCharacter) == "" &&
-		(!prefixed || prefix != "" && strings.Trim(prefix, labelCharacters+".") == "")
+	return len(prefix) <= maxKey && isName(name) && !slices.ContainsFunc(strings.Split(prefix, "."), func(l string) bool { return !isLabel(l) })
 }
 
 // isWord tells the words of a Service's fields; empty is one that is not set.
 func isWord(s string) bool {
 	return strings.TrimFunc(s, func(r rune) bool { return r < unicode.MaxASCII && unicode.IsLetter(r) }) == ""
+}
+
+// len is its size in bytes of JSON, of none 0.
+func (e *Entry) len() int {
+	if e == nil {
+		return 0
+	}
+	return len(e.Text)
 }
 
 // weight is how many values of JSON an entry has at most.

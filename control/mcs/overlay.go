@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -22,6 +24,9 @@ const (
 	// rest is how long a port is nobody's before it is somebody else's. A peer that was away for
 	// longer hears of it before it can dial: what it is told goes first.
 	rest = time.Hour
+	// share is how many ports of a protocol the services of one namespace have, those that rest included:
+	// no namespace takes all.
+	share = (LastPort - FirstPort + 1) / 2
 )
 
 // Lease is the overlay ports of one port of a service, or of one backend of a headless one.
@@ -32,10 +37,12 @@ type Lease struct {
 	Freed time.Time
 }
 
-// LeaseKey names what overlay ports are leased to. It is the same for as long as the service is.
-func LeaseKey(uid, hostname string, p Port) string {
+// LeaseKey names what overlay ports are leased to. It is the same for as long as the service is. What is
+// before the dot is the namespace's.
+func LeaseKey(namespace, uid, hostname string, p Port) string {
+	of := sha256.Sum256([]byte(namespace))
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", uid, hostname, p.Protocol, p.Port))
-	return base64.RawURLEncoding.EncodeToString(sum[:12])
+	return base64.RawURLEncoding.EncodeToString(of[:9]) + "." + base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
 // Overlay leases overlay ports: the same to the same, and to nobody what was somebody else's a
@@ -44,7 +51,20 @@ type Overlay struct {
 	leases map[string]Lease
 	used   map[overlayPort]struct{}
 	next   map[api.Protocol]int // where to look for a free one: what was freed last is looked at last
+	shares map[holder]int       // how many each has
 	other  bool                 // than was kept
+	undo   []func()             // what was done together so far, see Together
+}
+
+// holder is a namespace, in one protocol.
+type holder struct {
+	namespace string
+	protocol  api.Protocol
+}
+
+func (l Lease) holder() holder {
+	namespace, _, _ := strings.Cut(l.Key, ".")
+	return holder{namespace, l.Ports.Protocol}
 }
 
 type overlayPort struct {
@@ -54,7 +74,7 @@ type overlayPort struct {
 
 // NewOverlay continues with what was leased before.
 func NewOverlay(leases []Lease) *Overlay {
-	o := &Overlay{leases: map[string]Lease{}, used: map[overlayPort]struct{}{}, next: map[api.Protocol]int{api.TCP: FirstPort, api.UDP: FirstPort}}
+	o := &Overlay{leases: map[string]Lease{}, shares: map[holder]int{}, used: map[overlayPort]struct{}{}, next: map[api.Protocol]int{api.TCP: FirstPort, api.UDP: FirstPort}}
 	for _, l := range leases {
 		o.hold(l)
 	}
@@ -65,6 +85,7 @@ func NewOverlay(leases []Lease) *Overlay {
 func (o *Overlay) hold(l Lease) {
 	o.other = true
 	o.leases[l.Key] = l
+	o.shares[l.holder()] += l.Ports.Len()
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
 		o.used[overlayPort{l.Ports.Protocol, uint16(p)}] = struct{}{}
 	}
@@ -72,41 +93,72 @@ func (o *Overlay) hold(l Lease) {
 
 func (o *Overlay) drop(l Lease) {
 	delete(o.leases, l.Key)
+	if h := l.holder(); o.shares[h] > l.Ports.Len() {
+		o.shares[h] -= l.Ports.Len()
+	} else {
+		delete(o.shares, h)
+	}
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
 		delete(o.used, overlayPort{l.Ports.Protocol, uint16(p)})
 	}
 }
 
+// Together does what f does, or, if that reports false, leases nothing of it.
+func (o *Overlay) Together(f func() bool) bool {
+	o.undo = nil
+	other := o.other
+	if f() {
+		return true
+	}
+	for _, u := range slices.Backward(o.undo) {
+		u()
+	}
+	o.other = other
+	return false
+}
+
 // Lease gives n ports in a row, those that the key had if it had so many. taken are ports that are
-// others'. It reports false when there are no such left.
+// others'. It reports false when there are no such left, or the namespace has its share.
 func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time, taken func(api.Ports) bool) (api.Ports, bool) {
-	l, there := o.leases[key]
-	if there && l.Ports.Len() == n && !taken(l.Ports) {
-		if !l.Freed.IsZero() {
+	was, there := o.leases[key]
+	if there && was.Ports.Len() == n && !taken(was.Ports) {
+		if !was.Freed.IsZero() {
+			l := was
 			l.Freed = time.Time{}
 			o.leases[key], o.other = l, true
+			o.undo = append(o.undo, func() { o.leases[key] = was })
 		}
-		return l.Ports, true
+		return was.Ports, true
 	}
-	p, ok := o.find(protocol, n, taken)
+	l := Lease{Key: key, Ports: api.Ports{Protocol: protocol}}
+	p, ok := o.find(l.holder(), n, taken)
 	if !ok {
 		o.prune(now)
-		if p, ok = o.find(protocol, n, taken); !ok {
+		if p, ok = o.find(l.holder(), n, taken); !ok {
 			return api.Ports{}, false
 		}
+		was, there = o.leases[key]
 	}
 	if there {
-		o.drop(l)
-		l.Key, l.Freed = fmt.Sprintf("%s:%d", key, l.Ports.First), now
-		o.hold(l)
+		moved := was
+		moved.Key, moved.Freed = fmt.Sprintf("%s:%d", key, was.Ports.First), now
+		o.drop(was)
+		o.hold(moved)
+		o.undo = append(o.undo, func() { o.drop(moved); o.hold(was) })
 	}
-	o.hold(Lease{Key: key, Ports: p})
+	l.Ports = p
+	o.hold(l)
+	o.undo = append(o.undo, func() { o.drop(l) })
 	return p, true
 }
 
 // find looks for free ports from where the last were found.
-func (o *Overlay) find(protocol api.Protocol, n int, taken func(api.Ports) bool) (api.Ports, bool) {
+func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, bool) {
 	const size = LastPort - FirstPort + 1
+	protocol := h.protocol
+	if o.shares[h]+n > share {
+		return api.Ports{}, false
+	}
 	start, free := o.next[protocol], 0
 	for i := range size + n - 1 {
 		p := FirstPort + (start-FirstPort+i)%size

@@ -1,7 +1,10 @@
 package mcs
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,5 +71,66 @@ func TestOverlayPortsGiveWay(t *testing.T) {
 	}
 	if again, _ := o.Lease("a", api.TCP, 1, since.Add(time.Minute), taken); again != q {
 		t.Errorf("it moves again, to %v", again)
+	}
+}
+
+// One namespace has at most a share of the ports, with those of its services that are gone.
+func TestNoNamespaceTakesAllPorts(t *testing.T) {
+	free := func(api.Ports) bool { return false }
+	o := NewOverlay(nil)
+	lease := func(now time.Time, namespace string, i int) bool {
+		_, ok := o.Lease(LeaseKey(namespace, fmt.Sprint("uid-", i), "", Port{"http", api.TCP, 80, ""}), api.TCP, 1, now, free)
+		return ok
+	}
+	n := 0
+	for lease(since, "shop", n) {
+		n++
+	}
+	if n < MaxServices || n > (LastPort-FirstPort+1)*2/3 {
+		t.Errorf("a namespace has %d ports", n)
+	}
+	o.Keep(map[string]bool{}, since)
+	o = NewOverlay(o.Leases(since)) // a restart
+	if lease(since, "shop", n) {
+		t.Error("what rests does not count")
+	}
+	if !lease(since, "bank", 0) {
+		t.Error("another namespace gets none")
+	}
+	if !lease(since.Add(rest), "shop", n) {
+		t.Error("what has rested counts")
+	}
+}
+
+// What cannot be leased together leaves nothing: neither ports, nor a reason to store them.
+func TestPortsAreLeasedTogether(t *testing.T) {
+	o := NewOverlay(nil)
+	free := func(api.Ports) bool { return false }
+	a, _ := o.Lease("a", api.TCP, 1, since, free)
+	b, _ := o.Lease("b", api.TCP, 1, since, free)
+	o.Keep(map[string]bool{"a": true}, since)
+	o.Kept()
+	before := o.Leases(since)
+	if o.Together(func() bool {
+		for _, key := range []string{"a", "b", "c"} { // one moves, one comes back, and one is new
+			if _, ok := o.Lease(key, api.TCP, 1, since, func(p api.Ports) bool { return p == a }); !ok {
+				t.Errorf("no port for %s", key)
+			}
+		}
+		return false
+	}) {
+		t.Error("they are leased")
+	}
+	order := func(l []Lease) []Lease {
+		return slices.SortedFunc(slices.Values(l), func(a, b Lease) int { return cmp.Compare(a.Key, b.Key) })
+	}
+	if got := o.Leases(since); !reflect.DeepEqual(order(got), order(before)) || o.Keep(map[string]bool{"a": true}, since) {
+		t.Errorf("there is %v, and was %v", got, before)
+	}
+	if p, ok := o.Lease("b", api.TCP, 1, since, free); !ok || p != b {
+		t.Errorf("what comes back has %v, and had %v", p, b)
+	}
+	if p, ok := o.Lease("d", api.TCP, 1, since, free); !ok || p.Overlaps(a) || p.Overlaps(b) {
+		t.Errorf("another one has %v", p)
 	}
 }

@@ -1,0 +1,82 @@
+package clusterset
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mcs"
+)
+
+// Ports are leased for what is told, and for nothing else, however often it is looked at.
+func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
+	exported := func(name string, kind mcs.Type, ports, backends int) mcs.Export {
+		x := mcs.Export{Name: mcs.Name{Namespace: "shop", Name: name}, UID: name, Created: time.Unix(1_700_000_000, 0), Spec: mcs.Spec{Type: kind}}
+		for i := range ports {
+			x.Spec.Ports = append(x.Spec.Ports, mcs.Port{Name: fmt.Sprint("p-", i), Protocol: api.TCP, Port: uint16(i + 1)})
+		}
+		for i := range backends {
+			b := mcs.Backend{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Ready: i > 0}
+			if kind == mcs.Headless {
+				b.Hostname = fmt.Sprint("b-", i)
+			}
+			x.Backends = append(x.Backends, b)
+		}
+		return x
+	}
+	c := &Clusterset{exporter: newExporter(nil)}
+	now, cfg := time.Now(), &config.Resolved{}
+	for _, step := range []struct {
+		what    string
+		x       mcs.Export
+		granted bool
+		leases  int
+		places  bool
+		code    catalogue.Code
+	}{
+		{"one that no peer has", exported("web", mcs.ClusterSetIP, 2, 1), false, 0, false, ""},
+		{"too many ports", exported("web", mcs.ClusterSetIP, 65, 1), true, 0, false, catalogue.ExportRefused},
+		{"too many backends", exported("db", mcs.Headless, 1, mcs.MaxPlaces+1), true, 0, false, catalogue.ExportRefused},
+		{"too many ports of backends", exported("db", mcs.Headless, 60, 60), true, 0, false, catalogue.ExportRefused},
+		{"one that is told", exported("web", mcs.ClusterSetIP, 2, 1), true, 2, true, ""},
+		{"backends", exported("db", mcs.Headless, 2, 3), true, 6, true, ""},
+	} {
+		c.overlay = mcs.NewOverlay(nil)
+		for range 2 {
+			e := &export{Export: step.x, granted: step.granted}
+			c.offer(e, cfg, now)
+			got := catalogue.Code("")
+			if e.problem != nil {
+				got = e.problem.Code
+			}
+			if n := len(c.overlay.Leases(now)); n != step.leases || len(e.keys) != n || len(e.services) != n || got != step.code || (e.entry == nil) != (step.code != "") {
+				t.Errorf("%s: %d leases, %d services, problem %q", step.what, n, len(e.services), got)
+			}
+			keys := map[string]bool{}
+			for _, k := range e.keys {
+				keys[k] = true
+			}
+			if step.leases == 0 && c.overlay.Keep(keys, now) {
+				t.Errorf("%s: there is something to store", step.what)
+			}
+			c.exported = map[string]*export{"x": e}
+			if told := c.entry("x") != nil; told != step.places {
+				t.Errorf("%s: it is told: %v", step.what, told)
+			}
+		}
+	}
+	// One that finds no ports for all of it leases none.
+	cfg.Services.Named = []config.NamedService{{Name: "all", Ports: api.Ports{Protocol: api.TCP, First: mcs.FirstPort + 3, Last: mcs.LastPort}}}
+	c.overlay = mcs.NewOverlay(nil)
+	for range 2 {
+		e := &export{Export: exported("web", mcs.ClusterSetIP, 5, 1), granted: true}
+		c.offer(e, cfg, now)
+		if e.problem == nil || e.problem.Code != catalogue.OverlayPortsUsed || len(c.overlay.Leases(now)) > 0 || c.overlay.Keep(nil, now) {
+			t.Errorf("the problem is %+v, and there are %v", e.problem, c.overlay.Leases(now))
+		}
+	}
+}

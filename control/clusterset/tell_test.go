@@ -1,0 +1,147 @@
+package clusterset
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/netstack"
+)
+
+// to is a network that leads to one address.
+type to string
+
+func (a to) DialTCP(context.Context, netip.AddrPort) (*netstack.Conn, error) {
+	return nil, errors.New("not used")
+}
+
+func (a to) DialContext(ctx context.Context, network, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, string(a))
+}
+
+func all(string) bool { return true }
+
+// web is an entry of that name, of about so many bytes.
+func web(t *testing.T, name string, size int) *mcs.Entry {
+	t.Helper()
+	e, err := mcs.Encode(mcs.Offer{
+		Name: mcs.Name{Namespace: "shop", Name: name}, Created: time.Unix(1_700_000_000, 0), Spread: 1,
+		Spec: mcs.Spec{Type: mcs.ClusterSetIP, Ports: []mcs.Port{{Name: "http", Protocol: api.TCP, Port: 80}},
+			Annotations: map[string]string{"a": strings.Repeat("x", size)}},
+		Places: []mcs.Place{{At: []uint16{mcs.FirstPort}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// A message that the peer refuses does not come again: the peer is asked what it has.
+func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"version":"1.0","code":"bad_request","message":"m"}`))
+	}))
+	defer srv.Close()
+	s := newSite(all)
+	s.member = &roster.Member{}
+	s.writer.Set("shop/web", web(t, "web", 0))
+	s.writer.Next()
+	s.writer.Answered("")
+	c := &Clusterset{o: Options{Stack: to(srv.Listener.Addr().String())}, shared: shared{peers: map[string]*site{"edge": s}}}
+	if m := s.writer.Next(); len(m.Set) != 1 {
+		t.Fatalf("it is told %+v", m)
+	}
+	if err := c.hand(t.Context(), s.member.Key, struct{}{}); !errors.Is(err, auth.ErrRequest) {
+		t.Fatal(err)
+	}
+	if m := s.writer.Next(); !s.writer.Due() || len(m.Set) > 0 || m.Base == "" {
+		t.Errorf("after the refusal it is told %+v", m)
+	}
+}
+
+// However many peers there are, what is kept of what they say is bounded, and one catalogue fits.
+func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
+	c := &Clusterset{shared: shared{peers: map[string]*site{}}}
+	full := 0
+	for i := range 20 {
+		s := newSite(all)
+		c.peers[fmt.Sprint("peer-", i)] = s
+		base := ""
+		var err error
+		for j := 0; err == nil && j < 500; j += 3 {
+			m := mcs.Message{Base: base}
+			for k := range 3 {
+				m.Set = append(m.Set, json.RawMessage(web(t, fmt.Sprintf("web-%d", j+k), 8000).Text))
+			}
+			_, err = s.reader.Take(m, c.roomLocked())
+			base = s.reader.Has()
+		}
+		switch {
+		case err == nil || s.reader.Kept() > mcs.MaxCatalogue*9/10:
+			full++
+		case errors.Is(err, mcs.ErrTooMany):
+		default:
+			t.Fatal(err)
+		}
+	}
+	if full < 1 || full > mostKept/mcs.MaxCatalogue+1 || c.roomLocked() < 0 {
+		t.Errorf("%d of 20 full catalogues are kept, and there is room for %d bytes", full, c.roomLocked())
+	}
+}
+
+// A catalogue that takes many messages leaves a peer room for other requests.
+func TestALargeCatalogueIsToldInParts(t *testing.T) {
+	r := mcs.NewReader(all)
+	messages := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		messages++
+		body, err := io.ReadAll(q.Body)
+		m, wrong := mcs.ParseMessage(body)
+		if _, refused := r.Take(m, mcs.MaxCatalogue); err != nil || wrong != nil || refused != nil {
+			t.Error(err, wrong, refused)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
+		_, _ = fmt.Fprintf(w, `{"version":"1.0","has":%q}`, r.Has())
+	}))
+	defer srv.Close()
+	s := newSite(all)
+	s.member = &roster.Member{}
+	for i := range 500 {
+		if e := web(t, fmt.Sprintf("web-%d", i), 8000); !s.writer.Set(e.Name, e) {
+			t.Fatal("there is no room")
+		}
+	}
+	c := &Clusterset{o: Options{Stack: to(srv.Listener.Addr().String())}, shared: shared{peers: map[string]*site{"edge": s}}}
+	if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if messages < tellBurst || messages > 2*tellBurst || !s.writer.Due() || r.Heard() {
+		t.Errorf("%d messages come in a row", messages)
+	}
+	s.tells = rate.NewLimiter(rate.Inf, 0) // time goes by
+	if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if s.writer.Due() || len(r.Names()) != 500 {
+		t.Errorf("%d of 500 are there", len(r.Names()))
+	}
+}
