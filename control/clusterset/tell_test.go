@@ -2,7 +2,6 @@ package clusterset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -89,7 +88,7 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 		for j := 0; err == nil && j < 500; j += 3 {
 			m := mcs.Message{Base: base}
 			for k := range 3 {
-				m.Set = append(m.Set, json.RawMessage(web(t, fmt.Sprintf("web-%d", j+k), 8000).Text))
+				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), 8000).Text)
 			}
 			_, err = s.reader.Take(m, c.roomLocked())
 			base = s.reader.Has()
