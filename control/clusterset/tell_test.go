@@ -2,7 +2,6 @@ package clusterset
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -79,9 +79,10 @@ func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 
 // However many peers there are, what is kept of what they say is bounded, and one catalogue fits.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
 	c := &Clusterset{shared: shared{peers: map[string]*site{}}}
 	full := 0
-	for i := range 20 {
+	for i := range 4 {
 		s := newSite(all)
 		c.peers[fmt.Sprint("peer-", i)] = s
 		base := ""
@@ -89,7 +90,7 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 		for j := 0; err == nil && j < 500; j += 3 {
 			m := mcs.Message{Base: base}
 			for k := range 3 {
-				m.Set = append(m.Set, json.RawMessage(web(t, fmt.Sprintf("web-%d", j+k), 8000).Text))
+				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), 8000).Text)
 			}
 			_, err = s.reader.Take(m, c.roomLocked())
 			base = s.reader.Has()
@@ -102,8 +103,8 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if full < 1 || full > mostKept/mcs.MaxCatalogue+1 || c.roomLocked() < 0 {
-		t.Errorf("%d of 20 full catalogues are kept, and there is room for %d bytes", full, c.roomLocked())
+	if full < 1 || full > leastKept/mcs.MaxCatalogue || c.roomLocked() < 0 {
+		t.Errorf("%d of 4 full catalogues are kept, and there is room for %d bytes", full, c.roomLocked())
 	}
 }
 
