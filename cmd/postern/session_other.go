@@ -6,3 +6,6 @@ import "syscall"
 
 // ofItsOwn makes a process one that goes on by itself.
 func ofItsOwn() *syscall.SysProcAttr { return nil }
+
+// noFollow has a symbolic link refused when a file is opened, which these systems do not do.
+const noFollow = 0

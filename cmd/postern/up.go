@@ -202,10 +202,14 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+	overrides := config.Overrides{LookupEnv: os.LookupEnv}
+	if err := g.want.check(g.file, overrides); err != nil {
+		return nil, err
+	}
 	if err := g.want.prepare(dir, g.issuer, auth.MakeLocalCA, starterOf(ctx, g.file).group()); err != nil {
 		return nil, err
 	}
-	cfg, err := g.want.write(g.file, config.Overrides{LookupEnv: os.LookupEnv})
+	cfg, err := g.want.write(g.file, overrides)
 	if err != nil {
 		return nil, err
 	}

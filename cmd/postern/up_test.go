@@ -48,8 +48,8 @@ func TestTheFirstConfigurationMeansWhatWasAnswered(t *testing.T) {
 	if changed != 9 { // each field, once
 		t.Errorf("%d lines are other ones, want 9:\n%s", changed, f.render())
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*.new")); len(left) > 0 {
-		t.Errorf("a draft is left: %q", left)
+	if all, _ := os.ReadDir(dir); len(all) != 3 {
+		t.Errorf("there is more than a configuration and a CA: %v", all)
 	}
 }
 
@@ -73,6 +73,7 @@ func TestUpOverwritesNothing(t *testing.T) {
 		"no name":                    {string(shippedConfig), nil, "--name is missing"},
 		"a wrong name":               {string(shippedConfig), []string{"--name", "Edge"}, "Edge"},
 		"a wrong address":            {string(shippedConfig), []string{"--name", "edge", "--advertise", "203.0.113.10"}, "advertise"},
+		"a wrong address and a CA":   {string(shippedConfig), []string{"--name", "edge", "--advertise", "203.0.113.10", "--issuer-ca", "--api-server", "127.0.0.1:6443"}, "advertise"},
 		"a CA for nothing":           {string(shippedConfig), []string{"--name", "edge", "--issuer-ca"}, "--api-server"},
 		"something that's no ticket": {string(shippedConfig), []string{"--name", "edge", "hello"}, "ticket"},
 	} {
@@ -115,6 +116,75 @@ func TestAnIssuerIsMadeOnce(t *testing.T) {
 	info, statErr := os.Stat(f.issuer.key)
 	if err != nil || statErr != nil || !bytes.Equal(before, after) || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key is another one, or has mode %v: %v", info.Mode(), err)
+	}
+}
+
+// Half an issuer is told of and left as it is, and a failure leaves none.
+func TestNoHalfOfAnIssuerIsLeft(t *testing.T) {
+	for _, half := range []string{"issuer.key", "issuer.crt"} {
+		dir := t.TempDir()
+		there := filepath.Join(dir, half)
+		if err := os.WriteFile(there, []byte("theirs"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := firstConfig{name: "edge", apiServer: "127.0.0.1:6443"}
+		if err := f.prepare(dir, true, auth.MakeLocalCA, -1); err == nil || !strings.Contains(err.Error(), there) {
+			t.Errorf("with %s alone: %v", half, err)
+		}
+		if got, err := os.ReadFile(there); err != nil || string(got) != "theirs" {
+			t.Errorf("%s is %q, %v", half, got, err)
+		}
+	}
+	dir := t.TempDir()
+	f := firstConfig{name: "edge", apiServer: "127.0.0.1:6443"}
+	failing := func(name string) ([]byte, []byte, error) { // somebody else is quicker
+		if err := os.Mkdir(filepath.Join(dir, "issuer.crt"), 0o700); err != nil {
+			t.Error(err)
+		}
+		return auth.MakeLocalCA(name)
+	}
+	if err := f.prepare(dir, true, failing, -1); err == nil {
+		t.Error("a certificate cannot be written, and nobody says so")
+	}
+	if err := os.Remove(filepath.Join(dir, "issuer.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.prepare(dir, true, auth.MakeLocalCA, -1); err != nil {
+		t.Errorf("it cannot be made after a failure: %v", err)
+	}
+}
+
+// Whoever may write to the directory has no other file overwritten by a symbolic link.
+func TestNoSymbolicLinkIsFollowed(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "theirs")
+	file := filepath.Join(dir, "gateway.yaml")
+	for path, text := range map[string]string{elsewhere: "theirs", filepath.Join(dir, "ca.crt"): "authorities"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"gateway.yaml.new", "api-server-ca.crt", "gateway.log"} {
+		if err := os.Symlink(elsewhere, filepath.Join(dir, name)); err != nil {
+			t.Skip(err) // a system on which not everybody may
+		}
+	}
+	f := firstConfig{name: "edge", apiServer: "127.0.0.1:6443"}
+	if _, err := f.write(file, config.Overrides{}); err != nil {
+		t.Fatal(err)
+	}
+	f.apiServerCA = filepath.Join(dir, "ca.crt")
+	if err := f.prepare(dir, false, auth.MakeLocalCA, -1); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(f.apiServerCA); err != nil || string(got) != "authorities" {
+		t.Errorf("the copy is %q, %v", got, err)
+	}
+	if log, err := openLog(filepath.Join(dir, "gateway.log")); err == nil && noFollow != 0 {
+		log.Close()
+		t.Error("the log is written where a link leads")
+	}
+	if got, err := os.ReadFile(elsewhere); err != nil || string(got) != "theirs" {
+		t.Errorf("what links lead to is %q, %v", got, err)
 	}
 }
 

@@ -93,20 +93,54 @@ func (f firstConfig) render() []byte {
 	return out
 }
 
+// check tells whether the configuration is right but for the files that are yet to be made, beside
+// its place.
+func (f firstConfig) check(path string, o config.Overrides) error {
+	f.issuer = certificateFiles{}
+	return f.draft(path, func(draft string) error {
+		_, err := loadConfig(draft, o)
+		return err
+	})
+}
+
 // write puts the configuration in its place once it is known to be right. Nobody reads half of it.
-func (f firstConfig) write(path string, o config.Overrides) (*config.Resolved, error) {
-	draft := path + ".new"
-	if err := os.WriteFile(draft, f.render(), 0o644); err != nil {
-		return nil, err
+func (f firstConfig) write(path string, o config.Overrides) (cfg *config.Resolved, err error) {
+	err = f.draft(path, func(draft string) error {
+		if _, err := loadConfig(draft, o); err != nil {
+			return err
+		}
+		if err := os.Rename(draft, path); err != nil {
+			return err
+		}
+		cfg, err = loadConfig(path, o)
+		return err
+	})
+	return cfg, err
+}
+
+// draft writes the configuration beside its place, for use.
+func (f firstConfig) draft(path string, use func(draft string) error) error {
+	draft, err := writeBeside(path, f.render())
+	if err != nil {
+		return err
 	}
 	defer func() { _ = os.Remove(draft) }() // unless it became the configuration
-	if _, err := loadConfig(draft, o); err != nil {
-		return nil, err
+	return use(draft)
+}
+
+// writeBeside writes a file that everybody may read, of a name that nobody knows before, into the
+// directory of path.
+func writeBeside(path string, data []byte) (string, error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
+	if err != nil {
+		return "", err
 	}
-	if err := os.Rename(draft, path); err != nil {
-		return nil, err
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+		_ = os.Remove(file.Name())
+		return "", err
 	}
-	return loadConfig(path, o)
+	return file.Name(), nil
 }
 
 // apiServers are where distributions of Kubernetes have the certificate of their API server's
@@ -139,16 +173,25 @@ func (f *firstConfig) prepare(dir string, issuer bool, make func(name string) (c
 			return usagef("", "up: %w", err)
 		}
 		f.apiServerCA = filepath.Join(dir, "api-server-ca.crt")
-		if err := os.WriteFile(f.apiServerCA, data, 0o644); err != nil {
+		copied, err := writeBeside(f.apiServerCA, data)
+		if err != nil {
 			return err
+		}
+		if err := os.Rename(copied, f.apiServerCA); err != nil {
+			return errors.Join(err, os.Remove(copied))
 		}
 	}
 	if !issuer {
 		return nil
 	}
 	f.issuer = certificateFiles{cert: filepath.Join(dir, "issuer.crt"), key: filepath.Join(dir, "issuer.key")}
-	if _, err := os.Lstat(f.issuer.key); err == nil {
+	_, noCert := os.Lstat(f.issuer.cert)
+	_, noKey := os.Lstat(f.issuer.key)
+	switch {
+	case noCert == nil && noKey == nil:
 		return nil // Load tells if it is none.
+	case noCert == nil || noKey == nil:
+		return usagef("put the other one beside it, or remove it to have a CA made", "up: of the CA's files %s and %s there is only one", tui.Printable(f.issuer.cert), tui.Printable(f.issuer.key))
 	}
 	cert, key, err := make(f.name)
 	if err != nil {
@@ -157,7 +200,10 @@ func (f *firstConfig) prepare(dir string, issuer bool, make func(name string) (c
 	if err := writeNew(f.issuer.key, key, group); err != nil {
 		return err
 	}
-	return writeNew(f.issuer.cert, cert, group)
+	if err := writeNew(f.issuer.cert, cert, group); err != nil {
+		return errors.Join(err, os.Remove(f.issuer.key))
+	}
+	return nil
 }
 
 // writeNew writes a file that was not there, for its owner and a group; -1 is none.
@@ -174,7 +220,10 @@ func writeNew(path string, data []byte, group int) error {
 	if group >= 0 {
 		err = errors.Join(err, file.Chown(-1, group))
 	}
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 // notWritable is what an error of writing files means for who runs `postern up`.

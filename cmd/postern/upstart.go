@@ -81,6 +81,11 @@ func (background) logFile(cfg *config.Resolved) string {
 	return filepath.Join(cfg.StateDir, "gateway.log")
 }
 
+// openLog opens a log to be written on.
+func openLog(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
+}
+
 func (b background) start(_ context.Context, cfg *config.Resolved) (<-chan error, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -91,7 +96,7 @@ func (b background) start(_ context.Context, cfg *config.Resolved) (<-chan error
 			return nil, notWritable(err, dir)
 		}
 	}
-	log, err := os.OpenFile(b.logFile(cfg), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	log, err := openLog(b.logFile(cfg))
 	if err != nil {
 		return nil, notWritable(err, cfg.StateDir)
 	}
