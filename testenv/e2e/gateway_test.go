@@ -94,7 +94,10 @@ func (g *gateway) waitReady() {
 			g.t.Fatalf("gateway %s ended at its start:\n%s", g.name, proc.Stderr())
 		default:
 		}
-		_, err := g.httpGet("/readyz")
+		if _, err := g.httpGet("/readyz"); err != nil {
+			return false, err.Error()
+		}
+		_, err := os.Stat(g.socket()) // which comes last
 		return err == nil, fmt.Sprint(err)
 	})
 }
