@@ -285,6 +285,7 @@ type site struct {
 	// given and taken are the namespaces that the writer and the imports were made with.
 	given, taken mcs.Patterns
 	tooMany      bool            // the peer told more services than may be
+	doubted      bool            // it said that it has something else, while it was being told
 	untold       map[string]bool // services for which the writer had no room
 	sent         time.Time       // a message
 	retry        time.Time       // when one may be sent again

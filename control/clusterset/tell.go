@@ -189,6 +189,10 @@ func (c *Clusterset) answered(s *site, has string) bool {
 		return false
 	}
 	s.retry, s.wait = time.Time{}, 0
+	if s.doubted {
+		s.doubted = false
+		s.writer.Doubt()
+	}
 	return true
 }
 
@@ -201,6 +205,19 @@ func (c *Clusterset) failed(to peer.PublicKey, err error) {
 	}
 	c.mu.Unlock()
 	c.o.Logger.Debug("a peer could not be told the services of this cluster", "peer", c.o.Peers.NameOf(to), "error", err)
+}
+
+// compare takes in which version a peer says that it has, and reports whether to ask it at once. While
+// it is being told something it is asked afterwards: the answer to that may be from before.
+func (s *site) compare(has string) bool {
+	if s.writer.Expects(has) {
+		return false
+	}
+	if s.doubted = s.writer.Due(); s.doubted {
+		return false
+	}
+	s.writer.Doubt()
+	return true
 }
 
 // Receive takes a part of a peer's catalogue, and gives the version that is there by then. An error is
@@ -228,8 +245,7 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 		s.tooMany = tooMany
 		c.noteLocked(names)
 	}
-	if c.exports != nil && !s.writer.Due() && !s.writer.Told(m.Has) {
-		s.writer.Doubt()
+	if c.exports != nil && s.compare(m.Has) {
 		c.postLocked(s)
 	}
 	return s.reader.Has(), err

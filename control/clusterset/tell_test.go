@@ -77,6 +77,35 @@ func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 	}
 }
 
+// A peer that forgets what it has, and says so before its answer to the last message is here, is told
+// all of it again.
+func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
+	s, r, c := newSite(all), mcs.NewReader(all), &Clusterset{}
+	tell := func() (has string) {
+		if _, err := r.Take(s.writer.Next(), mcs.MaxCatalogue); err != nil {
+			t.Fatal(err)
+		}
+		return r.Has()
+	}
+	s.writer.Set("shop/web", web(t, "web", 0))
+	for s.writer.Due() {
+		c.answered(s, tell())
+	}
+	s.writer.Set("shop/api", web(t, "api", 0))
+	on := tell() // and the answer is on its way
+	r = mcs.NewReader(all)
+	if s.compare(r.Has()) {
+		t.Error("it is asked while it is being told")
+	}
+	c.answered(s, on)
+	for s.writer.Due() {
+		c.answered(s, tell())
+	}
+	if len(r.Names()) != 2 || !s.writer.Told(r.Has()) {
+		t.Errorf("it has %v", r.Names())
+	}
+}
+
 // However many peers there are, what is kept of what they say is bounded, and one catalogue fits.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))

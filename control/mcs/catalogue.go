@@ -393,7 +393,10 @@ func (w *Writer) Doubt() { w.knows, w.last = unknown, nil }
 func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.last != nil }
 
 // Told reports whether the reader is known to have a version.
-func (w *Writer) Told(version string) bool { return w.knows == known && w.of.String() == version }
+func (w *Writer) Told(version string) bool { return w.knows == known && w.Expects(version) }
+
+// Expects reports whether a version is the one that the reader has once it took what it was told.
+func (w *Writer) Expects(version string) bool { return w.of.String() == version }
 
 // Tells reports whether a service is in the catalogue.
 func (w *Writer) Tells(name string) bool { return w.want[name] != nil }
