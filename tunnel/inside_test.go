@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.zx2c4.com/wireguard/device"
+
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
@@ -215,4 +217,24 @@ func TestSlowDeliveryAndForgeriesLeaveNothingInside(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a packet costs on its way in and out.
+func BenchmarkInside(b *testing.B) {
+	w := newInside(1, mostOut, 1420)
+	bufs := make([][]byte, 64)
+	for i := range bufs {
+		bufs[i] = new([device.MaxMessageSize]byte)[:]
+	}
+	for range b.N / len(bufs) {
+		w.returned(bufs)
+		w.wait()
+		now := w.now()
+		for _, buf := range bufs {
+			if !w.refuses(7, now) {
+				w.enter(buf, 1400, 7, now)
+			}
+		}
+		w.cameOut(bufs)
+	}
 }
