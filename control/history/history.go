@@ -1,6 +1,6 @@
 // Package history keeps what became of peers lately, in little memory: how each was, by the second
 // and then by the minute, and what happened to it. It has no clock, no goroutine and no file, so
-// that it begins anew with its gateway.
+// that it starts over with its gateway.
 //
 // # What is kept
 //

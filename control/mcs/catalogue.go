@@ -16,7 +16,7 @@ import (
 // A catalogue is what one gateway tells another that it exports. Its version is a digest of what is
 // in it, so that it means the same to both after either has started again, and how much was missed
 // does not matter: a message says from which version it leads on. One that leads on from nothing
-// begins the catalogue anew, which counts when all of it is there.
+// starts the catalogue over, which counts when all of it is there.
 
 const (
 	// MaxServices is how many services a peer may export to another.
@@ -51,12 +51,12 @@ var Nothing = digest{}.String()
 // Message is a part of a catalogue on its way.
 type Message struct {
 	Version string `json:"version" max:"64"`
-	// Base is the version of the catalogue that it leads on from; empty begins anew.
+	// Base is the version of the catalogue that it leads on from; empty starts over.
 	Base string `json:"base" max:"64"`
 	// Set are entries that are new or changed, Gone the names of those that are no more.
 	Set  []json.RawMessage `json:"set,omitempty" max:"2000x24576"`
 	Gone []string          `json:"gone,omitempty" max:"2000x127"`
-	// More follows before the catalogue that began anew is to count.
+	// More follows before the catalogue that started over is to count.
 	More bool `json:"more,omitempty"`
 	// Has is the version that the sender has of the reader's own catalogue; empty where it has none.
 	Has string `json:"has,omitempty" max:"64"`
@@ -90,7 +90,7 @@ func newBook() *book { return &book{entries: map[string]held{}} }
 // Reader has what one peer told. It is not safe for concurrent use.
 type Reader struct {
 	now   *book // nil before all of one was there
-	next  *book // while one that began anew is not complete
+	next  *book // while one that started over is not complete
 	wants func(namespace string) bool
 	// lacks: there are entries that are wanted by now, and were not when they came.
 	lacks bool
@@ -99,7 +99,7 @@ type Reader struct {
 // NewReader makes one that keeps what is in the namespaces that wants means.
 func NewReader(wants func(namespace string) bool) *Reader { return &Reader{wants: wants} }
 
-// Want has it keep what is in other namespaces. It reports whether the peer has to tell all anew for
+// Want has it keep what is in other namespaces. It reports whether the peer has to tell everything again for
 // that: until then nothing of it was heard.
 func (r *Reader) Want(wants func(namespace string) bool) (lacks bool) {
 	r.wants, r.next = wants, nil
@@ -342,7 +342,7 @@ type knowledge uint8
 
 const (
 	unknown knowledge = iota // it is asked whether it has all
-	anew                     // it has what of a catalogue that began anew was told
+	partial                  // it has a part of a catalogue that started over
 	known
 )
 
@@ -429,7 +429,7 @@ func (w *Writer) compose() Message {
 		return Message{Base: w.of.String()}
 	}
 	m := Message{Base: w.of.String()}
-	if w.knows == anew && len(w.has) == 0 {
+	if w.knows == partial && len(w.has) == 0 {
 		m.Base = ""
 	}
 	// What is gone goes first, and what grows when there is room for it: the reader never has more
@@ -468,7 +468,7 @@ func (w *Writer) compose() Message {
 			m.Set = append(m.Set, e.Text)
 		}
 	}
-	m.More = w.knows == anew && len(w.dirty) > 0
+	m.More = w.knows == partial && len(w.dirty) > 0
 	return m
 }
 
@@ -491,7 +491,7 @@ func (w *Writer) note(name string, e *Entry) {
 func (w *Writer) forget() { w.has, w.told, w.of = map[string]*Entry{}, 0, digest{} }
 
 // Answered takes the version that the reader has by now. It reports whether that is what it was
-// told; if not, it is told all anew.
+// told; if not, it is told everything again.
 func (w *Writer) Answered(has string) bool {
 	w.last = nil
 	if has == w.of.String() {
@@ -501,7 +501,7 @@ func (w *Writer) Answered(has string) bool {
 		return true
 	}
 	first := w.knows == unknown
-	w.knows = anew
+	w.knows = partial
 	w.forget()
 	for name := range w.want {
 		w.dirty[name] = true

@@ -208,7 +208,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 	}
 }
 
-// A catalogue that begins anew counts when all of it is there.
+// A catalogue that starts over counts when all of it is there.
 func TestHalfACatalogueIsNone(t *testing.T) {
 	w, r := NewWriter(), reader()
 	for i := range 500 {
@@ -223,11 +223,11 @@ func TestHalfACatalogueIsNone(t *testing.T) {
 	}
 	w.Doubt()
 	w.Next()
-	w.Answered("") // which is not what it has: all comes anew
+	w.Answered("") // which is not what it has: everything comes again
 	for range 3 {
 		hand(t, w, r)
 		if n := len(names(r)); n != 500 {
-			t.Fatalf("%d of 500 count while they come anew", n)
+			t.Fatalf("%d of 500 count while they come again", n)
 		}
 	}
 }
@@ -437,7 +437,7 @@ func TestAnEntryIsOnceInAMessage(t *testing.T) {
 	}
 }
 
-// Of what is not imported only the digests are kept, until it is: then all is told anew, and until all
+// Of what is not imported only the digests are kept, until it is: then everything is told again, and until all
 // of it is there the peer was not heard.
 func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	w, r := NewWriter(), NewReader(func(namespace string) bool { return namespace == "shop" })
@@ -457,7 +457,7 @@ func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	if r.Offer(web("web").Name) == nil {
 		t.Error("what was imported is withdrawn")
 	}
-	// A change in between begins anew as well.
+	// A change in between starts over as well.
 	w.Set("shop/api", entry(t, web("api")))
 	exchange(t, w, r)
 	if !r.Heard() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {

@@ -184,7 +184,7 @@ func suspend(term *terminal) {
 	term.await("the screen is back", "[1 Overview]", "● connected")
 }
 
-// losesTheGateway kills the gateway and starts it again: it says that its past begins anew.
+// losesTheGateway kills the gateway and starts it again: it says that its past starts over.
 func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 	t.Helper()
 	f.right.stop(syscall.SIGKILL)
@@ -195,7 +195,7 @@ func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 	})
 	f.right.waitReady()
 	term.press("7")
-	term.await("the past begins anew", "[7 Timeline]", "gateway started at", "events")
+	term.await("the past starts over", "[7 Timeline]", "gateway started at", "events")
 	term.press("1")
 }
 

@@ -98,7 +98,7 @@ func TestThePastSurvivesAnotherGateway(t *testing.T) {
 	s.want("LAST HOUR", "━━━┅┅✗✗━━━")
 	s.press("n")
 	s.press("n").want("━━━┅┅✗✗━━━")
-	// With another start of the gateway it begins anew, and says so.
+	// With another start of the gateway it starts over, and says so.
 	edge.mu.Lock()
 	edge.status.Gateway.StartedAt = s.clock
 	edge.past = api.History{Gateway: "edge", Since: s.clock, From: s.clock, To: s.clock.Add(time.Second), Peers: []api.PeerHistory{{Peer: "cloud"}}}
