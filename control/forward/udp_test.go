@@ -74,6 +74,30 @@ func udpServer(t testing.TB) *net.UDPConn {
 	return c
 }
 
+// udpServers listen on ports in a row.
+func udpServers(t testing.TB, n int) []*net.UDPConn {
+	t.Helper()
+	for range 100 {
+		all := []*net.UDPConn{udpServer(t)}
+		for len(all) < n {
+			at := *all[0].LocalAddr().(*net.UDPAddr)
+			at.Port += len(all)
+			c, err := net.ListenUDP("udp", &at)
+			if err != nil {
+				break // taken: try others
+			}
+			_ = c.SetDeadline(time.Now().Add(patience))
+			t.Cleanup(func() { c.Close() })
+			all = append(all, c)
+		}
+		if len(all) == n {
+			return all
+		}
+	}
+	t.Fatalf("no %d UDP ports in a row are free", n)
+	return nil
+}
+
 // readFrom waits for a datagram.
 func readFrom(t testing.TB, c *net.UDPConn) (string, netip.AddrPort) {
 	t.Helper()
@@ -159,14 +183,9 @@ func TestDatagramsOfEachClientHaveAFlow(t *testing.T) {
 }
 
 func TestPortsOfARangeLeadToThoseThatFollow(t *testing.T) {
-	first := udpServer(t)
+	servers := udpServers(t, 2)
+	first, second := servers[0], servers[1]
 	at := first.LocalAddr().(*net.UDPAddr).AddrPort()
-	second, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), at.Port()+1)))
-	if err != nil {
-		t.Skip("the next port is taken: ", err)
-	}
-	defer second.Close()
-	_ = second.SetDeadline(time.Now().Add(patience))
 	g := newGateway(t, Limits{}, nil)
 	g.attach()
 	g.dns(at.String(), api.Ports{Protocol: api.UDP, First: 5000, Last: 5001})
@@ -455,9 +474,11 @@ func TestLocalDatagramsGoToThePeer(t *testing.T) {
 }
 
 func TestARangeOfListeners(t *testing.T) {
-	first := udpServer(t)
-	port := first.LocalAddr().(*net.UDPAddr).Port
-	first.Close()
+	servers := udpServers(t, 3)
+	port := servers[0].LocalAddr().(*net.UDPAddr).Port
+	for _, c := range servers {
+		c.Close()
+	}
 	at := fmt.Sprintf("127.0.0.1:%d-%d/UDP", port, port+2)
 	g := newGateway(t, Limits{}, nil)
 	tun := g.attach()
@@ -468,7 +489,7 @@ func TestARangeOfListeners(t *testing.T) {
 	defer o.Close()
 	o.SetLocals([]Local{{Peer: "cloud", Service: "media", Address: at}})
 	if l := o.Locals()[0]; l.Err != nil || l.Address != at {
-		t.Skip("not all ports are free: ", l.Err)
+		t.Fatalf("the listener is at %s, %v", l.Address, l.Err)
 	}
 	for nth := range 3 {
 		if _, err := dialLocal(t, at, nth).Write([]byte("x")); err != nil {
