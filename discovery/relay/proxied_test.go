@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ import (
 func TestAProxyResolvesTheServersName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, stream, sock := overPipes(t, false)
-		known := false
+		var known atomic.Bool
 		server := account
 		server.Address, server.Transport = "turn.example.net:3478", relay.TransportAuto
 		g := start(t, relay.Options{Server: server, Socket: sock,
@@ -31,7 +32,7 @@ func TestAProxyResolvesTheServersName(t *testing.T) {
 			},
 			Proxied: func(address string) bool { return strings.HasPrefix(address, "turn.example.net:") },
 			Resolve: func(context.Context, string) ([]netip.Addr, error) {
-				if known {
+				if known.Load() {
 					return []netip.Addr{relayAddr}, nil
 				}
 				return nil, errors.New("no such host")
@@ -41,7 +42,7 @@ func TestAProxyResolvesTheServersName(t *testing.T) {
 		if a.Transport != "tcp" || !strings.Contains(g.Status().Fallback, "resolve turn.example.net") {
 			t.Errorf("the allocation is %+v, since %q", a, g.Status().Fallback)
 		}
-		known = true
+		known.Store(true)
 		setUDP(in, true)
 		if better := g.allocated(t, func(b relay.Allocation) bool { return b.ID != a.ID }); better.Transport != "udp" {
 			t.Errorf("the next allocation is over %s", better.Transport)
