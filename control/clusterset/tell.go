@@ -189,7 +189,7 @@ func (c *Clusterset) answered(s *site, has string) bool {
 		return false
 	}
 	s.retry, s.wait = time.Time{}, 0
-	if s.doubted {
+	if s.doubted && !s.writer.Due() { // else the peer would be asked again before it was told anything
 		s.doubted = false
 		s.writer.Doubt()
 	}

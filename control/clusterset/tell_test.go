@@ -106,6 +106,45 @@ func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
 	}
 }
 
+// Two peers that tell each other at the same time, each before the other's answer is here, come to
+// an end.
+func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
+	var c Clusterset
+	a, b := newSite(all), newSite(all)
+	a.writer.Set("shop/web", web(t, "web", 0))
+	for i := 0; a.writer.Due() || b.writer.Due(); i++ {
+		if i == 8 {
+			t.Fatal("they ask each other without an end")
+		}
+		type exchange struct {
+			from, to *site
+			m        mcs.Message
+			has      string
+		}
+		var under []*exchange
+		for _, x := range []*exchange{{from: a, to: b}, {from: b, to: a}} {
+			if x.from.writer.Due() {
+				x.m = x.from.writer.Next()
+				x.m.Has = x.from.reader.Has()
+				under = append(under, x)
+			}
+		}
+		for _, x := range under {
+			if _, err := x.to.reader.Take(x.m, mcs.MaxCatalogue); err != nil {
+				t.Fatal(err)
+			}
+			x.to.compare(x.m.Has)
+			x.has = x.to.reader.Has()
+		}
+		for _, x := range under {
+			c.answered(x.from, x.has)
+		}
+	}
+	if len(b.reader.Names()) != 1 || !a.reader.Heard() {
+		t.Errorf("one has %v, the other heard %t", b.reader.Names(), a.reader.Heard())
+	}
+}
+
 // However many peers there are, what is kept of what they say is bounded, and one catalogue fits.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
