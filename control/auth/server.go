@@ -155,6 +155,9 @@ func NewServer(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
+// Capabilities are those that peers are told.
+func (s *Server) Capabilities() []string { return s.offered() }
+
 // Decisions counts answers by result: "ok" or an error's code. All results are there
 // from the start.
 func (s *Server) Decisions() map[string]uint64 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/control/api"
@@ -13,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Grants and services change here, and accounts are deleted, while a peer may not ask for
+// Grants, services and capabilities change here, and accounts are deleted, while a peer may not ask for
 // minutes: it goes on with what it has heard, and with a token that is dead. So each report to
 // it has two marks, of what it is offered and of what its identity hangs on, and a report is
 // posted when one of them changes. The peer asks for the rest itself.
@@ -26,7 +27,8 @@ type Incarnations interface {
 	Incarnation(s auth.Subject) (id string, known bool)
 }
 
-// OffersMark is of what a peer is told of services in the answer to its hello.
+// OffersMark is of what a peer is told in the answer to its hello that it acts on: services and
+// capabilities.
 func (s *Service) OffersMark(m *roster.Member) report.Mark {
 	c, ok := s.Caller(peer.OverlayAddr(m.Key))
 	if !ok {
@@ -34,7 +36,7 @@ func (s *Service) OffersMark(m *roster.Member) report.Mark {
 	}
 	offers, ports := s.Offers(c), s.ports()
 	slices.Sort(offers)
-	parts := make([]string, 0, len(offers)+1)
+	parts := append(make([]string, 0, len(offers)+2), "can "+strings.Join(s.server.Capabilities(), " "))
 	for _, name := range offers {
 		parts = append(parts, fmt.Sprintf("%s %s", name, ports[name]))
 	}
