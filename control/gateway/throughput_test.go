@@ -60,14 +60,14 @@ func TestThroughputIsMeasuredWhenAskedFor(t *testing.T) {
 func TestAPathThatLosesIsToldByWhatConnectionsShow(t *testing.T) {
 	w := newWorld(t)
 	w.namedEcho(w.Cloud, "registry", 5000, echoServer(t))
-	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"registry"}}), api.JoinRequest{Local: map[string]string{"registry": "127.0.0.1:0"}})
-	w.connected(w.Cloud, w.Edge)
 	const delay, loss = 20 * time.Millisecond, 0.05
 	for _, way := range []simnet.Direction{simnet.Up, simnet.Down} {
 		if err := w.Edge.Host.Link().SetConditions(way, simnet.Conditions{Delay: delay, Loss: loss}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"registry"}}), api.JoinRequest{Local: map[string]string{"registry": "127.0.0.1:0"}})
+	w.connected(w.Cloud, w.Edge)
 	s := w.open(w.localAddress(w.Edge, "cloud", "registry"))
 	var running sync.WaitGroup
 	running.Go(func() {
