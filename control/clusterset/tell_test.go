@@ -7,14 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"runtime/debug"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -23,16 +21,41 @@ import (
 	"github.com/postern-dev/postern/netstack"
 )
 
-// to is a network that leads to one address.
-type to string
+// network leads to one peer, by no sockets: time may be virtual.
+type network chan net.Conn
 
-func (a to) DialTCP(context.Context, netip.AddrPort) (*netstack.Conn, error) {
+// serve has a peer answer as the handler does, until the test ends.
+func serve(t *testing.T, h http.HandlerFunc) network {
+	n, ended := make(network), make(chan struct{})
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() {
+		defer close(ended)
+		_ = srv.Serve(n)
+	}()
+	t.Cleanup(func() { srv.Close(); <-ended })
+	return n
+}
+
+func (n network) DialContext(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	n <- there
+	return here, nil
+}
+
+func (network) DialTCP(context.Context, netip.AddrPort) (*netstack.Conn, error) {
 	return nil, errors.New("not used")
 }
 
-func (a to) DialContext(ctx context.Context, network, _ string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, network, string(a))
+func (n network) Accept() (net.Conn, error) {
+	c, open := <-n
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
 }
+
+func (n network) Close() error { close(n); return nil }
+func (network) Addr() net.Addr { return &net.TCPAddr{} }
 
 func all(string) bool { return true }
 
@@ -53,19 +76,18 @@ func web(t *testing.T, name string, size int) *mcs.Entry {
 
 // A message that the peer refuses does not come again: the peer is asked what it has.
 func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	to := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"version":"1.0","code":"bad_request","message":"m"}`))
-	}))
-	defer srv.Close()
+	})
 	s := newSite(all)
 	s.member = &roster.Member{}
 	s.writer.Set("shop/web", web(t, "web", 0))
 	s.writer.Next()
 	s.writer.Answered("")
-	c := &Clusterset{o: Options{Stack: to(srv.Listener.Addr().String())}, shared: shared{peers: map[string]*site{"edge": s}}}
+	c := &Clusterset{o: Options{Stack: to}, shared: shared{peers: map[string]*site{"edge": s}}}
 	if m := s.writer.Next(); len(m.Set) != 1 {
 		t.Fatalf("it is told %+v", m)
 	}
@@ -178,39 +200,43 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 
 // A catalogue that takes many messages leaves a peer room for other requests.
 func TestALargeCatalogueIsToldInParts(t *testing.T) {
-	r := mcs.NewReader(all)
-	messages := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		messages++
-		body, err := io.ReadAll(q.Body)
-		m, wrong := mcs.ParseMessage(body)
-		if _, refused := r.Take(m, mcs.MaxCatalogue); err != nil || wrong != nil || refused != nil {
-			t.Error(err, wrong, refused)
+	synctest.Test(t, func(t *testing.T) {
+		r := mcs.NewReader(all)
+		messages := 0
+		to := serve(t, func(w http.ResponseWriter, q *http.Request) {
+			messages++
+			body, err := io.ReadAll(q.Body)
+			m, wrong := mcs.ParseMessage(body)
+			if _, refused := r.Take(m, mcs.MaxCatalogue); err != nil || wrong != nil || refused != nil {
+				t.Error(err, wrong, refused)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
+			_, _ = fmt.Fprintf(w, `{"version":"1.0","has":%q}`, r.Has())
+		})
+		s := newSite(all)
+		s.member = &roster.Member{}
+		for i := range 500 {
+			if e := web(t, fmt.Sprintf("web-%d", i), 8000); !s.writer.Set(e.Name, e) {
+				t.Fatal("there is no room")
+			}
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set(auth.VersionHeader, auth.ProtocolVersion)
-		_, _ = fmt.Fprintf(w, `{"version":"1.0","has":%q}`, r.Has())
-	}))
-	defer srv.Close()
-	s := newSite(all)
-	s.member = &roster.Member{}
-	for i := range 500 {
-		if e := web(t, fmt.Sprintf("web-%d", i), 8000); !s.writer.Set(e.Name, e) {
-			t.Fatal("there is no room")
+		c := &Clusterset{o: Options{Stack: to}, shared: shared{peers: map[string]*site{"edge": s}}}
+		hand := func() {
+			if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	c := &Clusterset{o: Options{Stack: to(srv.Listener.Addr().String())}, shared: shared{peers: map[string]*site{"edge": s}}}
-	if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
-		t.Fatal(err)
-	}
-	if messages < tellBurst || messages > 2*tellBurst || !s.writer.Due() || r.Heard() {
-		t.Errorf("%d messages come in a row", messages)
-	}
-	s.tells = rate.NewLimiter(rate.Inf, 0) // time goes by
-	if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
-		t.Fatal(err)
-	}
-	if s.writer.Due() || len(r.Names()) != 500 {
-		t.Errorf("%d of 500 are there", len(r.Names()))
-	}
+		begin := time.Now()
+		if hand(); messages != tellBurst || !s.writer.Due() || r.Heard() {
+			t.Errorf("%d messages come in a row, want %d", messages, tellBurst)
+		}
+		for s.writer.Due() {
+			time.Sleep(time.Second)
+			hand()
+		}
+		if most := tellBurst + int(time.Since(begin).Seconds()*float64(tellRate)); len(r.Names()) != 500 || messages > most {
+			t.Errorf("%d of 500 are there, after %d messages of %d", len(r.Names()), messages, most)
+		}
+	})
 }

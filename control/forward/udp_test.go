@@ -456,7 +456,8 @@ func TestLocalDatagramsGoToThePeer(t *testing.T) {
 					}
 				}
 			}
-			if len(ports) != 2 || o.UDPCounters().Accepted != 2 || g.flows.UDPCount()[DirectionOutbound] != 2 {
+			eventually(t, "the count of both", func() bool { return o.UDPCounters().Accepted == 2 })
+			if len(ports) != 2 || g.flows.UDPCount()[DirectionOutbound] != 2 {
 				t.Errorf("two clients have the ports %v", ports)
 			}
 			// Nobody but the peer's service is in the flow.

@@ -168,8 +168,9 @@ func TestServicesOfClusters(t *testing.T) {
 	w.peer()
 	w.trade(w.Cloud, w.Edge, "shop")
 	web, other := w.newPod("web-1"), w.newPod("web-2")
-	exported := []mcs.Export{export("shop", "web", true, web), export("bank", "vault", true, web)}
-	w.Cloud.Gateway.Services().SetExports(exported)
+	vault := export("bank", "vault", true, web)
+	exports := func(list ...mcs.Export) { w.Cloud.Gateway.Services().SetExports(append(list, vault)) }
+	exports(export("shop", "web", true, web))
 	if st, _ := w.Cloud.Gateway.Services().State(); len(st.Imports) != 2 || !st.Imports[0].Own {
 		t.Fatalf("at once its own exports are: %+v", st)
 	}
@@ -185,16 +186,15 @@ func TestServicesOfClusters(t *testing.T) {
 	}
 
 	// A backend that is not ready gets nothing, and who waits is told at once when none is.
-	exported[0] = export("shop", "web", true, other)
-	exported[0].Backends = append(exported[0].Backends, export("shop", "web", false, web).Backends...)
-	w.Cloud.Gateway.Services().SetExports(exported)
+	one := export("shop", "web", true, other)
+	one.Backends = append(one.Backends, export("shop", "web", false, web).Backends...)
+	exports(one)
 	for range 8 {
 		if who := w.answers(at); who != "web-2" {
 			t.Errorf("%s answers, which is not ready", who)
 		}
 	}
-	exported[0] = export("shop", "web", false, web, other)
-	w.Cloud.Gateway.Services().SetExports(exported)
+	exports(export("shop", "web", false, web, other))
 	c, err := dial(w.ctx, at.String())
 	if err == nil {
 		_ = c.SetDeadline(time.Now().Add(patience))
@@ -205,8 +205,7 @@ func TestServicesOfClusters(t *testing.T) {
 	}
 
 	// An open connection ends with the grant, and the service is withdrawn.
-	exported[0] = export("shop", "web", true, web)
-	w.Cloud.Gateway.Services().SetExports(exported)
+	exports(export("shop", "web", true, web))
 	w.answers(at)
 	if c, err = dial(w.ctx, at.String()); err != nil {
 		t.Fatal(err)
@@ -231,7 +230,7 @@ func TestServicesOfClusters(t *testing.T) {
 		t.Errorf("a peer that is down exports no more: %+v", st)
 	}
 	w.start(w.Cloud)
-	w.Cloud.Gateway.Services().SetExports(append(exported, export("shop", "api", true, other)))
+	exports(export("shop", "web", true, web), export("shop", "api", true, other))
 	if who := w.answers(w.imported(w.Edge, "cloud", "shop/api")); who != "web-2" {
 		t.Errorf("%s answers", who)
 	}

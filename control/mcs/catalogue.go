@@ -386,7 +386,8 @@ func (w *Writer) Set(name string, e *Entry) bool {
 	return true
 }
 
-// Doubt has the reader asked what it has.
+// Doubt has the reader asked what it has. The answer to a message that is on its way does not count:
+// it is from before.
 func (w *Writer) Doubt() { w.knows, w.last = unknown, nil }
 
 // Due reports whether there is something to be told.
@@ -493,6 +494,9 @@ func (w *Writer) forget() { w.has, w.told, w.of = map[string]*Entry{}, 0, digest
 // Answered takes the version that the reader has by now. It reports whether that is what it was
 // told; if not, it is told everything again.
 func (w *Writer) Answered(has string) bool {
+	if w.last == nil { // it is doubted since it was told
+		return true
+	}
 	w.last = nil
 	if has == w.of.String() {
 		if w.knows == unknown || len(w.dirty) == 0 {

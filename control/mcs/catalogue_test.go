@@ -208,6 +208,23 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 	}
 }
 
+// Whoever is doubted while a message to it is on its way is asked again, whatever its answer says.
+func TestAnAnswerFromBeforeADoubtDoesNotCount(t *testing.T) {
+	w, r := NewWriter(), reader()
+	exchange(t, w, r)
+	w.Set("shop/web", entry(t, web("web")))
+	if _, err := r.Take(parsed(t, w.Next()), MaxCatalogue); err != nil {
+		t.Fatal(err)
+	}
+	w.Doubt()
+	if !w.Answered(r.Has()) || !w.Due() || w.Knows("shop/web") {
+		t.Error("it is believed")
+	}
+	if messages, size := exchange(t, w, r); messages != 1 || size != 0 || !w.Knows("shop/web") {
+		t.Errorf("then it takes %d messages, %d bytes", messages, size)
+	}
+}
+
 // A catalogue that starts over counts when all of it is there.
 func TestHalfACatalogueIsNone(t *testing.T) {
 	w, r := NewWriter(), reader()

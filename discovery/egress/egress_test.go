@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/discovery/egress"
 )
@@ -150,22 +149,47 @@ func TestFailuresAreToldApart(t *testing.T) {
 	}
 }
 
-func TestAProxyThatDoesNotAnswerIsGivenUp(t *testing.T) {
-	at := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	d := egress.New(egress.Proxy{URL: "http://" + at})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := d.DialContext(ctx, "tcp", "turn.example:443")
-	var e *egress.Error
-	if !errors.As(err, &e) || e.Failure != egress.TargetUnreached {
-		t.Errorf("%v", err)
+// ending is a context that ends in a certain way.
+type ending struct {
+	context.Context
+	done chan struct{}
+	why  error
+}
+
+func (e *ending) Done() <-chan struct{} { return e.done }
+
+func (e *ending) Err() error {
+	select {
+	case <-e.done:
+		return e.why
+	default:
+		return nil
 	}
-	// What its own caller cancels says nothing of the proxy.
-	d.Use(egress.Proxy{URL: "http://" + at, NoProxy: "x.example"})
-	ctx, cancel = context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := d.DialContext(ctx, "tcp", "turn.example:443"); err == nil || len(d.Outcomes()) != 0 {
-		t.Errorf("%v, outcomes %+v", err, d.Outcomes())
+}
+
+// The time is over, or nobody wants the connection any more, once the proxy was asked.
+func TestAProxyThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	for _, why := range []error{context.DeadlineExceeded, context.Canceled} {
+		ctx := &ending{t.Context(), make(chan struct{}), why}
+		d := egress.New(egress.Proxy{URL: "http://" + listen(t, func(c net.Conn) {
+			r := bufio.NewReader(c)
+			if _, err := http.ReadRequest(r); err == nil {
+				close(ctx.done)
+				_, _ = io.Copy(io.Discard, r)
+			}
+		})})
+		_, err := d.DialContext(ctx, "tcp", "turn.example:443")
+		var e *egress.Error
+		if !errors.As(err, &e) || e.Failure != egress.TargetUnreached {
+			t.Errorf("%v: %v", why, err)
+		}
+		want := 1
+		if errors.Is(why, context.Canceled) { // by its own caller: it says nothing of the proxy
+			want = 0
+		}
+		if o := d.Outcomes(); len(o) != want {
+			t.Errorf("%v: outcomes %+v", why, o)
+		}
 	}
 }
 

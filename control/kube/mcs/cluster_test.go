@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -118,12 +119,16 @@ func start(t *testing.T, c kubetest.Cluster, own *kube.Cluster, gateway *fake, n
 	t.Helper()
 	s := &site{t: t, cluster: c, gateway: gateway, changed: make(chan struct{}, 1)}
 	controller, err := New(Options{Cluster: own, Services: gateway, Release: "postern", ID: "here", Namespaces: namespaces, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Lookup: func(_ context.Context, _, host string) (out []netip.Addr, err error) { // as the cluster's DNS should
+		Lookup: func(ctx context.Context, _, host string) (out []netip.Addr, err error) { // as the cluster's DNS should
 			part := strings.Split(host, ".")
-			for _, ip := range strings.Fields(c.Run(t, "", "get", "serviceimport", "-n", part[1], part[0], "-o", "jsonpath={.spec.ips[*]}")) {
+			ips, err := c.Kubectl(ctx, "", "get", "serviceimport", "-n", part[1], part[0], "--ignore-not-found", "-o", "jsonpath={.spec.ips[*]}")
+			if err == nil && ips == "" { // it was deleted a moment ago
+				err = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+			}
+			for _, ip := range strings.Fields(ips) {
 				out = append(out, netip.MustParseAddr(ip))
 			}
-			return out, nil
+			return out, err
 		}, OnProblems: func(list []check.OwnProblem) {
 			s.mu.Lock()
 			s.problems = list
