@@ -224,6 +224,31 @@ func TestPathChanges(t *testing.T) {
 	}
 }
 
+// So is one that becomes longer and begins to lose at the same time: what is lost looks as if it were
+// beside a queue.
+func TestLongerPathThatLoses(t *testing.T) {
+	for _, rtt := range []time.Duration{70 * ms, 100 * ms, 200 * ms} {
+		for _, loss := range []float64{0.005, 0.03} {
+			mean := 0.0
+			for seed := range uint64(longerRuns) {
+				s := newSim(simPath{rate: lossyRate, rtt: 50 * ms, queue: 50 * ms, timers: ms}, 1+seed)
+				o := &ownFlow{s: s}
+				s.at(0, o.start)
+				s.run(10 * time.Second)
+				s.path.rtt, s.path.loss = rtt, loss
+				s.run(20 * time.Second)
+				before := o.delivered()
+				s.run(25 * time.Second)
+				mean += float64(o.delivered()-before) * 8 / 5e6 / longerRuns
+			}
+			t.Logf("%v, %g %%: %.1f Mbit/s", rtt, loss*100, mean)
+			if want := 0.6 * lossyRate / 1e6; mean < want {
+				t.Errorf("%.1f Mbit/s 10 s after the path became %v long and lost %g %%, want %g", mean, rtt, loss*100, want)
+			}
+		}
+	}
+}
+
 // An idle flow has no timer, and costs little memory.
 func TestIdleFlow(t *testing.T) {
 	w := newWire(t, 3)

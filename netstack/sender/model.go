@@ -36,6 +36,7 @@ type pathModel struct {
 	minRTTAt time.Duration
 	base     time.Duration // as minRTT, for longer
 	baseAt   time.Duration
+	level    level
 	trips    roundTrips
 
 	lumps lumps
@@ -114,6 +115,42 @@ func (m *pathModel) update(now time.Duration, s sample) {
 	if m.minRTT < m.base || now > m.baseAt+baseKept {
 		m.base, m.baseAt = m.minRTT, now
 	}
+}
+
+// level tells a path that has become longer from one on which others keep a queue. Theirs grows and
+// shrinks, and ours does with what we have in flight.
+type level struct {
+	low, high   time.Duration // of the shortest round trips of rounds since then
+	least, most int           // in flight
+	since       time.Duration
+	rounds      int
+}
+
+const (
+	// levelTime and levelRounds are for how long round trips must have stayed the same.
+	levelTime   = 3 * time.Second
+	levelRounds = 10
+)
+
+// settle takes in a round's shortest round trip and what was in flight. It reports whether the path has
+// become longer.
+func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
+	if rtt == 0 || !m.queued(rtt, besideLoss) {
+		m.level = level{}
+		return false
+	}
+	l := &m.level
+	low, high := min(l.low, rtt), max(l.high, rtt)
+	if l.rounds == 0 || high > low+max(low/besideLoss, leastQueue, noiseMargin*m.noise.mean) {
+		low, high = rtt, rtt
+		*l = level{least: flight, most: flight, since: now}
+	}
+	l.low, l.high, l.least, l.most = low, high, min(l.least, flight), max(l.most, flight)
+	if l.rounds++; l.rounds < levelRounds || now-l.since < levelTime || l.least > l.most/2 {
+		return false
+	}
+	m.minRTT, m.minRTTAt, m.base, m.baseAt = low, now, low, now
+	return true
 }
 
 // lumps measures by how much acknowledgements run ahead of the path's rate, because they

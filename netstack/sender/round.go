@@ -71,6 +71,9 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	} else {
 		c.round.crowded = 0
 	}
+	if c.full.reached && c.path.settle(now, c.round.least, c.round.most) {
+		c.longer(now)
+	}
 	queued := c.queued()
 	if !queued && c.full.reached && c.round.count > c.round.calm && (c.path.policed() || c.round.lostAt > c.round.cutAt) && c.judge.flown.lost >= overwhelmed && c.judge.flown.exceeds(ambientMost, c.judge.ambient()) {
 		c.limit(now, c.judge.flown, now-c.round.sinceBefore)
@@ -115,6 +118,16 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	if !c.rivaled && c.bound.bytes > 4*c.path.bdp(1)+16*c.path.packet {
 		c.bound.bytes = 0 // It bounds nothing.
 	}
+}
+
+// longer begins again on a path that has become longer: there was no queue beside what was lost, and
+// no cause to give way.
+func (c *controller) longer(now time.Duration) {
+	c.judge.free, c.bound.bytes, c.full = c.judge.all, 0, fullPipe{}
+	c.judge.forgive()
+	c.rival.gone()
+	c.rival.forget()
+	c.enter(now, startup)
 }
 
 // yielded reports whether others have given way in a round, as far as round trips tell.

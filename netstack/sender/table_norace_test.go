@@ -10,4 +10,7 @@ const lossyRate = 50e6
 // coexistenceRuns is how often each cell of TestCoexistence is run, with another seed.
 const coexistenceRuns = 3
 
+// longerRuns is the same for TestLongerPathThatLoses.
+const longerRuns = 5
+
 var coexistenceQueues = []time.Duration{4 * ms, 10 * ms, 20 * ms, 40 * ms, 105 * ms, 200 * ms, 400 * ms}

@@ -9,6 +9,7 @@ import "time"
 const (
 	lossyRate       = 25e6
 	coexistenceRuns = 1
+	longerRuns      = 1
 )
 
 var coexistenceQueues = []time.Duration{10 * ms, 105 * ms}
