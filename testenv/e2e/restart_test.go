@@ -14,9 +14,8 @@ import (
 const resumeWithin = 5 * time.Second
 
 // TestSessionsResumeAfterARestart restarts each gateway, politely and not, at rest and
-// under load; the other one is never touched.
+// under load; the other one is never touched. It is by itself, since it measures seconds.
 func TestSessionsResumeAfterARestart(t *testing.T) {
-	t.Parallel()
 	for _, who := range []string{"edge, which dials", "cloud, which waits"} {
 		t.Run(who, func(t *testing.T) {
 			p := newPeers(t, newWorld(t))

@@ -66,7 +66,7 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 		t.Errorf("it took %v, %d and %d words; want at most %v and %d", took, cloud.Words(), edge.Words(), upWithin, upWords)
 	}
 	for _, o := range []*operator.Operator{cloud, edge} {
-		o.Types(`\$ $`, "postern status")
+		o.Types(`\$ $`, "until postern status | grep -w direct; do sleep 0.2; done") // a probe shows it
 		o.Sees(`(?m)^(?:cloud|edge) .* direct `)
 	}
 
