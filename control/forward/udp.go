@@ -79,6 +79,7 @@ type udpFlow struct {
 	service   string
 	upstream  string   // inbound
 	in        *Inbound // inbound
+	tally     *tally   // nil: not of a use that is counted
 	startedAt time.Time
 
 	// Under table.mu.
@@ -239,6 +240,7 @@ func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
 	f.owner.lists[opening].remove(f)
 	f.phase = asked
 	f.owner.lists[asked].push(f)
+	f.tally.opened()
 	t.mu.Unlock()
 	for _, b := range waiting {
 		f.forward(side, b)
@@ -293,8 +295,10 @@ func (t *udpFlows) takes(f *udpFlow, fromPeer bool, b []byte) (udpSide, bool) {
 	f.owner.bytes += uint64(len(b))
 	if fromPeer {
 		f.rx += uint64(len(b))
+		f.tally.carried(uint64(len(b)), 0)
 	} else {
 		f.tx += uint64(len(b))
+		f.tally.carried(0, uint64(len(b)))
 	}
 	return f.side, next != opening || !began
 }
@@ -389,6 +393,8 @@ func (t *udpFlows) endLocked(f *udpFlow) {
 	o.lists[f.phase].remove(f)
 	if f.phase == opening {
 		o.halfOpen--
+	} else {
+		f.tally.closed()
 	}
 	if o.flows--; o.flows == 0 {
 		delete(t.owners, o.share)
