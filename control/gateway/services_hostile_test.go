@@ -258,7 +258,7 @@ func TestAHostileCatalogue(t *testing.T) {
 	if status, has := l.says(part(strings.Repeat("ab", 16), false, entry("shop/c", 1, 80))); status != http.StatusOK || has != half {
 		t.Errorf("what leads on from nothing that is there gets %d, and %s is there instead of %s", status, has, half)
 	}
-	for range 2 * servicesPerSecond { // it says that it has something else of cloud's each time
+	for range servicesPerSecond { // it says that it has something else of cloud's each time
 		l.says(fmt.Sprintf(`{"version":"1.0","base":%q,"has":"%032x"}`, version, time.Now().UnixNano()))
 	}
 	edge.served()
@@ -302,7 +302,7 @@ func TestAHostileCatalogue(t *testing.T) {
 		}
 		return ""
 	})
-	for i := range 4 * servicesPerSecond {
+	for i := range servicesPerSecond {
 		_, version = l.says(part(version, false, entry("shop/many-0", ports, 2000+ports*(i%2))))
 	}
 	if _, n := from(w.stateOf(w.Cloud), "mallory"); n > listenersOfAPeer {
@@ -314,7 +314,7 @@ func TestAHostileCatalogue(t *testing.T) {
 	var flood sync.WaitGroup
 	for range 8 {
 		flood.Go(func() {
-			for range 40 {
+			for range 16 {
 				_, _, _ = l.post(w.ctx, strings.NewReader(part(version, false, good)))
 			}
 		})
