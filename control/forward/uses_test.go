@@ -48,13 +48,16 @@ func TestUsesAreCounted(t *testing.T) {
 		t.Fatal("there is no limit")
 	}
 	abort(ended)
-	eventually(t, "one ends", func() bool { return used(t, g.flows, webOfCloud).Open == 1 })
+	eventually(t, "one ends, and what was sent is counted", func() bool { // a byte is, once it was sent
+		u := used(t, g.flows, webOfCloud)
+		return u.Open == 1 && u.RxBytes == 10 && u.TxBytes == 4
+	})
 	p.set()
 	if !g.dial(cloudAddr, 10002).wasRefused() {
 		t.Fatal("a connection to nobody is answered")
 	}
 	u := used(t, g.flows, webOfCloud)
-	if u.Connections != 2 || u.RxBytes != 10 || u.TxBytes != 4 || u.Failures[FlowLimit] != 1 || u.Failures[NoneReady] != 1 || u.Failures[NotGranted] != 0 {
+	if u.Connections != 2 || u.RxBytes != 10 || u.TxBytes != 4 || u.Open != 1 || u.Failures[FlowLimit] != 1 || u.Failures[NoneReady] != 1 || u.Failures[NotGranted] != 0 {
 		t.Errorf("counted %+v", u)
 	}
 	// What is not used any more is not counted, and open connections go on.
