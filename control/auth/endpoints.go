@@ -31,6 +31,9 @@ type endpoint struct {
 	cost         cost
 	// pace is instead of that of the cost, for all of the path; zero: that of the cost.
 	pace pace
+	// apart: its pace is charged before anything is read, and what is beyond it takes nothing of the
+	// caller's other requests.
+	apart bool
 	// refusal is recorded when somebody asks who may not, and when the handler says 403 unless
 	// it records that itself.
 	refusal audit.Event
@@ -152,7 +155,7 @@ var endpoints = []endpoint{
 	},
 	{
 		method: http.MethodPost, path: pathServices, callers: byPeer,
-		body: mcs.MaxMessage, answer: smallBody, cost: costRead, pace: pace{servicesRate, servicesBurst}, refusal: audit.Refuse,
+		body: mcs.MaxMessage, answer: smallBody, cost: costRead, pace: pace{servicesRate, servicesBurst}, apart: true, refusal: audit.Refuse,
 		capability: CapabilityServices, has: func(s *Server) bool { return s.o.OnServices != nil },
 		missing: newError(codeNotFound, "this gateway takes no services of clusters"),
 		work:    on((*Server).services), said: reflect.TypeFor[servicesAnswer](),

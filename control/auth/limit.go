@@ -129,8 +129,22 @@ func (l *limits) leave(a *allowance) {
 	<-a.slots
 }
 
-// charge takes what a request costs from a caller's allowance, or says how long until it can.
+// arrive takes a request from a caller's allowance, or says how long until it can.
+func (l *limits) arrive(a *allowance, c *call, now time.Time) (wait time.Duration) {
+	if e := c.endpoint; e != nil && e.apart {
+		name, _ := e.bucket()
+		if wait = spend(a.buckets[name], now); wait > 0 {
+			return wait
+		}
+	}
+	return spend(a.requests, now)
+}
+
+// charge takes what a request costs beyond that, once it was read.
 func (l *limits) charge(a *allowance, c *call, now time.Time) (wait time.Duration) {
+	if c.endpoint.apart {
+		return 0
+	}
 	name, _ := c.endpoint.bucket()
 	if wait = spend(a.buckets[name], now); wait == 0 && c.Kind == KindOneTime && c.endpoint.cost == costWrite {
 		wait = spend(l.tickets, now)

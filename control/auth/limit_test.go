@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -40,6 +42,31 @@ func TestEachPeerHasItsOwnRate(t *testing.T) {
 		}
 		if n := len(s.srv.limits.peers); n != 1 {
 			t.Errorf("%d peers are remembered after a while, want 1", n)
+		}
+		s.stop()
+	})
+}
+
+// A catalogue that comes faster than it may leaves the peer its other requests.
+func TestACatalogueTakesNothingOfOtherRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken atomic.Int64
+		s := serve(t, func(o *ServerOptions) {
+			o.OnServices = func(peer.PublicKey, []byte) (string, error) { taken.Add(1); return mcs.Nothing, nil }
+		})
+		for i := range 3 * requestBurst {
+			_, err := s.client(edgeKey).Services(t.Context(), mcs.Message{})
+			if want := i >= servicesBurst; want != errors.Is(err, ErrRateLimited) || !want && err != nil {
+				t.Fatalf("message %d: %v", i+1, err)
+			}
+		}
+		for i := range requestBurst - servicesBurst {
+			if _, err := s.client(edgeKey).Hello(t.Context()); err != nil {
+				t.Fatalf("hello %d: %v", i+1, err)
+			}
+		}
+		if n := taken.Load(); n != servicesBurst {
+			t.Errorf("%d messages are taken", n)
 		}
 		s.stop()
 	})

@@ -273,7 +273,8 @@ func (s *Server) answer(c *call) {
 // serve does what the table says of a request, and then has the handler do its work.
 func (s *Server) serve(c *call) (any, error) {
 	allowance := s.limits.of(c.PublicKey, time.Now())
-	if wait := spend(allowance.requests, time.Now()); wait > 0 {
+	unknown := c.find()
+	if wait := s.limits.arrive(allowance, c, time.Now()); wait > 0 {
 		return nil, limited(wait)
 	}
 	if v := c.r.Header.Get(VersionHeader); v != "" {
@@ -281,8 +282,8 @@ func (s *Server) serve(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	if err := c.find(); err != nil {
-		return nil, err
+	if unknown != nil {
+		return nil, unknown
 	}
 	e := c.endpoint
 	if err := e.admit(c.Caller); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/postern-dev/postern/control/bounded"
 	"github.com/postern-dev/postern/control/mcs"
 )
 
@@ -17,6 +18,13 @@ type servicesAnswer struct {
 // services takes a part of the caller's catalogue of services. It is open to every peer whatever it is
 // granted: what of it is used is decided by what is imported from it.
 func (s *Server) services(_ context.Context, c *call, m message) (any, error) {
+	var head spoken // of another major version the rest may mean something else
+	if err := bounded.Unmarshal(m, mcs.MaxMessage, &head); err != nil {
+		return nil, newError(codeBadRequest, "services: "+err.Error())
+	}
+	if err := checkVersion(head.Version, "the caller"); err != nil {
+		return nil, err
+	}
 	has, err := s.o.OnServices(c.PublicKey, m)
 	if err != nil {
 		return nil, newError(codeBadRequest, "services: "+clean(err.Error(), 120))

@@ -81,7 +81,8 @@ type shared struct {
 	exports    []mcs.Export
 	namespaces map[string]bool
 	state      mcs.State
-	changed    chan struct{} // closed when there is another state
+	ready      map[string]int // backends of exports, by name
+	changed    chan struct{}  // closed when there is another state
 }
 
 // due is what a turn is to look at.
@@ -212,6 +213,7 @@ func (c *Clusterset) turn() {
 		d.names[serviceName(name)] = true
 	}
 	c.importAll(r, namespaces, d.names, all)
+	c.countUses()
 }
 
 // setPeers has a site for each peer, and none for one that is gone. It reports whether from one other

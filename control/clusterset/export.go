@@ -31,6 +31,7 @@ type export struct {
 	mcs.Export
 	entry    *mcs.Entry // nil: it is not offered
 	granted  bool       // to a peer: else it has no ports, and nobody is told
+	ready    int        // backends
 	services []forward.Service
 	keys     []string // of its leases
 	problem  *mcs.Problem
@@ -113,6 +114,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 // leases nothing for one that could not be told.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
+	e.ready = len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread

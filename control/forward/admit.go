@@ -31,7 +31,7 @@ func (o *Outbound) turnAway(w Local, f *flow, why error) {
 		return
 	}
 	f.abort()
-	o.count.refuse(NotAdmitted)
+	o.flows.refuse(o.count, DirectionOutbound, w.Peer, w.Service, NotAdmitted)
 	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset", o.notAdmitted(w, f.remote, why)...)
 }
 

@@ -22,6 +22,7 @@ type flow struct {
 	startedAt time.Time
 	ctx       context.Context // done when the flow is to end
 	cancel    context.CancelFunc
+	tally     *tally // nil: not of a use that is counted
 
 	// rx counts the bytes received from the peer, tx those sent to it.
 	rx, tx atomic.Uint64

@@ -40,7 +40,8 @@ type Flows struct {
 	used     map[share]usage
 	arriving map[share]*rate.Limiter // inbound
 
-	udp *udpFlows
+	udp  *udpFlows
+	uses uses
 }
 
 // class is what a connection is for.
@@ -142,7 +143,7 @@ func (t *Flows) SetPeerRate(perSecond int) {
 func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{table: t, direction: direction, peer: peer, service: service, remote: remote,
-		startedAt: time.Now(), ctx: ctx, cancel: cancel, halfOpen: true}
+		startedAt: time.Now(), ctx: ctx, cancel: cancel, halfOpen: true, tally: t.uses.tally(direction, peer, service)}
 	k := f.share()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,6 +175,7 @@ func (t *Flows) established(f *flow) {
 	defer t.mu.Unlock()
 	if f.halfOpen {
 		f.halfOpen = false
+		f.tally.opened()
 		k := f.share()
 		u := t.used[k]
 		u.halfOpen--
@@ -193,6 +195,9 @@ func (t *Flows) end(f *flow) {
 	u.flows--
 	if f.halfOpen {
 		u.halfOpen--
+	} else {
+		f.tally.closed()
+		f.tally.carried(f.rx.Load(), f.tx.Load())
 	}
 	if u == (usage{}) {
 		delete(t.used, k)

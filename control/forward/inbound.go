@@ -291,13 +291,13 @@ func (in *Inbound) accept(c Incoming, f *flow, p Peer, s Service) (Conn, bool) {
 	defer cancel()
 	down, err := c.Accept(ctx)
 	if err != nil {
-		in.count.refuse(HandshakeFailed)
+		in.flows.refuse(in.count, DirectionInbound, p.Name, s.Name, HandshakeFailed)
 		in.opts.Logger.Debug("handshake inside the tunnel failed",
 			"peer", p.Name, "service", s.Name, "remote", c.Remote().String(), "error", err)
 		return nil, false
 	}
 	if !f.attach(down) {
-		in.count.refuse(Stopping)
+		in.flows.refuse(in.count, DirectionInbound, p.Name, s.Name, Stopping)
 		return nil, false
 	}
 	in.flows.established(f)

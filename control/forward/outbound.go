@@ -236,7 +236,7 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 
 // refused counts a connection that was reset and says why where somebody should know.
 func (o *Outbound) refused(w Local, reason Reason, err error) {
-	o.count.refuse(reason)
+	o.flows.refuse(o.count, DirectionOutbound, w.Peer, w.Service, reason)
 	switch reason {
 	case Stopping:
 	case PeerDown:

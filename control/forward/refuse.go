@@ -11,7 +11,7 @@ import (
 
 // refuse resets a connection, counts it and says why.
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
-	in.count.refuse(reason)
+	in.flows.refuse(in.count, DirectionInbound, p.Name, s.Name, reason)
 	c.Refuse()
 	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp(classOf(s.Name))})
 }

@@ -22,7 +22,7 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 		return true
 	}
 	p, s, reason := in.authorize(api.UDP, remote, local)
-	f := &udpFlow{key: k, service: s.Name, in: in}
+	f := &udpFlow{key: k, service: s.Name, in: in, tally: in.flows.uses.tally(DirectionInbound, p.Name, s.Name)}
 	if reason == "" {
 		f.upstream, reason = s.leads(p, local.Port())
 	}
@@ -34,7 +34,7 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 		reason = NotGranted
 	}
 	if reason != "" && reason != duplicate {
-		in.udp.refuse(reason)
+		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
 		in.tell(refusal{remote, local, p, s, reason, nil, t.bounds})
 		return false
 	}
@@ -71,7 +71,7 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 		if f.end() {
 			f.table.tunnel.RefuseUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote)
 		}
-		in.udp.refuse(reason)
+		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
 		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, f.table.bounds})
 		return
 	}
@@ -85,7 +85,7 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 
 // upstreamRefused says that an upstream has never answered.
 func (in *Inbound) upstreamRefused(f *udpFlow) {
-	in.udp.refuse(UpstreamDown)
+	in.flows.refuse(in.udp, DirectionInbound, f.owner.peer, f.service, UpstreamDown)
 	in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), Peer{Name: f.owner.peer},
 		Service{Name: f.service, Upstream: f.upstream}, UpstreamDown,
 		fmt.Errorf("send to %s: %w", f.upstream, syscall.ECONNREFUSED), f.table.bounds})

@@ -54,7 +54,7 @@ func (e *udpEar) Close() error {
 func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
 	c, reason := e.client(from)
 	if reason != "" {
-		e.out.udp.refuse(reason)
+		e.out.flows.refuse(e.out.udp, DirectionOutbound, e.want.Peer, e.want.Service, reason)
 		if reason != Stopping {
 			e.out.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many flows of datagrams, local datagram dropped",
 				limited(e.want, reason, e.out.flows.udp.bounds)...)
@@ -75,7 +75,7 @@ func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
 		return nil, Stopping
 	}
 	c := &udpClient{ear: e, from: from}
-	c.flow = &udpFlow{service: e.want.Service, side: c}
+	c.flow = &udpFlow{service: e.want.Service, side: c, tally: e.out.flows.uses.tally(DirectionOutbound, e.want.Peer, e.want.Service)}
 	if reason := e.out.flows.udp.begin(c.flow, DirectionOutbound, e.want.Peer, c.open); reason != "" {
 		return nil, reason
 	}
@@ -98,7 +98,7 @@ func (c *udpClient) open() {
 	o, w, t := c.ear.out, c.ear.want, c.ear.out.flows.udp
 	if err := o.admits(w, c.from.String()); err != nil {
 		c.flow.end()
-		o.udp.refuse(NotAdmitted)
+		o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, NotAdmitted)
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local datagrams are not admitted, dropped", o.notAdmitted(w, c.from.String(), err)...)
 		return
 	}
@@ -112,7 +112,7 @@ func (c *udpClient) open() {
 		if !c.flow.end() {
 			return
 		}
-		o.udp.refuse(PeerDown)
+		o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, PeerDown)
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local datagrams dropped", peerDown(w, err)...)
 		return
 	}

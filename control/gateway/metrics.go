@@ -139,10 +139,31 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		addCounters(c.Connections, c.RefusedConnections, forward.Counters{}, g.clusters.Counters())
 		addCounters(c.UDPFlows, c.RefusedUDPFlows, forward.Counters{}, g.clusters.UDPCounters())
 	}
+	g.countServices(&c)
 	for why, n := range g.flows.Dropped() {
 		c.DroppedDatagrams[string(why)] = n
 	}
 	return metrics.Snapshot{Status: status, Counters: c}
+}
+
+// countServices adds what became of connections to services of clusters.
+func (g *Gateway) countServices(c *metrics.Counters) {
+	if g.clusters == nil {
+		return
+	}
+	c.ReadyBackends = map[string]int{}
+	ready := g.clusters.Ready()
+	for _, u := range g.flows.Used() {
+		s := metrics.Service{Direction: u.Direction, Peer: u.Peer, Name: u.Service, Open: u.Open,
+			Connections: u.Connections, RxBytes: u.RxBytes, TxBytes: u.TxBytes, Failures: map[string]uint64{}}
+		for r, n := range u.Failures {
+			s.Failures[string(r)] = n
+		}
+		c.Services = append(c.Services, s)
+		if n, exported := ready[u.Service]; exported && u.Direction == forward.DirectionInbound {
+			c.ReadyBackends[u.Service] = n
+		}
+	}
 }
 
 // addCounters adds what happened in either direction to what is there.

@@ -204,6 +204,19 @@ func TestServicesOfClusters(t *testing.T) {
 		c.Close()
 	}
 
+	// Both ends count it.
+	for site, labels := range map[*lab.Site]string{w.Cloud: `direction="inbound",peer="edge",`, w.Edge: `direction="outbound",peer="cloud",`} {
+		if n := w.metric(site, "postern_service_connections_total", labels+`service="shop/web"`); n < 9 {
+			t.Errorf("%s counts %v connections", site.Name, n)
+		}
+	}
+	if n := w.metric(w.Cloud, "postern_service_failures_total", `direction="inbound",peer="edge",reason="none_ready",service="shop/web"`); n != 1 {
+		t.Errorf("%v failures for want of a ready backend are counted", n)
+	}
+	if n := w.metric(w.Cloud, "postern_service_ready_backends", `service="shop/web"`); n != 0 {
+		t.Errorf("%v backends are said to be ready", n)
+	}
+
 	// An open connection ends with the grant, and the service is withdrawn.
 	exports(export("shop", "web", true, web))
 	w.answers(at)

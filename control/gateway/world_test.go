@@ -56,6 +56,12 @@ type world struct {
 func newWorld(t *testing.T, adjust ...func(site string, o *gateway.Options)) *world {
 	t.Helper()
 	t.Parallel()
+	return newWorldAlone(t, adjust...)
+}
+
+// newWorldAlone is for a test that measures this process.
+func newWorldAlone(t *testing.T, adjust ...func(site string, o *gateway.Options)) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	w := &world{t: t, ctx: ctx, log: &record{}}
 	l, err := lab.Build(ctx, lab.Options{

@@ -20,6 +20,11 @@ type descriptions struct {
 	connections, refused, open  *prometheus.Desc
 	udpFlows, udpRefused        *prometheus.Desc
 	udpOpen, udpDropped         *prometheus.Desc
+	serviceConnections          *prometheus.Desc
+	serviceOpen, serviceReady   *prometheus.Desc
+	serviceReceived             *prometheus.Desc
+	serviceTransmitted          *prometheus.Desc
+	serviceFailures             *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -93,11 +98,24 @@ func describe() descriptions {
 			"Flows of datagrams open or being opened by direction.", "direction"),
 		udpDropped: d("postern_forward_dropped_datagrams_total",
 			"Datagrams of open flows not carried by reason.", "reason"),
+		serviceConnections: d("postern_service_connections_total",
+			"Connections and flows of datagrams to services of clusters, by direction, peer and service; an empty service is all others of the peer.", "direction", "peer", "service"),
+		serviceOpen: d("postern_service_open_connections",
+			"Connections and flows of datagrams to services of clusters that are open.", "direction", "peer", "service"),
+		serviceReceived: d("postern_service_receive_bytes_total",
+			"Bytes of them received from the peer.", "direction", "peer", "service"),
+		serviceTransmitted: d("postern_service_transmit_bytes_total",
+			"Bytes of them sent to the peer.", "direction", "peer", "service"),
+		serviceFailures: d("postern_service_failures_total",
+			"Connections and flows of datagrams to services of clusters that were not carried, by reason.", "direction", "peer", "service", "reason"),
+		serviceReady: d("postern_service_ready_backends",
+			"Backends of a service of this cluster that are ready.", "service"),
 	}
 }
 
 func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
 		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open,
-		d.udpFlows, d.udpRefused, d.udpOpen, d.udpDropped}
+		d.udpFlows, d.udpRefused, d.udpOpen, d.udpDropped,
+		d.serviceConnections, d.serviceOpen, d.serviceReceived, d.serviceTransmitted, d.serviceFailures, d.serviceReady}
 }

@@ -62,6 +62,20 @@ type Counters struct {
 	OpenUDPFlows    map[string]int
 	// DroppedDatagrams of open flows, by reason.
 	DroppedDatagrams map[string]uint64
+	// Services of clusters as they are used, no more than are bounded, and the backends of exported
+	// ones that are ready, by name.
+	Services      []Service
+	ReadyBackends map[string]int
+}
+
+// Service is a service of a cluster as a peer uses it, or as it is used at one.
+type Service struct {
+	Direction, Peer string
+	// Name is NAMESPACE/NAME; empty are all that are not counted by themselves.
+	Name                          string
+	Open                          int
+	Connections, RxBytes, TxBytes uint64
+	Failures                      map[string]uint64 // by reason
 }
 
 // Refusal is why a connection or a flow of datagrams was not carried, and in which direction.
@@ -135,6 +149,24 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.forwarded(c.desc.connections, c.desc.refused, c.desc.open, n.Connections, n.RefusedConnections, n.OpenConnections)
 	e.forwarded(c.desc.udpFlows, c.desc.udpRefused, c.desc.udpOpen, n.UDPFlows, n.RefusedUDPFlows, n.OpenUDPFlows)
 	e.counters(c.desc.udpDropped, n.DroppedDatagrams)
+	c.collectServices(e, n.Services, n.ReadyBackends)
+}
+
+// collectServices emits what became of connections to services of clusters.
+func (c *Collector) collectServices(e emitter, list []Service, ready map[string]int) {
+	for _, s := range list {
+		labels := []string{s.Direction, s.Peer, s.Name}
+		e.counter(c.desc.serviceConnections, s.Connections, labels...)
+		e.gauge(c.desc.serviceOpen, float64(s.Open), labels...)
+		e.counter(c.desc.serviceReceived, s.RxBytes, labels...)
+		e.counter(c.desc.serviceTransmitted, s.TxBytes, labels...)
+		for reason, v := range s.Failures {
+			e.counter(c.desc.serviceFailures, v, s.Direction, s.Peer, s.Name, reason)
+		}
+	}
+	for name, n := range ready {
+		e.gauge(c.desc.serviceReady, float64(n), name)
+	}
 }
 
 // forwarded emits what became of connections, or of flows of datagrams.

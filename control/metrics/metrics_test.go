@@ -48,6 +48,9 @@ func connected() Snapshot {
 			RefusedUDPFlows:    map[Refusal]uint64{{Direction: "outbound", Reason: "total_flow_limit"}: 4},
 			OpenUDPFlows:       map[string]int{"inbound": 3},
 			DroppedDatagrams:   map[string]uint64{"too_large": 6},
+			Services: []Service{{Direction: "inbound", Peer: "cloud", Name: "shop/web", Open: 1, Connections: 9, RxBytes: 100, TxBytes: 200,
+				Failures: map[string]uint64{"none_ready": 3}}, {Direction: "outbound", Peer: "cloud", Connections: 2}},
+			ReadyBackends: map[string]int{"shop/web": 2},
 		},
 	}
 }
@@ -102,11 +105,26 @@ postern_reloads_total{result="success"} 0
 # HELP postern_ticket_alarms_total Redemptions of a ticket with a second key.
 # TYPE postern_ticket_alarms_total counter
 postern_ticket_alarms_total 1
+# HELP postern_service_connections_total Connections and flows of datagrams to services of clusters, by direction, peer and service; an empty service is all others of the peer.
+# TYPE postern_service_connections_total counter
+postern_service_connections_total{direction="inbound",peer="cloud",service="shop/web"} 9
+postern_service_connections_total{direction="outbound",peer="cloud",service=""} 2
+# HELP postern_service_failures_total Connections and flows of datagrams to services of clusters that were not carried, by reason.
+# TYPE postern_service_failures_total counter
+postern_service_failures_total{direction="inbound",peer="cloud",reason="none_ready",service="shop/web"} 3
+# HELP postern_service_ready_backends Backends of a service of this cluster that are ready.
+# TYPE postern_service_ready_backends gauge
+postern_service_ready_backends{service="shop/web"} 2
+# HELP postern_service_transmit_bytes_total Bytes of them sent to the peer.
+# TYPE postern_service_transmit_bytes_total counter
+postern_service_transmit_bytes_total{direction="inbound",peer="cloud",service="shop/web"} 200
+postern_service_transmit_bytes_total{direction="outbound",peer="cloud",service=""} 0
 `
 	err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want),
 		"postern_peer_last_handshake_timestamp_seconds", "postern_peer_receive_bytes_total", "postern_peer_path_info",
 		"postern_peer_connected", "postern_peer_state_info", "postern_peer_identity_expiry_timestamp_seconds",
-		"postern_peer_rtt_seconds", "postern_check_success", "postern_check_verdict_info", "postern_reloads_total", "postern_ticket_alarms_total")
+		"postern_peer_rtt_seconds", "postern_check_success", "postern_check_verdict_info", "postern_reloads_total", "postern_ticket_alarms_total",
+		"postern_service_connections_total", "postern_service_failures_total", "postern_service_ready_backends", "postern_service_transmit_bytes_total")
 	if err != nil {
 		t.Error(err)
 	}

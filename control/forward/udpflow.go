@@ -1,0 +1,176 @@
+package forward
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// A UDP flow is what a NAT calls a mapping (RFC 4787 §4): the datagrams between two ends, for as
+// long as they go on. How long that is, nobody says; so it is known by what was said.
+const (
+	// idleAsked ends a flow on which nobody has spoken again after an answer: most are one
+	// question and one answer, as those of DNS. REQ-5 of RFC 4787 wants 2 minutes where others
+	// could take the mapping's place; here the next question begins a flow again, at the same
+	// service.
+	idleAsked = 30 * time.Second
+	// idleTalking ends one on which the side that began has spoken, was answered, and has spoken
+	// again: REQ-5's recommendation.
+	idleTalking = 5 * time.Minute
+	// maxWaiting bounds what waits for a flow to be opened, in datagrams and in bytes.
+	maxWaiting, maxWaitingBytes = 8, 16 << 10
+	// maxOwnerWaiting bounds the same of all flows of a peer in a direction, in bytes.
+	maxOwnerWaiting = 1 << 20
+)
+
+// phase is how far the conversation of a flow has come.
+type phase uint8
+
+const (
+	opening  phase = iota // nobody can answer yet
+	asked                 // the side that began has spoken
+	answered              // the other one has
+	talking               // and the first one again
+	ended
+)
+
+// udpSide is the end of a flow that is not in the tunnel.
+type udpSide interface {
+	// send never waits.
+	send(b []byte) error
+	close()
+}
+
+// udpFlow is the datagrams between two ends.
+type udpFlow struct {
+	// Immutable.
+	table     *udpFlows
+	owner     *udpOwner
+	service   string
+	upstream  string   // inbound
+	in        *Inbound // inbound
+	tally     *tally   // nil: not of a use that is counted
+	startedAt time.Time
+
+	// Under table.mu.
+	key        udpKey // of an outbound one since it is open
+	phase      phase
+	used       time.Time
+	rx, tx     uint64
+	prev, next *udpFlow // in one of its owner's lists
+	waiting    [][]byte // from the side that began, while opening
+	side       udpSide  // of an outbound one from the beginning
+}
+
+// forward passes on a datagram of the side that began.
+func (f *udpFlow) forward(side udpSide, b []byte) {
+	if f.owner.inbound() {
+		f.outcome(side.send(b))
+	} else {
+		f.outcome(f.toPeer(b))
+	}
+}
+
+func (f *udpFlow) toPeer(b []byte) error {
+	return f.table.tunnel.SendUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote, b)
+}
+
+// datagram takes one from the side that is not in the tunnel.
+func (f *udpFlow) datagram(_ netip.AddrPort, b []byte) {
+	f.table.mu.Lock()
+	_, now := f.table.takes(f, false, b)
+	f.table.mu.Unlock()
+	if now {
+		f.outcome(f.toPeer(b))
+	}
+}
+
+// refused ends a flow of which the side that is not in the tunnel wants no more, and tells the
+// peer.
+func (f *udpFlow) refused(netip.AddrPort) {
+	f.table.mu.Lock()
+	unanswered := f.phase < answered
+	f.table.mu.Unlock()
+	if !f.end() {
+		return
+	}
+	if f.key.port != 0 {
+		f.table.tunnel.RefuseUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote)
+	}
+	if f.in != nil && unanswered {
+		f.in.upstreamRefused(f)
+	}
+}
+
+// outcome counts what was not sent, and ends a flow that nobody wants.
+func (f *udpFlow) outcome(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, syscall.EMSGSIZE):
+		f.table.dropped[TooLarge].Add(1)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.refused(netip.AddrPort{})
+	default:
+		f.table.dropped[NoRoom].Add(1)
+	}
+}
+
+// Dropped says why a datagram was not carried. The values are metric labels.
+type Dropped string
+
+// Reasons for not carrying a datagram.
+const (
+	TooLarge Dropped = "too_large" // for the protocol of the side where it was to go
+	NoRoom   Dropped = "no_room"   // where it was to go nobody takes them so fast
+)
+
+// end takes a flow out of the table and closes it. Only the first call does anything.
+func (f *udpFlow) end() bool {
+	t := f.table
+	t.mu.Lock()
+	first := f.phase != ended
+	var was phase
+	if first {
+		was = f.phase
+		t.endLocked(f)
+	}
+	side := f.side
+	t.mu.Unlock()
+	if first {
+		f.closed(side, was)
+	}
+	return first
+}
+
+// takeWaiting gives what waits for the flow to be opened, once.
+func (f *udpFlow) takeWaiting() [][]byte {
+	waiting := f.waiting
+	for _, b := range waiting {
+		f.owner.waiting -= len(b)
+	}
+	f.waiting = nil
+	return waiting
+}
+
+// closed does of the end what needs no lock.
+func (f *udpFlow) closed(side udpSide, was phase) {
+	if side != nil {
+		side.close()
+	}
+	if f.in != nil && was != opening {
+		f.in.disconnected(f)
+	}
+}
+
+func (f *udpFlow) about() about {
+	return about{f.owner.direction, f.owner.peer, f.service, f.remote(), f.upstream}
+}
+
+// remote is who began: the peer's address, or the local client's.
+func (f *udpFlow) remote() string {
+	if f.in == nil {
+		return f.side.(*udpClient).from.String()
+	}
+	return f.key.remote.String()
+}

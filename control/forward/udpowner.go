@@ -1,0 +1,50 @@
+package forward
+
+// udpOwner is whose flows are counted together. It is the table's.
+type udpOwner struct {
+	share
+	usage
+	bytes   uint64                // carried, by ended ones too
+	waiting int                   // bytes that wait for flows to be opened
+	lists   [talking + 1]flowList // by phase
+}
+
+// inbound reports whether the peer began.
+func (o *udpOwner) inbound() bool { return o.direction == DirectionInbound }
+
+func (o *udpOwner) all() []*udpFlow {
+	out := make([]*udpFlow, 0, o.flows)
+	for _, l := range o.lists {
+		for f := l.first; f != nil; f = f.next {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// flowList has the flow that was used longest ago first.
+type flowList struct{ first, last *udpFlow }
+
+func (l *flowList) push(f *udpFlow) {
+	f.prev, f.next = l.last, nil
+	if l.last != nil {
+		l.last.next = f
+	} else {
+		l.first = f
+	}
+	l.last = f
+}
+
+func (l *flowList) remove(f *udpFlow) {
+	if f.prev != nil {
+		f.prev.next = f.next
+	} else {
+		l.first = f.next
+	}
+	if f.next != nil {
+		f.next.prev = f.prev
+	} else {
+		l.last = f.prev
+	}
+	f.prev, f.next = nil, nil
+}

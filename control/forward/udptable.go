@@ -1,0 +1,317 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// sweepEvery is how often flows are looked for that have ended.
+	sweepEvery = time.Second
+	// firstPort is the lowest that is taken (RFC 6056 §3.2).
+	firstPort = 1024
+)
+
+var errNoPort = errors.New("no port is free for another flow to it")
+
+// Tunnel carries datagrams inside the tunnel, as *netstack.Stack does. Nothing of it waits.
+type Tunnel interface {
+	SendUDP(from, to netip.AddrPort, payload []byte) error
+	// RefuseUDP tells remote that nobody takes what it sent to local.
+	RefuseUDP(local, remote netip.AddrPort)
+}
+
+// udpKey tells a flow from others inside the tunnel. The gateway's own address is one.
+type udpKey struct {
+	remote netip.AddrPort
+	port   uint16 // ours
+}
+
+// udpFlows is the table of them. No lock is held over I/O, and nothing of it waits: what there is
+// no room for is dropped, and counted.
+type udpFlows struct {
+	bounds  bounds
+	sockets sockets
+	tunnel  Tunnel     // since Flows.Attach
+	own     netip.Addr // in the tunnel
+	dropped map[Dropped]*atomic.Uint64
+	ctx     context.Context // of those that are being opened
+	cancel  context.CancelFunc
+	openers sync.WaitGroup
+
+	mu       sync.Mutex
+	stopping bool
+	flows    map[udpKey]*udpFlow // those that have a key
+	names    lookups
+	owners   map[share]*udpOwner
+	total    int
+	sweeper  *time.Timer // nil while there are none
+}
+
+func newUDPFlows(b bounds) *udpFlows {
+	t := &udpFlows{bounds: b, dropped: map[Dropped]*atomic.Uint64{TooLarge: {}, NoRoom: {}},
+		flows: make(map[udpKey]*udpFlow), owners: make(map[share]*udpOwner)}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// duplicate: there is a flow of that key.
+const duplicate Reason = "duplicate"
+
+// begin admits a flow, and has it opened on a goroutine of its own. One that comes through the
+// tunnel has a key.
+func (t *udpFlows) begin(f *udpFlow, direction, peer string, open func()) Reason {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.stopping:
+		return Stopping
+	case t.flows[f.key] != nil:
+		return duplicate
+	}
+	k := share{direction: direction, peer: peer, udp: true}
+	o := t.owners[k]
+	if o == nil {
+		o = &udpOwner{share: k}
+	}
+	if r := t.bounds.admit(o.usage, t.total); r != "" {
+		return r
+	}
+	t.owners[k] = o
+	o.flows++
+	o.halfOpen++
+	t.total++
+	f.table, f.owner, f.startedAt = t, o, time.Now()
+	f.used = f.startedAt
+	o.lists[f.phase].push(f)
+	if f.key.port != 0 {
+		t.flows[f.key] = f
+	}
+	if t.sweeper == nil {
+		t.sweeper = time.AfterFunc(sweepEvery, t.sweep)
+	}
+	t.openers.Go(open)
+	return ""
+}
+
+// place gives an outbound flow a port of ours, towards where it leads.
+func (t *udpFlows) place(f *udpFlow, to netip.AddrPort) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.phase == ended {
+		return net.ErrClosed
+	}
+	const ports = 1<<16 - firstPort
+	start := rand.IntN(ports)
+	for i := range ports { // RFC 6056 §3.3.1: there are more than a peer may have flows
+		k := udpKey{to, uint16(firstPort + (start+i)%ports)}
+		if t.flows[k] == nil {
+			f.key, t.flows[k] = k, f
+			return nil
+		}
+	}
+	return errNoPort
+}
+
+// opened lets go of what waited; what comes at the same moment may overtake it, as datagrams may. It
+// reports whether the flow is still wanted: if not, the side is closed.
+func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
+	t.mu.Lock()
+	if f.phase == ended {
+		t.mu.Unlock()
+		side.close()
+		return false
+	}
+	if f.in != nil { // An outbound flow had it from the beginning.
+		f.side = side
+	}
+	waiting := f.takeWaiting()
+	f.owner.halfOpen--
+	f.owner.lists[opening].remove(f)
+	f.phase = asked
+	f.owner.lists[asked].push(f)
+	f.tally.opened()
+	t.mu.Unlock()
+	for _, b := range waiting {
+		f.forward(side, b)
+	}
+	return true
+}
+
+// takes notes that a datagram came from the peer, or from the other side, and whether it is to be
+// passed on now.
+func (t *udpFlows) takes(f *udpFlow, fromPeer bool, b []byte) (udpSide, bool) {
+	began := f.owner.inbound() == fromPeer
+	next := f.phase
+	switch {
+	case f.phase == ended:
+		return nil, false
+	case f.phase == opening && began:
+		size := len(b)
+		for _, w := range f.waiting {
+			size += len(w)
+		}
+		if len(f.waiting) == maxWaiting || size > maxWaitingBytes && len(f.waiting) > 0 || f.owner.waiting+len(b) > maxOwnerWaiting {
+			t.dropped[NoRoom].Add(1)
+			return nil, false
+		}
+		f.waiting = append(f.waiting, slices.Clone(b))
+		f.owner.waiting += len(b)
+	case f.phase == asked && !began:
+		next = answered
+	case f.phase == answered && began:
+		next = talking
+	}
+	lists := &f.owner.lists
+	lists[f.phase].remove(f)
+	lists[next].push(f)
+	f.phase, f.used = next, time.Now()
+	f.owner.bytes += uint64(len(b))
+	if fromPeer {
+		f.rx += uint64(len(b))
+		f.tally.carried(uint64(len(b)), 0)
+	} else {
+		f.tx += uint64(len(b))
+		f.tally.carried(0, uint64(len(b)))
+	}
+	return f.side, next != opening || !began
+}
+
+// fromPeer takes a datagram that came through the tunnel, if it is of a flow.
+func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
+	t.mu.Lock()
+	f := t.flows[k]
+	if f == nil {
+		t.mu.Unlock()
+		return false
+	}
+	side, now := t.takes(f, true, b)
+	t.mu.Unlock()
+	if now {
+		f.outcome(side.send(b))
+	}
+	return true
+}
+
+// PeerRefused ends the flow of which a peer says that nobody there takes what was sent from the
+// gateway's local address: what the other side then sends is refused by its own system.
+func (t *Flows) PeerRefused(remote, local netip.AddrPort) {
+	t.udp.mu.Lock()
+	f := t.udp.flows[udpKey{remote, local.Port()}]
+	t.udp.mu.Unlock()
+	if f != nil {
+		f.end()
+	}
+}
+
+func (t *udpFlows) endLocked(f *udpFlow) {
+	o := f.owner
+	o.lists[f.phase].remove(f)
+	if f.phase == opening {
+		o.halfOpen--
+	} else {
+		f.tally.closed()
+	}
+	if o.flows--; o.flows == 0 {
+		delete(t.owners, o.share)
+	}
+	t.total--
+	if f.key.port != 0 {
+		delete(t.flows, f.key)
+	}
+	f.takeWaiting()
+	f.phase = ended
+}
+
+// sweep runs as long as there are flows.
+func (t *udpFlows) sweep() {
+	t.endIdle(time.Now())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.total == 0 || t.stopping {
+		t.sweeper = nil
+	} else {
+		t.sweeper.Reset(sweepEvery)
+	}
+}
+
+// endIdle ends what has been idle for too long.
+func (t *udpFlows) endIdle(now time.Time) {
+	t.endAll(func(o *udpOwner) (out []*udpFlow) {
+		for p := range o.lists {
+			idle := idleAsked
+			if phase(p) == talking {
+				idle = idleTalking
+			}
+			for f := o.lists[p].first; f != nil && now.Sub(f.used) >= idle; f = f.next {
+				out = append(out, f)
+			}
+		}
+		return out
+	})
+}
+
+// endAll ends the flows that pick gives of each owner, under the lock.
+func (t *udpFlows) endAll(pick func(*udpOwner) []*udpFlow) {
+	type end struct {
+		f    *udpFlow
+		side udpSide
+		was  phase
+	}
+	var ends []end
+	t.mu.Lock()
+	for _, o := range t.owners {
+		for _, f := range pick(o) {
+			ends = append(ends, end{f, f.side, f.phase})
+			t.endLocked(f)
+		}
+	}
+	t.mu.Unlock()
+	for _, e := range ends {
+		e.f.closed(e.side, e.was)
+	}
+}
+
+// endMatching ends flows and gives their number. match is called without the lock.
+func (t *udpFlows) endMatching(match func(about) bool) int {
+	var all []*udpFlow
+	t.mu.Lock()
+	for _, o := range t.owners {
+		all = append(all, o.all()...)
+	}
+	t.mu.Unlock()
+	n := 0
+	for _, f := range all {
+		if match(f.about()) && f.end() {
+			n++
+		}
+	}
+	return n
+}
+
+// stop admits no more flows.
+func (t *udpFlows) stop() {
+	t.mu.Lock()
+	t.stopping = true
+	t.mu.Unlock()
+}
+
+// close ends all, and waits for those that were being opened.
+func (t *udpFlows) close() {
+	t.stop()
+	t.cancel()
+	t.endAll((*udpOwner).all)
+	t.openers.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sweeper != nil {
+		t.sweeper.Stop()
+	}
+}

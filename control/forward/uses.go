@@ -1,0 +1,181 @@
+package forward
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Use is a service of a cluster as one peer uses it here, or as it is used from here at one.
+type Use struct {
+	Direction, Peer string
+	// Service is NAMESPACE/NAME. Empty are all of the peer's that are not counted by themselves.
+	Service string
+}
+
+// Used is what became of a use since it is counted. Flows of datagrams count as connections.
+type Used struct {
+	Use
+	// Open are the connections that are there, Connections those that were carried.
+	Open        int
+	Connections uint64
+	// RxBytes came from the peer, TxBytes went to it.
+	RxBytes, TxBytes uint64
+	// Failures are the connections that were not carried. All reasons of the direction are there.
+	Failures map[Reason]uint64
+}
+
+// FlowLimit stands for all limits where failures of a use are counted.
+const FlowLimit Reason = "flow_limit"
+
+// failures are the reasons for which a use fails.
+func failures(direction string) []Reason {
+	if direction == DirectionInbound {
+		return []Reason{NotGranted, UpstreamDown, NoneReady, HandshakeFailed, FlowLimit}
+	}
+	return []Reason{NotAdmitted, PeerDown, FlowLimit}
+}
+
+// maxUses bounds what is counted by itself, and maxPeerUses that of one peer in one direction.
+const maxUses, maxPeerUses = 1000, 250
+
+// tally counts a use. A nil one counts nothing.
+type tally struct {
+	open                atomic.Int64
+	connections, rx, tx atomic.Uint64 // of connections that are open, the flow has the bytes
+	failed              map[Reason]*atomic.Uint64
+}
+
+func newTally(direction string) *tally {
+	t := &tally{failed: map[Reason]*atomic.Uint64{}}
+	for _, r := range failures(direction) {
+		t.failed[r] = new(atomic.Uint64)
+	}
+	return t
+}
+
+func (t *tally) opened() {
+	if t != nil {
+		t.open.Add(1)
+		t.connections.Add(1)
+	}
+}
+
+func (t *tally) closed() {
+	if t != nil {
+		t.open.Add(-1)
+	}
+}
+
+func (t *tally) carried(rx, tx uint64) {
+	if t != nil {
+		t.rx.Add(rx)
+		t.tx.Add(tx)
+	}
+}
+
+func (t *tally) fail(r Reason) {
+	if t == nil {
+		return
+	}
+	switch r {
+	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit:
+		r = FlowLimit
+	}
+	if n := t.failed[r]; n != nil {
+		n.Add(1)
+	}
+}
+
+// uses are the tallies. It is safe for concurrent use.
+type uses struct {
+	mu sync.RWMutex
+	of map[Use]*tally
+}
+
+// tally is that of a forwarded service; nil when it is not one of a cluster that is used.
+func (u *uses) tally(direction, peer, service string) *tally {
+	name, _, _ := strings.Cut(service, ":")
+	if classOf(name) != workload {
+		return nil
+	}
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if t := u.of[Use{direction, peer, name}]; t != nil {
+		return t
+	}
+	return u.of[Use{Direction: direction, Peer: peer}]
+}
+
+// refuse counts what is not carried, in all and of its use.
+func (t *Flows) refuse(c *counters, direction, peer, service string, r Reason) {
+	c.refuse(r)
+	t.uses.tally(direction, peer, service).fail(r)
+}
+
+// SetUses has these counted from now on, and no others. Where there are too many, those that were
+// counted by themselves still are, then the first by name; the others of a peer are counted together.
+func (t *Flows) SetUses(list []Use) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b Use) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Direction, b.Direction))
+	})
+	u := &t.uses
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next, all, of := map[Use]*tally{}, 0, map[Use]int{}
+	for _, counted := range []bool{true, false} {
+		for _, k := range list {
+			was := u.of[k]
+			if (was != nil) != counted || next[k] != nil {
+				continue
+			}
+			together := Use{Direction: k.Direction, Peer: k.Peer}
+			if rest := u.of[together]; rest != nil {
+				next[together] = rest // what it has counted does not become less
+			}
+			switch {
+			case all < maxUses && of[together] < maxPeerUses:
+				all++
+				of[together]++
+				if next[k] = was; was == nil {
+					next[k] = newTally(k.Direction)
+				}
+			case next[together] == nil:
+				next[together] = newTally(k.Direction)
+			}
+		}
+	}
+	u.of = next
+}
+
+// Used is what became of each use.
+func (t *Flows) Used() []Used {
+	t.uses.mu.RLock()
+	of := maps.Clone(t.uses.of)
+	t.uses.mu.RUnlock()
+	type bytes struct{ rx, tx uint64 }
+	open := map[*tally]bytes{}
+	t.mu.Lock()
+	defer t.mu.Unlock() // a connection is either open or counted
+	for f := range t.open {
+		if f.tally != nil {
+			b := open[f.tally]
+			open[f.tally] = bytes{b.rx + f.rx.Load(), b.tx + f.tx.Load()}
+		}
+	}
+	out := make([]Used, 0, len(of))
+	for k, n := range of {
+		b := open[n]
+		x := Used{Use: k, Open: int(n.open.Load()), Connections: n.connections.Load(),
+			RxBytes: n.rx.Load() + b.rx, TxBytes: n.tx.Load() + b.tx, Failures: map[Reason]uint64{}}
+		for r, v := range n.failed {
+			x.Failures[r] = v.Load()
+		}
+		out = append(out, x)
+	}
+	return out
+}

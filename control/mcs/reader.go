@@ -1,0 +1,264 @@
+package mcs
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// held is an entry that was read: an offer, or why it is refused, or nothing where it is not wanted.
+type held struct {
+	sum   [sha256.Size]byte
+	size  int
+	offer *Offer
+	why   string
+}
+
+// book is a catalogue as it was read.
+type book struct {
+	digest  digest
+	size    int // of the entries, in bytes of JSON
+	kept    int // of those with an offer
+	entries map[string]held
+}
+
+func newBook() *book { return &book{entries: map[string]held{}} }
+
+func (b *book) remove(name string) {
+	if h, there := b.entries[name]; there {
+		b.digest.flip(h.sum)
+		b.size -= h.size
+		if h.offer != nil {
+			b.kept -= h.size
+		}
+		delete(b.entries, name)
+	}
+}
+
+func (b *book) set(name string, text json.RawMessage, keep bool) {
+	b.remove(name)
+	h := held{sum: sha256.Sum256(text), size: len(text)}
+	if keep {
+		o, err := decode(text)
+		switch {
+		case err != nil:
+			h.why = err.Error()
+		case o.Name.String() != name: // which JSON can hide in another case of the field's name
+			h.why = "it has two names"
+		default:
+			h.offer = o
+			b.kept += h.size
+		}
+	}
+	b.digest.flip(h.sum)
+	b.size += h.size
+	b.entries[name] = h
+}
+
+// Reader has what one peer told. It is not safe for concurrent use.
+type Reader struct {
+	now   *book // nil before all of one was there
+	next  *book // while one that started over is not complete
+	wants func(namespace string) bool
+	// lacks: there are entries that are wanted by now, and were not when they came.
+	lacks bool
+}
+
+// NewReader makes one that keeps what is in the namespaces that wants means.
+func NewReader(wants func(namespace string) bool) *Reader { return &Reader{wants: wants} }
+
+// Want has it keep what is in other namespaces. It reports whether the peer has to tell everything again for
+// that: until then nothing of it was heard.
+func (r *Reader) Want(wants func(namespace string) bool) (lacks bool) {
+	r.wants, r.next = wants, nil
+	if r.now == nil {
+		return false
+	}
+	for name, h := range r.now.entries {
+		switch {
+		case r.keeps(name):
+			r.lacks = r.lacks || h.offer == nil && h.why == ""
+		case h.offer != nil:
+			r.now.kept -= h.size
+			fallthrough
+		default:
+			h.offer, h.why = nil, ""
+			r.now.entries[name] = h
+		}
+	}
+	return r.lacks
+}
+
+// Kept is the size of the entries that are kept whole, in bytes of JSON.
+func (r *Reader) Kept() int {
+	kept := 0
+	for _, b := range []*book{r.now, r.next} {
+		if b != nil {
+			kept += b.kept
+		}
+	}
+	return kept
+}
+
+// Has is the version of the catalogue as far as it was read; empty before there is one.
+func (r *Reader) Has() string {
+	switch {
+	case r.next != nil:
+		return r.next.digest.String()
+	case r.Heard():
+		return r.now.digest.String()
+	}
+	return ""
+}
+
+// Clear has the peer export nothing, and gives the names whose offers may have changed.
+func (r *Reader) Clear() []Name {
+	changed := r.all(nil)
+	r.now, r.next, r.lacks = newBook(), nil, false
+	return changed
+}
+
+// Heard reports whether all of a catalogue is there that is wanted.
+func (r *Reader) Heard() bool { return r.now != nil && !r.lacks }
+
+// Offer is the one of a name, nil if there is none that is wanted and can be used. It is not to be
+// changed.
+func (r *Reader) Offer(n Name) *Offer {
+	if r.now == nil {
+		return nil
+	}
+	return r.now.entries[n.String()].offer
+}
+
+// Names are those of the offers that can be used, and of those that are not wanted.
+func (r *Reader) Names() []Name {
+	var out []Name
+	if r.now != nil {
+		for name, h := range r.now.entries {
+			if h.why == "" {
+				out = append(out, nameOf(name))
+			}
+		}
+	}
+	return out
+}
+
+// Refused are why entries cannot be used, by what they are called where that can be a name.
+func (r *Reader) Refused(peer string) []Problem {
+	if r.now == nil {
+		return nil
+	}
+	var out []Problem
+	for name, h := range r.now.entries {
+		if h.why != "" {
+			out = append(out, Problem{Name: nameOf(name), Peer: peer, Code: catalogue.ServiceRefused, Detail: h.why})
+		}
+	}
+	return out
+}
+
+// Take reads a message, and gives the names whose offers may have changed. What is kept of it adds at
+// most room bytes of JSON to what is kept, see [Reader.Kept]. A message that leads on from another
+// version than is there changes nothing; Has tells. After an error, of a message that cannot be one
+// or has no room, nothing that counts has changed either.
+func (r *Reader) Take(m Message, room int) ([]Name, error) {
+	b := r.base(m.Base)
+	if b == nil {
+		return nil, nil
+	}
+	if m.Base == "" && r.next != nil { // this takes its room
+		room += r.next.kept
+		r.next = nil
+	}
+	names := make([]string, len(m.Set))
+	count, size := len(b.entries), b.size
+	out, in := map[string]bool{}, map[string]bool{}
+	leave := func(name string) { // it makes room once, however often it is named
+		if h, there := b.entries[name]; there && !out[name] {
+			out[name] = true
+			count, size = count-1, size-h.size
+			if h.offer != nil {
+				room += h.size
+			}
+		}
+	}
+	for _, name := range m.Gone {
+		leave(name)
+	}
+	for i, text := range m.Set {
+		var called struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(text, &called); err != nil || called.Name == "" || len(called.Name) > maxName {
+			return nil, errors.New("an entry has no name")
+		}
+		if in[called.Name] {
+			return nil, errors.New("an entry is there twice")
+		}
+		leave(called.Name)
+		in[called.Name], names[i] = true, called.Name
+		count, size = count+1, size+len(text)
+		if r.keeps(called.Name) {
+			room -= len(text)
+		}
+	}
+	if count > MaxServices || size > MaxCatalogue || room < 0 {
+		r.next = nil
+		return nil, ErrTooMany
+	}
+	if m.Base == "" {
+		r.next = b
+	} else if b == r.now {
+		r.next = nil
+	}
+	var changed []Name
+	for _, name := range m.Gone {
+		if _, there := b.entries[name]; there {
+			b.remove(name)
+			changed = append(changed, nameOf(name))
+		}
+	}
+	for i, text := range m.Set {
+		b.set(names[i], text, r.keeps(names[i]))
+		changed = append(changed, nameOf(names[i]))
+	}
+	if b == r.now {
+		return changed, nil
+	}
+	if m.More {
+		return nil, nil
+	}
+	changed = r.all(nil)
+	r.now, r.next, r.lacks = b, nil, false
+	return r.all(changed), nil
+}
+
+// keeps reports whether an entry is decoded. One that has no name that can be is refused for that.
+func (r *Reader) keeps(name string) bool {
+	n := nameOf(name)
+	return n == (Name{}) || r.wants(n.Namespace)
+}
+
+// base is the catalogue that a version leads on from.
+func (r *Reader) base(version string) *book {
+	switch {
+	case version == "":
+		return newBook()
+	case r.next != nil && version == r.next.digest.String():
+		return r.next
+	case r.Heard() && version == r.now.digest.String():
+		return r.now
+	}
+	return nil
+}
+
+func (r *Reader) all(out []Name) []Name {
+	if r.now != nil {
+		for name := range r.now.entries {
+			out = append(out, nameOf(name))
+		}
+	}
+	return out
+}
