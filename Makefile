@@ -125,6 +125,10 @@ test-release: ## As root: make a release twice, compare the bytes, install the d
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	$(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
 
+.PHONY: chart
+chart: ## Pack the chart as VERSION in dist, for `helm push` and as an OCI artefact
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/package/chart -o dist -version $(VERSION)
+
 # Without the discovery of targets, which rules have nothing to do with and which is most of it.
 .PHONY: alerts
 alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
