@@ -3,6 +3,7 @@ module github.com/postern-dev/postern
 go 1.26.3
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/NimbleMarkets/ntcharts v0.4.0
 	github.com/cenkalti/backoff/v5 v5.0.3
