@@ -9,6 +9,7 @@ CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 PROMTOOL    := github.com/prometheus/prometheus/cmd/promtool@v0.316.0
+KREW        := sigs.k8s.io/krew/cmd/krew@v0.4.3
 NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 
 # What the end-to-end tests talk to: programs that we did not write.
@@ -114,7 +115,7 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 # The same bytes for one commit, wherever and whenever it is made (docs/decisions/0023-releases.md).
 RELEASE ?= dist/$(VERSION)
 .PHONY: release
-release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, checksums
+release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, chart, SBOMs, krew manifest, checksums
 	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
 
 # What the test of a release installs the package with, and looks at it.
@@ -123,7 +124,11 @@ RELEASE_PACKAGES := mmdebstrap rpm systemd util-linux
 test-release: ## As root: make a release twice, compare the bytes, install the deb in a clean Debian and run it
 	@missing=; for p in $(RELEASE_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
-	$(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
+	KREW=$(KREW) $(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
+
+.PHONY: chart
+chart: ## Pack the chart as VERSION in dist, for `helm push` and as an OCI artefact
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./cmd/postern/deploy/package/chart -o dist -version $(VERSION)
 
 # Without the discovery of targets, which rules have nothing to do with and which is most of it.
 .PHONY: alerts

@@ -89,7 +89,11 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"discovery.keepalive=15s", "services.named[0].name=registry", "services.named[0].port=5000", "services.named[0].address=10.0.0.5:5000",
 	"issuer.ttl=12h", "issuer.access[0].clusterRole=view", "issuer.access[1].role=edit", "issuer.access[1].namespace=tenant",
 	"metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}",
-	"mcs.enabled=true", "mcs.namespaces={shop,blog}", "leaseSeconds=10"}
+	"mcs.enabled=true", "mcs.namespaces={shop,blog}", "leaseSeconds=10", "metrics.podMonitor.enabled=true",
+	"commonLabels.team=network", "podLabels.team=edge", "podSecurityContext.runAsUser=1000", "updateStrategy.type=OnDelete", "revisionHistoryLimit=3",
+	"extraEnv[0].name=GODEBUG", "extraEnv[0].value=madvdontneed=1", "extraVolumes[0].name=ca", "extraVolumes[0].configMap.name=ca",
+	"extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ca", "dnsPolicy=None", "dnsConfig.nameservers={192.0.2.53}",
+	"service.ipFamilyPolicy=PreferDualStack", "service.ipFamilies={IPv6,IPv4}"}
 
 // TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
 // under test, which knows every field, accepts what comes out.
@@ -182,6 +186,10 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"'passwordFile' required":     {"name=edge", "discovery.turnServers[0].address=a:1", "discovery.turnServers[0].username=u"},
 		"'/proxy/url'":                {"name=edge", "proxy.url=socks5://proxy.example.net:1080"},
 		"issuer.access binds":         {"name=edge", "issuer.type=none", "issuer.access[0].clusterRole=view"},
+		"invalid propertyName":        {"name=edge", `commonLabels.app\.kubernetes\.io/name=x`},
+		"'/podSecurityContext'":       {"name=edge", "podSecurityContext.runAsUser=0"},
+		"'/extraEnv/0/name'":          {"name=edge", "extraEnv[0].name=POD_UID", "extraEnv[0].value=x"},
+		"'/extraVolumes/0/name'":      {"name=edge", "extraVolumes[0].name=state"},
 		"without outOfBand.tlsSecret": {"name=edge", "outOfBand.enabled=true", "outOfBand.nodePort=30443"},
 	} {
 		if out, err := c.template(nil, values...); err == nil || !strings.Contains(err.Error(), want) {
@@ -248,15 +256,27 @@ func TestChartAndManifestGrantTheSame(t *testing.T) {
 func TestChartObjects(t *testing.T) {
 	c := newChart(t)
 	least, most := c.objects("name=edge"), c.objects(full...)
-	for _, name := range []string{"PodDisruptionBudget postern", "ServiceMonitor postern", "PrometheusRule postern", "Service postern-metrics", "ConfigMap postern-dashboard"} {
+	for _, name := range []string{"PodDisruptionBudget postern", "ServiceMonitor postern", "PodMonitor postern", "PrometheusRule postern", "Service postern-metrics", "ConfigMap postern-dashboard"} {
 		if least[name] != nil || most[name] == nil {
 			t.Errorf("%s: there by default: %v, when it is asked for: %v", name, least[name] != nil, most[name] != nil)
 		}
 	}
 	for _, name := range []string{"CustomResourceDefinition peers.postern.dev", "CustomResourceDefinition tickets.postern.dev"} {
-		if least[name] == nil {
-			t.Errorf("there is no %s", name)
+		if at(least[name], "metadata", "annotations", "helm.sh/resource-policy") != "keep" {
+			t.Errorf("there is no %s that stays", name)
 		}
+	}
+	for name, o := range most {
+		if at(o, "metadata", "labels", "team") != "network" || at(o, "metadata", "labels", "app.kubernetes.io/name") != "postern" {
+			t.Errorf("%s has the labels %v", name, at(o, "metadata", "labels"))
+		}
+	}
+	pod := at(most["StatefulSet postern"], "spec", "template")
+	if got := at(pod, "metadata", "labels", "team"); got != "edge" {
+		t.Errorf("a pod's own label is %v", got)
+	}
+	if got := fmt.Sprint(at(pod, "spec", "securityContext")); got != "map[fsGroup:65532 runAsGroup:65532 runAsNonRoot:true runAsUser:1000 seccompProfile:map[type:RuntimeDefault]]" {
+		t.Errorf("the pod runs as %s", got)
 	}
 	rules, err := os.ReadFile("../../cmd/postern/deploy/alerts/postern.yaml")
 	if err != nil {
@@ -274,6 +294,36 @@ func TestChartObjects(t *testing.T) {
 	var got, want any
 	if err := errors.Join(yaml.Unmarshal([]byte(dashboard), &got), yaml.Unmarshal(source, &want)); err != nil || got == nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("the dashboard is not the one of folder grafana: %v", err)
+	}
+}
+
+// TestChartAsksForNoUserOnOpenShift: of each namespace other users are admitted there.
+func TestChartAsksForNoUserOnOpenShift(t *testing.T) {
+	out, err := newChart(t).template([]string{"--api-versions", "security.openshift.io/v1", "--show-only", "templates/statefulset.yaml"}, "name=edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o map[string]any
+	if err := yaml.Unmarshal([]byte(out), &o); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(at(o, "spec", "template", "spec", "securityContext")); got != "map[runAsNonRoot:true seccompProfile:map[type:RuntimeDefault]]" {
+		t.Errorf("the pod runs as %s", got)
+	}
+}
+
+// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values has none that are new.
+func TestChartTakesValuesOfAnOlderOne(t *testing.T) {
+	c := newChart(t)
+	want := c.objects("name=edge")
+	newer := []string{"commonLabels", "podSecurityContext", "extraEnv", "extraVolumes", "extraVolumeMounts", "dnsPolicy", "dnsConfig", "updateStrategy",
+		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor"}
+	values := []string{"name=edge"}
+	for _, name := range newer {
+		values = append(values, name+"=null")
+	}
+	if got := c.objects(values...); !reflect.DeepEqual(got, want) {
+		t.Errorf("without what is new the chart makes\n%v\nwant\n%v", got, want)
 	}
 }
 

@@ -87,7 +87,7 @@ func testUninstall(t *testing.T, c *clusters) {
 	c.edge.uninstall()
 }
 
-// uninstall removes the release, and expects that nothing of it is left but what tests and
+// uninstall removes the release, and then the definitions, and expects that nothing is left but what tests and
 // Kubernetes itself have made in its namespace.
 func (c *cluster) uninstall() {
 	c.t.Helper()
@@ -96,6 +96,7 @@ func (c *cluster) uninstall() {
 	if _, err := c.Helm(within(c.t, 2*time.Minute), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout=90s"); err != nil {
 		c.t.Fatal(err)
 	}
+	c.kubectl("delete", "crd", "peers.postern.dev", "tickets.postern.dev") // which stay, with all Peers and Tickets
 	eventually(within(c.t, gone), c.t, "nothing is left in "+c.name, func() (bool, string) {
 		left := c.leftovers()
 		return left == "", left

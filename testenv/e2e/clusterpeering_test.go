@@ -131,7 +131,7 @@ func testPeering(t *testing.T, c *clusters) {
 		p := one.waitPeer(other.name, "usable", func(p peerObject) bool {
 			return p.Status.Auth == "ok" && p.Status.APIServer == "ok" && p.Status.Identity.NotAfter.After(time.Now())
 		})
-		for _, condition := range []string{"TunnelReady", "AuthReachable", "APIServerReachable", "IdentityIssued"} {
+		for _, condition := range []string{"Accepted", "Ready", "TunnelReady", "AuthReachable", "APIServerReachable", "IdentityIssued"} {
 			if !p.has(condition, "True") {
 				t.Errorf("%s: %s is not True of %s: %+v", one.name, condition, other.name, p.Status.Conditions)
 			}

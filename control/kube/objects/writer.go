@@ -78,11 +78,12 @@ func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
 
-// Since is a condition as it should be now, with the time since when its status is what it is.
+// Since is a condition as it should be now, with the time since when its status is what it is;
+// the time of one that a definition gave as the default is 1970, and does not count.
 // meta.SetStatusCondition would change the list that the object has, and so take conditions of
 // other field managers for ours: what is applied belongs to who applies it.
 func Since(was []metav1.Condition, x metav1.Condition) metav1.Condition {
-	if old := meta.FindStatusCondition(was, x.Type); old != nil && old.Status == x.Status && !old.LastTransitionTime.IsZero() {
+	if old := meta.FindStatusCondition(was, x.Type); old != nil && old.Status == x.Status && old.LastTransitionTime.Unix() > 0 {
 		x.LastTransitionTime = old.LastTransitionTime
 	}
 	return x

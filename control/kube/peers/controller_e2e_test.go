@@ -53,8 +53,12 @@ func condition(o *v1alpha1.Peer, kind string) metav1.Condition { return conditio
 // refusedFor fits an object that is out of force for a reason.
 func refusedFor(reason string) func(*v1alpha1.Peer) bool {
 	return func(o *v1alpha1.Peer) bool {
-		x := condition(o, v1alpha1.TunnelReady)
-		return o.Status.State == v1alpha1.StateRefused && x.Status == metav1.ConditionFalse && x.Reason == reason
+		for _, kind := range []string{v1alpha1.Accepted, v1alpha1.Ready, v1alpha1.TunnelReady} {
+			if x := condition(o, kind); x.Status != metav1.ConditionFalse || x.Reason != reason || x.ObservedGeneration != o.Generation {
+				return false
+			}
+		}
+		return o.Status.State == v1alpha1.StateRefused && condition(o, v1alpha1.Stalled).Status == metav1.ConditionTrue
 	}
 }
 
@@ -108,7 +112,13 @@ func testShown(t *testing.T, w *world) {
 	if got := s.kubectl("", "get", "postern", "-n", s.namespace, "-o", "name"); got != "peer.postern.dev/cloud" {
 		t.Errorf("by the category: %q", got)
 	}
-	s.kubectl("", "wait", "-n", s.namespace, "--for=condition=TunnelReady", "--timeout=30s", "peer/cloud")
+	for _, kind := range []string{"Accepted", "TunnelReady", "Ready"} {
+		s.kubectl("", "wait", "-n", s.namespace, "--for=condition="+kind, "--timeout=30s", "peer/cloud")
+	}
+	wide := strings.Fields(s.kubectl("", "get", "peers", "-n", s.namespace, "-o", "wide", "--no-headers"))
+	if got := wide[8:]; fmt.Sprint(got) != "[198.51.100.7:51820 True Ready]" { // without a code, and a fake one shakes no hands
+		t.Errorf("the wide row ends with %v", got)
+	}
 	s.hasEvent("cloud", "Normal", "Connected", "direct path to 198.51.100.7:51820")
 	byName, _ := s.gateway.has()
 	p := byName["cloud"]

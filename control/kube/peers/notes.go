@@ -44,6 +44,10 @@ func notes(was, is v1alpha1.PeerStatus) []events.Event {
 		out = append(out, events.Event{Type: events.Warning, Reason: noteLost, Message: text})
 	}
 	for _, x := range is.Conditions {
+		switch x.Type {
+		case v1alpha1.Accepted, v1alpha1.Ready, v1alpha1.Stalled: // which say what the others do
+			continue
+		}
 		w := conditionOf(was, x.Type)
 		if w.Reason == x.Reason && w.Status == x.Status || x.Type == v1alpha1.TunnelReady && tunnelTold && !coded(x) && !coded(w) {
 			continue

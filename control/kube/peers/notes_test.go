@@ -42,40 +42,40 @@ func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
 		want string // state, code, and each condition's status and reason
 	}{
 		"all is well": {with(func(s *api.PeerStatus) { s.Identity = &api.Identity{NotAfter: end} }),
-			"connected  True/Ready True/Ready True/Ready True/Issued"},
+			"connected  True/Accepted True/Ready True/Ready True/Ready True/Ready True/Issued"},
 		"what is sent is not answered": {with(func(s *api.PeerStatus) { s.UnconfirmedSince = &noon }),
-			"unconfirmed  Unknown/Unconfirmed Unknown/NotChecked Unknown/NotChecked False/NotOffered"},
+			"unconfirmed  True/Accepted Unknown/Unconfirmed Unknown/Unconfirmed Unknown/NotChecked Unknown/NotChecked False/NotOffered"},
 		"this gateway has no link, and the peer was heard just now": {with(func(s *api.PeerStatus) {
 			s.Reachability.Outbound = api.Targets{Gateway: failing(string(catalogue.LinkDown), "down")}
-		}), "connected PST0121 False/LinkDown Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		}), "connected PST0121 True/Accepted False/LinkDown False/LinkDown Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"it has been silent for seconds": {with(func(s *api.PeerStatus) {
 			v := failing(string(catalogue.HandshakeStale), "silent")
 			v.Confidence = api.Tentative
 			s.Reachability.Outbound = api.Targets{Gateway: v}
-		}), "connected PST0102 Unknown/HandshakeStale Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
-		"it is not let in": {&api.PeerStatus{State: api.StatePending}, "pending  False/WaitsForApproval Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
-		"it is not known":  {nil, "pending  False/Connecting Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		}), "connected PST0102 True/Accepted Unknown/HandshakeStale Unknown/HandshakeStale Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"it is not let in": {&api.PeerStatus{State: api.StatePending}, "pending  False/WaitsForApproval False/WaitsForApproval False/WaitsForApproval Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		"it is not known":  {nil, "pending  Unknown/Pending False/Connecting False/Connecting Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"nothing is offered": {with(func(s *api.PeerStatus) {
 			s.Reachability.Outbound.Auth, s.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Off}, api.Verdict{Verdict: api.Off}
-		}), "connected  True/Ready False/NotOffered False/NotOffered False/NotOffered"},
+		}), "connected  True/Accepted True/Ready True/Ready False/NotOffered False/NotOffered False/NotOffered"},
 		"it is about to be checked": {with(func(s *api.PeerStatus) { s.Reachability.Outbound = api.Targets{} }),
-			"connected  True/Ready Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+			"connected  True/Accepted Unknown/NotChecked True/Ready Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"slow": {with(func(s *api.PeerStatus) {
 			s.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: string(catalogue.APIServerSlow), Cause: "c", Fix: "f"}
-		}), "connected PST0308 True/Ready True/Ready True/APIServerSlow False/NotOffered"},
+		}), "connected PST0308 True/Accepted True/Ready True/Ready True/Ready True/APIServerSlow False/NotOffered"},
 		"denied": {with(func(s *api.PeerStatus) {
 			s.Reachability.Outbound.Auth = failing(string(catalogue.AuthDenied), "denied")
 		}),
-			"connected PST0204 True/Ready False/AuthDenied True/Ready False/AuthDenied"},
+			"connected PST0204 True/Accepted False/AuthDenied True/Ready False/AuthDenied True/Ready False/AuthDenied"},
 		"silent": {with(func(s *api.PeerStatus) {
 			s.State = api.StateFailed
 			s.Reachability.Outbound = api.Targets{Gateway: failing(string(catalogue.PeerSilent), "silence")}
-		}), "failed PST0101 False/PeerSilent Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
+		}), "failed PST0101 True/Accepted False/PeerSilent False/PeerSilent Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},
 		"an identity that is rejected": {with(func(s *api.PeerStatus) {
 			s.Identity, s.Reachability.Outbound.APIServer = &api.Identity{NotAfter: end}, failing(string(catalogue.APIServerUnauthorized), "who?")
-		}), "connected PST0305 True/Ready True/Ready False/APIServerUnauthorized False/APIServerUnauthorized"},
+		}), "connected PST0305 True/Accepted False/APIServerUnauthorized True/Ready True/Ready False/APIServerUnauthorized False/APIServerUnauthorized"},
 		"a newer peer's code": {with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0299", "new") }),
-			"connected PST0299 True/Ready False/Problem True/Ready False/Problem"},
+			"connected PST0299 True/Accepted False/Problem True/Ready False/Problem True/Ready False/Problem"},
 	} {
 		is := shown(c.s)
 		got := is.State + " " + is.Code
@@ -98,8 +98,13 @@ func TestAConditionThatStaysKeepsItsTime(t *testing.T) {
 	if got := conditionOf(is, v1alpha1.TunnelReady).LastTransitionTime.Time; !got.Equal(noon) {
 		t.Errorf("TunnelReady changed at %v", got)
 	}
-	if got := conditionOf(is, v1alpha1.AuthReachable).LastTransitionTime.Time; !got.Equal(later) {
-		t.Errorf("AuthReachable changed at %v", got)
+	if got := conditionOf(is, v1alpha1.Accepted).LastTransitionTime.Time; !got.Equal(noon) {
+		t.Errorf("Accepted changed at %v", got)
+	}
+	for _, kind := range []string{v1alpha1.AuthReachable, v1alpha1.Ready} {
+		if got := conditionOf(is, kind).LastTransitionTime.Time; !got.Equal(later) {
+			t.Errorf("%s changed at %v", kind, got)
+		}
 	}
 }
 

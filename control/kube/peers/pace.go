@@ -25,6 +25,8 @@ const (
 	// A round trip time is worth a write when it differs by rttShare and by rttStep.
 	rttShare = 0.20
 	rttStep  = time.Millisecond
+	// seenEvery is how old the time may become at which a peer is said to have been seen.
+	seenEvery = 10 * time.Minute
 	// trustWritten is how long what was written is believed to be what the object says, for
 	// the watch to bring it back.
 	trustWritten = time.Minute
@@ -158,7 +160,7 @@ func urgentByType(a, b []metav1.Condition) bool {
 
 // calm reports whether two statuses that are not urgently different differ at all.
 func calm(a, b v1alpha1.PeerStatus) bool {
-	if rttMoved(a.RTT, b.RTT) || !notAfter(a).Equal(notAfter(b)) {
+	if rttMoved(a.RTT, b.RTT) || !notAfter(a).Equal(notAfter(b)) || seenLater(a.LastSeen, b.LastSeen) {
 		return true
 	}
 	messages := map[string]string{}
@@ -185,6 +187,11 @@ func notAfter(s v1alpha1.PeerStatus) time.Time {
 		return time.Time{}
 	}
 	return s.Identity.NotAfter.Time
+}
+
+// seenLater reports whether a peer has been seen enough later to be told.
+func seenLater(was, is *metav1.Time) bool {
+	return is != nil && (was == nil || is.Sub(was.Time) >= seenEvery)
 }
 
 // rttMoved reports whether a round trip time has changed enough to be told.

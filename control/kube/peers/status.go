@@ -2,6 +2,7 @@ package peers
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,8 @@ import (
 // Reasons of conditions that are not those of a code.
 const (
 	reasonReady      = "Ready"
+	reasonAccepted   = "Accepted"
+	reasonTaking     = "Pending" // which definitions give as the default, too
 	reasonNotChecked = "NotChecked"
 	reasonNotOffered = "NotOffered"
 	reasonIssued     = "Issued"
@@ -30,15 +33,24 @@ const (
 // conditions.
 func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	out := v1alpha1.PeerStatus{ObservedGeneration: c.object.Generation}
+	accepted := metav1.Condition{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the gateway has taken it"}
 	var list []metav1.Condition
 	switch {
 	case c.refused != nil:
 		out.State, out.Code = v1alpha1.StateRefused, string(c.refused.code)
-		list = unknownAfter(metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionFalse,
-			Reason: reasonOf(c.refused.code), Message: c.refused.text()})
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonOf(c.refused.code), c.refused.text()
+		list = unknownAfter(as(v1alpha1.TunnelReady, accepted))
+		stalled := as(v1alpha1.Stalled, accepted)
+		stalled.Status = metav1.ConditionTrue
+		list = append(list, stalled)
 	case s == nil || s.State == api.StatePending:
 		out.State = string(api.StatePending)
-		list = unknownAfter(pendingCondition(c, s))
+		tunnel := pendingCondition(c, s)
+		accepted = as(v1alpha1.Accepted, tunnel)
+		if tunnel.Reason != reasonPending {
+			accepted.Status, accepted.Reason = metav1.ConditionUnknown, reasonTaking
+		}
+		list = unknownAfter(tunnel)
 	default:
 		list = fill(&out, s)
 		if c.noted != nil && out.Code == "" {
@@ -47,16 +59,53 @@ func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now t
 	}
 	if s != nil {
 		out.Address = s.Address
+		out.LastSeen = seconds(s.LastHandshake)
 	}
+	list = append([]metav1.Condition{accepted, ready(accepted, list, out)}, list...)
 	for _, x := range list {
 		x.ObservedGeneration = c.object.Generation
 		x.LastTransitionTime = metav1.NewTime(now)
-		if c.noted != nil && c.refused == nil && x.Type == v1alpha1.TunnelReady {
+		if c.noted != nil && c.refused == nil && (x.Type == v1alpha1.Accepted || x.Type == v1alpha1.TunnelReady) {
 			x.Message += "; " + c.noted.text()
 		}
 		out.Conditions = append(out.Conditions, objects.Since(before.Conditions, x))
 	}
 	return out
+}
+
+// as is a condition that says the same as another.
+func as(kind string, x metav1.Condition) metav1.Condition {
+	x.Type = kind
+	return x
+}
+
+// seconds is a time as objects have it; nil of none.
+func seconds(t *time.Time) *metav1.Time {
+	if t == nil {
+		return nil
+	}
+	at := metav1.NewTime(t.UTC().Truncate(time.Second))
+	return &at
+}
+
+// ready sums up what a peer is used for: it is what fails first of the conditions, or else what
+// is not known. A service that the peer does not offer to us is not used.
+func ready(accepted metav1.Condition, list []metav1.Condition, is v1alpha1.PeerStatus) metav1.Condition {
+	used := []metav1.Condition{accepted}
+	for _, x := range list {
+		switch {
+		case x.Type == v1alpha1.TunnelReady,
+			x.Type == v1alpha1.AuthReachable && is.Auth != string(api.Off),
+			x.Type == v1alpha1.APIServerReachable && is.APIServer != string(api.Off):
+			used = append(used, x)
+		}
+	}
+	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
+		if i := slices.IndexFunc(used, func(x metav1.Condition) bool { return x.Status == bad }); i >= 0 {
+			return as(v1alpha1.Ready, used[i])
+		}
+	}
+	return metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the peer is reachable, and so is what it offers"}
 }
 
 // fill sums up what the gateway knows of a peer, and gives its conditions.
@@ -74,8 +123,7 @@ func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 		}
 	}
 	if s.Identity != nil {
-		at := metav1.NewTime(s.Identity.NotAfter.UTC().Truncate(time.Second))
-		out.Identity = &v1alpha1.PeerIdentity{User: s.Identity.User, NotAfter: &at}
+		out.Identity = &v1alpha1.PeerIdentity{User: s.Identity.User, NotAfter: seconds(&s.Identity.NotAfter)}
 	}
 	return []metav1.Condition{
 		tunnelCondition(s), serviceCondition(v1alpha1.AuthReachable, api.ServiceAuth, to.Auth),
@@ -217,7 +265,7 @@ func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 
 // stopped is the status of an object whose gateway has ended.
 func stopped(is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
-	out := v1alpha1.PeerStatus{ObservedGeneration: is.ObservedGeneration, State: v1alpha1.StateUnknown, Address: is.Address, User: is.User, Identity: is.Identity}
+	out := v1alpha1.PeerStatus{ObservedGeneration: is.ObservedGeneration, State: v1alpha1.StateUnknown, LastSeen: is.LastSeen, Address: is.Address, User: is.User, Identity: is.Identity}
 	for _, x := range is.Conditions {
 		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonStopped, "the gateway ended, and nothing is known of the peer since"
 		x.LastTransitionTime = metav1.NewTime(now)

@@ -30,6 +30,9 @@ const (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Remote",type=string,priority=1,JSONPath=`.status.path.remote`
 // +kubebuilder:printcolumn:name="Code",type=string,priority=1,JSONPath=`.status.code`
+// +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Last seen",type=date,priority=1,JSONPath=`.status.lastSeen`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="metadata.name is the peer's name, a DNS label of at most 40 characters: choose a shorter name of lower-case letters, digits and inner hyphens"
 type Peer struct {
 	metav1.TypeMeta `json:",inline"`
@@ -38,7 +41,11 @@ type Peer struct {
 
 	// +required
 	Spec PeerSpec `json:"spec"`
+	// Status is what the gateway knows of the peer. It is written by the gateway alone, and Unknown
+	// until then.
+	//
 	// +optional
+	// +kubebuilder:default={conditions:{{type:"Accepted",status:"Unknown",reason:"Pending",message:"no gateway has looked at it yet",lastTransitionTime:"1970-01-01T00:00:00Z"},{type:"Ready",status:"Unknown",reason:"Pending",message:"no gateway has looked at it yet",lastTransitionTime:"1970-01-01T00:00:00Z"}}}
 	Status PeerStatus `json:"status,omitempty"`
 }
 

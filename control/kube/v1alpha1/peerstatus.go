@@ -7,6 +7,14 @@ import (
 // Types of a Peer's conditions. The reason of each is the name of its PST code in one word,
 // and the message has the code, what causes it and what fixes it.
 const (
+	// Accepted: the gateway has taken the spec. What it refuses is False.
+	Accepted = "Accepted"
+	// Ready sums up the others: the spec is accepted, the tunnel is up, and what the peer
+	// offers us answers. What it does not offer is no fault.
+	Ready = "Ready"
+	// Stalled is there, and True, only while the gateway refuses the spec: nothing will come of it
+	// until somebody changes something. Tools that wait for Ready need not wait for it.
+	Stalled = "Stalled"
 	// TunnelReady: the gateways hear each other.
 	TunnelReady = "TunnelReady"
 	// AuthReachable and APIServerReachable: the peer's services answer us.
@@ -16,7 +24,7 @@ const (
 	IdentityIssued = "IdentityIssued"
 )
 
-// StateRefused is the state of a Peer that the gateway cannot take as it is; TunnelReady says
+// StateRefused is the state of a Peer that the gateway cannot take as it is; Accepted says
 // why. The other states are those of `postern status`.
 const StateRefused = "refused"
 
@@ -59,6 +67,11 @@ type PeerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Code string `json:"code,omitempty"`
+	// LastSeen is when the gateways shook hands last, which they do every two minutes while they
+	// hear each other. It is brought up to date with the rest, and every ten minutes at least.
+	//
+	// +optional
+	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
 	// Address of the peer in the tunnel.
 	//
 	// +optional
@@ -73,7 +86,8 @@ type PeerStatus struct {
 	//
 	// +optional
 	Identity *PeerIdentity `json:"identity,omitempty"`
-	// Conditions are TunnelReady, AuthReachable, APIServerReachable and IdentityIssued.
+	// Conditions are Accepted, Ready, TunnelReady, AuthReachable, APIServerReachable and
+	// IdentityIssued; Stalled while the object is refused.
 	//
 	// +optional
 	// +listType=map

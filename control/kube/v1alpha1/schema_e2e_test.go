@@ -141,6 +141,9 @@ func (o objects) changed(t *testing.T) {
 	if got := o.must(t, "", "get", "peer", "cloud", "-o", "jsonpath={.spec.mode} {.spec.stock} {.spec.pending}"); got != "InBand false false" {
 		t.Errorf("the defaults are %q", got)
 	}
+	if got := o.must(t, "", "get", "peer", "cloud", "-o", "jsonpath={range .status.conditions[*]}{.type}={.status} {end}"); got != "Accepted=Unknown Ready=Unknown" {
+		t.Errorf("before a gateway has looked at it the conditions are %q", got)
+	}
 	if _, err := o.kubectl(t, "", "patch", "peer", "cloud", "--type=merge", `-p={"spec":{"pending":true}}`); err == nil || !strings.Contains(err.Error(), "delete it to keep it out") {
 		t.Errorf("a peer that was let in becomes pending: %v", err)
 	}

@@ -232,6 +232,10 @@ func (in *PeerStatus) DeepCopyInto(out *PeerStatus) {
 		*out = new(PeerPath)
 		**out = **in
 	}
+	if in.LastSeen != nil {
+		in, out := &in.LastSeen, &out.LastSeen
+		*out = (*in).DeepCopy()
+	}
 	if in.Identity != nil {
 		in, out := &in.Identity, &out.Identity
 		*out = new(PeerIdentity)

@@ -1,4 +1,4 @@
-//go:build release
+//go:build linux && release
 
 // Package package_test makes a release twice, compares the bytes, and installs it.
 package package_test
@@ -6,15 +6,27 @@ package package_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/postern-dev/postern/testenv/kube"
 	"github.com/postern-dev/postern/testenv/operator"
 )
 
@@ -72,10 +84,14 @@ func TestARelease(t *testing.T) {
 		t.Errorf("two releases of one commit differ:\n%s\n%s", sums, again)
 	}
 	run(t, second, "sha256sum", "--check", "--strict", filepath.Join(first, "SHA256SUMS"))
-	if n := bytes.Count(sums, []byte("\n")); n != 9 {
-		t.Errorf("%d files, want an archive and two packages for each of three architectures:\n%s", n, sums)
+	if n := bytes.Count(sums, []byte("\n")); n != 6*2+3*2+2+1 {
+		t.Errorf("%d files, want an archive and a list of modules for each of six platforms, two packages for three of them, two of the chart and one for krew:\n%s", n, sums)
 	}
 	t.Run("archive", func(t *testing.T) { archive(t, first) })
+	t.Run("elsewhere", func(t *testing.T) { elsewhere(t, first) })
+	t.Run("sbom", func(t *testing.T) { sbom(t, first) })
+	t.Run("chart", func(t *testing.T) { chart(t, first) })
+	t.Run("krew", func(t *testing.T) { krew(t, first) })
 	t.Run("rpm", func(t *testing.T) { rpm(t, first) })
 	t.Run("deb", func(t *testing.T) { deb(t, first) })
 }
@@ -95,6 +111,156 @@ func archive(t *testing.T, out string) {
 	run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_linux_"+runtime.GOARCH+".tar.gz"))
 	if got := run(t, match(t, dir+"/postern_*"), "./postern", "version"); !strings.HasPrefix(got, "postern "+version+" ") {
 		t.Errorf("it is %q", got)
+	}
+}
+
+// elsewhere: the programs for other systems cannot be run here. They are for these, and nothing
+// comes with them that is for Linux alone.
+func elsewhere(t *testing.T, out string) {
+	for platform, c := range map[string]struct{ program, other, magic string }{
+		"darwin_amd64":  {"postern", "postern.exe", "\xcf\xfa\xed\xfe\x07\x00\x00\x01"},
+		"darwin_arm64":  {"postern", "postern.exe", "\xcf\xfa\xed\xfe\x0c\x00\x00\x01"},
+		"windows_amd64": {"postern.exe", "postern", "MZ"},
+	} {
+		dir := t.TempDir()
+		run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_"+platform+".tar.gz"))
+		dir = match(t, dir+"/postern_*")
+		program, err := os.ReadFile(filepath.Join(dir, c.program))
+		if err != nil || !bytes.HasPrefix(program, []byte(c.magic)) {
+			t.Errorf("%s: the program begins with % x, %v", platform, program[:min(8, len(program))], err)
+		}
+		for _, name := range []string{c.other, "postern.service", "sysusers.conf"} {
+			if _, err := os.Lstat(filepath.Join(dir, name)); !os.IsNotExist(err) {
+				t.Errorf("%s: it comes with %s (%v)", platform, name, err)
+			}
+		}
+	}
+}
+
+// sbom: each archive's program is what its document says, by checksum.
+func sbom(t *testing.T, out string) {
+	for _, platform := range []string{"linux_amd64", "linux_arm64", "linux_arm", "darwin_amd64", "darwin_arm64", "windows_amd64"} {
+		var document struct {
+			Metadata struct {
+				Component struct{ Hashes []struct{ Content string } }
+			}
+			Components []struct{ Purl string }
+		}
+		text, err := os.ReadFile(match(t, out+"/postern_*_"+platform+".cdx.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &document); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_"+platform+".tar.gz"))
+		name := "postern"
+		if strings.HasPrefix(platform, "windows") {
+			name = "postern.exe"
+		}
+		program, err := os.ReadFile(filepath.Join(match(t, dir+"/postern_*"), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := fmt.Sprintf("%x", sha256.Sum256(program))
+		if got := document.Metadata.Component.Hashes; len(got) != 1 || got[0].Content != sum {
+			t.Errorf("%s: it is about %v, and the program is %s", platform, got, sum)
+		}
+		if !slices.ContainsFunc(document.Components, func(c struct{ Purl string }) bool { return strings.HasPrefix(c.Purl, "pkg:golang/gvisor.dev/gvisor@") }) {
+			t.Errorf("%s: its network stack is not among %d components", platform, len(document.Components))
+		}
+	}
+}
+
+// chart has Helm pull the artefact from a registry, and compares it with the packed chart.
+func chart(t *testing.T, out string) {
+	helm, err := kube.Helm(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	send := func(method, path, kind string, body []byte) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/v2/charts/postern/"+path, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", kind)
+		response, err := server.Client().Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusCreated {
+			t.Fatalf("%s %s: %s", method, path, response.Status)
+		}
+	}
+	layout := t.TempDir()
+	run(t, layout, "tar", "-xf", match(t, out+"/postern-chart-*.oci.tar"))
+	blobs, err := filepath.Glob(layout + "/blobs/sha256/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range blobs {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		send("POST", "blobs/uploads/?digest=sha256:"+filepath.Base(file), "application/octet-stream", content)
+	}
+	text, err := os.ReadFile(layout + "/index.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := v1.ParseIndexManifest(bytes.NewReader(text))
+	if err != nil || len(index.Manifests) != 1 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	top := index.Manifests[0]
+	manifest, err := os.ReadFile(filepath.Join(layout, "blobs", top.Digest.Algorithm, top.Digest.Hex))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send("PUT", "manifests/"+top.Annotations["org.opencontainers.image.ref.name"], string(top.MediaType), manifest)
+
+	dir := t.TempDir()
+	run(t, dir, helm, "pull", "oci://"+strings.TrimPrefix(server.URL, "http://")+"/charts/postern", "--version", strings.TrimPrefix(version, "v"), "--plain-http")
+	pulled, err := os.ReadFile(match(t, dir+"/postern-*.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := match(t, out+"/postern-"+strings.TrimPrefix(version, "v")+".tgz")
+	if packed, err := os.ReadFile(file); err != nil || !bytes.Equal(pulled, packed) {
+		t.Errorf("what is pulled is not what was packed (%v)", err)
+	}
+	if objects := run(t, dir, helm, "template", "postern", file, "--set", "name=edge"); !strings.Contains(objects, `image: "localhost/postern:`+version+`"`) {
+		t.Errorf("it does not run the release's image:\n%s", objects)
+	}
+}
+
+// krew installs the plugin from the archive.
+func krew(t *testing.T, out string) {
+	root := t.TempDir()
+	t.Setenv("KREW_ROOT", root)
+	run(t, out, "go", "run", os.Getenv("KREW"), "install", "--manifest", out+"/postern.krew.yaml", "--archive", match(t, out+"/postern_*_linux_"+runtime.GOARCH+".tar.gz"))
+	if got := run(t, out, filepath.Join(root, "bin", "kubectl-postern"), "version"); !strings.HasPrefix(got, "postern "+version+" ") {
+		t.Errorf("it is %q", got)
+	}
+	// A platform that krew knows must be one of ours, with an archive that is as it says.
+	text, err := os.ReadFile(out + "/postern.krew.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := regexp.MustCompile(`(?m)^    uri: https://\S+/(\S+)\n    sha256: (\S+)$`).FindAllSubmatch(text, -1)
+	if len(links) != 6 {
+		t.Errorf("%d platforms:\n%s", len(links), text)
+	}
+	for _, link := range links {
+		if content, err := os.ReadFile(filepath.Join(out, string(link[1]))); err != nil || fmt.Sprintf("%x", sha256.Sum256(content)) != string(link[2]) {
+			t.Errorf("%s is not what the manifest says (%v)", link[1], err)
+		}
 	}
 }
 

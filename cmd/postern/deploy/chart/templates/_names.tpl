@@ -23,10 +23,14 @@ app.kubernetes.io/name: postern
 app.kubernetes.io/instance: {{ include "postern.fullname" . }}
 {{- end }}
 
+{{- /* A version may have a plus, which no label may. */}}
 {{- define "postern.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{- toYaml . }}
+{{ end -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "postern.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 

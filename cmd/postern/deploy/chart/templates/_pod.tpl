@@ -8,13 +8,15 @@ imagePullSecrets:
 {{- end }}
 # A Service called postern would set variables that begin as the gateway's own do.
 enableServiceLinks: false
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
+  {{- include "postern.podSecurityContext" . | nindent 2 }}
 terminationGracePeriodSeconds: {{ int .Values.terminationGracePeriodSeconds }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
@@ -69,6 +71,18 @@ volumes:
     secretName: {{ .secretName }}
     defaultMode: 0440
 {{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* OpenShift gives each namespace users of its own, and admits no other. */}}
+{{- define "postern.podSecurityContext" -}}
+{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- if not (.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}
+{{- $context = merge $context (dict "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532) -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $context (default dict .Values.podSecurityContext)) -}}
 {{- end }}
 
 {{- define "postern.container" -}}
@@ -84,6 +98,9 @@ env:
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 ports:
 - name: gateway
   containerPort: {{ int .Values.gateway.port }}
@@ -125,5 +142,8 @@ volumeMounts:
 {{- end }}
 {{- range .Values.secretMounts }}
 - {name: secret-{{ .name }}, mountPath: /etc/postern-secrets/{{ .name }}, readOnly: true}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}

@@ -53,16 +53,7 @@ func Write(w io.Writer, images ...Image) ([]v1.Hash, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the archive's index: %w", err)
 	}
-	blobs["index.json"] = raw
-	layout, err := json.Marshal(map[string]string{"imageLayoutVersion": "1.0.0"})
-	if err != nil {
-		return nil, fmt.Errorf("encode the archive's version: %w", err)
-	}
-	blobs["oci-layout"] = layout
-	if err := writeLayout(w, blobs); err != nil {
-		return nil, fmt.Errorf("write the archive: %w", err)
-	}
-	return digests, nil
+	return digests, WriteLayout(w, raw, blobs)
 }
 
 // addIndex collects an index and all that it refers to.
@@ -71,7 +62,7 @@ func addIndex(blobs map[string][]byte, digest v1.Hash, index v1.ImageIndex) erro
 	if err != nil {
 		return err
 	}
-	blobs[blobPath(digest)] = raw
+	blobs[BlobPath(digest)] = raw
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		return err
@@ -94,7 +85,7 @@ func addImage(blobs map[string][]byte, digest v1.Hash, img v1.Image) error {
 	if err != nil {
 		return err
 	}
-	blobs[blobPath(digest)] = raw
+	blobs[BlobPath(digest)] = raw
 	config, err := img.RawConfigFile()
 	if err != nil {
 		return err
@@ -103,7 +94,7 @@ func addImage(blobs map[string][]byte, digest v1.Hash, img v1.Image) error {
 	if err != nil {
 		return err
 	}
-	blobs[blobPath(name)] = config
+	blobs[BlobPath(name)] = config
 	layers, err := img.Layers()
 	if err != nil {
 		return err
@@ -126,14 +117,29 @@ func addLayer(blobs map[string][]byte, l v1.Layer) error {
 		return err
 	}
 	defer r.Close()
-	blobs[blobPath(digest)], err = io.ReadAll(r)
+	blobs[BlobPath(digest)], err = io.ReadAll(r)
 	return err
 }
 
-func blobPath(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
+// BlobPath is where a blob is in an OCI layout.
+func BlobPath(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// writeLayout writes the files sorted by path, each folder before what it holds.
-func writeLayout(w io.Writer, files map[string][]byte) error {
+// WriteLayout writes an OCI archive of an index and blobs, which are by their [BlobPath].
+func WriteLayout(w io.Writer, index []byte, blobs map[string][]byte) error {
+	layout, err := json.Marshal(map[string]string{"imageLayoutVersion": "1.0.0"})
+	if err != nil {
+		return fmt.Errorf("encode the archive's version: %w", err)
+	}
+	files := maps.Clone(blobs)
+	files["index.json"], files["oci-layout"] = index, layout
+	if err := writeFiles(w, files); err != nil {
+		return fmt.Errorf("write the archive: %w", err)
+	}
+	return nil
+}
+
+// writeFiles writes the files sorted by path, each folder before what it holds.
+func writeFiles(w io.Writer, files map[string][]byte) error {
 	t := tar.NewWriter(w)
 	epoch := time.Unix(0, 0).UTC()
 	folders := map[string]bool{}
