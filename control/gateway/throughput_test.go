@@ -85,7 +85,7 @@ func TestAPathThatLosesIsToldByWhatConnectionsShow(t *testing.T) {
 		p, _ := w.status(w.Edge, "cloud")
 		traffic = p.Path.Traffic
 		i := slices.IndexFunc(p.Flows, func(f api.Flow) bool { return f.Service == "registry" })
-		if traffic == nil || traffic.LossSample < 1000 || traffic.LossRatio < loss/2 || p.Flows[i].WaitingBytes == 0 || p.Flows[i].InFlightBytes == 0 {
+		if traffic == nil || i < 0 || traffic.LossSample < 1000 || traffic.LossRatio < loss/2 || p.Flows[i].WaitingBytes == 0 || p.Flows[i].InFlightBytes == 0 {
 			return fmt.Sprintf("what is known: %+v, %+v", traffic, p.Flows)
 		}
 		return ""
