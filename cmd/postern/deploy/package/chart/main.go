@@ -28,7 +28,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
 )
@@ -130,7 +130,11 @@ func read(folder, version string) (*chart, error) {
 		text = line.ReplaceAllLiteral(text, []byte(key+": "+value))
 	}
 	c.files[description] = text
-	if c.config, err = yaml.YAMLToJSON(text); err != nil {
+	var described map[string]any
+	if err := yaml.Unmarshal(text, &described); err != nil {
+		return nil, fmt.Errorf("read %s: %w", description, err)
+	}
+	if c.config, err = json.Marshal(described); err != nil {
 		return nil, fmt.Errorf("read %s: %w", description, err)
 	}
 	if err := json.Unmarshal(c.config, &c.meta); err != nil {
