@@ -284,6 +284,9 @@ type site struct {
 	writer *mcs.Writer
 	reader *mcs.Reader
 	tells  *rate.Limiter // messages
+	// changes are services of the peer; behind: some have changed, and take effect later.
+	changes *rate.Limiter
+	behind  bool
 	// given and taken are the namespaces that the writer and the imports were made with.
 	given, taken mcs.Patterns
 	tooMany      bool            // the peer told more services than may be
@@ -296,7 +299,7 @@ type site struct {
 }
 
 func newSite(imports func(namespace string) bool) *site {
-	return &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports), tells: rate.NewLimiter(tellRate, tellBurst)}
+	return &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports), tells: rate.NewLimiter(tellRate, tellBurst), changes: rate.NewLimiter(changeRate, changeBurst)}
 }
 
 // capable reports whether a peer is known to understand catalogues.

@@ -25,6 +25,10 @@ const (
 	// tellRate and tellBurst are how many messages a peer is told, in a second and in a row: 2,000 small
 	// services at once, and never all that it may be asked (see auth), of which others want their part.
 	tellRate, tellBurst = rate.Limit(4), 48
+	// changeRate and changeBurst are how many services of a peer may change here, in a second and at
+	// once: each is some objects that are written, and other peers' changes wait for these. What changes
+	// sooner takes effect when as many may as a peer has, as it is by then.
+	changeRate, changeBurst = rate.Limit(20), 2 * mcs.MaxServices
 )
 
 var (
@@ -85,6 +89,27 @@ func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 	}
 }
 
+// changedLocked has a turn look at services of a peer that have changed, as soon as they may.
+func (c *Clusterset) changedLocked(s *site, names []mcs.Name) {
+	if s.behind = s.behind || !s.changes.AllowN(time.Now(), len(names)); s.behind {
+		names = nil
+	}
+	c.noteLocked(names)
+}
+
+// catchUpLocked has a turn look at all services of a peer that is behind, if they may change.
+func (c *Clusterset) catchUpLocked(s *site) {
+	if !s.behind || !s.changes.AllowN(time.Now(), mcs.MaxServices) {
+		return
+	}
+	s.behind = false
+	names := s.reader.Names()
+	for _, i := range c.state.Imports {
+		names = append(names, i.Name)
+	}
+	c.noteLocked(names)
+}
+
 // noteLocked has a turn look at services.
 func (c *Clusterset) noteLocked(names []mcs.Name) {
 	for _, n := range names {
@@ -105,6 +130,7 @@ func (c *Clusterset) Tick(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.peers {
+		c.catchUpLocked(s)
 		if !s.writer.Due() {
 			continue
 		}
@@ -241,10 +267,13 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	heard := s.reader.Heard()
 	names, err := s.reader.Take(m, c.roomLocked())
 	tooMany := errors.Is(err, mcs.ErrTooMany)
-	if len(names) > 0 || tooMany != s.tooMany || heard != s.reader.Heard() {
-		s.tooMany = tooMany
+	switch {
+	case heard != s.reader.Heard(): // whoever is heard exports what is imported, and nothing else
 		c.noteLocked(names)
+	case len(names) > 0 || tooMany != s.tooMany:
+		c.changedLocked(s, names)
 	}
+	s.tooMany = tooMany
 	if c.exports != nil && s.compare(m.Has) {
 		c.postLocked(s)
 	}

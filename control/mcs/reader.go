@@ -115,9 +115,9 @@ func (r *Reader) Has() string {
 
 // Clear has the peer export nothing, and gives the names whose offers may have changed.
 func (r *Reader) Clear() []Name {
-	changed := r.all(nil)
+	was := r.now
 	r.now, r.next, r.lacks = newBook(), nil, false
-	return changed
+	return r.now.since(was)
 }
 
 // Heard reports whether all of a catalogue is there that is wanted.
@@ -230,9 +230,9 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 	if m.More {
 		return nil, nil
 	}
-	changed = r.all(nil)
+	was := r.now
 	r.now, r.next, r.lacks = b, nil, false
-	return r.all(changed), nil
+	return b.since(was), nil
 }
 
 // keeps reports whether an entry is decoded. One that has no name that can be is refused for that.
@@ -254,11 +254,20 @@ func (r *Reader) base(version string) *book {
 	return nil
 }
 
-func (r *Reader) all(out []Name) []Name {
-	if r.now != nil {
-		for name := range r.now.entries {
-			out = append(out, nameOf(name))
+// since are the names of which something else is known than in the book before, nil if there was none.
+func (b *book) since(was *book) (changed []Name) {
+	if was == nil {
+		was = newBook()
+	}
+	for name, h := range b.entries {
+		if g, there := was.entries[name]; !there || g.sum != h.sum || g.why != h.why || (g.offer == nil) != (h.offer == nil) {
+			changed = append(changed, nameOf(name))
 		}
 	}
-	return out
+	for name := range was.entries {
+		if _, there := b.entries[name]; !there {
+			changed = append(changed, nameOf(name))
+		}
+	}
+	return changed
 }
