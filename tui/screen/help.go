@@ -75,6 +75,9 @@ func (m *model) helpLines(width int) []string {
 	}
 	commands := [][2]string{{":VIEW", "show a view by its name"}}
 	for _, o := range m.commands() {
+		if o.name == "help" || o.name == "quit" {
+			continue // They have keys.
+		}
 		if slices.ContainsFunc(m.views, func(v view) bool { return strings.ToLower(v.title()) == o.name }) && o.argument == "" {
 			continue
 		}

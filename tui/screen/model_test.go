@@ -405,10 +405,10 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 	v := &api.Verdict{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`; or `nft one` again"}
 	got, ok := copyFix(v, "cloud").(chooseMsg)
-	if !ok || len(got) != 3 || got[0].text != "nft one" || got[1].text != "nft two" {
+	if !ok || len(got.choices) != 3 || got.choices[0].text != "nft one" || got.choices[1].text != "nft two" {
 		t.Fatalf("got %+v", got)
 	}
-	if words := got[2]; strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
+	if words := got.choices[2].msg.(copyMsg); strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
 		t.Errorf("got %+v", words)
 	}
 	v = &api.Verdict{Fix: "here let it in: `nft one`", Command: "nft one"}

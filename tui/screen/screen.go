@@ -24,8 +24,10 @@ var ErrNoTerminal = tui.ErrNoTerminal
 // Options say what the screen shows and where.
 type Options struct {
 	Source Source
+	// Operator makes changes to it, each confirmed first; nil is a screen that only shows.
+	Operator Operator
 	// Sources are several gateways, of which one at a time is shown, the first one first;
-	// Source is then not used.
+	// Source and Operator are then not used.
 	Sources []NamedSource
 	// Note is shown above all else, and wrapped; empty is nothing. It is called for each
 	// picture and must not wait.

@@ -37,7 +37,7 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 	s := &stage{T: t, gateway: f, clock: noon}
 	tasks := newTasks(context.Background())
 	t.Cleanup(tasks.close)
-	s.model = newModel(Options{Source: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
+	s.model = newModel(Options{Source: f, Operator: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
 	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	s.do(s.poll())
 	s.remember()
