@@ -21,7 +21,7 @@ const (
 func (a *app) tuiCommand() *cobra.Command {
 	var (
 		once, readOnly bool
-		graph          string
+		graph, theme   string
 	)
 	c := &cobra.Command{
 		Use:   "tui",
@@ -35,6 +35,9 @@ func (a *app) tuiCommand() *cobra.Command {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
 				return err
 			}
+			if err := oneOf("--theme", theme, screen.Themes()...); err != nil {
+				return err
+			}
 			if _, ok := terminal(a.stdout); once || !ok {
 				s, err := a.status(c.Context(), "")
 				if err != nil {
@@ -42,23 +45,24 @@ func (a *app) tuiCommand() *cobra.Command {
 				}
 				return a.printStatus(s, "", formatTable)
 			}
-			return a.screen(c.Context(), graph, readOnly)
+			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: theme}, readOnly)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
 	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
+	choiceFlag(c, &theme, "theme", "", a.theme(), "colours for a background", screen.Themes()...)
 	return c
 }
 
 // screen runs the live screen over the admin socket. A gateway that is not there at the
 // start is an error; one that goes away later is waited for.
-func (a *app) screen(ctx context.Context, graph string, readOnly bool) error {
+func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error {
 	client := a.client()
 	if _, err := client.Status(ctx); err != nil {
 		return err
 	}
-	o := screen.Options{Source: source{client}, Color: a.color(), Graph: graph, In: a.stdin, Out: a.stdout.to}
+	o.Source, o.Color, o.In, o.Out = source{client}, a.color(), a.stdin, a.stdout.to
 	if !readOnly {
 		o.Operator = client
 	}
@@ -68,6 +72,9 @@ func (a *app) screen(ctx context.Context, graph string, readOnly bool) error {
 	}
 	return err
 }
+
+// theme is the one that is used unless told.
+func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }
 
 // source asks a gateway for what the screen shows.
 type source struct{ *admin.Client }

@@ -80,7 +80,9 @@ func newModel(o Options, t *tasks) *model {
 		o.Now = time.Now
 	}
 	d := newData(o.Now())
-	d.paint = cell.Paint(o.Color)
+	if o.Color {
+		d.paint = paintOf(o.Theme)
+	}
 	if o.Graph != "" {
 		d.graph = o.Graph
 	}

@@ -16,13 +16,14 @@ import (
 // shows reports whether the picture has a text.
 func (s *stage) shows(text string) bool { return strings.Contains(s.View(), text) }
 
-func (s *stage) want(texts ...string) {
+func (s *stage) want(texts ...string) *stage {
 	s.Helper()
 	for _, text := range texts {
 		if !s.shows(text) {
 			s.Errorf("%q is not shown:\n%s", text, s.View())
 		}
 	}
+	return s
 }
 
 func (s *stage) wantNot(texts ...string) {
@@ -79,7 +80,7 @@ func TestFilters(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
-	s.press(":").typed("th").press("tab").want(":throughput▏")
+	s.press(":").typed("thr").press("tab").want(":throughput▏")
 	s.press("enter").want("[3 Throughput]")
 	s.press(":").typed("peer c").press("tab").want(":peer cloud▏")
 	s.press("enter").want("[2 Peer]", "cloud  ● connected")

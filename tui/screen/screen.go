@@ -36,6 +36,8 @@ type Options struct {
 	Actions []Action
 	// Color uses the terminal's first eight colours; see tui.ColorWanted.
 	Color bool
+	// Theme is one of Themes; empty is dark.
+	Theme string
 	// Graph is braille, block or ascii; empty is braille.
 	Graph string
 	// In and Out are the terminal; anything else is ErrNoTerminal.
