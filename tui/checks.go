@@ -16,7 +16,7 @@ import (
 // last line counts. The width is in cells; 0 means that nothing is broken. The text ends in a
 // line end.
 func Checks(r api.CheckReport, s api.Status, width int, o Options) string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	title := "checks of gateway " + Printable(r.Gateway)
 	if !r.At.IsZero() {
 		title += " at " + r.At.UTC().Format(time.RFC3339)
@@ -53,7 +53,7 @@ func wayOf(r api.CheckReport, s api.Status, peer string, width int, o Options) [
 		return nil
 	}
 	w := way.Of(&s, &s.Peers[i], r.Checks)
-	return append(cell.WayDiagram(&w, width, cell.Paint(o.Color), o.lines(), o.Now), "")
+	return append(cell.WayDiagram(&w, width, cell.Colors(o.Color), o.lines(), o.Now), "")
 }
 
 // peersOf are the peers that checks are about, sorted; "" is this gateway.

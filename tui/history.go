@@ -16,7 +16,7 @@ const historyWidth = 80
 // History draws what became of a peer: strips over the time, and below them what happened. The width is
 // in cells; 0 means that nothing is broken. The text ends in a line end.
 func History(h api.History, p *api.PeerHistory, width int, o Options) string {
-	d := past.Drawing{From: h.From.In(o.Now.Location()), To: h.To.In(o.Now.Location()), Paint: cell.Paint(o.Color)}
+	d := past.Drawing{From: h.From.In(o.Now.Location()), To: h.To.In(o.Now.Location()), Paint: cell.Colors(o.Color)}
 	if o.ASCII {
 		d.Graph = chart.ASCII
 	}

@@ -16,7 +16,7 @@ import (
 // of it, and what happened lately. The width is in cells; 0 means that nothing is broken.
 // The text ends in a line end.
 func Path(s api.PeerStatus, width int, o Options) string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	kind := pathStyle(&s.Path)
 	lines := cell.Wrap("", "path to "+Printable(s.Name)+": "+cell.PathLine(&s.Path, o.Now), width, "  ")
 	lines[0] = strings.Replace(lines[0], Printable(s.Name), p.Text(cell.Strong, Printable(s.Name)), 1)
@@ -50,7 +50,7 @@ func Path(s api.PeerStatus, width int, o Options) string {
 // Diagram draws the way to a peer from top to bottom, and below it where it breaks and what to
 // do. The width is in cells; 0 means that nothing is broken. The text ends in a line end.
 func Diagram(w way.Way, width int, o Options) string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	lines := cell.WayDiagram(&w, width, p, o.lines(), o.Now)
 	if w.Break != nil {
 		lines = append(append(lines, ""), cell.BreakFinding(&w).Lines(width, p)...)
@@ -71,7 +71,7 @@ func pathStyle(path *api.Path) cell.Style {
 // NetCheck draws what is known of the network around a gateway, and what it means. The
 // width is in cells; 0 means that nothing is broken. The text ends in a line end.
 func NetCheck(n api.NetCheck, width int, o Options) string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	var lines []string
 	add := func(name, value string) {
 		label := name + strings.Repeat(" ", max(1, 18-ansi.StringWidth(name)))

@@ -14,7 +14,7 @@ import (
 // Peer draws everything known of one peer. The width is in cells; 0 means that nothing
 // is broken. The text ends in a line end.
 func Peer(s api.PeerStatus, width int, o Options) string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	var lines []string
 	add := func(name, value string) {
 		if value == "" {

@@ -33,7 +33,7 @@ func (o Options) lines() cell.Lines {
 // The width is in cells; 0 means that nothing is dropped or broken. The text ends in a
 // line end.
 func Table(s api.Status, width int, o Options) string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	lines := header(&s.Gateway, width, o)
 	peers := slices.Clone(s.Peers)
 	slices.SortStableFunc(peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
@@ -72,7 +72,7 @@ func Table(s api.Status, width int, o Options) string {
 
 // header says who answers.
 func header(g *api.GatewayStatus, width int, o Options) []string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	first := []string{"gateway " + p.Text(cell.Strong, Printable(g.Name))}
 	if g.ListenPort != 0 {
 		first = append(first, fmt.Sprintf("UDP port %d", g.ListenPort))

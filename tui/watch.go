@@ -164,7 +164,7 @@ func awaitQuit(keys io.Reader) {
 // frame is the screen's content: never wider or higher than the terminal, and the last
 // line says how to leave.
 func frame(u update, width, height int, o WatchOptions, now time.Time) []string {
-	p := cell.Paint(o.Color)
+	p := cell.Colors(o.Color)
 	var lines []string
 	if u.err != nil {
 		lines = append(lines, cell.Wrap("✗ no answer: ", Printable(u.err.Error()), width, "  ")...)

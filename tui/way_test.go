@@ -59,9 +59,9 @@ func TestWaysFitEveryWidth(t *testing.T) {
 			if coloured := Diagram(w, width, Options{Color: true, Now: now}); ansi.Strip(coloured) != plain {
 				t.Fatalf("%s, width %d: colour changes what is said:\n%s\n%s", name, width, ansi.Strip(coloured), plain)
 			}
-			line := cell.WayLine(&w, width, false, cell.BoxLines)
+			line := cell.WayLine(&w, width, cell.Bare, cell.BoxLines)
 			fits(t, line, width)
-			if coloured := cell.WayLine(&w, width, true, cell.BoxLines); ansi.Strip(coloured) != line {
+			if coloured := cell.WayLine(&w, width, cell.Dark, cell.BoxLines); ansi.Strip(coloured) != line {
 				t.Fatalf("%s, width %d: colour changes what is said:\n%s\n%s", name, width, ansi.Strip(coloured), line)
 			}
 		}
@@ -75,7 +75,7 @@ func TestAWayOnOneLine(t *testing.T) {
 		"warned":  "edge ─✓─ NAT ─✓─ firewall ─✓─ cloud  12 ms  auth →✓←✓  apiServer →!←-",
 	} {
 		w := all[name]
-		if got := cell.WayLine(&w, 80, false, cell.BoxLines); got != want {
+		if got := cell.WayLine(&w, 80, cell.Bare, cell.BoxLines); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, want)
 		}
 	}

@@ -129,6 +129,7 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	}
 	p.item("POSTERN_LOG_FORMAT, POSTERN_LOG_LEVEL", "What postern gateway logs (--log-format, --log-level).")
 	p.item("POSTERN_GRAPH", "Characters to draw charts with (postern tui --graph).")
+	p.item("POSTERN_THEME", "Colours of the live screen (postern tui --theme).")
 	p.item("KUBECONFIG", "The kubeconfig for --context, --namespace and the like, as for kubectl.")
 	p.item("NO_COLOR", "If it is set, output has no colours.")
 	p.macro("SH", "FILES")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/suggest"
 	"github.com/postern-dev/postern/testenv/lab"
@@ -157,9 +158,9 @@ func (a *app) onTerminal() bool {
 
 // labScreen shows both gateways live until someone quits, below a note.
 func (a *app) labScreen(ctx context.Context, l *lab.Lab, note func() string, actions ...screen.Action) error {
-	o := screen.Options{Color: a.color(), Graph: a.getenv("POSTERN_GRAPH"), In: a.stdin, Out: a.stdout.to, Note: note, Actions: actions}
+	o := screen.Options{Color: a.color(), Graph: a.getenv("POSTERN_GRAPH"), Theme: a.theme(), In: a.stdin, Out: a.stdout.to, Note: note, Actions: actions}
 	for _, site := range []*lab.Site{l.Edge, l.Cloud} {
-		o.Sources = append(o.Sources, screen.NamedSource{Name: site.Name, Source: inProcess{site}})
+		o.Sources = append(o.Sources, screen.NamedSource{Name: site.Name, Source: inProcess{site}, Operator: admin.NewClient(site.Socket)})
 		o.Actions = append(o.Actions, screen.Action{
 			Name: "socket-" + site.Name, Does: "how to reach " + site.Name + " from another terminal",
 			Do: func(context.Context) (string, error) { return "postern --socket " + site.Socket + " status", nil },

@@ -20,19 +20,22 @@ const (
 
 func (a *app) tuiCommand() *cobra.Command {
 	var (
-		once  bool
-		graph string
+		once, readOnly bool
+		graph, theme   string
 	)
 	c := &cobra.Command{
 		Use:   "tui",
 		Short: "Watch the gateway on a screen: peers, checks, throughput, flows, log",
 		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails, why and how " +
-			"to fix it, throughput, flows and the log. Press ? for the keys. If stdout is not a terminal, or with " +
+			"to fix it, throughput, flows and the log. Press ? for the keys, and a to act on a peer: what is about to be done is shown and confirmed first. If stdout is not a terminal, or with " +
 			"--once, print the table of `postern status` instead.",
 		Example: "  postern tui\n  postern tui --graph ascii",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
+				return err
+			}
+			if err := oneOf("--theme", theme, screen.Themes()...); err != nil {
 				return err
 			}
 			if _, ok := terminal(a.stdout); once || !ok {
@@ -42,29 +45,36 @@ func (a *app) tuiCommand() *cobra.Command {
 				}
 				return a.printStatus(s, "", formatTable)
 			}
-			return a.screen(c.Context(), graph)
+			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: theme}, readOnly)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
+	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
 	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
+	choiceFlag(c, &theme, "theme", "", a.theme(), "colours for a background", screen.Themes()...)
 	return c
 }
 
 // screen runs the live screen over the admin socket. A gateway that is not there at the
 // start is an error; one that goes away later is waited for.
-func (a *app) screen(ctx context.Context, graph string) error {
+func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error {
 	client := a.client()
 	if _, err := client.Status(ctx); err != nil {
 		return err
 	}
-	err := screen.Run(ctx, screen.Options{
-		Source: source{client}, Color: a.color(), Graph: graph, In: a.stdin, Out: a.stdout.to,
-	})
+	o.Source, o.Color, o.In, o.Out = source{client}, a.color(), a.stdin, a.stdout.to
+	if !readOnly {
+		o.Operator = client
+	}
+	err := screen.Run(ctx, o)
 	if errors.Is(err, screen.ErrNoTerminal) {
 		return usagef("postern tui --once prints a table", "tui: stdin is no terminal, so no key could be read")
 	}
 	return err
 }
+
+// theme is the one that is used unless told.
+func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }
 
 // source asks a gateway for what the screen shows.
 type source struct{ *admin.Client }

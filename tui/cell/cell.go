@@ -50,34 +50,59 @@ const (
 	Signs
 )
 
-// Paint dresses texts, or leaves them as they are.
-type Paint bool
+// Paint dresses texts for a background, or leaves them as they are.
+type Paint int
+
+// Paints. Dark and Light use the terminal's own first eight colours, Light none that vanish on white.
+// Contrast has no hue and nothing faint: the terminal's own text and background, bold and reversed.
+const (
+	Bare Paint = iota
+	Dark
+	Light
+	Contrast
+)
+
+// Colors is what a text has where nobody chose, if it is to have colours.
+func Colors(wanted bool) Paint {
+	if wanted {
+		return Dark
+	}
+	return Bare
+}
+
+// looks are the styles of each paint; a style that is not there is plain.
+var looks = [...]map[Style]ansi.Style{
+	Dark: {
+		Good: colored(ansi.Green), Bad: colored(ansi.Red), Wary: colored(ansi.Yellow), Second: colored(ansi.Cyan),
+		Quiet: ansi.NewStyle().Faint(), Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
+	},
+	Light: {
+		Good: colored(ansi.Green), Bad: colored(ansi.Red), Wary: colored(ansi.Magenta), Second: colored(ansi.Blue),
+		Quiet: ansi.NewStyle().Faint(), Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
+	},
+	Contrast: {
+		Bad: ansi.NewStyle().Bold().Reverse(true), Wary: ansi.NewStyle().Bold(), Second: ansi.NewStyle().Bold(),
+		Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
+	},
+}
+
+func colored(c ansi.Color) ansi.Style { return ansi.NewStyle().ForegroundColor(c) }
 
 // Text is s in a style.
 func (p Paint) Text(st Style, s string) string {
-	if !p || s == "" {
+	if p == Bare || s == "" {
 		return s
 	}
-	switch st {
-	case Good:
-		return ansi.NewStyle().ForegroundColor(ansi.Green).Styled(s)
-	case Bad:
-		return ansi.NewStyle().ForegroundColor(ansi.Red).Styled(s)
-	case Wary:
-		return ansi.NewStyle().ForegroundColor(ansi.Yellow).Styled(s)
-	case Second:
-		return ansi.NewStyle().ForegroundColor(ansi.Cyan).Styled(s)
-	case Quiet:
-		return ansi.NewStyle().Faint().Styled(s)
-	case Strong:
-		return ansi.NewStyle().Bold().Styled(s)
-	case Selected:
-		reverse := ansi.NewStyle().Reverse(true)
-		return reverse.Styled(strings.ReplaceAll(s, ansi.ResetStyle, ansi.ResetStyle+reverse.String()))
-	case Signs:
+	look, dressed := looks[p][st]
+	switch {
+	case st == Signs:
 		return p.signs(s)
+	case !dressed:
+		return s
+	case st == Selected:
+		return look.Styled(strings.ReplaceAll(s, ansi.ResetStyle, ansi.ResetStyle+look.String()))
 	}
-	return s
+	return look.Styled(s)
 }
 
 // signs gives each glyph of a verdict or of a standing its colour.

@@ -34,7 +34,7 @@ func TestTablesDropColumnsByRank(t *testing.T) {
 		if got := table.Shown(); !slices.Equal(got, tc.want) {
 			t.Errorf("width %d: columns %v, want %v", tc.width, got, tc.want)
 		}
-		if got := table.Row(false, 1); got != tc.row {
+		if got := table.Row(Bare, 1); got != tc.row {
 			t.Errorf("width %d: row %q, want %q", tc.width, got, tc.row)
 		}
 		if got := table.Complete(); got != (len(tc.want) == len(columns)) {
@@ -48,10 +48,10 @@ func TestColumnsKeepTheirLeastWidth(t *testing.T) {
 		{Title: "A", Cell: func(s string) Cell { return Cell{Text: s} }},
 		{Title: "B", Rank: 1, Min: 6, Right: true, Cell: func(s string) Cell { return Cell{Text: s} }},
 	}, []string{"x", "門"}, 0)
-	if got, want := table.Row(false, 0), "x        x"; got != want {
+	if got, want := table.Row(Bare, 0), "x        x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := table.Row(false, 1), "門      門"; got != want {
+	if got, want := table.Row(Bare, 1), "門      門"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -62,7 +62,7 @@ func TestWhatDoesNotAnswerIsNotConnected(t *testing.T) {
 }
 
 func TestASelectedRowKeepsItsColours(t *testing.T) {
-	p := Paint(true)
+	p := Dark
 	got := p.Text(Selected, "▸ "+p.Text(Good, "✓ ok")+" end")
 	if want := "\x1b[7m▸ \x1b[32m✓ ok\x1b[m\x1b[7m end\x1b[m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -75,7 +75,7 @@ func TestAStripHasTheColourOfEachVerdict(t *testing.T) {
 	if want := "→✓✗- ←???"; c.Text != want {
 		t.Errorf("got %q, want %q", c.Text, want)
 	}
-	if got, want := Paint(true).Cell(Cell{"→✓✗", Signs}), "→\x1b[32m✓\x1b[m\x1b[31m✗\x1b[m"; got != want {
+	if got, want := Dark.Cell(Cell{"→✓✗", Signs}), "→\x1b[32m✓\x1b[m\x1b[31m✗\x1b[m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

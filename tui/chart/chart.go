@@ -68,6 +68,8 @@ type Options struct {
 	Graph Graph
 	// Color uses the terminal's first eight colours.
 	Color bool
+	// Light takes those of them that show on a light background.
+	Light bool
 	// Now is the right edge.
 	Now time.Time
 	// Window is the time from the left edge to the right one; a minute unless told.
@@ -110,6 +112,12 @@ func (o Options) style(t Tint, s string) string {
 		return s
 	}
 	st := ansi.NewStyle()
+	switch {
+	case o.Light && t == Yellow:
+		return st.ForegroundColor(ansi.Green).Styled(s)
+	case o.Light && t == White:
+		return st.ForegroundColor(ansi.Black).Styled(s)
+	}
 	switch t {
 	case Cyan:
 		st = st.ForegroundColor(ansi.Cyan)

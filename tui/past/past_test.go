@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 	"github.com/postern-dev/postern/tui/chart"
 	"github.com/postern-dev/postern/tui/past"
 )
@@ -81,7 +82,7 @@ func TestStripsFitTheirRoom(t *testing.T) {
 		for _, width := range []int{1, 7, 20, 21, 40, 80, 200} {
 			for height := range 20 {
 				d := drawing(g)
-				d.Cursor, d.Paint = noon.Add(-20*time.Minute), height%2 == 0
+				d.Cursor, d.Paint = noon.Add(-20*time.Minute), cell.Colors(height%2 == 0)
 				lines := d.Strips(outage(), width, height)
 				if len(lines) > max(height, 3) {
 					t.Fatalf("%d lines in %d", len(lines), height)

@@ -41,7 +41,7 @@ func (*checksView) title() string { return titleChecks }
 
 func (*checksView) bindings() []key.Binding {
 	k := keys()
-	return []key.Binding{describe(k.probe, "run again"), describe(k.copy, "copy the fix"), describe(k.enter, "stages")}
+	return []key.Binding{describe(k.probe, "run again"), describe(k.act, "act on its peer"), describe(k.copy, "copy the fix"), describe(k.enter, "stages")}
 }
 
 // checkID is a check's identity: unique in a report, and the same in the next.
@@ -90,6 +90,10 @@ func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 			return ask(probeMsg{allPeers})
 		}
 		return ask(probeMsg{c.Peer})
+	case key.Matches(msg, k.act) && c != nil:
+		if i := slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return p.Name == c.Peer }); i >= 0 {
+			return ask(actsOn(&d.status.Peers[i]))
+		}
 	case key.Matches(msg, k.copy) && c != nil:
 		return ask(copyFix(&c.Verdict, cell.Subject(c, true)))
 	}

@@ -37,12 +37,16 @@ func (m *model) commands() []command {
 	return append(out, []command{
 		{"peer", "NAME", "show one peer", (*model).peerNames, (*model).commandPeer},
 		{"probe", "[NAME]", "check one peer now, or all", (*model).peerNames, (*model).commandProbe},
+		{"approve", "NAME", "let a peer in that waits for it", (*model).peerNames, commandChange(approveByCommand)},
+		{"allow", "NAME [SERVICES]", "set what a peer may reach here", (*model).peerNames, commandChange(allowByCommand)},
+		{"remove", "NAME", "forget a peer", (*model).peerNames, commandChange(removeByCommand)},
 		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
 		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {
 			m.data.filter = filter{text}
 			return nil
 		}},
 		{"graph", "STYLE", "draw charts as braille, block or ascii", func(*model) []string { return graphs() }, (*model).commandGraph},
+		{"theme", "NAME", "take other colours", func(*model) []string { return Themes() }, (*model).commandTheme},
 		{"help", "", "show the keys", nil, func(m *model, _ string) tea.Cmd { m.mode, m.helpTop = modeHelp, 0; return nil }},
 		{"quit", "", "leave", nil, func(*model, string) tea.Cmd { return tea.Quit }},
 	}...)

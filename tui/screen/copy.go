@@ -28,30 +28,40 @@ func copyFix(v *api.Verdict, of string) tea.Msg {
 		return copyMsg{v.Command, "the command for " + of}
 	}
 	words := copyMsg{strings.ReplaceAll(v.Fix, "`", "'"), "the fix for " + of + " in words"}
-	var choices chooseMsg
+	offer := chooseMsg{title: "copy which?", does: "copy it"}
 	for i, part := range strings.Split(v.Fix, "`") {
-		if i%2 == 1 && len(choices) < maxChoices && !slices.ContainsFunc(choices, func(c copyMsg) bool { return c.text == part }) {
-			choices = append(choices, copyMsg{part, "the command, for where the fix says"})
+		if i%2 == 1 && len(offer.choices) < maxChoices && !slices.ContainsFunc(offer.choices, func(c choice) bool { return c.text == part }) {
+			offer.choices = append(offer.choices, choice{part, copyMsg{part, "the command, for where the fix says"}})
 		}
 	}
-	if len(choices) == 0 {
+	if len(offer.choices) == 0 {
 		return words
 	}
-	return append(choices, words)
+	offer.choices = append(offer.choices, choice{words.text, words})
+	return offer
 }
 
-// chooseMsg offers texts to be copied, of which a digit chooses one.
-type chooseMsg []copyMsg
+// chooseMsg asks for one of several, which a digit chooses.
+type chooseMsg struct {
+	title, does string // the question, and what a digit does
+	choices     []choice
+}
+
+// choice is a text to choose, and the message that it stands for.
+type choice struct {
+	text string
+	msg  tea.Msg
+}
 
 // maxChoices bounds the commands that are offered: digits have to do, with one left for the words.
 const maxChoices = 8
 
-// pressedInChoice copies what a digit chooses; any other key leaves.
+// pressedInChoice does what a digit chooses; any other key leaves.
 func (m *model) pressedInChoice(msg tea.KeyMsg) tea.Cmd {
 	m.mode = modeKeys
 	if msg.Type == tea.KeyRunes && len(msg.Runes) == 1 {
-		if i := int(msg.Runes[0] - '1'); i >= 0 && i < len(m.choices) {
-			return m.copy(m.choices[i])
+		if i := int(msg.Runes[0] - '1'); i >= 0 && i < len(m.offer.choices) {
+			return ask(m.offer.choices[i].msg)
 		}
 	}
 	return nil
@@ -60,8 +70,8 @@ func (m *model) pressedInChoice(msg tea.KeyMsg) tea.Cmd {
 // choiceLines are the texts to choose from, each behind its digit.
 func (m *model) choiceLines(width int) []string {
 	p := m.data.paint
-	lines := []string{m.data.rule(p.Text(cell.Strong, "copy which?"), width)}
-	for i, c := range m.choices {
+	lines := []string{m.data.rule(p.Text(cell.Strong, cell.Printable(m.offer.title)), width)}
+	for i, c := range m.offer.choices {
 		prefix := fmt.Sprintf("%d  ", i+1)
 		for n, l := range cell.Wrap(prefix, cell.Printable(c.text), width, "   ") {
 			if rest, ok := strings.CutPrefix(l, prefix); ok && n == 0 {

@@ -2,8 +2,10 @@ package screen
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ type fake struct {
 	statuses  int // calls of Status
 	histories []api.HistoryRequest
 	checked   []string
+	changes   []string // what was changed, as a call
 	// check, when set, runs before Check answers.
 	check func(ctx context.Context)
 }
@@ -47,6 +50,25 @@ func (f *fake) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, 
 	defer f.mu.Unlock()
 	f.checked = append(f.checked, r.Peer)
 	return f.report, f.err
+}
+
+func (f *fake) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
+	return f.change("approve", name, r.Fingerprint)
+}
+
+func (f *fake) PeerAllow(_ context.Context, name string, r api.PeerAllowRequest) error {
+	return f.change("allow", name, r.Allow)
+}
+
+func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
+	return f.change("remove", name, force)
+}
+
+func (f *fake) change(call ...any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes = append(f.changes, strings.TrimSpace(fmt.Sprintln(call...)))
+	return f.err
 }
 
 func (f *fake) Checks(context.Context) (api.CheckReport, error) {

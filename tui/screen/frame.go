@@ -29,11 +29,16 @@ func (m *model) View() string {
 				body[i] = d.greyed(body[i])
 			}
 		}
-		if m.mode == modeChoose {
-			choices := m.choiceLines(d.width)
-			choices = choices[:min(len(choices), len(body))]
-			body = append(body[:len(body)-len(choices)], choices...)
+		var panel []string
+		switch m.mode {
+		case modeChoose:
+			panel = m.choiceLines(d.width)
+		case modeConfirm:
+			panel = m.proposalLines(d.width)
+			m.proposalCut = len(panel) > len(body)
 		}
+		panel = panel[:min(len(panel), len(body))]
+		body = append(body[:len(body)-len(panel)], panel...)
 		lines = append(lines, body...)
 	}
 	return strings.Join(exactly(append(lines[:min(len(lines), d.height-1)], m.foot()), d.width, d.height), "\n")
@@ -121,8 +126,11 @@ func (m *model) foot() string {
 		return cell.Fit(typed, d.width-8) + "  " + help
 	}
 	items := []string{help}
-	if m.mode == modeChoose {
-		return help + "  " + p.Text(cell.Second, "1–9") + " " + p.Text(cell.Quiet, "copy it") + "  " + p.Text(cell.Second, "esc") + " " + p.Text(cell.Quiet, "leave")
+	switch m.mode {
+	case modeChoose:
+		return help + "  " + p.Text(cell.Second, "1–9") + " " + p.Text(cell.Quiet, m.offer.does) + "  " + hint(p, describe(keys().back, "leave"))
+	case modeConfirm:
+		return m.proposalFoot()
 	}
 	if d.filter.text != "" {
 		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))
@@ -143,7 +151,7 @@ func (m *model) foot() string {
 		if used > d.width {
 			break
 		}
-		items = append(items, p.Text(cell.Second, h.Key)+" "+p.Text(cell.Quiet, h.Desc))
+		items = append(items, hint(p, b))
 	}
 	return strings.Join(items, "  ")
 }

@@ -75,12 +75,15 @@ func (m *model) helpLines(width int) []string {
 	}
 	commands := [][2]string{{":VIEW", "show a view by its name"}}
 	for _, o := range m.commands() {
+		if o.name == "help" || o.name == "quit" {
+			continue // They have keys.
+		}
 		if slices.ContainsFunc(m.views, func(v view) bool { return strings.ToLower(v.title()) == o.name }) && o.argument == "" {
 			continue
 		}
 		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})
 	}
-	commands = append(commands, [2]string{"/text", "filter: what has it, in capitals or not"}, [2]string{"/!text", "what has it not"})
+	commands = append(commands, [2]string{"/text /!text", "what has it, what has it not"})
 	group("commands (tab completes) and filters", commands)
 	group("signs", signs())
 	all := joined(groups)
@@ -112,7 +115,7 @@ func joined(groups [][]string) []string {
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH", "what we find there"}, {"←AUTH", "what they report of us"}, {"→apg", "auth, API, gateway"},
+		{"→AUTH ←AUTH", "we find, they report"}, {"→apg", "auth, API, gateway"},
 		{"✓ ok", "works"}, {"! warning", "works, with a problem"}, {"✗ error", "does not work"},
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
 		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},

@@ -12,6 +12,7 @@ type keyMap struct {
 	sort, wide, freeze, probe, copy, mouse key.Binding
 	wider, narrower                        key.Binding
 	gateway, suspend                       key.Binding
+	act, confirm, decline                  key.Binding
 }
 
 func keys() keyMap {
@@ -39,6 +40,9 @@ func keys() keyMap {
 		sort:     bind("s", "sort", "s"),
 		wide:     bind("w", "wide", "w"),
 		freeze:   bind("p", "freeze", "p"),
+		act:      bind("a", "act", "a"),
+		confirm:  bind("y", "do it", "y"),
+		decline:  bind("esc", "leave", "esc", "n", "q"),
 		probe:    bind("r", "probe now", "r"),
 		copy:     bind("c", "copy", "c"),
 		mouse:    bind("m", "mouse", "m"),

@@ -26,7 +26,8 @@ const (
 	modeFilter
 	modeCommand
 	modeHelp
-	modeChoose // which of several to copy
+	modeChoose  // one of several
+	modeConfirm // a change
 )
 
 // model is the program's state: the data and the frame around the views. Only the
@@ -61,7 +62,10 @@ type model struct {
 	input     line
 	helpTop   int
 	oldFilter filter
-	choices   chooseMsg
+	offer     chooseMsg
+	proposal  *proposal
+	// proposalCut: the last picture had no room for all of it.
+	proposalCut bool
 
 	notice      string
 	noticeUntil time.Time
@@ -76,12 +80,14 @@ func newModel(o Options, t *tasks) *model {
 		o.Now = time.Now
 	}
 	d := newData(o.Now())
-	d.paint = cell.Paint(o.Color)
+	if o.Color {
+		d.paint = paintOf(o.Theme)
+	}
 	if o.Graph != "" {
 		d.graph = o.Graph
 	}
 	if len(o.Sources) == 0 {
-		o.Sources = []NamedSource{{"", o.Source}}
+		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
 	return &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, data: d, kept: map[int]*data{}, views: views()}
 }
@@ -140,7 +146,14 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case copyMsg:
 		return m.copy(msg)
 	case chooseMsg:
-		m.mode, m.choices = modeChoose, msg
+		m.mode, m.offer = modeChoose, msg
+	case typeMsg:
+		m.mode = modeCommand
+		m.input.set(string(msg))
+	case change:
+		return m.propose(msg)
+	case changedMsg:
+		return m.changed(msg)
 	case tea.ResumeMsg:
 		if m.mouse {
 			return tea.EnableMouseCellMotion

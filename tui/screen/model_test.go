@@ -16,13 +16,14 @@ import (
 // shows reports whether the picture has a text.
 func (s *stage) shows(text string) bool { return strings.Contains(s.View(), text) }
 
-func (s *stage) want(texts ...string) {
+func (s *stage) want(texts ...string) *stage {
 	s.Helper()
 	for _, text := range texts {
 		if !s.shows(text) {
 			s.Errorf("%q is not shown:\n%s", text, s.View())
 		}
 	}
+	return s
 }
 
 func (s *stage) wantNot(texts ...string) {
@@ -79,7 +80,7 @@ func TestFilters(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
-	s.press(":").typed("th").press("tab").want(":throughput▏")
+	s.press(":").typed("thr").press("tab").want(":throughput▏")
 	s.press("enter").want("[3 Throughput]")
 	s.press(":").typed("peer c").press("tab").want(":peer cloud▏")
 	s.press("enter").want("[2 Peer]", "cloud  ● connected")
@@ -405,10 +406,10 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 	v := &api.Verdict{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`; or `nft one` again"}
 	got, ok := copyFix(v, "cloud").(chooseMsg)
-	if !ok || len(got) != 3 || got[0].text != "nft one" || got[1].text != "nft two" {
+	if !ok || len(got.choices) != 3 || got.choices[0].text != "nft one" || got.choices[1].text != "nft two" {
 		t.Fatalf("got %+v", got)
 	}
-	if words := got[2]; strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
+	if words := got.choices[2].msg.(copyMsg); strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
 		t.Errorf("got %+v", words)
 	}
 	v = &api.Verdict{Fix: "here let it in: `nft one`", Command: "nft one"}

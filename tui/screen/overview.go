@@ -42,7 +42,7 @@ func (*overview) title() string { return titleOverview }
 
 func (*overview) bindings() []key.Binding {
 	k := keys()
-	return []key.Binding{describe(k.enter, "open peer"), describe(k.probe, "check peer now"), describe(k.copy, "copy its fix")}
+	return []key.Binding{describe(k.enter, "open peer"), describe(k.probe, "check peer now"), k.act, describe(k.copy, "copy its fix")}
 }
 
 // describe gives a binding the meaning that it has in one view.
@@ -76,6 +76,8 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 		return ask(openMsg{titlePeer})
 	case key.Matches(msg, k.probe) && p != nil:
 		return ask(probeMsg{p.Name})
+	case key.Matches(msg, k.act) && p != nil:
+		return ask(actsOn(p))
 	case key.Matches(msg, k.copy) && p != nil:
 		return ask(copyFix(d.worst(p), p.Name))
 	}

@@ -146,5 +146,5 @@ func TestKeysAnswer(t *testing.T) {
 
 func TestTheHelpSheetFitsALargeScreen(t *testing.T) {
 	s := play(t, busy(), 120, 40, false).press("?")
-	s.want("moving", "✗ failed", "/!text", ":quit", "suspend")
+	s.want("moving", "✗ failed", "/!text", ":remove NAME", ":graph STYLE", "suspend")
 }

@@ -25,7 +25,7 @@ func (*peerView) title() string { return titlePeer }
 
 func (*peerView) bindings() []key.Binding {
 	k := keys()
-	return []key.Binding{k.left, k.right, describe(k.probe, "check peer now"), describe(k.copy, "copy its fix")}
+	return []key.Binding{k.left, k.right, describe(k.probe, "check peer now"), k.act, describe(k.copy, "copy its fix")}
 }
 
 func (v *peerView) update(msg tea.Msg, d *data) tea.Cmd {

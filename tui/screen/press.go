@@ -24,6 +24,8 @@ func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 		return m.typeCommand(msg)
 	case modeChoose:
 		return m.pressedInChoice(msg)
+	case modeConfirm:
+		return m.pressedInProposal(msg)
 	case modeHelp:
 		if cmd, taken := m.pressedInHelp(msg); taken {
 			return cmd
@@ -35,10 +37,14 @@ func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 	return m.view().update(msg, m.data)
 }
 
-// pressedAtOnce takes keys that were typed faster than they were read and came as one.
+// pressedAtOnce takes keys that were typed faster than they were read and came as one. Those that
+// were typed before a change was shown do not confirm it.
 func (m *model) pressedAtOnce(msg tea.KeyMsg) tea.Cmd {
 	var cmds []tea.Cmd
 	for i, r := range msg.Runes {
+		if m.mode == modeConfirm {
+			break
+		}
 		if i > 0 {
 			m.View() // A view knows its rows when they were drawn.
 		}
@@ -170,7 +176,7 @@ func (m *model) moused(msg tea.MouseMsg) tea.Cmd {
 		m.helpTop = s.top
 		return nil
 	}
-	if msg.Y == m.tabTop && msg.Action == tea.MouseActionPress && msg.Button == tea.MouseButtonLeft {
+	if m.mode != modeConfirm && msg.Y == m.tabTop && msg.Action == tea.MouseActionPress && msg.Button == tea.MouseButtonLeft {
 		for i, s := range m.tabs {
 			if msg.X >= s.from && msg.X < s.to {
 				m.show(i)
@@ -178,7 +184,7 @@ func (m *model) moused(msg tea.MouseMsg) tea.Cmd {
 		}
 		return nil
 	}
-	if msg.Y < m.viewTop || msg.Y >= m.viewTop+m.viewHeight {
+	if m.mode == modeConfirm || msg.Y < m.viewTop || msg.Y >= m.viewTop+m.viewHeight {
 		return nil
 	}
 	msg.Y -= m.viewTop

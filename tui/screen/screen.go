@@ -24,8 +24,10 @@ var ErrNoTerminal = tui.ErrNoTerminal
 // Options say what the screen shows and where.
 type Options struct {
 	Source Source
+	// Operator makes changes to it, each confirmed first; nil is a screen that only shows.
+	Operator Operator
 	// Sources are several gateways, of which one at a time is shown, the first one first;
-	// Source is then not used.
+	// Source and Operator are then not used.
 	Sources []NamedSource
 	// Note is shown above all else, and wrapped; empty is nothing. It is called for each
 	// picture and must not wait.
@@ -34,6 +36,8 @@ type Options struct {
 	Actions []Action
 	// Color uses the terminal's first eight colours; see tui.ColorWanted.
 	Color bool
+	// Theme is one of Themes; empty is dark.
+	Theme string
 	// Graph is braille, block or ascii; empty is braille.
 	Graph string
 	// In and Out are the terminal; anything else is ErrNoTerminal.

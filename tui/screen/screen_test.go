@@ -37,7 +37,7 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 	s := &stage{T: t, gateway: f, clock: noon}
 	tasks := newTasks(context.Background())
 	t.Cleanup(tasks.close)
-	s.model = newModel(Options{Source: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
+	s.model = newModel(Options{Source: f, Operator: f, Color: color, Out: &s.written, Now: func() time.Time { return s.clock }}, tasks)
 	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	s.do(s.poll())
 	s.remember()
@@ -147,7 +147,7 @@ func fits(t *testing.T, picture string, width, height int) {
 			}
 		}
 		for _, seq := range strings.Split(line, "\x1b")[1:] {
-			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
+			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
 				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours", i+1, seq)
 			}
 		}

@@ -14,6 +14,8 @@ import (
 type NamedSource struct {
 	Name   string
 	Source Source
+	// Operator makes changes; nil is a screen that only shows.
+	Operator Operator
 }
 
 // Action is a command that whoever runs the screen adds to it.

@@ -20,7 +20,7 @@ func twoGateways(t *testing.T, width, height int, change func(*Options)) (s *sta
 	s = &stage{T: t, gateway: edge, clock: noon}
 	tasks := newTasks(context.Background())
 	t.Cleanup(tasks.close)
-	o := Options{Sources: []NamedSource{{"edge", edge}, {"cloud", cloud}}, Out: &s.written, Now: func() time.Time { return s.clock }}
+	o := Options{Sources: []NamedSource{{Name: "edge", Source: edge, Operator: edge}, {Name: "cloud", Source: cloud, Operator: cloud}}, Out: &s.written, Now: func() time.Time { return s.clock }}
 	if change != nil {
 		change(&o)
 	}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/operator"
+)
+
+// A peer that waits is let in from the screen, by the key whose fingerprint was shown; a
+// screen that only shows asks nothing of the gateway.
+func TestActingFromTheScreen(t *testing.T) {
+	program, err := exec.LookPath("postern")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "p") // a socket's path holds 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	status, err := json.Marshal(api.Status{Gateway: api.GatewayStatus{Name: "edge"}, Peers: []api.PeerStatus{{
+		Name: "cloud", PublicKey: bobPublic, State: api.StatePending, ApprovalFingerprint: "fcb4-8bb5-2120-8f10", Allow: []string{"auth"},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	server, err := admin.Listen(admin.ServerOptions{Socket: socket, Backend: &scripted{dir: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	sit := func(arguments ...string) *operator.Operator {
+		c := exec.CommandContext(t.Context(), program, append([]string{"tui"}, arguments...)...)
+		c.Env = []string{"POSTERN_SOCKET=" + socket, "TERM=xterm", "NO_COLOR=1", "GORACE=atexit_sleep_ms=0"}
+		return operator.Sit(t, "the operator", c)
+	}
+	o := sit("--read-only")
+	o.Types("cloud", ":approve cloud")
+	o.Sees(`read-only`)
+	o = sit()
+	o.Types("cloud", ":approve cloud")
+	o.Sees(`postern peer approve cloud --fingerprint fcb4-8bb5-2120-8f10`)
+	o.Types("y do it", "y")
+	o.Sees("approved cloud")
+	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.DeleteFunc(strings.Split(string(calls), "\n"), func(call string) bool { return !strings.HasPrefix(call, "approve ") })
+	if want := `approve {"name":"cloud","body":{"fingerprint":"fcb4-8bb5-2120-8f10"}}`; len(got) != 1 || got[0] != want {
+		t.Errorf("asked %q, want %q once", got, want)
+	}
+}

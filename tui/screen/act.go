@@ -1,0 +1,286 @@
+package screen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// Operator changes a gateway. Every call ends with its context; whether it is permitted is the
+// gateway's to say.
+type Operator interface {
+	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
+	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
+	PeerRemove(ctx context.Context, name string, force bool) error
+}
+
+// changeLimit bounds one change.
+const changeLimit = 30 * time.Second
+
+// change is something that can be done to a gateway. It is shown before it is done.
+type change struct {
+	title   string
+	command string // what does the same in a shell
+	effect  string // what comes of it
+	done    string // what is said once it is done
+	do      func(ctx context.Context, o Operator) error
+}
+
+// approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
+func approve(p *api.PeerStatus) change {
+	name, fingerprint := p.Name, p.ApprovalFingerprint
+	return change{
+		title:   "approve " + name,
+		command: "postern peer approve " + name + " --fingerprint " + fingerprint,
+		effect: fmt.Sprintf("Let it in; it may reach here: %s. Anybody with the ticket could take this name: "+
+			"postern join there has to have printed %s.", orNothing(p.Allow), fingerprint),
+		done: "approved " + name,
+		do: func(ctx context.Context, o Operator) error {
+			return o.PeerApprove(ctx, name, api.PeerApproveRequest{Fingerprint: fingerprint})
+		},
+	}
+}
+
+// allow replaces what a peer may reach here.
+func allow(p *api.PeerStatus, services []string) change {
+	name, before := p.Name, strings.Join(p.Allow, ",")
+	effect := "It may reach here: " + orNothing(services) + "."
+	if added := without(services, p.Allow); len(added) > 0 {
+		effect += " New: " + strings.Join(added, ", ") + "."
+	}
+	if taken := without(p.Allow, services); len(taken) > 0 {
+		effect += " No longer: " + strings.Join(taken, ", ") + "; connections to it end."
+	}
+	return change{
+		title:   "allow " + name,
+		command: "postern peer allow " + name + " " + argument(services),
+		effect:  effect,
+		done:    name + " may reach here: " + orNothing(services) + "; undo with :allow " + strings.TrimSpace(name+" "+before),
+		do: func(ctx context.Context, o Operator) error {
+			return o.PeerAllow(ctx, name, api.PeerAllowRequest{Allow: services})
+		},
+	}
+}
+
+// remove forgets a peer. Without open connections it is not forced: if some are opened meanwhile
+// the gateway refuses.
+func remove(p *api.PeerStatus) change {
+	name, open := p.Name, len(p.Flows)+p.UDPFlows
+	c := change{
+		title:   "remove " + name,
+		command: "postern peer remove " + name,
+		effect:  "Forget it: its tunnel ends, it gets no further identity, and it takes another ticket to come back.",
+		done:    "removed " + name,
+		do:      func(ctx context.Context, o Operator) error { return o.PeerRemove(ctx, name, open > 0) },
+	}
+	if open > 0 {
+		c.command += " --force"
+		c.effect += fmt.Sprintf(" Its open connections (%d) are reset.", open)
+	}
+	return c
+}
+
+func orNothing(services []string) string {
+	if len(services) == 0 {
+		return "nothing"
+	}
+	return strings.Join(services, ", ")
+}
+
+// argument is a list of services as it is typed in a shell.
+func argument(services []string) string {
+	if len(services) == 0 {
+		return `""`
+	}
+	return strings.Join(services, ",")
+}
+
+// without is what of a list is not in another.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
+}
+
+// actsOn offers what can be done with a peer, as it is now.
+func actsOn(p *api.PeerStatus) tea.Msg {
+	if api.CheckName(p.Name) != nil {
+		return actedMsg("no command takes a peer of such a name")
+	}
+	offer := chooseMsg{title: "do what with " + p.Name + "?", does: "show what it does"}
+	add := func(text string, msg tea.Msg) { offer.choices = append(offer.choices, choice{text, msg}) }
+	if p.ApprovalFingerprint != "" {
+		add("let it in, once its fingerprint was compared", approve(p))
+	}
+	add("check it now", probeMsg{p.Name})
+	add("change what it may reach here, now "+orNothing(p.Allow), typeMsg("allow "+p.Name+" "+strings.Join(p.Allow, ",")))
+	if len(p.Allow) > 0 {
+		add("let it reach nothing here any more", allow(p, []string{}))
+	}
+	add("remove it", remove(p))
+	return offer
+}
+
+// typeMsg puts a command on the command line, for the operator to finish.
+type typeMsg string
+
+// commandChange makes a command of a change to the peer that is named first in its argument.
+func commandChange(of func(p *api.PeerStatus, rest string) (change, error)) func(*model, string) tea.Cmd {
+	return func(m *model, argument string) tea.Cmd {
+		name, rest, _ := strings.Cut(argument, " ")
+		i := slices.IndexFunc(m.data.status.Peers, func(p api.PeerStatus) bool { return p.Name == name })
+		if i < 0 || api.CheckName(name) != nil {
+			return m.sayNoPeer(name)
+		}
+		c, err := of(&m.data.status.Peers[i], strings.TrimSpace(rest))
+		if err != nil {
+			return m.say(err.Error())
+		}
+		return m.propose(c)
+	}
+}
+
+func approveByCommand(p *api.PeerStatus, _ string) (change, error) {
+	if p.ApprovalFingerprint == "" {
+		return change{}, fmt.Errorf("%s does not wait for approval", p.Name)
+	}
+	return approve(p), nil
+}
+
+func allowByCommand(p *api.PeerStatus, list string) (change, error) {
+	services := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+	for _, s := range services {
+		if s != api.ServiceAuth && s != api.ServiceAPIServer && api.CheckName(s) != nil {
+			return change{}, fmt.Errorf("no service is called %q", s)
+		}
+	}
+	return allow(p, services), nil
+}
+
+func removeByCommand(p *api.PeerStatus, _ string) (change, error) { return remove(p), nil }
+
+// progress is how far a change is.
+type progress int
+
+const (
+	stageAsked progress = iota
+	stageRunning
+	stageDone
+	stageFailed
+)
+
+// proposal is a change that the operator is asked about, and then told about.
+type proposal struct {
+	change
+	stage progress
+	err   error // why it failed
+}
+
+// changedMsg is how a change ended.
+type changedMsg struct {
+	of  *proposal
+	err error
+}
+
+// outcome is how the change ended, in words.
+func (p *proposal) outcome() (text string, st cell.Style) {
+	if p.stage == stageFailed {
+		return "✗ not done: " + p.err.Error(), cell.Bad
+	}
+	return "✓ " + p.done, cell.Good
+}
+
+// propose shows a change. Nothing is done before it is confirmed.
+func (m *model) propose(c change) tea.Cmd {
+	m.mode, m.proposal = modeConfirm, &proposal{change: c}
+	return nil
+}
+
+// pressedInProposal confirms the change, copies its command, or leaves.
+func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
+	p, k := m.proposal, keys()
+	switch {
+	case msg.Paste: // It answers nothing.
+	case key.Matches(msg, k.confirm):
+		return m.carryOut(p)
+	case key.Matches(msg, k.copy):
+		return m.copy(copyMsg{p.command, "the command"})
+	case key.Matches(msg, k.decline):
+		m.mode = modeKeys
+	}
+	return nil
+}
+
+// carryOut does what was confirmed. What could not be read in full cannot be confirmed.
+func (m *model) carryOut(p *proposal) tea.Cmd {
+	operator := m.sources[m.source].Operator
+	switch {
+	case p.stage != stageAsked || operator == nil:
+		return nil
+	case m.proposalCut:
+		return m.say("not done: enlarge the terminal to see what it does")
+	}
+	p.stage = stageRunning
+	return m.tasks.run(changeLimit, func(ctx context.Context) tea.Msg { return changedMsg{p, p.do(ctx, operator)} })
+}
+
+// changed takes the outcome of a change, and looks at once what became of it.
+func (m *model) changed(msg changedMsg) tea.Cmd {
+	p := msg.of
+	p.stage = stageDone
+	if msg.err != nil {
+		p.stage, p.err = stageFailed, msg.err
+	}
+	if m.mode != modeConfirm || m.proposal != p {
+		text, _ := p.outcome()
+		m.say(text)
+	}
+	m.polledAt, m.checksAt = time.Time{}, time.Time{}
+	return m.poll()
+}
+
+// proposalLines are the command, what comes of it, and how it ended.
+func (m *model) proposalLines(width int) []string {
+	p, paint := m.proposal, m.data.paint
+	lines := []string{m.data.rule(paint.Text(cell.Strong, p.title), width)}
+	for _, l := range cell.Wrap("$ ", cell.Printable(p.command), width, "  ") {
+		lines = append(lines, paint.Text(cell.Second, l))
+	}
+	lines = append(lines, cell.Wrap("", cell.Printable(p.effect), width, "")...)
+	if p.stage == stageDone || p.stage == stageFailed {
+		text, style := p.outcome()
+		for _, l := range cell.Wrap("", cell.Printable(text), width, "  ") {
+			lines = append(lines, paint.Text(style, l))
+		}
+	}
+	return lines
+}
+
+// proposalFoot names the keys that mean something now.
+func (m *model) proposalFoot() string {
+	p, k := m.data.paint, keys()
+	var items []string
+	switch {
+	case m.sources[m.source].Operator == nil:
+		items = append(items, p.Text(cell.Wary, "read-only"))
+	case m.proposal.stage == stageRunning:
+		items = append(items, "being done …")
+	case m.proposal.stage == stageAsked:
+		items = append(items, hint(p, k.confirm))
+	}
+	if m.notice != "" {
+		return strings.Join(append(items, cell.Printable(m.notice)), "  ")
+	}
+	return strings.Join(append(items, hint(p, describe(k.copy, "copy the command")), hint(p, k.decline)), "  ")
+}
+
+// hint is a key and what it does.
+func hint(p cell.Paint, b key.Binding) string {
+	return p.Text(cell.Second, b.Help().Key) + " " + p.Text(cell.Quiet, b.Help().Desc)
+}

@@ -1,0 +1,146 @@
+package screen
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// waiting is a gateway on which branch waits for approval.
+func waiting() *fake {
+	f := busy()
+	i := slices.IndexFunc(f.status.Peers, func(p api.PeerStatus) bool { return p.State == api.StatePending })
+	p := &f.status.Peers[i]
+	p.Name, p.Allow = "branch", []string{"auth", "apiServer"}
+	return f
+}
+
+func (s *stage) wantChanges(want ...string) {
+	s.Helper()
+	if !slices.Equal(s.gateway.changes, want) {
+		s.Errorf("changed %q, want %q", s.gateway.changes, want)
+	}
+}
+
+func TestPicturesOfActing(t *testing.T) {
+	for name, keys := range map[string][]string{
+		"act":     {"j", "j", "a"},
+		"confirm": {"j", "j", "a", "1"},
+		"done":    {"j", "j", "a", "1", "y"},
+	} {
+		for _, size := range sizes() {
+			for _, color := range []bool{false, true} {
+				file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
+				if color {
+					file += "-color"
+				}
+				t.Run(file, func(t *testing.T) {
+					picture := play(t, waiting(), size[0], size[1], color).press(keys...).View()
+					fits(t, picture, size[0], size[1])
+					golden(t, file, picture)
+				})
+			}
+		}
+	}
+}
+
+func TestNothingIsChangedUntilItIsConfirmed(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	s.press("j", "j", "a").want("do what with", "let it in")
+	s.press("1").want("$ postern peer approve branch --fingerprint fcb4-8bb5-2120-8f10", "it may reach here: auth, apiServer", "y do it")
+	s.press("esc").wantNot("$ postern peer approve")
+	s.press("a", "1", "n").wantNot("$ postern peer approve")
+	s.press("a", "1", "enter", "4", "j").want("$ postern peer approve")
+	s.press("c").want("copied the command")
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("y"), Paste: true}))
+	s.do(s.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("yy")}))
+	s.wantChanges()
+	asked := s.gateway.statuses
+	s.press("y").want("✓ approved branch")
+	s.wantChanges("approve branch fcb4-8bb5-2120-8f10")
+	if s.gateway.statuses != asked+1 {
+		t.Error("what became of it is not looked at")
+	}
+	s.press("y", "y")
+	s.wantChanges("approve branch fcb4-8bb5-2120-8f10")
+	s.press("esc").wantNot("approved branch")
+}
+
+func TestChangesByCommand(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	enter := func(line string) *stage { return s.press(":").typed(line).press("enter") }
+	enter("allow branch auth,dns").want(`$ postern peer allow branch auth,dns`, "here: auth, dns. New: dns. No longer: apiServer;")
+	s.press("y").want("✓ branch may reach here: auth, dns; undo with :allow branch auth,apiServer")
+	s.press("esc")
+	enter("allow branch").want(`$ postern peer allow branch ""`, "here: nothing.")
+	s.press("y", "esc")
+	enter("remove hub").want("$ postern peer remove hub\n", "its tunnel ends, it gets no further identity")
+	s.press("y", "esc")
+	enter("remove cloud").want("$ postern peer remove cloud --force", "(2) are reset.")
+	s.press("y", "esc")
+	s.wantChanges("allow branch [auth dns]", "allow branch []", "remove hub false", "remove cloud true")
+	enter("approve hub").want("hub does not wait for approval")
+	enter("allow hub auth,$(reboot)").want("no service is called")
+	enter("remove nobody").want("no peer is called")
+	s.press("1", "g", "j", "j", "a", "3").want(":allow branch auth,apiServer▏")
+}
+
+func TestAChangeThatFailsSaysWhy(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false).press("j", "j", "a", "1")
+	s.gateway.err = errors.New("you may only look\x1b[2J (ask its operator)")
+	s.press("y").want("✗ not done: you may only look�[2J (ask its operator)")
+	s.press("esc").wantNot("not done")
+}
+
+func TestTheOutcomeOfAChangeThatWasLeftIsSaid(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false).press("j", "j", "a", "1")
+	_, cmd := s.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("y")})
+	s.want("being done")
+	s.press("esc").wantNot("being done")
+	s.do(cmd)
+	s.want("✓ approved branch")
+}
+
+func TestAReadOnlyScreenShowsTheCommandAndChangesNothing(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	s.sources[0].Operator = nil
+	s.press("j", "j", "a", "1").want("$ postern peer approve branch", "read-only")
+	s.wantNot("y do it")
+	s.press("y").wantNot("approved")
+	s.press("c").want("copied the command")
+	s.wantChanges()
+}
+
+func TestAChangeThatCannotBeReadCannotBeConfirmed(t *testing.T) {
+	s := play(t, waiting(), 40, 8, false).press("j", "j", "a", "1", "y")
+	s.wantChanges()
+	s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	s.View()
+	s.press("y")
+	s.wantChanges("approve branch fcb4-8bb5-2120-8f10")
+}
+
+func TestPeersOfStrangeNamesAreNotChangedByCommand(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("j")
+	s.data.peers.choose("evil-key")
+	s.press("a").want("no command takes a peer of such a name")
+}
+
+func TestTheMouseConfirmsNothing(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false).press("m", "j", "j", "a", "1")
+	before := s.View()
+	for y := range 24 {
+		_, cmd := s.Update(tea.MouseMsg{X: 2, Y: y, Action: tea.MouseActionPress, Button: tea.MouseButtonLeft})
+		s.do(cmd)
+	}
+	if got := s.View(); got != before || !strings.Contains(got, "postern peer approve") {
+		t.Errorf("a click changed the picture:\n%s", got)
+	}
+	s.wantChanges()
+}
