@@ -62,7 +62,11 @@ func (w *inside) total() int {
 func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
-		gone := startNode(t, n, newKey(t), "192.0.2.9:51820")
+		key := newKey(t)
+		for laneOf(key) == laneOf(edge.key) {
+			key = newKey(t)
+		}
+		gone := startNode(t, n, key, "192.0.2.9:51820")
 		cloud.set(edge.as("edge", edge.addr), gone.as("gone", gone.addr))
 		edge.set(cloud.as("cloud", cloud.addr))
 		connect(cloud, edge)
@@ -92,17 +96,19 @@ func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// laneOf is where packets to a peer are counted.
+func laneOf(k peer.PrivateKey) uint32 {
+	a := peer.OverlayAddr(k.Public())
+	return destination(packet(a, a, "")) % lanes
+}
+
 // A peer whose packets are counted together with those of one that does not answer is reached all the
 // same.
 func TestPeerBesideASilentOneIsReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
-		lane := func(k peer.PrivateKey) uint32 {
-			a := peer.OverlayAddr(k.Public())
-			return destination(packet(a, a, "")) % lanes
-		}
 		key := newKey(t)
-		for lane(key) != lane(edge.key) {
+		for laneOf(key) != laneOf(edge.key) {
 			key = newKey(t)
 		}
 		gone := startNode(t, n, key, "192.0.2.9:51820")
