@@ -71,7 +71,7 @@ func TestAPathThatLosesIsToldByWhatConnectionsShow(t *testing.T) {
 	s := w.open(w.localAddress(w.Edge, "cloud", "registry"))
 	var running sync.WaitGroup
 	running.Go(func() {
-		for block := make([]byte, 1<<20); ; {
+		for block := make([]byte, 8<<10); ; time.Sleep(10 * time.Millisecond) { // less than fills a queue, or keeps this machine busy
 			if _, err := s.Write(block); err != nil {
 				return
 			}
