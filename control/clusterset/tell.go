@@ -85,7 +85,7 @@ func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 		s.retry, s.wait = time.Time{}, 0
 		c.postLocked(s)
 	case !s.reader.Heard() || s.reader.Has() != mcs.Nothing:
-		c.noteLocked(s.reader.Clear())
+		c.changedLocked(s, s.reader.Clear())
 	}
 }
 
@@ -215,7 +215,7 @@ func (c *Clusterset) answered(s *site, has string) bool {
 		return false
 	}
 	s.retry, s.wait = time.Time{}, 0
-	if s.doubted && !s.writer.Due() { // else the peer would be asked again before it was told anything
+	if s.doubted && !s.writer.Due() { // Else it would be asked before it was told all; each answer has its version.
 		s.doubted = false
 		s.writer.Doubt()
 	}

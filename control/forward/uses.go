@@ -152,7 +152,8 @@ func (t *Flows) SetUses(list []Use) {
 	u.of = next
 }
 
-// Used is what became of each use.
+// Used is what became of each use; of those from here only if there were any connections: what a peer
+// exports under ever new names is its affair.
 func (t *Flows) Used() []Used {
 	t.uses.mu.RLock()
 	of := maps.Clone(t.uses.of)
@@ -160,7 +161,7 @@ func (t *Flows) Used() []Used {
 	type bytes struct{ rx, tx uint64 }
 	open := map[*tally]bytes{}
 	t.mu.Lock()
-	defer t.mu.Unlock() // a connection is either open or counted
+	defer t.mu.Unlock() // The bytes of a connection are in its flow while it is open, and then in the tally.
 	for f := range t.open {
 		if f.tally != nil {
 			b := open[f.tally]
@@ -172,10 +173,14 @@ func (t *Flows) Used() []Used {
 		b := open[n]
 		x := Used{Use: k, Open: int(n.open.Load()), Connections: n.connections.Load(),
 			RxBytes: n.rx.Load() + b.rx, TxBytes: n.tx.Load() + b.tx, Failures: map[Reason]uint64{}}
+		failed := uint64(0)
 		for r, v := range n.failed {
 			x.Failures[r] = v.Load()
+			failed += x.Failures[r]
 		}
-		out = append(out, x)
+		if k.Direction == DirectionInbound || x.Connections+failed > 0 {
+			out = append(out, x)
+		}
 	}
 	return out
 }

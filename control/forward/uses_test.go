@@ -123,12 +123,27 @@ func TestUsesOfImportsAreCounted(t *testing.T) {
 	}
 }
 
+// What a peer exports and nobody here uses has no series of its own: a peer may call it otherwise all
+// the time.
+func TestAUseFromHereIsToldOnceThereWasOne(t *testing.T) {
+	g := newGateway(t, Limits{}, nil)
+	k := Use{Direction: DirectionOutbound, Peer: "cloud", Service: "shop/web"}
+	g.flows.SetUses([]Use{k})
+	if n := len(g.flows.Used()); n != 0 {
+		t.Errorf("%d are told before there was one", n)
+	}
+	g.flows.refuse(newCounters(), DirectionOutbound, "cloud", "shop/web:80", PeerDown)
+	if u := used(t, g.flows, k); u.Failures[PeerDown] != 1 {
+		t.Errorf("counted %+v", u)
+	}
+}
+
 // However many services there are, so many are counted by themselves, and no peer takes all.
 func TestUsesAreBounded(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
 	list := func(peer string, from, n int) (out []Use) {
 		for i := range n {
-			out = append(out, Use{Direction: DirectionOutbound, Peer: peer, Service: fmt.Sprintf("shop/web-%04d", from+i)})
+			out = append(out, Use{Direction: DirectionInbound, Peer: peer, Service: fmt.Sprintf("shop/web-%04d", from+i)})
 		}
 		return out
 	}
@@ -137,9 +152,9 @@ func TestUsesAreBounded(t *testing.T) {
 	if n := len(g.flows.Used()); n != maxPeerUses+1 {
 		t.Errorf("%d are counted of one peer", n)
 	}
-	g.flows.refuse(newCounters(), DirectionOutbound, "cloud", many[len(many)-1].Service+":80", PeerDown)
-	rest := Use{Direction: DirectionOutbound, Peer: "cloud"}
-	if u := used(t, g.flows, rest); u.Failures[PeerDown] != 1 {
+	g.flows.refuse(newCounters(), DirectionInbound, "cloud", many[len(many)-1].Service+":80", UpstreamDown)
+	rest := Use{Direction: DirectionInbound, Peer: "cloud"}
+	if u := used(t, g.flows, rest); u.Failures[UpstreamDown] != 1 {
 		t.Errorf("of the others is counted %+v", u)
 	}
 	// Names that sort before do not displace what is counted.
@@ -154,7 +169,7 @@ func TestUsesAreBounded(t *testing.T) {
 		t.Errorf("%d are counted of all peers", n)
 	}
 	used(t, g.flows, many[0])
-	if u := used(t, g.flows, rest); u.Failures[PeerDown] != 1 {
+	if u := used(t, g.flows, rest); u.Failures[UpstreamDown] != 1 {
 		t.Errorf("of the others is counted %+v", u)
 	}
 }

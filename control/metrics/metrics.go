@@ -62,7 +62,7 @@ type Counters struct {
 	OpenUDPFlows    map[string]int
 	// DroppedDatagrams of open flows, by reason.
 	DroppedDatagrams map[string]uint64
-	// Services of clusters as they are used, no more than are bounded, and the backends of exported
+	// Services of clusters as they are used, of a bounded number, and the backends of exported
 	// ones that are ready, by name.
 	Services      []Service
 	ReadyBackends map[string]int

@@ -37,6 +37,7 @@ type pathModel struct {
 	base     time.Duration // as minRTT, for longer
 	baseAt   time.Duration
 	level    level
+	longerAt time.Duration // when it was last found to have become longer; 0 is never
 	trips    roundTrips
 
 	lumps lumps
@@ -133,7 +134,7 @@ const (
 )
 
 // settle takes in a round's shortest round trip and what was in flight. It reports whether the path has
-// become longer.
+// become longer, which it can once in baseKept.
 func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
 	if rtt == 0 || !m.queued(rtt, besideLoss) {
 		m.level = level{}
@@ -149,6 +150,10 @@ func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
 	if l.rounds++; l.rounds < levelRounds || now-l.since < levelTime || l.least > l.most/2 {
 		return false
 	}
+	if m.longerAt > 0 && now < m.longerAt+baseKept { // A receiver can delay its acknowledgements step by step.
+		return false
+	}
+	m.longerAt = now
 	m.minRTT, m.minRTTAt, m.base, m.baseAt = low, now, low, now
 	return true
 }

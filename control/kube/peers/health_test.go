@@ -140,6 +140,29 @@ func TestTheFirstStatusCountsFromWhenItIsWritten(t *testing.T) {
 	}
 }
 
+func TestWhenAPeerWasSeenStays(t *testing.T) {
+	was := shown(with(func(s *api.PeerStatus) { s.LastHandshake = &noon }))
+	refused := &candidate{object: object("cloud"), refused: found(object("cloud"), catalogue.PeerDuplicate, "")}
+	for name, is := range map[string]v1alpha1.PeerStatus{
+		"the gateway has just started": statusOf(&candidate{object: object("cloud")}, with(func(s *api.PeerStatus) { s.LastHandshake = nil }), was, noon.Add(time.Hour)),
+		"it is refused":                statusOf(refused, nil, was, noon.Add(time.Hour)),
+		"the gateway has ended":        stopped(was, noon.Add(time.Hour)),
+	} {
+		if is.LastSeen == nil || !is.LastSeen.Time.Equal(noon) {
+			t.Errorf("%s: it was seen at %v", name, is.LastSeen)
+		}
+	}
+}
+
+func TestAGatewayThatEndsRefusesNothing(t *testing.T) {
+	is := statusOf(&candidate{object: object("cloud"), refused: found(object("cloud"), catalogue.PeerDuplicate, "")}, nil, v1alpha1.PeerStatus{}, noon)
+	for _, x := range stopped(is, noon).Conditions {
+		if x.Type == v1alpha1.Stalled {
+			t.Errorf("there is %+v", x)
+		}
+	}
+}
+
 func TestAPeerIsSaidToHaveBeenSeenSeldom(t *testing.T) {
 	p := steadyPace()
 	seen := func(at time.Time) v1alpha1.PeerStatus {

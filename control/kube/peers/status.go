@@ -32,7 +32,7 @@ const (
 // when the gateway does not have it. before is what the status said, for the times of its
 // conditions.
 func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
-	out := v1alpha1.PeerStatus{ObservedGeneration: c.object.Generation}
+	out := v1alpha1.PeerStatus{ObservedGeneration: c.object.Generation, LastSeen: before.LastSeen}
 	accepted := metav1.Condition{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the gateway has taken it"}
 	var list []metav1.Condition
 	switch {
@@ -59,7 +59,9 @@ func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now t
 	}
 	if s != nil {
 		out.Address = s.Address
-		out.LastSeen = seconds(s.LastHandshake)
+		if s.LastHandshake != nil { // else there was none in this run
+			out.LastSeen = seconds(s.LastHandshake)
+		}
 	}
 	list = append([]metav1.Condition{accepted, ready(accepted, list, out)}, list...)
 	for _, x := range list {
@@ -267,6 +269,9 @@ func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 func stopped(is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	out := v1alpha1.PeerStatus{ObservedGeneration: is.ObservedGeneration, State: v1alpha1.StateUnknown, LastSeen: is.LastSeen, Address: is.Address, User: is.User, Identity: is.Identity}
 	for _, x := range is.Conditions {
+		if x.Type == v1alpha1.Stalled { // It is there only while it is true.
+			continue
+		}
 		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonStopped, "the gateway ended, and nothing is known of the peer since"
 		x.LastTransitionTime = metav1.NewTime(now)
 		out.Conditions = append(out.Conditions, objects.Since(is.Conditions, x))
