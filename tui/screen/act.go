@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Operator changes a gateway. Every call ends with its context; whether it is permitted is the
+// Operator makes changes to a gateway. Every call ends with its context; whether it is permitted is the
 // gateway's to say.
 type Operator interface {
 	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
@@ -27,17 +27,19 @@ const changeLimit = 30 * time.Second
 
 // change is something that can be done to a gateway. It is shown before it is done.
 type change struct {
-	title   string
-	command string // what does the same in a shell
-	effect  string // what comes of it
-	done    string // what is said once it is done
-	do      func(ctx context.Context, o Operator) error
+	peer, key string // whom it is about, and that peer's public key
+	title     string
+	command   string // what does the same in a shell
+	effect    string // what comes of it
+	done      string // what is said once it is done
+	do        func(ctx context.Context, o Operator) error
 }
 
 // approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
 func approve(p *api.PeerStatus) change {
 	name, fingerprint := p.Name, p.ApprovalFingerprint
 	return change{
+		peer: name, key: p.PublicKey,
 		title:   "approve " + name,
 		command: "postern peer approve " + name + " --fingerprint " + fingerprint,
 		effect: fmt.Sprintf("Let it in; it may reach here: %s. Anybody with the ticket could take this name: "+
@@ -60,6 +62,7 @@ func allow(p *api.PeerStatus, services []string) change {
 		effect += " No longer: " + strings.Join(taken, ", ") + "; connections to it end."
 	}
 	return change{
+		peer: name, key: p.PublicKey,
 		title:   "allow " + name,
 		command: "postern peer allow " + name + " " + argument(services),
 		effect:  effect,
@@ -75,6 +78,7 @@ func allow(p *api.PeerStatus, services []string) change {
 func remove(p *api.PeerStatus) change {
 	name, open := p.Name, len(p.Flows)+p.UDPFlows
 	c := change{
+		peer: name, key: p.PublicKey,
 		title:   "remove " + name,
 		command: "postern peer remove " + name,
 		effect:  "Forget it: its tunnel ends, it gets no further identity, and it takes another ticket to come back.",
@@ -108,12 +112,18 @@ func without(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
 }
 
+// standsStill is said where a change would be of what was there when the picture was stopped.
+const standsStill = "the picture stands still; press p first"
+
 // actsOn offers what can be done with a peer, as it is now.
-func actsOn(p *api.PeerStatus) tea.Msg {
+func actsOn(d *data, p *api.PeerStatus) tea.Msg {
+	if d.frozen {
+		return actedMsg(standsStill)
+	}
 	if api.CheckName(p.Name) != nil {
 		return actedMsg("no command takes a peer of such a name")
 	}
-	offer := chooseMsg{title: "do what with " + p.Name + "?", does: "show what it does"}
+	offer := chooseMsg{from: d, title: "do what with " + p.Name + "?", does: "show what it does"}
 	add := func(text string, msg tea.Msg) { offer.choices = append(offer.choices, choice{text, msg}) }
 	if p.ApprovalFingerprint != "" {
 		add("let it in, once its fingerprint was compared", approve(p))
@@ -133,6 +143,9 @@ type typeMsg string
 // commandChange makes a command of a change to the peer that is named first in its argument.
 func commandChange(of func(p *api.PeerStatus, rest string) (change, error)) func(*model, string) tea.Cmd {
 	return func(m *model, argument string) tea.Cmd {
+		if m.data.frozen {
+			return m.say(standsStill)
+		}
 		name, rest, _ := strings.Cut(argument, " ")
 		i := slices.IndexFunc(m.data.status.Peers, func(p api.PeerStatus) bool { return p.Name == name })
 		if i < 0 || api.CheckName(name) != nil {
@@ -178,9 +191,17 @@ const (
 // proposal is a change that the operator is asked about, and then told about.
 type proposal struct {
 	change
+	asked time.Time
 	stage progress
 	err   error // why it failed
 }
+
+// readTime is for how long a question is not answered: what is typed sooner was typed before it was
+// there.
+const readTime = 300 * time.Millisecond
+
+// readMsg draws a question again, which can be answered by then.
+type readMsg struct{}
 
 // changedMsg is how a change ended.
 type changedMsg struct {
@@ -198,8 +219,8 @@ func (p *proposal) outcome() (text string, st cell.Style) {
 
 // propose shows a change. Nothing is done before it is confirmed.
 func (m *model) propose(c change) tea.Cmd {
-	m.mode, m.proposal = modeConfirm, &proposal{change: c}
-	return nil
+	m.mode, m.proposal = modeConfirm, &proposal{change: c, asked: m.now()}
+	return m.tasks.after(readTime, readMsg{})
 }
 
 // pressedInProposal confirms the change, copies its command, or leaves.
@@ -207,6 +228,7 @@ func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 	p, k := m.proposal, keys()
 	switch {
 	case msg.Paste: // It answers nothing.
+	case key.Matches(msg, k.confirm) && !m.readable():
 	case key.Matches(msg, k.confirm):
 		return m.carryOut(p)
 	case key.Matches(msg, k.copy):
@@ -217,6 +239,9 @@ func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 	return nil
 }
 
+// readable reports whether the question has been there for long enough to be answered.
+func (m *model) readable() bool { return m.now().Sub(m.proposal.asked) >= readTime }
+
 // carryOut does what was confirmed. What could not be read in full cannot be confirmed.
 func (m *model) carryOut(p *proposal) tea.Cmd {
 	operator := m.sources[m.source].Operator
@@ -225,6 +250,9 @@ func (m *model) carryOut(p *proposal) tea.Cmd {
 		return nil
 	case m.proposalCut:
 		return m.say("not done: enlarge the terminal to see what it does")
+	case !slices.ContainsFunc(m.data.status.Peers, func(x api.PeerStatus) bool { return x.Name == p.peer && x.PublicKey == p.key }):
+		p.stage, p.err = stageFailed, fmt.Errorf("peer %s is gone, or has another key by now", p.peer)
+		return nil
 	}
 	p.stage = stageRunning
 	return m.tasks.run(changeLimit, func(ctx context.Context) tea.Msg { return changedMsg{p, p.do(ctx, operator)} })
@@ -271,7 +299,7 @@ func (m *model) proposalFoot() string {
 		items = append(items, p.Text(cell.Wary, "read-only"))
 	case m.proposal.stage == stageRunning:
 		items = append(items, "being done …")
-	case m.proposal.stage == stageAsked:
+	case m.proposal.stage == stageAsked && m.readable():
 		items = append(items, hint(p, k.confirm))
 	}
 	if m.notice != "" {

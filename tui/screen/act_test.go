@@ -72,6 +72,51 @@ func TestNothingIsChangedUntilItIsConfirmed(t *testing.T) {
 	s.press("esc").wantNot("approved branch")
 }
 
+// What was typed before the question was there answers it as little, whether it comes at once or key
+// by key.
+func TestWhatWasTypedBeforeTheQuestionDoesNotAnswerIt(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	s.press(":").typed("remove hub")
+	s.Update(tea.KeyMsg{Type: tea.KeyEnter})
+	for range 3 {
+		s.wantNot("y do it")
+		_, cmd := s.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("y")})
+		s.do(cmd)
+		s.clock = s.clock.Add(readTime / 4)
+	}
+	s.wantChanges()
+	s.clock = s.clock.Add(readTime)
+	s.want("$ postern peer remove hub", "y do it")
+	s.press("y").want("✓ removed hub")
+	s.wantChanges("remove hub false")
+}
+
+func TestAChangeIsOfThePeerThatWasShown(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	s.press(":").typed("remove hub").press("enter")
+	i := slices.IndexFunc(s.data.status.Peers, func(p api.PeerStatus) bool { return p.Name == "hub" })
+	s.data.status.Peers[i].PublicKey = s.data.status.Peers[i].PublicKey[1:] + "A"
+	s.press("y").want("not done: peer hub is gone, or has another key by now")
+	s.wantChanges()
+}
+
+func TestNothingIsDoneToAnOldPicture(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	s.press("p", "j", "j", "a").want("the picture stands still; press p first")
+	s.press(":").typed("remove hub").press("enter").want("the picture stands still; press p first")
+}
+
+// A question that another gateway's picture asked is not asked any more.
+func TestAQuestionIsOfTheGatewayThatIsShown(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	offer := actsOn(s.data, &s.data.status.Peers[0])
+	s.data = newData(s.clock)
+	s.Update(offer)
+	if s.mode == modeChoose {
+		t.Error("it is asked")
+	}
+}
+
 func TestChangesByCommand(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
 	enter := func(line string) *stage { return s.press(":").typed(line).press("enter") }

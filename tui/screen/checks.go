@@ -92,7 +92,7 @@ func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 		return ask(probeMsg{c.Peer})
 	case key.Matches(msg, k.act) && c != nil:
 		if i := slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return p.Name == c.Peer }); i >= 0 {
-			return ask(actsOn(&d.status.Peers[i]))
+			return ask(actsOn(d, &d.status.Peers[i]))
 		}
 	case key.Matches(msg, k.copy) && c != nil:
 		return ask(copyFix(&c.Verdict, cell.Subject(c, true)))

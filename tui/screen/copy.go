@@ -43,6 +43,7 @@ func copyFix(v *api.Verdict, of string) tea.Msg {
 
 // chooseMsg asks for one of several, which a digit chooses.
 type chooseMsg struct {
+	from        *data  // of which it is asked, nil: of none. It is not, once another gateway is shown
 	title, does string // the question, and what a digit does
 	choices     []choice
 }
@@ -61,7 +62,7 @@ func (m *model) pressedInChoice(msg tea.KeyMsg) tea.Cmd {
 	m.mode = modeKeys
 	if msg.Type == tea.KeyRunes && len(msg.Runes) == 1 {
 		if i := int(msg.Runes[0] - '1'); i >= 0 && i < len(m.offer.choices) {
-			return ask(m.offer.choices[i].msg)
+			return m.update(m.offer.choices[i].msg)
 		}
 	}
 	return nil

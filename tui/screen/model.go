@@ -146,7 +146,9 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case copyMsg:
 		return m.copy(msg)
 	case chooseMsg:
-		m.mode, m.offer = modeChoose, msg
+		if msg.from == nil || msg.from == m.data {
+			m.mode, m.offer = modeChoose, msg
+		}
 	case typeMsg:
 		m.mode = modeCommand
 		m.input.set(string(msg))

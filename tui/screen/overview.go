@@ -77,7 +77,7 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	case key.Matches(msg, k.probe) && p != nil:
 		return ask(probeMsg{p.Name})
 	case key.Matches(msg, k.act) && p != nil:
-		return ask(actsOn(p))
+		return ask(actsOn(d, p))
 	case key.Matches(msg, k.copy) && p != nil:
 		return ask(copyFix(d.worst(p), p.Name))
 	}

@@ -89,6 +89,9 @@ func (s *stage) press(names ...string) *stage {
 		s.View() // Lists learn what fits when they are drawn.
 		s.do(cmd)
 		s.remember()
+		if s.mode == modeConfirm && !s.readable() { // it is read
+			s.clock = s.proposal.asked.Add(readTime)
+		}
 	}
 	return s
 }
