@@ -191,9 +191,22 @@ const (
 // proposal is a change that the operator is asked about, and then told about.
 type proposal struct {
 	change
-	asked time.Time
-	stage progress
-	err   error // why it failed
+	gateway NamedSource // whose peer it was made of, and where it is done
+	asked   time.Time
+	stage   progress
+	err     error // why it failed
+}
+
+// carryOut does it, unless the name is another peer's by now: the gateway takes names.
+func (p *proposal) carryOut(ctx context.Context) error {
+	s, err := p.gateway.Source.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(s.Peers, func(x api.PeerStatus) bool { return x.Name == p.peer && x.PublicKey == p.key }) {
+		return fmt.Errorf("peer %s is gone, or has another key by now", p.peer)
+	}
+	return p.do(ctx, p.gateway.Operator)
 }
 
 // readTime is for how long a question is not answered: what is typed sooner was typed before it was
@@ -219,7 +232,11 @@ func (p *proposal) outcome() (text string, st cell.Style) {
 
 // propose shows a change. Nothing is done before it is confirmed.
 func (m *model) propose(c change) tea.Cmd {
-	m.mode, m.proposal = modeConfirm, &proposal{change: c, asked: m.now()}
+	gateway := m.sources[m.source]
+	if len(m.sources) > 1 {
+		c.title += " at " + gateway.Name
+	}
+	m.mode, m.proposal = modeConfirm, &proposal{change: c, gateway: gateway, asked: m.now()}
 	return m.tasks.after(readTime, readMsg{})
 }
 
@@ -230,7 +247,7 @@ func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 	case msg.Paste: // It answers nothing.
 	case key.Matches(msg, k.confirm) && !m.readable():
 	case key.Matches(msg, k.confirm):
-		return m.carryOut(p)
+		return m.confirmed(p)
 	case key.Matches(msg, k.copy):
 		return m.copy(copyMsg{p.command, "the command"})
 	case key.Matches(msg, k.decline):
@@ -242,20 +259,16 @@ func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 // readable reports whether the question has been there for long enough to be answered.
 func (m *model) readable() bool { return m.now().Sub(m.proposal.asked) >= readTime }
 
-// carryOut does what was confirmed. What could not be read in full cannot be confirmed.
-func (m *model) carryOut(p *proposal) tea.Cmd {
-	operator := m.sources[m.source].Operator
+// confirmed carries a change out. What could not be read in full cannot be confirmed.
+func (m *model) confirmed(p *proposal) tea.Cmd {
 	switch {
-	case p.stage != stageAsked || operator == nil:
+	case p.stage != stageAsked || p.gateway.Operator == nil:
 		return nil
 	case m.proposalCut:
 		return m.say("not done: enlarge the terminal to see what it does")
-	case !slices.ContainsFunc(m.data.status.Peers, func(x api.PeerStatus) bool { return x.Name == p.peer && x.PublicKey == p.key }):
-		p.stage, p.err = stageFailed, fmt.Errorf("peer %s is gone, or has another key by now", p.peer)
-		return nil
 	}
 	p.stage = stageRunning
-	return m.tasks.run(changeLimit, func(ctx context.Context) tea.Msg { return changedMsg{p, p.do(ctx, operator)} })
+	return m.tasks.run(changeLimit, func(ctx context.Context) tea.Msg { return changedMsg{p, p.carryOut(ctx)} })
 }
 
 // changed takes the outcome of a change, and looks at once what became of it.
@@ -267,7 +280,7 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 	}
 	if m.mode != modeConfirm || m.proposal != p {
 		text, _ := p.outcome()
-		m.say(text)
+		m.say(p.title + ": " + text)
 	}
 	m.polledAt, m.checksAt = time.Time{}, time.Time{}
 	return m.poll()
@@ -276,7 +289,7 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 // proposalLines are the command, what comes of it, and how it ended.
 func (m *model) proposalLines(width int) []string {
 	p, paint := m.proposal, m.data.paint
-	lines := []string{m.data.rule(paint.Text(cell.Strong, p.title), width)}
+	lines := []string{m.data.rule(paint.Text(cell.Strong, cell.Printable(p.title)), width)}
 	for _, l := range cell.Wrap("$ ", cell.Printable(p.command), width, "  ") {
 		lines = append(lines, paint.Text(cell.Second, l))
 	}
@@ -295,7 +308,7 @@ func (m *model) proposalFoot() string {
 	p, k := m.data.paint, keys()
 	var items []string
 	switch {
-	case m.sources[m.source].Operator == nil:
+	case m.proposal.gateway.Operator == nil:
 		items = append(items, p.Text(cell.Wary, "read-only"))
 	case m.proposal.stage == stageRunning:
 		items = append(items, "being done …")

@@ -64,7 +64,7 @@ func TestNothingIsChangedUntilItIsConfirmed(t *testing.T) {
 	asked := s.gateway.statuses
 	s.press("y").want("✓ approved branch")
 	s.wantChanges("approve branch fcb4-8bb5-2120-8f10")
-	if s.gateway.statuses != asked+1 {
+	if s.gateway.statuses != asked+2 { // whether it is still the same peer, and then
 		t.Error("what became of it is not looked at")
 	}
 	s.press("y", "y")
@@ -91,13 +91,37 @@ func TestWhatWasTypedBeforeTheQuestionDoesNotAnswerIt(t *testing.T) {
 	s.wantChanges("remove hub false")
 }
 
+// The picture need not show it yet.
 func TestAChangeIsOfThePeerThatWasShown(t *testing.T) {
-	s := play(t, waiting(), 80, 24, false)
-	s.press(":").typed("remove hub").press("enter")
-	i := slices.IndexFunc(s.data.status.Peers, func(p api.PeerStatus) bool { return p.Name == "hub" })
-	s.data.status.Peers[i].PublicKey = s.data.status.Peers[i].PublicKey[1:] + "A"
-	s.press("y").want("not done: peer hub is gone, or has another key by now")
-	s.wantChanges()
+	for name, meanwhile := range map[string]func([]api.PeerStatus, int) []api.PeerStatus{
+		"another key": func(peers []api.PeerStatus, i int) []api.PeerStatus { peers[i].PublicKey = "another-key"; return peers },
+		"gone":        func(peers []api.PeerStatus, i int) []api.PeerStatus { return slices.Delete(peers, i, i+1) },
+	} {
+		for _, command := range []string{"remove hub", "allow hub auth"} {
+			t.Run(name+"/"+command, func(t *testing.T) {
+				s := play(t, waiting(), 80, 24, false)
+				s.press(":").typed(command).press("enter")
+				peers := slices.Clone(s.gateway.status.Peers)
+				i := slices.IndexFunc(peers, func(p api.PeerStatus) bool { return p.Name == "hub" })
+				s.gateway.status.Peers = meanwhile(peers, i)
+				s.press("y").want("not done: peer hub is gone, or has another key by now")
+				s.wantChanges()
+			})
+		}
+	}
+}
+
+// Another gateway may be shown by the time it is confirmed.
+func TestAChangeIsDoneAtTheGatewayOfItsPeer(t *testing.T) {
+	s, edge, cloud := twoGateways(t, 80, 24, nil)
+	cloud.status.Peers = edge.status.Peers
+	s.press(":").typed("remove hub").press("enter").want("─ remove hub at edge ─")
+	s.do(s.showGateway(1))
+	s.press("y").want("✓ removed hub")
+	s.wantChanges("remove hub false")
+	if len(cloud.changes) > 0 {
+		t.Errorf("the other gateway was changed: %q", cloud.changes)
+	}
 }
 
 func TestNothingIsDoneToAnOldPicture(t *testing.T) {
@@ -138,9 +162,13 @@ func TestChangesByCommand(t *testing.T) {
 
 func TestAChangeThatFailsSaysWhy(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false).press("j", "j", "a", "1")
-	s.gateway.err = errors.New("you may only look\x1b[2J (ask its operator)")
+	s.gateway.refusal = errors.New("you may only look\x1b[2J (ask its operator)")
 	s.press("y").want("✗ not done: you may only look�[2J (ask its operator)")
 	s.press("esc").wantNot("not done")
+	s.press("a", "1")
+	s.gateway.err = errors.New("no gateway answers")
+	s.press("y").want("✗ not done: no gateway answers")
+	s.wantChanges("approve branch fcb4-8bb5-2120-8f10")
 }
 
 func TestTheOutcomeOfAChangeThatWasLeftIsSaid(t *testing.T) {
@@ -149,7 +177,7 @@ func TestTheOutcomeOfAChangeThatWasLeftIsSaid(t *testing.T) {
 	s.want("being done")
 	s.press("esc").wantNot("being done")
 	s.do(cmd)
-	s.want("✓ approved branch")
+	s.want("approve branch: ✓ approved branch")
 }
 
 func TestAReadOnlyScreenShowsTheCommandAndChangesNothing(t *testing.T) {

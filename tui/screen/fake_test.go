@@ -26,6 +26,8 @@ type fake struct {
 	log    api.Log
 	past   api.History
 	err    error
+	// refusal is what changes end with.
+	refusal error
 
 	statuses  int // calls of Status
 	histories []api.HistoryRequest
@@ -68,7 +70,7 @@ func (f *fake) change(call ...any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.changes = append(f.changes, strings.TrimSpace(fmt.Sprintln(call...)))
-	return f.err
+	return f.refusal
 }
 
 func (f *fake) Checks(context.Context) (api.CheckReport, error) {
