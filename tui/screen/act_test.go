@@ -2,7 +2,6 @@ package screen
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,19 +33,7 @@ func TestPicturesOfActing(t *testing.T) {
 		"confirm": {"j", "j", "a", "1"},
 		"done":    {"j", "j", "a", "1", "y"},
 	} {
-		for _, size := range sizes() {
-			for _, color := range []bool{false, true} {
-				file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
-				if color {
-					file += "-color"
-				}
-				t.Run(file, func(t *testing.T) {
-					picture := play(t, waiting(), size[0], size[1], color).press(keys...).View()
-					fits(t, picture, size[0], size[1])
-					golden(t, file, picture)
-				})
-			}
-		}
+		pictures(t, name, waiting, keys)
 	}
 }
 

@@ -172,18 +172,24 @@ func TestPictures(t *testing.T) {
 		"help":     {"?"},
 		"timeline": {":", "p", "e", "e", "r", " ", "c", "l", "o", "u", "d", "enter", "7", "k", "k", "k"},
 	} {
-		for _, size := range sizes() {
-			for _, color := range []bool{false, true} {
-				file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
-				if color {
-					file += "-color"
-				}
-				t.Run(file, func(t *testing.T) {
-					picture := play(t, busy(), size[0], size[1], color).press(keys...).View()
-					fits(t, picture, size[0], size[1])
-					golden(t, file, picture)
-				})
+		pictures(t, name, busy, keys)
+	}
+}
+
+// pictures compares what is shown after these keys, at all sizes, with and without colours.
+func pictures(t *testing.T, name string, gateway func() *fake, keys []string) {
+	t.Helper()
+	for _, size := range sizes() {
+		for _, color := range []bool{false, true} {
+			file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
+			if color {
+				file += "-color"
 			}
+			t.Run(file, func(t *testing.T) {
+				picture := play(t, gateway(), size[0], size[1], color).press(keys...).View()
+				fits(t, picture, size[0], size[1])
+				golden(t, file, picture)
+			})
 		}
 	}
 }

@@ -17,11 +17,12 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+
+	"github.com/postern-dev/postern/cmd/postern/deploy/epoch"
 )
 
 func main() {
@@ -39,13 +40,9 @@ func run(out, version string, programs []string) error {
 	if out == "" || len(programs) != 1 {
 		return errors.New("usage: sbom -o FILE [-version V] PROGRAM")
 	}
-	at := time.Unix(0, 0)
-	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", text)
-		}
-		at = time.Unix(seconds, 0)
+	at, err := epoch.Time()
+	if err != nil {
+		return err
 	}
 	content, err := os.ReadFile(programs[0])
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strconv"
-	"time"
 
+	"github.com/postern-dev/postern/cmd/postern/deploy/epoch"
 	"github.com/postern-dev/postern/cmd/postern/deploy/vex/linked"
 )
 
@@ -36,13 +35,9 @@ func run(out, version string, programs []string) error {
 	if out == "" || len(programs) != 1 {
 		return errors.New("usage: vex -o FILE [-version V] PROGRAM")
 	}
-	at := time.Unix(0, 0)
-	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", text)
-		}
-		at = time.Unix(seconds, 0)
+	at, err := epoch.Time()
+	if err != nil {
+		return err
 	}
 	p, err := linked.Read(programs[0])
 	if err != nil {

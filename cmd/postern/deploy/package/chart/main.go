@@ -22,7 +22,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/postern-dev/postern/cmd/postern/deploy/epoch"
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
 )
 
@@ -48,33 +48,29 @@ func main() {
 	version := flags.String("version", "", "version of the release, such as v1.0.0 (required)")
 	folder := flags.String("chart", "cmd/postern/deploy/chart", "folder of the chart")
 	_ = flags.Parse(os.Args[1:]) // which ends the program on an error
-	if err := run(*folder, *out, *version, os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
+	if err := run(*folder, *out, *version); err != nil {
 		fmt.Fprintf(os.Stderr, "chart: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(folder, out, version, epoch string) error {
+func run(folder, out, version string) error {
 	if out == "" || version == "" {
 		return errors.New("usage: chart -o FOLDER -version V")
 	}
-	at := time.Unix(0, 0)
-	if epoch != "" {
-		seconds, err := strconv.ParseInt(epoch, 10, 64)
-		if err != nil {
-			return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", epoch)
-		}
-		at = time.Unix(seconds, 0)
+	at, err := epoch.Time()
+	if err != nil {
+		return err
 	}
 	c, err := read(folder, version)
 	if err != nil {
 		return err
 	}
-	content, err := c.pack(at.UTC())
+	content, err := c.pack(at)
 	if err != nil {
 		return err
 	}
-	artefact, err := c.artefact(content, at.UTC())
+	artefact, err := c.artefact(content, at)
 	if err != nil {
 		return err
 	}

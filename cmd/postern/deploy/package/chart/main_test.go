@@ -19,14 +19,15 @@ import (
 
 const (
 	folder = "../../chart"
-	epoch  = "1767225600"
+	since  = "1767225600"
 )
 
 // packed packs the chart as v1.2.3 and gives both files.
 func packed(t *testing.T, folder string) (tgz, artefact []byte) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
-	if err := run(folder, out, "v1.2.3", epoch); err != nil {
+	t.Setenv("SOURCE_DATE_EPOCH", since)
+	if err := run(folder, out, "v1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	var err error
