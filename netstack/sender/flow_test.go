@@ -249,6 +249,34 @@ func TestLongerPathThatLoses(t *testing.T) {
 	}
 }
 
+// What tells a longer path from a queue: round trips that stay while what is in flight does not. And a
+// receiver that delays its acknowledgements step by step gains no more than by the first step.
+func TestLongerPathIsToldFromAQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		rtt    func(at time.Duration) time.Duration
+		flight func(round int) int
+		want   int
+	}{
+		"longer":                {func(time.Duration) time.Duration { return 80 * ms }, func(n int) int { return 20 + 20*(n%2) }, 1},
+		"the same in flight":    {func(time.Duration) time.Duration { return 80 * ms }, func(int) int { return 40 }, 0},
+		"a queue that grows":    {func(at time.Duration) time.Duration { return 80*ms + at/100 }, func(n int) int { return 20 + 20*(n%2) }, 0},
+		"as long as before":     {func(time.Duration) time.Duration { return 50 * ms }, func(n int) int { return 20 + 20*(n%2) }, 0},
+		"steps, each for a few": {func(at time.Duration) time.Duration { return 80*ms + at/(5*time.Second)*10*ms }, func(n int) int { return 20 + 20*(n%2) }, 1},
+	} {
+		m := newPathModel(0, roundTrips{}, 1380)
+		m.update(0, sample{rtt: 50 * ms})
+		found, round := 0, 0
+		for at := ms; at < baseKept; at += c.rtt(at) {
+			if round++; m.settle(at, c.rtt(at), c.flight(round)) {
+				found++
+			}
+		}
+		if found != c.want {
+			t.Errorf("%s: %d times, want %d", name, found, c.want)
+		}
+	}
+}
+
 // An idle flow has no timer, and costs little memory.
 func TestIdleFlow(t *testing.T) {
 	w := newWire(t, 3)

@@ -147,10 +147,9 @@ func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
 		*l = level{least: flight, most: flight, since: now}
 	}
 	l.low, l.high, l.least, l.most = low, high, min(l.least, flight), max(l.most, flight)
-	if l.rounds++; l.rounds < levelRounds || now-l.since < levelTime || l.least > l.most/2 {
-		return false
-	}
-	if m.longerAt > 0 && now < m.longerAt+baseKept { // A receiver can delay its acknowledgements step by step.
+	l.rounds++
+	again := m.longerAt > 0 && now < m.longerAt+baseKept // a receiver can delay its acknowledgements step by step
+	if again || l.rounds < levelRounds || now-l.since < levelTime || l.least > l.most/2 {
 		return false
 	}
 	m.longerAt = now
