@@ -64,6 +64,8 @@ type Peer struct {
 	// zero when there is none to come.
 	RekeyFor peer.PublicKey
 	RekeyPSK peer.PresharedKey
+	// Unknown stays with the peer.
+	Unknown Unknown
 }
 
 func (p Peer) clone() Peer {
@@ -163,6 +165,9 @@ func (p *Peers) Put(v Peer) error {
 	if len(v.FormerKeys) == 0 { // whoever makes the peer again knows nothing of them
 		v.FormerKeys = p.list[i].FormerKeys
 	}
+	if v.Unknown == nil {
+		v.Unknown = p.list[i].Unknown
+	}
 	p.list[i] = v.clone()
 	return nil
 }
@@ -246,6 +251,12 @@ type peerJSON struct {
 	FormerKeys   []peer.PublicKey  `json:"formerKeys,omitempty"`
 	RekeyFor     *peer.PublicKey   `json:"rekeyFor,omitempty"`
 	RekeyPSK     string            `json:"rekeyPresharedKey,omitempty"`
+	unknown      Unknown
+}
+
+func (j peerJSON) MarshalJSON() ([]byte, error) {
+	type plain peerJSON
+	return j.unknown.marshal(plain(j))
 }
 
 type peersJSON struct {
@@ -272,6 +283,7 @@ func encodePeer(x Peer) peerJSON {
 		Name: x.Name, Identity: x.Identity, PublicKey: x.PublicKey, PresharedKey: presharedText(x.PresharedKey), Mode: x.Mode,
 		Endpoints: x.Endpoints, Allow: x.Allow, Offers: x.Offers, Local: x.Local, Stock: x.Stock,
 		AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(), FormerKeys: x.FormerKeys,
+		unknown: x.Unknown,
 	}
 	for _, c := range x.Candidates {
 		j.Candidates = append(j.Candidates, Announced{Address: c.Addr, Source: c.Source})
@@ -338,6 +350,7 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 		Name: j.Name, Identity: j.Identity, PublicKey: j.PublicKey, Mode: j.Mode,
 		Endpoints: j.Endpoints, Allow: j.Allow, Offers: j.Offers, Local: j.Local, Stock: j.Stock,
 		AllowedIPs: j.AllowedIPs, Pending: j.Pending, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt, FormerKeys: j.FormerKeys,
+		Unknown: unknownOf(entry, j),
 	}
 	var err error
 	if x.PresharedKey, err = parsePreshared(j.PresharedKey); err != nil {
