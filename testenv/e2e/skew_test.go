@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // program is a postern of some version.
@@ -62,6 +64,7 @@ func TestSkew(t *testing.T) {
 					t.Parallel()
 					s := &skew{sites: newSites(t, portRestricted, portRestricted, ways{}), older: older}
 					s.newer = program{"this version", s.left.bin}
+					s.agreed = agreement{allow: "auth," + streamService}
 					defer s.report()
 					c.play(s)
 				})
@@ -87,13 +90,14 @@ func TestSkewIsDocumented(t *testing.T) {
 type skew struct {
 	*sites
 	older, newer program
+	agreed       agreement
 }
 
 // run ends a site's gateway, if it runs, and starts it with a program.
 func (s *skew) run(x *site, p program, sig syscall.Signal) {
 	s.t.Helper()
 	if x.proc != nil {
-		x.signal(sig)
+		_ = x.proc.Signal(sig) // it may have got one before
 		x.waitEnd()
 	}
 	x.bin = p.path
@@ -119,17 +123,12 @@ func (s *skew) works(when string) {
 	for _, x := range s.both() {
 		openStream(within(s.t, patience), s.t, x, s.other(x)).close()
 		x.waitConnected(s.other(x).name)
-		list := x.status().Peers
-		if len(list) != 1 {
-			s.t.Fatalf("%s: %s has %d peers, want 1", when, x.name, len(list))
-		}
-		want := []string{streamService}
-		if x == s.left {
-			want = []string{"auth", streamService}
-		}
-		if got := slices.Sorted(slices.Values(list[0].Allow)); !slices.Equal(got, want) {
-			s.t.Errorf("%s: %s allows its peer %v, want %v", when, x.name, got, want)
-		}
+	}
+	if got := s.left.agreement(s.right.name); got != s.agreed {
+		s.t.Errorf("%s: left has %+v, want %+v", when, got, s.agreed)
+	}
+	if got := s.right.agreement(s.left.name); got != (agreement{allow: streamService}) {
+		s.t.Errorf("%s: right has %+v", when, got)
 	}
 }
 
@@ -227,7 +226,12 @@ func (s *skew) rotation() {
 	}
 }
 
-// rounds are SKEW_ROUNDS steps, each of which replaces one gateway's program or restarts it.
+// ghost is a peer that comes and goes by command; nobody has its key.
+const ghost = "ghost"
+
+// rounds are SKEW_ROUNDS steps, each of which changes something by a command at left, and ends one
+// gateway, in half of them before the command is done, to go on with either program. What a command
+// has acknowledged holds from then on.
 func (s *skew) rounds() {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("SKEW_ROUNDS"), "6"))
 	if err != nil {
@@ -237,11 +241,80 @@ func (s *skew) rounds() {
 	s.t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	s.pair(s.older, s.older)
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	changes := [][]string{
+		{"peer", "allow", s.right.name, streamService},
+		{"peer", "allow", s.right.name, "auth," + streamService},
+		{"peer", "add", ghost, "--public-key", key.Public().String()},
+		{"peer", "remove", ghost},
+	}
+	sure := 0
 	for i := range n {
+		before, change := s.agreed, changes[random.IntN(len(changes))]
 		x := s.both()[random.IntN(2)]
 		p := []program{s.older, s.newer}[random.IntN(2)]
 		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[random.IntN(2)]
+		args := append([]string{s.left.bin, change[0], "--socket", s.left.socket()}, change[1:]...)
+		command, err := netlab.Start(netlab.Command{Namespace: s.left.host.Namespace(), Args: args})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if x == s.left && random.IntN(2) == 0 {
+			<-time.After(time.Duration(random.IntN(30)) * time.Millisecond) // where in the command it hits
+			s.left.signal(sig)
+		}
+		code, err := command.Wait(within(s.t, patience))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		after := before.with(change)
+		if code == 0 {
+			before = after
+			sure++
+		}
 		s.run(x, p, sig)
-		s.works(fmt.Sprintf("round %d, after %v at %s", i+1, sig, x.name))
+		switch got := s.left.agreement(s.right.name); got {
+		case before, after: // a command that was cut off may have been in time, or not
+			s.agreed = got
+		default:
+			s.t.Fatalf("round %d, %v at %s after %q, which ended with %d: %+v, want %+v", i+1, sig, x.name, change, code, got, before)
+		}
+		s.works(fmt.Sprintf("round %d, %v at %s after %q, which ended with %d", i+1, sig, x.name, change, code))
 	}
+	s.t.Logf("of %d commands %d were acknowledged", n, sure)
+}
+
+// agreement is what left's operator has settled.
+type agreement struct {
+	allow string // what right may reach, sorted
+	ghost bool
+}
+
+func (a agreement) with(change []string) agreement {
+	switch change[1] {
+	case "allow":
+		a.allow = change[3]
+	case "add":
+		a.ghost = true
+	case "remove":
+		a.ghost = false
+	}
+	return a
+}
+
+func (x *site) agreement(name string) agreement {
+	x.t.Helper()
+	var a agreement
+	for _, p := range x.status().Peers {
+		switch p.Name {
+		case name:
+			a.allow = strings.Join(slices.Sorted(slices.Values(p.Allow)), ",")
+		case ghost:
+			a.ghost = true
+		}
+	}
+	return a
 }
