@@ -64,8 +64,18 @@ type Peer struct {
 	// zero when there is none to come.
 	RekeyFor peer.PublicKey
 	RekeyPSK peer.PresharedKey
+	// Undo is what holds again unless the last change is confirmed in time.
+	Undo Undo
 	// Unknown stays with the peer.
 	Unknown Unknown
+}
+
+// Undo is what a change of a peer is undone to at a time; the zero value is none. Until the gateway
+// restarts the time also has a monotonic reading, so that no change of the clock keeps it from coming.
+type Undo struct {
+	At    time.Time         `json:"at"`
+	Allow []string          `json:"allow,omitempty"`
+	Local map[string]string `json:"local,omitempty"`
 }
 
 func (p Peer) clone() Peer {
@@ -76,6 +86,7 @@ func (p Peer) clone() Peer {
 	p.Local = maps.Clone(p.Local)
 	p.AllowedIPs = slices.Clone(p.AllowedIPs)
 	p.FormerKeys = slices.Clone(p.FormerKeys)
+	p.Undo.Allow, p.Undo.Local = slices.Clone(p.Undo.Allow), maps.Clone(p.Undo.Local)
 	return p
 }
 
@@ -251,6 +262,7 @@ type peerJSON struct {
 	FormerKeys   []peer.PublicKey  `json:"formerKeys,omitempty"`
 	RekeyFor     *peer.PublicKey   `json:"rekeyFor,omitempty"`
 	RekeyPSK     string            `json:"rekeyPresharedKey,omitempty"`
+	Undo         *Undo             `json:"undo,omitempty"`
 	unknown      Unknown
 }
 
@@ -296,6 +308,11 @@ func encodePeer(x Peer) peerJSON {
 	}
 	if !x.RekeyFor.IsZero() {
 		j.RekeyFor, j.RekeyPSK = &x.RekeyFor, presharedText(x.RekeyPSK)
+	}
+	if !x.Undo.At.IsZero() {
+		undo := x.Undo
+		undo.At = undo.At.Round(0).UTC()
+		j.Undo = &undo
 	}
 	return j
 }
@@ -367,6 +384,9 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 		if x.NextPresharedKey, err = parsePreshared(j.NextPSK); err != nil {
 			return x, fmt.Errorf("next preshared key: %w", err)
 		}
+	}
+	if j.Undo != nil {
+		x.Undo = *j.Undo
 	}
 	if j.RekeyFor != nil {
 		x.RekeyFor = *j.RekeyFor
