@@ -48,7 +48,7 @@ func writeServices(out io.Writer, s api.ClusterServices) error {
 		_, err := fmt.Fprintln(out, "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)")
 		return err
 	case len(s.Services) == 0:
-		_, err := fmt.Fprintln(out, "no service is exported or imported; see `kubectl get serviceexports -A`, and services.export and services.import of the peers")
+		_, err := fmt.Fprintln(out, "no service is exported or imported; see services.export and services.import of the peers, and `kubectl get serviceexports -A` where there is a cluster")
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
