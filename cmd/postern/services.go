@@ -20,7 +20,7 @@ func (a *app) servicesCommand() *cobra.Command {
 		Use:   "services [PEER]",
 		Short: "List services exported to and imported from peers",
 		Long: "List services exported to and imported from peers (Multi-Cluster Services API), and those that are " +
-			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or a " +
+			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or has not told, or a " +
 			"listener here cannot be opened), ungranted (exported, and no peer may have it) or refused. ADDRESSES are where " +
 			"an imported service is listened for here.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",

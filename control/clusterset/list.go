@@ -3,6 +3,7 @@ package clusterset
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -53,6 +54,14 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 				s.Cause, s.Fix = catalogue.Render(c.failing[at].Code, c.failing[at].Params())
 			}
 			out = append(out, s)
+		}
+	}
+	for name, site := range c.peers {
+		for port := range site.member.Local {
+			if mcs.IsPortName(port) && !site.reader.Heard() {
+				_, number, _ := strings.Cut(port, ":")
+				out = append(out, api.ClusterService{Service: mcs.NameOfPort(port).String(), Direction: api.ServiceImported, Peer: name, State: api.ServiceWaiting, Ports: []string{number}})
+			}
 		}
 	}
 	for _, p := range c.state.Problems {
