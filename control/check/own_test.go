@@ -52,6 +52,9 @@ func TestExposureVerdicts(t *testing.T) {
 		{"unique local", advertised("[fd00:1::1]:51820"), standing{}, catalogue.PrivateAdvertised, "unique local"},
 		{"loopback, though all is well", advertised("127.0.0.1:51820"), well, catalogue.PrivateAdvertised, "loopback"},
 		{"link-local, though all is well", advertised("[fe80::1]:51820"), well, catalogue.PrivateAdvertised, "link-local"},
+		{"a private address of the Service beside a public one, and a peer that fails", func(o *Own) {
+			o.Candidates = append(o.Candidates, catalogue.Candidate{Address: "10.0.0.5:30820", Source: api.SourceService})
+		}, standing{failing: 1}, "", ""},
 		{"a NAT from behind which peers are dialled", natted, well, "", ""},
 		{"a NAT and a peer that must dial", natted, standing{failing: 1, waiting: []string{"cloud"}}, catalogue.NoWayIn, "cloud would have to"},
 		{"a NAT that is not known", func(o *Own) { natted(o); o.NAT = catalogue.NAT{} }, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
@@ -74,6 +77,17 @@ func TestExposureVerdicts(t *testing.T) {
 				t.Errorf("the fix names no setting: %s", r.Verdict().Fix)
 			}
 		})
+	}
+}
+
+// What is set already is no advice: what is wrong beside it is.
+func TestNoFixSetsWhatIsSet(t *testing.T) {
+	o := publicOwn()
+	o.Candidates = append(o.Candidates, catalogue.Candidate{Address: "127.0.0.1:51820", Source: api.SourceAdvertised})
+	o.Advertised = []string{publicEdge, "127.0.0.1:51820"}
+	want := "take 127.0.0.1:51820 out of spec.discovery.advertise, which has " + publicEdge + " already"
+	if v := Exposure(o, standing{}).Verdict(); v.Code != string(catalogue.PrivateAdvertised) || !strings.Contains(v.Fix, want) {
+		t.Errorf("got %s: %s", v.Code, v.Fix)
 	}
 }
 
